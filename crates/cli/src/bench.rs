@@ -122,6 +122,9 @@ of rows as strings.
                        which is null where there is no such instruction
   ratio_to_roofline    rows -> ms_per_pass over the roofline's
   experts_per_pass     rows -> distinct experts that it read, all layers together; 0 where there are none
+  experts_packed_per_pass
+                       rows -> of these, those that the last pass had to bring to memory first, where not
+                       all experts fit there: its time is theirs, too
   experts_per_row      rows -> the same over its rows
   bytes_per_pass       rows -> bytes of the roofline
   gb_s                 rows -> bytes a second

@@ -11,7 +11,7 @@ use clap::Args;
 use foretoken::models::Opened;
 use foretoken_kernels::Isa;
 use foretoken_model::spec::{Activation, Experts, FeedForward, Norm, Positions};
-use foretoken_model::{CacheType, Spec, family};
+use foretoken_model::{CacheType, ExpertNeed, Spec, family};
 use foretoken_speculation::Token;
 use foretoken_text::Tokenizer;
 use foretoken_weights::line::line;
@@ -51,6 +51,7 @@ impl Inspect {
             hub: self.hub.clone(),
             ctx_size: None,
             checkpoints: None,
+            expert_memory: None,
             threads: None,
             dtype: None,
             cache: self.cache,
@@ -72,6 +73,8 @@ struct TokenFacts {
     bytes: usize,
     /// Parameters that it is computed with: all that are the text's but those of the experts that it does not choose.
     parameters: usize,
+    /// Bytes of all experts, of which not all need be in memory, and the least room for them.
+    experts: ExpertNeed,
 }
 
 impl TokenFacts {
@@ -81,7 +84,7 @@ impl TokenFacts {
         let network = family::read(&model.checkpoint, None).ok()?;
         let left_out: usize = network.left_out.iter().map(|name| model.checkpoint.parameters_of(name)).sum();
         let parameters = model.checkpoint.parameters().saturating_sub(left_out + network.parameters_not_chosen());
-        Some(Self { bytes: network.token_bytes(), parameters })
+        Some(Self { bytes: network.token_bytes(), parameters, experts: network.expert_need(None).ok()? })
     }
 }
 
@@ -172,6 +175,8 @@ impl Facts {
             "memory": {
                 "weights_bytes": self.weights_bytes,
                 "token_bytes": self.token.as_ref().map(|token| token.bytes),
+                "experts_bytes": self.token.as_ref().map(|token| token.experts.all),
+                "experts_bytes_least": self.token.as_ref().map(|token| token.experts.least),
                 "cache_bytes_per_1000_positions": self.cache_bytes,
                 "cache_types": self.cache_types.map(CacheType::name),
             },
@@ -204,7 +209,9 @@ impl Facts {
             None => format!("{} tokens, no tokenizer", grouped(spec.vocabulary)),
         };
         let of_token = match &self.token {
-            Some(TokenFacts { bytes, .. }) => format!(" (of which a token alone reads {})", megabytes(*bytes)),
+            Some(TokenFacts { bytes, experts: ExpertNeed { all, .. }, .. }) => {
+                format!(" (of which a token alone reads {}; experts {})", megabytes(*bytes), megabytes(*all))
+            }
             None => String::new(),
         };
         let mut rows = vec![

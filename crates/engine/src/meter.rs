@@ -7,12 +7,12 @@
 //! tried again. When the whole machine becomes slower, all widths do: they are compared as if all had been measured at
 //! one speed. Contexts are told apart by powers of two, as attention's part of a pass grows with them. Where passes of
 //! as many rows read different amounts of the network, as those of experts do, what they read explains the rest
-//! (`read`).
+//! (`read`). A pass that had to pack experts first is no measure of others.
 //!
 //! Costs that are given and held stay as they are: then nothing here goes by the clock.
-//!
 //! Left out: what is decided by costs ([`foretoken_speculation::choose`]), and where they are kept between runs.
 
+mod packing;
 mod read;
 mod record;
 
@@ -23,6 +23,7 @@ use foretoken_model::Reading;
 use foretoken_speculation::costs::Curve;
 use foretoken_speculation::{Costs, DrafterCosts, Work};
 
+use packing::Packing;
 use read::{ByRead, Reads};
 pub use record::{CostRecord, DrafterTime, WidthTime};
 
@@ -214,6 +215,7 @@ pub(crate) struct Meter {
     /// By the least context, then by rows; at the usual speed.
     passes: BTreeMap<usize, BTreeMap<usize, Times>>,
     reads: Reads,
+    packing: Packing,
     /// What a pass's reading explains of its time, where it explains something.
     by_read: Option<ByRead>,
     drafters: Vec<DrafterTimes>,
@@ -293,7 +295,7 @@ impl Meter {
     /// Learns what a pass over so many tokens of context took, soon. One of which not all rows were wanted, as a
     /// prompt's, took less than others of its width: it counts only until there is another.
     pub(crate) fn learn_pass(&mut self, made: Made, context: usize) {
-        if self.is_held || made.rows == 0 || !made.seconds.is_finite() {
+        if self.is_held || made.rows == 0 || !made.seconds.is_finite() || self.packing.is_unusual(made.read) {
             return;
         }
         self.made.push((made, context));

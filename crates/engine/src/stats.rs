@@ -140,6 +140,8 @@ pub struct PassTotals {
     pub rows: usize,
     /// Distinct experts that each of them read, added up: all layers together, and none where the network has none.
     pub experts: usize,
+    /// Of these, those that had to be packed first.
+    pub packed: usize,
     /// Bytes of the network that they read, as far as the executor says ([`foretoken_model::Reading`]).
     pub bytes: usize,
 }
@@ -150,6 +152,7 @@ impl PassTotals {
         self.passes += 1;
         self.rows += rows;
         self.experts = self.experts.wrapping_add(read.experts);
+        self.packed = self.packed.wrapping_add(read.packed);
         self.bytes = self.bytes.wrapping_add(read.bytes);
     }
 
@@ -159,6 +162,7 @@ impl PassTotals {
             passes: self.passes - before.passes,
             rows: self.rows - before.rows,
             experts: self.experts.wrapping_sub(before.experts),
+            packed: self.packed.wrapping_sub(before.packed),
             bytes: self.bytes.wrapping_sub(before.bytes),
         }
     }
@@ -168,6 +172,7 @@ impl PassTotals {
         self.passes += other.passes;
         self.rows += other.rows;
         self.experts = self.experts.wrapping_add(other.experts);
+        self.packed = self.packed.wrapping_add(other.packed);
         self.bytes = self.bytes.wrapping_add(other.bytes);
     }
 }

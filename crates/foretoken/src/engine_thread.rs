@@ -223,13 +223,13 @@ impl<T> Drop for EngineThread<T> {
 
 /// The load after the last step and the passes up to it, for other threads.
 #[derive(Default)]
-struct SharedCounts([AtomicUsize; 8]);
+struct SharedCounts([AtomicUsize; 9]);
 
 impl SharedCounts {
     fn set(&self, engine: &Engine) {
         let Workload { running, waiting, pages, pages_held } = engine.workload();
-        let PassTotals { passes, rows, experts, bytes } = engine.pass_totals();
-        let values = [running, waiting, pages, pages_held, passes, rows, experts, bytes];
+        let PassTotals { passes, rows, experts, packed, bytes } = engine.pass_totals();
+        let values = [running, waiting, pages, pages_held, passes, rows, experts, packed, bytes];
         self.0.iter().zip(values).for_each(|(shared, value)| shared.store(value, Ordering::Relaxed));
     }
 
@@ -239,11 +239,11 @@ impl SharedCounts {
     }
 
     fn totals(&self) -> PassTotals {
-        let [.., passes, rows, experts, bytes] = self.values();
-        PassTotals { passes, rows, experts, bytes }
+        let [.., passes, rows, experts, packed, bytes] = self.values();
+        PassTotals { passes, rows, experts, packed, bytes }
     }
 
-    fn values(&self) -> [usize; 8] {
+    fn values(&self) -> [usize; 9] {
         self.0.each_ref().map(|shared| shared.load(Ordering::Relaxed))
     }
 }

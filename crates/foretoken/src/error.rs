@@ -171,6 +171,7 @@ impl From<ModelError> for Error {
             Setting::KeyType => "cache_type_k",
             Setting::ValueType => "cache_type_v",
             Setting::WeightType => "dtype",
+            Setting::ExpertBytes => "expert_memory",
         };
         let found = format!(" {value}: expected {expected}, found {found}");
         Self::Input(Message::words(format!("{place}: ")).and_setting(setting).and(found))

@@ -137,19 +137,19 @@ impl Generator {
         let positions = ModelSettings::cache_positions(context, *parallel);
         let tokens = target.tokens(tokenizer.as_deref());
         notes.extend(target.note_tokens(tokens));
-        let options = Options { context: Some(context), texts: Some(*parallel), ..model.run_with(positions) };
-        let options = Options { tokens: Some(tokens), ..options };
+        let run_with =
+            |positions| Options { context: Some(context), tokens: Some(tokens), ..model.run_with(positions) };
+        let mut options = Options { texts: Some(*parallel), ..run_with(positions) };
         // Draft models are small, and one without room for a text is silent as long as that runs: each has its own.
         let draft_positions = context.next_multiple_of(options.page_len) * parallel;
-        let draft_options = Options { context: Some(context), tokens: Some(tokens), ..model.run_with(draft_positions) };
+        let draft_options = run_with(draft_positions);
         let mut maker = DrafterMaker::new(speculation, &target, tokenizer.clone(), (backend, draft_options));
         for specs in &specs {
             maker.open_drafts(specs)?;
         }
-        let need = Need { drafts: maker.need(), ..Need::of_target(&target, &options) };
-        if let Some(shortage) = need.check()? {
-            tell(Opening::Warning(&shortage));
-        }
+        let need = Need { drafts: maker.need()?, ..Need::of_target(&target, &options)? };
+        need.check(&mut options)?.iter().for_each(|shortage| tell(Opening::Warning(shortage)));
+        notes.extend(need.note_experts(&options).or_else(|| model.note_experts(&target)));
         let progress = &mut |done, of| tell(Opening::Loading { done, of });
         let Loaded { executor, spec, left_out, threads, .. } = target.load_within(backend, options, progress)?;
         notes.extend(model.note_threads(threads));
@@ -165,7 +165,7 @@ impl Generator {
         let (names, made) = (maker.names(), maker.made());
         notes.append(&mut maker.notes);
         let kept_texts = KeptTexts::load(&speculation.memory, tokenizer.as_deref(), &mut engine)?;
-        let terms = specs.iter().any(|specs| !specs.is_empty()).then(|| maker.key(model, threads));
+        let terms = specs.iter().any(|specs| !specs.is_empty()).then(|| maker.key(model, &options, threads));
         let costs = costs_of(choices, terms.as_deref(), &mut engine, &names, &mut notes)?;
         notes.extend(speculation.unused(&specs));
         let prompt_cache = PromptCache::open(model, key, &mut engine, &mut notes)?;

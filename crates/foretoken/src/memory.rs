@@ -5,7 +5,8 @@
 //! ([`MemoryLimit`]): what the system has free ([`available`]), unless a door sets another. More than that is refused
 //! with its parts and what would make them smaller: a machine that begins to swap, or ends some other program, helps
 //! nobody. Who says that there is no limit is told of a shortage and nothing more, since caches are filled as texts
-//! grow. Left out: what is small, and systems other than Linux, which are not asked what they have.
+//! grow. Where all but the experts of a network fits, these get what is left, and are brought there when they are
+//! chosen. Left out: what is small, and systems other than Linux, which are not asked what they have.
 
 mod available;
 
@@ -13,7 +14,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::{PoisonError, RwLock};
 
-use foretoken_model::{CacheType, Options, WeightType};
+use foretoken_model::{CacheType, ExpertNeed, Options, WeightType};
 
 use crate::Error;
 use crate::error::Message;
@@ -97,6 +98,10 @@ pub(crate) struct Need {
     pub(crate) weights: usize,
     /// Of these, what floats have that `dtype` could make smaller.
     pub(crate) floats: usize,
+    /// Of these, the experts that tokens choose, as far as they have no less room.
+    pub(crate) experts: usize,
+    /// The least room that they could do with.
+    pub(crate) experts_least: usize,
     /// The target's keys and values.
     pub(crate) cache: usize,
     /// What the target computes with, of as many rows as a pass may have.
@@ -107,54 +112,88 @@ pub(crate) struct Need {
 
 impl Need {
     /// What a target needs that is run in this way.
-    pub(crate) fn of_target(model: &Opened, options: &Options) -> Self {
+    ///
+    /// # Errors
+    /// As [`Opened::expert_need`].
+    pub(crate) fn of_target(model: &Opened, options: &Options) -> Result<Self, Error> {
         let floats = |tensor: &foretoken_weights::Tensor| is_matrix_of_floats(tensor).then_some(tensor.bytes.len());
         let floats = model.checkpoint.weights.iter().filter_map(floats).sum();
         let floats = if options.weight_type.is_some() { 0 } else { floats };
         let (weights, cache) = (weights(model, options.weight_type), cache(model, options));
-        Self { weights, floats, cache, passes: passes(model, options), drafts: 0 }
+        let ExpertNeed { all: experts, least: experts_least } = model.expert_need(options.weight_type)?;
+        let passes = passes(model, options);
+        let all = Self { weights, floats, experts, experts_least, cache, passes, drafts: 0 };
+        Ok(options.expert_bytes.map_or(all, |bytes| all.with_experts_in(bytes)))
+    }
+
+    /// The same with room for so many bytes of experts.
+    fn with_experts_in(self, bytes: usize) -> Self {
+        let spared = self.experts.saturating_sub(bytes);
+        Self { weights: self.weights.saturating_sub(spared), experts: self.experts - spared, ..self }
+    }
+
+    fn all(&self) -> usize {
+        let Self { weights, cache, passes, drafts, .. } = *self;
+        [weights, cache, passes, drafts].into_iter().fold(0, usize::saturating_add)
     }
 
     /// What a draft model needs that is run in this way.
-    pub(crate) fn of_draft(model: &Opened, options: &Options) -> usize {
-        let Self { weights, cache, passes, .. } = Self::of_target(model, options);
-        [weights, cache, passes].into_iter().fold(0, usize::saturating_add)
+    ///
+    /// # Errors
+    /// As [`of_target`](Self::of_target).
+    pub(crate) fn of_draft(model: &Opened, options: &Options) -> Result<usize, Error> {
+        Ok(Self::of_target(model, options)?.all())
     }
 
-    /// Compares this with what may be taken. `Some`: there is less, which is to be told and no more.
+    /// Compares this with what may be taken. Where a limit holds and only the experts are too many, they get the room
+    /// that is left, unless theirs was chosen. `Some`: there is less, which is to be told and no more.
     ///
     /// # Errors
     /// There is less, and a limit holds.
-    pub(crate) fn check(&self) -> Result<Option<Message>, Error> {
-        let limit = MemoryLimit::chosen();
-        let Some(shortage) = self
-            .beyond(limit, available::available(&available::read), || available::held(&available::read).unwrap_or(0))
-        else {
-            return Ok(None);
-        };
+    pub(crate) fn check(&self, options: &mut Options) -> Result<Option<Message>, Error> {
+        let (limit, free) = (MemoryLimit::chosen(), available::available(&available::read));
+        let held = || available::held(&available::read).unwrap_or(0);
+        if options.expert_bytes.is_none() {
+            options.expert_bytes = self.room_for_experts(limit, free, held);
+        }
+        let need = options.expert_bytes.map_or(*self, |bytes| self.with_experts_in(bytes));
+        let Some(shortage) = need.beyond(limit, free, held) else { return Ok(None) };
         if limit == MemoryLimit::None { Ok(Some(shortage)) } else { Err(Error::Input(shortage)) }
+    }
+
+    /// What experts may take of what is allowed, where not all of them fit and what they need at least does.
+    fn room_for_experts(&self, limit: MemoryLimit, free: Option<usize>, held: impl Fn() -> usize) -> Option<usize> {
+        let (allowed, _) = allowed(limit, free, held).filter(|_| limit != MemoryLimit::None)?;
+        let left = allowed.checked_sub(self.all() - self.experts.min(self.all()))?;
+        let room = left - left / SYSTEM_PART;
+        (self.all() > allowed && self.experts > 0 && room >= self.experts_least).then_some(room)
+    }
+
+    /// What is to be said where experts have less room than they take.
+    pub(crate) fn note_experts(&self, options: &Options) -> Option<Message> {
+        let bytes = options.expert_bytes.filter(|bytes| *bytes < self.experts)?;
+        let (experts, room) = (shown(self.experts), shown(bytes));
+        let rest = format!(": of {experts} of experts {room} are in memory at a time; texts stay the same");
+        Some(Message::setting("expert_memory").and(rest))
     }
 
     /// What is to be said if this is more than is allowed, where so many bytes are free (none: nothing is known) and so
     /// many are already held.
     fn beyond(&self, limit: MemoryLimit, free: Option<usize>, held: impl Fn() -> usize) -> Option<Message> {
-        let Self { weights, floats, cache, passes, drafts } = *self;
-        let all = [weights, cache, passes, drafts].into_iter().fold(0, usize::saturating_add);
-        let of_limit = match limit {
-            MemoryLimit::Bytes(bytes) => Some(bytes.saturating_sub(held())),
-            MemoryLimit::Free | MemoryLimit::None => None,
-        };
-        let allowed = free.into_iter().chain(of_limit).min()?;
+        let Self { weights, floats, experts, cache, passes, drafts, .. } = *self;
+        let all = self.all();
+        let (allowed, of_limit) = allowed(limit, free, held)?;
         if all <= allowed {
             return None;
         }
-        let mut parts = vec![format!("weights {}", shown(weights)), format!("cache {}", shown(cache))];
+        let of_experts = if experts > 0 { format!(" with experts {}", shown(experts)) } else { String::new() };
+        let mut parts = vec![format!("weights {}{of_experts}", shown(weights)), format!("cache {}", shown(cache))];
         parts.push(format!("passes {}", shown(passes)));
         if drafts > 0 {
             parts.push(format!("draft models {}", shown(drafts)));
         }
         let found = match limit {
-            MemoryLimit::Bytes(bytes) if of_limit == Some(allowed) => {
+            MemoryLimit::Bytes(bytes) if of_limit => {
                 let found = format!("found {}, which is what ", shown(allowed));
                 Message::words(found).and_setting("memory_limit").and(format!(" {} leaves", shown(bytes)))
             }
@@ -166,6 +205,9 @@ impl Need {
         if floats > 0 {
             message = message.and(", ").and_setting("dtype").and(" q8_0 or q4_k");
         }
+        if experts > 0 {
+            message = message.and(", ").and_setting("expert_memory");
+        }
         let message = message.and(", ").and_setting("cache_type_k").and(" and ").and_setting("cache_type_v");
         let message = message.and(" q8_0");
         Some(match limit {
@@ -173,6 +215,20 @@ impl Need {
             _ => message.and("; ").and_setting("memory_limit").and(" none goes on all the same"),
         })
     }
+}
+
+/// One part in so many of what experts could take is left to the system, which keeps pages of their file there.
+const SYSTEM_PART: usize = 8;
+
+/// What is allowed, where so many bytes are free (none: nothing is known) and so many are already held, and whether it
+/// is the limit that says so. None: nothing is known.
+fn allowed(limit: MemoryLimit, free: Option<usize>, held: impl Fn() -> usize) -> Option<(usize, bool)> {
+    let of_limit = match limit {
+        MemoryLimit::Bytes(bytes) => Some(bytes.saturating_sub(held())),
+        MemoryLimit::Free | MemoryLimit::None => None,
+    };
+    let allowed = free.into_iter().chain(of_limit).min()?;
+    Some((allowed, of_limit == Some(allowed)))
 }
 
 /// Bytes of a model's weights, where its matrices of floats are brought to a type.
@@ -235,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_shortage_names_the_parts_and_what_to_change() {
-        let need = Need { weights: 2_000_000_000, floats: 1, cache: 300_000_000, passes: 0, drafts: 0 };
+        let need = Need { weights: 2_000_000_000, floats: 1, cache: 300_000_000, ..Need::default() };
         let beyond = |need: Need, limit, free| need.beyond(limit, free, || 200_000_000).map(|it| it.to_string());
         assert_eq!(beyond(need, MemoryLimit::Free, Some(2_300_000_000)), None);
         assert_eq!(beyond(need, MemoryLimit::Free, None), None);
@@ -254,6 +310,33 @@ mod tests {
         assert_eq!(beyond(need, MemoryLimit::Bytes(2_500_000_000), Some(9_000_000_000)), None);
         let unfree = beyond(need, MemoryLimit::Bytes(2_500_000_000), Some(1_000_000)).expect("it is not free");
         assert!(unfree.contains("found 1 MB free;"), "{unfree}");
+    }
+
+    #[test]
+    fn experts_get_what_the_rest_leaves() {
+        let dense = Need { weights: 2_000_000_000, cache: 400_000_000, ..Need::default() };
+        let need = Need { weights: 18_000_000_000, experts: 16_000_000_000, experts_least: 100_000_000, ..dense };
+        let room = |need: Need, limit, free| need.room_for_experts(limit, Some(free), || 0);
+        let free = MemoryLimit::Free;
+        assert_eq!(room(need, free, 18_400_000_000), None, "all fit");
+        assert_eq!(room(need, free, 10_400_000_000), Some(7_000_000_000));
+        assert_eq!(room(need, MemoryLimit::Bytes(10_400_000_000), 90_000_000_000), Some(7_000_000_000));
+        assert_eq!(room(need, MemoryLimit::None, 10_400_000_000), None, "whoever wants no limit gets all");
+        assert_eq!([room(need, free, 2_500_000_000), room(need, free, 1_000_000_000)], [None; 2], "not even the least");
+        assert_eq!(room(dense, free, 1_000_000_000), None);
+        let few = need.with_experts_in(7_000_000_000);
+        assert_eq!((few.all(), few.experts), (9_400_000_000, 7_000_000_000));
+        assert_eq!(need.with_experts_in(usize::MAX), need);
+        let told = few.beyond(free, Some(5_000_000_000), || 0).expect("it does not suffice").to_string();
+        assert!(
+            told.contains("(weights 9.0 GB with experts 7.0 GB, cache") && told.contains(", expert_memory,"),
+            "{told}"
+        );
+        let options = Options { expert_bytes: Some(7_000_000_000), ..Options::for_positions(1, 1) };
+        let note = need.note_experts(&options).map(|note| note.to_string());
+        let expected = "expert_memory: of 16.0 GB of experts 7.0 GB are in memory at a time; texts stay the same";
+        assert_eq!(note.as_deref(), Some(expected));
+        assert_eq!(dense.note_experts(&options), None);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use foretoken_model::backend;
 use foretoken_model::checkpoint::Config;
 use foretoken_model::family::{self, Layout, Plan};
-pub use foretoken_model::{Backend, Checkpoint, Cpu, Loaded, Options, Spec};
+pub use foretoken_model::{Backend, Checkpoint, Cpu, ExpertNeed, Loaded, Options, Spec, WeightType};
 use foretoken_speculation::Token;
 use foretoken_text::{ChatTemplate, Tokenizer};
 use foretoken_weights::gguf::{Metadata, Value};
@@ -102,6 +102,18 @@ impl Opened {
     /// Bytes of all tensors.
     pub fn weights_bytes(&self) -> usize {
         self.checkpoint.weights.iter().map(|tensor| tensor.bytes.len()).sum()
+    }
+
+    /// Bytes of the experts that tokens choose, where matrices of floats are brought to a type.
+    ///
+    /// # Errors
+    /// A tensor is missing or contradicts the configuration, or a type is asked for and the weights are not floats.
+    pub fn expert_need(&self, weight_type: Option<WeightType>) -> Result<ExpertNeed, Error> {
+        if self.spec.experts.is_none() {
+            return Ok(ExpertNeed::default());
+        }
+        let plan = Plan { spec: self.spec.clone(), layout: self.layout.clone() };
+        Ok(plan.read(&self.checkpoint, None)?.expert_need(weight_type)?)
     }
 
     /// What kind of files they are, for a reader.
@@ -235,10 +247,10 @@ impl Opened {
     pub fn load(
         &self,
         backend: &dyn Backend,
-        options: Options,
+        mut options: Options,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Loaded, Error> {
-        Need::of_target(self, &options).check()?;
+        Need::of_target(self, &options)?.check(&mut options)?;
         self.load_within(backend, options, progress)
     }
 

@@ -42,6 +42,15 @@ pub(crate) const CHUNK: usize = 512;
 pub(crate) const FAR: usize = 12 << 10;
 
 impl Form {
+    /// That of floats.
+    const fn of(matrix: Matrix<'_>) -> Self {
+        match matrix {
+            Matrix::F32(_) => Self::F32,
+            Matrix::F16(_) => Self::F16,
+            Matrix::BF16(_) => Self::BF16,
+        }
+    }
+
     /// Elements of k that a tile computes between two looks ahead.
     const fn step(self) -> usize {
         match self {
@@ -104,27 +113,31 @@ impl Format {
 }
 
 impl Panels {
+    /// Memory for a matrix, all zeros until it is [refilled](Self::refill); `None` if there is none.
+    ///
+    /// # Panics
+    /// If `inputs` are no whole blocks of the form.
+    pub fn reserve(form: Form, outputs: usize, inputs: usize) -> Option<Self> {
+        if let Form::Blocks(format) = form {
+            assert!(inputs.is_multiple_of(format.elements()), "panels: {inputs} inputs of {}", format.name());
+        }
+        let memory = Memory::zeroed(Self::bytes_of(form, outputs, inputs)?)?;
+        Some(Self { form, outputs, inputs, stride: stride(form, inputs)?, memory })
+    }
+
+    /// Bytes of a matrix in a form; `None` if there is no such number.
+    pub fn bytes_of(form: Form, outputs: usize, inputs: usize) -> Option<usize> {
+        outputs.div_ceil(LANES).checked_mul(stride(form, inputs)?)
+    }
+
     /// Packs a matrix from its rows of blocks, as they lie in a file; `None` if there is no memory for it.
     ///
     /// # Panics
     /// If `bytes` are not the `outputs` x `inputs` elements of this format in whole blocks.
     pub fn pack(pool: &Pool, format: Format, outputs: usize, inputs: usize, bytes: &[u8]) -> Option<Self> {
-        assert!(inputs.is_multiple_of(format.elements()), "panels: {inputs} inputs of {}", format.name());
-        let row = inputs / format.elements() * format.bytes();
-        assert_eq!(
-            Some(bytes.len()),
-            outputs.checked_mul(row),
-            "panels: bytes of [{outputs}, {inputs}] {}",
-            format.name()
-        );
-        Self::packed(pool, Form::Blocks(format), outputs, inputs, &|output, lane, to| {
-            let row = &bytes[output * row..][..row];
-            if format.is_large() {
-                pack_large(format, row, lane, to);
-            } else {
-                pack_small(format, row, lane, to);
-            }
-        })
+        let mut panels = Self::reserve(Form::Blocks(format), outputs, inputs)?;
+        panels.fill_blocks(pool, bytes, false);
+        Some(panels)
     }
 
     /// Packs a matrix of floats from its rows; `None` if there is no memory for it.
@@ -133,32 +146,66 @@ impl Panels {
     /// If the matrix has not `outputs` x `inputs` elements.
     pub fn pack_floats(pool: &Pool, matrix: Matrix<'_>, outputs: usize, inputs: usize) -> Option<Self> {
         assert_eq!(Some(matrix.len()), outputs.checked_mul(inputs), "panels: elements of [{outputs}, {inputs}]");
+        let mut panels = Self::reserve(Form::of(matrix), outputs, inputs)?;
+        panels.refill_floats(pool, matrix);
+        Some(panels)
+    }
+
+    /// Packs another matrix of the same form and shape where this one was: the bytes are those of one that was packed
+    /// into memory of its own.
+    ///
+    /// # Panics
+    /// If the weights are floats, or `bytes` are not as many blocks.
+    pub fn refill(&mut self, pool: &Pool, bytes: &[u8]) {
+        self.fill_blocks(pool, bytes, true);
+    }
+
+    /// The same of floats.
+    ///
+    /// # Panics
+    /// If the matrix has another type, or not as many elements.
+    pub fn refill_floats(&mut self, pool: &Pool, matrix: Matrix<'_>) {
+        let Self { outputs, inputs, .. } = *self;
+        assert_eq!(Form::of(matrix), self.form, "panels: type of floats");
+        assert_eq!(matrix.len(), outputs * inputs, "panels: elements of [{outputs}, {inputs}]");
+        // What no element is put into is zero from the beginning, whatever was packed here before.
         match matrix {
-            Matrix::F32(w) => Self::packed(pool, Form::F32, outputs, inputs, &|output, lane, to| {
+            Matrix::F32(w) => self.fill(pool, &|output, lane, to| {
                 pack_row::<_, _, 1>(&w[output * inputs..][..inputs], lane, to, |x| x.to_le_bytes());
             }),
-            Matrix::F16(w) => Self::packed(pool, Form::F16, outputs, inputs, &|output, lane, to| {
+            Matrix::F16(w) => self.fill(pool, &|output, lane, to| {
                 pack_row::<_, _, 1>(&w[output * inputs..][..inputs], lane, to, |x| x.to_le_bytes());
             }),
-            Matrix::BF16(w) => Self::packed(pool, Form::BF16, outputs, inputs, &|output, lane, to| {
+            Matrix::BF16(w) => self.fill(pool, &|output, lane, to| {
                 pack_row::<_, _, 2>(&w[output * inputs..][..inputs], lane, to, |x| x.to_le_bytes());
             }),
         }
     }
 
-    /// Panels into which `pack` has put each output, given its lane and its panel.
-    fn packed(
-        pool: &Pool,
-        form: Form,
-        outputs: usize,
-        inputs: usize,
-        pack: &(dyn Fn(usize, usize, &mut [u8]) + Sync),
-    ) -> Option<Self> {
-        let stride = stride(form, inputs)?;
-        let mut panels = Self { form, outputs, inputs, stride, memory: Memory::none() };
-        let count = panels.count();
-        panels.memory = Memory::zeroed(count.checked_mul(stride)?)?;
-        let start = AtomicPtr::new(panels.memory.as_mut_slice().as_mut_ptr());
+    /// Packs rows of blocks. Whether there was another matrix: quants are put together bit by bit, over zeros.
+    fn fill_blocks(&mut self, pool: &Pool, bytes: &[u8], was_used: bool) {
+        let Self { form, outputs, inputs, .. } = *self;
+        let Form::Blocks(format) = form else { panic!("panels: blocks for {}", form.name()) };
+        let row = inputs / format.elements() * format.bytes();
+        let all = outputs.checked_mul(row);
+        assert_eq!(Some(bytes.len()), all, "panels: bytes of [{outputs}, {inputs}] {}", format.name());
+        self.fill(pool, &|output, lane, to| {
+            if was_used && lane == 0 {
+                to.fill(0);
+            }
+            let row = &bytes[output * row..][..row];
+            if format.is_large() {
+                pack_large(format, row, lane, to);
+            } else {
+                pack_small(format, row, lane, to);
+            }
+        });
+    }
+
+    /// Has `pack` put each output, in order, into its lane of its panel.
+    fn fill(&mut self, pool: &Pool, pack: &(dyn Fn(usize, usize, &mut [u8]) + Sync)) {
+        let (count, stride, outputs) = (self.count(), self.stride, self.outputs);
+        let start = AtomicPtr::new(self.memory.as_mut_slice().as_mut_ptr());
         pool.run(count, &|panel| {
             // SAFETY: panel i is the i-th range of `stride` bytes of the memory and belongs to task i alone.
             let to =
@@ -167,7 +214,6 @@ impl Panels {
                 pack(panel * LANES + lane, lane, to);
             }
         });
-        Some(panels)
     }
 
     /// What the weights are.

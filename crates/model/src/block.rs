@@ -14,6 +14,7 @@ use foretoken_kernels::{Isa, LANES};
 
 use crate::both::BothBuffers;
 use crate::cache::Cache;
+use crate::expert_memory::ExpertMemory;
 use crate::experts::ExpertBuffers;
 use crate::linear::Linear;
 use crate::network::{Dense, Feed, Inner, InputReader, KeyValue, Layer, NormWeights};
@@ -146,6 +147,8 @@ enum Fed<'a> {
 pub(crate) struct Block<'a> {
     pub(crate) products: &'a Products,
     pub(crate) spec: &'a Spec,
+    /// Of experts that are not all packed.
+    pub(crate) memory: Option<&'a ExpertMemory>,
     pub(crate) standing: Standing<'a>,
 }
 
@@ -229,9 +232,9 @@ impl Block<'_> {
         match (&layer.feed, self.spec.experts_of(number)) {
             (Feed::Dense(dense), _) => Fed::Inner(self.feed(dense, read, &mut buffers.inner), &dense.down),
             (Feed::Experts(all), Some(spec)) => {
-                Fed::Whole(self.ask_experts((spec, all), [read, read], &mut buffers.experts))
+                Fed::Whole(self.ask_experts((number, spec, all), [read, read], &mut buffers.experts))
             }
-            (Feed::Both(both), Some(spec)) => Fed::Whole(self.ask_both((spec, both), [stream, read], buffers)),
+            (Feed::Both(both), Some(spec)) => Fed::Whole(self.ask_both((number, spec, both), [stream, read], buffers)),
             (Feed::Experts(_) | Feed::Both(_), None) => unreachable!("experts in layer {number}"),
         }
     }

@@ -28,7 +28,7 @@ impl Block<'_> {
     /// What a layer's dense half says of rows `read` `[rows, width]`, and its experts of those of the stream.
     pub(crate) fn ask_both<'b>(
         &self,
-        (layer, both): (&spec::Experts, &Both<Linear>),
+        (number, layer, both): (usize, &spec::Experts, &Both<Linear>),
         [stream, read]: [&[f32]; 2],
         buffers: &'b mut FeedBuffers,
     ) -> &'b [f32] {
@@ -41,7 +41,7 @@ impl Block<'_> {
         normalize(isa, spec, &both.dense_post_norm, said, out);
         let scored = normalized(isa, spec, Some(&both.router_norm), stream, &mut own.scored);
         let read = normalized(isa, spec, Some(&both.experts_norm), stream, &mut own.read);
-        let said = self.ask_experts((layer, &both.experts), [scored, read], experts);
+        let said = self.ask_experts((number, layer, &both.experts), [scored, read], experts);
         let said = normalized(isa, spec, Some(&both.experts_post_norm), said, &mut own.experts);
         out.iter_mut().zip(said).for_each(|(out, said)| *out += said);
         out

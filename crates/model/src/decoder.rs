@@ -21,6 +21,7 @@ use crate::capacity::{Capacity, Group};
 use crate::checkpoint::Checkpoint;
 use crate::error::ModelError;
 use crate::executor::{CacheEdit, CacheRows, Executor, ExecutorError, Reading, SavedBytes, Source, check};
+use crate::expert_memory::ExpertMemory;
 use crate::family;
 use crate::hidden::HiddenStates;
 use crate::layer_inputs::InputBuffers;
@@ -36,6 +37,8 @@ use crate::spec::{Rotation, Spec};
 pub struct Model {
     /// Shared with other models over the same weights.
     network: Arc<Network<Linear>>,
+    /// Of experts that are not all packed; shared likewise.
+    memory: Option<Arc<ExpertMemory>>,
     products: Products,
     cache: Cache,
     capacity: Capacity,
@@ -110,7 +113,7 @@ impl Model {
     /// # Errors
     /// As [`Model::load`].
     pub(crate) fn of(
-        network: Network<Unpacked>,
+        mut network: Network<Unpacked>,
         options: Options,
         rank: Option<Rank>,
         progress: Progress<'_>,
@@ -119,20 +122,26 @@ impl Model {
         let compute = Compute::new(options.threads);
         let source = network.source.clone();
         let packing = Packing::new(&compute.pool, &source, options.weight_type, Share::new(rank.as_ref()));
+        let take = |bytes| ExpertMemory::take(&mut network, bytes, &packing, options.weight_type);
+        let memory = options.expert_bytes.map(take).transpose()?.flatten();
         let network = network.pack(&packing, progress)?;
-        Self::with(Arc::new(network), Products::new(compute, rank), options)
+        Self::with((Arc::new(network), memory.map(Arc::new)), Products::new(compute, rank), options)
     }
 
     /// As a backend gives it back.
     pub(crate) fn into_loaded(self) -> Loaded {
         let Network { spec, left_out, .. } = &*self.network;
-        let weights =
-            Shared { network: Arc::clone(&self.network), isa: self.isa(), rank: self.products.rank().cloned() };
+        let (network, memory) = (Arc::clone(&self.network), self.memory.clone());
+        let weights = Shared { network, memory, isa: self.isa(), rank: self.products.rank().cloned() };
         let (spec, left_out, threads) = (spec.clone(), left_out.clone(), self.threads());
         Loaded { executor: Box::new(self), spec, left_out, threads, weights: Box::new(weights) }
     }
 
-    fn with(network: Arc<Network<Linear>>, products: Products, options: Options) -> Result<Self, ModelError> {
+    fn with(
+        (network, memory): (Arc<Network<Linear>>, Option<Arc<ExpertMemory>>),
+        products: Products,
+        options: Options,
+    ) -> Result<Self, ModelError> {
         let spec = &network.spec;
         let types = [options.key_type, options.value_type];
         let windows = spec.windows();
@@ -161,7 +170,7 @@ impl Model {
         let all: usize = network.matrices().map(|matrix| matrix.packed().bytes).sum();
         let of_experts: usize = network.experts().flat_map(Dense::matrices).map(|matrix| matrix.packed().bytes).sum();
         let (matrices, read) = ([all - of_experts - head, head], Reading::default());
-        Ok(Self { network, products, cache, capacity, buffers, pass, outputs, matrices, read })
+        Ok(Self { network, memory, products, cache, capacity, buffers, pass, outputs, matrices, read })
     }
 
     /// The network's shape and choices.
@@ -254,6 +263,7 @@ impl Model {
 /// The weights of a [`Model`], for others.
 struct Shared {
     network: Arc<Network<Linear>>,
+    memory: Option<Arc<ExpertMemory>>,
     isa: Isa,
     rank: Option<Rank>,
 }
@@ -264,7 +274,8 @@ impl Packed for Shared {
         let mut compute = Compute::new(options.threads);
         compute.isa = self.isa;
         let products = Products::new(compute, self.rank.clone());
-        Ok(Box::new(Model::with(Arc::clone(&self.network), products, options)?))
+        let weights = (Arc::clone(&self.network), self.memory.clone());
+        Ok(Box::new(Model::with(weights, products, options)?))
     }
 
     fn matrices(&self) -> Vec<PackedMatrix> {
@@ -275,7 +286,13 @@ impl Packed for Shared {
             is_chosen: of_experts.contains(&ptr::from_ref(matrix)),
             ..matrix.packed()
         };
-        network.matrices().map(packed).collect()
+        let mut all: Vec<PackedMatrix> = network.matrices().map(packed).collect();
+        if let Some(memory) = &self.memory {
+            // The head stays the last.
+            let head = all.pop();
+            all.extend(memory.matrices().into_iter().chain(head));
+        }
+        all
     }
 
     fn lend(&self) -> Option<Lent> {
@@ -370,16 +387,16 @@ impl Executor for Model {
         self.pass.lay_out(batch, &self.cache, self.network.spec.positions.rotations());
         self.outputs.hidden.resize_with(batch.hidden_layers.len(), Vec::new);
         self.embed();
-        let Self { network, products, cache, buffers, pass, outputs, .. } = self;
+        let Self { network, memory, products, cache, buffers, pass, outputs, .. } = self;
         let Network { spec, layers, .. } = &**network;
         let sights: Vec<Sight<'_>> = pass.slots.iter().map(|slots| slots.sight(&pass.ranges)).collect();
         let rotations = spec.positions.rotations().iter().zip(&pass.angles);
         let rotations: Vec<_> = rotations.map(|(rotation, angles)| Rotated { rotation, angles }).collect();
         let (positions, inputs) = (&pass.positions, pass.inputs.inputs());
         let standing = Standing { positions, sights: &sights, rotations: &rotations, inputs };
-        let block = Block { products, spec, standing };
+        let block = Block { products, spec, memory: memory.as_deref(), standing };
         let x = &mut pass.x[..pass.tokens.len() * spec.width];
-        buffers.feed.experts.read = [0, 0];
+        buffers.feed.experts.read = Reading::default();
         for (number, layer) in layers.iter().enumerate() {
             block.run((number, layer), cache, buffers, x);
             for (hidden, out) in batch.hidden_layers.iter().zip(&mut outputs.hidden) {
@@ -390,13 +407,15 @@ impl Executor for Model {
         }
         self.head();
         // Of a pass that failed nothing counts, so it is enough to look at its end.
-        if let Some(error) = self.products.take_failure() {
+        let of_experts = self.buffers.feed.experts.failure.take();
+        let of_experts = of_experts.map(|error| ExecutorError::Failed { message: error.to_string() });
+        if let Some(error) = self.products.take_failure().or(of_experts) {
             return Err(error);
         }
         let [body, head] = self.matrices;
-        let [experts, of_experts] = self.buffers.feed.experts.read;
         let bytes = if self.pass.wanted.is_empty() { body } else { body + head };
-        self.read = Reading { bytes: bytes + of_experts, experts };
+        let read = self.buffers.feed.experts.read;
+        self.read = Reading { bytes: bytes + read.bytes, ..read };
         Ok(())
     }
 

@@ -101,6 +101,8 @@ pub enum Setting {
     ValueType,
     /// `weight_type`.
     WeightType,
+    /// `expert_bytes`.
+    ExpertBytes,
 }
 
 impl Setting {
@@ -110,6 +112,7 @@ impl Setting {
             Self::KeyType => "key_type",
             Self::ValueType => "value_type",
             Self::WeightType => "weight_type",
+            Self::ExpertBytes => "expert_bytes",
         }
     }
 }

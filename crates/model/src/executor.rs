@@ -87,6 +87,8 @@ pub struct Reading {
     pub bytes: usize,
     /// Distinct experts, of all layers together; 0: there are none, or nothing is said of them.
     pub experts: usize,
+    /// Of these, experts that the pass had to pack before it could use them, which takes longer than reading them.
+    pub packed: usize,
 }
 
 /// A network that can be run: the CPU decoder, a toy table, later another machine. Nothing above knows which.

@@ -6,11 +6,17 @@
 //!
 //! The router is computed in floats and never brought to another type of weights: a score that is rounded is another
 //! choice. What is read: the weights of distinct experts, which the layer reports. Left out: how a row chooses
-//! (`router.rs`), and experts that are not in memory.
+//! (`router.rs`), and where experts lie that are not all in memory (`expert_memory.rs`): a layer goes through them in
+//! rounds of as many as there is room for, mostly one of all.
+
+use std::ops::Range;
 
 use foretoken_kernels::matmul::{Group, Product};
 
 use crate::block::{Block, InnerBuffers, room};
+use crate::error::ModelError;
+use crate::executor::Reading;
+use crate::expert_memory::Held;
 use crate::faults;
 use crate::linear::Linear;
 use crate::network::{Dense, Experts, Inner};
@@ -35,7 +41,9 @@ pub(crate) struct ExpertBuffers {
     /// What the layer says of its rows, `[rows, width]`.
     out: Vec<f32>,
     /// Experts that this pass has read so far, of all layers, and the bytes of their weights.
-    pub(crate) read: [usize; 2],
+    pub(crate) read: Reading,
+    /// Why one of them could not be packed: what the pass says means nothing.
+    pub(crate) failure: Option<ModelError>,
 }
 
 /// Who goes where.
@@ -90,10 +98,14 @@ impl Chosen {
         }
     }
 
-    /// The experts that some row chose, with how many did.
-    fn groups(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
-        let counts = self.starts.windows(2).map(|two| two[1] - two[0]);
-        counts.enumerate().filter(|(_, rows)| *rows > 0)
+    /// Of these experts those that some row chose, with how many did.
+    fn groups(&self, of: Range<usize>) -> impl Iterator<Item = (usize, usize)> + Clone + '_ {
+        of.map(|expert| (expert, self.starts[expert + 1] - self.starts[expert])).filter(|(_, rows)| *rows > 0)
+    }
+
+    /// The same without how many.
+    fn experts(&self, of: Range<usize>) -> impl Iterator<Item = usize> + Clone + '_ {
+        self.groups(of).map(|(expert, _)| expert)
     }
 }
 
@@ -108,31 +120,26 @@ impl Block<'_> {
     /// What a layer's experts say of rows `read` `[rows, width]`: as many. The router reads `scored`, mostly the same.
     pub(crate) fn ask_experts<'b>(
         &self,
-        (layer, experts): (&spec::Experts, &Experts<Linear>),
+        (number, layer, experts): (usize, &spec::Experts, &Experts<Linear>),
         [scored, read]: [&[f32]; 2],
         buffers: &'b mut ExpertBuffers,
     ) -> &'b [f32] {
         let (rows, width) = (self.rows(), self.spec.width);
-        let ExpertBuffers { scores, chosen, gathered, gate, up, said, out, .. } = buffers;
-        let scores = room(scores, rows * layer.count);
+        let scores = room(&mut buffers.scores, rows * layer.count);
         self.products.one(scored, rows, width, experts.router.product(scores, false));
-        chosen.fill(scores, &experts.corrections, layer);
-        chosen.scale(&experts.scales);
-        let all = chosen.rows.len();
-        let gathered = room(gathered, all * width);
+        buffers.chosen.fill(scores, &experts.corrections, layer);
+        buffers.chosen.scale(&experts.scales);
+        let chosen = &buffers.chosen;
+        let gathered = room(&mut buffers.gathered, chosen.rows.len() * width);
         for (row, out) in chosen.rows.iter().zip(gathered.chunks_exact_mut(width)) {
             out.copy_from_slice(&read[row * width..][..width]);
         }
-        let ffn_elements = all * layer.ffn_width;
-        let (gated, raised) = (room(gate, ffn_elements), room(up, ffn_elements));
-        let activation = self.raise(experts, chosen, (gathered, layer.ffn_width), (gated, raised));
-        self.gate(activation, gated, raised);
-        let said = room(said, all * width);
-        let mut left = &mut *said;
-        let lower = |(expert, rows): (usize, usize)| {
-            (rows, [experts.all[expert].down.product(take(&mut left, rows * width), false)])
-        };
-        self.grouped(gated, layer.ffn_width, &mut chosen.groups().map(lower).collect::<Vec<_>>());
+        let mut held = Held::new((number, experts), self.memory, chosen.experts(0..layer.count));
+        let mut next = chosen.experts(0..layer.count).next();
+        while let Some(first) = next {
+            next = self.round((layer, first), &mut held, buffers);
+        }
+        let ExpertBuffers { chosen, said, out, .. } = &mut *buffers;
         let out = room(out, rows * width);
         self.products.compute.pool.each_chunk(out, width, &|row, out| {
             out.fill(0.0);
@@ -141,28 +148,60 @@ impl Block<'_> {
                 out.iter_mut().zip(said).for_each(|(out, said)| *out += weight * said);
             }
         });
-        for (expert, _) in chosen.groups() {
-            let bytes: usize = experts.all[expert].matrices().map(|matrix| matrix.packed().bytes).sum();
-            buffers.read = [buffers.read[0] + 1, buffers.read[1] + bytes];
-        }
         if let Some((dense, gate)) = &experts.shared {
             self.add_shared((dense, gate.as_ref()), read, buffers);
         }
         &buffers.out[..rows * width]
     }
 
+    /// Has the gathered rows of some experts go through them: those from `first` on for which there is room at a time.
+    /// The first of those that are left.
+    fn round(
+        &self,
+        (layer, first): (&spec::Experts, usize),
+        held: &mut Held<'_>,
+        buffers: &mut ExpertBuffers,
+    ) -> Option<usize> {
+        let ExpertBuffers { chosen, gathered, gate, up, said, read, failure, .. } = buffers;
+        let all = || chosen.experts(first..layer.count);
+        // Ranks exchange what each expert says in the same order, however many of them each has room for.
+        let end = if self.products.rank().is_some() { all().nth(1) } else { held.end(all()) };
+        let round = first..end.unwrap_or(layer.count);
+        let (packed, brought) = held.bring(chosen.experts(round.clone()), &self.products.compute.pool);
+        *failure = failure.take().or(brought.err());
+        read.packed += packed;
+        for expert in chosen.experts(round.clone()) {
+            read.experts += 1;
+            read.bytes += held.get(expert).matrices().map(|matrix| matrix.packed().bytes).sum::<usize>();
+        }
+        let rows = chosen.starts[round.start]..chosen.starts[round.end];
+        let part = |width: usize| rows.start * width..rows.end * width;
+        let (width, ffn_width, choices) = (self.spec.width, layer.ffn_width, chosen.rows.len());
+        let gated = &mut room(gate, choices * ffn_width)[part(ffn_width)];
+        let raised = &mut room(up, choices * ffn_width)[part(ffn_width)];
+        let groups = || chosen.groups(round.clone());
+        let activation = self.raise(held, groups(), (&gathered[part(width)], ffn_width), (gated, raised));
+        self.gate(activation, gated, raised);
+        let mut left = &mut room(said, choices * width)[part(width)];
+        let lower = |(expert, rows): (usize, usize)| {
+            (rows, [held.get(expert).down.product(take(&mut left, rows * width), false)])
+        };
+        self.grouped(gated, ffn_width, &mut groups().map(lower).collect::<Vec<_>>());
+        end
+    }
+
     /// Gates and what they multiply of the gathered rows, and what is applied to the gates.
     fn raise(
         &self,
-        experts: &Experts<Linear>,
-        chosen: &Chosen,
+        held: &Held<'_>,
+        chosen: impl Iterator<Item = (usize, usize)>,
         (gathered, ffn_width): (&[f32], usize),
         (mut gated, mut raised): (&mut [f32], &mut [f32]),
     ) -> Activation {
         let mut of_all = Activation::Silu;
         let mut groups = Vec::new();
-        for (expert, rows) in chosen.groups() {
-            let Inner::Gated { activation, gate, up } = &experts.all[expert].inner else {
+        for (expert, rows) in chosen {
+            let Inner::Gated { activation, gate, up } = &held.get(expert).inner else {
                 unreachable!("experts without gates")
             };
             of_all = *activation;

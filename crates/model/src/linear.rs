@@ -9,10 +9,14 @@
 //! With a type asked for at load ([`WeightType`]), matrices of floats are brought to it on the way; a rank packs its
 //! part of the outputs. Left out: which matrices a network has.
 
+mod later;
+
 use std::ops::Range;
 use std::sync::Arc;
 
+use foretoken_kernels::block::Format;
 use foretoken_kernels::matmul::Product;
+use foretoken_kernels::panel::Form;
 use foretoken_kernels::{Panels, Pool};
 use foretoken_weights::Tensor;
 
@@ -21,8 +25,9 @@ use crate::error::{ModelError, Setting};
 use crate::mxfp4::Mxfp4;
 use crate::products::Share;
 use crate::quantized::Quantized;
-use crate::storage::Storage;
-use crate::weight_type::WeightType;
+use crate::storage::{Storage, View};
+use crate::weight_type::{Converted, WeightType};
+pub(crate) use later::{Later, MatrixShape};
 
 /// A table `[rows, width]` of which single rows are read: an embedding. Clones are the same rows in memory.
 #[derive(Clone)]
@@ -84,6 +89,16 @@ impl Source {
             Self::Tensor(tensor) => Ok(Storage::new(tensor)),
             Self::Quantized(matrix) => matrix.storage(pool),
             Self::Mxfp4(matrix) => Ok(matrix.storage(pool)),
+        }
+    }
+
+    /// The form of these weights; where it is `likely` what they mostly have suffices.
+    fn form(&self, likely: bool) -> Result<Form, ModelError> {
+        match self {
+            Self::Tensor(tensor) => Ok(Storage::form_of(tensor)),
+            Self::Quantized(matrix) if likely => Ok(matrix.likely_form()),
+            Self::Quantized(matrix) => matrix.form(),
+            Self::Mxfp4(_) => Ok(Form::Blocks(Format::Mxfp4)),
         }
     }
 }
@@ -295,36 +310,65 @@ impl Unpacked {
     /// or there is no memory for them.
     pub(crate) fn pack(self, packing: &Packing<'_>) -> Result<Linear, ModelError> {
         let all = self.outputs;
-        let own = if packing.share.is_whole() { self } else { self.outputs(packing.share.of(all)) };
-        let Self { ref name, inputs, outputs, .. } = own;
-        let whole = own.source.storage(packing.pool)?;
+        let own = self.own(packing);
+        let [outputs, inputs] = own.shape();
+        let weights =
+            own.weights(packing, &mut Converted::default(), |weights| weights.pack(packing.pool, outputs, inputs))?;
+        let weights = weights.ok_or_else(|| own.no_memory(packing))?;
+        Ok(Linear { weights: Arc::new(weights), bias: own.bias.map(Arc::from), outputs: all })
+    }
+
+    /// As much of it as is packed here.
+    fn own(self, packing: &Packing<'_>) -> Self {
+        if packing.share.is_whole() { self } else { self.outputs(packing.share.of(self.outputs)) }
+    }
+
+    /// Gives the weights, in the type in which they are packed, to `take`, and then the pages of the file back.
+    /// `scratch` is for those that are brought to another type.
+    fn weights<T>(
+        &self,
+        packing: &Packing<'_>,
+        scratch: &mut Converted,
+        take: impl FnOnce(View<'_>) -> T,
+    ) -> Result<T, ModelError> {
+        let whole = self.source.storage(packing.pool)?;
         let whole = if packing.as_floats { whole.into_floats() } else { whole };
-        if let (Some(wanted), Some(format)) = (packing.wanted, whole.format()) {
-            return Err(ModelError::Setting {
-                place: format!("{}: {name}", packing.file),
-                setting: Setting::WeightType,
-                value: wanted.to_string(),
-                expected: "weights in F32, F16 or BF16".to_string(),
-                found: format.name().to_string(),
-            });
-        }
-        let matrix = own.matrix(whole);
-        let weights = match packing.used {
+        self.check_wanted(packing, whole.form())?;
+        let matrix = self.matrix(whole);
+        let taken = match packing.used {
             Some(kind) => {
-                kind.convert(packing.pool, &matrix, outputs, inputs).map_err(|(row, found)| ModelError::Setting {
-                    place: format!("{}: {name}: row {row}", packing.file),
+                let shape = (self.outputs, self.inputs);
+                let beyond = |(row, found): (usize, f32)| ModelError::Setting {
+                    place: format!("{}: {}: row {row}", packing.file, self.name),
                     setting: Setting::WeightType,
                     value: kind.to_string(),
                     expected: "finite weights that its blocks can hold".to_string(),
                     found: found.to_string(),
-                })?
+                };
+                kind.convert(packing.pool, &matrix, shape, scratch).map_err(beyond)?;
+                take(scratch.view())
             }
-            None => matrix.pack(packing.pool, outputs, inputs),
+            None => take(matrix.view()),
         };
-        let no_memory = || ModelError::WeightsMemory { place: format!("{}: {name}", packing.file), outputs, inputs };
-        let weights = weights.ok_or_else(no_memory)?;
         matrix.release();
-        Ok(Linear { weights: Arc::new(weights), bias: own.bias.map(Arc::from), outputs: all })
+        Ok(taken)
+    }
+
+    /// Only floats are brought to another type.
+    fn check_wanted(&self, packing: &Packing<'_>, found: Form) -> Result<(), ModelError> {
+        let (Some(wanted), Form::Blocks(format)) = (packing.wanted, found) else { return Ok(()) };
+        Err(ModelError::Setting {
+            place: format!("{}: {}", packing.file, self.name),
+            setting: Setting::WeightType,
+            value: wanted.to_string(),
+            expected: "weights in F32, F16 or BF16".to_string(),
+            found: format.name().to_string(),
+        })
+    }
+
+    fn no_memory(&self, packing: &Packing<'_>) -> ModelError {
+        let [outputs, inputs] = self.shape();
+        ModelError::WeightsMemory { place: format!("{}: {}", packing.file, self.name), outputs, inputs }
     }
 }
 
@@ -360,6 +404,11 @@ pub(crate) struct Packing<'a> {
 impl<'a> Packing<'a> {
     pub(crate) fn new(pool: &'a Pool, file: &'a str, wanted: Option<WeightType>, share: Share) -> Self {
         Self { pool, file, wanted, used: wanted, as_floats: false, share }
+    }
+
+    /// For what has been cut to this rank's part already.
+    pub(crate) fn later(pool: &'a Pool, file: &'a str, wanted: Option<WeightType>) -> Self {
+        Self::new(pool, file, wanted, Share::new(None))
     }
 
     /// The same for what decides which experts rows go through: the weights of the file, as floats. Products with

@@ -25,6 +25,7 @@ pub struct NormWeights {
 pub type PieceNorms = Vec<NormWeights>;
 
 /// What a feed-forward half computes between its norm and its `down` matrix.
+#[derive(Clone)]
 pub enum Inner<M> {
     /// activation(gate(x)) * up(x).
     Gated {
@@ -45,6 +46,7 @@ pub enum Inner<M> {
 }
 
 /// A feed-forward half: down(inner(x)).
+#[derive(Clone)]
 pub struct Dense<M> {
     /// What it does first.
     pub inner: Inner<M>,
@@ -86,7 +88,7 @@ pub struct Experts<M> {
     pub corrections: Vec<f32>,
     /// What the weight of each is multiplied with, whoever chose it. Empty: it stays as it is.
     pub scales: Vec<f32>,
-    /// In order of their numbers.
+    /// In order of their numbers; none where they are packed when rows choose them.
     pub all: Vec<Dense<M>>,
     /// The one that all rows go through, and the `[1, width]` of its gate, if it has one.
     pub shared: Option<(Dense<M>, Option<M>)>,
@@ -291,13 +293,7 @@ impl Layer<Unpacked> {
 
 impl Dense<Unpacked> {
     fn pack(self, packing: &Packing<'_>) -> Result<Dense<Linear>, ModelError> {
-        let inner = match self.inner {
-            Inner::Gated { activation, gate, up } => {
-                Inner::Gated { activation, gate: gate.pack(packing)?, up: up.pack(packing)? }
-            }
-            Inner::Plain { activation, up } => Inner::Plain { activation, up: up.pack(packing)? },
-        };
-        Ok(Dense { inner, down: self.down.pack(packing)? })
+        self.map(&mut |matrix| matrix.pack(packing))
     }
 }
 
@@ -321,6 +317,33 @@ impl Experts<Unpacked> {
 }
 
 impl<M> Dense<M> {
+    /// The same of other matrices, each made of one of these.
+    pub(crate) fn map<N>(self, make: &mut dyn FnMut(M) -> Result<N, ModelError>) -> Result<Dense<N>, ModelError> {
+        let inner = match self.inner {
+            Inner::Gated { activation, gate, up } => Inner::Gated { activation, gate: make(gate)?, up: make(up)? },
+            Inner::Plain { activation, up } => Inner::Plain { activation, up: make(up)? },
+        };
+        Ok(Dense { inner, down: make(self.down)? })
+    }
+
+    /// The same matrices where they are.
+    pub(crate) fn as_ref(&self) -> Dense<&M> {
+        let inner = match &self.inner {
+            Inner::Gated { activation, gate, up } => Inner::Gated { activation: *activation, gate, up },
+            Inner::Plain { activation, up } => Inner::Plain { activation: *activation, up },
+        };
+        Dense { inner, down: &self.down }
+    }
+
+    /// As [`matrices`](Self::matrices), to be changed.
+    pub(crate) fn matrices_mut(&mut self) -> impl Iterator<Item = &mut M> {
+        let (gate, up) = match &mut self.inner {
+            Inner::Gated { gate, up, .. } => (Some(gate), up),
+            Inner::Plain { up, .. } => (None, up),
+        };
+        gate.into_iter().chain([up, &mut self.down])
+    }
+
     /// Its matrices: the gate, if there is one, the one beside it, and the last.
     pub(crate) fn matrices(&self) -> impl Iterator<Item = &M> {
         let (gate, up) = match &self.inner {
@@ -333,11 +356,20 @@ impl<M> Dense<M> {
 
 impl<M> Feed<M> {
     /// The dense half and the experts, of which it has at least one.
-    fn parts(&self) -> (Option<&Dense<M>>, Option<&Experts<M>>) {
+    pub(crate) fn parts(&self) -> (Option<&Dense<M>>, Option<&Experts<M>>) {
         match self {
             Feed::Dense(dense) => (Some(dense), None),
             Feed::Experts(experts) => (None, Some(experts)),
             Feed::Both(both) => (Some(&both.dense), Some(&both.experts)),
+        }
+    }
+
+    /// The experts, if there are some.
+    pub(crate) fn experts_mut(&mut self) -> Option<&mut Experts<M>> {
+        match self {
+            Feed::Dense(_) => None,
+            Feed::Experts(experts) => Some(experts),
+            Feed::Both(both) => Some(&mut both.experts),
         }
     }
 

@@ -32,6 +32,10 @@ pub struct Options {
     pub value_type: CacheType,
     /// What matrices of floats are brought to when they are loaded; none: they are used as they are.
     pub weight_type: Option<WeightType>,
+    /// Bytes for the experts that rows choose, where there are any: if not all of them fit, they are packed when rows
+    /// first choose them, and those that were not chosen for longest make room. It changes no result. None: all are
+    /// packed when the network is loaded.
+    pub expert_bytes: Option<usize>,
     /// The longest text that is meant to be run; none: as long as the network was made for. Some rotary embeddings
     /// (dynamic, longrope) have other frequencies for long texts than for short ones. They are chosen by this, once,
     /// and never by how long a text has become: or a row would depend on what follows it.
@@ -57,6 +61,7 @@ impl Options {
             key_type,
             value_type,
             weight_type: None,
+            expert_bytes: None,
             context: None,
             checkpoint_bytes: 512 << 20,
             tokens: None,

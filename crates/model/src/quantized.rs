@@ -7,14 +7,18 @@
 //! it happens before a matrix is packed, so that no second copy of the model is ever there. Left out: what
 //! `quantization_config` says (`quantization.rs`).
 
+mod integers;
+
 use foretoken_kernels::Pool;
 use foretoken_kernels::block::Format;
 use foretoken_kernels::dtype::f16;
+use foretoken_kernels::panel::Form;
 use foretoken_weights::{Bytes, Tensor, Weights, WeightsError};
 
 use crate::error::ModelError;
 use crate::quantization::{Packing, Quantization};
 use crate::storage::Storage;
+use integers::Integers;
 
 /// Elements of a block.
 const BLOCK: usize = 32;
@@ -189,18 +193,10 @@ impl Quantized {
     /// # Errors
     /// Zero points or the numbers of groups are none.
     pub(crate) fn storage(&self, pool: &Pool) -> Result<Storage, ModelError> {
-        let mut scales = vec![0.0; self.scales.shape.iter().product()];
-        Storage::new(&self.scales).widen(0..scales.len(), &mut scales);
+        let scales = self.scales();
         let storage = match &self.values {
             Values::Float8 { weight, block } => self.float8(pool, weight, *block, &scales),
-            Values::Int4(int4) => {
-                let Int4 { packing, words, zeros, groups, group } = &**int4;
-                if let Some(groups) = groups {
-                    self.check_groups(groups, *group)?;
-                }
-                let zeros = zeros.as_ref().map(|zeros| self.zeros(*packing, zeros, *group)).transpose()?;
-                self.blocks(pool, &Integers { packing: *packing, words, zeros, scales, group: *group })
-            }
+            Values::Int4(int4) => self.blocks(pool, &self.integers(int4, scales)?),
         };
         self.tensors().iter().for_each(|tensor| tensor.bytes.release());
         Ok(storage)
@@ -209,6 +205,41 @@ impl Quantized {
     /// Bytes of its weights and scales, and how many weights there are.
     pub(crate) fn size(&self) -> (usize, usize) {
         (self.tensors().iter().map(|tensor| tensor.bytes.len()).sum(), self.inputs * self.outputs)
+    }
+
+    /// The form of its weights, which is decided by scales and zero points.
+    ///
+    /// # Errors
+    /// As [`storage`](Self::storage).
+    pub(crate) fn form(&self) -> Result<Form, ModelError> {
+        match &self.values {
+            Values::Float8 { .. } => Ok(Form::F32),
+            Values::Int4(int4) => Ok(self.integers(int4, self.scales())?.form()),
+        }
+    }
+
+    /// The form that its weights mostly have, without reading what decides it: scales of bf16 may be too small for f16,
+    /// and zero points all 8.
+    pub(crate) fn likely_form(&self) -> Form {
+        match &self.values {
+            Values::Float8 { .. } => Form::F32,
+            Values::Int4(int4) => Form::Blocks(if int4.zeros.is_some() { Format::Int4 } else { Format::Q4_0 }),
+        }
+    }
+
+    fn scales(&self) -> Vec<f32> {
+        let mut scales = vec![0.0; self.scales.shape.iter().product()];
+        Storage::new(&self.scales).widen(0..scales.len(), &mut scales);
+        scales
+    }
+
+    fn integers<'a>(&self, int4: &'a Int4, scales: Vec<f32>) -> Result<Integers<'a>, ModelError> {
+        let Int4 { packing, words, zeros, groups, group } = int4;
+        if let Some(groups) = groups {
+            self.check_groups(groups, *group)?;
+        }
+        let zeros = zeros.as_ref().map(|zeros| self.zeros(*packing, zeros, *group)).transpose()?;
+        Ok(Integers { packing: *packing, words, zeros, scales, group: *group })
     }
 
     fn tensors(&self) -> [&Tensor; 2] {
@@ -272,9 +303,7 @@ impl Quantized {
 
     fn blocks(&self, pool: &Pool, integers: &Integers<'_>) -> Storage {
         let Self { inputs, outputs, .. } = *self;
-        let halves: Vec<f16> = integers.scales.iter().map(|scale| f16::from_f32(*scale)).collect();
-        let exact = halves.iter().zip(&integers.scales).all(|(half, scale)| half.to_f32() == *scale || scale.is_nan());
-        if !exact {
+        let Form::Blocks(format) = integers.form() else {
             let mut out = vec![0.0; outputs * inputs];
             pool.each_chunk(&mut out, AT_ONCE * inputs, &|chunk, out| {
                 for first in (0..inputs).step_by(BLOCK) {
@@ -288,9 +317,7 @@ impl Quantized {
                 }
             });
             return Storage::F32(out);
-        }
-        let symmetric = integers.zeros.iter().flatten().all(|zero| *zero == MIDDLE);
-        let format = if symmetric { Format::Q4_0 } else { Format::Int4 };
+        };
         let row_bytes = inputs / BLOCK * format.bytes();
         let mut bytes = vec![0; outputs * row_bytes];
         pool.each_chunk(&mut bytes, AT_ONCE * row_bytes, &|chunk, out| {
@@ -298,8 +325,8 @@ impl Quantized {
                 for (lane, row) in out.chunks_exact_mut(row_bytes).enumerate() {
                     let (quants, at) = integers.block(self, chunk * AT_ONCE + lane, block * BLOCK);
                     let out = &mut row[block * format.bytes()..][..format.bytes()];
-                    out[..2].copy_from_slice(&halves[at].to_le_bytes());
-                    if !symmetric {
+                    out[..2].copy_from_slice(&f16::from_f32(integers.scales[at]).to_le_bytes());
+                    if format == Format::Int4 {
                         out[2] = integers.zero(at);
                     }
                     let packed = &mut out[format.bytes() - BLOCK / 2..];
@@ -351,53 +378,6 @@ impl Finder<'_> {
                 (values(words, zeros, groups), self.find("weight_scale", &FLOATS, &[&[outputs, count]])?)
             }
         })
-    }
-}
-
-/// A matrix in integers, as it is read.
-struct Integers<'a> {
-    packing: Packing,
-    words: &'a Tensor,
-    zeros: Option<Vec<u8>>,
-    scales: Vec<f32>,
-    group: usize,
-}
-
-impl Integers<'_> {
-    /// The quants of 32 inputs from `first` on, and where their scale and zero point are.
-    fn block(&self, matrix: &Quantized, output: usize, first: usize) -> ([u8; BLOCK], usize) {
-        let Quantized { inputs, outputs, .. } = *matrix;
-        let word = |at: usize| u32::from_le_bytes(self.words.bytes[4 * at..4 * at + 4].try_into().expect("4 bytes"));
-        let mut quants = [0; BLOCK];
-        let mut eights = |at: &dyn Fn(usize) -> usize| {
-            for (eight, quants) in quants.chunks_exact_mut(8).enumerate() {
-                let word = word(at(first / 8 + eight));
-                quants.iter_mut().enumerate().for_each(|(i, quant)| *quant = (word >> (4 * i) & 15) as u8);
-            }
-        };
-        let group = first / self.group;
-        let at = match self.packing {
-            Packing::Gptq { .. } => {
-                eights(&|eight| eight * outputs + output);
-                group * outputs + output
-            }
-            Packing::Compressed { .. } => {
-                eights(&|eight| output * (inputs / 8) + eight);
-                output * (inputs / self.group) + group
-            }
-            Packing::Awq => {
-                let shift = 4 * AWQ_NIBBLES[output % 8];
-                for (i, quant) in quants.iter_mut().enumerate() {
-                    *quant = (word((first + i) * (outputs / 8) + output / 8) >> shift & 15) as u8;
-                }
-                group * outputs + output
-            }
-        };
-        (quants, at)
-    }
-
-    fn zero(&self, at: usize) -> u8 {
-        self.zeros.as_ref().map_or(MIDDLE, |zeros| zeros[at])
     }
 }
 

@@ -8,6 +8,7 @@ use std::ops::Range;
 use bytemuck::{AnyBitPattern, try_cast_slice};
 use foretoken_kernels::block::{self, Format};
 use foretoken_kernels::dtype::{Matrix, bf16, f16};
+use foretoken_kernels::panel::Form;
 use foretoken_kernels::{Panels, Pool};
 use foretoken_weights::{Bytes, Dtype, Tensor};
 
@@ -24,9 +25,27 @@ pub(crate) enum Storage {
 }
 
 /// What a [`Storage`] holds, wherever it lies.
-enum View<'a> {
+pub(crate) enum View<'a> {
     Floats(Matrix<'a>),
     Blocks(Format, &'a [u8]),
+}
+
+impl View<'_> {
+    /// Panels of a matrix `[outputs, inputs]`, in the form in which it lies; `None` if there is no memory for them.
+    pub(crate) fn pack(&self, pool: &Pool, outputs: usize, inputs: usize) -> Option<Panels> {
+        match *self {
+            Self::Floats(matrix) => Panels::pack_floats(pool, matrix, outputs, inputs),
+            Self::Blocks(format, bytes) => Panels::pack(pool, format, outputs, inputs, bytes),
+        }
+    }
+
+    /// The same into panels of this form and shape that were another matrix's.
+    pub(crate) fn refill(&self, pool: &Pool, panels: &mut Panels) {
+        match *self {
+            Self::Floats(matrix) => panels.refill_floats(pool, matrix),
+            Self::Blocks(_, bytes) => panels.refill(pool, bytes),
+        }
+    }
 }
 
 /// Elements of `bytes` that lie where such elements may not lie, copied.
@@ -70,8 +89,24 @@ impl Storage {
         }
     }
 
+    /// The form that panels of a tensor have.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    pub(crate) fn form_of(tensor: &Tensor) -> Form {
+        match tensor.dtype {
+            Dtype::F32 => Form::F32,
+            Dtype::F16 => Form::F16,
+            Dtype::BF16 => Form::BF16,
+            other => match format(other) {
+                Some(format) => Form::Blocks(format),
+                None => panic!("tensor {}: type {} was let through", tensor.name, other.name()),
+            },
+        }
+    }
+
     /// The elements, wherever they lie.
-    fn view(&self) -> View<'_> {
+    pub(crate) fn view(&self) -> View<'_> {
         match self {
             Self::MappedF32(bytes) => View::Floats(Matrix::F32(bytemuck::cast_slice(bytes))),
             Self::MappedF16(bytes) => View::Floats(Matrix::F16(bytemuck::cast_slice(bytes))),
@@ -93,12 +128,7 @@ impl Storage {
 
     /// Name of the type.
     pub(crate) fn dtype(&self) -> &'static str {
-        match self.view() {
-            View::Floats(Matrix::F32(_)) => "F32",
-            View::Floats(Matrix::F16(_)) => "F16",
-            View::Floats(Matrix::BF16(_)) => "BF16",
-            View::Blocks(format, _) => format.name(),
-        }
+        self.form().name()
     }
 
     /// The elements as bytes of their type.
@@ -111,11 +141,13 @@ impl Storage {
         }
     }
 
-    /// Panels of a matrix `[outputs, inputs]`, in the form in which it lies; `None` if there is no memory for them.
-    pub(crate) fn pack(&self, pool: &Pool, outputs: usize, inputs: usize) -> Option<Panels> {
+    /// The form that panels of it have.
+    pub(crate) fn form(&self) -> Form {
         match self.view() {
-            View::Floats(matrix) => Panels::pack_floats(pool, matrix, outputs, inputs),
-            View::Blocks(format, bytes) => Panels::pack(pool, format, outputs, inputs, bytes),
+            View::Floats(Matrix::F32(_)) => Form::F32,
+            View::Floats(Matrix::F16(_)) => Form::F16,
+            View::Floats(Matrix::BF16(_)) => Form::BF16,
+            View::Blocks(format, _) => Form::Blocks(format),
         }
     }
 

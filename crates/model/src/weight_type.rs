@@ -5,15 +5,18 @@
 //! that are no whole blocks take the next type that fits. Left out: from one quantized type to another, which would
 //! lose twice.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 
+use foretoken_kernels::Pool;
 use foretoken_kernels::block::{self, Format};
-use foretoken_kernels::dtype::{bf16, f16};
-use foretoken_kernels::{Panels, Pool};
+use foretoken_kernels::dtype::{Matrix, bf16, f16};
+use foretoken_kernels::panel::Form;
 
-use crate::storage::Storage;
+use crate::block::room;
+use crate::storage::{Storage, View};
 
 /// A type of weights that floats can be brought to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,31 +78,35 @@ impl WeightType {
         }
     }
 
-    /// Brings floats `[outputs, inputs]` to this type, or the nearest that fits, and to the form of products. `Err`: a
-    /// row that the type cannot hold, and its first number that is not finite or too large.
+    /// The form of panels of rows of `inputs` weights in this type, or the nearest that fits.
+    pub(crate) fn form(self, inputs: usize) -> Form {
+        match self.fitting(inputs) {
+            Self::F32 => Form::F32,
+            Self::F16 => Form::F16,
+            Self::BF16 => Form::BF16,
+            Self::Blocks(format) => Form::Blocks(format),
+        }
+    }
+
+    /// Brings floats `[outputs, inputs]` to this type, or the nearest that fits. `Err`: a row that the type cannot
+    /// hold, and its first number that is not finite or too large.
     pub(crate) fn convert(
         self,
         pool: &Pool,
         storage: &Storage,
-        outputs: usize,
-        inputs: usize,
-    ) -> Result<Option<Panels>, (usize, f32)> {
-        Ok(match self.fitting(inputs) {
-            Self::F32 => Storage::F32(rows(pool, storage, outputs, inputs, 1, |_, x, out| {
-                out.copy_from_slice(x);
-            }))
-            .pack(pool, outputs, inputs),
-            Self::F16 => Storage::F16(rows(pool, storage, outputs, inputs, 1, |_, x, out| {
-                out.iter_mut().zip(x).for_each(|(out, x)| *out = f16::from_f32(*x));
-            }))
-            .pack(pool, outputs, inputs),
-            Self::BF16 => Storage::BF16(rows(pool, storage, outputs, inputs, 1, |_, x, out| {
-                out.iter_mut().zip(x).for_each(|(out, x)| *out = bf16::from_f32(*x));
-            }))
-            .pack(pool, outputs, inputs),
+        (outputs, inputs): (usize, usize),
+        into: &mut Converted,
+    ) -> Result<(), (usize, f32)> {
+        let beyond = Mutex::new(None::<(usize, f32)>);
+        let kind = self.fitting(inputs);
+        into.kind = Some(kind);
+        match kind {
+            Self::F32 => rows(pool, storage, [outputs, inputs, 1], &mut into.f32, to_f32),
+            Self::F16 => rows(pool, storage, [outputs, inputs, 1], &mut into.f16, to_f16),
+            Self::BF16 => rows(pool, storage, [outputs, inputs, 1], &mut into.bf16, to_bf16),
             Self::Blocks(format) => {
-                let beyond = Mutex::new(None::<(usize, f32)>);
-                let bytes = rows(pool, storage, outputs, inputs / format.elements(), format.bytes(), |row, x, out| {
+                let shape = [outputs, inputs / format.elements(), format.bytes()];
+                rows(pool, storage, shape, &mut into.blocks, |row, x, out| {
                     if let Some(at) = block::first_beyond(format, x) {
                         let mut beyond = beyond.lock().unwrap_or_else(PoisonError::into_inner);
                         // The first by place, whichever thread was first.
@@ -109,30 +116,69 @@ impl WeightType {
                     }
                     block::quantize(format, x, out);
                 });
-                if let Some(beyond) = beyond.into_inner().unwrap_or_else(PoisonError::into_inner) {
-                    return Err(beyond);
-                }
-                Panels::pack(pool, format, outputs, inputs, &bytes)
             }
-        })
+        }
+        beyond.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
     }
 }
 
-/// Rows of one output each, made by `make` from the row's number and floats; `blocks` of `size` elements a row.
+/// A matrix that was brought to another type, with the memory of those that were brought to others before.
+#[derive(Default)]
+pub(crate) struct Converted {
+    /// Its type; none: there is no matrix yet.
+    kind: Option<WeightType>,
+    f32: Vec<f32>,
+    f16: Vec<f16>,
+    bf16: Vec<bf16>,
+    blocks: Vec<u8>,
+}
+
+impl Converted {
+    /// Its elements.
+    pub(crate) fn view(&self) -> View<'_> {
+        match self.kind {
+            None => View::Floats(Matrix::F32(&[])),
+            Some(WeightType::F32) => View::Floats(Matrix::F32(&self.f32)),
+            Some(WeightType::F16) => View::Floats(Matrix::F16(&self.f16)),
+            Some(WeightType::BF16) => View::Floats(Matrix::BF16(&self.bf16)),
+            Some(WeightType::Blocks(format)) => View::Blocks(format, &self.blocks),
+        }
+    }
+}
+
+fn to_f32(_: usize, x: &[f32], out: &mut [f32]) {
+    out.copy_from_slice(x);
+}
+
+fn to_f16(_: usize, x: &[f32], out: &mut [f16]) {
+    out.iter_mut().zip(x).for_each(|(out, x)| *out = f16::from_f32(*x));
+}
+
+fn to_bf16(_: usize, x: &[f32], out: &mut [bf16]) {
+    out.iter_mut().zip(x).for_each(|(out, x)| *out = bf16::from_f32(*x));
+}
+
+thread_local! {
+    /// Floats of the row that a thread converts, kept for its memory.
+    static ROW: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Rows of one output each, made by `make` from the row's number and floats; `blocks` of `size` elements a row. `all`
+/// is overwritten.
 fn rows<T: Clone + Default + Send>(
     pool: &Pool,
     storage: &Storage,
-    outputs: usize,
-    blocks: usize,
-    size: usize,
+    [outputs, blocks, size]: [usize; 3],
+    all: &mut Vec<T>,
     make: impl Fn(usize, &[f32], &mut [T]) + Sync,
-) -> Vec<T> {
-    let mut all = vec![T::default(); outputs * blocks * size];
+) {
+    all.resize(outputs * blocks * size, T::default());
     let inputs = storage.elements() / outputs.max(1);
-    pool.each_chunk(&mut all, blocks * size, &|row, out| {
-        let mut x = vec![0.0; inputs];
-        storage.widen(row * inputs..(row + 1) * inputs, &mut x);
-        make(row, &x, out);
+    pool.each_chunk(all, blocks * size, &|row, out| {
+        ROW.with_borrow_mut(|x| {
+            let x = room(x, inputs);
+            storage.widen(row * inputs..(row + 1) * inputs, x);
+            make(row, x, out);
+        });
     });
-    all
 }

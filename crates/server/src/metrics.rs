@@ -60,6 +60,7 @@ pub(crate) struct Metrics {
     passes: Counter,
     pass_rows: Counter,
     pass_experts: Counter,
+    pass_experts_packed: Counter,
     pass_bytes: Counter,
     http: Family<HttpLabel, Counter>,
 }
@@ -95,6 +96,7 @@ impl Metrics {
             passes: Counter::default(),
             pass_rows: Counter::default(),
             pass_experts: Counter::default(),
+            pass_experts_packed: Counter::default(),
             pass_bytes: Counter::default(),
             http: Family::default(),
         };
@@ -141,6 +143,7 @@ impl Metrics {
             "passes", passes, "Passes of the model";
             "pass_rows", pass_rows, "Their rows";
             "pass_experts", pass_experts, "Distinct experts that each of them read, added up";
+            "pass_experts_packed", pass_experts_packed, "Of these, those that had to be brought to memory first";
             "pass_bytes", pass_bytes, "Bytes of the model that they read";
             "http_requests", http, "Answers to HTTP requests";
         }
@@ -194,9 +197,10 @@ impl Metrics {
         self.running.set(i64::try_from(running).unwrap_or(i64::MAX));
         self.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
         self.cache_usage.set(if pages == 0 { 0.0 } else { pages_held as f64 / pages as f64 });
-        let PassTotals { passes, rows, experts, bytes } = totals;
-        let counters = [&self.passes, &self.pass_rows, &self.pass_experts, &self.pass_bytes];
-        for (counter, total) in counters.into_iter().zip([passes, rows, experts, bytes]) {
+        let PassTotals { passes, rows, experts, packed, bytes } = totals;
+        let Self { pass_rows, pass_experts, pass_experts_packed, pass_bytes, .. } = self;
+        let counters = [&self.passes, pass_rows, pass_experts, pass_experts_packed, pass_bytes];
+        for (counter, total) in counters.into_iter().zip([passes, rows, experts, packed, bytes]) {
             counter.inner().store(total as u64, Ordering::Relaxed);
         }
         let mut text = String::new();

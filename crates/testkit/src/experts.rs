@@ -108,7 +108,8 @@ impl Executor for ExpertsExecutor {
         let [pass, row, expert] = self.experts.takes;
         self.hands.pass(pass + row * rows(batch) as u32 + expert * chosen.len() as u32);
         if self.experts.are_told {
-            self.read = Reading { bytes: BYTES[0] + BYTES[1] * chosen.len(), experts: chosen.len() };
+            let (bytes, experts) = (BYTES[0] + BYTES[1] * chosen.len(), chosen.len());
+            self.read = Reading { bytes, experts, packed: 0 };
         }
         Ok(())
     }

@@ -216,7 +216,7 @@ mod tests {
         // Experts, of which a row goes through an eighth: the bytes are those that the pass said it read.
         let experts = [("Q8_0", Matrices { elements: 16_000_000, bytes: 17_000_000 })].into();
         let sparse = PassWork { experts, chosen_part: 0.125, ..narrow };
-        let read = Reading { bytes: 12_500_000, experts: 3 };
+        let read = Reading { bytes: 12_500_000, experts: 3, packed: 0 };
         let four = sparse.pass(9, [4, 4], read, &CEILINGS);
         assert_eq!(four.bytes, 12_500_000.0 + 7.0 * 2000.0);
         assert_eq!(four.operations, 8.0 * (5_500_000.0 + 2_000_000.0) + 5000.0 * 16.0);

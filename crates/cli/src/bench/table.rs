@@ -33,6 +33,8 @@ struct Line {
     to_one: Option<f64>,
     /// Distinct experts that it read, in all layers.
     experts: usize,
+    /// Of these, those that it had to pack first.
+    packed: usize,
     least: Least,
 }
 
@@ -67,6 +69,7 @@ impl Page<'_> {
             least_ms: times.least_ms(),
             to_one: one.map(|one| times.median_ms() / one),
             experts: times.read.experts,
+            packed: times.read.packed,
             least: self.work.pass(context, [times.rows, logits(times.rows)], times.read, ceilings),
         };
         times.iter().map(line).collect()
@@ -109,7 +112,7 @@ impl Page<'_> {
         let mut heads =
             vec!["rows", "logits", "ms", "/ 1 row", "roofline ms", "/ roofline", "GB/s (of memory)", "GOP/s (of dots)"];
         if self.work.has_experts() {
-            heads.extend(["experts", "MB read"]);
+            heads.extend(["experts", "packed", "MB read"]);
         }
         let mut row = |cells: &[String]| {
             let padded = cells.iter().zip(&heads).map(|(cell, head)| format!("{cell:>0$}", head.len().max(8)));
@@ -128,6 +131,7 @@ impl Page<'_> {
                 shared(line.gb_s(), line.share_of_bandwidth()),
                 shared(line.gop_s(), line.share_of_operations()),
                 line.experts.to_string(),
+                line.packed.to_string(),
                 format!("{:.1}", line.least.bytes / 1e6),
             ]);
         }
@@ -173,6 +177,7 @@ impl Page<'_> {
             "roofline": roofline,
             "ratio_to_roofline": numbers(&Line::to_roofline),
             "experts_per_pass": by_rows(&|line| json!(line.experts)),
+            "experts_packed_per_pass": by_rows(&|line| json!(line.packed)),
             "experts_per_row": numbers(&|line| line.experts as f64 / line.rows as f64),
             "bytes_per_pass": by_rows(&|line| json!(line.least.bytes)),
             "gb_s": numbers(&Line::gb_s),

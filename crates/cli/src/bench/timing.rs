@@ -17,7 +17,8 @@ pub struct Times {
     pub rows: usize,
     /// Seconds, ascending; at least one.
     pub seconds: Vec<f64>,
-    /// What each of them read of the network: the same, for they had the same tokens.
+    /// What each of them read of the network: the same, for they had the same tokens; but what had to be packed for it
+    /// is that of the last.
     pub read: Reading,
 }
 

@@ -43,6 +43,12 @@ pub struct ModelOptions {
     /// that were not used for longest go first. Models without recurrent states, all that are known by now, take none.
     #[arg(long, value_name = "SIZE", hide_short_help = true, value_parser = values::size, allow_hyphen_values = true)]
     pub checkpoints: Option<usize>,
+    /// Memory for the experts that tokens choose, in networks of experts [default: all of them, or what there is]
+    ///
+    /// Where not all fit, they are read from the model's file when they are chosen, and those that were not chosen for
+    /// longest make room. The text is the same.
+    #[arg(long, value_name = "SIZE", hide_short_help = true, value_parser = values::size, allow_hyphen_values = true)]
+    pub expert_memory: Option<usize>,
 }
 
 /// The target by a name of the hub.
@@ -135,9 +141,10 @@ impl ModelOptions {
 
     /// How the model is run, whichever it is.
     fn manner(&self) -> ModelSettings {
-        let Self { ctx_size, threads, dtype, cache, checkpoints, .. } = self.clone();
+        let Self { ctx_size, threads, dtype, cache, checkpoints, expert_memory, .. } = self.clone();
         let CacheOptions { cache_type_k, cache_type_v } = cache;
         let default = ModelSettings::default();
+        let default = ModelSettings { expert_memory, ..default };
         ModelSettings { ctx_size, threads, dtype, cache_type_k, cache_type_v, checkpoints, ..default }
     }
 

@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::process::{Command, Stdio};
 
-use super::{at_home, demo, program, run, words};
+use super::{at_home, demo, golden, program, run, words};
 
 /// A copy of a demo model, which a test may spoil.
 fn spoiled(name: &str) -> tempfile::TempDir {
@@ -122,10 +122,36 @@ fn what_needs_more_memory_than_it_may_take_is_refused_with_its_parts() {
         let expected = "--memory-limit: expected a size as 6GB or 512MiB, or free or none";
         assert_eq!(run(&["generate", "--memory-limit", wrong]).error(2), format!("{expected}, found {wrong:?}"));
     }
-    for wrong in ["6XB", "-1"] {
-        let expected = "--checkpoints: expected a size as 6GB or 512MiB, or 0";
-        assert_eq!(run(&["generate", "--checkpoints", wrong]).error(2), format!("{expected}, found {wrong:?}"));
+    for option in ["--checkpoints", "--expert-memory"] {
+        for wrong in ["6XB", "-1"] {
+            let expected = format!("{option}: expected a size as 6GB or 512MiB, or 0");
+            assert_eq!(run(&["generate", option, wrong]).error(2), format!("{expected}, found {wrong:?}"));
+        }
     }
+}
+
+#[test]
+fn experts_that_are_brought_when_they_are_chosen_say_what_all_of_them_say() {
+    let (model, folder) = (golden("mixtral"), tempfile::tempdir().expect("a folder can be made"));
+    let about: serde_json::Value = serde_json::from_str(&run(&["inspect", &model, "--json"]).ok()).expect("it is JSON");
+    let bytes = |field: &str| about["memory"][field].as_u64().unwrap_or_else(|| panic!("{field}: {about}"));
+    let (all, least) = (bytes("experts_bytes"), bytes("experts_bytes_least"));
+    assert!(least > 0 && least < all && all < bytes("weights_bytes"), "{about}");
+    assert!(run(&["inspect", &model]).ok().contains("; experts 0."));
+    let logits = |room: &str| {
+        let file = folder.path().join(room);
+        let out = file.to_str().expect("a name");
+        run(&["logits", "--tokens", "3,1,4,1,5", "-m", &model, "-o", out, "--expert-memory", room]).ok();
+        fs::read(&file).expect("it was written")
+    };
+    assert!(logits(&least.to_string()) == logits(&all.to_string()) && logits("1GB") == logits(&(all / 2).to_string()));
+    let room = (least - 1).to_string();
+    let refused = run(&["bench", "pass", "-m", &model, "--expert-memory", &room]).error(1);
+    let expected = format!("--expert-memory {room}: expected at least {least} bytes, room for an expert of each shape");
+    assert!(refused.contains(&expected), "{refused}");
+    let line = format!("bench pass -m {model} --rows 1,2 --context 4 --repeat 1 --json --expert-memory {least}");
+    let pass: serde_json::Value = serde_json::from_str(&run(&words(&line)).ok()).expect("it is JSON");
+    assert_eq!(pass[0]["experts_packed_per_pass"], pass[0]["experts_per_pass"], "with room for one");
 }
 
 /// Runs a command line under `ulimit -v`, in kB; the exit code, standard output and standard error.

@@ -267,9 +267,10 @@ mod tests {
     fn widths_that_were_never_run_have_their_time_by_what_they_are_expected_to_read() {
         let of = |read: fn(usize) -> Reading| learned(&[1, 8], 120, read);
         let silent = of(|_| Reading::default());
-        for told in
-            [of(|experts| Reading { bytes: 0, experts }), of(|experts| Reading { bytes: experts << 20, experts })]
-        {
+        for told in [
+            of(|experts| Reading { bytes: 0, experts, packed: 0 }),
+            of(|experts| Reading { bytes: experts << 20, experts, packed: 0 }),
+        ] {
             assert!(told.by_read.is_some());
             for rows in [2, 3, 4, 5, 6, 8] {
                 let found = [told.costs(), silent.costs()].map(|costs| error(costs, rows));
@@ -283,7 +284,7 @@ mod tests {
 
     #[test]
     fn reading_that_is_the_same_or_explains_nothing_changes_nothing() {
-        let steady = learned(&[1, 2, 8], 200, |_| Reading { bytes: 1 << 30, experts: 0 });
+        let steady = learned(&[1, 2, 8], 200, |_| Reading { bytes: 1 << 30, experts: 0, packed: 0 });
         let silent = learned(&[1, 2, 8], 200, |_| Reading::default());
         assert_eq!(steady.costs(), silent.costs());
         assert_eq!(steady.record(), silent.record());
@@ -292,7 +293,7 @@ mod tests {
         for i in 0..600 {
             let (rows, taken) = ([1, 3, 8][i % 3], 0.010 * (1.0 + 0.1 * dice.next()));
             let experts = distinct(rows, &mut dice);
-            learn(&mut vain, rows, taken, Reading { bytes: 0, experts });
+            learn(&mut vain, rows, taken, Reading { bytes: 0, experts, packed: 0 });
             learn(&mut alone, rows, taken, Reading::default());
             assert_eq!(vain.costs(), alone.costs(), "pass {i}");
         }
@@ -305,7 +306,7 @@ mod tests {
             let rows = [1, 2, 4, 8][i % 4];
             let experts = distinct(rows, &mut dice);
             let slow = if i % 11 == 0 { 3.0 } else { 1.0 };
-            learn(&mut meter, rows, slow * seconds(rows, experts), Reading { bytes: 0, experts });
+            learn(&mut meter, rows, slow * seconds(rows, experts), Reading { bytes: 0, experts, packed: 0 });
         }
         let by_read = meter.by_read.expect("what is read says most");
         assert!((by_read.slope - 0.0005).abs() < 0.0001, "{by_read:?}");
@@ -313,12 +314,12 @@ mod tests {
 
     #[test]
     fn what_texts_read_now_is_what_is_expected() {
-        let mut meter = learned(&[1, 2, 4, 8], 200, |experts| Reading { bytes: 0, experts });
+        let mut meter = learned(&[1, 2, 4, 8], 200, |experts| Reading { bytes: 0, experts, packed: 0 });
         let before = meter.costs().pass(8, 100);
         // From now on all rows choose alike. The width of eight is not run.
         for i in 0..RECENT + 32 {
             let (rows, experts) = ([1, 2, 4][i % 3], 4);
-            learn(&mut meter, rows, seconds(rows, experts), Reading { bytes: 0, experts });
+            learn(&mut meter, rows, seconds(rows, experts), Reading { bytes: 0, experts, packed: 0 });
         }
         let after = meter.costs().pass(8, 100);
         assert!(after < 0.6 * before, "{before} s and then {after} s, which takes {} s", seconds(8, 4));

@@ -9,6 +9,7 @@ mod checkpoints;
 mod company;
 mod conformance;
 mod crowded;
+mod expert_memory;
 mod experts;
 mod failing;
 mod families;

@@ -57,6 +57,8 @@ impl<'a> DrafterMaker<'a> {
         (backend, run_with): (&'a dyn Backend, Options),
     ) -> Self {
         let run_with = Options {
+            // Draft models are small, and what a step takes is learned from all their steps: all experts are packed.
+            expert_bytes: None,
             key_type: settings.cache_type_k_draft,
             value_type: settings.cache_type_v_draft,
             weight_type: settings.dtype_draft,
@@ -203,12 +205,17 @@ impl<'a> DrafterMaker<'a> {
     }
 
     /// Bytes that the draft models need that are open.
-    pub fn need(&self) -> usize {
-        self.drafts.values().fold(0, |all, draft| all.saturating_add(Need::of_draft(&draft.model, &self.run_with)))
+    ///
+    /// # Errors
+    /// As [`Need::of_target`].
+    pub fn need(&self) -> Result<usize, Error> {
+        let mut each = self.drafts.values().map(|draft| Need::of_draft(&draft.model, &self.run_with));
+        each.try_fold(0usize, |all, draft| Ok(all.saturating_add(draft?)))
     }
 
-    /// All that the costs of a pass depend on besides the machine, for a reader. `threads`: those that were had.
-    pub fn key(&self, model: &ModelSettings, threads: usize) -> String {
+    /// All that the costs of a pass depend on besides the machine, for a reader. `run_with`: how the target is run;
+    /// `threads`: those that were had.
+    pub fn key(&self, model: &ModelSettings, run_with: &Options, threads: usize) -> String {
         let Options { key_type, value_type, .. } = self.run_with;
         let named = |model: &Opened, weights: Option<WeightType>| {
             let types = weights.map_or("its own types".to_string(), |weights| format!("{weights:?}"));
@@ -218,8 +225,9 @@ impl<'a> DrafterMaker<'a> {
         let drafts = self.drafts.values().map(|draft| named(&draft.model, self.run_with.weight_type));
         let drafts: Vec<String> = drafts.collect();
         let target = named(self.target, model.dtype);
+        let experts = run_with.expert_bytes.map_or(String::new(), |bytes| format!(", experts in {bytes} bytes"));
         format!(
-            "{target}, cache {cache}; drafts [{}], cache {key_type:?}/{value_type:?}; {threads} threads",
+            "{target}{experts}, cache {cache}; drafts [{}], cache {key_type:?}/{value_type:?}; {threads} threads",
             drafts.join(", ")
         )
     }

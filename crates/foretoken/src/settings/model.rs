@@ -40,6 +40,11 @@ pub struct ModelSettings {
     /// `None` is 512 MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoints: Option<usize>,
+    /// Bytes for the experts that rows choose, of a network of experts. Where not all fit, they are brought to memory
+    /// when they are chosen, and those that were not chosen for longest make room; no text changes. `None` is all, or
+    /// where there is not memory enough for them what there is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expert_memory: Option<usize>,
     /// How conversations are written out, instead of the model's own chat template: a Jinja template, or the name of
     /// one that is known ([`ChatTemplate::names`](crate::ChatTemplate::names)).
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,7 +79,7 @@ impl ModelSettings {
         let options = Options::for_positions(positions, self.threads());
         let Self { cache_type_k: key_type, cache_type_v: value_type, dtype: weight_type, .. } = *self;
         let checkpoint_bytes = self.checkpoints.unwrap_or(options.checkpoint_bytes);
-        Options { key_type, value_type, weight_type, checkpoint_bytes, ..options }
+        Options { key_type, value_type, weight_type, checkpoint_bytes, expert_bytes: self.expert_memory, ..options }
     }
 
     /// Threads to compute with.
@@ -93,6 +98,13 @@ impl ModelSettings {
     pub(crate) fn note_checkpoints(&self, model: &Opened, has_states: bool) -> Option<Message> {
         let rest = format!(": {} has no recurrent states, of which checkpoints would be kept", model.name);
         (self.checkpoints.is_some() && !has_states).then(|| Message::setting("checkpoints").and(rest))
+    }
+
+    /// What is to be said where room for experts was asked for and the network has none.
+    pub(crate) fn note_experts(&self, model: &Opened) -> Option<Message> {
+        let rest = format!(": {} has no experts that tokens choose", model.name);
+        let is_vain = self.expert_memory.is_some() && model.spec.experts.is_none();
+        is_vain.then(|| Message::setting("expert_memory").and(rest))
     }
 
     /// Tokens that a text may have: what was asked for, but never more than the network can represent.
@@ -139,6 +151,17 @@ mod tests {
         assert_eq!(of(Some(9), false).map(|said| said.replace(&demo.name, "demo")).as_deref(), Some(expected));
         let options = ModelSettings { checkpoints: Some(9), ..ModelSettings::default() }.run_with(5);
         assert_eq!(options.checkpoint_bytes, 9);
+    }
+
+    #[test]
+    #[cfg(feature = "demo")]
+    fn room_for_experts_that_are_not_there_is_told() {
+        let settings = ModelSettings { expert_memory: Some(9), ..ModelSettings::default() };
+        let demo = settings.open().expect("the demo opens");
+        let said = settings.note_experts(&demo).map(|said| said.to_string());
+        assert_eq!(said, Some(format!("expert_memory: {} has no experts that tokens choose", demo.name)));
+        assert_eq!(ModelSettings::default().note_experts(&demo), None);
+        assert_eq!(settings.run_with(5).expert_bytes, Some(9));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Products of quantized weights: every format, on every instruction set, against the floats that the blocks stand for.
 
 use foretoken_kernels::block::{Format, dequantize};
+use foretoken_kernels::dtype::{Matrix, bf16, f16};
 use foretoken_kernels::matmul::{Product, product, products};
 use foretoken_kernels::{Compute, Panels, Pool};
 use foretoken_testkit::rows::Numbers;
@@ -176,6 +177,50 @@ fn small_shapes_of_every_format() {
             assert_same_bits(&found, &alone, &format!("{} {}", format.name(), name(compute)));
         }
         println!("{}", format.name()); // Miri takes minutes for each
+    }
+}
+
+/// A matrix that is packed where another was says what it says in memory of its own, in every form.
+#[test]
+fn memory_of_another_matrix_leaves_no_trace() {
+    let mut numbers = Numbers::new(9);
+    let compute = &COMPUTES[0];
+    let (rows, outputs) = (3, 21);
+    let x = numbers.units(rows * 512);
+    let product_of = |panels: &Panels, inputs: usize| {
+        let mut out = vec![f32::NAN; rows * outputs];
+        let one = Product { weights: panels, bias: None, out: &mut out, accumulate: false };
+        product(compute, &x[..rows * inputs], rows, inputs, one);
+        out
+    };
+    for format in Format::ALL {
+        let inputs = 512;
+        let [first, second] = [0; 2].map(|_| blocks(&mut numbers, format, outputs * inputs));
+        let own = Panels::pack(&compute.pool, format, outputs, inputs, &second).expect("there is memory");
+        let mut taken = Panels::reserve(own.form(), outputs, inputs).expect("there is memory");
+        assert_eq!(Panels::bytes_of(own.form(), outputs, inputs), Some(own.bytes()), "{}", format.name());
+        for bytes in [&first, &second] {
+            taken.refill(&compute.pool, bytes);
+        }
+        assert_same_bits(&product_of(&taken, inputs), &product_of(&own, inputs), format.name());
+    }
+    // An odd number of inputs: the last pair of bf16 is not full.
+    let inputs = 33;
+    let [first, second] = [0; 2].map(|_| numbers.units(outputs * inputs));
+    let halves = |floats: &[f32]| floats.iter().map(|x| f16::from_f32(*x)).collect::<Vec<_>>();
+    let uppers = |floats: &[f32]| floats.iter().map(|x| bf16::from_f32(*x)).collect::<Vec<_>>();
+    let (first_halves, second_halves) = (halves(&first), halves(&second));
+    let (first_uppers, second_uppers) = (uppers(&first), uppers(&second));
+    for [first, second] in [
+        [Matrix::F32(&first), Matrix::F32(&second)],
+        [Matrix::F16(&first_halves), Matrix::F16(&second_halves)],
+        [Matrix::BF16(&first_uppers), Matrix::BF16(&second_uppers)],
+    ] {
+        let own = Panels::pack_floats(&compute.pool, second, outputs, inputs).expect("there is memory");
+        let mut taken = Panels::reserve(own.form(), outputs, inputs).expect("there is memory");
+        taken.refill_floats(&compute.pool, first);
+        taken.refill_floats(&compute.pool, second);
+        assert_same_bits(&product_of(&taken, inputs), &product_of(&own, inputs), own.form().name());
     }
 }
 

@@ -334,6 +334,6 @@ fn a_pass_reads_every_matrix_and_the_head_where_rows_are_wanted() {
         let tokens = vec![1; tokens];
         let span = Span { tables: &tables, tokens: &tokens, wanted, ..Span::default() };
         loaded.executor.forward(&Batch { spans: &[span], hidden_layers: &[] }).unwrap();
-        assert_eq!(loaded.executor.read(), Reading { bytes, experts: 0 }, "{} rows", tokens.len());
+        assert_eq!(loaded.executor.read(), Reading { bytes, experts: 0, packed: 0 }, "{} rows", tokens.len());
     }
 }

@@ -6,6 +6,7 @@ mod blocks;
 mod company;
 mod config_probe;
 mod configurations;
+mod expert_memory;
 mod experts;
 mod files;
 mod forms;

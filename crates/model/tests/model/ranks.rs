@@ -3,8 +3,8 @@
 use std::sync::{Arc, Barrier, Mutex};
 
 use foretoken_model::{
-    Backend, Batch, CacheType, Checkpoint, Exchange, Executor, ExecutorError, Options, PageId, PageTable, Rank, Span,
-    WeightType, family,
+    Backend, Batch, CacheType, Checkpoint, Exchange, Executor, ExecutorError, ExpertNeed, Options, PageId, PageTable,
+    Rank, Span, WeightType, family,
 };
 
 use crate::golden::GOLDENS;
@@ -54,13 +54,24 @@ fn tokens(vocabulary: usize) -> Vec<u32> {
 
 /// What each of so many ranks says of a folder's network in passes of these lengths.
 fn said_by_ranks(name: &str, weight_type: Option<WeightType>, count: usize, lengths: &[usize]) -> Vec<Vec<f32>> {
+    let options = |_| options(weight_type);
+    said_by_ranks_with(name, options, count, lengths)
+}
+
+/// The same of ranks that have options of their own.
+fn said_by_ranks_with(
+    name: &str,
+    options: impl Fn(usize) -> Options + Sync,
+    count: usize,
+    lengths: &[usize],
+) -> Vec<Vec<f32>> {
     let shared = InProcess::new(count);
     let run = |number: usize| {
         let exchange = Arc::new(Way { number, shared: Arc::clone(&shared) });
         let rank = Rank { number, count, exchange };
         let network = family::read(&Checkpoint::open(&fixture(name)).unwrap(), None).unwrap();
         let vocabulary = network.spec.vocabulary;
-        let mut loaded = rank.load(network, options(weight_type), &mut |_, _| ()).unwrap_or_else(|e| panic!("{e}"));
+        let mut loaded = rank.load(network, options(number), &mut |_, _| ()).unwrap_or_else(|e| panic!("{e}"));
         let own: usize = loaded.weights.matrices().iter().map(|matrix| matrix.elements).sum();
         (logits(&mut loaded.executor, &tokens(vocabulary), lengths), own)
     };
@@ -94,6 +105,21 @@ fn assert_same(found: &[Vec<f32>], expected: &[f32], what: &str) {
 fn two_ranks_say_the_bits_of_one_for_every_network() {
     for name in GOLDENS.into_iter().flatten() {
         assert_same(&said_by_ranks(name, None, 2, &[7, 1, 12]), &said_alone(name, None), name);
+    }
+}
+
+/// Each rank has room for another number of experts, the last for all, and still they exchange in the same order.
+#[test]
+fn ranks_with_room_for_few_experts_say_the_bits_of_one() {
+    for name in ["mixtral", "qwen2_moe", "glm4_moe-groups"] {
+        let network = family::read(&Checkpoint::open(&fixture(name)).unwrap(), None).unwrap();
+        let ExpertNeed { all, least } = network.expert_need(None).unwrap();
+        let few = |number: usize| match number {
+            0 => Options { expert_bytes: Some(least), ..options(None) },
+            1 => Options { expert_bytes: Some(all / 5), ..options(None) },
+            _ => options(None),
+        };
+        assert_same(&said_by_ranks_with(name, few, 3, &[7, 1, 12]), &said_alone(name, None), name);
     }
 }
 

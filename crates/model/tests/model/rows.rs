@@ -2,7 +2,8 @@
 //!
 //! The plain reading of a sequence is one row a pass, one thread, its own pages in order. Against it, bit for bit:
 //! passes of any lengths, any page size and order of pages, any number of threads, any instruction set, strangers in
-//! the same batch, draft trees instead of chains, and going on after an accepted path has closed its ranks.
+//! the same batch, draft trees instead of chains, and going on after an accepted path has closed its ranks. (Room for
+//! few experts: `expert_memory.rs`.)
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -28,10 +29,8 @@ type Said = Vec<f32>;
 pub(crate) struct Subject {
     name: String,
     checkpoint: Checkpoint,
-    /// Types of keys and values.
-    types: [CacheType; 2],
-    /// Type that the weights are brought to.
-    weights: Option<WeightType>,
+    /// How it is run, but for what is tried.
+    options: Options,
     vocabulary: usize,
     layers: Vec<usize>,
     plain: RefCell<Model>,
@@ -40,21 +39,20 @@ pub(crate) struct Subject {
 
 impl Subject {
     pub(crate) fn new(path: &Path, types: [CacheType; 2]) -> Self {
-        Self::with(path, types, None)
+        let [key_type, value_type] = types;
+        Self::with(path, Options { key_type, value_type, ..Options::for_positions(POSITIONS, 1) })
     }
 
-    fn with(path: &Path, types: [CacheType; 2], weights: Option<WeightType>) -> Self {
+    pub(crate) fn with(path: &Path, options: Options) -> Self {
         let checkpoint = Checkpoint::open(path).unwrap_or_else(|error| panic!("{error}"));
-        let options = Options { page_len: POSITIONS, pages: 1, rows_max: 1, ..Options::for_positions(POSITIONS, 1) };
-        let [key_type, value_type] = types;
-        let plain = load(&checkpoint, Options { key_type, value_type, weight_type: weights, ..options });
+        let plain = Options { page_len: POSITIONS, pages: 1, rows_max: 1, expert_bytes: None, threads: 1, ..options };
+        let plain = load(&checkpoint, plain);
         Self {
             name: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
             vocabulary: plain.spec().vocabulary,
             layers: (0..plain.spec().layers).collect(),
             checkpoint,
-            types,
-            weights,
+            options,
             plain: RefCell::new(plain),
             known: RefCell::default(),
         }
@@ -194,15 +192,7 @@ impl<'a> Scene<'a> {
         // The plain path takes the best instruction set; the portable one is slow in large models.
         let isas = if subject.layers.len() * subject.vocabulary > 1000 { &available[1..] } else { &available[..] };
         let isa = if isas.is_empty() { Isa::PORTABLE } else { isas[numbers.below(isas.len())] };
-        let options = Options {
-            page_len,
-            pages: POSITIONS / page_len,
-            rows_max: 128,
-            key_type: subject.types[0],
-            value_type: subject.types[1],
-            weight_type: subject.weights,
-            ..Options::for_positions(POSITIONS, threads)
-        };
+        let options = Options { page_len, pages: POSITIONS / page_len, rows_max: 128, threads, ..subject.options };
         let model = load(&subject.checkpoint, options).with_isa(isa);
         // Pages are dealt out of a shuffled pack, so tables of different sequences interleave.
         let mut pack = || numbers.permutation(options.pages).into_iter().map(|page| PageId(page as u32));
@@ -369,10 +359,12 @@ fn a_real_model_in_bf16_scores_rows_as_if_alone() {
 #[test]
 fn quantized_models_score_rows_as_if_alone() {
     for weights in ["f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k"] {
-        let weights: WeightType = weights.parse().unwrap();
+        let weight_type: Option<WeightType> = weights.parse().ok();
+        assert!(weight_type.is_some(), "{weights}");
+        let options = Options { weight_type, ..Options::for_positions(POSITIONS, 1) };
         // Rows of 128 weights take q8_0 for the k-quants; the wide rows of the second matrix do not.
-        play_subject(&Subject::with(&demo(), [F16, F16], Some(weights)), 4);
-        play_subject(&Subject::with(&fixture("llama"), [F16, F16], Some(weights)), 4);
+        play_subject(&Subject::with(&demo(), options), 4);
+        play_subject(&Subject::with(&fixture("llama"), options), 4);
     }
 }
 

@@ -187,6 +187,7 @@ impl Page<'_> {
             "rows": a_pass(totals.rows),
             "bytes": a_pass(totals.bytes),
             "experts": a_pass(totals.experts),
+            "experts_packed": a_pass(totals.packed),
             "experts_per_row": (totals.rows > 0).then(|| totals.experts as f64 / totals.rows as f64),
         });
         json!({

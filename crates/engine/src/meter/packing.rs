@@ -1,0 +1,49 @@
+//! Which passes took their time for packing experts, and so say nothing of others.
+//!
+//! An expert is packed once and then used often: what that took is no part of the next pass. Where nearly every pass
+//! packs some, since there is room for few, that is what passes take, and is learned like everything else.
+
+use foretoken_model::Reading;
+
+/// Where more than this part of the latest passes packed experts, packing is usual.
+const USUAL: f64 = 0.9;
+/// Passes that are the latest in this sense, about.
+const LATEST: f64 = 16.0;
+
+/// Which part of the latest passes packed experts.
+#[derive(Debug, Default)]
+pub(super) struct Packing(f64);
+
+impl Packing {
+    /// Whether a pass that read this packed experts where most do not.
+    pub(super) fn is_unusual(&mut self, read: Reading) -> bool {
+        let packed = read.packed > 0;
+        self.0 += (f64::from(u8::from(packed)) - self.0) / LATEST;
+        packed && self.0 <= USUAL
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Made, Meter};
+    use super::*;
+
+    #[test]
+    fn packing_is_no_cost_unless_nearly_every_pass_packs() {
+        let mut meter = Meter::default();
+        let mut pass = |rows: usize, seconds: f64, packed: usize| {
+            let read = Reading { bytes: 0, experts: 8, packed };
+            meter.learn_pass(Made { rows, wanted: rows, seconds, read }, 0);
+            meter.costs().pass(rows, 0)
+        };
+        let unknown = [1, 1, 4].map(|rows| Meter::default().costs().pass(rows, 0));
+        assert_eq!([pass(1, 0.9, 8), pass(1, 0.5, 3), pass(4, 0.9, 8)], unknown, "nothing is known yet");
+        assert_eq!(pass(1, 0.010, 0), 0.010);
+        for i in 0..300 {
+            assert_eq!(pass(1, if i % 4 == 0 { 0.010 } else { 0.050 }, i % 4), 0.010, "pass {i}");
+        }
+        let mut said = (0..200).map(|_| pass(1, 0.050, 2));
+        assert_eq!(said.nth(8), Some(0.010), "for a while");
+        assert_eq!(said.last(), Some(0.050), "where every pass packs some, that is what passes take");
+    }
+}
