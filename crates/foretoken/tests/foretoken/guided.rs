@@ -130,7 +130,11 @@ fn each_form_has_its_setting() {
 #[test]
 fn what_cannot_be_kept_to_is_refused_by_its_setting() {
     let generator = Generator::open(&Settings::default()).expect("the demo model opens");
-    let refused = |settings: SamplingSettings| generator.prompter.decide(&settings).expect_err("refused").to_string();
+    let prompter = &generator.prompter;
+    let refused = |settings: SamplingSettings| {
+        let request = prompter.decide(&settings).and_then(|decided| prompter.request_by("once", &decided));
+        request.expect_err("refused").to_string()
+    };
     let bad =
         GuidedSettings { json_schema: Some(r#"{"properties": {"a": {"not": {}}}}"#.into()), ..Default::default() };
     let said = refused(guided(bad, 0.0, 0));
