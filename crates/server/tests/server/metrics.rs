@@ -14,7 +14,7 @@ pub fn metrics(house: &House) -> Exposition {
 }
 
 /// All names that a dashboard may stand on, with their kinds.
-const NAMES: [(&str, &str); 22] = [
+const NAMES: [(&str, &str); 23] = [
     ("num_requests_running", "gauge"),
     ("num_requests_waiting", "gauge"),
     ("kv_cache_usage_perc", "gauge"),
@@ -35,6 +35,7 @@ const NAMES: [(&str, &str); 22] = [
     ("passes", "counter"),
     ("pass_rows", "counter"),
     ("pass_experts", "counter"),
+    ("pass_experts_packed", "counter"),
     ("pass_bytes", "counter"),
     ("http_requests", "counter"),
 ];
