@@ -133,7 +133,7 @@ fn what_cannot_be_kept_to_is_refused_by_its_setting() {
     let prompter = &generator.prompter;
     let refused = |settings: SamplingSettings| {
         let request = prompter.decide(&settings).and_then(|decided| prompter.request_by("once", &decided));
-        request.expect_err("refused").to_string()
+        request.map(drop).expect_err("refused").to_string()
     };
     let bad =
         GuidedSettings { json_schema: Some(r#"{"properties": {"a": {"not": {}}}}"#.into()), ..Default::default() };
