@@ -135,16 +135,17 @@ impl Gguf<'_> {
         }
         let width_of = |tensor: &str| {
             let found = self.weights.iter().find(|found| found.name.ends_with(&format!(".{tensor}.weight")));
-            found.and_then(|found| found.shape.last().copied())
+            let width = found.and_then(|found| Some((found, *found.shape.last()?)));
+            width.map(|(found, width)| count(self.metadata.source(), &found.name, width)).transpose()
         };
         // Older files do not say their widths: the tensors do.
         let ffn_width = match self.optional_count(spec, "expert_feed_forward_length")? {
             Some(width) => width,
-            None => width_of("ffn_down_exps").unwrap_or(spec.ffn_width),
+            None => width_of("ffn_down_exps")?.unwrap_or(spec.ffn_width),
         };
         let shared = match self.optional_count(spec, "expert_shared_feed_forward_length")? {
             Some(width) => Some(width),
-            None => width_of("ffn_down_shexp"),
+            None => width_of("ffn_down_shexp")?,
         };
         if spec.layers > LISTED_MAX {
             let expected = format!("at most {LISTED_MAX} layers that may differ");
@@ -168,7 +169,8 @@ impl Gguf<'_> {
     fn router(&self, spec: &Spec, experts: &Experts) -> Result<Router, ModelError> {
         let mut router = experts.router;
         const SCORING: &str = "expert_gating_func";
-        match self.optional_count(spec, SCORING)? {
+        let scoring = self.optional_count(spec, SCORING)?;
+        match scoring {
             None => {}
             Some(1) => router.scoring = Scoring::Softmax,
             Some(2) => router.scoring = Scoring::Sigmoid,
@@ -181,6 +183,8 @@ impl Gguf<'_> {
         match self.optional_bool(spec, "expert_weights_norm")? {
             None => {}
             Some(true) => router.divided = router.divided.or(Some(ADDED)),
+            // Weights of a softmax over the chosen have the sum 1 without being divided.
+            Some(false) if scoring == Some(3) => {}
             Some(false) => router.divided = None,
         }
         if let Some(factor) = self.optional_f32(spec, "expert_weights_scale")?.filter(|factor| *factor != 0.0) {
@@ -188,7 +192,7 @@ impl Gguf<'_> {
         }
         let [count, chosen] = ["expert_group_count", "expert_group_used_count"];
         if let Some(all) = self.optional_count(spec, count)? {
-            let some = self.optional_count(spec, chosen)?.unwrap_or(0);
+            let some = self.optional_count(spec, chosen)?.unwrap_or(usize::from(all == 1));
             let keys = [count, chosen, "expert_count"].map(|field| self.key(spec, field));
             let keys = keys.each_ref().map(String::as_str);
             router.groups = groups(self.metadata.source(), keys, [all, some], experts, GroupScore::BestTwo)?;

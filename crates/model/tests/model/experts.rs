@@ -221,6 +221,10 @@ fn files_say_what_folders_say() {
     let mut normalized = Golden::new("olmoe");
     normalized.config["norm_topk_prob"] = json!(true);
     assert!(of_chosen == normalized.said() && of_chosen != Golden::new("olmoe").said());
+    // Such weights have the sum 1, whatever is said of that; and one group is none.
+    let same = [Key::Count("expert_gating_func", 3), Key::Truth("expert_weights_norm", false)];
+    let alone = [Key::Count("expert_gating_func", 3), Key::Count("expert_group_count", 1)];
+    assert!([same, alone].iter().all(|keys| said_by_gguf(&gguf("olmoe", "olmoe", keys)) == of_chosen));
 }
 
 /// A tensor of experts that are written in both ways, or of which a part is missing.
