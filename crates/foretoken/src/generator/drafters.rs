@@ -225,7 +225,10 @@ impl<'a> DrafterMaker<'a> {
         let drafts = self.drafts.values().map(|draft| named(&draft.model, self.run_with.weight_type));
         let drafts: Vec<String> = drafts.collect();
         let target = named(self.target, model.dtype);
-        let experts = run_with.expert_bytes.map_or(String::new(), |bytes| format!(", experts in {bytes} bytes"));
+        // To a power of two: what is free is not the same at each start, and hardly tells in what passes take.
+        let about = |bytes: usize| 1usize << bytes.max(1).ilog2();
+        let experts = run_with.expert_bytes.map(|bytes| format!(", experts in {} bytes or more", about(bytes)));
+        let experts = experts.unwrap_or_default();
         format!(
             "{target}{experts}, cache {cache}; drafts [{}], cache {key_type:?}/{value_type:?}; {threads} threads",
             drafts.join(", ")
