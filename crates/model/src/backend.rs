@@ -64,7 +64,8 @@ pub trait Packed: Send {
     /// There is not memory enough for the cache, or its type does not fit the heads.
     fn executor(&self, options: Options) -> Result<Box<dyn Executor>, ModelError>;
 
-    /// Every matrix that a pass multiplies with, in order; the head is the last.
+    /// Every matrix that a pass may multiply with: those of experts that rows choose, then the others in order; the
+    /// head is the last.
     fn matrices(&self) -> Vec<PackedMatrix>;
 
     /// Lends embedding and output rows to another network in this process, without a copy; `None`, as by default: they

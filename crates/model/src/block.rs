@@ -244,13 +244,7 @@ impl Block<'_> {
         let norm = layer.ffn_post_norm.as_ref();
         match fed {
             Fed::Inner(from, output) => self.add(&Half { output, norm }, from, buffers, x),
-            Fed::Whole(whole) => {
-                let (out, multiplier) = (
-                    normalized(self.isa(), self.spec, norm, whole, &mut buffers.normed),
-                    self.spec.residual_multiplier,
-                );
-                x.iter_mut().zip(out).for_each(|(x, out)| *x += out * multiplier);
-            }
+            Fed::Whole(whole) => self.add_whole(norm, whole, &mut buffers.normed, x),
         }
     }
 
@@ -264,7 +258,13 @@ impl Block<'_> {
         }
         let out = room(&mut buffers.out, x.len());
         self.products.one(from, rows, matrix.inputs(), matrix.product(out, false));
-        let out = normalized(self.isa(), self.spec, norm, out, &mut buffers.normed);
+        self.add_whole(norm, out, &mut buffers.normed, x);
+    }
+
+    /// Adds what a half says to `x`: normalized if there is a norm behind it, multiplied.
+    fn add_whole(&self, norm: Option<&NormWeights>, said: &[f32], normed: &mut Vec<f32>, x: &mut [f32]) {
+        let multiplier = self.spec.residual_multiplier;
+        let out = normalized(self.isa(), self.spec, norm, said, normed);
         x.iter_mut().zip(out).for_each(|(x, out)| *x += out * multiplier);
     }
 

@@ -4,8 +4,6 @@
 //! since the head is a sixth of a 1 B model and half of a small one. Each row gets the list of slots that it
 //! sees: the committed positions of its sequence, then its ancestors, by logical position.
 
-use std::collections::HashSet;
-use std::ptr;
 use std::sync::Arc;
 
 use foretoken_kernels::attention::Places;
@@ -27,7 +25,7 @@ use crate::hidden::HiddenStates;
 use crate::layer_inputs::InputBuffers;
 use crate::lent::Lent;
 use crate::linear::{Linear, Packing, Unpacked};
-use crate::network::{Dense, Network, Progress};
+use crate::network::{Network, Progress};
 use crate::options::Options;
 use crate::outputs::{HostOutputs, Outputs};
 use crate::products::{Products, Rank, Share};
@@ -168,8 +166,7 @@ impl Model {
         let (buffers, pass) = (Buffers::default(), Pass::default());
         let head = network.head.packed().bytes;
         let all: usize = network.matrices().map(|matrix| matrix.packed().bytes).sum();
-        let of_experts: usize = network.experts().flat_map(Dense::matrices).map(|matrix| matrix.packed().bytes).sum();
-        let (matrices, read) = ([all - of_experts - head, head], Reading::default());
+        let (matrices, read) = ([all - head, head], Reading::default());
         Ok(Self { network, memory, products, cache, capacity, buffers, pass, outputs, matrices, read })
     }
 
@@ -280,19 +277,11 @@ impl Packed for Shared {
 
     fn matrices(&self) -> Vec<PackedMatrix> {
         let network = &self.network;
-        let of_experts: HashSet<*const Linear> =
-            network.experts().flat_map(Dense::matrices).map(ptr::from_ref).collect();
-        let packed = |matrix: &Linear| PackedMatrix {
-            is_chosen: of_experts.contains(&ptr::from_ref(matrix)),
-            ..matrix.packed()
-        };
-        let mut all: Vec<PackedMatrix> = network.matrices().map(packed).collect();
-        if let Some(memory) = &self.memory {
-            // The head stays the last.
-            let head = all.pop();
-            all.extend(memory.matrices().into_iter().chain(head));
-        }
-        all
+        let of_expert = |matrix: &Linear| PackedMatrix { is_chosen: true, ..matrix.packed() };
+        let experts = network.expert_matrices().map(of_expert);
+        let of_memory = self.memory.iter().flat_map(|memory| memory.matrices());
+        // The head stays the last.
+        experts.chain(of_memory).chain(network.matrices().map(Linear::packed)).collect()
     }
 
     fn lend(&self) -> Option<Lent> {

@@ -203,7 +203,7 @@ impl Network<Unpacked> {
     /// Bytes of its files that a token alone reads: all matrices but those of experts that it does not choose. Of
     /// embeddings it reads a row, which is not counted.
     pub fn token_bytes(&self) -> usize {
-        let all: usize = self.matrices().map(Unpacked::file_bytes).sum();
+        let all: usize = self.matrices().chain(self.expert_matrices()).map(Unpacked::file_bytes).sum();
         all - self.not_chosen(Unpacked::file_bytes)
     }
 
@@ -215,7 +215,7 @@ impl Network<Unpacked> {
     /// A sum over the matrices of the experts that a token does not choose.
     fn not_chosen(&self, of: impl Fn(&Unpacked) -> usize) -> usize {
         let Some(spec::Experts { count, chosen, .. }) = self.spec.experts else { return 0 };
-        self.experts().flat_map(Dense::matrices).map(of).sum::<usize>() / count * (count - chosen)
+        self.expert_matrices().map(of).sum::<usize>() / count * (count - chosen)
     }
 
     /// Packs every matrix for the kernels, layer by layer; `progress` hears of each.
@@ -373,12 +373,12 @@ impl<M> Feed<M> {
         }
     }
 
-    /// All matrices of the half.
+    /// All matrices of the half, but those of experts that rows choose.
     fn matrices(&self) -> impl Iterator<Item = &M> {
         let (dense, experts) = self.parts();
-        let of_experts = experts.into_iter().flat_map(|Experts { router, all, shared, .. }| {
+        let of_experts = experts.into_iter().flat_map(|Experts { router, shared, .. }| {
             let shared = shared.iter().flat_map(|(dense, gate)| dense.matrices().chain(gate));
-            [router].into_iter().chain(all.iter().flat_map(Dense::matrices)).chain(shared)
+            [router].into_iter().chain(shared)
         });
         dense.into_iter().flat_map(Dense::matrices).chain(of_experts)
     }
@@ -396,12 +396,13 @@ impl KeyValue<Unpacked> {
 }
 
 impl<M> Network<M> {
-    /// The experts that rows choose from, of all layers.
-    pub(crate) fn experts(&self) -> impl Iterator<Item = &Dense<M>> {
-        self.layers.iter().filter_map(|layer| layer.feed.parts().1).flat_map(|experts| &experts.all)
+    /// The matrices of experts that rows choose from, of all layers.
+    pub(crate) fn expert_matrices(&self) -> impl Iterator<Item = &M> {
+        let experts = self.layers.iter().filter_map(|layer| layer.feed.parts().1).flat_map(|experts| &experts.all);
+        experts.flat_map(Dense::matrices)
     }
 
-    /// Every matrix that a pass may multiply with, in order; the head is the last.
+    /// The matrices that all rows go through, in order; the head is the last.
     pub(crate) fn matrices(&self) -> impl Iterator<Item = &M> {
         let layers = self.layers.iter().flat_map(|layer| {
             let Layer { query, key_value, attention_output, feed, input, .. } = layer;
