@@ -162,7 +162,7 @@ impl Facts {
                 "chosen": experts.chosen,
                 "ffn_width": experts.ffn_width,
                 "shared_ffn_width": experts.shared.map(|shared| shared.ffn_width),
-                "layers": (0..spec.layers).filter(|layer| spec.experts_of(*layer).is_some()).count(),
+                "layers": layers_with_experts(spec),
             })),
             "parameters_active": match spec.experts {
                 Some(_) => self.token.as_ref().map(|token| token.parameters),
@@ -248,9 +248,13 @@ impl Facts {
     }
 }
 
+fn layers_with_experts(spec: &Spec) -> usize {
+    (0..spec.layers).filter(|layer| spec.experts_of(*layer).is_some()).count()
+}
+
 fn shown_experts(spec: &Spec, experts: &Experts) -> String {
     let Experts { count, chosen, ffn_width, shared, beside_dense, .. } = experts;
-    let layers = (0..spec.layers).filter(|layer| spec.experts_of(*layer).is_some()).count();
+    let layers = layers_with_experts(spec);
     let shared =
         shared.map_or(String::new(), |shared| format!(", and one of {} that all tokens share", shared.ffn_width));
     let dense = if *beside_dense { ", beside a dense half" } else { "" };
