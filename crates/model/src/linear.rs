@@ -160,19 +160,6 @@ impl Unpacked {
         Self { name, source: Source::Tensor(tensor.clone()), lies, bias, inputs, outputs, unit_rows: false }
     }
 
-    /// One of the matrices of a tensor `[matrices, outputs, inputs]`.
-    pub(crate) fn stacked(
-        tensor: &Tensor,
-        number: usize,
-        bias: Option<Vec<f32>>,
-        inputs: usize,
-        outputs: usize,
-    ) -> Self {
-        assert!(number < tensor.shape[0] && tensor.shape[1..] == [outputs, inputs], "linear: shape");
-        let (name, lies) = (format!("tensor {}, matrix {number}", tensor.name), Lies::Rows { first: number * outputs });
-        Self { name, source: Source::Tensor(tensor.clone()), lies, bias, inputs, outputs, unit_rows: false }
-    }
-
     /// From a tensor `[inputs, outputs]`.
     pub(crate) fn transposed(tensor: &Tensor, bias: Option<Vec<f32>>, inputs: usize, outputs: usize) -> Self {
         assert_eq!(tensor.shape, [inputs, outputs], "linear: shape");

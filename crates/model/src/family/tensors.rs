@@ -157,8 +157,8 @@ impl<'a> Tensors<'a> {
         bias: Bias,
     ) -> Result<Unpacked, ModelError> {
         let bias = self.bias_among(bias_name, [number, matrices, outputs], bias)?;
-        let tensor = self.require(name, &[matrices, outputs, inputs])?;
-        Ok(Unpacked::stacked(tensor, number, bias, inputs, outputs))
+        let tensor = among(self.require(name, &[matrices, outputs, inputs])?, number);
+        Ok(Unpacked::new(&tensor, bias, inputs, outputs).called(&format!("tensor {name}, matrix {number}")))
     }
 
     /// One of so many rows of biases `[matrices, outputs]`.

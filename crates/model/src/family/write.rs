@@ -130,7 +130,10 @@ impl<'a> Writing<'a> {
         if let Some(shared) = experts.shared {
             self.count("expert_shared_feed_forward_length", shared.ffn_width);
         }
-        for layer in (0..self.spec.layers).filter(|layer| experts.layers[layer % experts.layers.len()]) {
+        for layer in 0..self.spec.layers {
+            if self.spec.experts_of(layer).is_none() {
+                continue;
+            }
             self.tell(format!("blk.{layer}.ffn_gate_inp.weight"));
             if experts.shared.is_some_and(|shared| shared.gated) {
                 self.tell(format!("blk.{layer}.ffn_gate_inp_shexp.weight"));
