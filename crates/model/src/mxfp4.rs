@@ -11,7 +11,7 @@ use foretoken_kernels::block::Format;
 use foretoken_weights::{Bytes, Tensor, Weights, WeightsError};
 
 use crate::error::ModelError;
-use crate::storage::Storage;
+use crate::storage::{self, Storage};
 
 /// Inputs of a block, and the bytes of their values.
 const BLOCK: usize = 32;
@@ -86,13 +86,10 @@ impl Mxfp4 {
                 let (expected, found) = (shape.to_vec(), found.shape.clone());
                 return Err(ModelError::Shape { file, tensor, expected, found });
             }
-            Ok(found.clone())
+            Ok(found)
         };
         let shape = [among.matrices, outputs * among.step, inputs / BLOCK, PACKED];
-        let part = |tensor: Tensor| {
-            let bytes = tensor.bytes.len() / among.matrices;
-            tensor.bytes.slice(among.number * bytes..(among.number + 1) * bytes)
-        };
+        let part = |tensor: &Tensor| storage::among(tensor, among.number).bytes;
         let (blocks, scales) = (part(find(&blocks, &shape)?), part(find(&scales, &shape[..3])?));
         Ok(Some(Self { blocks, scales, among, inputs, outputs }))
     }

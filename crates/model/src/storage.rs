@@ -53,6 +53,13 @@ fn copied<T: AnyBitPattern>(bytes: &[u8]) -> Vec<T> {
     bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
 }
 
+/// One of the tensors that a tensor is made of, by its first dimension.
+pub(crate) fn among(tensor: &Tensor, number: usize) -> Tensor {
+    let bytes = tensor.bytes.len() / tensor.shape[0];
+    let part = tensor.bytes.slice(number * bytes..(number + 1) * bytes);
+    Tensor { shape: tensor.shape[1..].to_vec(), bytes: part, ..tensor.clone() }
+}
+
 /// Columns `wanted` of `elements` `[_, columns]`, one after another.
 fn transposed<T: Copy>(elements: &[T], wanted: impl ExactSizeIterator<Item = usize>, columns: usize) -> Vec<T> {
     let rows = elements.len() / columns.max(1);

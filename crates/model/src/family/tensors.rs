@@ -11,7 +11,7 @@ use crate::mxfp4::{self, Among, Mxfp4};
 use crate::quantization::Quantization;
 use crate::quantized::{PARTS, Quantized, has_integers};
 use crate::spec::Spec;
-use crate::storage::Storage;
+use crate::storage::{Storage, among};
 
 /// Whether a linear layer has a bias. A tensor that the configuration promises and the file lacks is an error: a
 /// network without it would still talk, and be wrong.
@@ -36,13 +36,6 @@ fn require<'a>(weights: &'a Weights, name: &str, shape: &[usize]) -> Result<&'a 
         });
     }
     Ok(tensor)
-}
-
-/// One of the tensors that a tensor is made of, by its first dimension.
-fn among(tensor: &Tensor, number: usize) -> Tensor {
-    let bytes = tensor.bytes.len() / tensor.shape[0];
-    let part = tensor.bytes.slice(number * bytes..(number + 1) * bytes);
-    Tensor { shape: tensor.shape[1..].to_vec(), bytes: part, ..tensor.clone() }
 }
 
 /// A vector, widened: norms and biases are small and used by element-wise kernels.

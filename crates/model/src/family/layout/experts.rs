@@ -99,7 +99,7 @@ impl Reader<'_> {
             Some(spec::SharedExpert { ffn_width, gated }) => {
                 let row = |name: &str| tensors.row(&format!("{at}{name}"), spec.width);
                 let gate = gated.then(|| row(names.shared_gate)).transpose()?;
-                Some((self.shared(at, names.shared, ffn_width)?, gate))
+                Some((self.dense(at, names.shared, ffn_width, Bias::None)?, gate))
             }
         };
         Ok(Experts {
@@ -157,25 +157,6 @@ impl Reader<'_> {
                 [matrix(&both, [0, 2], up)?, matrix(&both, [1, 2], up)?, matrix(&down_name, [0, 1], down)?]
             }
         };
-        Ok(Dense { inner: Inner::Gated { activation: self.gated(), gate, up }, down })
-    }
-
-    /// The one that all rows go through.
-    fn shared(&self, at: &str, (up, down): (Up, &str), ffn_width: usize) -> Result<Dense<Unpacked>, ModelError> {
-        let width = self.spec.width;
-        let matrix = |name: &str, shape: [usize; 2]| self.linear(at, name, shape, Bias::None);
-        let [gate, up] = match up {
-            Up::Gated(names) => {
-                let [gate, up] = names.map(|name| matrix(name, [width, ffn_width]));
-                [gate?, up?]
-            }
-            Up::Fused(name) => {
-                let both = matrix(name, [width, 2 * ffn_width])?;
-                [0..ffn_width, ffn_width..2 * ffn_width].map(|rows| both.outputs(rows))
-            }
-            Up::Plain(name) => unreachable!("{name}: an expert without gates"),
-        };
-        let down = matrix(down, [ffn_width, width])?;
         Ok(Dense { inner: Inner::Gated { activation: self.gated(), gate, up }, down })
     }
 

@@ -4,6 +4,7 @@
 
 use super::{Reader, Up};
 use crate::error::ModelError;
+use crate::family::tensors::Bias;
 use crate::linear::Unpacked;
 use crate::network::{Both, Dense, Feed, Inner};
 use crate::spec::{Activation, FeedForward, Spec};
@@ -41,12 +42,7 @@ impl Reader<'_> {
     /// The feed-forward half of a layer.
     pub(super) fn feed(&self, number: usize, at: &str) -> Result<Feed<Unpacked>, ModelError> {
         let Self { layout, spec, tensors } = *self;
-        let dense = || {
-            let ffn_width = spec.ffn_width_of(number);
-            let inner = self.inner(at, ffn_width)?;
-            let down = self.linear(at, layout.down, [ffn_width, spec.width], layout.ffn_bias)?;
-            Ok::<_, ModelError>(Dense { inner, down })
-        };
+        let dense = || self.dense(at, (layout.up, layout.down), spec.ffn_width_of(number), layout.ffn_bias);
         let Some(experts) = spec.experts_of(number) else { return Ok(Feed::Dense(dense()?)) };
         let mut all = self.experts(at, experts)?;
         if !experts.beside_dense {
@@ -68,23 +64,30 @@ impl Reader<'_> {
         })))
     }
 
-    fn inner(&self, at: &str, ffn_width: usize) -> Result<Inner<Unpacked>, ModelError> {
+    /// A dense half of these names, or the expert that all rows go through.
+    pub(super) fn dense(
+        &self,
+        at: &str,
+        (up, down): (Up, &str),
+        ffn_width: usize,
+        bias: Bias,
+    ) -> Result<Dense<Unpacked>, ModelError> {
         let Spec { width, feed_forward, .. } = *self.spec;
-        let bias = self.layout.ffn_bias;
         let matrix = |name: &str, outputs: usize| self.linear(at, name, [width, outputs], bias);
         let gated = |gate: Unpacked, up: Unpacked, activation: Activation| Inner::Gated { activation, gate, up };
-        match (self.layout.up, feed_forward) {
+        let inner = match (up, feed_forward) {
             (Up::Plain(name), FeedForward::Plain(activation)) => {
-                Ok(Inner::Plain { activation, up: matrix(name, ffn_width)? })
+                Inner::Plain { activation, up: matrix(name, ffn_width)? }
             }
             (Up::Gated([gate, up]), FeedForward::Gated(activation)) => {
-                Ok(gated(matrix(gate, ffn_width)?, matrix(up, ffn_width)?, activation))
+                gated(matrix(gate, ffn_width)?, matrix(up, ffn_width)?, activation)
             }
             (Up::Fused(name), FeedForward::Gated(activation)) => {
                 let both = matrix(name, 2 * ffn_width)?;
-                Ok(gated(both.outputs(0..ffn_width), both.outputs(ffn_width..2 * ffn_width), activation))
+                gated(both.outputs(0..ffn_width), both.outputs(ffn_width..2 * ffn_width), activation)
             }
             _ => unreachable!("{}: the layout and the feed-forward half contradict each other", self.spec.family),
-        }
+        };
+        Ok(Dense { inner, down: self.linear(at, down, [ffn_width, width], bias)? })
     }
 }
