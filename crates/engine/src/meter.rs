@@ -55,6 +55,8 @@ const CONTEXT_MIN: usize = 512;
 const READING_MIN: f64 = 0.05;
 /// Passes of more rows than this are told apart by 64 rows.
 const WIDE: usize = 128;
+/// Wider passes are not believed, wherever they come from: curves are drawn through all widths up to the widest.
+const ROWS_MAX: usize = 1 << 16;
 /// A drafter's network that reads more tokens of a text than this for each sequence is catching up.
 const READ_MAX: f64 = 4.0;
 
@@ -254,7 +256,9 @@ impl Meter {
                 *costs = DrafterCosts::default();
             }
         }
-        let is_sound = |width: &&WidthTime| width.rows > 0 && width.seconds > 0.0 && width.seconds.is_finite();
+        let is_sound = |width: &&WidthTime| {
+            (1..=ROWS_MAX).contains(&width.rows) && width.seconds > 0.0 && width.seconds.is_finite()
+        };
         for width in record.widths.iter().filter(is_sound) {
             let known = meter.passes.entry(width.context_min).or_default();
             let times = known.entry(width.rows).or_default();
@@ -295,7 +299,8 @@ impl Meter {
     /// Learns what a pass over so many tokens of context took, soon. One of which not all rows were wanted, as a
     /// prompt's, took less than others of its width: it counts only until there is another.
     pub(crate) fn learn_pass(&mut self, made: Made, context: usize) {
-        if self.is_held || made.rows == 0 || !made.seconds.is_finite() || self.packing.is_unusual(made.read) {
+        if self.is_held || made.rows == 0 || !made.seconds.is_finite() || self.packing.is_unusual(made.rows, made.read)
+        {
             return;
         }
         self.made.push((made, context));
@@ -641,6 +646,16 @@ mod tests {
         assert_eq!(held.costs(), &costs);
         assert_eq!((begun.costs().pass(8, 0), begun.costs().pass(1, 0)), (3.0, 1.0));
         assert_eq!(begun.costs().drafter(0), DrafterCosts { call: 0.0, step: 0.7, catch_up: 0.1 });
+    }
+
+    #[test]
+    fn widths_that_no_pass_can_have_are_not_resumed() {
+        let width = |rows, seconds| WidthTime { context_min: 0, rows, seconds, times: 9, age: 0 };
+        let widths = vec![width(1, 1.0), width(usize::MAX, 2.0), width(ROWS_MAX + 1, 2.0), width(8, f64::NAN)];
+        let mut meter = Meter::default();
+        meter.resume(&CostRecord { widths, drafters: Vec::new() });
+        let rows: Vec<usize> = meter.record().widths.iter().map(|width| width.rows).collect();
+        assert_eq!(rows, [1]);
     }
 
     #[test]

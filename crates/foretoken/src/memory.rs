@@ -15,6 +15,7 @@ use std::str::FromStr;
 use std::sync::{PoisonError, RwLock};
 
 use foretoken_model::{CacheType, ExpertNeed, Options, WeightType};
+use foretoken_weights::Tensor;
 
 use crate::Error;
 use crate::error::Message;
@@ -116,10 +117,11 @@ impl Need {
     /// # Errors
     /// As [`Opened::expert_need`].
     pub(crate) fn of_target(model: &Opened, options: &Options) -> Result<Self, Error> {
-        let floats = |tensor: &foretoken_weights::Tensor| is_matrix_of_floats(tensor).then_some(tensor.bytes.len());
+        let floats = |tensor: &Tensor| is_matrix_of_floats(tensor).then_some(tensor.bytes.len());
         let floats = model.checkpoint.weights.iter().filter_map(floats).sum();
         let floats = if options.weight_type.is_some() { 0 } else { floats };
-        let (weights, cache) = (weights(model, options.weight_type), cache(model, options));
+        let weights = model.checkpoint.weights.iter().map(|tensor| packed_bytes(tensor, options.weight_type)).sum();
+        let cache = cache(model, options);
         let ExpertNeed { all: experts, least: experts_least } = model.expert_need(options.weight_type)?;
         let passes = passes(model, options);
         let all = Self { weights, floats, experts, experts_least, cache, passes, drafts: 0 };
@@ -231,9 +233,11 @@ fn allowed(limit: MemoryLimit, free: Option<usize>, held: impl Fn() -> usize) ->
     Some((allowed, of_limit == Some(allowed)))
 }
 
-/// Bytes of a model's weights, where its matrices of floats are brought to a type.
-fn weights(model: &Opened, wanted: Option<WeightType>) -> usize {
-    let of = |tensor: &foretoken_weights::Tensor| match wanted.filter(|_| is_matrix_of_floats(tensor)) {
+/// Bytes of a tensor in the form in which it is multiplied, where matrices of floats are brought to a type. Floats of 8
+/// bits are multiplied as f32.
+fn packed_bytes(tensor: &Tensor, wanted: Option<WeightType>) -> usize {
+    match wanted.filter(|_| is_matrix_of_floats(tensor)) {
+        None if tensor.dtype.name() == "F8_E4M3" => tensor.bytes.len().saturating_mul(4),
         None => tensor.bytes.len(),
         Some(wanted) => {
             let elements: usize = tensor.shape.iter().product();
@@ -243,11 +247,10 @@ fn weights(model: &Opened, wanted: Option<WeightType>) -> usize {
                 WeightType::Blocks(format) => elements / format.elements() * format.bytes(),
             }
         }
-    };
-    model.checkpoint.weights.iter().map(of).sum()
+    }
 }
 
-fn is_matrix_of_floats(tensor: &foretoken_weights::Tensor) -> bool {
+fn is_matrix_of_floats(tensor: &Tensor) -> bool {
     tensor.shape.len() > 1 && ["F32", "F16", "BF16"].contains(&tensor.dtype.name())
 }
 
@@ -262,12 +265,13 @@ fn cache(model: &Opened, options: &Options) -> usize {
 const WANTED_ROWS: usize = 64;
 
 /// Bytes that a pass of the most rows computes with: about eight vectors of the stream's width a row, two of the
-/// feed-forward half's or of the experts that it goes through, all in floats, and logits.
+/// feed-forward half's or four of each expert that it goes through, all in floats, and logits.
 fn passes(model: &Opened, options: &Options) -> usize {
     let spec = &model.spec;
     let of_experts = spec.experts.as_ref().map_or(0, |experts| {
         let shared = experts.shared.map_or(0, |shared| shared.ffn_width);
-        let each = spec.width.saturating_add(experts.ffn_width).saturating_mul(2);
+        // Each once more as it lies for products, for which every expert keeps room.
+        let each = spec.width.saturating_add(experts.ffn_width).saturating_mul(4);
         each.saturating_mul(experts.chosen).saturating_add(experts.count).saturating_add(shared.saturating_mul(2))
     });
     let dense = spec.ffn_width.saturating_mul(2);
@@ -287,6 +291,8 @@ fn shown(bytes: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use foretoken_weights::{Bytes, Dtype, Layout};
+
     use super::*;
 
     #[test]
@@ -310,6 +316,19 @@ mod tests {
         assert_eq!(beyond(need, MemoryLimit::Bytes(2_500_000_000), Some(9_000_000_000)), None);
         let unfree = beyond(need, MemoryLimit::Bytes(2_500_000_000), Some(1_000_000)).expect("it is not free");
         assert!(unfree.contains("found 1 MB free;"), "{unfree}");
+    }
+
+    #[test]
+    fn weights_are_counted_as_they_are_multiplied() {
+        let tensor = |dtype: Dtype, shape: &[usize]| {
+            let bytes = Bytes::from_vec(vec![0; dtype.size_of(shape).expect("a size")]);
+            Tensor { name: "a".to_string(), dtype, shape: shape.to_vec(), bytes }
+        };
+        let float8 = Dtype::Other(Layout { name: "F8_E4M3", elements: 1, bytes: 1 });
+        let all = [tensor(Dtype::BF16, &[32, 64]), tensor(float8, &[32, 64]), tensor(Dtype::F32, &[64])];
+        let found = |wanted| all.each_ref().map(|tensor| packed_bytes(tensor, wanted));
+        assert_eq!(found(None), [4096, 8192, 256]);
+        assert_eq!(found("q8_0".parse().ok()), [64 * 34, 8192, 256]);
     }
 
     #[test]

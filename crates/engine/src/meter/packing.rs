@@ -1,25 +1,29 @@
 //! Which passes took their time for packing experts, and so say nothing of others.
 //!
 //! An expert is packed once and then used often: what that took is no part of the next pass. Where nearly every pass
-//! packs some, since there is room for few, that is what passes take, and is learned like everything else.
+//! of about a width packs some, since there is room for few, that is what such passes take, and is learned like
+//! everything else: wide passes, whose rows choose many experts, may mostly pack where narrow ones seldom do.
+
+use std::collections::BTreeMap;
 
 use foretoken_model::Reading;
 
-/// Where more than this part of the latest passes packed experts, packing is usual.
+/// Where more than this part of the latest passes of about a width packed experts, packing is usual.
 const USUAL: f64 = 0.9;
 /// Passes that are the latest in this sense, about.
 const LATEST: f64 = 16.0;
 
-/// Which part of the latest passes packed experts.
+/// Which part of the latest passes packed experts, by the logarithm of their rows.
 #[derive(Debug, Default)]
-pub(super) struct Packing(f64);
+pub(super) struct Packing(BTreeMap<u32, f64>);
 
 impl Packing {
-    /// Whether a pass that read this packed experts where most do not.
-    pub(super) fn is_unusual(&mut self, read: Reading) -> bool {
+    /// Whether a pass of so many rows, at least one, that read this packed experts where most do not.
+    pub(super) fn is_unusual(&mut self, rows: usize, read: Reading) -> bool {
         let packed = read.packed > 0;
-        self.0 += (f64::from(u8::from(packed)) - self.0) / LATEST;
-        packed && self.0 <= USUAL
+        let part = self.0.entry(rows.ilog2()).or_default();
+        *part += (f64::from(u8::from(packed)) - *part) / LATEST;
+        packed && *part <= USUAL
     }
 }
 
@@ -45,5 +49,17 @@ mod tests {
         let mut said = (0..200).map(|_| pass(1, 0.050, 2));
         assert_eq!(said.nth(8), Some(0.010), "for a while");
         assert_eq!(said.last(), Some(0.050), "where every pass packs some, that is what passes take");
+    }
+
+    #[test]
+    fn wide_passes_that_mostly_pack_are_learned_though_narrow_ones_seldom_do() {
+        let mut meter = Meter::default();
+        for _ in 0..100 {
+            for (rows, seconds, packed) in [(1, 0.010, 0), (2, 0.012, 0), (16, 0.200, 9)] {
+                let read = Reading { bytes: 0, experts: 8, packed };
+                meter.learn_pass(Made { rows, wanted: rows, seconds, read }, 0);
+            }
+        }
+        assert_eq!([1, 2, 16].map(|rows| meter.costs().pass(rows, 0)), [0.010, 0.012, 0.200]);
     }
 }
