@@ -228,6 +228,16 @@ impl Model {
         }
     }
 
+    /// Why what experts said in this pass means nothing. One that cannot be packed fails the pass on all ranks, though
+    /// only one may have the part of it that is wrong.
+    fn failure_of_experts(&mut self) -> Option<ExecutorError> {
+        self.network.spec.experts.as_ref()?;
+        let own = self.buffers.feed.experts.failure.take();
+        let elsewhere = || "an expert could not be packed on another rank".to_string();
+        let any = self.products.any_failed(own.is_some());
+        any.then(|| ExecutorError::Failed { message: own.map_or_else(elsewhere, |error| error.to_string()) })
+    }
+
     /// Norm and head for the wanted rows of `x`, if there are any.
     fn head(&mut self) {
         let isa = self.isa();
@@ -396,8 +406,7 @@ impl Executor for Model {
         }
         self.head();
         // Of a pass that failed nothing counts, so it is enough to look at its end.
-        let of_experts = self.buffers.feed.experts.failure.take();
-        let of_experts = of_experts.map(|error| ExecutorError::Failed { message: error.to_string() });
+        let of_experts = self.failure_of_experts();
         if let Some(error) = self.products.take_failure().or(of_experts) {
             return Err(error);
         }

@@ -141,7 +141,7 @@ impl Plan {
     /// file.
     pub fn read(self, checkpoint: &Checkpoint, context: Option<usize>) -> Result<Network<Unpacked>, ModelError> {
         let Self { spec, layout } = self.fixed(context);
-        checks::check_finite(config_file(checkpoint), &spec)?;
+        checks::check_spec(config_file(checkpoint), &spec)?;
         let quantization = quantization_of(checkpoint)?;
         let tensors = Tensors::new(&checkpoint.weights, quantization);
         let mut network = layout.read(spec, &tensors)?;
@@ -177,7 +177,7 @@ fn config_file(checkpoint: &Checkpoint) -> &str {
 /// What a checkpoint's configuration says, by the family that it names.
 fn plan_with_family(checkpoint: &Checkpoint) -> Result<(&'static Family, Plan), ModelError> {
     let (family, plan) = plan_of(checkpoint)?;
-    checks::check_finite(config_file(checkpoint), &plan.spec)?;
+    checks::check_spec(config_file(checkpoint), &plan.spec)?;
     Ok((family, plan))
 }
 

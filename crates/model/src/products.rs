@@ -115,6 +115,11 @@ impl Products {
         self.all(x, rows, inputs, &mut [product]);
     }
 
+    /// Whether any rank failed in this pass: all of them ask, and hear the same.
+    pub(crate) fn any_failed(&self, failed: bool) -> bool {
+        self.ranked.as_ref().map_or(failed, |ranked| ranked.any_failed(failed))
+    }
+
     /// Why the products since the last question mean nothing, if an exchange failed.
     pub(crate) fn take_failure(&self) -> Option<ExecutorError> {
         self.ranked.as_ref().and_then(|ranked| ranked.buffers().failure.take())
@@ -145,6 +150,17 @@ impl Ranked {
 
     fn share(&self, number: usize) -> Share {
         Share { number, count: self.rank.count }
+    }
+
+    fn any_failed(&self, failed: bool) -> bool {
+        let Buffers { failure, .. } = &mut *self.buffers();
+        let count = self.rank.count;
+        let mut all = vec![0.0; count];
+        if failure.is_none() {
+            let own = [f32::from(u8::from(failed))];
+            *failure = self.rank.exchange.gather(&own, &vec![1; count], &mut all).err();
+        }
+        failed || all.contains(&1.0)
     }
 
     fn all(&self, compute: &Compute, x: &[f32], [rows, inputs]: [usize; 2], all: &mut [Product<'_>]) {

@@ -3,6 +3,7 @@
 use foretoken_weights::Weights;
 use foretoken_weights::gguf::Metadata;
 
+use super::experts::check_all;
 use crate::error::ModelError;
 use crate::spec::Spec;
 
@@ -48,9 +49,15 @@ pub(super) fn check_heads(file: &str, fields: [&str; 2], heads: usize, kv_heads:
     Err(ModelError::config(file, fields[1], expected, kv_heads))
 }
 
+/// Checks what was made of all fields together.
+pub(super) fn check_spec(file: &str, spec: &Spec) -> Result<(), ModelError> {
+    check_all(file, spec)?;
+    check_finite(file, spec)
+}
+
 /// Checks what was made of numbers that are each possible: their quotients and powers may be none that can be computed
 /// with, and every row would be NaN.
-pub(super) fn check_finite(file: &str, spec: &Spec) -> Result<(), ModelError> {
+fn check_finite(file: &str, spec: &Spec) -> Result<(), ModelError> {
     let refuse = |field: &str, found: f32| {
         let expected = "fields that make finite numbers of it";
         Err(ModelError::config(file, field, expected, found))

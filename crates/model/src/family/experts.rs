@@ -49,6 +49,9 @@ pub(super) fn of_json(config: &JsonConfig, fields: &Fields) -> Result<Experts, M
     let field = |name: &str, default: usize| count(file, name, config.optional_usize(name)?.unwrap_or(default));
     let of_count = fields.count.iter().find(|name| config.names(name)).unwrap_or(&fields.count[0]);
     let (all, chosen) = (field(of_count, fields.count_default)?, field(fields.chosen, fields.chosen_default)?);
+    if all > COUNT_MAX {
+        return Err(config.refuse(of_count, AT_MOST, all));
+    }
     if chosen > all {
         return Err(config.refuse(fields.chosen, format!("at most {of_count}, {all}"), chosen));
     }
@@ -121,6 +124,27 @@ pub(super) fn sparse_layers(config: &JsonConfig, layers: usize) -> Result<Vec<bo
     Ok((0..layers).map(|layer| (layer + 1).is_multiple_of(step) && !dense.contains(&layer)).collect())
 }
 
+/// How a GGUF file says what the router's numbers are worth.
+const SCORING: &str = "expert_gating_func";
+/// Its number for a softmax over those that are chosen.
+const SOFTMAX_OF_CHOSEN: usize = 3;
+
+/// More experts of a layer are not believed; the most known are 2048 (Switch Transformers).
+const COUNT_MAX: usize = 1 << 12;
+const AT_MOST: &str = "at most 4096";
+/// More of all layers are not believed, since each is described before its weights are read; the most known are some
+/// 23 000 (Kimi K2).
+const ALL_MAX: usize = 1 << 18;
+
+/// Checks that the experts of all layers can be described.
+pub(super) fn check_all(file: &str, spec: &Spec) -> Result<(), ModelError> {
+    let all = spec.experts.as_ref().map_or(0, |experts| experts.count.saturating_mul(spec.layers));
+    if all <= ALL_MAX {
+        return Ok(());
+    }
+    Err(ModelError::config(file, "experts", format!("at most {ALL_MAX} of all layers"), all))
+}
+
 impl Gguf<'_> {
     /// The experts of a file, in the layers that have a router; `router` holds where the file says nothing else.
     pub(super) fn experts(&self, spec: &Spec, router: Router) -> Result<Experts, ModelError> {
@@ -129,6 +153,9 @@ impl Gguf<'_> {
             self.optional_count(spec, field)?.ok_or_else(missing)
         };
         let (all, chosen) = (required("expert_count")?, required("expert_used_count")?);
+        if all > COUNT_MAX {
+            return Err(self.refuse(&self.key(spec, "expert_count"), AT_MOST, all));
+        }
         if chosen > all {
             let expected = format!("at most {}, {all}", self.key(spec, "expert_count"));
             return Err(self.refuse(&self.key(spec, "expert_used_count"), expected, chosen));
@@ -162,19 +189,25 @@ impl Gguf<'_> {
         let corrected = (0..spec.layers).any(|layer| self.has(&format!("blk.{layer}.exp_probs_b.bias")));
         let mut experts = Experts { count: all, chosen, ffn_width, router, shared, beside_dense: false, layers };
         experts.router = Router { corrected, ..self.router(spec, &experts)? };
+        // Others add corrections to the numbers before the softmax there, and no family has both.
+        if corrected && self.optional_count(spec, SCORING)? == Some(SOFTMAX_OF_CHOSEN) {
+            let expected = "another than 3 (softmax over the chosen) beside corrections (exp_probs_b)";
+            return Err(self.refuse(&self.key(spec, SCORING), expected, SOFTMAX_OF_CHOSEN));
+        }
         Ok(experts)
     }
 
     /// The router of these experts as the file has it.
     fn router(&self, spec: &Spec, experts: &Experts) -> Result<Router, ModelError> {
         let mut router = experts.router;
-        const SCORING: &str = "expert_gating_func";
         let scoring = self.optional_count(spec, SCORING)?;
         match scoring {
             None => {}
             Some(1) => router.scoring = Scoring::Softmax,
             Some(2) => router.scoring = Scoring::Sigmoid,
-            Some(3) => router = Router { scoring: Scoring::Softmax, divided: Some(Sum::PLAIN), ..router },
+            Some(SOFTMAX_OF_CHOSEN) => {
+                router = Router { scoring: Scoring::Softmax, divided: Some(Sum::PLAIN), ..router }
+            }
             Some(other) => {
                 let expected = "1 (softmax), 2 (sigmoid) or 3 (softmax over the chosen)";
                 return Err(self.refuse(&self.key(spec, SCORING), expected, other));
@@ -184,7 +217,7 @@ impl Gguf<'_> {
             None => {}
             Some(true) => router.divided = router.divided.or(Some(ADDED)),
             // Weights of a softmax over the chosen have the sum 1 without being divided.
-            Some(false) if scoring == Some(3) => {}
+            Some(false) if scoring == Some(SOFTMAX_OF_CHOSEN) => {}
             Some(false) => router.divided = None,
         }
         if let Some(factor) = self.optional_f32(spec, "expert_weights_scale")?.filter(|factor| *factor != 0.0) {

@@ -405,6 +405,11 @@ fn gguf_files_that_cannot_be_run() {
     let router = Wide { shape: vec![8, 8], elements: vec![0.5; 64] };
     let routed = || experts(5).tensor("blk.0.ffn_gate_inp.weight", &router, Form::F32);
     says(routed().u32("llama.expert_gating_func", 4), &["llama.expert_gating_func", "2 (sigmoid)", "found 4"]);
+    let corrections = Wide { shape: vec![8], elements: vec![0.5; 8] };
+    let corrected =
+        routed().u32("llama.expert_gating_func", 3).tensor("blk.0.exp_probs_b.bias", &corrections, Form::F32);
+    says(corrected, &["llama.expert_gating_func", "another than 3", "exp_probs_b", "found 3"]);
+    says(gguf(|_| None).u32("llama.expert_count", 5000).u32("llama.expert_used_count", 2), &["at most 4096", "5000"]);
     let groups =
         |count, chosen| routed().u32("llama.expert_group_count", count).u32("llama.expert_group_used_count", chosen);
     says(groups(3, 1), &["llama.expert_group_count", "groups of one size", "llama.expert_count, 8", "found 3"]);

@@ -294,6 +294,9 @@ fn experts_that_contradict_the_configuration() {
     let chosen = json!({"num_experts_per_tok": 5});
     refused("mixtral", chosen, &[FILE, "num_experts_per_tok", "at most num_local_experts, 4", "found 5"]);
     refused("mixtral", json!({"num_local_experts": 0}), &[FILE, "num_local_experts", "from 1 to"]);
+    refused("mixtral", json!({"num_local_experts": 4097}), &[FILE, "num_local_experts", "at most 4096", "found 4097"]);
+    let many = json!({"num_local_experts": 4096, "num_hidden_layers": 65});
+    refused("mixtral", many, &[FILE, "experts", "at most 262144 of all layers", "found 266240"]);
     refused("mixtral", json!({"num_local_experts": 5}), &["test/model.safetensors", "experts.4.w1.weight"]);
     // Fewer than the file has: it would be another network.
     refused("mixtral", json!({"num_local_experts": 3}), &["test/model.safetensors", "block_sparse_moe"]);

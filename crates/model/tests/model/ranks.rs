@@ -6,7 +6,9 @@ use foretoken_model::{
     Backend, Batch, CacheType, Checkpoint, Exchange, Executor, ExecutorError, ExpertNeed, Options, PageId, PageTable,
     Rank, Span, WeightType, family,
 };
+use foretoken_weights::Bytes;
 
+use crate::files::{Form, config, read, safetensors_file};
 use crate::golden::GOLDENS;
 use crate::{fixture, logits};
 
@@ -137,6 +139,56 @@ fn any_number_of_ranks_says_the_bits_of_one_in_any_type() {
             }
         }
     }
+}
+
+/// Two ranks that both compute the passes of all tokens: what each says of every pass, an error as its message.
+fn passes_of_two_ranks(checkpoint: &Checkpoint, options: Options) -> Vec<[Option<String>; 2]> {
+    let shared = InProcess::new(2);
+    let run = |number: usize| {
+        let rank = Rank { number, count: 2, exchange: Arc::new(Way { number, shared: Arc::clone(&shared) }) };
+        let network = family::read(checkpoint, None).unwrap();
+        let vocabulary = network.spec.vocabulary as u32;
+        let mut executor = rank.load(network, options, &mut |_, _| ()).unwrap().executor;
+        let tables: Vec<PageTable> = vec![vec![PageId(0)]];
+        let mut pass = |token: u32| {
+            let span = Span { tables: &tables, tokens: &[token], wanted: &[0], ..Span::default() };
+            executor.forward(&Batch { spans: &[span], hidden_layers: &[] }).err().map(|error| error.to_string())
+        };
+        (0..vocabulary).map(&mut pass).collect::<Vec<_>>()
+    };
+    std::thread::scope(|scope| {
+        let run = &run;
+        let ranks = [0, 1].map(|number| scope.spawn(move || run(number)));
+        let [first, second] = ranks.map(|rank| rank.join().expect("no rank panics"));
+        first.into_iter().zip(second).map(|(first, second)| [first, second]).collect()
+    })
+}
+
+/// The first rank alone has the outputs of an expert that cannot be packed, and the passes fail on both.
+#[test]
+fn an_expert_that_one_rank_cannot_pack_fails_the_pass_on_all() {
+    let (config, mut tensors) = (config(&fixture("mixtral")), read(&fixture("mixtral")));
+    let name = "model.layers.1.block_sparse_moe.experts.2.w1.weight";
+    tensors.get_mut(name).unwrap().elements[7] = f32::INFINITY;
+    let file = Bytes::from_vec(safetensors_file(&tensors, Form::F32, 0));
+    let checkpoint = Checkpoint::from_parts("test", config.to_string().as_bytes(), file).unwrap();
+    let weight_type = "q8_0".parse().ok();
+    let ExpertNeed { least, .. } = family::read(&checkpoint, None).unwrap().expert_need(weight_type).unwrap();
+    let options = Options { expert_bytes: Some(least), ..options(weight_type) };
+    let (mut failed, mut said) = (0, 0);
+    for pass in passes_of_two_ranks(&checkpoint, options) {
+        match pass {
+            [Some(first), Some(second)] => {
+                assert!(first.contains(name) && second.contains("on another rank"), "{first}, {second}");
+                failed += 1;
+            }
+            [first, second] => {
+                assert_eq!(first, second, "only one of them failed");
+                said += 1;
+            }
+        }
+    }
+    assert!(failed > 1 && said > 1, "{failed} passes failed and {said} did not");
 }
 
 /// A rank that is alone in the world.
