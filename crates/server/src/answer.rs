@@ -4,7 +4,9 @@
 //! of each answer, `cut_by` where a text was cut, `provenance` and `drafted` where a request wants to know who guessed
 //! what. Left out: how answers come about (`run.rs`).
 
+pub(crate) mod form;
 pub(crate) mod log_probabilities;
+pub(crate) mod pieces;
 pub(crate) mod provenance;
 pub(crate) mod stream;
 pub(crate) mod whole;
@@ -26,6 +28,7 @@ use crate::fields::Fields;
 use crate::limits::TextLimit;
 use crate::run::{Asked, Cut};
 use crate::settings::ServerSettings;
+use pieces::CallsTold;
 
 /// What was asked for.
 #[derive(Clone, Debug)]
@@ -57,7 +60,7 @@ impl Kind {
             let requests = chat.requests(prompter, key, limit)?;
             return Ok((Self::Chat(Box::new(chat)), requests));
         }
-        let completion = CompletionAsk::read(fields, ask, settings.answers_max)?;
+        let mut completion = CompletionAsk::read(fields, ask, settings.answers_max)?;
         let requests = completion.requests(prompter, key, limit)?;
         Ok((Self::Completion(Box::new(completion)), requests))
     }
@@ -88,13 +91,14 @@ pub(crate) struct Head {
     pub(crate) kind: Kind,
     /// The answer's own name.
     pub(crate) id: String,
-    created: u64,
+    pub(crate) created: u64,
 }
 
 impl Head {
-    pub(crate) fn new(app: Arc<App>, kind: Kind, number: u64) -> Self {
-        let prefix = if kind.is_chat() { "chatcmpl" } else { "cmpl" };
-        let id = format!("{prefix}-{}", app.name_of_request(number));
+    /// `prefix`: what its name begins with; `None`: as OpenAI has it.
+    pub(crate) fn new(app: Arc<App>, kind: Kind, number: u64, prefix: Option<&str>) -> Self {
+        let prefix = prefix.unwrap_or(if kind.is_chat() { "chatcmpl-" } else { "cmpl-" });
+        let id = format!("{prefix}{}", app.name_of_request(number));
         Self { app, kind, id, created: seconds_since_1970() }
     }
 
@@ -156,7 +160,7 @@ impl Head {
     }
 
     /// How long it took, in llama.cpp's names.
-    fn timings(&self, stats: &[Stats]) -> Value {
+    pub(crate) fn timings(&self, stats: &[Stats]) -> Value {
         let total = together(stats);
         let mut timings = report::timings(&total);
         if timings["predicted_per_second"].is_null() {
@@ -206,20 +210,11 @@ struct ChoiceJson {
     logprobs: Option<Box<RawValue>>,
 }
 
-/// What is told of the calls in an answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct CallsTold {
-    /// There are some.
-    some: bool,
-    /// The last that had to come was cut, and is not told.
-    is_cut: bool,
-}
-
 /// Why a text ended, in OpenAI's words. A cut text ended as one that reached its length.
 fn finish_reason(reason: &FinishReason, calls: CallsTold) -> &'static str {
     match report::finish_reason(Some(reason)) {
         "stop" if calls.is_cut => "length",
-        "stop" if calls.some => "tool_calls",
+        "stop" if calls.count > 0 => "tool_calls",
         "stop" => "stop",
         _ => "length",
     }

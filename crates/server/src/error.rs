@@ -108,7 +108,11 @@ impl ApiError {
 
     /// The server ends, and the request is not all there.
     pub(crate) fn ending() -> Self {
-        let message = "body: expected all of it before the server was asked to end, found less";
+        Self::unavailable("body: expected all of it before the server was asked to end, found less")
+    }
+
+    /// Something that there may be another time.
+    pub(crate) fn unavailable(message: &str) -> Self {
         let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, message.into());
         Self { kind: "server_error", ..error }
     }

@@ -202,6 +202,23 @@ impl Fields {
         Ok(())
     }
 
+    /// Puts a field there that was made of another one, whose name it keeps in errors.
+    ///
+    /// # Errors
+    /// It is there already, under its own name.
+    pub(crate) fn put(&mut self, name: &str, made_of: &str, value: &Value) -> Result<(), ApiError> {
+        if self.has(name) && name != made_of {
+            let place = self.name(name);
+            return Err(ApiError::field(&self.name(made_of), format!("expected it or {place}, found both")));
+        }
+        let raw = serde_json::value::to_raw_value(value).expect("values can be written");
+        self.fields.insert(name.to_string(), raw);
+        if name != made_of {
+            self.said.insert(name.to_string(), made_of.to_string());
+        }
+        Ok(())
+    }
+
     /// Moves the fields of an object out, each with the object's name and a dot before its own: as they are written by
     /// who has no objects in objects.
     ///

@@ -25,6 +25,7 @@ mod answer;
 mod app;
 mod ask;
 mod connections;
+mod doors;
 mod error;
 mod fields;
 mod guard;

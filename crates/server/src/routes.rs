@@ -19,8 +19,9 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::answer::{Head, Kind, stream, whole};
+use crate::answer::{Head, form, stream, whole};
 use crate::app::App;
+use crate::doors::{self, Asking, llama_cpp};
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::run::Run;
@@ -51,7 +52,12 @@ pub(crate) fn router(app: Arc<App>) -> Router {
             guarded = guarded.route(&format!("{version}/{other}"), post(unsupported));
         }
     }
-    let guarded = guarded.route("/infill", post(unsupported));
+    let guarded = guarded
+        .route("/completion", post(llama_completion))
+        .route("/apply-template", post(apply_template))
+        .route("/props", get(properties))
+        .route("/slots", get(slots))
+        .route("/infill", post(unsupported));
     let mut all = guarded
         .route_layer(from_fn_with_state(Arc::clone(&app), with_key))
         .route("/health", get(models::health))
@@ -86,6 +92,10 @@ async fn first(State(app): State<Arc<App>>, mut request: Request, next: Next) ->
         guard::allow(response.headers_mut(), origin);
     }
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if let Some(object) = response.extensions().get().and_then(|error| doors::error_object(&path, error)) {
+        *response.body_mut() = Body::from(object.to_string());
+        response.headers_mut().remove(header::CONTENT_LENGTH);
+    }
     let id = app.name_of_request(number);
     let status = response.status().as_u16();
     if let Some(ApiError { message: why, param, .. }) = response.extensions().get() {
@@ -154,11 +164,31 @@ async fn detokenize(State(app): State<Arc<App>>, request: Request) -> Answered {
 }
 
 async fn chat(State(app): State<Arc<App>>, request: Request) -> Answered {
-    complete(app, request, |app, key, fields| Kind::read(true, fields, &app.reading(key))).await
+    complete(app, request, |app, key, fields| doors::read(true, app, key, fields, None)).await
 }
 
 async fn completion(State(app): State<Arc<App>>, request: Request) -> Answered {
-    complete(app, request, |app, key, fields| Kind::read(false, fields, &app.reading(key))).await
+    complete(app, request, |app, key, fields| doors::read(false, app, key, fields, None)).await
+}
+
+async fn llama_completion(State(app): State<Arc<App>>, request: Request) -> Answered {
+    complete(app, request, llama_cpp::completion).await
+}
+
+async fn apply_template(State(app): State<Arc<App>>, request: Request) -> Answered {
+    understand(&app, request, llama_cpp::apply_template).await
+}
+
+async fn properties(State(app): State<Arc<App>>) -> Response {
+    json(&llama_cpp::properties(&app))
+}
+
+async fn slots(State(app): State<Arc<App>>, request: Request) -> Answered {
+    let wants_free = request.uri().query().is_some_and(|query| query.split('&').any(|one| one == "fail_on_no_slot=1"));
+    if wants_free && app.engine.workload().running >= app.parallel {
+        return Err(ApiError::unavailable("slots: expected one that is free, found none"));
+    }
+    Ok(json(&llama_cpp::slots(&app)))
 }
 
 /// Answers with what is made of the fields of a request.
@@ -225,16 +255,16 @@ async fn read(app: &App, body: Body) -> Result<Bytes, ApiError> {
 }
 
 /// Completions of both kinds.
-async fn complete(app: Arc<App>, request: Request, make: Make<(Kind, Vec<foretoken::Request>)>) -> Answered {
+async fn complete(app: Arc<App>, request: Request, make: Make<Asking>) -> Answered {
     let deadline = Instant::now() + app.settings.timeout();
     let number = request.extensions().get::<Number>().map_or(0, |Number(number)| *number);
-    let (kind, requests) = made(&app, request, make).await?;
+    let Asking { kind, requests, form } = made(&app, request, make).await?;
     let (most, found) = (app.settings.queue_max + app.parallel, requests.len());
     if found > most {
         let expected = format!("expected at most {most} answers (those that are written at a time, and the queue)");
         return Err(ApiError::field("n", format!("{expected}, found {found}")));
     }
-    let head = Head::new(Arc::clone(&app), kind, number);
+    let head = Head::new(Arc::clone(&app), kind, number, form.as_ref().map(|form| form.prefix()));
     tracing::debug!(id = head.id, answers = requests.len(), prompt_tokens = requests[0].prompt.len(), "asked");
     if let (true, Some(tokenizer)) = (app.settings.log_prompts, &app.prompter.tokenizer) {
         tracing::info!(id = head.id, prompt = tokenizer.decode(&requests[0].prompt, false), "prompt");
@@ -243,8 +273,10 @@ async fn complete(app: Arc<App>, request: Request, make: Make<(Kind, Vec<foretok
     let started = tokio::spawn(Run::start(app, head.id.clone(), deadline, requests)).await;
     let started = started.map_err(|error| ApiError::bug(format!("request: expected it to begin, found {error}")))?;
     let run = started.map_err(|error| head.kind.named(error))?;
-    match head.kind.ask().stream {
-        Some(_) => Ok(stream::response(head, run)),
-        None => Ok(json_text(whole::tell(head, run).await?)),
-    }
+    Ok(match (head.kind.ask().stream, form) {
+        (Some(_), None) => stream::response(head, run),
+        (None, None) => json_text(whole::tell(head, run).await?),
+        (Some(_), Some(form)) => form::stream(head, run, form),
+        (None, Some(form)) => json_text(form::tell_whole(head, run, form).await?),
+    })
 }

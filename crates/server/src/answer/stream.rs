@@ -11,26 +11,21 @@ use std::convert::Infallible;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderName, header};
 use axum::response::{IntoResponse, Response};
-use foretoken::{
-    Drafted, Emitted, Event, FinishReason, Prompt, Prompter, Scored, Stats, ThinkingPieces, ThinkingReader,
-    ToolCallReader,
-};
+use foretoken::{Drafted, Emitted, Event, FinishReason, Prompt, Prompter, Scored, Stats};
 use futures_util::stream::unfold;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::log_probabilities::{Told, of_chat, of_completion};
+use super::pieces::{PieceReader, Pieces};
 use super::whole::{failed, never_begun};
-use super::{CallsTold, ChoiceJson, Head, Kind, call_object, finish_reason, provenance};
-use crate::ask::chat::parted;
+use super::{ChoiceJson, Head, Kind, call_object, finish_reason, provenance};
 use crate::ask::completion::CompletionAsk;
 use crate::run::{Next, Run};
 
 /// One answer on its way.
 struct Choice {
-    thinking: Option<ThinkingReader>,
-    reader: Option<ToolCallReader>,
-    calls: usize,
+    reader: PieceReader,
     /// Characters that were told, for log-probabilities.
     offset: usize,
     drafted: Vec<Drafted>,
@@ -80,14 +75,8 @@ pub(super) fn echoed(completion: &CompletionAsk, prompt: usize, prompter: &Promp
 
 impl Stream {
     fn new(head: Head, run: Run) -> Self {
-        let readers = || match &head.kind {
-            Kind::Chat(chat) => (chat.thinking.clone(), chat.reader.clone()),
-            Kind::Completion(_) => (None, None),
-        };
         let choice = |_: usize| Choice {
-            thinking: readers().0,
-            reader: readers().1,
-            calls: 0,
+            reader: PieceReader::new(&head.kind),
             offset: 0,
             drafted: Vec::new(),
             scored: Vec::new(),
@@ -173,31 +162,13 @@ impl Stream {
             extras.insert("provenance".into(), provenance::of_tokens(emitted, &self.head.app.prompter));
             extras.insert("drafted".into(), provenance::of_drafts(&drafted, &self.head.app.prompter));
         }
-        self.tell(number, &text, extras, told);
+        let pieces = self.choices[number].reader.push(&text);
+        self.tell(number, pieces, extras, told);
     }
 
-    /// Tells text, parted.
-    fn tell(&mut self, number: usize, text: &str, extras: Map<String, Value>, told: Option<Box<RawValue>>) {
-        let choice = &mut self.choices[number];
-        let pieces = match &mut choice.thinking {
-            Some(reader) => reader.push(text),
-            None => ThinkingPieces { thoughts: String::new(), answer: text.to_string() },
-        };
-        self.tell_parted(number, pieces, extras, told);
-    }
-
-    /// Tells thoughts, text, and calls of tools in the text.
-    fn tell_parted(
-        &mut self,
-        number: usize,
-        ThinkingPieces { thoughts, answer }: ThinkingPieces,
-        extras: Map<String, Value>,
-        told: Option<Box<RawValue>>,
-    ) {
-        let (text, calls) = match &mut self.choices[number].reader {
-            Some(reader) => parted(reader.push(&answer)),
-            None => (answer, Vec::new()),
-        };
+    /// Tells thoughts, text, and calls of tools.
+    fn tell(&mut self, number: usize, pieces: Pieces, extras: Map<String, Value>, told: Option<Box<RawValue>>) {
+        let Pieces { thoughts, text, calls } = pieces;
         if !thoughts.is_empty() || !text.is_empty() || !extras.is_empty() || told.is_some() {
             match &self.head.kind {
                 Kind::Chat(_) => {
@@ -213,41 +184,18 @@ impl Stream {
                 Kind::Completion(_) => self.say(number, json!(text), extras, told),
             }
         }
-        self.call(number, &calls);
-    }
-
-    fn call(&mut self, number: usize, calls: &[foretoken::ToolCall]) {
-        let Kind::Chat(chat) = &self.head.kind else { return };
-        let most = chat.calls_max();
-        for call in calls {
-            let place = self.choices[number].calls;
-            if place < most {
-                let call = call_object(&self.head, number, place, call);
-                self.choices[number].calls += 1;
-                self.say(number, json!({ "tool_calls": [call] }), Map::new(), None);
-            }
+        for (place, call) in &calls {
+            let call = call_object(&self.head, number, *place, call);
+            self.say(number, json!({ "tool_calls": [call] }), Map::new(), None);
         }
     }
 
     /// Tells the end of an answer.
     fn finish(&mut self, number: usize, reason: &FinishReason, held: &str) {
-        if !held.is_empty() {
-            self.tell(number, held, Map::new(), None);
-        }
-        if let Some(mut reader) = self.choices[number].thinking.take() {
-            self.tell_parted(number, reader.finish(), Map::new(), None);
-        }
-        let mut is_cut = false;
-        if let Some(mut reader) = self.choices[number].reader.take() {
-            let (text, calls) = parted(reader.finish());
-            let is_forced = matches!(&self.head.kind, Kind::Chat(chat) if chat.forces_calls());
-            // Half of a call that had to come is no text.
-            is_cut = is_forced && !text.trim().is_empty();
-            if !text.is_empty() && !is_cut {
-                self.say(number, json!({ "content": text }), Map::new(), None);
-            }
-            self.call(number, &calls);
-        }
+        let reader = &mut self.choices[number].reader;
+        let mut rest = reader.push(held);
+        rest.extend(reader.finish());
+        self.tell(number, rest, Map::new(), None);
         if let FinishReason::Failed(why) = reason {
             let error = failed(&self.head, why, self.run.asked()[number].forbids);
             self.ready.push_back(format!("data: {}\n\n", error.object()));
@@ -262,8 +210,7 @@ impl Stream {
             return;
         }
         let mut extras = Map::new();
-        extras
-            .insert("finish_reason".into(), json!(finish_reason(reason, CallsTold { some: choice.calls > 0, is_cut })));
+        extras.insert("finish_reason".into(), json!(finish_reason(reason, choice.reader.told())));
         extras.insert("seed".into(), json!(self.run.asked()[number].seed));
         if let (Some(cut), FinishReason::Cancelled) = (self.run.cut(), reason) {
             extras.insert("cut_by".into(), json!(cut.name()));

@@ -8,21 +8,32 @@ use foretoken::{Answer, Drafted, Event, FinishReason, Stats};
 use serde_json::{Value, json};
 
 use super::log_probabilities::{Told, of_chat, of_completion};
+use super::pieces::{CallsTold, PieceReader};
 use super::stream::echoed;
-use super::{CallsTold, ChoiceJson, Head, Kind, call_object, finish_reason, provenance};
-use crate::ask::chat::{ChatAsk, parted};
+use super::{ChoiceJson, Head, Kind, call_object, finish_reason, provenance};
 use crate::error::ApiError;
 use crate::run::{Asked, Cut, Next, Run};
 
 /// All that is heard of one answer.
 #[derive(Default)]
-struct Heard {
-    answer: Answer,
+pub(super) struct Heard {
+    pub(super) answer: Answer,
     drafted: Vec<Drafted>,
 }
 
 /// Waits for all answers, and tells them.
 pub(crate) async fn tell(head: Head, mut run: Run) -> Result<String, ApiError> {
+    let all = heard(&head, &mut run).await?;
+    // There may be much of it to write.
+    let told = tokio::task::spawn_blocking(move || object(&head, &run, &all));
+    told.await.map_err(|error| ApiError::bug(format!("answer: expected it to be written, found a bug: {error}")))
+}
+
+/// Waits for all answers.
+///
+/// # Errors
+/// None of them could go on, or they were cut before anything was written.
+pub(super) async fn heard(head: &Head, run: &mut Run) -> Result<Vec<Heard>, ApiError> {
     let answer = |asked: &Asked| Answer { seed: asked.seed, ..Answer::default() };
     let mut all: Vec<Heard> =
         run.asked().iter().map(|asked| Heard { answer: answer(asked), drafted: Vec::new() }).collect();
@@ -36,10 +47,10 @@ pub(crate) async fn tell(head: Head, mut run: Run) -> Result<String, ApiError> {
     }
     let why = |heard: &Heard| heard.answer.failure.clone();
     if let (Some(why), true) = (all.iter().find_map(why), all.iter().all(|heard| heard.answer.failure.is_some())) {
-        return Err(failed(&head, &why, run.asked()[0].forbids));
+        return Err(failed(head, &why, run.asked()[0].forbids));
     }
     if let (Some(cut), true) = (run.cut(), all.iter().all(|heard| heard.answer.emitted.is_empty())) {
-        return Err(never_begun(&head, cut));
+        return Err(never_begun(head, cut));
     }
     let stats: Vec<Stats> = all.iter().map(|heard| heard.answer.stats.clone()).collect();
     head.log(&stats, run.cut());
@@ -47,13 +58,12 @@ pub(crate) async fn tell(head: Head, mut run: Run) -> Result<String, ApiError> {
         let texts: Vec<&str> = all.iter().map(|heard| heard.answer.text.as_str()).collect();
         tracing::info!(id = head.id, ?texts, "text");
     }
-    // There may be much of it to write.
-    let told = tokio::task::spawn_blocking(move || object(&head, &run, &all, &stats)).await;
-    told.map_err(|error| ApiError::bug(format!("answer: expected it to be written, found a bug: {error}")))
+    Ok(all)
 }
 
 /// The whole of it, as JSON.
-fn object(head: &Head, run: &Run, all: &[Heard], stats: &[Stats]) -> String {
+fn object(head: &Head, run: &Run, all: &[Heard]) -> String {
+    let stats: Vec<Stats> = all.iter().map(|heard| heard.answer.stats.clone()).collect();
     let (answers, best_of) = (head.kind.ask().answers, head.kind.ask().best_of);
     let mut choices = Vec::new();
     for (prompt, group) in all.chunks(best_of).enumerate() {
@@ -66,7 +76,7 @@ fn object(head: &Head, run: &Run, all: &[Heard], stats: &[Stats]) -> String {
             choices.push(choice(head, run, (prompt, asked), choices.len(), heard));
         }
     }
-    let extras = [("usage", head.usage(run.asked(), stats)), ("timings", head.timings(stats))];
+    let extras = [("usage", head.usage(run.asked(), &stats)), ("timings", head.timings(&stats))];
     head.object(false, &choices, extras.into_iter().map(|(name, value)| (name.to_string(), value)).collect())
 }
 
@@ -109,8 +119,8 @@ fn choice(head: &Head, run: &Run, (prompt, asked): (usize, &Asked), index: usize
     let mut fields = json!({ "index": index, "seed": answer.seed });
     let mut logprobs = None;
     match &head.kind {
-        Kind::Chat(chat) => {
-            let (message, calls) = message(head, chat, index, &answer.text);
+        Kind::Chat(_) => {
+            let (message, calls) = message(head, index, &answer.text);
             fields["message"] = message;
             fields["finish_reason"] = json!(finish_reason(reason, calls));
             logprobs = wants.then(|| of_chat(written, prompter));
@@ -139,37 +149,21 @@ fn choice(head: &Head, run: &Run, (prompt, asked): (usize, &Asked), index: usize
     ChoiceJson { fields, logprobs }
 }
 
-/// A turn's thoughts, text and calls; and what is told of calls. Half of a call that had to come is no text.
-fn message(head: &Head, chat: &ChatAsk, index: usize, text: &str) -> (Value, CallsTold) {
-    let (thoughts, text) = match chat.thinking.clone() {
-        Some(mut reader) => {
-            let (begun, ended) = (reader.push(text), reader.finish());
-            (begun.thoughts + &ended.thoughts, begun.answer + &ended.answer)
-        }
-        None => (String::new(), text.to_string()),
-    };
-    let (text, calls, is_cut) = match chat.reader.clone() {
-        Some(mut reader) => {
-            let (text, mut calls) = parted(reader.push(&text));
-            let (held, more) = parted(reader.finish());
-            calls.extend(more);
-            let is_cut = chat.forces_calls() && !held.trim().is_empty();
-            (if is_cut { text } else { text + &held }, calls, is_cut)
-        }
-        None => (text, Vec::new(), false),
-    };
-    let most = chat.calls_max();
-    let calls = calls.iter().take(most).enumerate();
-    let calls: Vec<Value> = calls.map(|(number, call)| call_object(head, index, number, call)).collect();
-    let told = CallsTold { some: !calls.is_empty(), is_cut };
-    let silent = text.trim().is_empty() && (told.some || chat.forces_calls());
-    let content = if silent { Value::Null } else { json!(text) };
+/// A turn's thoughts, text and calls; and what is told of calls.
+fn message(head: &Head, index: usize, text: &str) -> (Value, CallsTold) {
+    let mut reader = PieceReader::new(&head.kind);
+    let mut pieces = reader.push(text);
+    pieces.extend(reader.finish());
+    let calls = pieces.calls.iter().map(|(number, call)| call_object(head, index, *number, call));
+    let calls: Vec<Value> = calls.collect();
+    let silent = pieces.text.trim().is_empty() && (!calls.is_empty() || reader.is_forced());
+    let content = if silent { Value::Null } else { json!(pieces.text) };
     let mut message = json!({ "role": "assistant", "content": content, "refusal": null });
-    if !thoughts.is_empty() {
-        message["reasoning_content"] = json!(thoughts);
+    if !pieces.thoughts.is_empty() {
+        message["reasoning_content"] = json!(pieces.thoughts);
     }
-    if told.some {
+    if !calls.is_empty() {
         message["tool_calls"] = Value::Array(calls);
     }
-    (message, told)
+    (message, reader.told())
 }

@@ -5,8 +5,7 @@
 //! `developer` is called `system`. Left out: pictures and sounds.
 
 use foretoken::{
-    AnswerPiece, ChatInput, ChatMessage, Error, Json, Prompter, Request, ThinkingReader, ToolCallReader, ToolFormat,
-    n_best,
+    ChatInput, ChatMessage, Error, Json, Prompter, Request, ThinkingReader, ToolCallReader, ToolFormat, n_best,
 };
 use serde_json::Value;
 
@@ -144,18 +143,6 @@ impl ChatAsk {
 fn unwritten(error: &Error) -> ApiError {
     let expected = "expected what the model's chat template can write, found a problem";
     ApiError::field("messages", format!("{expected}: {error}"))
-}
-
-/// The text of pieces, and their calls.
-pub(crate) fn parted(pieces: Vec<AnswerPiece>) -> (String, Vec<foretoken::ToolCall>) {
-    let (mut text, mut all) = (String::new(), Vec::new());
-    for piece in pieces {
-        match piece {
-            AnswerPiece::Text(more) => text.push_str(&more),
-            AnswerPiece::Calls { calls, .. } => all.extend(calls),
-        }
-    }
-    (text, all)
 }
 
 /// The messages as templates want them.

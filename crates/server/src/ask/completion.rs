@@ -14,34 +14,64 @@ use crate::limits::TextLimit;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct CompletionAsk {
     pub(crate) ask: Ask,
+    /// Those of mixed parts become tokens when there is a tokenizer at hand.
     pub(crate) prompts: Vec<Prompt>,
+    mixed: Vec<(usize, Vec<Part>)>,
     /// Whether the text begins with the prompt.
     pub(crate) echo: bool,
 }
 
-/// What a prompt may be written as.
+/// A part of a prompt.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(untagged)]
+enum Part {
+    Token(Token),
+    Text(String),
+}
+
+/// What one prompt of several may be written as.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum One {
+    Text(String),
+    Ids(Vec<Token>),
+    Mixed(Vec<Part>),
+}
+
+/// What prompts may be written as. A list with a token in it is one prompt.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Prompts {
     Text(String),
     Ids(Vec<Token>),
-    Texts(Vec<String>),
-    Lists(Vec<Vec<Token>>),
+    Several(Vec<One>),
+    Mixed(Vec<Part>),
 }
 
 impl CompletionAsk {
     /// Reads what is only of completions.
     pub(crate) fn read(fields: &mut Fields, mut ask: Ask, answers_max: usize) -> Result<Self, ApiError> {
-        let expected = "a string, a list of tokens, or a list of either";
-        let prompts: Vec<Prompt> = match fields.take("prompt", expected)? {
+        let expected = "a string, a list of tokens and strings, or a list of either";
+        let several = match fields.take("prompt", expected)? {
             // As OpenAI has it: a text from nothing.
-            None => vec![Prompt::Text(String::new())],
-            Some(Prompts::Text(text)) => vec![Prompt::Text(text)],
-            Some(Prompts::Ids(ids)) => vec![Prompt::Ids(ids)],
-            Some(Prompts::Texts(texts)) => texts.into_iter().map(Prompt::Text).collect(),
-            Some(Prompts::Lists(lists)) => lists.into_iter().map(Prompt::Ids).collect(),
+            None => vec![One::Text(String::new())],
+            Some(Prompts::Text(text)) => vec![One::Text(text)],
+            Some(Prompts::Ids(ids)) => vec![One::Ids(ids)],
+            Some(Prompts::Several(several)) => several,
+            Some(Prompts::Mixed(parts)) => vec![One::Mixed(parts)],
         };
-        if prompts.is_empty() || prompts == [Prompt::Ids(Vec::new())] {
+        let (mut prompts, mut mixed) = (Vec::new(), Vec::new());
+        for (number, one) in several.into_iter().enumerate() {
+            prompts.push(match one {
+                One::Text(text) => Prompt::Text(text),
+                One::Ids(ids) => Prompt::Ids(ids),
+                One::Mixed(parts) => {
+                    mixed.push((number, parts));
+                    Prompt::Ids(Vec::new())
+                }
+            });
+        }
+        if prompts.is_empty() || mixed.is_empty() && prompts == [Prompt::Ids(Vec::new())] {
             return Err(ApiError::field("prompt", "expected at least one token, found none"));
         }
         let found = prompts.len().saturating_mul(ask.best_of);
@@ -55,15 +85,25 @@ impl CompletionAsk {
         }
         let echo = fields.truth("echo")?.unwrap_or(false);
         fields.rename("n_probs", "logprobs")?;
-        ask.log_probabilities = fields.count("logprobs", 0, TOPS_MAX)?;
+        // llama.cpp's 0 asks for none, and OpenAI's for those of the tokens themselves.
+        let least = usize::from(fields.name("logprobs") == "n_probs");
+        ask.log_probabilities = fields.count("logprobs", 0, TOPS_MAX)?.filter(|tops| *tops >= least);
         if fields.has("top_logprobs") {
             return Err(ApiError::field("top_logprobs", "expected none (logprobs is their number here), found some"));
         }
-        Ok(Self { ask, prompts, echo })
+        Ok(Self { ask, prompts, mixed, echo })
     }
 
     /// The requests: all answers to the first prompt, then to the next. Their laws are decided once.
-    pub(crate) fn requests(&self, prompter: &Prompter, key: u64, limit: &TextLimit) -> Result<Vec<Request>, ApiError> {
+    pub(crate) fn requests(
+        &mut self,
+        prompter: &Prompter,
+        key: u64,
+        limit: &TextLimit,
+    ) -> Result<Vec<Request>, ApiError> {
+        for (number, parts) in std::mem::take(&mut self.mixed) {
+            self.prompts[number] = Prompt::Ids(joined(&parts, prompter, limit)?);
+        }
         let of = |error: Error| match &error {
             Error::Setting(_) => self.ask.named(ApiError::of(&error)),
             _ => ApiError::of(&error),
@@ -84,4 +124,23 @@ impl CompletionAsk {
         }
         Ok(requests)
     }
+}
+
+/// The tokens of a prompt of tokens and texts. What the model expects before a text comes before one that begins the
+/// prompt.
+fn joined(parts: &[Part], prompter: &Prompter, limit: &TextLimit) -> Result<Vec<Token>, ApiError> {
+    let text = |part: &Part| if let Part::Text(text) = part { text.len() } else { 0 };
+    limit.check("prompt", parts.iter().map(text).sum())?;
+    let tokenizer = prompter.tokenizer.as_deref();
+    let tokenizer = tokenizer.ok_or_else(|| ApiError::field("prompt", prompter.target.missing_tokenizer()))?;
+    let mut tokens = Vec::new();
+    for (number, part) in parts.iter().enumerate() {
+        match part {
+            Part::Token(token) => tokens.push(*token),
+            Part::Text(text) => {
+                tokens.extend(tokenizer.encode(text, number == 0).map_err(|error| ApiError::of(&error.into()))?);
+            }
+        }
+    }
+    Ok(tokens)
 }

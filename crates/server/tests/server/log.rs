@@ -90,7 +90,7 @@ fn the_log_has_a_line_for_each_request_and_nothing_of_its_text() {
         assert_eq!(lines_with(&some), [""; 0], "a text is in the log");
     }
     // Refusals, too: what was found is shown to who sent it, and to nobody else.
-    shared().post("/v1/completions", &json!({ "prompt": [word, 1] })).error(400);
+    shared().post("/v1/completions", &json!({ "prompt": [word, {}] })).error(400);
     shared().post("/v1/chat/completions", &json!({ "messages": word })).error(400);
     assert_eq!(lines_with(word), [""; 0]);
 }

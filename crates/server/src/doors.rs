@@ -1,0 +1,47 @@
+//! Doors: the APIs of other programs, each under its own paths.
+//!
+//! The idea: a door turns the fields of its requests into those of a chat or a completion, which are then read like all
+//! others, so what is refused, bounded and promised is the same behind every door; and it tells the answer in its own
+//! form ([`Form`]). A field that has another name here keeps its own in errors. One request has one answer. Left out:
+//! what answers have in common (`answer/form.rs`), and OpenAI's chats and completions.
+
+pub(crate) mod llama_cpp;
+
+use foretoken::Request;
+use serde_json::Value;
+
+use crate::answer::Kind;
+use crate::answer::form::Form;
+use crate::app::App;
+use crate::error::ApiError;
+use crate::fields::Fields;
+
+/// What a request asks for, and how it is answered.
+pub(crate) struct Asking {
+    pub(crate) kind: Kind,
+    pub(crate) requests: Vec<Request>,
+    /// `None`: in OpenAI's form.
+    pub(crate) form: Option<Box<dyn Form>>,
+}
+
+/// Reads a chat (else: a completion) from fields that are called as OpenAI calls them, to be answered in a form.
+pub(crate) fn read(
+    is_chat: bool,
+    app: &App,
+    key: u64,
+    fields: &mut Fields,
+    form: Option<Box<dyn Form>>,
+) -> Result<Asking, ApiError> {
+    let (kind, requests) = Kind::read(is_chat, fields, &app.reading(key))?;
+    let found = requests.len();
+    if form.as_ref().is_some_and(|form| !form.may_have_several()) && found != 1 {
+        let name = if kind.ask().best_of > 1 { "n" } else { "prompt" };
+        return Err(ApiError::unsupported(name, format!("expected one answer under this path, found {found}")));
+    }
+    Ok(Asking { kind, requests, form })
+}
+
+/// How the door of a path says what is wrong; `None`: as OpenAI does.
+pub(crate) fn error_object(_path: &str, _error: &ApiError) -> Option<Value> {
+    None
+}
