@@ -78,9 +78,10 @@ struct ServerOptions {
     /// A file of such keys, one a line
     #[arg(hide_short_help = true, long, value_name = "FILE")]
     api_key_file: Option<PathBuf>,
-    /// The model's name in requests and answers [default: its file's or folder's, or on the hub]
-    #[arg(hide_short_help = true, short, long, value_name = "NAME")]
-    alias: Option<String>,
+    /// The first model's names in requests, the first of them in answers [default: its file's or folder's, or on the
+    /// hub]; * is any name that no other model has
+    #[arg(hide_short_help = true, short, long, value_name = "NAME,..", value_delimiter = ',')]
+    alias: Vec<String>,
     /// Most requests that wait; more are refused with the status 429
     #[arg(hide_short_help = true, long, value_name = "N", default_value = "256", value_parser = values::one_up,
         allow_negative_numbers = true)]
@@ -190,8 +191,8 @@ impl Serve {
                 warn("warning: others can reach this server, and it asks for no key: --api-key");
             }
         };
-        let generator: Generator = server.run(asked_to_end(tell))?;
-        drop(generator);
+        let generators: Vec<Generator> = server.run(asked_to_end(tell))?;
+        drop(generators);
         Ok(())
     }
 }
@@ -207,7 +208,10 @@ impl ServerOptions {
             host,
             port: self.port,
             api_keys: self.keys()?,
-            alias: self.alias.clone().or(name),
+            aliases: match name.filter(|_| self.alias.iter().all(|alias| alias == "*")) {
+                Some(name) => [vec![name], self.alias.clone()].concat(),
+                None => self.alias.clone(),
+            },
             queue_max: self.queue_max,
             body_bytes_max: self.body_max,
             answers_max: self.answers_max,

@@ -18,7 +18,7 @@ use crate::answers::{self, Answer, Watch};
 use crate::costs::KeptCosts;
 use crate::error::Message;
 pub use crate::kept_texts::KeptTexts;
-use crate::memory::Need;
+use crate::memory::{Need, Promised};
 use crate::prompt_cache::{Key, PromptCache};
 use crate::prompter::Drafting;
 use crate::prompts::Prompt;
@@ -51,6 +51,7 @@ pub struct Generator {
     /// The number of the first request.
     first_request: u64,
     costs: KeptCosts,
+    _memory: Promised,
 }
 
 /// What happens while a generator is opened.
@@ -149,6 +150,7 @@ impl Generator {
         }
         let need = Need { drafts: maker.need()?, ..Need::of_target(&target, &options)? };
         need.check(&mut options)?.iter().for_each(|shortage| tell(Opening::Warning(shortage)));
+        let memory = need.promise(&options);
         notes.extend(need.note_experts(&options).or_else(|| model.note_experts(&target)));
         let progress = &mut |done, of| tell(Opening::Loading { done, of });
         let Loaded { executor, spec, left_out, threads, .. } = target.load_within(backend, options, progress)?;
@@ -189,7 +191,18 @@ impl Generator {
         };
         let first_request = engine.next_request();
         let (prompter, settings) = (Arc::new(prompter), settings.clone());
-        Ok(Self { engine, prompter, kept_texts, prompt_cache, threads, notes, settings, first_request, costs })
+        Ok(Self {
+            engine,
+            prompter,
+            kept_texts,
+            prompt_cache,
+            threads,
+            notes,
+            settings,
+            first_request,
+            costs,
+            _memory: memory,
+        })
     }
 
     /// A generator that writes the texts of a record again, if it is given the same prompts in the same order. Files

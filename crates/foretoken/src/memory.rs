@@ -12,6 +12,7 @@ mod available;
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use foretoken_model::{CacheType, ExpertNeed, Options, WeightType};
@@ -147,20 +148,32 @@ impl Need {
         Ok(Self::of_target(model, options)?.all())
     }
 
+    /// Holds that much for as long as what is given back lives: caches are filled as texts grow, and whoever opens
+    /// another model meanwhile is not to be promised the same memory.
+    pub(crate) fn promise(&self, options: &Options) -> Promised {
+        let need = options.expert_bytes.map_or(*self, |bytes| self.with_experts_in(bytes));
+        PROMISED.fetch_add(need.all(), Ordering::Relaxed);
+        Promised(need.all())
+    }
+
     /// Compares this with what may be taken. Where a limit holds and only the experts are too many, they get the room
     /// that is left, unless theirs was chosen. `Some`: there is less, which is to be told and no more.
     ///
     /// # Errors
     /// There is less, and a limit holds.
     pub(crate) fn check(&self, options: &mut Options) -> Result<Option<Message>, Error> {
-        let (limit, free) = (MemoryLimit::chosen(), available::available(&available::read));
-        let held = || available::held(&available::read).unwrap_or(0);
+        let held = available::held(&available::read).unwrap_or(0);
+        let promised = PROMISED.load(Ordering::Relaxed);
+        let free = available::available(&available::read);
+        // What was promised and not taken yet is not free.
+        let free = free.map(|free| free.saturating_sub(promised.saturating_sub(held)));
+        let (limit, held) = (MemoryLimit::chosen(), || held.max(promised));
         if options.expert_bytes.is_none() {
             options.expert_bytes = self.room_for_experts(limit, free, held);
         }
         let need = options.expert_bytes.map_or(*self, |bytes| self.with_experts_in(bytes));
         let Some(shortage) = need.beyond(limit, free, held) else { return Ok(None) };
-        if limit == MemoryLimit::None { Ok(Some(shortage)) } else { Err(Error::Input(shortage)) }
+        if limit == MemoryLimit::None { Ok(Some(shortage)) } else { Err(Error::Memory(shortage)) }
     }
 
     /// What experts may take of what is allowed, where not all of them fit and what they need at least does.
@@ -216,6 +229,21 @@ impl Need {
             MemoryLimit::None => message,
             _ => message.and("; ").and_setting("memory_limit").and(" none goes on all the same"),
         })
+    }
+}
+
+/// Bytes that open generators may still take or have taken.
+static PROMISED: AtomicUsize = AtomicUsize::new(0);
+
+/// Memory that a generator was promised; dropped behind all that takes it.
+#[derive(Debug)]
+pub(crate) struct Promised(usize);
+
+impl Drop for Promised {
+    fn drop(&mut self) {
+        PROMISED.fetch_sub(self.0, Ordering::Relaxed);
+        // Whoever closes one model may be about to open another.
+        foretoken_kernels::allocator::give_back();
     }
 }
 

@@ -37,6 +37,16 @@ pub fn fallibly<T>(run: impl FnOnce() -> T) -> T {
     run()
 }
 
+/// Gives memory that was freed back to the system, of which allocators keep some for later: to be called where much was
+/// freed at once, as by closing a model.
+pub fn give_back() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: it takes no pointer, may be called at any time by any thread, and touches free memory alone.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 // SAFETY: every call is the system allocator's with the same arguments, and its result is handed on; a thread-local
 // without a destructor is read without allocating.
 unsafe impl GlobalAlloc for Allocator {

@@ -19,7 +19,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use crate::app::{App, seconds_since_1970};
+use crate::app::App;
 use crate::ask::Ask;
 use crate::ask::chat::ChatAsk;
 use crate::ask::completion::CompletionAsk;
@@ -28,6 +28,7 @@ use crate::fields::Fields;
 use crate::limits::TextLimit;
 use crate::run::{Asked, Cut};
 use crate::settings::ServerSettings;
+use crate::shared::seconds_since_1970;
 use pieces::CallsTold;
 
 /// What was asked for.

@@ -27,7 +27,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-use crate::app::{App, Stage};
+use crate::shared::{Shared, Stage};
 use client::{Client, Watched};
 
 /// Most bytes of a request's head.
@@ -45,10 +45,15 @@ const TOLD_AGAIN: Duration = Duration::from_secs(10);
 const REST_OF_REQUEST: Duration = Duration::from_secs(1);
 
 /// Serves connections until `shutdown` is ready, and then until all are done or time is over.
-pub(crate) async fn serve(app: Arc<App>, listener: TcpListener, router: Router, shutdown: impl Future<Output = ()>) {
-    let places = Arc::new(Semaphore::new(app.settings.connections_max));
+pub(crate) async fn serve(
+    shared: Arc<Shared>,
+    listener: TcpListener,
+    router: Router,
+    shutdown: impl Future<Output = ()>,
+) {
+    let places = Arc::new(Semaphore::new(shared.settings.connections_max));
     let graceful = GracefulShutdown::new();
-    let idle = app.settings.idle_timeout();
+    let idle = shared.settings.idle_timeout();
     let mut shutdown = std::pin::pin!(shutdown);
     let mut told: Option<Instant> = None;
     loop {
@@ -83,7 +88,7 @@ pub(crate) async fn serve(app: Arc<App>, listener: TcpListener, router: Router, 
         let watched = TokioIo::new(Watched::new(Arc::clone(&client), idle));
         let service = counted(TowerToHyperService::new(router.clone()), Arc::clone(&client));
         let connection = graceful.watch(builder.serve_connection(watched, service));
-        let app = Arc::clone(&app);
+        let shared = Arc::clone(&shared);
         tokio::spawn(async move {
             tokio::select! {
                 biased;
@@ -95,7 +100,7 @@ pub(crate) async fn serve(app: Arc<App>, listener: TcpListener, router: Router, 
                 }
                 // Dropping the connection cancels its texts.
                 () = client.hung_up() => tracing::debug!("a client has gone"),
-                () = client.owed_nothing(too_late(&app)) => {
+                () = client.owed_nothing(too_late(&shared)) => {
                     tracing::debug!("a client has sent no request, or not all of it");
                     client.linger().await;
                 }
@@ -104,25 +109,25 @@ pub(crate) async fn serve(app: Arc<App>, listener: TcpListener, router: Router, 
         });
     }
     drop(listener);
-    app.asked_to_end.get_or_init(Instant::now);
-    app.stage.send_replace(Stage::Ending);
+    shared.asked_to_end.get_or_init(Instant::now);
+    shared.stage.send_replace(Stage::Ending);
     let done = graceful.shutdown();
     let mut done = std::pin::pin!(done);
-    tracing::info!(seconds = app.settings.shutdown_timeout_s, "asked to end: texts may finish");
-    if tokio::time::timeout(app.settings.shutdown_timeout(), &mut done).await.is_err() {
-        app.stage.send_replace(Stage::Cutting);
+    tracing::info!(seconds = shared.settings.shutdown_timeout_s, "asked to end: texts may finish");
+    if tokio::time::timeout(shared.settings.shutdown_timeout(), &mut done).await.is_err() {
+        shared.stage.send_replace(Stage::Cutting);
         tracing::info!("texts are cut");
         tokio::time::timeout(LAST_WORDS, &mut done).await.ok();
     }
     // A place is given back when its client has its answer, also where it still sends.
-    let all = u32::try_from(app.settings.connections_max).unwrap_or(u32::MAX);
+    let all = u32::try_from(shared.settings.connections_max).unwrap_or(u32::MAX);
     tokio::time::timeout(client::LINGER, places.acquire_many(all)).await.ok();
 }
 
 /// Waits until the server was asked to end and the time for the rest of requests, which is one for all, is over.
-pub(crate) async fn too_late(app: &App) {
-    app.reached(Stage::Ending).await;
-    if let Some(asked) = app.asked_to_end.get() {
+pub(crate) async fn too_late(shared: &Shared) {
+    shared.reached(Stage::Ending).await;
+    if let Some(asked) = shared.asked_to_end.get() {
         tokio::time::sleep_until((*asked + REST_OF_REQUEST).into()).await;
     }
 }

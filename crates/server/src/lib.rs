@@ -17,7 +17,7 @@
 //! whoever else is served, and whatever is drafted, a seeded text under *exact* is the same. The engine has a thread of
 //! its own; connections are served by a small runtime beside it.
 //!
-//! Left out: encryption, HTTP/2 and more than one model, which a proxy in front does well.
+//! Left out: encryption and HTTP/2, which a proxy in front does well.
 
 #![forbid(unsafe_code)]
 
@@ -38,6 +38,7 @@ pub mod probe;
 mod routes;
 mod run;
 mod settings;
+mod shared;
 mod signals;
 mod threads;
 mod tokens;
@@ -50,11 +51,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use foretoken::generator::{Choices, Opening};
-use foretoken::{EngineThread, Error, Generator, Settings};
+use foretoken::{Error, Generator, Settings};
 use tokio::runtime::Runtime;
 
-use app::{App, Parts};
+use app::App;
+use models::Models;
 pub use settings::{ReasoningFormat, ServerSettings};
+use shared::Shared;
 pub use signals::asked_to_end;
 #[cfg(unix)]
 pub use signals::ignored;
@@ -87,9 +90,18 @@ impl From<Error> for ServerError {
     }
 }
 
+/// A model that is opened when a request first names it.
+#[derive(Clone, Debug)]
+pub struct ModelOffer {
+    /// Its name in requests and answers.
+    pub name: String,
+    /// What it is opened with.
+    pub settings: Settings,
+}
+
 /// A server that listens, and serves once it is [run](Server::run).
 pub struct Server {
-    app: Arc<App>,
+    models: Arc<Models>,
     runtime: Runtime,
     listener: tokio::net::TcpListener,
 }
@@ -114,7 +126,20 @@ impl Server {
     ///
     /// # Errors
     /// A setting out of its range, an address that cannot be had, or the system refuses a thread.
-    pub fn bind(server: &ServerSettings, settings: &Settings, mut generator: Generator) -> Result<Self, ServerError> {
+    pub fn bind(server: &ServerSettings, settings: &Settings, generator: Generator) -> Result<Self, ServerError> {
+        Self::bind_several(server, (settings, generator), Vec::new())
+    }
+
+    /// The same with further models, which are opened when a request first names them, where there is memory for them;
+    /// for want of it those that were asked longest ago are closed.
+    ///
+    /// # Errors
+    /// As [`Server::bind`]; or two models have one name.
+    pub fn bind_several(
+        server: &ServerSettings,
+        first: (&Settings, Generator),
+        others: Vec<ModelOffer>,
+    ) -> Result<Self, ServerError> {
         if let Some(problem) = server.problem() {
             return Err(ServerError::Setting(problem));
         }
@@ -126,69 +151,59 @@ impl Server {
         let address = listener.local_addr().map_err(cannot())?;
         let spare: Result<Vec<_>, _> = (0..FILES_SPARE).map(|_| std::net::UdpSocket::bind((server.host, 0))).collect();
         spare.map_err(system(format!("open files: expected {FILES_SPARE} more for connections and signals")))?;
-        generator.engine.set_waiting_max(server.queue_max);
-        let (prompter, keeps) = (Arc::clone(&generator.prompter), generator.keeps());
-        let app = App::new(Parts {
-            settings: server.clone(),
-            sampling: settings.sampling.clone(),
-            address,
-            spec_type: settings.speculation.spec_type.clone(),
-            promise: settings.speculation.verify,
-            prompter,
-            engine: EngineThread::start(generator)?,
-            keeps,
-            parallel: settings.parallel,
-        });
-        Ok(Self { app: Arc::new(app), runtime, listener })
+        let shared = Arc::new(Shared::new(server.clone(), address));
+        let models = Models::new(shared, first, others)?;
+        Ok(Self { models: Arc::new(models), runtime, listener })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        self.app.address
+        self.models.shared.address
     }
 
-    /// The model's name in requests.
+    /// The first model's name in requests.
     pub fn model(&self) -> &str {
-        &self.app.model
+        &self.models.first().name
     }
 
     /// Whether requests need a key.
     pub fn needs_key(&self) -> bool {
-        !self.app.settings.api_keys.is_empty()
+        !self.models.shared.settings.api_keys.is_empty()
     }
 
     /// Serves until `shutdown` is ready; then lets texts finish for a while, cuts what is left, and keeps what is kept
-    /// for the next run. Gives the generator back.
+    /// for the next run. Gives back the generators of the models that are open then.
     ///
     /// # Errors
-    /// The engine panicked, or what is kept cannot be written.
-    pub fn run(self, shutdown: impl Future<Output = ()>) -> Result<Generator, ServerError> {
-        let Self { app, runtime, listener } = self;
+    /// An engine panicked, or what is kept cannot be written.
+    pub fn run(self, shutdown: impl Future<Output = ()>) -> Result<Vec<Generator>, ServerError> {
+        let Self { models, runtime, listener } = self;
         runtime.block_on(async {
-            let router = routes::router(Arc::clone(&app));
-            let keeping = tokio::spawn(keep_at_times(Arc::clone(&app)));
-            connections::serve(Arc::clone(&app), listener, router, shutdown).await;
+            let router = routes::router(Arc::clone(&models));
+            let keeping = tokio::spawn(keep_at_times(Arc::clone(&models)));
+            connections::serve(Arc::clone(&models.shared), listener, router, shutdown).await;
             keeping.abort();
         });
-        // What still runs on the runtime holds the engine; it ends here.
-        runtime.shutdown_timeout(Duration::from_secs(5));
-        let app = alone(app).ok_or_else(|| {
+        let still = || {
             ServerError::System("connections: expected all to end with the server, found one that lives".to_string())
-        })?;
-        let mut generator = app.engine.stop()?;
-        if app.keeps {
-            generator.keep(&[])?;
-        }
-        Ok(generator)
+        };
+        // What still runs on the runtime holds engines; it ends here.
+        runtime.shutdown_timeout(Duration::from_secs(5));
+        let models = alone(models).ok_or_else(still)?;
+        let longest = Duration::from_secs(10);
+        let ending = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        let ending = ending.map_err(|error| ServerError::System(format!("threads: {error}")))?;
+        let apps = ending.block_on(models.into_opened(longest)).ok_or_else(still)?;
+        Ok(apps.into_iter().map(App::close).collect::<Result<_, _>>()?)
     }
 }
 
 /// Waits until nobody else has it: a request that is just being understood cannot be interrupted.
-fn alone(mut app: Arc<App>) -> Option<App> {
+fn alone(mut models: Arc<Models>) -> Option<Models> {
     for _ in 0..1000 {
-        match Arc::try_unwrap(app) {
-            Ok(app) => return Some(app),
-            Err(shared) => app = shared,
+        match Arc::try_unwrap(models) {
+            Ok(models) => return Some(models),
+            Err(shared) => models = shared,
         }
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -207,10 +222,13 @@ pub fn stopper() -> (impl FnOnce(), impl Future<Output = ()>) {
 }
 
 /// Writes texts for the next run now and then, so that a crash loses little.
-async fn keep_at_times(app: Arc<App>) {
+async fn keep_at_times(models: Arc<Models>) {
     loop {
         tokio::time::sleep(KEEP_EVERY).await;
-        if app.keeps && app.has_new_texts.swap(false, Ordering::Relaxed) {
+        if !models.shared.has_new_texts.swap(false, Ordering::Relaxed) {
+            continue;
+        }
+        for app in models.opened().filter(|app| app.keeps) {
             app.engine.tell(|generator| {
                 if let Err(error) = generator.keep(&[]) {
                     tracing::warn!(%error, "texts could not be kept");

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use foretoken::{Event, FinishReason, PassTotals, Stats, Workload};
 use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -62,7 +62,26 @@ pub(crate) struct Metrics {
     pass_experts: Counter,
     pass_experts_packed: Counter,
     pass_bytes: Counter,
-    http: Family<HttpLabel, Counter>,
+}
+
+/// Counts of answers, whichever model gave them.
+#[derive(Default)]
+pub(crate) struct HttpMetrics(Family<HttpLabel, Counter>);
+
+impl HttpMetrics {
+    /// Counts an answer to an HTTP request. `path` is one of the server's own.
+    pub(crate) fn answered(&self, path: &str, status: u16) {
+        self.0.get_or_create(&HttpLabel { path: path.to_string(), status }).inc();
+    }
+
+    /// These counts behind those of a model, if there is one, as Prometheus reads them.
+    pub(crate) fn text(&self, of_model: Option<String>) -> String {
+        let mut registry = Registry::default();
+        registry.register("foretoken:http_requests", "Answers to HTTP requests", self.0.clone());
+        let mut text = of_model.unwrap_or_default();
+        encode_registry(&mut text, &registry).and_then(|()| encode_eof(&mut text)).expect("a text takes everything");
+        text
+    }
 }
 
 /// Bounds of times, in seconds.
@@ -98,7 +117,6 @@ impl Metrics {
             pass_experts: Counter::default(),
             pass_experts_packed: Counter::default(),
             pass_bytes: Counter::default(),
-            http: Family::default(),
         };
         // What has not happened yet is there, too: a family without a series is left out, and rates begin at 0.
         for finished_reason in ["stop", "length", "context", "cancelled", "failed"] {
@@ -145,7 +163,6 @@ impl Metrics {
             "pass_experts", pass_experts, "Distinct experts that each of them read, added up";
             "pass_experts_packed", pass_experts_packed, "Of these, those that had to be brought to memory first";
             "pass_bytes", pass_bytes, "Bytes of the model that they read";
-            "http_requests", http, "Answers to HTTP requests";
         }
         self
     }
@@ -186,12 +203,7 @@ impl Metrics {
         }
     }
 
-    /// Counts an answer to an HTTP request. `path` is one of the server's own.
-    pub(crate) fn answered(&self, path: &str, status: u16) {
-        self.http.get_or_create(&HttpLabel { path: path.to_string(), status }).inc();
-    }
-
-    /// Everything, as Prometheus reads it.
+    /// Everything, as Prometheus reads it, without an end.
     pub(crate) fn text(&self, workload: Workload, totals: PassTotals) -> String {
         let Workload { running, waiting, pages, pages_held } = workload;
         self.running.set(i64::try_from(running).unwrap_or(i64::MAX));
@@ -204,7 +216,7 @@ impl Metrics {
             counter.inner().store(total as u64, Ordering::Relaxed);
         }
         let mut text = String::new();
-        encode(&mut text, &self.registry).expect("a text takes everything");
+        encode_registry(&mut text, &self.registry).expect("a text takes everything");
         text
     }
 }

@@ -9,13 +9,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::rejection::PathRejection;
-use axum::extract::{MatchedPath, Path, Request, State};
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{MatchedPath, Path, Query, Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -24,8 +25,10 @@ use crate::app::App;
 use crate::doors::{self, Asking, llama_cpp};
 use crate::error::ApiError;
 use crate::fields::Fields;
+use crate::models::{Models, told};
 use crate::run::Run;
-use crate::{connections, guard, models, page, tokens};
+use crate::shared::Shared;
+use crate::{connections, guard, page, tokens};
 
 /// Bodies of so many bytes are read whatever else is.
 const SMALL_BODY: usize = 64 << 10;
@@ -36,7 +39,7 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 type Answered = Result<Response, ApiError>;
 
 /// The routes. `/v1` may be left out, as with llama.cpp.
-pub(crate) fn router(app: Arc<App>) -> Router {
+pub(crate) fn router(models: Arc<Models>) -> Router {
     let mut guarded = Router::new().route("/metrics", get(metrics));
     for version in ["", "/v1"] {
         guarded = guarded
@@ -59,29 +62,30 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/slots", get(slots))
         .route("/infill", post(unsupported));
     let mut all = guarded
-        .route_layer(from_fn_with_state(Arc::clone(&app), with_key))
-        .route("/health", get(models::health))
-        .route("/v1/health", get(models::health));
-    if app.settings.page {
+        .route_layer(from_fn_with_state(Arc::clone(&models), with_key))
+        .route("/health", get(told::health))
+        .route("/v1/health", get(told::health));
+    if models.shared.settings.page {
         for path in page::paths() {
             all = all.route(path, get(page::file));
         }
     }
     all.fallback(|request: Request| async move { ApiError::not_found(request.uri().path()) })
         .method_not_allowed_fallback(|method: Method| async move { ApiError::method(method.as_str()) })
-        .layer(from_fn_with_state(Arc::clone(&app), first))
-        .with_state(app)
+        .layer(from_fn_with_state(Arc::clone(&models), first))
+        .with_state(models)
 }
 
 /// What every request goes through first: is it for us, and may its page ask? It is counted, whatever comes of it.
-async fn first(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+async fn first(State(models): State<Arc<Models>>, mut request: Request, next: Next) -> Response {
+    let shared = &models.shared;
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     request.extensions_mut().insert(Number(number));
     let matched = request.extensions().get::<MatchedPath>();
     let path = matched.map_or("other".to_string(), |path| path.as_str().to_string());
     let headers = request.headers();
-    let origin =
-        guard::check_host(&app.settings, app.address, &request).and_then(|()| guard::origin(&app.settings, headers));
+    let origin = guard::check_host(&shared.settings, shared.address, &request)
+        .and_then(|()| guard::origin(&shared.settings, headers));
     let is_preflight = request.method() == Method::OPTIONS;
     let mut response = match &origin {
         Err(error) => error.clone().into_response(),
@@ -96,11 +100,11 @@ async fn first(State(app): State<Arc<App>>, mut request: Request, next: Next) ->
         *response.body_mut() = Body::from(object.to_string());
         response.headers_mut().remove(header::CONTENT_LENGTH);
     }
-    let id = app.name_of_request(number);
+    let id = shared.name_of_request(number);
     let status = response.status().as_u16();
     if let Some(ApiError { message: why, param, .. }) = response.extensions().get() {
         // What was found may be a part of a prompt.
-        let why = (status >= 500 || app.settings.log_prompts).then_some(why);
+        let why = (status >= 500 || shared.settings.log_prompts).then_some(why);
         match status {
             500.. if status != StatusCode::SERVICE_UNAVAILABLE => tracing::error!(id, path, status, why, "failed"),
             _ => tracing::debug!(id, path, status, param, why, "refused"),
@@ -109,7 +113,7 @@ async fn first(State(app): State<Arc<App>>, mut request: Request, next: Next) ->
     if let Ok(id) = HeaderValue::from_str(&id) {
         response.headers_mut().insert("x-request-id", id);
     }
-    app.metrics.answered(&path, status);
+    shared.http.answered(&path, status);
     response
 }
 
@@ -122,8 +126,8 @@ struct Number(u64);
 struct Key(u64);
 
 /// Lets only those pass who have a key, where one is needed.
-async fn with_key(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Answered {
-    let key = guard::key(&app.settings, request.headers())?;
+async fn with_key(State(models): State<Arc<Models>>, mut request: Request, next: Next) -> Answered {
+    let key = guard::key(&models.shared.settings, request.headers())?;
     request.extensions_mut().insert(Key(key));
     Ok(next.run(request).await)
 }
@@ -136,18 +140,37 @@ fn json_text(text: String) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
-async fn metrics(State(app): State<Arc<App>>) -> Response {
+async fn metrics(State(models): State<Arc<Models>>, query: Result<Query<Asked>, QueryRejection>) -> Answered {
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(header::CONTENT_TYPE, kind)], app.metrics.text(app.engine.workload(), app.engine.pass_totals())).into_response()
+    let app = models.find(Asked::read(query)?.model.as_deref())?.opened();
+    let of_model = app.map(|app| app.metrics.text(app.engine.workload(), app.engine.pass_totals()));
+    Ok(([(header::CONTENT_TYPE, kind)], models.shared.http.text(of_model)).into_response())
 }
 
-async fn list(State(app): State<Arc<App>>) -> Response {
-    json(&json!({ "object": "list", "data": [models::object(&app)] }))
+/// What may stand behind a path's question mark.
+#[derive(Deserialize)]
+struct Asked {
+    /// Which model, if not the first.
+    model: Option<String>,
+    /// Whether it is an error that every slot is busy: `1`.
+    fail_on_no_slot: Option<String>,
 }
 
-async fn model(State(app): State<Arc<App>>, model: Result<Path<String>, PathRejection>) -> Answered {
+impl Asked {
+    fn read(found: Result<Query<Self>, QueryRejection>) -> Result<Self, ApiError> {
+        let wrong = |error: QueryRejection| ApiError::bad(format!("query: expected model=NAME, found {error}"));
+        found.map(|Query(asked)| asked).map_err(wrong)
+    }
+}
+
+async fn list(State(models): State<Arc<Models>>) -> Response {
+    let all: Vec<Value> = models.entries().iter().map(|entry| told::object(&models, entry)).collect();
+    json(&json!({ "object": "list", "data": all }))
+}
+
+async fn model(State(models): State<Arc<Models>>, model: Result<Path<String>, PathRejection>) -> Answered {
     let found = model.map_or("bytes that are no UTF-8".to_string(), |Path(model)| model);
-    if found == app.model { Ok(json(&models::object(&app))) } else { Err(ApiError::model(&app.model, &found)) }
+    Ok(json(&told::object(&models, models.find(Some(&found))?)))
 }
 
 async fn unsupported(request: Request) -> ApiError {
@@ -155,99 +178,130 @@ async fn unsupported(request: Request) -> ApiError {
     ApiError::unsupported("path", format!("expected one for texts (/v1/chat/completions, ...), found {path}"))
 }
 
-async fn tokenize(State(app): State<Arc<App>>, request: Request) -> Answered {
-    understand(&app, request, |app, _, fields| tokens::tokenize(fields, &app.prompter, &app.limit)).await
+async fn tokenize(State(models): State<Arc<Models>>, request: Request) -> Answered {
+    understand(&models, request, |app, _, fields| tokens::tokenize(fields, &app.prompter, &app.limit)).await
 }
 
-async fn detokenize(State(app): State<Arc<App>>, request: Request) -> Answered {
-    understand(&app, request, |app, _, fields| tokens::detokenize(fields, &app.prompter)).await
+async fn detokenize(State(models): State<Arc<Models>>, request: Request) -> Answered {
+    understand(&models, request, |app, _, fields| tokens::detokenize(fields, &app.prompter)).await
 }
 
-async fn chat(State(app): State<Arc<App>>, request: Request) -> Answered {
-    complete(app, request, |app, key, fields| doors::read(true, app, key, fields, None)).await
+async fn chat(State(models): State<Arc<Models>>, request: Request) -> Answered {
+    complete(models, request, |app, key, fields| doors::read(true, app, key, fields, None)).await
 }
 
-async fn completion(State(app): State<Arc<App>>, request: Request) -> Answered {
-    complete(app, request, |app, key, fields| doors::read(false, app, key, fields, None)).await
+async fn completion(State(models): State<Arc<Models>>, request: Request) -> Answered {
+    complete(models, request, |app, key, fields| doors::read(false, app, key, fields, None)).await
 }
 
-async fn llama_completion(State(app): State<Arc<App>>, request: Request) -> Answered {
-    complete(app, request, llama_cpp::completion).await
+async fn llama_completion(State(models): State<Arc<Models>>, request: Request) -> Answered {
+    complete(models, request, llama_cpp::completion).await
 }
 
-async fn apply_template(State(app): State<Arc<App>>, request: Request) -> Answered {
-    understand(&app, request, llama_cpp::apply_template).await
+async fn apply_template(State(models): State<Arc<Models>>, request: Request) -> Answered {
+    understand(&models, request, llama_cpp::apply_template).await
 }
 
-async fn properties(State(app): State<Arc<App>>) -> Response {
-    json(&llama_cpp::properties(&app))
+async fn properties(State(models): State<Arc<Models>>, query: Result<Query<Asked>, QueryRejection>) -> Answered {
+    let app = models.open(models.find(Asked::read(query)?.model.as_deref())?).await?;
+    Ok(json(&llama_cpp::properties(&app)))
 }
 
-async fn slots(State(app): State<Arc<App>>, request: Request) -> Answered {
-    let wants_free = request.uri().query().is_some_and(|query| query.split('&').any(|one| one == "fail_on_no_slot=1"));
-    if wants_free && app.engine.workload().running >= app.parallel {
+async fn slots(State(models): State<Arc<Models>>, query: Result<Query<Asked>, QueryRejection>) -> Answered {
+    let Asked { model, fail_on_no_slot } = Asked::read(query)?;
+    let app = models.open(models.find(model.as_deref())?).await?;
+    if fail_on_no_slot.as_deref() == Some("1") && app.engine.workload().running >= app.parallel {
         return Err(ApiError::unavailable("slots: expected one that is free, found none"));
     }
     Ok(json(&llama_cpp::slots(&app)))
 }
 
 /// Answers with what is made of the fields of a request.
-async fn understand(app: &Arc<App>, request: Request, make: Make<Value>) -> Answered {
-    made(app, request, make).await.map(|value| json(&value))
+async fn understand(models: &Arc<Models>, request: Request, make: Make<Value>) -> Answered {
+    made(models, request, make).await.map(|(_, value)| json(&value))
 }
 
 /// Makes something of the fields of a request. Second: whose it is.
 type Make<T> = fn(&App, u64, &mut Fields) -> Result<T, ApiError>;
 
-/// What is made of the fields of a request. It may take longer than a moment, so it is not done where connections are
-/// served.
-async fn made<T: Send + 'static>(app: &Arc<App>, request: Request, make: Make<T>) -> Result<T, ApiError> {
+/// The model that a request names, and what is made of its fields. It may take longer than a moment, so it is not done
+/// where connections are served.
+async fn made<T: Send + 'static>(
+    models: &Arc<Models>,
+    request: Request,
+    make: Make<T>,
+) -> Result<(Arc<App>, T), ApiError> {
+    let shared = &models.shared;
     let key = request.extensions().get::<Key>().map_or(0, |Key(key)| *key);
     let is_small = |length: usize| length <= SMALL_BODY;
     let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    if length.is_some_and(|length| length > app.settings.body_bytes_max) {
+    if length.is_some_and(|length| length > shared.settings.body_bytes_max) {
         // Nothing of it is read, and who asks whether it may go on (Expect: 100-continue) is not told to.
-        return Err(ApiError::too_large(app.settings.body_bytes_max));
+        return Err(ApiError::too_large(shared.settings.body_bytes_max));
     }
     let read = async {
         // Whoever sends much waits for a place before it is read.
         let place = match length.is_some_and(is_small) {
             true => None,
-            false => Some(app.large_bodies.acquire().await.expect("nobody closes it")),
+            false => Some(shared.large_bodies.acquire().await.expect("nobody closes it")),
         };
-        Ok((place, read(app, request.into_body()).await?))
+        Ok((place, read(shared, request.into_body()).await?))
     };
     let (place, body) = tokio::select! {
         biased;
         read = read => read?,
-        () = connections::too_late(app) => return Err(ApiError::ending()),
+        () = connections::too_late(shared) => return Err(ApiError::ending()),
     };
-    let shared = Arc::clone(app);
-    let done = tokio::task::spawn_blocking(move || {
+    let finding = Arc::clone(models);
+    let found = move || {
         let mut fields = Fields::of_body(&body)?;
         drop(body);
-        // There is one model; a request that names another one is not answered by it.
-        if let Some(found) = fields.text("model")?.filter(|found| *found != shared.model) {
-            return Err(ApiError::model(&shared.model, &found));
-        }
-        let made = make(&shared, key, &mut fields)?;
-        shared.log_unknown(fields.unknown());
-        Ok(made)
-    });
-    let done = done.await;
+        let name = fields.text("model")?;
+        let entry = finding.find(name.as_deref())?;
+        Ok(match finding.ready(entry) {
+            Some(app) => Named::Ready(made_of(app, key, fields, make)?),
+            None => Named::Closed(name, fields),
+        })
+    };
+    let found = apart(found).await;
     drop(place);
-    match done {
-        // Where the model lies is nobody's business.
-        Ok(done) => done.map_err(|error| error.renamed(&app.prompter.target.name, &app.model)),
-        Err(error) => Err(ApiError::bug(format!("request: expected it to be understood, found a bug: {error}"))),
+    match found? {
+        Named::Ready(made) => Ok(made),
+        Named::Closed(name, fields) => {
+            let app = models.open(models.find(name.as_deref())?).await?;
+            apart(move || made_of(app, key, fields, make)).await
+        }
     }
 }
 
+/// What a request is for, by the model that it names.
+enum Named<T> {
+    /// It is open, and this was made of the fields.
+    Ready((Arc<App>, T)),
+    /// It has to be opened first.
+    Closed(Option<String>, Fields),
+}
+
+fn made_of<T>(app: Arc<App>, key: u64, mut fields: Fields, make: Make<T>) -> Result<(Arc<App>, T), ApiError> {
+    // Where the model lies is nobody's business.
+    let made = make(&app, key, &mut fields);
+    let made = made.map_err(|error| error.renamed(&app.prompter.target.name, &app.model))?;
+    app.log_unknown(fields.unknown());
+    Ok((app, made))
+}
+
+/// Runs what may take a while beside those who serve connections.
+async fn apart<T: Send + 'static>(work: impl FnOnce() -> Result<T, ApiError> + Send + 'static) -> Result<T, ApiError> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
+        Err(ApiError::bug(format!("request: expected it to be understood, found a bug: {error}")))
+    })
+}
+
 /// Reads a body, within its bounds of bytes and time.
-async fn read(app: &App, body: Body) -> Result<Bytes, ApiError> {
-    let most = app.settings.body_bytes_max;
-    match tokio::time::timeout(app.settings.idle_timeout(), Limited::new(body, most).collect()).await {
-        Err(_) => Err(ApiError::too_slow(app.settings.idle_timeout_s)),
+async fn read(shared: &Shared, body: Body) -> Result<Bytes, ApiError> {
+    let most = shared.settings.body_bytes_max;
+    match tokio::time::timeout(shared.settings.idle_timeout(), Limited::new(body, most).collect()).await {
+        Err(_) => Err(ApiError::too_slow(shared.settings.idle_timeout_s)),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(ApiError::too_large(most)),
         Ok(Err(error)) => Err(ApiError::bad(format!("body: expected all of it, found it broken off: {error}"))),
         Ok(Ok(body)) => Ok(body.to_bytes()),
@@ -255,10 +309,10 @@ async fn read(app: &App, body: Body) -> Result<Bytes, ApiError> {
 }
 
 /// Completions of both kinds.
-async fn complete(app: Arc<App>, request: Request, make: Make<Asking>) -> Answered {
-    let deadline = Instant::now() + app.settings.timeout();
+async fn complete(models: Arc<Models>, request: Request, make: Make<Asking>) -> Answered {
+    let deadline = Instant::now() + models.shared.settings.timeout();
     let number = request.extensions().get::<Number>().map_or(0, |Number(number)| *number);
-    let Asking { kind, requests, form } = made(&app, request, make).await?;
+    let (app, Asking { kind, requests, form }) = made(&models, request, make).await?;
     let (most, found) = (app.settings.queue_max + app.parallel, requests.len());
     if found > most {
         let expected = format!("expected at most {most} answers (those that are written at a time, and the queue)");

@@ -14,8 +14,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use crate::app::{App, Stage};
+use crate::app::App;
 use crate::error::ApiError;
+use crate::shared::Stage;
 
 /// Why a text was cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

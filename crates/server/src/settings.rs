@@ -20,8 +20,9 @@ pub struct ServerSettings {
     /// may. What drafters and the cache learn from the texts of one key is not used for another's.
     #[serde(skip_serializing)]
     pub api_keys: Vec<String>,
-    /// The name of the model in requests and answers; `None` is that of its file or folder.
-    pub alias: Option<String>,
+    /// Names of the first model in requests, the first of them in answers; without any that of its file or folder. `*`
+    /// is every name that no model has.
+    pub aliases: Vec<String>,
     /// Most requests that wait while others run. More are refused, with the status 429.
     pub queue_max: usize,
     /// Most bytes of a request's body.
@@ -82,7 +83,7 @@ impl Default for ServerSettings {
             host: IpAddr::V4(Ipv4Addr::LOCALHOST),
             port: 8080,
             api_keys: Vec::new(),
-            alias: None,
+            aliases: Vec::new(),
             queue_max: 256,
             body_bytes_max: 8 << 20,
             answers_max: 128,

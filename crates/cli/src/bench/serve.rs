@@ -173,7 +173,7 @@ impl ServeBench {
         let server = Server::bind(&server, settings, generator)?;
         let url = format!("http://{}", server.address());
         let (end, ended) = foretoken_server::stopper();
-        let (generator, served) = std::thread::scope(|scope| {
+        let (generators, served) = std::thread::scope(|scope| {
             let running = std::thread::Builder::new().spawn_scoped(scope, || server.run(ended));
             let running = running.map_err(|error| no_thread(&error))?;
             let served = over_http(&url, asked);
@@ -184,7 +184,8 @@ impl ServeBench {
         for (_, url) in &self.url {
             figures.push(over_http(url, asked)?);
         }
-        Ok((generator?, figures))
+        // There is one model, which is open.
+        Ok((generators?.remove(0), figures))
     }
 
     fn title(&self) -> String {

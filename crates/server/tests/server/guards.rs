@@ -30,7 +30,7 @@ fn there_is_one_model_and_it_is_named() {
         Some("model")
     );
     shared().post("/v1/completions", &seeded(1, json!({ "model": "demo-target" }))).good();
-    let house = House::open(|_, server| server.alias = Some("house/of \u{e9}".into()));
+    let house = House::open(|_, server| server.aliases = vec!["house/of \u{e9}".into()]);
     assert_eq!(house.get("/v1/models/house/of%20%C3%A9").good()["id"], "house/of \u{e9}");
     assert_eq!(house.post("/v1/completions", &seeded(1, json!({ "model": "demo-target" }))).status(), 404);
     house.end();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use foretoken::settings::Budget;
 use foretoken::{Generator, Settings};
-use foretoken_server::{Server, ServerError, ServerSettings};
+use foretoken_server::{ModelOffer, Server, ServerError, ServerSettings};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -20,7 +20,7 @@ use crate::client::{Answer, Client, Events};
 pub struct House {
     pub address: SocketAddr,
     shutdown: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<Result<Generator, ServerError>>>,
+    thread: Option<JoinHandle<Result<Vec<Generator>, ServerError>>>,
     /// What passes cost is written there, and nowhere else.
     _folder: tempfile::TempDir,
 }
@@ -37,13 +37,26 @@ pub fn settings(folder: &tempfile::TempDir) -> Settings {
 impl House {
     /// Opens a server; `change` its settings before.
     pub fn open(change: impl FnOnce(&mut Settings, &mut ServerSettings)) -> Self {
+        Self::open_several(change, Vec::new())
+    }
+
+    /// The same with further models.
+    pub fn open_several(change: impl FnOnce(&mut Settings, &mut ServerSettings), others: Vec<ModelOffer>) -> Self {
+        Self::try_open_several(change, others).expect("a port is free")
+    }
+
+    /// The same, if it can be.
+    pub fn try_open_several(
+        change: impl FnOnce(&mut Settings, &mut ServerSettings),
+        others: Vec<ModelOffer>,
+    ) -> Result<Self, ServerError> {
         crate::log::begin();
         let folder = tempfile::tempdir().expect("a folder");
         let mut settings = settings(&folder);
         let mut server = ServerSettings { port: 0, ..ServerSettings::default() };
         change(&mut settings, &mut server);
         let generator = Server::open(&settings, &mut |_| {}).expect("the demo pair opens");
-        let server = Server::bind(&server, &settings, generator).expect("a port is free");
+        let server = Server::bind_several(&server, (&settings, generator), others)?;
         let (shutdown, asked) = oneshot::channel();
         let address = server.address();
         let thread = std::thread::spawn(move || {
@@ -51,7 +64,7 @@ impl House {
                 asked.await.ok();
             })
         });
-        Self { address, shutdown: Some(shutdown), thread: Some(thread), _folder: folder }
+        Ok(Self { address, shutdown: Some(shutdown), thread: Some(thread), _folder: folder })
     }
 
     pub fn client(&self) -> Client {
@@ -91,18 +104,21 @@ impl House {
         self.shutdown.take().expect("it is asked once").send(()).ok();
     }
 
-    /// Waits for the server's end, and checks that nothing is left in the engine.
+    /// Waits for the server's end, and checks that nothing is left in the engines. The generator of the first model
+    /// that was open.
     #[track_caller]
     pub fn end(mut self) -> Generator {
         if self.shutdown.is_some() {
             self.ask_to_end();
         }
         let ended = self.thread.take().expect("it is joined once").join().expect("no panic");
-        let generator = ended.unwrap_or_else(|error| panic!("{error}"));
-        assert!(generator.engine.is_idle(), "texts are left: {:?}", generator.engine.workload());
-        generator.engine.check_pages().expect("pages are in order");
-        assert_eq!(generator.engine.workload().pages_held, 0, "pages are held by nobody");
-        generator
+        let mut generators = ended.unwrap_or_else(|error| panic!("{error}"));
+        for generator in &generators {
+            assert!(generator.engine.is_idle(), "texts are left: {:?}", generator.engine.workload());
+            generator.engine.check_pages().expect("pages are in order");
+            assert_eq!(generator.engine.workload().pages_held, 0, "pages are held by nobody");
+        }
+        generators.remove(0)
     }
 }
 
