@@ -94,11 +94,14 @@ pub fn drafter(stats: &DrafterStats) -> Value {
 /// token, `time_to_first_token_ms` also the time that it waited before; `preemptions` is how often others needed the
 /// pages of this text.
 pub fn timings(stats: &Stats) -> Value {
+    let reading = stats.time_to_first_token.saturating_sub(stats.time_waiting).as_secs_f64();
+    let read = stats.prompt_tokens.saturating_sub(stats.prompt_tokens_shared);
     json!({
         "prompt_n": stats.prompt_tokens,
         "cache_n": stats.prompt_tokens_shared,
         "preemptions": stats.preemptions,
         "prompt_ms": milliseconds(stats.time_to_first_token.saturating_sub(stats.time_waiting)),
+        "prompt_per_second": (reading > 0.0).then(|| read as f64 / reading),
         "time_to_first_token_ms": milliseconds(stats.time_to_first_token),
         "predicted_n": stats.emitted,
         "predicted_ms": milliseconds(stats.time.saturating_sub(stats.time_to_first_token)),

@@ -117,6 +117,8 @@ impl Head {
             model: &'a str,
             system_fingerprint: &'static str,
             choices: &'a [ChoiceJson],
+            #[serde(skip_serializing_if = "<[String]>::is_empty")]
+            warnings: &'a [String],
             #[serde(flatten)]
             extras: Map<String, Value>,
         }
@@ -132,6 +134,7 @@ impl Head {
             model: &self.app.model,
             system_fingerprint: concat!("foretoken-", env!("CARGO_PKG_VERSION")),
             choices,
+            warnings: if is_chunk && !choices.is_empty() { &[] } else { &self.kind.ask().warnings },
             extras,
         };
         serde_json::to_string(&object).expect("texts and numbers can be written")

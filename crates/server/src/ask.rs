@@ -68,8 +68,12 @@ pub(crate) struct Ask {
     /// How many of the most probable tokens are told with each token; `None` if not even its own probability.
     pub(crate) log_probabilities: Option<usize>,
     pub(crate) stream: Option<StreamAsk>,
+    /// Whether a stream tells how much of the prompt is read.
+    pub(crate) progress: bool,
     pub(crate) provenance: bool,
     pub(crate) priority: i32,
+    /// What of the request is not done, though the rest is.
+    pub(crate) warnings: Vec<String>,
     /// What of a key's texts may be shared only among requests with the same word, as vLLM has it.
     pub(crate) salt: Option<String>,
 }
@@ -119,9 +123,11 @@ impl Ask {
             best_of,
             log_probabilities: None,
             stream,
+            progress: fields.truth("return_progress")?.unwrap_or(false),
             provenance,
             // vLLM's priorities: the lower goes first.
             priority: i32::try_from(-priority).unwrap_or(i32::MAX),
+            warnings: Vec::new(),
             salt,
         })
     }

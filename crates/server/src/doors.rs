@@ -5,6 +5,7 @@
 //! form ([`Form`]). A field that has another name here keeps its own in errors. One request has one answer. Left out:
 //! what answers have in common (`answer/form.rs`), and OpenAI's chats and completions.
 
+pub(crate) mod infill;
 pub(crate) mod llama_cpp;
 
 use foretoken::Request;

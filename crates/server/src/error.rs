@@ -21,6 +21,8 @@ pub(crate) struct ApiError {
     pub(crate) code: Option<&'static str>,
     /// Seconds after which it may go better.
     pub(crate) retry_after_s: Option<u64>,
+    /// Of a prompt that is too long: its tokens, and those that the context has.
+    pub(crate) context: Option<[usize; 2]>,
 }
 
 /// Most characters of what was found that are shown.
@@ -39,7 +41,7 @@ impl ApiError {
         let kind = "invalid_request_error";
         // What the library found is not always short.
         let message = line(&message, MESSAGE_MAX);
-        Self { status, message, kind, param: None, code: None, retry_after_s: None }
+        Self { status, message, kind, param: None, code: None, retry_after_s: None, context: None }
     }
 
     /// Something is wrong that is no field.
@@ -123,6 +125,11 @@ impl ApiError {
         Self { kind: "rate_limit_error", code: Some("queue_full"), retry_after_s: Some(retry_after_s), ..error }
     }
 
+    /// A prompt of so many tokens does not fit into a context of so many.
+    pub(crate) fn too_long(tokens: usize, context: usize, error: Self) -> Self {
+        Self { code: Some("context_length_exceeded"), context: Some([tokens, context]), ..error }
+    }
+
     /// A bug of ours, or the engine is gone.
     pub(crate) fn bug(message: impl Into<String>) -> Self {
         let error = Self::new(StatusCode::INTERNAL_SERVER_ERROR, message.into());
@@ -134,8 +141,8 @@ impl ApiError {
         let message = error.with_names(field_of_setting);
         match error {
             Error::Request(RequestError::Queue { .. }) => Self::busy(message, 1),
-            Error::Request(RequestError::PromptTooLong { .. }) => {
-                Self { code: Some("context_length_exceeded"), param: Some("prompt".into()), ..Self::bad(message) }
+            Error::Request(RequestError::PromptTooLong { found, context }) => {
+                Self::too_long(*found, *context, Self { param: Some("prompt".into()), ..Self::bad(message) })
             }
             Error::Stopped(_) | Error::Thread(_) => Self::bug(message),
             _ => {
@@ -169,7 +176,13 @@ impl ApiError {
     /// OpenAI's object.
     pub(crate) fn object(&self) -> Value {
         let Self { message, kind, param, code, .. } = self;
-        json!({ "error": { "message": message, "type": kind, "param": param, "code": code } })
+        let mut object = json!({ "error": { "message": message, "type": kind, "param": param, "code": code } });
+        if let Some([tokens, context]) = self.context {
+            // As llama.cpp's clients look for them.
+            object["error"]["n_prompt_tokens"] = json!(tokens);
+            object["error"]["n_ctx"] = json!(context);
+        }
+        object
     }
 }
 

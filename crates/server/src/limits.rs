@@ -46,7 +46,7 @@ impl TextLimit {
         }
         let most = self.context - 1;
         let expected = format!("expected at most {most} tokens (the context is {}), found {tokens}", self.context);
-        Err(ApiError { code: Some("context_length_exceeded"), ..ApiError::field(field, expected) })
+        Err(ApiError::too_long(tokens, self.context, ApiError::field(field, expected)))
     }
 
     /// Refuses an answer of more log-probabilities than should be in memory at a time. `answers` times `tokens` times

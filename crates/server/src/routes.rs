@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use crate::answer::{Head, form, stream, whole};
 use crate::app::App;
-use crate::doors::{self, Asking, llama_cpp};
+use crate::doors::{self, Asking, infill, llama_cpp};
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::models::{Models, told};
@@ -60,7 +60,8 @@ pub(crate) fn router(models: Arc<Models>) -> Router {
         .route("/apply-template", post(apply_template))
         .route("/props", get(properties))
         .route("/slots", get(slots))
-        .route("/infill", post(unsupported));
+        .route("/infill", post(fill_gap))
+        .route("/tokenizer_info", get(tokenizer_info));
     let mut all = guarded
         .route_layer(from_fn_with_state(Arc::clone(&models), with_key))
         .route("/health", get(told::health))
@@ -196,6 +197,15 @@ async fn completion(State(models): State<Arc<Models>>, request: Request) -> Answ
 
 async fn llama_completion(State(models): State<Arc<Models>>, request: Request) -> Answered {
     complete(models, request, llama_cpp::completion).await
+}
+
+async fn fill_gap(State(models): State<Arc<Models>>, request: Request) -> Answered {
+    complete(models, request, infill::infill).await
+}
+
+async fn tokenizer_info(State(models): State<Arc<Models>>, query: Result<Query<Asked>, QueryRejection>) -> Answered {
+    let app = models.open(models.find(Asked::read(query)?.model.as_deref())?).await?;
+    Ok(json(&tokens::info(&app.prompter)?))
 }
 
 async fn apply_template(State(models): State<Arc<Models>>, request: Request) -> Answered {

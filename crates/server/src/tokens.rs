@@ -1,4 +1,4 @@
-//! `/tokenize` and `/detokenize`: between texts and tokens, in llama.cpp's fields and vLLM's.
+//! `/tokenize`, `/detokenize` and `/tokenizer_info`: between texts and tokens, in llama.cpp's fields and vLLM's.
 
 use foretoken::{Prompter, Token, Tokenizer};
 use serde_json::{Value, json};
@@ -11,6 +11,24 @@ use crate::limits::TextLimit;
 fn tokenizer(prompter: &Prompter) -> Result<&Tokenizer, ApiError> {
     let missing = || ApiError::bad(prompter.target.missing_tokenizer());
     prompter.tokenizer.as_deref().ok_or_else(missing)
+}
+
+/// What the tokenizer is, as vLLM says it: lm-evaluation-harness looks for its ends and its template there.
+pub(crate) fn info(prompter: &Prompter) -> Result<Value, ApiError> {
+    let tokenizer = tokenizer(prompter)?;
+    let spelt =
+        |token: Option<Token>| token.map(|token| String::from_utf8_lossy(tokenizer.token_bytes(token)).into_owned());
+    let end = spelt(tokenizer.end_tokens().first().copied());
+    Ok(json!({
+        "tokenizer_class": "Tokenizer",
+        "vocab_size": tokenizer.vocabulary_len(),
+        "model_max_length": prompter.context,
+        "bos_token": spelt(tokenizer.bos()),
+        "eos_token": end,
+        "pad_token": end,
+        "add_bos_token": tokenizer.adds_bos(),
+        "chat_template": prompter.chat_template().ok().map(|template| template.source()),
+    }))
 }
 
 /// The tokens of a text.

@@ -32,6 +32,9 @@ struct Choice {
     /// Scored tokens of a prompt that is told with its text when all of it is known.
     scored: Vec<Scored>,
     stats: Stats,
+    /// Tokens of the prompt that were there before anything was computed, once that is known.
+    cached: Option<usize>,
+    begun: std::time::Instant,
     /// What was told, if texts are logged.
     text: String,
 }
@@ -42,6 +45,8 @@ struct Stream {
     run: Run,
     choices: Vec<Choice>,
     ready: VecDeque<String>,
+    /// Answers that go on.
+    open: usize,
     /// Whether anything was written.
     has_begun: bool,
     ended: bool,
@@ -81,10 +86,13 @@ impl Stream {
             drafted: Vec::new(),
             scored: Vec::new(),
             stats: Stats::default(),
+            cached: None,
+            begun: std::time::Instant::now(),
             text: String::new(),
         };
-        let choices = (0..run.asked().len()).map(choice).collect();
-        Self { head, run, choices, ready: VecDeque::new(), has_begun: false, ended: false }
+        let open = run.asked().len();
+        let choices = (0..open).map(choice).collect();
+        Self { head, run, choices, ready: VecDeque::new(), open, has_begun: false, ended: false }
     }
 
     /// What stands before the first token: the role, or the prompt.
@@ -118,7 +126,8 @@ impl Stream {
 
     fn take(&mut self, number: usize, event: Event) {
         match event {
-            Event::Prompt { .. } | Event::DrafterFailed { .. } => {}
+            Event::Prompt { done, total, .. } => self.progress(number, done, total),
+            Event::DrafterFailed { .. } => {}
             Event::PromptScored { scored, .. } => self.score(number, scored),
             Event::Drafts { drafted, .. } => self.choices[number].drafted.extend(drafted),
             Event::Tokens { emitted, .. } => self.write(number, &emitted),
@@ -127,6 +136,26 @@ impl Stream {
                 self.finish(number, &reason, &text);
             }
         }
+    }
+
+    /// Tells how much of a prompt is read, where that is asked for.
+    fn progress(&mut self, number: usize, done: usize, total: usize) {
+        if !self.head.kind.ask().progress {
+            return;
+        }
+        let choice = &mut self.choices[number];
+        // What is there before anything was computed comes from earlier texts.
+        let cached = *choice.cached.get_or_insert(done);
+        let begun = choice.begun;
+        let progress = json!({
+            "total": total,
+            "cache": cached,
+            "processed": done,
+            "time_ms": foretoken::report::milliseconds(begun.elapsed()),
+        });
+        let said = if self.head.kind.is_chat() { json!({}) } else { json!("") };
+        let choice = self.choice(number, said, Map::new(), None);
+        self.push(&[choice], Map::from_iter([("prompt_progress".to_string(), progress)]));
     }
 
     /// Tells the prompt with its log-probabilities, once all of it is scored.
@@ -218,21 +247,32 @@ impl Stream {
         let delta = if self.head.kind.is_chat() { json!({}) } else { json!("") };
         let timings = self.head.timings(std::slice::from_ref(&choice.stats));
         let choice = self.choice(number, delta, extras, None);
-        self.push(&[choice], Map::from_iter([("timings".to_string(), timings)]));
+        self.open -= 1;
+        let mut further = Map::from_iter([("timings".to_string(), timings)]);
+        if self.open == 0 && !self.head.kind.ask().stream.is_some_and(|stream| stream.include_usage) {
+            // Who does not ask for it as OpenAI has it may still look for it at the end.
+            further.insert("usage".to_string(), self.head.usage(self.run.asked(), &self.stats()));
+        }
+        self.push(&[choice], further);
+    }
+
+    fn stats(&self) -> Vec<Stats> {
+        self.choices.iter().map(|choice| choice.stats.clone()).collect()
     }
 
     /// Tells that all answers are told.
     fn end(&mut self) {
         self.ended = true;
-        let stats: Vec<Stats> = self.choices.iter().map(|choice| choice.stats.clone()).collect();
+        let stats = self.stats();
         self.head.log(&stats, self.run.cut());
         if self.head.app.settings.log_prompts {
             let texts: Vec<&str> = self.choices.iter().map(|choice| choice.text.as_str()).collect();
             tracing::info!(id = self.head.id, ?texts, "text");
         }
         if self.head.kind.ask().stream.is_some_and(|stream| stream.include_usage) {
-            let usage = self.head.usage(self.run.asked(), &stats);
-            self.push(&[], Map::from_iter([("usage".to_string(), usage)]));
+            let (usage, timings) = (self.head.usage(self.run.asked(), &stats), self.head.timings(&stats));
+            let further = [("usage", usage), ("timings", timings)].map(|(name, value)| (name.to_string(), value));
+            self.push(&[], Map::from_iter(further));
         }
         self.ready.push_back("data: [DONE]\n\n".to_string());
     }

@@ -90,7 +90,12 @@ impl ChatAsk {
         let format = self.format(prompter);
         if self.input.tools.is_some() && prompter.chat_template().is_ok() && format.is_none() {
             let why = "the model's chat template says nothing of tools";
-            return Err(ApiError::unsupported("tools", format!("expected none, found some: {why}")));
+            if self.tools.are_binding() {
+                return Err(ApiError::unsupported("tools", format!("expected none, found some: {why}")));
+            }
+            // Agents offer tools to every model.
+            self.input.tools = None;
+            self.ask.warnings.push(format!("tools: left out, {why}"));
         }
         let mut decided = self.ask.decide(prompter)?;
         if let Some(format) = format

@@ -67,6 +67,11 @@ impl Tools {
         self.wanted() == Some(CallsWanted::Forced)
     }
 
+    /// Whether an answer without calls, or with others, would not be what was asked for.
+    pub(super) fn are_binding(&self) -> bool {
+        self.wanted().is_some()
+    }
+
     /// The functions that may be called, and the number of the first.
     fn called(&self) -> (usize, &[ToolFunction]) {
         match self.choice {

@@ -15,6 +15,7 @@ mod guards;
 mod guided;
 mod house;
 mod limits;
+mod llama_cpp;
 mod log;
 mod log_probabilities;
 mod metrics;

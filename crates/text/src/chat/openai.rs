@@ -34,10 +34,10 @@ impl Message {
             Some(content) if !content.is_none() => {
                 return problem("content", "expected a string or a list of parts", content.kind());
             }
-            _ if has_calls => self,
-            // An answer of the API that was refused or empty, sent back.
-            _ if self.role().as_deref() == Some("assistant") => self.with("content", ""),
-            _ => return problem("content", "expected a string or a list of parts", "none"),
+            // Null is an empty text, as clients send answers back that were calls, refused or empty.
+            Some(_) => self.with("content", ""),
+            None if has_calls || self.role().as_deref() == Some("assistant") => self.with("content", ""),
+            None => return problem("content", "expected a string or a list of parts", "none"),
         };
         Ok(match calls {
             Some(calls) => {
