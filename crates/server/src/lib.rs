@@ -35,6 +35,7 @@ mod models;
 mod page;
 #[doc(hidden)]
 pub mod probe;
+mod requests;
 mod routes;
 mod run;
 mod settings;

@@ -8,35 +8,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{MatchedPath, Path, Query, Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
-use crate::answer::{Head, form, stream, whole};
-use crate::app::App;
-use crate::doors::{self, Asking, infill, llama_cpp};
+use crate::doors::{self, infill, llama_cpp};
 use crate::error::ApiError;
-use crate::fields::Fields;
 use crate::models::{Models, told};
-use crate::run::Run;
-use crate::shared::Shared;
-use crate::{connections, guard, page, tokens};
-
-/// Bodies of so many bytes are read whatever else is.
-const SMALL_BODY: usize = 64 << 10;
+use crate::requests::{Answered, Key, Number, asks, json, tells};
+use crate::{guard, page, tokens};
 
 /// Numbers of requests, for their names.
 static NEXT: AtomicU64 = AtomicU64::new(0);
-
-type Answered = Result<Response, ApiError>;
 
 /// The routes. `/v1` may be left out, as with llama.cpp.
 pub(crate) fn router(models: Arc<Models>) -> Router {
@@ -45,10 +34,19 @@ pub(crate) fn router(models: Arc<Models>) -> Router {
         guarded = guarded
             .route(&format!("{version}/models"), get(list))
             .route(&format!("{version}/models/{{*model}}"), get(model))
-            .route(&format!("{version}/chat/completions"), post(chat))
-            .route(&format!("{version}/completions"), post(completion))
-            .route(&format!("{version}/tokenize"), post(tokenize))
-            .route(&format!("{version}/detokenize"), post(detokenize));
+            .route(
+                &format!("{version}/chat/completions"),
+                asks(|app, key, fields| doors::read(true, app, key, fields, None)),
+            )
+            .route(
+                &format!("{version}/completions"),
+                asks(|app, key, fields| doors::read(false, app, key, fields, None)),
+            )
+            .route(
+                &format!("{version}/tokenize"),
+                tells(|app, _, fields| tokens::tokenize(fields, &app.prompter, &app.limit)),
+            )
+            .route(&format!("{version}/detokenize"), tells(|app, _, fields| tokens::detokenize(fields, &app.prompter)));
         // Known to clients of others, and nothing that this program does.
         for other in ["embeddings", "responses", "rerank", "moderations", "images/generations", "audio/transcriptions"]
         {
@@ -56,11 +54,11 @@ pub(crate) fn router(models: Arc<Models>) -> Router {
         }
     }
     let guarded = guarded
-        .route("/completion", post(llama_completion))
-        .route("/apply-template", post(apply_template))
+        .route("/completion", asks(llama_cpp::completion))
+        .route("/apply-template", tells(llama_cpp::apply_template))
         .route("/props", get(properties))
         .route("/slots", get(slots))
-        .route("/infill", post(fill_gap))
+        .route("/infill", asks(infill::infill))
         .route("/tokenizer_info", get(tokenizer_info));
     let mut all = guarded
         .route_layer(from_fn_with_state(Arc::clone(&models), with_key))
@@ -118,27 +116,11 @@ async fn first(State(models): State<Arc<Models>>, mut request: Request, next: Ne
     response
 }
 
-/// The number of a request, of which its name is made.
-#[derive(Clone, Copy)]
-struct Number(u64);
-
-/// Whose request it is: a number for each key.
-#[derive(Clone, Copy)]
-struct Key(u64);
-
 /// Lets only those pass who have a key, where one is needed.
 async fn with_key(State(models): State<Arc<Models>>, mut request: Request, next: Next) -> Answered {
     let key = guard::key(&models.shared.settings, request.headers())?;
     request.extensions_mut().insert(Key(key));
     Ok(next.run(request).await)
-}
-
-fn json(value: &Value) -> Response {
-    json_text(value.to_string())
-}
-
-fn json_text(text: String) -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
 async fn metrics(State(models): State<Arc<Models>>, query: Result<Query<Asked>, QueryRejection>) -> Answered {
@@ -179,37 +161,9 @@ async fn unsupported(request: Request) -> ApiError {
     ApiError::unsupported("path", format!("expected one for texts (/v1/chat/completions, ...), found {path}"))
 }
 
-async fn tokenize(State(models): State<Arc<Models>>, request: Request) -> Answered {
-    understand(&models, request, |app, _, fields| tokens::tokenize(fields, &app.prompter, &app.limit)).await
-}
-
-async fn detokenize(State(models): State<Arc<Models>>, request: Request) -> Answered {
-    understand(&models, request, |app, _, fields| tokens::detokenize(fields, &app.prompter)).await
-}
-
-async fn chat(State(models): State<Arc<Models>>, request: Request) -> Answered {
-    complete(models, request, |app, key, fields| doors::read(true, app, key, fields, None)).await
-}
-
-async fn completion(State(models): State<Arc<Models>>, request: Request) -> Answered {
-    complete(models, request, |app, key, fields| doors::read(false, app, key, fields, None)).await
-}
-
-async fn llama_completion(State(models): State<Arc<Models>>, request: Request) -> Answered {
-    complete(models, request, llama_cpp::completion).await
-}
-
-async fn fill_gap(State(models): State<Arc<Models>>, request: Request) -> Answered {
-    complete(models, request, infill::infill).await
-}
-
 async fn tokenizer_info(State(models): State<Arc<Models>>, query: Result<Query<Asked>, QueryRejection>) -> Answered {
     let app = models.open(models.find(Asked::read(query)?.model.as_deref())?).await?;
     Ok(json(&tokens::info(&app.prompter)?))
-}
-
-async fn apply_template(State(models): State<Arc<Models>>, request: Request) -> Answered {
-    understand(&models, request, llama_cpp::apply_template).await
 }
 
 async fn properties(State(models): State<Arc<Models>>, query: Result<Query<Asked>, QueryRejection>) -> Answered {
@@ -224,123 +178,4 @@ async fn slots(State(models): State<Arc<Models>>, query: Result<Query<Asked>, Qu
         return Err(ApiError::unavailable("slots: expected one that is free, found none"));
     }
     Ok(json(&llama_cpp::slots(&app)))
-}
-
-/// Answers with what is made of the fields of a request.
-async fn understand(models: &Arc<Models>, request: Request, make: Make<Value>) -> Answered {
-    made(models, request, make).await.map(|(_, value)| json(&value))
-}
-
-/// Makes something of the fields of a request. Second: whose it is.
-type Make<T> = fn(&App, u64, &mut Fields) -> Result<T, ApiError>;
-
-/// The model that a request names, and what is made of its fields. It may take longer than a moment, so it is not done
-/// where connections are served.
-async fn made<T: Send + 'static>(
-    models: &Arc<Models>,
-    request: Request,
-    make: Make<T>,
-) -> Result<(Arc<App>, T), ApiError> {
-    let shared = &models.shared;
-    let key = request.extensions().get::<Key>().map_or(0, |Key(key)| *key);
-    let is_small = |length: usize| length <= SMALL_BODY;
-    let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    if length.is_some_and(|length| length > shared.settings.body_bytes_max) {
-        // Nothing of it is read, and who asks whether it may go on (Expect: 100-continue) is not told to.
-        return Err(ApiError::too_large(shared.settings.body_bytes_max));
-    }
-    let read = async {
-        // Whoever sends much waits for a place before it is read.
-        let place = match length.is_some_and(is_small) {
-            true => None,
-            false => Some(shared.large_bodies.acquire().await.expect("nobody closes it")),
-        };
-        Ok((place, read(shared, request.into_body()).await?))
-    };
-    let (place, body) = tokio::select! {
-        biased;
-        read = read => read?,
-        () = connections::too_late(shared) => return Err(ApiError::ending()),
-    };
-    let finding = Arc::clone(models);
-    let found = move || {
-        let mut fields = Fields::of_body(&body)?;
-        drop(body);
-        let name = fields.text("model")?;
-        let entry = finding.find(name.as_deref())?;
-        Ok(match finding.ready(entry) {
-            Some(app) => Named::Ready(made_of(app, key, fields, make)?),
-            None => Named::Closed(name, fields),
-        })
-    };
-    let found = apart(found).await;
-    drop(place);
-    match found? {
-        Named::Ready(made) => Ok(made),
-        Named::Closed(name, fields) => {
-            let app = models.open(models.find(name.as_deref())?).await?;
-            apart(move || made_of(app, key, fields, make)).await
-        }
-    }
-}
-
-/// What a request is for, by the model that it names.
-enum Named<T> {
-    /// It is open, and this was made of the fields.
-    Ready((Arc<App>, T)),
-    /// It has to be opened first.
-    Closed(Option<String>, Fields),
-}
-
-fn made_of<T>(app: Arc<App>, key: u64, mut fields: Fields, make: Make<T>) -> Result<(Arc<App>, T), ApiError> {
-    // Where the model lies is nobody's business.
-    let made = make(&app, key, &mut fields);
-    let made = made.map_err(|error| error.renamed(&app.prompter.target.name, &app.model))?;
-    app.log_unknown(fields.unknown());
-    Ok((app, made))
-}
-
-/// Runs what may take a while beside those who serve connections.
-async fn apart<T: Send + 'static>(work: impl FnOnce() -> Result<T, ApiError> + Send + 'static) -> Result<T, ApiError> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
-        Err(ApiError::bug(format!("request: expected it to be understood, found a bug: {error}")))
-    })
-}
-
-/// Reads a body, within its bounds of bytes and time.
-async fn read(shared: &Shared, body: Body) -> Result<Bytes, ApiError> {
-    let most = shared.settings.body_bytes_max;
-    match tokio::time::timeout(shared.settings.idle_timeout(), Limited::new(body, most).collect()).await {
-        Err(_) => Err(ApiError::too_slow(shared.settings.idle_timeout_s)),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(ApiError::too_large(most)),
-        Ok(Err(error)) => Err(ApiError::bad(format!("body: expected all of it, found it broken off: {error}"))),
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-    }
-}
-
-/// Completions of both kinds.
-async fn complete(models: Arc<Models>, request: Request, make: Make<Asking>) -> Answered {
-    let deadline = Instant::now() + models.shared.settings.timeout();
-    let number = request.extensions().get::<Number>().map_or(0, |Number(number)| *number);
-    let (app, Asking { kind, requests, form }) = made(&models, request, make).await?;
-    let (most, found) = (app.settings.queue_max + app.parallel, requests.len());
-    if found > most {
-        let expected = format!("expected at most {most} answers (those that are written at a time, and the queue)");
-        return Err(ApiError::field("n", format!("{expected}, found {found}")));
-    }
-    let head = Head::new(Arc::clone(&app), kind, number, form.as_ref().map(|form| form.prefix()));
-    tracing::debug!(id = head.id, answers = requests.len(), prompt_tokens = requests[0].prompt.len(), "asked");
-    if let (true, Some(tokenizer)) = (app.settings.log_prompts, &app.prompter.tokenizer) {
-        tracing::info!(id = head.id, prompt = tokenizer.decode(&requests[0].prompt, false), "prompt");
-    }
-    // On its own, so that what was submitted is cancelled even if this request's client goes away meanwhile.
-    let started = tokio::spawn(Run::start(app, head.id.clone(), deadline, requests)).await;
-    let started = started.map_err(|error| ApiError::bug(format!("request: expected it to begin, found {error}")))?;
-    let run = started.map_err(|error| head.kind.named(error))?;
-    Ok(match (head.kind.ask().stream, form) {
-        (Some(_), None) => stream::response(head, run),
-        (None, None) => json_text(whole::tell(head, run).await?),
-        (Some(_), Some(form)) => form::stream(head, run, form),
-        (None, Some(form)) => json_text(form::tell_whole(head, run, form).await?),
-    })
 }
