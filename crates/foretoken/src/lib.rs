@@ -133,7 +133,7 @@ pub use foretoken_speculation::{
     Chance, Constrained, Constraint, Costs, DraftSettings, Drafter, Promise, Sampling, SamplingProblem, Tenant,
 };
 #[doc(hidden)] // for the server
-pub use foretoken_text::caught;
+pub use foretoken_text::{caught, strftime};
 pub use foretoken_text::{
     AnswerPiece, CallsWanted, ChatInput, ChatTemplate, Grammar, GrammarSource, Json, Message as ChatMessage, TextError,
     Thinking, ThinkingMarks, ThinkingPieces, ThinkingReader, Tokenizer, ToolCall, ToolCallReader, ToolFormat,

@@ -6,6 +6,7 @@
 //! what answers have in common (`answer/form.rs`), and OpenAI's chats and completions.
 
 pub(crate) mod llama_cpp;
+pub(crate) mod ollama;
 
 use foretoken::Request;
 use serde_json::Value;
@@ -32,7 +33,7 @@ pub(crate) fn read(
     fields: &mut Fields,
     form: Option<Box<dyn Form>>,
 ) -> Result<Asking, ApiError> {
-    let (kind, requests) = Kind::read(is_chat, fields, &app.reading(key))?;
+    let (kind, requests) = Kind::read(is_chat, fields, &app.reading(key)).map_err(|error| fields.named(error))?;
     let found = requests.len();
     if form.as_ref().is_some_and(|form| !form.may_have_several()) && found != 1 {
         let name = if kind.ask().best_of > 1 { "n" } else { "prompt" };
@@ -42,6 +43,6 @@ pub(crate) fn read(
 }
 
 /// How the door of a path says what is wrong; `None`: as OpenAI does.
-pub(crate) fn error_object(_path: &str, _error: &ApiError) -> Option<Value> {
-    None
+pub(crate) fn error_object(path: &str, error: &ApiError) -> Option<Value> {
+    path.starts_with(ollama::PATHS).then(|| ollama::error_object(error))
 }

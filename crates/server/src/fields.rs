@@ -84,6 +84,14 @@ impl Fields {
         format!("{}{}", self.place, self.said.get(name).map_or(name, String::as_str))
     }
 
+    /// An error of a field that was renamed, of the field as it was sent.
+    pub(crate) fn named(&self, error: ApiError) -> ApiError {
+        match error.param.as_deref().and_then(|param| self.said.get(param)) {
+            Some(said) => error.of_field(&format!("{}{said}", self.place)),
+            None => error,
+        }
+    }
+
     /// Takes a field as it is written.
     pub(crate) fn raw(&mut self, name: &str) -> Option<Box<RawValue>> {
         self.fields.remove(name).filter(|value| value.get() != "null")

@@ -14,14 +14,14 @@ use axum::extract::{MatchedPath, Path, Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{any, get, post};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::answer::{Head, form, stream, whole};
 use crate::app::App;
-use crate::doors::{self, Asking, llama_cpp};
+use crate::doors::{self, Asking, llama_cpp, ollama};
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::run::Run;
@@ -57,7 +57,14 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/apply-template", post(apply_template))
         .route("/props", get(properties))
         .route("/slots", get(slots))
-        .route("/infill", post(unsupported));
+        .route("/infill", post(unsupported))
+        .route("/api/version", get(|| async { json(&ollama::version()) }))
+        .route("/api/tags", get(|State(app): State<Arc<App>>| async move { json(&ollama::tags(&app)) }))
+        .route("/api/ps", get(|State(app): State<Arc<App>>| async move { json(&ollama::running(&app)) }))
+        .route("/api/show", post(ollama_show))
+        .route("/api/chat", post(ollama_chat))
+        .route("/api/generate", post(ollama_generate));
+    let guarded = ollama::REFUSED.into_iter().fold(guarded, |guarded, path| guarded.route(path, any(ollama_refused)));
     let mut all = guarded
         .route_layer(from_fn_with_state(Arc::clone(&app), with_key))
         .route("/health", get(models::health))
@@ -79,6 +86,7 @@ async fn first(State(app): State<Arc<App>>, mut request: Request, next: Next) ->
     request.extensions_mut().insert(Number(number));
     let matched = request.extensions().get::<MatchedPath>();
     let path = matched.map_or("other".to_string(), |path| path.as_str().to_string());
+    let asked = request.uri().path().to_string();
     let headers = request.headers();
     let origin =
         guard::check_host(&app.settings, app.address, &request).and_then(|()| guard::origin(&app.settings, headers));
@@ -92,7 +100,7 @@ async fn first(State(app): State<Arc<App>>, mut request: Request, next: Next) ->
         guard::allow(response.headers_mut(), origin);
     }
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    if let Some(object) = response.extensions().get().and_then(|error| doors::error_object(&path, error)) {
+    if let Some(object) = response.extensions().get().and_then(|error| doors::error_object(&asked, error)) {
         *response.body_mut() = Body::from(object.to_string());
         response.headers_mut().remove(header::CONTENT_LENGTH);
     }
@@ -183,6 +191,22 @@ async fn properties(State(app): State<Arc<App>>) -> Response {
     json(&llama_cpp::properties(&app))
 }
 
+async fn ollama_show(State(app): State<Arc<App>>, request: Request) -> Answered {
+    understand(&app, request, ollama::show).await
+}
+
+async fn ollama_chat(State(app): State<Arc<App>>, request: Request) -> Answered {
+    complete_or_know(app, request, ollama::chat).await
+}
+
+async fn ollama_generate(State(app): State<Arc<App>>, request: Request) -> Answered {
+    complete_or_know(app, request, ollama::generate).await
+}
+
+async fn ollama_refused(request: Request) -> ApiError {
+    ollama::refused(request.uri().path())
+}
+
 async fn slots(State(app): State<Arc<App>>, request: Request) -> Answered {
     let wants_free = request.uri().query().is_some_and(|query| query.split('&').any(|one| one == "fail_on_no_slot=1"));
     if wants_free && app.engine.workload().running >= app.parallel {
@@ -203,6 +227,7 @@ type Make<T> = fn(&App, u64, &mut Fields) -> Result<T, ApiError>;
 /// served.
 async fn made<T: Send + 'static>(app: &Arc<App>, request: Request, make: Make<T>) -> Result<T, ApiError> {
     let key = request.extensions().get::<Key>().map_or(0, |Key(key)| *key);
+    let path = request.uri().path().to_string();
     let is_small = |length: usize| length <= SMALL_BODY;
     let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     if length.is_some_and(|length| length > app.settings.body_bytes_max) {
@@ -226,6 +251,9 @@ async fn made<T: Send + 'static>(app: &Arc<App>, request: Request, make: Make<T>
     let done = tokio::task::spawn_blocking(move || {
         let mut fields = Fields::of_body(&body)?;
         drop(body);
+        if path.starts_with(ollama::PATHS) {
+            ollama::name_model(&mut fields, |name| name == shared.model)?;
+        }
         // There is one model; a request that names another one is not answered by it.
         if let Some(found) = fields.text("model")?.filter(|found| *found != shared.model) {
             return Err(ApiError::model(&shared.model, &found));
@@ -257,8 +285,28 @@ async fn read(app: &App, body: Body) -> Result<Bytes, ApiError> {
 /// Completions of both kinds.
 async fn complete(app: Arc<App>, request: Request, make: Make<Asking>) -> Answered {
     let deadline = Instant::now() + app.settings.timeout();
-    let number = request.extensions().get::<Number>().map_or(0, |Number(number)| *number);
-    let Asking { kind, requests, form } = made(&app, request, make).await?;
+    let number = number_of(&request);
+    let asking = made(&app, request, make).await?;
+    answer(app, number, deadline, asking).await
+}
+
+/// The same of requests that may ask for nothing to be written, which is then answered with what is known.
+async fn complete_or_know(app: Arc<App>, request: Request, make: Make<Result<Asking, Value>>) -> Answered {
+    let deadline = Instant::now() + app.settings.timeout();
+    let number = number_of(&request);
+    match made(&app, request, make).await? {
+        Ok(asking) => answer(app, number, deadline, asking).await,
+        Err(known) => Ok(json(&known)),
+    }
+}
+
+fn number_of(request: &Request) -> u64 {
+    request.extensions().get::<Number>().map_or(0, |Number(number)| *number)
+}
+
+/// Has answers written and told.
+async fn answer(app: Arc<App>, number: u64, deadline: Instant, asking: Asking) -> Answered {
+    let Asking { kind, requests, form } = asking;
     let (most, found) = (app.settings.queue_max + app.parallel, requests.len());
     if found > most {
         let expected = format!("expected at most {most} answers (those that are written at a time, and the queue)");

@@ -2,7 +2,7 @@
 //!
 //! What is asked for is what comes: the same text however it is asked (`texts`), each field (`fields`, `chats`,
 //! `speculation`, `log_probabilities`), each refusal by name (`mutations`). Limits, guards and ends are those of
-//! `limits`, `guards` and `ends`; counts are read as Prometheus reads them (`metrics`, `prometheus`). Whatever comes,
+//! `limits`, `guards` and `ends`; Ollama's paths those of `ollama`; counts are read as Prometheus reads them (`metrics`, `prometheus`). Whatever comes,
 //! the engine is empty and intact afterwards (`properties`, and every `House` that is ended). Load is in a program of
 //! its own (`../load.rs`).
 
@@ -19,6 +19,7 @@ mod log;
 mod log_probabilities;
 mod metrics;
 mod mutations;
+mod ollama;
 mod probe;
 mod prometheus;
 mod properties;
