@@ -37,7 +37,8 @@ pub(crate) fn read(
     let found = requests.len();
     if form.as_ref().is_some_and(|form| !form.may_have_several()) && found != 1 {
         let name = if kind.ask().best_of > 1 { "n" } else { "prompt" };
-        return Err(ApiError::unsupported(name, format!("expected one answer under this path, found {found}")));
+        let error = ApiError::unsupported(name, format!("expected one answer under this path, found {found}"));
+        return Err(fields.named(error));
     }
     Ok(Asking { kind, requests, form })
 }

@@ -80,7 +80,8 @@ fn answer(house: &House, path: &str, body: &Value) -> Value {
         // A call's own name is made of the answer's.
         let plain = |object: &Value| {
             let mut value = object[name].clone();
-            for call in value["tool_calls"].as_array_mut().into_iter().flatten() {
+            let calls = value.get_mut("tool_calls").and_then(Value::as_array_mut);
+            for call in calls.into_iter().flatten() {
                 assert!(call["id"].take().is_string(), "{call}");
             }
             value
@@ -177,7 +178,9 @@ fn log_probabilities_are_told() {
         let found = answer(shared(), path, &body);
         let all = found["logprobs"].as_array().expect("a list");
         let told: String = all.iter().map(|token| token["token"].as_str().expect("a text")).collect();
-        assert_eq!(told, text(&found));
+        // Raw texts may have special tokens in them, which are not shown.
+        assert!(told == text(&found) || body.get("raw").is_some(), "{told}");
+        assert_eq!(found["eval_count"], all.len());
         assert!(all.iter().all(|token| token["top_logprobs"].as_array().is_some_and(|top| top.len() == 2)));
     }
     // What ends a text is no part of it.
@@ -231,8 +234,10 @@ fn models_are_described() {
         let why = error(&shared().post(path, &json!({ "model": "other:latest", "prompt": "x" })), 404);
         assert!(why.starts_with("model 'other:latest' not found") && why.contains("demo-target"), "{why}");
     }
-    let head = shared().client().ask("HEAD", "/health", &[], &[]);
-    assert_eq!(head.status(), 200);
+    // Its own program asks so whether a server is there.
+    let mut client = shared().client();
+    client.send("HEAD", "/", &[], &[]).expect("the server takes it");
+    assert_eq!(client.head().expect("an answer").status, 200);
 }
 
 #[test]
@@ -280,7 +285,7 @@ fn what_is_wrong_is_said_of_the_field_as_it_was_sent() {
         ),
         (json!({ "stream": 1 }), "stream: expected true or false, found 1"),
         (json!({ "format": "xml" }), "format: expected \"json\" or a JSON Schema, found \"xml\""),
-        (json!({ "format": { "type": "no" } }), "format: expected"),
+        (json!({ "format": { "type": "no" } }), "format: #: expected what can be enforced"),
         (json!({ "format": "json", "response_format": { "type": "text" } }), "format: expected it or response_format"),
         (json!({ "think": "very" }), "think: expected true, false, low"),
         (json!({ "think": true }), "think: expected false, found another: this model does not support thinking"),
@@ -332,7 +337,7 @@ fn what_is_wrong_is_said_of_the_field_as_it_was_sent() {
 
 #[test]
 fn what_goes_wrong_in_a_stream_is_a_line() {
-    let body = json!({ "prompt": "Once", "raw": true, "regex": "[ab]{3}", "min_tokens": 9, "model": "demo-target" });
+    let body = json!({ "prompt": "Once", "raw": true, "regex": "[ab]{3}", "min_tokens": 9, "seed": 1 });
     let lines = lines(shared(), GENERATE, &body);
     let last = lines.last().expect("a line");
     assert!(last["error"].as_str().is_some_and(|why| why.starts_with("min_tokens: expected")), "{lines:?}");
@@ -362,7 +367,7 @@ fn calls_have_objects_there_and_back() {
     assert_eq!(names, ["days", "city"], "in the order in which they were written");
     let cut = with(forced, json!({ "options": options(json!({ "num_predict": 6 })) }));
     let cut = answer(&house, CHAT, &chat(cut));
-    assert_eq!((&cut["done_reason"], text(&cut)), (&json!("length"), ""), "{cut}");
+    assert_eq!((&cut["done_reason"], text(&cut).trim()), (&json!("length"), ""), "{cut}");
     // Calls have no names in Ollama's clients, and answers the name of the function.
     let asked = json!({ "role": "user", "content": QUESTION });
     let call =
