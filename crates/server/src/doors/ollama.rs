@@ -1,9 +1,9 @@
 //! Ollama's own API, under `/api/`.
 //!
-//! A program that was written for Ollama works with another address. Fields and answers have Ollama's names, a model has
-//! its tag `:latest` or none, streams are lines of JSON and come unless `stream` is false, and errors are one text. What
-//! is said of fields is said in `ollama/request.rs`, answers are told in `ollama/form.rs`, models in
-//! `ollama/models.rs`. Left out: embeddings, pictures, and whatever changes which models there are.
+//! A program that was written for Ollama works with another address. Fields and answers have Ollama's names, a model
+//! has the tag `:latest` or none, streams are lines of JSON and come unless `stream` is false, and errors are one text.
+//! Requests are read in `ollama/request.rs`, answers told in `ollama/form.rs`, models in `ollama/models.rs`. Left out:
+//! embeddings, pictures, and whatever changes which models there are.
 
 mod form;
 mod models;

@@ -1,10 +1,13 @@
 //! Ollama's API: the same texts as by OpenAI's, whole and in lines; what it calls things; what it refuses, and how.
 
+use proptest::prelude::*;
+use proptest::sample::select;
 use serde_json::{Value, json};
 
 use crate::bodies::{PROMPT, seeded, texts, with};
 use crate::client::Answer;
 use crate::house::{House, shared};
+use crate::mutations::{house as narrow, mutated, mutation};
 use crate::tools::TEMPLATE;
 
 const CHAT: &str = "/api/chat";
@@ -349,7 +352,8 @@ fn what_goes_wrong_in_a_stream_is_a_line() {
 fn calls_have_objects_there_and_back() {
     // What a template sees of earlier calls and their answers.
     let seen = "{% if m.tool_calls %}{{ m.tool_calls[0].type ~ m.tool_calls[0].id ~ m.tool_calls[0].function.name }}\
-        {{ m.tool_calls[0].function.arguments | tojson }}{% endif %}{{ m.name ~ m.tool_call_id ~ m.reasoning_content }}";
+        {{ m.tool_calls[0].function.arguments | tojson }}{% endif %}{{ m.name ~ m.tool_call_id }}\
+        {{ m.reasoning_content }}";
     let house = House::open(|settings, _| {
         settings.model.chat_template = Some(TEMPLATE.replace("{{ '<|' + m", &format!("{seen}{{{{ '<|' + m")));
     });
@@ -411,4 +415,55 @@ fn thoughts_are_told_apart() {
         assert!(found["message"].get("thinking").is_none() && ["yes", "no"].contains(&text(&found)), "{found}");
     }
     house.end();
+}
+
+fn good_bodies() -> Vec<(&'static str, Value)> {
+    let options = json!({ "num_predict": 3, "seed": 1, "stop": ["x"], "num_ctx": 64, "repeat_penalty": 1.1 });
+    let turns = json!([{ "role": "system", "content": "s" }, { "role": "user", "content": "hi", "images": [] },
+        { "role": "assistant", "content": "", "thinking": "t", "tool_calls": [call_of("f", None)] },
+        { "role": "tool", "content": "1", "tool_name": "f" }]);
+    let chat = json!({ "model": "demo-target", "messages": turns, "options": options, "think": false, "format": "" });
+    let form = json!({ "stream": false, "format": { "type": "object" }, "logprobs": true, "top_logprobs": 2 });
+    let generate = json!({ "model": "demo-target:latest", "prompt": "Once", "options": options, "raw": true });
+    vec![
+        (CHAT, chat.clone()),
+        (CHAT, with(chat, form.clone())),
+        (GENERATE, with(generate.clone(), form)),
+        (GENERATE, with(generate, json!({ "system": "s", "raw": false, "keep_alive": "5m", "suffix": "" }))),
+        ("/api/show", json!({ "name": "demo-target", "verbose": true, "options": {} })),
+    ]
+}
+
+#[test]
+fn good_bodies_are_good() {
+    for (path, body) in good_bodies() {
+        assert_eq!(narrow().post(path, &body).status(), 200, "{path} {body}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_is_wrong_with_a_request_is_answered(
+        (path, body) in select(good_bodies()),
+        mutations in proptest::collection::vec(mutation(), 1..4),
+    ) {
+        let body = mutated(body, &mutations);
+        let answer = narrow().client().ask("POST", path, &[("Connection", "close")], &body);
+        match answer.status() {
+            200 => {
+                let last = answer.text().lines().last().expect("a line");
+                let last: Value = serde_json::from_str(last).expect("JSON");
+                let is_end = last["done"] == true || last["error"].is_string() || last["details"].is_object();
+                prop_assert!(is_end, "{}", answer.text());
+            }
+            404 => prop_assert!(error(&answer, 404).contains("not found")),
+            status => {
+                prop_assert!([400, 413].contains(&status), "{} {}", status, answer.text());
+                let message = error(&answer, status);
+                prop_assert!(message.contains(": expected "), "{}", message);
+            }
+        }
+    }
 }

@@ -1,9 +1,9 @@
 //! Ollama's requests, `/api/chat` and `/api/generate`, in OpenAI's fields.
 //!
-//! Each of `options` becomes a field of the request; those that say how Ollama runs a model change nothing here. A prompt
-//! of `/api/generate` becomes a user's turn where the model has a chat template and `raw` is not asked for. A request
-//! that has nothing to answer is answered at once: the model is there. Left out: a template of the request's own, a
-//! suffix, the tokens of an earlier answer, and pictures, all of which are refused.
+//! Each of `options` becomes a field of the request; those that say how Ollama runs a model change nothing here. A
+//! prompt of `/api/generate` becomes a user's turn where the model has a chat template and `raw` is not asked for. A
+//! request that has nothing to answer is answered at once: the model is there. Left out: a template of the request's
+//! own, a suffix, the tokens of an earlier answer, and pictures, all of which are refused.
 
 use foretoken::ThinkingMarks;
 use serde_json::{Map, Value, json};
