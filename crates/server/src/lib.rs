@@ -14,8 +14,8 @@
 //!
 //! The idea: a request is read field by field and refused by name (`fields`, `ask`), becomes requests of the engine
 //! beside those of others (`run`), and is answered in OpenAI's form (`answer`) or another API's (`doors`). What the
-//! engine promises holds here: whoever else is served, and whatever is drafted, a seeded text under *exact* is the same.
-//! The engine has a thread of its own; connections are served by a small runtime beside it.
+//! engine promises holds here: whoever else is served, and whatever is drafted, a seeded text under *exact* is the
+//! same. The engine has a thread of its own; connections are served by a small runtime beside it.
 //!
 //! Left out: encryption, HTTP/2 and more than one model, which a proxy in front does well.
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::bodies::{PROMPT, seeded, texts, with};
 use crate::client::Answer;
-use crate::house::{House, shared};
+use crate::house::{House, drafting, shared};
 use crate::mutations::{house as narrow, mutated, mutation};
 use crate::tools::TEMPLATE;
 
@@ -144,6 +144,12 @@ fn options_are_the_fields_of_the_others() {
         "presence_penalty": 0.2, "frequency_penalty": 0.1, "top_k": 30, "top_p": 0.8, "min_p": 0.01, "typical_p": 0.9,
         "temperature": 1.1, "stop": ["."], "seed": 5, "speculative.n_max": 3 });
     assert_eq!(text(&found), texts(&shared().post("/v1/completions", &same).good())[0]);
+    let drafted = |more: Value| {
+        let body = generate(json!({ "stream": false, "options": options(more) }));
+        drafting().post(GENERATE, &body).good()["timings"]["draft_n"].as_u64().expect("a count")
+    };
+    assert!(drafted(json!({})) > 0 && drafted(json!({ "draft_num_predict": 0 })) == 0);
+    assert_eq!(drafted(json!({ "speculative.n_max": 0 })), 0);
     let count = |most: i32| {
         let body = generate(json!({ "options": { "num_predict": most, "seed": 1, "ignore_eos": true }, "raw": true }));
         answer(shared(), GENERATE, &body)["eval_count"].clone()

@@ -175,3 +175,20 @@ impl Form for Ollama {
         Value::Object(object)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sign_of_life_is_a_line_that_says_nothing() {
+        for (is_message, place) in [(true, "/message/content"), (false, "/response")] {
+            let said = Ollama::new("m".to_string(), is_message).quiet();
+            let object: Value = serde_json::from_str(&said).expect("JSON");
+            assert!(
+                said.ends_with("}\n") && object["done"] == false && object.pointer(place) == Some(&json!("")),
+                "{said}"
+            );
+        }
+    }
+}
