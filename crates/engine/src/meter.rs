@@ -55,8 +55,6 @@ const CONTEXT_MIN: usize = 512;
 const READING_MIN: f64 = 0.05;
 /// Passes of more rows than this are told apart by 64 rows.
 const WIDE: usize = 128;
-/// Wider passes are not believed, wherever they come from: curves are drawn through all widths up to the widest.
-const ROWS_MAX: usize = 1 << 16;
 /// A drafter's network that reads more tokens of a text than this for each sequence is catching up.
 const READ_MAX: f64 = 4.0;
 
@@ -256,10 +254,7 @@ impl Meter {
                 *costs = DrafterCosts::default();
             }
         }
-        let is_sound = |width: &&WidthTime| {
-            (1..=ROWS_MAX).contains(&width.rows) && width.seconds > 0.0 && width.seconds.is_finite()
-        };
-        for width in record.widths.iter().filter(is_sound) {
+        for width in record.widths.iter().filter(|width| width.is_sound()) {
             let known = meter.passes.entry(width.context_min).or_default();
             let times = known.entry(width.rows).or_default();
             // As sure as it was: how fast the machine is now is judged by widths that are known well, and by these are
@@ -650,8 +645,9 @@ mod tests {
 
     #[test]
     fn widths_that_no_pass_can_have_are_not_resumed() {
+        let most = record::ROWS_MAX;
         let width = |rows, seconds| WidthTime { context_min: 0, rows, seconds, times: 9, age: 0 };
-        let widths = vec![width(1, 1.0), width(usize::MAX, 2.0), width(ROWS_MAX + 1, 2.0), width(8, f64::NAN)];
+        let widths = vec![width(1, 1.0), width(usize::MAX, 2.0), width(most + 1, 2.0), width(8, f64::NAN)];
         let mut meter = Meter::default();
         meter.resume(&CostRecord { widths, drafters: Vec::new() });
         let rows: Vec<usize> = meter.record().widths.iter().map(|width| width.rows).collect();

@@ -132,11 +132,11 @@ pub use foretoken_model::{CacheType, Executor, ExecutorError, ModelError, Weight
 pub use foretoken_speculation::{
     Chance, Constrained, Constraint, Costs, DraftSettings, Drafter, Promise, Sampling, SamplingProblem, Tenant,
 };
-#[doc(hidden)] // for the server
-pub use foretoken_text::caught;
 pub use foretoken_text::{
     AnswerPiece, CallsWanted, ChatInput, ChatTemplate, Grammar, GrammarSource, Json, Message as ChatMessage, TextError,
     Thinking, ThinkingMarks, ThinkingPieces, ThinkingReader, Tokenizer, ToolCall, ToolCallReader, ToolFormat,
     ToolFunction,
 };
+#[doc(hidden)] // for the server
+pub use foretoken_text::{caught, strftime};
 pub use foretoken_weights::{WeightsError, line, whole};

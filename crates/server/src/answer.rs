@@ -225,7 +225,7 @@ fn finish_reason(reason: &FinishReason, calls: CallsTold) -> &'static str {
 }
 
 /// A call as OpenAI has it. `number`: its place among those of the answer.
-fn call_object(head: &Head, index: usize, number: usize, call: &ToolCall) -> Value {
+pub(crate) fn call_object(head: &Head, index: usize, number: usize, call: &ToolCall) -> Value {
     // Nine letters and digits, which every template takes back.
     let hash = xxhash_rust::xxh3::xxh3_64(format!("{} {index} {number}", head.id).as_bytes());
     let own = format!("{:09x}", hash & 0xf_ffff_ffff);

@@ -7,6 +7,7 @@
 
 pub(crate) mod infill;
 pub(crate) mod llama_cpp;
+pub(crate) mod ollama;
 
 use foretoken::Request;
 use serde_json::Value;
@@ -16,6 +17,7 @@ use crate::answer::form::Form;
 use crate::app::App;
 use crate::error::ApiError;
 use crate::fields::Fields;
+use crate::models::Models;
 
 /// What a request asks for, and how it is answered.
 pub(crate) struct Asking {
@@ -33,16 +35,25 @@ pub(crate) fn read(
     fields: &mut Fields,
     form: Option<Box<dyn Form>>,
 ) -> Result<Asking, ApiError> {
-    let (kind, requests) = Kind::read(is_chat, fields, &app.reading(key))?;
+    let (kind, requests) = Kind::read(is_chat, fields, &app.reading(key)).map_err(|error| fields.named(error))?;
     let found = requests.len();
     if form.as_ref().is_some_and(|form| !form.may_have_several()) && found != 1 {
         let name = if kind.ask().best_of > 1 { "n" } else { "prompt" };
-        return Err(ApiError::unsupported(name, format!("expected one answer under this path, found {found}")));
+        let error = ApiError::unsupported(name, format!("expected one answer under this path, found {found}"));
+        return Err(fields.named(error));
     }
     Ok(Asking { kind, requests, form })
 }
 
 /// How the door of a path says what is wrong; `None`: as OpenAI does.
-pub(crate) fn error_object(_path: &str, _error: &ApiError) -> Option<Value> {
-    None
+pub(crate) fn error_object(path: &str, error: &ApiError) -> Option<Value> {
+    path.starts_with(ollama::PATHS).then(|| ollama::error_object(error))
+}
+
+/// Gives the field `model` of a path's requests the name that the server knows it by.
+pub(crate) fn name_model(path: &str, fields: &mut Fields, models: &Models) -> Result<(), ApiError> {
+    match path.starts_with(ollama::PATHS) {
+        true => ollama::name_model(fields, |name| models.find(Some(name)).is_ok()),
+        false => Ok(()),
+    }
 }

@@ -84,6 +84,14 @@ impl Fields {
         format!("{}{}", self.place, self.said.get(name).map_or(name, String::as_str))
     }
 
+    /// An error of a field that was renamed, of the field as it was sent.
+    pub(crate) fn named(&self, error: ApiError) -> ApiError {
+        match error.param.as_deref().and_then(|param| self.said.get(param)) {
+            Some(said) => error.of_field(&format!("{}{said}", self.place)),
+            None => error,
+        }
+    }
+
     /// Takes a field as it is written.
     pub(crate) fn raw(&mut self, name: &str) -> Option<Box<RawValue>> {
         self.fields.remove(name).filter(|value| value.get() != "null")
@@ -325,6 +333,11 @@ mod tests {
         all.flatten("speculative").expect("no field twice");
         all.rename("repeat_penalty", "repetition_penalty").expect("no field twice");
         assert_eq!(all.unknown(), ["repeat_penalty", "speculative.n_max", "speculative.n_min"]);
+        let found = all.named(ApiError::field("repetition_penalty", "expected less, found 2"));
+        assert_eq!(
+            (found.param.as_deref(), found.message.as_str()),
+            (Some("repeat_penalty"), "repeat_penalty: expected less, found 2",)
+        );
         let mut twice = fields(r#"{"speculative": {"n_max": 3}, "speculative.n_max": 1, "a": 1, "b": 2}"#);
         assert!(twice.flatten("speculative").is_err());
         assert_eq!(twice.rename("a", "b").map_err(message), Err("a: expected it or b, found both".to_string()));

@@ -1,4 +1,4 @@
-//! The HTTP server: OpenAI's API over one generator, with drafts for every request, metrics, and a page.
+//! The HTTP server: OpenAI's API and Ollama's over one generator, with drafts for every request, metrics, and a page.
 //!
 //! ```no_run
 //! use foretoken::Settings;
@@ -13,9 +13,9 @@
 //! ```
 //!
 //! The idea: a request is read field by field and refused by name (`fields`, `ask`), becomes requests of the engine
-//! beside those of others (`run`), and is answered in OpenAI's form (`answer`). What the engine promises holds here:
-//! whoever else is served, and whatever is drafted, a seeded text under *exact* is the same. The engine has a thread of
-//! its own; connections are served by a small runtime beside it.
+//! beside those of others (`run`), and is answered in OpenAI's form (`answer`) or another API's (`doors`). What the
+//! engine promises holds here: whoever else is served, and whatever is drafted, a seeded text under *exact* is the
+//! same. The engine has a thread of its own; connections are served by a small runtime beside it.
 //!
 //! Left out: encryption and HTTP/2, which a proxy in front does well.
 

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::answer::{Head, form, stream, whole};
 use crate::app::App;
 use crate::connections;
-use crate::doors::Asking;
+use crate::doors::{self, Asking};
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::models::Models;
@@ -54,6 +54,17 @@ pub(crate) fn asks(make: Make<Asking>) -> MethodRouter<Arc<Models>> {
     post(move |State(models): State<Arc<Models>>, request: Request| complete(models, request, make))
 }
 
+/// The same of a path whose requests may ask for nothing to be written, and are then answered with what is known.
+pub(crate) fn asks_or_tells(make: Make<Result<Asking, Value>>) -> MethodRouter<Arc<Models>> {
+    post(move |State(models): State<Arc<Models>>, request: Request| async move {
+        let begun = Begun::of(&models, &request);
+        match made(&models, request, make).await? {
+            (app, Ok(asking)) => answer(app, begun, asking).await,
+            (_, Err(known)) => Ok(json(&known)),
+        }
+    })
+}
+
 /// A path whose requests are answered with what is made of their fields.
 pub(crate) fn tells(make: Make<Value>) -> MethodRouter<Arc<Models>> {
     post(move |State(models): State<Arc<Models>>, request: Request| async move {
@@ -70,6 +81,7 @@ async fn made<T: Send + 'static>(
 ) -> Result<(Arc<App>, T), ApiError> {
     let shared = &models.shared;
     let key = request.extensions().get::<Key>().map_or(0, |Key(key)| *key);
+    let path = request.uri().path().to_string();
     let is_small = |length: usize| length <= SMALL_BODY;
     let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     if length.is_some_and(|length| length > shared.settings.body_bytes_max) {
@@ -93,6 +105,7 @@ async fn made<T: Send + 'static>(
     let found = move || {
         let mut fields = Fields::of_body(&body)?;
         drop(body);
+        doors::name_model(&path, &mut fields, &finding)?;
         let name = fields.text("model")?;
         let entry = finding.find(name.as_deref())?;
         Ok(match finding.ready(entry) {
@@ -145,11 +158,28 @@ async fn read(shared: &Shared, body: Body) -> Result<Bytes, ApiError> {
     }
 }
 
-/// Completions of both kinds.
+/// When a request came, by its number, and until when it may take.
+struct Begun {
+    number: u64,
+    deadline: Instant,
+}
+
+impl Begun {
+    fn of(models: &Models, request: &Request) -> Self {
+        let number = request.extensions().get::<Number>().map_or(0, |Number(number)| *number);
+        Self { number, deadline: Instant::now() + models.shared.settings.timeout() }
+    }
+}
+
+/// Has answers written that are asked for.
 async fn complete(models: Arc<Models>, request: Request, make: Make<Asking>) -> Answered {
-    let deadline = Instant::now() + models.shared.settings.timeout();
-    let number = request.extensions().get::<Number>().map_or(0, |Number(number)| *number);
-    let (app, Asking { kind, requests, form }) = made(&models, request, make).await?;
+    let begun = Begun::of(&models, &request);
+    let (app, asking) = made(&models, request, make).await?;
+    answer(app, begun, asking).await
+}
+
+async fn answer(app: Arc<App>, Begun { number, deadline }: Begun, asking: Asking) -> Answered {
+    let Asking { kind, requests, form } = asking;
     let (most, found) = (app.settings.queue_max + app.parallel, requests.len());
     if found > most {
         let expected = format!("expected at most {most} answers (those that are written at a time, and the queue)");

@@ -14,14 +14,14 @@ use axum::extract::{MatchedPath, Path, Query, Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{any, get, post};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::doors::{self, infill, llama_cpp};
+use crate::doors::{self, infill, llama_cpp, ollama};
 use crate::error::ApiError;
 use crate::models::{Models, told};
-use crate::requests::{Answered, Key, Number, asks, json, tells};
+use crate::requests::{Answered, Key, Number, asks, asks_or_tells, json, tells};
 use crate::{guard, page, tokens};
 
 /// Numbers of requests, for their names.
@@ -59,7 +59,16 @@ pub(crate) fn router(models: Arc<Models>) -> Router {
         .route("/props", get(properties))
         .route("/slots", get(slots))
         .route("/infill", asks(infill::infill))
-        .route("/tokenizer_info", get(tokenizer_info));
+        .route("/tokenizer_info", get(tokenizer_info))
+        .route("/api/version", get(|| async { json(&ollama::version()) }))
+        .route("/api/tags", get(|State(models): State<Arc<Models>>| async move { json(&ollama::tags(&models)) }))
+        .route("/api/ps", get(|State(models): State<Arc<Models>>| async move { json(&ollama::running(&models)) }))
+        .route("/api/show", tells(ollama::show))
+        .route("/api/chat", asks_or_tells(ollama::chat))
+        .route("/api/generate", asks_or_tells(ollama::generate));
+    let guarded = ollama::REFUSED.into_iter().fold(guarded, |guarded, path| {
+        guarded.route(path, any(|request: Request| async move { ollama::refused(request.uri().path()) }))
+    });
     let mut all = guarded
         .route_layer(from_fn_with_state(Arc::clone(&models), with_key))
         .route("/health", get(told::health))
@@ -82,6 +91,7 @@ async fn first(State(models): State<Arc<Models>>, mut request: Request, next: Ne
     request.extensions_mut().insert(Number(number));
     let matched = request.extensions().get::<MatchedPath>();
     let path = matched.map_or("other".to_string(), |path| path.as_str().to_string());
+    let asked = request.uri().path().to_string();
     let headers = request.headers();
     let origin = guard::check_host(&shared.settings, shared.address, &request)
         .and_then(|()| guard::origin(&shared.settings, headers));
@@ -95,7 +105,7 @@ async fn first(State(models): State<Arc<Models>>, mut request: Request, next: Ne
         guard::allow(response.headers_mut(), origin);
     }
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    if let Some(object) = response.extensions().get().and_then(|error| doors::error_object(&path, error)) {
+    if let Some(object) = response.extensions().get().and_then(|error| doors::error_object(&asked, error)) {
         *response.body_mut() = Body::from(object.to_string());
         response.headers_mut().remove(header::CONTENT_LENGTH);
     }

@@ -33,6 +33,7 @@ use minijinja::Value;
 
 use crate::tokenizer::SpecialSpan;
 use crate::{TextError, Token, Tokenizer};
+pub use clock::format as strftime;
 use files::Sources;
 pub use input::{ChatInput, Json, Message};
 use marking::{Marking, spelt_out};

@@ -40,6 +40,8 @@ mod translate;
 
 #[doc(hidden)] // for the server, whose runtime panics, too
 pub use caught::caught;
+#[doc(hidden)] // for the server, whose answers have dates
+pub use chat::strftime;
 pub use chat::{
     AnswerPiece, CallsWanted, ChatInput, ChatTemplate, Json, Message, Thinking, ThinkingMarks, ThinkingPieces,
     ThinkingReader, ToolCall, ToolCallReader, ToolFormat, ToolFunction, Transcript,

@@ -25,6 +25,16 @@ pub struct WidthTime {
     pub age: u64,
 }
 
+/// Wider passes are not believed, wherever they come from: curves are drawn through all widths up to the widest.
+pub(super) const ROWS_MAX: usize = 1 << 16;
+
+impl WidthTime {
+    /// Whether a pass can have taken that.
+    pub(super) fn is_sound(&self) -> bool {
+        (1..=ROWS_MAX).contains(&self.rows) && self.seconds > 0.0 && self.seconds.is_finite()
+    }
+}
+
 /// What a drafter takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DrafterTime {

@@ -34,7 +34,7 @@ pub(crate) trait Form: Send {
         "text/event-stream; charset=utf-8"
     }
 
-    /// What stands before the answers.
+    /// What stands before the answers. Of those that are told at once nothing does, and it is dropped.
     fn begin(&mut self, head: &Head, asked: &[Asked]) -> String;
 
     /// So many tokens of the prompt are read, of so many.
@@ -80,6 +80,7 @@ pub(crate) struct Whole {
 
 /// The answers, in one object.
 pub(crate) async fn tell_whole(head: Head, mut run: Run, mut form: Box<dyn Form>) -> Result<String, ApiError> {
+    drop(form.begin(&head, run.asked()));
     let all = heard(&head, &mut run).await?;
     let mut told = Vec::with_capacity(all.len());
     for (number, answer) in all.into_iter().map(|heard| heard.answer).enumerate() {

@@ -62,11 +62,6 @@ struct Extra {
     text: String,
 }
 
-/// Whether the model can do it.
-pub(crate) fn is_possible(app: &App) -> bool {
-    app.prompter.tokenizer.as_deref().is_some_and(|tokenizer| Marks::of(tokenizer).is_some())
-}
-
 /// `/infill`.
 pub(crate) fn infill(app: &App, key: u64, fields: &mut Fields) -> Result<Asking, ApiError> {
     let tokenizer = app.prompter.tokenizer.as_deref();

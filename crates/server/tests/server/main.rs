@@ -1,10 +1,10 @@
 //! The server as its clients see it: over sockets, with the demo pair.
 //!
 //! What is asked for is what comes: the same text however it is asked (`texts`), each field (`fields`, `chats`,
-//! `speculation`, `log_probabilities`), each refusal by name (`mutations`). Limits, guards and ends are those of
-//! `limits`, `guards` and `ends`; counts are read as Prometheus reads them (`metrics`, `prometheus`). Whatever comes,
-//! the engine is empty and intact afterwards (`properties`, and every `House` that is ended). Load is in a program of
-//! its own (`../load.rs`).
+//! `speculation`, `log_probabilities`), each refusal by name (`mutations`), and so by Ollama's API (`ollama`). Limits,
+//! guards and ends are those of `limits`, `guards` and `ends`; counts are read as Prometheus reads them (`metrics`,
+//! `prometheus`). Whatever comes, the engine is empty and intact afterwards (`properties`, and every `House` that is
+//! ended). Load is in a program of its own (`../load.rs`).
 
 mod bodies;
 mod chats;
@@ -20,6 +20,7 @@ mod log;
 mod log_probabilities;
 mod metrics;
 mod mutations;
+mod ollama;
 mod probe;
 mod prometheus;
 mod properties;

@@ -155,7 +155,7 @@ fn good_bodies() -> Vec<(Route, Value)> {
 
 /// What is done to a body.
 #[derive(Clone, Debug)]
-enum Mutation {
+pub enum Mutation {
     /// A value anywhere is replaced.
     Replace(Index, &'static str),
     /// A field or an item anywhere is removed.
@@ -174,7 +174,8 @@ enum Mutation {
     Byte(Index, u8),
 }
 
-fn mutation() -> impl Strategy<Value = Mutation> {
+/// A mutation of a body.
+pub fn mutation() -> impl Strategy<Value = Mutation> {
     let (index, nasty, name) = (any::<Index>, || select(&NASTY[..]), || select(&NAMES[..]));
     prop_oneof![
         4 => (index(), nasty()).prop_map(|(at, to)| Mutation::Replace(at, to)),
@@ -244,7 +245,7 @@ fn change(body: &mut Value, mutation: &Mutation) {
 }
 
 /// The bytes of a body with these mutations.
-fn mutated(mut body: Value, mutations: &[Mutation]) -> Vec<u8> {
+pub fn mutated(mut body: Value, mutations: &[Mutation]) -> Vec<u8> {
     mutations.iter().for_each(|mutation| change(&mut body, mutation));
     let mut text = body.to_string();
     for written in NASTY.iter().filter(|written| serde_json::from_str::<Value>(written).is_err()) {
@@ -294,7 +295,7 @@ fn write_the_seeds() {
 }
 
 /// A server whose texts are short, whatever is asked for.
-fn house() -> &'static House {
+pub fn house() -> &'static House {
     static HOUSE: LazyLock<House> = LazyLock::new(|| {
         House::open(|settings, server| {
             settings.model.ctx_size = Some(96);

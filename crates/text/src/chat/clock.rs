@@ -28,8 +28,8 @@ pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Writes a time the way Python's `strftime` does.
-pub(super) fn format(seconds: u64, pattern: &str) -> String {
+/// Writes a time, in seconds since 1970 and in UTC, the way Python's `strftime` does.
+pub fn format(seconds: u64, pattern: &str) -> String {
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = civil(days);
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);

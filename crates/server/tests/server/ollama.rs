@@ -1,0 +1,475 @@
+//! Ollama's API: the same texts as by OpenAI's, whole and in lines; what it calls things; what it refuses, and how.
+
+use proptest::prelude::*;
+use proptest::sample::select;
+use serde_json::{Value, json};
+
+use crate::bodies::{PROMPT, seeded, texts, with};
+use crate::client::Answer;
+use crate::house::{House, drafting, shared};
+use crate::mutations::{house as narrow, mutated, mutation};
+use crate::tools::TEMPLATE;
+
+const CHAT: &str = "/api/chat";
+const GENERATE: &str = "/api/generate";
+const QUESTION: &str = "i want to find a restaurant";
+
+fn options(more: Value) -> Value {
+    with(json!({ "num_predict": 40, "temperature": 0.9, "seed": 7 }), more)
+}
+
+fn chat(more: Value) -> Value {
+    let messages = json!([{ "role": "user", "content": QUESTION }]);
+    with(json!({ "model": "demo-target", "messages": messages, "options": options(json!({})) }), more)
+}
+
+fn generate(more: Value) -> Value {
+    with(json!({ "model": "demo-target", "prompt": QUESTION, "options": options(json!({})) }), more)
+}
+
+/// What an error says, which is all that there is.
+#[track_caller]
+fn error(answer: &Answer, status: u16) -> String {
+    assert_eq!(answer.status(), status, "{}", answer.text());
+    let object = answer.json();
+    assert_eq!(object.as_object().map(serde_json::Map::len), Some(1), "{object}");
+    object["error"].as_str().expect("a text").to_string()
+}
+
+/// The lines of a stream.
+#[track_caller]
+fn lines(house: &House, path: &str, body: &Value) -> Vec<Value> {
+    let answer = house.post(path, body);
+    assert_eq!(answer.head.header("content-type"), Some("application/x-ndjson"), "{}", answer.text());
+    answer.text().lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+/// Adds what lines say to the part of an object.
+fn add(whole: &mut Value, part: &Value) {
+    for (name, value) in part.as_object().expect("an object") {
+        let there = &mut whole[name];
+        match (value, there.clone()) {
+            (Value::String(more), Value::String(said)) if name != "role" => *there = json!(said + more),
+            (Value::Array(more), Value::Array(said)) => *there = [said, more.clone()].concat().into(),
+            _ => *there = value.clone(),
+        }
+    }
+}
+
+/// A whole answer, which the lines of a stream are, too.
+#[track_caller]
+fn answer(house: &House, path: &str, body: &Value) -> Value {
+    let mut whole = house.post(path, &with(body.clone(), json!({ "stream": false }))).good();
+    let lines = lines(house, path, body);
+    assert!(lines.iter().rev().skip(1).all(|line| line["done"] == false), "{lines:?}");
+    assert!(lines.iter().all(|line| line["model"] == whole["model"]), "{lines:?}");
+    let mut said = json!({});
+    for line in &lines {
+        let mut line = line.clone();
+        for name in ["model", "created_at"] {
+            line.as_object_mut().expect("an object").remove(name);
+        }
+        match line.as_object_mut().and_then(|line| line.remove("message")) {
+            Some(message) => {
+                let mut all = said["message"].take();
+                add(&mut all, &message);
+                add(&mut said, &line);
+                said["message"] = all;
+            }
+            None => add(&mut said, &line),
+        }
+    }
+    for name in ["done", "done_reason", "prompt_eval_count", "eval_count", "seed", "message", "response", "thinking"] {
+        // A call's own name is made of the answer's.
+        let plain = |object: &Value| {
+            let mut value = object[name].clone();
+            let calls = value.get_mut("tool_calls").and_then(Value::as_array_mut);
+            for call in calls.into_iter().flatten() {
+                assert!(call["id"].take().is_string(), "{call}");
+            }
+            value
+        };
+        let is_said = whole.get(name).is_some();
+        assert_eq!((said.get(name).is_some(), plain(&said)), (is_said, plain(&whole)), "{name}: {lines:?}");
+    }
+    assert_eq!(said.get("logprobs"), whole.get("logprobs"));
+    for name in ["total_duration", "prompt_eval_duration", "eval_duration"] {
+        assert!([&whole, &said].iter().all(|object| object[name].as_u64().is_some_and(|time| time > 0)), "{whole}");
+    }
+    assert!(whole["created_at"].as_str().is_some_and(|time| time.len() == 30 && time.ends_with('Z')), "{whole}");
+    whole["created_at"].take();
+    whole
+}
+
+#[track_caller]
+fn text(answer: &Value) -> &str {
+    answer.get("response").unwrap_or(&answer["message"]["content"]).as_str().expect("a text")
+}
+
+#[test]
+fn a_seeded_text_is_that_of_the_other_apis() {
+    let messages = json!([{ "role": "user", "content": QUESTION }]);
+    let expected = json!({ "messages": messages, "max_tokens": 40, "temperature": 0.9, "seed": 7 });
+    let expected = shared().post("/v1/chat/completions", &expected).good();
+    let found = answer(shared(), CHAT, &chat(json!({ "model": "demo-target:latest" })));
+    assert_eq!((text(&found), &found["model"]), (texts(&expected)[0].as_str(), &json!("demo-target:latest")));
+    assert_eq!(found["message"]["role"], "assistant");
+    assert_eq!((&found["prompt_eval_count"], &found["eval_count"]), {
+        let usage = &expected["usage"];
+        (&usage["prompt_tokens"], &usage["completion_tokens"])
+    });
+    assert_eq!(found["done_reason"], expected["choices"][0]["finish_reason"]);
+    // A prompt is a turn, and with a system's word two.
+    assert_eq!(text(&answer(shared(), GENERATE, &generate(json!({})))), text(&found));
+    let system = json!([{ "role": "system", "content": "be kind" }, { "role": "user", "content": QUESTION }]);
+    let kind = answer(shared(), CHAT, &chat(json!({ "messages": system })));
+    assert_eq!(text(&answer(shared(), GENERATE, &generate(json!({ "system": "be kind" })))), text(&kind));
+    assert_ne!(text(&kind), text(&found));
+    // Raw, it is gone on with.
+    let expected = texts(&shared().post("/v1/completions", &seeded(7, json!({}))).good()).remove(0);
+    let raw = json!({ "prompt": PROMPT, "raw": true, "options": options(json!({ "ignore_eos": true })) });
+    let found = answer(shared(), GENERATE, &generate(raw));
+    assert_eq!((text(&found), &found["done_reason"]), (expected.as_str(), &json!("length")));
+}
+
+#[test]
+fn options_are_the_fields_of_the_others() {
+    let asked = json!({ "num_predict": 40, "repeat_penalty": 1.3, "repeat_last_n": 32, "presence_penalty": 0.2,
+        "frequency_penalty": 0.1, "top_k": 30, "top_p": 0.8, "min_p": 0.01, "typical_p": 0.9, "temperature": 1.1,
+        "stop": ["."], "seed": 5, "num_ctx": 1 << 20, "num_gpu": 1, "num_thread": 8, "use_mmap": true, "mirostat": 0,
+        "draft_num_predict": 3, "num_keep": 5, "penalize_newline": true });
+    let raw = json!({ "prompt": PROMPT, "raw": true, "options": asked, "keep_alive": "5m", "truncate": true });
+    let found = answer(shared(), GENERATE, &generate(raw));
+    let same = json!({ "prompt": PROMPT, "max_tokens": 40, "repetition_penalty": 1.3, "repeat_last_n": 32,
+        "presence_penalty": 0.2, "frequency_penalty": 0.1, "top_k": 30, "top_p": 0.8, "min_p": 0.01, "typical_p": 0.9,
+        "temperature": 1.1, "stop": ["."], "seed": 5, "speculative.n_max": 3 });
+    assert_eq!(text(&found), texts(&shared().post("/v1/completions", &same).good())[0]);
+    let drafted = |more: Value| {
+        let body = generate(json!({ "stream": false, "options": options(more) }));
+        drafting().post(GENERATE, &body).good()["timings"]["draft_n"].as_u64().expect("a count")
+    };
+    assert!(drafted(json!({})) > 0 && drafted(json!({ "draft_num_predict": 0 })) == 0);
+    assert_eq!(drafted(json!({ "speculative.n_max": 0 })), 0);
+    let count = |most: i32| {
+        let body = generate(json!({ "options": { "num_predict": most, "seed": 1, "ignore_eos": true }, "raw": true }));
+        answer(shared(), GENERATE, &body)["eval_count"].clone()
+    };
+    assert_eq!(count(5), 5);
+    assert!(count(-2).as_u64().is_some_and(|count| count > 400), "as much as fits");
+}
+
+#[test]
+fn an_answer_that_was_begun_goes_on() {
+    let turns = json!([{ "role": "user", "content": QUESTION }, { "role": "assistant", "content": "in what" }]);
+    let same = json!({ "messages": turns, "max_tokens": 40, "temperature": 0.9, "seed": 7,
+        "continue_final_message": true });
+    let expected = shared().post("/v1/chat/completions", &same).good();
+    assert_eq!(text(&answer(shared(), CHAT, &chat(json!({ "messages": turns })))), texts(&expected)[0]);
+}
+
+#[test]
+fn forms_are_kept_to() {
+    let schema = json!({ "type": "object", "properties": { "sea": { "type": "boolean" }, "depth": { "enum": [1, 2] } },
+        "required": ["sea", "depth"], "additionalProperties": false });
+    for (path, body) in [(CHAT, chat(json!({}))), (GENERATE, generate(json!({})))] {
+        let found = answer(shared(), path, &with(body.clone(), json!({ "format": schema })));
+        assert!(text(&found).starts_with("{\"sea\":") && text(&found).ends_with('}'), "{found}");
+        let any = with(body, json!({ "format": "json", "options": options(json!({ "num_predict": 12 })) }));
+        assert!(text(&answer(shared(), path, &any)).starts_with('{'));
+    }
+}
+
+#[test]
+fn log_probabilities_are_told() {
+    let asked = json!({ "logprobs": true, "top_logprobs": 2, "options": options(json!({ "num_predict": 8 })) });
+    let raw = with(asked.clone(), json!({ "raw": true }));
+    for (path, body) in [(CHAT, chat(asked.clone())), (GENERATE, generate(asked)), (GENERATE, generate(raw))] {
+        let found = answer(shared(), path, &body);
+        let all = found["logprobs"].as_array().expect("a list");
+        let told: String = all.iter().map(|token| token["token"].as_str().expect("a text")).collect();
+        // Raw texts may have special tokens in them, which are not shown.
+        assert!(told == text(&found) || body.get("raw").is_some(), "{told}");
+        assert_eq!(found["eval_count"], all.len());
+        assert!(all.iter().all(|token| token["top_logprobs"].as_array().is_some_and(|top| top.len() == 2)));
+    }
+    // What ends a text is no part of it.
+    let ended = json!({ "logprobs": true, "options": options(json!({ "num_predict": 400, "temperature": 0 })) });
+    let found = answer(shared(), CHAT, &chat(ended));
+    assert_eq!(found["done_reason"], "stop");
+    let all = found["logprobs"].as_array().expect("a list");
+    assert_eq!(all.iter().map(|token| token["token"].as_str().expect("a text")).collect::<String>(), text(&found));
+}
+
+#[test]
+fn a_request_for_nothing_finds_the_model_there() {
+    for (path, body) in [
+        (CHAT, json!({ "model": "demo-target", "messages": [] })),
+        (CHAT, json!({ "model": "demo-target", "keep_alive": 0 })),
+        (GENERATE, json!({ "model": "demo-target" })),
+        (GENERATE, json!({ "model": "demo-target", "prompt": "", "stream": true, "options": {} })),
+    ] {
+        let found = shared().post(path, &body).good();
+        assert_eq!((&found["done"], &found["done_reason"]), (&json!(true), &json!("load")), "{found}");
+        assert_eq!((text(&found), &found["model"]), ("", &json!("demo-target")));
+    }
+}
+
+#[test]
+fn models_are_described() {
+    let version = shared().get("/api/version").good();
+    assert!(version["version"].as_str().is_some_and(|version| version.split('.').count() == 3), "{version}");
+    for path in ["/api/tags", "/api/ps"] {
+        let list = shared().get(path).good();
+        let model = &list["models"][0];
+        assert_eq!((&model["name"], &model["model"]), (&json!("demo-target:latest"), &json!("demo-target:latest")));
+        let digest = model["digest"].as_str().expect("a text");
+        assert!(digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()), "{digest}");
+        assert_eq!(shared().get("/api/tags").good()["models"][0]["digest"], digest);
+        assert_eq!(
+            (&model["details"]["family"], &model["details"]["quantization_level"]),
+            (&json!("llama"), &json!("BF16"))
+        );
+        assert!(model["size"].as_u64().is_some_and(|size| size > 1 << 20), "{model}");
+    }
+    for name in ["name", "model"] {
+        for model in ["demo-target", "demo-target:latest"] {
+            let shown = shared().post("/api/show", &json!({ name: model, "verbose": true })).good();
+            assert_eq!(shown["model_info"]["llama.context_length"], 512);
+            assert_eq!(shown["capabilities"], json!(["completion"]));
+            assert!(shown["template"].as_str().is_some_and(|template| template.contains("messages")), "{shown}");
+        }
+    }
+    for path in [CHAT, GENERATE, "/api/show"] {
+        let why = error(&shared().post(path, &json!({ "model": "other:latest", "prompt": "x" })), 404);
+        assert!(why.starts_with("model 'other:latest' not found") && why.contains("demo-target"), "{why}");
+    }
+    // Its own program asks so whether a server is there.
+    let mut client = shared().client();
+    client.send("HEAD", "/", &[], &[]).expect("the server takes it");
+    assert_eq!(client.head().expect("an answer").status, 200);
+}
+
+#[test]
+fn what_is_not_done_is_refused_in_its_shape() {
+    for (method, path) in [
+        ("POST", "/api/embed"),
+        ("POST", "/api/embeddings"),
+        ("POST", "/api/pull"),
+        ("POST", "/api/push"),
+        ("POST", "/api/create"),
+        ("POST", "/api/copy"),
+        ("DELETE", "/api/delete"),
+        ("POST", "/api/blobs/sha256:1"),
+    ] {
+        let answer = shared().client().ask(method, path, &[], b"{}");
+        let why = error(&answer, 400);
+        assert!(why.starts_with("path: expected /api/chat") && why.contains(path), "{why}");
+    }
+    assert!(error(&shared().get("/api/nothing"), 404).contains("/api/nothing"));
+    error(&shared().get(CHAT), 405);
+    let broken = shared().client().ask("POST", CHAT, &[], b"{");
+    assert!(error(&broken, 400).starts_with("body: expected a JSON object"));
+}
+
+#[test]
+fn what_is_wrong_is_said_of_the_field_as_it_was_sent() {
+    let image = json!([{ "role": "user", "content": "x", "images": ["aGk="] }]);
+    let of = |option: &str, value: Value| json!({ "options": { option: value } });
+    for (more, begins) in [
+        (of("temperature", json!(-1)), "options.temperature: expected a number from 0 up, found -1"),
+        (of("num_predict", json!("x")), "options.num_predict: expected a whole number from -2"),
+        (of("num_ctx", json!("x")), "options.num_ctx: expected a whole number"),
+        (of("repeat_penalty", json!("x")), "options.repeat_penalty: expected a number"),
+        (of("stop", json!([1])), "options.stop: expected a string or a list of strings"),
+        (of("stop", json!([""])), "options.stop: expected strings of at least one letter"),
+        (of("seed", json!("x")), "options.seed: expected a whole number of 64 bits"),
+        (of("mirostat", json!(1)), "options.mirostat: expected none, found 1"),
+        (of("tfs_z", json!(0.5)), "options.tfs_z: expected none, found 0.5"),
+        (of("n", json!(2)), "options.n: expected one answer under this path, found 2"),
+        (json!({ "options": [] }), "options: expected an object, found []"),
+        (json!({ "max_tokens": 4 }), "options.num_predict: expected it or max_tokens, found both"),
+        (
+            with(of("n_predict", json!(3)), json!({ "max_tokens": 4 })),
+            "options.n_predict: expected it or max_tokens, found both",
+        ),
+        (json!({ "stream": 1 }), "stream: expected true or false, found 1"),
+        (json!({ "format": "xml" }), "format: expected \"json\" or a JSON Schema, found \"xml\""),
+        (json!({ "format": { "type": "no" } }), "format: #: expected what can be enforced"),
+        (json!({ "format": "json", "response_format": { "type": "text" } }), "format: expected it or response_format"),
+        (json!({ "think": "very" }), "think: expected true, false, low"),
+        (json!({ "think": true }), "think: expected false, found another: this model does not support thinking"),
+        (json!({ "top_logprobs": 3 }), "top_logprobs: expected \"logprobs\": true"),
+    ] {
+        for (path, body) in [(CHAT, chat(more.clone())), (GENERATE, generate(more.clone()))] {
+            let why = error(&shared().post(path, &body), 400);
+            assert!(why.starts_with(begins), "{path} {more}: {why}");
+        }
+    }
+    for (more, begins) in [
+        (json!({ "messages": "x" }), "messages: expected a list of messages, found \"x\""),
+        (json!({ "messages": [{ "content": "x" }] }), "messages[0]: expected a role"),
+        (json!({ "messages": image }), "messages[0].images: expected none"),
+        (
+            json!({ "messages": [{ "role": "assistant", "content": "", "thinking": "a", "reasoning_content": "b" }] }),
+            "messages[0].thinking: expected it or messages[0].reasoning_content, found both",
+        ),
+        (json!({ "tools": [{ "type": "function", "function": { "name": "f" } }] }), "tools: expected none"),
+    ] {
+        let why = error(&shared().post(CHAT, &chat(more)), 400);
+        assert!(why.starts_with(begins), "{why}");
+    }
+    for (more, begins) in [
+        (json!({ "prompt": 5 }), "prompt: expected a string, found 5"),
+        (json!({ "prompt": "word ".repeat(2000) }), "prompt: expected at most"),
+        (json!({ "prompt": "word ".repeat(2000), "raw": true }), "prompt: expected at most"),
+        (json!({ "messages": [] }), "prompt: expected it or messages, found both"),
+        (json!({ "suffix": "x" }), "suffix: expected none"),
+        (json!({ "template": "x" }), "template: expected none"),
+        (json!({ "context": [1] }), "context: expected none"),
+        (json!({ "images": ["aGk="] }), "images: expected none"),
+        (json!({ "system": "x", "raw": true }), "system: expected none beside \"raw\": true"),
+        (json!({ "think": true, "raw": true }), "think: expected false"),
+        (
+            json!({ "logprobs": true, "top_logprobs": 21, "raw": true }),
+            "top_logprobs: expected a whole number from 0 to 20",
+        ),
+        (json!({ "top_logprobs": 1, "raw": true }), "top_logprobs: expected \"logprobs\": true"),
+    ] {
+        let why = error(&shared().post(GENERATE, &generate(more)), 400);
+        assert!(why.starts_with(begins), "{why}");
+    }
+    // What asks for nothing is nothing.
+    let nothing = json!({ "suffix": "", "template": "", "context": [], "images": null, "system": "", "format": "",
+        "think": false, "stream": null, "options": { "num_predict": 1, "stop": null } });
+    assert_eq!(lines(shared(), GENERATE, &generate(nothing)).len(), 2);
+}
+
+#[test]
+fn what_goes_wrong_in_a_stream_is_a_line() {
+    let body = json!({ "prompt": "Once", "raw": true, "regex": "[ab]{3}", "min_tokens": 9, "seed": 1 });
+    let lines = lines(shared(), GENERATE, &body);
+    let last = lines.last().expect("a line");
+    assert!(last["error"].as_str().is_some_and(|why| why.starts_with("min_tokens: expected")), "{lines:?}");
+    let whole = shared().post(GENERATE, &with(body, json!({ "stream": false })));
+    assert_eq!(error(&whole, 400), last["error"].as_str().expect("a text"));
+}
+
+#[test]
+fn calls_have_objects_there_and_back() {
+    // What a template sees of earlier calls and their answers.
+    let seen = "{% if m.tool_calls %}{{ m.tool_calls[0].type ~ m.tool_calls[0].id ~ m.tool_calls[0].function.name }}\
+        {{ m.tool_calls[0].function.arguments | tojson }}{% endif %}{{ m.name ~ m.tool_call_id }}\
+        {{ m.reasoning_content }}";
+    let house = House::open(|settings, _| {
+        settings.model.chat_template = Some(TEMPLATE.replace("{{ '<|' + m", &format!("{seen}{{{{ '<|' + m")));
+    });
+    assert_eq!(house.post("/api/show", &json!({})).good()["capabilities"], json!(["completion", "tools"]));
+    let city = json!({ "type": "string", "enum": ["Rome", "Oslo"] });
+    let find = json!({ "type": "object", "properties": { "days": { "type": "integer", "minimum": 1, "maximum": 9 },
+        "city": city }, "required": ["days", "city"], "additionalProperties": false });
+    let tools = json!([{ "type": "function", "function": { "name": "find", "parameters": find } }]);
+    let forced = json!({ "tools": tools, "tool_choice": "required", "parallel_tool_calls": false,
+        "options": options(json!({ "num_predict": 100 })) });
+    let found = answer(&house, CHAT, &chat(forced.clone()));
+    let call = &found["message"]["tool_calls"][0]["function"];
+    assert_eq!((&call["name"], &found["done_reason"]), (&json!("find"), &json!("stop")), "{found}");
+    let names: Vec<&String> = call["arguments"].as_object().expect("an object").keys().collect();
+    assert_eq!(names, ["days", "city"], "in the order in which they were written");
+    let cut = with(forced, json!({ "options": options(json!({ "num_predict": 6 })) }));
+    let cut = answer(&house, CHAT, &chat(cut));
+    assert_eq!((&cut["done_reason"], text(&cut).trim()), (&json!("length"), ""), "{cut}");
+    // Calls have no names in Ollama's clients, and answers the name of the function.
+    let asked = json!({ "role": "user", "content": QUESTION });
+    let call =
+        json!({ "role": "assistant", "content": "", "thinking": "where?", "tool_calls": [call_of("find", None)] });
+    let told = json!({ "role": "tool", "content": "one", "tool_name": "find" });
+    let found = answer(&house, CHAT, &chat(json!({ "messages": [asked, call, told], "tools": tools })));
+    let call = json!({ "role": "assistant", "content": "", "reasoning_content": "where?",
+        "tool_calls": [call_of("find", Some("call00001"))] });
+    let told = json!({ "role": "tool", "content": "one", "name": "find", "tool_call_id": "call00001" });
+    let same =
+        json!({ "messages": [asked, call, told], "tools": tools, "max_tokens": 40, "temperature": 0.9, "seed": 7 });
+    let same = house.post("/v1/chat/completions", &same).good();
+    assert_eq!(
+        (text(&found), &found["prompt_eval_count"]),
+        (texts(&same)[0].as_str(), &same["usage"]["prompt_tokens"])
+    );
+    house.end();
+}
+
+fn call_of(name: &str, id: Option<&str>) -> Value {
+    let function = json!({ "name": name, "arguments": { "days": 2, "city": "Rome" } });
+    match id {
+        Some(id) => json!({ "id": id, "type": "function", "function": function }),
+        None => json!({ "function": function }),
+    }
+}
+
+#[test]
+fn thoughts_are_told_apart() {
+    let house = House::open(|settings, _| settings.model.chat_template = Some(format!("{TEMPLATE}{{# </think> #}}")));
+    assert_eq!(house.post("/api/show", &json!({})).good()["capabilities"], json!(["completion", "tools", "thinking"]));
+    let regex = json!({ "regex": "<think>\n[a-c]{3,9}\n</think>\n\n(yes|no)", "think": false });
+    let found = answer(&house, CHAT, &chat(regex.clone()));
+    let thoughts = found["message"]["thinking"].as_str().expect("thoughts");
+    assert!((3..=9).contains(&thoughts.len()) && ["yes", "no"].contains(&text(&found)), "{found}");
+    let same = answer(&house, GENERATE, &generate(regex));
+    assert_eq!((&same["thinking"], text(&same)), (&json!(thoughts), text(&found)));
+    // Who may think does not have to.
+    for think in [json!(true), json!("high")] {
+        let found = answer(&house, CHAT, &chat(json!({ "regex": "(yes|no)", "think": think })));
+        assert!(found["message"].get("thinking").is_none() && ["yes", "no"].contains(&text(&found)), "{found}");
+    }
+    house.end();
+}
+
+fn good_bodies() -> Vec<(&'static str, Value)> {
+    let options = json!({ "num_predict": 3, "seed": 1, "stop": ["x"], "num_ctx": 64, "repeat_penalty": 1.1 });
+    let turns = json!([{ "role": "system", "content": "s" }, { "role": "user", "content": "hi", "images": [] },
+        { "role": "assistant", "content": "", "thinking": "t", "tool_calls": [call_of("f", None)] },
+        { "role": "tool", "content": "1", "tool_name": "f" }]);
+    let chat = json!({ "model": "demo-target", "messages": turns, "options": options, "think": false, "format": "" });
+    let form = json!({ "stream": false, "format": { "type": "object" }, "logprobs": true, "top_logprobs": 2 });
+    let generate = json!({ "model": "demo-target:latest", "prompt": "Once", "options": options, "raw": true });
+    vec![
+        (CHAT, chat.clone()),
+        (CHAT, with(chat, form.clone())),
+        (GENERATE, with(generate.clone(), form)),
+        (GENERATE, with(generate, json!({ "system": "s", "raw": false, "keep_alive": "5m", "suffix": "" }))),
+        ("/api/show", json!({ "name": "demo-target", "verbose": true, "options": {} })),
+    ]
+}
+
+#[test]
+fn good_bodies_are_good() {
+    for (path, body) in good_bodies() {
+        assert_eq!(narrow().post(path, &body).status(), 200, "{path} {body}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_is_wrong_with_a_request_is_answered(
+        (path, body) in select(good_bodies()),
+        mutations in proptest::collection::vec(mutation(), 1..4),
+    ) {
+        let body = mutated(body, &mutations);
+        let answer = narrow().client().ask("POST", path, &[("Connection", "close")], &body);
+        match answer.status() {
+            200 => {
+                let last = answer.text().lines().last().expect("a line");
+                let last: Value = serde_json::from_str(last).expect("JSON");
+                let is_end = last["done"] == true || last["error"].is_string() || last["details"].is_object();
+                prop_assert!(is_end, "{}", answer.text());
+            }
+            404 => prop_assert!(error(&answer, 404).contains("not found")),
+            status => {
+                prop_assert!([400, 413].contains(&status), "{} {}", status, answer.text());
+                let message = error(&answer, status);
+                prop_assert!(message.contains(": expected "), "{}", message);
+            }
+        }
+    }
+}
