@@ -1,8 +1,8 @@
 //! What is answered under which path.
 //!
 //! Every request goes the same way: is it for us (host, origin, key), is its body whole and of a bounded size, is each
-//! field what it should be; only then anything is computed. Every refusal is OpenAI's error object. Left out: what
-//! fields mean (`ask.rs`), what answers look like (`answer.rs`).
+//! field what it should be; only then anything is computed. Every refusal is OpenAI's error object, or that of the path's
+//! own API. Left out: what fields mean (`ask.rs`), what answers look like (`answer.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use crate::answer::{Head, form, stream, whole};
 use crate::app::App;
-use crate::doors::{self, Asking, llama_cpp};
+use crate::doors::{self, Asking, llama_cpp, messages, responses};
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::run::Run;
@@ -44,11 +44,13 @@ pub(crate) fn router(app: Arc<App>) -> Router {
             .route(&format!("{version}/models/{{*model}}"), get(model))
             .route(&format!("{version}/chat/completions"), post(chat))
             .route(&format!("{version}/completions"), post(completion))
+            .route(&format!("{version}/messages"), post(messages))
+            .route(&format!("{version}/messages/count_tokens"), post(count_tokens))
+            .route(&format!("{version}/responses"), post(responses))
             .route(&format!("{version}/tokenize"), post(tokenize))
             .route(&format!("{version}/detokenize"), post(detokenize));
         // Known to clients of others, and nothing that this program does.
-        for other in ["embeddings", "responses", "rerank", "moderations", "images/generations", "audio/transcriptions"]
-        {
+        for other in ["embeddings", "rerank", "moderations", "images/generations", "audio/transcriptions"] {
             guarded = guarded.route(&format!("{version}/{other}"), post(unsupported));
         }
     }
@@ -169,6 +171,18 @@ async fn chat(State(app): State<Arc<App>>, request: Request) -> Answered {
 
 async fn completion(State(app): State<Arc<App>>, request: Request) -> Answered {
     complete(app, request, |app, key, fields| doors::read(false, app, key, fields, None)).await
+}
+
+async fn messages(State(app): State<Arc<App>>, request: Request) -> Answered {
+    complete(app, request, messages::create).await
+}
+
+async fn count_tokens(State(app): State<Arc<App>>, request: Request) -> Answered {
+    understand(&app, request, messages::count_tokens).await
+}
+
+async fn responses(State(app): State<Arc<App>>, request: Request) -> Answered {
+    complete(app, request, responses::create).await
 }
 
 async fn llama_completion(State(app): State<Arc<App>>, request: Request) -> Answered {
