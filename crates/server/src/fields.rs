@@ -214,12 +214,12 @@ impl Fields {
         };
         let list: Vec<Box<RawValue>> =
             serde_json::from_str(raw.get()).map_err(|_| wrong(&place, "a list of objects", &raw))?;
-        let object = |(at, raw): (usize, &Box<RawValue>)| {
+        let object = |(at, raw): (usize, &RawValue)| {
             let place = format!("{place}[{at}]");
             let pairs = serde_json::from_str(raw.get()).map_err(|_| wrong(&place, "an object", raw))?;
             Self::new(format!("{place}."), pairs)
         };
-        list.iter().enumerate().map(object).collect::<Result<_, _>>().map(Some)
+        list.iter().map(Box::as_ref).enumerate().map(object).collect::<Result<_, _>>().map(Some)
     }
 
     /// How long a field is as it is written.

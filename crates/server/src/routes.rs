@@ -1,8 +1,8 @@
 //! What is answered under which path.
 //!
 //! Every request goes the same way: is it for us (host, origin, key), is its body whole and of a bounded size, is each
-//! field what it should be; only then anything is computed. Every refusal is OpenAI's error object, or that of the path's
-//! own API. Left out: what fields mean (`ask.rs`), what answers look like (`answer.rs`).
+//! field what it should be; only then anything is computed. Every refusal is OpenAI's error object, or that of the
+//! path's own API. Left out: what fields mean (`ask.rs`), what answers look like (`answer.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,9 +1,9 @@
 //! Conversations and tools of other APIs, as those of a chat.
 //!
-//! The idea: other APIs say one turn of a model in several items (thoughts, texts, calls), where a chat has one message;
-//! so what follows in the same turn is added to the last message. Objects that a template may write out (arguments of
-//! calls, schemas) stay as they were sent, so that the text of earlier turns stays the same. Left out: which items there
-//! are, which each API checks by itself.
+//! The idea: other APIs say one turn of a model in several items (thoughts, texts, calls), where a chat has one
+//! message; so what follows in the same turn is added to the last message. Objects that a template may write out
+//! (arguments of calls, schemas) stay as they were sent, so that the text of earlier turns stays the same. Left out:
+//! which items there are, which each API checks by itself.
 
 use serde::Serialize;
 use serde_json::value::RawValue;

@@ -203,7 +203,10 @@ fn histories_are_those_of_chats() {
         "context_management": { "edits": [] },
         "metadata": { "user_id": "u" },
     });
-    let call = |id: &str, name: &str, arguments: &Value| json!({ "id": id, "type": "function", "function": { "name": name, "arguments": arguments.to_string() } });
+    let call = |id: &str, name: &str, arguments: &Value| {
+        let function = json!({ "name": name, "arguments": arguments.to_string() });
+        json!({ "id": id, "type": "function", "function": function })
+    };
     let chat = json!({
         "messages": [
             { "role": "system", "content": "be\nbrief" },
@@ -364,13 +367,20 @@ fn side_requests_and_attribution_leave_the_conversation_in_the_cache() {
     assert!(without.zip(prompt).is_some_and(|(cached, prompt)| cached + 16 > prompt), "{without:?} of {prompt:?}");
 }
 
+/// A request that is refused for this field.
+#[track_caller]
+fn check(more: &Value, field: &str) {
+    let message = refused(&shared().post(PATH, &body(more.clone())), 400, "invalid_request_error");
+    assert!(message.starts_with(&format!("{field}: ")), "{more}: {message}");
+    assert!(message.contains("expected") && message.contains("found"), "{message}");
+}
+
 #[test]
-fn what_is_wrong_is_named_as_this_api_does() {
+fn messages_that_are_wrong_are_named_by_their_place() {
     let user = json!({ "role": "user", "content": "hi" });
     let says = |blocks: Value| json!({ "messages": [user, { "role": "assistant", "content": blocks }, user] });
     let asks = |blocks: Value| json!({ "messages": [user, { "role": "user", "content": blocks }] });
     let image = json!({ "type": "image", "source": { "type": "base64", "media_type": "image/png", "data": "" } });
-    let schema = json!({ "type": "object" });
     for (more, field) in [
         (json!({ "max_tokens": null }), "max_tokens"),
         (json!({ "max_tokens": "x" }), "max_tokens"),
@@ -398,6 +408,16 @@ fn what_is_wrong_is_named_as_this_api_does() {
         (says(json!([{ "type": "tool_use", "id": "1", "name": "f" }])), "messages[1].content[0].input"),
         (says(json!([{ "type": "tool_use", "id": "1", "name": "f", "input": "x" }])), "messages[1].content[0].input"),
         (says(json!([{ "type": "thinking" }])), "messages[1].content[0].thinking"),
+    ] {
+        check(&more, field);
+    }
+}
+
+#[test]
+fn other_fields_that_are_wrong_are_named() {
+    let image = json!({ "type": "image", "source": { "type": "url", "url": "x" } });
+    let schema = json!({ "type": "object" });
+    for (more, field) in [
         (json!({ "system": 5 }), "system"),
         (json!({ "system": [image] }), "system[0].type"),
         (json!({ "stop_sequences": [""] }), "stop_sequences"),
@@ -430,9 +450,7 @@ fn what_is_wrong_is_named_as_this_api_does() {
         ),
         (json!({ "mcp_servers": [{}] }), "mcp_servers"),
     ] {
-        let message = refused(&shared().post(PATH, &body(more.clone())), 400, "invalid_request_error");
-        assert!(message.starts_with(&format!("{field}: ")), "{more}: {message}");
-        assert!(message.contains("expected") && message.contains("found"), "{message}");
+        check(&more, field);
     }
     let unkept = json!({ "tools": [{ "name": "f", "input_schema": { "type": "string" } }],
         "tool_choice": { "type": "any" } });
@@ -443,6 +461,17 @@ fn what_is_wrong_is_named_as_this_api_does() {
     assert!(message.starts_with("model: "), "{message}");
     refused(&shared().post(COUNT, &json!({})), 400, "invalid_request_error");
     refused(&shared().get(PATH), 405, "invalid_request_error");
+}
+
+#[test]
+fn what_goes_wrong_on_the_way_is_an_event() {
+    // The form ends before the text may.
+    let body = body(json!({ "regex": "[ab]{3}", "min_tokens": 9 }));
+    let message = refused(&shared().post(PATH, &body), 400, "invalid_request_error");
+    let events = named_events(&shared().post(PATH, &with(body, json!({ "stream": true }))));
+    let last = events.last().expect("events");
+    let error = json!({ "type": "invalid_request_error", "message": message });
+    assert_eq!((&events[0]["type"], last), (&json!("message_start"), &json!({ "type": "error", "error": error })));
 }
 
 #[test]

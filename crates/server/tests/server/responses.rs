@@ -203,7 +203,10 @@ fn histories_are_those_of_chats() {
         ],
         "reasoning": { "effort": "low" },
     });
-    let call = |id: &str, name: &str, arguments: &str| json!({ "id": id, "type": "function", "function": { "name": name, "arguments": arguments } });
+    let call = |id: &str, name: &str, arguments: &str| {
+        let function = json!({ "name": name, "arguments": arguments });
+        json!({ "id": id, "type": "function", "function": function })
+    };
     let messages = json!([
         { "role": "system", "content": "be\nbrief" },
         { "role": "user", "content": "a" },
@@ -331,6 +334,18 @@ fn log_probabilities_are_those_of_chats() {
     let told = &own["output"][0]["content"][0]["logprobs"];
     assert_eq!(*told, chat["choices"][0]["logprobs"]["content"]);
     assert!(told.as_array().is_some_and(|told| told.len() > 3));
+}
+
+#[test]
+fn what_goes_wrong_on_the_way_is_the_last_event() {
+    // The form ends before the text may.
+    let body = body(json!({ "regex": "[ab]{3}", "min_tokens": 9 }));
+    let (_, message) = shared().post(PATH, &body).error(400);
+    let events = named_events(&shared().post(PATH, &with(body, json!({ "stream": true }))));
+    let last = events.last().expect("events");
+    assert_eq!((&last["type"], &last["response"]["status"]), (&json!("response.failed"), &json!("failed")));
+    assert_eq!(last["response"]["error"], json!({ "code": "invalid_prompt", "message": message }));
+    assert_eq!(last["response"]["id"], events[0]["response"]["id"]);
 }
 
 #[test]

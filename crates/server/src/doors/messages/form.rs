@@ -238,6 +238,11 @@ mod tests {
     }
 
     #[test]
+    fn a_quiet_stream_is_told_that_it_lives() {
+        assert_eq!(MessageForm::default().quiet(), "event: ping\ndata: {\"type\":\"ping\"}\n\n");
+    }
+
+    #[test]
     fn inputs_keep_their_order() {
         let call = ToolCall { name: "f".into(), arguments: r#"{"b": 1, "a": 2}"#.into(), id: None };
         let block = Block::ToolUse { id: "1".into(), name: "f".into(), input: input_of(&call) };
