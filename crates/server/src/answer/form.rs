@@ -59,7 +59,7 @@ pub(crate) trait Form: Send {
     /// All answers at once.
     fn whole(&mut self, head: &Head, all: &[Whole]) -> Value;
 
-    /// The same as it is sent, for forms whose objects have an order of names to keep.
+    /// The same as it is sent, for forms that hand on objects as the model wrote them.
     fn whole_text(&mut self, head: &Head, all: &[Whole]) -> String {
         self.whole(head, all).to_string()
     }

@@ -281,7 +281,7 @@ fn calls_are_blocks_with_an_object() {
 #[test]
 fn schemas_and_arguments_keep_their_order() {
     let house = house(ALL);
-    // Bodies as they are sent: objects of this crate are sorted.
+    // Bodies as they are sent, whatever order objects have here.
     let ask = |path: &str, body: &str| house.client().ask("POST", path, &[], body.as_bytes()).good();
     let count = |input: &str| {
         let blocks = format!(r#"[{{"type": "tool_use", "id": "1", "name": "f", "input": {input}}}]"#);
