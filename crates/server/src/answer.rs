@@ -224,14 +224,18 @@ fn finish_reason(reason: &FinishReason, calls: CallsTold) -> &'static str {
     }
 }
 
-/// A call as OpenAI has it. `number`: its place among those of the answer.
-pub(crate) fn call_object(head: &Head, index: usize, number: usize, call: &ToolCall) -> Value {
-    // Nine letters and digits, which every template takes back.
+/// The name of a call: the model's own, or nine letters and digits, which every template takes back. `number`: its
+/// place among those of the answer.
+pub(crate) fn call_id(head: &Head, index: usize, number: usize, call: &ToolCall) -> String {
     let hash = xxhash_rust::xxh3::xxh3_64(format!("{} {index} {number}", head.id).as_bytes());
-    let own = format!("{:09x}", hash & 0xf_ffff_ffff);
+    call.id.clone().unwrap_or_else(|| format!("{:09x}", hash & 0xf_ffff_ffff))
+}
+
+/// A call as OpenAI has it.
+pub(crate) fn call_object(head: &Head, index: usize, number: usize, call: &ToolCall) -> Value {
     json!({
         "index": number,
-        "id": call.id.as_deref().unwrap_or(&own),
+        "id": call_id(head, index, number, call),
         "type": "function",
         "function": { "name": call.name, "arguments": call.arguments },
     })

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::de::{DeserializeOwned, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
-use serde_json::Value;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 use crate::error::{ApiError, shown};
 
@@ -109,9 +109,27 @@ impl Fields {
         self.take(name, READABLE)
     }
 
+    /// A field, whatever it is, which stays there.
+    pub(crate) fn peek(&mut self, name: &str) -> Result<Option<Value>, ApiError> {
+        let raw = self.fields.get(name).cloned();
+        let value = self.value(name)?;
+        self.fields.extend(raw.map(|raw| (name.to_string(), raw)));
+        Ok(value)
+    }
+
     /// Takes a text.
     pub(crate) fn text(&mut self, name: &str) -> Result<Option<String>, ApiError> {
         self.take(name, "a string")
+    }
+
+    /// Takes a text that has to be there.
+    pub(crate) fn text_of(&mut self, name: &str) -> Result<String, ApiError> {
+        self.text(name)?.ok_or_else(|| ApiError::field(&self.name(name), "expected a string, found none"))
+    }
+
+    /// Whether a text is there that nobody took.
+    pub(crate) fn has_text(&self, name: &str) -> bool {
+        self.fields.get(name).is_some_and(|value| value.get().starts_with('"'))
     }
 
     /// Takes a truth value.
@@ -185,6 +203,33 @@ impl Fields {
         }
     }
 
+    /// Takes an object as it is written, with its names in their order.
+    pub(crate) fn raw_object(&mut self, name: &str) -> Result<Option<Box<RawValue>>, ApiError> {
+        let Some(raw) = self.raw(name) else { return Ok(None) };
+        if serde_json::from_str::<Map<String, Value>>(raw.get()).is_err() {
+            let found = shown(raw.get());
+            return Err(ApiError::field(&self.name(name), format!("expected an object of {READABLE}, found {found}")));
+        }
+        Ok(Some(raw))
+    }
+
+    /// Takes a list of objects, each of which knows its place in the list.
+    pub(crate) fn objects(&mut self, name: &str) -> Result<Option<Vec<Fields>>, ApiError> {
+        let Some(raw) = self.raw(name) else { return Ok(None) };
+        let place = self.name(name);
+        let wrong = |place: &str, expected: &str, raw: &RawValue| {
+            ApiError::field(place, format!("expected {expected}, found {}", shown(raw.get())))
+        };
+        let list: Vec<Box<RawValue>> =
+            serde_json::from_str(raw.get()).map_err(|_| wrong(&place, "a list of objects", &raw))?;
+        let object = |(at, raw): (usize, &RawValue)| {
+            let place = format!("{place}[{at}]");
+            let pairs = serde_json::from_str(raw.get()).map_err(|_| wrong(&place, "an object", raw))?;
+            Self::new(format!("{place}."), pairs)
+        };
+        list.iter().map(Box::as_ref).enumerate().map(object).collect::<Result<_, _>>().map(Some)
+    }
+
     /// How long a field is as it is written.
     pub(crate) fn bytes_of(&self, name: &str) -> usize {
         self.fields.get(name).map_or(0, |value| value.get().len())
@@ -214,7 +259,7 @@ impl Fields {
     ///
     /// # Errors
     /// It is there already, under its own name.
-    pub(crate) fn put(&mut self, name: &str, made_of: &str, value: &Value) -> Result<(), ApiError> {
+    pub(crate) fn put(&mut self, name: &str, made_of: &str, value: &impl Serialize) -> Result<(), ApiError> {
         if self.has(name) && name != made_of {
             let place = self.name(name);
             return Err(ApiError::field(&self.name(made_of), format!("expected it or {place}, found both")));
@@ -306,7 +351,17 @@ mod tests {
         let mut inner = all.object("o").expect("an object").expect("it is there");
         assert_eq!(inner.whole("p", 0, 9), Ok(Some(1)));
         assert_eq!(inner.unknown(), ["o.q"]);
-        assert_eq!(all.unknown(), ["t"]);
+        assert!(all.has_text("t") && !all.has_text("n"));
+        assert_eq!((all.text_of("t"), all.unknown()), (Ok("x".to_string()), Vec::new()));
+        let mut all = fields(r#"{"items": [{"b": 1, "a": {"z": 1, "y": 2}}, {}], "list": [{}, 5]}"#);
+        let mut items = all.objects("items").expect("objects").expect("they are there");
+        assert_eq!(items[0].raw_object("a").expect("an object").map(|raw| raw.get().len()), Some(16));
+        let found = items[0].raw_object("b").map_err(message).map(drop);
+        let expected = format!("items[0].b: expected an object of {READABLE}, found 1");
+        assert_eq!(found, Err(expected));
+        assert_eq!(items[1].text_of("c").map_err(message), Err("items[1].c: expected a string, found none".into()));
+        let found = all.objects("list").map_err(message).map(drop);
+        assert_eq!(found, Err("list[1]: expected an object, found 5".to_string()));
     }
 
     #[test]

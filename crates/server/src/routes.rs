@@ -1,8 +1,8 @@
 //! What is answered under which path.
 //!
 //! Every request goes the same way: is it for us (host, origin, key), is its body whole and of a bounded size, is each
-//! field what it should be; only then anything is computed. Every refusal is OpenAI's error object. Left out: what
-//! fields mean (`ask.rs`), what answers look like (`answer.rs`).
+//! field what it should be; only then anything is computed. Every refusal is OpenAI's error object, or that of the
+//! path's own API. Left out: what fields mean (`ask.rs`), what answers look like (`answer.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use axum::routing::{any, get, post};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::doors::{self, infill, llama_cpp, ollama};
+use crate::doors::{self, infill, llama_cpp, messages, ollama, responses};
 use crate::error::ApiError;
 use crate::models::{Models, told};
 use crate::requests::{Answered, Key, Number, asks, asks_or_tells, json, tells};
@@ -42,14 +42,16 @@ pub(crate) fn router(models: Arc<Models>) -> Router {
                 &format!("{version}/completions"),
                 asks(|app, key, fields| doors::read(false, app, key, fields, None)),
             )
+            .route(&format!("{version}/messages"), asks(messages::create))
+            .route(&format!("{version}/messages/count_tokens"), tells(messages::count_tokens))
+            .route(&format!("{version}/responses"), asks(responses::create))
             .route(
                 &format!("{version}/tokenize"),
                 tells(|app, _, fields| tokens::tokenize(fields, &app.prompter, &app.limit)),
             )
             .route(&format!("{version}/detokenize"), tells(|app, _, fields| tokens::detokenize(fields, &app.prompter)));
         // Known to clients of others, and nothing that this program does.
-        for other in ["embeddings", "responses", "rerank", "moderations", "images/generations", "audio/transcriptions"]
-        {
+        for other in ["embeddings", "rerank", "moderations", "images/generations", "audio/transcriptions"] {
             guarded = guarded.route(&format!("{version}/{other}"), post(unsupported));
         }
     }

@@ -58,6 +58,11 @@ pub(crate) trait Form: Send {
 
     /// All answers at once.
     fn whole(&mut self, head: &Head, all: &[Whole]) -> Value;
+
+    /// The same as it is sent, for forms that hand on objects as the model wrote them.
+    fn whole_text(&mut self, head: &Head, all: &[Whole]) -> String {
+        self.whole(head, all).to_string()
+    }
 }
 
 /// How an answer ended.
@@ -69,6 +74,13 @@ pub(crate) struct End {
     pub(crate) cut: Option<Cut>,
     pub(crate) prompt_len: usize,
     pub(crate) seed: u64,
+}
+
+impl End {
+    /// Whether there would have been more.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.calls.is_cut || !matches!(self.reason, FinishReason::EndToken(_) | FinishReason::StopString(_))
+    }
 }
 
 /// An answer that is complete.
@@ -97,7 +109,7 @@ pub(crate) async fn tell_whole(head: Head, mut run: Run, mut form: Box<dyn Form>
         told.push(Whole { answer, pieces, end });
     }
     // There may be much of it to write.
-    let told = tokio::task::spawn_blocking(move || form.whole(&head, &told).to_string());
+    let told = tokio::task::spawn_blocking(move || form.whole_text(&head, &told));
     told.await.map_err(|error| ApiError::bug(format!("answer: expected it to be written, found a bug: {error}")))
 }
 

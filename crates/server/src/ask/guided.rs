@@ -120,6 +120,7 @@ fn forms(
 
 /// OpenAI's `response_format`; with llama.cpp's schema beside the type, too.
 fn response_format(fields: &mut Fields) -> Result<Option<Guided>, ApiError> {
+    let name = fields.name("response_format");
     let Some(mut format) = fields.object("response_format")? else { return Ok(None) };
     let kind = format.text("type")?;
     let beside = format.raw("schema");
@@ -127,25 +128,21 @@ fn response_format(fields: &mut Fields) -> Result<Option<Guided>, ApiError> {
         Some("text") => Ok(None),
         Some("json_object") => {
             let text = beside.map_or_else(|| OBJECT.to_string(), |schema| schema.get().to_string());
-            Ok(Some(Guided::new("response_format", schema(text))))
+            Ok(Some(Guided::new(&name, schema(text))))
         }
         Some("json_schema") => {
             let mut inner = format.object("json_schema")?;
             let own = inner.as_mut().and_then(|inner| inner.raw("schema"));
-            let place = if own.is_some() { "response_format.json_schema.schema" } else { "response_format.schema" };
+            let place = if own.is_some() || beside.is_none() { "json_schema.schema" } else { "schema" };
             match own.or(beside) {
-                Some(found) => Ok(Some(Guided::new(place, schema(found.get())))),
-                None => {
-                    Err(ApiError::field("response_format.json_schema.schema", "expected a JSON Schema, found none"))
-                }
+                Some(found) => Ok(Some(Guided::new(&format.name(place), schema(found.get())))),
+                None => Err(ApiError::field(&format.name(place), "expected a JSON Schema, found none")),
             }
         }
         found => {
             let found = found.map_or("none".to_string(), shown);
-            Err(ApiError::field(
-                "response_format.type",
-                format!("expected text, json_object or json_schema, found {found}"),
-            ))
+            let expected = format!("expected text, json_object or json_schema, found {found}");
+            Err(ApiError::field(&format.name("type"), expected))
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use crate::client::Answer;
+
 /// What most texts go on from.
 pub const PROMPT: &str = "Once upon a time,";
 
@@ -40,4 +42,18 @@ pub fn streamed_texts(events: &[Value]) -> Vec<String> {
         texts[index].push_str(text.as_str().unwrap_or_default());
     }
     texts
+}
+
+/// The events of a stream whose events have names, of an answer that is complete.
+#[track_caller]
+pub fn named_events(answer: &Answer) -> Vec<Value> {
+    assert!(answer.head.is_event_stream(), "{}", answer.text());
+    let text = answer.text().strip_suffix("\n\n").unwrap_or_else(|| panic!("no end: {}", answer.text()));
+    let event = |event: &str| {
+        let (name, data) = event.split_once('\n').unwrap_or_else(|| panic!("{event}"));
+        let data: Value = serde_json::from_str(data.strip_prefix("data: ").expect("data")).expect("JSON");
+        assert_eq!(name.strip_prefix("event: "), data["type"].as_str(), "{event}");
+        data
+    };
+    text.split("\n\n").filter(|event| !event.starts_with(':')).map(event).collect()
 }

@@ -63,7 +63,7 @@ fn paths_and_methods_that_are_not_there_are_refused() {
         answer.error(405);
         assert!(answer.head.header("allow").is_some(), "{method} {path}");
     }
-    for path in ["/v1/embeddings", "/embeddings", "/v1/responses", "/v1/images/generations"] {
+    for path in ["/v1/embeddings", "/embeddings", "/v1/rerank", "/v1/images/generations"] {
         let answer = shared().post(path, &json!({ "input": "a" }));
         let (_, message) = answer.error(400);
         assert!(message.contains("/v1/chat/completions"), "{message}");

@@ -10,6 +10,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use serde_json::{Value, json};
 
+use crate::bodies::named_events;
 use crate::house::House;
 use crate::probe::{Route, bytes, request};
 
@@ -52,7 +53,17 @@ const NASTY: [&str; 34] = [
 ];
 
 /// Fields that the server reads, and some that it does not.
-const NAMES: [&str; 65] = [
+const NAMES: [&str; 75] = [
+    "system",
+    "input",
+    "instructions",
+    "thinking",
+    "stop_sequences",
+    "include",
+    "text",
+    "reasoning",
+    "output_config",
+    "max_output_tokens",
     "prompt",
     "messages",
     "model",
@@ -294,6 +305,70 @@ fn write_the_seeds() {
     }
 }
 
+/// Paths of other APIs, with bodies that are good.
+fn doors() -> Vec<(&'static str, Value)> {
+    let schema = json!({ "type": "object", "properties": { "city": { "type": "string" } }, "required": ["city"] });
+    let cache = json!({ "type": "ephemeral" });
+    let messages = json!({ "max_tokens": 4, "temperature": 0.5, "top_p": 0.9, "top_k": 5, "stop_sequences": ["xyz"],
+        "stream": true, "metadata": { "user_id": "u" }, "thinking": { "type": "enabled", "budget_tokens": 1024 },
+        "system": [{ "type": "text", "text": "be brief", "cache_control": cache }],
+        "output_config": { "effort": "low" }, "context_management": { "edits": [] },
+        "tools": [{ "name": "find", "description": "finds", "input_schema": schema, "strict": false }],
+        "tool_choice": { "type": "any", "disable_parallel_tool_use": true },
+        "messages": [
+            { "role": "user", "content": "hi" },
+            { "role": "assistant", "content": [
+                { "type": "thinking", "thinking": "hm", "signature": "" }, { "type": "text", "text": "I look" },
+                { "type": "tool_use", "id": "1", "name": "find", "input": { "city": "Rome" } } ] },
+            { "role": "user", "content": [
+                { "type": "tool_result", "tool_use_id": "1", "is_error": true, "content": [
+                    { "type": "text", "text": "no" } ] },
+                { "type": "text", "text": "and" } ] } ] });
+    let part = |kind: &str| json!([{ "type": kind, "text": "a" }]);
+    let responses = json!({ "max_output_tokens": 4, "temperature": 0.5, "top_p": 0.9, "instructions": "be brief",
+        "stream": true, "metadata": { "a": "b" }, "reasoning": { "effort": "low", "summary": "auto" },
+        "include": ["message.output_text.logprobs"], "top_logprobs": 1, "truncation": "disabled", "store": false,
+        "tools": [{ "type": "function", "name": "find", "parameters": schema, "strict": true }],
+        "tool_choice": { "type": "function", "name": "find" }, "parallel_tool_calls": false,
+        "input": [
+            { "role": "user", "content": part("input_text") },
+            { "type": "reasoning", "summary": part("summary_text"), "content": part("reasoning_text") },
+            { "type": "message", "role": "assistant", "content": part("output_text") },
+            { "type": "function_call", "call_id": "1", "name": "find", "arguments": "{\"city\": \"Rome\"}" },
+            { "type": "function_call_output", "call_id": "1", "output": part("input_text") } ] });
+    let form = json!({ "type": "json_schema", "name": "x", "schema": schema });
+    let whole = json!({ "max_output_tokens": 4, "input": "hi", "text": { "format": form } });
+    let forms = json!({ "max_tokens": 4, "system": "be brief", "output_config": { "format": form },
+        "messages": [{ "role": "user", "content": "hi" }, { "role": "assistant", "content": "{" }] });
+    vec![
+        ("/v1/messages", messages.clone()),
+        ("/v1/messages/count_tokens", messages),
+        ("/v1/messages", forms),
+        ("/v1/responses", responses),
+        ("/v1/responses", whole),
+    ]
+}
+
+/// A server for these, whose template knows tools.
+fn house_with_tools() -> &'static House {
+    static HOUSE: LazyLock<House> = LazyLock::new(|| {
+        House::open(|settings, server| {
+            settings.model.chat_template = Some(crate::tools::TEMPLATE.to_string());
+            settings.model.ctx_size = Some(256);
+            server.body_bytes_max = 90_000;
+        })
+    });
+    &HOUSE
+}
+
+#[test]
+fn good_bodies_of_other_apis_are_good() {
+    for (path, body) in doors() {
+        let answer = house_with_tools().post(path, &body);
+        assert_eq!(answer.status(), 200, "{path}: {}", answer.text());
+    }
+}
+
 /// A server whose texts are short, whatever is asked for.
 pub fn house() -> &'static House {
     static HOUSE: LazyLock<House> = LazyLock::new(|| {
@@ -342,6 +417,34 @@ proptest! {
                 prop_assert!([400, 404, 413].contains(&status), "{} {}", status, answer.text());
                 let (_, message) = answer.error(status);
                 prop_assert!(message.contains(": expected "), "{}", message);
+            }
+        }
+    }
+
+    #[test]
+    fn whatever_is_wrong_with_a_request_of_another_api_is_answered(
+        (path, body) in select(doors()),
+        mutations in proptest::collection::vec(mutation(), 1..4),
+    ) {
+        let body = mutated(body, &mutations);
+        let answer = house_with_tools().client().ask("POST", path, &[("Connection", "close")], &body);
+        match answer.status() {
+            200 if answer.head.is_event_stream() => {
+                let all = named_events(&answer);
+                let last = all.last().and_then(|event| event["type"].as_str()).unwrap_or_default();
+                let ends = ["message_stop", "error", "response.completed", "response.incomplete", "response.failed"];
+                prop_assert!(ends.contains(&last), "{}", last);
+            }
+            200 => prop_assert!(answer.json().is_object()),
+            status if path == "/v1/responses" => {
+                prop_assert!([400, 404, 413].contains(&status), "{} {}", status, answer.text());
+                let (_, message) = answer.error(status);
+                prop_assert!(message.contains(": expected "), "{}", message);
+            }
+            status => {
+                prop_assert!([400, 404, 413].contains(&status), "{} {}", status, answer.text());
+                let message = answer.json()["error"]["message"].as_str().unwrap_or_default().to_string();
+                prop_assert!(answer.json()["type"] == "error" && message.contains(": expected "), "{}", message);
             }
         }
     }

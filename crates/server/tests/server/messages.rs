@@ -1,0 +1,486 @@
+//! Anthropic's messages: the texts of chats, told in blocks, and what that API's clients rely on.
+
+use serde_json::{Value, json};
+
+use crate::bodies::{named_events, texts, with};
+use crate::client::Answer;
+use crate::house::{House, shared};
+use crate::tools::TEMPLATE;
+
+const PATH: &str = "/v1/messages";
+const COUNT: &str = "/v1/messages/count_tokens";
+const CHAT: &str = "/v1/chat/completions";
+
+/// A template that writes out all that it is given.
+const ALL: &str = "{% if tools %}{{ tools | tojson }} <tool_call>{% endif %}{% for m in messages %}\
+    {{ '<|' + m['role'] + '|>' + (m | tojson) + '<|end|>' }}{% endfor %}\
+    {% if enable_thinking is defined %}{{ enable_thinking }}{% endif %}\
+    {% if reasoning_effort is defined %}{{ reasoning_effort }}{% endif %}\
+    {% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}";
+
+fn house(template: &str) -> House {
+    House::open(|settings, _| {
+        settings.model.chat_template = Some(template.to_string());
+        settings.model.ctx_size = Some(1024);
+    })
+}
+
+fn body(more: Value) -> Value {
+    let messages = json!([{ "role": "user", "content": "i want to find a restaurant" }]);
+    with(json!({ "messages": messages, "max_tokens": 60, "temperature": 0.8, "seed": 12 }), more)
+}
+
+/// The message of Anthropic's error object.
+#[track_caller]
+fn refused(answer: &Answer, status: u16, kind: &str) -> String {
+    assert_eq!(answer.status(), status, "{}", answer.text());
+    let object = answer.json();
+    let message = object["error"]["message"].as_str().expect("a message").to_string();
+    assert_eq!(object, json!({ "type": "error", "error": { "type": kind, "message": message } }));
+    message
+}
+
+/// A message that a stream adds up to, as clients do it; blocks come one by one.
+#[track_caller]
+fn added_up(events: &[Value]) -> Value {
+    let mut message = events[0]["message"].clone();
+    assert_eq!((&events[0]["type"], &message["content"]), (&json!("message_start"), &json!([])));
+    let mut open = None;
+    for event in &events[1..] {
+        let blocks = message["content"].as_array_mut().expect("blocks");
+        match event["type"].as_str().expect("a type") {
+            "content_block_start" => {
+                assert_eq!((open, &event["index"]), (None, &json!(blocks.len())));
+                blocks.push(event["content_block"].clone());
+                open = Some(blocks.len() - 1);
+            }
+            "content_block_delta" => {
+                assert_eq!(event["index"], json!(open.expect("an open block")));
+                let (block, delta) = (blocks.last_mut().expect("a block"), &event["delta"]);
+                let (kind, name) = match delta["type"].as_str().expect("a type") {
+                    "text_delta" => ("text", "text"),
+                    "thinking_delta" => ("thinking", "thinking"),
+                    "signature_delta" => ("thinking", "signature"),
+                    "input_json_delta" => {
+                        let input = delta["partial_json"].as_str().expect("a text");
+                        block["input"] = serde_json::from_str(input).expect("an object");
+                        continue;
+                    }
+                    other => panic!("{other}"),
+                };
+                assert_eq!(block["type"], kind);
+                let before = block[name].as_str().expect("a text").to_string();
+                block[name] = json!(before + delta[name].as_str().expect("a text"));
+            }
+            "content_block_stop" => assert_eq!(event["index"], json!(open.take().expect("an open block"))),
+            "message_delta" => {
+                message["stop_reason"] = event["delta"]["stop_reason"].clone();
+                message["stop_sequence"] = event["delta"]["stop_sequence"].clone();
+                message["usage"] = event["usage"].clone();
+            }
+            "message_stop" => assert!(open.is_none() && message["stop_reason"].is_string()),
+            other => panic!("{other}"),
+        }
+    }
+    assert_eq!(events.last().expect("events")["type"], "message_stop");
+    message
+}
+
+/// A whole answer, which a stream has to add up to, but for its name and what the cache had by then.
+#[track_caller]
+fn message(house: &House, body: &Value) -> Value {
+    let whole = house.post(PATH, body).good();
+    let mut streamed = added_up(&named_events(&house.post(PATH, &with(body.clone(), json!({ "stream": true })))));
+    let total = |message: &Value| {
+        let count = |name: &str| message["usage"][name].as_u64().expect("a count");
+        (count("input_tokens") + count("cache_read_input_tokens"), count("output_tokens"))
+    };
+    assert_eq!(total(&streamed), total(&whole));
+    for name in ["id", "usage"] {
+        streamed[name] = whole[name].clone();
+    }
+    for (streamed, whole) in
+        streamed["content"].as_array_mut().into_iter().flatten().zip(whole["content"].as_array().expect("blocks"))
+    {
+        if whole["type"] == "tool_use" {
+            streamed["id"] = whole["id"].clone();
+        }
+    }
+    assert_eq!(streamed, whole);
+    whole
+}
+
+#[track_caller]
+fn text_of(house: &House, body: &Value) -> String {
+    let message = message(house, body);
+    let blocks = message["content"].as_array().expect("blocks");
+    assert!(blocks.len() == 1 && blocks[0]["type"] == "text", "{message}");
+    blocks[0]["text"].as_str().expect("a text").to_string()
+}
+
+#[test]
+fn texts_are_those_of_chats() {
+    let house = shared();
+    for seed in 0..3 {
+        let body = body(json!({ "seed": seed, "system": "be brief" }));
+        let mut chat = body.clone();
+        chat.as_object_mut().expect("an object").remove("system");
+        let user = &body["messages"][0];
+        chat["messages"] = json!([{ "role": "system", "content": "be brief" }, user]);
+        let chat = house.post(CHAT, &chat).good();
+        assert_eq!(text_of(house, &body), texts(&chat)[0]);
+        let answer = house.post("/messages?beta=true", &body).good();
+        let reason = if chat["choices"][0]["finish_reason"] == "stop" { "end_turn" } else { "max_tokens" };
+        assert_eq!((&answer["type"], &answer["role"]), (&json!("message"), &json!("assistant")));
+        assert_eq!((&answer["stop_reason"], &answer["stop_sequence"]), (&json!(reason), &Value::Null));
+        assert!(answer["id"].as_str().is_some_and(|id| id.starts_with("msg_")) && answer.get("timings").is_none());
+        let usage = &answer["usage"];
+        let read = usage["input_tokens"].as_u64().zip(usage["cache_read_input_tokens"].as_u64());
+        assert_eq!(read.map(|(new, cached)| new + cached), chat["usage"]["prompt_tokens"].as_u64());
+        assert_eq!(usage["output_tokens"], chat["usage"]["completion_tokens"]);
+        let mut count = body.clone();
+        count.as_object_mut().expect("an object").remove("max_tokens");
+        assert_eq!(house.post(COUNT, &count).good(), json!({ "input_tokens": chat["usage"]["prompt_tokens"] }));
+    }
+}
+
+#[test]
+fn texts_end_where_they_are_to_end() {
+    let house = shared();
+    let whole = text_of(house, &body(json!({})));
+    let word = whole.split_whitespace().nth(3).expect("words");
+    let stopped = message(house, &body(json!({ "stop_sequences": ["zzzz", word] })));
+    assert_eq!((&stopped["stop_reason"], &stopped["stop_sequence"]), (&json!("stop_sequence"), &json!(word)));
+    let text = stopped["content"][0]["text"].as_str().expect("a text");
+    assert!(whole.starts_with(text) && !text.contains(word), "{text:?} {word:?}");
+    let cut = message(house, &body(json!({ "max_tokens": 1 })));
+    assert_eq!((&cut["stop_reason"], &cut["usage"]["output_tokens"]), (&json!("max_tokens"), &json!(1)));
+    let forced = message(house, &body(json!({ "regex": "(yes|no)" })));
+    assert_eq!(forced["stop_reason"], "end_turn");
+    assert!(forced["content"][0]["text"] == "yes" || forced["content"][0]["text"] == "no", "{forced}");
+}
+
+/// The histories of both APIs mean the same: the same count of tokens, and the same text.
+#[track_caller]
+fn same(house: &House, own: Value, chat: Value) {
+    let [own, chat] = [own, chat].map(|more| with(body(more), json!({ "ignore_eos": true, "max_tokens": 12 })));
+    let expected = house.post(CHAT, &chat).good();
+    let count = house.post(COUNT, &own).good()["input_tokens"].clone();
+    assert_eq!(count, expected["usage"]["prompt_tokens"], "{own}");
+    assert_eq!(text_of(house, &own), texts(&expected)[0], "{own}");
+}
+
+#[test]
+fn histories_are_those_of_chats() {
+    let house = house(ALL);
+    let input = json!({ "city": "Rome", "days": [1, 2.5] });
+    let cache = json!({ "type": "ephemeral" });
+    let own = json!({
+        "system": [
+            { "type": "text", "text": "x-anthropic-billing-header: cc_version=2.1; cch=0a1b2;" },
+            { "type": "text", "text": "be", "cache_control": cache },
+            { "type": "text", "text": "brief" },
+        ],
+        "messages": [
+            { "role": "user", "content": [{ "type": "text", "text": "a", "cache_control": cache }] },
+            { "role": "user", "content": "b" },
+            { "role": "assistant", "content": [
+                { "type": "thinking", "thinking": "hm", "signature": "x" },
+                { "type": "redacted_thinking", "data": "x" },
+                { "type": "text", "text": "I look" },
+                { "type": "tool_use", "id": "toolu_1", "name": "find", "input": input },
+                { "type": "tool_use", "id": "toolu_2", "name": "stop", "input": {} },
+            ] },
+            { "role": "user", "content": [
+                { "type": "tool_result", "tool_use_id": "toolu_1", "content": [{ "type": "text", "text": "sunny" }] },
+                { "type": "tool_result", "tool_use_id": "toolu_2", "is_error": true, "content": "no" },
+                { "type": "text", "text": "and" },
+            ] },
+            { "role": "system", "content": "be quick" },
+        ],
+        "thinking": { "type": "enabled", "budget_tokens": 2000 },
+        "output_config": { "effort": "low" },
+        "context_management": { "edits": [] },
+        "metadata": { "user_id": "u" },
+    });
+    let call = |id: &str, name: &str, arguments: &Value| {
+        let function = json!({ "name": name, "arguments": arguments.to_string() });
+        json!({ "id": id, "type": "function", "function": function })
+    };
+    let chat = json!({
+        "messages": [
+            { "role": "system", "content": "be\nbrief" },
+            { "role": "user", "content": "a\nb" },
+            { "role": "assistant", "content": "I look", "reasoning_content": "hm",
+                "tool_calls": [call("toolu_1", "find", &input), call("toolu_2", "stop", &json!({}))] },
+            { "role": "tool", "content": "sunny", "tool_call_id": "toolu_1" },
+            { "role": "tool", "content": "no", "tool_call_id": "toolu_2", "is_error": true },
+            { "role": "user", "content": "and\nbe quick" },
+        ],
+        "chat_template_kwargs": { "enable_thinking": true },
+        "reasoning_effort": "low",
+    });
+    same(&house, own, chat);
+    // An answer that has begun is gone on with.
+    let begun = json!([{ "role": "user", "content": "hi" }, { "role": "assistant", "content": "good" }]);
+    same(&house, json!({ "messages": begun }), json!({ "messages": begun, "continue_final_message": true }));
+}
+
+fn tools() -> Value {
+    let schema = json!({ "type": "object", "properties": { "city": { "type": "string", "enum": ["Rome", "Oslo"] } },
+        "required": ["city"], "additionalProperties": false });
+    json!([
+        { "name": "find", "description": "finds", "input_schema": schema, "cache_control": { "type": "ephemeral" } },
+        { "type": "custom", "name": "stop", "input_schema": { "type": "object", "properties": {},
+            "additionalProperties": false } },
+    ])
+}
+
+#[test]
+fn calls_are_blocks_with_an_object() {
+    let house = house(TEMPLATE);
+    let any = json!({ "type": "any", "disable_parallel_tool_use": true });
+    for (choice, only) in [(any, None), (json!({ "type": "tool", "name": "find" }), Some("find"))] {
+        for seed in 0..4 {
+            let body = body(json!({ "tools": tools(), "tool_choice": choice, "seed": seed, "max_tokens": 100 }));
+            let message = message(&house, &body);
+            let blocks = message["content"].as_array().expect("blocks");
+            assert!(blocks.len() == 1 && message["stop_reason"] == "tool_use", "{message}");
+            let (name, input) = (blocks[0]["name"].as_str().expect("a name"), &blocks[0]["input"]);
+            assert!(only.is_none_or(|only| only == name) && blocks[0]["type"] == "tool_use", "{message}");
+            let fits = match name {
+                "find" => *input == json!({ "city": "Rome" }) || *input == json!({ "city": "Oslo" }),
+                _ => *input == json!({}),
+            };
+            assert!(fits && blocks[0]["id"].as_str().is_some_and(|id| !id.is_empty()), "{message}");
+        }
+    }
+    // Half a call is told of by its end alone.
+    let cut = json!({ "tools": tools(), "tool_choice": { "type": "any" }, "max_tokens": 4 });
+    let cut = message(&house, &body(cut));
+    assert_eq!((&cut["content"], &cut["stop_reason"]), (&json!([]), &json!("max_tokens")));
+    // Where they are free the model writes what it would write.
+    let functions: Vec<Value> = tools()
+        .as_array()
+        .expect("tools")
+        .iter()
+        .map(|tool| {
+            let mut function = json!({ "name": tool["name"], "parameters": tool["input_schema"] });
+            if let Some(words) = tool.get("description") {
+                function["description"] = words.clone();
+            }
+            json!({ "type": "function", "function": function })
+        })
+        .collect();
+    for (own, choice) in [("auto", "auto"), ("none", "none")] {
+        let own = json!({ "tools": tools(), "tool_choice": { "type": own } });
+        same(&house, own, json!({ "tools": functions, "tool_choice": choice }));
+    }
+}
+
+#[test]
+fn schemas_and_arguments_keep_their_order() {
+    let house = house(ALL);
+    // Bodies as they are sent, whatever order objects have here.
+    let ask = |path: &str, body: &str| house.client().ask("POST", path, &[], body.as_bytes()).good();
+    let count = |input: &str| {
+        let blocks = format!(r#"[{{"type": "tool_use", "id": "1", "name": "f", "input": {input}}}]"#);
+        let messages = format!(r#"[{{"role": "user", "content": "a"}}, {{"role": "assistant", "content": {blocks}}}]"#);
+        let answer = ask(PATH, &format!(r#"{{"messages": {messages}, "max_tokens": 1}}"#));
+        answer["usage"]["cache_read_input_tokens"].as_u64().expect("a count")
+    };
+    let long = |first: &str, second: &str| {
+        let text = "word ".repeat(40);
+        count(&format!(r#"{{"{first}": "{text}", "{second}": "{text}"}}"#))
+    };
+    long("zeta", "alpha");
+    let same = long("zeta", "alpha");
+    assert!(same > 60 && long("alpha", "zeta") < same / 2, "{same}");
+}
+
+#[test]
+fn thoughts_are_blocks_before_the_text() {
+    let template = TEMPLATE.replace("'<|assistant|>'", "'<|assistant|><think></think>'");
+    let house = house(&format!("{template}{{# </think> #}}"));
+    let regex = "<think>\n[a-c]{3,9}\n</think>\n\n(yes|no)";
+    for seed in 0..3 {
+        let message = message(&house, &body(json!({ "regex": regex, "seed": seed })));
+        let blocks = message["content"].as_array().expect("blocks");
+        assert_eq!((blocks.len(), &blocks[0]["type"], &blocks[1]["type"]), (2, &json!("thinking"), &json!("text")));
+        assert!(blocks[0]["thinking"].as_str().is_some_and(|text| text.len() >= 3) && blocks[0]["signature"] == "");
+        assert!(blocks[1]["text"] == "yes" || blocks[1]["text"] == "no", "{message}");
+    }
+}
+
+#[test]
+fn a_form_is_kept_to() {
+    let schema = json!({ "type": "object", "properties": { "n": { "type": "integer", "minimum": 1, "maximum": 9 } },
+        "required": ["n"], "additionalProperties": false });
+    let format = json!({ "type": "json_schema", "schema": schema });
+    for more in [json!({ "output_config": { "format": format } }), json!({ "output_format": format })] {
+        let text = text_of(shared(), &body(more));
+        let found: Value = serde_json::from_str(&text).expect("JSON");
+        assert!((1..=9).contains(&found["n"].as_u64().unwrap_or(0)), "{text}");
+    }
+}
+
+#[test]
+fn side_requests_and_attribution_leave_the_conversation_in_the_cache() {
+    let system = |header: &str, text: &str| {
+        let line = format!("x-anthropic-billing-header: cc_version=2.1.{header}; cc_entrypoint=cli; cch={header};");
+        json!([{ "type": "text", "text": line }, { "type": "text", "text": text }])
+    };
+    // Without drafts it does not depend on the clock which rows of an answer were computed.
+    let main = "you help with restaurants, hotels and trains, and you answer in one short sentence ".repeat(2);
+    let cached = |has_sides: bool| {
+        let house = House::open(|_, _| {});
+        let first = json!([{ "role": "user", "content": "i want to find a restaurant in san jose" }]);
+        let ask = |header: &str, messages: &Value, more: Value| {
+            let body = json!({ "system": system(header, &main), "messages": messages, "max_tokens": 20, "seed": 1,
+                "speculative.n_max": 0,
+                "metadata": { "user_id": header } });
+            house.post("/v1/messages?beta=true", &with(body, more)).good()
+        };
+        let answer = ask("a1b2c", &first, json!({}));
+        assert_eq!(answer["usage"]["cache_read_input_tokens"], 0);
+        if has_sides {
+            // A check of quotas, a title, and a count, as such clients send them.
+            let quota = json!({ "messages": [{ "role": "user", "content": "quota" }], "max_tokens": 1 });
+            house.post("/v1/messages?beta=true", &quota).good();
+            let title = json!({ "system": system("11111", "Write a title of three words."), "messages": first,
+                "max_tokens": 20, "output_config": { "effort": "low" }, "thinking": { "type": "disabled" },
+                "context_management": { "edits": [{ "type": "clear_thinking_20251015", "keep": "all" }] } });
+            house.post("/v1/messages?beta=true", &title).good();
+            house.post(COUNT, &json!({ "system": system("22222", &main), "messages": first })).good();
+        }
+        let said = &answer["content"][0]["text"];
+        let messages = json!([first[0], { "role": "assistant", "content": [{ "type": "text", "text": said,
+            "cache_control": { "type": "ephemeral" } }] }, { "role": "user", "content": "in the west" }]);
+        let next = ask("d3e4f", &messages, json!({}));
+        let prompt = house.post(COUNT, &json!({ "system": system("0", &main), "messages": first })).good();
+        house.end();
+        (next["usage"]["cache_read_input_tokens"].as_u64(), prompt["input_tokens"].as_u64())
+    };
+    let (without, prompt) = cached(false);
+    assert_eq!(cached(true), (without, prompt));
+    // All of the first turn was found again, up to the page that its end lies in.
+    assert!(without.zip(prompt).is_some_and(|(cached, prompt)| cached + 16 > prompt), "{without:?} of {prompt:?}");
+}
+
+/// A request that is refused for this field.
+#[track_caller]
+fn check(more: &Value, field: &str) {
+    let message = refused(&shared().post(PATH, &body(more.clone())), 400, "invalid_request_error");
+    assert!(message.starts_with(&format!("{field}: ")), "{more}: {message}");
+    assert!(message.contains("expected") && message.contains("found"), "{message}");
+}
+
+#[test]
+fn messages_that_are_wrong_are_named_by_their_place() {
+    let user = json!({ "role": "user", "content": "hi" });
+    let says = |blocks: Value| json!({ "messages": [user, { "role": "assistant", "content": blocks }, user] });
+    let asks = |blocks: Value| json!({ "messages": [user, { "role": "user", "content": blocks }] });
+    let image = json!({ "type": "image", "source": { "type": "base64", "media_type": "image/png", "data": "" } });
+    for (more, field) in [
+        (json!({ "max_tokens": null }), "max_tokens"),
+        (json!({ "max_tokens": "x" }), "max_tokens"),
+        (json!({ "messages": null }), "messages"),
+        (json!({ "messages": [] }), "messages"),
+        (json!({ "messages": [user, 5] }), "messages[1]"),
+        (json!({ "messages": [{ "content": "hi" }] }), "messages[0].role"),
+        (json!({ "messages": [{ "role": "tool", "content": "hi" }] }), "messages[0].role"),
+        (json!({ "messages": [{ "role": "user" }] }), "messages[0].content"),
+        (json!({ "messages": [{ "role": "user", "content": 5 }] }), "messages[0].content"),
+        (json!({ "messages": [{ "role": "user", "content": "word ".repeat(600) }] }), "messages"),
+        (asks(json!([{ "type": "text" }])), "messages[1].content[0].text"),
+        (asks(json!([{ "type": "text", "text": "a" }, image])), "messages[1].content[1].type"),
+        (asks(json!([{ "type": "document" }])), "messages[1].content[0].type"),
+        (asks(json!([{ "type": "tool_result" }])), "messages[1].content[0].tool_use_id"),
+        (
+            asks(json!([{ "type": "tool_result", "tool_use_id": "1", "content": [image] }])),
+            "messages[1].content[0].content[0].type",
+        ),
+        (
+            asks(json!([{ "type": "tool_result", "tool_use_id": "1", "is_error": "no" }])),
+            "messages[1].content[0].is_error",
+        ),
+        (says(json!([{ "type": "tool_result", "tool_use_id": "1" }])), "messages[1].content[0].type"),
+        (says(json!([{ "type": "tool_use", "id": "1", "name": "f" }])), "messages[1].content[0].input"),
+        (says(json!([{ "type": "tool_use", "id": "1", "name": "f", "input": "x" }])), "messages[1].content[0].input"),
+        (says(json!([{ "type": "thinking" }])), "messages[1].content[0].thinking"),
+    ] {
+        check(&more, field);
+    }
+}
+
+#[test]
+fn other_fields_that_are_wrong_are_named() {
+    let image = json!({ "type": "image", "source": { "type": "url", "url": "x" } });
+    let schema = json!({ "type": "object" });
+    for (more, field) in [
+        (json!({ "system": 5 }), "system"),
+        (json!({ "system": [image] }), "system[0].type"),
+        (json!({ "stop_sequences": [""] }), "stop_sequences"),
+        (json!({ "stop_sequences": [5] }), "stop_sequences"),
+        (json!({ "stop": ["a"] }), "stop"),
+        (json!({ "max_completion_tokens": 5 }), "max_completion_tokens"),
+        (json!({ "response_format": { "type": "text" } }), "response_format"),
+        (json!({ "temperature": -1 }), "temperature"),
+        (json!({ "top_k": "x" }), "top_k"),
+        (json!({ "n": 2 }), "n"),
+        (json!({ "logprobs": true }), "logprobs"),
+        (json!({ "tools": [{ "name": "f", "input_schema": schema }] }), "tools"),
+        (json!({ "tools": [{ "name": "f" }] }), "tools[0].input_schema"),
+        (json!({ "tools": [{ "name": "", "input_schema": schema }] }), "tools[0].name"),
+        (json!({ "tools": [{ "type": "web_search_20250305", "name": "web_search" }] }), "tools[0].type"),
+        (json!({ "tool_choice": { "type": "any" } }), "tool_choice"),
+        (json!({ "tool_choice": { "type": "all" } }), "tool_choice.type"),
+        (json!({ "tool_choice": { "type": "tool", "name": "g" } }), "tool_choice.name"),
+        (json!({ "thinking": { "type": "maybe" } }), "thinking.type"),
+        (json!({ "thinking": { "type": "enabled", "budget_tokens": -1 } }), "thinking.budget_tokens"),
+        (
+            json!({ "thinking": { "type": "enabled" }, "chat_template_kwargs": { "enable_thinking": false } }),
+            "thinking",
+        ),
+        (json!({ "output_config": { "format": { "type": "xml" } } }), "output_config.format.type"),
+        (json!({ "output_config": { "format": { "type": "json_schema" } } }), "output_config.format.schema"),
+        (
+            json!({ "output_config": { "format": { "type": "json_schema", "schema": { "type": "no" } } } }),
+            "output_config.format.schema",
+        ),
+        (json!({ "mcp_servers": [{}] }), "mcp_servers"),
+    ] {
+        check(&more, field);
+    }
+    let unkept = json!({ "tools": [{ "name": "f", "input_schema": { "type": "string" } }],
+        "tool_choice": { "type": "any" } });
+    let house = house(TEMPLATE);
+    let message = refused(&house.post(PATH, &body(unkept)), 400, "invalid_request_error");
+    assert!(message.starts_with("tools[0].input_schema: "), "{message}");
+    let message = refused(&shared().post(PATH, &body(json!({ "model": "claude" }))), 404, "not_found_error");
+    assert!(message.starts_with("model: "), "{message}");
+    refused(&shared().post(COUNT, &json!({})), 400, "invalid_request_error");
+    refused(&shared().get(PATH), 405, "invalid_request_error");
+}
+
+#[test]
+fn what_goes_wrong_on_the_way_is_an_event() {
+    // The form ends before the text may.
+    let body = body(json!({ "regex": "[ab]{3}", "min_tokens": 9 }));
+    let message = refused(&shared().post(PATH, &body), 400, "invalid_request_error");
+    let events = named_events(&shared().post(PATH, &with(body, json!({ "stream": true }))));
+    let last = events.last().expect("events");
+    let error = json!({ "type": "invalid_request_error", "message": message });
+    assert_eq!((&events[0]["type"], last), (&json!("message_start"), &json!({ "type": "error", "error": error })));
+}
+
+#[test]
+fn keys_are_asked_for_as_everywhere() {
+    let house = House::open(|_, server| server.api_keys = vec!["secret".to_string()]);
+    let body = body(json!({ "max_tokens": 1 })).to_string();
+    let message = refused(&house.client().ask("POST", PATH, &[], body.as_bytes()), 401, "authentication_error");
+    assert!(message.starts_with("Authorization: "), "{message}");
+    let headers = [("X-Api-Key", "secret"), ("anthropic-version", "2023-06-01"), ("anthropic-beta", "a,b")];
+    house.client().ask("POST", PATH, &headers, body.as_bytes()).good();
+    house.end();
+}
