@@ -534,8 +534,8 @@ mod tests {
     #[test]
     fn a_note_tells_each_reason_once() {
         let note = line("x chat -ngl 0 --mlock -mg 0").note().expect("something is passed over");
-        let end = "no text here: -ngl 0, -mg 0 (models run on the CPU), --mlock (weights are packed into memory as they \
-                   are loaded)";
+        let end = "no text here: -ngl 0, -mg 0 (models run on the CPU), --mlock (weights are packed into memory as \
+                   they are loaded)";
         assert_eq!(note, format!("note: passed over, since they change {end}"));
         assert_eq!(line("x chat m").note(), None);
     }

@@ -1,8 +1,8 @@
 //! Words in a row: which of them is the model, and which the prompt.
 //!
-//! `chat MODEL PROMPT` says both in their places. Where an option names the model already, a further word is the prompt;
-//! and `generate`, whose one place is the prompt's, takes a model before it for what it is. What is understood so is
-//! written out as options. Left out: the model in a command's place.
+//! `chat MODEL PROMPT` says both in their places. Where an option names the model already, a further word is the
+//! prompt; and `generate`, whose one place is the prompt's, takes a model before it for what it is. What is understood
+//! so is written out as options. Left out: the model in a command's place.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -38,6 +38,7 @@ pub fn told_apart(line: Line, program: &Command) -> Result<Line, Failure> {
     let is_run = line.own.checked_sub(1).is_some_and(|at| line.words[at] == "run");
     if is_run && (line.gives("prompt") || line.positionals.len() > 1) {
         line.words.insert(line.own, "--single-turn".into());
+        line.positionals.iter_mut().for_each(|at| *at += 1);
     }
     Ok(line)
 }

@@ -111,8 +111,8 @@ fn options_that_are_not_there_are_told_the_nearest_or_whose_they_are() {
         (
             "generate x --tmep 1 --lora y -mg 0 --mirostat 2 --tfs 0.5 --port 1",
             "--tmep: expected an option of foretoken generate; did you mean --temp?; --lora: expected no such option: \
-             there are no adapters; merge them into the model; --mirostat, --tfs: expected no such option: this sampler \
-             is not there; --port: expected an option of foretoken generate, found one of serve",
+             there are no adapters; merge them into the model; --mirostat, --tfs: expected no such option: this \
+             sampler is not there; --port: expected an option of foretoken generate, found one of serve",
         ),
         ("check", "check: expected --prompts <FILE>, found none; foretoken check -h shows how"),
         ("bench frob", "bench: expected what to do (foretoken bench -h shows it), found \"frob\""),

@@ -1,6 +1,6 @@
-//! Command lines as they stand in the documents of llama.cpp, ik_llama.cpp, ollama and vLLM, with the program's name and
-//! models replaced: each runs, with a note of what was passed over, or is answered in one message that names all that
-//! cannot be had.
+//! Command lines as they stand in the documents of llama.cpp, ik_llama.cpp, ollama and vLLM, with the program's name
+//! and models replaced: each runs, with a note of what was passed over, or is answered in one message that names all
+//! that cannot be had.
 //!
 //! A shell takes them apart, as it does where they are pasted. Left out: whether what they write is what those programs
 //! would write.

@@ -144,6 +144,20 @@ mod tests {
 
     #[test]
     #[cfg(feature = "demo")]
+    fn a_context_of_nought_is_the_models_own() {
+        let mut demo = ModelSettings::default().open().expect("the demo opens");
+        demo.spec.context_max = 3 * CONTEXT_DEFAULT;
+        let of = |ctx_size| ModelSettings { ctx_size, ..ModelSettings::default() }.context(&demo);
+        let most = 3 * CONTEXT_DEFAULT;
+        assert_eq!([None, Some(0), Some(9), Some(1 << 30)].map(of), [CONTEXT_DEFAULT, most, 9, most]);
+        let settings = ModelSettings { ctx_size: Some(0), ..ModelSettings::default() };
+        assert_eq!(settings.note(&demo), None);
+        let all = crate::Settings { model: settings, parallel: 1, ..crate::Settings::default() };
+        all.check().expect("0 is in the range");
+    }
+
+    #[test]
+    #[cfg(feature = "demo")]
     fn room_for_checkpoints_that_nobody_keeps_is_told() {
         let demo = ModelSettings::default().open().expect("the demo opens");
         let of = |checkpoints: Option<usize>, has_states: bool| {
