@@ -1,13 +1,15 @@
 //! The front of the command line: from its words to a command with its options, or to one line that says what is wrong.
 //!
 //! What was asked for is found before clap sees the words ([`line`]): help and the version, wherever they stand; a
-//! model in a command's place; names of other programs ([`foreign`]). Then defaults from elsewhere are put before the
+//! model in a command's place; names of other programs ([`foreign`]); models and prompts in a row ([`places`]). Then
+//! defaults from elsewhere are put before the
 //! line's own options, and clap parses all of it. What clap says is turned into this program's form: the option, what
 //! was expected, what was found. Left out: what options mean.
 
 pub mod defaults;
 mod foreign;
 pub mod line;
+mod places;
 mod wrong;
 
 use std::ffi::OsString;
@@ -24,8 +26,8 @@ pub use wrong::unknown_command;
 
 /// What a command line asks for.
 pub enum Asked {
-    /// To run a command, with the defaults from elsewhere that hold for it.
-    Run(Box<Cli>, Vec<DefaultValue>),
+    /// To run a command, with the defaults from elsewhere that hold for it, and a note of what was passed over.
+    Run(Box<Cli>, Vec<DefaultValue>, Option<String>),
     /// To show how a command is used: all of it, or what most people need.
     Help {
         /// All commands.
@@ -68,6 +70,7 @@ pub fn read(words: Vec<OsString>) -> Result<Asked, Failure> {
         return Ok(Asked::Version { verbose: line.gives("verbose") });
     }
     wrong::check(&line, &program)?;
+    let line = places::told_apart(line, &program)?;
     if line.path.is_empty() {
         return Err(Failure::Usage("expected a command or a model, found none; foretoken -h shows them".into()));
     }
@@ -76,7 +79,7 @@ pub fn read(words: Vec<OsString>) -> Result<Asked, Failure> {
         false => Defaults::read(&line, &program)?,
     };
     let cli = parsed(&line, &defaults.of_line, program)?;
-    Ok(Asked::Run(Box::new(cli), defaults.of_line))
+    Ok(Asked::Run(Box::new(cli), defaults.of_line, line.note()))
 }
 
 /// Whether a line asks for help, which is given whatever else it says, and then for all of it.
@@ -131,6 +134,7 @@ fn settings_of_line(words: Vec<OsString>, program: Command) -> Result<Asked, Fai
         asked = Line::read(asked.words, &program);
     }
     wrong::check(&asked, &program)?;
+    let mut asked = places::told_apart(asked, &program)?;
     let defaults = Defaults::read(&asked, &program)?;
     asked.as_json = as_json;
     Ok(Asked::Config(asked, defaults))
@@ -146,7 +150,7 @@ fn with_command(mut words: Vec<OsString>, program: &Command) -> Result<Vec<OsStr
     let positional = line.positionals.first().copied().filter(|at| option.is_none_or(|option| *at < option));
     let Some(at) = positional.or(option).filter(|at| *at < words.len()) else { return Ok(words) };
     let word = words[at].to_string_lossy().into_owned();
-    if positional.is_none() {
+    if positional.is_none() || places::is_sentence(&word) {
         words.insert(1, if asks_for_text(&words, program) { "generate".into() } else { "chat".into() });
     } else if word == "help" {
         words.remove(at);
@@ -168,10 +172,14 @@ fn with_command(mut words: Vec<OsString>, program: &Command) -> Result<Vec<OsStr
     Ok(words)
 }
 
-/// Whether words without a command have what `generate` takes and `chat` does not.
+/// Whether words without a command are for `generate` rather than for `chat`: they say so as other programs do, or have
+/// what it takes.
 fn asks_for_text(words: &[OsString], program: &Command) -> bool {
     let with_name = [&words[..1], &["generate".into()], &words[1..]].concat();
     let line = Line::read(with_name, program);
+    if let Some(named) = line.names_command {
+        return named == "generate";
+    }
     ["prompt", "file", "prompt_ids", "prompts", "json", "output_ids"].iter().any(|id| line.gives(id))
 }
 
@@ -183,7 +191,7 @@ fn is_model(word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use foreign::{COMMANDS, Meaning, OPTIONS};
+    use foreign::{COMMANDS, Meaning, OPTIONS, name_of};
     use line::{is_named, options};
 
     fn named(words: &str) -> String {
@@ -202,6 +210,8 @@ mod tests {
         assert_eq!(named("x -m model.gguf --temp 0"), "x chat -m model.gguf --temp 0");
         assert_eq!(named("x -m model.gguf -p hello"), "x generate -m model.gguf -p hello");
         assert_eq!(named("x ./chat"), "x chat ./chat");
+        assert_eq!(named("x -m model.gguf -cnv -p hello"), "x chat -m model.gguf -cnv -p hello");
+        assert_eq!(named("x -m model.gguf -no-cnv"), "x generate -m model.gguf -no-cnv");
         for whole in ["x", "x chat", "x -q", "x --version", "x generate a/b", "x -v bench pass"] {
             assert_eq!(named(whole), whole);
         }
@@ -217,7 +227,8 @@ mod tests {
     #[test]
     fn a_mistyped_command_is_told_the_nearest() {
         assert!(named("x genrate hello").ends_with("did you mean generate?"), "{}", named("x genrate"));
-        assert!(named("x run m").starts_with("run: expected foretoken chat"));
+        assert!(named("x download m").starts_with("download: expected foretoken pull"));
+        assert_eq!(named("x run m"), "x run m");
     }
 
     fn commands(command: &Command) -> Vec<&Command> {
@@ -229,8 +240,8 @@ mod tests {
         let program = Cli::command();
         let mut seen = std::collections::BTreeSet::new();
         for (names, meaning) in OPTIONS {
-            for name in *names {
-                assert!(seen.insert(*name), "{name} stands twice");
+            for name in names.iter().map(|entry| name_of(entry)) {
+                assert!(seen.insert(name), "{name} stands twice");
                 let bare = name.trim_start_matches('-');
                 let ours = |command: &&Command| {
                     let short = (name.len() == 2).then(|| bare.chars().next()).flatten();

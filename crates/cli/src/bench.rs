@@ -207,7 +207,7 @@ impl Pass {
     /// Contexts, ascending, and numbers of rows in the order in which they were given, each once.
     fn plan(&self, model: &Opened) -> Result<(Vec<usize>, Vec<usize>), Failure> {
         let own = model.spec.context_max;
-        let limit = self.model.ctx_size.unwrap_or(own).min(own);
+        let limit = self.model.context(own);
         let mut contexts = self.context.clone();
         contexts.sort_unstable();
         contexts.dedup();

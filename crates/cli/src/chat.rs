@@ -40,8 +40,17 @@ const ROOM_FOR_ANSWER: usize = 4;
 #[command(next_help_heading = "Conversation")]
 pub struct Chat {
     /// The same as -m, --model
-    #[arg(value_name = "MODEL", help_heading = "Model", conflicts_with = "model")]
+    #[arg(value_name = "MODEL", help_heading = "Model", conflicts_with_all = ["model", "hf_repo"])]
     place: Option<PathBuf>,
+    /// What is said first; further turns follow, but not behind `foretoken run MODEL PROMPT`
+    #[arg(value_name = "PROMPT", conflicts_with = "prompt")]
+    words: Option<String>,
+    /// The same, also if it looks like an option
+    #[arg(short, long, hide_short_help = true, value_name = "PROMPT", allow_hyphen_values = true)]
+    prompt: Option<String>,
+    /// Leave behind the first answer (also -st), as `foretoken run MODEL PROMPT` does
+    #[arg(long, hide_short_help = true)]
+    single_turn: bool,
     /// What the model is told before the conversation
     #[arg(long, visible_alias = "system-prompt", value_name = "TEXT", allow_hyphen_values = true)]
     system: Option<String>,
@@ -90,7 +99,8 @@ impl Chat {
         marks.legend(&generator.prompter.names, is_guided, self.show_drafts);
         let interrupts = Interrupts::listen();
         let stream = Stream::new(marks);
-        let mut turns = Turns::new()?;
+        let first = self.words.as_ref().or(self.prompt.as_ref()).filter(|text| *text != "-");
+        let mut turns = Turns::new(first.is_none() || !self.single_turn)?;
         let mut talk = Talk {
             options: self,
             generator,
@@ -104,7 +114,10 @@ impl Chat {
             asked: 0,
             unanswered: 0,
         };
-        loop {
+        if let Some(first) = first.filter(|text| !text.trim().is_empty()) {
+            talk.ask(first.clone(), &mut turns)?;
+        }
+        while !(self.single_turn && (first.is_some() || talk.asked > 0)) {
             // Until here Ctrl-C was meant for the answer, be it just over.
             let _ = interrupts.end();
             let Some(turn) = turns.next()? else { break };
@@ -115,7 +128,7 @@ impl Chat {
                 None => talk.ask(turn, &mut turns)?,
             }
         }
-        match (turns.is_terminal(), talk.unanswered) {
+        match (turns.is_terminal() && !self.single_turn, talk.unanswered) {
             (true, _) | (_, 0) => Ok(()),
             (false, some) => Err(Failure::Other(format!("{some} of {} turns got no answer", talk.asked))),
         }

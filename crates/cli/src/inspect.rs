@@ -99,7 +99,10 @@ struct Facts {
     cache_types: [CacheType; 2],
     cache_bytes: usize,
     tokenizer_len: Option<usize>,
+    /// The token that begins a text, and whether the tokenizer puts it before every text; else it stands for an empty
+    /// one alone.
     beginning: Option<(Token, String)>,
+    adds_beginning: bool,
     end_tokens: Vec<(Token, String)>,
     chat_template: Option<String>,
 }
@@ -129,6 +132,7 @@ impl Facts {
             cache_bytes: model.spec.cache_bytes_per_position(cache_types).saturating_mul(1000),
             tokenizer_len: tokenizer.as_deref().map(Tokenizer::vocabulary_len),
             beginning: model.beginning(tokenizer.as_deref()).map(spelt),
+            adds_beginning: tokenizer.as_deref().is_some_and(Tokenizer::adds_bos),
             end_tokens: model.end_tokens(tokenizer.as_deref()).into_iter().map(spelt).collect(),
             chat_template: template.map(|template| template.source().to_string()),
         })
@@ -182,9 +186,20 @@ impl Facts {
             },
             "instruction_set": Isa::chosen().name(),
             "beginning_token": self.beginning.as_ref().map(|(token, _)| token),
+            "adds_beginning_token": self.adds_beginning,
             "end_tokens": tokens(&self.end_tokens),
             "chat_template": self.chat_template,
         })
+    }
+
+    /// What texts begin with, as they are given to the model.
+    fn begins_with(&self) -> String {
+        let token = listed(self.beginning.as_slice());
+        match (&self.beginning, self.adds_beginning, self.tokenizer_len) {
+            (Some(_), false, Some(_)) => format!("nothing (an empty prompt becomes {token})"),
+            (Some(_), false, None) => format!("nothing, without a tokenizer ({token} is named)"),
+            _ => token,
+        }
     }
 
     fn parameters(&self, model: &Opened) -> String {
@@ -236,7 +251,7 @@ impl Facts {
                 ),
             ),
             ("computes", format!("{} (of {})", Isa::chosen().name(), instruction_sets())),
-            ("begins with", listed(self.beginning.as_slice())),
+            ("begins with", self.begins_with()),
             ("ends with", listed(&self.end_tokens)),
         ];
         if let Some(experts) = &spec.experts {

@@ -48,7 +48,7 @@ impl Logits {
         let mut output = self.writing.begin(&self.output, &Vec::from_iter(self.model.path()?))?;
         let model = self.model.open()?;
         let own = model.spec.context_max;
-        let (count, context) = (self.tokens.len(), self.model.ctx_size.unwrap_or(own).min(own));
+        let (count, context) = (self.tokens.len(), self.model.context(own));
         if count > context {
             return Err(Failure::Other(format!("--tokens: expected at most {context} (the context), found {count}")));
         }

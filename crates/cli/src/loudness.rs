@@ -15,8 +15,10 @@ pub enum Color {
     #[default]
     Auto,
     /// Also in files and pipes.
+    #[value(alias = "on")]
     Always,
     /// Never.
+    #[value(alias = "off")]
     Never,
 }
 

@@ -105,10 +105,13 @@ enum Command {
     /// Go on with a prompt
     Generate(Box<generate::Generate>),
     /// Talk with a model
+    #[command(alias = "run")]
     Chat(Box<chat::Chat>),
     /// Answer requests over HTTP, as OpenAI's API does; with a page
+    #[command(alias = "server")]
     Serve(Box<serve::Serve>),
     /// Say what a model is and needs
+    #[command(alias = "show")]
     Inspect(inspect::Inspect),
     /// Compare speculative with plain decoding, byte for byte
     Check(Box<check::Check>),
@@ -121,6 +124,7 @@ enum Command {
     /// Fetch a model of the Hugging Face hub, and say which draft model suits it
     Pull(hub::Pull),
     /// Say which models of the hub lie in the cache
+    #[command(alias = "ls")]
     List(hub::List),
     /// Remove a model of the hub from the cache
     Rm(hub::Remove),
@@ -137,8 +141,9 @@ enum Command {
 }
 
 impl Cli {
-    fn run(&self, defaults: &[DefaultValue]) -> Result<(), Failure> {
+    fn run(&self, defaults: &[DefaultValue], note: Option<String>) -> Result<(), Failure> {
         self.loudness.choose();
+        note.into_iter().for_each(|note| progress::say(failure::on_one_line(&note)));
         self.memory_limit.choose();
         defaults.iter().for_each(progress::detail);
         choose_instruction_set()?;
@@ -177,13 +182,16 @@ fn choose_instruction_set() -> Result<(), Failure> {
 /// Reads the command line and does what it asks for.
 fn run() -> Result<(), Failure> {
     match arguments::read(std::env::args_os().collect())? {
-        Asked::Run(cli, defaults) => cli.run(&defaults),
+        Asked::Run(cli, defaults, note) => cli.run(&defaults, note),
         Asked::Help { program, path, all } => help::print(&program, &path, all),
         Asked::Version { verbose } => {
             choose_instruction_set()?;
             version::Version::print(verbose)
         }
-        Asked::Config(line, defaults) => config::print(&line, &defaults),
+        Asked::Config(line, defaults) => {
+            line.note().into_iter().for_each(|note| progress::say(failure::on_one_line(&note)));
+            config::print(&line, &defaults)
+        }
     }
 }
 

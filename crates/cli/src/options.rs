@@ -11,6 +11,6 @@ mod speculation;
 
 pub use drafters::DrafterOptions;
 pub use guided::GuidedOptions;
-pub use model::{CacheOptions, HubOptions, ModelOptions, PromptCacheOptions, TemplateOptions};
+pub use model::{CacheOptions, HubOptions, ModelOptions, PromptCacheOptions, TemplateOptions, asked_context};
 pub use sampling::{LawOptions, SamplingOptions};
 pub use speculation::{Budget, DraftingOptions, SpeculationOptions, Verify};

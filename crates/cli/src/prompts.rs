@@ -29,6 +29,8 @@ pub use listed::Listed;
 #[command(next_help_heading = "Prompt")]
 pub struct PromptOptions {
     /// The text to go on with; - is standard input, as is none behind a pipe
+    ///
+    /// Where no option names a model, a model's path or name may stand before it: generate MODEL PROMPT.
     #[arg(value_name = "PROMPT")]
     pub words: Option<String>,
     /// The same, also if it looks like an option

@@ -40,7 +40,7 @@ Ctrl-C, or SIGTERM, lets texts finish for --shutdown-timeout seconds; a second o
 #[command(after_long_help = EXPLAINED)]
 pub struct Serve {
     /// The same as -m, --model
-    #[arg(value_name = "MODEL", help_heading = "Model", conflicts_with = "model")]
+    #[arg(value_name = "MODEL", help_heading = "Model", conflicts_with_all = ["model", "hf_repo"])]
     place: Option<PathBuf>,
     #[command(flatten)]
     model: ModelOptions,

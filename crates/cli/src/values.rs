@@ -46,6 +46,11 @@ pub fn one_up(word: &str) -> Result<usize, String> {
     number(word, "a whole number from 1 up", |x| (1..=1 << 30).contains(&x))
 }
 
+/// A context's length in tokens.
+pub fn context(word: &str) -> Result<usize, String> {
+    number(word, "a whole number from 1 up, or 0 for the model's own", |x| x <= 1 << 30)
+}
+
 /// A whole number from 0 up.
 pub fn whole(word: &str) -> Result<usize, String> {
     number(word, "a whole number from 0 up", |x| x <= 1 << 30)
@@ -124,9 +129,14 @@ pub fn cache_type(word: &str) -> Result<CacheType, String> {
     known.ok_or_else(|| "expected one of f32, f16, bf16, q8_0".to_string())
 }
 
-/// A type of weights.
+/// A type of weights; of floats also by the names that Python has for them.
 pub fn weight_type(word: &str) -> Result<WeightType, String> {
-    word.parse()
+    match word {
+        "float32" | "float" => Ok(WeightType::F32),
+        "float16" | "half" => Ok(WeightType::F16),
+        "bfloat16" => Ok(WeightType::BF16),
+        other => other.parse(),
+    }
 }
 
 /// A chat template: the text of a file, or the word as it is.

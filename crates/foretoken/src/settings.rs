@@ -81,7 +81,7 @@ impl Settings {
     pub fn check(&self) -> Result<(), Error> {
         within("parallel", self.parallel, 1, 256)?;
         within("threads", self.model.threads.unwrap_or(1), 1, 1024)?;
-        within("ctx_size", self.model.ctx_size.unwrap_or(1), 1, 1 << 30)?;
+        within("ctx_size", self.model.ctx_size.unwrap_or(1), 0, 1 << 30)?;
         if self.model.prompt_cache_ro && self.model.prompt_cache.is_none() {
             let beside = Message::setting("prompt_cache_ro").and(": expected ").and_setting("prompt_cache");
             return Err(Error::Setting(beside.and(" beside it, found none")));

@@ -1,15 +1,15 @@
 //! What is wrong with a command line, in one line: the option, what was expected, what was found.
 //!
-//! An option that is not there is told its nearest name, or what it is called here if another program has it; what clap
-//! refuses is said in this program's form. Left out: errors of the commands themselves.
+//! An option that is not there is told its nearest name, or what it is called here if another program has it; all of
+//! them at once. What clap refuses is said in this program's form. Left out: errors of the commands themselves.
 
 use std::error::Error as _;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command};
 
-use super::foreign::{self, COMMANDS};
-use super::line::{Line, Unknown, is_named, options};
+use super::foreign::COMMANDS;
+use super::line::{Line, Unknown, by_reason, is_named, options};
 use crate::failure::Failure;
 
 /// Names that are less alike than this are not meant.
@@ -25,17 +25,18 @@ pub fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&
 /// Refuses options that the command does not have.
 ///
 /// # Errors
-/// It names the first of them, and what may have been meant.
+/// It names all of them, and what may have been meant.
 pub fn check(line: &Line, program: &Command) -> Result<(), Failure> {
-    match line.unknown.first() {
-        Some(unknown) => Err(unknown_option(unknown, line, program)),
-        None => Ok(()),
-    }
+    let told = line.unknown.iter().map(|unknown| (unknown.name.clone(), expected(unknown, line, program)));
+    let told: Vec<String> =
+        by_reason(told).into_iter().map(|(names, expected)| format!("{}: {expected}", names.join(", "))).collect();
+    if told.is_empty() { Ok(()) } else { Err(Failure::Usage(told.join("; "))) }
 }
 
-fn unknown_option(Unknown { name, .. }: &Unknown, line: &Line, program: &Command) -> Failure {
-    if let Some(hint) = foreign::hint(name) {
-        return Failure::Usage(hint);
+/// What was expected where an option stands that the command does not have.
+fn expected(Unknown { name, hint, .. }: &Unknown, line: &Line, program: &Command) -> String {
+    if let Some(hint) = hint {
+        return hint.clone();
     }
     let command = line.command(program);
     let called = [&["foretoken".to_string()], line.path.as_slice()].concat().join(" ");
@@ -46,14 +47,14 @@ fn unknown_option(Unknown { name, .. }: &Unknown, line: &Line, program: &Command
     });
     if !others.is_empty() {
         let others = others.join(", ");
-        return Failure::Usage(format!("{name}: expected an option of {called}, found one of {others}"));
+        return format!("expected an option of {called}, found one of {others}");
     }
     let longs: Vec<&str> = options(program, command).filter_map(Arg::get_long).collect();
     let meant = match nearest(bare, longs.into_iter()) {
         Some(long) if bare.len() > 1 => format!("did you mean --{long}?"),
         _ => format!("{called} --help shows them"),
     };
-    Failure::Usage(format!("{name}: expected an option of {called}; {meant}"))
+    format!("expected an option of {called}; {meant}")
 }
 
 /// Names of the commands that have such an option.
@@ -111,8 +112,8 @@ pub fn in_one_line(error: &clap::Error, line: &Line) -> Failure {
         }
         ErrorKind::UnknownArgument => {
             let hint = match line.path.first().map(String::as_str) {
-                Some("generate") => "; a prompt of several words stands in quotes",
-                Some("chat" | "serve") => "; foretoken generate goes on with a prompt",
+                Some("generate" | "chat") => "; a prompt of several words stands in quotes",
+                Some("serve") => "; foretoken generate goes on with a prompt",
                 _ => "",
             };
             format!("{called}: expected no further word, found {option:?}{hint}")

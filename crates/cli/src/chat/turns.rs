@@ -31,15 +31,17 @@ pub enum Turns {
 }
 
 impl Turns {
-    /// Standard input's.
+    /// Standard input's. Who sits at a terminal is told what can be said, if anything will be asked for.
     ///
     /// # Errors
     /// The terminal cannot be used.
-    pub fn new() -> Result<Self, Failure> {
+    pub fn new(asks: bool) -> Result<Self, Failure> {
         if !std::io::stdin().is_terminal() {
             return Ok(Self::Plain(std::io::stdin().lines()));
         }
-        say("/help lists what can be said besides; Ctrl-D leaves, Ctrl-C stops an answer");
+        if asks {
+            say("/help lists what can be said besides; Ctrl-D leaves, Ctrl-C stops an answer");
+        }
         // Where standard output is a file, prompts are still for the terminal.
         let config = Config::builder().behavior(Behavior::PreferTerm).build();
         DefaultEditor::with_config(config).map(|editor| Self::Edited(Box::new(editor))).map_err(terminal)

@@ -5,7 +5,8 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "",
         &[
             "foretoken MODEL                             talk with it: a directory, .gguf file or org/name",
-            "foretoken generate -m MODEL \"Once upon a time\" -n 64",
+            "foretoken run MODEL \"Why is the sky blue?\"  ask it once",
+            "foretoken generate MODEL \"Once upon a time\" -n 64",
             "foretoken serve MODEL --port 8000           OpenAI's API, and a page to look at it",
         ],
     ),
@@ -18,7 +19,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     ("pull", &["foretoken pull Qwen/Qwen2.5-1.5B-Instruct"]),
-    ("chat", &["foretoken chat model.gguf", "foretoken chat model/ -md small/ --system \"Answer in one sentence.\""]),
+    (
+        "chat",
+        &[
+            "foretoken chat model.gguf",
+            "foretoken chat model.gguf \"Hello!\"",
+            "foretoken chat model/ -md small/ --system \"Answer in one sentence.\"",
+        ],
+    ),
     (
         "serve",
         &["foretoken serve model.gguf", "foretoken serve model/ -md small/ --host 0.0.0.0 --api-key-file keys.txt"],

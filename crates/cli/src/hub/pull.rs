@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::Path;
 
 use clap::Args;
-use foretoken_hub::{Asked, Found, Hub, Kind, Name, readable};
+use foretoken_hub::{Asked, Found, Hub, HubError, Kind, Name, readable};
 
 use super::estimate::{ACCEPTANCE, best};
 use super::family::{self, Proposal};
@@ -95,9 +95,20 @@ impl Pull {
 /// Fetches a model, with all that lies there read and checked.
 fn fetch(hub: &Hub, asked: Asked<'_>) -> Result<Found, Failure> {
     let shown = Shown::new(&asked.name);
-    let found = hub.fetch(&Asked { verify: true, ..asked }, &|event| shown.hear(event))?;
+    let found = hub.fetch(&Asked { verify: true, ..asked }, &|event| shown.hear(event));
+    let found = found.map_err(without_network)?;
     shown.end();
     Ok(found)
+}
+
+/// Why nothing was fetched; where that is for want of a network, with what needs none.
+fn without_network(error: HubError) -> Failure {
+    match error {
+        error @ HubError::NoNetwork(_) => {
+            Failure::Other(format!("{error}; a model that lies on this machine needs no network: -m FILE.gguf"))
+        }
+        other => other.into(),
+    }
 }
 
 /// What a draft step costs over what a pass of the target costs, if runs of both have found it out.

@@ -25,8 +25,8 @@ pub struct ModelOptions {
     pub hub: HubOptions,
     /// Longest text in tokens [default: the model's own, at most 4096]
     ///
-    /// The prompt is part of it.
-    #[arg(short, long, value_name = "N", value_parser = values::one_up, allow_negative_numbers = true)]
+    /// The prompt is part of it. 0 is the model's own, however long.
+    #[arg(short, long, value_name = "N", value_parser = values::context, allow_negative_numbers = true)]
     pub ctx_size: Option<usize>,
     /// Threads [default: one a core]
     #[arg(short, long, value_name = "N", value_parser = values::threads, allow_negative_numbers = true)]
@@ -156,6 +156,11 @@ impl ModelOptions {
         Ok(self.settings()?.open()?)
     }
 
+    /// Tokens that a text may have, of a model that was made for `own`, where no less is the default.
+    pub fn context(&self, own: usize) -> usize {
+        asked_context(self.ctx_size, own)
+    }
+
     /// How the target is run, with room for `positions` positions.
     pub fn run_with(&self, positions: usize) -> Options {
         self.manner().run_with(positions)
@@ -165,4 +170,9 @@ impl ModelOptions {
     pub fn threads(&self) -> usize {
         self.manner().threads()
     }
+}
+
+/// What was asked for of the `own` tokens that a model was made for; 0 and nothing are all of them.
+pub fn asked_context(asked: Option<usize>, own: usize) -> usize {
+    asked.filter(|asked| *asked > 0).map_or(own, |asked| asked.min(own))
 }

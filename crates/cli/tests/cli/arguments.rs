@@ -21,7 +21,7 @@ fn a_model_alone_is_talked_with() {
     let plain = run(&["generate", "-m", &model, "hello", "-s", "1", "-n", "8"]).ok();
     assert_eq!(run(&[&model, "-p", "hello", "-s", "1", "-n", "8"]).ok(), plain);
     let error = run(&["chat", &model, "-m", &model]).error(2);
-    assert!(error.contains("--model") && error.ends_with("found both"), "{error}");
+    assert!(error.starts_with("expected one model, found ") && error.contains("-m, --model"), "{error}");
     // Names of commands win; a path is one if it is written as one.
     let folder = tempfile::tempdir().expect("a folder can be made");
     std::fs::create_dir(folder.path().join("chat")).expect("a folder can be made");
@@ -44,29 +44,34 @@ fn words_that_are_neither_command_nor_model_are_told_the_nearest() {
 
 #[test]
 fn names_of_other_programs_are_answered_by_ours() {
-    for (names, meaning) in foreign::OPTIONS {
-        for name in *names {
+    for (entries, meaning) in foreign::OPTIONS {
+        for name in entries.iter().map(|entry| foreign::name_of(entry)) {
             let command = match name {
                 // What only the server has.
                 _ if *meaning == Meaning::Same("alias") => "serve",
                 _ => "generate",
             };
-            let error = match meaning {
-                // Their values are checked as ours are.
-                Meaning::Same("model" | "model-draft") => continue,
-                Meaning::Same("alias" | "stop" | "json-schema" | "regex" | "grammar") => {
-                    run(&[command, &format!("{name}=x"), "--temp", "-1"]).error(2)
-                }
-                Meaning::Same(_) => run(&[command, &format!("{name}=wrong")]).error(2),
-                _ => run(&[command, "hello", name, "1"]).error(2),
-            };
+            let refused = || run(&[command, "hello", &format!("{name}=77")]).error(2);
             match meaning {
+                // Their values are checked as ours are; flags have none.
+                Meaning::Same("model" | "model-draft" | "special" | "quiet" | "no-page") => {}
                 Meaning::Same("alias" | "stop" | "json-schema" | "regex" | "grammar") => {
+                    let error = run(&[command, &format!("{name}=x"), "--temp", "-1"]).error(2);
                     assert!(error.starts_with("--temp: "), "{error}");
                 }
-                Meaning::Same(ours) => assert!(error.starts_with(&format!("--{ours}: expected ")), "{name}: {error}"),
-                Meaning::Like(ours) => assert_eq!(error, format!("{name}: expected {ours}")),
-                Meaning::Nothing(why) => assert_eq!(error, format!("{name}: expected no such option: {why}")),
+                Meaning::Same(ours) => {
+                    let error = run(&[command, &format!("{name}=wrong")]).error(2);
+                    assert!(error.starts_with(&format!("--{ours}: expected ")), "{name}: {error}");
+                }
+                Meaning::Like(ours) | Meaning::Unless(_, Meaning::Like(ours)) => {
+                    assert_eq!(refused(), format!("{name}: expected {ours}"));
+                }
+                Meaning::Nothing(why) | Meaning::Unless(_, Meaning::Nothing(why)) => {
+                    assert_eq!(refused(), format!("{name}: expected no such option: {why}"));
+                }
+                // The tests of lines have these.
+                Meaning::Holds(_) | Meaning::Of(_) | Meaning::Escapes => {}
+                Meaning::Unless(..) => panic!("{name}: expected a reason"),
             }
         }
     }
@@ -103,6 +108,12 @@ fn options_that_are_not_there_are_told_the_nearest_or_whose_they_are() {
             "generate: expected no further word, found \"upon\"; a prompt of several words stands in quotes",
         ),
         ("generate x -p y", "[PROMPT]: expected without --prompt <PROMPT>, found both"),
+        (
+            "generate x --tmep 1 --lora y -mg 0 --mirostat 2 --tfs 0.5 --port 1",
+            "--tmep: expected an option of foretoken generate; did you mean --temp?; --lora: expected no such option: \
+             there are no adapters; merge them into the model; --mirostat, --tfs: expected no such option: this \
+             sampler is not there; --port: expected an option of foretoken generate, found one of serve",
+        ),
         ("check", "check: expected --prompts <FILE>, found none; foretoken check -h shows how"),
         ("bench frob", "bench: expected what to do (foretoken bench -h shows it), found \"frob\""),
     ] {

@@ -23,7 +23,7 @@ fn values_out_of_range_name_the_option() {
         ("--logit-bias 5", "--logit-bias: expected TOKEN_ID+BIAS or TOKEN_ID-BIAS, found \"5\""),
         ("-n -2", "--n-predict: expected a whole number from 0 up, or -1 for no limit, found \"-2\""),
         ("-t 0", "--threads: expected a whole number from 1 to 1024, found \"0\""),
-        ("-c 0", "--ctx-size: expected a whole number from 1 up, found \"0\""),
+        ("-c -1", "--ctx-size: expected a whole number from 1 up, or 0 for the model's own, found \"-1\""),
         ("-s x", "--seed: expected a whole number from 0 to 2^64 - 1, or -1 for a random one, found \"x\""),
         ("--verify maybe", "--verify: expected one of exact, rejection, block, found \"maybe\""),
         ("--spec-type none,draft", "--spec-type: expected none alone, found \"none,draft\""),

@@ -123,6 +123,10 @@ fn what_cannot_be_had_is_said_in_one_line() {
     let gone = [("HF_HUB_OFFLINE", "0"), ("HF_ENDPOINT", "http://127.0.0.1:9")];
     let line = place.run_with(&["generate", "x", "-hf", "demo/draft"], &gone).error(1);
     assert!(line.contains("no connection to http://127.0.0.1:9") && line.ends_with(" has demo/target"), "{line}");
+    for variables in [&gone[..], &[]] {
+        let line = place.run_with(&["pull", "demo/draft"], variables).error(1);
+        assert!(line.ends_with("; a model that lies on this machine needs no network: -m FILE.gguf"), "{line}");
+    }
     place.server.change("demo/draft", |repository| repository.token = Some("hf_secret".to_string()));
     let line = place.run(&["generate", "x", "-hf", "demo/draft"]).error(1);
     assert!(line.contains("gated: access is asked for at") && line.contains("HF_TOKEN is not set"), "{line}");

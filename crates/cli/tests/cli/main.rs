@@ -26,6 +26,7 @@ mod machine;
 mod n_best;
 mod outputs;
 mod page;
+mod pasted;
 mod prompt_cache;
 mod prompt_files;
 mod quantize;

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::{golden, run, run_with, words};
+use crate::{demo, golden, run, run_with, words};
 
 #[test]
 fn a_page_and_an_object_say_what_the_demo_model_is() {
@@ -31,6 +31,35 @@ fn a_page_and_an_object_say_what_the_demo_model_is() {
 fn a_model_without_a_tokenizer_has_a_page_too() {
     let page = run(&["inspect", &golden("gpt2")]).ok();
     assert!(page.contains("LayerNorm") && page.contains("no tokenizer") && page.contains("none"), "{page}");
+}
+
+#[test]
+fn what_texts_begin_with_is_what_the_tokenizer_puts_before_them() {
+    let said = |place: &str| {
+        let page = run(&["inspect", place]).ok();
+        let line = page.lines().find(|line| line.starts_with("begins with")).expect("a line").to_string();
+        let object: Value = serde_json::from_str(&run(&["inspect", "--json", place]).ok()).expect("it is JSON");
+        (line["begins with".len()..].trim().to_string(), object["adds_beginning_token"].as_bool())
+    };
+    let nothing = ("nothing (an empty prompt becomes 0 <|endoftext|>)".to_string(), Some(false));
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let gguf = folder.path().join("m.gguf").display().to_string();
+    run(&["quantize", &demo("demo-draft"), &gguf, "--type", "q8_0"]).ok();
+    assert_eq!((said(&demo("demo-draft")), said(&gguf)), (nothing.clone(), nothing));
+    for entry in std::fs::read_dir(demo("demo-draft")).expect("it is a folder") {
+        let path = entry.expect("it can be read").path();
+        std::fs::copy(&path, folder.path().join(path.file_name().expect("a name"))).expect("it can be copied");
+    }
+    let config = r#"{"bos_token": "<|endoftext|>", "add_bos_token": true}"#;
+    std::fs::write(folder.path().join("tokenizer_config.json"), config).expect("it can be written");
+    std::fs::remove_file(&gguf).expect("it is there");
+    let place = folder.path().display().to_string();
+    assert_eq!(said(&place), ("0 <|endoftext|>".to_string(), Some(true)));
+    let prompt = |text: &str| {
+        let object = run(&["generate", "-m", &place, "-n", "1", "-s", "1", "--json", "--prompt", text]).ok();
+        serde_json::from_str::<Value>(&object).expect("it is JSON")["prompt_ids"].clone()
+    };
+    assert_eq!((&prompt("hello")[0], &prompt("")[0]), (&0.into(), &0.into()));
 }
 
 /// Of experts a token reads those that it chooses: of 6 matrices of 3 * 32 * 16 two, in two of three layers.

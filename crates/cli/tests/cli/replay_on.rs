@@ -153,7 +153,7 @@ fn what_cannot_be_played_on_a_model_is_named() {
     for (options, expected) in [
         ("--repeat 0", "--repeat: expected a whole number from 1 up, found \"0\""),
         ("--seconds -1", "--seconds: expected a number from 0 up, found \"-1\""),
-        ("--ctx-size 0", "--ctx-size: expected a whole number from 1 up, found \"0\""),
+        ("--ctx-size -1", "--ctx-size: expected a whole number from 1 up, or 0 for the model's own, found \"-1\""),
         ("--spec-type phrases", "--phrases: expected a file of phrases, found none"),
     ] {
         assert_eq!(replay(&path, &["--on", &target], options).error(2), expected, "{options}");

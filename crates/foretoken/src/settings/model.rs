@@ -23,7 +23,7 @@ const FURTHER_TEXT_MIN: usize = 1024;
 pub struct ModelSettings {
     /// The target: a directory or a `.gguf` file; `None` is the demo model, if this build has it.
     pub path: Option<PathBuf>,
-    /// Longest text in tokens, prompt included; `None` is the model's own, at most 4096.
+    /// Longest text in tokens, prompt included; 0 is the model's own, `None` that, but at most 4096.
     pub ctx_size: Option<usize>,
     /// Threads to compute with; `None` is one a core.
     pub threads: Option<usize>,
@@ -110,7 +110,11 @@ impl ModelSettings {
     /// Tokens that a text may have: what was asked for, but never more than the network can represent.
     pub fn context(&self, model: &Opened) -> usize {
         let own = model.spec.context_max;
-        self.ctx_size.map_or(own.min(CONTEXT_DEFAULT), |asked| asked.min(own))
+        match self.ctx_size {
+            None => own.min(CONTEXT_DEFAULT),
+            Some(0) => own,
+            Some(asked) => asked.min(own),
+        }
     }
 
     /// Positions that the target's cache has for so many texts at a time of up to `context` tokens.
@@ -137,6 +141,20 @@ impl ModelSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[cfg(feature = "demo")]
+    fn a_context_of_nought_is_the_models_own() {
+        let mut demo = ModelSettings::default().open().expect("the demo opens");
+        demo.spec.context_max = 3 * CONTEXT_DEFAULT;
+        let of = |ctx_size| ModelSettings { ctx_size, ..ModelSettings::default() }.context(&demo);
+        let most = 3 * CONTEXT_DEFAULT;
+        assert_eq!([None, Some(0), Some(9), Some(1 << 30)].map(of), [CONTEXT_DEFAULT, most, 9, most]);
+        let settings = ModelSettings { ctx_size: Some(0), ..ModelSettings::default() };
+        assert_eq!(settings.note(&demo), None);
+        let all = crate::Settings { model: settings, parallel: 1, ..crate::Settings::default() };
+        all.check().expect("0 is in the range");
+    }
 
     #[test]
     #[cfg(feature = "demo")]

@@ -18,6 +18,7 @@ use foretoken_speculation::Token;
 
 use super::play::{Player, Script};
 use crate::failure::Failure;
+use crate::options::asked_context;
 use crate::progress::Loading;
 use crate::records::Record;
 use crate::{hub, values};
@@ -34,7 +35,7 @@ pub struct OnOptions {
     #[arg(long, value_name = "MODEL")]
     on: Option<PathBuf>,
     /// Longest record in tokens, prompt included; longer ones are left out [default: the model's own context]
-    #[arg(short, long, hide_short_help = true, value_name = "N", value_parser = values::one_up,
+    #[arg(short, long, hide_short_help = true, value_name = "N", value_parser = values::context,
         allow_negative_numbers = true)]
     ctx_size: Option<usize>,
     /// Threads [default: one a core]
@@ -98,8 +99,7 @@ impl On {
 
     /// Tokens that a text may have.
     pub fn context(&self) -> usize {
-        let own = self.target.spec.context_max;
-        self.settings.ctx_size.map_or(own, |asked| asked.min(own))
+        asked_context(self.settings.ctx_size, self.target.spec.context_max)
     }
 
     /// Loads the model for texts of up to `context` tokens, and lets a script speak for it in a vocabulary of so many
