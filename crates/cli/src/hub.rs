@@ -19,7 +19,7 @@ use foretoken_weights::line::plain;
 use crate::failure::Failure;
 use crate::options::HubOptions;
 use crate::progress::{detail, say};
-pub use list::List;
+pub use list::{List, held};
 use progress::Shown;
 pub use pull::Pull;
 pub use remove::Remove;

@@ -3,6 +3,8 @@
 //! Options of models, sampling and drafting mean what they mean elsewhere; they hold where a request says nothing.
 //! Left out: what requests may say, which the server's crate knows.
 
+mod further;
+
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -44,6 +46,15 @@ pub struct Serve {
     place: Option<PathBuf>,
     #[command(flatten)]
     model: ModelOptions,
+    /// A further -m or --model, as the line is understood
+    #[arg(long, hide = true, value_name = "MODEL")]
+    further_model: Vec<PathBuf>,
+    /// Serve all models of the hub's cache that can be run; each is opened when a request first names it
+    ///
+    /// -m may be given several times, too. What does not fit into memory beside the others makes room when those that
+    /// were not asked for longest are closed (--memory-limit).
+    #[arg(long, help_heading = "Model")]
+    models: bool,
     #[command(flatten)]
     template: TemplateOptions,
     #[command(flatten)]
@@ -168,7 +179,14 @@ impl Serve {
     /// # Errors
     /// Whatever keeps it from being done.
     pub fn run(&self) -> Result<(), Failure> {
-        let model = self.model.at(self.place.as_ref());
+        let mut model = self.model.at(self.place.as_ref());
+        let cached = if self.models { hub::held()? } else { Vec::new() };
+        if self.models && model.model.is_none() && model.hub.hf_repo.is_none() {
+            let (name, _) = cached.first().ok_or_else(|| {
+                Failure::Other("--models: expected models in the hub's cache, found none; foretoken list".to_string())
+            })?;
+            model.model = Some(PathBuf::from(name));
+        }
         let settings = Settings {
             model: self.template.with(model.settings()?),
             sampling: SamplingSettings { n_best: 1, ..self.sampling.settings()? },
@@ -176,12 +194,13 @@ impl Serve {
             parallel: self.server.parallel,
         };
         let server = self.server.settings(hub::name_asked(model.model.as_deref(), &model.hub))?;
+        let others = further::offers(&self.further_model, cached, &settings)?;
         self.server.log();
         let mut loading = Loading::default();
         let generator = Server::open(&settings, &mut |opening| loading.hear(opening))?;
         drop(loading);
         tell_notes(&generator);
-        let server = Server::bind(&server, &settings, generator)?;
+        let server = Server::bind_several(&server, (&settings, generator), others)?;
         // Also under --quiet: the port may be any that was free.
         let place = format!("{} at http://{}", server.model(), server.address());
         let is_open = !server.address().ip().is_loopback() && !server.needs_key();

@@ -94,6 +94,8 @@ pub enum Event {
         done: usize,
         /// Tokens of the prompt.
         total: usize,
+        /// Of these, rows that were computed for an earlier text and adopted.
+        shared: usize,
     },
     /// A draft tree was verified, of a request that [wants to know](crate::Request::report_drafts). The tokens that it
     /// led to come next.

@@ -293,7 +293,8 @@ impl Engine {
             sequence.pages.set_passed(start + entry.certain);
             if sequence.cached < prompt {
                 let done = (sequence.cached + entry.take).min(prompt);
-                self.events.push(Event::Prompt { sequence: sequence.id, done, total: prompt });
+                let shared = sequence.stats.prompt_tokens_shared;
+                self.events.push(Event::Prompt { sequence: sequence.id, done, total: prompt, shared });
             }
             let SpanRows { wanted, hidden, .. } = &sequence.rows;
             let next = FirstRows { wanted: first_rows.wanted + wanted.len(), hidden: first_rows.hidden + hidden.len() };

@@ -100,6 +100,14 @@ pub struct ModelOffer {
     pub settings: Settings,
 }
 
+impl ModelOffer {
+    /// One that has the name of its file or folder.
+    pub fn new(settings: Settings) -> Self {
+        let path = settings.model.path.as_deref().map_or(String::new(), |path| path.display().to_string());
+        Self { name: models::name_of(&path), settings }
+    }
+}
+
 /// A server that listens, and serves once it is [run](Server::run).
 pub struct Server {
     models: Arc<Models>,

@@ -34,6 +34,9 @@ pub fn told_apart(line: Line, program: &Command) -> Result<Line, Failure> {
         _ => None,
     };
     let mut line = meant.map_or(line.clone(), |option| with_option(line, option, program));
+    if line.path.first().is_some_and(|name| name == "serve") {
+        line = with_further_models(line, program);
+    }
     check_models(&line, program)?;
     let is_run = line.own.checked_sub(1).is_some_and(|at| line.words[at] == "run");
     if is_run && (line.gives("prompt") || line.positionals.len() > 1) {
@@ -52,6 +55,30 @@ fn with_option(line: Line, option: &str, program: &Command) -> Line {
     words.insert(line.own, named);
     let read = Line::read(words, program);
     // What was taken out of the words is known from before.
+    Line { passed_over: line.passed_over, unknown: line.unknown, ..read }
+}
+
+/// The line of a server, which may have several models: all but the first are further ones.
+fn with_further_models(line: Line, program: &Command) -> Line {
+    let first = usize::from(line.positionals.is_empty() && !line.gives("hf_repo"));
+    let named: Vec<(usize, String)> = line
+        .given
+        .iter()
+        .filter(|given| given.id == "model")
+        .skip(first)
+        .filter_map(|given| Some((given.at, given.value.clone()?)))
+        .collect();
+    if named.is_empty() {
+        return line;
+    }
+    let mut words = line.words;
+    for (at, value) in named.into_iter().rev() {
+        // The value is a word of its own, or a part of the option's.
+        let is_apart = ["-m", "--model"].iter().any(|option| words[at] == *option);
+        let words_of = at..=at + usize::from(is_apart);
+        words.splice(words_of, [OsString::from(format!("--further-model={value}"))]);
+    }
+    let read = Line::read(words, program);
     Line { passed_over: line.passed_over, unknown: line.unknown, ..read }
 }
 

@@ -1,6 +1,7 @@
 //! `foretoken list`: which models of the hub lie in the cache, whoever fetched them.
 
 use std::io::Write;
+use std::path::PathBuf;
 
 use clap::Args;
 use foretoken_hub::{Form, Held, Kind, readable};
@@ -46,6 +47,17 @@ impl List {
         writeln!(out, "{}", hub.cache().display())?;
         Ok(out.flush()?)
     }
+}
+
+/// Names and paths of the models in the cache that can be run.
+///
+/// # Errors
+/// The environment names no cache.
+pub fn held() -> Result<Vec<(String, PathBuf)>, Failure> {
+    let held = hub()?.held();
+    let forms = held.iter().flat_map(|held| held.forms.iter().map(move |form| (held, form)));
+    let usable = forms.filter(|(_, form)| family_of(form).is_some());
+    Ok(usable.map(|(held, form)| (held.name_of(form), form.path.clone())).collect())
 }
 
 /// The family of a model that is whole.

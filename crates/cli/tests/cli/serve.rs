@@ -59,6 +59,36 @@ fn it_says_where_it_is_answers_and_ends_when_asked() {
 }
 
 #[test]
+fn a_repeated_model_is_one_more_to_ask() {
+    let models = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models");
+    let [target, draft] = ["demo-target", "demo-draft"].map(|name| models.join(name).display().to_string());
+    let get = |address: &str| {
+        let mut client = TcpStream::connect(address).expect("it listens");
+        write!(client, "GET /v1/models HTTP/1.0\r\nHost: {address}\r\n\r\n").expect("it takes a request");
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).expect("it answers");
+        answer
+    };
+    for options in [
+        vec!["-m", &target, "-m", &draft],
+        vec![&target, "--model", &draft],
+        vec!["-m", &target, "-np", "3", &format!("--model={draft}")],
+    ] {
+        let home = tempfile::tempdir().expect("a folder can be made");
+        let (mut server, mut said, address) = start(home.path(), &options);
+        let list = get(&address);
+        for part in [r#""id":"stories""#, r#""id":"demo-draft""#, r#""value":"loaded""#, r#""value":"unloaded""#] {
+            assert!(list.contains(part), "no {part}: {list}");
+        }
+        ask(&address);
+        signal(&server, "-TERM");
+        let mut rest = String::new();
+        said.read_to_string(&mut rest).expect("it can be read");
+        assert!(server.wait().expect("it ends").success(), "{rest}");
+    }
+}
+
+#[test]
 fn whoever_read_its_log_may_go() {
     let home = tempfile::tempdir().expect("a folder can be made");
     let (mut server, said, address) = start(home.path(), &[]);

@@ -4,13 +4,14 @@
 //! events or its own object. Left out: what the forms are (`doors`), and OpenAI's (`whole.rs`, `stream.rs`).
 
 use std::convert::Infallible;
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderName, header};
 use axum::response::{IntoResponse, Response};
 use foretoken::{Answer, Emitted, Event, FinishReason, Stats};
 use futures_util::stream::unfold;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::pieces::{CallsTold, PieceReader, Pieces};
 use super::whole::{failed, heard, never_begun};
@@ -37,8 +38,8 @@ pub(crate) trait Form: Send {
     /// What stands before the answers. Of those that are told at once nothing does, and it is dropped.
     fn begin(&mut self, head: &Head, asked: &[Asked]) -> String;
 
-    /// So many tokens of the prompt are read, of so many.
-    fn progress(&mut self, _head: &Head, _number: usize, _done: usize, _total: usize) -> String {
+    /// A part of the prompt is read.
+    fn progress(&mut self, _head: &Head, _number: usize, _progress: Progress) -> String {
         String::new()
     }
 
@@ -62,6 +63,26 @@ pub(crate) trait Form: Send {
     /// The same as it is sent, for forms that hand on objects as the model wrote them.
     fn whole_text(&mut self, head: &Head, all: &[Whole]) -> String {
         self.whole(head, all).to_string()
+    }
+}
+
+/// How many tokens of a prompt are read, of how many, and how many of them were there from earlier texts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Progress {
+    pub(crate) done: usize,
+    pub(crate) total: usize,
+    pub(crate) shared: usize,
+}
+
+impl Progress {
+    /// In llama.cpp's words, so long after the beginning.
+    pub(crate) fn object(self, time: Duration) -> Value {
+        json!({
+            "total": self.total,
+            "cache": self.shared,
+            "processed": self.done,
+            "time_ms": foretoken::report::milliseconds(time),
+        })
     }
 }
 
@@ -109,8 +130,19 @@ pub(crate) async fn tell_whole(head: Head, mut run: Run, mut form: Box<dyn Form>
         told.push(Whole { answer, pieces, end });
     }
     // There may be much of it to write.
-    let told = tokio::task::spawn_blocking(move || form.whole_text(&head, &told));
+    let told = tokio::task::spawn_blocking(move || {
+        let text = form.whole_text(&head, &told);
+        with_warnings(text, &head.kind.ask().warnings)
+    });
     told.await.map_err(|error| ApiError::bug(format!("answer: expected it to be written, found a bug: {error}")))
+}
+
+/// An object with what of the request was not done, if there is something.
+fn with_warnings(object: String, warnings: &[String]) -> String {
+    match object.strip_suffix('}') {
+        Some(open) if !warnings.is_empty() => format!("{open},\"warnings\":{}}}", Value::from(warnings)),
+        _ => object,
+    }
 }
 
 /// Answers that are streamed.
@@ -166,7 +198,9 @@ impl Stream {
 
     fn take(&mut self, number: usize, event: Event) -> String {
         match event {
-            Event::Prompt { done, total, .. } => self.form.progress(&self.head, number, done, total),
+            Event::Prompt { done, total, shared, .. } => {
+                self.form.progress(&self.head, number, Progress { done, total, shared })
+            }
             Event::Tokens { emitted, .. } => {
                 self.has_begun = true;
                 let text: String = emitted.iter().map(|emitted| emitted.text.as_str()).collect();

@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::time::Instant;
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderName, header};
@@ -16,6 +17,7 @@ use futures_util::stream::unfold;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use super::form::Progress;
 use super::log_probabilities::{Told, of_chat, of_completion};
 use super::pieces::{PieceReader, Pieces};
 use super::whole::{failed, never_begun};
@@ -32,9 +34,6 @@ struct Choice {
     /// Scored tokens of a prompt that is told with its text when all of it is known.
     scored: Vec<Scored>,
     stats: Stats,
-    /// Tokens of the prompt that were there before anything was computed, once that is known.
-    cached: Option<usize>,
-    begun: std::time::Instant,
     /// What was told, if texts are logged.
     text: String,
 }
@@ -45,6 +44,7 @@ struct Stream {
     run: Run,
     choices: Vec<Choice>,
     ready: VecDeque<String>,
+    begun: Instant,
     /// Answers that go on.
     open: usize,
     /// Whether anything was written.
@@ -86,13 +86,11 @@ impl Stream {
             drafted: Vec::new(),
             scored: Vec::new(),
             stats: Stats::default(),
-            cached: None,
-            begun: std::time::Instant::now(),
             text: String::new(),
         };
         let open = run.asked().len();
         let choices = (0..open).map(choice).collect();
-        Self { head, run, choices, ready: VecDeque::new(), open, has_begun: false, ended: false }
+        Self { head, run, choices, ready: VecDeque::new(), begun: Instant::now(), open, has_begun: false, ended: false }
     }
 
     /// What stands before the first token: the role, or the prompt.
@@ -126,7 +124,7 @@ impl Stream {
 
     fn take(&mut self, number: usize, event: Event) {
         match event {
-            Event::Prompt { done, total, .. } => self.progress(number, done, total),
+            Event::Prompt { done, total, shared, .. } => self.progress(number, Progress { done, total, shared }),
             Event::DrafterFailed { .. } => {}
             Event::PromptScored { scored, .. } => self.score(number, scored),
             Event::Drafts { drafted, .. } => self.choices[number].drafted.extend(drafted),
@@ -139,20 +137,11 @@ impl Stream {
     }
 
     /// Tells how much of a prompt is read, where that is asked for.
-    fn progress(&mut self, number: usize, done: usize, total: usize) {
+    fn progress(&mut self, number: usize, progress: Progress) {
         if !self.head.kind.ask().progress {
             return;
         }
-        let choice = &mut self.choices[number];
-        // What is there before anything was computed comes from earlier texts.
-        let cached = *choice.cached.get_or_insert(done);
-        let begun = choice.begun;
-        let progress = json!({
-            "total": total,
-            "cache": cached,
-            "processed": done,
-            "time_ms": foretoken::report::milliseconds(begun.elapsed()),
-        });
+        let progress = progress.object(self.begun.elapsed());
         let said = if self.head.kind.is_chat() { json!({}) } else { json!("") };
         let choice = self.choice(number, said, Map::new(), None);
         self.push(&[choice], Map::from_iter([("prompt_progress".to_string(), progress)]));

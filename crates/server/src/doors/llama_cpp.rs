@@ -4,10 +4,12 @@
 //! as its clients count events. What is not there is said as it would be there when it is switched off (a context that
 //! is never cut, samplers of no effect). Left out: saving slots, adapters, and changing properties.
 
+use std::time::Instant;
+
 use foretoken::{Emitted, FinishReason, Prompter, Request};
 use serde_json::{Map, Value, json};
 
-use crate::answer::form::{End, Form, Whole};
+use crate::answer::form::{End, Form, Progress, Whole};
 use crate::answer::log_probabilities::{Told, of_chat};
 use crate::answer::pieces::Pieces;
 use crate::answer::{Head, Kind};
@@ -37,13 +39,13 @@ struct LlamaCpp {
     /// Several answers are a list, however many prompts there were.
     is_list: bool,
     told: Vec<ToldOf>,
+    begun: Instant,
 }
 
 /// What was told of an answer that is streamed.
 #[derive(Clone, Default)]
 struct ToldOf {
     tokens: usize,
-    cached: Option<usize>,
     has_new_line: bool,
     end_tokens: Vec<foretoken::Token>,
 }
@@ -72,6 +74,7 @@ pub(crate) fn completion(app: &App, key: u64, fields: &mut Fields) -> Result<Ask
         settings: generation_settings(&app.prompter, Some(ask), &asking.requests[0], &wanted),
         is_list: asking.requests.len() > 1,
         told: vec![ToldOf::default(); asking.requests.len()],
+        begun: Instant::now(),
         wanted,
     };
     if ask.best_of > ask.answers {
@@ -204,9 +207,7 @@ impl Form for LlamaCpp {
         String::new()
     }
 
-    fn progress(&mut self, head: &Head, number: usize, done: usize, total: usize) -> String {
-        // What is there before anything was computed comes from earlier texts.
-        let cached = *self.told[number].cached.get_or_insert(done);
+    fn progress(&mut self, head: &Head, number: usize, progress: Progress) -> String {
         if !self.wanted.progress {
             return String::new();
         }
@@ -214,8 +215,7 @@ impl Form for LlamaCpp {
         object.insert("content".into(), json!(""));
         object.insert("tokens".into(), json!([]));
         object.insert("stop".into(), json!(false));
-        let progress = json!({ "total": total, "cache": cached, "processed": done });
-        object.insert("prompt_progress".into(), progress);
+        object.insert("prompt_progress".into(), progress.object(self.begun.elapsed()));
         event(&Value::Object(object))
     }
 

@@ -238,7 +238,7 @@ const COMPLETIONS: [(&str, Met); 26] = [
     ),
     (
         "completion: too long a prompt",
-        Held(|| refused("/completion", json!({ "prompt": PROMPT.repeat(400) }), "prompt")),
+        Held(|| refused("/completion", json!({ "prompt": PROMPT.repeat(90) }), "prompt")),
     ),
     ("completion: of tokens", Held(|| assert!(!text(&completion(json!({ "prompt": tokens_of(PROMPT) }))).is_empty()))),
     (
@@ -695,6 +695,9 @@ fn tools_are_left_out_with_a_warning_where_no_template_knows_them() {
     assert_eq!(field.as_deref(), Some("tools"), "{message}");
     let mut body = chat(json!({ "tools": tool(false), "tool_choice": "required" }));
     house.post("/v1/chat/completions", &body).error(400);
+    let tools = json!([{ "name": "f", "input_schema": { "type": "object" } }]);
+    let of_messages = json!({ "messages": [{ "role": "user", "content": "a" }], "max_tokens": 4, "tools": tools });
+    assert_eq!(house.post("/v1/messages", &of_messages).good()["warnings"], json!([warning]));
     body["tool_choice"] = json!("auto");
     body["stream_options"] = json!({ "include_usage": true });
     body["stream"] = json!(true);

@@ -429,7 +429,7 @@ fn other_fields_that_are_wrong_are_named() {
         (json!({ "top_k": "x" }), "top_k"),
         (json!({ "n": 2 }), "n"),
         (json!({ "logprobs": true }), "logprobs"),
-        (json!({ "tools": [{ "name": "f", "input_schema": schema }] }), "tools"),
+        (json!({ "tools": [{ "name": "f", "input_schema": schema }], "tool_choice": { "type": "any" } }), "tools"),
         (json!({ "tools": [{ "name": "f" }] }), "tools[0].input_schema"),
         (json!({ "tools": [{ "name": "", "input_schema": schema }] }), "tools[0].name"),
         (json!({ "tools": [{ "type": "web_search_20250305", "name": "web_search" }] }), "tools[0].type"),

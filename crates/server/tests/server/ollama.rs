@@ -313,7 +313,10 @@ fn what_is_wrong_is_said_of_the_field_as_it_was_sent() {
             json!({ "messages": [{ "role": "assistant", "content": "", "thinking": "a", "reasoning_content": "b" }] }),
             "messages[0].thinking: expected it or messages[0].reasoning_content, found both",
         ),
-        (json!({ "tools": [{ "type": "function", "function": { "name": "f" } }] }), "tools: expected none"),
+        (
+            json!({ "tools": [{ "type": "function", "function": { "name": "f", "strict": true } }] }),
+            "tools: expected none",
+        ),
     ] {
         let why = error(&shared().post(CHAT, &chat(more)), 400);
         assert!(why.starts_with(begins), "{why}");

@@ -392,7 +392,7 @@ fn what_is_wrong_is_named() {
         (json!({ "temperature": -1 }), "temperature"),
         (json!({ "tools": [{ "type": "web_search" }] }), "tools[0].type"),
         (json!({ "tools": [{ "type": "function" }] }), "tools[0].name"),
-        (json!({ "tools": [{ "type": "function", "name": "f" }] }), "tools"),
+        (json!({ "tools": [{ "type": "function", "name": "f", "strict": true }] }), "tools"),
         (json!({ "tools": [{ "type": "function", "name": "f", "strict": 1 }] }), "tools[0].strict"),
         (json!({ "tools": [{ "type": "function", "name": "f", "parameters": 1 }] }), "tools[0].parameters"),
         (json!({ "tool_choice": { "type": "function", "name": "g" } }), "tool_choice.name"),
