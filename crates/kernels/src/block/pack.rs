@@ -11,12 +11,11 @@ use super::{Format, Large, Small};
 pub(crate) fn small(format: Format, block: &Small, bytes: &mut [u8]) {
     let (scale, minimum) = (block.scale.to_le_bytes(), block.minimum.to_le_bytes());
     let packed = nibbles(&block.quants);
-    let high = fifths(&block.quants);
     match format {
         Format::Q4_0 | Format::Iq4Nl => fill(bytes, &[&scale, &packed]),
         Format::Q4_1 => fill(bytes, &[&scale, &minimum, &packed]),
-        Format::Q5_0 => fill(bytes, &[&scale, &high, &packed]),
-        Format::Q5_1 => fill(bytes, &[&scale, &minimum, &high, &packed]),
+        Format::Q5_0 => fill(bytes, &[&scale, &fifths(&block.quants), &packed]),
+        Format::Q5_1 => fill(bytes, &[&scale, &minimum, &fifths(&block.quants), &packed]),
         _ => panic!("small: {} is not made by way of the plain form", format.name()),
     }
 }

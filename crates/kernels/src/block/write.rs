@@ -158,7 +158,10 @@ fn around_zero(values: &[f32; 32], steps: f32) -> Small {
     }
     let scale = extreme / -steps;
     let inverse = reciprocal(scale);
-    let quants = values.map(|value| up_to(value * inverse + (steps + 0.5), 2.0 * steps - 1.0));
+    let mut quants = [0u8; 32];
+    for (quant, value) in quants.iter_mut().zip(values) {
+        *quant = up_to(value * inverse + (steps + 0.5), 2.0 * steps - 1.0);
+    }
     Small { quants, scale: half_bits(scale), minimum: 0 }
 }
 

@@ -12,21 +12,20 @@ const TENTHS: std::ops::RangeInclusive<i32> = -10..=10;
 /// The block of Q2_K, Q4_K or Q5_K nearest to these finite values.
 pub(in super::super) fn large(format: Format, values: &[f32; 256], importance: Option<&[f32]>) -> Large {
     match format {
-        Format::Q2K => parts::<16, 16>(values, importance, 3.0, 15.0),
-        Format::Q4K => parts::<32, 8>(values, importance, 15.0, 63.0),
-        _ => parts::<32, 8>(values, importance, 31.0, 63.0),
+        Format::Q2K => parts::<16, 16, 3, 15>(values, importance),
+        Format::Q4K => parts::<32, 8, 15, 63>(values, importance),
+        _ => parts::<32, 8, 31, 63>(values, importance),
     }
 }
 
-/// A block of `P` parts of `N` elements: levels from 0 to `top`, scales and minimums from 0 to `most`.
-#[inline(always)]
-fn parts<const N: usize, const P: usize>(
+/// A block of `P` parts of `N` elements: levels from 0 to `TOP`, scales and minimums from 0 to `MOST`. One function for
+/// each format, with numbers that its compiler knows.
+fn parts<const N: usize, const P: usize, const TOP: u8, const MOST: u8>(
     values: &[f32; 256],
     importance: Option<&[f32]>,
-    top: f32,
-    most: f32,
 ) -> Large {
-    let levels = Even { low: 0.0, high: top };
+    let levels = Even { low: 0.0, high: f32::from(TOP) };
+    let most = f32::from(MOST);
     let mut block = Large { quants: [0; 256], scales: [0; 16], minimums: [0; 16], scale: 0, minimum: 0 };
     let Some(scaled) = scaled(values) else { return block };
     let parts: [Part<'_, N>; P] = std::array::from_fn(|j| Part::new(&scaled.values, importance, j));
@@ -59,7 +58,6 @@ pub(in super::super) fn small(format: Format, values: &[f32; 32], importance: Op
 
 /// Scale and minimum for which `scale * level - minimum` is nearest to a part. The scale is at least 0, and so is the
 /// minimum if it is not `signed`.
-#[inline(always)]
 fn fit<const N: usize>(part: &Part<'_, N>, levels: Even, signed: bool) -> (f32, f32) {
     let [weight, first, second] = part.sums;
     let lowest = if signed { f32::MAX } else { 0.0 };
@@ -97,7 +95,6 @@ fn fit<const N: usize>(part: &Part<'_, N>, levels: Even, signed: bool) -> (f32, 
 }
 
 /// The whole numbers near to a fit that leave the least error under the block's scale and minimum.
-#[inline(always)]
 fn neighbours<const N: usize>(
     part: &Part<'_, N>,
     levels: Even,
