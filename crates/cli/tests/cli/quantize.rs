@@ -112,8 +112,9 @@ fn every_family_and_rotation_says_the_same_from_the_new_file() {
         // Elements of a head are added in another order, divisors of frequencies are rounded once more.
         let (exact, most) = (off("f32"), if tanh { 1e-3 } else { 2e-6 });
         assert!(exact < most, "{name}: {exact}");
-        // Rows of 32 are whole blocks of Q8_0, those of 24 and 48 of none. At most 0.11 was seen.
-        for kind in ["q8_0", "q4_k_m"] {
+        // Rows of 32 are whole blocks of Q8_0, to which those of Q6_K fall; those of 24 and 48 are of none. At most 0.11
+        // was seen.
+        for kind in ["q8_0", "q6_k"] {
             quantize(&golden(name), &path(kind), kind);
             let off = off(kind);
             println!("{name} {kind}: {exact:e} in f32, {off:e}");
@@ -161,9 +162,9 @@ fn every_type_loads_generates_and_stays_near() {
         ("F16", &["F16", "F32"][..], 0.001),
         ("q8_0", &["F32", "Q8_0"], 0.03),
         ("q6_k", &["F32", "Q6_K", "Q8_0"], 0.03),
-        ("q5_k_m", &["F32", "Q5_1", "Q5_K", "Q6_K", "Q8_0"], 0.06),
-        ("q5_1", &["F32", "Q5_1", "Q8_0"], 0.06),
-        ("q5_k_s", &["F32", "Q5_1", "Q5_K", "Q8_0"], 0.06),
+        ("q5_k_m", &["F32", "Q5_1", "Q5_K", "Q6_K", "Q8_0"], 0.08),
+        ("q5_1", &["F32", "Q5_1", "Q8_0"], 0.08),
+        ("q5_k_s", &["F32", "Q5_1", "Q5_K", "Q8_0"], 0.08),
         ("q5_0", &["F32", "Q5_0", "Q8_0"], 0.1),
         ("q4_k_m", &["F32", "Q4_K", "Q5_0", "Q6_K", "Q8_0"], 0.1),
         ("q4_k", &["F32", "Q4_K", "Q5_0", "Q6_K", "Q8_0"], 0.1),
@@ -174,8 +175,8 @@ fn every_type_loads_generates_and_stays_near() {
         ("iq4_nl", &["F32", "IQ4_NL", "Q8_0"], 0.2),
         ("q4_0", &["F32", "Q4_0", "Q8_0"], 0.25),
         ("iq4_xs", &["F32", "IQ4_NL", "IQ4_XS", "Q8_0"], 0.2),
-        ("q3_k_s", &["F32", "IQ4_NL", "Q3_K", "Q8_0"], 0.4),
-        ("q2_k", &["F32", "IQ4_NL", "Q3_K", "Q8_0"], 0.4),
+        ("q3_k_s", &["F32", "IQ4_NL", "Q3_K", "Q8_0"], 0.2),
+        ("q2_k", &["F32", "IQ4_NL", "Q3_K", "Q8_0"], 0.2),
     ] {
         let file = folder.path().join(format!("{kind}.gguf"));
         let notes = quantize(&from, &file, kind);
@@ -302,8 +303,9 @@ fn importances_say_which_columns_lose_least() {
         assert_eq!(notes, format!("note: {by}: no importances for 1 tensors, as blk.0.attn_q.weight\n"), "{kind}");
         let [plain, weighed] = [plain, weighed].map(|path| {
             let file = gguf::open(&path).expect("ours");
-            run(&["quantize", &path.display().to_string(), &to, "--type", "f32", "--force"]).ok();
-            (file, gguf::open(&to).expect("ours"))
+            let floats = path.with_extension("f32").display().to_string();
+            run(&["quantize", &path.display().to_string(), &floats, "--type", "f32", "--force"]).ok();
+            (file, gguf::open(&floats).expect("ours"))
         });
         let off = |file: &gguf::Gguf, column: &dyn Fn(usize) -> bool| -> f32 {
             let floats = |bytes: &[u8]| -> Vec<f32> {
