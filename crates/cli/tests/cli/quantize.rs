@@ -112,8 +112,8 @@ fn every_family_and_rotation_says_the_same_from_the_new_file() {
         // Elements of a head are added in another order, divisors of frequencies are rounded once more.
         let (exact, most) = (off("f32"), if tanh { 1e-3 } else { 2e-6 });
         assert!(exact < most, "{name}: {exact}");
-        // Rows of 32 are whole blocks of Q8_0, to which those of Q6_K fall; those of 24 and 48 are of none. At most 0.11
-        // was seen.
+        // Rows of 32 are whole blocks of Q8_0, to which those of Q6_K fall; those of 24 and 48 are of none.
+        // At most 0.11 was seen.
         for kind in ["q8_0", "q6_k"] {
             quantize(&golden(name), &path(kind), kind);
             let off = off(kind);

@@ -1,3 +1,5 @@
+//! Which tensor gets which type, worked out by hand from llama.cpp's rules.
+
 use foretoken_weights::gguf::{Metadata, Value};
 
 use super::*;
