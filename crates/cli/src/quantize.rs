@@ -3,8 +3,9 @@
 //! The source is a GGUF file, whose keys go over as they are, or a Hugging Face directory, which is said in GGUF's
 //! words (`model/src/export.rs` the network, `text` the vocabulary). Tensors follow one after the other, in slabs of
 //! rows that all threads work on, so memory does not grow with the model. Nothing has the final name before it is
-//! whole. Left out: importance matrices, and formats that the kernels only read.
+//! whole. Left out: how importances are measured, and types that somebody picks for single tensors.
 
+mod importance;
 mod kinds;
 mod rows;
 mod source;
@@ -23,14 +24,24 @@ use crate::failure::Failure;
 use crate::interrupts::Interrupts;
 use crate::output::OutputOptions;
 use crate::{hub, progress, values};
-use kinds::{Choice, Layers, Mixture};
+use importance::Importance;
+use kinds::{Choice, Mixture, Network};
+use rows::Wanted;
 use source::Source;
 
 const AFTER_HELP: &str = "\
-Matrices become the type; vectors, norms and tables of positions stay f32. The head (output.weight,
-or token_embd.weight where there is no other) is kept in Q6_K with q4_0, q4_k and q4_k_m, as
-llama.cpp does; q4_k_m also keeps attn_v and ffn_down of half of the layers in Q6_K. Rows that are
-no whole blocks of the type take q8_0, or f16 if even that does not fit, and a note says so.";
+TYPE: f32, f16, bf16, q8_0, q6_k, q5_k_m, q5_k_s, q5_1, q5_0, q4_k_m, q4_k_s, q4_1, q4_0, iq4_nl,
+iq4_xs, q3_k_l, q3_k_m, q3_k_s or q2_k; q5_k, q4_k and q3_k stand for the _m ones.
+
+Matrices become the type; vectors, norms and tables of positions stay f32. As in llama.cpp, the head
+(output.weight, or token_embd.weight where there is no other) is kept in Q6_K with all types of
+fewer bits, and mixtures (_s, _m, _l, q2_k, iq4_*) give attn_v, attn_output and ffn_down more bits
+in some layers. Rows that are no whole blocks of 256 take the type of 32 that is next: Q8_0 for
+Q6_K, Q5_1 for Q5_K, Q5_0 for Q4_K, IQ4_NL for the others; or f16 if even that does not fit. A note
+says so.
+
+An importance matrix is what llama-imatrix writes about this model (imatrix.gguf, or the older
+imatrix.dat): the squares of what each column is multiplied with. It makes types below q8_0 better.";
 
 /// Options of `foretoken quantize`.
 #[derive(Args, Debug)]
@@ -44,9 +55,12 @@ pub struct Quantize {
     /// The .gguf file to write
     #[arg(value_name = "OUT")]
     output: PathBuf,
-    /// The type of matrices: f32, f16, bf16, q8_0, q4_0, q4_k, q4_k_m or q6_k
+    /// The type of matrices, as q8_0 or q4_k_m (all of them: below)
     #[arg(long = "type", value_name = "TYPE", value_parser = kinds::mixture)]
     kind: Mixture,
+    /// Quantize by the importances of columns in this file of llama-imatrix
+    #[arg(long, value_name = "FILE")]
+    imatrix: Option<PathBuf>,
     /// Threads [default: one a core]
     #[arg(short, long, value_name = "N", value_parser = values::threads, allow_negative_numbers = true)]
     threads: Option<usize>,
@@ -66,19 +80,25 @@ impl Quantize {
             return Err(Failure::Other(format!("{input}: expected a directory or a .gguf file, found nothing")));
         }
         let interrupts = Interrupts::listen();
-        let output = self.writing.begin(&self.output, std::slice::from_ref(&input))?;
+        let read: Vec<PathBuf> = std::iter::once(&input).chain(&self.imatrix).cloned().collect();
+        let output = self.writing.begin(&self.output, &read)?;
         let source = Source::open(&input)?;
-        let layers = Layers::count(source.tensors.iter().map(|tensor| tensor.name.as_str()));
-        let choose = |tensor: &Exported| self.kind.of_tensor(&tensor.name, &tensor.shape, &layers);
+        let importance = self.imatrix.as_deref().map(Importance::open).transpose()?;
+        importance.as_ref().map_or(Ok(()), |importance| importance.check(&input, &source.tensors))?;
+        let names = source.tensors.iter().map(|tensor| tensor.name.as_str());
+        let network = Network::new(names, &source.metadata, importance.is_some());
+        let choose = |tensor: &Exported| self.kind.of_tensor(&tensor.name, &tensor.shape, &network);
         let plan: Vec<Choice> = source.tensors.iter().map(choose).collect();
         let mut metadata = source.metadata;
         metadata.set("general.file_type", self.kind.file_type());
         metadata.set("general.quantization_version", 2u32);
+        importance.iter().for_each(|importance| importance.tell(&mut metadata));
         let writer = self.begin(output, &source.tensors, &plan, &metadata)?;
         source.notes.iter().for_each(|note| progress::say(format_args!("note: {note}")));
         notes_on(&source.tensors, &plan).iter().for_each(progress::say);
+        importance.iter().filter_map(|importance| importance.note(&source.tensors, &plan)).for_each(progress::say);
         interrupts.begin();
-        let output = self.write(writer, &source.tensors, &plan, interrupts)?;
+        let output = self.write(writer, &source.tensors, &plan, importance.as_ref(), interrupts)?;
         interrupts.end();
         Ok(output.finish()?)
     }
@@ -106,6 +126,7 @@ impl Quantize {
         mut writer: Writer<OutputFile>,
         tensors: &[Exported],
         plan: &[Choice],
+        importance: Option<&Importance>,
         interrupts: Interrupts,
     ) -> Result<OutputFile, Failure> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -118,7 +139,8 @@ impl Quantize {
         let bar = progress::bar("quantizing", tensors.len());
         for (tensor, choice) in tensors.iter().zip(plan) {
             let stopped = || !interrupts.go_on();
-            let saturated = rows::convert(tensor, choice.dtype, &pool, &stopped, &mut |bytes| writer.append(bytes))
+            let wanted = Wanted { dtype: choice.dtype, importance: importance.and_then(|all| all.of(tensor)) };
+            let saturated = rows::convert(tensor, wanted, &pool, &stopped, &mut |bytes| writer.append(bytes))
                 .map_err(|problem| problem.told(&self.input, &self.output, &tensor.name))?;
             if saturated > 0 {
                 let (name, count) = (&tensor.name, saturated);

@@ -3,10 +3,11 @@
 //!
 //! The idea: every format is read into one of two plain forms, `Small` blocks of 32 elements or `Large` blocks of
 //! 256, from which everything else follows: the floats that they stand for ([`dequantize`]) and the panels that the
-//! products use (`panel.rs`). The way back, [`quantize`], exists for the formats that we make ourselves.
+//! products use (`panel.rs`). The way back, [`quantize`], makes a plain form of floats and packs it.
 //!
 //! Left out: formats by codebook beyond the sixteen values of IQ4 and of 4-bit floats.
 
+mod pack;
 mod read;
 mod search;
 mod write;
@@ -14,7 +15,7 @@ mod write;
 use crate::dtype::{bf16, f16_to_f32};
 
 pub(crate) use read::{large, small};
-pub use write::{first_beyond, quantize};
+pub use write::{first_beyond, quantize, quantize_by_importance};
 
 /// A format of quantized weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

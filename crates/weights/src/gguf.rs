@@ -20,7 +20,7 @@ pub use metadata::Metadata;
 pub use value::{Array, Value};
 pub use write::{TensorInfo, Writer};
 
-use reader::Reader;
+pub(crate) use reader::Reader;
 
 /// Where tensors may begin, if the file does not say.
 const DEFAULT_ALIGNMENT: u32 = 32;

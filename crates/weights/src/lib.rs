@@ -28,6 +28,7 @@
 mod dtype;
 mod error;
 pub mod gguf;
+pub mod imatrix;
 pub mod line;
 #[allow(unsafe_code)] // the one place that maps a file
 mod map;

@@ -7,6 +7,7 @@ mod weights {
     mod gguf_peer;
     mod gguf_write;
     mod gguf_writer;
+    mod imatrix;
     mod mutations;
     mod parts;
     mod probe;

@@ -12,6 +12,7 @@ use foretoken_kernels::dtype::{bf16, f16};
 use foretoken_model::export::Exported;
 use foretoken_weights::{Dtype, WeightsError};
 
+use super::importance::matrices;
 use crate::failure::Failure;
 use crate::progress::say;
 
@@ -51,17 +52,27 @@ impl Problem {
     }
 }
 
-/// Hands the bytes of `tensor` in the type `dtype` to `put`, and says how many numbers were too large for it.
+/// What a tensor becomes.
+#[derive(Clone, Copy)]
+pub struct Wanted<'a> {
+    /// The type of its elements.
+    pub dtype: Dtype,
+    /// What an error in each column counts, for its matrices one after another, if that is known.
+    pub importance: Option<&'a [f32]>,
+}
+
+/// Hands the bytes of `tensor` as they are `wanted` to `put`, and says how many numbers were too large for it.
 ///
 /// # Errors
 /// `stopped` says so, `put` fails, or numbers to be quantized are not finite.
 pub fn convert(
     tensor: &Exported,
-    dtype: Dtype,
+    wanted: Wanted<'_>,
     pool: &Pool,
     stopped: &dyn Fn() -> bool,
     put: &mut dyn FnMut(&[u8]) -> Result<(), WeightsError>,
 ) -> Result<usize, Problem> {
+    let dtype = wanted.dtype;
     let mut put = |bytes: &[u8]| if stopped() { Err(Problem::Stopped) } else { put(bytes).map_err(Problem::Write) };
     if let Some(mut parts) = tensor.verbatim(dtype) {
         parts.try_for_each(|bytes| bytes.chunks(COPY).try_for_each(&mut put))?;
@@ -72,6 +83,7 @@ pub fn convert(
         return Ok(0);
     }
     let row_bytes = dtype.size_of(&[columns]).expect("types are chosen to fit the rows");
+    let rows_each = rows / matrices(tensor);
     let reader = tensor.reader();
     let task_rows = (TASK / columns).max(1);
     let slab_rows = (task_rows * TASKS * pool.threads()).min(rows);
@@ -83,9 +95,21 @@ pub fn convert(
             let first = first + task * task_rows;
             let mut values = vec![0.0; out.len() / row_bytes * columns];
             reader.read(first, &mut values);
-            match encode(dtype, &values, out) {
+            let encoded = match wanted.importance {
+                None => encode(dtype, &values, None, out).map_err(|at| at / columns),
+                Some(importance) => {
+                    // Rows of one matrix share its importances.
+                    let columns_of = |row: usize| row / rows_each * columns..(row / rows_each + 1) * columns;
+                    let mut rows = values.chunks_exact(columns).zip(out.chunks_exact_mut(row_bytes)).enumerate();
+                    rows.try_fold(0, |sum, (row, (values, out))| {
+                        let importance = Some(&importance[columns_of(first + row)]);
+                        encode(dtype, values, importance, out).map(|count| sum + count).map_err(|_| row)
+                    })
+                }
+            };
+            match encoded {
                 Ok(count) => drop(saturated.fetch_add(count, Ordering::Relaxed)),
-                Err(at) => drop(not_finite.fetch_min(first + at / columns, Ordering::Relaxed)),
+                Err(row) => drop(not_finite.fetch_min(first + row, Ordering::Relaxed)),
             }
         });
         match not_finite.load(Ordering::Relaxed) {
@@ -98,7 +122,7 @@ pub fn convert(
 
 /// Floats as elements of a type. `Ok` counts those that are finite and beyond the type, `Err` is the place of the first
 /// that cannot be quantized.
-fn encode(dtype: Dtype, values: &[f32], out: &mut [u8]) -> Result<usize, usize> {
+fn encode(dtype: Dtype, values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) -> Result<usize, usize> {
     let mut saturated = 0;
     match dtype {
         Dtype::F32 => {
@@ -124,7 +148,10 @@ fn encode(dtype: Dtype, values: &[f32], out: &mut [u8]) -> Result<usize, usize> 
             if let Some(at) = block::first_beyond(format, values) {
                 return Err(at);
             }
-            block::quantize(format, values, out);
+            match importance {
+                None => block::quantize(format, values, out),
+                Some(importance) => block::quantize_by_importance(format, values, importance, out),
+            }
         }
     }
     Ok(saturated)

@@ -1,21 +1,22 @@
-//! Floats made into blocks: Q8_0 and Q4_0 as ggml's reference rounds them, Q4_K and Q6_K by the search of `search.rs`.
+//! Floats made into blocks: the small formats as ggml's reference rounds them, the large ones, IQ4_NL and all that are
+//! made with importances by the search of `search.rs`.
 //!
 //! The idea: a block is made of finite numbers only. A NaN counts as 0 and an infinity as the greatest float before
 //! anything is computed, and a scale beyond f16 stays at the greatest f16, so that every block that is written reads
 //! back as finite numbers. Rounding avoids conversions that saturate: adding 2^23 to a number leaves its nearest whole
 //! number in the low bits, and such loops become vector code.
 //!
-//! Left out: the other formats, which are only read; threads, which are the caller's.
+//! Left out: INT4 and MXFP4, which are only read; threads, which are the caller's.
 
 use half::f16;
 
-use super::search;
-use super::{Format, assert_whole_blocks};
+use super::search::{affine, symmetric};
+use super::{Format, Small, assert_whole_blocks, pack};
 
 impl Format {
     /// True of the formats that [`quantize`] can make.
     pub const fn can_quantize(self) -> bool {
-        matches!(self, Format::Q8_0 | Format::Q4_0 | Format::Q4K | Format::Q6K)
+        !matches!(self, Format::Int4 | Format::Mxfp4)
     }
 }
 
@@ -25,13 +26,20 @@ impl Format {
 /// # Panics
 /// If the format is not one that [`Format::can_quantize`].
 pub fn first_beyond(format: Format, values: &[f32]) -> Option<usize> {
-    // The greatest magnitude of a quant, times that of its scale where scales are scaled again.
+    // The greatest magnitude of a quant, times that of its scale where scales are scaled again. Where there is a
+    // minimum, it alone has to reach the least value.
     let steps = match format {
         Format::Q8_0 => 127.0,
         Format::Q4_0 => 8.0,
-        Format::Q4K => 15.0 * 63.0,
+        Format::Q5_0 => 16.0,
+        Format::Q4_1 | Format::Q5_1 => 1.0,
+        Format::Iq4Nl => 127.0,
+        Format::Q2K => 15.0,
+        Format::Q4K | Format::Q5K => 63.0,
+        Format::Q3K => 4.0 * 31.0,
         Format::Q6K => 32.0 * 127.0,
-        other => panic!("first_beyond: {} is only read", other.name()),
+        Format::Iq4Xs => 127.0 * 31.0,
+        Format::Int4 | Format::Mxfp4 => panic!("first_beyond: {} is only read", format.name()),
     };
     let most = f16::MAX.to_f32() * steps;
     values.iter().position(|value| value.is_nan() || value.abs() > most)
@@ -39,10 +47,10 @@ pub fn first_beyond(format: Format, values: &[f32]) -> Option<usize> {
 
 /// Makes blocks of floats. A pure function: each block depends on its own elements only.
 ///
-/// Q8_0 and Q4_0 have the bits of the Python package `gguf` wherever that is defined: where input and scale are finite
-/// and the scale's reciprocal is no infinity. Q4_K and Q6_K search for the scales of least squared error. NaN is
-/// taken for 0, infinities for the greatest floats; scales saturate at the greatest f16, so huge values come back
-/// smaller, but finite.
+/// Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1 have the bits of the Python package `gguf` wherever that is defined: where input and
+/// scale are finite and the scale's reciprocal is no infinity. The others search for the scales of least squared error.
+/// NaN is taken for 0, infinities for the greatest floats; scales saturate at the greatest f16, so huge values come
+/// back smaller, but finite.
 ///
 /// # Panics
 /// If the format is not one that [`Format::can_quantize`], `bytes` is not a whole number of blocks, or `values` has
@@ -54,10 +62,47 @@ pub fn quantize(format: Format, values: &[f32], bytes: &mut [u8]) {
     for (values, bytes) in blocks {
         match format {
             Format::Q8_0 => q8_0(&finite(values), bytes),
-            Format::Q4_0 => q4_0(&finite(values), bytes),
-            Format::Q4K => q4_k(&finite(values), bytes),
-            _ => q6_k(&finite(values), bytes),
+            Format::Q4_0 => pack::small(format, &around_zero(&finite(values), 8.0), bytes),
+            Format::Q5_0 => pack::small(format, &around_zero(&finite(values), 16.0), bytes),
+            Format::Q4_1 => pack::small(format, &with_minimum(&finite(values), 15.0), bytes),
+            Format::Q5_1 => pack::small(format, &with_minimum(&finite(values), 31.0), bytes),
+            _ => search(format, values, None, bytes),
         }
+    }
+}
+
+/// Makes blocks of floats, with an error in each element counting as `importance` says of it. All formats search for
+/// their scales then, but Q8_0, which has nothing to gain. Importances that are not above 0 count next to nothing; if
+/// none in a part is, all of it count the same.
+///
+/// # Panics
+/// As [`quantize`], or if there are not as many importances as values.
+pub fn quantize_by_importance(format: Format, values: &[f32], importance: &[f32], bytes: &mut [u8]) {
+    assert_eq!(values.len(), importance.len(), "quantize: values and their importances");
+    if format == Format::Q8_0 || !format.can_quantize() {
+        return quantize(format, values, bytes);
+    }
+    assert_whole_blocks(format, bytes.len(), values.len());
+    let elements = format.elements();
+    let blocks = values.chunks_exact(elements).zip(importance.chunks_exact(elements));
+    for ((values, importance), bytes) in blocks.zip(bytes.chunks_exact_mut(format.bytes())) {
+        search(format, values, Some(importance), bytes);
+    }
+}
+
+/// One block by the search for its scales.
+fn search(format: Format, values: &[f32], importance: Option<&[f32]>, bytes: &mut [u8]) {
+    match format {
+        Format::Q4_1 | Format::Q5_1 => {
+            pack::small(format, &affine::small(format, &finite(values), importance), bytes);
+        }
+        Format::Q2K | Format::Q4K | Format::Q5K => {
+            pack::large(format, &affine::large(format, &finite(values), importance), bytes);
+        }
+        Format::Q3K | Format::Q6K | Format::Iq4Xs => {
+            pack::large(format, &symmetric::large(format, &finite(values), importance), bytes);
+        }
+        _ => pack::small(format, &symmetric::small(format, &finite(values), importance), bytes),
     }
 }
 
@@ -103,59 +148,40 @@ fn q8_0(values: &[f32; 32], bytes: &mut [u8]) {
     }
 }
 
-fn q4_0(values: &[f32; 32], bytes: &mut [u8]) {
-    // The first of the values that are largest in magnitude, with its sign: it becomes -8 exactly.
+/// A block of Q4_0 (8 steps to the least level) or Q5_0 (16).
+#[inline(always)]
+fn around_zero(values: &[f32; 32], steps: f32) -> Small {
+    // The first of the values that are largest in magnitude, with its sign: it becomes the least level exactly.
     let mut extreme = values[0];
     for &value in &values[1..] {
         extreme = if value.abs() > extreme.abs() { value } else { extreme };
     }
-    let scale = extreme / -8.0;
+    let scale = extreme / -steps;
     let inverse = reciprocal(scale);
     let mut quants = [0u8; 32];
     for (quant, value) in quants.iter_mut().zip(values) {
-        let shifted = value * inverse + 8.5;
-        let shifted = if shifted > 0.0 { shifted } else { 0.0 };
-        *quant = (if shifted < 15.0 { shifted } else { 15.0 }) as u8;
+        *quant = up_to(value * inverse + (steps + 0.5), 2.0 * steps - 1.0);
     }
-    bytes[..2].copy_from_slice(&half_bits(scale).to_le_bytes());
-    for l in 0..16 {
-        bytes[2 + l] = quants[l] | quants[l + 16] << 4;
-    }
+    Small { quants, scale: half_bits(scale), minimum: 0 }
 }
 
-fn q4_k(values: &[f32; 256], bytes: &mut [u8]) {
-    let block = search::affine(values);
-    bytes[..2].copy_from_slice(&block.scale.to_le_bytes());
-    bytes[2..4].copy_from_slice(&block.minimum.to_le_bytes());
-    // Six bits each of eight scales and eight minimums: see `sixes` in read.rs.
-    for j in 0..4 {
-        let (scale, high_scale) = (block.scales[j] as u8, block.scales[j + 4] as u8);
-        let (minimum, high_minimum) = (block.minimums[j], block.minimums[j + 4]);
-        bytes[4 + j] = scale | high_scale >> 4 << 6;
-        bytes[8 + j] = minimum | high_minimum >> 4 << 6;
-        bytes[12 + j] = high_scale & 15 | high_minimum << 4;
+/// A block of Q4_1 (greatest level 15) or Q5_1 (31).
+#[inline(always)]
+fn with_minimum(values: &[f32; 32], top: f32) -> Small {
+    let (mut low, mut high) = (values[0], values[0]);
+    for &value in &values[1..] {
+        low = if value < low { value } else { low };
+        high = if value > high { value } else { high };
     }
-    for (run, quants) in bytes[16..].chunks_exact_mut(32).zip(block.quants.chunks_exact(64)) {
-        for l in 0..32 {
-            run[l] = quants[l] | quants[l + 32] << 4;
-        }
-    }
+    let scale = (high - low) / top;
+    let inverse = reciprocal(scale);
+    let quants = values.map(|value| up_to((value - low) * inverse + 0.5, top));
+    Small { quants, scale: half_bits(scale), minimum: half_bits(low) }
 }
 
-fn q6_k(values: &[f32; 256], bytes: &mut [u8]) {
-    let block = search::symmetric(values);
-    for run in 0..2 {
-        let quants = &block.quants[run * 128..][..128];
-        for l in 0..64 {
-            bytes[run * 64 + l] = quants[l] & 15 | quants[l + 64] << 4;
-        }
-        for l in 0..32 {
-            let high = [0, 1, 2, 3].map(|row| quants[row * 32 + l] >> 4 << (2 * row));
-            bytes[128 + run * 32 + l] = high.iter().fold(0, |all, bits| all | bits);
-        }
-    }
-    for (byte, scale) in bytes[192..208].iter_mut().zip(block.scales) {
-        *byte = scale as u8;
-    }
-    bytes[208..].copy_from_slice(&block.scale.to_le_bytes());
+/// The whole part of a number between 0 and `top`, to which it is brought.
+#[inline(always)]
+fn up_to(x: f32, top: f32) -> u8 {
+    let x = if x > 0.0 { x } else { 0.0 };
+    (if x < top { x } else { top }) as u8
 }

@@ -4,6 +4,7 @@ mod attention;
 mod block;
 mod boundary;
 mod ceilings;
+mod lost;
 mod panels;
 mod pool;
 mod rows;

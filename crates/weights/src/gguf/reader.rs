@@ -7,19 +7,19 @@ use std::fmt::Display;
 
 use crate::WeightsError;
 
-pub(super) struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     file: &'a str,
     bytes: &'a [u8],
     position: usize,
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(file: &'a str, bytes: &'a [u8]) -> Reader<'a> {
+    pub(crate) fn new(file: &'a str, bytes: &'a [u8]) -> Reader<'a> {
         Reader { file, bytes, position: 0 }
     }
 
     /// How many bytes have been read.
-    pub(super) fn position(&self) -> usize {
+    pub(crate) fn position(&self) -> usize {
         self.position
     }
 
@@ -28,7 +28,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The next `len` bytes.
-    pub(super) fn take(&mut self, len: u64, what: &dyn Display) -> Result<&'a [u8], WeightsError> {
+    pub(crate) fn take(&mut self, len: u64, what: &dyn Display) -> Result<&'a [u8], WeightsError> {
         let rest = &self.bytes[self.position..];
         match usize::try_from(len).ok().and_then(|len| rest.get(..len)) {
             Some(bytes) => {
@@ -44,7 +44,7 @@ impl<'a> Reader<'a> {
         Ok(bytes.try_into().expect("take returns as many bytes as it is asked for"))
     }
 
-    pub(super) fn u32(&mut self, what: &dyn Display) -> Result<u32, WeightsError> {
+    pub(crate) fn u32(&mut self, what: &dyn Display) -> Result<u32, WeightsError> {
         Ok(u32::from_le_bytes(self.array(what)?))
     }
 
@@ -72,7 +72,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub(super) fn error(&self, what: &dyn Display, expected: impl Display, found: impl Display) -> WeightsError {
+    pub(crate) fn error(&self, what: &dyn Display, expected: impl Display, found: impl Display) -> WeightsError {
         WeightsError::format(self.file, format_args!("{what}, before byte {}", self.position), expected, found)
     }
 }
