@@ -60,7 +60,7 @@ fn with_option(line: Line, option: &str, program: &Command) -> Line {
 
 /// The line of a server, which may have several models: all but the first are further ones.
 fn with_further_models(line: Line, program: &Command) -> Line {
-    let first = usize::from(line.positionals.is_empty() && !line.gives("hf_repo"));
+    let first = usize::from(line.positionals.is_empty());
     let named: Vec<(usize, String)> = line
         .given
         .iter()
