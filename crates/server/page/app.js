@@ -2,24 +2,29 @@
 // plain and speculative writing.
 //
 // Plain modules and no framework: nothing to install, cargo never runs npm, what is reviewed is what runs, and the
-// whole is a fraction of the 100 kB that it may weigh. The page is one conversation at a time, so the document itself
-// is the state; what a framework would add (keeping a large tree in step with data) is done here by appending spans.
+// whole weighs less than a picture. The page shows one conversation at a time, so the document itself is the state;
+// what a framework would add (keeping a large tree in step with data) is done here by appending spans.
 //
 // This file puts the parts together: which model, who is busy, keys. Reading order: stream.js (bytes to JSON),
-// requests.js (JSON to passes), figures.js, tokens.js (passes to coloured text), chat.js, race.js.
+// requests.js (JSON to passes), figures.js, tokens.js (passes to coloured text), markdown.js and inline.js (text to a
+// tree), render.js (tree to nodes), answer.js, chat.js, store.js, conversations.js, race.js.
 
 import { Chat } from "./chat.js";
+import { Conversations } from "./conversations.js";
 import { Detail } from "./detail.js";
-import { onFrame } from "./frame.js";
+import { examplesFor } from "./examples.js";
+import { element, onFrame } from "./frame.js";
+import { Models } from "./models.js";
 import { Panel } from "./panel.js";
-import { problemLine } from "./problem.js";
+import { button } from "./problem.js";
 import { Race } from "./race.js";
 import { Settings } from "./settings.js";
-import { models } from "./stream.js";
+import { Store, Tab } from "./store.js";
 import { Palette } from "./tokens.js";
 
 const byId = (id) => document.getElementById(id);
 const KEY = "foretoken-key";
+const WIDE = matchMedia("(min-width: 75rem)"); // the list of conversations has room beside the log, as in style.css
 const NEAR_THE_END = 60; // pixels from the end of the log within which new text is followed
 
 class Page {
@@ -28,8 +33,11 @@ class Page {
   settings = new Settings(this.palette);
   panel = new Panel(this.settings);
   model = null;
-  #known = [];
+  #tab = new Tab();
+  #store = new Store(() => localStorage, (words) => this.#cannotKeep(words));
+  #models = new Models(this);
   #stop = null;
+  #running = Promise.resolve();
   #following = true;
   #scrollTop = 0;
   #scroll = () => {
@@ -41,46 +49,57 @@ class Page {
     this.races = [];
     this.detail = new Detail(this.log);
     this.box = byId("box");
+    this.conversations = new Conversations(this, this.#store, this.#tab);
+    byId("markdown").checked = this.#store.recall("markdown") === "on";
+    this.showList(WIDE.matches && this.#store.recall("list") !== "off", { isKept: false });
     this.log.addEventListener("scroll", () => this.#scrolled());
     // A block that comes into view gets its true height, which may push the end out of it.
     this.log.addEventListener("contentvisibilityautostatechange", () => this.follow(), true);
   }
 
   /** Asks which models there are; what the server says decides the switches. */
-  async open() {
-    byId("trouble").replaceChildren();
-    try {
-      this.#known = await models(sessionStorage.getItem(KEY));
-    } catch (error) {
-      const line = problemLine(error, { again: () => this.open(), useKey: (key) => this.useKey(key) });
-      byId("trouble").replaceChildren(line);
-      line.querySelector("input, button")?.focus();
-      return;
-    }
-    byId("models").replaceChildren(...this.#known.map(({ id }) => new Option(id, id)));
-    byId("models").hidden = this.#known.length < 2;
-    this.#use(this.#known[0]);
+  async open(name = this.#store.recall("model")) {
+    this.model = null;
+    this.#enable();
+    const model = await this.#models.find(name, this.#tab.get(KEY));
+    if (model) this.#use(model);
+    return model;
   }
 
-  useModel(id) {
-    this.clear();
-    this.#use(this.#known.find((model) => model.id === id));
+  /** Takes another model. The conversation goes on with it, unless one chats and the other does not. */
+  async choose(name) {
+    await this.leave();
+    const before = this.model;
+    const model = await this.open(name);
+    if (!model) return;
+    this.#store.remember("model", model.id);
+    if (before && Boolean(before.meta.chat) !== Boolean(model.meta.chat)) await this.fresh();
+    this.box.focus();
   }
 
   #use(model) {
-    this.model = { ...model, meta: model.meta ?? { chat: true } };
-    const { meta } = this.model;
-    byId("model").textContent = this.#known.length < 2 ? model.id : "";
+    this.model = model;
+    const { meta } = model;
     for (const name of meta.drafters ?? []) this.palette.of(name);
     this.settings.open(meta);
     this.box.placeholder = meta.chat ? "Say something" : "Begin a text";
+    byId("examples").replaceChildren(...examplesFor(model).map((text) => this.#example(text)));
     this.#enable();
   }
 
+  #example(text) {
+    const made = button(text, () => {
+      this.box.value = text;
+      this.box.focus();
+    });
+    made.className = "example";
+    return made;
+  }
+
   useKey(key) {
-    sessionStorage.setItem(KEY, key);
+    this.#tab.set(KEY, key);
     for (const line of document.querySelectorAll(".problem:has(.key)")) line.remove();
-    this.open();
+    this.open(this.model?.id);
     this.box.focus();
   }
 
@@ -92,23 +111,28 @@ class Page {
   async occupy(task) {
     this.#stop = new AbortController();
     this.#enable();
-    try {
-      await task({ key: sessionStorage.getItem(KEY), signal: this.#stop.signal });
-    } finally {
+    this.#running = task({ key: this.#tab.get(KEY), signal: this.#stop.signal }).finally(() => {
       this.#stop = null;
       this.#enable();
-    }
+    });
+    await this.#running;
   }
 
   stop() {
     this.#stop?.abort();
   }
 
+  /** Ends what is being written; what came stays. */
+  async leave() {
+    this.stop();
+    await this.#running.catch(() => {});
+  }
+
   #enable() {
     const ready = this.model !== null && !this.busy;
     byId("send").hidden = this.busy;
     byId("stop").hidden = !this.busy;
-    for (const id of ["send", "race", "clear"]) byId(id).disabled = !ready;
+    for (const id of ["send", "race"]) byId(id).disabled = !ready;
     document.body.classList.toggle("busy", this.busy);
     document.body.classList.toggle("empty", this.chat.turns.length + this.races.length === 0);
   }
@@ -137,7 +161,7 @@ class Page {
   }
 
   async again() {
-    if (!this.busy && this.#formIsGood()) await this.chat.again();
+    if (this.model && !this.busy && this.#formIsGood()) await this.chat.again();
   }
 
   async race() {
@@ -151,13 +175,32 @@ class Page {
     await race.run({ turns: this.chat.historyBefore(null), text });
   }
 
+  /** Begins a new conversation; what there is stays in the list. */
+  async fresh() {
+    await this.leave();
+    this.clear();
+    this.conversations.fresh();
+    this.closeList();
+    this.box.focus();
+  }
+
+  /** Takes the conversation and its races out of view. */
   clear() {
-    if (this.busy) return;
     this.chat.clear();
     for (const race of this.races.splice(0)) race.element.remove();
     this.panel.rest(null);
     this.#enable();
-    this.box.focus();
+  }
+
+  /** Shows turns that were kept. */
+  show(turns) {
+    this.chat.show(turns);
+    this.#enable();
+    this.#followNow();
+  }
+
+  #cannotKeep(words) {
+    byId("not-kept").replaceChildren(element("p", "problem mild", words));
   }
 
   /** What was asked comes back into the box, unless something else was written there meanwhile. */
@@ -173,6 +216,13 @@ class Page {
   showRejected() {
     this.chat.showRejected(this.settings.rejectedShown);
     for (const race of this.races) race.showRejected(this.settings.rejectedShown);
+  }
+
+  showMarkdown() {
+    const isShown = this.settings.markdownShown;
+    this.#store.remember("markdown", isShown ? "on" : "off");
+    this.detail.show(null);
+    this.chat.showMarkdown(isShown);
   }
 
   /** Keeps the end of the log in view, where it was in view. */
@@ -201,6 +251,19 @@ class Page {
   showPanel(open = !document.body.classList.contains("panel-open")) {
     document.body.classList.toggle("panel-open", open);
     byId("panel-button").setAttribute("aria-expanded", String(open));
+    if (open && !WIDE.matches) this.showList(false);
+  }
+
+  /** Shows or hides the list of conversations; where it has a place of its own that is kept. */
+  showList(open = !document.body.classList.contains("list-open"), { isKept = true } = {}) {
+    document.body.classList.toggle("list-open", open);
+    byId("list-button").setAttribute("aria-expanded", String(open));
+    if (isKept && WIDE.matches) this.#store.remember("list", open ? "on" : "off");
+  }
+
+  /** Where the list lies over the log it goes once something was chosen. */
+  closeList() {
+    if (!WIDE.matches) this.showList(false);
   }
 }
 
@@ -209,19 +272,17 @@ const page = new Page();
 byId("send").addEventListener("click", () => page.send());
 byId("stop").addEventListener("click", () => page.stop());
 byId("race").addEventListener("click", () => page.race());
-byId("clear").addEventListener("click", () => page.clear());
+byId("new").addEventListener("click", () => page.fresh());
+byId("list-button").addEventListener("click", () => page.showList());
 byId("keys-button").addEventListener("click", () => byId("keys").showModal());
 byId("keys-close").addEventListener("click", () => byId("keys").close());
 byId("panel-button").addEventListener("click", () => page.showPanel());
 byId("rejected").addEventListener("change", () => page.showRejected());
-byId("models").addEventListener("change", (event) => page.useModel(event.target.value));
+byId("markdown").addEventListener("change", () => page.showMarkdown());
 byId("composer").addEventListener("submit", (event) => event.preventDefault());
-for (const example of document.querySelectorAll(".example")) {
-  example.addEventListener("click", () => {
-    page.box.value = example.textContent;
-    page.box.focus();
-  });
-}
+// What is being written when the page is left is kept as far as it came.
+addEventListener("pagehide", () => page.busy && page.conversations.save());
+document.addEventListener("visibilitychange", () => document.hidden && page.busy && page.conversations.save());
 
 page.box.addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || event.shiftKey || event.altKey || event.isComposing) return;
@@ -233,7 +294,10 @@ page.box.addEventListener("keydown", (event) => {
 const outsideFields = {
   "/": () => page.box.focus(),
   "?": () => byId("keys").showModal(),
+  c: () => (page.showList(true), byId("list").focus()),
   d: () => byId("rejected").click(),
+  m: () => byId("markdown").click(),
+  n: () => page.fresh(),
   s: () => (page.showPanel(true), byId("panel").focus()),
 };
 
@@ -243,6 +307,7 @@ document.addEventListener("keydown", (event) => {
     page.stop();
     page.detail.show(null);
     page.showPanel(false);
+    page.closeList();
   } else if (event.altKey && event.key === "Enter") {
     event.preventDefault();
     page.again();
@@ -256,4 +321,4 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-page.open();
+page.open().then(() => page.conversations.resume());

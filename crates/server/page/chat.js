@@ -1,14 +1,16 @@
 // The conversation: turns of a question and an answer, or, for a model without a chat template, a text that is gone on
 // with. A turn that failed stays in view with what came of it, but is not told to the model again.
 //
-// It knows how a turn looks and what the next request is to contain. It leaves out branches (an answer written anew
-// replaces the old one), editing earlier questions, and keeping anything after the page is closed.
+// It knows how a turn looks, what the next request is to contain, and what of a turn is kept when the page is left
+// (conversations.js keeps it). It leaves out branches (an answer written anew replaces the old one) and editing earlier
+// questions.
 
+import { Answer } from "./answer.js";
 import { Figures } from "./figures.js";
 import { element } from "./frame.js";
-import { button, cutLine, problemLine } from "./problem.js";
+import { button, copyButton, cutLine, fullLine, problemLine } from "./problem.js";
 import { requestFor, write } from "./requests.js";
-import { TokenText } from "./tokens.js";
+import { unpacked } from "./store.js";
 import { count, duration, short } from "./words.js";
 
 export class Chat {
@@ -30,10 +32,34 @@ export class Chat {
   async send(user) {
     const last = this.turns.at(-1);
     if (last?.state === "failed" && last.text.text === "") this.#remove(last);
-    const turn = this.#newTurn(user);
+    const turn = this.#newTurn(user, this.#page.model.meta.chat);
     this.turns.push(turn);
     this.#page.log.append(turn.element);
     await this.#write(turn);
+  }
+
+  /** What is kept of the turns, as `show` takes it. */
+  told() {
+    return this.turns.map(({ user, isChat, text, state, line }) => {
+      const isDone = state !== "failed" && text.text !== "";
+      return { user, isChat, isDone, text: text.text, line: line || "left while it was written", told: text.told };
+    });
+  }
+
+  /** Shows turns that were kept. */
+  show(turns) {
+    for (const { user, isChat, isDone, text, line, told } of turns) {
+      const turn = this.#newTurn(user, isChat !== false);
+      for (const pass of unpacked(text, told)) turn.text.add(pass);
+      turn.state = isDone ? "done" : "failed";
+      turn.line = typeof line === "string" ? line : "";
+      if (text !== "") this.#foot(turn);
+      else turn.foot.append(element("span", "told", "no answer came"));
+      this.turns.push(turn);
+      this.#page.log.append(turn.element);
+    }
+    const last = this.turns.at(-1);
+    if (last) last.foot.append(this.#againButton());
   }
 
   /** Writes the last answer anew. */
@@ -42,6 +68,7 @@ export class Chat {
     if (!turn) return;
     this.#page.takeBack(turn.user);
     turn.text.clear();
+    turn.line = "";
     turn.foot.replaceChildren();
     await this.#write(turn);
   }
@@ -54,22 +81,26 @@ export class Chat {
     for (const { text } of this.turns) text.showRejected(shown);
   }
 
+  showMarkdown(shown) {
+    for (const { text } of this.turns) text.showMarkdown(shown);
+  }
+
   #remove(turn) {
     turn.element.remove();
     this.turns.splice(this.turns.indexOf(turn), 1);
   }
 
-  #newTurn(user) {
-    const { model, palette } = this.#page;
-    const text = new TokenText(palette, "Answer. Arrow keys go through its tokens.", () => this.#page.follow());
-    text.showRejected(this.#page.settings.rejectedShown);
+  #newTurn(user, isChat) {
+    const { settings, palette } = this.#page;
+    const text = new Answer(palette, settings.markdownShown, () => this.#page.follow());
+    text.showRejected(settings.rejectedShown);
     const said = element("div", "said", user);
     said.dir = "auto";
     const foot = element("footer", "foot");
-    const kind = model.meta.chat ? "turn" : "turn running";
+    const kind = isChat ? "turn" : "turn running";
     const whole = element("article", kind, element("h2", "unseen", "You"), said, element("h2", "unseen", "Answer"));
     whole.append(text.element, foot);
-    return { user, text, foot, element: whole, state: "writing" };
+    return { user, isChat, text, foot, element: whole, state: "writing", line: "" };
   }
 
   async #write(turn) {
@@ -94,13 +125,17 @@ export class Chat {
         figures.end(performance.now(), end.timings);
         turn.state = "done";
         if (end.cutBy) turn.foot.append(cutLine(end.cutBy));
-        this.#close(turn, figures, settings, seed, end.finish === "length" ? ["as long as allowed"] : []);
+        const isLong = end.finish === "length" && !end.cutBy;
+        const isFull = isLong && (settings.maxTokens === null || figures.isShorterThan(settings.maxTokens));
+        if (isFull) turn.foot.append(this.#fullLine());
+        this.#close(turn, figures, settings, seed, isLong && !isFull ? ["as long as allowed"] : []);
       } catch (error) {
         this.#fail(turn, error, figures, settings, seed);
       } finally {
         if (figures.ended === null) figures.end(performance.now());
         turn.element.classList.remove("writing");
         page.panel.rest(figures);
+        page.conversations.save();
         page.follow();
       }
     });
@@ -118,8 +153,15 @@ export class Chat {
     this.#page.giveBack(turn.user);
     const note = figures.tokens > 0 ? "What came is above." : "";
     const [again, useKey] = [() => this.#page.again(), (key) => this.#page.useKey(key)];
-    turn.foot.prepend(problemLine(error, { again, useKey, note }));
+    turn.foot.prepend(problemLine(error, { again, useKey, fresh: () => this.#page.fresh(), note }));
     this.#page.say("The answer failed.");
+  }
+
+  #fullLine() {
+    const { n_ctx: context } = this.#page.model.meta;
+    const size = context ? ` of ${context} tokens` : "";
+    const words = `The answer ends here because the model's context${size} is full. A new conversation has room again.`;
+    return fullLine(words, () => this.#page.fresh());
   }
 
   /** The line of figures under an answer, and what can be done with it. */
@@ -133,12 +175,19 @@ export class Chat {
       settings.type === "none" ? "plain" : `${settings.type}, ${settings.verify}`,
       ...ends,
     ];
+    turn.line = parts.join(" · ");
+    this.#foot(turn);
+    if (turn.state === "done") turn.foot.append(this.#againButton());
+    this.#page.say(`The answer has ended, ${count(figures.tokens, "token")}.`);
+  }
+
+  #foot(turn) {
+    turn.foot.append(element("span", "told", turn.line), copyButton(() => turn.text.text));
+  }
+
+  #againButton() {
     const again = button("Write anew", () => this.#page.again());
     again.classList.add("again");
-    turn.foot.append(element("span", "told", parts.join(" · ")));
-    // There is no clipboard on a page that came over plain HTTP from another machine.
-    if (navigator.clipboard) turn.foot.append(button("Copy", () => navigator.clipboard.writeText(turn.text.text)));
-    if (turn.state === "done") turn.foot.append(again);
-    this.#page.say(`The answer has ended, ${count(figures.tokens, "token")}.`);
+    return again;
   }
 }

@@ -128,6 +128,7 @@ function lines(span) {
   const shown = element("code", "", element("u", "", visible(token.text) || "(no text)"));
   const head = element("div", `head o${span.colour}`, shown, ` ${who}`);
   if (token.rejected) head.append(element("strong", "", " rejected"));
+  if (token.isKept) return [head, row("pass", span.pass), element("div", "none", "its probabilities were not kept")];
   const parts = span.tokens.slice(0, -1);
   return [
     head,

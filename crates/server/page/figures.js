@@ -91,6 +91,11 @@ export class Figures {
     return this.drafts > 0 ? 1 + this.acceptedTokens / this.drafts : null;
   }
 
+  /** Whether fewer tokens came than this; not where no tokens are told. */
+  isShorterThan(length) {
+    return this.tokens > 0 && this.tokens < length;
+  }
+
   get tokensPerPass() {
     return this.passes > 0 ? this.tokens / this.passes : null;
   }

@@ -2,6 +2,8 @@
 
 import { element } from "./frame.js";
 
+const COPIED = 1500; // milliseconds for which a button says so
+
 const WORDS = {
   gone: () => "The server does not answer.",
   broken: () => "The server stopped in the middle of the text.",
@@ -10,8 +12,12 @@ const WORDS = {
   failed: (message) => `The server reports an error: ${message}`,
 };
 
-/** The line for an error; `again()` repeats what failed, `useKey(key)` takes the key that a person typed. */
-export function problemLine(error, { again, useKey, note = "" }) {
+/**
+ * The line for an error; `again()` repeats what failed, `useKey(key)` takes the key that a person typed, `fresh()`
+ * begins a new conversation.
+ */
+export function problemLine(error, { again, useKey, fresh, note = "" }) {
+  if (error.code === "context_length_exceeded") return fullLine(tooLong(error), fresh);
   const words = element("span");
   const line = element("div", "problem", words);
   line.setAttribute("role", "alert");
@@ -29,6 +35,31 @@ export function cutLine(cutBy) {
   const line = element("div", "problem mild", `The text was cut here: ${why}.`);
   line.setAttribute("role", "alert");
   return line;
+}
+
+/** The line where the context has no room; `fresh()` begins a new conversation. */
+export function fullLine(words, fresh) {
+  const line = element("div", "problem mild", element("span", "", words), button("New conversation", fresh));
+  line.setAttribute("role", "alert");
+  return line;
+}
+
+function tooLong({ message, size }) {
+  if (!size) return `This does not fit into the model's context: ${message}`;
+  const [found, context] = size;
+  return `This does not fit into the model's context of ${context} tokens: with all that was said it has ${found}. ` +
+    "Begin a new conversation, or say less.";
+}
+
+/** A button that copies what `textOf` gives; none on a page that came over plain HTTP from another machine. */
+export function copyButton(textOf) {
+  if (!navigator.clipboard) return "";
+  const made = button("Copy", async () => {
+    const isCopied = await navigator.clipboard.writeText(textOf()).then(() => true, () => false);
+    made.textContent = isCopied ? "Copied" : "Not copied";
+    setTimeout(() => (made.textContent = "Copy"), COPIED);
+  });
+  return made;
 }
 
 export function button(words, act) {

@@ -2,9 +2,10 @@
 // its end both texts are compared byte for byte.
 //
 // One after the other and not at once, as two texts at a time would share the machine and slow each other. The speeds
-// compared are those of writing: the second run may find the prompt in the server's cache, so the wait for the first
-// token is shown but not counted. A race promises *exact*, whatever the switch says: only that promise means the same
-// bytes. It is no part of the conversation.
+// compared are those of writing; the wait for the first token is shown but not counted. Texts that were written before
+// teach drafters, the plain run among them, so each run has a `cache_salt` of its own: neither remembers anything. A
+// race promises *exact*, whatever the switch says: only that promise means the same bytes. It is no part of the
+// conversation, and where no length is set it ends after some hundred tokens.
 
 import { RaceChart } from "./chart.js";
 import { Figures, firstDifference } from "./figures.js";
@@ -12,9 +13,10 @@ import { element, onFrame } from "./frame.js";
 import { button, cutLine, problemLine } from "./problem.js";
 import { requestFor, write } from "./requests.js";
 import { TokenText } from "./tokens.js";
-import { count, duration, short, visible } from "./words.js";
+import { count, duration, randomWord, short, visible } from "./words.js";
 
 const LEAST_TOKENS = 16; // of a text whose speed means something
+const MOST_TOKENS = 512; // where no length is set
 const REPLAY_LONGEST = 8000; // milliseconds; a longer race is replayed faster
 
 class Lane {
@@ -70,19 +72,24 @@ export class Race {
     const page = this.#page;
     page.settings.newSeed();
     const chosen = page.settings.read();
+    chosen.maxTokens ??= MOST_TOKENS;
     const type = chosen.type === "none" ? "auto" : chosen.type;
     const seed = page.settings.seed;
     const about = dialogue.text.trim() === "" ? "the text so far" : element("q", "", shorten(dialogue.text));
     const title = element("h2", "", "A race: ", about);
     title.dir = "auto";
-    const how = `${type} against plain · temperature ${chosen.temperature} · seed ${seed} · promise exact`;
-    this.element.prepend(title, element("p", "told", how));
+    const how = [
+      `${type} against plain`, `temperature ${chosen.temperature}`, `seed ${seed}`, "promise exact",
+      `at most ${chosen.maxTokens} tokens`,
+    ].join(" · ");
+    const fair = "Both begin without memory of earlier texts, so a second race is no faster than the first.";
+    this.element.prepend(title, element("p", "told", how), element("p", "told", fair));
     page.log.append(this.element);
     page.follow();
     await page.occupy(async (access) => {
       try {
         for (const [lane, drafters] of [[this.#lanes[0], "none"], [this.#lanes[1], type]]) {
-          const settings = { ...chosen, type: drafters, verify: "exact" };
+          const settings = { ...chosen, type: drafters, verify: "exact", cacheSalt: randomWord() };
           if (drafters === "none") settings.prediction = "";
           await this.#runLane(lane, requestFor(page.model, dialogue, settings, seed), access);
         }
@@ -151,7 +158,8 @@ export class Race {
     }
     this.#page.settings.showRefusal(error);
     const useKey = (key) => this.#page.useKey(key);
-    this.#verdict.append(problemLine(error, { again: () => this.#page.race(), useKey }));
+    const [again, fresh] = [() => this.#page.race(), () => this.#page.fresh()];
+    this.#verdict.append(problemLine(error, { again, useKey, fresh }));
   }
 
   /** Both runs once more, side by side, each pass when it came. */

@@ -19,9 +19,10 @@ export function requestFor(model, dialogue, settings, seed) {
     return_provenance: true,
     temperature: settings.temperature,
     seed,
-    max_tokens: settings.maxTokens,
     speculative: { type: settings.type, verify: settings.verify },
   };
+  if (settings.maxTokens !== null) body.max_tokens = settings.maxTokens; // else until the text ends
+  if (settings.cacheSalt) body.cache_salt = settings.cacheSalt;
   if (settings.nMax !== null && settings.type !== "none") body.speculative.n_max = settings.nMax;
   if (settings.endless) body.ignore_eos = true;
   if (settings.form?.type === "json") body.response_format = { type: "json_object" };

@@ -1,8 +1,8 @@
 // The switches: who drafts, which promise, temperature, seed, lengths and the form of the answer. The list of who
 // drafts is the legend of the colours.
 //
-// The form in index.html is the state; nothing is kept elsewhere, and nothing between visits. What a model does not
-// name in its `meta` (a server of another kind) falls back to the plainest choice.
+// The form in index.html is the state; nothing of it is kept between visits, but whether Markdown is shown (app.js).
+// What a model does not name in its `meta` (a server of another kind) falls back to the plainest choice.
 
 import { element } from "./frame.js";
 
@@ -132,7 +132,7 @@ export class Settings {
       type,
       verify: document.querySelector("[name=verify]:checked").value,
       temperature: Number(byId("temperature").value),
-      maxTokens: whole("max-tokens") ?? 256,
+      maxTokens: whole("max-tokens") || null,
       nMax: whole("n-max"),
       endless: byId("endless").checked,
       form: this.#form() === "schema" ? { type: "json_schema", schema: schema().value } : { type: this.#form() },
@@ -143,6 +143,10 @@ export class Settings {
 
   get rejectedShown() {
     return byId("rejected").checked;
+  }
+
+  get markdownShown() {
+    return byId("markdown").checked;
   }
 
   /** Writes beside each name how many tokens were its own. */

@@ -51,15 +51,14 @@ export class EventParser {
 
 /**
  * What went wrong, for a person. `kind` is one of "gone" (no answer), "broken" (the answer ended in the middle), "key"
- * (401), "busy" (429, with `seconds` to wait), "refused" (any other status, with the field, `param`, where the server
- * names one) and "failed" (an error in the stream).
+ * (401), "busy" (429, with `seconds` to wait), "refused" (any other status, with the field, `param`, the `code` and, of
+ * a prompt that is too long, its `size` and the context's, where the server names them) and "failed" (an error in the
+ * stream).
  */
 export class ServerError extends Error {
-  constructor(kind, message, { seconds = null, param = null } = {}) {
+  constructor(kind, message, { seconds = null, param = null, code = null, size = null } = {}) {
     super(message);
-    this.kind = kind;
-    this.seconds = seconds;
-    this.param = param;
+    Object.assign(this, { kind, seconds, param, code, size });
   }
 }
 
@@ -67,26 +66,29 @@ const headersWith = (key) => (key ? { Authorization: `Bearer ${key}` } : {});
 
 /**
  * The server's own words in a body that should hold `{"error": {"message": ..., "param": ...}}`, or what was given
- * instead, and the field that they are about.
+ * instead, and what it says beside them.
  */
 function saidIn(body, otherwise) {
   try {
     const { error } = typeof body === "string" ? JSON.parse(body) : body;
     const message = (typeof error === "string" ? error : error.message) || otherwise;
-    return { message, param: typeof error.param === "string" ? error.param : null };
+    const size = [error.n_prompt_tokens, error.n_ctx];
+    const text = (value) => (typeof value === "string" ? value : null);
+    const sizeOrNone = size.every(Number.isInteger) ? size : null;
+    return { message, param: text(error.param), code: text(error.code), size: sizeOrNone };
   } catch {
-    return { message: otherwise, param: null };
+    return { message: otherwise };
   }
 }
 
 async function refusal(response) {
-  const { message, param } = saidIn(await response.text().catch(() => ""), `status ${response.status}`);
+  const { message, ...more } = saidIn(await response.text().catch(() => ""), `status ${response.status}`);
   if (response.status === 401) return new ServerError("key", message);
   if (response.status === 429) {
     const seconds = Number.parseInt(response.headers.get("Retry-After"), 10);
     return new ServerError("busy", message, { seconds: Number.isFinite(seconds) ? Math.max(seconds, 0) : 1 });
   }
-  return new ServerError("refused", message, { param });
+  return new ServerError("refused", message, more);
 }
 
 async function ask(address, options) {
@@ -101,10 +103,16 @@ async function ask(address, options) {
   return response;
 }
 
-/** The models of this server, each with its `meta`. */
+/** The models of this server, each with its `meta` if it is open. */
 export async function models(key) {
   const response = await ask("v1/models", { headers: headersWith(key) });
   return (await response.json()).data;
+}
+
+/** Lets the server open a model, by asking it for the tokens of nothing. */
+export async function openModel(model, key) {
+  const headers = { "Content-Type": "application/json", ...headersWith(key) };
+  await ask("tokenize", { method: "POST", headers, body: JSON.stringify({ model, content: "" }) });
 }
 
 /**

@@ -3,7 +3,7 @@
 // The idea: `content` is what is shown, byte for byte; the tokens only say how to cut and colour it. So a text is right
 // even where a server holds text back (a stop string that may begin) or a token has no text of its own (the first byte
 // of a character). Spans are made once a frame; long texts are cut into blocks at line ends, which the browser skips
-// while they are out of view. It leaves out Markdown: a model's text is shown as it is.
+// while they are out of view. It leaves out Markdown (render.js): here a model's text is shown as it is.
 
 import { element, onFrame } from "./frame.js";
 import { visible } from "./words.js";

@@ -24,3 +24,8 @@ export function visible(text) {
   const name = (character) => `<U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}>`;
   return text.replace(UNSEEN, (character) => NAMED.get(character) ?? name(character));
 }
+
+/** A word that nobody had before, also where a page has no `crypto.randomUUID` (plain HTTP from another machine). */
+export function randomWord() {
+  return [...crypto.getRandomValues(new Uint32Array(4))].map((part) => part.toString(36).padStart(7, "0")).join("");
+}

@@ -23,17 +23,25 @@ macro_rules! files {
 files! {
     "/", "index.html", "text/html; charset=utf-8";
     "/page/style.css", "style.css", "text/css; charset=utf-8";
+    "/page/answer.js", "answer.js", SCRIPT;
     "/page/app.js", "app.js", SCRIPT;
     "/page/chart.js", "chart.js", SCRIPT;
     "/page/chat.js", "chat.js", SCRIPT;
+    "/page/conversations.js", "conversations.js", SCRIPT;
     "/page/detail.js", "detail.js", SCRIPT;
+    "/page/examples.js", "examples.js", SCRIPT;
     "/page/figures.js", "figures.js", SCRIPT;
     "/page/frame.js", "frame.js", SCRIPT;
+    "/page/inline.js", "inline.js", SCRIPT;
+    "/page/markdown.js", "markdown.js", SCRIPT;
+    "/page/models.js", "models.js", SCRIPT;
     "/page/panel.js", "panel.js", SCRIPT;
     "/page/problem.js", "problem.js", SCRIPT;
     "/page/race.js", "race.js", SCRIPT;
+    "/page/render.js", "render.js", SCRIPT;
     "/page/requests.js", "requests.js", SCRIPT;
     "/page/settings.js", "settings.js", SCRIPT;
+    "/page/store.js", "store.js", SCRIPT;
     "/page/stream.js", "stream.js", SCRIPT;
     "/page/tokens.js", "tokens.js", SCRIPT;
     "/page/words.js", "words.js", SCRIPT;

@@ -19,6 +19,9 @@ const WORDS = (
   " before; but now they were glad of it and sat down under old tree:\n\n Then came wind, rain, snow, night. One day"
 ).split(/(?= )/);
 
+/** Tokens of a text where no length is asked for. */
+const OWN_LENGTH = 256;
+
 /** How requests go where a test says nothing else. */
 export const PLAIN_SCENARIO = {
   passMilliseconds: 0,
@@ -30,8 +33,12 @@ export const PLAIN_SCENARIO = {
   refuse: null,
   breakAfter: null, // tokens after which the connection is cut
   failAfter: null, // tokens after which an error is sent in the stream
+  more: {}, // further fields of a refusal
   cutBy: null,
   chat: true,
+  id: "demo",
+  finish: null, // else "length" where a length was asked for, "stop" where none was
+  others: [], // names of further models, which are not open at first
   fragment: 0, // bytes written at once; 0 for whole events
 };
 
@@ -50,7 +57,7 @@ export function chance(seed) {
 function textOf(body, scenario) {
   if (scenario.tokens) return scenario.tokens;
   const next = chance(body.seed ?? 0);
-  const made = Array.from({ length: body.max_tokens }, () => WORDS[Math.floor(next() * WORDS.length)]);
+  const made = Array.from({ length: body.max_tokens ?? OWN_LENGTH }, () => WORDS[Math.floor(next() * WORDS.length)]);
   if (scenario.lie && body.speculative?.type !== "none") made.splice(Math.floor(made.length / 2), 1, " wrong");
   return made;
 }
@@ -95,6 +102,8 @@ const sleepUntil = (time) => new Promise((done) => setTimeout(done, Math.max(tim
 export class Mock {
   scenario = { ...PLAIN_SCENARIO };
   asked = [];
+  /** Names of models that were opened. */
+  opened = [];
   /** Requests whose client went away before the end. */
   abandoned = 0;
 
@@ -120,21 +129,31 @@ export class Mock {
   async #answer(request, response) {
     const { pathname } = new URL(request.url, this.address);
     if (pathname === "/" || pathname.startsWith("/page/")) return file(pathname, response);
-    const { key, busy, refuse, refuseParam } = this.scenario;
+    const { key, busy, refuse, refuseParam, id, others } = this.scenario;
     if (key && request.headers.authorization !== `Bearer ${key}`) return refusal(response, 401, "no valid key");
-    if (pathname === "/v1/models") return json(response, 200, { object: "list", data: [this.#model()] });
+    if (pathname === "/v1/models") {
+      return json(response, 200, { object: "list", data: [id, ...others].map((name) => this.#model(name)) });
+    }
     let text = "";
     for await (const part of request) text += part;
     const body = JSON.parse(text);
+    if (pathname === "/tokenize") {
+      if (!others.includes(body.model)) return refusal(response, 404, `no model ${body.model}`);
+      this.opened.push(body.model);
+      return json(response, 200, { tokens: [] });
+    }
     this.asked.push({ pathname, body, headers: request.headers });
     if (busy !== null) return refusal(response, 429, "the queue is full", { "Retry-After": String(busy) });
-    if (refuse) return refusal(response, 400, refuse, {}, refuseParam);
+    if (refuse) return refusal(response, 400, refuse, {}, { param: refuseParam ?? null, ...this.scenario.more });
     await this.#stream(pathname, body, response);
   }
 
-  #model() {
+  #model(id) {
+    const isOpen = id === this.scenario.id || this.opened.includes(id);
+    const told = { id, object: "model", created: 0, owned_by: "foretoken" };
+    if (!isOpen) return { ...told, status: { value: "unloaded" } };
     return {
-      id: "demo", object: "model", created: 0, owned_by: "foretoken",
+      ...told, status: { value: "loaded" },
       meta: {
         n_ctx: 4096, n_vocab: 4096, parallel: 4, chat: this.scenario.chat, drafters: DRAFTERS, spec_type: "auto",
         auto: ["draft", "suffix"], verify: "exact", defaults: { temperature: 0.8, top_k: 40, top_p: 0.95, min_p: 0.05 },
@@ -182,7 +201,8 @@ export class Mock {
     const predicted_ms = performance.now() - (first?.[0] ?? started);
     const predicted_per_second = ((sent - (first?.[1] ?? 0)) * 1000) / Math.max(predicted_ms, 0.001);
     const timings = { predicted_n: sent, predicted_ms, predicted_per_second };
-    send(chunk({ ...said(""), finish_reason: "length", ...end }, { timings }));
+    const finish_reason = scenario.finish ?? (body.max_tokens === undefined ? "stop" : "length");
+    send(chunk({ ...said(""), finish_reason, ...end }, { timings }));
     send(chunk(null, { usage: { prompt_tokens: 4, completion_tokens: sent, total_tokens: sent + 4 } }));
     response.end("data: [DONE]\n\n");
   }
@@ -207,6 +227,6 @@ function json(response, status, body, headers = {}) {
   response.writeHead(status, { "Content-Type": "application/json", ...headers }).end(JSON.stringify(body));
 }
 
-function refusal(response, status, message, headers = {}, param = null) {
-  json(response, status, { error: { message, type: "invalid_request_error", param, code: null } }, headers);
+function refusal(response, status, message, headers = {}, more = {}) {
+  json(response, status, { error: { message, type: "invalid_request_error", param: null, code: null, ...more } }, headers);
 }

@@ -120,13 +120,13 @@ describe("with a real server", { skip }, () => {
       await page.locator(`[name=verify][value=${verify}]`).check();
       await answer(page, "hello");
       assert.equal(await page.locator(".problem").count(), 0, verify);
-      await page.locator("#clear").click();
+      await page.locator("#new").click();
     }
     for (const name of names.filter((name) => name !== "prediction")) {
       for (const other of names) await page.getByLabel(other, { exact: true }).setChecked(other === name);
       await answer(page, "hello");
       assert.equal(await page.locator(".problem").count(), 0, name);
-      await page.locator("#clear").click();
+      await page.locator("#new").click();
     }
     await close();
   });

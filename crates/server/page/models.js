@@ -1,0 +1,57 @@
+// Which models the server has, and which of them is asked. Where there are several the name in the head is a list to
+// choose from. A model that is not open is opened when it is chosen, as only then it says what it can do.
+
+import { element } from "./frame.js";
+import { problemLine } from "./problem.js";
+import { models, openModel } from "./stream.js";
+
+const byId = (id) => document.getElementById(id);
+const isClosed = ({ status }) => status?.value === "unloaded";
+
+export class Models {
+  #page;
+  #known = [];
+
+  constructor(page) {
+    this.#page = page;
+    byId("models").addEventListener("change", (event) => this.#page.choose(event.target.value));
+  }
+
+  /** The model of this name, or the first that is open, or the first; null, with a line that says why, if none. */
+  async find(name, key) {
+    const trouble = byId("trouble");
+    trouble.replaceChildren();
+    try {
+      this.#known = await models(key);
+      let model = this.#known.find(({ id }) => id === name);
+      model ??= this.#known.find((model) => !isClosed(model)) ?? this.#known[0];
+      if (model && isClosed(model)) model = await this.#open(model, key);
+      this.#draw(model);
+      return model ? { ...model, meta: model.meta ?? { chat: true } } : null;
+    } catch (error) {
+      const [again, useKey] = [() => this.#page.open(name), (key) => this.#page.useKey(key)];
+      trouble.replaceChildren(problemLine(error, { again, useKey }));
+      trouble.querySelector("input, button")?.focus();
+      return null;
+    }
+  }
+
+  async #open(model, key) {
+    const line = element("div", "problem mild", `The server opens ${model.id}. This may take a while.`);
+    line.setAttribute("role", "status");
+    byId("trouble").replaceChildren(line);
+    this.#draw(model);
+    await openModel(model.id, key);
+    this.#known = await models(key);
+    byId("trouble").replaceChildren();
+    return this.#known.find(({ id }) => id === model.id) ?? model;
+  }
+
+  #draw(chosen) {
+    const words = (model) => (isClosed(model) ? `${model.id} (not open)` : model.id);
+    byId("models").replaceChildren(...this.#known.map((model) => new Option(words(model), model.id)));
+    byId("models").value = chosen?.id ?? "";
+    byId("models").hidden = this.#known.length < 2;
+    byId("model").textContent = chosen?.id ?? "";
+  }
+}
