@@ -150,7 +150,7 @@ impl Generator {
         }
         let need = Need { drafts: maker.need()?, ..Need::of_target(&target, &options)? };
         need.check(&mut options)?.iter().for_each(|shortage| tell(Opening::Warning(shortage)));
-        let memory = need.promise(&options);
+        let _memory = need.promise(&options);
         notes.extend(need.note_experts(&options).or_else(|| model.note_experts(&target)));
         let progress = &mut |done, of| tell(Opening::Loading { done, of });
         let Loaded { executor, spec, left_out, threads, .. } = target.load_within(backend, options, progress)?;
@@ -189,20 +189,8 @@ impl Generator {
             spelling: OnceLock::new(),
             thinking: OnceLock::new(),
         };
-        let first_request = engine.next_request();
-        let (prompter, settings) = (Arc::new(prompter), settings.clone());
-        Ok(Self {
-            engine,
-            prompter,
-            kept_texts,
-            prompt_cache,
-            threads,
-            notes,
-            settings,
-            first_request,
-            costs,
-            _memory: memory,
-        })
+        let (prompter, settings, first_request) = (Arc::new(prompter), settings.clone(), engine.next_request());
+        Ok(Self { engine, prompter, kept_texts, prompt_cache, threads, notes, settings, first_request, costs, _memory })
     }
 
     /// A generator that writes the texts of a record again, if it is given the same prompts in the same order. Files

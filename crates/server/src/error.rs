@@ -22,7 +22,7 @@ pub(crate) struct ApiError {
     /// Seconds after which it may go better.
     pub(crate) retry_after_s: Option<u64>,
     /// Of a prompt that is too long: its tokens, and those that the context has.
-    pub(crate) context: Option<[usize; 2]>,
+    pub(crate) context: Option<Box<[usize; 2]>>,
 }
 
 /// Most characters of what was found that are shown.
@@ -127,7 +127,7 @@ impl ApiError {
 
     /// A prompt of so many tokens does not fit into a context of so many.
     pub(crate) fn too_long(tokens: usize, context: usize, error: Self) -> Self {
-        Self { code: Some("context_length_exceeded"), context: Some([tokens, context]), ..error }
+        Self { code: Some("context_length_exceeded"), context: Some(Box::new([tokens, context])), ..error }
     }
 
     /// A bug of ours, or the engine is gone.
@@ -177,7 +177,7 @@ impl ApiError {
     pub(crate) fn object(&self) -> Value {
         let Self { message, kind, param, code, .. } = self;
         let mut object = json!({ "error": { "message": message, "type": kind, "param": param, "code": code } });
-        if let Some([tokens, context]) = self.context {
+        if let Some([tokens, context]) = self.context.as_deref() {
             // As llama.cpp's clients look for them.
             object["error"]["n_prompt_tokens"] = json!(tokens);
             object["error"]["n_ctx"] = json!(context);

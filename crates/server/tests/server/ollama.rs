@@ -273,7 +273,6 @@ fn what_is_not_done_is_refused_in_its_shape() {
 
 #[test]
 fn what_is_wrong_is_said_of_the_field_as_it_was_sent() {
-    let image = json!([{ "role": "user", "content": "x", "images": ["aGk="] }]);
     let of = |option: &str, value: Value| json!({ "options": { option: value } });
     for (more, begins) in [
         (of("temperature", json!(-1)), "options.temperature: expected a number from 0 up, found -1"),
@@ -305,6 +304,11 @@ fn what_is_wrong_is_said_of_the_field_as_it_was_sent() {
             assert!(why.starts_with(begins), "{path} {more}: {why}");
         }
     }
+}
+
+#[test]
+fn what_is_wrong_with_one_of_the_two_is_said_there() {
+    let image = json!([{ "role": "user", "content": "x", "images": ["aGk="] }]);
     for (more, begins) in [
         (json!({ "messages": "x" }), "messages: expected a list of messages, found \"x\""),
         (json!({ "messages": [{ "content": "x" }] }), "messages[0]: expected a role"),
