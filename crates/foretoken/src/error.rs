@@ -99,8 +99,8 @@ pub enum Error {
     Setting(Message),
     /// A file or model cannot be used.
     Input(Message),
-    /// There is not the memory that is needed, or it may not be taken.
-    Memory(Message),
+    /// There is not the memory that is needed, or it may not be taken: so many bytes are missing.
+    Memory(Message, usize),
     /// The engine refuses a request.
     Request(RequestError),
     /// The engine's thread is gone: it panicked, with this message, or was stopped.
@@ -123,7 +123,7 @@ impl Error {
     /// The line, in which settings have these names.
     pub fn with_names(&self, name: impl Fn(&str) -> String) -> String {
         match self {
-            Self::Setting(message) | Self::Input(message) | Self::Memory(message) => message.with_names(name),
+            Self::Setting(message) | Self::Input(message) | Self::Memory(message, _) => message.with_names(name),
             // The engine's messages begin with the field of the request.
             Self::Request(error) => {
                 let line = error.to_string();

@@ -51,7 +51,7 @@ pub struct Generator {
     /// The number of the first request.
     first_request: u64,
     costs: KeptCosts,
-    _memory: Promised,
+    memory: Promised,
 }
 
 /// What happens while a generator is opened.
@@ -150,7 +150,7 @@ impl Generator {
         }
         let need = Need { drafts: maker.need()?, ..Need::of_target(&target, &options)? };
         need.check(&mut options)?.iter().for_each(|shortage| tell(Opening::Warning(shortage)));
-        let _memory = need.promise(&options);
+        let memory = need.promise(&options);
         notes.extend(need.note_experts(&options).or_else(|| model.note_experts(&target)));
         let progress = &mut |done, of| tell(Opening::Loading { done, of });
         let Loaded { executor, spec, left_out, threads, .. } = target.load_within(backend, options, progress)?;
@@ -190,7 +190,12 @@ impl Generator {
             thinking: OnceLock::new(),
         };
         let (prompter, settings, first_request) = (Arc::new(prompter), settings.clone(), engine.next_request());
-        Ok(Self { engine, prompter, kept_texts, prompt_cache, threads, notes, settings, first_request, costs, _memory })
+        Ok(Self { engine, prompter, kept_texts, prompt_cache, threads, notes, settings, first_request, costs, memory })
+    }
+
+    /// Bytes that it has, or may still take as texts grow.
+    pub fn memory_bytes(&self) -> usize {
+        self.memory.0
     }
 
     /// A generator that writes the texts of a record again, if it is given the same prompts in the same order. Files

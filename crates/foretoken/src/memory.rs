@@ -162,18 +162,20 @@ impl Need {
     /// # Errors
     /// There is less, and a limit holds.
     pub(crate) fn check(&self, options: &mut Options) -> Result<Option<Message>, Error> {
-        let held = available::held(&available::read).unwrap_or(0);
-        let promised = PROMISED.load(Ordering::Relaxed);
-        let free = available::available(&available::read);
-        // What was promised and not taken yet is not free.
-        let free = free.map(|free| free.saturating_sub(promised.saturating_sub(held)));
-        let (limit, held) = (MemoryLimit::chosen(), || held.max(promised));
+        let mut now = Free::now();
+        if now.allows().is_some_and(|allowed| allowed < self.all()) {
+            // Allocators keep some of what was freed.
+            foretoken_kernels::allocator::give_back();
+            now = Free::now();
+        }
+        let &Free { limit, free, held } = &now;
         if options.expert_bytes.is_none() {
-            options.expert_bytes = self.room_for_experts(limit, free, held);
+            options.expert_bytes = self.room_for_experts(limit, free, || held);
         }
         let need = options.expert_bytes.map_or(*self, |bytes| self.with_experts_in(bytes));
-        let Some(shortage) = need.beyond(limit, free, held) else { return Ok(None) };
-        if limit == MemoryLimit::None { Ok(Some(shortage)) } else { Err(Error::Memory(shortage)) }
+        let Some(shortage) = need.beyond(limit, free, || held) else { return Ok(None) };
+        let missing = need.all().saturating_sub(now.allows().unwrap_or(0));
+        if limit == MemoryLimit::None { Ok(Some(shortage)) } else { Err(Error::Memory(shortage, missing)) }
     }
 
     /// What experts may take of what is allowed, where not all of them fit and what they need at least does.
@@ -232,12 +234,37 @@ impl Need {
     }
 }
 
+/// What there is of memory at a moment.
+struct Free {
+    limit: MemoryLimit,
+    /// Not taken and not promised; `None`: nothing is known.
+    free: Option<usize>,
+    /// Taken or promised by this process.
+    held: usize,
+}
+
+impl Free {
+    fn now() -> Self {
+        let held = available::held(&available::read).unwrap_or(0);
+        let promised = PROMISED.load(Ordering::Relaxed);
+        let free = available::available(&available::read);
+        // What was promised and not taken yet is not free.
+        let free = free.map(|free| free.saturating_sub(promised.saturating_sub(held)));
+        Self { limit: MemoryLimit::chosen(), free, held: held.max(promised) }
+    }
+
+    /// Bytes that may be taken, where that is known.
+    fn allows(&self) -> Option<usize> {
+        allowed(self.limit, self.free, || self.held).map(|(allowed, _)| allowed)
+    }
+}
+
 /// Bytes that open generators may still take or have taken.
 static PROMISED: AtomicUsize = AtomicUsize::new(0);
 
-/// Memory that a generator was promised; dropped behind all that takes it.
+/// Memory that a generator was promised, in bytes; dropped behind all that takes it.
 #[derive(Debug)]
-pub(crate) struct Promised(usize);
+pub(crate) struct Promised(pub(crate) usize);
 
 impl Drop for Promised {
     fn drop(&mut self) {

@@ -30,6 +30,8 @@ pub(crate) struct App {
     /// The model's name.
     pub(crate) model: String,
     pub(crate) parallel: usize,
+    /// Bytes that the model has or may still take.
+    pub(crate) memory_bytes: usize,
     pub(crate) limit: TextLimit,
 }
 
@@ -58,6 +60,7 @@ impl App {
             metrics: Arc::new(Metrics::new(&prompter.names)),
             limit: TextLimit::of(&prompter),
             prompter,
+            memory_bytes: generator.memory_bytes(),
             engine: EngineThread::start(generator)?,
             keeps,
             model,

@@ -83,7 +83,7 @@ pub(crate) fn error_object(path: &str, error: &ApiError) -> Option<Value> {
         return Some(ollama::error_object(error));
     }
     let path = path.strip_prefix("/v1").unwrap_or(path);
-    matches!(path, "/messages" | "/messages/count_tokens").then(|| messages::error_object(error))
+    (path == "/messages" || path.starts_with("/messages/")).then(|| messages::error_object(error))
 }
 
 /// Gives the field `model` of a path's requests the name that the server knows it by.

@@ -13,10 +13,12 @@ use std::time::Duration;
 
 use foretoken::generator::Opening;
 use foretoken::{Error, Generator, Settings};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::app::App;
 use crate::error::ApiError;
-use crate::shared::Shared;
+use crate::shared::{Shared, Stage};
 use crate::{ModelOffer, Server};
 
 /// The name that stands for every name that is not known.
@@ -132,16 +134,42 @@ impl Models {
         entry.opened()
     }
 
-    /// The same, opened if it is not.
+    /// The same, opened if it is not. Whoever stops waiting keeps nothing from being finished that has begun: a model
+    /// that is half open or half closed would be nobody's.
     ///
     /// # Errors
-    /// It cannot be opened, or there is no memory for it whatever is closed.
-    pub(crate) async fn open(&self, entry: &Entry) -> Result<Arc<App>, ApiError> {
-        let _turn = self.turn.lock().await;
+    /// It cannot be opened, there is no memory for it whatever is closed, the server ends, or `deadline` has come.
+    pub(crate) async fn open(self: &Arc<Self>, entry: &Entry, deadline: Instant) -> Result<Arc<App>, ApiError> {
+        if let Some(app) = self.ready(entry) {
+            return Ok(app);
+        }
+        let number = self.entries.iter().position(|other| std::ptr::eq(other, entry)).expect("it is one of these");
+        let (reply, replied) = oneshot::channel();
+        let models = Arc::clone(self);
+        tokio::spawn(async move {
+            let _turn = models.turn.lock().await;
+            if !reply.is_closed() {
+                reply.send(models.open_in_turn(&models.entries[number]).await).ok();
+            }
+        });
+        tokio::select! {
+            replied = replied => replied.unwrap_or_else(|_| Err(ApiError::bug("model: expected it to open, found a bug"))),
+            () = self.shared.reached(Stage::Ending) => Err(ApiError::unavailable("server: expected one that runs on, found it about to end")),
+            () = tokio::time::sleep_until(deadline) => {
+                let seconds = self.shared.settings.timeout_s;
+                Err(ApiError::unavailable(&format!("model: expected it to open in time ({seconds} s), found others before it")))
+            }
+        }
+    }
+
+    async fn open_in_turn(&self, entry: &Entry) -> Result<Arc<App>, ApiError> {
         if let Some(app) = self.ready(entry) {
             return Ok(app);
         }
         loop {
+            if *self.shared.stage.borrow() >= Stage::Ending {
+                return Err(ApiError::unavailable("server: expected one that runs on, found it about to end"));
+            }
             tracing::info!(model = entry.name, "opens");
             let (shared, name, settings) = (Arc::clone(&self.shared), entry.name.clone(), entry.settings.clone());
             let open = move || {
@@ -157,8 +185,10 @@ impl Models {
             let opened = opened.map_err(|error| ApiError::bug(format!("model: expected it to open, found {error}")))?;
             match opened {
                 Ok(app) => return Ok(Arc::clone(entry.lock().insert(Arc::new(app)))),
-                Err(Error::Memory(shortage)) => {
-                    if !self.close_one(entry).await? {
+                Err(Error::Memory(shortage, missing)) => {
+                    // Closing models that would not make room enough helps nobody.
+                    let others = self.opened().map(|app| app.memory_bytes).sum::<usize>();
+                    if missing > others || !self.close_one(entry).await? {
                         return Err(ApiError::unavailable(&format!("model {}: {shortage}", entry.name)));
                     }
                 }
@@ -203,7 +233,7 @@ impl Models {
 
 /// Waits until nobody else has it: for a request that is being understood, or texts that are written.
 async fn alone(mut app: Arc<App>, longest: Option<Duration>) -> Option<App> {
-    let begun = tokio::time::Instant::now();
+    let begun = Instant::now();
     loop {
         match Arc::try_unwrap(app) {
             Ok(app) => return Some(app),

@@ -79,6 +79,7 @@ async fn made<T: Send + 'static>(
     request: Request,
     make: Make<T>,
 ) -> Result<(Arc<App>, T), ApiError> {
+    let deadline = Instant::now() + models.shared.settings.timeout();
     let shared = &models.shared;
     let key = request.extensions().get::<Key>().map_or(0, |Key(key)| *key);
     let path = request.uri().path().to_string();
@@ -118,7 +119,7 @@ async fn made<T: Send + 'static>(
     match found? {
         Named::Ready(made) => Ok(made),
         Named::Closed(name, fields) => {
-            let app = models.open(models.find(name.as_deref())?).await?;
+            let app = models.open(models.find(name.as_deref())?, deadline).await?;
             apart(move || made_of(app, key, fields, make)).await
         }
     }

@@ -17,7 +17,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
+use crate::app::App;
 use crate::doors::{self, infill, llama_cpp, messages, ollama, responses};
 use crate::error::ApiError;
 use crate::models::{Models, told};
@@ -173,19 +175,26 @@ async fn unsupported(request: Request) -> ApiError {
     ApiError::unsupported("path", format!("expected one for texts (/v1/chat/completions, ...), found {path}"))
 }
 
+async fn opened(models: &Arc<Models>, name: Option<&str>) -> Result<Arc<App>, ApiError> {
+    models.open(models.find(name)?, Instant::now() + models.shared.settings.timeout()).await
+}
+
 async fn tokenizer_info(State(models): State<Arc<Models>>, query: Result<Query<Asked>, QueryRejection>) -> Answered {
-    let app = models.open(models.find(Asked::read(query)?.model.as_deref())?).await?;
+    let app = opened(&models, Asked::read(query)?.model.as_deref()).await?;
     Ok(json(&tokens::info(&app.prompter)?))
 }
 
 async fn properties(State(models): State<Arc<Models>>, query: Result<Query<Asked>, QueryRejection>) -> Answered {
-    let app = models.open(models.find(Asked::read(query)?.model.as_deref())?).await?;
+    let app = opened(&models, Asked::read(query)?.model.as_deref()).await?;
     Ok(json(&llama_cpp::properties(&app)))
 }
 
 async fn slots(State(models): State<Arc<Models>>, query: Result<Query<Asked>, QueryRejection>) -> Answered {
     let Asked { model, fail_on_no_slot } = Asked::read(query)?;
-    let app = models.open(models.find(model.as_deref())?).await?;
+    // Whoever watches opens nothing.
+    let entry = models.find(model.as_deref())?;
+    let closed = || ApiError::unavailable(&format!("model {}: expected it loaded, found it unloaded", entry.name));
+    let app = entry.opened().ok_or_else(closed)?;
     if fail_on_no_slot.as_deref() == Some("1") && app.engine.workload().running >= app.parallel {
         return Err(ApiError::unavailable("slots: expected one that is free, found none"));
     }

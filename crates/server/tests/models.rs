@@ -18,6 +18,7 @@ mod log {
 
 use std::path::Path;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use foretoken::{Error, MemoryLimit, Settings};
 use foretoken_server::{ModelOffer, ServerError};
@@ -51,6 +52,12 @@ fn text(client: &mut Client, model: Option<&str>) -> (String, String) {
     (of(&answer["model"]), of(&answer["choices"][0]["text"]))
 }
 
+/// Caches of about half a gigabyte, which nothing fills.
+fn much(settings: &mut Settings) {
+    settings.parallel = if settings.model.path.is_none() { 64 } else { 256 };
+    settings.model.ctx_size = Some(4096);
+}
+
 /// Which models are open, in the order of the list.
 fn opened(house: &House) -> Vec<String> {
     let list = house.get("/v1/models").good();
@@ -72,6 +79,9 @@ fn a_model_is_opened_when_it_is_named_and_writes_its_own_text() {
     let small = text(&mut client, Some("small"));
     assert_eq!((small.0.as_str(), opened(&house)), ("small", vec!["large".to_string(), "small".to_string()]));
     assert_ne!(large.1, small.1);
+    // As the page opens one that was chosen.
+    let nothing = client.post("/tokenize", &json!({ "model": "again", "content": "" })).good();
+    assert_eq!((&nothing["tokens"], opened(&house).len()), (&json!([]), 3));
     // As Ollama's clients name them.
     assert_eq!(text(&mut client, Some("again:latest")), ("again".to_string(), small.1));
     assert_eq!(text(&mut client, Some("large")), large);
@@ -105,11 +115,6 @@ fn a_name_that_nobody_has_is_the_first_models_where_it_has_any_name() {
 fn the_model_that_was_asked_longest_ago_is_closed_for_want_of_memory() {
     let _alone = ALONE.lock();
     let folder = tempfile::tempdir().expect("a folder");
-    // Caches of about half a gigabyte, which nothing fills.
-    let much = |settings: &mut Settings| {
-        settings.parallel = if settings.model.path.is_none() { 64 } else { 256 };
-        settings.model.ctx_size = Some(4096);
-    };
     let mut others = offers(&folder);
     others.iter_mut().for_each(|offer| much(&mut offer.settings));
     let house = House::open_several(|settings, _| much(settings), others);
@@ -162,13 +167,47 @@ fn promised_by_the_first(folder: &tempfile::TempDir, much: impl Fn(&mut Settings
         MemoryLimit::Bytes(bytes).choose();
         match foretoken_server::Server::open(&settings, &mut |_| {}) {
             Ok(_) => true,
-            Err(Error::Memory(_)) => false,
+            Err(Error::Memory(..)) => false,
             Err(error) => panic!("{error}"),
         }
     };
     let least = (1..).map(|step| step << 26).find(|bytes| fits(*bytes)).expect("some limit is enough");
     MemoryLimit::Free.choose();
-    least + (1 << 26)
+    least + (1 << 27)
+}
+
+/// Whoever goes away while a model waits for another one to be closed leaves neither half done.
+#[test]
+fn a_client_that_goes_away_while_a_model_is_opened_harms_nobody() {
+    let _alone = ALONE.lock();
+    let folder = tempfile::tempdir().expect("a folder");
+    MemoryLimit::Bytes(promised_by_the_first(&folder, much)).choose();
+    let mut others = offers(&folder);
+    others.iter_mut().for_each(|offer| much(&mut offer.settings));
+    // One that never fits closes nobody.
+    others[1].settings.model.path = Some(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-target"));
+    let house = House::open_several(|settings, _| much(settings), others);
+    let first = opened(&house);
+    house.post("/v1/completions", &json!({ "prompt": "a", "model": "again" })).error(503);
+    assert_eq!(opened(&house), first);
+    let long = json!({ "prompt": "once upon a time", "max_tokens": 1500, "ignore_eos": true });
+    let running = {
+        let address = house.address;
+        std::thread::spawn(move || Client::to(address).post("/v1/completions", &with_seed(&long)).good())
+    };
+    house.wait_for(1, 0);
+    for _ in 0..3 {
+        let mut client = house.client();
+        let body = json!({ "model": "small", "prompt": "a", "max_tokens": 4 }).to_string();
+        client.send("POST", "/v1/completions", &[], body.as_bytes()).expect("it is open");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let mut client = house.client();
+    assert_eq!([None, Some("small"), None].map(|name| text(&mut client, name).0)[1], "small");
+    running.join().expect("it is answered");
+    assert_eq!(house.get("/slots?model=small").status(), 503, "whoever watches opens nothing");
+    MemoryLimit::Free.choose();
+    house.end();
 }
 
 #[test]
