@@ -292,9 +292,9 @@ describe("models", () => {
     assert.equal(await page.locator("#model").innerText(), "another");
     mock.scenario.others = ["gone"];
     await again(page);
-    mock.scenario.others = [];
+    mock.scenario.refuse = "model gone: no memory";
     await page.locator("#models").selectOption("gone");
-    await page.locator(".problem").getByText("no model gone").waitFor();
+    await page.locator(".problem").getByText("model gone: no memory").waitFor();
     await page.locator("#send:enabled").waitFor();
     assert.equal(await page.locator("#model").innerText(), "demo", "what cannot be opened is not taken");
     await close(FAILED_LOAD);
