@@ -71,6 +71,11 @@ class Page {
     await this.leave();
     const before = this.model;
     const model = await this.open(name);
+    if (!model && before) {
+      // It cannot be opened, as a line says now: the one before goes on.
+      this.#models.draw(before);
+      this.#use(before);
+    }
     if (!model) return;
     this.#store.remember("model", model.id);
     if (before && Boolean(before.meta.chat) !== Boolean(model.meta.chat)) await this.fresh();
@@ -280,8 +285,9 @@ byId("panel-button").addEventListener("click", () => page.showPanel());
 byId("rejected").addEventListener("change", () => page.showRejected());
 byId("markdown").addEventListener("change", () => page.showMarkdown());
 byId("composer").addEventListener("submit", (event) => event.preventDefault());
-// What is being written when the page is left is kept as far as it came.
-addEventListener("pagehide", () => page.busy && page.conversations.save());
+// What is being written when the page is left is kept as far as it came; that its stream then breaks is no news.
+addEventListener("pagehide", () => page.conversations.leave(page.busy));
+addEventListener("pageshow", () => page.conversations.comeBack());
 document.addEventListener("visibilitychange", () => document.hidden && page.busy && page.conversations.save());
 
 page.box.addEventListener("keydown", (event) => {

@@ -20,6 +20,7 @@ export class Conversations {
   #id = randomWord();
   #title = "";
   #isNamed = false;
+  #isLeft = false;
 
   constructor(page, store, tab) {
     this.#page = page;
@@ -43,10 +44,20 @@ export class Conversations {
     this.draw();
   }
 
+  /** The page is left: what is there is kept if something is being written, and nothing after that. */
+  leave(isWriting) {
+    if (isWriting) this.save();
+    this.#isLeft = true;
+  }
+
+  comeBack() {
+    this.#isLeft = false;
+  }
+
   /** Keeps the conversation as it is now. */
   save() {
     const turns = this.#page.chat.told();
-    if (turns.length === 0) return;
+    if (turns.length === 0 || this.#isLeft) return;
     if (!this.#isNamed) this.#title = titleOf(turns[0].user || turns[0].text);
     const { title, isNamed } = { title: this.#title, isNamed: this.#isNamed };
     const isKept = this.#store.write(this.#id, { title, isNamed, changed: Date.now(), turns });

@@ -26,7 +26,7 @@ export class Models {
       let model = this.#known.find(({ id }) => id === name);
       model ??= this.#known.find((model) => !isClosed(model)) ?? this.#known[0];
       if (model && isClosed(model)) model = await this.#open(model, key);
-      this.#draw(model);
+      this.draw(model);
       return model ? { ...model, meta: model.meta ?? { chat: true } } : null;
     } catch (error) {
       const [again, useKey] = [() => this.#page.open(name), (key) => this.#page.useKey(key)];
@@ -40,14 +40,15 @@ export class Models {
     const line = element("div", "problem mild", `The server opens ${model.id}. This may take a while.`);
     line.setAttribute("role", "status");
     byId("trouble").replaceChildren(line);
-    this.#draw(model);
+    this.draw(model);
     await openModel(model.id, key);
     this.#known = await models(key);
     byId("trouble").replaceChildren();
     return this.#known.find(({ id }) => id === model.id) ?? model;
   }
 
-  #draw(chosen) {
+  /** Shows the names, this one as chosen. */
+  draw(chosen) {
     const words = (model) => (isClosed(model) ? `${model.id} (not open)` : model.id);
     byId("models").replaceChildren(...this.#known.map((model) => new Option(words(model), model.id)));
     byId("models").value = chosen?.id ?? "";

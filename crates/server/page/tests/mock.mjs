@@ -138,7 +138,7 @@ export class Mock {
     for await (const part of request) text += part;
     const body = JSON.parse(text);
     if (pathname === "/tokenize") {
-      if (!others.includes(body.model)) return refusal(response, 404, `no model ${body.model}`);
+      if (refuse) return refusal(response, 503, refuse);
       this.opened.push(body.model);
       return json(response, 200, { tokens: [] });
     }

@@ -1,14 +1,23 @@
 // Pictures of the page, to look at: empty, in the middle of a text with a token pointed at, a race at its end, a
-// failure, a form that is none; wide and narrow, light and dark. `./run shots FOLDER`.
+// failure, a form that is none, Markdown beside the list of conversations; wide and narrow, light and dark.
+// `./run shots FOLDER`.
 
 import { join } from "node:path";
 import { ended, launch, open, pointAt, say } from "./browser.mjs";
 import { Mock } from "./mock.mjs";
 
+const MARKDOWN = [
+  "## A used bicycle\n\nLook at **wear** first, then at `the frame number`; see [a guide](https://example.org/guide).\n\n",
+  "1. Chain and sprockets\n   - a ruler tells how far the chain is stretched\n2. Brakes\n\n> Ride it before you pay.\n\n",
+  "```python\ndef is_palindrome(word: str) -> bool:\n    return word == word[::-1]  # a long line that scrolls by itself\n```\n\n",
+  "| part | price | how long it lasts |\n|---|--:|:-:|\n| chain | 20 | 3000 km |\n| brake pads | 8 | 5000 km |\n",
+];
 const [folder] = process.argv.slice(2);
 const mock = await new Mock().start();
+mock.scenario.id = "Qwen3-30B-A3B-Instruct-2507-UD-Q4_K_XL-00001-of-00002";
+mock.scenario.others = ["SmolLM2-135M-Instruct"];
 const browser = await launch();
-for (const [width, height] of [[1400, 900], [390, 844]]) {
+for (const [width, height] of [[1280, 900], [360, 740]]) {
   for (const colorScheme of ["light", "dark"]) {
     mock.scenario.passMilliseconds = 10;
     mock.scenario.breakAfter = null;
@@ -47,6 +56,19 @@ for (const [width, height] of [[1400, 900], [390, 844]]) {
     if (width < 500) await page.locator("#panel-button").click();
     else await page.keyboard.press("Escape").then(() => page.locator("#keys-button").click());
     await shot(width < 500 ? "5-settings" : "5-keys");
+    if (width < 500) await page.locator("#panel-button").click();
+    else await page.keyboard.press("Escape");
+    Object.assign(mock.scenario, { breakAfter: null, tokens: MARKDOWN });
+    await page.locator("#new").click();
+    await page.locator("#box").fill("");
+    await page.locator("#markdown").evaluate((box) => box.click());
+    await say(page, "What should I look for when I buy a used bicycle?");
+    await ended(page);
+    await page.locator("#log").evaluate((log) => (log.scrollTop = 0));
+    await shot("7-markdown");
+    if (width < 500) await page.locator("#list-button").click();
+    await shot("8-list");
+    mock.scenario.tokens = null;
     await context.close();
   }
 }
