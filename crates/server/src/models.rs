@@ -152,12 +152,14 @@ impl Models {
                 reply.send(models.open_in_turn(&models.entries[number]).await).ok();
             }
         });
+        let bug = |_| Err(ApiError::bug("model: expected it to open, found a bug"));
         tokio::select! {
-            replied = replied => replied.unwrap_or_else(|_| Err(ApiError::bug("model: expected it to open, found a bug"))),
-            () = self.shared.reached(Stage::Ending) => Err(ApiError::unavailable("server: expected one that runs on, found it about to end")),
+            replied = replied => replied.unwrap_or_else(bug),
+            () = self.shared.reached(Stage::Ending) => Err(ending()),
             () = tokio::time::sleep_until(deadline) => {
                 let seconds = self.shared.settings.timeout_s;
-                Err(ApiError::unavailable(&format!("model: expected it to open in time ({seconds} s), found others before it")))
+                let expected = format!("expected it to open in time ({seconds} s), found others before it");
+                Err(ApiError::unavailable(&format!("model: {expected}")))
             }
         }
     }
@@ -168,7 +170,7 @@ impl Models {
         }
         loop {
             if *self.shared.stage.borrow() >= Stage::Ending {
-                return Err(ApiError::unavailable("server: expected one that runs on, found it about to end"));
+                return Err(ending());
             }
             tracing::info!(model = entry.name, "opens");
             let (shared, name, settings) = (Arc::clone(&self.shared), entry.name.clone(), entry.settings.clone());
@@ -229,6 +231,10 @@ impl Models {
         }
         Some(all)
     }
+}
+
+fn ending() -> ApiError {
+    ApiError::unavailable("server: expected one that runs on, found it about to end")
 }
 
 /// Waits until nobody else has it: for a request that is being understood, or texts that are written.

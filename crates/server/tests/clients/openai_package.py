@@ -105,10 +105,12 @@ class Answers(unittest.TestCase):
         self.assertGreater(drafted, 0)
 
     def test_tools(self):
-        # The demo model's template has no place for them, which is said; where they are not to be called all is well.
+        # The demo model's template has no place for them, which is said; where one has to be called it is refused.
         self.assertEqual(text(chat(tools=[TOOL], tool_choice="none")), text(chat()))
         with self.assertRaises(openai.BadRequestError) as refused:
-            chat(tools=[TOOL])
+            chat(tools=[TOOL], tool_choice="required")
+        self.assertEqual(text(chat(tools=[TOOL])), text(chat()))
+        self.assertTrue(chat(tools=[TOOL]).warnings[0].startswith("tools: left out"))
         self.assertEqual(refused.exception.param, "tools")
 
 
