@@ -107,7 +107,8 @@ class Errors(unittest.TestCase):
             "stop_sequences": {"stop_sequences": [""]},
             "messages": {"messages": []},
             "messages[0].content[0].type": {"messages": [{"role": "user", "content": [image]}]},
-            "tools": {"tools": [TOOL]},  # of which the demo model's template says nothing
+            # The demo model's template says nothing of tools, so one cannot be made to come.
+            "tools": {"tools": [TOOL], "tool_choice": {"type": "any"}},
             "thinking.type": {"thinking": {"type": "some"}},
         }.items():
             with self.subTest(field):

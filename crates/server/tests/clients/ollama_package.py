@@ -161,7 +161,6 @@ class Errors(unittest.TestCase):
             "options.temperature: expected": {"options": {"temperature": -1}},
             "options.mirostat: expected none": {"options": {"mirostat": 2}},
             "think: expected false": {"think": True},
-            "tools: expected none": {"tools": [find]},
             "messages[0].images: expected none": {"messages": [{"role": "user", "content": "", "images": [b"x"]}]},
         }.items():
             with self.subTest(begin):
