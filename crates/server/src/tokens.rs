@@ -13,17 +13,21 @@ fn tokenizer(prompter: &Prompter) -> Result<&Tokenizer, ApiError> {
     prompter.tokenizer.as_deref().ok_or_else(missing)
 }
 
+/// How a token is spelt, if there is one and a tokenizer.
+pub(crate) fn spelt(prompter: &Prompter, token: Option<Token>) -> Option<String> {
+    let tokenizer = prompter.tokenizer.as_deref()?;
+    token.map(|token| String::from_utf8_lossy(tokenizer.token_bytes(token)).into_owned())
+}
+
 /// What the tokenizer is, as vLLM says it: lm-evaluation-harness looks for its ends and its template there.
 pub(crate) fn info(prompter: &Prompter) -> Result<Value, ApiError> {
     let tokenizer = tokenizer(prompter)?;
-    let spelt =
-        |token: Option<Token>| token.map(|token| String::from_utf8_lossy(tokenizer.token_bytes(token)).into_owned());
-    let end = spelt(tokenizer.end_tokens().first().copied());
+    let end = spelt(prompter, tokenizer.end_tokens().first().copied());
     Ok(json!({
         "tokenizer_class": "Tokenizer",
         "vocab_size": tokenizer.vocabulary_len(),
         "model_max_length": prompter.context,
-        "bos_token": spelt(tokenizer.bos()),
+        "bos_token": spelt(prompter, tokenizer.bos()),
         "eos_token": end,
         "pad_token": end,
         "add_bos_token": tokenizer.adds_bos(),

@@ -19,6 +19,9 @@ use super::{Head, together};
 use crate::error::ApiError;
 use crate::run::{Asked, Cut, Next, Run};
 
+/// The type of a stream of server-sent events.
+pub(super) const EVENTS: &str = "text/event-stream; charset=utf-8";
+
 /// How an API tells answers. Texts are what a stream sends, with whatever ends an event there; empty: nothing. `number`
 /// is that of an answer.
 pub(crate) trait Form: Send {
@@ -32,7 +35,7 @@ pub(crate) trait Form: Send {
 
     /// The type of its streams.
     fn stream_type(&self) -> &'static str {
-        "text/event-stream; charset=utf-8"
+        EVENTS
     }
 
     /// What stands before the answers. Of those that are told at once nothing does, and it is dropped.
@@ -171,13 +174,21 @@ pub(crate) fn stream(head: Head, run: Run, mut form: Box<dyn Form>) -> Response 
         let bytes = stream.next().await?;
         Some((Ok::<Bytes, Infallible>(bytes), stream))
     };
+    streamed(kind, unfold(stream, next))
+}
+
+/// The response that sends bytes of this type as they come.
+pub(super) fn streamed(
+    kind: &'static str,
+    bytes: impl futures_util::Stream<Item = Result<Bytes, Infallible>> + Send + 'static,
+) -> Response {
     let headers = [
         (header::CONTENT_TYPE, kind),
         (header::CACHE_CONTROL, "no-cache"),
         // nginx would hold events back.
         (HeaderName::from_static("x-accel-buffering"), "no"),
     ];
-    (headers, Body::from_stream(unfold(stream, next))).into_response()
+    (headers, Body::from_stream(bytes)).into_response()
 }
 
 impl Stream {

@@ -9,15 +9,14 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::time::Instant;
 
-use axum::body::{Body, Bytes};
-use axum::http::{HeaderName, header};
-use axum::response::{IntoResponse, Response};
+use axum::body::Bytes;
+use axum::response::Response;
 use foretoken::{Drafted, Emitted, Event, FinishReason, Prompt, Prompter, Scored, Stats};
 use futures_util::stream::unfold;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::form::Progress;
+use super::form::{EVENTS, Progress, streamed};
 use super::log_probabilities::{Told, of_chat, of_completion};
 use super::pieces::{PieceReader, Pieces};
 use super::whole::{failed, never_begun};
@@ -60,13 +59,7 @@ pub(crate) fn response(head: Head, run: Run) -> Response {
         let bytes = stream.next().await?;
         Some((Ok::<Bytes, Infallible>(bytes), stream))
     };
-    let headers = [
-        (header::CONTENT_TYPE, "text/event-stream; charset=utf-8"),
-        (header::CACHE_CONTROL, "no-cache"),
-        // nginx would hold events back.
-        (HeaderName::from_static("x-accel-buffering"), "no"),
-    ];
-    (headers, Body::from_stream(unfold(stream, next))).into_response()
+    streamed(EVENTS, unfold(stream, next))
 }
 
 /// The text that an echo of a prompt has.

@@ -46,7 +46,10 @@ struct Marks {
 
 impl Marks {
     fn of(tokenizer: &Tokenizer) -> Option<Self> {
-        let token = |spelling: &str| tokenizer.special_tokens(&[spelling]).first().copied();
+        // One walk through the vocabulary for all of them.
+        let known = tokenizer.special_tokens(&MARKS.concat());
+        let token =
+            |spelling: &str| known.iter().copied().find(|token| tokenizer.token_bytes(*token) == spelling.as_bytes());
         MARKS.iter().find_map(|[prefix, suffix, middle, repository, file]| {
             let [prefix, suffix, middle] = [token(prefix)?, token(suffix)?, token(middle)?];
             Some(Self { prefix, suffix, middle, repository: token(repository), file: token(file) })

@@ -19,13 +19,13 @@ use crate::doors::{self, Asking};
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::run::Asked;
+use crate::tokens::spelt;
 
 /// What a request says of the form of its answer.
 #[derive(Default)]
 struct Wanted {
     tokens: bool,
     timings_per_token: bool,
-    progress: bool,
     /// Which fields of the answer, if not all.
     fields: Vec<String>,
 }
@@ -60,7 +60,6 @@ pub(crate) fn completion(app: &App, key: u64, fields: &mut Fields) -> Result<Ask
     let wanted = Wanted {
         tokens: fields.truth("return_tokens")?.unwrap_or(false),
         timings_per_token: fields.truth("timings_per_token")?.unwrap_or(false),
-        progress: fields.truth("return_progress")?.unwrap_or(false),
         fields: fields.texts("response_fields")?,
     };
     let mut asking = doors::read(false, app, key, fields, None)?;
@@ -208,7 +207,7 @@ impl Form for LlamaCpp {
     }
 
     fn progress(&mut self, head: &Head, number: usize, progress: Progress) -> String {
-        if !self.wanted.progress {
+        if !head.kind.ask().progress {
             return String::new();
         }
         let mut object = self.beginning(head, number);
@@ -284,11 +283,9 @@ pub(crate) fn properties(app: &App) -> Value {
     settings["seed"] = json!(prompter.decided.asked.seed.map_or(json!(-1), |seed| json!(seed)));
     settings["n_predict"] = json!(prompter.decided.settings.tokens_max.0.map_or(json!(-1), |most| json!(most)));
     let file = std::path::Path::new(&prompter.target.name).file_name();
-    let spelt = |token: Option<foretoken::Token>| {
-        let bytes = prompter.tokenizer.as_deref().zip(token).map(|(tokenizer, token)| tokenizer.token_bytes(token));
-        bytes.map_or(String::new(), |bytes| String::from_utf8_lossy(bytes).into_owned())
-    };
     let tokenizer = prompter.tokenizer.as_deref();
+    let begin = tokenizer.and_then(|tokenizer| tokenizer.bos());
+    let end = tokenizer.and_then(|tokenizer| tokenizer.end_tokens().first().copied());
     json!({
         "default_generation_settings": { "id": 0, "n_ctx": prompter.context, "params": settings },
         "total_slots": app.parallel,
@@ -296,8 +293,8 @@ pub(crate) fn properties(app: &App) -> Value {
         // Its folder is nobody's business.
         "model_path": file.map_or(String::new(), |file| file.to_string_lossy().into_owned()),
         "chat_template": prompter.chat_template().map_or("", |template| template.source()),
-        "bos_token": spelt(tokenizer.and_then(|tokenizer| tokenizer.bos())),
-        "eos_token": spelt(tokenizer.and_then(|tokenizer| tokenizer.end_tokens().first().copied())),
+        "bos_token": spelt(prompter, begin).unwrap_or_default(),
+        "eos_token": spelt(prompter, end).unwrap_or_default(),
         "modalities": { "vision": false, "audio": false },
         "build_info": concat!("foretoken ", env!("CARGO_PKG_VERSION")),
         "is_sleeping": false,
