@@ -146,7 +146,7 @@ pub fn measured_costs(target: &Path, draft: &Path) -> Option<(f64, f64)> {
 
 /// Whether a drafter of this name runs a network.
 fn is_model(name: &str) -> bool {
-    name.starts_with(DrafterKind::Draft.name())
+    [DrafterKind::Draft, DrafterKind::Exit].iter().any(|kind| name.starts_with(kind.name()))
 }
 
 fn folder() -> Option<PathBuf> {

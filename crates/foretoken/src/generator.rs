@@ -148,12 +148,13 @@ impl Generator {
         for specs in &specs {
             maker.open_drafts(specs)?;
         }
-        let need = Need { drafts: maker.need()?, ..Need::of_target(&target, &options)? };
+        let need = Need { drafts: maker.need(&specs)?, ..Need::of_target(&target, &options)? };
         need.check(&mut options)?.iter().for_each(|shortage| tell(Opening::Warning(shortage)));
         let memory = need.promise(&options);
         notes.extend(need.note_experts(&options).or_else(|| model.note_experts(&target)));
         let progress = &mut |done, of| tell(Opening::Loading { done, of });
-        let Loaded { executor, spec, left_out, threads, .. } = target.load_within(backend, options, progress)?;
+        let Loaded { executor, spec, left_out, threads, weights } = target.load_within(backend, options, progress)?;
+        maker.set_loaded(executor.capacity().clone(), weights);
         notes.extend(model.note_threads(threads));
         notes.extend(target.note_left_out(&left_out));
         let key = model.prompt_cache.as_ref().map(|_| Key::of(&target.checkpoint, &spec, model));

@@ -148,6 +148,14 @@ impl Need {
         Ok(Self::of_target(model, options)?.all())
     }
 
+    /// What the first layers of a target need that is run in this way, where their weights are its own.
+    pub(crate) fn of_exit(model: &Opened, options: &Options, layers: usize) -> usize {
+        let types: [CacheType; 2] = [options.key_type, options.value_type];
+        let own = (0..layers.min(model.spec.kv_layers())).map(|layer| model.spec.cache_bytes_of(layer, types));
+        let positions = options.page_len.saturating_mul(options.pages);
+        own.fold(0, usize::saturating_add).saturating_mul(positions).saturating_add(passes(model, options))
+    }
+
     /// Holds that much for as long as what is given back lives: caches are filled as texts grow, and whoever opens
     /// another model meanwhile is not to be promised the same memory.
     pub(crate) fn promise(&self, options: &Options) -> Promised {

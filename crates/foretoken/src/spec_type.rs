@@ -3,6 +3,7 @@
 //! ```text
 //! none | auto | DRAFTER,DRAFTER,..         several fill one tree, asked in this order (`+` is a comma too)
 //! DRAFTER = NAME | NAME:DRAFTER            the second drafts for the model of the first, up to 8 of them
+//!         | exit:LAYERS                    the target's own first layers
 //! ```
 //!
 //! Left out: which of them can be had, which depends on the models that are given.
@@ -18,8 +19,10 @@ const DEPTH_MAX: usize = 8;
 /// A kind of drafter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DrafterKind {
-    /// A draft model.
+    /// A draft model, or a head that reads the target's hidden states.
     Draft,
+    /// The target's own first layers with its head: an early exit.
+    Exit,
     /// What followed the last time these tokens were written.
     Lookup,
     /// What followed the answer's last tokens in the prompt: span copying, by the name of its paper.
@@ -44,8 +47,9 @@ pub enum DrafterKind {
 
 impl DrafterKind {
     /// Every kind, with its name and the names that llama.cpp gives to it or to its nearest relative.
-    const NAMES: [(DrafterKind, &str, &[&str]); 11] = [
-        (DrafterKind::Draft, "draft", &["draft-simple"]),
+    const NAMES: [(DrafterKind, &str, &[&str]); 12] = [
+        (DrafterKind::Draft, "draft", &["draft-simple", "draft-eagle3"]),
+        (DrafterKind::Exit, "exit", &[]),
         (DrafterKind::Lookup, "lookup", &["ngram-simple"]),
         (DrafterKind::Llma, "llma", &[]),
         (DrafterKind::Trie, "trie", &[]),
@@ -87,12 +91,14 @@ pub struct DrafterSpec {
     pub kind: DrafterKind,
     /// The drafter that speeds up its own generation.
     pub inner: Option<Box<DrafterSpec>>,
+    /// Of an early exit: how many of the target's layers are run. Otherwise 0.
+    pub layers: usize,
 }
 
 impl DrafterSpec {
     /// One without another inside.
     pub fn new(kind: DrafterKind) -> Self {
-        Self { kind, inner: None }
+        Self { kind, inner: None, layers: 0 }
     }
 
     /// Whether it is of this kind, or one inside it is.
@@ -114,6 +120,9 @@ impl DrafterSpec {
 impl fmt::Display for DrafterSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.kind.name())?;
+        if self.kind == DrafterKind::Exit {
+            write!(f, ":{}", self.layers)?;
+        }
         self.inner.as_ref().map_or(Ok(()), |inner| write!(f, ":{inner}"))
     }
 }
@@ -134,15 +143,23 @@ impl FromStr for DrafterSpec {
                 _ => format!("expected one of none, auto, {}", names.join(", ")),
             });
         };
+        if kind == DrafterKind::Exit {
+            let layers = inner.and_then(|layers| layers.trim().parse().ok()).filter(|layers| *layers > 0);
+            let layers = layers.ok_or("expected exit:LAYERS, a number of the model's first layers")?;
+            return Ok(Self { layers, ..Self::new(kind) });
+        }
         let inner = inner.map(|inner| inner.parse::<Self>()).transpose()?.map(Box::new);
         if inner.is_some() && !kind.has_model() {
             return Err(format!("expected a drafter with a model before the colon (not {})", kind.name()));
+        }
+        if inner.as_ref().is_some_and(|inner| inner.kind == DrafterKind::Exit) {
+            return Err("expected no exit behind a colon: its layers are the target's".to_string());
         }
         if inner.as_ref().is_some_and(|inner| inner.kind == DrafterKind::Jacobi) {
             let why = "it reads guesses from rows of the target's passes, and passes of a draft model have none for it";
             return Err(format!("expected no jacobi behind a colon: {why}"));
         }
-        Ok(Self { kind, inner })
+        Ok(Self { inner, ..Self::new(kind) })
     }
 }
 
@@ -221,6 +238,7 @@ mod tests {
             ("draft:lookup", "draft:lookup"),
             ("draft:draft:lookup,lookup", "draft:draft:lookup+lookup"),
             ("draft,draft", "draft+draft"),
+            ("exit:4,exit: 12,lookup", "exit:4+exit:12+lookup"),
         ] {
             assert_eq!(parsed(word).as_deref(), Ok(expected), "{word}");
         }
@@ -241,6 +259,10 @@ mod tests {
             ("draft:auto", "expected auto alone"),
             ("lookup:draft", "expected a drafter with a model before the colon (not lookup)"),
             ("lookup,lookup", "expected lookup once"),
+            ("exit", "expected exit:LAYERS, a number of the model's first layers"),
+            ("exit:0", "expected exit:LAYERS"),
+            ("exit:4:lookup", "expected exit:LAYERS"),
+            ("draft:exit:4", "expected no exit behind a colon"),
             ("draft:", "expected one of none, auto, draft"),
             ("draft:jacobi", "expected no jacobi behind a colon: it reads guesses from rows of the target's passes"),
             ("draft:draft:lookahead", "expected no jacobi behind a colon"),

@@ -16,6 +16,7 @@ use crate::both::BothBuffers;
 use crate::cache::Cache;
 use crate::expert_memory::ExpertMemory;
 use crate::experts::ExpertBuffers;
+use crate::fusion::Fused;
 use crate::linear::Linear;
 use crate::network::{Dense, Feed, Inner, InputReader, KeyValue, Layer, NormWeights};
 use crate::products::Products;
@@ -75,6 +76,8 @@ pub(crate) struct Standing<'a> {
     pub(crate) rotations: &'a [Rotated<'a>],
     /// What layers get beside the residual stream, `[layers, rows, width]`; nothing in most networks.
     pub(crate) inputs: &'a [f32],
+    /// How the first layer of a draft head reads its rows; nothing in other networks.
+    pub(crate) fused: Option<Fused<'a>>,
 }
 
 /// What the rows of a pass are and see in one cache group.
@@ -174,7 +177,10 @@ impl Block<'_> {
         let attended = Half { output: &layer.attention_output, norm: layer.attention_post_norm.as_ref() };
         match self.spec.residual {
             Residual::Sequential => {
-                let read = normalized(self.isa(), self.spec, attention_norm, x, normed);
+                let read = match self.standing.fused.as_ref().filter(|_| number == 0) {
+                    Some(fused) => fused.read(self, attention_norm, x, [normed, second]),
+                    None => normalized(self.isa(), self.spec, attention_norm, x, normed),
+                };
                 self.add(&attended, self.attend((number, layer), read, cache, attention), added, x);
                 let read = normalized(self.isa(), self.spec, ffn_norm, x, normed);
                 self.add_fed(layer, self.fed((number, layer), [x, read], feed), added, x);
@@ -268,7 +274,7 @@ impl Block<'_> {
         x.iter_mut().zip(out).for_each(|(x, out)| *x += out * multiplier);
     }
 
-    /// What the heads say of rows `read` `[rows, width]`: `[rows, heads, head_dim]`.
+    /// What the heads say of rows `read` `[rows, inputs]`: `[rows, heads, head_dim]`.
     fn attend<'b>(
         &self,
         (number, layer): (usize, &Layer<Linear>),
@@ -331,9 +337,9 @@ impl Block<'_> {
         attended
     }
 
-    /// Queries, and keys and values if the layer has its own, as matrices make them of rows `read` `[rows, width]`.
+    /// Queries, and keys and values if the layer has its own, as matrices make them of rows `read` `[rows, inputs]`.
     fn project(&self, layer: &Layer<Linear>, read: &[f32], [queries, keys, values]: [&mut [f32]; 3]) {
-        let (products, rows, width) = (self.products, self.rows(), self.spec.width);
+        let (products, rows, width) = (self.products, self.rows(), layer.query.inputs());
         let query = layer.query.product(queries, false);
         match &layer.key_value {
             None => products.one(read, rows, width, query),

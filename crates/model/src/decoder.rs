@@ -21,15 +21,16 @@ use crate::error::ModelError;
 use crate::executor::{CacheEdit, CacheRows, Executor, ExecutorError, Reading, SavedBytes, Source, check};
 use crate::expert_memory::ExpertMemory;
 use crate::family;
-use crate::hidden::HiddenStates;
+use crate::fusion::{Fused, FusionBuffers};
+use crate::hidden::{HiddenReads, HiddenStates};
 use crate::layer_inputs::InputBuffers;
 use crate::lent::Lent;
 use crate::linear::{Linear, Packing, Unpacked};
-use crate::network::{Network, Progress};
+use crate::network::{Fusion, Layer, Network, Progress};
 use crate::options::Options;
 use crate::outputs::{HostOutputs, Outputs};
 use crate::products::{Products, Rank, Share};
-use crate::spec::{Rotation, Spec};
+use crate::spec::{DraftHead, Rotation, Spec};
 
 /// A network with its weights, its cache and the threads that compute it.
 pub struct Model {
@@ -45,6 +46,8 @@ pub struct Model {
     outputs: HostOutputs,
     /// Bytes of all matrices but the head and those of experts that rows choose, and of the head.
     matrices: [usize; 2],
+    /// Layers that are run, the first of the network's.
+    layers: usize,
     read: Reading,
 }
 
@@ -64,8 +67,11 @@ struct Pass {
     /// Of each rotation of the network.
     angles: Vec<Vec<f32>>,
     x: Vec<f32>,
-    /// Embeddings of another width than the stream's.
+    /// Embeddings of another width than the stream's, or those of a draft head.
     embedded: Vec<f32>,
+    fusion: FusionBuffers,
+    /// Logits of the tokens that a draft head can say, where these are not all.
+    head_logits: Vec<f32>,
     positional: Vec<f32>,
     inputs: InputBuffers,
     chosen: Vec<f32>,
@@ -142,32 +148,41 @@ impl Model {
     ) -> Result<Self, ModelError> {
         let spec = &network.spec;
         let types = [options.key_type, options.value_type];
-        let windows = spec.windows();
+        let layers = options.layers.unwrap_or(spec.layers).min(spec.layers);
+        let windows = spec.windows_of(layers);
         let groups: Vec<Group> = windows.iter().map(|window| options.group(*window)).collect();
         let group_of = |layer| windows.iter().position(|window| *window == spec.window_of(layer));
         let cached = |layer| (group_of(layer).expect("named by its layer"), spec.kv_heads_of(layer));
-        let cached: Vec<_> = (0..spec.kv_layers()).map(cached).collect();
+        let cached: Vec<_> = (0..spec.kv_layers().min(layers)).map(cached).collect();
         let cache = Cache::new(groups.clone(), &cached, types).ok_or_else(|| ModelError::Memory {
             file: network.name.clone(),
             positions: options.pages.saturating_mul(options.page_len),
             position_bytes: spec.cache_bytes_per_position(types),
         })?;
-        let vocabulary = network.head.outputs();
+        let says_all = network.head_tokens.is_empty();
+        let vocabulary = if says_all { network.head.outputs() } else { spec.vocabulary };
+        let hidden_in = spec.draft_head.as_ref().map(|head| HiddenReads {
+            target_layers: head.target_layers.clone(),
+            target_width: head.target_width,
+            own_layer: layers - 1,
+        });
         let capacity = Capacity {
             vocabulary,
             context_max: spec.context_max,
             rows_max: options.rows_max.max(1),
             groups,
             sources: None,
-            hidden: HiddenStates { layers: network.layers.len(), width: spec.width },
-            hidden_in: None,
+            hidden: HiddenStates { layers, width: spec.width },
+            hidden_in,
         };
         let outputs = HostOutputs { vocabulary, width: spec.width, ..HostOutputs::default() };
         let (buffers, pass) = (Buffers::default(), Pass::default());
         let head = network.head.packed().bytes;
         let all: usize = network.matrices().map(|matrix| matrix.packed().bytes).sum();
-        let (matrices, read) = ([all - head, head], Reading::default());
-        Ok(Self { network, memory, products, cache, capacity, buffers, pass, outputs, matrices, read })
+        let beyond = network.layers[layers..].iter().flat_map(Layer::matrices);
+        let body = all - head - beyond.map(|matrix| matrix.packed().bytes).sum::<usize>();
+        let (matrices, read) = ([body, head], Reading::default());
+        Ok(Self { network, memory, products, cache, capacity, buffers, pass, outputs, matrices, layers, read })
     }
 
     /// The network's shape and choices.
@@ -197,11 +212,15 @@ impl Model {
     }
 
     /// Embedding of the pass's tokens into `x`, with all that the network does to it before the first block.
-    fn embed(&mut self) {
+    fn embed(&mut self, batch: &Batch<'_>) {
         let isa = self.isa();
         let Network { spec, embedding, positions, embedding_projection, embedding_norm, inputs, .. } = &*self.network;
-        let Pass { tokens, positions: at, x, embedded, positional, inputs: of_layers, .. } = &mut self.pass;
+        let Pass { tokens, positions: at, x, embedded, positional, inputs: of_layers, fusion: of_head, .. } = &mut self.pass;
         let (rows, elements) = (tokens.len(), tokens.len() * spec.width);
+        if let Some(fusion) = &self.network.fusion {
+            embedding.embed(tokens, room(embedded, elements));
+            return fusion.fill((&self.products, spec), batch, of_head, room(x, elements));
+        }
         if let Some(projection) = embedding_projection {
             let embedded = room(embedded, rows * spec.embedding_width);
             embedding.embed(tokens, embedded);
@@ -242,9 +261,12 @@ impl Model {
     fn head(&mut self) {
         let isa = self.isa();
         let Network { spec, output_norm, output_projection, head, .. } = &*self.network;
-        let Pass { wanted, x, chosen, normed, projected, .. } = &mut self.pass;
-        let logits = &mut self.outputs.logits;
-        logits.resize(wanted.len() * head.outputs(), 0.0);
+        let Pass { wanted, x, chosen, normed, projected, head_logits, .. } = &mut self.pass;
+        let all = &mut self.outputs.logits;
+        let says_all = self.network.head_tokens.is_empty();
+        // Tokens that a draft head cannot say stay below all others.
+        all.resize(wanted.len() * self.capacity.vocabulary, f32::NEG_INFINITY);
+        let logits = if says_all { &mut *all } else { room(head_logits, wanted.len() * head.outputs()) };
         if wanted.is_empty() {
             return;
         }
@@ -263,6 +285,22 @@ impl Model {
         }
         if let Some(cap) = spec.logit_soft_cap {
             self.products.compute.pool.each_chunk(logits, ELEMENTS_A_TASK, &|_, logits| cap_scores(logits, 1.0, cap));
+        }
+        if !says_all {
+            self.spread_logits();
+        }
+    }
+
+    /// Brings the logits of the tokens that a draft head can say to their places among all.
+    fn spread_logits(&mut self) {
+        let rows = self.outputs.logits.chunks_exact_mut(self.capacity.vocabulary);
+        for (all, own) in rows.zip(self.pass.head_logits.chunks_exact(self.network.head.outputs())) {
+            for (token, logit) in self.network.head_tokens.iter().zip(own) {
+                // Rows of padding are no tokens.
+                if let Some(place) = all.get_mut(*token as usize) {
+                    *place = *logit;
+                }
+            }
         }
     }
 }
@@ -377,26 +415,32 @@ impl Executor for Model {
 
     fn forward(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
         check(batch, &self.capacity)?;
-        let layers = self.network.layers.len();
+        let run = self.layers;
         assert!(
-            batch.hidden_layers.iter().all(|layer| *layer < layers),
-            "batch: hidden layers {:?} of {layers}",
+            batch.hidden_layers.iter().all(|layer| *layer < run),
+            "batch: hidden layers {:?} of {run}",
             batch.hidden_layers
         );
         self.pass.lay_out(batch, &self.cache, self.network.spec.positions.rotations());
         self.outputs.hidden.resize_with(batch.hidden_layers.len(), Vec::new);
-        self.embed();
+        self.embed(batch);
         let Self { network, memory, products, cache, buffers, pass, outputs, .. } = self;
         let Network { spec, layers, .. } = &**network;
         let sights: Vec<Sight<'_>> = pass.slots.iter().map(|slots| slots.sight(&pass.ranges)).collect();
         let rotations = spec.positions.rotations().iter().zip(&pass.angles);
         let rotations: Vec<_> = rotations.map(|(rotation, angles)| Rotated { rotation, angles }).collect();
         let (positions, inputs) = (&pass.positions, pass.inputs.inputs());
-        let standing = Standing { positions, sights: &sights, rotations: &rotations, inputs };
+        let of_head = network.fusion.as_ref().zip(spec.draft_head.as_ref());
+        let fused = of_head.map(|(Fusion { hidden_norm, .. }, DraftHead { residual_is_normed, .. })| Fused {
+            embedded: &pass.embedded[..pass.tokens.len() * spec.width],
+            hidden_norm,
+            residual_is_normed: *residual_is_normed,
+        });
+        let standing = Standing { positions, sights: &sights, rotations: &rotations, inputs, fused };
         let block = Block { products, spec, memory: memory.as_deref(), standing };
         let x = &mut pass.x[..pass.tokens.len() * spec.width];
         buffers.feed.experts.read = Reading::default();
-        for (number, layer) in layers.iter().enumerate() {
+        for (number, layer) in layers[..run].iter().enumerate() {
             block.run((number, layer), cache, buffers, x);
             for (hidden, out) in batch.hidden_layers.iter().zip(&mut outputs.hidden) {
                 if *hidden == number {

@@ -7,13 +7,15 @@
 //! and tensors of a GGUF file. How a family is added: `docs/adding-a-family.md`. Left out: packing, which is the
 //! backend's.
 
+use crate::capacity::Capacity;
 use crate::checkpoint::{Checkpoint, Config, JsonConfig};
 use crate::collected::{Collected, Exported};
 use crate::error::ModelError;
+use crate::lent::Lent;
 use crate::linear::Unpacked;
 use crate::network::Network;
 use crate::quantization::{self, Quantization};
-use crate::spec::Spec;
+use crate::spec::{DraftHead, Spec};
 use gguf::Gguf;
 pub use layout::Layout;
 use tensors::Tensors;
@@ -25,6 +27,7 @@ mod baichuan;
 mod bloom;
 mod checks;
 mod cohere;
+mod eagle3;
 mod ernie;
 mod experts;
 mod falcon;
@@ -86,6 +89,7 @@ const FAMILIES: &[&[Family]] = &[
     seed_oss::FAMILIES,
     hunyuan::FAMILIES,
     gpt_oss::FAMILIES,
+    eagle3::FAMILIES,
 ];
 
 /// What is known of a family.
@@ -140,11 +144,62 @@ impl Plan {
     /// A tensor is missing, contradicts the configuration, or would have to be read for the network to be that of the
     /// file.
     pub fn read(self, checkpoint: &Checkpoint, context: Option<usize>) -> Result<Network<Unpacked>, ModelError> {
+        if let Some(DraftHead { draft_vocabulary, .. }) = &self.spec.draft_head {
+            let found = format!("a draft head of {draft_vocabulary} tokens, which writes nothing without its target");
+            return Err(ModelError::config(config_file(checkpoint), "architecture", "a model", found));
+        }
+        self.read_with(checkpoint, context, None)
+    }
+
+    /// Describes a draft head, as [`Plan::read`] does other networks: for a target that is loaded, whose embedding and
+    /// output rows it takes where it has none of its own.
+    ///
+    /// # Errors
+    /// As [`Plan::read`]; it is no draft head, or one of another target: the field is named that differs.
+    pub fn read_head(
+        mut self,
+        checkpoint: &Checkpoint,
+        (target, lent): (&Capacity, &Lent),
+        context: Option<usize>,
+    ) -> Result<Network<Unpacked>, ModelError> {
+        let file = config_file(checkpoint);
+        let vocabulary = self.spec.vocabulary;
+        let Some(head) = &mut self.spec.draft_head else {
+            return Err(ModelError::config(file, "architecture", "a draft head", self.spec.family));
+        };
+        if vocabulary < target.vocabulary {
+            let expected = format!("at least {} (the target's)", target.vocabulary);
+            return Err(ModelError::config(file, "vocabulary", expected, vocabulary));
+        }
+        if head.target_width != target.hidden.width {
+            let expected = format!("{} (the target's width)", target.hidden.width);
+            return Err(ModelError::config(file, "target_hidden_size", expected, head.target_width));
+        }
+        let layers = target.hidden.layers;
+        let chosen = head.layers_of(layers).filter(|chosen| chosen.iter().all(|layer| *layer < layers));
+        head.target_layers = chosen.ok_or_else(|| {
+            let named: Vec<usize> = head.target_layers.iter().map(|layer| layer + 1).collect();
+            let found = if named.is_empty() { "layers 2, n / 2 and n - 3".to_string() } else { format!("{named:?}") };
+            ModelError::config(file, "layers of the target", format!("numbers up to {layers} (it has so many)"), found)
+        })?;
+        self.read_with(checkpoint, context, Some(lent))
+    }
+
+    fn read_with(
+        self,
+        checkpoint: &Checkpoint,
+        context: Option<usize>,
+        lent: Option<&Lent>,
+    ) -> Result<Network<Unpacked>, ModelError> {
         let Self { spec, layout } = self.fixed(context);
         checks::check_spec(config_file(checkpoint), &spec)?;
         let quantization = quantization_of(checkpoint)?;
         let tensors = Tensors::new(&checkpoint.weights, quantization);
-        let mut network = layout.read(spec, &tensors)?;
+        let mut network = layout.read(spec, &tensors, lent)?;
+        if network.spec.draft_head.is_some() {
+            // Small, and what it says is never looked at by anybody: a number that is none would only make it useless.
+            tensors.check_all_finite()?;
+        }
         network.name.clone_from(&checkpoint.name);
         network.left_out = unused::told(checkpoint, (&network.spec, &layout), &tensors.into_read())?;
         Ok(network)
@@ -207,7 +262,16 @@ fn reader(architecture: &str) -> Option<(&'static Family, OfGguf)> {
     families().find_map(|family| Some((family, family.gguf.filter(|(known, _)| *known == architecture)?.1)))
 }
 
+/// Who reads configurations of a name.
+fn reader_of_json(name: &str) -> Option<OfJson> {
+    families().find_map(|family| Some(family.json.filter(|(known, _)| *known == name)?.1))
+}
+
 fn plan_of_json(config: &JsonConfig) -> Result<(&'static Family, Plan), ModelError> {
+    if eagle3::is(config)? {
+        quantization::of(config)?;
+        return Ok((&eagle3::FAMILIES[0], eagle3::of_json(config)?));
+    }
     const FIELD: &str = "model_type";
     let expected = || one_of(Family::model_type);
     let name = config.optional_str(FIELD)?.ok_or_else(|| config.refuse(FIELD, expected(), "nothing"))?;

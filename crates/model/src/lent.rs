@@ -28,6 +28,11 @@ impl Lent {
         Self { embedding: network.embedding.clone(), output: network.head.clone() }
     }
 
+    /// Both, for a network that is to be loaded.
+    pub(crate) fn parts(&self) -> (&Table, &Linear) {
+        (&self.embedding, &self.output)
+    }
+
     /// Elements of a row of the embedding.
     pub fn embedding_width(&self) -> usize {
         self.embedding.width()

@@ -30,6 +30,7 @@ pub mod family;
 pub mod faults;
 #[cfg(not(feature = "faults"))]
 mod faults;
+mod fusion;
 mod hidden;
 mod layer_inputs;
 mod lent;

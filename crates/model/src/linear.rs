@@ -81,6 +81,8 @@ enum Source {
     Tensor(Tensor),
     Quantized(Box<Quantized>),
     Mxfp4(Box<Mxfp4>),
+    /// Another network's, packed already.
+    Lent(Linear),
 }
 
 impl Source {
@@ -89,6 +91,12 @@ impl Source {
             Self::Tensor(tensor) => Ok(Storage::new(tensor)),
             Self::Quantized(matrix) => matrix.storage(pool),
             Self::Mxfp4(matrix) => Ok(matrix.storage(pool)),
+            Self::Lent(_) => Err(ModelError::config(
+                "output matrix",
+                "its weights",
+                "those of a file",
+                "another network's, which this backend cannot lend",
+            )),
         }
     }
 
@@ -99,6 +107,7 @@ impl Source {
             Self::Quantized(matrix) if likely => Ok(matrix.likely_form()),
             Self::Quantized(matrix) => matrix.form(),
             Self::Mxfp4(_) => Ok(Form::Blocks(Format::Mxfp4)),
+            Self::Lent(matrix) => Ok(matrix.weights.form()),
         }
     }
 }
@@ -192,6 +201,13 @@ impl Unpacked {
         Self { name, source, lies: Lies::Rows { first: 0 }, bias, inputs, outputs, unit_rows: false }
     }
 
+    /// Another network's matrix, which is packed already.
+    pub(crate) fn lent(matrix: Linear) -> Self {
+        let (name, [inputs, outputs]) = ("another network's matrix".to_string(), [matrix.inputs(), matrix.outputs()]);
+        let lies = Lies::Rows { first: 0 };
+        Self { name, source: Source::Lent(matrix), lies, bias: None, inputs, outputs, unit_rows: false }
+    }
+
     /// The same by another name in messages.
     pub(crate) fn called(self, name: &str) -> Self {
         Self { name: name.to_string(), ..self }
@@ -213,6 +229,7 @@ impl Unpacked {
             Source::Tensor(tensor) => (tensor.bytes.len(), tensor.shape.iter().product()),
             Source::Quantized(matrix) => matrix.size(),
             Source::Mxfp4(matrix) => matrix.size(),
+            Source::Lent(_) => (0, 1),
         };
         (bytes as u128 * (self.inputs * self.outputs) as u128 / elements.max(1) as u128) as usize
     }
@@ -296,6 +313,9 @@ impl Unpacked {
     /// A type is asked for, and the weights are not floats; or they are quantized, and a tensor holds what cannot be;
     /// or there is no memory for them.
     pub(crate) fn pack(self, packing: &Packing<'_>) -> Result<Linear, ModelError> {
+        if let Source::Lent(matrix) = self.source {
+            return Ok(matrix);
+        }
         let all = self.outputs;
         let own = self.own(packing);
         let [outputs, inputs] = own.shape();

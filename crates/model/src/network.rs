@@ -5,6 +5,7 @@
 //! which matrices they have, the difference is said here and nowhere else, so no combination has to be ruled out when
 //! it is run; what is done with them is said by the [`Spec`]. Left out: names of tensors (`family/`).
 
+use crate::batch::Token;
 use crate::error::ModelError;
 use crate::linear::{Linear, Packing, Table, Unpacked};
 use crate::spec::{self, Activation, Spec};
@@ -119,11 +120,22 @@ pub struct InputReader<M> {
     pub norm: NormWeights,
 }
 
+/// How a draft head begins: what it makes of the hidden rows of its target.
+pub struct Fusion<M> {
+    /// Before the projection, `[rows of the target's layers]`.
+    pub target_norm: Option<NormWeights>,
+    /// `[width, layers * target width]`: from the target's hidden rows to one of the head.
+    pub projection: M,
+    /// Of the hidden row, the head's own or one made of the target's, as the first layer attends by it.
+    pub hidden_norm: NormWeights,
+}
+
 /// The tensors of one block.
 pub struct Layer<M> {
-    /// Before attention. None: it reads the residual stream as it is.
+    /// Before attention. None: it reads the residual stream as it is. In the first layer of a draft head it is the norm
+    /// of the embedding.
     pub attention_norm: Option<NormWeights>,
-    /// `[query heads * head width, width]`.
+    /// `[query heads * head width, width]`, in the first layer of a draft head twice as many columns.
     pub query: M,
     /// Of the queries.
     pub query_norm: PieceNorms,
@@ -177,14 +189,19 @@ pub struct Network<M> {
     pub embedding_norm: Option<NormWeights>,
     /// Only where layers get inputs of their own.
     pub inputs: Option<InputSource<M>>,
+    /// Only of draft heads.
+    pub fusion: Option<Fusion<M>>,
     /// The blocks, in order.
     pub layers: Vec<Layer<M>>,
     /// Behind the last block.
     pub output_norm: Option<NormWeights>,
     /// `[embedding width, width]`: from the stream's width to the embedding's, where they differ.
     pub output_projection: Option<M>,
-    /// `[vocabulary, embedding width]`, or fewer rows ([`Network::with_tokens`]).
+    /// `[vocabulary, embedding width]`, or fewer rows ([`Network::with_tokens`]); of a draft head its own tokens'.
     pub head: M,
+    /// Of a draft head that can say some of the tokens only: which token each row of the head is. Empty: row i is
+    /// token i.
+    pub head_tokens: Vec<Token>,
     /// Names of tensors of its files that are not the text's, in order of the alphabet (towers of images, layers that
     /// predict further tokens). Those whose absence changes nothing are not among them.
     pub left_out: Vec<String>,
@@ -195,7 +212,12 @@ impl Network<Unpacked> {
     /// there are: of all.
     pub fn with_tokens(mut self, tokens: Option<usize>) -> Self {
         if let Some(tokens) = tokens.filter(|tokens| (1..self.spec.vocabulary).contains(tokens)) {
-            self.head = self.head.outputs(0..tokens);
+            if self.head_tokens.is_empty() && tokens < self.head.shape()[0] {
+                self.head = self.head.outputs(0..tokens);
+            }
+            if self.spec.draft_head.is_some() {
+                self.spec.vocabulary = tokens;
+            }
         }
         self
     }
@@ -232,6 +254,12 @@ impl Network<Unpacked> {
                 Some(InputSource { table, projection: projection.pack(packing)?, norm })
             }
         };
+        let fusion = match self.fusion {
+            None => None,
+            Some(Fusion { target_norm, projection, hidden_norm }) => {
+                Some(Fusion { target_norm, projection: projection.pack(packing)?, hidden_norm })
+            }
+        };
         let count = layers.len();
         let mut packed = Vec::with_capacity(count);
         for layer in layers {
@@ -248,12 +276,26 @@ impl Network<Unpacked> {
             embedding_projection,
             embedding_norm,
             inputs,
+            fusion,
             layers: packed,
             output_norm,
             output_projection: projection(self.output_projection)?,
             head,
+            head_tokens: self.head_tokens,
             left_out: self.left_out,
         })
+    }
+}
+
+impl<M> Layer<M> {
+    /// The matrices that all rows go through, in order.
+    pub(crate) fn matrices(&self) -> impl Iterator<Item = &M> {
+        let Layer { query, key_value, attention_output, feed, input, .. } = self;
+        let key = key_value.as_ref().map(|key_value| &key_value.key);
+        let value = key_value.as_ref().and_then(|key_value| key_value.value.as_ref());
+        let of_input = input.as_ref().map(|input| [&input.gate, &input.projection]);
+        let own = [Some(query), key, value, Some(attention_output)];
+        own.into_iter().flatten().chain(feed.matrices()).chain(of_input.into_iter().flatten())
     }
 }
 
@@ -404,16 +446,11 @@ impl<M> Network<M> {
 
     /// The matrices that all rows go through, in order; the head is the last.
     pub(crate) fn matrices(&self) -> impl Iterator<Item = &M> {
-        let layers = self.layers.iter().flat_map(|layer| {
-            let Layer { query, key_value, attention_output, feed, input, .. } = layer;
-            let key = key_value.as_ref().map(|key_value| &key_value.key);
-            let value = key_value.as_ref().and_then(|key_value| key_value.value.as_ref());
-            let of_input = input.as_ref().map(|input| [&input.gate, &input.projection]);
-            let own = [Some(query), key, value, Some(attention_output)];
-            own.into_iter().flatten().chain(feed.matrices()).chain(of_input.into_iter().flatten())
-        });
+        let layers = self.layers.iter().flat_map(Layer::matrices);
         let of_inputs = self.inputs.iter().map(|inputs| &inputs.projection);
+        let of_fusion = self.fusion.iter().map(|fusion| &fusion.projection);
         let projections = self.embedding_projection.iter().chain(&self.output_projection).chain(of_inputs);
+        let projections = projections.chain(of_fusion);
         projections.chain(layers).chain([&self.head])
     }
 }

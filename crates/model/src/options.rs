@@ -42,6 +42,10 @@ pub struct Options {
     pub context: Option<usize>,
     /// Bytes for checkpoints of recurrent states, beside the states of the texts that run.
     pub checkpoint_bytes: usize,
+    /// How many first layers are run, of a further executor over weights that are loaded
+    /// ([`Packed::executor`](crate::Packed::executor)): an early exit, whose rows go from the last of them to the norm
+    /// and the head. None: all.
+    pub layers: Option<usize>,
     /// How many first rows of the head there are tokens for; none: all. The others, with which vocabularies are padded,
     /// are not loaded, so no law gives them anything, and they take no time.
     pub tokens: Option<usize>,
@@ -64,6 +68,7 @@ impl Options {
             expert_bytes: None,
             context: None,
             checkpoint_bytes: 512 << 20,
+            layers: None,
             tokens: None,
         }
     }

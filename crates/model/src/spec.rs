@@ -185,6 +185,45 @@ pub struct LayerInputs {
     pub multiplier: f32,
 }
 
+/// What makes a network a draft head: it drafts for a target whose hidden states it reads beside its tokens (Li et al.
+/// 2025, EAGLE-3). Its first layer attends by the embedding of a token and the hidden row of the position before,
+/// each normalized, one behind the other; the residual stream begins with the hidden row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DraftHead {
+    /// Layers of the target *behind* which it reads the residual stream, numbered from 0, in this order. EAGLE-3's files
+    /// name the layers that this stream *enters*, each one more. Empty: the file does not say it, which means three by
+    /// how many layers the target has ([`DraftHead::layers_of`]).
+    pub target_layers: Vec<usize>,
+    /// Width of the target.
+    pub target_width: usize,
+    /// Whether rows of the target are normalized before the matrix that brings them to the head's width.
+    pub norms_target: bool,
+    /// Whether the residual stream begins with the hidden row behind its norm, not before it.
+    pub residual_is_normed: bool,
+    /// Tokens that it can say: rows of its output matrix.
+    pub draft_vocabulary: usize,
+}
+
+impl DraftHead {
+    /// Layers that are read of the target where no file says which.
+    pub const LAYERS: usize = 3;
+
+    /// The layers that it reads of a target that has so many: those of its file, or behind layers 1, n / 2 - 1 and
+    /// n - 4, which is what EAGLE-3's authors read. A target of too few layers has no such.
+    pub fn layers_of(&self, target: usize) -> Option<Vec<usize>> {
+        if !self.target_layers.is_empty() {
+            return Some(self.target_layers.clone());
+        }
+        let layers = vec![1, (target / 2).checked_sub(1)?, target.checked_sub(4)?];
+        layers.is_sorted_by(|a, b| a < b).then_some(layers)
+    }
+
+    /// How many layers it reads.
+    pub fn layers(&self) -> usize {
+        if self.target_layers.is_empty() { Self::LAYERS } else { self.target_layers.len() }
+    }
+}
+
 /// Queries that grow with their position p, by 1 + rate * ln(1 + floor(p / period)).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QueryGrowth {
@@ -396,6 +435,8 @@ pub struct Spec {
     pub logit_soft_cap: Option<f32>,
     /// Whether the head is the embedding table.
     pub tied_head: bool,
+    /// What it reads of a target, if it is a draft head.
+    pub draft_head: Option<DraftHead>,
 }
 
 impl Spec {
@@ -406,8 +447,13 @@ impl Spec {
 
     /// Windows of the network's layers, each named once: a cache group each. A window that no text can fill is none.
     pub fn windows(&self) -> Vec<Option<usize>> {
+        self.windows_of(self.layers)
+    }
+
+    /// The same of its first layers.
+    pub(crate) fn windows_of(&self, layers: usize) -> Vec<Option<usize>> {
         let mut all = Vec::new();
-        for layer in 0..self.layers {
+        for layer in 0..layers {
             let window = self.window_of(layer);
             if !all.contains(&window) {
                 all.push(window);
@@ -442,6 +488,16 @@ impl Spec {
         }
         let same = |other: &usize| self.attention_of(*other) == self.attention_of(layer);
         (0..self.kv_layers()).rfind(same).unwrap_or_else(|| panic!("layer {layer}: no keys and values to share"))
+    }
+
+    /// Elements of a row by which a layer attends: the width, and twice that in the first layer of a draft head.
+    pub fn attention_inputs(&self, layer: usize) -> usize {
+        if self.draft_head.is_some() && layer == 0 { 2 * self.width } else { self.width }
+    }
+
+    /// Tokens that it can say.
+    pub fn output_vocabulary(&self) -> usize {
+        self.draft_head.as_ref().map_or(self.vocabulary, |head| head.draft_vocabulary)
     }
 
     /// Width inside the feed-forward half of a layer.

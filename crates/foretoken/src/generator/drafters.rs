@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use foretoken_drafters::ModelDrafter;
+use foretoken_drafters::{HeadDrafter, ModelDrafter};
 use foretoken_engine::{Engine, ExecutorScorer, TranslationSettings, translated_drafter};
-use foretoken_model::{Backend, Executor, Options, Packed, WeightType, backend};
+use foretoken_model::{Backend, Capacity, Executor, Options, Packed, WeightType, backend};
 use foretoken_speculation::{DraftSettings, Drafter};
 use foretoken_text::Tokenizer;
 
@@ -29,6 +29,8 @@ pub struct DrafterMaker<'a> {
     tokenizer: Option<Arc<Tokenizer>>,
     /// What a user should know of the draft models.
     pub notes: Vec<Message>,
+    /// The target once it is loaded: what it says of itself, and its weights.
+    loaded: Option<(Capacity, Box<dyn Packed>)>,
     /// What runs draft models.
     backend: &'a dyn Backend,
     /// How draft models are run that speak the target's tokens.
@@ -67,7 +69,12 @@ impl<'a> DrafterMaker<'a> {
             ..run_with
         };
         let (drafts, made, notes) = (BTreeMap::new(), Vec::new(), Vec::new());
-        Self { settings, target, tokenizer, notes, backend, run_with, drafts, made }
+        Self { settings, target, tokenizer, notes, loaded: None, backend, run_with, drafts, made }
+    }
+
+    /// The target is loaded: draft heads read its rows, and early exits run its layers.
+    pub fn set_loaded(&mut self, target: Capacity, weights: Box<dyn Packed>) {
+        self.loaded = Some((target, weights));
     }
 
     /// Opens the draft models of a method, if they are not open yet. Done before anything is loaded, so that what
@@ -83,11 +90,28 @@ impl<'a> DrafterMaker<'a> {
                 self.drafts.insert(number, Draft { model, foreign, weights: None });
             }
         }
+        self.check_exits(specs)?;
         self.check_nesting(specs)
+    }
+
+    /// An early exit leaves layers out.
+    fn check_exits(&self, specs: &[DrafterSpec]) -> Result<(), Error> {
+        let layers = self.target.spec.layers;
+        match specs.iter().find(|spec| spec.layers >= layers) {
+            None => Ok(()),
+            Some(spec) => {
+                let expected = format!(" {spec}: expected fewer layers than the model has, {layers}");
+                Err(Error::Setting(Message::setting("spec_type").and(expected)))
+            }
+        }
     }
 
     /// The tokenizer of a draft model that does not speak the target's tokens.
     fn foreign(&self, draft: &Opened) -> Result<Option<Arc<Tokenizer>>, Error> {
+        if draft.spec.draft_head.is_some() {
+            // It reads the target's hidden states, and so its tokens: what does not fit is told when it is loaded.
+            return Ok(None);
+        }
         let (ours, theirs) = (self.target.spec.vocabulary, draft.spec.vocabulary);
         // However much either is padded: rows without a token are not run.
         let has_rows = theirs >= self.tokens();
@@ -121,8 +145,13 @@ impl<'a> DrafterMaker<'a> {
         for spec in specs {
             let mut at = Some(spec);
             while let Some(spec) = at.filter(|spec| spec.kind.has_model()) {
-                if let (Some(_), Draft { model, foreign: Some(_), .. }) = (&spec.inner, &self.drafts[&number]) {
-                    let expected = "expected a draft model with the target's vocabulary outside";
+                let Draft { model, foreign, .. } = &self.drafts[&number];
+                let is_head = model.spec.draft_head.is_some();
+                if spec.inner.is_some() && (foreign.is_some() || is_head) {
+                    let expected = match is_head {
+                        true => "expected a draft model outside (nobody drafts for a draft head)",
+                        false => "expected a draft model with the target's vocabulary outside",
+                    };
                     return Err(Error::Setting(
                         Message::setting("spec_type").and(format!(" {spec}: {expected}, found {}", model.name)),
                     ));
@@ -172,12 +201,29 @@ impl<'a> DrafterMaker<'a> {
                 if let (Some(target), Some(assistant)) = (&self.tokenizer, &self.drafts[&first].foreign) {
                     return Ok(translated_drafter(executor, target, assistant, &self.translation())?);
                 }
+                let depth_max = self.settings.branch_max();
+                if let (Some(_), Some((target, _))) = (&self.drafts[&first].model.spec.draft_head, &self.loaded) {
+                    let scorer = ExecutorScorer::for_head(executor, target).map_err(|problem| {
+                        Error::input(format!("draft head {}: {problem}", self.drafts[&first].model.name))
+                    })?;
+                    let mut drafter = HeadDrafter::new(scorer);
+                    drafter.depth_max = depth_max;
+                    return Ok(Box::new(drafter));
+                }
                 let mut drafter = ModelDrafter::new(ExecutorScorer::new(executor));
-                drafter.depth_max = self.settings.branch_max();
+                drafter.depth_max = depth_max;
                 match &spec.inner {
                     Some(inner) => Box::new(drafter.with_inner(self.make(inner, first + 1, progress)?)),
                     None => Box::new(drafter),
                 }
+            }
+            DrafterKind::Exit => {
+                let (_, weights) = self.loaded.as_ref().expect("the target is loaded first");
+                let executor = weights.executor(Options { layers: Some(spec.layers), ..self.run_with })?;
+                backend::check(self.backend, &self.target.name, &*executor)?;
+                let mut drafter = ModelDrafter::new(ExecutorScorer::new(executor));
+                drafter.depth_max = self.settings.branch_max();
+                Box::new(drafter)
             }
             kind => {
                 let most = self.settings.branch_max();
@@ -198,19 +244,32 @@ impl<'a> DrafterMaker<'a> {
         let own = foreign.as_deref().map(|tokenizer| model.tokens(Some(tokenizer)));
         self.notes.extend(own.and_then(|own| model.note_tokens(own)));
         let options = Options { tokens: own.or(self.run_with.tokens), ..self.run_with };
-        let loaded = model.load_within(self.backend, options, progress)?;
+        let loaded = match (&model.spec.draft_head, &self.loaded) {
+            (None, _) => model.load_within(self.backend, options, progress)?,
+            (Some(_), target) => {
+                let (capacity, weights) = target.as_ref().expect("the target is loaded first");
+                let lent = weights.lend().ok_or_else(|| {
+                    let expected = "expected a target whose embedding is in this process";
+                    Error::input(format!("draft head {}: {expected}", model.name))
+                })?;
+                model.load_head((capacity, &lent), self.backend, options, progress)?
+            }
+        };
         self.notes.extend(model.note_left_out(&loaded.left_out));
         *weights = Some(loaded.weights);
         Ok(loaded.executor)
     }
 
-    /// Bytes that the draft models need that are open.
+    /// Bytes that the draft models need that are open, and early exits of these methods.
     ///
     /// # Errors
     /// As [`Need::of_target`].
-    pub fn need(&self) -> Result<usize, Error> {
+    pub fn need(&self, specs: &[Vec<DrafterSpec>]) -> Result<usize, Error> {
         let mut each = self.drafts.values().map(|draft| Need::of_draft(&draft.model, &self.run_with));
-        each.try_fold(0usize, |all, draft| Ok(all.saturating_add(draft?)))
+        let drafts = each.try_fold(0usize, |all, draft| Ok::<usize, Error>(all.saturating_add(draft?)))?;
+        let exits = specs.iter().flatten().filter(|spec| spec.kind == DrafterKind::Exit);
+        let exits = exits.map(|spec| Need::of_exit(self.target, &self.run_with, spec.layers));
+        Ok(exits.fold(drafts, usize::saturating_add))
     }
 
     /// All that the costs of a pass depend on besides the machine, for a reader. `run_with`: how the target is run;

@@ -33,7 +33,7 @@ pub fn without_model(
     tokenizer: Option<&Tokenizer>,
 ) -> Result<Box<dyn Drafter>, Error> {
     Ok(match kind {
-        DrafterKind::Draft => panic!("a draft without a model"),
+        DrafterKind::Draft | DrafterKind::Exit => panic!("a draft without a model"),
         DrafterKind::Lookup => {
             let lookup = &settings.lookup;
             let (longest, most) = (lookup.ngram_max, lookup.nodes_max);

@@ -50,6 +50,7 @@ impl DrafterSettings {
             DrafterKind::Suffix => self.suffix.capacity > 0,
             DrafterKind::Ngram => self.ngram.source != NgramSource::Text,
             DrafterKind::Draft
+            | DrafterKind::Exit
             | DrafterKind::Lookup
             | DrafterKind::Llma
             | DrafterKind::Prediction

@@ -244,6 +244,7 @@ impl SpeculationSettings {
         match kind {
             DrafterKind::Draft => has_draft,
             DrafterKind::Phrases => self.drafters.phrases.is_some(),
+            DrafterKind::Exit => false,
             _ => true,
         }
     }

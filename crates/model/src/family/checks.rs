@@ -1,7 +1,7 @@
 //! Checks of configurations that all families need, with errors that name the field.
 
 use foretoken_weights::Weights;
-use foretoken_weights::gguf::Metadata;
+use foretoken_weights::gguf::{Metadata, Value};
 
 use super::experts::check_all;
 use crate::error::ModelError;
@@ -83,8 +83,18 @@ fn check_finite(file: &str, spec: &Spec) -> Result<(), ModelError> {
     multipliers.into_iter().find(|(_, found)| !found.is_finite()).map_or(Ok(()), |(field, found)| refuse(field, found))
 }
 
-/// Rows of the embedding: what a GGUF file's vocabulary has, whatever its keys say.
-pub(super) fn gguf_vocabulary(metadata: &Metadata, weights: &Weights) -> Result<usize, ModelError> {
+/// Rows of the embedding: what a GGUF file's vocabulary has, whatever its keys say. Of a draft head that has none what
+/// they say.
+pub(super) fn gguf_vocabulary(metadata: &Metadata, weights: &Weights, family: &str) -> Result<usize, ModelError> {
+    if family == "eagle3" && weights.get("token_embd.weight").is_none() {
+        let key = format!("{family}.vocab_size");
+        let listed = match metadata.get("tokenizer.ggml.tokens") {
+            Some(Value::Array(tokens)) => Some(tokens.len()),
+            _ => None,
+        };
+        let found = metadata.optional_usize(&key)?.or(listed).map_or_else(|| metadata.usize(&key), Ok)?;
+        return count(metadata.source(), &key, found);
+    }
     let embedding = weights.require("token_embd.weight")?;
     match embedding.shape.as_slice() {
         [rows, _] => count(metadata.source(), "rows of tensor token_embd.weight", *rows),

@@ -131,7 +131,7 @@ impl Gguf<'_> {
         };
         Ok(Spec {
             family,
-            vocabulary: gguf_vocabulary(metadata, weights)?,
+            vocabulary: gguf_vocabulary(metadata, weights, family)?,
             width,
             embedding_width: width,
             layers: self.layers(family)?,
@@ -160,6 +160,7 @@ impl Gguf<'_> {
             logit_multiplier: 1.0,
             logit_soft_cap: None,
             tied_head: weights.get("output.weight").is_none(),
+            draft_head: None,
         })
     }
 

@@ -127,6 +127,7 @@ pub(super) fn spec(config: &JsonConfig, family: &'static str, fields: &Fields) -
         logit_multiplier: 1.0,
         logit_soft_cap: None,
         tied_head: config.optional_bool("tie_word_embeddings")?.unwrap_or(fields.tied),
+        draft_head: None,
     })
 }
 

@@ -7,14 +7,17 @@
 
 mod experts;
 mod feed;
+mod head;
 mod write;
 
 use std::ops::Range;
 
 pub(super) use self::experts::{EACH, ExpertNames, GGUF_FUSED, IN_MEMORY, STACKED, Stored};
 use self::feed::BothNames;
+use self::head::HeadNames;
 use super::tensors::{Bias, Tensors};
 use crate::error::ModelError;
+use crate::lent::Lent;
 use crate::linear::Unpacked;
 use crate::network::{InputReader, InputSource, KeyValue, Layer, Network, NormWeights, PieceNorms};
 use crate::spec::{FeedForward, Heads, Norm, Spec};
@@ -50,6 +53,8 @@ pub struct Layout {
     /// Of experts beside a dense half.
     pub(super) both: BothNames,
     pub(super) ffn_post_norm: Option<&'static str>,
+    /// What only draft heads have.
+    pub(super) draft_head: HeadNames,
     /// Of the inputs that layers get of their own: the table, the projection and its norm.
     pub(super) inputs: [&'static str; 3],
     /// Of a layer that reads them: the gate, the projection and the norm behind it.
@@ -136,6 +141,7 @@ pub(super) const HUGGING: Layout = Layout {
     down: "mlp.down_proj",
     experts: experts::HUGGING,
     both: feed::HUGGING,
+    draft_head: head::HUGGING,
     ffn_post_norm: None,
     inputs: ["embed_tokens_per_layer", "per_layer_model_projection", "per_layer_projection_norm"],
     input: ["per_layer_input_gate", "per_layer_projection", "post_per_layer_input_norm"],
@@ -165,6 +171,7 @@ pub(super) const GGUF: Layout = Layout {
     down: "ffn_down",
     experts: experts::GGUF,
     both: feed::GGUF,
+    draft_head: head::GGUF,
     inputs: ["per_layer_token_embd", "per_layer_model_proj", "per_layer_proj_norm"],
     input: ["inp_gate", "proj", "post_norm"],
     output_norm: Some("output_norm"),
@@ -216,19 +223,29 @@ impl Layout {
 
     /// Describes the network; of its tensors only vectors are read.
     ///
+    /// `lent`: rows of the target, for a draft head that has none of its own.
+    ///
     /// # Errors
     /// A tensor is missing or contradicts the configuration.
-    pub(super) fn read(&self, spec: Spec, tensors: &Tensors<'_>) -> Result<Network<Unpacked>, ModelError> {
+    pub(super) fn read(
+        &self,
+        spec: Spec,
+        tensors: &Tensors<'_>,
+        lent: Option<&Lent>,
+    ) -> Result<Network<Unpacked>, ModelError> {
         let prefix = self.prefix(|name| tensors.has(name));
         let head = self.heads.iter().find(|head| tensors.has_matrix(head)).unwrap_or(&self.heads[0]);
         let reader = Reader { layout: self, spec: &spec, tensors };
         let Spec { vocabulary, width, embedding_width, context_max, .. } = spec;
         let mut layers = Vec::new();
         for i in 0..spec.layers {
-            layers.push(reader.layer(i, &format!("{prefix}{}.{i}.", self.layers))?);
+            layers.push(reader.layer(i, &reader.layer_prefix(prefix, i))?);
         }
         let embedding_name = format!("{prefix}{}", self.embedding);
-        let embedding = tensors.table(&embedding_name, embedding_width, vocabulary)?;
+        let embedding = match lent.filter(|_| !tensors.has_matrix(&embedding_name)) {
+            Some(lent) => reader.lent_embedding(lent)?,
+            None => tensors.table(&embedding_name, embedding_width, vocabulary)?,
+        };
         let positions = match self.positions {
             None => None,
             Some((name, before)) => {
@@ -242,7 +259,10 @@ impl Layout {
             true => Ok(None),
             false => tensors.linear(&format!("{prefix}{name}"), shape[0], shape[1], Bias::None).map(Some),
         };
-        let head = tensors.head(head, &embedding_name, &spec, self.head_bias)?;
+        let head = match lent.filter(|_| !tensors.has_matrix(head)) {
+            Some(lent) => reader.lent_output(lent)?,
+            None => tensors.head(head, &embedding_name, &spec, self.head_bias)?,
+        };
         Ok(Network {
             name: String::new(),
             source: tensors.weights.source().to_string(),
@@ -250,6 +270,8 @@ impl Layout {
             embedding_projection: projection(self.projections[0], [embedding_width, width])?,
             embedding_norm: norm(self.embedding_norm)?,
             inputs: reader.inputs(prefix)?,
+            fusion: reader.fusion(&reader.layer_prefix(prefix, 0))?,
+            head_tokens: reader.head_tokens()?,
             layers,
             output_norm: norm(self.output_norm)?,
             output_projection: projection(self.projections[1], [width, embedding_width])?,
@@ -323,7 +345,8 @@ impl Reader<'_> {
         let Self { spec, layout, .. } = *self;
         let heads = spec.kv_heads_of(number);
         let (queries, keys) = (spec.heads * heads.head_dim, heads.count * heads.head_dim);
-        let matrix = |name: &str, outputs: usize| self.linear(at, name, [spec.width, outputs], layout.qkv_bias);
+        let inputs = spec.attention_inputs(number);
+        let matrix = |name: &str, outputs: usize| self.linear(at, name, [inputs, outputs], layout.qkv_bias);
         let (query, key, value) = match layout.qkv {
             Qkv::Three([query, ..]) if number >= spec.kv_layers() => return Ok((matrix(query, queries)?, None)),
             Qkv::Three([query, key, value]) => {

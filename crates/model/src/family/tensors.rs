@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use foretoken_weights::{Tensor, Weights};
+use foretoken_weights::{Dtype, Tensor, Weights};
 
 use crate::error::ModelError;
 use crate::linear::{Table, Unpacked};
@@ -121,7 +121,7 @@ impl<'a> Tensors<'a> {
 
     /// The head: `head.weight` `[vocabulary, embedding_width]`, or the embedding where the network has none of its own.
     pub(super) fn head(&self, head: &str, embedding: &str, spec: &Spec, bias: Bias) -> Result<Unpacked, ModelError> {
-        let (inputs, outputs) = (spec.embedding_width, spec.vocabulary);
+        let (inputs, outputs) = (spec.embedding_width, spec.output_vocabulary());
         if spec.tied_head {
             let table = self.linear(embedding, inputs, outputs, Bias::None)?;
             return Ok(table.called("the embedding, which is the head"));
@@ -241,6 +241,65 @@ impl<'a> Tensors<'a> {
                 Err(ModelError::config(self.weights.source(), tensor, "finite numbers", found))
             }
         }
+    }
+
+    /// Whole numbers in 32 or 64 bits, of this whole name; `None`: there is no such tensor.
+    pub(super) fn integers(&self, name: &str, len: usize) -> Result<Option<Vec<i64>>, ModelError> {
+        let Some(tensor) = self.weights.get(name) else { return Ok(None) };
+        self.note(name);
+        let file = self.weights.source();
+        if tensor.shape != [len] {
+            let (file, tensor, found) = (file.to_string(), name.to_string(), tensor.shape.clone());
+            return Err(ModelError::Shape { file, tensor, expected: vec![len], found });
+        }
+        match tensor.dtype.name() {
+            "I64" => Ok(Some(tensor.bytes.as_chunks().0.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect())),
+            "I32" => {
+                let wide = |bytes: &[u8; 4]| i64::from(i32::from_le_bytes(*bytes));
+                Ok(Some(tensor.bytes.as_chunks().0.iter().map(wide).collect()))
+            }
+            found => Err(ModelError::config(file, format!("type of tensor {name}"), "I64 or I32", found)),
+        }
+    }
+
+    /// Truth values of this whole name; `None`: there is no such tensor.
+    pub(super) fn truth_values(&self, name: &str, len: usize) -> Result<Option<Vec<bool>>, ModelError> {
+        let Some(tensor) = self.weights.get(name) else { return Ok(None) };
+        self.note(name);
+        let file = self.weights.source();
+        match (tensor.dtype.name(), tensor.shape == [len]) {
+            ("BOOL" | "U8", true) => Ok(Some(tensor.bytes.iter().map(|byte| *byte != 0).collect())),
+            (_, true) => {
+                Err(ModelError::config(file, format!("type of tensor {name}"), "BOOL", tensor.dtype.name()))
+            }
+            (_, false) => {
+                let (file, tensor, found) = (file.to_string(), name.to_string(), tensor.shape.clone());
+                Err(ModelError::Shape { file, tensor, expected: vec![len], found })
+            }
+        }
+    }
+
+    /// Checks that all tensors of floats or blocks that were read hold finite numbers alone.
+    pub(super) fn check_all_finite(&self) -> Result<(), ModelError> {
+        let read = self.read.borrow();
+        let computed = |tensor: &&Tensor| read.contains(&tensor.name) && !matches!(tensor.dtype, Dtype::Other(_));
+        self.weights.iter().filter(computed).try_for_each(|tensor| self.check_finite(&tensor.name))
+    }
+
+    /// Checks that a tensor of floats or blocks holds finite numbers alone.
+    fn check_finite(&self, name: &str) -> Result<(), ModelError> {
+        const CHUNK: usize = 1 << 14;
+        let storage = Storage::new(self.weights.require(name)?);
+        let (mut out, elements) = (vec![0.0; CHUNK], storage.elements());
+        for first in (0..elements).step_by(CHUNK) {
+            let out = &mut out[..CHUNK.min(elements - first)];
+            storage.widen(first..first + out.len(), out);
+            if let Some(found) = out.iter().find(|number| !number.is_finite()) {
+                let tensor = format!("tensor {name}");
+                return Err(ModelError::config(self.weights.source(), tensor, "finite numbers", found));
+            }
+        }
+        Ok(())
     }
 
     /// A small matrix, widened.

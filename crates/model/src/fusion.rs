@@ -1,0 +1,102 @@
+//! How a draft head begins: tokens and hidden rows become what its first layer reads.
+//!
+//! A row of the head's own, of a guess, is the residual stream as it is; one of the target's goes through a matrix
+//! first, from several layers of the target to the head's width (Li et al. 2025, EAGLE-3, section 3.1). The first layer
+//! attends by the embedding of the row's token and its hidden row, each normalized by itself, one behind the other.
+//! Left out: which hidden rows a row is given (`hidden.rs`), and the rest of the layer, which is any block's.
+
+use crate::batch::Batch;
+use crate::block::{Block, normalize, normalized, room};
+use crate::hidden::HiddenInput;
+use crate::linear::Linear;
+use crate::network::{Fusion, NormWeights};
+use crate::products::Products;
+use crate::spec::Spec;
+
+/// Buffers of one pass, kept between passes.
+#[derive(Default)]
+pub(crate) struct FusionBuffers {
+    /// The target's rows of all spans, `[rows, layers * target width]`.
+    target: Vec<f32>,
+    normed: Vec<f32>,
+    /// What the matrix makes of them, `[rows, width]`.
+    projected: Vec<f32>,
+}
+
+impl Fusion<Linear> {
+    /// Brings the hidden rows of the batch, in order, to `x` `[rows, width]`.
+    pub(crate) fn fill(
+        &self,
+        (products, spec): (&Products, &Spec),
+        batch: &Batch<'_>,
+        buffers: &mut FusionBuffers,
+        x: &mut [f32],
+    ) {
+        let FusionBuffers { target, normed, projected } = buffers;
+        target.clear();
+        batch.spans.iter().for_each(|span| match span.hidden_in {
+            HiddenInput::Target(rows) => target.extend_from_slice(rows),
+            HiddenInput::Own(_) | HiddenInput::None => {}
+        });
+        let inputs = self.projection.inputs();
+        let rows = target.len() / inputs;
+        let projected = room(projected, rows * spec.width);
+        if rows > 0 {
+            let read = normalized(products.compute.isa, spec, self.target_norm.as_ref(), target, normed);
+            products.one(read, rows, inputs, self.projection.product(projected, false));
+        }
+        let (mut projected, mut x) = (&*projected, x);
+        for span in batch.spans {
+            let from = match span.hidden_in {
+                HiddenInput::Own(rows) => rows,
+                HiddenInput::Target(rows) => {
+                    let (own, rest) = projected.split_at(rows.len() / inputs * spec.width);
+                    projected = rest;
+                    own
+                }
+                HiddenInput::None => &[],
+            };
+            let (own, rest) = x.split_at_mut(from.len());
+            own.copy_from_slice(from);
+            x = rest;
+        }
+    }
+}
+
+/// What the first layer of a draft head reads beside the residual stream.
+pub(crate) struct Fused<'a> {
+    /// Embedding of each row's token, `[rows, width]`.
+    pub(crate) embedded: &'a [f32],
+    /// Of the hidden rows.
+    pub(crate) hidden_norm: &'a NormWeights,
+    /// Whether the residual stream goes on from the hidden rows behind their norm.
+    pub(crate) residual_is_normed: bool,
+}
+
+impl Fused<'_> {
+    /// What the layer attends by, `[rows, 2 * width]`: `embedding_norm` of the embedding, then the norm of the hidden
+    /// row, which is the residual stream `x` `[rows, width]`.
+    pub(crate) fn read<'b>(
+        &self,
+        block: &Block<'_>,
+        embedding_norm: Option<&NormWeights>,
+        x: &mut [f32],
+        [normed, joined]: [&'b mut Vec<f32>; 2],
+    ) -> &'b [f32] {
+        let (isa, spec, elements) = (block.isa(), block.spec, x.len());
+        let joined = room(joined, 2 * elements);
+        let rows = |joined: &mut [f32], from: &[f32], first: usize| {
+            for (joined, from) in joined.chunks_exact_mut(2 * spec.width).zip(from.chunks_exact(spec.width)) {
+                joined[first..first + spec.width].copy_from_slice(from);
+            }
+        };
+        rows(joined, normalized(isa, spec, embedding_norm, self.embedded, normed), 0);
+        let hidden = room(normed, elements);
+        normalize(isa, spec, self.hidden_norm, x, hidden);
+        rows(joined, hidden, spec.width);
+        if self.residual_is_normed {
+            x.copy_from_slice(hidden);
+        }
+        joined
+    }
+}
