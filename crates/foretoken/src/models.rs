@@ -10,7 +10,7 @@ mod place;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use foretoken_model::{Capacity, Lent, Network, Unpacked, backend};
+use foretoken_model::{Capacity, Lent, backend};
 use foretoken_model::checkpoint::Config;
 use foretoken_model::family::{self, Layout, Plan};
 pub use foretoken_model::{Backend, Checkpoint, Cpu, ExpertNeed, Loaded, Options, Spec, WeightType};
@@ -266,7 +266,9 @@ impl Opened {
     ) -> Result<Loaded, Error> {
         let plan = Plan { spec: self.spec.clone(), layout: self.layout.clone() };
         let network = plan.read(&self.checkpoint, options.context)?.with_tokens(options.tokens);
-        self.pack(network, backend, options, progress)
+        let loaded = backend.load(network, options, progress)?;
+        backend::check(backend, &self.name, &*loaded.executor)?;
+        Ok(loaded)
     }
 
     /// Loads a draft head for a target that is loaded: what that says of itself, and its embedding and output rows.
@@ -281,18 +283,7 @@ impl Opened {
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Loaded, Error> {
         let plan = Plan { spec: self.spec.clone(), layout: self.layout.clone() };
-        let network = plan.read_head(&self.checkpoint, target, options.context)?.with_tokens(options.tokens);
-        self.pack(network, backend, options, progress)
-    }
-
-    fn pack(
-        &self,
-        network: Network<Unpacked>,
-        backend: &dyn Backend,
-        options: Options,
-        progress: &mut dyn FnMut(usize, usize),
-    ) -> Result<Loaded, Error> {
-        let loaded = backend.load(network, options, progress)?;
+        let loaded = plan.load_head(&self.checkpoint, target, backend, options, progress)?;
         backend::check(backend, &self.name, &*loaded.executor)?;
         Ok(loaded)
     }

@@ -111,11 +111,18 @@ pub(crate) fn room(buffer: &mut Vec<f32>, len: usize) -> &mut [f32] {
     &mut buffer[..len]
 }
 
-pub(crate) fn normalize(isa: Isa, spec: &Spec, weights: &NormWeights, x: &[f32], out: &mut [f32]) {
-    match spec.norm {
-        Norm::Rms { epsilon } => rms_norm(isa, x, &weights.weight, epsilon, out),
-        Norm::Layer { epsilon } => layer_norm(isa, x, &weights.weight, &weights.bias, epsilon, out),
+impl Norm {
+    /// Normalizes rows as wide as the weights.
+    pub(crate) fn apply(self, isa: Isa, weights: &NormWeights, x: &[f32], out: &mut [f32]) {
+        match self {
+            Self::Rms { epsilon } => rms_norm(isa, x, &weights.weight, epsilon, out),
+            Self::Layer { epsilon } => layer_norm(isa, x, &weights.weight, &weights.bias, epsilon, out),
+        }
     }
+}
+
+pub(crate) fn normalize(isa: Isa, spec: &Spec, weights: &NormWeights, x: &[f32], out: &mut [f32]) {
+    spec.norm.apply(isa, weights, x, out);
 }
 
 /// `x`, normalized in a buffer if there is a norm.

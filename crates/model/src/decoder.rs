@@ -30,7 +30,7 @@ use crate::network::{Fusion, Layer, Network, Progress};
 use crate::options::Options;
 use crate::outputs::{HostOutputs, Outputs};
 use crate::products::{Products, Rank, Share};
-use crate::spec::{DraftHead, Rotation, Spec};
+use crate::spec::{DraftHead, HeadKind, Rotation, Spec};
 
 /// A network with its weights, its cache and the threads that compute it.
 pub struct Model {
@@ -431,10 +431,10 @@ impl Executor for Model {
         let rotations: Vec<_> = rotations.map(|(rotation, angles)| Rotated { rotation, angles }).collect();
         let (positions, inputs) = (&pass.positions, pass.inputs.inputs());
         let of_head = network.fusion.as_ref().zip(spec.draft_head.as_ref());
-        let fused = of_head.map(|(Fusion { hidden_norm, .. }, DraftHead { residual_is_normed, .. })| Fused {
+        let fused = of_head.map(|(Fusion { hidden_norm, .. }, DraftHead { kind, .. })| Fused {
             embedded: &pass.embedded[..pass.tokens.len() * spec.width],
             hidden_norm,
-            residual_is_normed: *residual_is_normed,
+            residual_is_normed: matches!(kind, HeadKind::Layers { residual_is_normed: true, .. }),
         });
         let standing = Standing { positions, sights: &sights, rotations: &rotations, inputs, fused };
         let block = Block { products, spec, memory: memory.as_deref(), standing };

@@ -7,15 +7,17 @@
 //! and tensors of a GGUF file. How a family is added: `docs/adding-a-family.md`. Left out: packing, which is the
 //! backend's.
 
+use crate::backend::{Backend, Loaded};
 use crate::capacity::Capacity;
 use crate::checkpoint::{Checkpoint, Config, JsonConfig};
 use crate::collected::{Collected, Exported};
 use crate::error::ModelError;
 use crate::lent::Lent;
 use crate::linear::Unpacked;
-use crate::network::Network;
+use crate::network::{Network, Progress};
+use crate::options::Options;
 use crate::quantization::{self, Quantization};
-use crate::spec::{DraftHead, Spec};
+use crate::spec::{DraftHead, HeadKind, Spec};
 use gguf::Gguf;
 pub use layout::Layout;
 use tensors::Tensors;
@@ -46,6 +48,7 @@ mod internlm2;
 mod json;
 mod layout;
 mod llama;
+mod medusa;
 mod mistral;
 mod olmo;
 mod opt;
@@ -151,8 +154,8 @@ impl Plan {
         self.read_with(checkpoint, context, None)
     }
 
-    /// Describes a draft head, as [`Plan::read`] does other networks: for a target that is loaded, whose embedding and
-    /// output rows it takes where it has none of its own.
+    /// Describes a draft head of layers, as [`Plan::read`] does other networks: for a target that is loaded, whose
+    /// embedding and output rows it takes where it has none of its own.
     ///
     /// # Errors
     /// As [`Plan::read`]; it is no draft head, or one of another target: the field is named that differs.
@@ -162,7 +165,35 @@ impl Plan {
         (target, lent): (&Capacity, &Lent),
         context: Option<usize>,
     ) -> Result<Network<Unpacked>, ModelError> {
-        let file = config_file(checkpoint);
+        self.fit(config_file(checkpoint), target)?;
+        self.read_with(checkpoint, context, Some(lent))
+    }
+
+    /// Loads a draft head of any kind for a target that is loaded.
+    ///
+    /// # Errors
+    /// As [`Plan::read_head`] and [`Backend::load`].
+    pub fn load_head(
+        mut self,
+        checkpoint: &Checkpoint,
+        (target, lent): (&Capacity, &Lent),
+        backend: &dyn Backend,
+        options: Options,
+        progress: Progress<'_>,
+    ) -> Result<Loaded, ModelError> {
+        self.fit(config_file(checkpoint), target)?;
+        let is_medusa = |head: &DraftHead| matches!(head.kind, HeadKind::Medusa { .. });
+        if self.spec.draft_head.as_ref().is_some_and(is_medusa) {
+            let heads = medusa::read(checkpoint, &self.spec)?;
+            let last = target.hidden.layers - 1;
+            return crate::medusa::load(checkpoint, (self.spec, heads), (last, lent), options, progress);
+        }
+        let network = self.read_with(checkpoint, options.context, Some(lent))?.with_tokens(options.tokens);
+        backend.load(network, options, progress)
+    }
+
+    /// Checks a draft head against its target, and names the layers that it reads.
+    fn fit(&mut self, file: &str, target: &Capacity) -> Result<(), ModelError> {
         let vocabulary = self.spec.vocabulary;
         let Some(head) = &mut self.spec.draft_head else {
             return Err(ModelError::config(file, "architecture", "a draft head", self.spec.family));
@@ -182,7 +213,7 @@ impl Plan {
             let found = if named.is_empty() { "layers 2, n / 2 and n - 3".to_string() } else { format!("{named:?}") };
             ModelError::config(file, "layers of the target", format!("numbers up to {layers} (it has so many)"), found)
         })?;
-        self.read_with(checkpoint, context, Some(lent))
+        Ok(())
     }
 
     fn read_with(
@@ -238,6 +269,7 @@ fn plan_with_family(checkpoint: &Checkpoint) -> Result<(&'static Family, Plan), 
 
 fn plan_of(checkpoint: &Checkpoint) -> Result<(&'static Family, Plan), ModelError> {
     match &checkpoint.config {
+        Config::Json(config) if medusa::is(config)? => Ok((medusa::FAMILY, medusa::of_json(config, checkpoint)?)),
         Config::Json(config) => plan_of_json(config),
         Config::Gguf(metadata) => {
             const KEY: &str = "general.architecture";

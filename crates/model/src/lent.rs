@@ -5,32 +5,49 @@
 //! draft model, so nothing of them is copied: both networks read the same memory, which is there until the last of them
 //! is gone. Products through lent rows have the bits that they have through the network's own.
 //!
-//! Left out: what networks do before and behind these rows (norms, multipliers, caps of logits), which each has of its
-//! own, or knows from the target's [`Spec`](crate::Spec).
+//! Left out: what networks do before and behind these rows (projections, multipliers, caps of logits), which each has of
+//! its own, or knows from the target's [`Spec`](crate::Spec); but for the norm, which some heads read behind.
 
-use foretoken_kernels::Compute;
+use std::sync::Arc;
+
+use foretoken_kernels::{Compute, Isa};
 use foretoken_kernels::matmul::product;
 
 use crate::batch::Token;
 use crate::linear::{Linear, Table};
-use crate::network::Network;
+use crate::network::{Network, NormWeights};
+use crate::spec::Norm;
 
 /// Embedding and output rows of a loaded network ([`Packed::lend`](crate::Packed::lend)). Clones are the same rows.
 #[derive(Clone)]
 pub struct Lent {
     embedding: Table,
     output: Linear,
+    output_norm: OutputNorm,
 }
+
+/// The norm before output rows: of what kind it is, and its weights, if there is one.
+type OutputNorm = (Norm, Option<Arc<NormWeights>>);
 
 impl Lent {
     /// Those of a network, in the form in which it is computed with. Nothing is copied.
     pub(crate) fn of(network: &Network<Linear>) -> Self {
-        Self { embedding: network.embedding.clone(), output: network.head.clone() }
+        let Network { spec, embedding, output_norm, head, .. } = network;
+        let weights = output_norm.as_ref().map(|norm| Arc::new(norm.clone()));
+        Self { embedding: embedding.clone(), output: head.clone(), output_norm: (spec.norm, weights) }
     }
 
     /// Both, for a network that is to be loaded.
     pub(crate) fn parts(&self) -> (&Table, &Linear) {
         (&self.embedding, &self.output)
+    }
+
+    /// What the output rows read of rows `x` of the residual stream, `[rows, output_width]`, to `out` of that size.
+    pub(crate) fn normalize(&self, isa: Isa, x: &[f32], out: &mut [f32]) {
+        match &self.output_norm {
+            (_, None) => out.copy_from_slice(x),
+            (norm, Some(weights)) => norm.apply(isa, weights, x, out),
+        }
     }
 
     /// Elements of a row of the embedding.

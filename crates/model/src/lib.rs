@@ -35,6 +35,7 @@ mod hidden;
 mod layer_inputs;
 mod lent;
 mod linear;
+mod medusa;
 mod mxfp4;
 pub mod network;
 mod options;

@@ -14,6 +14,7 @@ use crate::spec::{self, Activation, Spec};
 pub type Progress<'a> = &'a mut dyn FnMut(usize, usize);
 
 /// Weight and bias of a normalization; of RMSNorm the bias is empty.
+#[derive(Clone)]
 pub struct NormWeights {
     /// `[width]`.
     pub weight: Vec<f32>,

@@ -202,12 +202,13 @@ impl<'a> DrafterMaker<'a> {
                     return Ok(translated_drafter(executor, target, assistant, &self.translation())?);
                 }
                 let depth_max = self.settings.branch_max();
-                if let (Some(_), Some((target, _))) = (&self.drafts[&first].model.spec.draft_head, &self.loaded) {
+                if let (Some(head), Some((target, _))) = (&self.drafts[&first].model.spec.draft_head, &self.loaded) {
                     let scorer = ExecutorScorer::for_head(executor, target).map_err(|problem| {
                         Error::input(format!("draft head {}: {problem}", self.drafts[&first].model.name))
                     })?;
                     let mut drafter = HeadDrafter::new(scorer);
-                    drafter.depth_max = depth_max;
+                    // Of Medusa each head guesses one position.
+                    drafter.depth_max = depth_max.min(head.depth_max());
                     return Ok(Box::new(drafter));
                 }
                 let mut drafter = ModelDrafter::new(ExecutorScorer::new(executor));

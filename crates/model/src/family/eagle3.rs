@@ -15,7 +15,7 @@ use super::layout::{GGUF, Layout};
 use super::{Family, Plan, json, reader_of_json};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
-use crate::spec::{Activation, DraftHead, FeedForward, Spec};
+use crate::spec::{Activation, DraftHead, FeedForward, HeadKind, Spec};
 
 pub(super) const FAMILIES: &[Family] = &[Family::new(None, Some((NAME, of_gguf)))];
 
@@ -73,9 +73,11 @@ pub(super) fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
     spec.draft_head = Some(DraftHead {
         target_layers: behind(listed.unwrap_or_default(), refuse)?,
         target_width: or(TARGET_WIDTH, spec.width)?,
-        norms_target: truth("norm_before_fc")?,
-        residual_is_normed: truth("norm_before_residual")?,
         draft_vocabulary,
+        kind: HeadKind::Layers {
+            norms_target: truth("norm_before_fc")?,
+            residual_is_normed: truth("norm_before_residual")?,
+        },
     });
     Ok(Plan { spec: named(spec), layout: Layout { prefixes: &["model."], ..layout } })
 }
@@ -110,8 +112,8 @@ fn of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     if norms_target {
         return Err(gguf.refuse(&gguf.key(&spec, "norm_before_fc"), "false", "true"));
     }
-    let head = DraftHead { target_layers, target_width, norms_target, residual_is_normed, draft_vocabulary };
-    spec.draft_head = Some(head);
+    let kind = HeadKind::Layers { norms_target, residual_is_normed };
+    spec.draft_head = Some(DraftHead { target_layers, target_width, draft_vocabulary, kind });
     Ok(Plan { spec: named(spec), layout: GGUF })
 }
 

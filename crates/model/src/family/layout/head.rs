@@ -13,7 +13,7 @@ use crate::family::tensors::Bias;
 use crate::lent::Lent;
 use crate::linear::{Table, Unpacked};
 use crate::network::Fusion;
-use crate::spec::DraftHead;
+use crate::spec::{DraftHead, HeadKind};
 
 /// What only draft heads have.
 #[derive(Clone, Copy)]
@@ -72,7 +72,8 @@ impl Reader<'_> {
         let Some(head) = &spec.draft_head else { return Ok(None) };
         let HeadNames { projection, target_norm, hidden_norm, .. } = layout.draft_head;
         let inputs = head.layers() * head.target_width;
-        let norm = head.norms_target.then(|| self.norm(target_norm, inputs));
+        let norms_target = matches!(head.kind, HeadKind::Layers { norms_target: true, .. });
+        let norm = norms_target.then(|| self.norm(target_norm, inputs));
         Ok(Some(Fusion {
             target_norm: norm.transpose()?,
             projection: tensors.linear(projection, inputs, spec.width, Bias::IfThere)?,
