@@ -10,10 +10,10 @@ mod place;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use foretoken_model::{Capacity, Lent, backend};
 use foretoken_model::checkpoint::Config;
 use foretoken_model::family::{self, Layout, Plan};
 pub use foretoken_model::{Backend, Checkpoint, Cpu, ExpertNeed, Loaded, Options, Spec, WeightType};
+use foretoken_model::{Capacity, Lent, backend};
 use foretoken_speculation::Token;
 use foretoken_text::{ChatTemplate, Tokenizer};
 use foretoken_weights::gguf::{Metadata, Value};

@@ -215,7 +215,8 @@ impl Model {
     fn embed(&mut self, batch: &Batch<'_>) {
         let isa = self.isa();
         let Network { spec, embedding, positions, embedding_projection, embedding_norm, inputs, .. } = &*self.network;
-        let Pass { tokens, positions: at, x, embedded, positional, inputs: of_layers, fusion: of_head, .. } = &mut self.pass;
+        let Pass { tokens, positions: at, x, embedded, positional, inputs: of_layers, fusion: of_head, .. } =
+            &mut self.pass;
         let (rows, elements) = (tokens.len(), tokens.len() * spec.width);
         if let Some(fusion) = &self.network.fusion {
             embedding.embed(tokens, room(embedded, elements));

@@ -10,8 +10,8 @@
 
 use std::sync::Arc;
 
-use foretoken_kernels::{Compute, Isa};
 use foretoken_kernels::matmul::product;
+use foretoken_kernels::{Compute, Isa};
 
 use crate::batch::Token;
 use crate::linear::{Linear, Table};

@@ -120,11 +120,7 @@ impl Medusa {
             groups: vec![Group::attention(options.page_len.max(1), options.pages.max(1))],
             sources: None,
             hidden: HiddenStates { layers: 1, width: own_width },
-            hidden_in: Some(HiddenReads {
-                target_layers: vec![*target_layer],
-                target_width: spec.width,
-                own_layer: 0,
-            }),
+            hidden_in: Some(HiddenReads { target_layers: vec![*target_layer], target_width: spec.width, own_layer: 0 }),
         };
         let outputs = HostOutputs { vocabulary: spec.vocabulary, width: own_width, ..HostOutputs::default() };
         let (buffers, read) = (Buffers::default(), Reading::default());

@@ -1,16 +1,17 @@
 //! Networks of experts in the conformance suite: as targets of every drafter and as draft models of every kind, with
-//! greedy and sampled texts whose tokens and log-probabilities are those of a plain reading, to the bit.
+//! greedy and sampled texts whose tokens and log-probabilities are those of a plain reading, to the bit. So are draft
+//! heads and early exits of these networks.
 //!
-//! The networks are golden folders of `foretoken-model` with the vocabulary of toys. Left out: heads, which are held to
-//! the hidden states of toys, and sampled texts under *rejection*, whose law is compared and not their tokens.
+//! The networks are golden folders of `foretoken-model` with the vocabulary of toys. Left out: sampled texts under
+//! *rejection*, whose law is compared and not their tokens.
 
 use std::path::Path;
 
-use foretoken_drafters::{ModelDrafter, SharedScorer, SuffixDrafter, TranslatedDrafter};
+use foretoken_drafters::{HeadDrafter, ModelDrafter, SharedScorer, SuffixDrafter, TranslatedDrafter};
 use foretoken_engine::{BudgetKind, ExecutorScorer};
 use foretoken_speculation::Promise;
 use foretoken_testkit::conform::{Case, Registered, Setting, cases, drafters, exact_by};
-use foretoken_testkit::network::Network;
+use foretoken_testkit::network::{Head, Network};
 use foretoken_testkit::vocabulary;
 
 /// Words of the largest toy.
@@ -70,6 +71,43 @@ fn drafts() -> Vec<Registered> {
     ]
 }
 
+/// What drafts with a network's own layers, or from its hidden states.
+fn of_target(name: &str) -> Vec<Registered> {
+    // Makers are functions, which hold nothing.
+    match name {
+        "olmoe" => vec![
+            Registered { name: "early exit", make: |_| Box::new(exit("olmoe")) },
+            Registered { name: "a layer as head", make: |_| Box::new(head("olmoe", Head::Layers)) },
+            Registered { name: "Medusa", make: |_| Box::new(head("olmoe", Head::Medusa)) },
+        ],
+        _ => vec![
+            Registered { name: "early exit in trees", make: |_| Box::new(exit("glm4_moe-groups")) },
+            Registered { name: "a layer as head in trees", make: |_| Box::new(head("glm4_moe-groups", Head::Layers)) },
+            Registered { name: "Medusa in trees", make: |_| Box::new(head("glm4_moe-groups", Head::Medusa)) },
+        ],
+    }
+}
+
+/// In trees where the target is the second one.
+fn split(name: &str) -> Option<f32> {
+    (name != TARGETS[0].0).then_some(0.1)
+}
+
+fn exit(name: &str) -> ModelDrafter<ExecutorScorer> {
+    let mut drafter = ModelDrafter::new(network(name, TOKENS).exit(1, 2, 5));
+    drafter.settings.p_split = split(name);
+    drafter
+}
+
+fn head(name: &str, kind: Head) -> HeadDrafter<ExecutorScorer> {
+    let mut drafter = network(name, TOKENS).head(kind, 2, 5);
+    drafter.settings.p_split = split(name);
+    if kind == Head::Medusa {
+        drafter.depth_max = 3;
+    }
+    drafter
+}
+
 /// All drafters together, each alone, and none, over a target and some of its cases.
 fn holds(settings: &[Setting], of_cases: impl Fn((u64, usize, usize)) -> Vec<Case> + Sync) {
     std::thread::scope(|scope| {
@@ -79,7 +117,7 @@ fn holds(settings: &[Setting], of_cases: impl Fn((u64, usize, usize)) -> Vec<Cas
                 let (target, cases) = (network(name, TOKENS), of_cases((number, TOKENS, 0)));
                 let table = target.table();
                 let registered = drafters().into_iter().filter(|drafter| !drafter.name.starts_with("head"));
-                let all: Vec<Registered> = registered.chain(drafts()).collect();
+                let all: Vec<Registered> = registered.chain(drafts()).chain(of_target(name)).collect();
                 let alone = all.iter().map(|drafter| vec![drafter]);
                 let selections: Vec<Vec<&Registered>> = alone.chain([all.iter().collect(), Vec::new()]).collect();
                 for setting in settings {

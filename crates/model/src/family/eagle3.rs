@@ -55,7 +55,11 @@ pub(super) fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
     let truth = |field: &str| Ok::<bool, ModelError>(config.optional_bool(field)?.unwrap_or(false));
     let draft_vocabulary = or(VOCABULARY, spec.vocabulary)?;
     if draft_vocabulary > spec.vocabulary {
-        return Err(config.refuse(VOCABULARY, format!("at most the vocabulary, {}", spec.vocabulary), draft_vocabulary));
+        return Err(config.refuse(
+            VOCABULARY,
+            format!("at most the vocabulary, {}", spec.vocabulary),
+            draft_vocabulary,
+        ));
     }
     let listed = match config.optional_usizes(LAYERS)? {
         Some(listed) => Some(listed),

@@ -46,7 +46,12 @@ pub(super) fn of_json(config: &JsonConfig, checkpoint: &Checkpoint) -> Result<Pl
     let output = checkpoint.weights.require(&format!("{}.weight", names.output))?;
     let &Tensor { ref shape, .. } = output;
     let [vocabulary, width] = shape[..] else {
-        return Err(ModelError::config(source, format!("shape of tensor {}", output.name), "two dimensions", shape.len()));
+        return Err(ModelError::config(
+            source,
+            format!("shape of tensor {}", output.name),
+            "two dimensions",
+            shape.len(),
+        ));
     };
     let place = format!("shape of tensor {}", output.name);
     let (vocabulary, width) = (count(source, &place, vocabulary)?, count(source, &place, width)?);

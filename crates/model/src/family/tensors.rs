@@ -269,9 +269,7 @@ impl<'a> Tensors<'a> {
         let file = self.weights.source();
         match (tensor.dtype.name(), tensor.shape == [len]) {
             ("BOOL" | "U8", true) => Ok(Some(tensor.bytes.iter().map(|byte| *byte != 0).collect())),
-            (_, true) => {
-                Err(ModelError::config(file, format!("type of tensor {name}"), "BOOL", tensor.dtype.name()))
-            }
+            (_, true) => Err(ModelError::config(file, format!("type of tensor {name}"), "BOOL", tensor.dtype.name())),
             (_, false) => {
                 let (file, tensor, found) = (file.to_string(), name.to_string(), tensor.shape.clone());
                 Err(ModelError::Shape { file, tensor, expected: vec![len], found })

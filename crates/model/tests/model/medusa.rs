@@ -122,10 +122,7 @@ fn each_position_ahead_is_answered_by_its_head_whatever_the_company() {
         }
         // Rows of three heads in one pass, of which each goes through its own.
         let second = [&alone[1].1[..], &alone[0].1].concat();
-        let spans = [
-            (0, &[3, 5][..], HiddenInput::Target(&hidden)),
-            (2, &[9, 1], HiddenInput::Own(&second)),
-        ];
+        let spans = [(0, &[3, 5][..], HiddenInput::Target(&hidden)), (2, &[9, 1], HiddenInput::Own(&second))];
         let together = run(&mut *heads, &spans);
         for (row, number) in [(1, 0), (2, 2), (3, 1)] {
             assert_eq!(first_difference(&together[row].0, &alone[number].0), None, "head {number}");
@@ -160,7 +157,9 @@ fn files_that_contradict_themselves_or_the_target_are_refused() {
             "tensor 1.2.weight: shape: expected [96, 32], found [95, 32]",
         ),
         (
-            said(&own, &|tensors| (0..3).for_each(|head| drop(tensors.insert(format!("{head}.2.weight"), cut(&[90, 32]))))),
+            said(&own, &|tensors| {
+                (0..3).for_each(|head| drop(tensors.insert(format!("{head}.2.weight"), cut(&[90, 32]))))
+            }),
             "vocabulary: expected at least 96 (the target's), found 90",
         ),
         (

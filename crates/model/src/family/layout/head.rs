@@ -104,7 +104,9 @@ impl Reader<'_> {
             let place = usize::try_from(*token).ok().and_then(|token| there.get_mut(token));
             match place {
                 None => return refuse(name, format!("tokens below {vocabulary}"), format!("{token} of row {own}")),
-                Some(true) => return refuse(name, "each token once".to_string(), format!("{token} again, of row {own}")),
+                Some(true) => {
+                    return refuse(name, "each token once".to_string(), format!("{token} again, of row {own}"));
+                }
                 Some(place) => *place = true,
             }
         }
