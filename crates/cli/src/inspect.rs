@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use clap::Args;
 use foretoken::models::Opened;
 use foretoken_kernels::Isa;
-use foretoken_model::spec::{Activation, Experts, FeedForward, Norm, Positions};
+use foretoken_model::spec::{Activation, DraftHead, Experts, FeedForward, HeadKind, Norm, Positions};
 use foretoken_model::{CacheType, ExpertNeed, Spec, family};
 use foretoken_speculation::Token;
 use foretoken_text::Tokenizer;
@@ -168,6 +168,12 @@ impl Facts {
                 "shared_ffn_width": experts.shared.map(|shared| shared.ffn_width),
                 "layers": layers_with_experts(spec),
             })),
+            "draft_head": spec.draft_head.as_ref().map(|head| json!({
+                "target_layers": head.target_layers,
+                "target_width": head.target_width,
+                "vocabulary": head.draft_vocabulary,
+                "positions_ahead": positions_ahead(head),
+            })),
             "parameters_active": match spec.experts {
                 Some(_) => self.token.as_ref().map(|token| token.parameters),
                 None => Some(model.checkpoint.parameters()),
@@ -258,9 +264,42 @@ impl Facts {
             let after_width = rows.iter().position(|(name, _)| *name == "width").map_or(rows.len(), |place| place + 1);
             rows.insert(after_width, ("experts", shown_experts(spec, experts)));
         }
+        if let Some(head) = &spec.draft_head {
+            // What texts begin and end with is its target's business, and Medusa's heads have no layers.
+            const OF_TEXTS: [&str; 2] = ["begins with", "ends with"];
+            const OF_LAYERS: [&str; 7] = ["layers", "width", "heads", "norm", "positions", "head", "context"];
+            let is_medusa = positions_ahead(head).is_some();
+            rows.retain(|(name, _)| !(OF_TEXTS.contains(name) || is_medusa && OF_LAYERS.contains(name)));
+            rows.insert(3, ("drafts", shown_draft_head(head)));
+            return Self::lines(&rows);
+        }
         rows.push(("chat template", self.chat_template.as_deref().map_or("none".to_string(), first_lines)));
+        Self::lines(&rows)
+    }
+
+    fn lines(rows: &[(&str, String)]) -> String {
         rows.iter().map(|(name, value)| format!("{name:<15}{value}\n")).collect()
     }
+}
+
+/// How many positions ahead Medusa's heads guess.
+fn positions_ahead(head: &DraftHead) -> Option<usize> {
+    match head.kind {
+        HeadKind::Medusa { heads, .. } => Some(heads),
+        HeadKind::Layers { .. } => None,
+    }
+}
+
+fn shown_draft_head(head: &DraftHead) -> String {
+    let DraftHead { target_layers, target_width, draft_vocabulary, kind } = head;
+    let behind = match (kind, &target_layers[..]) {
+        (HeadKind::Medusa { heads, .. }, _) => format!("the last layer, {heads} positions ahead"),
+        (HeadKind::Layers { .. }, []) => "layers 1, n / 2 - 1 and n - 4".to_string(),
+        (HeadKind::Layers { .. }, layers) => {
+            format!("layers {}", layers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
+        }
+    };
+    format!("for a target of width {target_width}, from behind {behind}; says {} tokens", grouped(*draft_vocabulary))
 }
 
 fn layers_with_experts(spec: &Spec) -> usize {

@@ -5,7 +5,6 @@
 //! Left out: pickled files, output rows that all heads share, and vocabularies of some tokens.
 
 use foretoken_kernels::rope::Pairing;
-use foretoken_weights::Tensor;
 
 use super::checks::count;
 use super::json;
@@ -44,16 +43,10 @@ pub(super) fn of_json(config: &JsonConfig, checkpoint: &Checkpoint) -> Result<Pl
     let source = checkpoint.weights.source();
     let names = names(checkpoint, 0, blocks);
     let output = checkpoint.weights.require(&format!("{}.weight", names.output))?;
-    let &Tensor { ref shape, .. } = output;
-    let [vocabulary, width] = shape[..] else {
-        return Err(ModelError::config(
-            source,
-            format!("shape of tensor {}", output.name),
-            "two dimensions",
-            shape.len(),
-        ));
-    };
     let place = format!("shape of tensor {}", output.name);
+    let [vocabulary, width] = output.shape[..] else {
+        return Err(ModelError::config(source, place, "two dimensions", output.shape.len()));
+    };
     let (vocabulary, width) = (count(source, &place, vocabulary)?, count(source, &place, width)?);
     let kind = HeadKind::Medusa { heads, blocks };
     let head = DraftHead { target_layers: Vec::new(), target_width: width, draft_vocabulary: vocabulary, kind };
