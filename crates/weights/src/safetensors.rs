@@ -3,8 +3,8 @@
 //! The header is read here rather than by the `safetensors` crate, for three reasons: an error can name the tensor, a
 //! name that comes twice is refused instead of dropped, and a type that nobody has heard of is named. What is accepted
 //! is what that crate accepts (a test compares the two): offsets leave no hole, do not overlap and end with the file.
-//! The format has no shards; Hugging Face's index file over several files is read by [`open_dir`]. Leaves out the
-//! `__metadata__` strings, which say nothing that a model needs.
+//! The format has no shards; Hugging Face's index file over several files is read by [`open_dir`], which leaves
+//! out the `__metadata__` strings of the files: they say nothing that a model needs.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -20,7 +20,7 @@ mod index;
 mod write;
 
 pub use index::open_dir;
-pub use write::{Elements, write};
+pub use write::{Elements, write, write_with};
 
 /// Longest header accepted, as in the `safetensors` crate.
 const HEADER_MAX: usize = 100_000_000;
@@ -45,7 +45,7 @@ pub fn parse(name: &str, bytes: Bytes) -> Result<Weights, WeightsError> {
         let found = header.first().map_or("nothing".to_string(), |byte| format!("byte {byte:#04x}"));
         return Err(WeightsError::format(name, "header", "`{`", found));
     }
-    let Header(mut infos) = serde_json::from_slice(&header)
+    let Header { mut infos, metadata } = serde_json::from_slice(&header)
         .map_err(|error| WeightsError::format(name, "header", "a JSON object of tensors", error))?;
     // Said before anything else about either of the two.
     let mut names = HashSet::with_capacity(infos.len());
@@ -84,7 +84,7 @@ pub fn parse(name: &str, bytes: Bytes) -> Result<Weights, WeightsError> {
         let expected = format!("{end} bytes after the header, where its tensors end");
         return Err(WeightsError::format(name, "length", expected, format!("{} bytes", body.len())));
     }
-    Weights::new(name, tensors)
+    Ok(Weights::new(name, tensors)?.with_metadata(metadata))
 }
 
 /// The header and what follows it.
@@ -118,7 +118,10 @@ struct Info {
 }
 
 /// All tensors of a header as they come, so that a name that comes twice is still seen twice.
-struct Header(Vec<(String, Info)>);
+struct Header {
+    infos: Vec<(String, Info)>,
+    metadata: HashMap<String, String>,
+}
 
 impl<'de> Deserialize<'de> for Header {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Header, D::Error> {
@@ -137,18 +140,18 @@ impl<'de> Visitor<'de> for HeaderVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Header, A::Error> {
         let mut infos = Vec::new();
-        let mut noted = false;
+        let mut metadata = None;
         while let Some(key) = map.next_key::<String>()? {
             if key == "__metadata__" {
-                if std::mem::replace(&mut noted, true) {
+                if metadata.is_some() {
                     return Err(A::Error::custom("`__metadata__` comes twice"));
                 }
-                map.next_value::<Option<HashMap<String, String>>>()?;
+                metadata = Some(map.next_value::<Option<HashMap<String, String>>>()?.unwrap_or_default());
             } else {
                 let info = map.next_value().map_err(|error| A::Error::custom(format!("tensor `{key}`: {error}")))?;
                 infos.push((key, info));
             }
         }
-        Ok(Header(infos))
+        Ok(Header { infos, metadata: metadata.unwrap_or_default() })
     }
 }

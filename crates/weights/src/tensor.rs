@@ -4,8 +4,8 @@
 //! twice, so that whoever reads a [`Tensor`] from it need not check again. Tensors are kept in the order of their
 //! names: the order in the file means nothing. Leaves out everything that needs to know what a name stands for.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::{Bytes, Dtype, Layout, WeightsError};
 
@@ -27,6 +27,7 @@ pub struct Tensor {
 pub struct Weights {
     source: String,
     tensors: BTreeMap<String, Tensor>,
+    metadata: HashMap<String, String>,
 }
 
 impl Weights {
@@ -36,7 +37,7 @@ impl Weights {
     /// [`WeightsError::Tensor`] if two tensors have one name, or a tensor does not have the bytes that its shape and
     /// type ask for.
     pub fn new(source: &str, tensors: impl IntoIterator<Item = Tensor>) -> Result<Weights, WeightsError> {
-        let mut set = Weights { source: source.to_string(), tensors: BTreeMap::new() };
+        let mut set = Weights { source: source.to_string(), tensors: BTreeMap::new(), metadata: HashMap::new() };
         for tensor in tensors {
             let size = size_in_bytes(source, &tensor.name, tensor.dtype, &tensor.shape)?;
             if size != tensor.bytes.len() {
@@ -52,6 +53,16 @@ impl Weights {
             };
         }
         Ok(set)
+    }
+
+    /// The same set with strings that its file has about the tensors.
+    pub(crate) fn with_metadata(self, metadata: HashMap<String, String>) -> Weights {
+        Weights { metadata, ..self }
+    }
+
+    /// What the one safetensors file that the tensors are from says under this name in `__metadata__`.
+    pub fn metadata(&self, name: &str) -> Option<&str> {
+        self.metadata.get(name).map(String::as_str)
     }
 
     /// The tensor of this name, of whatever type.

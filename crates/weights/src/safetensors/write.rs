@@ -1,14 +1,16 @@
-//! Writing numbers to a safetensors file, for whoever wants to look at logits with other tools.
+//! Writing numbers to a safetensors file, for whoever wants to look at logits or train on hidden states with other
+//! tools.
 //!
-//! A thin layer over the `safetensors` crate: two element types, the whole file built in memory. It is not the way to
+//! A thin layer over the `safetensors` crate: a few element types, the whole file built in memory. It is not the way to
 //! write a model.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::io::Write;
 
-use safetensors::tensor::{Dtype, View};
+use safetensors::tensor::{self, View};
 
-use crate::WeightsError;
+use crate::{Dtype, WeightsError};
 
 /// The elements of a tensor to write, row-major.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +19,10 @@ pub enum Elements<'a> {
     F32(&'a [f32]),
     /// 32-bit integers.
     I32(&'a [i32]),
+    /// 64-bit integers.
+    I64(&'a [i64]),
+    /// Floats of this type (F32, F16 or BF16) as the bytes that the file has, little-endian.
+    Bytes(Dtype, &'a [u8]),
 }
 
 struct Entry<'a> {
@@ -25,10 +31,12 @@ struct Entry<'a> {
 }
 
 impl View for Entry<'_> {
-    fn dtype(&self) -> Dtype {
+    fn dtype(&self) -> tensor::Dtype {
         match self.elements {
-            Elements::F32(_) => Dtype::F32,
-            Elements::I32(_) => Dtype::I32,
+            Elements::F32(_) => tensor::Dtype::F32,
+            Elements::I32(_) => tensor::Dtype::I32,
+            Elements::I64(_) => tensor::Dtype::I64,
+            Elements::Bytes(dtype, _) => float(dtype),
         }
     }
 
@@ -40,21 +48,32 @@ impl View for Entry<'_> {
         let bytes: Vec<u8> = match self.elements {
             Elements::F32(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
             Elements::I32(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
+            Elements::I64(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
+            Elements::Bytes(_, bytes) => return Cow::Borrowed(bytes),
         };
         Cow::Owned(bytes)
     }
 
     fn data_len(&self) -> usize {
-        4 * self.len()
+        match self.elements {
+            Elements::F32(values) => size_of_val(values),
+            Elements::I32(values) => size_of_val(values),
+            Elements::I64(values) => size_of_val(values),
+            Elements::Bytes(_, bytes) => bytes.len(),
+        }
     }
 }
 
-impl Entry<'_> {
-    fn len(&self) -> usize {
-        match self.elements {
-            Elements::F32(values) => values.len(),
-            Elements::I32(values) => values.len(),
-        }
+/// The crate's name of a type of floats.
+///
+/// # Panics
+/// Of another type.
+fn float(dtype: Dtype) -> tensor::Dtype {
+    match dtype {
+        Dtype::F32 => tensor::Dtype::F32,
+        Dtype::F16 => tensor::Dtype::F16,
+        Dtype::BF16 => tensor::Dtype::BF16,
+        Dtype::Quantized(_) | Dtype::Other(_) => panic!("a tensor of {dtype}, which is not written as bytes"),
     }
 }
 
@@ -66,15 +85,34 @@ impl Entry<'_> {
 /// # Panics
 /// If a shape does not fit its elements, or a name comes twice.
 pub fn write(out: &mut impl Write, file: &str, tensors: &[(&str, &[usize], Elements<'_>)]) -> Result<(), WeightsError> {
+    write_with(out, file, tensors, None)
+}
+
+/// The same with strings about the tensors in the header (`__metadata__`, of which readers get
+/// [`Weights::metadata`](crate::Weights::metadata)); their order is any.
+///
+/// # Errors
+/// As [`write`].
+///
+/// # Panics
+/// As [`write`].
+pub fn write_with(
+    out: &mut impl Write,
+    file: &str,
+    tensors: &[(&str, &[usize], Elements<'_>)],
+    metadata: Option<HashMap<String, String>>,
+) -> Result<(), WeightsError> {
     let mut entries: Vec<(&str, Entry<'_>)> = Vec::with_capacity(tensors.len());
     for &(name, shape, elements) in tensors {
         let entry = Entry { shape, elements };
-        let (count, len) = (shape.iter().product::<usize>(), entry.len());
-        assert!(count == len, "tensor `{name}`: shape {shape:?} asks for {count} elements, there are {len}");
+        let (count, bytes) = (shape.iter().product::<usize>(), entry.dtype().bitsize() / 8);
+        let len = entry.data_len();
+        let there = len / bytes;
+        assert!(count * bytes == len, "tensor `{name}`: shape {shape:?} asks for {count} elements, there are {there}");
         assert!(entries.iter().all(|(other, _)| *other != name), "tensor `{name}` comes twice");
         entries.push((name, entry));
     }
-    let bytes = safetensors::serialize(entries, None).map_err(std::io::Error::other);
+    let bytes = safetensors::serialize(entries, metadata).map_err(std::io::Error::other);
     let written = bytes.and_then(|bytes| out.write_all(&bytes));
     written.map_err(|error| WeightsError::io(file.as_ref(), "write", error))
 }

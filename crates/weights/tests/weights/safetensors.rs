@@ -1,6 +1,6 @@
 //! safetensors in one file: what is read back, what is refused, and that the `safetensors` crate agrees.
 
-use foretoken_weights::safetensors::{Elements, open, parse, write};
+use foretoken_weights::safetensors::{Elements, open, parse, write, write_with};
 use foretoken_weights::{Bytes, Dtype};
 
 const NAME: &str = "attack.safetensors";
@@ -50,6 +50,36 @@ fn what_is_written_comes_back() {
     let message = weights.require("tokens").unwrap_err().to_string();
     let known = "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS or MXFP4";
     assert!(message.ends_with(&format!("out.safetensors: tensor `tokens`: type: expected {known}, found I32")));
+}
+
+#[test]
+fn metadata_and_bytes_come_back() {
+    let tensors: [(&str, &[usize], _); 3] = [
+        ("hidden", &[1, 2], Elements::Bytes(Dtype::BF16, &[0x80, 0x3f, 0, 0xc0])),
+        ("exact", &[1], Elements::Bytes(Dtype::F32, &[0, 0, 0x80, 0x3f])),
+        ("starts", &[2], Elements::I64(&[-1, 1 << 40])),
+    ];
+    let metadata = [("layers", "2,15"), ("model", "a \"name\"")].map(|(name, value)| (name.into(), value.into()));
+    let mut file = Vec::new();
+    write_with(&mut file, "memory", &tensors, Some(metadata.into())).unwrap();
+    let crates_own = ::safetensors::SafeTensors::deserialize(&file).unwrap();
+    assert_eq!(crates_own.tensor("hidden").unwrap().dtype(), ::safetensors::Dtype::BF16);
+    let weights = parse("memory", Bytes::from_vec(file)).unwrap();
+    assert_eq!([weights.metadata("layers"), weights.metadata("model")], [Some("2,15"), Some("a \"name\"")]);
+    assert_eq!(weights.metadata("format"), None);
+    let hidden = weights.require("hidden").unwrap();
+    assert_eq!(
+        (hidden.dtype, &hidden.shape[..], &hidden.bytes[..]),
+        (Dtype::BF16, &[1, 2][..], &[0x80, 0x3f, 0, 0xc0][..])
+    );
+    assert_eq!(weights.get("starts").unwrap().bytes[..], [-1_i64, 1 << 40].map(i64::to_le_bytes).concat());
+    assert_eq!(weights.require("exact").unwrap().dtype, Dtype::F32);
+}
+
+#[test]
+#[should_panic(expected = "tensor `x`: shape [2] asks for 2 elements, there are 1")]
+fn writing_bytes_that_do_not_fit_the_shape_is_a_bug() {
+    let _ = write(&mut Vec::new(), "never-written", &[("x", &[2], Elements::Bytes(Dtype::F16, &[0; 3]))]);
 }
 
 #[test]
