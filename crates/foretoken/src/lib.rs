@@ -89,6 +89,7 @@ mod costs;
 mod engine_thread;
 mod error;
 pub mod generator;
+pub mod hidden;
 mod kept_file;
 mod kept_texts;
 mod memory;

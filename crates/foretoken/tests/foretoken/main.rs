@@ -9,6 +9,7 @@ mod file_probe;
 mod files;
 mod generators;
 mod guided;
+mod hidden;
 mod prompt_cache;
 mod threads;
 mod users;

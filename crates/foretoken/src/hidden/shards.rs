@@ -1,0 +1,326 @@
+//! Files of hidden rows: safetensors with the tokens of some texts and the rows of every token, and folders of them.
+//!
+//! A file has `tokens` (I32, all texts one after another), `starts` (I64, of each text its first token, and the end of
+//! the last), `prompt_lens` (I32, tokens before the model's own words) and `hidden` (`[tokens, layers * width]`, a
+//! layer behind the other in the order of `layers`). Its metadata say what the rows depend on, and which texts they are
+//! of: `first..end`. Files of a folder are *shards*, numbered from 00000, each written whole or not at all; a run that
+//! finds some checks that they are of the same model, settings and texts and goes on behind them. A stream has the same
+//! file for each text, behind its length in 8 bytes. Left out: reading rows, which training does.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use foretoken_weights::WeightsError;
+use foretoken_weights::safetensors::{self, Elements};
+
+use super::{Extractor, RowType, Text};
+use crate::Error;
+use crate::kept_file::{KeptFileError, is_there};
+use crate::output_file::{Existing, OutputFile};
+
+/// What says in the metadata that a file is one of these, and in which version of the form.
+pub const FORMAT: &str = "foretoken-hidden/1";
+
+/// The field of the metadata that differs from file to file.
+const TEXTS: &str = "texts";
+
+/// Header of a file, at most, beside the strings of its metadata: four tensors with their shapes and offsets.
+const HEADER_BYTES: u64 = 1024;
+
+/// All of a file but its rows.
+struct Columns {
+    tokens: Vec<i32>,
+    starts: Vec<i64>,
+    prompt_lens: Vec<i32>,
+}
+
+impl Columns {
+    fn of(texts: &[Text]) -> Self {
+        let mut starts = vec![0];
+        starts.extend(texts.iter().scan(0, |end, text| {
+            *end += text.tokens.len() as i64;
+            Some(*end)
+        }));
+        let tokens = texts.iter().flat_map(|text| &text.tokens).map(|token| *token as i32).collect();
+        Self { tokens, starts, prompt_lens: texts.iter().map(|text| text.prompt_len as i32).collect() }
+    }
+}
+
+/// The form of all files of a run.
+struct Form {
+    about: Vec<(&'static str, String)>,
+    row_len: usize,
+    row_type: RowType,
+}
+
+impl Form {
+    fn of(extractor: &Extractor) -> Self {
+        Self { about: extractor.about(), row_len: extractor.row_len(), row_type: extractor.row_type }
+    }
+
+    /// Writes a file of these texts.
+    fn write(
+        &self,
+        out: &mut impl Write,
+        name: &str,
+        texts: &[Text],
+        range: Range<usize>,
+        rows: &[u8],
+    ) -> Result<(), WeightsError> {
+        let Columns { tokens, starts, prompt_lens } = Columns::of(&texts[range.clone()]);
+        let mut metadata: HashMap<String, String> =
+            self.about.iter().map(|(name, value)| (name.to_string(), value.clone())).collect();
+        metadata.insert(TEXTS.to_string(), format!("{}..{}", range.start, range.end));
+        let tensors: [(&str, &[usize], Elements<'_>); 4] = [
+            ("tokens", &[tokens.len()], Elements::I32(&tokens)),
+            ("starts", &[starts.len()], Elements::I64(&starts)),
+            ("prompt_lens", &[prompt_lens.len()], Elements::I32(&prompt_lens)),
+            ("hidden", &[tokens.len(), self.row_len], Elements::Bytes(self.row_type.dtype(), rows)),
+        ];
+        safetensors::write_with(out, name, &tensors, Some(metadata))
+    }
+
+    /// Bytes of a file of so many texts and tokens, at most.
+    fn bytes(&self, texts: usize, tokens: usize) -> u64 {
+        // What JSON escapes takes twice its bytes, control characters aside, which no path should have.
+        let about: usize = self.about.iter().map(|(name, value)| 2 * (name.len() + value.len())).sum();
+        let row = 4 + self.row_len * self.row_type.bytes();
+        HEADER_BYTES + about as u64 + 8 + 12 * texts as u64 + row as u64 * tokens as u64
+    }
+}
+
+/// How large files of a folder may become.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Bytes of a shard, at most, unless a single text has more.
+    pub shard: u64,
+    /// Bytes of all shards, at most.
+    pub all: u64,
+}
+
+/// What became of a folder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Shards that are there, their bytes, and the texts and tokens in them.
+    pub shards: usize,
+    /// Bytes of these.
+    pub bytes: u64,
+    /// Texts in them.
+    pub texts: usize,
+    /// Tokens in them.
+    pub tokens: usize,
+    /// Whether the next text would have gone beyond [`Sizes::all`].
+    pub is_full: bool,
+}
+
+/// A folder of shards.
+pub struct Folder {
+    path: PathBuf,
+    form: Form,
+    written: Written,
+}
+
+impl Folder {
+    /// Opens a folder, which is made if it is not there, and looks for shards of an earlier run.
+    ///
+    /// # Errors
+    /// It cannot be made or read; or a shard is of another model, other settings or other texts, which are named.
+    pub fn open(path: &Path, extractor: &Extractor, texts: &[Text]) -> Result<Self, Error> {
+        if !is_there(path)? {
+            std::fs::create_dir(path).map_err(|error| KeptFileError::io(path, "written", &error))?;
+        }
+        let (path, form) = (path.to_owned(), Form::of(extractor));
+        let mut folder = Self { path, form, written: Written::default() };
+        let mut names = folder.names()?;
+        names.sort();
+        for name in names {
+            let expected = folder.shard();
+            if Some(name.as_str()) != expected.file_name().and_then(|expected| expected.to_str()) {
+                let (place, next) = (folder.path.display(), folder.written.shards);
+                let expected = format!("shards that are numbered from 00000 without a gap, the next {next:05}");
+                return Err(Error::input(format!("{place}: expected {expected}, found {name}")));
+            }
+            folder.find(&expected, texts)?;
+        }
+        Ok(folder)
+    }
+
+    /// Names of the files that are shards by their ending.
+    fn names(&self) -> Result<Vec<String>, Error> {
+        let unreadable = |error: io::Error| Error::unreadable(&self.path, &error);
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(&self.path).map_err(unreadable)? {
+            let name = entry.map_err(unreadable)?.file_name().to_string_lossy().into_owned();
+            // What is half written has another ending.
+            if name.ends_with(".safetensors") {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    /// Where the next shard lies.
+    fn shard(&self) -> PathBuf {
+        self.path.join(format!("{:05}.safetensors", self.written.shards))
+    }
+
+    /// Counts a shard that is there, which has to be what this run would have written.
+    fn find(&mut self, path: &Path, texts: &[Text]) -> Result<(), Error> {
+        let shard = safetensors::open(path)?;
+        let wrong = |field: &str, expected: String, found: String| {
+            let (file, field) = (path.display().to_string(), field.to_string());
+            Error::from(KeptFileError::Field { file, field, expected, found })
+        };
+        for (name, value) in &self.form.about {
+            let found = shard.metadata(name).unwrap_or("none");
+            if found != value {
+                return Err(wrong(name, format!("{value}, as this run has it"), found.to_string()));
+            }
+        }
+        let first = self.written.texts;
+        let found = shard.metadata(TEXTS).unwrap_or("none");
+        let end = found.split_once("..").filter(|(start, _)| *start == first.to_string());
+        let end = end.and_then(|(_, end)| end.parse().ok()).filter(|end| (first + 1..=texts.len()).contains(end));
+        let Some(end) = end else {
+            let expected = format!("some of {first}..{}, which are not in the shards before", texts.len());
+            return Err(wrong(TEXTS, expected, found.to_string()));
+        };
+        let Columns { tokens, starts, prompt_lens } = Columns::of(&texts[first..end]);
+        let bytes = |numbers: &[i32]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
+        let starts = starts.iter().flat_map(|start| start.to_le_bytes()).collect();
+        let columns = [("tokens", bytes(&tokens)), ("prompt_lens", bytes(&prompt_lens)), ("starts", starts)];
+        for (name, expected) in columns {
+            if shard.get(name).is_none_or(|found| found.bytes[..] != expected[..]) {
+                let expected = format!("those of texts {first}..{end} of this run");
+                return Err(wrong(name, expected, "others".to_string()));
+            }
+        }
+        let (dtype, shape) = (self.form.row_type.dtype(), [tokens.len(), self.form.row_len]);
+        if shard.get("hidden").is_none_or(|found| (found.dtype, &found.shape[..]) != (dtype, &shape[..])) {
+            return Err(wrong("hidden", format!("{dtype} {shape:?}"), "another tensor or none".to_string()));
+        }
+        let len = std::fs::metadata(path).map_err(|error| Error::unreadable(path, &error))?.len();
+        self.count(end, tokens.len(), len);
+        Ok(())
+    }
+
+    fn count(&mut self, end: usize, tokens: usize, bytes: u64) {
+        self.written.shards += 1;
+        self.written.bytes += bytes;
+        self.written.texts = end;
+        self.written.tokens += tokens;
+    }
+
+    /// What is there by now.
+    pub fn written(&self) -> Written {
+        self.written
+    }
+
+    /// The texts of each further shard, as far as the sizes allow, and whether they allow all.
+    fn plan(&self, texts: &[Text], sizes: Sizes) -> (Vec<Range<usize>>, bool) {
+        let mut shards: Vec<Range<usize>> = Vec::new();
+        let (mut before, mut last, mut tokens) = (self.written.bytes, 0, 0);
+        for number in self.written.texts..texts.len() {
+            let len = texts[number].tokens.len();
+            let begun = shards.last().map_or(0, |shard| number - shard.start);
+            let longer = self.form.bytes(begun + 1, tokens + len);
+            if begun > 0 && longer <= sizes.shard {
+                if before + longer > sizes.all {
+                    return (shards, false);
+                }
+                (last, tokens) = (longer, tokens + len);
+                shards.last_mut().expect("it was begun").end = number + 1;
+                continue;
+            }
+            before += last;
+            (last, tokens) = (self.form.bytes(1, len), len);
+            if before + last > sizes.all {
+                return (shards, false);
+            }
+            shards.push(number..number + 1);
+        }
+        (shards, true)
+    }
+
+    /// Tokens of the texts that a run will add.
+    pub fn tokens_missing(&self, texts: &[Text], sizes: Sizes) -> usize {
+        let planned = self.plan(texts, sizes).0.into_iter().flat_map(|shard| &texts[shard]);
+        planned.map(|text| text.tokens.len()).sum()
+    }
+
+    /// Adds shards of the texts that are not there yet. `goes_on` hears of each pass, how many rows it had, and says
+    /// whether another may follow; where it says no, what was computed is kept.
+    ///
+    /// # Errors
+    /// The network fails, or a shard cannot be written.
+    pub fn fill(
+        &mut self,
+        extractor: &mut Extractor,
+        texts: &[Text],
+        sizes: Sizes,
+        goes_on: &mut dyn FnMut(usize) -> bool,
+    ) -> Result<Written, Error> {
+        let (shards, fits) = self.plan(texts, sizes);
+        let (Some(first), Some(last)) = (shards.first(), shards.last()) else {
+            self.written.is_full = !fits;
+            return Ok(self.written);
+        };
+        let (all, mut rows, mut ends) = (first.start..last.end, Vec::new(), shards.iter().map(|shard| shard.end));
+        let (mut end, mut next) = (ends.next(), first.start);
+        // Begun before the work, so that what cannot be written is said at once.
+        let mut file = Some(self.begin()?);
+        extractor.run(texts, all, goes_on, &mut |number, of_text: Vec<u8>| -> Result<(), Error> {
+            rows.extend(of_text);
+            next = number + 1;
+            if Some(next) == end {
+                end = ends.next();
+                file.take().map_or(Ok(()), |file| self.add(file, texts, next, &rows))?;
+                rows.clear();
+                file = end.map(|_| self.begin()).transpose()?;
+            }
+            Ok(())
+        })?;
+        if let Some(file) = file.filter(|_| !rows.is_empty()) {
+            self.add(file, texts, next, &rows)?;
+        }
+        self.written.is_full = !fits && end.is_none();
+        Ok(self.written)
+    }
+
+    /// Begins the next shard.
+    fn begin(&self) -> Result<OutputFile, Error> {
+        OutputFile::create(&self.shard(), Existing::Kept, &[])
+    }
+
+    /// Writes the next shard, whose texts end there.
+    fn add(&mut self, mut file: OutputFile, texts: &[Text], end: usize, rows: &[u8]) -> Result<(), Error> {
+        let (path, range) = (self.shard(), self.written.texts..end);
+        self.form.write(&mut file, &path.display().to_string(), texts, range.clone(), rows)?;
+        file.finish()?;
+        let len = std::fs::metadata(&path).map_err(|error| Error::unreadable(&path, &error))?.len();
+        self.count(end, texts[range].iter().map(|text| text.tokens.len()).sum(), len);
+        Ok(())
+    }
+}
+
+/// Writes a file for each text, behind its length, which is 8 bytes, little-endian. `goes_on` as of [`Folder::fill`].
+///
+/// # Errors
+/// The network fails, or `out` cannot be written.
+pub fn stream<E: From<Error> + From<io::Error>>(
+    extractor: &mut Extractor,
+    texts: &[Text],
+    out: &mut dyn Write,
+    goes_on: &mut dyn FnMut(usize) -> bool,
+) -> Result<(), E> {
+    let (form, mut file) = (Form::of(extractor), Vec::new());
+    extractor.run(texts, 0..texts.len(), goes_on, &mut |number, rows| {
+        file.clear();
+        form.write(&mut file, "memory", texts, number..number + 1, &rows).map_err(Error::from)?;
+        out.write_all(&(file.len() as u64).to_le_bytes())?;
+        out.write_all(&file)?;
+        Ok(out.flush()?)
+    })
+}
