@@ -4,7 +4,10 @@
 //! and those before it are complete, because texts that grow at the same time cannot share one output; the engine runs
 //! on a thread of its own then, as it does under a server. Left out: conversations.
 
+mod resumed;
+
 use std::io::Write;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -23,6 +26,7 @@ use crate::printing::{Marks, ShowDrafts, Stream, reliability, table};
 use crate::progress::{PromptBar, bar, say};
 use crate::prompts::{ListOptions, Listed, PromptOptions};
 use crate::{report, sparkline, values};
+use resumed::ResumedFile;
 
 /// So many texts at a time are generated at most, if nobody says how many.
 const PARALLEL_DEFAULT: usize = 8;
@@ -57,6 +61,12 @@ pub struct Generate {
     /// speculation and its drafters, and the record of the run: all that decided the text, and who decided it.
     #[arg(long, visible_alias = "jsonl", conflicts_with = "output_ids")]
     json: bool,
+    /// Write the JSON objects to this file, behind those of an earlier run, whose prompts are left out
+    ///
+    /// So a run over many prompts that was stopped goes on by the same line. Answers that are not complete when it is
+    /// stopped are asked for again. The file may be new; one of other prompts or another model is refused.
+    #[arg(long, value_name = "FILE", requires = "json", hide_short_help = true)]
+    resume: Option<PathBuf>,
     /// Log-probabilities of the new tokens under the model's raw law, in the JSON object
     #[arg(long, requires = "json", hide_short_help = true)]
     logprobs: bool,
@@ -89,6 +99,17 @@ pub struct Generate {
     speculation: SpeculationOptions,
 }
 
+/// What is asked for.
+struct Asked {
+    prompts: Vec<Prompt>,
+    /// All answers to the first prompt, then those to the second, and so on, but for so many first ones that an earlier
+    /// run has written.
+    requests: Vec<Request>,
+    answered: usize,
+    /// Where answers are written; none: to standard output.
+    file: Option<ResumedFile>,
+}
+
 impl Generate {
     /// Runs the command.
     ///
@@ -96,21 +117,22 @@ impl Generate {
     /// Whatever keeps it from being done.
     pub fn run(&self) -> Result<(), Failure> {
         let listed = self.prompt.read(self.list)?;
+        let file = self.resume.as_deref().map(ResumedFile::open).transpose()?;
         let settings = Settings {
             model: self.template.with(self.prompt_cache.with(self.model.settings()?)),
             sampling: SamplingSettings { n_best: self.n_best, ..self.sampling.settings()? },
             speculation: self.speculation.settings()?,
             parallel: self.parallel.unwrap_or(PARALLEL_DEFAULT).min(listed.len() * self.n_best),
         };
-        let (generator, mut notices) = open_generator(&settings)?;
+        let (mut generator, mut notices) = open_generator(&settings)?;
         if generator.prompter.tokenizer.is_none() && !self.output_ids && !self.json {
             return Err(without_tokenizer(&generator.prompter.target).into());
         }
-        let (prompts, requests) = self.requests(&generator, listed)?;
+        let asked = self.requests(&mut generator, listed, file)?;
         if self.n_best > 1 && generator.prompter.decided.sampling.temperature == 0.0 {
             say("note: --n-best: at temperature 0 all answers to a prompt are equal");
         }
-        if self.show_drafts == Some(ShowDrafts::Rejected) && (prompts.len() > 1 || self.n_best > 1) {
+        if self.show_drafts == Some(ShowDrafts::Rejected) && (asked.prompts.len() > 1 || self.n_best > 1) {
             say("note: --show-drafts=rejected: of several answers what was rejected is not shown");
         }
         let marks = Marks::new(self.show_drafts);
@@ -120,11 +142,12 @@ impl Generate {
         let interrupts = Interrupts::listen();
         interrupts.begin();
         let started = Instant::now();
-        let (mut generator, answers) = match prompts.as_slice() {
-            [prompt] if self.n_best == 1 && !self.json && !self.output_ids => {
-                self.stream(generator, &mut notices, prompt, requests, marks, interrupts)?
+        let answered = asked.answered;
+        let (mut generator, answers) = match asked.prompts.as_slice() {
+            [_] if self.n_best == 1 && !self.json && !self.output_ids => {
+                self.stream(generator, &mut notices, asked, marks, interrupts)?
             }
-            _ => self.collect(generator, &mut notices, &prompts, requests, marks, interrupts)?,
+            _ => self.collect(generator, &mut notices, asked, marks, interrupts)?,
         };
         generator.keep(&answers)?;
         let wall = (answers.len() > 1).then(|| started.elapsed());
@@ -136,11 +159,17 @@ impl Generate {
             say(line);
         }
         interrupts.end_command()?;
-        tell_failures(&answers, self.n_best)
+        tell_failures(&answers, answered, self.n_best)
     }
 
-    /// The prompts, and the requests for all answers to the first, then those for the second, and so on.
-    fn requests(&self, generator: &Generator, listed: Vec<Listed>) -> Result<(Vec<Prompt>, Vec<Request>), Failure> {
+    /// The prompts, and the requests for all answers to the first, then those for the second, and so on; without those
+    /// whose answers are in the file that an earlier run has left.
+    fn requests(
+        &self,
+        generator: &mut Generator,
+        listed: Vec<Listed>,
+        file: Option<ResumedFile>,
+    ) -> Result<Asked, Failure> {
         let place = self.prompt.prompts.as_ref().map_or(String::new(), |path| path.display().to_string());
         let usable = self.list.requests(&place, listed, &generator.prompter)?;
         let (prompts, requests): (Vec<Prompt>, Vec<Request>) = usable.into_iter().unzip();
@@ -148,7 +177,20 @@ impl Generate {
         let report_drafts = self.show_drafts == Some(ShowDrafts::Rejected);
         let asked = |request| Request { log_probabilities: self.logprobs, measure, report_drafts, ..request };
         let answers = generator.prompter.decided.settings.n_best;
-        Ok((prompts, requests.iter().flat_map(|request| n_best(request, answers)).map(asked).collect()))
+        let mut requests: Vec<Request> =
+            requests.iter().flat_map(|request| n_best(request, answers)).map(asked).collect();
+        let mut answered = 0;
+        if let Some(file) = &file {
+            let (there, next_request) = file.answered(&requests, answers, &generator.record())?;
+            if there > 0 {
+                say(format_args!("note: --resume: {there} of {} answers are there", requests.len()));
+            }
+            requests.drain(..there);
+            answered = there;
+            // The others have the numbers that they would have had.
+            next_request.into_iter().for_each(|number| generator.engine.set_next_request(number));
+        }
+        Ok(Asked { prompts, requests, answered, file })
     }
 
     /// One prompt, its text as it comes.
@@ -156,14 +198,13 @@ impl Generate {
         &self,
         mut generator: Generator,
         notices: &mut Notices,
-        prompt: &Prompt,
-        requests: Vec<Request>,
+        Asked { prompts, requests, .. }: Asked,
         marks: Marks,
         interrupts: Interrupts,
     ) -> Result<(Generator, Vec<Answer>), Failure> {
         let mut stream = Stream::new(marks);
         if self.display_prompt {
-            stream.text(prompt.text().unwrap_or_default())?;
+            stream.text(prompts.first().and_then(Prompt::text).unwrap_or_default())?;
         }
         let mut prompt_bar = PromptBar::begin(requests.iter().map(|request| request.prompt.len()).sum());
         let tokenizer = generator.prompter.tokenizer.clone();
@@ -195,8 +236,7 @@ impl Generate {
         &self,
         mut generator: Generator,
         notices: &mut Notices,
-        prompts: &[Prompt],
-        requests: Vec<Request>,
+        Asked { prompts, requests, answered, mut file }: Asked,
         marks: Marks,
         interrupts: Interrupts,
     ) -> Result<(Generator, Vec<Answer>), Failure> {
@@ -225,9 +265,12 @@ impl Generate {
             if prompts.len() == 1 && answer.failure.is_some() && answer.emitted.is_empty() {
                 return Ok(());
             }
-            let (prompt, index) = (number / self.n_best, number % self.n_best);
+            let (prompt, index) = ((answered + number) / self.n_best, (answered + number) % self.n_best);
             let mut text = self.header(prompts.len(), (prompt, index), answer.seed);
             text += &self.printed(&prompter, &record, &prompts[prompt], (index, answer), marks);
+            if let Some(file) = &mut file {
+                return file.add(answer, &text);
+            }
             let mut out = std::io::stdout().lock();
             let written = done.suspend(|| writeln!(out, "{text}").and_then(|()| out.flush()));
             Ok(written?)

@@ -87,15 +87,17 @@ impl Notices {
     }
 }
 
-/// Tells which prompts got no answer, or not all of it. A list's prompts are numbered from 1. Of the `n_best` answers
-/// to a prompt those that failed in the same way are told once.
+/// Tells which prompts got no answer, or not all of it. A list's prompts are numbered from 1; so many answers came
+/// `before` and are not among these. Of the `n_best` answers to a prompt those that failed in the same way are told
+/// once.
 ///
 /// # Errors
 /// The last of them, for the caller to tell; there is none if all is well.
-pub fn tell_failures(answers: &[Answer], n_best: usize) -> Result<(), Failure> {
+pub fn tell_failures(answers: &[Answer], before: usize, n_best: usize) -> Result<(), Failure> {
+    let is_alone = before + answers.len() == n_best;
     let line = |(i, answer): (usize, &Answer)| {
         let message = named_failure(answer.failure.as_ref()?);
-        Some(if answers.len() == n_best { message } else { format!("prompt {}: {message}", i / n_best + 1) })
+        Some(if is_alone { message } else { format!("prompt {}: {message}", (before + i) / n_best + 1) })
     };
     let mut lines: Vec<String> = answers.iter().enumerate().filter_map(line).collect();
     lines.dedup();

@@ -33,6 +33,7 @@ mod quantize;
 mod records;
 mod replay;
 mod replay_on;
+mod resumed;
 mod serve;
 mod speculation;
 mod stores;
