@@ -31,7 +31,7 @@ const LAST: [&str; 6] = ["Sampling", "Speculation", "General", "Draft models", "
 const EXPERTS: [&str; 3] = ["Draft models", "Texts for drafters", "Drafters"];
 
 /// Commands that are not on the one screen.
-const RARE_COMMANDS: [&str; 3] = ["logits", "completions", "man"];
+const RARE_COMMANDS: [&str; 4] = ["logits", "hidden", "completions", "man"];
 
 /// Prints how the command of this path is used: `all` of it, or what most people need.
 ///

@@ -1,11 +1,11 @@
 //! The command line `foretoken`: a door. It reads options, opens models, runs the engine and prints.
 //!
-//! One file a command (`generate`, `chat`, `serve`, `inspect`, `check`, `logits`, `quantize`, `lookup`, `bench`,
-//! `config`, `completions`, `version`; `pull`, `list` and `rm` in `hub`), over a few that they share: `arguments` reads
-//! the command line, with the `defaults` of file and environment; `options` and `values` say what can be given and turn
-//! it into settings, which the library `foretoken` opens and runs; `opening` opens a generator and says what its user
-//! should know. Every error is one line on standard error; exit code 2 is for a wrong command line, 1 for everything
-//! else.
+//! One file a command (`generate`, `chat`, `serve`, `inspect`, `check`, `logits`, `hidden`, `quantize`, `lookup`,
+//! `bench`, `config`, `completions`, `version`; `pull`, `list` and `rm` in `hub`), over a few that they share:
+//! `arguments` reads the command line, with the `defaults` of file and environment; `options` and `values` say what can
+//! be given and turn it into settings, which the library `foretoken` opens and runs; `opening` opens a generator and
+//! says what its user should know. Every error is one line on standard error; exit code 2 is for a wrong command line,
+//! 1 for everything else.
 
 #![forbid(unsafe_code)]
 
@@ -20,6 +20,7 @@ mod defects;
 mod failure;
 mod generate;
 mod help;
+mod hidden;
 mod hub;
 mod inspect;
 mod interrupts;
@@ -117,6 +118,8 @@ enum Command {
     Check(Box<check::Check>),
     /// Write the logits after each of some tokens to a file
     Logits(logits::Logits),
+    /// Write the hidden states of texts to files, for training heads
+    Hidden(hidden::Hidden),
     /// Make a GGUF file of another type, of a GGUF file or a directory
     Quantize(quantize::Quantize),
     /// Keep texts in a file, for drafters to learn from at start
@@ -156,6 +159,7 @@ impl Cli {
             Some(Command::Inspect(command)) => command.run(),
             Some(Command::Check(command)) => command.run(),
             Some(Command::Logits(command)) => command.run(),
+            Some(Command::Hidden(command)) => command.run(),
             Some(Command::Quantize(command)) => command.run(),
             Some(Command::Lookup(command)) => command.run(),
             Some(Command::Pull(command)) => command.run(),

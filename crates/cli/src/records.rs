@@ -37,8 +37,10 @@ pub struct Record {
 
 /// A part of a record before it is tokens.
 #[derive(Clone, Debug, PartialEq)]
-enum RecordPart {
+pub enum RecordPart {
+    /// A text.
     Text(String),
+    /// Token ids as they are.
     Ids(Vec<Token>),
 }
 
@@ -135,8 +137,11 @@ pub fn of_object(place: &str, object: &Value, tokenizer: &Tokenizer) -> Result<V
     turns.map(record).collect()
 }
 
-/// Prompts and answers of one object.
-fn parts(place: &str, object: &Value) -> Result<Vec<(RecordPart, RecordPart)>, Failure> {
+/// Prompts and answers of one object. `place` names it in messages.
+///
+/// # Errors
+/// A field is missing or is nothing of the kind.
+pub fn parts(place: &str, object: &Value) -> Result<Vec<(RecordPart, RecordPart)>, Failure> {
     if !object.is_object() {
         return Err(wrong(place, "record", "an object", Some(object)));
     }
@@ -153,7 +158,10 @@ fn parts(place: &str, object: &Value) -> Result<Vec<(RecordPart, RecordPart)>, F
 }
 
 /// The first of these fields that is there.
-fn part(place: &str, object: &Value, fields: &[&str]) -> Result<RecordPart, Failure> {
+///
+/// # Errors
+/// None is, or it is neither a text nor token ids.
+pub fn part(place: &str, object: &Value, fields: &[&str]) -> Result<RecordPart, Failure> {
     let found = fields.iter().find_map(|field| object.get(field).filter(|value| !value.is_null()));
     let id = |value: &Value| value.as_u64().and_then(|id| Token::try_from(id).ok());
     let part = match found {

@@ -5,6 +5,7 @@
 use std::str::FromStr;
 
 use foretoken::ChatTemplate;
+use foretoken::hidden::RowType;
 use foretoken::settings::Limit;
 use foretoken_drafters::{BRANCH_LENGTH_MAX, BranchSource, Layout};
 use foretoken_model::{CacheType, WeightType};
@@ -127,6 +128,11 @@ pub fn seed(word: &str) -> Result<Seed, String> {
 pub fn cache_type(word: &str) -> Result<CacheType, String> {
     let known = CacheType::ALL.into_iter().find(|kind| kind.name() == word);
     known.ok_or_else(|| "expected one of f32, f16, bf16, q8_0".to_string())
+}
+
+/// A type of rows of hidden states.
+pub fn row_type(word: &str) -> Result<RowType, String> {
+    word.parse()
 }
 
 /// A type of weights; of floats also by the names that Python has for them.

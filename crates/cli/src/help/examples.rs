@@ -33,6 +33,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ),
     ("inspect", &["foretoken inspect model.gguf"]),
     ("check", &["foretoken check -m model/ -md small/ --prompts prompts.txt -n 64"]),
+    (
+        "hidden",
+        &[
+            "foretoken hidden -m model.gguf --texts texts.jsonl -o rows/",
+            "foretoken hidden -m model/ --texts texts.jsonl --layers 1,3,6 -o - | wc -c",
+        ],
+    ),
     ("quantize", &["foretoken quantize model/ model-q4.gguf --type q4_k_m"]),
     ("lookup build", &["foretoken lookup build corpus/ -m model/ -o texts.bin"]),
     ("bench pass", &["foretoken bench pass -m model.gguf --rows 1,4,16"]),

@@ -168,6 +168,7 @@ impl House {
             ("CORPUS.txt", &text),
             ("corpus/a.txt", &text),
             ("records.jsonl", records),
+            ("texts.jsonl", records),
             ("keys.txt", "a-key\n"),
             ("BEFORE", ROW),
             ("AFTER", ROW),

@@ -3,7 +3,7 @@
 use crate::{run, words};
 
 /// All commands, by their words.
-pub const COMMANDS: [&str; 26] = [
+pub const COMMANDS: [&str; 27] = [
     "",
     "generate",
     "chat",
@@ -11,6 +11,7 @@ pub const COMMANDS: [&str; 26] = [
     "inspect",
     "check",
     "logits",
+    "hidden",
     "quantize",
     "lookup",
     "lookup build",

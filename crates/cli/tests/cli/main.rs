@@ -18,6 +18,7 @@ mod faults;
 mod generate;
 mod guided;
 mod help;
+mod hidden;
 mod hub;
 mod logits;
 mod lookup;
