@@ -28,11 +28,13 @@ ABOUT = (
     "Discuss the advantages and disadvantages of {}.", "How would you teach a class about {}? Give an outline.",
     "List five facts about {}.", "Give three examples that have to do with {}, with a sentence about each.",
     "What questions would you ask somebody who knows {} well?", "Answer in one sentence: what is {} known for?",
-    "Give step by step advice to somebody who wants to learn about {}.", "Write a dialogue between two friends about {}.",
+    "Give step by step advice to somebody who wants to learn about {}.",
+    "Write a dialogue between two friends about {}.",
 )
 SUMMARIES = (
-    "Summarize: {}", "Summarize the following article in three sentences.\n\n{}", "What is the main point of this text?\n"
-    "\n{}", "Write a headline and a short summary of this article:\n\n{}", "List the key facts of the following text.\n\n{}",
+    "Summarize: {}", "Summarize the following article in three sentences.\n\n{}",
+    "What is the main point of this text?\n\n{}", "List the key facts of the following text.\n\n{}",
+    "Write a headline and a short summary of this article:\n\n{}",
     "Extract all names and places from this text:\n\n{}", "Rewrite this text in simpler words:\n\n{}",
 )
 PASSAGES = (

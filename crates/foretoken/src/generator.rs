@@ -135,15 +135,14 @@ impl Generator {
         let decided = sampling.decided(&target, tokenizer.as_deref())?;
         let context = model.context(&target);
         let mut notes = Vec::from_iter(model.note(&target));
-        let positions = ModelSettings::cache_positions(context, *parallel);
         let tokens = target.tokens(tokenizer.as_deref());
         notes.extend(target.note_tokens(tokens));
         let run_with =
             |positions| Options { context: Some(context), tokens: Some(tokens), ..model.run_with(positions) };
+        let positions = ModelSettings::cache_positions(context, *parallel);
         let mut options = Options { texts: Some(*parallel), ..run_with(positions) };
         // Draft models are small, and one without room for a text is silent as long as that runs: each has its own.
-        let draft_positions = context.next_multiple_of(options.page_len) * parallel;
-        let draft_options = run_with(draft_positions);
+        let draft_options = run_with(context.next_multiple_of(options.page_len) * parallel);
         let mut maker = DrafterMaker::new(speculation, &target, tokenizer.clone(), (backend, draft_options));
         for specs in &specs {
             maker.open_drafts(specs)?;

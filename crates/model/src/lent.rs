@@ -5,8 +5,8 @@
 //! draft model, so nothing of them is copied: both networks read the same memory, which is there until the last of them
 //! is gone. Products through lent rows have the bits that they have through the network's own.
 //!
-//! Left out: what networks do before and behind these rows (projections, multipliers, caps of logits), which each has of
-//! its own, or knows from the target's [`Spec`](crate::Spec); but for the norm, which some heads read behind.
+//! Left out: what networks do before and behind these rows (projections, multipliers, caps of logits), which each has
+//! of its own, or knows from the target's [`Spec`](crate::Spec); but for the norm, which some heads read behind.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Medusa heads (Cai et al. 2024): for each position ahead output rows of their own, which read the target's last hidden
-//! row.
+//! Medusa heads (Cai et al. 2024): for each position ahead output rows of their own, which read the target's last
+//! hidden row.
 //!
 //! The head of the k-th position ahead says what follows the k tokens behind the row that it reads, whatever these are:
 //! logits = output(x + silu(block(x))), x the target's hidden row behind its last norm (section 2.1). So a row of the

@@ -1,7 +1,7 @@
 //! EAGLE-3 (Li et al. 2025): draft heads, which read the hidden states of a target beside its tokens.
 //!
-//! One layer of Llama's kind, or Qwen3's, that attends by embedding and hidden row, a matrix that brings three layers of
-//! the target to one row, and output rows for the tokens that the target says most. Its files name the layers of the
+//! One layer of Llama's kind, or Qwen3's, that attends by embedding and hidden row, a matrix that brings three layers
+//! of the target to one row, and output rows for the tokens that the target says most. Its files name the layers of the
 //! target by the residual stream that *enters* them, before any norm; hidden rows here are those *behind* a layer, so
 //! each number is one less. Read are the authors' files (a Llama configuration with `draft_vocab_size`), those of the
 //! `speculators` package, which vLLM reads too, and GGUF's architecture `eagle3`. Left out: heads that norm their own
