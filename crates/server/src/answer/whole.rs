@@ -156,7 +156,7 @@ fn message(head: &Head, index: usize, text: &str) -> (Value, CallsTold) {
     pieces.extend(reader.finish());
     let calls = pieces.calls.iter().map(|(number, call)| call_object(head, index, *number, call));
     let calls: Vec<Value> = calls.collect();
-    let silent = pieces.text.trim().is_empty() && (!calls.is_empty() || reader.is_forced());
+    let silent = pieces.text.is_empty() && (!calls.is_empty() || reader.is_forced());
     let content = if silent { Value::Null } else { json!(pieces.text) };
     let mut message = json!({ "role": "assistant", "content": content, "refusal": null });
     if !pieces.thoughts.is_empty() {
