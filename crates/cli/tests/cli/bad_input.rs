@@ -60,7 +60,7 @@ fn values_out_of_range_name_the_option() {
         refused(2, &format!("generate hello {options}"), expected);
     }
     let error = run(&words("generate hello --spec-type magic")).error(2);
-    assert!(error.starts_with("--spec-type: expected one of none, auto, draft, lookup"), "{error}");
+    assert!(error.starts_with("--spec-type: expected one of none, auto, draft, exit, lookup"), "{error}");
     assert!(error.ends_with(", found \"magic\""), "{error}");
     refused(2, "generate --prompt-ids 1,x", "--prompt-ids: expected token ids, as 1,2,3, found \"x\"");
     refused(2, "generate hello -p", "--prompt: expected a value, found none");
