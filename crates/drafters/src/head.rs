@@ -7,7 +7,9 @@
 //! first guess.
 //!
 //! The target's hidden states are told with each pass ([`News::hidden`]), the prompt's too ([`Needs::prompt_rows`]),
-//! and kept here until the head has read them. What it has cached for good comes from them alone: rows of guesses go by
+//! and kept here until the head has read them. Of a prompt whose beginning others have computed, only the last rows are
+//! told: the head's own text begins with the first token that it was told of, and it drafts from what it knows. What it
+//! has cached for good comes from the target's rows alone: rows of guesses go by
 //! its own hidden rows, so when guesses are accepted their rows are forgotten, and the tokens read again beside what
 //! the target has told of them meanwhile. Where something is missing of what the target should have told, or must be
 //! read again and is not here any more, the head is silent for that text from then on, and never guesses from another
@@ -54,6 +56,9 @@ struct Text {
     /// The head's rows: for good those of tokens from the second on, and the guesses behind them.
     cached: Cached,
     told: Told,
+    /// How many first tokens of the text it was not told of. The head's own text is what follows them, and all else here
+    /// counts from there.
+    begins: usize,
     /// Whether it is given up: not all that the head would have to read is here.
     lost: bool,
 }
@@ -101,6 +106,11 @@ impl Told {
 }
 
 impl Text {
+    /// The head's own text, of a whole one.
+    fn own<'a>(&self, tokens: &'a [Token]) -> &'a [Token] {
+        &tokens[self.begins..]
+    }
+
     /// What there is to run of a text whose tokens from the second on these are: in the first pass of a draft, or
     /// without one, the tokens that are not cached, beside what the target told; later the guesses that are not
     /// computed, beside the head's own hidden rows.
@@ -243,7 +253,8 @@ impl<S: Scorer> HeadDrafter<S> {
         let mut spans: Vec<HeadSpan<'_>> = Vec::with_capacity(drafts.len());
         for draft in drafts.iter() {
             let ask = &asks[draft.growth.ask];
-            spans.push(self.texts[&ask.sequence].span(ask.sequence, &ask.tokens[1..], Some(draft)));
+            let text = &self.texts[&ask.sequence];
+            spans.push(text.span(ask.sequence, &text.own(ask.tokens)[1..], Some(draft)));
         }
         let score_asks: Vec<ScoreAsk<'_>> = spans.iter().map(HeadSpan::ask).collect();
         let mut row = self.rows.len();
@@ -256,7 +267,9 @@ impl<S: Scorer> HeadDrafter<S> {
             let rows = row..row + wanted;
             row = rows.end;
             let Ask { sequence, tokens, .. } = &asks[draft.growth.ask];
-            let Text { cached, told, .. } = self.texts.get_mut(sequence).expect("opened, or nothing was run");
+            let text = self.texts.get_mut(sequence).expect("opened, or nothing was run");
+            let own = text.own(tokens);
+            let Text { cached, told, .. } = text;
             cached.in_pass = false;
             // Without any logits the ask was refused; single rows without them are there and say nothing.
             if rows.clone().all(|row| self.rows.row(row).is_none()) {
@@ -265,7 +278,7 @@ impl<S: Scorer> HeadDrafter<S> {
             rows.clone().for_each(|row| draft.push(self.rows.hidden(row)));
             if draft.growth.root.is_none() {
                 draft.growth.root = Some(rows.start);
-                self.work.read += note_read(cached, told, &tokens[1..]);
+                self.work.read += note_read(cached, told, &own[1..]);
             } else {
                 draft.growth.rows.extend(rows);
                 cached.computed = draft.growth.rows.len();
@@ -297,8 +310,10 @@ impl<S: Scorer> Drafter for HeadDrafter<S> {
 
     fn unread(&self, sequence: SequenceId, len: usize) -> usize {
         // Of a text that is too long for it, or given up, nothing would be read.
-        let text = self.texts.get(&sequence).filter(|text| !text.lost && len <= self.tokens_max());
-        text.map_or(0, |text| len.saturating_sub(1 + text.cached.ran.len()))
+        let text = self.texts.get(&sequence).filter(|text| !text.lost);
+        let own = text.map(|text| (text, len.saturating_sub(text.begins)));
+        own.filter(|(_, len)| *len <= self.tokens_max())
+            .map_or(0, |(text, len)| len.saturating_sub(1 + text.cached.ran.len()))
     }
 
     fn open(&mut self, opening: &Opening<'_>) {
@@ -311,10 +326,12 @@ impl<S: Scorer> Drafter for HeadDrafter<S> {
         // For each the tokens that are read then.
         let mut reading: Vec<(&ReadAsk<'_>, usize)> = Vec::with_capacity(asks.len());
         let tokens_max = self.tokens_max();
-        for ask in asks.iter().filter(|ask| ask.tokens.len() <= tokens_max) {
+        for ask in asks {
             let text = self.texts.get(&ask.sequence).unwrap_or_else(|| panic!("{:?} was not opened", ask.sequence));
-            let (read, until) = (text.cached.ran.len(), ask.until.min(text.told.len() + 1));
-            if read + 1 < until && self.go_back(ask.sequence, ask.tokens, read, until - 1) {
+            let (own, until) = (text.own(ask.tokens), ask.until.saturating_sub(text.begins));
+            let (read, until) = (text.cached.ran.len(), until.min(text.told.len() + 1));
+            let fits = own.len() <= tokens_max && read + 1 < until;
+            if fits && self.go_back(ask.sequence, own, read, until - 1) {
                 self.texts.get_mut(&ask.sequence).expect("an open text").cached.in_pass = true;
                 reading.push((ask, until));
             }
@@ -324,7 +341,8 @@ impl<S: Scorer> Drafter for HeadDrafter<S> {
         }
         let mut spans: Vec<HeadSpan<'_>> = Vec::with_capacity(reading.len());
         for (ask, until) in &reading {
-            spans.push(self.texts[&ask.sequence].span(ask.sequence, &ask.tokens[1..*until], None));
+            let text = &self.texts[&ask.sequence];
+            spans.push(text.span(ask.sequence, &text.own(ask.tokens)[1..*until], None));
         }
         let score_asks: Vec<ScoreAsk<'_>> = spans.iter().map(HeadSpan::ask).collect();
         self.rows.clear();
@@ -332,10 +350,12 @@ impl<S: Scorer> Drafter for HeadDrafter<S> {
         // What was refused was not run.
         self.work.passes += u64::from((0..reading.len()).any(|row| self.rows.row(row).is_some()));
         for (row, (ask, until)) in reading.into_iter().enumerate() {
-            let Text { cached, told, .. } = self.texts.get_mut(&ask.sequence).expect("opened, or nothing was run");
+            let text = self.texts.get_mut(&ask.sequence).expect("opened, or nothing was run");
+            let own = text.own(ask.tokens);
+            let Text { cached, told, .. } = text;
             cached.in_pass = false;
             if self.rows.row(row).is_some() {
-                self.work.read += note_read(cached, told, &ask.tokens[1..until]);
+                self.work.read += note_read(cached, told, &own[1..until]);
             }
         }
     }
@@ -345,10 +365,11 @@ impl<S: Scorer> Drafter for HeadDrafter<S> {
         for (i, ask) in asks.iter_mut().enumerate() {
             ask.settings = ask.settings.or(self.settings);
             // Before the target's first pass nothing is known of it, and the text of one token has no row.
-            let Some(rows) = ask.tokens.len().checked_sub(2) else { continue };
-            let fits = ask.has_room() && self.depth_max > 0 && ask.tokens.len() <= self.tokens_max();
+            let own = self.texts.get(&ask.sequence).map_or(ask.tokens, |text| text.own(ask.tokens));
+            let Some(rows) = own.len().checked_sub(2) else { continue };
+            let fits = ask.has_room() && self.depth_max > 0 && own.len() <= self.tokens_max();
             // The last token's row says the first guess: if it was run before, it is run again.
-            if fits && self.go_back(ask.sequence, ask.tokens, rows, rows + 1) {
+            if fits && self.go_back(ask.sequence, own, rows, rows + 1) {
                 let sampling = ask.settings.has_filters().then(|| ask.settings.sampling(ask.sampling));
                 drafts.push(Draft { growth: Growth::new(i, sampling), own: Vec::new(), width: 0 });
             }
@@ -374,9 +395,13 @@ impl<S: Scorer> Drafter for HeadDrafter<S> {
             let waiting: usize = others.map(|(_, text)| text.told.bytes()).sum();
             let Some(text) = self.texts.get_mut(&news.sequence).filter(|text| !text.lost) else { continue };
             // Of the last token nothing is known yet, and an accepted one behind an end is none of the text.
+            if text.told.len() == 0 && text.cached.ran.is_empty() && !news.hidden.is_empty() {
+                text.begins = news.hidden_from;
+            }
             let positions = news.hidden_from..news.tokens.len() - 1;
             for (position, states) in positions.zip(news.hidden.chunks(layers)) {
-                // What was computed again was told before.
+                // What was computed again was told before, or is not known of.
+                let Some(position) = position.checked_sub(text.begins) else { continue };
                 match position.cmp(&text.told.len()) {
                     std::cmp::Ordering::Less => {}
                     std::cmp::Ordering::Equal => text.told.push(states),

@@ -37,6 +37,10 @@ pub(crate) struct SpanRows {
     pub(crate) hidden: Vec<u32>,
 }
 
+/// Last rows of a prompt that are computed for heads, whoever has them: what was not told cannot be read, and a head that
+/// knows so much of a text drafts about as well as one that knows all of it (docs/log.md).
+const HIDDEN_PROMPT_ROWS: usize = 64;
+
 /// Of which tokens the drafters of a sequence need hidden states.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum HiddenRows {
@@ -277,7 +281,12 @@ impl Sequence {
 
     /// Most rows that it may adopt: the last token's are needed, and rows whose hidden states or logits are to be told.
     pub(crate) fn adopted_max(&self) -> usize {
-        let known = self.hidden_from();
+        // A head makes do with the end of a prompt that others have computed.
+        let enough = match self.hidden_rows {
+            HiddenRows::All => self.request.prompt.len().saturating_sub(HIDDEN_PROMPT_ROWS),
+            HiddenRows::None | HiddenRows::Written => 0,
+        };
+        let known = self.hidden_from().max(enough);
         let scores = self.request.prompt_log_probabilities
             && self.scored < self.request.prompt.len()
             && !is_made(Fault::UnscoredAdopted);

@@ -53,8 +53,8 @@ pub struct Needs {
     /// Layers of the target whose hidden states (the residual stream behind the layer) it wants of every token that is
     /// written, as drafters do that continue the target's own states (EAGLE, Li et al. 2024). See [`News::hidden`].
     pub hidden_layers: Vec<usize>,
-    /// Whether it wants the hidden states of the prompt's tokens as well. Where another request has computed a part of
-    /// the prompt before, these rows are computed again for it.
+    /// Whether it wants the hidden states of the prompt's tokens as well. Where other requests have computed a part of
+    /// the prompt before, only some rows of it are computed again, the last: [`News::hidden`] begins with these.
     pub prompt_rows: bool,
     /// Whether it drafts from what a constraint foresees: only sequences with a constraint have it, and it is asked
     /// behind the others, whose guesses it continues.

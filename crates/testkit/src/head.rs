@@ -2,11 +2,12 @@
 //!
 //! Its cache holds, in the slot that the page table names, the token of a row, the hidden row that it read and of which
 //! kind that was. From the slots that a row sees it works out what it must be given: for a token of the text the
-//! [`hidden_state`] of the toy target at the position before, for a guess its own, which it made up of the row that is
-//! continued and of all that this row saw and read. So a hidden row of the pass before, of a refused row or of a
-//! neighbour is seen, and so is a row of a guess that was kept for good; the head panics with both, its drafter is
-//! dropped, and the engine tells. A text's first token, which no row of a head reads, is found from the first hidden
-//! row.
+//! [`hidden_state`] of the toy target at the position before, which follows from that of the row before and its token;
+//! for a guess its own, which it made up of the row that is continued and of all that this row saw and read. So a hidden
+//! row of the pass before, of a refused row or of a neighbour is seen, and so is a row of a guess that was kept for
+//! good; the head panics with both, its drafter is dropped, and the engine tells. A text's first token, which no row of
+//! a head reads, is found from the first hidden row, unless that is of a later one: then the head knows nothing of what
+//! came before, and says what it would say of a text that begins there.
 //!
 //! Its logits are those of a table, which [`near`] makes one that mostly says what the target says. Left out: what
 //! recurrent states of a head hold; of these it is seen that they pass the text and no guess.
@@ -24,7 +25,7 @@ use foretoken_model::{
 use foretoken_speculation::{SequenceId, Tenant, Token};
 
 use crate::table::{Table, mix};
-use crate::toy::{HIDDEN_LAYERS, HIDDEN_WIDTH, ToyExecutor, hidden_state};
+use crate::toy::{HIDDEN_LAYERS, HIDDEN_WIDTH, ToyExecutor, hidden_state, next_hidden_state};
 
 /// Layers of the target that the toy head reads, in no order.
 pub const TARGET_LAYERS: [usize; 3] = [HIDDEN_LAYERS - 1, 0, 3];
@@ -43,8 +44,8 @@ pub enum HeadFault {
 /// What the cache holds of a row.
 #[derive(Clone, Debug)]
 struct Row {
-    /// The text's first token.
-    first: Token,
+    /// The text's first token, unless the head's own text begins behind it.
+    first: Option<Token>,
     token: Token,
     /// The hidden row that it read.
     input: Vec<f32>,
@@ -123,6 +124,19 @@ impl ToyHead {
         places.iter().rev().map(row).collect()
     }
 
+    /// The first token of the text whose first hidden row this is, unless it is that of a later one.
+    fn first_of(&self, input: &[f32]) -> Option<Token> {
+        let states = input.as_chunks::<HIDDEN_WIDTH>().0;
+        let fits = states.iter().zip(TARGET_LAYERS).all(|([len, layer, _], expected)| {
+            *len == states[0][0] && *len >= 1.0 && *layer == expected as f32
+        });
+        assert!(fits, "the first hidden row is no token's: {input:?}");
+        let of_first = |first: Token| TARGET_LAYERS.map(|layer| hidden_state(layer, &[first]));
+        let found = (0..self.table.vocabulary() as Token).find(|first| of_first(*first) == states);
+        assert!(found.is_some() == (states[0][0] == 1.0), "the first hidden row is no token's: {input:?}");
+        found
+    }
+
     /// Stores row `i` of a span, which is given this hidden row, and sees that it is the right one.
     fn store(&mut self, span: &Span<'_>, i: usize, input: &[f32], is_guess: bool) {
         let seen = self.seen(span, span.parent(i));
@@ -130,20 +144,11 @@ impl ToyHead {
         assert!(!has_states || is_guess == (i >= span.certain), "row {i}, certain or a guess: {span:?}");
         let kept = seen[..span.start].iter().position(|row| row.is_guess);
         assert!(kept.is_none(), "row {kept:?} of a head is kept for good, and was a guess: {span:?}");
-        let of_text = |first: Token| -> Vec<f32> {
-            let text: Vec<Token> = std::iter::once(first).chain(seen.iter().map(|row| row.token)).collect();
-            TARGET_LAYERS.iter().flat_map(|layer| hidden_state(*layer, &text)).collect()
-        };
-        let known = seen.first().map(|row| row.first);
-        let (first, expected) = match (is_guess, known) {
-            (true, Some(first)) => (first, own_state(&seen).to_vec()),
-            (true, None) => panic!("a guess without a text: {span:?}"),
-            (false, Some(first)) => (first, of_text(first)),
-            (false, None) => {
-                let found = (0..self.table.vocabulary() as Token).find(|first| of_text(*first) == input);
-                let first = found.unwrap_or_else(|| panic!("the first hidden row is no token's: {input:?}"));
-                (first, input.to_vec())
-            }
+        let (first, expected) = match (seen.last(), is_guess) {
+            (Some(row), true) => (row.first, own_state(&seen).to_vec()),
+            (Some(row), false) => (row.first, behind(row)),
+            (None, true) => panic!("a guess without a text: {span:?}"),
+            (None, false) => (self.first_of(input), input.to_vec()),
         };
         let whose = if is_guess { "its own" } else { "the target's" };
         assert!(input == expected, "hidden row {i}, {whose}: expected {expected:?}, found {input:?} in {span:?}");
@@ -154,7 +159,7 @@ impl ToyHead {
     fn say(&mut self, span: &Span<'_>) {
         for row in span.wanted {
             let seen = self.seen(span, Some(*row as usize));
-            let text: Vec<Token> = seen.iter().take(1).map(|row| row.first).collect();
+            let text: Vec<Token> = seen.iter().take(1).filter_map(|row| row.first).collect();
             let text = [text, seen.iter().map(|row| row.token).collect()].concat();
             self.outputs.logits.extend(self.table.logits(&text));
         }
@@ -163,6 +168,12 @@ impl ToyHead {
             self.outputs.hidden.iter_mut().for_each(|out| out.extend(state));
         }
     }
+}
+
+/// The target's hidden states at the token of a row, for the row behind it.
+fn behind(row: &Row) -> Vec<f32> {
+    let states = row.input.as_chunks::<HIDDEN_WIDTH>().0;
+    states.iter().flat_map(|state| next_hidden_state(*state, row.token)).collect()
 }
 
 /// The head's own hidden state at the last of these rows, made up: it depends on all of them and on what they read.

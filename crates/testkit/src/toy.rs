@@ -285,8 +285,14 @@ pub const HIDDEN_WIDTH: usize = 3;
 
 /// The hidden state behind a layer of the last of these tokens, made up: it depends on all of them.
 pub fn hidden_state(layer: usize, tokens: &[Token]) -> [f32; HIDDEN_WIDTH] {
-    let state = tokens.iter().fold(layer as u64, |state, token| mix(state ^ u64::from(*token)));
-    [tokens.len() as f32, layer as f32, (state >> 40) as f32]
+    tokens.iter().fold([0.0, layer as f32, layer as f32], |state, token| next_hidden_state(state, *token))
+}
+
+/// The same behind one more token, of which the state before says enough.
+pub(crate) fn next_hidden_state(state: [f32; HIDDEN_WIDTH], token: Token) -> [f32; HIDDEN_WIDTH] {
+    let [len, layer, of_tokens] = state;
+    // 24 bits, which a float holds.
+    [len + 1.0, layer, (mix(of_tokens as u64 ^ u64::from(token)) >> 40) as f32]
 }
 
 impl Executor for ToyExecutor {

@@ -187,22 +187,38 @@ fn a_prompt_is_read_as_far_as_it_was_told() {
 #[test]
 fn where_something_is_missing_it_is_silent_from_then_on() {
     let text = [5, 6, 7, 8, 9];
-    let told = |from, unread_max, forgets| {
+    let told = |missed, unread_max, forgets| {
         let mut drafter = drafter();
         (drafter.unread_max, drafter.scorer.forgets) = (unread_max, forgets);
-        tell(&mut drafter, &text[..3], from);
+        tell(&mut drafter, &text[..3], 0);
         let first = draft(&mut drafter, &text[..3], 2).len();
-        tell(&mut drafter, &text, 2);
+        tell(&mut drafter, &text, missed);
         let second = draft(&mut drafter, &text, 2).len();
         let (unread, closed) = (drafter.unread(SEQUENCE, 5), drafter.scorer.closed);
         drafter.close(SEQUENCE);
         assert_eq!(drafter.scorer.closed, 1, "once");
         (first, second, unread, closed)
     };
-    assert_eq!(told(0, 9, false), (2, 2, 0, 0));
-    assert_eq!(told(1, 9, false), (0, 0, 0, 1), "the first token's states were not told");
-    assert_eq!(told(0, 1, false), (0, 0, 0, 1), "more waits than may");
-    assert_eq!(told(0, 9, true), (2, 0, 0, 1), "what was forgotten would have to be read again");
+    assert_eq!(told(2, 9, false), (2, 2, 0, 0));
+    assert_eq!(told(3, 9, false), (2, 0, 0, 1), "a token's states were not told");
+    assert_eq!(told(2, 1, false), (0, 0, 0, 1), "more waits than may");
+    assert_eq!(told(2, 9, true), (2, 0, 0, 1), "what was forgotten would have to be read again");
+}
+
+#[test]
+fn where_others_computed_the_beginning_the_heads_text_begins_behind_it() {
+    let (mut drafter, text) = (drafter(), [5, 6, 7, 8, 3]);
+    assert_eq!(draft(&mut drafter, &text[..4], 2).len(), 0, "nothing was told");
+    // Of the first two tokens nothing is told.
+    tell(&mut drafter, &text[..4], 2);
+    assert_eq!((drafter.unread(SEQUENCE, 4), draft(&mut drafter, &text[..4], 1).tokens()), (1, &[9][..]));
+    assert_eq!(drafter.scorer.asked, [(0, vec![8], 0, 't', vec![2.0, 102.0])]);
+    tell(&mut drafter, &text, 3);
+    assert_eq!(draft(&mut drafter, &text, 1).tokens(), [4]);
+    assert_eq!(drafter.scorer.asked, [(1, vec![3], 0, 't', vec![3.0, 103.0])]);
+    // What is computed again, the beginning too, is passed over.
+    tell(&mut drafter, &text, 0);
+    assert_eq!((drafter.unread(SEQUENCE, 5), draft(&mut drafter, &text, 1).tokens()), (0, &[4][..]));
 }
 
 #[test]

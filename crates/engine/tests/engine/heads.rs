@@ -85,17 +85,24 @@ fn a_head_that_says_what_the_target_says_is_always_right() {
 }
 
 #[test]
-fn what_others_computed_of_a_prompt_is_told_again() {
+fn of_what_others_computed_of_a_prompt_the_end_is_told_again() {
     let table = Table::seeded(7, 40, 5);
-    let mut engine = Engine::new(Box::new(ToyExecutor::new(table.clone(), 4, 200, 64)), 1, usize::MAX);
-    engine.add_drafter(Box::new(head(&near(&table, 4), 64)));
-    for seed in 0..3 {
-        engine.submit(request(prompt(20), Promise::Exact, seed)).unwrap();
+    let accepted = |len: u64| {
+        let mut engine = Engine::new(Box::new(ToyExecutor::new(table.clone(), 4, 200, 64)), 1, usize::MAX);
+        engine.add_drafter(Box::new(head(&near(&table, 4), 64)));
+        for seed in 0..3 {
+            engine.submit(request(prompt(len), Promise::Exact, seed)).unwrap();
+        }
+        run(&mut engine).into_iter().map(|(_, stats)| (stats.prompt_tokens_shared, stats.accepted)).collect::<Vec<_>>()
+    };
+    // Short ones whole: nothing is shared, and the head knows the text.
+    for (shared, accepted) in accepted(20) {
+        assert!(shared == 0 && accepted > 5, "{shared} shared, {accepted} accepted");
     }
-    for (_, stats) in run(&mut engine) {
-        assert_eq!(stats.prompt_tokens_shared, 0, "rows of which nothing would be told");
-        assert!(stats.accepted > 5, "{}", stats.accepted);
-    }
+    // Of long ones the head knows the end alone, and its table says of this what it says of a text that begins there.
+    let all = accepted(150);
+    assert_eq!(all.iter().map(|(shared, _)| *shared).collect::<Vec<_>>(), [0, 84, 84]);
+    assert!(all[0].1 > 5, "{} accepted of the first", all[0].1);
 }
 
 #[test]
