@@ -79,7 +79,7 @@ class Trainer:
         for step in range(int(batch.reach.max())):
             needed[batch.live(step) + 1 + step] = True
         at = needed.nonzero()[:, 0]
-        laws = torch.cat([target_logits(self.target, batch, some, self.rows).softmax(-1).to(self.kind)
+        laws = torch.cat([target_logits(self.target, batch, some, self.rows).softmax(-1)
                           for some in at.split(512)])
         if isinstance(self.network, Draft):
             other = ~self.known[batch.tokens[at + 1]]

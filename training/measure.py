@@ -14,6 +14,8 @@ from network import Batch
 from problem import Problem, expect
 
 DEPTHS = 8
+# Rows are taken from up to so many times as many words.
+SPREAD = 8
 
 
 def reach_of(batch, prompt_lens, steps):
@@ -36,19 +38,23 @@ def target_logits(target, batch, at, rows):
     width = target.shape.width
     hidden = batch.hidden[at, -width:].float()
     normed = torch.nn.functional.rms_norm(hidden, (width,), target.norm, target.shape.epsilon)
-    return (normed.to(rows.dtype) @ rows.T).float()
+    return normed.to(rows.dtype) @ rows.T
 
 
 class Held:
-    """Held-out texts and the target's laws on them: `p` over the draft vocabulary, `top` its likeliest tokens."""
+    """Blocks of about so many rows of held-out texts, and the target's laws there: `p` over the draft vocabulary, `top`
+    its likeliest tokens."""
 
     def __init__(self, texts, target, ids, rows):
         taken = []
         for text in texts:
             taken.append(text)
-            if sum(text.words() for text in taken) >= rows:
+            if sum(text.words() for text in taken) >= SPREAD * rows:
                 break
         self.batch, self.ids = batch_of(taken, DEPTHS), ids
+        # Neighbours share the laws of what follows them, so a block is as cheap as half as many single rows.
+        every = max(1, min(SPREAD, round(int((self.batch.reach > 0).sum()) / rows)))
+        self.batch.reach[self.batch.positions // DEPTHS % every > 0] = 0
         needed = torch.zeros(len(self.batch.positions), dtype=torch.bool)
         for step in range(DEPTHS):
             needed[self.batch.live(step) + 1 + step] = True

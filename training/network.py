@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-CHUNK, LOSS_CHUNK = 128, 1024
+CHUNK, LOSS_CHUNK = 128, 512
 
 
 class Norm(nn.Module):
@@ -30,21 +30,29 @@ class Norm(nn.Module):
 
 
 class SoftCrossEntropy(torch.autograd.Function):
-    """The weighted sum of cross entropies of softmax(hidden @ matrix.T + bias) against `laws[of]`, row by row."""
+    """The weighted sum of cross entropies of softmax(hidden @ matrix.T + bias) against `laws[of]`, row by row. Products
+    and probabilities are of the laws' type; weights scale the narrow rows, not the wide ones."""
 
     @staticmethod
     def forward(ctx, hidden, matrix, bias, laws, of, weights):
         loss, kind = torch.zeros(()), laws.dtype
-        rows, columns = hidden.to(kind), matrix.to(kind)
+        rows, columns, weights = hidden.to(kind), matrix.to(kind), weights[:, None]
+        weighted = (hidden * weights).to(kind)
         grad_hidden, grad_matrix = torch.empty_like(hidden), torch.zeros_like(matrix)
         for at in range(0, len(rows), LOSS_CHUNK):
             part = slice(at, at + LOSS_CHUNK)
-            law, weight = laws[of[part]], weights[part, None]
-            said = F.log_softmax((rows[part] @ columns.T).float() + bias, -1)
-            loss -= ((said * law).sum(-1, keepdim=True) * weight).sum()
-            grad = ((said.exp_() - law) * weight).to(kind)
-            grad_hidden[part] = grad @ columns
-            grad_matrix += grad.T @ rows[part]
+            law, logits = laws[of[part]], rows[part] @ columns.T
+            if bias is not None:
+                logits = logits + bias.to(kind)
+            expected = (law[:, None] @ logits[..., None])[:, 0].float()
+            most = logits.amax(-1, keepdim=True).float()
+            said = logits.softmax(-1)
+            # The logarithm of the sum of exponentials, by the likeliest token.
+            total = most - said.amax(-1, keepdim=True).float().log()
+            loss += ((total - expected) * weights[part]).sum()
+            said -= law
+            grad_hidden[part] = (said @ columns).float() * weights[part]
+            grad_matrix += said.T @ weighted[part]
         ctx.save_for_backward(grad_hidden, grad_matrix)
         return loss
 
@@ -170,10 +178,6 @@ class Head(nn.Module):
             nn.init.normal_(self.fc.weight, std=(rows_layers * width) ** -0.5)
             self.lm_head.weight.copy_(target.output[ids])
             self.norm.weight.copy_(target.norm)
-        self.bias = torch.zeros(len(ids))
-
-    def output(self):
-        return self.lm_head.weight
 
     def steps(self, batch):
         """For each step its live rows and their own hidden states, before the last norm."""
@@ -209,7 +213,7 @@ class Head(nn.Module):
             labels.append(of[live + 1 + step])
             weight.append(torch.full((len(live),), weights[step]))
         weight = torch.cat(weight)
-        total = SoftCrossEntropy.apply(torch.cat(rows), self.output(), self.bias, laws, torch.cat(labels), weight)
+        total = SoftCrossEntropy.apply(torch.cat(rows), self.lm_head.weight, None, laws, torch.cat(labels), weight)
         return total / weight.sum()
 
 
@@ -235,9 +239,6 @@ class Draft(nn.Module):
         self.lm_head = nn.Parameter(rows * (shape.width ** -0.5 / rows.std()))
         self.bias = torch.zeros(len(ids) + 1)
         self.bias[-1] = math.log(int(others.sum())) if others.any() else -1e9
-
-    def output(self):
-        return self.lm_head
 
     def hidden(self, batch):
         """Hidden states of all rows behind the last norm."""
