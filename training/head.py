@@ -12,9 +12,9 @@ decayed, after --minutes on any machine; with --steps it follows the steps, and 
 machines, also over --resume. Left out: the texts and their states, which foretoken makes.
 """
 import argparse
-import json
 import math
 import os
+import pickle
 import sys
 import time
 from pathlib import Path
@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 
 import export
-from measure import Costs, Held, batch_of, lines, target_logits
+from measure import DEPTHS, Costs, Held, batch_of, lines, target_logits
 from network import Draft, Head
 from problem import Problem, expect
 from shards import Folder, Stream
@@ -70,7 +70,8 @@ class Trainer:
         batch.reach = said.long().cumprod(1).sum(1)
         if self.options.rows == "drawn" and self.options.decay < 1:
             drawn = torch.rand(len(rows), generator=torch.Generator().manual_seed(self.options.seed + self.step))
-            batch.reach = torch.minimum(batch.reach, 1 + (drawn.log() / math.log(self.options.decay)).long())
+            steps = 1 + (drawn.clamp(min=1e-6).log() / math.log(self.options.decay)).long()
+            batch.reach = torch.minimum(batch.reach, steps)
         return batch
 
     def laws(self, batch):
@@ -100,13 +101,15 @@ class Trainer:
             with torch.no_grad():
                 laws, of = self.laws(batch)
             loss = self.network.loss(batch, weights, laws, of)
+        found = float(loss.detach())
+        expect(math.isfinite(found), f"--hidden: loss of step {self.step}", "a number (a smaller --rate?)", found)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.step += 1
         self.words += len(batch.live(0))
-        return float(loss.detach())
+        return found
 
     def save(self, path):
         """The run as a file that is there whole or not at all."""
@@ -156,6 +159,17 @@ class Trainer:
 
 
 CHECKPOINT = "checkpoint.pt"
+
+
+def checkpoint_of(folder, option):
+    """What a run has saved."""
+    path = Path(folder) / CHECKPOINT
+    try:
+        return torch.load(path, weights_only=True)
+    except (OSError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
+        raise Problem(f"{option}: expected a run with {path}, found: {str(error).splitlines()[0]}") from error
+
+
 # What a run that is resumed must be asked for again.
 CONSTANT = ("command", "seed", "batch", "rollout", "decay", "rows", "rate", "weight_decay", "dtype", "context", "steps",
             "minutes", "draft_vocabulary")
@@ -181,16 +195,27 @@ def network_of(options, target, ids):
     return (Draft if options.command == "draft" else Head)(shape, ids, target)
 
 
+def check(options, target):
+    """Options that argparse takes and nothing else would refuse."""
+    for name, least, most in (("minutes", 0, 1e6), ("steps", 0, 1e9), ("batch", 1, 1e6), ("context", 8, 1e6),
+                              ("rollout", 1, DEPTHS), ("rate", 0, 1), ("threads", 1, 1024), ("held_rows", 1, 1e6)):
+        found = getattr(options, name)
+        expect(least <= found <= most, f"--{name.replace('_', '-')}", f"{least} to {most:g}", found)
+    expect(0 < options.decay <= 1, "--decay", "above 0 and at most 1", options.decay)
+    write = Path(getattr(options, "write", None) or "draft")
+    fits = write.is_dir() or not write.exists() if target.reader is None else not write.is_dir()
+    expect(fits and write.absolute().parent.is_dir(), f"--write {write}",
+           "a folder to make" if target.reader is None else "a file to write", "another thing, or no folder for it")
+
+
 def train(options):
     torch.set_num_threads(options.threads)
     target = Target(options.target)
+    check(options, target)
     costs = Costs(options.costs) if options.costs else None
-    path, saved = Path(options.out) / CHECKPOINT, None
-    if options.resume:
-        expect(path.exists(), f"--resume: {path}", "a checkpoint", "none")
-        saved = torch.load(path, weights_only=True)
-    else:
-        expect(not path.exists(), f"--out {options.out}", "a folder without a run (or --resume)", CHECKPOINT)
+    saved = checkpoint_of(options.out, "--resume") if options.resume else None
+    is_new = not (Path(options.out) / CHECKPOINT).exists()
+    expect(saved or is_new, f"--out {options.out}", "a folder without a run (or --resume)", CHECKPOINT)
     source = source_of(options, target)
     about, shape = source.about, target.shape
     expect(about.width == shape.width, "--hidden: width", f"{shape.width} (the target's)", about.width)
@@ -214,10 +239,8 @@ def train(options):
 
 
 def export_head(options):
-    target, path = Target(options.target), Path(options.run) / CHECKPOINT
-    expect(path.exists(), f"--run {options.run}", "a run with a checkpoint", "none")
     expect(options.gguf or options.speculators, "export", "--gguf, --speculators or both", "neither")
-    saved = torch.load(path, weights_only=True)
+    target, saved = Target(options.target), checkpoint_of(options.run, f"--run {options.run}")
     expect(saved["options"]["command"] == "train", f"--run {options.run}", "a run of a head", "one of a draft model")
     network = Head(type(target.shape)(*saved["shape"]), saved["ids"], target)
     network.load_state_dict(saved["network"])
@@ -261,7 +284,7 @@ def parser_of():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     head = commands.add_parser("train", parents=[shared_options()], help="train an EAGLE-3 head")
-    head.add_argument("--rate", type=float, default=1e-3, help="largest learning rate")
+    head.add_argument("--rate", type=float, default=2e-3, help="largest learning rate")
     head.add_argument("--rollout", type=int, default=5, help="steps that a head is rolled out")
     head.add_argument("--decay", type=float, default=0.8, help="of the weight of each further step")
     head.add_argument("--rows", choices=("drawn", "all"), default="drawn", help="draw rows by the weight of their step")

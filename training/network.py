@@ -177,7 +177,6 @@ class Head(nn.Module):
         with torch.no_grad():
             nn.init.normal_(self.fc.weight, std=(rows_layers * width) ** -0.5)
             self.lm_head.weight.copy_(target.output[ids])
-            self.norm.weight.copy_(target.norm)
 
     def steps(self, batch):
         """For each step its live rows and their own hidden states, before the last norm."""

@@ -67,9 +67,11 @@ def check(name, tensors, of):
     expect(known, f"{name}: tokens", f"ids below {of.vocabulary}", tokens.tolist()[:8])
 
 
-def check_rows(name, shape, tokens, of):
+def check_rows(name, shape, some, tokens, of):
+    """That there are as many rows as tokens, and that some of them are floats."""
     expected = [tokens, len(of.layers) * of.width]
     expect(list(shape) == expected, f"{name}: hidden", expected, list(shape))
+    expect(some.is_floating_point(), f"{name}: hidden", "floats", some.dtype)
 
 
 def place(tokens):
@@ -110,15 +112,15 @@ class Folder:
         try:
             file = safe_open(name, "pt")
             tensors = {key: file.get_tensor(key) for key in TENSORS if key != "hidden"}
-            shape = file.get_slice("hidden").get_shape()
+            hidden = file.get_slice("hidden")
         except (SafetensorError, OSError) as error:
             raise Problem(f"{name}: expected a shard of foretoken hidden, found: {error}") from error
         found = about(file.metadata(), name)
         self.about = self.about or found
         expect(found == self.about, f"{name}: metadata", self.about, found)
         check(name, tensors, found)
-        check_rows(name, shape, len(tensors["tokens"]), found)
-        self.files.append((file.get_slice("hidden"), tensors["tokens"]))
+        check_rows(name, hidden.get_shape(), hidden[:1], len(tensors["tokens"]), found)
+        self.files.append((hidden, tensors["tokens"]))
         return tensors["tokens"], tensors["starts"], tensors["prompt_lens"]
 
     def text(self, i):
@@ -191,7 +193,7 @@ class Stream:
         self.about = self.about or found
         expect(found == self.about, f"{name}: metadata", self.about, found)
         check(name, tensors, found)
-        check_rows(name, tensors["hidden"].shape, len(tensors["tokens"]), found)
+        check_rows(name, tensors["hidden"].shape, tensors["hidden"], len(tensors["tokens"]), found)
         expect(len(tensors["prompt_lens"]) == 1, f"{name}: prompt_lens", "one text", len(tensors["prompt_lens"]))
         self.sort(tensors["tokens"][:self.context].long(), int(tensors["prompt_lens"][0]), tensors["hidden"])
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from problem import Problem, expect
 
@@ -70,9 +70,12 @@ class Target:
         self.name = self.path.resolve().name
         parts = {}
         for file in sorted(self.path.glob("*.safetensors")):
-            with safe_open(file, "pt") as tensors:
-                parts |= {part: tensors.get_tensor(name[0]).float() for part, name in NAMES.items()
-                          if name[0] in tensors.keys()}
+            try:
+                with safe_open(file, "pt") as tensors:
+                    parts |= {part: tensors.get_tensor(name[0]).float() for part, name in NAMES.items()
+                              if name[0] in tensors.keys()}
+            except (SafetensorError, OSError) as error:
+                raise Problem(f"{file}: expected a safetensors file, found: {error}") from error
         self.parts(parts, 0)
         self.special = [token["id"] for token in self.tokenizer.get("added_tokens", []) if token.get("special")]
 

@@ -200,10 +200,11 @@ class Runs(Files):
 
     def test_options_of_a_resumed_run_are_those_of_its_beginning(self):
         self.main("train", "options", "--steps", "1")
-        for arguments, named in ((["--steps", "1", "--resume", "--decay", "0.5"], "--resume: --decay: expected 0.8"),
-                                 (["--steps", "1"], "--out")):
+        for arguments, named in ((["--resume", "--decay", "0.5"], "--resume: --decay: expected 0.8"), ([], "--out"),
+                                 (["--decay", "0"], "--decay"), (["--batch", "0"], "--batch"),
+                                 (["--resume", "--out", self.folder / "shards"], "--resume: expected a run")):
             with self.assertRaisesRegex(SystemExit, named):
-                self.main("train", "options", *arguments)
+                self.main("train", "options", "--steps", "1", *arguments)
 
 
 class Written(Files):
@@ -321,6 +322,7 @@ class Reading(Files):
             "prompt_lens": synthetic.file_of(made, prompt_lens=torch.tensor([1, 2, 3, 400], dtype=torch.int32)),
             "tokens": synthetic.file_of(made, tokens=tokens + 90),
             "hidden": synthetic.file_of(made, hidden=torch.zeros(3, 128)),
+            "hidden: expected floats": synthetic.file_of(made, hidden=torch.ones(len(tokens), 128, dtype=torch.int8)),
             "a shard": b"nothing",
             "layers, width": synthetic.file_of(made, {"format": synthetic.ABOUT["format"]}),
         }
