@@ -12,7 +12,7 @@ use foretoken_speculation::{Drafter, Promise, Sampling, Token};
 use crate::writing::{write, write_and_score};
 
 /// The networks, without heads (`eagle3-*`), which read hidden rows.
-fn folders() -> Vec<PathBuf> {
+pub(crate) fn folders() -> Vec<PathBuf> {
     let goldens = Path::new(env!("CARGO_MANIFEST_DIR")).join("../model/tests/golden");
     let all = std::fs::read_dir(goldens).unwrap().map(|entry| entry.unwrap().path());
     let is_head = |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("eagle3-"));

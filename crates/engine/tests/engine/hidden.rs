@@ -30,7 +30,8 @@ impl Drafter for Follower {
     }
 
     fn open(&mut self, opening: &Opening<'_>) {
-        let unknown = if self.needs.prompt_rows { 0 } else { opening.prompt.len() - 1 };
+        // Who reads prompts is told of their last 64 tokens at least, wherever that begins.
+        let unknown = if self.needs.prompt_rows { usize::MAX } else { opening.prompt.len() - 1 };
         self.known.lock().unwrap().insert(opening.sequence, (unknown, opening.prompt.len()));
     }
 
@@ -40,6 +41,10 @@ impl Drafter for Follower {
         for news in news {
             let mut known = self.known.lock().unwrap();
             let (next, len) = known.get_mut(&news.sequence).unwrap();
+            if *next == usize::MAX && !news.hidden.is_empty() {
+                assert!(news.hidden_from <= len.saturating_sub(64), "{} of {len}", news.hidden_from);
+                *next = news.hidden_from;
+            }
             let states = news.hidden.chunks(self.needs.hidden_layers.len());
             for (position, states) in (news.hidden_from..).zip(states) {
                 // Another drafter's need for the prompt's rows shows.

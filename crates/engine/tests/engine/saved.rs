@@ -71,8 +71,7 @@ fn shared(engine: &mut Engine, request: Request) -> usize {
 
 #[test]
 fn every_family_goes_on_from_a_saved_prefix_as_from_one_it_computed() {
-    let mut folders: Vec<_> = std::fs::read_dir(goldens()).unwrap().map(|entry| entry.unwrap().path()).collect();
-    folders.retain(|path| path.is_dir());
+    let folders = crate::families::folders();
     assert!(folders.len() > 50, "{} networks", folders.len());
     for folder in folders {
         let kinds = CacheType::ALL;
