@@ -56,8 +56,8 @@ struct Text {
     /// The head's rows: for good those of tokens from the second on, and the guesses behind them.
     cached: Cached,
     told: Told,
-    /// How many first tokens of the text it was not told of. The head's own text is what follows them, and all else here
-    /// counts from there.
+    /// How many first tokens of the text it was not told of. The head's own text is what follows them, and all else
+    /// here counts from there.
     begins: usize,
     /// Whether it is given up: not all that the head would have to read is here.
     lost: bool,

@@ -3,11 +3,11 @@
 //! Its cache holds, in the slot that the page table names, the token of a row, the hidden row that it read and of which
 //! kind that was. From the slots that a row sees it works out what it must be given: for a token of the text the
 //! [`hidden_state`] of the toy target at the position before, which follows from that of the row before and its token;
-//! for a guess its own, which it made up of the row that is continued and of all that this row saw and read. So a hidden
-//! row of the pass before, of a refused row or of a neighbour is seen, and so is a row of a guess that was kept for
-//! good; the head panics with both, its drafter is dropped, and the engine tells. A text's first token, which no row of
-//! a head reads, is found from the first hidden row, unless that is of a later one: then the head knows nothing of what
-//! came before, and says what it would say of a text that begins there.
+//! for a guess its own, which it made up of the row that is continued and of all that this row saw and read. So a
+//! hidden row of the pass before, of a refused row or of a neighbour is seen, and so is a row of a guess that was kept
+//! for good; the head panics with both, its drafter is dropped, and the engine tells. A text's first token, which no row
+//! of a head reads, is found from the first hidden row, unless that is of a later one: then the head knows nothing of
+//! what came before, and says what it would say of a text that begins there.
 //!
 //! Its logits are those of a table, which [`near`] makes one that mostly says what the target says. Left out: what
 //! recurrent states of a head hold; of these it is seen that they pass the text and no guess.
