@@ -39,6 +39,9 @@ pub(crate) fn read(
     fields: &mut Fields,
     form: Option<Box<dyn Form>>,
 ) -> Result<Asking, ApiError> {
+    if !is_chat {
+        infill::with_suffix(app, fields).map_err(|error| fields.named(error))?;
+    }
     let (kind, requests) = Kind::read(is_chat, fields, &app.reading(key)).map_err(|error| fields.named(error))?;
     let asking = Asking { kind, requests, form };
     if asking.form.as_ref().is_some_and(|form| !form.may_have_several()) {

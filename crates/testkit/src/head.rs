@@ -127,9 +127,10 @@ impl ToyHead {
     /// The first token of the text whose first hidden row this is, unless it is that of a later one.
     fn first_of(&self, input: &[f32]) -> Option<Token> {
         let states = input.as_chunks::<HIDDEN_WIDTH>().0;
-        let fits = states.iter().zip(TARGET_LAYERS).all(|([len, layer, _], expected)| {
-            *len == states[0][0] && *len >= 1.0 && *layer == expected as f32
-        });
+        let fits = states
+            .iter()
+            .zip(TARGET_LAYERS)
+            .all(|([len, layer, _], expected)| *len == states[0][0] && *len >= 1.0 && *layer == expected as f32);
         assert!(fits, "the first hidden row is no token's: {input:?}");
         let of_first = |first: Token| TARGET_LAYERS.map(|layer| hidden_state(layer, &[first]));
         let found = (0..self.table.vocabulary() as Token).find(|first| of_first(*first) == states);

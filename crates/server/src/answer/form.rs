@@ -140,12 +140,12 @@ pub(crate) async fn tell_whole(head: Head, mut run: Run, mut form: Box<dyn Form>
     told.await.map_err(|error| ApiError::bug(format!("answer: expected it to be written, found a bug: {error}")))
 }
 
-/// An object with what of the request was not done, if there is something.
-fn with_warnings(object: String, warnings: &[String]) -> String {
-    match object.strip_suffix('}') {
-        Some(open) if !warnings.is_empty() => format!("{open},\"warnings\":{}}}", Value::from(warnings)),
-        _ => object,
+/// An object, or events of which the last has one, with what of the request was not done, if there is something.
+fn with_warnings(mut said: String, warnings: &[String]) -> String {
+    if let Some(place) = said.rfind('}').filter(|_| !warnings.is_empty()) {
+        said.insert_str(place, &format!(",\"warnings\":{}", Value::from(warnings)));
     }
+    said
 }
 
 /// Answers that are streamed.
@@ -246,7 +246,7 @@ impl Stream {
             (reason, cut) => {
                 let stats = together(std::slice::from_ref(&self.stats[number]));
                 let end = End { reason, calls, stats, cut, prompt_len: asked.prompt_len, seed: asked.seed };
-                self.form.end(&self.head, number, &end)
+                with_warnings(self.form.end(&self.head, number, &end), &self.head.kind.ask().warnings)
             }
         });
         said

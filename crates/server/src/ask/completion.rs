@@ -1,6 +1,7 @@
 //! `/v1/completions`: texts that go on behind prompts.
 //!
-//! A prompt is a text, a list of tokens, or a list of either; each has its own answers. Left out: a suffix.
+//! A prompt is a text, a list of tokens, or a list of either; each has its own answers. Left out: a suffix, which is a
+//! part of the prompt by then (`doors/infill.rs`).
 
 use foretoken::{Error, Prompt, Prompter, Request, Token, n_best};
 use serde::Deserialize;

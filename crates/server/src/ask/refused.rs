@@ -45,7 +45,7 @@ fn text_alone(value: &Value) -> bool {
 const SAMPLER: &str = "this sampler is not there";
 
 const REFUSED: [Refused; 35] = [
-    ("suffix", empty, "a text is gone on with at its end; nothing can be inserted before a suffix"),
+    ("suffix", empty, "a gap is filled in a text (/v1/completions), and not in a chat"),
     ("functions", empty, "use tools"),
     ("function_call", empty, "use tools and tool_choice"),
     ("modalities", text_alone, "answers are text"),

@@ -1,4 +1,5 @@
-//! llama.cpp's `/infill`: text between a beginning and an end, by models that have marks for it.
+//! Text between a beginning and an end, by models that have marks for it: llama.cpp's `/infill`, and the field `suffix`
+//! of completions and of Ollama's `/api/generate`.
 //!
 //! The prompt is written as such models were trained: other files first, then what stands before the gap, what stands
 //! behind it, and a mark behind which the model writes. Marks are special tokens of the vocabulary, known by their
@@ -65,13 +66,60 @@ struct Extra {
     text: String,
 }
 
+/// Whether a model fills gaps.
+pub(crate) fn can_fill(app: &App) -> bool {
+    app.prompter.tokenizer.as_deref().is_some_and(|tokenizer| Marks::of(tokenizer).is_some())
+}
+
+/// The tokenizer and its marks. `place`: the field, or the path, that asks for them.
+fn marks_of<'a>(app: &'a App, place: &str) -> Result<(&'a Tokenizer, Marks), ApiError> {
+    let tokenizer = app.prompter.tokenizer.as_deref();
+    tokenizer.and_then(|tokenizer| Some((tokenizer, Marks::of(tokenizer)?))).ok_or_else(|| {
+        let found = "one whose vocabulary has no marks for them (<|fim_prefix|>, ...)";
+        ApiError::unsupported(place, format!("expected a model that fills gaps, found {found}"))
+    })
+}
+
+/// What stands before a gap, behind it, and in it already, as tokens.
+fn gap(tokenizer: &Tokenizer, marks: &Marks, texts: [&str; 3]) -> Result<Vec<Token>, ApiError> {
+    let mut tokens = Vec::new();
+    for (mark, text) in [marks.prefix, marks.suffix, marks.middle].into_iter().zip(texts) {
+        tokens.push(mark);
+        tokens.extend(tokenizer.encode_plain(text).map_err(|error| ApiError::of(&error.into()))?);
+    }
+    Ok(tokens)
+}
+
+/// Tokens that begin every text.
+fn beginning(tokenizer: &Tokenizer) -> Vec<Token> {
+    tokenizer.bos().filter(|_| tokenizer.adds_bos()).into_iter().collect()
+}
+
+/// Makes a prompt with a gap of `prompt` and `suffix`, if the request has a suffix that is not empty.
+pub(crate) fn with_suffix(app: &App, fields: &mut Fields) -> Result<(), ApiError> {
+    if !fields.has("suffix") {
+        return Ok(());
+    }
+    let behind = fields.text_of("suffix")?;
+    if behind.is_empty() {
+        return Ok(());
+    }
+    let (tokenizer, marks) = marks_of(app, "suffix")?;
+    if fields.truth("echo")?.unwrap_or(false) {
+        return Err(ApiError::unsupported("echo", "expected false beside suffix, found true"));
+    }
+    let before = fields.text("prompt")?.unwrap_or_default();
+    for (name, text) in [("prompt", &before), ("suffix", &behind)] {
+        app.limit.check(name, text.len())?;
+    }
+    let mut tokens = beginning(tokenizer);
+    tokens.extend(gap(tokenizer, &marks, [&before, &behind, ""])?);
+    fields.put("prompt", "prompt", &json!(tokens))
+}
+
 /// `/infill`.
 pub(crate) fn infill(app: &App, key: u64, fields: &mut Fields) -> Result<Asking, ApiError> {
-    let tokenizer = app.prompter.tokenizer.as_deref();
-    let Some((tokenizer, marks)) = tokenizer.and_then(|tokenizer| Some((tokenizer, Marks::of(tokenizer)?))) else {
-        let why = "its vocabulary has no marks for a gap (<|fim_prefix|>, ...)";
-        return Err(ApiError::unsupported("path", format!("expected a model that fills gaps for /infill: {why}")));
-    };
+    let (tokenizer, marks) = marks_of(app, "path")?;
     let required = |fields: &mut Fields, name: &str| {
         let text = fields.text(name)?;
         text.ok_or_else(|| ApiError::field(name, "expected a string, found none"))
@@ -85,7 +133,7 @@ pub(crate) fn infill(app: &App, key: u64, fields: &mut Fields) -> Result<Asking,
     }
     app.limit.check("input_extra", extras.iter().map(|extra| extra.text.len() + extra.filename.len()).sum())?;
     let plain = |text: &str| tokenizer.encode_plain(text).map_err(|error| ApiError::of(&error.into()));
-    let mut tokens: Vec<Token> = tokenizer.bos().filter(|_| tokenizer.adds_bos()).into_iter().collect();
+    let mut tokens = beginning(tokenizer);
     if let (Some(repository), Some(file)) = (marks.repository, marks.file) {
         if !extras.is_empty() {
             tokens.push(repository);
@@ -102,10 +150,7 @@ pub(crate) fn infill(app: &App, key: u64, fields: &mut Fields) -> Result<Asking,
             tokens.extend(plain(&extra.text)?);
         }
     }
-    for (mark, text) in [(marks.prefix, &before), (marks.suffix, &behind), (marks.middle, &written)] {
-        tokens.push(mark);
-        tokens.extend(plain(text)?);
-    }
+    tokens.extend(gap(tokenizer, &marks, [&before, &behind, &written])?);
     fields.put("prompt", "input_prefix", &json!(tokens))?;
     llama_cpp::completion(app, key, fields)
 }

@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
+use crate::bodies::with;
 use crate::house::{House, shared};
 
 /// Whether an expectation is met.
@@ -298,6 +299,22 @@ fn tools_are_left_out_with_a_warning_where_no_template_knows_them() {
     body["stream"] = json!(true);
     let all = house.events("/v1/chat/completions", &body).all().expect("it is told to its end");
     assert_eq!(all.last().expect("some")["warnings"], json!([warning]));
+    // In streams of other forms the last object has them.
+    let function = json!({ "name": "f", "parameters": { "type": "object" } });
+    let turns = json!([{ "role": "user", "content": "a" }]);
+    let of_ollama = json!({ "messages": turns, "tools": [{ "type": "function", "function": function }],
+        "options": { "num_predict": 4 } });
+    let tool = with(json!({ "type": "function" }), function);
+    let of_responses = json!({ "input": "a", "max_output_tokens": 4, "tools": [tool] });
+    for (path, body) in [("/v1/messages", of_messages), ("/v1/responses", of_responses), ("/api/chat", of_ollama)] {
+        let told = house.post(path, &with(body, json!({ "stream": true })));
+        let lines: Vec<&str> = told.text().lines().filter(|line| line.contains('{')).collect();
+        let objects = lines.iter().map(|line| line.strip_prefix("data: ").unwrap_or(line));
+        let objects: Vec<Value> = objects.map(|line| serde_json::from_str(line).expect("an object")).collect();
+        let (last, before) = objects.split_last().expect("some");
+        assert_eq!(last["warnings"], json!([warning]), "{path}");
+        assert!(!before.is_empty() && before.iter().all(|object| object.get("warnings").is_none()), "{path}");
+    }
     house.end();
 }
 

@@ -14,6 +14,7 @@ mod fields;
 mod guards;
 mod guided;
 mod house;
+mod infill;
 mod limits;
 mod llama_cpp;
 mod log;

@@ -330,7 +330,7 @@ fn what_is_wrong_with_one_of_the_two_is_said_there() {
         (json!({ "prompt": "word ".repeat(2000) }), "prompt: expected at most"),
         (json!({ "prompt": "word ".repeat(2000), "raw": true }), "prompt: expected at most"),
         (json!({ "messages": [] }), "prompt: expected it or messages, found both"),
-        (json!({ "suffix": "x" }), "suffix: expected none"),
+        (json!({ "suffix": "x" }), "suffix: expected a model that fills gaps"),
         (json!({ "template": "x" }), "template: expected none"),
         (json!({ "context": [1] }), "context: expected none"),
         (json!({ "images": ["aGk="] }), "images: expected none"),

@@ -15,6 +15,7 @@ use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use super::{ASKED, tagged, written};
 use crate::app::App;
+use crate::doors::infill::can_fill;
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::models::{Entry, Models};
@@ -94,12 +95,13 @@ pub(crate) fn show(app: &App, _: u64, fields: &mut Fields) -> Result<Value, ApiE
     }))
 }
 
-/// What a model can do. A suffix is not among it.
+/// What a model can do.
 fn capabilities(app: &App) -> Vec<&'static str> {
     let template = app.prompter.chat_template().ok();
     let tools = template.and_then(ToolFormat::of_template).map(|_| "tools");
     let thinking = template.and_then(ThinkingMarks::of_template).map(|_| "thinking");
-    ["completion"].into_iter().chain(tools).chain(thinking).collect()
+    let insert = can_fill(app).then_some("insert");
+    ["completion"].into_iter().chain(tools).chain(thinking).chain(insert).collect()
 }
 
 /// What all lists of models say.

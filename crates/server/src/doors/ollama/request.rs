@@ -2,8 +2,9 @@
 //!
 //! Each of `options` becomes a field of the request; those that say how Ollama runs a model change nothing here. A
 //! prompt of `/api/generate` becomes a user's turn where the model has a chat template and `raw` is not asked for. A
-//! request that has nothing to answer is answered at once: the model is there. Left out: a template of the request's
-//! own, a suffix, the tokens of an earlier answer, and pictures, all of which are refused.
+//! request that has nothing to answer is answered at once: the model is there. A suffix makes a prompt with a gap, and no
+//! chat. Left out: a template of the request's own, the tokens of an earlier answer, and pictures, all of which are
+//! refused.
 
 use foretoken::ThinkingMarks;
 use serde_json::{Map, Value, json};
@@ -82,15 +83,15 @@ pub(crate) fn generate(app: &App, key: u64, fields: &mut Fields) -> Result<Asked
     refuse(fields, "template", "the template is the model's")?;
     refuse(fields, "context", "give what was said before to /api/chat")?;
     refuse(fields, "images", "prompts are texts")?;
-    refuse(fields, "suffix", "a text is gone on with at its end; nothing can be inserted before a suffix")?;
+    let has_suffix = fields.peek("suffix")?.is_some_and(|suffix| !is_empty(&suffix));
     let is_raw = fields.truth("raw")?.unwrap_or(false);
     let system = fields.text("system")?.filter(|system| !system.is_empty());
     let prompt = fields.text("prompt")?.unwrap_or_default();
-    if prompt.is_empty() && !fields.has("messages") {
+    if prompt.is_empty() && !has_suffix && !fields.has("messages") {
         return Ok(Err(loaded(&mut form, fields)));
     }
     common(fields)?;
-    let is_chat = !is_raw && app.prompter.tokenizer.is_some() && app.prompter.chat_template().is_ok();
+    let is_chat = !is_raw && !has_suffix && app.prompter.tokenizer.is_some() && app.prompter.chat_template().is_ok();
     think(app, fields, is_chat)?;
     if is_chat {
         let turn = |role: &str, content: String| json!({ "role": role, "content": content });
@@ -99,7 +100,11 @@ pub(crate) fn generate(app: &App, key: u64, fields: &mut Fields) -> Result<Asked
         fields.put("messages", "prompt", &json!(turns))?;
     } else {
         if system.is_some() {
-            let why = if is_raw { "beside \"raw\": true" } else { "for a model without a chat template" };
+            let why = match (is_raw, has_suffix) {
+                (true, _) => "beside \"raw\": true",
+                (_, true) => "beside a suffix",
+                _ => "for a model without a chat template",
+            };
             return Err(ApiError::unsupported("system", format!("expected none {why}, found one")));
         }
         fields.put("prompt", "prompt", &json!(prompt))?;
