@@ -5,9 +5,9 @@
 //! [`hidden_state`] of the toy target at the position before, which follows from that of the row before and its token;
 //! for a guess its own, which it made up of the row that is continued and of all that this row saw and read. So a
 //! hidden row of the pass before, of a refused row or of a neighbour is seen, and so is a row of a guess that was kept
-//! for good; the head panics with both, its drafter is dropped, and the engine tells. A text's first token, which no row
-//! of a head reads, is found from the first hidden row, unless that is of a later one: then the head knows nothing of
-//! what came before, and says what it would say of a text that begins there.
+//! for good; the head panics with both, its drafter is dropped, and the engine tells. A text's first token, which no
+//! row of a head reads, is found from the first hidden row, unless that is of a later one: then the head knows nothing
+//! of what came before, and says what it would say of a text that begins there.
 //!
 //! Its logits are those of a table, which [`near`] makes one that mostly says what the target says. Left out: what
 //! recurrent states of a head hold; of these it is seen that they pass the text and no guess.

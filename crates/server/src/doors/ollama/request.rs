@@ -2,8 +2,8 @@
 //!
 //! Each of `options` becomes a field of the request; those that say how Ollama runs a model change nothing here. A
 //! prompt of `/api/generate` becomes a user's turn where the model has a chat template and `raw` is not asked for. A
-//! request that has nothing to answer is answered at once: the model is there. A suffix makes a prompt with a gap, and no
-//! chat. Left out: a template of the request's own, the tokens of an earlier answer, and pictures, all of which are
+//! request that has nothing to answer is answered at once: the model is there. A suffix makes a prompt with a gap, and
+//! no chat. Left out: a template of the request's own, the tokens of an earlier answer, and pictures, all of which are
 //! refused.
 
 use foretoken::ThinkingMarks;
