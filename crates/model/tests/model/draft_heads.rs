@@ -59,7 +59,7 @@ impl Golden {
         }
     }
 
-    fn row<'a>(rows: &'a [f32], row: usize, count: usize) -> &'a [f32] {
+    fn row(rows: &[f32], row: usize, count: usize) -> &[f32] {
         let width = rows.len() / count;
         &rows[row * width..][..width]
     }

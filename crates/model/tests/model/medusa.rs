@@ -158,7 +158,7 @@ fn files_that_contradict_themselves_or_the_target_are_refused() {
         ),
         (
             said(&own, &|tensors| {
-                (0..3).for_each(|head| drop(tensors.insert(format!("{head}.2.weight"), cut(&[90, 32]))))
+                (0..3).for_each(|head| drop(tensors.insert(format!("{head}.2.weight"), cut(&[90, 32]))));
             }),
             "vocabulary: expected at least 96 (the target's), found 90",
         ),
