@@ -92,10 +92,10 @@ pub fn write(out: &mut impl Write, file: &str, tensors: &[(&str, &[usize], Eleme
 /// [`Weights::metadata`](crate::Weights::metadata)); their order is any.
 ///
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 ///
 /// # Panics
-/// As [`write`].
+/// As [`write()`].
 pub fn write_with(
     out: &mut impl Write,
     file: &str,
