@@ -37,8 +37,9 @@ pub(crate) struct SpanRows {
     pub(crate) hidden: Vec<u32>,
 }
 
-/// Last rows of a prompt that are computed for heads, whoever has them: what was not told cannot be read. Half a pass
-/// of a prompt, which is little beside an answer, and more than the sentence that a head goes on with.
+/// Last rows of a prompt that are computed for heads, whoever has them: what was not told cannot be read. An
+/// eighth of a full pass, which is little beside an answer, and more than the sentence that a head goes on with; how
+/// acceptance goes by it has not been measured.
 const HIDDEN_PROMPT_ROWS: usize = 64;
 
 /// Of which tokens the drafters of a sequence need hidden states.

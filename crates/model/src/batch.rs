@@ -91,3 +91,18 @@ pub struct Batch<'a> {
     /// Layers whose output (the residual stream behind the layer) is wanted for the `hidden` rows of the spans.
     pub hidden_layers: &'a [usize],
 }
+
+impl Batch<'_> {
+    /// The rows of the pass, counted through all spans, whose logits are wanted, and those whose hidden states are.
+    pub(crate) fn asked_rows(&self, wanted: &mut Vec<usize>, hidden: &mut Vec<usize>) {
+        wanted.clear();
+        hidden.clear();
+        let mut first = 0;
+        for span in self.spans {
+            let of_pass = |row: &u32| first + *row as usize - span.computed;
+            wanted.extend(span.wanted.iter().map(of_pass));
+            hidden.extend(span.hidden.iter().map(of_pass));
+            first += span.tokens.len() - span.computed;
+        }
+    }
+}

@@ -355,13 +355,8 @@ impl Pass {
             [own, prefixes, tails].into_iter().for_each(Vec::clear);
         }
         self.ranges.clear();
-        self.wanted.clear();
-        self.hidden.clear();
+        batch.asked_rows(&mut self.wanted, &mut self.hidden);
         for span in batch.spans {
-            let first = self.tokens.len();
-            let of_pass = |row: &u32| first + *row as usize - span.computed;
-            self.wanted.extend(span.wanted.iter().map(of_pass));
-            self.hidden.extend(span.hidden.iter().map(of_pass));
             self.tokens.extend_from_slice(&span.tokens[span.computed..]);
             self.lay_out_span(span, cache);
         }

@@ -300,7 +300,7 @@ fn reader_of_json(name: &str) -> Option<OfJson> {
 }
 
 fn plan_of_json(config: &JsonConfig) -> Result<(&'static Family, Plan), ModelError> {
-    if eagle3::is(config)? {
+    if eagle3::is(config) {
         quantization::of(config)?;
         return Ok((&eagle3::FAMILIES[0], eagle3::of_json(config)?));
     }

@@ -192,13 +192,8 @@ impl Executor for Medusa {
     fn forward(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
         check(batch, &self.capacity)?;
         self.take_rows(batch);
-        let (mut wanted, mut hidden, mut first) = (Vec::new(), Vec::new(), 0);
-        for span in batch.spans {
-            let of_pass = |row: &u32| first + *row as usize - span.computed;
-            wanted.extend(span.wanted.iter().map(of_pass));
-            hidden.extend(span.hidden.iter().map(of_pass));
-            first += span.tokens.len() - span.computed;
-        }
+        let (mut wanted, mut hidden) = (Vec::new(), Vec::new());
+        batch.asked_rows(&mut wanted, &mut hidden);
         self.answer(&wanted);
         let width = self.weights.spec.width + 1;
         self.outputs.hidden.resize_with(batch.hidden_layers.len(), Vec::new);

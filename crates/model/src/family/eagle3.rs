@@ -31,10 +31,10 @@ const LAYERS: &str = "eagle_aux_hidden_state_layer_ids";
 const LAYERS_MAX: usize = 64;
 
 /// Whether a configuration is one of such a head.
-pub(super) fn is(config: &JsonConfig) -> Result<bool, ModelError> {
+pub(super) fn is(config: &JsonConfig) -> bool {
     let of_head = |name: &String| name.to_ascii_lowercase().contains(NAME);
     let architectures = config.optional_strings("architectures").ok().flatten().unwrap_or_default();
-    Ok(config.has(KIND) || config.has(VOCABULARY) || architectures.iter().any(of_head))
+    config.has(KIND) || config.has(VOCABULARY) || architectures.iter().any(of_head)
 }
 
 /// What such a configuration says.
@@ -112,11 +112,10 @@ fn of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
         }
     };
     let target_width = gguf.optional_count(&spec, TARGET_WIDTH)?.unwrap_or(spec.width);
-    let (norms_target, residual_is_normed) = (truth("norm_before_fc")?, truth("norm_before_residual")?);
-    if norms_target {
+    if truth("norm_before_fc")? {
         return Err(gguf.refuse(&gguf.key(&spec, "norm_before_fc"), "false", "true"));
     }
-    let kind = HeadKind::Layers { norms_target, residual_is_normed };
+    let kind = HeadKind::Layers { norms_target: false, residual_is_normed: truth("norm_before_residual")? };
     spec.draft_head = Some(DraftHead { target_layers, target_width, draft_vocabulary, kind });
     Ok(Plan { spec: named(spec), layout: GGUF })
 }

@@ -243,37 +243,42 @@ impl<'a> Tensors<'a> {
         }
     }
 
-    /// Whole numbers in 32 or 64 bits, of this whole name; `None`: there is no such tensor.
-    pub(super) fn integers(&self, name: &str, len: usize) -> Result<Option<Vec<i64>>, ModelError> {
+    /// The tensor of this whole name and length, of whatever type; `None`: there is none.
+    fn listed(&self, name: &str, len: usize) -> Result<Option<&'a Tensor>, ModelError> {
         let Some(tensor) = self.weights.get(name) else { return Ok(None) };
         self.note(name);
-        let file = self.weights.source();
-        if tensor.shape != [len] {
-            let (file, tensor, found) = (file.to_string(), name.to_string(), tensor.shape.clone());
-            return Err(ModelError::Shape { file, tensor, expected: vec![len], found });
+        if tensor.shape == [len] {
+            return Ok(Some(tensor));
         }
+        let (file, tensor, found) = (self.weights.source().to_string(), name.to_string(), tensor.shape.clone());
+        Err(ModelError::Shape { file, tensor, expected: vec![len], found })
+    }
+
+    /// An error about the type of a tensor.
+    fn wrong_type(&self, tensor: &Tensor, expected: &str) -> ModelError {
+        let field = format!("type of tensor {}", tensor.name);
+        ModelError::config(self.weights.source(), field, expected, tensor.dtype.name())
+    }
+
+    /// Whole numbers in 32 or 64 bits, of this whole name; `None`: there is no such tensor.
+    pub(super) fn integers(&self, name: &str, len: usize) -> Result<Option<Vec<i64>>, ModelError> {
+        let Some(tensor) = self.listed(name, len)? else { return Ok(None) };
         match tensor.dtype.name() {
             "I64" => Ok(Some(tensor.bytes.as_chunks().0.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect())),
             "I32" => {
                 let wide = |bytes: &[u8; 4]| i64::from(i32::from_le_bytes(*bytes));
                 Ok(Some(tensor.bytes.as_chunks().0.iter().map(wide).collect()))
             }
-            found => Err(ModelError::config(file, format!("type of tensor {name}"), "I64 or I32", found)),
+            _ => Err(self.wrong_type(tensor, "I64 or I32")),
         }
     }
 
     /// Truth values of this whole name; `None`: there is no such tensor.
     pub(super) fn truth_values(&self, name: &str, len: usize) -> Result<Option<Vec<bool>>, ModelError> {
-        let Some(tensor) = self.weights.get(name) else { return Ok(None) };
-        self.note(name);
-        let file = self.weights.source();
-        match (tensor.dtype.name(), tensor.shape == [len]) {
-            ("BOOL" | "U8", true) => Ok(Some(tensor.bytes.iter().map(|byte| *byte != 0).collect())),
-            (_, true) => Err(ModelError::config(file, format!("type of tensor {name}"), "BOOL", tensor.dtype.name())),
-            (_, false) => {
-                let (file, tensor, found) = (file.to_string(), name.to_string(), tensor.shape.clone());
-                Err(ModelError::Shape { file, tensor, expected: vec![len], found })
-            }
+        let Some(tensor) = self.listed(name, len)? else { return Ok(None) };
+        match tensor.dtype.name() {
+            "BOOL" | "U8" => Ok(Some(tensor.bytes.iter().map(|byte| *byte != 0).collect())),
+            _ => Err(self.wrong_type(tensor, "BOOL")),
         }
     }
 
