@@ -2,7 +2,7 @@
 """Trains what drafts for a target on its hidden states: an EAGLE-3 head, or a small draft model.
 
     foretoken hidden -m TARGET --texts TEXTS.jsonl -o DIR        (the states; see README.md)
-    head.py train --hidden DIR --target TARGET --out RUN --minutes 120 [--resume]
+    head.py train --hidden DIR --target TARGET --out RUN --minutes 120 [--resume] [--from HEAD]
     head.py export --run RUN --target TARGET --gguf HEAD.gguf --speculators FOLDER
     head.py draft --hidden DIR --target TARGET --out RUN --minutes 60 --write FOLDER_OR_GGUF
 
@@ -22,6 +22,7 @@ from pathlib import Path
 import torch
 
 import export
+from begin import Begun
 from measure import DEPTHS, Costs, Held, batch_of, lines, target_logits
 from network import Draft, Head
 from problem import Problem, expect
@@ -183,9 +184,13 @@ def source_of(options, target):
     return Folder(options.hidden, options.seed, options.context, excluded)
 
 
-def network_of(options, target, ids):
-    """The network that is asked for, its weights drawn from the seed."""
+def network_of(options, target, ids, begun, layers):
+    """The network that is asked for, its weights drawn from the seed, or those of the head that it begins as."""
     torch.manual_seed(options.seed)
+    if begun:
+        network = Head(begun.fit(target.shape, layers), ids, target)
+        begun.give(network)
+        return network
     shape = {name: getattr(options, name) for name in ("heads", "kv_heads", "head_dim", "ffn", "width", "layers")
              if getattr(options, name, None) is not None}
     shape = target.shape._replace(**{"layers": 1, **shape})
@@ -222,8 +227,12 @@ def train(options):
     expect(about.layers[-1] == shape.layers, "--hidden: last layer", f"{shape.layers}", about.layers[-1])
     expect(about.vocabulary <= len(target.output), "--hidden: vocabulary", len(target.output), about.vocabulary)
     counts = source.counts()
-    ids = saved["ids"] if saved else draft_vocabulary(counts, target.special, options.draft_vocabulary)
-    network = network_of(options, target, ids)
+    begun = Begun(options.begin, target) if getattr(options, "begin", None) else None
+    if saved or begun:
+        ids = saved["ids"] if saved else begun.ids
+    else:
+        ids = draft_vocabulary(counts, target.special, options.draft_vocabulary)
+    network = network_of(options, target, ids, begun, about.layers[:3])
     trainer = Trainer(network, target, source, options)
     if saved:
         trainer.load(saved)
@@ -286,6 +295,7 @@ def parser_of():
     head = commands.add_parser("train", parents=[shared_options()], help="train an EAGLE-3 head")
     head.add_argument("--rate", type=float, default=2e-3, help="largest learning rate")
     head.add_argument("--rollout", type=int, default=5, help="steps that a head is rolled out")
+    head.add_argument("--from", dest="begin", metavar="HEAD", help="begin as this head (GGUF, or speculators' folder)")
     head.add_argument("--decay", type=float, default=0.8, help="of the weight of each further step")
     head.add_argument("--rows", choices=("drawn", "all"), default="drawn", help="draw rows by the weight of their step")
     draft = commands.add_parser("draft", parents=[shared_options()], help="distil a small draft model")

@@ -1,14 +1,15 @@
 """Prompts out of documents: instructions of several kinds, to which a model then writes the texts a head learns from.
 
-usage: prompts.py [--articles FILE ...] [--questions FILE ...] [--code FILE ...] [-n COUNT] [--seed S]
-                  [--exclude FILE ...] > prompts.jsonl
+usage: prompts.py [--articles FILE ...] [--questions FILE ...] [--code FILE ...] [--begun FILE ...] [-n COUNT]
+                  [--seed S] [--exclude FILE ...] > prompts.jsonl
 
 The idea: a head learns what its model says, so it needs prompts and no answers, and prompts of the kind that will be
 asked. Whoever has those takes them. Others have documents: articles become summaries to be written, questions with a
 passage beside them, and titles to write, explain and argue about; programs become questions about programs; questions
-stay as they are. Files have a line of JSON for each document, with a "text" (articles: the title, an empty line, the
-rest; questions: the first turn, marked or not). Prompts of files named by --exclude, which are to be measured later,
-are left out by their text. Written are lines of {"prompt": ...}, the same for the same seed. Left out: translations.
+stay as they are; of texts to go on with (--begun), for models that know no chats, the beginnings are taken. Files have
+a line of JSON for each document, with a "text" (articles: the title, an empty line, the rest; questions: the first
+turn, marked or not). Prompts of files named by --exclude, which are to be measured later, are left out by their text.
+Written are lines of {"prompt": ...}, the same for the same seed. Left out: translations.
 """
 
 import argparse
@@ -129,10 +130,18 @@ def of_code(programs, rng):
         yield rng.choice(TASKS).format(name) if rng.random() < 0.4 else rng.choice(CODE).format(function)
 
 
+def beginnings(texts, rng):
+    """Beginnings of texts, each once: up to a turn of an assistant where turns are marked."""
+    for text in texts:
+        turns = [mark.end() for mark in re.finditer(r"<\|assistant\|>", text)]
+        words = text.split(" ")
+        yield text[: rng.choice(turns)] if turns else " ".join(words[: rng.randint(1, max(1, min(40, len(words) // 2)))])
+
+
 def main():
     """Writes prompts to standard output."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name in ("articles", "questions", "code", "exclude"):
+    for name in ("articles", "questions", "code", "begun", "exclude"):
         parser.add_argument(f"--{name}", nargs="+", default=[], metavar="FILE")
     parser.add_argument("-n", type=int, default=5000, metavar="COUNT")
     parser.add_argument("--seed", type=int, default=0)
@@ -140,8 +149,11 @@ def main():
     rng = random.Random(options.seed)
     questions = [question(text) for text in documents(options.questions)]
     rng.shuffle(questions)
+    begun = list(documents(options.begun))
+    rng.shuffle(begun)
     sources = [(0.6, of_articles(list(documents(options.articles)), rng)),
-               (0.1, of_code(list(documents(options.code)), rng)), (0.3, iter(questions))]
+               (0.1, of_code(list(documents(options.code)), rng)), (0.3, iter(questions)),
+               (1.0, beginnings(begun, rng))]
     seen, written = excluded(options.exclude), 0
     while written < options.n and sources:
         place = rng.choices(range(len(sources)), [weight for weight, _ in sources])[0]

@@ -22,6 +22,7 @@ try:
 except ImportError as error:
     MISSING = error.name
 if MISSING is None:
+    import begin
     import export
     import head as program
     import measure
@@ -242,6 +243,30 @@ class Written(Files):
             self.assertTrue(torch.equal(tensor, weights[name].bfloat16()))
         config = json.loads((self.folder / "head" / "config.json").read_text())
         self.assertEqual((config["eagle_aux_hidden_state_layer_ids"], config["draft_vocab_size"]), ([1, 2, 3], 40))
+        target = Target(self.folder / "target")
+        for form, nearness in (("head", 2.0 ** -8), ("head.gguf", 1 / 127)):
+            begun = begin.Begun(self.folder / form, target)
+            self.assertEqual(begun.ids.tolist(), saved["ids"].tolist())
+            other = network.Head(begun.fit(target.shape, (1, 2, 3)), begun.ids, target)
+            begun.give(other)
+            for name, tensor in other.state_dict().items():
+                torch.testing.assert_close(tensor, weights[name], rtol=0, atol=float(
+                    weights[name].abs().max()) * nearness, msg=f"{form}: {name}")
+
+    def test_training_goes_on_from_a_head(self):
+        self.main("train", "first", "--steps", "30", "--rate", "0.01")
+        self.run_program(["export", "--run", self.folder / "first", "--target", self.folder / "target",
+                          "--gguf", self.folder / "first.gguf", "--speculators", self.folder / "first-folder"])
+        loss = lambda said: float(said.split("loss ")[1].split()[0])
+        new = loss(self.main("train", "new", "--steps", "1"))
+        for form in ("first.gguf", "first-folder"):
+            on = loss(self.main("train", f"on-{form}", "--steps", "1", "--from", self.folder / form))
+            self.assertLess(on, new - 0.1)
+        for head, named in (("target.gguf", "general.architecture: expected eagle3, found llama"),
+                            ("target", "expected a head of speculators, found: KeyError"),
+                            ("nothing", "expected a GGUF file of a head")):
+            with self.assertRaisesRegex(SystemExit, named):
+                self.main("train", "refused", "--steps", "1", "--from", self.folder / head)
 
     def test_a_draft_model_says_what_was_trained(self):
         for target in ("target", "target.gguf"):
