@@ -5,6 +5,7 @@
 //! or a file, whose path names the exact revision. Left out: the cache and the protocol (`foretoken_hub`).
 
 mod estimate;
+mod evening;
 mod family;
 mod list;
 mod progress;

@@ -131,17 +131,29 @@ impl KeptCosts {
 /// What runs on this machine have found out of a target and a draft model: seconds of a pass of one row, and of a step
 /// of the draft model. None where they have not run together.
 pub fn measured_costs(target: &Path, draft: &Path) -> Option<(f64, f64)> {
-    let place = |path: &Path| Some(std::fs::canonicalize(path).ok()?.display().to_string());
-    let (target, draft) = (format!("{} (", place(target)?), format!("drafts [{} (", place(draft)?));
-    let files = std::fs::read_dir(folder()?).ok()?.flatten().map(|entry| entry.path());
-    let found = files.filter_map(|path| read(&path).ok());
-    let mut found = found
-        .filter(|found| found.of.starts_with(&target) && found.of.contains(&draft) && found.of.ends_with(&machine()));
+    let draft = format!("drafts [{} (", std::fs::canonicalize(draft).ok()?.display());
+    let mut found = of_target(target)?.into_iter().filter(|found| found.of.contains(&draft));
     found.find_map(|found| {
         let pass = found.widths.iter().filter(|width| width.rows == 1).min_by_key(|width| width.context_min)?.seconds;
         let (_, draft) = found.drafters.iter().find(|(name, draft)| is_model(name) && draft.costs.step > 0.0)?;
         Some((pass, draft.costs.step))
     })
+}
+
+/// Rows a second of the pass of a target that has most of them, of all that runs on this machine have found out. None
+/// where it has not run.
+pub fn measured_rows_per_second(target: &Path) -> Option<f64> {
+    let found = of_target(target)?;
+    let widths = found.iter().flat_map(|found| &found.widths);
+    widths.map(|width| width.rows as f64 / width.seconds).max_by(f64::total_cmp)
+}
+
+/// What runs of a target have found out on this machine.
+fn of_target(target: &Path) -> Option<Vec<Found>> {
+    let target = format!("{} (", std::fs::canonicalize(target).ok()?.display());
+    let files = std::fs::read_dir(folder()?).ok()?.flatten().map(|entry| entry.path());
+    let found = files.filter_map(|path| read(&path).ok());
+    Some(found.filter(|found| found.of.starts_with(&target) && found.of.ends_with(&machine())).collect())
 }
 
 /// Whether a drafter of this name runs a network.

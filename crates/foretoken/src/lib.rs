@@ -109,7 +109,7 @@ pub mod store;
 
 pub use answers::{Answer, Submitted};
 pub use chat::Conversation;
-pub use costs::{machine, measured_costs};
+pub use costs::{machine, measured_costs, measured_rows_per_second};
 pub use engine_thread::{EngineThread, Listener};
 pub use error::{Error, Message};
 pub use generator::Generator;

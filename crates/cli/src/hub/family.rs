@@ -29,9 +29,9 @@ pub fn is_known(config: &[u8]) -> bool {
     checkpoint.is_ok_and(|checkpoint| family::plan(&checkpoint).is_ok())
 }
 
-/// The family of a model that lies somewhere; none if it cannot be opened.
-pub fn of(path: &Path) -> Option<String> {
-    Opened::at(path).ok().map(|opened| opened.spec.family.to_string())
+/// A model that lies somewhere; none if it cannot be opened.
+pub fn opened(path: &Path) -> Option<Opened> {
+    Opened::at(path).ok()
 }
 
 /// Models of one vocabulary.

@@ -62,7 +62,7 @@ pub fn held() -> Result<Vec<(String, PathBuf)>, Failure> {
 
 /// The family of a model that is whole.
 fn family_of(form: &Form) -> Option<String> {
-    if form.lacks.is_some() { None } else { family::of(&form.path) }
+    if form.lacks.is_some() { None } else { family::opened(&form.path).map(|opened| opened.spec.family.to_string()) }
 }
 
 fn rows(held: &Held) -> Vec<[String; 5]> {

@@ -1,4 +1,4 @@
-//! `foretoken pull`: fetches a model, checks what lies there already, and proposes a draft model for it.
+//! `foretoken pull`: fetches a model, checks what lies there already, and proposes a draft model for it, or a head that can be trained.
 //!
 //! The first line of standard output is the path, for scripts. What the draft model would gain is estimated from what
 //! passes cost, if both models have run together here, else from sizes: a pass of few rows takes about as long as its
@@ -11,6 +11,7 @@ use clap::Args;
 use foretoken_hub::{Asked, Found, Hub, HubError, Kind, Name, readable};
 
 use super::estimate::{ACCEPTANCE, best};
+use super::evening;
 use super::family::{self, Proposal};
 use super::progress::Shown;
 use super::{asked, hub};
@@ -47,21 +48,24 @@ impl Pull {
         let (bytes, fetched) = (readable(found.bytes), readable(found.fetched_bytes));
         let commit = &found.commit[..12];
         writeln!(out, "{} at {commit}: {files}, {bytes} ({fetched} of them fetched just now)", self.name)?;
-        match family::of(&found.path) {
-            Some(family) => writeln!(out, "family: {family}")?,
+        let opened = family::opened(&found.path);
+        match &opened {
+            Some(opened) => writeln!(out, "family: {}", opened.spec.family)?,
             None => say(format_args!("note: {}: not a network that can be run: see foretoken inspect", self.name)),
         }
         out.flush()?;
-        let kind = if found.path.is_dir() { Kind::Safetensors } else { Kind::Gguf(String::new()) };
+        let is_folder = found.path.is_dir();
+        let kind = if is_folder { Kind::Safetensors } else { Kind::Gguf(String::new()) };
+        let (way, way_of_draft) = if is_folder { ("-m", "-md") } else { ("-hf", "-hfd") };
         let Some(proposal) = family::proposal(&self.name, &kind) else {
             writeln!(out, "draft model: none is known for it")?;
+            let head = opened.and_then(|opened| evening::lines(&opened, way, &self.name.to_string(), &found.path));
+            head.iter().try_for_each(|lines| writeln!(out, "{lines}"))?;
             return Ok(out.flush()?);
         };
         let draft = asked(proposal.name.clone());
         let draft = if self.draft { Some(fetch(&hub, draft)?) } else { hub.cached(&draft) };
         writeln!(out, "{}", self.proposed(&hub, &found, &proposal, draft.as_ref()))?;
-        let way = if found.path.is_dir() { "-m" } else { "-hf" };
-        let way_of_draft = if way == "-m" { "-md" } else { "-hfd" };
         writeln!(out, "  foretoken chat {way} {} {way_of_draft} {}", self.name, proposal.name)?;
         Ok(out.flush()?)
     }

@@ -190,7 +190,11 @@ fn what_lies_in_the_cache_is_listed_and_removed() {
     let path = pulled.lines().next().unwrap_or_default();
     assert!(Path::new(path).join("model.safetensors").exists(), "{pulled}");
     assert!(pulled.contains("6 files, ") && pulled.contains("family: llama"), "{pulled}");
-    assert!(pulled.ends_with("draft model: none is known for it\n"), "{pulled}");
+    assert!(
+        pulled.contains("draft model: none is known for it\ndraft head: one can be trained for it (how long"),
+        "{pulled}"
+    );
+    assert!(pulled.contains(&format!(" train --hidden rows --target {path} --out run\n")), "{pulled}");
     let gguf = place.folder.path().join("x.gguf").display().to_string();
     run(&["quantize", path, &gguf, "--type", "q8_0"]).ok();
     let bytes = std::fs::read(gguf).expect("it was made");
