@@ -1,7 +1,8 @@
 """Reads a head that was written before (`export.py`), so that training goes on from its weights with other texts.
 
-The optimizer's state is not part of such a file: a run begins anew, from better weights. GGUF of architecture `eagle3`
-and folders of `speculators`, each with the keys that `export.py` writes. Left out: heads of other programs whose layers
+The optimizer's state is not part of such a file: a run begins anew, from better weights, and with the draft vocabulary
+of its own texts; rows of tokens that the head did not say begin as the target's. GGUF of architecture `eagle3` and
+folders of `speculators`, each with the keys that `export.py` writes. Left out: heads of other programs whose layers
 differ from those that are trained here, which are refused by key.
 """
 import json
@@ -86,9 +87,15 @@ class Begun:
         return shape._replace(**self.said)
 
     def give(self, network):
-        """Puts its weights into a network of its shape."""
+        """Puts its weights into a network of its shape. The output's rows of tokens that it does not say stay."""
+        expect(self.tensors["lm_head.weight"].shape == (len(self.ids), network.shape.width), f"{self.name}: output",
+               [len(self.ids), network.shape.width], list(self.tensors["lm_head.weight"].shape))
+        rows = network.lm_head.weight.detach().clone()
+        at = torch.searchsorted(network.ids, self.ids).clamp(max=len(network.ids) - 1)
+        known = network.ids[at] == self.ids
+        rows[at[known]] = self.tensors["lm_head.weight"][known]
         try:
-            network.load_state_dict(self.tensors)
+            network.load_state_dict(self.tensors | {"lm_head.weight": rows})
         except RuntimeError as error:
             raise Problem(f"{self.name}: {' '.join(str(error).split())}") from error
 

@@ -228,10 +228,7 @@ def train(options):
     expect(about.vocabulary <= len(target.output), "--hidden: vocabulary", len(target.output), about.vocabulary)
     counts = source.counts()
     begun = Begun(options.begin, target) if getattr(options, "begin", None) else None
-    if saved or begun:
-        ids = saved["ids"] if saved else begun.ids
-    else:
-        ids = draft_vocabulary(counts, target.special, options.draft_vocabulary)
+    ids = saved["ids"] if saved else draft_vocabulary(counts, target.special, options.draft_vocabulary)
     network = network_of(options, target, ids, begun, about.layers[:3])
     trainer = Trainer(network, target, source, options)
     if saved:

@@ -17,6 +17,7 @@ mod endurance;
 mod faults;
 mod generate;
 mod guided;
+mod heads;
 mod help;
 mod hidden;
 mod hub;

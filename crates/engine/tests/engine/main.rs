@@ -15,6 +15,7 @@ mod failing;
 mod families;
 mod far;
 mod flat;
+mod head_laws;
 mod heads;
 mod hidden;
 mod late;

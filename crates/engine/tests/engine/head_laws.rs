@@ -1,0 +1,82 @@
+//! The law of texts that a real network writes under *rejection* and *block* while a draft head guesses, by enumeration:
+//! an EAGLE-3 head that can say some of the target's tokens only, in chains and in trees, and Medusa heads.
+//!
+//! A head draws from its own law, which gives tokens that it cannot say nothing; the text's law must be the target's all
+//! the same, to rounding. Left out: *exact*, whose texts are compared to the bit (`networks.rs`).
+
+use std::path::Path;
+
+use foretoken_engine::{BudgetKind, Engine, Event, Request};
+use foretoken_speculation::{Chance, Promise, Sampling, Token};
+use foretoken_testkit::dial::enumerate;
+use foretoken_testkit::network::{Head, Network};
+use foretoken_testkit::table::{Joint, distance};
+
+/// Tokens of the target; EAGLE-3's head says the last three of them.
+const TOKENS: usize = 5;
+const PROMPT: [Token; 3] = [1, 0, 3];
+const LEN: usize = 3;
+
+fn network() -> Network {
+    Network::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../model/tests/golden/llama"), TOKENS)
+}
+
+/// An engine whose only drafter is a head.
+fn engine(kind: Head, split: Option<f32>) -> Engine {
+    let mut engine = Engine::new(Box::new(network().load(4, 16)), 1, usize::MAX);
+    let mut head = network().head(kind, 2, 5);
+    head.settings.p_split = split;
+    if kind == Head::Medusa {
+        head.depth_max = 3;
+    }
+    engine.add_drafter(Box::new(head));
+    engine
+}
+
+/// Writes a text under the number of the first; adds up the guesses that were accepted.
+fn write(
+    engine: &mut Engine,
+    (promise, sampling): (Promise, &Sampling),
+    accepted: &mut usize,
+    chance: &mut dyn Chance,
+) -> Vec<Token> {
+    engine.set_next_request(0);
+    let request = Request {
+        tokens_max: Some(LEN),
+        sampling: sampling.clone(),
+        seed: 9,
+        promise,
+        budget: BudgetKind::Fixed { nodes: 3 },
+        drafters: vec![0],
+        ..Request::new(PROMPT.to_vec())
+    };
+    engine.submit(request).unwrap();
+    let mut text = Vec::new();
+    while !engine.is_idle() {
+        for event in engine.step(chance) {
+            match event {
+                Event::Tokens { emitted, .. } => text.extend(emitted.iter().map(|emitted| emitted.token)),
+                Event::Finished { stats, .. } => *accepted += stats.drafters[0].accepted,
+                _ => {}
+            }
+        }
+    }
+    text
+}
+
+#[test]
+fn texts_have_the_targets_law_whatever_a_head_can_say() {
+    let samplings = [Sampling::default(), Sampling { temperature: 1.5, top_k: 4, ..Sampling::default() }];
+    let table = network().table();
+    for promise in [Promise::Rejection, Promise::Block] {
+        for (kind, split) in [(Head::Layers, None), (Head::Layers, Some(0.1)), (Head::Medusa, None)] {
+            for sampling in &samplings {
+                let (mut engine, mut accepted) = (engine(kind, split), 0);
+                let found: Joint = enumerate(|dial| write(&mut engine, (promise, sampling), &mut accepted, dial));
+                let error = distance(&found, &table.plain(sampling, &PROMPT, LEN));
+                assert!(error < 1e-6, "{promise:?} {kind:?} {split:?}: {error}");
+                assert!(accepted > 0, "{promise:?} {kind:?} {split:?}: no guess was accepted");
+            }
+        }
+    }
+}
