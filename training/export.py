@@ -2,8 +2,8 @@
 converter writes it, but without a tokenizer: it is its target's) and as a folder of the package `speculators`, which
 vLLM reads; a draft model as a folder of Hugging Face or as GGUF, whichever its target is, with the target's tokenizer.
 
-Both are the head that was trained: embeddings are the target's and are not written. Left out: what quantizes further
-than Q8_0, which `foretoken quantize` does.
+Both are the head that was trained: embeddings are the target's and are not written. Left out: types whose blocks are
+longer than 32, which `foretoken quantize` writes of models.
 """
 import json
 import os
@@ -52,12 +52,13 @@ def start(path, architecture, shape, name):
     writer.add_layer_norm_rms_eps(shape.epsilon)
     writer.add_rope_freq_base(shape.rope_theta)
     writer.add_rope_dimension_count(shape.head_dim)
-    writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q8_0)
     return writer
 
 
-def add_tensors(writer, tensors, shape):
-    """Matrices as Q8_0 where blocks of 32 fit their rows, everything else as f32."""
+def add_tensors(writer, tensors, shape, kind="q8_0"):
+    """Matrices in blocks of this type where blocks of 32 fit their rows, everything else as f32."""
+    writer.add_file_type(gguf.LlamaFileType[f"MOSTLY_{kind.upper()}"])
+    kind = gguf.GGMLQuantizationType[kind.upper()]
     for name, tensor in tensors.items():
         of = name.removesuffix(".weight")
         if of.startswith("layers."):
@@ -69,7 +70,6 @@ def add_tensors(writer, tensors, shape):
             tensor = permuted(tensor, shape.heads if of.endswith("q_proj") else shape.kv_heads)
         values = tensor.float().contiguous().numpy()
         if values.ndim == 2 and values.shape[1] % 32 == 0:
-            kind = gguf.GGMLQuantizationType.Q8_0
             writer.add_tensor(said, gguf.quantize(values, kind), raw_dtype=kind)
         else:
             writer.add_tensor(said, values)
@@ -83,7 +83,7 @@ def finish(writer, path):
     os.replace(f"{path}.part", path)
 
 
-def write_gguf(path, head, target, about):
+def write_gguf(path, head, target, about, kind):
     writer = start(path, "eagle3", head.shape, about.name)
     if about.license:
         writer.add_license(about.license)
@@ -95,7 +95,7 @@ def write_gguf(path, head, target, about):
     writer.add_array("eagle3.extract_layers", list(about.layers))
     writer.add_uint32("eagle3.target_hidden_size", target.shape.width)
     writer.add_bool("eagle3.norm_before_residual", True)
-    add_tensors(writer, head.state_dict(), head.shape)
+    add_tensors(writer, head.state_dict(), head.shape, kind)
     writer.add_tensor("d2t", head.ids.numpy().astype(numpy.int64))
     finish(writer, path)
 

@@ -160,6 +160,7 @@ class Trainer:
 
 
 CHECKPOINT = "checkpoint.pt"
+TYPES = ("q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "bf16", "f16")
 
 
 def checkpoint_of(folder, option):
@@ -253,7 +254,7 @@ def export_head(options):
     about = export.About(options.name or f"{target.name} EAGLE-3 head", options.license or target.license,
                          options.author, target.name, saved["about"][0][:3])
     if options.gguf:
-        export.write_gguf(options.gguf, network, target, about)
+        export.write_gguf(options.gguf, network, target, about, options.type)
     if options.speculators:
         export.write_speculators(options.speculators, network, target, about)
 
@@ -305,6 +306,7 @@ def parser_of():
     out.add_argument("--run", required=True)
     out.add_argument("--target", required=True)
     out.add_argument("--gguf", help="file to write")
+    out.add_argument("--type", choices=TYPES, default="q8_0", help="of the matrices in GGUF; default: q8_0")
     out.add_argument("--speculators", help="folder to write")
     for name in ("name", "license", "author"):
         out.add_argument(f"--{name}", help=f"general.{name} of the file")

@@ -135,7 +135,8 @@ def beginnings(texts, rng):
     for text in texts:
         turns = [mark.end() for mark in re.finditer(r"<\|assistant\|>", text)]
         words = text.split(" ")
-        yield text[: rng.choice(turns)] if turns else " ".join(words[: rng.randint(1, max(1, min(40, len(words) // 2)))])
+        most = max(1, min(40, len(words) // 2))
+        yield text[: rng.choice(turns)] if turns else " ".join(words[: rng.randint(1, most)])
 
 
 def main():

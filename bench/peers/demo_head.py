@@ -6,9 +6,10 @@
     python3 bench/peers/demo_head.py text.json > crates/cli/tests/golden/demo-head.json
 
 The target is run by transformers, whose `hidden_states[i]` is the residual stream that enters layer i; the head's file
-is read by `training/begin.py` and run by `training/network.py`, both in f32. So this says which layers a head reads, and
-of which position, by other programs than ours. Written are the tokens and for each of the model's own, from the second
-on, the head's probability for it behind the text before. Left out: guesses behind guesses, which golden heads have.
+is read by `training/begin.py` and run by `training/network.py`, both in f32. So this says which layers a head reads,
+and of which position, by other programs than ours. Written are the tokens and for each of the model's own, from the
+second on, the head's probability for it behind the text before. Left out: guesses behind guesses, which golden heads
+have.
 """
 import json
 import sys

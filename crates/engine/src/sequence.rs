@@ -37,9 +37,9 @@ pub(crate) struct SpanRows {
     pub(crate) hidden: Vec<u32>,
 }
 
-/// Last rows of a prompt that are computed for heads, whoever has them: what was not told cannot be read. An
-/// eighth of a full pass, which is little beside an answer, and more than the sentence that a head goes on with; how
-/// acceptance goes by it has not been measured.
+/// Last rows of a prompt that are computed for heads, whoever has them: what was not told cannot be read. Measured with
+/// the head of SmolLM2-135M behind prompts of 200 tokens and more, tokens a pass: the last row alone 1.72, 64 rows
+/// 1.83, 256 rows 2.01, all 2.10. More rows than 64 pay in long answers only (`docs/log.md`).
 const HIDDEN_PROMPT_ROWS: usize = 64;
 
 /// Of which tokens the drafters of a sequence need hidden states.

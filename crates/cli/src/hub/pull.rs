@@ -1,4 +1,5 @@
-//! `foretoken pull`: fetches a model, checks what lies there already, and proposes a draft model for it, or a head that can be trained.
+//! `foretoken pull`: fetches a model, checks what lies there already, and proposes a draft model for it, or a head that
+//! can be trained.
 //!
 //! The first line of standard output is the path, for scripts. What the draft model would gain is estimated from what
 //! passes cost, if both models have run together here, else from sizes: a pass of few rows takes about as long as its

@@ -1,6 +1,6 @@
-//! A trained draft head on the command line, that of the demo target: the text is that of the model alone, the head says
-//! what other programs compute of its file, and mistakes that leave every law in order are seen by that: a head that
-//! reads the layer beside, and one whose tokens are off by one. Heads that contradict themselves or the target are
+//! A trained draft head on the command line, that of the demo target: the text is that of the model alone, the head
+//! says what other programs compute of its file, and mistakes that leave every law in order are seen by that: a head
+//! that reads the layer beside, and one whose tokens are off by one. Heads that contradict themselves or the target are
 //! refused.
 
 use std::path::Path;

@@ -15,7 +15,10 @@ use crate::writing::{write, write_and_score};
 pub(crate) fn folders() -> Vec<PathBuf> {
     let goldens = Path::new(env!("CARGO_MANIFEST_DIR")).join("../model/tests/golden");
     let all = std::fs::read_dir(goldens).unwrap().map(|entry| entry.unwrap().path());
-    let is_head = |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("eagle3-"));
+    let heads = ["eagle3-", "medusa-"];
+    let is_head = |path: &Path| {
+        path.file_name().is_some_and(|name| heads.iter().any(|head| name.to_string_lossy().starts_with(head)))
+    };
     let mut all: Vec<_> = all.filter(|path| path.is_dir() && !is_head(path)).collect();
     all.sort();
     all

@@ -1,8 +1,9 @@
-//! The law of texts that a real network writes under *rejection* and *block* while a draft head guesses, by enumeration:
-//! an EAGLE-3 head that can say some of the target's tokens only, in chains and in trees, and Medusa heads.
+//! The law of texts that a real network writes under *rejection* and *block* while a draft head guesses, by
+//! enumeration: an EAGLE-3 head that can say some of the target's tokens only, in chains and in trees, and Medusa
+//! heads.
 //!
-//! A head draws from its own law, which gives tokens that it cannot say nothing; the text's law must be the target's all
-//! the same, to rounding. Left out: *exact*, whose texts are compared to the bit (`networks.rs`).
+//! A head draws from its own law, which gives tokens that it cannot say nothing; the text's law must be the target's
+//! all the same, to rounding. Left out: *exact*, whose texts are compared to the bit (`networks.rs`).
 
 use std::path::Path;
 

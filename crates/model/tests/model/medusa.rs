@@ -4,7 +4,7 @@ use foretoken_model::{
     Batch, Capacity, Checkpoint, Cpu, Executor, HiddenInput, HiddenStates, Lent, Options, PageId, Span, backend, family,
 };
 use foretoken_testkit::rows::{Numbers, first_difference};
-use foretoken_weights::Bytes;
+use foretoken_weights::{Bytes, safetensors};
 use serde_json::{Value, json};
 
 use crate::files::{Form, Tensors, Wide, config, read, safetensors_file};
@@ -127,6 +127,36 @@ fn each_position_ahead_is_answered_by_its_head_whatever_the_company() {
         for (row, number) in [(1, 0), (2, 2), (3, 1)] {
             assert_eq!(first_difference(&together[row].0, &alone[number].0), None, "head {number}");
             assert_eq!(first_difference(&together[row].1, &alone[number].1), None, "head {number}");
+        }
+    }
+}
+
+#[test]
+fn heads_say_what_the_authors_program_says() {
+    let folder = fixture("medusa-authors");
+    let golden = safetensors::open(folder.join("golden.safetensors")).unwrap();
+    let floats = |name: &str| -> Vec<f32> {
+        golden.get(name).unwrap().bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+    };
+    let (hidden, logits) = (floats("hidden"), floats("logits"));
+    let (capacity, lent) = target();
+    let (width, vocabulary) = (capacity.hidden.width, capacity.vocabulary);
+    let rows = hidden.len() / width;
+    let checkpoint = Checkpoint::open(&folder).unwrap();
+    let plan = family::plan(&checkpoint).unwrap();
+    let options = Options::for_positions(64, 1);
+    let mut heads = plan.load_head(&checkpoint, (&capacity, &lent), &Cpu, options, &mut |_, _| ()).unwrap().executor;
+    let largest = logits.iter().fold(0f32, |largest, x| largest.max(x.abs()));
+    for row in 0..rows {
+        // What the first head reads is the target's row; each further one reads what its forerunner kept of it.
+        let mut own = hidden[row * width..][..width].to_vec();
+        for head in 0..HEADS {
+            let hidden_in = if head == 0 { HiddenInput::Target(&own) } else { HiddenInput::Own(&own) };
+            let (said, kept) = run(&mut *heads, &[(head, &[5], hidden_in)]).remove(0);
+            let expected = &logits[(head * rows + row) * vocabulary..][..vocabulary];
+            let off = said.iter().zip(expected).fold(0f32, |off, (a, b)| off.max((a - b).abs()));
+            assert!(off <= 1e-5 * largest, "head {head}, row {row}: off by {off} of {largest}");
+            own = kept;
         }
     }
 }
