@@ -10,6 +10,7 @@
 //! [`Scorer::keep_path`].
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use foretoken_speculation::{SequenceId, Tenant, Token};
 
@@ -79,12 +80,24 @@ pub struct LogitRows {
     /// Of each row where its logits begin in `values`, where they end and its hidden state begins, and where that ends;
     /// `None` where nothing could be scored.
     spans: Vec<Option<[usize; 3]>>,
+    /// The tokens that the rows have logits of, ascending, where these are not all.
+    said: Option<Arc<[Token]>>,
 }
 
 impl LogitRows {
     /// No rows.
     pub fn new() -> LogitRows {
         LogitRows::default()
+    }
+
+    /// Says which tokens the rows have logits of, ascending, where these are not all of the target's.
+    pub fn set_said(&mut self, said: Option<Arc<[Token]>>) {
+        self.said = said;
+    }
+
+    /// The tokens that the rows have logits of, ascending; none: all of the target's, from token 0 on.
+    pub fn said(&self) -> Option<&[Token]> {
+        self.said.as_deref()
     }
 
     /// Forgets the rows and keeps the memory.
@@ -176,9 +189,9 @@ pub trait Scorer: Send {
     }
 
     /// Runs every ask in one pass and appends to `rows` the wanted rows of the first ask, then of the second, and so
-    /// on: logits over the target's vocabulary. Rows of an ask that cannot be run are all `None`, and its cache is as
-    /// before. A single row may be `None` where nothing can be said after its token: it is cached like the others of
-    /// its ask, and the branch is not continued there.
+    /// on: logits over the target's vocabulary, or of the tokens that [`LogitRows::said`] names. Rows of an ask that
+    /// cannot be run are all `None`, and its cache is as before. A single row may be `None` where nothing can be said
+    /// after its token: it is cached like the others of its ask, and the branch is not continued there.
     fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut LogitRows);
 
     /// Layers of the target whose hidden states it reads beside its tokens, in this order; none by default, for

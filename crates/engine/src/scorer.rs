@@ -213,6 +213,7 @@ impl ExecutorScorer {
                 // An ask is only begun when those before it are complete, so rows come in order; what was passed over
                 // could not be run.
                 let outputs = self.executor.outputs();
+                rows.set_said(outputs.said().cloned());
                 let is_head = self.is_head();
                 let mut row = 0;
                 for part in parts {

@@ -70,8 +70,6 @@ struct Pass {
     /// Embeddings of another width than the stream's, or those of a draft head.
     embedded: Vec<f32>,
     fusion: FusionBuffers,
-    /// Logits of the tokens that a draft head can say, where these are not all.
-    head_logits: Vec<f32>,
     positional: Vec<f32>,
     inputs: InputBuffers,
     chosen: Vec<f32>,
@@ -175,7 +173,9 @@ impl Model {
             hidden: HiddenStates { layers, width: spec.width },
             hidden_in,
         };
-        let outputs = HostOutputs { vocabulary, width: spec.width, ..HostOutputs::default() };
+        let said = (!says_all).then(|| network.head_tokens.as_slice().into());
+        let (elements, width) = (network.head.outputs(), spec.width);
+        let outputs = HostOutputs { vocabulary: elements, said, width, ..HostOutputs::default() };
         let (buffers, pass) = (Buffers::default(), Pass::default());
         let head = network.head.packed().bytes;
         let all: usize = network.matrices().map(|matrix| matrix.packed().bytes).sum();
@@ -262,12 +262,9 @@ impl Model {
     fn head(&mut self) {
         let isa = self.isa();
         let Network { spec, output_norm, output_projection, head, .. } = &*self.network;
-        let Pass { wanted, x, chosen, normed, projected, head_logits, .. } = &mut self.pass;
-        let all = &mut self.outputs.logits;
-        let says_all = self.network.head_tokens.is_empty();
-        // Tokens that a draft head cannot say stay below all others.
-        all.resize(wanted.len() * self.capacity.vocabulary, f32::NEG_INFINITY);
-        let logits = if says_all { &mut *all } else { room(head_logits, wanted.len() * head.outputs()) };
+        let Pass { wanted, x, chosen, normed, projected, .. } = &mut self.pass;
+        let logits = &mut self.outputs.logits;
+        logits.resize(wanted.len() * head.outputs(), 0.0);
         if wanted.is_empty() {
             return;
         }
@@ -286,22 +283,6 @@ impl Model {
         }
         if let Some(cap) = spec.logit_soft_cap {
             self.products.compute.pool.each_chunk(logits, ELEMENTS_A_TASK, &|_, logits| cap_scores(logits, 1.0, cap));
-        }
-        if !says_all {
-            self.spread_logits();
-        }
-    }
-
-    /// Brings the logits of the tokens that a draft head can say to their places among all.
-    fn spread_logits(&mut self) {
-        let rows = self.outputs.logits.chunks_exact_mut(self.capacity.vocabulary);
-        for (all, own) in rows.zip(self.pass.head_logits.chunks_exact(self.network.head.outputs())) {
-            for (token, logit) in self.network.head_tokens.iter().zip(own) {
-                // Rows of padding are no tokens.
-                if let Some(place) = all.get_mut(*token as usize) {
-                    *place = *logit;
-                }
-            }
         }
     }
 }

@@ -200,8 +200,8 @@ pub struct Network<M> {
     pub output_projection: Option<M>,
     /// `[vocabulary, embedding width]`, or fewer rows ([`Network::with_tokens`]); of a draft head its own tokens'.
     pub head: M,
-    /// Of a draft head that can say some of the tokens only: which token each row of the head is. Empty: row i is
-    /// token i.
+    /// Of a draft head that can say some of the tokens only: which token each row of the head is, ascending. Empty: row
+    /// i is token i.
     pub head_tokens: Vec<Token>,
     /// Names of tensors of its files that are not the text's, in order of the alphabet (towers of images, layers that
     /// predict further tokens). Those whose absence changes nothing are not among them.
@@ -218,6 +218,13 @@ impl Network<Unpacked> {
             }
             if self.spec.draft_head.is_some() {
                 self.spec.vocabulary = tokens;
+                let said = self.head_tokens.partition_point(|token| (*token as usize) < tokens);
+                if said < self.head_tokens.len() {
+                    // One that can say none of them is left with a row that stands for the first: wrong, and lawful.
+                    self.head = self.head.outputs(0..said.max(1));
+                    self.head_tokens.truncate(said);
+                    self.head_tokens.resize(said.max(1), 0);
+                }
             }
         }
         self

@@ -8,12 +8,15 @@
 //!
 //! Left out: laws. What settings make of a row is not known here.
 
+use std::sync::Arc;
+
 use crate::batch::Token;
 
 /// What the latest pass of an executor says. Rows are in order of the spans, and within a span in order of
 /// [`Span::wanted`](crate::Span::wanted) (logits) or of [`Span::hidden`](crate::Span::hidden) (hidden states).
 pub trait Outputs {
-    /// Logits of the `row`th wanted row of the pass, one a token of the vocabulary.
+    /// Logits of the `row`th wanted row of the pass, one a token of the vocabulary, or of those that are
+    /// [`said`](Self::said).
     ///
     /// A row that cannot be had any more (its device was lost after the pass) is all NaN: who reads it ends, and the
     /// executor's next call says why.
@@ -22,13 +25,20 @@ pub trait Outputs {
     /// If there are not so many rows.
     fn row(&self, row: usize) -> &[f32];
 
+    /// The tokens that rows have logits of, ascending, where these are not all: those that a draft head can say. The
+    /// same in all passes.
+    fn said(&self) -> Option<&Arc<[Token]>> {
+        None
+    }
+
     /// The token with the largest logit of the `row`th wanted row: the lowest of equals; NaN is passed over, and plus
     /// infinity counts as the largest finite number. Nothing if no logit is a number above minus infinity.
     ///
     /// # Panics
     /// As [`row`](Self::row).
     fn argmax(&self, row: usize) -> Option<Token> {
-        argmax(self.row(row))
+        let place = argmax(self.row(row))?;
+        Some(self.said().map_or(place, |said| said[place as usize]))
     }
 
     /// Whether a logit of the `row`th wanted row is NaN: then the network has failed, and nothing of the row means
@@ -106,6 +116,8 @@ pub struct HostOutputs {
     pub vocabulary: usize,
     /// `[wanted rows, vocabulary]`.
     pub logits: Vec<f32>,
+    /// Which token each element of a row is, ascending; none: element i is token i.
+    pub said: Option<Arc<[Token]>>,
     /// Elements of one hidden state.
     pub width: usize,
     /// For each layer of `hidden_layers`: `[hidden rows, width]`.
@@ -117,6 +129,10 @@ impl Outputs for HostOutputs {
         let rows = self.logits.len() / self.vocabulary.max(1);
         assert!(row < rows, "outputs: row {row} of {rows} with logits");
         &self.logits[row * self.vocabulary..][..self.vocabulary]
+    }
+
+    fn said(&self) -> Option<&Arc<[Token]>> {
+        self.said.as_ref()
     }
 
     fn hidden(&self, layer: usize, row: usize) -> &[f32] {

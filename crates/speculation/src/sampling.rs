@@ -33,6 +33,7 @@ mod filter;
 mod law;
 mod problem;
 mod raw;
+mod said;
 mod token_set;
 
 pub use constraint::{Constrained, Constraint, Ending};
@@ -151,14 +152,17 @@ pub struct Scratch {
     kept: Vec<(Token, f64)>,
     /// Work of the other filters: tokens that are left and what they are ranked by.
     ranked: Vec<filter::Ranked>,
+    /// A row of which some tokens were said, laid out.
+    row: Vec<f32>,
     /// Memory of the laws themselves, which comes back when they are dropped.
     laws: law::LawPool,
 }
 
 impl Scratch {
     /// Writes into `out` (cleared first) the `count` likeliest tokens of the whole row whose law was asked for last, as
-    /// its settings left it: the best first, the lowest of equals, no impossible ones.
-    pub fn likeliest(&self, count: usize, out: &mut Vec<Token>) {
+    /// its settings left it: the best first, the lowest of equals, no impossible ones. `said`: which tokens the row had
+    /// logits of, where these were not all ([`Sampling::law_of_said`]).
+    pub fn likeliest(&self, count: usize, said: Option<&[Token]>, out: &mut Vec<Token>) {
         out.clear();
         let mut least = f32::NEG_INFINITY;
         for (token, &logit) in (0..).zip(&self.logits) {
@@ -168,6 +172,10 @@ impl Scratch {
                 out.insert(at, token);
                 least = if out.len() == count { self.logits[out[count - 1] as usize] } else { least };
             }
+        }
+        // A row that was laid out is longer, unless all its tokens were said.
+        if let Some(said) = said.filter(|said| said.len() == self.logits.len()) {
+            out.iter_mut().for_each(|token| *token = said[*token as usize]);
         }
     }
 }
@@ -257,13 +265,17 @@ impl Sampling {
     /// How many of the largest logits of a row decide its law, where they do: 1 if the likeliest token is the law, k
     /// of top-k. `None`: the whole row does, for there is no such filter, or logits are changed before it.
     pub fn largest_needed(&self, context: &Context<'_>) -> Option<usize> {
-        let is_edited = context.constraint.is_some()
+        let needed = if self.temperature == 0.0 { 1 } else { self.top_k };
+        (!self.changes_logits(context) && needed > 0).then_some(needed)
+    }
+
+    /// Whether logits may be changed, by token, before they become a law.
+    fn changes_logits(&self, context: &Context<'_>) -> bool {
+        context.constraint.is_some()
             || (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1.0, 0.0, 0.0)
             || !self.logit_bias.is_empty()
             || !self.banned_tokens.is_empty()
-            || (self.tokens_min > 0 && !self.end_tokens.is_empty());
-        let needed = if self.temperature == 0.0 { 1 } else { self.top_k };
-        (!is_edited && needed > 0).then_some(needed)
+            || (self.tokens_min > 0 && !self.end_tokens.is_empty())
     }
 
     /// The law of a row of which only the largest logits are at hand: all that are at least its k-th largest, ascending

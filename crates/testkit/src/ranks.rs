@@ -175,7 +175,7 @@ impl Executor for RanksExecutor {
             }
         }
         let (vocabulary, width) = (self.capacity.vocabulary, HIDDEN_WIDTH);
-        self.outputs = HostOutputs { vocabulary, logits, width, hidden };
+        self.outputs = HostOutputs { vocabulary, logits, width, hidden, said: None };
         Ok(())
     }
 

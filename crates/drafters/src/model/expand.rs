@@ -80,7 +80,11 @@ impl Buffers {
         let Self { scratch, path, likeliest, draws, children } = self;
         ask.tree.path_into(leaf.node, path);
         let (context, settings) = (ask.context(path), ask.settings);
-        let law = growth.sampling.as_ref().unwrap_or(ask.sampling).law_with(logits, &context, scratch);
+        let (said, sampling) = (rows.said(), growth.sampling.as_ref().unwrap_or(ask.sampling));
+        let law = match said {
+            Some(said) => sampling.law_of_said((said, logits), &context, scratch),
+            None => sampling.law_with(logits, &context, scratch),
+        };
         let raw = RawLaw::new(logits);
         let count = match settings.p_split.unwrap_or(1.0) {
             p_split if p_split < 1.0 && ask.room() > 1 => raw.count_above(p_split).clamp(1, ask.room()),
@@ -88,12 +92,13 @@ impl Buffers {
         };
         likeliest.clear();
         if law.is_point() && count > 1 {
-            scratch.likeliest(count, likeliest);
+            scratch.likeliest(count, said, likeliest);
         }
         ask.draw(leaf.node, law, count, likeliest, chance, draws);
         children.clear();
         for &(token, q) in &draws.tokens {
-            let confidence = raw.log_probability(token).exp();
+            let place = said.map_or(token, |said| said.partition_point(|other| *other < token) as Token);
+            let confidence = raw.log_probability(place).exp();
             let evidence = Evidence::of_law(confidence, q);
             let node = ask.tree.suggest(leaf.node, token, draws.proposal, ask.source, evidence);
             children.push((node, confidence, evidence));

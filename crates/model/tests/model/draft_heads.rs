@@ -124,6 +124,16 @@ struct Piece<'a> {
     hidden_in: HiddenInput<'a>,
 }
 
+/// A row of logits with minus infinity for what a head cannot say.
+fn whole(head: &dyn Executor, row: usize) -> Vec<f32> {
+    let outputs = head.outputs();
+    let Some(said) = outputs.said() else { return outputs.row(row).to_vec() };
+    assert!(said.is_sorted_by(|a, b| a < b) && outputs.row(row).len() == said.len());
+    let mut whole = vec![f32::NEG_INFINITY; head.capacity().vocabulary];
+    said.iter().zip(outputs.row(row)).for_each(|(token, logit)| whole[*token as usize] = *logit);
+    whole
+}
+
 /// Runs pieces in one pass: what each row says, and its own hidden row.
 fn run(head: &mut dyn Executor, pieces: &[Piece<'_>]) -> Vec<(Vec<f32>, Vec<f32>)> {
     let tables: Vec<_> = pieces.iter().map(|piece| [vec![PageId(piece.page)]]).collect();
@@ -137,7 +147,7 @@ fn run(head: &mut dyn Executor, pieces: &[Piece<'_>]) -> Vec<(Vec<f32>, Vec<f32>
     head.forward(&Batch { spans: &spans, hidden_layers: &[0] }).unwrap_or_else(|error| panic!("{error}"));
     let outputs = head.outputs();
     let all = 0..rows.iter().map(Vec::len).sum();
-    all.map(|row| (outputs.row(row).to_vec(), outputs.hidden(0, row).to_vec())).collect()
+    all.map(|row| (whole(head, row), outputs.hidden(0, row).to_vec())).collect()
 }
 
 /// All rows of a golden, row by row beside its own hidden rows at the end.

@@ -157,6 +157,19 @@ impl Law {
         law
     }
 
+    /// The same probabilities for other tokens: token i becomes `names[i]`; names ascend. Of a law that nobody else
+    /// has.
+    pub(super) fn renamed(self, names: &[Token]) -> Law {
+        match self.0 {
+            Support::Point([token]) => Law::point(names[token as usize]),
+            Support::Several(mut law) => {
+                let several = Arc::get_mut(&mut law).expect("a law that was just made");
+                several.tokens.iter_mut().for_each(|token| *token = names[*token as usize]);
+                Law(Support::Several(law))
+            }
+        }
+    }
+
     /// The tokens of positive probability, ascending.
     pub fn tokens(&self) -> &[Token] {
         match &self.0 {

@@ -107,6 +107,10 @@ impl Reader<'_> {
                 Some(true) => {
                     return refuse(name, "each token once".to_string(), format!("{token} again, of row {own}"));
                 }
+                // All programs that make heads take the tokens in this order.
+                Some(_) if own > 0 && tokens[own - 1] > *token => {
+                    return refuse(name, "ascending tokens".to_string(), format!("{token} of row {own}"));
+                }
                 Some(place) => *place = true,
             }
         }

@@ -1,0 +1,88 @@
+//! The law of a row that has logits of some tokens only: what a draft head of a smaller vocabulary says.
+//!
+//! Such a row is shorter than the vocabulary by much (8192 of 49152 tokens, say), and what is made of it should take as
+//! much less time. Where settings change no logit, the law is that of the short row, whose tokens then get their names;
+//! where they do, by token, the row is laid out first. Left out: which tokens these are.
+
+use super::{Context, Law, Sampling, Scratch};
+use crate::Token;
+
+impl Sampling {
+    /// The law of the next token by the logits of some tokens, `said`, ascending; the others are impossible. As
+    /// [`law_with`](Self::law_with) of a row with minus infinity for the others, to the rounding of sums.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there are not as many logits as tokens, if there are none, or if the settings have a
+    /// [`Sampling::problem`].
+    pub fn law_of_said(&self, (said, logits): (&[Token], &[f32]), context: &Context<'_>, scratch: &mut Scratch) -> Law {
+        assert_eq!(said.len(), logits.len(), "logits of some tokens");
+        if !self.changes_logits(context) {
+            return self.law_with(logits, &Context::EMPTY, scratch).renamed(said);
+        }
+        let mut row = std::mem::take(&mut scratch.row);
+        row.clear();
+        row.resize(said.last().map_or(0, |last| *last as usize + 1), f32::NEG_INFINITY);
+        said.iter().zip(logits).for_each(|(token, logit)| row[*token as usize] = *logit);
+        let law = self.law_with(&row, context, scratch);
+        scratch.row = row;
+        law
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAID: [Token; 5] = [2, 3, 7, 11, 12];
+    const LOGITS: [f32; 5] = [0.5, -1.0, 2.0, 1.9, 0.0];
+
+    /// The same row with all tokens.
+    fn whole() -> Vec<f32> {
+        let mut row = vec![f32::NEG_INFINITY; 14];
+        SAID.iter().zip(LOGITS).for_each(|(token, logit)| row[*token as usize] = logit);
+        row
+    }
+
+    #[test]
+    fn it_is_the_law_of_the_whole_row() {
+        let plain = Sampling::default();
+        let context = Context { tokens: &[7, 3, 7], prompt_len: 1, ..Context::EMPTY };
+        for sampling in [
+            Sampling { temperature: 0.0, ..plain.clone() },
+            Sampling { temperature: 0.7, ..plain.clone() },
+            Sampling { top_k: 3, ..plain.clone() },
+            Sampling { top_p: 0.8, ..plain.clone() },
+            Sampling { min_p: 0.2, typical_p: 0.9, ..plain.clone() },
+            Sampling { repetition_penalty: 1.5, ..plain.clone() },
+            Sampling { presence_penalty: 0.5, frequency_penalty: 0.25, ..plain.clone() },
+            Sampling { logit_bias: vec![(11, 3.0), (5, 9.0), (13, 1.0)], ..plain.clone() },
+            Sampling { banned_tokens: vec![7], ..plain.clone() },
+            Sampling { end_tokens: vec![7], tokens_min: 9, ..plain.clone() },
+            plain,
+        ] {
+            let mut scratch = Scratch::default();
+            let expected = sampling.law_with(&whole(), &context, &mut scratch);
+            // Twice: memory is used again.
+            for _ in 0..2 {
+                let found = sampling.law_of_said((&SAID, &LOGITS), &context, &mut scratch);
+                assert_eq!(found.tokens(), expected.tokens(), "{sampling:?}");
+                let pairs = found.probabilities().iter().zip(expected.probabilities());
+                assert!(pairs.clone().all(|(a, b)| (a - b).abs() < 1e-12), "{sampling:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn siblings_of_a_greedy_law_have_their_names() {
+        let (mut scratch, mut out) = (Scratch::default(), Vec::new());
+        let greedy = Sampling { temperature: 0.0, ..Sampling::default() };
+        assert_eq!(greedy.law_of_said((&SAID, &LOGITS), &Context::EMPTY, &mut scratch).tokens(), [7]);
+        scratch.likeliest(3, Some(&SAID), &mut out);
+        assert_eq!(out, [7, 11, 2]);
+        let banned = Sampling { banned_tokens: vec![7], ..greedy };
+        assert_eq!(banned.law_of_said((&SAID, &LOGITS), &Context::EMPTY, &mut scratch).tokens(), [11]);
+        scratch.likeliest(2, Some(&SAID), &mut out);
+        assert_eq!(out, [11, 2]);
+    }
+}
