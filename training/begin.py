@@ -26,7 +26,8 @@ class Begun:
         tensors = self.read_folder(path) if path.is_dir() else self.read_gguf(path)
         missing = {"fc.weight", "norm.weight", "lm_head.weight"} - tensors.keys()
         expect(not missing and self.ids is not None, self.name, "a head with fc, norm, output and d2t", sorted(tensors))
-        expect(bool((self.ids.diff() > 0).all()) and 0 <= int(self.ids[0]) and int(self.ids[-1]) < len(target.output),
+        rises = len(self.ids) > 0 and bool((self.ids.diff() > 0).all())
+        expect(rises and 0 <= int(self.ids[0]) and int(self.ids[-1]) < len(target.output),
                f"{self.name}: d2t", f"rising tokens below {len(target.output)}", self.ids.tolist()[:8])
         self.tensors = tensors
 

@@ -188,12 +188,14 @@ def source_of(options, target):
 def network_of(options, target, ids, begun, layers):
     """The network that is asked for, its weights drawn from the seed, or those of the head that it begins as."""
     torch.manual_seed(options.seed)
+    shape = {name: getattr(options, name) for name in ("heads", "kv_heads", "head_dim", "ffn", "width", "layers")
+             if getattr(options, name, None) is not None}
     if begun:
+        for name, asked in shape.items():
+            expect(asked == begun.said[name], f"--{name.replace('_', '-')}", f"{begun.said[name]} (--from)", asked)
         network = Head(begun.fit(target.shape, layers), ids, target)
         begun.give(network)
         return network
-    shape = {name: getattr(options, name) for name in ("heads", "kv_heads", "head_dim", "ffn", "width", "layers")
-             if getattr(options, name, None) is not None}
     shape = target.shape._replace(**{"layers": 1, **shape})
     expect(shape.heads % shape.kv_heads == 0, "--kv-heads", f"a divisor of {shape.heads}", shape.kv_heads)
     expect(shape.head_dim % 2 == 0, "--head-dim", "an even number", shape.head_dim)

@@ -267,6 +267,8 @@ class Written(Files):
                             ("nothing", "expected a GGUF file of a head")):
             with self.assertRaisesRegex(SystemExit, named):
                 self.main("train", "refused", "--steps", "1", "--from", self.folder / head)
+        with self.assertRaisesRegex(SystemExit, r"--ffn: expected \d+ \(--from\), found 5"):
+            self.main("train", "refused", "--steps", "1", "--from", self.folder / "first.gguf", "--ffn", "5")
 
     def test_a_draft_model_says_what_was_trained(self):
         for target in ("target", "target.gguf"):

@@ -164,6 +164,13 @@ mod tests {
     }
 
     #[test]
+    fn the_largest_of_some_tokens_is_named() {
+        let (logits, said) = (vec![1.0, 3.0, 3.0], Some([4, 7, 9].into()));
+        let outputs = HostOutputs { vocabulary: 3, logits, said, ..HostOutputs::default() };
+        assert_eq!(outputs.argmax(0), Some(7));
+    }
+
+    #[test]
     fn nan_is_seen_wherever_it_is() {
         for at in [0, 7, 1023, 1024, 2999] {
             let mut logits = vec![f32::INFINITY; 3000];

@@ -3,7 +3,7 @@
 //!
 //! Times follow from what the model's passes took here, if it has run; the gain is Theorem 3.8's (`estimate.rs`) with
 //! the acceptance that the head of SmolLM2-135M-Instruct has, which was trained by the same recipe. Left out: draft
-//! models that are distilled, which gain less (`docs/log.md`).
+//! models that are distilled, which the recipe makes as well.
 
 use std::path::Path;
 
@@ -46,11 +46,11 @@ pub fn lines(opened: &Opened, way: &str, name: &str, path: &Path) -> Option<Stri
         return None;
     }
     let head = weights(spec) as f64;
-    let parameters: usize = opened.checkpoint.weights.iter().map(|tensor| tensor.shape.iter().product::<usize>()).sum();
+    let parameters = opened.checkpoint.parameters() as f64;
     let time = match foretoken::measured_rows_per_second(path) {
         Some(rows) => {
             let texts = 2.0 * ROWS * TOKENS / rows;
-            let training = TIMES * TOKENS * OPERATIONS * head / (SPEED * 2.0 * parameters as f64 * rows);
+            let training = TIMES * TOKENS * OPERATIONS * head / (SPEED * 2.0 * parameters * rows);
             format!(
                 "about {} for {} million tokens of its own and their hidden states, and {} of training, by what its \
                  passes took here",
@@ -78,6 +78,7 @@ pub fn lines(opened: &Opened, way: &str, name: &str, path: &Path) -> Option<Stri
     ))
 }
 
+/// A time as one says it: never less than two minutes, for it is an estimate.
 fn hours(seconds: f64) -> String {
     match seconds / 60.0 {
         minutes if minutes < 90.0 => format!("{:.0} minutes", minutes.max(2.0)),

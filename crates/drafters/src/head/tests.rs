@@ -1,6 +1,8 @@
 //! What a head is asked to run: which hidden row goes with which token, and when it is silent. (Its laws and rows over
 //! many passes are held to a toy head in the workshop.)
 
+use std::sync::Arc;
+
 use super::*;
 use crate::trial::Likeliest;
 use foretoken_speculation::budget::Limits;
@@ -17,6 +19,8 @@ struct Successor {
     asked: Vec<Asked>,
     /// Rows that are cached.
     rows: usize,
+    /// The tokens of its rows, where these are not all.
+    said: Option<Arc<[Token]>>,
     /// Nothing is run.
     refuses: bool,
     /// It cannot go back without forgetting everything.
@@ -44,7 +48,14 @@ impl Scorer for Successor {
                 let token = ask.tokens[*row as usize];
                 let mut logits = [0.0; 10];
                 (logits[(token as usize + 1) % 10], logits[(token as usize + 2) % 10]) = (5.0, 4.5);
-                rows.push_with_hidden(&logits, &[token as f32]);
+                rows.set_said(self.said.clone());
+                match &self.said {
+                    None => rows.push_with_hidden(&logits, &[token as f32]),
+                    Some(said) => {
+                        let own: Vec<f32> = said.iter().map(|token| logits[*token as usize]).collect();
+                        rows.push_with_hidden(&own, &[token as f32]);
+                    }
+                }
             }
         }
     }
@@ -73,6 +84,10 @@ fn drafter() -> HeadDrafter<Successor> {
 }
 
 fn draft(drafter: &mut HeadDrafter<Successor>, tokens: &[Token], nodes: usize) -> DraftTree {
+    draft_by(drafter, tokens, nodes, &Sampling { temperature: 0.0, ..Sampling::default() })
+}
+
+fn draft_by(drafter: &mut HeadDrafter<Successor>, tokens: &[Token], nodes: usize, sampling: &Sampling) -> DraftTree {
     drafter.scorer.asked.clear();
     let mut tree = DraftTree::new();
     let ask = Ask {
@@ -81,7 +96,7 @@ fn draft(drafter: &mut HeadDrafter<Successor>, tokens: &[Token], nodes: usize) -
         prompt_len: 1,
         written_len: tokens.len(),
         constraint: None,
-        sampling: &Sampling { temperature: 0.0, ..Sampling::default() },
+        sampling,
         promise: Promise::Exact,
         seed: 0,
         request: 0,
@@ -142,6 +157,22 @@ fn a_token_is_read_beside_the_states_before_it_and_a_guess_beside_the_row_that_i
     assert_eq!(draft(&mut drafter, &text, 1).tokens(), [0]);
     assert_eq!(drafter.scorer.asked, [(4, vec![9], 0, 't', vec![4.0, 104.0])]);
     assert_eq!(drafter.work().map(|work| (work.read, work.passes)), Some((2 + 3 + 1, 3 + 1 + 1)));
+}
+
+#[test]
+fn a_head_that_says_some_tokens_guesses_among_them_and_is_sure_of_no_other() {
+    let mut drafter = drafter();
+    drafter.scorer.said = Some([2, 5, 6, 9].into());
+    tell(&mut drafter, &[7, 8, 3], 0);
+    let tree = draft(&mut drafter, &[7, 8, 3], 3);
+    assert_eq!(tree.tokens(), [5, 6, 2], "3 is followed by 4, which it cannot say, or 5, and 6 by none that it can");
+    let first = tree.nodes().next().unwrap();
+    // Of four logits one is 4.5 and three are 0.
+    assert!((tree.acceptance(first) - 1.0 / (1.0 + 3.0 * (-4.5f32).exp())).abs() < 1e-6);
+    let banned = Sampling { temperature: 0.0, banned_tokens: vec![2, 5, 6, 9], ..Sampling::default() };
+    let tree = draft_by(&mut drafter, &[7, 8, 3], 1, &banned);
+    let acceptance = tree.nodes().map(|node| tree.acceptance(node)).next();
+    assert_eq!((tree.tokens(), acceptance), (&[0][..], Some(0.0)));
 }
 
 #[test]

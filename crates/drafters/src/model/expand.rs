@@ -97,7 +97,8 @@ impl Buffers {
         ask.draw(leaf.node, law, count, likeliest, chance, draws);
         children.clear();
         for &(token, q) in &draws.tokens {
-            let place = said.map_or(token, |said| said.partition_point(|other| *other < token) as Token);
+            // A token that the settings leave and the network cannot say is none of the row: its confidence is 0.
+            let place = said.map_or(token, |said| said.binary_search(&token).unwrap_or(said.len()) as Token);
             let confidence = raw.log_probability(place).exp();
             let evidence = Evidence::of_law(confidence, q);
             let node = ask.tree.suggest(leaf.node, token, draws.proposal, ask.source, evidence);

@@ -7,11 +7,13 @@
 
 use std::path::Path;
 
-use foretoken_engine::{BudgetKind, Engine, Event, Request};
+use foretoken_engine::{BudgetKind, Engine, Request};
 use foretoken_speculation::{Chance, Promise, Sampling, Token};
 use foretoken_testkit::dial::enumerate;
 use foretoken_testkit::network::{Head, Network};
 use foretoken_testkit::table::{Joint, distance};
+
+use crate::writing::write_alone;
 
 /// Tokens of the target; EAGLE-3's head says the last three of them.
 const TOKENS: usize = 5;
@@ -51,17 +53,8 @@ fn write(
         drafters: vec![0],
         ..Request::new(PROMPT.to_vec())
     };
-    engine.submit(request).unwrap();
-    let mut text = Vec::new();
-    while !engine.is_idle() {
-        for event in engine.step(chance) {
-            match event {
-                Event::Tokens { emitted, .. } => text.extend(emitted.iter().map(|emitted| emitted.token)),
-                Event::Finished { stats, .. } => *accepted += stats.drafters[0].accepted,
-                _ => {}
-            }
-        }
-    }
+    let (text, stats) = write_alone(engine, request, chance);
+    *accepted += stats.drafters[0].accepted;
     text
 }
 

@@ -5,11 +5,13 @@
 
 use foretoken_drafters::SuffixDrafter;
 use foretoken_drafters::TrieDrafter;
-use foretoken_engine::{BudgetKind, Engine, Event, Race, Request};
+use foretoken_engine::{BudgetKind, Engine, Race, Request};
 use foretoken_speculation::{Chance, Drafter, Promise, Sampling, Token};
 use foretoken_testkit::dial::{enumerate, enumerate_by_address};
 use foretoken_testkit::table::{Joint, Table, distance};
 use foretoken_testkit::toy::ToyExecutor;
+
+use crate::writing::write_alone;
 
 const PROMPT: [Token; 4] = [1, 0, 1, 0];
 
@@ -40,16 +42,7 @@ fn write(engine: &mut Engine, promise: Promise, seed: u64, len: usize, chance: &
         drafters: vec![0],
         ..Request::new(PROMPT.to_vec())
     };
-    engine.submit(request).unwrap();
-    let mut text = Vec::new();
-    while !engine.is_idle() {
-        for event in engine.step(chance) {
-            if let Event::Tokens { emitted, .. } = event {
-                text.extend(emitted.iter().map(|emitted| emitted.token));
-            }
-        }
-    }
-    text
+    write_alone(engine, request, chance).0
 }
 
 #[test]

@@ -1,7 +1,23 @@
-//! What several requests write when they run together, to the bit.
+//! What a request writes by itself, and what several write when they run together, to the bit.
 
-use foretoken_engine::{Engine, Event, Race, Request};
-use foretoken_speculation::Token;
+use foretoken_engine::{Engine, Event, Race, Request, Stats};
+use foretoken_speculation::{Chance, Token};
+
+/// What a request alone in an engine writes with this source of chance, and what its end tells.
+pub(crate) fn write_alone(engine: &mut Engine, request: Request, chance: &mut dyn Chance) -> (Vec<Token>, Stats) {
+    engine.submit(request).unwrap();
+    let (mut text, mut told) = (Vec::new(), None);
+    while !engine.is_idle() {
+        for event in engine.step(chance) {
+            match event {
+                Event::Tokens { emitted, .. } => text.extend(emitted.iter().map(|emitted| emitted.token)),
+                Event::Finished { stats, .. } => told = Some((**stats).clone()),
+                _ => {}
+            }
+        }
+    }
+    (text, told.expect("the request ends"))
+}
 
 /// Tokens and bits of their log-probabilities, text by text.
 pub(crate) fn write(engine: &mut Engine, requests: &[Request]) -> Vec<Vec<(Token, u32)>> {

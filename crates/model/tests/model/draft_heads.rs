@@ -234,6 +234,18 @@ fn a_vocabulary_that_is_cut_takes_the_heads_tokens_along() {
     }
 }
 
+#[test]
+fn a_head_that_can_say_none_of_a_cut_vocabulary_says_its_first_token() {
+    let mut golden = Golden::of("eagle3-wide");
+    let tokens = golden.said[0] as usize;
+    assert!(tokens > 0 && golden.said.is_sorted(), "{:?}", golden.said);
+    golden.tokens.iter_mut().for_each(|token| *token %= tokens as u32);
+    for (logits, _) in plainly(&mut *head("eagle3-wide", &golden, Some(tokens)), &golden) {
+        let [first, others @ ..] = &logits[..] else { panic!("no logits") };
+        assert!(first.is_finite() && others.iter().all(|logit| *logit == f32::NEG_INFINITY), "{logits:?}");
+    }
+}
+
 /// What is said of the wide golden with other fields and tensors: dtype, shape, bytes.
 fn refusal(fields: &Value, change: impl FnOnce(&mut Raw)) -> String {
     let folder = fixture("eagle3-wide");
@@ -287,6 +299,8 @@ fn heads_that_contradict_themselves_or_the_target_are_refused() {
             let first = i64::from_le_bytes(raw.0["d2t"].2[..8].try_into().unwrap());
             raw.set("d2t", 8, &(first - 1).to_le_bytes());
         }),
+        // The first row a token that the second is before.
+        refusal(&none, |raw| raw.set("d2t", 0, &95i64.to_le_bytes())),
         refusal(&none, |raw| {
             raw.0.remove("d2t");
         }),
@@ -321,6 +335,7 @@ fn heads_that_contradict_themselves_or_the_target_are_refused() {
         "tensor d2t: expected tokens below 96, found -999 of row 1",
         "tensor d2t: expected tokens below 96, found -9223372036854775807 of row 2",
         "tensor d2t: expected each token once",
+        "tensor d2t: expected ascending tokens, found 6 of row 1",
         "tensor d2t: expected the tokens of 40 output rows, found nothing",
         "tensor t2d: expected true of token",
         "tensor lm_head.weight: expected finite numbers, found NaN",
