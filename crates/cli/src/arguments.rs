@@ -16,10 +16,10 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use clap::{Command, CommandFactory, FromArgMatches, ValueEnum};
+use foretoken_console::failure::Failure;
+use foretoken_console::loudness::{Color, Loudness};
 
 use crate::Cli;
-use crate::failure::Failure;
-use crate::loudness::{Color, Loudness};
 use defaults::{DefaultValue, Defaults};
 use line::{Line, command_of};
 pub use wrong::unknown_command;

@@ -14,19 +14,22 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use foretoken::output_file::Existing;
+use foretoken::whole::TEXT_BYTES_MAX;
 use foretoken::{
     Answer, ChatMessage, Conversation, Event, FinishReason, Generator, OutputFile, Request, Settings, seed_of_answer,
+    whole,
 };
-use foretoken_weights::whole::{self, TEXT_BYTES_MAX};
+use foretoken_console::failure::Failure;
+use foretoken_console::interrupts::Interrupts;
+use foretoken_console::opening::{Notices, named_failure, open_generator};
+use foretoken_console::options::{
+    ModelOptions, PromptCacheOptions, SamplingOptions, SpeculationOptions, TemplateOptions,
+};
+use foretoken_console::output::{OutputOptions, refuse_stream};
+use foretoken_console::progress::{PromptBar, say, warn};
+use foretoken_console::report;
 
-use crate::failure::Failure;
-use crate::interrupts::Interrupts;
-use crate::opening::{Notices, named_failure, open_generator};
-use crate::options::{ModelOptions, PromptCacheOptions, SamplingOptions, SpeculationOptions, TemplateOptions};
-use crate::output::{OutputOptions, refuse_stream};
 use crate::printing::{Marks, ShowDrafts, Stream, table};
-use crate::progress::{PromptBar, say, warn};
-use crate::report;
 use commands::{Command, HELP};
 use thoughts::Thoughts;
 use turns::Turns;
@@ -357,7 +360,7 @@ impl Talk<'_> {
             report::tell_cut(answers, prompter.decided.grammar.is_some());
             if show_drafts.is_some() {
                 say(report::long(answers, &prompter.names, None));
-            } else if crate::loudness::verbose() {
+            } else if foretoken_console::loudness::verbose() {
                 report::tell(answers, &prompter.names, None);
             }
             self.conversation.answer_with(answer);

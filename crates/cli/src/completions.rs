@@ -5,10 +5,10 @@ use std::io::Write;
 
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
+use foretoken_console::failure::Failure;
 
 use crate::Cli;
 use crate::arguments::{line::command_of, unknown_command};
-use crate::failure::Failure;
 use crate::help::{examples::examples, usage};
 
 /// Options of `foretoken completions`.

@@ -10,15 +10,15 @@ use std::path::Path;
 
 use clap::{Arg, Args, Command, CommandFactory};
 use foretoken::settings::{ModelSettings, SamplingSettings};
+use foretoken_console::failure::Failure;
+use foretoken_console::hub;
+use foretoken_console::names;
+use foretoken_console::progress::say;
 use serde_json::{Value, json};
 
 use crate::Cli;
 use crate::arguments::defaults::{Defaults, Found, HIDDEN, NEVER, OWN_VARIABLES, SECRETS, Source, users_own, words};
 use crate::arguments::line::{Line, options, takes_value};
-use crate::failure::Failure;
-use crate::hub;
-use crate::names;
-use crate::progress::say;
 
 const EXPLAINED: &str = "\
 The file is ~/.config/foretoken/config.toml (below XDG_CONFIG_HOME, if that is set), or the one that

@@ -6,8 +6,8 @@
 
 use std::panic::{self, PanicHookInfo};
 
-use crate::failure::on_one_line;
-use crate::progress::warn;
+use foretoken_console::failure::on_one_line;
+use foretoken_console::progress::warn;
 
 /// From now on panics are told in one line, unless `RUST_BACKTRACE` asks for more.
 pub fn tell_in_one_line() {

@@ -17,15 +17,18 @@ use foretoken::settings::SamplingSettings;
 use foretoken::{
     Answer, DecidedBy, EngineThread, Event, Generator, Prompt, Prompter, Record, Request, Settings, n_best,
 };
+use foretoken_console::failure::Failure;
+use foretoken_console::interrupts::Interrupts;
+use foretoken_console::opening::{Notices, open_generator, tell_failures};
+use foretoken_console::options::{
+    ModelOptions, PromptCacheOptions, SamplingOptions, SpeculationOptions, TemplateOptions,
+};
+use foretoken_console::progress::{PromptBar, bar, say};
+use foretoken_console::prompts::{ListOptions, Listed, PromptOptions};
+use foretoken_console::{report, values};
 
-use crate::failure::Failure;
-use crate::interrupts::Interrupts;
-use crate::opening::{Notices, open_generator, tell_failures};
-use crate::options::{ModelOptions, PromptCacheOptions, SamplingOptions, SpeculationOptions, TemplateOptions};
 use crate::printing::{Marks, ShowDrafts, Stream, reliability, table};
-use crate::progress::{PromptBar, bar, say};
-use crate::prompts::{ListOptions, Listed, PromptOptions};
-use crate::{report, sparkline, values};
+use crate::sparkline;
 use resumed::ResumedFile;
 
 /// So many texts at a time are generated at most, if nobody says how many.

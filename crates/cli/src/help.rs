@@ -10,10 +10,10 @@ pub mod examples;
 use std::io::Write;
 
 use clap::{Arg, ArgAction, Command};
+use foretoken_console::failure::Failure;
+use foretoken_console::loudness::coloured_output;
 
 use crate::arguments::line::{LONG_SHORTS, command_of, options, takes_value};
-use crate::failure::Failure;
-use crate::loudness::coloured_output;
 
 /// Columns of a page.
 const WIDTH: usize = 100;

@@ -12,15 +12,14 @@ use clap::Args;
 use foretoken::Tokenizer;
 use foretoken::hidden::shards::{Folder, Sizes, Written, stream};
 use foretoken::hidden::{Extractor, RowType, Text};
+use foretoken_console::failure::Failure;
+use foretoken_console::interrupts::Interrupts;
+use foretoken_console::names::option;
+use foretoken_console::options::ModelOptions;
+use foretoken_console::progress::{Loading, bar, say};
+use foretoken_console::records::{self, RecordPart};
+use foretoken_console::{report, values};
 use serde_json::Value;
-
-use crate::failure::Failure;
-use crate::interrupts::Interrupts;
-use crate::names::option;
-use crate::options::ModelOptions;
-use crate::progress::{Loading, bar, say};
-use crate::records::{self, RecordPart};
-use crate::{report, values};
 
 /// Bytes of a shard and of all, where nobody says how many.
 const SHARD_SIZE: &str = "256MB";
@@ -125,7 +124,7 @@ impl Hidden {
 
     /// All texts, as tokens that the model can run over.
     fn read(&self, extractor: &Extractor) -> Result<Vec<Text>, Failure> {
-        let (name, text) = crate::prompts::text_of(&self.texts)?;
+        let (name, text) = foretoken_console::prompts::text_of(&self.texts)?;
         let (mut texts, mut cut) = (Vec::new(), 0);
         for (i, object) in records::objects(&name, &text)?.into_iter().enumerate() {
             let place = format!("{name}: record {}", i + 1);

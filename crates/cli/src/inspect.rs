@@ -8,17 +8,13 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use foretoken::models::Opened;
-use foretoken_kernels::Isa;
-use foretoken_model::spec::{Activation, DraftHead, Experts, FeedForward, HeadKind, Norm, Positions};
-use foretoken_model::{CacheType, ExpertNeed, Spec, family};
-use foretoken_speculation::Token;
-use foretoken_text::Tokenizer;
-use foretoken_weights::line::line;
+use foretoken::line::line;
+use foretoken::models::spec::{Activation, DraftHead, Experts, FeedForward, HeadKind, Norm, Positions};
+use foretoken::models::{ExpertNeed, OfToken, Opened, Spec};
+use foretoken::{CacheType, Isa, Token, Tokenizer};
+use foretoken_console::failure::{Failure, on_one_line};
+use foretoken_console::options::{CacheOptions, HubOptions, ModelOptions};
 use serde_json::{Value, json};
-
-use crate::failure::{Failure, on_one_line};
-use crate::options::{CacheOptions, HubOptions, ModelOptions};
 
 /// Options of `foretoken inspect`.
 #[derive(Args, Debug)]
@@ -67,34 +63,13 @@ impl Inspect {
     }
 }
 
-/// What one token has to do with a network of experts.
-struct TokenFacts {
-    /// Bytes of the matrices that it is multiplied with.
-    bytes: usize,
-    /// Parameters that it is computed with: all that are the text's but those of the experts that it does not choose.
-    parameters: usize,
-    /// Bytes of all experts, of which not all need be in memory, and the least room for them.
-    experts: ExpertNeed,
-}
-
-impl TokenFacts {
-    /// None of dense networks, and where tensors are not as the configuration says: loading says what is wrong.
-    fn of(model: &Opened) -> Option<Self> {
-        model.spec.experts.as_ref()?;
-        let network = family::read(&model.checkpoint, None).ok()?;
-        let left_out: usize = network.left_out.iter().map(|name| model.checkpoint.parameters_of(name)).sum();
-        let parameters = model.checkpoint.parameters().saturating_sub(left_out + network.parameters_not_chosen());
-        Some(Self { bytes: network.token_bytes(), parameters, experts: network.expert_need(None).ok()? })
-    }
-}
-
 /// What has to be worked out; the rest stands in the model's `Spec`.
 struct Facts {
     /// Type to number of tensors and of elements.
     dtypes: BTreeMap<&'static str, (usize, usize)>,
     weights_bytes: usize,
     /// Only of networks of experts.
-    token: Option<TokenFacts>,
+    token: Option<OfToken>,
     /// Types of keys and values, and what a thousand positions need in them.
     cache_types: [CacheType; 2],
     cache_bytes: usize,
@@ -127,7 +102,7 @@ impl Facts {
         Ok(Self {
             dtypes,
             weights_bytes,
-            token: TokenFacts::of(model),
+            token: OfToken::new(model),
             cache_types,
             cache_bytes: model.spec.cache_bytes_per_position(cache_types).saturating_mul(1000),
             tokenizer_len: tokenizer.as_deref().map(Tokenizer::vocabulary_len),
@@ -230,7 +205,7 @@ impl Facts {
             None => format!("{} tokens, no tokenizer", grouped(spec.vocabulary)),
         };
         let of_token = match &self.token {
-            Some(TokenFacts { bytes, experts: ExpertNeed { all, .. }, .. }) => {
+            Some(OfToken { bytes, experts: ExpertNeed { all, .. }, .. }) => {
                 format!(" (of which a token alone reads {}; experts {})", megabytes(*bytes), megabytes(*all))
             }
             None => String::new(),

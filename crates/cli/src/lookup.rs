@@ -8,16 +8,15 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use foretoken::Tokenizer;
 use foretoken::store::{Document, Store, TOKENS_MAX, Vocabulary};
-use foretoken_text::Tokenizer;
+use foretoken_console::failure::Failure;
+use foretoken_console::output::{OutputOptions, refuse_stream};
+use foretoken_console::progress::{self, say};
+use foretoken_console::records;
+use foretoken_console::values;
+use foretoken_console::vocabulary::VocabularyOptions;
 use serde_json::Value;
-
-use crate::failure::Failure;
-use crate::output::{OutputOptions, refuse_stream};
-use crate::progress::{self, say};
-use crate::records;
-use crate::values;
-use crate::vocabulary::VocabularyOptions;
 
 /// Options of `foretoken lookup`.
 #[derive(Args, Debug)]

@@ -1,58 +1,42 @@
 //! The command line `foretoken`: a door. It reads options, opens models, runs the engine and prints.
 //!
 //! One file a command (`generate`, `chat`, `serve`, `inspect`, `check`, `logits`, `hidden`, `quantize`, `lookup`,
-//! `bench`, `config`, `completions`, `version`; `pull`, `list` and `rm` in `hub`), over a few that they share:
-//! `arguments` reads the command line, with the `defaults` of file and environment; `options` and `values` say what can
-//! be given and turn it into settings, which the library `foretoken` opens and runs; `opening` opens a generator and
-//! says what its user should know. Every error is one line on standard error; exit code 2 is for a wrong command line,
+//! `config`, `completions`, `version`; `pull`, `list` and `rm` in `hub`; `bench` is a crate of its own). `arguments`
+//! reads the command line, with the `defaults` of file and environment; what commands share, options above all, is in
+//! `foretoken_console`. Every error is one line on standard error; exit code 2 is for a wrong command line,
 //! 1 for everything else.
 
 #![forbid(unsafe_code)]
 
 mod arguments;
-mod bench;
 mod chat;
 mod check;
-mod clock;
 mod completions;
 mod config;
 mod defects;
-mod failure;
 mod generate;
 mod help;
 mod hidden;
 mod hub;
 mod inspect;
-mod interrupts;
 mod logits;
 mod lookup;
-mod loudness;
-mod names;
-mod opening;
-mod options;
-mod output;
 mod printing;
-mod progress;
-mod prompts;
 mod quantize;
-mod records;
-mod report;
 mod serve;
 mod sparkline;
-mod values;
 mod version;
-mod vocabulary;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use foretoken::MemoryLimit;
-use foretoken_kernels::{Allocator, Isa};
+use foretoken::{Allocator, Isa, MemoryLimit};
+use foretoken_console::failure::{self, Failure};
+use foretoken_console::{clock, loudness, progress};
 
 use arguments::Asked;
 use arguments::defaults::DefaultValue;
-use failure::Failure;
 
 /// Where the system refuses memory, a line says so.
 #[global_allocator]
@@ -117,7 +101,7 @@ enum Command {
     /// Compare speculative with plain decoding, byte for byte
     Check(Box<check::Check>),
     /// Write the logits after each of some tokens to a file
-    Logits(logits::Logits),
+    Logits(logits::LogitsCommand),
     /// Write the hidden states of texts to files, for training heads
     Hidden(hidden::Hidden),
     /// Make a GGUF file of another type, of a GGUF file or a directory
@@ -132,7 +116,7 @@ enum Command {
     /// Remove a model of the hub from the cache
     Rm(hub::Remove),
     /// Measure speed, next to what this machine could do
-    Bench(Box<bench::Bench>),
+    Bench(Box<foretoken_bench::Bench>),
     /// Say what each setting is, and where it comes from
     Config(config::Config),
     /// Write what a shell needs to complete command lines
@@ -203,8 +187,8 @@ fn main() -> ExitCode {
     clock::begin();
     defects::tell_in_one_line();
     // Where the system refuses, a file that is shortened ends the program without a word, as it would have before.
-    let _ = foretoken_weights::exit_if_a_mapped_file_is_truncated();
-    foretoken_weights::fail_where_a_file_may_not_grow();
+    let _ = foretoken::exit_if_a_mapped_file_is_truncated();
+    foretoken::fail_where_a_file_may_not_grow();
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

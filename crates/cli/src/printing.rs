@@ -13,14 +13,13 @@ mod table;
 use std::io::{self, Stdout, Write};
 
 use clap::ValueEnum;
+use foretoken::line::plain;
 use foretoken::spec_type::DrafterKind;
-use foretoken_engine::{Drafted, Emitted, Origin};
-use foretoken_text::Tokenizer;
-use foretoken_weights::line::plain;
+use foretoken::{Drafted, Emitted, Origin, Tokenizer};
+use foretoken_console::failure::Failure;
+use foretoken_console::loudness::coloured_output;
+use foretoken_console::progress::say;
 
-use crate::failure::Failure;
-use crate::loudness::coloured_output;
-use crate::progress::say;
 pub use table::{reliability, table};
 
 /// Blue, by its number among a terminal's 256 colours: unlike the first 16 they look alike everywhere.

@@ -11,16 +11,15 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use foretoken::settings::SamplingSettings;
 use foretoken::{Generator, Settings};
+use foretoken_console::failure::Failure;
+use foretoken_console::hub;
+use foretoken_console::loudness::quiet;
+use foretoken_console::names::option;
+use foretoken_console::opening::tell_notes;
+use foretoken_console::options::{ModelOptions, SamplingOptions, SpeculationOptions, TemplateOptions};
+use foretoken_console::progress::{Loading, warn};
+use foretoken_console::{records, values};
 use foretoken_server::{ReasoningFormat, Server, ServerError, ServerSettings, asked_to_end};
-
-use crate::failure::Failure;
-use crate::hub;
-use crate::loudness::quiet;
-use crate::names::option;
-use crate::opening::tell_notes;
-use crate::options::{ModelOptions, SamplingOptions, SpeculationOptions, TemplateOptions};
-use crate::progress::{Loading, warn};
-use crate::{records, values};
 
 /// Keys of the API in the environment, separated by commas, so that they stand in no list of processes.
 const API_KEY_VARIABLE: &str = "FORETOKEN_API_KEY";
@@ -180,7 +179,7 @@ impl Serve {
     /// Whatever keeps it from being done.
     pub fn run(&self) -> Result<(), Failure> {
         let mut model = self.model.at(self.place.as_ref());
-        let cached = if self.models { hub::held()? } else { Vec::new() };
+        let cached = if self.models { crate::hub::held()? } else { Vec::new() };
         if self.models && model.model.is_none() && model.hub.hf_repo.is_none() {
             let (name, _) = cached.first().ok_or_else(|| {
                 Failure::Other("--models: expected models in the hub's cache, found none; foretoken list".to_string())
@@ -200,7 +199,7 @@ impl Serve {
         let generator = Server::open(&settings, &mut |opening| loading.hear(opening))?;
         drop(loading);
         tell_notes(&generator);
-        let server = Server::bind_several(&server, (&settings, generator), others)?;
+        let server = Server::bind_several(&server, (&settings, generator), others).map_err(failure)?;
         // Also under --quiet: the port may be any that was free.
         let place = format!("{} at http://{}", server.model(), server.address());
         let is_open = !server.address().ip().is_loopback() && !server.needs_key();
@@ -210,7 +209,7 @@ impl Serve {
                 warn("warning: others can reach this server, and it asks for no key: --api-key");
             }
         };
-        let generators: Vec<Generator> = server.run(asked_to_end(tell))?;
+        let generators: Vec<Generator> = server.run(asked_to_end(tell)).map_err(failure)?;
         drop(generators);
         Ok(())
     }
@@ -297,16 +296,14 @@ impl ServerOptions {
 }
 
 /// Settings are options here, so errors name these.
-impl From<ServerError> for Failure {
-    fn from(error: ServerError) -> Self {
-        match error {
-            ServerError::Library(error) => error.into(),
-            ServerError::System(message) => Self::Other(message),
-            ServerError::Setting(message) => match message.split_once(": ") {
-                Some((setting, rest)) => Self::Usage(format!("{}: {rest}", option_of(setting))),
-                None => Self::Usage(message),
-            },
-        }
+fn failure(error: ServerError) -> Failure {
+    match error {
+        ServerError::Library(error) => error.into(),
+        ServerError::System(message) => Failure::Other(message),
+        ServerError::Setting(message) => match message.split_once(": ") {
+            Some((setting, rest)) => Failure::Usage(format!("{}: {rest}", option_of(setting))),
+            None => Failure::Usage(message),
+        },
     }
 }
 

@@ -3,10 +3,10 @@
 use std::io::Write;
 
 use clap::Args;
+use foretoken::Isa;
 use foretoken::models::built_in;
-use foretoken_kernels::Isa;
+use foretoken_console::failure::Failure;
 
-use crate::failure::Failure;
 use crate::inspect::instruction_sets;
 
 /// Options of `foretoken version`: none yet.

@@ -86,12 +86,14 @@
 pub mod answers;
 pub mod chat;
 mod costs;
+mod difference;
 mod engine_thread;
 mod error;
 pub mod generator;
 pub mod hidden;
 mod kept_file;
 mod kept_texts;
+pub mod logits;
 mod memory;
 pub mod models;
 pub mod output_file;
@@ -100,16 +102,19 @@ pub mod probe;
 mod prompt_cache;
 mod prompter;
 pub mod prompts;
+pub mod quantize;
 mod record;
 pub mod report;
 mod seeds;
 pub mod settings;
+mod signals;
 pub mod spec_type;
 pub mod store;
 
 pub use answers::{Answer, Submitted};
 pub use chat::Conversation;
 pub use costs::{machine, measured_costs, measured_rows_per_second};
+pub use difference::difference;
 pub use engine_thread::{EngineThread, Listener};
 pub use error::{Error, Message};
 pub use generator::Generator;
@@ -121,17 +126,18 @@ pub use prompts::Prompt;
 pub use record::{DecidedBy, Record};
 pub use seeds::{n_best, seed_of_answer};
 pub use settings::Settings;
+pub use signals::ignored_signals;
 pub use spec_type::SpecType;
 
 pub use foretoken_engine::{
     BudgetKind, CostRecord, Drafted, DrafterStats, Emitted, Engine, Event, FinishReason, Order, Origin, PassTotals,
     Race, Reliability, Request, RequestError, Scored, SequenceId, Stats, Token, TranslationWay, Workload, guided,
 };
-pub use foretoken_kernels::Isa;
 pub use foretoken_kernels::block::Format as BlockFormat;
+pub use foretoken_kernels::{Allocator, Isa};
 pub use foretoken_model::{CacheType, Executor, ExecutorError, ModelError, WeightType};
 pub use foretoken_speculation::{
-    Chance, Constrained, Constraint, Costs, DraftSettings, Drafter, Promise, Sampling, SamplingProblem, Tenant,
+    Chance, Constrained, Constraint, Costs, DraftSettings, Drafter, Promise, Sampling, SamplingProblem, Tenant, theory,
 };
 pub use foretoken_text::{
     AnswerPiece, CallsWanted, ChatInput, ChatTemplate, Grammar, GrammarSource, Json, Message as ChatMessage, TextError,
@@ -140,4 +146,6 @@ pub use foretoken_text::{
 };
 #[doc(hidden)] // for the server
 pub use foretoken_text::{caught, strftime};
-pub use foretoken_weights::{WeightsError, line, whole};
+pub use foretoken_weights::{
+    WeightsError, exit_if_a_mapped_file_is_truncated, fail_where_a_file_may_not_grow, line, whole,
+};

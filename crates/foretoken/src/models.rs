@@ -5,6 +5,7 @@
 
 pub mod defaults;
 pub(crate) mod demo;
+mod of_token;
 mod place;
 
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use std::sync::Arc;
 
 use foretoken_model::checkpoint::Config;
 use foretoken_model::family::{self, Layout, Plan};
-pub use foretoken_model::{Backend, Checkpoint, Cpu, ExpertNeed, Loaded, Options, Spec, WeightType};
+pub use foretoken_model::{Backend, Checkpoint, Cpu, ExpertNeed, Loaded, Options, Spec, WeightType, spec};
 use foretoken_model::{Capacity, Lent, backend};
 use foretoken_speculation::Token;
 use foretoken_text::{ChatTemplate, Tokenizer};
@@ -25,9 +26,19 @@ use crate::error::Message;
 use crate::memory::Need;
 use defaults::Defaults;
 use demo::Embedded;
+pub use of_token::OfToken;
 
 /// Of the rows of a network so many may be padding without a word: one in this many.
 const PADDING_PART: usize = 16;
+
+/// A file of safetensors that holds nothing.
+const NO_TENSORS: &[u8] = b"\x02\0\0\0\0\0\0\0{}";
+
+/// Whether a configuration (`config.json`) is one of a network that can be run.
+pub fn is_known(config: &[u8]) -> bool {
+    let checkpoint = Checkpoint::from_parts("config", config, Bytes::from_static(NO_TENSORS));
+    checkpoint.is_ok_and(|checkpoint| family::plan(&checkpoint).is_ok())
+}
 
 /// Where a model's files are.
 enum Place {
@@ -336,5 +347,12 @@ mod tests {
             has_vocabulary(&Metadata::new("a.gguf", value))
         };
         assert_eq!([None, Some("none"), Some("no_vocab"), Some("gpt2")].map(says), [false, false, false, true]);
+    }
+
+    #[test]
+    fn configurations_of_networks_that_nobody_knows_are_none() {
+        assert!(!is_known(b"{\"model_type\": \"mamba9\"}") && !is_known(b"") && !is_known(b"[]"));
+        let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/demo-target/config.json");
+        assert!(is_known(&std::fs::read(demo).expect("it is there")));
     }
 }

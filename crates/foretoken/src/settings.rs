@@ -12,8 +12,7 @@ mod names;
 mod sampling;
 mod speculation;
 
-pub use foretoken_drafters::NgramSource;
-pub use foretoken_drafters::{BranchSource, Layout};
+pub use foretoken_drafters::{BRANCH_LENGTH_MAX, BranchSource, Layout, NgramSource};
 
 pub use drafters::{
     DrafterSettings, JacobiSettings, LlmaSettings, LookupSettings, MemorySettings, NgramSettings, SuffixSettings,

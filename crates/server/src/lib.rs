@@ -60,8 +60,6 @@ use models::Models;
 pub use settings::{ReasoningFormat, ServerSettings};
 use shared::Shared;
 pub use signals::asked_to_end;
-#[cfg(unix)]
-pub use signals::ignored;
 
 /// Why a server cannot serve.
 #[derive(Clone, Debug, PartialEq)]

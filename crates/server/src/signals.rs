@@ -1,4 +1,4 @@
-//! Signals that ask a program to end, and those that whoever started it had it pass over.
+//! Signals that ask a program to end.
 //!
 //! Left out: what is done then, which is the server's or the program's.
 
@@ -6,15 +6,15 @@
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Ready when the system asks the program to end: by Ctrl-C, as service managers do (SIGTERM), or as a terminal that is
-/// closed (SIGHUP); but for signals that it was started to pass over ([`ignored`]). On Unix, asked a second time, the
-/// program ends at once. `listening` is called as soon as the program would hear it: who waits for the server's address
-/// before it ends the server is heard, too.
+/// closed (SIGHUP); but for signals that it was started to pass over ([`foretoken::ignored_signals`]). On Unix, asked a
+/// second time, the program ends at once. `listening` is called as soon as the program would hear it: who waits for the
+/// server's address before it ends the server is heard, too.
 pub async fn asked_to_end(listening: impl FnOnce()) {
     #[cfg(unix)]
     {
-        let is_ignored = ignored();
+        let is_ignored = foretoken::ignored_signals();
         // Where the system does not tell, the program ends as any does. The library panics where no file can be opened.
-        let heard = move |kind| match is_ignored(kind) {
+        let heard = move |kind: SignalKind| match is_ignored(kind.as_raw_value()) {
             true => None,
             false => foretoken::caught("signals", || signal(kind)).ok().and_then(Result::ok),
         };
@@ -59,15 +59,4 @@ async fn one_of(all: &mut [Option<Signal>; 3]) {
         Some(_) = async { hangup.as_mut()?.recv().await } => {}
         else => std::future::pending().await,
     }
-}
-
-/// The signals that this program was started to pass over: `nohup` has it pass over the hang-up, a shell over Ctrl-C
-/// where it runs in the background of a script. To be asked before any is listened for; none where the system does not
-/// say.
-#[cfg(unix)]
-pub fn ignored() -> impl Fn(SignalKind) -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
-    move |kind| mask >> (kind.as_raw_value() - 1) & 1 == 1
 }

@@ -14,10 +14,10 @@ use std::fmt;
 use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, Command};
+use foretoken_console::failure::Failure;
 
 use super::line::{Line, is_named, options, takes_value};
 use super::wrong::value_problem;
-use crate::failure::Failure;
 pub use file::users_own;
 
 /// Variables that are no option's, and have a use of their own.

@@ -8,10 +8,10 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use clap::Command;
+use foretoken_console::failure::Failure;
 use foretoken_hub::Name;
 
 use super::line::Line;
-use crate::failure::Failure;
 
 /// The line with options for words whose meaning their places alone do not say.
 ///

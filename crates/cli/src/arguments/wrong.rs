@@ -7,10 +7,10 @@ use std::error::Error as _;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command};
+use foretoken_console::failure::Failure;
 
 use super::foreign::COMMANDS;
 use super::line::{Line, Unknown, by_reason, is_named, options};
-use crate::failure::Failure;
 
 /// Names that are less alike than this are not meant.
 const ALIKE_MIN: f64 = 0.8;

@@ -8,9 +8,9 @@
 use std::io::Write;
 
 use foretoken::{ThinkingPieces, ThinkingReader};
+use foretoken_console::failure::Failure;
+use foretoken_console::loudness::{coloured_output, quiet};
 
-use crate::failure::Failure;
-use crate::loudness::{coloured_output, quiet};
 use crate::printing::Stream;
 
 const DIM: &str = "\x1b[2m";

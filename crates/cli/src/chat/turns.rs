@@ -5,11 +5,10 @@
 
 use std::io::{IsTerminal, Lines, StdinLock};
 
+use foretoken_console::failure::Failure;
+use foretoken_console::progress::say;
 use rustyline::error::ReadlineError;
 use rustyline::{Behavior, Config, DefaultEditor};
-
-use crate::failure::Failure;
-use crate::progress::say;
 
 /// Begins and ends a text of several lines.
 const QUOTES: &str = "\"\"\"";

@@ -9,10 +9,9 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 use foretoken::{Answer, FinishReason, Record, Request};
+use foretoken_console::failure::Failure;
+use foretoken_console::output::refuse_stream;
 use serde_json::{Value, json};
-
-use crate::failure::Failure;
-use crate::output::refuse_stream;
 
 /// How many answers there are, and the number of the next request, if any has one.
 type Answered = (usize, Option<u64>);

@@ -5,7 +5,7 @@
 //! the drafted tokens that is accepted, depends on the text and is assumed. What running finds out is another thing:
 //! there the measured costs of passes decide (`speculation/src/choose.rs`).
 
-use foretoken_speculation::theory::expected_tokens;
+use foretoken::theory::expected_tokens;
 
 /// The part of drafted tokens that is taken to be accepted.
 pub const ACCEPTANCE: f64 = 0.7;

@@ -31,7 +31,7 @@ const SPEED: f64 = 0.5;
 const ACCEPTANCE: f64 = 0.45;
 
 /// Weights of a head of a target's own shape (EAGLE-3): the fusion, a layer that reads twice the width, the output.
-fn weights(spec: &foretoken_model::Spec) -> usize {
+fn weights(spec: &foretoken::models::Spec) -> usize {
     let width = spec.width;
     let (queries, kv) = (spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim);
     let layer = 2 * width * (queries + 2 * kv) + queries * width + 3 * width * spec.ffn_width;

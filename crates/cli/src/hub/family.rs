@@ -1,4 +1,4 @@
-//! Whether a model of the cache is one that can be run, and which draft models its family has.
+//! Which draft models the family of a model has.
 //!
 //! The table of families is a file of data, `drafts.json`: models of one vocabulary, which may draft for each other,
 //! with their sizes.
@@ -8,12 +8,7 @@ use std::sync::LazyLock;
 
 use foretoken::models::Opened;
 use foretoken_hub::{Kind, Name};
-use foretoken_model::{Checkpoint, family};
-use foretoken_weights::Bytes;
 use serde_json::Value;
-
-/// A file of safetensors that holds nothing.
-const EMPTY: &[u8] = b"\x02\0\0\0\0\0\0\0{}";
 
 /// A draft model takes at most this part of its target's parameters, or there is little to gain.
 const SHARE_MAX: f64 = 1.0 / 3.0;
@@ -22,12 +17,6 @@ const SHARE_SMALL: f64 = 1.0 / 20.0;
 
 static TABLE: LazyLock<Vec<Family>> =
     LazyLock::new(|| read(include_str!("drafts.json")).expect("the table is part of the program"));
-
-/// Whether a configuration (`config.json`) is one of a network that can be run.
-pub fn is_known(config: &[u8]) -> bool {
-    let checkpoint = Checkpoint::from_parts("config", config, Bytes::from_static(EMPTY));
-    checkpoint.is_ok_and(|checkpoint| family::plan(&checkpoint).is_ok())
-}
 
 /// A model that lies somewhere; none if it cannot be opened.
 pub fn opened(path: &Path) -> Option<Opened> {
@@ -141,12 +130,5 @@ mod tests {
         for alone in ["Qwen/Qwen3-0.6B", "Qwen/Qwen3-1.7B", "demo/target"] {
             assert_eq!(proposed(alone, &Kind::Safetensors), None, "{alone}");
         }
-    }
-
-    #[test]
-    fn configurations_of_networks_that_nobody_knows_are_none() {
-        assert!(!is_known(b"{\"model_type\": \"mamba9\"}") && !is_known(b"") && !is_known(b"[]"));
-        let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/demo-target/config.json");
-        assert!(is_known(&std::fs::read(demo).expect("it is there")));
     }
 }

@@ -4,12 +4,13 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
+use foretoken::line::plain;
+use foretoken_console::failure::Failure;
+use foretoken_console::hub::hub;
 use foretoken_hub::{Form, Held, Kind, readable};
-use foretoken_weights::line::plain;
 use serde_json::{Value, json};
 
-use super::{family, hub};
-use crate::failure::Failure;
+use super::family;
 
 /// Options of `foretoken list`.
 #[derive(Args, Debug)]

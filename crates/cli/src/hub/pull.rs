@@ -9,22 +9,21 @@ use std::io::Write;
 use std::path::Path;
 
 use clap::Args;
+use foretoken_console::failure::Failure;
+use foretoken_console::hub::{self, Shown, asked, hub};
+use foretoken_console::progress::say;
 use foretoken_hub::{Asked, Found, Hub, HubError, Kind, Name, readable};
 
 use super::estimate::{ACCEPTANCE, best};
 use super::evening;
 use super::family::{self, Proposal};
-use super::progress::Shown;
-use super::{asked, hub};
-use crate::failure::Failure;
-use crate::progress::say;
 
 /// Options of `foretoken pull`.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Hub")]
 pub struct Pull {
     /// The model's name: org/name, org/name:QUANT (a .gguf file), org/name@REVISION
-    #[arg(value_name = "NAME", value_parser = super::name)]
+    #[arg(value_name = "NAME", value_parser = hub::name)]
     name: Name,
     /// Which .gguf file of the repository (also -hff)
     #[arg(long, value_name = "FILE")]

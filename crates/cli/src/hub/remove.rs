@@ -3,11 +3,10 @@
 use std::io::{IsTerminal, Write};
 
 use clap::Args;
+use foretoken_console::failure::Failure;
+use foretoken_console::hub::{self, hub};
+use foretoken_console::progress::say;
 use foretoken_hub::{Name, Removal, readable};
-
-use super::hub;
-use crate::failure::Failure;
-use crate::progress::say;
 
 /// Options of `foretoken rm`.
 #[derive(Args, Debug)]
@@ -15,7 +14,7 @@ use crate::progress::say;
 pub struct Remove {
     /// What to remove: org/name with all that lies there of it, org/name@REVISION one revision, org/name:QUANT the
     /// .gguf files of one quantization. What other revisions share stays
-    #[arg(value_name = "NAME", value_parser = super::name)]
+    #[arg(value_name = "NAME", value_parser = hub::name)]
     name: Name,
     /// Do not ask
     #[arg(short, long)]

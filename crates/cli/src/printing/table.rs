@@ -6,8 +6,7 @@
 //! which tokens were drafted and not accepted.
 
 use foretoken::report::origins;
-use foretoken_engine::{DrafterStats, Emitted, Token};
-use foretoken_text::Tokenizer;
+use foretoken::{DrafterStats, Emitted, Token, Tokenizer};
 
 /// The table, headed by what its columns are; nothing of no tokens. `names`: of the drafters, by number.
 pub fn table(emitted: &[Emitted], names: &[String], tokenizer: &Tokenizer) -> String {
@@ -65,7 +64,7 @@ fn spelt(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use foretoken_engine::Origin;
+    use foretoken::Origin;
 
     #[test]
     fn drafters_are_as_reliable_as_their_guesses() {

@@ -7,10 +7,9 @@ use std::path::PathBuf;
 
 use foretoken::settings::{ModelSettings, SpeculationSettings};
 use foretoken::{Settings, SpecType};
+use foretoken_console::failure::Failure;
+use foretoken_console::hub;
 use foretoken_server::ModelOffer;
-
-use crate::failure::Failure;
-use crate::hub;
 
 /// The further models. `named`: paths and names of the hub, as they were given; those are fetched that are not in its
 /// cache. `cached`: further names and paths, of which those are left out that are there already.

@@ -4,10 +4,10 @@
 //! command, or for whoever tests the program, so they are no error and are told by `foretoken config` alone.
 
 use clap::Command;
+use foretoken_console::failure::Failure;
 
 use super::{DefaultValue, Found, OWN_VARIABLES, Source, all_names, option, takes_value, words};
 use crate::arguments::line::Line;
-use crate::failure::Failure;
 
 const PREFIX: &str = "FORETOKEN_";
 

@@ -7,7 +7,9 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Arg, Command};
-use foretoken_weights::whole::{self, SETTINGS_BYTES_MAX};
+use foretoken::whole;
+use foretoken::whole::SETTINGS_BYTES_MAX;
+use foretoken_console::failure::Failure;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -15,7 +17,6 @@ use super::environment::variable;
 use super::{DefaultValue, Found, Source, all_names, is_known, option, words};
 use crate::arguments::line::{Line, command_of, options};
 use crate::arguments::wrong::nearest;
-use crate::failure::Failure;
 
 /// The file that holds for a line: the one that it or the environment names, else the user's own, if it is there.
 ///

@@ -1,0 +1,380 @@
+//! `foretoken bench generate`: several ways of drafting next to plain decoding, on the same prompts.
+//!
+//! All ways take turns group by group of prompts, in changing order, so that whatever the machine does meanwhile hits
+//! all of them alike ([`measure`]); one engine has the drafters of all, so that every model is loaded once. Speed-ups
+//! come with the interval in which they lie ([`interval`]). Speed is worth nothing if the text is another: wherever the
+//! same text is promised it is compared, and a difference is an error. Left out: texts that begin while others are
+//! under way.
+
+mod charts;
+pub mod interval;
+mod laps;
+mod left;
+mod measure;
+mod measured;
+pub mod order;
+mod page;
+mod rows;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use foretoken::generator::Choices;
+use foretoken::settings::SpeculationSettings;
+use foretoken::spec_type::DrafterKind;
+use foretoken::{Answer, Generator, Prompter, Settings, SpecType};
+use foretoken_console::failure::Failure;
+use foretoken_console::interrupts::Interrupts;
+use foretoken_console::opening::{Notices, open_generator_with};
+use foretoken_console::options::{DraftingOptions, LawOptions, ModelOptions, Verify};
+use foretoken_console::prompts::{ListOptions, Listed};
+use foretoken_console::values;
+use foretoken_engine::{BudgetKind, Token};
+use serde_json::{Value, json};
+
+use super::report::Folder;
+use measure::Measurement;
+use measured::Measured;
+use page::Page;
+use rows::{Method, Runs};
+
+const EXPLAINED: &str = "\
+A repetition continues every prompt by plain decoding and by every method under every promise with every
+budget, all of them with one prompt before the next prompt, in changing order and with the same seed.
+Repetitions go on until --repeat or --seconds are used up, or from the third on until the intervals of all
+speed-ups are narrow: at most 1 % of the value to each side. Of a prompt's repetitions the median time
+counts. Before the first, every method writes a few tokens untimed.
+
+What drafters learn from texts they learn within their own row and repetition, from prompt to prompt; that
+is part of their time. All rows know the texts of --lookup-cache-static and --lookup-cache-dynamic from the
+start, and share the models, what is measured of costs, and, with the same drafters, promise and kind of
+budget and about the same temperature, what is known of how often each drafter is right.
+
+  tokens/s     tokens behind the first pass over the time behind the first token
+  speed-up     the same over plain decoding's, with its 95 % interval
+  verdict      of the speed-up (if answers have one token, of that with the prompt): faster or slower, or
+               no difference where the interval holds 1
+  with prompt  speed-up of all tokens over all time, prompts included, with its 95 % interval
+  a pass       tokens over passes of the target that wrote any
+  length       mean accepted length: 1 + accepted tokens over passes that had a draft
+  accepted     accepted over drafted tokens
+  drafting     time spent drafting over all time
+  text         whether all texts are equal to plain decoding's; - where only the distribution is promised
+
+The interval is a bootstrap's: prompts are drawn anew 1000 times, and repetitions of each. With fewer than
+about ten prompts that gain differently it is too narrow; one prompt in one repetition has none. Columns
+from \"a pass\" on are of each prompt's repetition with the median time, or of the faster of the two in the
+middle.
+
+With --parallel N prompts are handed over in groups of N, each of which runs to its end before the next
+begins; the last may be smaller. Plain decoding beside it runs the same groups. A group counts as one prompt
+above: its time goes from handing it over to its last token, and \"behind the first token\" is behind the
+moment at which all of its texts have begun; so tokens/s is what all texts of a group are given together. At
+each temperature all texts are compared with those that plain decoding wrote first, with as many at a time
+as the list of --parallel begins with. With --n-best K the list of prompts is gone through K times, so a short
+list has enough for large groups:
+
+  foretoken bench generate --prompts FILE --n-best 8 --parallel 1,2,4,8,16 --ignore-eos -n 64
+
+--json prints one object a row instead, with the same figures unrounded (acceptance_rate, drafting_share;
+bookkeeping_share is the time of deciding what to draft and of learning from it, bench_share that of the
+measurement itself over all of it; speedup_low and speedup_high are the interval; modelled_speedup is what
+costs predict, without the clock), with the number of prompts, tokens and repetitions, per_pass the rows,
+bytes read and distinct experts of the passes (prompts' among them), the seconds of each group in each
+repetition, and for each drafter what it did and how reliable its guesses were; its alpha, the mean overlap
+of its law with the target's, only under --measure.";
+
+/// Options of `foretoken bench generate`.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Measurement")]
+#[command(after_long_help = EXPLAINED)]
+pub struct Generate {
+    /// The prompts: objects of a .jsonl file, or one a line; - is standard input
+    #[arg(long, value_name = "FILE")]
+    prompts: PathBuf,
+    #[command(flatten)]
+    list: ListOptions,
+    /// Only the prompts of these kinds, if the file names kinds ("category" or "kind")
+    #[arg(long, hide_short_help = true, value_name = "KIND,..", value_delimiter = ',')]
+    kind: Vec<String>,
+    /// Answers to each prompt, each with a seed of its own as with generate; at temperature 0 they are equal
+    #[arg(long, hide_short_help = true, value_name = "K", default_value = "1", value_parser = values::texts,
+        allow_negative_numbers = true)]
+    n_best: usize,
+    /// Most repetitions of each prompt, of which the median counts
+    #[arg(long, value_name = "N", default_value = "5", value_parser = values::one_up, allow_negative_numbers = true)]
+    repeat: usize,
+    /// No further repetition begins after so many seconds at one temperature with one number of texts at a time
+    #[arg(long, hide_short_help = true, value_name = "S", default_value = "120", value_parser = values::zero_up,
+        allow_negative_numbers = true)]
+    seconds: f32,
+    /// Texts generated at a time, one number or several
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1", value_parser = values::texts,
+        allow_negative_numbers = true)]
+    parallel: Vec<usize>,
+    /// Also a row for each kind of prompt, of one text at a time
+    ///
+    /// The file names kinds ("category" or "kind").
+    #[arg(long)]
+    by_kind: bool,
+    /// Print one JSON object a row (see --help)
+    #[arg(long)]
+    json: bool,
+    /// Also a folder with a page of charts, each of them as a file, and a record of all rows
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
+    /// Write over the report in a folder that is there
+    #[arg(long, requires = "report")]
+    force: bool,
+    /// Also alpha of drafters with a law, in the JSON objects; the target's law is computed for it, which takes time
+    #[arg(long, hide_short_help = true, requires = "json")]
+    measure: bool,
+    /// Methods, each measured by itself, as lookup,draft+lookup [default: auto]
+    ///
+    /// Drafters are named as for generate, several for one tree joined by a plus.
+    #[arg(long, help_heading = "Speculation", value_name = "KIND,..", value_delimiter = ',',
+        value_parser = str::parse::<SpecType>)]
+    spec_type: Vec<SpecType>,
+    /// One or several of exact, rejection, block
+    #[arg(
+        long,
+        help_heading = "Speculation",
+        value_name = "PROMISE,..",
+        value_delimiter = ',',
+        default_value = "exact",
+        hide_possible_values = true
+    )]
+    verify: Vec<Verify>,
+    /// How much to draft, in one way or several
+    ///
+    /// As for generate, or oracle, which knows the plain text and drafts what will be accepted; each also with limits
+    /// of its own, KIND:NODES or KIND:NODES:P (fixed:8:0.2), instead of --spec-draft-n-max and --spec-draft-p-min.
+    #[arg(long, help_heading = "Speculation", value_name = "KIND,..", value_delimiter = ',', default_value = "auto",
+        value_parser = str::parse::<Measured>)]
+    budget: Vec<Measured>,
+    /// Temperatures; 0 is greedy [default: 0.8]
+    #[arg(long, help_heading = "Sampling", visible_alias = "temperature", value_name = "T,..", value_delimiter = ',',
+        value_parser = values::zero_up, allow_negative_numbers = true)]
+    temp: Vec<f32>,
+    #[command(flatten)]
+    model: ModelOptions,
+    #[command(flatten)]
+    drafting: DraftingOptions,
+    #[command(flatten)]
+    law: LawOptions,
+}
+
+impl Generate {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// A text that should be equal to plain decoding's is not, or whatever keeps it from being measured.
+    pub fn run(&self, interrupts: Interrupts) -> Result<(), Failure> {
+        self.can_be_foretold()?;
+        self.can_be_obeyed()?;
+        let folder = self.report.as_ref().map(|path| Folder::begin(path, self.force)).transpose()?;
+        let listed = self.chosen(self.list.read(&self.prompts)?)?;
+        let parallel = self.parallel(listed.len())?;
+        let specs: Vec<Option<SpecType>> = match self.spec_type.is_empty() {
+            true => vec![None],
+            false => self.spec_type.iter().cloned().map(Some).collect(),
+        };
+        let limit = self.drafting.spec_draft_n_max;
+        let mut speculation = SpeculationSettings {
+            // Every request of a method says its own.
+            verify: self.verify.first().copied().unwrap_or(Verify::Exact).into(),
+            ..self.drafting.settings()?
+        };
+        speculation.memory.shared = true;
+        let settings = Settings {
+            model: self.model.settings()?,
+            sampling: self.law.settings(self.temp.first().copied())?,
+            speculation,
+            parallel: parallel.iter().copied().max().unwrap_or(1),
+        };
+        let (mut generator, mut notices) = open_generator_with(&Choices {
+            methods: specs.iter().map(|spec| spec.clone().unwrap_or_default()).collect(),
+            budget: self.budget.first().map_or(BudgetKind::default(), |budget| budget.kind(limit, None)),
+            ..Choices::new(&settings)
+        })?;
+        let tokens = |listed: Listed| Ok((listed.usable_request(&generator.prompter)?.prompt, listed.kind));
+        let place = self.prompts.display().to_string();
+        let listed = self.list.usable(&place, listed.into_iter().map(tokens).collect())?;
+        self.parallel(listed.len())?; // some may have been left out since
+        // The list once for each answer, so that a group has as many different prompts as it can.
+        let (prompts, kinds): (Vec<_>, Vec<_>) = std::iter::repeat_n(listed, self.n_best).flatten().unzip();
+        notices.seed();
+        let prompter = Arc::clone(&generator.prompter);
+        let page = Page {
+            target: &prompter.target.name,
+            names: &prompter.names,
+            threads: self.model.threads(),
+            repeat: self.repeat,
+            parallel: &parallel,
+            n_best: self.n_best,
+            seed: prompter.decided.settings.seed.unwrap_or_default(),
+            kinds: &kinds,
+            by_kind: self.by_kind,
+        };
+        interrupts.begin();
+        let differences = self.measured((&mut generator, &mut notices), &specs, &prompts, &page, folder.as_ref())?;
+        interrupts.end_command()?;
+        match differences.as_slice() {
+            [] => Ok(()),
+            [one] => Err(Failure::Other(one.clone())),
+            [first, ..] => Err(Failure::Other(format!("{} texts differ, the first: {first}", differences.len()))),
+        }
+    }
+
+    /// Measures and prints everything. Returns what texts are not as they should be.
+    fn measured(
+        &self,
+        (generator, notices): (&mut Generator, &mut Notices),
+        specs: &[Option<SpecType>],
+        prompts: &[Vec<Token>],
+        page: &Page<'_>,
+        folder: Option<&Folder>,
+    ) -> Result<Vec<String>, Failure> {
+        let mut out = std::io::stdout();
+        if !self.json {
+            writeln!(out, "{}", page.title(prompts))?;
+        }
+        let default = [generator.prompter.decided.sampling.temperature];
+        let temperatures = if self.temp.is_empty() { &default[..] } else { &self.temp };
+        let mut measurement = Measurement {
+            prompts,
+            n_best: self.n_best,
+            methods: &self.methods(&generator.prompter, specs),
+            generator,
+            notices,
+            nodes_max: self.drafting.spec_draft_n_max,
+            alpha: self.measure,
+            repeat: self.repeat,
+            seconds: self.seconds,
+            cells: (temperatures.len() * page.parallel.len(), 0),
+            tenants: 0,
+        };
+        let (mut differences, mut measured) = (Vec::new(), Vec::new());
+        for temperature in temperatures {
+            measurement.warm_up(*temperature)?;
+            let mut plain: Vec<Option<Answer>> = vec![None; prompts.len()];
+            let mut all: Vec<Runs> = Vec::new();
+            for parallel in page.parallel {
+                let runs = measurement.run(*temperature, *parallel, &mut plain)?;
+                if runs.groups.is_empty() {
+                    break;
+                }
+                if self.json {
+                    page.objects(&runs).iter().try_for_each(|object| writeln!(out, "{object}"))?;
+                    out.flush()?;
+                }
+                let different = prompts.len() / self.n_best;
+                differences.extend(runs.ways.iter().flat_map(|way| way.differences(different)));
+                all.push(runs);
+            }
+            if !self.json && !all.is_empty() {
+                write!(out, "\n{}", page.table(&all))?;
+                out.flush()?;
+            }
+            measured.append(&mut all);
+        }
+        if let (Some(folder), Some(first)) = (folder, measured.first()) {
+            // Without kinds all prompts would be there twice.
+            let page = Page { by_kind: page.kinds.iter().any(Option::is_some), ..*page };
+            let different = prompts.len() / self.n_best;
+            let rows: Vec<Value> = measured.iter().flat_map(|runs| page.objects(runs)).collect();
+            let facts = json!({
+                "model": page.target,
+                "machine": foretoken::machine(),
+                "prompts": self.prompts.display().to_string(),
+                "bench_share": measured.iter().fold(0.0, |most: f64, runs| most.max(runs.bench_share)),
+            });
+            let costs = measurement.generator.engine.cost_record();
+            folder.finish(facts, &rows, &charts::charts(first, &rows, different, page.names, &costs))?;
+        }
+        Ok(differences)
+    }
+
+    /// The methods, each under each promise with each budget.
+    fn methods(&self, prompter: &Prompter, specs: &[Option<SpecType>]) -> Vec<Method> {
+        let names = specs.iter().zip(&prompter.methods).map(|(spec, method)| match spec {
+            Some(spec) => spec.to_string(),
+            None => {
+                let names = method.drafters.iter().map(|number| prompter.names[usize::from(*number)].as_str());
+                // A grammar has no say where there is none.
+                let is_guided = prompter.decided.grammar.is_some();
+                let names = names.filter(|name| is_guided || *name != DrafterKind::Grammar.name());
+                names.collect::<Vec<_>>().join("+")
+            }
+        });
+        let names: Vec<String> = names.collect();
+        let ways = self.verify.iter().flat_map(|verify| self.budget.iter().map(move |budget| (*verify, *budget)));
+        let each = |(verify, budget)| {
+            let named = names.iter().zip(&prompter.methods).enumerate();
+            named.map(move |(number, (name, method))| {
+                let (name, drafters) = (name.clone(), method.drafters.clone());
+                Method { name, number, drafters, verify, budget }
+            })
+        };
+        ways.flat_map(each).collect()
+    }
+
+    /// The prompts of the kinds that are asked for.
+    fn chosen(&self, mut listed: Vec<Listed>) -> Result<Vec<Listed>, Failure> {
+        let kind_of = |listed: &Listed| listed.kind.clone().unwrap_or_else(|| "other".to_string());
+        let mut kinds: Vec<String> = listed.iter().map(kind_of).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        if let Some(unknown) = self.kind.iter().find(|kind| !kinds.contains(kind)) {
+            let kinds = kinds.join(", ");
+            return Err(Failure::Usage(format!("--kind: expected kinds of the prompts ({kinds}), found {unknown:?}")));
+        }
+        listed.retain(|listed| self.kind.is_empty() || self.kind.contains(&kind_of(listed)));
+        Ok(listed)
+    }
+
+    /// Texts at a time, each number once.
+    fn parallel(&self, prompts: usize) -> Result<Vec<usize>, Failure> {
+        let (mut parallel, most) = (Vec::new(), prompts * self.n_best);
+        for texts in &self.parallel {
+            if *texts > most {
+                let times = if self.n_best > 1 { " times --n-best" } else { "" };
+                let message =
+                    format!("--parallel: expected at most {most} (the number of prompts{times}), found {texts}");
+                return Err(Failure::Usage(message));
+            }
+            if !parallel.contains(texts) {
+                parallel.push(*texts);
+            }
+        }
+        if self.by_kind && !parallel.contains(&1) {
+            let why = "since texts of several kinds run together otherwise";
+            return Err(Failure::Usage(format!("--by-kind: expected 1 among the numbers of --parallel, {why}")));
+        }
+        Ok(parallel)
+    }
+
+    /// No budget may allow fewer tokens than are to be drafted at least.
+    fn can_be_obeyed(&self) -> Result<(), Failure> {
+        let (found, limit) = (self.drafting.spec_draft_n_min, self.drafting.spec_draft_n_max);
+        match self.budget.iter().find(|budget| budget.nodes_max(limit) < found) {
+            Some(budget) => {
+                let expected = format!("at most the nodes of --budget {budget} ({})", budget.nodes_max(limit));
+                Err(Failure::Usage(format!("--spec-draft-n-min: expected {expected}, found {found}")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// An oracle knows only texts that do not depend on what is drafted.
+    fn can_be_foretold(&self) -> Result<(), Failure> {
+        let exact = self.verify.iter().all(|verify| *verify == Verify::Exact);
+        let greedy = !self.temp.is_empty() && self.temp.iter().all(|temperature| *temperature == 0.0);
+        match self.budget.iter().any(|budget| budget.is_oracle()) && !exact && !greedy {
+            true => Err(Failure::Usage("--budget oracle: expected --verify exact alone, or --temp 0 alone".into())),
+            false => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! What was measured, as a table for a person and as objects for a program.
+//!
+//! The columns are explained by `foretoken bench generate --help`. Left out: how the numbers come about.
+
+use foretoken::report::drafter;
+use foretoken_console::report::percent;
+use foretoken_engine::Token;
+use foretoken_kernels::Isa;
+use serde_json::{Map, Value, json};
+
+use super::interval::{Estimate, Sample, median};
+use super::measured::named;
+use super::rows::{Figures, Runs, Text, Way};
+
+/// What is the same for all rows.
+pub struct Page<'a> {
+    /// The target's name.
+    pub target: &'a str,
+    /// Names of the drafters, by number.
+    pub names: &'a [String],
+    /// Threads that computed.
+    pub threads: usize,
+    /// Most repetitions of each prompt.
+    pub repeat: usize,
+    /// Texts at a time, each of which has rows.
+    pub parallel: &'a [usize],
+    /// Answers to each prompt.
+    pub n_best: usize,
+    /// Seed of every text, or of the first answer to each prompt.
+    pub seed: u64,
+    /// Kinds of the prompts, if the file names them.
+    pub kinds: &'a [Option<String>],
+    /// Whether kinds have rows.
+    pub by_kind: bool,
+}
+
+/// Heads of the table's columns. The first two are shown only where they tell rows apart.
+const HEADS: [&str; 14] = [
+    "texts",
+    "kind",
+    "promise",
+    "budget",
+    "method",
+    "tokens/s",
+    "speed-up",
+    "verdict",
+    "with prompt",
+    "a pass",
+    "length",
+    "accepted",
+    "drafting",
+    "text",
+];
+
+/// One line of the table.
+struct Row<'a> {
+    runs: &'a Runs,
+    kind: Option<&'a str>,
+    way: &'a Way,
+    figures: Figures,
+    /// What is to be said of its texts; `None` of plain decoding.
+    text: Option<Text>,
+}
+
+impl Row<'_> {
+    /// The promise, as the command line names it; `None` of plain decoding.
+    fn promise(&self) -> Option<String> {
+        self.way.method.as_ref().map(|method| named(method.verify))
+    }
+
+    /// The budget; `None` of plain decoding.
+    fn budget(&self) -> Option<String> {
+        self.way.method.as_ref().map(|method| method.budget.to_string())
+    }
+
+    /// One cell a column.
+    fn cells(&self) -> [String; HEADS.len()] {
+        let Self { figures, .. } = self;
+        let stats = &figures.stats;
+        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_string());
+        [
+            self.runs.parallel.to_string(),
+            self.kind.unwrap_or("all").to_string(),
+            or_dash(self.promise()),
+            or_dash(self.budget()),
+            self.way.name().to_string(),
+            or_dash(figures.speed.map(|speed| format!("{speed:.1}"))),
+            or_dash(figures.speedup.map(ratio)),
+            or_dash(figures.judged().and_then(verdict).map(str::to_string)),
+            or_dash(figures.speedup_with_prompt.map(ratio)),
+            format!("{:.2}", stats.tokens_per_pass()),
+            format!("{:.2}", stats.mean_accepted_len()),
+            or_dash(stats.acceptance_rate().map(percent)),
+            percent(figures.drafting_share),
+            match self.text {
+                None | Some(Text::NotPromised) => "-".to_string(),
+                Some(Text::Equal) => "equal".to_string(),
+                Some(Text::Differs(count)) => format!("{count} DIFFER"),
+            },
+        ]
+    }
+}
+
+impl Page<'_> {
+    /// The first line: what is measured and how.
+    pub fn title(&self, prompts: &[Vec<Token>]) -> String {
+        let Self { target, threads, repeat, seed, n_best, .. } = self;
+        let tokens: usize = prompts.iter().map(Vec::len).sum();
+        let repeated = if *repeat > 1 { format!(", medians of up to {repeat}") } else { String::new() };
+        let (count, isa) = (prompts.len() / n_best, Isa::chosen().name());
+        let tokens = tokens / n_best;
+        let answers = if *n_best > 1 { format!(", {n_best} answers each") } else { String::new() };
+        let texts: Vec<String> = self.parallel.iter().map(usize::to_string).collect();
+        let together = match self.parallel {
+            [1] => String::new(),
+            _ => format!(", {} texts at a time", texts.join(" or ")),
+        };
+        format!(
+            "{target}: {count} prompts, {tokens} tokens{answers}; {threads} threads, {isa}, seed {seed}\
+             {repeated}{together}"
+        )
+    }
+
+    /// Rows of all prompts together, each followed by those of its kinds if they are wanted and run alone.
+    fn rows<'r>(&'r self, runs: &'r Runs) -> Vec<Row<'r>> {
+        let mut kinds: Vec<Option<&str>> = vec![None];
+        for kind in self.kinds.iter().filter(|_| self.by_kind && runs.parallel == 1) {
+            let kind = kind.as_deref().unwrap_or("other");
+            if !kinds.contains(&Some(kind)) {
+                kinds.push(Some(kind));
+            }
+        }
+        let shown = |kind: Option<&str>, number: usize| {
+            kind.is_none_or(|kind| self.kinds[number].as_deref().unwrap_or("other") == kind)
+        };
+        let row = |kind, way: &'r Way| Row {
+            runs,
+            kind,
+            way,
+            figures: runs.figures(way, &|group| shown(kind, group.start)),
+            text: way.method.as_ref().map(|_| way.text(&|number| shown(kind, number))),
+        };
+        kinds
+            .into_iter()
+            .flat_map(|kind| runs.ways.iter().map(move |way| (kind, way)))
+            .map(|(kind, way)| row(kind, way))
+            .collect()
+    }
+
+    /// The table of one temperature.
+    pub fn table(&self, all: &[Runs]) -> String {
+        let mut lines = vec![HEADS.map(str::to_string)];
+        lines.extend(all.iter().flat_map(|runs| self.rows(runs)).map(|row| row.cells()));
+        let shown = [self.parallel.len() > 1, self.by_kind];
+        let lines: Vec<Vec<String>> = lines
+            .into_iter()
+            .map(|line| {
+                let cells = line.into_iter().enumerate();
+                cells.filter(|(column, _)| shown.get(*column) != Some(&false)).map(|(_, cell)| cell).collect()
+            })
+            .collect();
+        let names = 3 + shown.iter().filter(|shown| **shown).count();
+        let temperature = all.first().map_or(0.0, |runs| runs.temperature);
+        let repetitions: Vec<String> = all.iter().map(|runs| runs.repetitions.to_string()).collect();
+        format!("temperature {temperature}, repetitions: {}\n{}", repetitions.join(", "), aligned(&lines, names))
+    }
+
+    /// The objects of one temperature and number of texts at a time, one a row.
+    pub fn objects(&self, runs: &Runs) -> Vec<Value> {
+        self.rows(runs).iter().map(|row| self.object(row)).collect()
+    }
+
+    fn object(&self, row: &Row<'_>) -> Value {
+        let Row { runs, figures, .. } = row;
+        let stats = &figures.stats;
+        // All of the method's: one that was never asked has an object that says so.
+        let drafters = row.way.method.iter().flat_map(|method| &method.drafters).map(|number| usize::from(*number));
+        let object = |at: usize| Some((self.names[at].clone(), drafter(stats.drafters.get(at)?)));
+        let drafters: Map<String, Value> = drafters.filter_map(object).collect();
+        let (behind, with_prompt) = (figures.speedup, figures.speedup_with_prompt);
+        let value = |estimate: Option<Estimate>| estimate.map(|estimate| estimate.value);
+        let low = |estimate: Option<Estimate>| estimate?.interval.map(|(low, _)| low);
+        let high = |estimate: Option<Estimate>| estimate?.interval.map(|(_, high)| high);
+        let totals = figures.totals;
+        let a_pass = |sum: usize| (totals.passes > 0).then(|| sum as f64 / totals.passes as f64);
+        let per_pass = json!({
+            "rows": a_pass(totals.rows),
+            "bytes": a_pass(totals.bytes),
+            "experts": a_pass(totals.experts),
+            "experts_packed": a_pass(totals.packed),
+            "experts_per_row": (totals.rows > 0).then(|| totals.experts as f64 / totals.rows as f64),
+        });
+        json!({
+            "model": self.target,
+            "threads": self.threads,
+            "isa": Isa::chosen().name(),
+            "repeat": self.repeat,
+            "repetitions": runs.repetitions,
+            "seed": self.seed,
+            "temperature": runs.temperature,
+            "parallel": runs.parallel,
+            "n_best": self.n_best,
+            "kind": row.kind,
+            "verify": row.promise(),
+            "budget": row.budget(),
+            "method": row.way.name(),
+            "prompts": figures.prompts,
+            "tokens": stats.emitted,
+            "passes": stats.passes,
+            "seconds": medians(&figures.all),
+            "seconds_behind_first_token": medians(&figures.behind),
+            "seconds_by_group": seconds(&figures.all),
+            "seconds_behind_first_token_by_group": seconds(&figures.behind),
+            "tokens_per_second": figures.speed,
+            "tokens_per_second_with_prompt": figures.speed_with_prompt,
+            "speedup": value(behind),
+            "speedup_low": low(behind),
+            "speedup_high": high(behind),
+            "speedup_with_prompt": value(with_prompt),
+            "speedup_with_prompt_low": low(with_prompt),
+            "speedup_with_prompt_high": high(with_prompt),
+            "no_difference": figures.judged().and_then(|estimate| estimate.no_difference()),
+            "tokens_per_pass": stats.tokens_per_pass(),
+            "per_pass": per_pass,
+            "modelled_speedup": stats.modelled_speedup(),
+            "mean_accepted_length": stats.mean_accepted_len(),
+            "acceptance_rate": stats.acceptance_rate(),
+            "drafting_share": figures.drafting_share,
+            "bookkeeping_share": figures.bookkeeping_share,
+            "bench_share": runs.bench_share,
+            "equal": match row.text {
+                None | Some(Text::NotPromised) => None,
+                Some(text) => Some(text == Text::Equal),
+            },
+            "drafters": drafters,
+        })
+    }
+}
+
+/// A speed-up with its interval, if it has one.
+fn ratio(estimate: Estimate) -> String {
+    let interval = estimate.interval.map_or(String::new(), |(low, high)| format!(" ({low:.2}-{high:.2})"));
+    format!("{:.2}{interval}", estimate.value)
+}
+
+/// What a speed-up amounts to, if that is known.
+fn verdict(estimate: Estimate) -> Option<&'static str> {
+    estimate.no_difference().map(|none| match (none, estimate.value > 1.0) {
+        (true, _) => "no difference",
+        (false, true) => "faster",
+        (false, false) => "slower",
+    })
+}
+
+/// The seconds of each group and repetition.
+fn seconds(groups: &[Vec<Sample>]) -> Vec<Vec<f64>> {
+    groups.iter().map(|repetitions| repetitions.iter().map(|sample| sample.seconds).collect()).collect()
+}
+
+/// The sum of the groups' median seconds.
+fn medians(groups: &[Vec<Sample>]) -> f64 {
+    seconds(groups).into_iter().fold(0.0, |sum, seconds| sum + median(seconds))
+}
+
+/// Lines of cells under each other: the first `names` columns begin where the others end, on the left.
+fn aligned(lines: &[Vec<String>], names: usize) -> String {
+    let columns = lines.first().map_or(0, Vec::len);
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut out = String::new();
+    for line in lines {
+        let cells = line.iter().zip(&widths).enumerate().map(|(column, (cell, width))| match column < names {
+            true => format!("{cell:<width$}"),
+            false => format!("{cell:>width$}"),
+        });
+        out += cells.collect::<Vec<_>>().join("  ").trim_end();
+        out.push('\n');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verdict_is_what_the_interval_says() {
+        let said = |value: f64, interval| {
+            let estimate = Estimate { value, interval };
+            (ratio(estimate), verdict(estimate).unwrap_or("-"))
+        };
+        assert_eq!(said(1.24, Some((1.2, 1.281))), ("1.24 (1.20-1.28)".to_string(), "faster"));
+        assert_eq!(said(1.01, Some((0.98, 1.03))), ("1.01 (0.98-1.03)".to_string(), "no difference"));
+        assert_eq!(said(0.66, Some((0.6, 0.7))), ("0.66 (0.60-0.70)".to_string(), "slower"));
+        assert_eq!(said(2.0, None), ("2.00".to_string(), "-"));
+    }
+}

@@ -1,0 +1,241 @@
+//! `foretoken bench`: what passes cost, next to what this machine could do, how many of them drafters save, and what
+//! that gains.
+//!
+//! `pass` is the time of one pass over several numbers of rows, behind a context that is already in the cache. It is
+//! judged by the roofline of the same run: the machine's ceilings are measured first, with the same threads. Nothing
+//! but the network is run: no engine, no drafter, no sampling. `replay` is the other half: the engine with its drafters
+//! and no network (or one that is run and not listened to), on texts that were recorded; `trie` does the same over
+//! ranges of one drafter's settings. `generate` is both together, beside plain decoding; `batch` is many texts at once,
+//! `serve` what clients of a server see of it. Left out: other programs, against which `bench/peers` measures (but
+//! other servers, which `serve` measures itself).
+
+#![forbid(unsafe_code)]
+
+mod batch;
+mod compare;
+mod generate;
+mod replay;
+mod report;
+mod roofline;
+mod serve;
+mod table;
+mod timing;
+mod trie;
+
+use std::io::Write;
+
+use clap::{Args, Subcommand};
+use foretoken::models::Opened;
+use foretoken_console::failure::Failure;
+use foretoken_console::interrupts::Interrupts;
+use foretoken_console::options::ModelOptions;
+use foretoken_console::progress::Loading;
+use foretoken_console::values;
+use foretoken_kernels::{Ceilings, Compute};
+use foretoken_model::{Cpu, Options};
+
+use roofline::PassWork;
+use table::Page;
+use timing::Timer;
+
+/// Numbers of rows that are timed without being asked for, as far as they fit into the context.
+const ROWS: [usize; 7] = [1, 2, 4, 8, 16, 64, 512];
+
+/// Passes of up to so many rows want the logits of each row, as a verification does; longer ones, which are prompts,
+/// only those of the last.
+const ROWS_WITH_LOGITS: usize = 64;
+
+/// Options of `foretoken bench`.
+#[derive(Args, Debug)]
+pub struct Bench {
+    #[command(subcommand)]
+    what: Option<What>,
+}
+
+#[derive(Subcommand, Debug)]
+enum What {
+    /// Time one pass over several numbers of rows, and compare it with what this machine could do
+    Pass(Pass),
+    /// Play recorded texts and say what each drafter that needs no model would have saved
+    Replay(Box<replay::Replay>),
+    /// Play recorded texts with trie lookahead over ranges of its settings
+    Trie(trie::Trie),
+    /// Time ways of drafting next to plain decoding, prompt by prompt, and compare their texts
+    Generate(Box<generate::Generate>),
+    /// Compare two runs of bench generate, row by row, and say what is noise
+    Compare(compare::Compare),
+    /// Time many texts that arrive at once: how fast they are written all together, and how long each waits
+    Batch(Box<batch::BatchBench>),
+    /// Time texts as clients of a server see them, next to the engine without one and to other servers
+    Serve(Box<serve::ServeBench>),
+}
+
+impl Bench {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// Nothing to be measured is named, or as each command.
+    pub fn run(&self) -> Result<(), Failure> {
+        // Lines that are complete have been printed when Ctrl-C comes; what is printed at the end ends early.
+        let interrupts = Interrupts::listen();
+        match &self.what {
+            Some(What::Pass(pass)) => pass.run(interrupts),
+            Some(What::Replay(replay)) => replay.run(interrupts),
+            Some(What::Trie(trie)) => trie.run(interrupts),
+            Some(What::Generate(generate)) => generate.run(interrupts),
+            Some(What::Compare(compare)) => compare.run(),
+            Some(What::Batch(batch)) => batch.run(),
+            Some(What::Serve(serve)) => serve.run(),
+            None => {
+                let message =
+                    "bench: expected what to measure (pass, replay, trie, generate, compare, batch, serve), found none";
+                Err(Failure::Usage(message.into()))
+            }
+        }
+    }
+}
+
+const EXPLAINED: &str = "\
+A pass runs over ROWS new tokens of one text, behind CONTEXT tokens that are in the cache. Passes of up
+to 64 rows compute the logits of every row, as the verification of a draft does; longer ones those of
+the last row alone, as a prompt does. Numbers of rows take turns, so that noise hits all alike; passes
+of up to 64 rows are timed behind an untimed one of their own kind. Times are medians. Weights that stay
+in the processor's caches can be read faster than memory delivers.
+
+The roofline of a pass is the least time that this machine could take, the larger of
+  bytes / bandwidth: the weights of all products in the form in which they are multiplied, the head among
+    them; keys and values of the context and of the new rows, once. Of experts those that the pass chose,
+    which are more or less alike for rows of a text and are here those of tokens without a meaning;
+  operations / rate, summed over kinds: 2 a weight and row in the dot instruction of the weight's type
+    (int8 for blocks, f32 for F32 and F16, for BF16 the faster of f32 and bf16), of the head only for
+    rows with logits; and in f32 those of attention: 4 a row, position that it sees, layer, head and
+    element of a head.
+Bandwidth and rates are measured before each context, with as many threads.
+
+--json prints an array with one object a context, contexts ascending. Keys of \"rows -> ...\" are numbers
+of rows as strings.
+  model, context, threads, isa, repeat, and cache_types: those of keys and values
+  logits               rows -> rows whose logits are computed
+  ms_per_pass          rows -> median milliseconds
+  least_ms_per_pass    rows -> least milliseconds
+  ratio_to_one         rows -> ms_per_pass over that of one row; null if one row was not measured
+  roofline             rows -> milliseconds of the roofline; beside these bandwidth_gb_s (the best of
+                       several runs), bandwidth_median_gb_s, fma_gflop_s, int8_gop_s, and bf16_gflop_s,
+                       which is null where there is no such instruction
+  ratio_to_roofline    rows -> ms_per_pass over the roofline's
+  experts_per_pass     rows -> distinct experts that it read, all layers together; 0 where there are none
+  experts_packed_per_pass
+                       rows -> of these, those that the last pass had to bring to memory first, where not
+                       all experts fit there: its time is theirs, too
+  experts_per_row      rows -> the same over its rows
+  bytes_per_pass       rows -> bytes of the roofline
+  gb_s                 rows -> bytes a second
+  share_of_bandwidth   rows -> the same over the bandwidth
+  gop_s                rows -> operations a second
+  share_of_operations  rows -> the same over the rates of their kinds
+  products             type -> weights and bytes of the matrices of that type";
+
+/// Options of `foretoken bench pass`.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Measurement")]
+#[command(after_long_help = EXPLAINED)]
+pub struct Pass {
+    /// Rows of a pass [default: those of 1,2,4,8,16,64,512 that fit]
+    #[arg(long, value_name = "N,..", value_delimiter = ',',
+        value_parser = values::one_up, allow_negative_numbers = true)]
+    rows: Vec<usize>,
+    /// Tokens in the cache before the pass
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "64", value_parser = values::whole,
+        allow_negative_numbers = true)]
+    context: Vec<usize>,
+    /// Timed passes of each number of rows
+    #[arg(long, value_name = "N", default_value = "5", value_parser = values::one_up, allow_negative_numbers = true)]
+    repeat: usize,
+    /// Print JSON (see --help for its fields)
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    model: ModelOptions,
+}
+
+impl Pass {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// The model cannot be used, or its context does not hold what is to be measured.
+    pub fn run(&self, interrupts: Interrupts) -> Result<(), Failure> {
+        let opened = self.model.open()?;
+        let (contexts, rows) = self.plan(&opened)?;
+        let rows_max = rows.iter().copied().max().unwrap_or(1).max(512);
+        let positions = contexts.iter().copied().max().unwrap_or(0) + rows.iter().copied().max().unwrap_or(1);
+        let threads = self.model.threads();
+        let options = Options { rows_max, ..self.model.run_with(positions) };
+        let cache_types = [options.key_type, options.value_type];
+        let mut loading = Loading::default();
+        let loaded = opened.load(&Cpu, options, &mut |done, of| loading.show(done, of))?;
+        let work = PassWork::of(&loaded, cache_types);
+        drop(loading);
+        interrupts.begin();
+        let mut timer = Timer::new(loaded.executor, interrupts);
+        let page = Page { model: &opened.name, threads, repeat: self.repeat, cache_types, work: &work };
+        let mut out = std::io::stdout();
+        let mut objects = Vec::new();
+        if !self.json {
+            writeln!(out, "{}", page.title())?;
+        }
+        for context in contexts {
+            let ceilings = Ceilings::measure(&Compute::new(threads));
+            if !self.json {
+                writeln!(out, "\n{}", page.ceilings(&ceilings))?;
+                out.flush()?;
+            }
+            let times = timer.passes(context, &rows, self.repeat)?;
+            if times.is_empty() {
+                break;
+            }
+            match self.json {
+                true => objects.push(page.object(context, &ceilings, &times)),
+                false => write!(out, "{}", page.table(context, &ceilings, &times))?,
+            }
+            out.flush()?;
+        }
+        if self.json {
+            writeln!(out, "{:#}", serde_json::Value::Array(objects))?;
+        }
+        out.flush()?;
+        interrupts.end_command()
+    }
+
+    /// Contexts, ascending, and numbers of rows in the order in which they were given, each once.
+    fn plan(&self, model: &Opened) -> Result<(Vec<usize>, Vec<usize>), Failure> {
+        let own = model.spec.context_max;
+        let limit = self.model.context(own);
+        let mut contexts = self.context.clone();
+        contexts.sort_unstable();
+        contexts.dedup();
+        let longest = contexts.last().copied().unwrap_or(0);
+        let Some(room) = limit.checked_sub(longest).filter(|room| *room > 0) else {
+            let message = format!("--context: expected less than {limit} (the longest text), found {longest}");
+            return Err(Failure::Usage(message));
+        };
+        if self.rows.is_empty() {
+            return Ok((contexts, ROWS.into_iter().filter(|rows| *rows <= room).collect()));
+        }
+        let mut rows: Vec<usize> = Vec::new();
+        for asked in &self.rows {
+            if *asked > room {
+                let room = format!("at most {room} (the longest text has {limit} tokens, the context {longest})");
+                return Err(Failure::Usage(format!("--rows: expected {room}, found {asked}")));
+            }
+            if !rows.contains(asked) {
+                rows.push(*asked);
+            }
+        }
+        Ok((contexts, rows))
+    }
+}
+
+/// Rows whose logits a pass of `rows` rows computes.
+fn logits(rows: usize) -> usize {
+    if rows <= ROWS_WITH_LOGITS { rows } else { 1 }
+}

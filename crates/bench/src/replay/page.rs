@@ -1,0 +1,198 @@
+//! What is said of records that were timed on a model: a table and a JSON object.
+//!
+//! Wherever they are printed it is said what they are: the speed of a pretended target. Left out: the timing itself
+//! ([`super::timed`]).
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use foretoken::report::total;
+use foretoken_engine::Stats;
+use foretoken_kernels::Isa;
+use serde_json::{Value, json};
+
+use super::timed::{Lap, Timed, Way};
+use super::{draft_us, object};
+use crate::generate::interval::{Estimate, Sample, median, speed};
+
+/// What the figures are of.
+pub struct Page<'a> {
+    /// The file of the records.
+    pub records: &'a Path,
+    /// Records that are played, and the tokens that they write.
+    pub playable: (usize, usize),
+    /// Numbers, from 1, of records that are too long.
+    pub left_out: Vec<usize>,
+    /// The model whose passes are real.
+    pub model: &'a str,
+    /// The threads that it has.
+    pub threads: usize,
+    /// The name of the budget.
+    pub budget: String,
+    /// Most tokens drafted a pass.
+    pub nodes_max: usize,
+}
+
+/// What is said of a way of decoding.
+struct Figures {
+    speed: Option<f64>,
+    speedup: Option<Estimate>,
+    /// Milliseconds of a pass behind the first.
+    pass_ms: Option<f64>,
+    stats: Stats,
+}
+
+impl Page<'_> {
+    /// What all figures are, in words.
+    fn label(&self) -> String {
+        format!("recorded text, real passes of {}: the speed of a pretended target, not its texts", self.model)
+    }
+
+    /// What stands above the table.
+    pub fn title(&self) -> String {
+        let (records, tokens) = self.playable;
+        let what = format!("{}: {records} records, {tokens} tokens", self.records.display());
+        let left_out = match self.left_out.len() {
+            0 => String::new(),
+            count => format!(", {count} too long and left out"),
+        };
+        let how = format!("budget {}, up to {} drafted a pass, {} threads", self.budget, self.nodes_max, self.threads);
+        format!("{}\n{what}{left_out}; {how}", self.label())
+    }
+
+    /// The table, plain decoding first.
+    pub fn table(&self, timed: &Timed<'_>) -> String {
+        let head = format!(
+            "{:<18} {:>8} {:>8} {:>16} {:>11} {:>8} {:>8} {:>8}\n",
+            "drafter", "tokens/s", "speed-up", "95 % interval", "tokens/pass", "accepted", "ms/pass", "us/pass"
+        );
+        let played = played(timed);
+        let mut table = format!("\n{head}");
+        for way in &timed.ways {
+            let Figures { speed, speedup, pass_ms, stats } = figures(way, &timed.ways[0]);
+            let interval = speedup.and_then(|speedup| speedup.interval);
+            let rate = stats.acceptance_rate().map(|rate| 100.0 * rate);
+            table += &format!(
+                "{:<18} {:>8} {:>8} {:>16} {:>11.3} {:>8} {:>8} {:>8.2}\n",
+                way.name,
+                or_dash(speed, 2),
+                or_dash(speedup.map(|speedup| speedup.value), 3),
+                interval.map_or("-".to_string(), |(low, high)| format!("{low:.3} to {high:.3}")),
+                stats.tokens_per_pass(),
+                rate.map_or("-".to_string(), |rate| format!("{rate:.1}%")),
+                or_dash(pass_ms, 2),
+                draft_us(&stats),
+            );
+        }
+        if played < self.playable.0 {
+            table += &format!("{played} of {} records were played\n", self.playable.0);
+        }
+        table + &rows_line(&timed.passes)
+    }
+
+    /// The same for programs.
+    pub fn object(&self, timed: &Timed<'_>) -> Value {
+        let drafters: Vec<Value> = timed.ways.iter().map(|way| self.way(way, &timed.ways[0], played(timed))).collect();
+        let passes = timed.passes.iter().map(|(rows, seconds)| {
+            (rows.to_string(), json!({ "passes": seconds.len(), "ms": 1e3 * median(seconds.clone()) }))
+        });
+        json!({
+            "measured": self.label(),
+            "on": self.model,
+            "threads": self.threads,
+            "isa": Isa::chosen().name(),
+            "records": self.records.display().to_string(),
+            "left_out": self.left_out,
+            "budget": self.budget,
+            "draft_max": self.nodes_max,
+            "drafters": drafters,
+            "passes_by_rows": passes.collect::<serde_json::Map<_, _>>(),
+            "eight_rows_to_one": eight_to_one(&timed.passes),
+        })
+    }
+
+    /// One way of decoding.
+    fn way(&self, way: &Way, plain: &Way, played: usize) -> Value {
+        let Figures { speed, speedup, pass_ms, stats } = figures(way, plain);
+        let mut value = object(&way.name, played, &stats);
+        let interval = speedup.and_then(|speedup| speedup.interval);
+        let seconds = |laps: &Vec<Lap>| laps.iter().map(|lap| lap.behind.seconds).collect::<Vec<_>>();
+        let further = [
+            ("tokens_per_second", json!(speed)),
+            ("speedup", json!(speedup.map(|speedup| speedup.value))),
+            ("speedup_low", json!(interval.map(|interval| interval.0))),
+            ("speedup_high", json!(interval.map(|interval| interval.1))),
+            ("ms_per_pass", json!(pass_ms)),
+            ("prompt_tokens", json!(stats.prompt_tokens)),
+            ("prompt_tokens_shared", json!(stats.prompt_tokens_shared)),
+            ("seconds", json!(way.laps.iter().map(seconds).collect::<Vec<_>>())),
+        ];
+        for (name, figure) in further {
+            value[name] = figure;
+        }
+        value
+    }
+}
+
+/// Records that were played at least once.
+fn played(timed: &Timed<'_>) -> usize {
+    timed.ways[0].laps.iter().filter(|laps| !laps.is_empty()).count()
+}
+
+/// Samples of the records that were played.
+fn samples(way: &Way) -> Vec<Vec<Sample>> {
+    let played = way.laps.iter().filter(|laps| !laps.is_empty());
+    played.map(|laps| laps.iter().map(|lap| lap.behind).collect()).collect()
+}
+
+fn figures(way: &Way, plain: &Way) -> Figures {
+    let (own, plain) = (samples(way), samples(plain));
+    let laps = || way.laps.iter().flatten();
+    let (passes, seconds) = laps().fold((0, 0.0), |(n, s), lap| (n + lap.passes.0, s + lap.passes.1));
+    Figures {
+        speed: speed(&own),
+        speedup: Estimate::ratio(&own, &plain),
+        pass_ms: (passes > 0).then(|| 1e3 * seconds / passes as f64),
+        stats: total(laps().map(|lap| &lap.stats)),
+    }
+}
+
+/// What a pass of eight rows takes over one of a single row, by the medians of those that were made.
+fn eight_to_one(passes: &BTreeMap<usize, Vec<f64>>) -> Option<f64> {
+    Some(median(passes.get(&8)?.clone()) / median(passes.get(&1)?.clone()))
+}
+
+/// The same in words.
+fn rows_line(passes: &BTreeMap<usize, Vec<f64>>) -> String {
+    let of = |rows: usize| match passes.get(&rows) {
+        Some(seconds) => format!("{:.2} ms (median of {})", 1e3 * median(seconds.clone()), seconds.len()),
+        None => "- (no pass)".to_string(),
+    };
+    let ratio = or_dash(eight_to_one(passes), 3);
+    format!("a pass of 8 rows takes {ratio} of one row's: {} and {}\n", of(8), of(1))
+}
+
+fn or_dash(number: Option<f64>, digits: usize) -> String {
+    number.map_or("-".to_string(), |number| format!("{number:.digits$}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eight_rows_are_compared_by_medians_where_both_were_seen() {
+        let mut passes = BTreeMap::from([(1, vec![0.002, 0.001, 0.009]), (3, vec![1.0])]);
+        assert_eq!(eight_to_one(&passes), None);
+        assert_eq!(
+            rows_line(&passes),
+            "a pass of 8 rows takes - of one row's: - (no pass) and 2.00 ms (median of 3)\n"
+        );
+        passes.insert(8, vec![0.003]);
+        assert_eq!(eight_to_one(&passes), Some(1.5));
+        assert_eq!(
+            rows_line(&passes),
+            "a pass of 8 rows takes 1.500 of one row's: 3.00 ms (median of 1) and 2.00 ms (median of 3)\n"
+        );
+    }
+}

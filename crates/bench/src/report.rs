@@ -1,0 +1,142 @@
+//! What `bench generate` has measured, as a folder to be read and kept: a page, its charts, and a record.
+//!
+//! The page needs no network: its charts are inside. Each chart is a file of its own too, as SVG and as pixels. The
+//! record has the rows that `--json` prints, with all kinds of prompts, beside machine, command and date. Whether the
+//! folder takes files is tried before anything is measured; what is in it stays as it is until all has been measured,
+//! and a run that fails leaves nothing. Left out: how charts are drawn ([`chart`]).
+
+mod chart;
+mod page;
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use foretoken::OutputFile;
+use foretoken::output_file::Existing;
+use foretoken_console::failure::Failure;
+use foretoken_console::records::read_text;
+use serde_json::{Value, json};
+
+pub use chart::{Chart, Line, Mark};
+
+/// The charts that a report can have.
+const CHARTS: [&str; 5] = ["speedup", "timeline", "depth", "cost", "first"];
+/// What comes last: a folder that has it has a whole report.
+const RECORD: &str = "record.json";
+
+/// The folder of a report, which can be written.
+pub struct Folder {
+    path: PathBuf,
+    /// Whether a report that is there may go.
+    force: bool,
+}
+
+impl Folder {
+    /// A folder to be: it is not there, or empty, or has a report, if `force` says that this may go.
+    ///
+    /// # Errors
+    /// Something else is there, or no file can be written there.
+    pub fn begin(path: &Path, force: bool) -> Result<Self, Failure> {
+        let folder = Self { path: path.to_owned(), force };
+        folder.accept()?;
+        let made = folder.make()?;
+        let tried = folder.file(RECORD);
+        // The file that was begun goes again, and so does the folder: until the end nothing is to be seen.
+        let tried = tried.map(drop);
+        made.iter().for_each(|folder| _ = fs::remove_dir(folder));
+        tried.map(|()| folder)
+    }
+
+    /// Refuses what is no report's place.
+    fn accept(&self) -> Result<(), Failure> {
+        let refused = |message: &str| Err(Failure::Other(format!("{}: {message}", self.path.display())));
+        if self.path.exists() && !self.path.is_dir() {
+            return refused("expected a folder, found a file");
+        }
+        if fs::read_dir(&self.path).is_ok_and(|mut entries| entries.next().is_none()) || !self.path.exists() {
+            return Ok(());
+        }
+        for path in names().map(|name| self.path.join(name)) {
+            // A link would lead to what is nobody's report.
+            if fs::symlink_metadata(&path).is_ok_and(|found| !found.is_file()) {
+                let message = format!("{}: expected a file of a report, found a link or a folder", path.display());
+                return Err(Failure::Other(message));
+            }
+        }
+        let record = read_text(&self.path.join(RECORD)).ok().and_then(|text| serde_json::from_str::<Value>(&text).ok());
+        match record.is_some_and(|record| record["rows"].is_array() && record["command"].is_array()) {
+            true if self.force => Ok(()),
+            true => refused("is there already; --force writes over the report in it"),
+            false => refused("expected an empty folder, or a report's, found files without a report's record.json"),
+        }
+    }
+
+    /// Makes the folder and those above it. Returns those that were not there, the inner ones first.
+    fn make(&self) -> Result<Vec<PathBuf>, Failure> {
+        let missing = self.path.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists());
+        let missing = missing.map(Path::to_owned).collect();
+        match fs::create_dir_all(&self.path) {
+            Ok(()) => Ok(missing),
+            Err(error) => Err(Failure::Other(format!("{}: cannot be written: {error}", self.path.display()))),
+        }
+    }
+
+    /// Writes charts, page and record. `facts`: what the record has besides rows; `rows`: as `--json` prints them.
+    ///
+    /// # Errors
+    /// A file cannot be written, or what must not go is there by now.
+    pub fn finish(&self, facts: Value, rows: &[Value], charts: &[Result<Chart, String>]) -> Result<(), Failure> {
+        let mut files: Vec<(String, Vec<u8>)> = Vec::new();
+        for chart in charts.iter().flatten() {
+            files.push((format!("{}.svg", chart.name), chart.svg(chart::WIDE)?.into_bytes()));
+            files.push((format!("{}.png", chart.name), chart.png(chart::WIDE)?));
+        }
+        let mut record = json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "command": std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>(),
+            "seconds_since_1970": SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
+        });
+        if let (Value::Object(record), Value::Object(facts)) = (&mut record, facts) {
+            record.extend(facts);
+            record.insert("rows".to_string(), rows.into());
+        }
+        files.push(("index.html".to_string(), page::html(&record, rows, charts)?.into_bytes()));
+        files.push((RECORD.to_string(), format!("{record:#}\n").into_bytes()));
+        // Somebody may have put something there meanwhile.
+        self.accept()?;
+        let made = self.make()?;
+        let was_there = self.path.join(RECORD).exists();
+        let written = files.iter().try_for_each(|(name, bytes)| self.write(name, bytes));
+        // Charts that only the report before had are wrong now; half of a new report is none.
+        let stays = |name: &str| match written {
+            Ok(()) => files.iter().any(|(written, _)| written == name),
+            Err(_) => was_there,
+        };
+        names().filter(|name| !stays(name)).for_each(|name| _ = fs::remove_file(self.path.join(name)));
+        if written.is_err() {
+            made.iter().for_each(|folder| _ = fs::remove_dir(folder));
+        }
+        written
+    }
+
+    /// A file that takes its name when it is whole.
+    fn file(&self, name: &str) -> Result<OutputFile, Failure> {
+        Ok(OutputFile::create(&self.path.join(name), Existing::Replaced, &[])?)
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> Result<(), Failure> {
+        let mut file = self.file(name)?;
+        let unwritable =
+            |error| Failure::Other(format!("{}: cannot be written: {error}", self.path.join(name).display()));
+        file.write_all(bytes).map_err(unwritable)?;
+        Ok(file.finish()?)
+    }
+}
+
+/// Every file that a report can have.
+fn names() -> impl Iterator<Item = String> {
+    let charts = CHARTS.iter().flat_map(|chart| [format!("{chart}.svg"), format!("{chart}.png")]);
+    charts.chain(["index.html", RECORD].map(str::to_string))
+}

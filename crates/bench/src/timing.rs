@@ -1,0 +1,146 @@
+//! Passes against the clock: a context in the cache, then rows behind it, again and again.
+//!
+//! A pass writes its rows behind the context and nobody keeps them, so the next pass finds the same cache. Left out:
+//! what the times mean.
+
+use std::time::Instant;
+
+use foretoken_console::interrupts::Interrupts;
+use foretoken_console::progress;
+use foretoken_model::{Batch, Executor, ExecutorError, HiddenInput, PageId, PageTable, Reading, Span, Token};
+
+use super::{ROWS_WITH_LOGITS, logits};
+
+/// The times of passes of one number of rows, ascending.
+pub struct Times {
+    /// Rows of a pass.
+    pub rows: usize,
+    /// Seconds, ascending; at least one.
+    pub seconds: Vec<f64>,
+    /// What each of them read of the network: the same, for they had the same tokens; but what had to be packed for it
+    /// is that of the last.
+    pub read: Reading,
+}
+
+impl Times {
+    /// The median, in milliseconds.
+    pub fn median_ms(&self) -> f64 {
+        let (len, middle) = (self.seconds.len(), self.seconds.len() / 2);
+        let lower = if len.is_multiple_of(2) { self.seconds[middle - 1] } else { self.seconds[middle] };
+        1e3 * (lower + self.seconds[middle]) / 2.0
+    }
+
+    /// The least, in milliseconds.
+    pub fn least_ms(&self) -> f64 {
+        1e3 * self.seconds[0]
+    }
+}
+
+/// A model whose passes are timed.
+pub struct Timer {
+    model: Box<dyn Executor>,
+    tables: Vec<PageTable>,
+    /// Positions of the cache that hold the text.
+    cached: usize,
+    interrupts: Interrupts,
+}
+
+impl Timer {
+    /// A model with an empty cache, all of whose pages belong to the one text.
+    pub fn new(model: Box<dyn Executor>, interrupts: Interrupts) -> Self {
+        let pages = model.capacity().groups.iter().map(|group| (0..group.pages as u32).map(PageId).collect());
+        let tables = pages.collect();
+        Self { model, tables, cached: 0, interrupts }
+    }
+
+    /// The times of passes of each of `rows` behind `context` tokens; contexts of one timer ascend. After Ctrl-C those
+    /// that were timed at all.
+    ///
+    /// # Errors
+    /// The model has no room for so many.
+    pub fn passes(&mut self, context: usize, rows: &[usize], repeat: usize) -> Result<Vec<Times>, ExecutorError> {
+        self.fill(context)?;
+        let mut all: Vec<Times> =
+            rows.iter().map(|rows| Times { rows: *rows, seconds: Vec::new(), read: Reading::default() }).collect();
+        let bar = progress::bar("timing", (repeat + 1) * rows.len());
+        for turn in 0..=repeat {
+            for times in &mut all {
+                if !self.interrupts.go_on() {
+                    break;
+                }
+                // Untimed: the first turn makes room for the rows, and short passes are timed behind one of their own
+                // kind, because what a long one leaves in the caches is not what decoding finds there.
+                if turn == 0 || times.rows <= ROWS_WITH_LOGITS {
+                    self.pass(times.rows)?;
+                }
+                if turn > 0 {
+                    times.seconds.push(self.pass(times.rows)?);
+                    times.read = self.model.read();
+                }
+                bar.inc(1);
+            }
+        }
+        bar.finish_and_clear();
+        all.retain(|times| !times.seconds.is_empty());
+        all.iter_mut().for_each(|times| times.seconds.sort_by(f64::total_cmp));
+        Ok(all)
+    }
+
+    /// Computes the text's tokens up to `context`.
+    fn fill(&mut self, context: usize) -> Result<(), ExecutorError> {
+        assert!(context >= self.cached, "bench: contexts ascend, found {context} after {}", self.cached);
+        let bar = progress::bar("context", context - self.cached);
+        while self.cached < context && self.interrupts.go_on() {
+            let len = self.model.capacity().rows_max.min(context - self.cached);
+            self.forward(len, &[])?;
+            self.cached += len;
+            bar.inc(len as u64);
+        }
+        bar.finish_and_clear();
+        Ok(())
+    }
+
+    /// Seconds of one pass of `rows` rows behind the text.
+    fn pass(&mut self, rows: usize) -> Result<f64, ExecutorError> {
+        let wanted: Vec<u32> = (rows - logits(rows)..rows).map(|row| row as u32).collect();
+        let start = Instant::now();
+        self.forward(rows, &wanted)?;
+        Ok(start.elapsed().as_secs_f64())
+    }
+
+    /// One pass of `len` rows behind the text.
+    fn forward(&mut self, len: usize, wanted: &[u32]) -> Result<(), ExecutorError> {
+        // Any tokens: a pass costs the same whatever they are, unless it chooses experts; then these, which lie all
+        // over the embedding, choose like strangers, and a text's rows would have more in common.
+        let vocabulary = self.model.capacity().vocabulary;
+        let tokens: Vec<Token> = (self.cached..self.cached + len).map(|i| (i * 7919 % vocabulary) as Token).collect();
+        let span = Span {
+            sequence: 0,
+            tables: &self.tables,
+            start: self.cached,
+            tokens: &tokens,
+            parents: &[],
+            // What fills the context stays; a pass that is timed is made again.
+            certain: if wanted.is_empty() { len } else { 0 },
+            computed: 0,
+            wanted,
+            hidden: &[],
+            hidden_in: HiddenInput::None,
+        };
+        self.model.forward(&Batch { spans: &[span], hidden_layers: &[] })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_median_is_the_middle_or_lies_between_the_two() {
+        let times = |seconds: &[f64]| Times { rows: 1, seconds: seconds.to_vec(), read: Reading::default() };
+        assert_eq!(times(&[0.25]).median_ms(), 250.0);
+        assert_eq!(times(&[0.25, 0.5, 4.0]).median_ms(), 500.0);
+        assert_eq!(times(&[0.25, 0.5, 1.0, 4.0]).median_ms(), 750.0);
+        assert_eq!(times(&[0.25, 0.5]).least_ms(), 250.0);
+    }
+}

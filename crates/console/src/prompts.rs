@@ -1,0 +1,226 @@
+//! Where a command finds its prompts: an argument, a file, standard input, or token ids; one or a list of them.
+//!
+//! A single line end at the end of a file or of standard input belongs to the file, not to the prompt, as in llama.cpp.
+//! A list of prompts is a file of lines, or of objects that may say what kind of prompt each is. `-` is standard input
+//! wherever a file is named. Left out: what prompts are ([`foretoken::prompts`]).
+
+pub mod listed;
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use foretoken::whole::TEXT_BYTES_MAX;
+use foretoken::{ChatMessage, Prompt, Prompter, Request, Token, whole};
+
+use crate::failure::Failure;
+use crate::progress::warn;
+use crate::records::{read_text, utf8};
+use crate::values;
+pub use listed::Listed;
+
+/// Where the prompt comes from.
+#[derive(Args, Clone, Debug)]
+#[group(multiple = false)]
+#[command(next_help_heading = "Prompt")]
+pub struct PromptOptions {
+    /// The text to go on with; - is standard input, as is none behind a pipe
+    ///
+    /// Where no option names a model, a model's path or name may stand before it: generate MODEL PROMPT.
+    #[arg(value_name = "PROMPT")]
+    pub words: Option<String>,
+    /// The same, also if it looks like an option
+    #[arg(short, long, hide_short_help = true, value_name = "PROMPT", allow_hyphen_values = true)]
+    pub prompt: Option<String>,
+    /// A file with the text; - is standard input
+    #[arg(short, long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// The prompt as token ids, nothing added
+    #[arg(long, value_name = "ID,..", value_delimiter = ',', hide_short_help = true,
+        value_parser = values::token, allow_negative_numbers = true)]
+    pub prompt_ids: Option<Vec<Token>>,
+    /// Several prompts: objects of a .jsonl or .json file, or one a line
+    ///
+    /// The file - is standard input, which is taken for objects if it begins with a brace. Objects have "prompt", a
+    /// text or token ids (or "text", "question" or "turns"), or the "messages" of a conversation; a .json file has one
+    /// or a list of them, as /save of chat writes it.
+    #[arg(long, value_name = "FILE")]
+    pub prompts: Option<PathBuf>,
+}
+
+impl PromptOptions {
+    /// Reads the prompt or prompts.
+    ///
+    /// # Errors
+    /// A file cannot be read or understood; or nothing is given and standard input is a terminal.
+    pub fn read(&self, list: ListOptions) -> Result<Vec<Listed>, Failure> {
+        if let Some(path) = &self.prompts {
+            return list.read(path);
+        }
+        let alone = |prompt| Ok(vec![Listed { place: String::new(), prompt, kind: None }]);
+        if let Some((option, _)) = [("--skip-bad", list.skip_bad), ("--chat", list.chat)].iter().find(|(_, on)| *on) {
+            return Err(Failure::Usage(format!("{option}: expected --prompts, which it belongs to, found none")));
+        }
+        if let Some(ids) = &self.prompt_ids {
+            return alone(Prompt::Ids(ids.clone()));
+        }
+        if let Some(text) = self.words.as_ref().or(self.prompt.as_ref()).filter(|text| *text != "-") {
+            return alone(Prompt::Text(text.clone()));
+        }
+        let nothing = self.words.is_none() && self.prompt.is_none() && self.file.is_none();
+        if nothing && std::io::stdin().is_terminal() {
+            let expected = "a text in quotes, -f FILE or a pipe";
+            let hint = "foretoken chat talks with a model, foretoken generate -h shows more";
+            return Err(Failure::Usage(format!("prompt: expected {expected}, found none; {hint}")));
+        }
+        let text = text_of(self.file.as_deref().unwrap_or(Path::new(STANDARD_INPUT)))?.1;
+        alone(Prompt::Text(without_last_line_end(&text).to_string()))
+    }
+}
+
+/// Stands for standard input where a file is expected.
+const STANDARD_INPUT: &str = "-";
+
+/// What a file is called in messages, and its text; `-` is standard input.
+///
+/// # Errors
+/// It cannot be read, or is no UTF-8.
+pub fn text_of(path: &Path) -> Result<(String, String), Failure> {
+    if path != Path::new(STANDARD_INPUT) {
+        return Ok((path.display().to_string(), read_text(path)?));
+    }
+    let name = "standard input".to_string();
+    let read = whole::read_all(std::io::stdin(), TEXT_BYTES_MAX);
+    let bytes = read.map_err(|error| Failure::Other(format!("{name}: cannot be read: {error}")))?;
+    let text = utf8(&name, bytes)?;
+    Ok((name, text))
+}
+
+/// The text without the line end that belongs to its file.
+fn without_last_line_end(text: &str) -> &str {
+    text.strip_suffix("\r\n").or_else(|| text.strip_suffix('\n')).unwrap_or(text)
+}
+
+/// How a list of prompts is read.
+#[derive(Args, Clone, Copy, Debug)]
+#[group(multiple = true)]
+#[command(next_help_heading = "Prompt")]
+pub struct ListOptions {
+    /// Go on without the prompts of the file that cannot be used, and say which they are
+    #[arg(long, hide_short_help = true)]
+    pub skip_bad: bool,
+    /// Take the file's texts for what a user says, and write the model's chat template around them
+    #[arg(long, hide_short_help = true)]
+    pub chat: bool,
+}
+
+impl ListOptions {
+    /// Prompts of a file with their kinds: objects in a `.jsonl` or `.json` file or of standard input that begins like
+    /// one, lines of any other. The file may be packed by gzip, which is `.gz` behind the ending of its name.
+    ///
+    /// # Errors
+    /// The file cannot be read, an object has no prompt and is not to be left out, or there is none at all.
+    pub fn read(&self, path: &Path) -> Result<Vec<Listed>, Failure> {
+        let (place, text) = text_of(path)?;
+        let is_object = path == Path::new(STANDARD_INPUT) && text.trim_start().starts_with('{');
+        let name = match path.extension() {
+            Some(packed) if packed == "gz" => Path::new(path.file_stem().unwrap_or_default()),
+            _ => path,
+        };
+        let kind = if is_object { Some("jsonl") } else { name.extension().and_then(|extension| extension.to_str()) };
+        let mut listed = match self.skip_bad {
+            true => self.usable(&place, listed::each_of_text(&place, &text, kind)?)?,
+            false => listed::of_text(&place, &text, kind)?,
+        };
+        if self.chat {
+            for Listed { prompt, .. } in &mut listed {
+                if let Prompt::Text(text) = prompt {
+                    *prompt = Prompt::Chat(vec![ChatMessage::new("user", text.as_str())]);
+                }
+            }
+        }
+        Ok(listed)
+    }
+
+    /// The prompts of a list with their requests. What the engine would refuse is left out where that is asked for;
+    /// else the answer to it says why there is none.
+    ///
+    /// # Errors
+    /// As of [`ListOptions::usable`].
+    pub fn requests(
+        &self,
+        place: &str,
+        listed: Vec<Listed>,
+        prompter: &Prompter,
+    ) -> Result<Vec<(Prompt, Request)>, Failure> {
+        let request = |listed: Listed| {
+            let request = if self.skip_bad { listed.usable_request(prompter) } else { listed.request(prompter) };
+            Ok((listed.prompt, request?))
+        };
+        self.usable(place, listed.into_iter().map(request).collect())
+    }
+
+    /// What is left of a list without what cannot be used, each of which is told.
+    ///
+    /// # Errors
+    /// Something cannot be used and is not to be left out, or nothing is left.
+    pub fn usable<T>(&self, place: &str, all: Vec<Result<T, Failure>>) -> Result<Vec<T>, Failure> {
+        if !self.skip_bad {
+            return all.into_iter().collect();
+        }
+        let (mut usable, mut skipped) = (Vec::new(), 0);
+        for one in all {
+            match one {
+                Ok(one) => usable.push(one),
+                Err(failure) => {
+                    skipped += 1;
+                    if skipped <= SKIPPED_TOLD_MAX {
+                        warn(format!("skipped: {}", failure.message().unwrap_or_default()));
+                    }
+                }
+            }
+        }
+        if skipped > SKIPPED_TOLD_MAX {
+            warn(format!("{place}: {skipped} prompts were skipped, of which {SKIPPED_TOLD_MAX} are told above"));
+        }
+        match usable.is_empty() {
+            true => {
+                let found = format!("expected prompts, found {skipped} that cannot be used");
+                Err(Failure::Other(format!("{place}: {found}")))
+            }
+            false => Ok(usable),
+        }
+    }
+}
+
+/// Prompts that cannot be used are told one by one up to so many, and then counted.
+const SKIPPED_TOLD_MAX: usize = 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_end_is_not_part_of_the_prompt() {
+        assert_eq!(without_last_line_end("a\n\n"), "a\n");
+        assert_eq!(without_last_line_end("a\r\n"), "a");
+        assert_eq!(without_last_line_end("a"), "a");
+    }
+
+    #[test]
+    fn questions_of_three_data_sets_are_read_as_they_are() {
+        let Some(folder) = std::env::var_os("FORETOKEN_TEST_DATA") else {
+            println!("skipped: no FORETOKEN_TEST_DATA");
+            return;
+        };
+        let sets =
+            [("spec-bench/question.jsonl", 480), ("human-eval/HumanEval.jsonl.gz", 164), ("gsm8k/test.jsonl", 400)];
+        for (name, expected) in sets {
+            let path = Path::new(&folder).join("data").join(name);
+            let listed = ListOptions { skip_bad: false, chat: false }.read(&path);
+            let listed = listed.unwrap_or_else(|failure| panic!("{:?}", failure.message()));
+            assert_eq!(listed.len(), expected, "{name}");
+            assert_eq!(listed.iter().all(|listed| listed.kind.is_some()), name.starts_with("spec"), "{name}");
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Values of options: each parser takes one word and says what it expected.
+//!
+//! The command line's front (`arguments.rs`) turns what they say into one line that names the option as well.
+
+use std::str::FromStr;
+
+use foretoken::hidden::RowType;
+use foretoken::settings::{BRANCH_LENGTH_MAX, BranchSource, Layout, Limit};
+use foretoken::whole::TEMPLATE_BYTES_MAX;
+use foretoken::{CacheType, ChatTemplate, Token, WeightType, whole};
+
+/// A number that satisfies a condition; `expected` describes the condition.
+fn number<T: FromStr + Copy>(word: &str, expected: &str, right: impl Fn(T) -> bool) -> Result<T, String> {
+    word.parse().ok().filter(|number| right(*number)).ok_or_else(|| format!("expected {expected}"))
+}
+
+/// A finite number from 0 up.
+pub fn zero_up(word: &str) -> Result<f32, String> {
+    number(word, "a number from 0 up", |x: f32| x >= 0.0 && x.is_finite())
+}
+
+/// A finite number above 0.
+pub fn positive(word: &str) -> Result<f32, String> {
+    number(word, "a number above 0", |x: f32| x > 0.0 && x.is_finite())
+}
+
+/// A number from 0 to 1.
+pub fn fraction(word: &str) -> Result<f32, String> {
+    number(word, "a number from 0 to 1", |x| (0.0..=1.0).contains(&x))
+}
+
+/// A number above 0 and up to 1.
+pub fn positive_fraction(word: &str) -> Result<f32, String> {
+    number(word, "a number above 0 and up to 1", |x| x > 0.0 && x <= 1.0)
+}
+
+/// A finite number.
+pub fn finite(word: &str) -> Result<f32, String> {
+    number(word, "a finite number", f32::is_finite)
+}
+
+/// A whole number from 1 up.
+pub fn one_up(word: &str) -> Result<usize, String> {
+    number(word, "a whole number from 1 up", |x| (1..=1 << 30).contains(&x))
+}
+
+/// A context's length in tokens.
+pub fn context(word: &str) -> Result<usize, String> {
+    number(word, "a whole number from 1 up, or 0 for the model's own", |x| x <= 1 << 30)
+}
+
+/// A whole number from 0 up.
+pub fn whole(word: &str) -> Result<usize, String> {
+    number(word, "a whole number from 0 up", |x| x <= 1 << 30)
+}
+
+/// A run of tokens to look up: each length up to it has an index of its own, so it cannot be any number.
+pub fn run_len(word: &str) -> Result<usize, String> {
+    number(word, "a whole number from 1 to 64", |x| (1..=64).contains(&x))
+}
+
+/// Longest n-gram of the tables.
+pub fn order(word: &str) -> Result<usize, String> {
+    number(word, "a whole number from 1 to 8", |x| (1..=8).contains(&x))
+}
+
+/// Columns or guesses of a window, each of which costs rows of every pass.
+pub fn small(word: &str) -> Result<usize, String> {
+    number(word, "a whole number from 1 to 64", |x| (1..=64).contains(&x))
+}
+
+/// Tokens of an n-gram of a window: one that begins it, one that a level guesses, and the one that is found.
+pub fn level(word: &str) -> Result<usize, String> {
+    number(word, "a whole number from 3 to 16", |x| (3..=16).contains(&x))
+}
+
+/// Tokens of a trie's branch.
+pub fn branch_length(word: &str) -> Result<usize, String> {
+    let expected = format!("a whole number from 1 to {BRANCH_LENGTH_MAX}");
+    number(word, &expected, |x| (1..=BRANCH_LENGTH_MAX).contains(&x))
+}
+
+/// Trie lookahead's mode: a layout, and which texts, joined by a dash or, as its authors write it, by an underline.
+pub fn decoding_mode(word: &str) -> Result<(Layout, BranchSource), String> {
+    let (layout, source) = word.split_once(['-', '_']).unwrap_or((word, "mix"));
+    let wrong = || "expected hier, par or one, with -input, -output or -mix behind it".to_string();
+    Layout::from_name(layout).zip(BranchSource::from_name(source)).ok_or_else(wrong)
+}
+
+/// Threads: a whole number that a machine might have.
+pub fn threads(word: &str) -> Result<usize, String> {
+    number(word, "a whole number from 1 to 1024", |x| (1..=1024).contains(&x))
+}
+
+/// A size in bytes.
+pub fn size(word: &str) -> Result<usize, String> {
+    foretoken::parse_size(word).ok_or_else(|| "expected a size as 6GB or 512MiB, or 0".to_string())
+}
+
+/// Texts at a time, or answers to a prompt: a number that some machine might bear.
+pub fn texts(word: &str) -> Result<usize, String> {
+    number(word, "a whole number from 1 to 256", |x| (1..=256).contains(&x))
+}
+
+/// A whole number where -1 stands for no limit, which becomes `None`.
+pub fn whole_or_unlimited(word: &str) -> Result<Limit, String> {
+    let number = number(word, "a whole number from 0 up, or -1 for no limit", |x: i64| x >= -1)?;
+    Ok(Limit(usize::try_from(number).ok()))
+}
+
+/// A seed, or none for a random one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seed(pub Option<u64>);
+
+/// A seed; -1 asks for a random one, as in llama.cpp.
+pub fn seed(word: &str) -> Result<Seed, String> {
+    if word == "-1" {
+        return Ok(Seed(None));
+    }
+    number(word, "a whole number from 0 to 2^64 - 1, or -1 for a random one", |_: u64| true)
+        .map(|seed| Seed(Some(seed)))
+}
+
+/// A type of the cache.
+pub fn cache_type(word: &str) -> Result<CacheType, String> {
+    let known = CacheType::ALL.into_iter().find(|kind| kind.name() == word);
+    known.ok_or_else(|| "expected one of f32, f16, bf16, q8_0".to_string())
+}
+
+/// A type of rows of hidden states.
+pub fn row_type(word: &str) -> Result<RowType, String> {
+    word.parse()
+}
+
+/// A type of weights; of floats also by the names that Python has for them.
+pub fn weight_type(word: &str) -> Result<WeightType, String> {
+    match word {
+        "float32" | "float" => Ok(WeightType::F32),
+        "float16" | "half" => Ok(WeightType::F16),
+        "bfloat16" => Ok(WeightType::BF16),
+        other => other.parse(),
+    }
+}
+
+/// A chat template: the text of a file, or the word as it is.
+pub fn chat_template(word: &str) -> Result<String, String> {
+    match whole::read_text(word.as_ref(), TEMPLATE_BYTES_MAX) {
+        Ok(text) => Ok(text),
+        Err(_) if ChatTemplate::source_for(word).is_some() => Ok(word.to_string()),
+        Err(error) => {
+            let names = ChatTemplate::names().collect::<Vec<_>>().join(", ");
+            Err(format!("expected Jinja, one of {names}, or a file ({error})"))
+        }
+    }
+}
+
+/// A token.
+pub fn token(word: &str) -> Result<Token, String> {
+    number(word.trim(), "token ids, as 1,2,3", |_: Token| true)
+}
+
+/// A bias in llama.cpp's spelling.
+pub use foretoken::settings::logit_bias;
+
+/// A stop string, which must not be empty.
+pub fn stop(word: &str) -> Result<String, String> {
+    if word.is_empty() { Err("expected a text of at least one character".to_string()) } else { Ok(word.to_string()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mode_of_the_trie_is_a_layout_and_texts() {
+        assert_eq!(decoding_mode("hier-mix"), Ok((Layout::Hier, BranchSource::Mix)));
+        assert_eq!(decoding_mode("par_output"), Ok((Layout::Par, BranchSource::Output)));
+        assert_eq!(decoding_mode("one"), Ok((Layout::One, BranchSource::Mix)));
+        for wrong in ["", "mix", "hier-", "tree-mix", "hier-mix-x"] {
+            assert!(decoding_mode(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn minus_one_is_no_limit_and_a_random_seed() {
+        assert_eq!(whole_or_unlimited("-1"), Ok(Limit(None)));
+        assert_eq!(whole_or_unlimited("0"), Ok(Limit(Some(0))));
+        assert!(whole_or_unlimited("-2").is_err());
+        assert_eq!(seed("-1"), Ok(Seed(None)));
+        assert_eq!(seed("18446744073709551615"), Ok(Seed(Some(u64::MAX))));
+    }
+
+    #[test]
+    fn numbers_out_of_range_and_no_numbers_are_refused() {
+        for wrong in ["-1", "nan", "inf", "warm", ""] {
+            assert!(zero_up(wrong).is_err(), "{wrong}");
+        }
+        assert!(fraction("2").is_err() && fraction("-0.1").is_err() && positive_fraction("0").is_err());
+        assert!(cache_type("q4_0").is_err() && cache_type("q8_0") == Ok(CacheType::Q8_0));
+        assert!(one_up("0").is_err() && threads("0").is_err() && token("-3").is_err());
+    }
+}

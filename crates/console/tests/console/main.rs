@@ -1,0 +1,4 @@
+//! Files of prompts and of records as strangers write them.
+
+mod mutations;
+mod probe;

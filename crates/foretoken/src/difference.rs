@@ -1,0 +1,97 @@
+//! Whether two answers are the same: tokens, log-probabilities to the bit, text, and how they ended.
+//!
+//! This is what speculative decoding promises under *exact*, said of two runs; `foretoken check` and the measurements
+//! ask it. Left out: who produced the tokens, which may differ.
+
+use foretoken_speculation::Token;
+use foretoken_text::Tokenizer;
+
+use crate::Answer;
+
+/// The first difference of two answers, and where it is; with a tokenizer tokens are spelt and the text before them is
+/// shown.
+pub fn difference(plain: &Answer, speculative: &Answer, tokenizer: Option<&Tokenizer>) -> Option<String> {
+    let spelt = |token: Token| {
+        let bytes = tokenizer.map(|tokenizer| tokenizer.token_bytes(token).escape_ascii().to_string());
+        bytes.map_or(token.to_string(), |bytes| format!("{token} \"{bytes}\""))
+    };
+    let (ours, theirs) = (&plain.emitted, &speculative.emitted);
+    for (i, (a, b)) in ours.iter().zip(theirs).enumerate() {
+        if a.token != b.token {
+            let before = text_before(plain, i, tokenizer);
+            return Some(format!("token {i}: plain {}, speculative {}{before}", spelt(a.token), spelt(b.token)));
+        }
+        let (a_bits, b_bits) = (a.log_probability.map(f32::to_bits), b.log_probability.map(f32::to_bits));
+        if a_bits != b_bits {
+            let (a, b) = (a.log_probability, b.log_probability);
+            let before = text_before(plain, i, tokenizer);
+            return Some(format!("token {i}: log-probability: plain {a:?}, speculative {b:?}{before}"));
+        }
+    }
+    if ours.len() != theirs.len() {
+        return Some(format!("length: plain {} tokens, speculative {}", ours.len(), theirs.len()));
+    }
+    if plain.text != speculative.text {
+        return Some(format!("text: plain {:?}, speculative {:?}", plain.text, speculative.text));
+    }
+    if plain.failure != speculative.failure {
+        return Some(format!("failure: plain {:?}, speculative {:?}", plain.failure, speculative.failure));
+    }
+    let reasons = (&plain.reason, &speculative.reason);
+    (reasons.0 != reasons.1).then(|| format!("end: plain {:?}, speculative {:?}", reasons.0, reasons.1))
+}
+
+/// The end of the text before token `i`, prompt included.
+fn text_before(answer: &Answer, i: usize, tokenizer: Option<&Tokenizer>) -> String {
+    let Some(tokenizer) = tokenizer else { return String::new() };
+    let tokens = [answer.prompt.as_slice(), &answer.ids()[..i]].concat();
+    let text = tokenizer.decode(&tokens, false);
+    let skip = text.chars().count().saturating_sub(80);
+    format!(", after {:?}", text.chars().skip(skip).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use foretoken_engine::{Emitted, FinishReason, Origin, Token};
+
+    fn answer(tokens: &[Token]) -> Answer {
+        let emitted = |token: &Token| Emitted {
+            token: *token,
+            origin: Origin::Target,
+            depth: 0,
+            pass: 1,
+            p: 0.5,
+            q: None,
+            log_probability: Some(-0.5),
+            top: Vec::new(),
+            text: format!("<{token}>"),
+        };
+        let emitted: Vec<Emitted> = tokens.iter().map(emitted).collect();
+        let text = emitted.iter().map(|emitted| emitted.text.as_str()).collect();
+        Answer { emitted, text, reason: Some(FinishReason::Length), ..Answer::default() }
+    }
+
+    #[test]
+    fn equal_answers_have_no_difference_whoever_produced_their_tokens() {
+        let (plain, mut speculative) = (answer(&[1, 2]), answer(&[1, 2]));
+        speculative.emitted[1].origin = Origin::Drafted(0);
+        assert_eq!(difference(&plain, &speculative, None), None);
+    }
+
+    #[test]
+    fn every_kind_of_difference_is_found_and_placed() {
+        let plain = answer(&[1, 2, 3]);
+        let found = |change: &dyn Fn(&mut Answer)| {
+            let mut speculative = plain.clone();
+            change(&mut speculative);
+            difference(&plain, &speculative, None).unwrap_or_default()
+        };
+        assert_eq!(found(&|other| other.emitted[1].token = 7), "token 1: plain 2, speculative 7");
+        let nearly = f32::from_bits((-0.5f32).to_bits() + 1);
+        assert!(found(&|other| other.emitted[2].log_probability = Some(nearly)).starts_with("token 2: log-prob"));
+        assert_eq!(found(&|other| drop(other.emitted.pop())), "length: plain 3 tokens, speculative 2");
+        assert!(found(&|other| other.text.push('!')).starts_with("text: "));
+        assert!(found(&|other| other.reason = Some(FinishReason::Context)).starts_with("end: "));
+    }
+}

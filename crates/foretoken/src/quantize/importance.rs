@@ -1,0 +1,92 @@
+//! The importances that a matrix is quantized by: those of a file, held against the model.
+//!
+//! What is in the file has to be of this model, name by name and column by column; a matrix that the file does not know
+//! (embeddings are never measured, heads rarely) is quantized without.
+
+use std::path::{Path, PathBuf};
+
+use foretoken_model::export::Exported;
+use foretoken_weights::gguf::Metadata;
+use foretoken_weights::imatrix::{self, ImportanceMatrix};
+
+use super::kinds::Choice;
+use crate::Error;
+
+/// A file of importances.
+pub struct Importance {
+    path: PathBuf,
+    matrix: ImportanceMatrix,
+}
+
+impl Importance {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// It cannot be read, or is malformed.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        Ok(Self { path: path.to_path_buf(), matrix: imatrix::open(path)? })
+    }
+
+    /// Holds every entry against the tensor of its name.
+    ///
+    /// # Errors
+    /// There is none, or it has other columns or another number of matrices.
+    pub fn check(&self, input: &Path, tensors: &[Exported]) -> Result<(), Error> {
+        let wrong = |name: &str, expected: String, found: String| {
+            let file = self.path.display();
+            Error::input(format!("{file}: tensor {}: expected {expected}, found {found}", name.escape_debug()))
+        };
+        for (name, entry) in &self.matrix.entries {
+            let Some(tensor) = tensors.iter().find(|tensor| tensor.name == *name) else {
+                return Err(wrong(name, format!("the name of one of {}", input.display()), "no such".to_string()));
+            };
+            let (columns, matrices) = (tensor.columns(), matrices(tensor));
+            let numbers = entry.values.len();
+            if numbers != columns * matrices || entry.matrices.is_some_and(|found| found != matrices) {
+                let of =
+                    |count: usize| if count == 1 { String::new() } else { format!(" for each of {count} matrices") };
+                let found = match entry.matrices {
+                    Some(count) => format!("{}{}", numbers / count, of(count)),
+                    None => format!("{numbers} in all"),
+                };
+                return Err(wrong(name, format!("{columns} importances{}", of(matrices)), found));
+            }
+        }
+        Ok(())
+    }
+
+    /// What an error in each column counts, for the matrices of a tensor one after another.
+    pub fn of(&self, tensor: &Exported) -> Option<&[f32]> {
+        self.matrix.entries.get(&tensor.name).map(|entry| entry.values.as_slice())
+    }
+
+    /// The keys that say what a file was made with.
+    pub fn tell(&self, metadata: &mut Metadata) {
+        metadata.set("quantize.imatrix.file", self.path.display().to_string());
+        metadata.set("quantize.imatrix.entries_count", u32::try_from(self.matrix.entries.len()).unwrap_or(u32::MAX));
+        // Those of another file, of which the source was made, would be wrong here.
+        metadata.remove("quantize.imatrix.dataset");
+        metadata.remove("quantize.imatrix.chunks_count");
+        if let Some(dataset) = &self.matrix.dataset {
+            metadata.set("quantize.imatrix.dataset", dataset.as_str());
+        }
+        if let Some(chunks) = self.matrix.chunks.filter(|chunks| *chunks > 0) {
+            metadata.set("quantize.imatrix.chunks_count", chunks);
+        }
+    }
+
+    /// A line about matrices of layers that are quantized without importances, if there are any.
+    pub fn note(&self, tensors: &[Exported], plan: &[Choice]) -> Option<String> {
+        let mut without = tensors.iter().zip(plan).filter(|(tensor, choice)| {
+            tensor.name.starts_with("blk.") && choice.is_searched() && self.of(tensor).is_none()
+        });
+        let (first, _) = without.next()?;
+        let (file, count) = (self.path.display(), 1 + without.count());
+        Some(format!("note: {file}: no importances for {count} tensors, as {}", first.name))
+    }
+}
+
+/// How many matrices a tensor has, one after another.
+pub fn matrices(tensor: &Exported) -> usize {
+    tensor.shape.iter().rev().skip(2).product()
+}
