@@ -1,10 +1,10 @@
-//! `foretoken bench batch`: many texts that arrive at once, as at a server: how fast they are written all together, and
-//! how long each waits.
+//! `foretoken bench batch`: many requests that arrive at once, as at a server: their speed together, and how long each
+//! waits.
 //!
-//! Prompts are random tokens, so any model will do, also one without a tokenizer; texts end by their length alone, so
-//! every run has the same work. Before the others one text is measured alone: the time of its first token, times the
-//! number of texts, is what prompts would take back to back. Left out: real prompts and the gain of drafts, which
-//! `bench generate --parallel` measures, and other programs (`bench/peers`).
+//! Prompts are random tokens, so any model can be used, even without a tokenizer; texts end only by their length, so
+//! every run has the same work. One request is measured alone first: the time to its first token, times the number of
+//! requests, is what their prompts would take one after another. Real prompts and the speed-up of drafts are measured
+//! by `bench generate --parallel`, other programs in `bench/peers`.
 
 mod run;
 
@@ -24,31 +24,31 @@ use serde_json::json;
 
 use run::{Run, percentile, run};
 
-const EXPLAINED: &str = "\
-All texts of a row are handed over together, and each writes to its full length. Of several repetitions the
-one with the median time in all counts.
+const AFTER_HELP: &str = "\
+All texts of a row are submitted together, and each is generated to its full length. Of several repetitions
+the one with the median total time counts.
 
   texts         how many
-  seconds       from handing them over to the last token
+  seconds       from submitting them to the last token
   in all        tokens of prompts and texts over these seconds
-  writing       tokens/s while all texts were being written and no prompt was read; - if there was no such pass
-  of one        the same over what one text writes alone
+  writing       tokens/s while all texts were being generated and no prompt was computed; - if never
+  of one        the same over that of one text alone
   first token   how long texts waited for it: the median, the 95th percentile, and this over what it would be if
                 prompts were processed one after another, each as fast as one alone
   longest wait  of any text for its next token, once it had one
-  a step        median milliseconds of a pass in which all texts were written and no prompt was read
-  beside        microseconds of such a step beside its passes and drafters: scheduling, pages, choosing tokens, and
-                what a form allows; the median, and what one step in a hundred exceeds
+  a step        median milliseconds of a step that generates all texts and computes no prompt
+  beside        microseconds of such a step outside passes and drafters: scheduling, pages, sampling, and
+                grammars; the median, and the 99th percentile
 
-With a form (--json-schema and its like) texts are held to it, all or the first --guided of them. It has to be one
-that --n-predict tokens fit into, an array without an end, say.
+With a grammar (--json-schema and similar) texts are constrained by it, all or the first --guided of them. It has to
+allow texts of --n-predict tokens, as an array of any length does.
 
 --json prints one object a row instead, with the same figures unrounded, times in seconds.";
 
 /// Options of `foretoken bench batch`.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Measurement")]
-#[command(after_long_help = EXPLAINED)]
+#[command(after_long_help = AFTER_HELP)]
 pub struct BatchBench {
     /// Texts at once, one number or several
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1,4,16", value_parser = values::texts,
@@ -57,10 +57,10 @@ pub struct BatchBench {
     /// Tokens of each prompt
     #[arg(long, value_name = "N", default_value = "200", value_parser = values::one_up, allow_negative_numbers = true)]
     prompt_tokens: usize,
-    /// So many first tokens all prompts of a row have in common
+    /// How many first tokens all prompts of a row share
     #[arg(long, value_name = "N", default_value = "0", value_parser = values::whole, allow_negative_numbers = true)]
     shared: usize,
-    /// Of the texts of a row, how many are held to the form [default: all]
+    /// How many texts of a row are constrained by the grammar [default: all]
     #[arg(long, value_name = "N", value_parser = values::whole, allow_negative_numbers = true)]
     guided: Option<usize>,
     /// Tokens to generate for each prompt
@@ -88,7 +88,7 @@ impl BatchBench {
     /// Runs the command.
     ///
     /// # Errors
-    /// The model cannot be used, or its context does not hold a text.
+    /// The model cannot be used, or its context is too short for a text.
     pub fn run(&self) -> Result<(), Failure> {
         if self.shared > self.prompt_tokens {
             let most = format!("at most {} (--prompt-tokens)", self.prompt_tokens);
@@ -117,11 +117,11 @@ impl BatchBench {
         let base = generator.request(vec![0; self.prompt_tokens])?;
         let mut tenants = 0;
         let mut requests = |texts: usize, tokens_max: usize| -> Vec<Request> {
-            // Nothing is shared between rows and repetitions.
+            // Rows and repetitions share no cached prefixes.
             tenants += 1;
             let request = |text: usize| {
                 let constraint = base.constraint.clone().filter(|_| text < self.guided.unwrap_or(texts));
-                // Only a form may end a text.
+                // Only a grammar may end a text.
                 let end_tokens = constraint.iter().flat_map(|_| base.sampling.end_tokens.clone()).collect();
                 Request {
                     prompt: self.prompt(vocabulary, tenants, text as u64),
@@ -158,7 +158,7 @@ impl BatchBench {
         Ok(())
     }
 
-    /// Random tokens, the first of which all texts of a repetition have in common.
+    /// Random tokens, the first of which all texts of a repetition share.
     fn prompt(&self, vocabulary: usize, repetition: u64, text: u64) -> Vec<Token> {
         let token = |at: usize| {
             let of = if at < self.shared { 0 } else { 1 + text };
@@ -188,7 +188,7 @@ impl BatchBench {
     }
 
     fn line(&self, texts: usize, run: &Run, alone: &Run) -> String {
-        let figures = Figures::of(self, texts, run, alone);
+        let figures = RunFigures::of(self, texts, run, alone);
         let or_dash =
             |number: Option<f64>, digits: usize| number.map_or("-".to_string(), |number| format!("{number:.digits$}"));
         format!(
@@ -208,7 +208,7 @@ impl BatchBench {
     }
 
     fn object(&self, texts: usize, run: &Run, alone: &Run) -> serde_json::Value {
-        let figures = Figures::of(self, texts, run, alone);
+        let figures = RunFigures::of(self, texts, run, alone);
         json!({
             "texts": texts,
             "prompt_tokens": self.prompt_tokens,
@@ -229,8 +229,8 @@ impl BatchBench {
     }
 }
 
-/// What is said of a run next to one text alone.
-struct Figures {
+/// Figures of a run, compared with one text alone.
+struct RunFigures {
     in_all: f64,
     of_one: Option<f64>,
     /// Seconds to the first token: the median and the 95th percentile.
@@ -238,7 +238,7 @@ struct Figures {
     of_back_to_back: f64,
 }
 
-impl Figures {
+impl RunFigures {
     fn of(bench: &BatchBench, texts: usize, run: &Run, alone: &Run) -> Self {
         let tokens = texts * (bench.prompt_tokens + bench.n_predict);
         let one = percentile(&alone.first_tokens, 0.5);

@@ -1,9 +1,10 @@
 //! `foretoken bench compare`: two runs of `bench generate` beside each other, row by row.
 //!
-//! A ratio of two runs holds the moods of the machine between them. So a method is judged by its speed-up over plain
-//! decoding of its own run, where both runs have that: what slows a whole run is not in it. The interval is a
-//! bootstrap's over groups of prompts and, apart for each run, repetitions. What makes two runs hard to compare is said
-//! first. Left out: which of their prompts differ, which records do not hold.
+//! A ratio of speeds of two runs includes changes of the machine between them. So a method is judged by its speed-up
+//! over plain decoding in its own run, if both runs have that, which cancels what slows a whole run. The interval is a
+//! bootstrap's over groups of prompts and, for each run separately, repetitions. Differences of settings, which make
+//! two runs hard to compare, are printed first. Records do not have the prompts, so it is not known which of them
+//! differ.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -12,43 +13,43 @@ use clap::Args;
 use foretoken_console::failure::Failure;
 use foretoken_console::progress::warn;
 use foretoken_console::records::read_text;
-use foretoken_weights::line::plain;
+use foretoken_weights::line::escaped;
 use serde_json::{Value, json};
 
-use super::generate::interval::{Estimate, Sample, Side};
+use super::generate::interval::{ComparedRun, Estimate, Sample};
 
-/// What tells rows of one run apart.
+/// The fields that distinguish the rows of a run.
 const KEYS: [&str; 6] = ["temperature", "parallel", "kind", "verify", "budget", "method"];
-/// What ought to be the same in both.
+/// The fields that should be the same in both runs.
 const SAME: [&str; 6] = ["model", "isa", "threads", "seed", "n_best", "prompts"];
-/// What records of --report say besides, and how it is called.
+/// Further fields of records of --report, and their names.
 const FACTS: [(&str, &str); 3] = [("machine", "machine"), ("version", "version"), ("prompts", "file of prompts")];
-/// The seconds of each group and repetition.
+/// The field of seconds of each group and repetition.
 const SECONDS: &str = "seconds_behind_first_token_by_group";
 
-const EXPLAINED: &str = "\
+const AFTER_HELP: &str = "\
   speed        tokens/s of B over those of A
   over plain   the speed-up over plain decoding of B's own run over that of A's
-  interval     where the last of these lies with 95 %, as far as prompts and repetitions within a run say
-  verdict      of that: faster, slower or no difference
+  interval     the 95 % interval of the last of these, from prompts and repetitions within each run
+  verdict      by that interval: faster, slower or no difference
 
-What the machine did between the runs is in every speed and in no interval. It is not in what is over plain, by
-which methods are judged where both runs have a row of plain decoding; the speed of that row is by how much
-machine or program have become faster as a whole.
+Changes of the machine between the runs affect every speed and no interval. They do not affect over plain, by
+which methods are judged if both runs have a row of plain decoding; the speed of that row shows how much faster
+machine or program have become as a whole.
 
-With --json, what makes the runs hard to compare is said on standard error; judged_by is speedup or speed.";
+With --json, differences of settings are printed on standard error; judged_by is speedup or speed.";
 
 /// Options of `foretoken bench compare`.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Measurement")]
-#[command(after_long_help = EXPLAINED)]
+#[command(after_long_help = AFTER_HELP)]
 pub struct Compare {
-    /// The record before: a folder of --report, its record.json, or what --json printed
+    /// The earlier record: a folder of --report, its record.json, or the output of --json
     #[arg(value_name = "A")]
     before: PathBuf,
-    /// The record behind
+    /// The later record
     #[arg(value_name = "B")]
-    behind: PathBuf,
+    after: PathBuf,
     /// Print one JSON object a row
     #[arg(long)]
     json: bool,
@@ -60,23 +61,23 @@ impl Compare {
     /// # Errors
     /// A file is no record, or no row is in both.
     pub fn run(&self) -> Result<(), Failure> {
-        let (before, behind) = (Record::read(&self.before)?, Record::read(&self.behind)?);
+        let (before, after) = (BenchRecord::read(&self.before)?, BenchRecord::read(&self.after)?);
         let (mut lines, mut alone) = (Vec::new(), Vec::new());
-        for row in &behind.rows {
+        for row in &after.rows {
             match before.rows.iter().find(|other| name(other) == name(row)) {
-                Some(other) => lines.push(self.line(row, &Compared::new((&before, other), (&behind, row)))),
-                None => alone.push(format!("{}: only in {}", name(row), self.behind.display())),
+                Some(other) => lines.push(self.line(row, &Compared::new((&before, other), (&after, row)))),
+                None => alone.push(format!("{}: only in {}", name(row), self.after.display())),
             }
         }
-        let missing = before.rows.iter().filter(|row| !behind.rows.iter().any(|other| name(other) == name(row)));
+        let missing = before.rows.iter().filter(|row| !after.rows.iter().any(|other| name(other) == name(row)));
         alone.extend(missing.map(|row| format!("{}: only in {}", name(row), self.before.display())));
         if lines.is_empty() {
-            let places = format!("{} and {}", self.before.display(), self.behind.display());
+            let places = format!("{} and {}", self.before.display(), self.after.display());
             return Err(Failure::Other(format!("{places}: expected rows that both have, found none")));
         }
-        let mut notes = differences(&before, &behind);
+        let mut notes = differences(&before, &after);
         if self.json {
-            // A program that reads objects should not meet sentences.
+            // Programs that read JSON must not get other lines.
             notes.drain(..).chain(alone.drain(..)).for_each(warn);
         }
         let mut out = std::io::stdout();
@@ -84,7 +85,7 @@ impl Compare {
         Ok(out.flush()?)
     }
 
-    /// What is said of a row that both have.
+    /// The line of a row that both have.
     fn line(&self, row: &Value, compared: &Compared) -> String {
         let Compared { speed, speedup } = compared;
         let judged = speedup.or(*speed);
@@ -113,15 +114,15 @@ impl Compare {
     }
 }
 
-/// What `bench generate` has written.
-struct Record {
+/// A record of `bench generate`.
+struct BenchRecord {
     /// Its rows, at least one.
     rows: Vec<Value>,
-    /// What is beside them; null where there is nothing.
+    /// Its other fields; null if there are none.
     facts: Value,
 }
 
-/// The second of two rows over the first.
+/// The ratios of the second of two rows over the first.
 struct Compared {
     /// By their speed.
     speed: Option<Estimate>,
@@ -130,16 +131,16 @@ struct Compared {
 }
 
 impl Compared {
-    fn new(before: (&Record, &Value), behind: (&Record, &Value)) -> Self {
-        let plain = before.0.plain_beside(before.1).zip(behind.0.plain_beside(behind.1));
+    fn new(before: (&BenchRecord, &Value), after: (&BenchRecord, &Value)) -> Self {
+        let plain = before.0.plain_beside(before.1).zip(after.0.plain_beside(after.1));
         Self {
-            speed: ratio((before.1, None), (behind.1, None)),
-            speedup: plain.and_then(|plain| ratio((before.1, Some(plain.0)), (behind.1, Some(plain.1)))),
+            speed: ratio((before.1, None), (after.1, None)),
+            speedup: plain.and_then(|plain| ratio((before.1, Some(plain.0)), (after.1, Some(plain.1)))),
         }
     }
 }
 
-impl Record {
+impl BenchRecord {
     /// Reads a record.
     fn read(path: &Path) -> Result<Self, Failure> {
         let path = if path.is_dir() { path.join("record.json") } else { path.to_owned() };
@@ -183,7 +184,7 @@ impl Record {
         }
     }
 
-    /// Plain decoding beside a method, of the same prompts.
+    /// The row of plain decoding of the same prompts as a method's.
     fn plain_beside(&self, row: &Value) -> Option<&Value> {
         let beside = |other: &&Value| ["temperature", "parallel", "kind"].iter().all(|key| other[*key] == row[*key]);
         let is_plain = |row: &Value| row["budget"].is_null() && row["method"] == "plain";
@@ -191,31 +192,31 @@ impl Record {
     }
 }
 
-/// What a row is called.
+/// The name of a row.
 fn name(row: &Value) -> String {
     let word = |key: &&str| match &row[*key] {
         Value::Null => None,
-        Value::String(text) => Some(plain(text)),
-        // As it was given: a temperature is a number of few digits.
+        Value::String(text) => Some(escaped(text)),
+        // Shortest decimals of an f32, as the user gave a temperature.
         Value::Number(number) => number.as_f64().map(|number| format!("{key} {}", number as f32)),
         other => Some(format!("{key} {other}")),
     };
     KEYS.iter().filter_map(word).collect::<Vec<_>>().join(", ")
 }
 
-/// What makes the two hard to compare, a line each.
-fn differences(before: &Record, behind: &Record) -> Vec<String> {
+/// Differences of settings, which make the two hard to compare, a line each.
+fn differences(before: &BenchRecord, after: &BenchRecord) -> Vec<String> {
     let different = |what: &str, a: &Value, b: &Value| (a != b).then(|| format!("different {what}: {a} and {b}"));
-    let (a, b) = (&before.rows[0], &behind.rows[0]);
+    let (a, b) = (&before.rows[0], &after.rows[0]);
     let rows = SAME.iter().filter_map(|field| different(field, &a[*field], &b[*field]));
-    // What --json printed has no facts.
-    let known = |field: &str| !before.facts[field].is_null() && !behind.facts[field].is_null();
+    // The output of --json has no further fields.
+    let known = |field: &str| !before.facts[field].is_null() && !after.facts[field].is_null();
     let facts = FACTS.iter().filter(|(field, _)| known(field));
-    let facts = facts.filter_map(|(field, what)| different(what, &before.facts[*field], &behind.facts[*field]));
+    let facts = facts.filter_map(|(field, what)| different(what, &before.facts[*field], &after.facts[*field]));
     rows.chain(facts).collect()
 }
 
-/// Groups with one token each, since a record has their seconds alone.
+/// Groups with one token each, since a record has only their seconds.
 fn samples(row: &Value) -> Option<Vec<Vec<Sample>>> {
     let sample =
         |seconds: &Value| Some(Sample { tokens: 1, seconds: seconds.as_f64().filter(|seconds| *seconds >= 0.0)? });
@@ -223,9 +224,9 @@ fn samples(row: &Value) -> Option<Vec<Vec<Sample>>> {
     row[SECONDS].as_array()?.iter().map(group).collect()
 }
 
-/// How much faster the second row is, each over plain decoding of its run if that is there; `None` where they have no
-/// speed, or not as many groups of prompts.
-fn ratio(before: (&Value, Option<&Value>), behind: (&Value, Option<&Value>)) -> Option<Estimate> {
+/// How much faster the second row is, each over plain decoding of its run if there is one; `None` if they have no
+/// speed, or different numbers of groups of prompts.
+fn ratio(before: (&Value, Option<&Value>), after: (&Value, Option<&Value>)) -> Option<Estimate> {
     let read = |(row, plain): (&Value, Option<&Value>)| {
         let tokens = |row: &Value| row["tokens"].as_f64().filter(|tokens| *tokens > 0.0);
         let (own, mut written) = (samples(row)?, tokens(row)?);
@@ -235,9 +236,11 @@ fn ratio(before: (&Value, Option<&Value>), behind: (&Value, Option<&Value>)) -> 
         let lengths = |all: &[Vec<Sample>]| all.iter().map(Vec::len).collect::<Vec<_>>();
         (lengths(&own) == lengths(&plain)).then_some((own, Some(plain), written))
     };
-    let ((a, plain_a, tokens_a), (b, plain_b, tokens_b)) = (read(before)?, read(behind)?);
-    let (before, behind) = (Side { own: &a, plain: plain_a.as_deref() }, Side { own: &b, plain: plain_b.as_deref() });
-    let (found, tokens) = ((a.len() == b.len()).then(|| Estimate::apart(behind, before))??, tokens_b / tokens_a);
+    let ((a, plain_a, tokens_a), (b, plain_b, tokens_b)) = (read(before)?, read(after)?);
+    let (before, after) =
+        (ComparedRun { own: &a, plain: plain_a.as_deref() }, ComparedRun { own: &b, plain: plain_b.as_deref() });
+    let (found, tokens) =
+        ((a.len() == b.len()).then(|| Estimate::of_separate_runs(after, before))??, tokens_b / tokens_a);
     let interval = found.interval.map(|(low, high)| (low * tokens, high * tokens));
     Some(Estimate { value: found.value * tokens, interval })
 }

@@ -1,20 +1,19 @@
-//! `foretoken bench generate`: several ways of drafting next to plain decoding, on the same prompts.
+//! `foretoken bench generate`: several methods of drafting compared with plain decoding, on the same prompts.
 //!
-//! All ways take turns group by group of prompts, in changing order, so that whatever the machine does meanwhile hits
-//! all of them alike ([`measure`]); one engine has the drafters of all, so that every model is loaded once. Speed-ups
-//! come with the interval in which they lie ([`interval`]). Speed is worth nothing if the text is another: wherever the
-//! same text is promised it is compared, and a difference is an error. Left out: texts that begin while others are
-//! under way.
+//! All variants alternate group by group of prompts, in changing order, so that changes of the machine affect all of
+//! them alike ([`measure`]); one engine has the drafters of all, so that every model is loaded once. Speed-ups have
+//! confidence intervals ([`interval`]). Where the same text is promised, texts are compared, and a difference is an
+//! error. Requests that arrive while others are running are measured by `bench batch` and `bench serve`.
 
+mod budget;
 mod charts;
 pub mod interval;
-mod laps;
-mod left;
 mod measure;
-mod measured;
 pub mod order;
 mod page;
+mod remaining;
 mod rows;
+mod timings;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -29,52 +28,51 @@ use foretoken_console::failure::Failure;
 use foretoken_console::interrupts::Interrupts;
 use foretoken_console::opening::{Notices, open_generator_with};
 use foretoken_console::options::{DraftingOptions, LawOptions, ModelOptions, Verify};
-use foretoken_console::prompts::{ListOptions, Listed};
+use foretoken_console::prompts::{ListOptions, ListedPrompt};
 use foretoken_console::values;
 use foretoken_engine::{BudgetKind, Token};
 use serde_json::{Value, json};
 
 use super::report::Folder;
+use budget::BudgetChoice;
 use measure::Measurement;
-use measured::Measured;
 use page::Page;
 use rows::{Method, Runs};
 
-const EXPLAINED: &str = "\
+const AFTER_HELP: &str = "\
 A repetition continues every prompt by plain decoding and by every method under every promise with every
 budget, all of them with one prompt before the next prompt, in changing order and with the same seed.
-Repetitions go on until --repeat or --seconds are used up, or from the third on until the intervals of all
-speed-ups are narrow: at most 1 % of the value to each side. Of a prompt's repetitions the median time
-counts. Before the first, every method writes a few tokens untimed.
+Repetitions continue until --repeat or --seconds are used up, or from the third on until the intervals of
+all speed-ups are narrow: at most 1 % of the value to each side. Of a prompt's repetitions the median time
+counts. Before the first, every method generates a few tokens untimed.
 
-What drafters learn from texts they learn within their own row and repetition, from prompt to prompt; that
-is part of their time. All rows know the texts of --lookup-cache-static and --lookup-cache-dynamic from the
-start, and share the models, what is measured of costs, and, with the same drafters, promise and kind of
-budget and about the same temperature, what is known of how often each drafter is right.
+Drafters learn texts within their own row and repetition, from prompt to prompt; that is part of their
+time. The texts of --lookup-cache-static and --lookup-cache-dynamic are learned by all rows at the start.
+Rows share the models, the measured costs, and, with the same drafters, promise and kind of budget and
+about the same temperature, the learned acceptance of each drafter.
 
-  tokens/s     tokens behind the first pass over the time behind the first token
+  tokens/s     tokens after the first pass over the time after the first token
   speed-up     the same over plain decoding's, with its 95 % interval
   verdict      of the speed-up (if answers have one token, of that with the prompt): faster or slower, or
                no difference where the interval holds 1
   with prompt  speed-up of all tokens over all time, prompts included, with its 95 % interval
-  a pass       tokens over passes of the target that wrote any
+  a pass       tokens over passes of the target that emitted any
   length       mean accepted length: 1 + accepted tokens over passes that had a draft
   accepted     accepted over drafted tokens
   drafting     time spent drafting over all time
   text         whether all texts are equal to plain decoding's; - where only the distribution is promised
 
-The interval is a bootstrap's: prompts are drawn anew 1000 times, and repetitions of each. With fewer than
+The interval is a bootstrap's: 1000 resamples of prompts, and of repetitions of each. With fewer than
 about ten prompts that gain differently it is too narrow; one prompt in one repetition has none. Columns
 from \"a pass\" on are of each prompt's repetition with the median time, or of the faster of the two in the
 middle.
 
-With --parallel N prompts are handed over in groups of N, each of which runs to its end before the next
-begins; the last may be smaller. Plain decoding beside it runs the same groups. A group counts as one prompt
-above: its time goes from handing it over to its last token, and \"behind the first token\" is behind the
-moment at which all of its texts have begun; so tokens/s is what all texts of a group are given together. At
-each temperature all texts are compared with those that plain decoding wrote first, with as many at a time
-as the list of --parallel begins with. With --n-best K the list of prompts is gone through K times, so a short
-list has enough for large groups:
+With --parallel N prompts are submitted in groups of N, each of which runs to its end before the next
+begins; the last may be smaller. Plain decoding runs the same groups. A group counts as one prompt above:
+its time is from submitting it to its last token, and \"after the first token\" is after the moment when all
+of its texts have begun; so tokens/s is that of all texts of a group together. At each temperature all texts
+are compared with the first ones of plain decoding, with as many at a time as the first number of --parallel.
+With --n-best K the list of prompts is used K times, so a short list is enough for large groups:
 
   foretoken bench generate --prompts FILE --n-best 8 --parallel 1,2,4,8,16 --ignore-eos -n 64
 
@@ -83,15 +81,15 @@ bookkeeping_share is the time of deciding what to draft and of learning from it,
 measurement itself over all of it; speedup_low and speedup_high are the interval; modelled_speedup is what
 costs predict, without the clock), with the number of prompts, tokens and repetitions, per_pass the rows,
 bytes read and distinct experts of the passes (prompts' among them), the seconds of each group in each
-repetition, and for each drafter what it did and how reliable its guesses were; its alpha, the mean overlap
-of its law with the target's, only under --measure.";
+repetition, and for each drafter its statistics and the reliability of its estimates; its alpha, the mean
+overlap of its law with the target's, only under --measure.";
 
 /// Options of `foretoken bench generate`.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Measurement")]
-#[command(after_long_help = EXPLAINED)]
+#[command(after_long_help = AFTER_HELP)]
 pub struct Generate {
-    /// The prompts: objects of a .jsonl file, or one a line; - is standard input
+    /// Prompts: objects of a .jsonl file, or one per line; - is standard input
     #[arg(long, value_name = "FILE")]
     prompts: PathBuf,
     #[command(flatten)]
@@ -114,7 +112,7 @@ pub struct Generate {
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1", value_parser = values::texts,
         allow_negative_numbers = true)]
     parallel: Vec<usize>,
-    /// Also a row for each kind of prompt, of one text at a time
+    /// Also a row for each kind of prompt, with one text at a time
     ///
     /// The file names kinds ("category" or "kind").
     #[arg(long)]
@@ -122,13 +120,13 @@ pub struct Generate {
     /// Print one JSON object a row (see --help)
     #[arg(long)]
     json: bool,
-    /// Also a folder with a page of charts, each of them as a file, and a record of all rows
+    /// Also write a folder with a page of charts, a file of each chart, and a record of all rows
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
-    /// Write over the report in a folder that is there
+    /// Replace an existing report in the folder
     #[arg(long, requires = "report")]
     force: bool,
-    /// Also alpha of drafters with a law, in the JSON objects; the target's law is computed for it, which takes time
+    /// Also alpha of drafters with a law, in the JSON; this computes the target's law, which takes time
     #[arg(long, hide_short_help = true, requires = "json")]
     measure: bool,
     /// Methods, each measured by itself, as lookup,draft+lookup [default: auto]
@@ -147,13 +145,14 @@ pub struct Generate {
         hide_possible_values = true
     )]
     verify: Vec<Verify>,
-    /// How much to draft, in one way or several
+    /// How much to draft, one budget or several
     ///
-    /// As for generate, or oracle, which knows the plain text and drafts what will be accepted; each also with limits
-    /// of its own, KIND:NODES or KIND:NODES:P (fixed:8:0.2), instead of --spec-draft-n-max and --spec-draft-p-min.
+    /// As for generate, or oracle, which knows the text of plain decoding and drafts what will be accepted; each also
+    /// with limits of its own, KIND:NODES or KIND:NODES:P (fixed:8:0.2), instead of --spec-draft-n-max and
+    /// --spec-draft-p-min.
     #[arg(long, help_heading = "Speculation", value_name = "KIND,..", value_delimiter = ',', default_value = "auto",
-        value_parser = str::parse::<Measured>)]
-    budget: Vec<Measured>,
+        value_parser = str::parse::<BudgetChoice>)]
+    budget: Vec<BudgetChoice>,
     /// Temperatures; 0 is greedy [default: 0.8]
     #[arg(long, help_heading = "Sampling", visible_alias = "temperature", value_name = "T,..", value_delimiter = ',',
         value_parser = values::zero_up, allow_negative_numbers = true)]
@@ -170,10 +169,10 @@ impl Generate {
     /// Runs the command.
     ///
     /// # Errors
-    /// A text that should be equal to plain decoding's is not, or whatever keeps it from being measured.
+    /// A text differs from plain decoding's against the promise, or anything else fails.
     pub fn run(&self, interrupts: Interrupts) -> Result<(), Failure> {
-        self.can_be_foretold()?;
-        self.can_be_obeyed()?;
+        self.check_oracle()?;
+        self.check_n_min()?;
         let folder = self.report.as_ref().map(|path| Folder::begin(path, self.force)).transpose()?;
         let listed = self.chosen(self.list.read(&self.prompts)?)?;
         let parallel = self.parallel(listed.len())?;
@@ -183,7 +182,7 @@ impl Generate {
         };
         let limit = self.drafting.spec_draft_n_max;
         let mut speculation = SpeculationSettings {
-            // Every request of a method says its own.
+            // Every request of a method has its own promise.
             verify: self.verify.first().copied().unwrap_or(Verify::Exact).into(),
             ..self.drafting.settings()?
         };
@@ -199,13 +198,13 @@ impl Generate {
             budget: self.budget.first().map_or(BudgetKind::default(), |budget| budget.kind(limit, None)),
             ..Choices::new(&settings)
         })?;
-        let tokens = |listed: Listed| Ok((listed.usable_request(&generator.prompter)?.prompt, listed.kind));
+        let tokens = |listed: ListedPrompt| Ok((listed.usable_request(&generator.prompter)?.prompt, listed.kind));
         let place = self.prompts.display().to_string();
         let listed = self.list.usable(&place, listed.into_iter().map(tokens).collect())?;
         self.parallel(listed.len())?; // some may have been left out since
-        // The list once for each answer, so that a group has as many different prompts as it can.
+        // The list is repeated for each answer, so that a group has as many different prompts as possible.
         let (prompts, kinds): (Vec<_>, Vec<_>) = std::iter::repeat_n(listed, self.n_best).flatten().unzip();
-        notices.seed();
+        notices.print_seed();
         let prompter = Arc::clone(&generator.prompter);
         let page = Page {
             target: &prompter.target.name,
@@ -219,7 +218,7 @@ impl Generate {
             by_kind: self.by_kind,
         };
         interrupts.begin();
-        let differences = self.measured((&mut generator, &mut notices), &specs, &prompts, &page, folder.as_ref())?;
+        let differences = self.measure_all((&mut generator, &mut notices), &specs, &prompts, &page, folder.as_ref())?;
         interrupts.end_command()?;
         match differences.as_slice() {
             [] => Ok(()),
@@ -228,8 +227,8 @@ impl Generate {
         }
     }
 
-    /// Measures and prints everything. Returns what texts are not as they should be.
-    fn measured(
+    /// Measures and prints everything. Returns differences of texts that should be equal.
+    fn measure_all(
         &self,
         (generator, notices): (&mut Generator, &mut Notices),
         specs: &[Option<SpecType>],
@@ -271,7 +270,7 @@ impl Generate {
                     out.flush()?;
                 }
                 let different = prompts.len() / self.n_best;
-                differences.extend(runs.ways.iter().flat_map(|way| way.differences(different)));
+                differences.extend(runs.variants.iter().flat_map(|variant| variant.differences(different)));
                 all.push(runs);
             }
             if !self.json && !all.is_empty() {
@@ -281,7 +280,7 @@ impl Generate {
             measured.append(&mut all);
         }
         if let (Some(folder), Some(first)) = (folder, measured.first()) {
-            // Without kinds all prompts would be there twice.
+            // Without kinds the rows of all prompts would be duplicated.
             let page = Page { by_kind: page.kinds.iter().any(Option::is_some), ..*page };
             let different = prompts.len() / self.n_best;
             let rows: Vec<Value> = measured.iter().flat_map(|runs| page.objects(runs)).collect();
@@ -303,14 +302,14 @@ impl Generate {
             Some(spec) => spec.to_string(),
             None => {
                 let names = method.drafters.iter().map(|number| prompter.names[usize::from(*number)].as_str());
-                // A grammar has no say where there is none.
+                // The grammar's drafter is not named if there is no grammar.
                 let is_guided = prompter.decided.grammar.is_some();
                 let names = names.filter(|name| is_guided || *name != DrafterKind::Grammar.name());
                 names.collect::<Vec<_>>().join("+")
             }
         });
         let names: Vec<String> = names.collect();
-        let ways = self.verify.iter().flat_map(|verify| self.budget.iter().map(move |budget| (*verify, *budget)));
+        let variants = self.verify.iter().flat_map(|verify| self.budget.iter().map(move |budget| (*verify, *budget)));
         let each = |(verify, budget)| {
             let named = names.iter().zip(&prompter.methods).enumerate();
             named.map(move |(number, (name, method))| {
@@ -318,12 +317,12 @@ impl Generate {
                 Method { name, number, drafters, verify, budget }
             })
         };
-        ways.flat_map(each).collect()
+        variants.flat_map(each).collect()
     }
 
-    /// The prompts of the kinds that are asked for.
-    fn chosen(&self, mut listed: Vec<Listed>) -> Result<Vec<Listed>, Failure> {
-        let kind_of = |listed: &Listed| listed.kind.clone().unwrap_or_else(|| "other".to_string());
+    /// The prompts of the chosen kinds.
+    fn chosen(&self, mut listed: Vec<ListedPrompt>) -> Result<Vec<ListedPrompt>, Failure> {
+        let kind_of = |listed: &ListedPrompt| listed.kind.clone().unwrap_or_else(|| "other".to_string());
         let mut kinds: Vec<String> = listed.iter().map(kind_of).collect();
         kinds.sort_unstable();
         kinds.dedup();
@@ -356,8 +355,8 @@ impl Generate {
         Ok(parallel)
     }
 
-    /// No budget may allow fewer tokens than are to be drafted at least.
-    fn can_be_obeyed(&self) -> Result<(), Failure> {
+    /// Checks that every budget allows at least `--spec-draft-n-min` tokens.
+    fn check_n_min(&self) -> Result<(), Failure> {
         let (found, limit) = (self.drafting.spec_draft_n_min, self.drafting.spec_draft_n_max);
         match self.budget.iter().find(|budget| budget.nodes_max(limit) < found) {
             Some(budget) => {
@@ -368,8 +367,8 @@ impl Generate {
         }
     }
 
-    /// An oracle knows only texts that do not depend on what is drafted.
-    fn can_be_foretold(&self) -> Result<(), Failure> {
+    /// Checks that texts do not depend on drafts, if there is an oracle.
+    fn check_oracle(&self) -> Result<(), Failure> {
         let exact = self.verify.iter().all(|verify| *verify == Verify::Exact);
         let greedy = !self.temp.is_empty() && self.temp.iter().all(|temperature| *temperature == 0.0);
         match self.budget.iter().any(|budget| budget.is_oracle()) && !exact && !greedy {

@@ -1,13 +1,13 @@
-//! `foretoken bench`: what passes cost, next to what this machine could do, how many of them drafters save, and what
-//! that gains.
+//! `foretoken bench`: what passes cost compared with the machine's limits, how many of them drafters save, and the
+//! resulting speed-up.
 //!
-//! `pass` is the time of one pass over several numbers of rows, behind a context that is already in the cache. It is
-//! judged by the roofline of the same run: the machine's ceilings are measured first, with the same threads. Nothing
-//! but the network is run: no engine, no drafter, no sampling. `replay` is the other half: the engine with its drafters
-//! and no network (or one that is run and not listened to), on texts that were recorded; `trie` does the same over
-//! ranges of one drafter's settings. `generate` is both together, beside plain decoding; `batch` is many texts at once,
-//! `serve` what clients of a server see of it. Left out: other programs, against which `bench/peers` measures (but
-//! other servers, which `serve` measures itself).
+//! `pass` times one pass over several numbers of rows, after a context that is already in the cache, and compares it
+//! with the roofline of the same run: the machine's ceilings are measured first, with the same threads. It runs only
+//! the network: no engine, no drafter, no sampling. `replay` is the other half: the engine with its drafters and no
+//! network (or one whose outputs are replaced), on recorded texts; `trie` does the same over ranges of one drafter's
+//! settings. `generate` runs both together, compared with plain decoding; `batch` runs many sequences at once, `serve`
+//! measures a server as its clients see it. Other programs are compared in `bench/peers` (other servers by `serve`,
+//! too).
 
 #![forbid(unsafe_code)]
 
@@ -38,10 +38,10 @@ use roofline::PassWork;
 use table::Page;
 use timing::Timer;
 
-/// Numbers of rows that are timed without being asked for, as far as they fit into the context.
+/// Numbers of rows that are timed by default, as far as they fit into the context.
 const ROWS: [usize; 7] = [1, 2, 4, 8, 16, 64, 512];
 
-/// Passes of up to so many rows want the logits of each row, as a verification does; longer ones, which are prompts,
+/// Passes of up to so many rows compute the logits of each row, as a verify pass does; longer ones, which are prompts,
 /// only those of the last.
 const ROWS_WITH_LOGITS: usize = 64;
 
@@ -49,24 +49,24 @@ const ROWS_WITH_LOGITS: usize = 64;
 #[derive(Args, Debug)]
 pub struct Bench {
     #[command(subcommand)]
-    what: Option<What>,
+    benchmark: Option<Benchmark>,
 }
 
 #[derive(Subcommand, Debug)]
-enum What {
+enum Benchmark {
     /// Time one pass over several numbers of rows, and compare it with what this machine could do
     Pass(Pass),
-    /// Play recorded texts and say what each drafter that needs no model would have saved
+    /// Replay recorded texts to see what each drafter without a model would have saved
     Replay(Box<replay::Replay>),
-    /// Play recorded texts with trie lookahead over ranges of its settings
+    /// Replay recorded texts with trie lookahead over ranges of its settings
     Trie(trie::Trie),
-    /// Time ways of drafting next to plain decoding, prompt by prompt, and compare their texts
+    /// Time methods of drafting and plain decoding on the same prompts, and compare their texts
     Generate(Box<generate::Generate>),
-    /// Compare two runs of bench generate, row by row, and say what is noise
+    /// Compare two runs of bench generate, row by row, and tell differences from noise
     Compare(compare::Compare),
-    /// Time many texts that arrive at once: how fast they are written all together, and how long each waits
+    /// Time many texts that arrive at once: their speed together, and how long each waits
     Batch(Box<batch::BatchBench>),
-    /// Time texts as clients of a server see them, next to the engine without one and to other servers
+    /// Time a server as its clients see it, compared with its engine alone and with other servers
     Serve(Box<serve::ServeBench>),
 }
 
@@ -74,18 +74,18 @@ impl Bench {
     /// Runs the command.
     ///
     /// # Errors
-    /// Nothing to be measured is named, or as each command.
+    /// No benchmark is named, or as each command.
     pub fn run(&self) -> Result<(), Failure> {
-        // Lines that are complete have been printed when Ctrl-C comes; what is printed at the end ends early.
+        // After Ctrl-C complete lines have been printed; what is printed at the end has fewer results.
         let interrupts = Interrupts::listen();
-        match &self.what {
-            Some(What::Pass(pass)) => pass.run(interrupts),
-            Some(What::Replay(replay)) => replay.run(interrupts),
-            Some(What::Trie(trie)) => trie.run(interrupts),
-            Some(What::Generate(generate)) => generate.run(interrupts),
-            Some(What::Compare(compare)) => compare.run(),
-            Some(What::Batch(batch)) => batch.run(),
-            Some(What::Serve(serve)) => serve.run(),
+        match &self.benchmark {
+            Some(Benchmark::Pass(pass)) => pass.run(interrupts),
+            Some(Benchmark::Replay(replay)) => replay.run(interrupts),
+            Some(Benchmark::Trie(trie)) => trie.run(interrupts),
+            Some(Benchmark::Generate(generate)) => generate.run(interrupts),
+            Some(Benchmark::Compare(compare)) => compare.run(),
+            Some(Benchmark::Batch(batch)) => batch.run(),
+            Some(Benchmark::Serve(serve)) => serve.run(),
             None => {
                 let message =
                     "bench: expected what to measure (pass, replay, trie, generate, compare, batch, serve), found none";
@@ -95,17 +95,17 @@ impl Bench {
     }
 }
 
-const EXPLAINED: &str = "\
-A pass runs over ROWS new tokens of one text, behind CONTEXT tokens that are in the cache. Passes of up
+const AFTER_HELP: &str = "\
+A pass runs over ROWS new tokens of one text, after CONTEXT tokens that are in the cache. Passes of up
 to 64 rows compute the logits of every row, as the verification of a draft does; longer ones those of
-the last row alone, as a prompt does. Numbers of rows take turns, so that noise hits all alike; passes
-of up to 64 rows are timed behind an untimed one of their own kind. Times are medians. Weights that stay
+the last row alone, as a prompt does. Numbers of rows alternate, so that noise affects all alike; passes
+of up to 64 rows are timed after an untimed one of their own kind. Times are medians. Weights that stay
 in the processor's caches can be read faster than memory delivers.
 
 The roofline of a pass is the least time that this machine could take, the larger of
   bytes / bandwidth: the weights of all products in the form in which they are multiplied, the head among
     them; keys and values of the context and of the new rows, once. Of experts those that the pass chose,
-    which are more or less alike for rows of a text and are here those of tokens without a meaning;
+    which rows of a text choose more or less alike, and here those of meaningless tokens;
   operations / rate, summed over kinds: 2 a weight and row in the dot instruction of the weight's type
     (int8 for blocks, f32 for F32 and F16, for BF16 the faster of f32 and bf16), of the head only for
     rows with logits; and in f32 those of attention: 4 a row, position that it sees, layer, head and
@@ -125,8 +125,8 @@ of rows as strings.
   ratio_to_roofline    rows -> ms_per_pass over the roofline's
   experts_per_pass     rows -> distinct experts that it read, all layers together; 0 where there are none
   experts_packed_per_pass
-                       rows -> of these, those that the last pass had to bring to memory first, where not
-                       all experts fit there: its time is theirs, too
+                       rows -> of these, those that the last pass had to pack first, where not all
+                       experts fit in memory: its time includes that
   experts_per_row      rows -> the same over its rows
   bytes_per_pass       rows -> bytes of the roofline
   gb_s                 rows -> bytes a second
@@ -138,7 +138,7 @@ of rows as strings.
 /// Options of `foretoken bench pass`.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Measurement")]
-#[command(after_long_help = EXPLAINED)]
+#[command(after_long_help = AFTER_HELP)]
 pub struct Pass {
     /// Rows of a pass [default: those of 1,2,4,8,16,64,512 that fit]
     #[arg(long, value_name = "N,..", value_delimiter = ',',
@@ -162,7 +162,7 @@ impl Pass {
     /// Runs the command.
     ///
     /// # Errors
-    /// The model cannot be used, or its context does not hold what is to be measured.
+    /// The model cannot be used, or its context is too short for what is to be measured.
     pub fn run(&self, interrupts: Interrupts) -> Result<(), Failure> {
         let opened = self.model.open()?;
         let (contexts, rows) = self.plan(&opened)?;

@@ -1,9 +1,9 @@
-//! What `bench generate` has measured, as a folder to be read and kept: a page, its charts, and a record.
+//! The report of `bench generate`: a folder with a page, its charts, and a record.
 //!
-//! The page needs no network: its charts are inside. Each chart is a file of its own too, as SVG and as pixels. The
-//! record has the rows that `--json` prints, with all kinds of prompts, beside machine, command and date. Whether the
-//! folder takes files is tried before anything is measured; what is in it stays as it is until all has been measured,
-//! and a run that fails leaves nothing. Left out: how charts are drawn ([`chart`]).
+//! The page has its charts inside, so it needs no network. Each chart is also a file of its own, as SVG and as PNG. The
+//! record has the rows that `--json` prints, for all kinds of prompts, with machine, command and date. That the folder
+//! can be written is checked before anything is measured; its files are replaced when all has been measured, and a run
+//! that fails leaves nothing. Charts are drawn in [`chart`].
 
 mod chart;
 mod page;
@@ -19,37 +19,37 @@ use foretoken_console::failure::Failure;
 use foretoken_console::records::read_text;
 use serde_json::{Value, json};
 
-pub use chart::{Chart, Line, Mark};
+pub use chart::{Chart, Mark, Series};
 
 /// The charts that a report can have.
 const CHARTS: [&str; 5] = ["speedup", "timeline", "depth", "cost", "first"];
-/// What comes last: a folder that has it has a whole report.
+/// The file that is written last: a folder that has it has a complete report.
 const RECORD: &str = "record.json";
 
-/// The folder of a report, which can be written.
+/// The folder of a report.
 pub struct Folder {
     path: PathBuf,
-    /// Whether a report that is there may go.
+    /// Whether an existing report may be replaced.
     force: bool,
 }
 
 impl Folder {
-    /// A folder to be: it is not there, or empty, or has a report, if `force` says that this may go.
+    /// A folder for a report: it does not exist, or is empty, or has a report, if `force` allows replacing that.
     ///
     /// # Errors
-    /// Something else is there, or no file can be written there.
+    /// The folder has other files, or cannot be written.
     pub fn begin(path: &Path, force: bool) -> Result<Self, Failure> {
         let folder = Self { path: path.to_owned(), force };
         folder.accept()?;
         let made = folder.make()?;
         let tried = folder.file(RECORD);
-        // The file that was begun goes again, and so does the folder: until the end nothing is to be seen.
+        // The file and the folder are removed again, so that nothing exists until the end.
         let tried = tried.map(drop);
         made.iter().for_each(|folder| _ = fs::remove_dir(folder));
         tried.map(|()| folder)
     }
 
-    /// Refuses what is no report's place.
+    /// Checks that the folder may be used for the report.
     fn accept(&self) -> Result<(), Failure> {
         let refused = |message: &str| Err(Failure::Other(format!("{}: {message}", self.path.display())));
         if self.path.exists() && !self.path.is_dir() {
@@ -59,7 +59,7 @@ impl Folder {
             return Ok(());
         }
         for path in names().map(|name| self.path.join(name)) {
-            // A link would lead to what is nobody's report.
+            // A link could lead to a file that is not a report's.
             if fs::symlink_metadata(&path).is_ok_and(|found| !found.is_file()) {
                 let message = format!("{}: expected a file of a report, found a link or a folder", path.display());
                 return Err(Failure::Other(message));
@@ -73,7 +73,7 @@ impl Folder {
         }
     }
 
-    /// Makes the folder and those above it. Returns those that were not there, the inner ones first.
+    /// Creates the folder and its parents. Returns those that did not exist, the inner ones first.
     fn make(&self) -> Result<Vec<PathBuf>, Failure> {
         let missing = self.path.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists());
         let missing = missing.map(Path::to_owned).collect();
@@ -83,10 +83,10 @@ impl Folder {
         }
     }
 
-    /// Writes charts, page and record. `facts`: what the record has besides rows; `rows`: as `--json` prints them.
+    /// Writes charts, page and record. `facts`: fields of the record besides rows; `rows`: as `--json` prints them.
     ///
     /// # Errors
-    /// A file cannot be written, or what must not go is there by now.
+    /// A file cannot be written, or the folder has other files by now.
     pub fn finish(&self, facts: Value, rows: &[Value], charts: &[Result<Chart, String>]) -> Result<(), Failure> {
         let mut files: Vec<(String, Vec<u8>)> = Vec::new();
         for chart in charts.iter().flatten() {
@@ -104,24 +104,24 @@ impl Folder {
         }
         files.push(("index.html".to_string(), page::html(&record, rows, charts)?.into_bytes()));
         files.push((RECORD.to_string(), format!("{record:#}\n").into_bytes()));
-        // Somebody may have put something there meanwhile.
+        // Another program may have written files there meanwhile.
         self.accept()?;
         let made = self.make()?;
         let was_there = self.path.join(RECORD).exists();
         let written = files.iter().try_for_each(|(name, bytes)| self.write(name, bytes));
-        // Charts that only the report before had are wrong now; half of a new report is none.
-        let stays = |name: &str| match written {
+        // Charts that only the previous report had are removed; so are the files of an incomplete new report.
+        let is_kept = |name: &str| match written {
             Ok(()) => files.iter().any(|(written, _)| written == name),
             Err(_) => was_there,
         };
-        names().filter(|name| !stays(name)).for_each(|name| _ = fs::remove_file(self.path.join(name)));
+        names().filter(|name| !is_kept(name)).for_each(|name| _ = fs::remove_file(self.path.join(name)));
         if written.is_err() {
             made.iter().for_each(|folder| _ = fs::remove_dir(folder));
         }
         written
     }
 
-    /// A file that takes its name when it is whole.
+    /// A file that gets its name when it is complete.
     fn file(&self, name: &str) -> Result<OutputFile, Failure> {
         Ok(OutputFile::create(&self.path.join(name), Existing::Replaced, &[])?)
     }

@@ -1,12 +1,12 @@
-//! The least that a pass has to read and to compute, and the least time that this takes on a machine of given ceilings.
+//! The least bytes and operations of a pass, and the least time that they take on a machine with given ceilings.
 //!
-//! Counted from the matrices of the loaded model, in the form in which they are multiplied. Left out: activations,
-//! norms, rows of the embedding and everything else that is small.
+//! They are counted from the packed matrices of the loaded model. Activations, norms, rows of the embedding and other
+//! small parts are not counted.
 
 use std::collections::BTreeMap;
 
 use foretoken_kernels::Ceilings;
-use foretoken_model::{CacheType, Loaded, PackedMatrix, Reading};
+use foretoken_model::{CacheType, Loaded, PackedMatrix, WeightsRead};
 
 /// Matrices of one type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,31 +24,31 @@ impl Matrices {
     }
 }
 
-/// What attention has to do for a position that is seen, in layers that see the same positions.
+/// The work of attention for each position attended to, in layers with the same window.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
-    /// Bytes of the cache, which all rows read together.
+struct AttentionWork {
+    /// Bytes of the cache, which are read once for all rows.
     bytes: usize,
-    /// Operations for a row.
+    /// Operations for each row.
     operations: usize,
 }
 
-/// What there is to do in passes of one network.
+/// The work of a network's passes.
 pub struct PassWork {
-    /// Type to matrices of the layers, but those of experts that rows choose.
+    /// By type, the matrices of the layers, except those of routed experts.
     layers: BTreeMap<&'static str, Matrices>,
-    /// Type to the matrices of these, and the part of them that a row goes through.
+    /// By type, the matrices of routed experts, and the part of them that a row chooses.
     experts: BTreeMap<&'static str, Matrices>,
     chosen_part: f64,
-    /// Type and matrix of the head.
+    /// Type and matrix of the output head.
     head: (&'static str, Matrices),
-    /// By window: that of the layers, if they have one.
-    attention: Vec<(Option<usize>, Seen)>,
+    /// The work of attention for each window of layers, if they have one.
+    attention: Vec<(Option<usize>, AttentionWork)>,
 }
 
-/// What one pass has to do.
+/// The roofline of one pass.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Least {
+pub struct Roofline {
     /// Bytes to be read.
     pub bytes: f64,
     /// Operations of products and attention.
@@ -59,7 +59,7 @@ pub struct Least {
     pub operation_seconds: f64,
 }
 
-impl Least {
+impl Roofline {
     /// The roofline in milliseconds: memory and arithmetic work at the same time.
     pub fn ms(&self) -> f64 {
         1e3 * self.memory_seconds.max(self.operation_seconds)
@@ -84,7 +84,7 @@ impl PassWork {
         }
         let seen = |window: Option<usize>| {
             let layers = || (0..spec.layers).filter(move |layer| spec.window_of(*layer) == window);
-            Seen {
+            AttentionWork {
                 bytes: layers().map(|layer| spec.cache_bytes_of(layer, cache_types)).sum(),
                 operations: layers().map(|layer| 4 * spec.heads * spec.kv_heads_of(layer).head_dim).sum(),
             }
@@ -94,7 +94,7 @@ impl PassWork {
         Self { layers, experts, chosen_part, head, attention: attention.collect() }
     }
 
-    /// Whether a pass chooses what it reads.
+    /// Whether there are routed experts.
     pub fn has_experts(&self) -> bool {
         !self.experts.is_empty()
     }
@@ -108,9 +108,9 @@ impl PassWork {
         all
     }
 
-    /// What a pass over `rows` rows behind `context` positions has to do, `logits` of them with logits. `read`: what
-    /// the pass itself said it read of the network, which counts where there are experts, of which it is some.
-    pub fn pass(&self, context: usize, [rows, logits]: [usize; 2], read: Reading, ceilings: &Ceilings) -> Least {
+    /// The roofline of a pass over `rows` rows after `context` positions, `logits` of them with logits. `read`: what
+    /// the pass reported to have read of the network, which is used if there are experts.
+    pub fn pass(&self, context: usize, [rows, logits]: [usize; 2], read: WeightsRead, ceilings: &Ceilings) -> Roofline {
         let head = [(&self.head.0, &self.head.1, logits as f64)];
         let layers = self.layers.iter().map(|(name, matrices)| (name, matrices, rows as f64));
         let products = || layers.clone().chain(head);
@@ -126,8 +126,8 @@ impl PassWork {
             operations += count;
             operation_seconds += count / (1e9 * rate(name, ceilings));
         }
-        for (window, Seen { bytes: bytes_seen, operations: operations_seen }) in &self.attention {
-            // Row i sees the context, the rows before it and itself, as far as the window reaches.
+        for (window, AttentionWork { bytes: bytes_seen, operations: operations_seen }) in &self.attention {
+            // Row i attends to the context, the rows before it and itself, within the window.
             let sees = |row: usize| window.unwrap_or(usize::MAX).min(context + row);
             let attention = (1..=rows).map(sees).sum::<usize>() as f64 * *operations_seen as f64;
             operations += attention;
@@ -136,7 +136,7 @@ impl PassWork {
             bytes += all as f64 * *bytes_seen as f64;
         }
         let memory_seconds = bytes / (1e9 * ceilings.bandwidth_gb_s);
-        Least { bytes, operations, memory_seconds, operation_seconds }
+        Roofline { bytes, operations, memory_seconds, operation_seconds }
     }
 }
 
@@ -144,7 +144,7 @@ impl PassWork {
 fn rate(dtype: &str, ceilings: &Ceilings) -> f64 {
     match dtype {
         "F32" | "F16" => ceilings.fma_gflop_s,
-        // There are machines whose bf16 instruction is the slower one; widening is always possible.
+        // On some machines the bf16 instruction is slower than widening to f32.
         "BF16" => ceilings.bf16_gflop_s.map_or(ceilings.fma_gflop_s, |rate| rate.max(ceilings.fma_gflop_s)),
         _ => ceilings.int8_gop_s,
     }
@@ -194,29 +194,29 @@ mod tests {
             head: ("F32", Matrices { elements: 500_000, bytes: 2_000_000 }),
             experts: BTreeMap::new(),
             chosen_part: 0.0,
-            attention: vec![(None, Seen { bytes: 2000, operations: 5000 })],
+            attention: vec![(None, AttentionWork { bytes: 2000, operations: 5000 })],
         };
-        let one = work.pass(9, [1, 1], Reading::default(), &CEILINGS);
+        let one = work.pass(9, [1, 1], WeightsRead::default(), &CEILINGS);
         assert_eq!(one.bytes, 8_250_000.0 + 10.0 * 2000.0);
         assert_eq!(one.operations, 2.0 * 5_500_000.0 + 5000.0 * 10.0);
         let expected = 8e6 / 400e9 + 2e6 / 200e9 + 1e6 / 100e9 + 5e4 / 100e9;
         assert!((one.operation_seconds - expected).abs() < 1e-12, "{one:?}");
         assert!((one.ms() - 0.827).abs() < 1e-9, "{one:?}");
         // Sixty-four rows of which one has logits: the head's operations are those of one row.
-        let many = work.pass(9, [64, 1], Reading::default(), &CEILINGS);
+        let many = work.pass(9, [64, 1], WeightsRead::default(), &CEILINGS);
         let seen: f64 = (1..=64).map(|i| 9.0 + f64::from(i)).sum();
         assert_eq!(many.operations, 128.0 * 5_000_000.0 + 1e6 + 5000.0 * seen);
         assert_eq!(many.ms(), 1e3 * many.operation_seconds);
         assert_eq!(work.products()["F32"].elements, 500_000);
-        // Through a window of four positions: each row sees four, together they see four and three more.
-        let narrow = PassWork { attention: vec![(Some(4), Seen { bytes: 2000, operations: 5000 })], ..work };
-        let four = narrow.pass(9, [4, 4], Reading::default(), &CEILINGS);
+        // With a window of four positions each row attends to four, and four rows together to seven.
+        let narrow = PassWork { attention: vec![(Some(4), AttentionWork { bytes: 2000, operations: 5000 })], ..work };
+        let four = narrow.pass(9, [4, 4], WeightsRead::default(), &CEILINGS);
         assert_eq!(four.bytes, 8_250_000.0 + 7.0 * 2000.0);
         assert_eq!(four.operations, 8.0 * 5_500_000.0 + 5000.0 * 16.0);
-        // Experts, of which a row goes through an eighth: the bytes are those that the pass said it read.
+        // Experts, of which a row chooses an eighth: the bytes are those that the pass reported.
         let experts = [("Q8_0", Matrices { elements: 16_000_000, bytes: 17_000_000 })].into();
         let sparse = PassWork { experts, chosen_part: 0.125, ..narrow };
-        let read = Reading { bytes: 12_500_000, experts: 3, packed: 0 };
+        let read = WeightsRead { bytes: 12_500_000, experts: 3, packed: 0 };
         let four = sparse.pass(9, [4, 4], read, &CEILINGS);
         assert_eq!(four.bytes, 12_500_000.0 + 7.0 * 2000.0);
         assert_eq!(four.operations, 8.0 * (5_500_000.0 + 2_000_000.0) + 5000.0 * 16.0);

@@ -1,10 +1,10 @@
-//! `foretoken bench serve`: how fast texts come out of a server, next to what its engine writes without one.
+//! `foretoken bench serve`: the speed of a server, compared with its engine alone.
 //!
-//! Some clients ask one after another, each for its next text when it has the last. In one run they take turns: clients
-//! of the engine itself, on threads of this program; clients of a server of this program, over the loopback device; and
-//! clients of other servers that speak OpenAI's API, if they are named. Clients take as little as they can, since they
-//! share the machine with what they measure: they look for the first text and for the count at the end. Left out: what
-//! drafts gain (`bench generate`), and what a server must endure (the tests).
+//! Several clients run at a time, each of which sends its next request when the last one has ended. In one run these
+//! are measured in turn: clients of the engine itself, on threads of this program; clients of a server of this program,
+//! over the loopback device; and clients of other servers with OpenAI's API, if they are named. Clients do as little as
+//! possible, since they share the machine with what they measure: they parse only the first text and the count at the
+//! end. The speed-up of drafts is measured by `bench generate`.
 
 mod client;
 
@@ -22,17 +22,17 @@ use foretoken_console::values;
 use foretoken_server::{Server, ServerError, ServerSettings};
 use serde_json::json;
 
-use client::{Asked, Figures, no_thread, over_http, without_server};
+use client::{ClientTimings, Workload, no_thread, over_http, without_server};
 
-const EXPLAINED: &str = "\
-Each line is a number of clients that ask at a time; of all repetitions the median counts. No text gains by
-another: what is computed and learned for one is kept from the others (of other servers by cache_prompt false).
+const AFTER_HELP: &str = "\
+Each line is a number of concurrent clients, with the median of all repetitions. Requests are isolated from each
+other: they share no cached rows and no learned texts (of other servers by cache_prompt false).
 
   clients      how many
   engine       tokens/s of clients of the engine itself: no server, no connection
   server       tokens/s of clients of this program's server, over the loopback device
   of engine    the second over the first, the median of repetitions (least to most)
-  first token  milliseconds from asking the server to the first text: median, 95th percentile
+  first token  milliseconds from a request to the first text: median, 95th percentile
   NAME         tokens/s of another server; how many times as fast this one is; its first token
 
 --json prints one object a line instead.";
@@ -40,13 +40,13 @@ another: what is computed and learned for one is kept from the others (of other 
 /// Options of `foretoken bench serve`.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Measurement")]
-#[command(after_long_help = EXPLAINED)]
+#[command(after_long_help = AFTER_HELP)]
 pub struct ServeBench {
-    /// Clients that ask at a time
+    /// Concurrent clients
     #[arg(long = "parallel", value_name = "N,..", value_delimiter = ',', default_value = "1,4,16",
         value_parser = values::texts, allow_negative_numbers = true)]
     clients: Vec<usize>,
-    /// Texts that each client asks for, one after another
+    /// Requests of each client, one after another
     #[arg(long, value_name = "N", default_value = "4", value_parser = values::one_up, allow_negative_numbers = true)]
     texts: usize,
     /// Another server to measure: NAME=http://HOST:PORT; can be repeated
@@ -86,12 +86,12 @@ fn named_url(word: &str) -> Result<(String, String), String> {
     if is_good { Ok((name.to_string(), url.trim_end_matches('/').to_string())) } else { Err(expected.to_string()) }
 }
 
-/// What was measured with one number of clients, by repetition.
+/// The measurements with one number of clients, by repetition.
 #[derive(Default)]
 struct Row {
-    engine: Vec<Figures>,
-    server: Vec<Figures>,
-    others: Vec<Vec<Figures>>,
+    engine: Vec<ClientTimings>,
+    server: Vec<ClientTimings>,
+    others: Vec<Vec<ClientTimings>>,
 }
 
 impl ServeBench {
@@ -123,7 +123,7 @@ impl ServeBench {
         let prompts = prompts.into_iter().map(|listed| text(listed.prompt));
         let prompts = prompts.collect::<Result<Vec<String>, Failure>>()?;
         let mut loading = Loading::default();
-        let mut generator = Server::open(&settings, &mut |opening| loading.hear(opening))?;
+        let mut generator = Server::open(&settings, &mut |opening| loading.on_event(opening))?;
         drop(loading);
         tell_notes(&generator);
         let mut out = std::io::stdout();
@@ -131,20 +131,20 @@ impl ServeBench {
             writeln!(out, "{}", self.title())?;
         }
         for clients in &self.clients {
-            let asked = |repetition: usize| Asked {
+            let workload = |repetition: usize| Workload {
                 clients: *clients,
                 texts: self.texts,
                 prompts: &prompts,
                 tokens: self.n_predict,
                 temperature: self.temp,
-                // Each repetition has other seeds, all ways of it the same.
+                // Each repetition has other seeds, which are the same for engine and servers.
                 seed: 1000 * repetition as u64,
             };
             let mut row = Row { others: vec![Vec::new(); self.url.len()], ..Row::default() };
             for repetition in 0..=self.repeat {
                 let figures;
-                (generator, figures) = self.turn(generator, &settings, &asked(repetition))?;
-                // The first is for getting warm.
+                (generator, figures) = self.turn(generator, &settings, &workload(repetition))?;
+                // The first repetition is a warm-up.
                 if repetition > 0 {
                     let mut figures = figures.into_iter();
                     row.engine.extend(figures.next());
@@ -166,9 +166,9 @@ impl ServeBench {
         &self,
         generator: Generator,
         settings: &Settings,
-        asked: &Asked<'_>,
-    ) -> Result<(Generator, Vec<Figures>), Failure> {
-        let (generator, engine) = without_server(generator, asked)?;
+        workload: &Workload<'_>,
+    ) -> Result<(Generator, Vec<ClientTimings>), Failure> {
+        let (generator, engine) = without_server(generator, workload)?;
         let server = ServerSettings { port: 0, ..ServerSettings::default() };
         let server = Server::bind(&server, settings, generator).map_err(failure)?;
         let url = format!("http://{}", server.address());
@@ -176,15 +176,15 @@ impl ServeBench {
         let (generators, served) = std::thread::scope(|scope| {
             let running = std::thread::Builder::new().spawn_scoped(scope, || server.run(ended));
             let running = running.map_err(|error| no_thread(&error))?;
-            let served = over_http(&url, asked);
+            let served = over_http(&url, workload);
             end();
             Ok::<_, Failure>((running.join().expect("a server does not panic"), served))
         })?;
         let mut figures = vec![engine, served?];
         for (_, url) in &self.url {
-            figures.push(over_http(url, asked)?);
+            figures.push(over_http(url, workload)?);
         }
-        // There is one model, which is open.
+        // There is one model.
         Ok((generators.map_err(failure)?.remove(0), figures))
     }
 
@@ -202,12 +202,12 @@ impl ServeBench {
     fn line(&self, clients: usize, row: &Row) -> String {
         let (engine, server) = (median(&row.engine), median(&row.server));
         let [ratio, least, most] = ratios(&row.server, &row.engine);
-        let [first, late] = firsts(&row.server);
+        let [first, late] = first_text_ms(&row.server);
         let of_engine = format!("{ratio:.3} ({least:.3} to {most:.3})");
         let mut line = format!("{clients:>7}  {engine:>6.1}  {server:>6.1}  {of_engine}  {first:>11.1}  {late:>5.1}");
         for other in &row.others {
             let [ratio, least, most] = ratios(&row.server, other);
-            let [first, late] = firsts(other);
+            let [first, late] = first_text_ms(other);
             let speed = median(other);
             line.push_str(&format!("  {speed:>9.1}  {ratio:.2} ({least:.2} to {most:.2})  {first:>11.1}  {late:>5.1}"));
         }
@@ -215,8 +215,8 @@ impl ServeBench {
     }
 
     fn object(&self, clients: usize, row: &Row) -> serde_json::Value {
-        let figures = |all: &[Figures]| {
-            let [first, late] = firsts(all);
+        let figures = |all: &[ClientTimings]| {
+            let [first, late] = first_text_ms(all);
             json!({ "tokens_per_second": median(all), "first_token_ms": first, "first_token_ms_p95": late })
         };
         let others = self.url.iter().zip(&row.others).map(|((name, _), other)| {
@@ -236,34 +236,34 @@ impl ServeBench {
     }
 }
 
-/// The number in the middle; of an even count the upper of the two.
-fn middle(mut numbers: Vec<f64>) -> f64 {
+/// The median; of an even count the upper of the two in the middle.
+fn upper_median(mut numbers: Vec<f64>) -> f64 {
     numbers.sort_by(f64::total_cmp);
     numbers.get(numbers.len() / 2).copied().unwrap_or_default()
 }
 
 /// The median speed.
-fn median(all: &[Figures]) -> f64 {
-    middle(all.iter().map(Figures::tokens_per_second).collect())
+fn median(all: &[ClientTimings]) -> f64 {
+    upper_median(all.iter().map(ClientTimings::tokens_per_second).collect())
 }
 
-/// How many times as fast the first are as the second, repetition by repetition: median, least and most.
-fn ratios(these: &[Figures], those: &[Figures]) -> [f64; 3] {
+/// The ratios of speeds, repetition by repetition: median, least and most.
+fn ratios(these: &[ClientTimings], those: &[ClientTimings]) -> [f64; 3] {
     let each = these.iter().zip(those).map(|(this, that)| this.tokens_per_second() / that.tokens_per_second());
     let each: Vec<f64> = each.collect();
     let [least, most] = [f64::min, f64::max].map(|pick| each.iter().copied().reduce(pick).unwrap_or_default());
-    [middle(each), least, most]
+    [upper_median(each), least, most]
 }
 
 /// Milliseconds to the first text: the median, and the 95th percentile.
-fn firsts(all: &[Figures]) -> [f64; 2] {
+fn first_text_ms(all: &[ClientTimings]) -> [f64; 2] {
     let mut each: Vec<f64> = all.iter().flat_map(|figures| figures.first_ms.iter().copied()).collect();
     each.sort_by(f64::total_cmp);
     let at = |part: f64| each.get(((part * each.len() as f64).ceil() as usize).max(1) - 1).copied();
     [0.5, 0.95].map(|part| at(part).unwrap_or_default())
 }
 
-/// Its settings are this command's own, so what it says of them is no wrong command line.
+/// The server's settings are this command's own, so their errors are no errors of usage.
 fn failure(error: ServerError) -> Failure {
     match error {
         ServerError::Library(error) => error.into(),
@@ -285,9 +285,9 @@ mod tests {
 
     #[test]
     fn figures_of_repetitions_are_paired() {
-        let figures = |seconds| Figures { tokens: 100, seconds, first_ms: vec![seconds] };
+        let figures = |seconds| ClientTimings { tokens: 100, seconds, first_ms: vec![seconds] };
         let (these, those) = ([figures(1.0), figures(2.0), figures(4.0)], [figures(2.0), figures(2.0), figures(2.0)]);
         assert_eq!(ratios(&these, &those), [1.0, 0.5, 2.0]);
-        assert_eq!((median(&these), firsts(&these)), (50.0, [2.0, 4.0]));
+        assert_eq!((median(&these), first_text_ms(&these)), (50.0, [2.0, 4.0]));
     }
 }

@@ -1,16 +1,16 @@
-//! What was measured, as a table for a person and as an object for a program.
+//! The results of `bench pass`, as a table for people and as JSON for programs.
 //!
-//! The fields of the object are explained by `foretoken bench pass --help`. Left out: how the numbers come about.
+//! The fields of the JSON are explained by `foretoken bench pass --help`.
 
 use foretoken_kernels::{Ceilings, Isa};
 use foretoken_model::CacheType;
 use serde_json::{Map, Value, json};
 
 use super::logits;
-use super::roofline::{Least, PassWork};
-use super::timing::Times;
+use super::roofline::{PassWork, Roofline};
+use super::timing::PassTimes;
 
-/// What is the same for all contexts.
+/// What all contexts share.
 pub struct Page<'a> {
     /// The model's name.
     pub model: &'a str,
@@ -18,27 +18,27 @@ pub struct Page<'a> {
     pub threads: usize,
     /// Timed passes of each number of rows.
     pub repeat: usize,
-    /// Of keys and values.
+    /// The types of keys and values.
     pub cache_types: [CacheType; 2],
-    /// What passes have to do.
+    /// The work of a pass.
     pub work: &'a PassWork,
 }
 
-/// A number of rows with everything that is said about it.
-struct Line {
+/// A line of the table: a number of rows, with its figures.
+struct PassRow {
     rows: usize,
     ms: f64,
     least_ms: f64,
-    /// Over one row, if one row was measured.
+    /// The time over that of one row, if one row was measured.
     to_one: Option<f64>,
     /// Distinct experts that it read, in all layers.
     experts: usize,
     /// Of these, those that it had to pack first.
     packed: usize,
-    least: Least,
+    least: Roofline,
 }
 
-impl Line {
+impl PassRow {
     fn gb_s(&self) -> f64 {
         self.least.bytes / self.ms / 1e6
     }
@@ -61,9 +61,9 @@ impl Line {
 }
 
 impl Page<'_> {
-    fn lines(&self, context: usize, ceilings: &Ceilings, times: &[Times]) -> Vec<Line> {
-        let one = times.iter().find(|times| times.rows == 1).map(Times::median_ms);
-        let line = |times: &Times| Line {
+    fn lines(&self, context: usize, ceilings: &Ceilings, times: &[PassTimes]) -> Vec<PassRow> {
+        let one = times.iter().find(|times| times.rows == 1).map(PassTimes::median_ms);
+        let line = |times: &PassTimes| PassRow {
             rows: times.rows,
             ms: times.median_ms(),
             least_ms: times.least_ms(),
@@ -106,7 +106,7 @@ impl Page<'_> {
     }
 
     /// The table of one context.
-    pub fn table(&self, context: usize, ceilings: &Ceilings, times: &[Times]) -> String {
+    pub fn table(&self, context: usize, ceilings: &Ceilings, times: &[PassTimes]) -> String {
         let lines = self.lines(context, ceilings, times);
         let mut out = format!("context {context}\n");
         let mut heads =
@@ -142,12 +142,12 @@ impl Page<'_> {
     }
 
     /// The object of one context.
-    pub fn object(&self, context: usize, ceilings: &Ceilings, times: &[Times]) -> Value {
+    pub fn object(&self, context: usize, ceilings: &Ceilings, times: &[PassTimes]) -> Value {
         let lines = self.lines(context, ceilings, times);
-        let by_rows = |value: &dyn Fn(&Line) -> Value| -> Map<String, Value> {
+        let by_rows = |value: &dyn Fn(&PassRow) -> Value| -> Map<String, Value> {
             lines.iter().map(|line| (line.rows.to_string(), value(line))).collect()
         };
-        let numbers = |value: &dyn Fn(&Line) -> f64| by_rows(&|line| json!(rounded(value(line))));
+        let numbers = |value: &dyn Fn(&PassRow) -> f64| by_rows(&|line| json!(rounded(value(line))));
         let mut roofline = numbers(&|line| line.least.ms());
         let rates = [
             ("bandwidth_gb_s", Some(ceilings.bandwidth_gb_s)),
@@ -175,31 +175,31 @@ impl Page<'_> {
             "least_ms_per_pass": numbers(&|line| line.least_ms),
             "ratio_to_one": by_rows(&|line| json!(line.to_one.map(rounded))),
             "roofline": roofline,
-            "ratio_to_roofline": numbers(&Line::to_roofline),
+            "ratio_to_roofline": numbers(&PassRow::to_roofline),
             "experts_per_pass": by_rows(&|line| json!(line.experts)),
             "experts_packed_per_pass": by_rows(&|line| json!(line.packed)),
             "experts_per_row": numbers(&|line| line.experts as f64 / line.rows as f64),
             "bytes_per_pass": by_rows(&|line| json!(line.least.bytes)),
-            "gb_s": numbers(&Line::gb_s),
-            "share_of_bandwidth": numbers(&Line::share_of_bandwidth),
-            "gop_s": numbers(&Line::gop_s),
-            "share_of_operations": numbers(&Line::share_of_operations),
+            "gb_s": numbers(&PassRow::gb_s),
+            "share_of_bandwidth": numbers(&PassRow::share_of_bandwidth),
+            "gop_s": numbers(&PassRow::gop_s),
+            "share_of_operations": numbers(&PassRow::share_of_operations),
             "products": products,
         })
     }
 }
 
-/// Milliseconds with as many digits as mean something.
+/// Milliseconds with the significant digits.
 fn milliseconds(ms: f64) -> String {
     if ms < 10.0 { format!("{ms:.3}") } else { format!("{ms:.1}") }
 }
 
-/// A rate with as many digits as mean something.
+/// A rate with the significant digits.
 fn short(rate: f64) -> String {
     if rate < 10.0 { format!("{rate:.1}") } else { format!("{rate:.0}") }
 }
 
-/// To four digits behind the point, for files that people read.
+/// Rounds to four decimals, for files that people read.
 fn rounded(number: f64) -> f64 {
     (number * 1e4).round() / 1e4
 }

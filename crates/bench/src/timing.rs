@@ -1,28 +1,27 @@
-//! Passes against the clock: a context in the cache, then rows behind it, again and again.
+//! Times passes: rows after a context that is in the cache, again and again.
 //!
-//! A pass writes its rows behind the context and nobody keeps them, so the next pass finds the same cache. Left out:
-//! what the times mean.
+//! A pass writes its rows after the context and they are not kept, so the next pass finds the same cache.
 
 use std::time::Instant;
 
 use foretoken_console::interrupts::Interrupts;
 use foretoken_console::progress;
-use foretoken_model::{Batch, Executor, ExecutorError, HiddenInput, PageId, PageTable, Reading, Span, Token};
+use foretoken_model::{Batch, Executor, ExecutorError, HiddenInput, PageId, PageTable, Span, Token, WeightsRead};
 
 use super::{ROWS_WITH_LOGITS, logits};
 
 /// The times of passes of one number of rows, ascending.
-pub struct Times {
+pub struct PassTimes {
     /// Rows of a pass.
     pub rows: usize,
     /// Seconds, ascending; at least one.
     pub seconds: Vec<f64>,
-    /// What each of them read of the network: the same, for they had the same tokens; but what had to be packed for it
-    /// is that of the last.
-    pub read: Reading,
+    /// What each pass read of the network, which is the same for all, since they had the same tokens; except for the
+    /// experts that had to be packed, which are those of the last pass.
+    pub read: WeightsRead,
 }
 
-impl Times {
+impl PassTimes {
     /// The median, in milliseconds.
     pub fn median_ms(&self) -> f64 {
         let (len, middle) = (self.seconds.len(), self.seconds.len() / 2);
@@ -40,42 +39,44 @@ impl Times {
 pub struct Timer {
     model: Box<dyn Executor>,
     tables: Vec<PageTable>,
-    /// Positions of the cache that hold the text.
+    /// Positions of the context in the cache.
     cached: usize,
     interrupts: Interrupts,
 }
 
 impl Timer {
-    /// A model with an empty cache, all of whose pages belong to the one text.
+    /// A model with an empty cache, all of whose pages belong to one sequence.
     pub fn new(model: Box<dyn Executor>, interrupts: Interrupts) -> Self {
         let pages = model.capacity().groups.iter().map(|group| (0..group.pages as u32).map(PageId).collect());
         let tables = pages.collect();
         Self { model, tables, cached: 0, interrupts }
     }
 
-    /// The times of passes of each of `rows` behind `context` tokens; contexts of one timer ascend. After Ctrl-C those
-    /// that were timed at all.
+    /// The times of passes of each number of `rows` after `context` tokens; contexts of one timer ascend. After Ctrl-C
+    /// only those that were timed.
     ///
     /// # Errors
-    /// The model has no room for so many.
-    pub fn passes(&mut self, context: usize, rows: &[usize], repeat: usize) -> Result<Vec<Times>, ExecutorError> {
+    /// The model cannot run the pass.
+    pub fn passes(&mut self, context: usize, rows: &[usize], repeat: usize) -> Result<Vec<PassTimes>, ExecutorError> {
         self.fill(context)?;
-        let mut all: Vec<Times> =
-            rows.iter().map(|rows| Times { rows: *rows, seconds: Vec::new(), read: Reading::default() }).collect();
+        let mut all: Vec<PassTimes> = rows
+            .iter()
+            .map(|rows| PassTimes { rows: *rows, seconds: Vec::new(), read: WeightsRead::default() })
+            .collect();
         let bar = progress::bar("timing", (repeat + 1) * rows.len());
         for turn in 0..=repeat {
             for times in &mut all {
-                if !self.interrupts.go_on() {
+                if !self.interrupts.may_continue() {
                     break;
                 }
-                // Untimed: the first turn makes room for the rows, and short passes are timed behind one of their own
-                // kind, because what a long one leaves in the caches is not what decoding finds there.
+                // Untimed: the first turn allocates buffers, and short passes are timed after one of their own kind,
+                // because a long pass leaves other data in the processor's caches than decoding finds there.
                 if turn == 0 || times.rows <= ROWS_WITH_LOGITS {
                     self.pass(times.rows)?;
                 }
                 if turn > 0 {
                     times.seconds.push(self.pass(times.rows)?);
-                    times.read = self.model.read();
+                    times.read = self.model.weights_read();
                 }
                 bar.inc(1);
             }
@@ -86,11 +87,11 @@ impl Timer {
         Ok(all)
     }
 
-    /// Computes the text's tokens up to `context`.
+    /// Computes the context's tokens up to `context`.
     fn fill(&mut self, context: usize) -> Result<(), ExecutorError> {
         assert!(context >= self.cached, "bench: contexts ascend, found {context} after {}", self.cached);
         let bar = progress::bar("context", context - self.cached);
-        while self.cached < context && self.interrupts.go_on() {
+        while self.cached < context && self.interrupts.may_continue() {
             let len = self.model.capacity().rows_max.min(context - self.cached);
             self.forward(len, &[])?;
             self.cached += len;
@@ -100,7 +101,7 @@ impl Timer {
         Ok(())
     }
 
-    /// Seconds of one pass of `rows` rows behind the text.
+    /// Seconds of one pass of `rows` rows after the context.
     fn pass(&mut self, rows: usize) -> Result<f64, ExecutorError> {
         let wanted: Vec<u32> = (rows - logits(rows)..rows).map(|row| row as u32).collect();
         let start = Instant::now();
@@ -108,10 +109,10 @@ impl Timer {
         Ok(start.elapsed().as_secs_f64())
     }
 
-    /// One pass of `len` rows behind the text.
+    /// Runs one pass of `len` rows after the context.
     fn forward(&mut self, len: usize, wanted: &[u32]) -> Result<(), ExecutorError> {
-        // Any tokens: a pass costs the same whatever they are, unless it chooses experts; then these, which lie all
-        // over the embedding, choose like strangers, and a text's rows would have more in common.
+        // The tokens do not matter, except with experts: these are spread over the embedding, so their rows choose
+        // experts independently, while a text's rows would choose more alike.
         let vocabulary = self.model.capacity().vocabulary;
         let tokens: Vec<Token> = (self.cached..self.cached + len).map(|i| (i * 7919 % vocabulary) as Token).collect();
         let span = Span {
@@ -120,7 +121,7 @@ impl Timer {
             start: self.cached,
             tokens: &tokens,
             parents: &[],
-            // What fills the context stays; a pass that is timed is made again.
+            // The context's rows are kept, those of a timed pass are not.
             certain: if wanted.is_empty() { len } else { 0 },
             computed: 0,
             wanted,
@@ -137,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_median_is_the_middle_or_lies_between_the_two() {
-        let times = |seconds: &[f64]| Times { rows: 1, seconds: seconds.to_vec(), read: Reading::default() };
+        let times = |seconds: &[f64]| PassTimes { rows: 1, seconds: seconds.to_vec(), read: WeightsRead::default() };
         assert_eq!(times(&[0.25]).median_ms(), 250.0);
         assert_eq!(times(&[0.25, 0.5, 4.0]).median_ms(), 500.0);
         assert_eq!(times(&[0.25, 0.5, 1.0, 4.0]).median_ms(), 750.0);

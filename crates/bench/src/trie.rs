@@ -1,14 +1,14 @@
 //! `foretoken bench trie`: trie lookahead over ranges of its settings, as its authors measured them.
 //!
-//! The shapes of Zhao et al. 2024 (section 5.2) on records of one's own: their Figures 4 and 5 (decoding length by
+//! The experiments of Zhao et al. 2024 (section 5.2) on your own records: their Figures 4 and 5 (decoding length by
 //! branch length, for each layout), Table 5 (each procedure switched off), Table 6 (capacity in decoding lengths) and
-//! the trie's memory. Each half of the records is played after the other was learned, as they warm up with a dev set.
+//! the trie's memory. Each half of the records is replayed after the other was learned, as they warm up with a dev set.
 //!
-//! Tokens a pass stand for their speed: on their hardware a pass of up to the critical decoding length costs what a
-//! pass of one row costs. The same number is the effective decoding length of their Figure 5, so one table serves both
-//! figures. Left out: time, which depends on a network.
+//! Tokens per pass replace their speed: on their hardware a pass of up to the critical decoding length costs as much as
+//! a pass of one row. The same number is the effective decoding length of their Figure 5, so one table serves both
+//! figures. Times, which depend on a network, are not measured.
 
-mod watched;
+mod memory;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -27,13 +27,13 @@ use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
 use super::replay::draft_us;
-use super::replay::play::{self, Stage};
-use watched::{TrieMemory, Watched};
+use super::replay::play::{self, ReplayEngine};
+use memory::{MeasuredTrie, TrieMemory};
 
 /// Capacities of Table 6, in decoding lengths.
 const CAPACITIES: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 
-const EXPLAINED: &str = "\
+const AFTER_HELP: &str = "\
 RECORDS as in bench replay. Each half of them is played after the other half was learned.
 
 --json prints one object:
@@ -47,12 +47,12 @@ Both tables have the decoding and branch length of --tables-at.";
 /// Options of `foretoken bench trie`.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Measurement")]
-#[command(after_long_help = EXPLAINED)]
+#[command(after_long_help = AFTER_HELP)]
 pub struct Trie {
     /// Recorded prompts and answers: a .json or .jsonl file
     #[arg(value_name = "RECORDS")]
     records: PathBuf,
-    /// Nodes drafted a pass
+    /// Nodes drafted in a pass
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "8,16,32,64,128",
         value_parser = values::one_up, allow_negative_numbers = true)]
     decoding_length: Vec<usize>,
@@ -74,40 +74,40 @@ pub struct Trie {
     vocabulary: VocabularyOptions,
 }
 
-/// What came of one setting.
-struct Found {
+/// The result of one setting.
+struct TrieResult {
     options: TrieOptions,
     stats: Stats,
     memory: TrieMemory,
 }
 
-/// The records, and how they are played.
-struct Bench<'a> {
+/// The records, and how they are replayed.
+struct TrieBench<'a> {
     records: &'a [Record],
     vocabulary: usize,
     bar: ProgressBar,
 }
 
-impl Bench<'_> {
-    fn play(&self, options: TrieOptions) -> Result<Found, Failure> {
-        // A short branch can only be found by a shorter prefix.
+impl TrieBench<'_> {
+    fn play(&self, options: TrieOptions) -> Result<TrieResult, Failure> {
+        // The prefix must not be longer than a branch.
         let prefix_max = options.prefix_max.min(options.branch_length);
         let options = TrieOptions { prefix_max, ..options };
         let (nodes, memory) = (options.nodes_max, TrieMemory::default());
         let stage = || {
-            let watched = Watched::new(TrieDrafter::new(options), memory.clone());
-            Ok(Stage::new(vec![Box::new(watched)], nodes, play::longest(self.records), self.vocabulary))
+            let memory = MeasuredTrie::new(TrieDrafter::new(options), memory.clone());
+            Ok(ReplayEngine::new(vec![Box::new(memory)], nodes, play::longest(self.records), self.vocabulary))
         };
         let stats = play::all(self.records, true, stage, |_| BudgetKind::Fixed { nodes })?;
         self.bar.inc(1);
-        Ok(Found { options, stats, memory })
+        Ok(TrieResult { options, stats, memory })
     }
 
-    fn all(&self, options: impl IntoIterator<Item = TrieOptions>) -> Result<Vec<Found>, Failure> {
+    fn all(&self, options: impl IntoIterator<Item = TrieOptions>) -> Result<Vec<TrieResult>, Failure> {
         let mut all = Vec::new();
         for options in options {
             match self.play(options) {
-                // What was played is shown.
+                // Results so far are shown.
                 Err(Failure::Interrupted) => break,
                 found => all.push(found?),
             }
@@ -116,7 +116,7 @@ impl Bench<'_> {
     }
 }
 
-/// Each procedure off, and all on, with what the authors call it.
+/// Each procedure switched off, and all on, with the authors' names.
 fn procedures(all: TrieOptions) -> [(&'static str, TrieOptions); 5] {
     [
         ("without prompt", TrieOptions { insert_prompt: false, ..all }),
@@ -131,7 +131,7 @@ impl Trie {
     /// Runs the command.
     ///
     /// # Errors
-    /// A file cannot be read or understood.
+    /// A file cannot be read or parsed.
     pub fn run(&self, interrupts: Interrupts) -> Result<(), Failure> {
         let [decoding_length, branch_length] = self.tables_at[..] else {
             let found = self.tables_at.len();
@@ -147,7 +147,7 @@ impl Trie {
         let grid = self.grid();
         let steps = grid.len() + procedures(at).len() + CAPACITIES.len();
         let bar = progress::bar("playing", steps);
-        let bench = Bench { records: &records, vocabulary: tokenizer.vocabulary_len(), bar };
+        let bench = TrieBench { records: &records, vocabulary: tokenizer.vocabulary_len(), bar };
         interrupts.begin();
         let lengths = bench.all(grid)?;
         let procedures = bench.all(procedures(at).map(|(_, options)| options))?;
@@ -191,8 +191,8 @@ impl Trie {
         grid
     }
 
-    /// A table a layout: tokens a pass by decoding length (down) and branch length (across).
-    fn figures(&self, lengths: &[Found]) -> String {
+    /// A table for each layout: tokens per pass by decoding length (down) and branch length (across).
+    fn figures(&self, lengths: &[TrieResult]) -> String {
         let mut out = String::new();
         let columns = self.branch_length.len();
         for (layout, found) in Layout::ALL.iter().zip(lengths.chunks(columns * self.decoding_length.len())) {
@@ -208,8 +208,14 @@ impl Trie {
         out
     }
 
-    fn object(&self, records: &[Record], lengths: &[Found], procedures: &[Found], capacities: &[Found]) -> Value {
-        let named = |name: &str, value: Value, found: &Found| {
+    fn object(
+        &self,
+        records: &[Record],
+        lengths: &[TrieResult],
+        procedures: &[TrieResult],
+        capacities: &[TrieResult],
+    ) -> Value {
+        let named = |name: &str, value: Value, found: &TrieResult| {
             let mut object = object(found);
             object[name] = value;
             object
@@ -232,9 +238,9 @@ fn names() -> [String; 5] {
     procedures(TrieOptions::default()).map(|(name, _)| name.to_string())
 }
 
-/// Tokens a pass and memory at its most, a line a setting.
-fn table(names: &[String], found: &[Found]) -> String {
-    let line = |(name, found): (&String, &Found)| {
+/// Tokens per pass and peak memory, a line for each setting.
+fn table(names: &[String], found: &[TrieResult]) -> String {
+    let line = |(name, found): (&String, &TrieResult)| {
         let (nodes, bytes) = found.memory.most();
         let memory =
             format!("{nodes:>9} {:>8.2} {:>10.1}", bytes as f64 / (1 << 20) as f64, bytes as f64 / nodes.max(1) as f64);
@@ -245,7 +251,7 @@ fn table(names: &[String], found: &[Found]) -> String {
     head + &names.iter().zip(found).map(line).collect::<String>()
 }
 
-fn object(found: &Found) -> Value {
+fn object(found: &TrieResult) -> Value {
     let (nodes, bytes) = found.memory.most();
     json!({
         "layout": found.options.layout.name(),

@@ -1,9 +1,8 @@
-//! `foretoken chat`: a conversation in the model's own form.
+//! `foretoken chat`: a conversation, formatted by the model's chat template.
 //!
-//! On a terminal lines are edited and Ctrl-C stops the answer; otherwise each turn of standard input gets its answer on
-//! standard output, and nothing else stands there. What a person types is text and never a special token. The engine
-//! stays, and with it what it has computed of the turns before. Left out: how a conversation becomes a prompt
-//! ([`foretoken::Conversation`]).
+//! On a terminal lines are edited and Ctrl-C stops the answer; otherwise standard output has nothing but an answer to
+//! each turn of standard input. What a person types is never read as special tokens. The engine keeps the KV cache of
+//! earlier turns. [`foretoken::Conversation`] turns the conversation into prompts.
 
 mod commands;
 mod thoughts;
@@ -34,8 +33,7 @@ use commands::{Command, HELP};
 use thoughts::Thoughts;
 use turns::Turns;
 
-/// Of the context the part that is kept free for an answer where old turns are left out for it, if no answer's length
-/// is given.
+/// The share of the context (1 / 4) that is kept free for an answer without a given length, when old turns are dropped.
 const ROOM_FOR_ANSWER: usize = 4;
 
 /// Options of `foretoken chat`.
@@ -45,27 +43,27 @@ pub struct Chat {
     /// The same as -m, --model
     #[arg(value_name = "MODEL", help_heading = "Model", conflicts_with_all = ["model", "hf_repo"])]
     place: Option<PathBuf>,
-    /// What is said first; further turns follow, but not behind `foretoken run MODEL PROMPT`
+    /// The first turn; further turns follow, but not after `foretoken run MODEL PROMPT`
     #[arg(value_name = "PROMPT", conflicts_with = "prompt")]
     words: Option<String>,
     /// The same, also if it looks like an option
     #[arg(short, long, hide_short_help = true, value_name = "PROMPT", allow_hyphen_values = true)]
     prompt: Option<String>,
-    /// Leave behind the first answer (also -st), as `foretoken run MODEL PROMPT` does
+    /// Leave after the first answer (also -st), as `foretoken run MODEL PROMPT` does
     #[arg(long, hide_short_help = true)]
     single_turn: bool,
     /// What the model is told before the conversation
     #[arg(long, visible_alias = "system-prompt", value_name = "TEXT", allow_hyphen_values = true)]
     system: Option<String>,
-    /// Where the context is full leave out the oldest turns [default: on a terminal ask]
+    /// When the context is full, leave out the oldest turns [default: on a terminal ask]
     ///
-    /// Which turns is said, and the rest is computed anew. llama.cpp moves what was computed to other places instead,
+    /// A note says which turns, and the rest is computed again. llama.cpp moves the cache to other positions instead,
     /// which changes the text.
     #[arg(long, hide_short_help = true)]
     context_shift: bool,
     /// Show who produced each token: colours, rejected (drafts, too) or table
     ///
-    /// As generate does, and says after each answer what it took.
+    /// As for generate; the statistics follow each answer.
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "colours",
         hide_possible_values = true)]
     show_drafts: Option<ShowDrafts>,
@@ -90,7 +88,7 @@ impl Chat {
     /// The model cannot chat, or standard input or output fail; or a turn of a file or pipe got no answer.
     pub fn run(&self) -> Result<(), Failure> {
         let settings = Settings {
-            model: self.template.with(self.prompt_cache.with(self.model.at(self.place.as_ref()).settings()?)),
+            model: self.template.with(self.prompt_cache.with(self.model.with_model(self.place.as_ref()).settings()?)),
             sampling: self.sampling.settings()?,
             speculation: self.speculation.settings()?,
             parallel: 1,
@@ -104,48 +102,48 @@ impl Chat {
         let stream = Stream::new(marks);
         let first = self.words.as_ref().or(self.prompt.as_ref()).filter(|text| *text != "-");
         let mut turns = Turns::new(first.is_none() || !self.single_turn)?;
-        let mut talk = Talk {
+        let mut session = Session {
             options: self,
             generator,
             notices,
             conversation,
-            again: 0,
+            retries: 0,
             last: None,
             saved: None,
             stream,
             interrupts,
-            asked: 0,
-            unanswered: 0,
+            turn_count: 0,
+            unanswered_count: 0,
         };
         if let Some(first) = first.filter(|text| !text.trim().is_empty()) {
-            talk.ask(first.clone(), &mut turns)?;
+            session.ask(first.clone(), &mut turns)?;
         }
-        while !(self.single_turn && (first.is_some() || talk.asked > 0)) {
-            // Until here Ctrl-C was meant for the answer, be it just over.
+        while !(self.single_turn && (first.is_some() || session.turn_count > 0)) {
+            // Until here Ctrl-C was meant for the answer, even if it had just ended.
             let _ = interrupts.end();
             let Some(turn) = turns.next()? else { break };
             match Command::of(&turn) {
                 Some(Command::Exit) => break,
-                Some(command) => talk.obey(command, &mut turns)?,
+                Some(command) => session.run_command(command, &mut turns)?,
                 None if turn.trim().is_empty() => {}
-                None => talk.ask(turn, &mut turns)?,
+                None => session.ask(turn, &mut turns)?,
             }
         }
-        match (turns.is_terminal() && !self.single_turn, talk.unanswered) {
+        match (turns.is_terminal() && !self.single_turn, session.unanswered_count) {
             (true, _) | (_, 0) => Ok(()),
-            (false, some) => Err(Failure::Other(format!("{some} of {} turns got no answer", talk.asked))),
+            (false, some) => Err(Failure::Other(format!("{some} of {} turns got no answer", session.turn_count))),
         }
     }
 }
 
-/// A conversation, and the means to go on with it.
-struct Talk<'a> {
+/// A running conversation.
+struct Session<'a> {
     options: &'a Chat,
     generator: Generator,
     notices: Notices,
     conversation: Conversation,
-    /// Answers that this turn had before.
-    again: usize,
+    /// How often the last turn was answered again.
+    retries: usize,
     /// The last answer.
     last: Option<Answer>,
     /// The file that this conversation was written to.
@@ -153,14 +151,14 @@ struct Talk<'a> {
     stream: Stream,
     interrupts: Interrupts,
     /// Turns so far, and those of them that got no answer.
-    asked: usize,
-    unanswered: usize,
+    turn_count: usize,
+    unanswered_count: usize,
 }
 
-impl Talk<'_> {
-    /// Does what a command says. What cannot be done is told, and the chat goes on.
-    fn obey(&mut self, command: Command, turns: &mut Turns) -> Result<(), Failure> {
-        let told = |done: Result<String, Failure>| match done {
+impl Session<'_> {
+    /// Runs a command. An error is printed and does not end the chat.
+    fn run_command(&mut self, command: Command, turns: &mut Turns) -> Result<(), Failure> {
+        let print = |result: Result<String, Failure>| match result {
             Ok(line) => say(line),
             Err(failure) => warn(failure.message().unwrap_or_default()),
         };
@@ -172,7 +170,7 @@ impl Talk<'_> {
                 self.last = None;
             }
             Command::Regen => self.answer_again(turns)?,
-            Command::Stats => self.tell_stats(),
+            Command::Stats => self.print_stats(),
             Command::System(None) => match self.conversation.system() {
                 Some(text) => warn(text),
                 None => warn("the model is told nothing before the conversation"),
@@ -181,14 +179,15 @@ impl Talk<'_> {
                 let text = Some(text).filter(|text| text != "-");
                 self.conversation.set_system(text);
             }
-            Command::Save(path, force) => told(self.save(&path, force)),
-            Command::Load(path) => told(self.load(&path)),
+            Command::Save(path, force) => print(self.save(&path, force)),
+            Command::Load(path) => print(self.load(&path)),
             Command::Wrong(why) => warn(why),
         }
         Ok(())
     }
 
-    /// Writes the conversation to a file; over one only if it is this conversation's, or that is said.
+    /// Writes the conversation to a file. An existing file is only replaced if it is this conversation's, or with
+    /// `force`.
     fn save(&mut self, path: &Path, force: bool) -> Result<String, Failure> {
         refuse_stream("/save", path)?;
         let own = self.saved.as_deref() == Some(path);
@@ -203,7 +202,7 @@ impl Talk<'_> {
         Ok(format!("{}: {} messages", path.display(), self.conversation.messages.len()))
     }
 
-    /// Goes on with the conversation of a file.
+    /// Continues the conversation of a file.
     fn load(&mut self, path: &Path) -> Result<String, Failure> {
         let place = path.display().to_string();
         let text = whole::read_text(path, TEXT_BYTES_MAX).map_err(|error| Failure::file(path, &error))?;
@@ -213,12 +212,12 @@ impl Talk<'_> {
             foretoken::chat::messages(&value).map_err(|why| Failure::Other(format!("{place}: {why}")))?;
         let count = messages.len();
         self.conversation.resume(messages);
-        (self.last, self.again, self.saved) = (None, 0, None);
+        (self.last, self.retries, self.saved) = (None, 0, None);
         Ok(format!("{place}: {count} messages; the conversation goes on behind them"))
     }
 
-    /// What the last answer took, and how full the context is.
-    fn tell_stats(&self) {
+    /// Prints the statistics of the last answer, and how full the context is.
+    fn print_stats(&self) {
         let prompter = &self.generator.prompter;
         let Some(answer) = &self.last else { return warn("/stats: expected an answer before it, found none") };
         warn(report::long(std::slice::from_ref(answer), &prompter.names, None));
@@ -229,15 +228,15 @@ impl Talk<'_> {
 
     /// Answers one turn.
     fn ask(&mut self, turn: String, turns: &mut Turns) -> Result<(), Failure> {
-        let before = (self.conversation.clone(), self.again);
+        let before = (self.conversation.clone(), self.retries);
         self.conversation.ask(turn);
-        self.again = 0;
+        self.retries = 0;
         self.answer(before, turns)
     }
 
-    /// Answers the last turn once more, with a seed that is made of the first one.
+    /// Answers the last turn again, with a seed derived from the first one.
     fn answer_again(&mut self, turns: &mut Turns) -> Result<(), Failure> {
-        let before = (self.conversation.clone(), self.again);
+        let before = (self.conversation.clone(), self.retries);
         if !self.conversation.take_back_answer() {
             warn("/regen: expected an answer before it, found none");
             return Ok(());
@@ -245,11 +244,11 @@ impl Talk<'_> {
         if self.generator.prompter.decided.sampling.temperature == 0.0 {
             say("note: /regen: at temperature 0 the answer is the same");
         }
-        self.again += 1;
+        self.retries += 1;
         self.answer(before, turns)
     }
 
-    /// The request for the next answer, behind which there is room for one; or why there is none.
+    /// The request for the next answer, with room for the answer in the context; or the reason why there is none.
     fn request(&mut self, turns: &mut Turns) -> Result<Result<Request, String>, Failure> {
         let context = self.generator.prompter.context;
         let mut request = match self.conversation.request() {
@@ -263,14 +262,14 @@ impl Talk<'_> {
             return Ok(Ok(request));
         }
         let full = format!("the conversation has {len} tokens, the context {context}");
-        if !shifts && !turns.agrees(&format!("{full}: leave out the oldest turns?"))? {
+        if !shifts && !turns.confirms(&format!("{full}: leave out the oldest turns?"))? {
             return Ok(Err(format!("{full}: /clear begins a new one, --context-shift leaves out the oldest turns")));
         }
-        let mut gone = 0;
+        let mut removed = 0;
         while request.prompt.len() + wanted > context {
             match self.conversation.forget_oldest_turn() {
                 0 => break,
-                messages => gone += messages,
+                messages => removed += messages,
             }
             match self.conversation.request() {
                 Ok(shorter) => request = shorter,
@@ -281,27 +280,27 @@ impl Talk<'_> {
         if left >= context {
             return Ok(Err(format!("the last turn alone has {left} tokens, the context {context}")));
         }
-        if gone > 0 {
+        if removed > 0 {
             let rest = format!("the other {left} tokens are computed anew");
-            say(format_args!("note: the first {gone} messages are left out; {rest}"));
+            say(format_args!("note: the first {removed} messages are left out; {rest}"));
         }
         Ok(Ok(request))
     }
 
-    /// Answers the last turn. If that cannot be, the conversation is again what it was before.
+    /// Answers the last turn. If that fails, the conversation is restored to `before`.
     fn answer(&mut self, before: (Conversation, usize), turns: &mut Turns) -> Result<(), Failure> {
-        self.asked += 1;
+        self.turn_count += 1;
         let request = match self.request(turns)? {
             Ok(request) => request,
             Err(why) => {
                 warn(why);
-                (self.conversation, self.again) = before;
-                self.unanswered += 1;
+                (self.conversation, self.retries) = before;
+                self.unanswered_count += 1;
                 return Ok(());
             }
         };
         let show_drafts = self.options.show_drafts;
-        let seed = seed_of_answer(request.seed, self.again);
+        let seed = seed_of_answer(request.seed, self.retries);
         let report_drafts = show_drafts == Some(ShowDrafts::Rejected);
         let request = Request { seed, measure: show_drafts.is_some(), report_drafts, ..request };
         let thinking = self.conversation.thinking().filter(|_| matches!(show_drafts, None | Some(ShowDrafts::Table)));
@@ -312,7 +311,7 @@ impl Talk<'_> {
         let mut prompt_bar = PromptBar::begin(request.prompt.len());
         let answers = generator.run(vec![request], &mut |_, event| -> Result<bool, Failure> {
             prompt_bar.watch(event);
-            notices.hear(event);
+            notices.on_event(event);
             match event {
                 Event::Prompt { .. } | Event::PromptScored { .. } | Event::DrafterFailed { .. } => {}
                 Event::Drafts { drafted, .. } => stream.drafts(drafted, tokenizer.as_deref()),
@@ -331,23 +330,23 @@ impl Talk<'_> {
                     None => stream.text(text)?,
                 },
             }
-            Ok(interrupts.go_on())
+            Ok(interrupts.may_continue())
         })?;
         drop(prompt_bar);
         self.stream.text("\n")?;
-        self.tell(&answers)?;
-        // After every answer, since nobody knows how a conversation ends.
+        self.finish_answer(&answers)?;
+        // After every answer, since the conversation may end at any time.
         self.generator.keep(&answers)?;
         self.last = answers.into_iter().next();
         Ok(())
     }
 
-    /// Says what there is to say of an answer, and takes it into the conversation.
-    fn tell(&mut self, answers: &[Answer]) -> Result<(), Failure> {
+    /// Prints failures and statistics of an answer, and adds it to the conversation.
+    fn finish_answer(&mut self, answers: &[Answer]) -> Result<(), Failure> {
         let (prompter, show_drafts) = (&self.generator.prompter, self.options.show_drafts);
         for answer in answers {
             if let Some(failure) = &answer.failure {
-                self.unanswered += 1;
+                self.unanswered_count += 1;
                 warn(format_args!("error: {}", named_failure(failure)));
             }
             if answer.reason == Some(FinishReason::Context) {
@@ -360,7 +359,7 @@ impl Talk<'_> {
             report::tell_cut(answers, prompter.decided.grammar.is_some());
             if show_drafts.is_some() {
                 say(report::long(answers, &prompter.names, None));
-            } else if foretoken_console::loudness::verbose() {
+            } else if foretoken_console::verbosity::verbose() {
                 report::tell(answers, &prompter.names, None);
             }
             self.conversation.answer_with(answer);

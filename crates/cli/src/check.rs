@@ -1,9 +1,9 @@
-//! `foretoken check`: plain against speculative decoding, byte for byte.
+//! `foretoken check`: compares speculative with plain decoding, byte for byte.
 //!
-//! Every prompt is continued twice by the same engine: alone and without drafters, then with drafters and, under
-//! `--parallel`, together with others. Tokens, text, log-probabilities (to the bit) and the reason of the end must be
-//! the same. Under *rejection* only the distribution is the same, so only greedy texts can be compared. Left out:
-//! distributions, which the tests compute by enumeration.
+//! The same engine continues every prompt twice: alone and without drafters, then with drafters and, under
+//! `--parallel`, in a batch. Tokens, text, log-probabilities (to the bit) and the finish reason must be the same. Under
+//! *rejection* only the distribution is the same, so only greedy texts can be compared; the tests compute distributions
+//! by enumeration.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -19,10 +19,10 @@ use foretoken_console::options::{ModelOptions, SamplingOptions, SpeculationOptio
 use foretoken_console::prompts::ListOptions;
 use foretoken_console::{report, values};
 
-/// Whose plain texts are; the others are tenant 0's, which is the default.
-const PLAIN: Tenant = Tenant(u64::MAX);
+/// The tenant of the plain texts; the speculative ones have the default, tenant 0.
+const PLAIN_TENANT: Tenant = Tenant(u64::MAX);
 
-/// Prompts of one round, over those that run at a time: so that texts also begin while others are under way.
+/// Prompts of a round, per text that runs at a time, so that texts also begin while others are running.
 const ROUND: usize = 4;
 
 /// Options of `foretoken check`.
@@ -51,7 +51,7 @@ impl Check {
     /// Runs the command.
     ///
     /// # Errors
-    /// The first difference, or whatever keeps the comparison from being done.
+    /// The first difference, or an error that prevents the comparison.
     pub fn run(&self) -> Result<(), Failure> {
         let listed = self.list.read(&self.prompts)?;
         let parallel = self.parallel.min(listed.len());
@@ -63,29 +63,29 @@ impl Check {
         };
         let (mut generator, mut notices) = open_generator(&settings)?;
         let prompter = Arc::clone(&generator.prompter);
-        comparable(settings.speculation.verify, prompter.decided.sampling.temperature)?;
+        check_comparable(settings.speculation.verify, prompter.decided.sampling.temperature)?;
         let requests = self.list.requests(&self.prompts.display().to_string(), listed, &prompter)?.into_iter();
         let requests = requests.map(|(_, request)| Request { log_probabilities: true, ..request });
         let requests: Vec<Request> = requests.collect();
         let interrupts = Interrupts::listen();
         interrupts.begin();
-        let (mut plain, mut speculative) = (Side::new(interrupts), Side::new(interrupts));
+        let (mut plain, mut speculative) = (DecodingRun::new(interrupts), DecodingRun::new(interrupts));
         let mut failed = 0;
         let round = if parallel == 1 { 1 } else { ROUND * parallel };
         for (number, requests) in requests.chunks(round).enumerate() {
             let first = number * round;
             let before = [plain.seconds, speculative.seconds];
-            // One after another, so that a plain text never shares a pass; and as another tenant's, so that no rows of
-            // its prompt are shared, which would make the second side look faster.
+            // One after another, so that a plain text never shares a pass; and as another tenant, so that the second
+            // run does not reuse the prompts' KV cache, which would make it look faster.
             for request in requests {
-                let request = Request { drafters: Vec::new(), tenant: PLAIN, ..request.clone() };
+                let request = Request { drafters: Vec::new(), tenant: PLAIN_TENANT, ..request.clone() };
                 plain.run(&mut generator, &mut notices, vec![request])?;
             }
             speculative.run(&mut generator, &mut notices, requests.to_vec())?;
-            if !interrupts.go_on() {
-                // Texts that were cut off have nothing to compare.
-                for (side, seconds) in [&mut plain, &mut speculative].into_iter().zip(before) {
-                    (side.seconds, _) = (seconds, side.answers.truncate(first));
+            if !interrupts.may_continue() {
+                // Interrupted texts cannot be compared.
+                for (run, seconds) in [&mut plain, &mut speculative].into_iter().zip(before) {
+                    (run.seconds, _) = (seconds, run.answers.truncate(first));
                 }
                 break;
             }
@@ -100,7 +100,7 @@ impl Check {
                     None => writeln!(out, "prompt {}: ok, {tokens} tokens in {passes} passes", number + 1)?,
                     Some(failure) => {
                         failed += 1;
-                        // The engine's own number is that of the place, prompt included.
+                        // The engine's number is the position in the sequence, prompt included.
                         let counted = if failure.starts_with("token ") { ", counted with the prompt" } else { "" };
                         let why = named_failure(failure);
                         writeln!(out, "prompt {}: {tokens} tokens are the same, then{counted}: {why}", number + 1)?;
@@ -122,22 +122,22 @@ impl Check {
 }
 
 /// Refuses promises under which two texts need not be equal.
-fn comparable(promise: Promise, temperature: f32) -> Result<(), Failure> {
+fn check_comparable(promise: Promise, temperature: f32) -> Result<(), Failure> {
     if promise == Promise::Exact || temperature == 0.0 {
         return Ok(());
     }
-    let promised = "which promises the same distribution and not the same text";
-    Err(Failure::Usage(format!("--verify: expected exact, or --temp 0, found rejection or block, {promised}")))
+    let reason = "which promises the same distribution and not the same text";
+    Err(Failure::Usage(format!("--verify: expected exact, or --temp 0, found rejection or block, {reason}")))
 }
 
-/// The answers of one way of decoding, and the time that they took.
-struct Side {
+/// The answers of plain or speculative decoding, and their time.
+struct DecodingRun {
     answers: Vec<Answer>,
     seconds: f64,
     interrupts: Interrupts,
 }
 
-impl Side {
+impl DecodingRun {
     fn new(interrupts: Interrupts) -> Self {
         Self { answers: Vec::new(), seconds: 0.0, interrupts }
     }
@@ -145,8 +145,8 @@ impl Side {
     fn run(&mut self, generator: &mut Generator, notices: &mut Notices, requests: Vec<Request>) -> Result<(), Failure> {
         let started = Instant::now();
         let answers = generator.run(requests, &mut |_, event| -> Result<bool, Failure> {
-            notices.hear(event);
-            Ok(self.interrupts.go_on())
+            notices.on_event(event);
+            Ok(self.interrupts.may_continue())
         })?;
         self.answers.extend(answers);
         self.seconds += started.elapsed().as_secs_f64();
@@ -162,15 +162,15 @@ impl Side {
     }
 }
 
-fn summary(plain: &Side, speculative: &Side, parallel: usize) -> String {
-    let speed = |side: &Side| side.tokens() as f64 / side.seconds.max(1e-9);
-    // One that could not be continued has nothing to compare beyond where it ended.
+fn summary(plain: &DecodingRun, speculative: &DecodingRun, parallel: usize) -> String {
+    let speed = |run: &DecodingRun| run.tokens() as f64 / run.seconds.max(1e-9);
+    // A prompt that could not be continued is only compared up to its end.
     let whole = plain.answers.iter().filter(|answer| answer.failure.is_none()).count();
     let of = if whole < plain.answers.len() { format!(" of {}", plain.answers.len()) } else { String::new() };
-    let together = if parallel > 1 { format!(" with {parallel} texts at a time") } else { String::new() };
+    let concurrency = if parallel > 1 { format!(" with {parallel} texts at a time") } else { String::new() };
     format!(
         "{whole}{of} prompts, {} tokens: speculative equals plain, byte for byte (tokens, text, log-probabilities); \
-         plain {:.1} tokens/s, speculative {:.1} tokens/s{together}",
+         plain {:.1} tokens/s, speculative {:.1} tokens/s{concurrency}",
         plain.tokens(),
         speed(plain),
         speed(speculative),

@@ -1,5 +1,5 @@
-//! `foretoken completions` and `foretoken man`: what shells and readers of manuals want, made of the same descriptions
-//! that the program reads its command line by.
+//! `foretoken completions` and `foretoken man`: completion scripts and manual pages, made from the descriptions that
+//! the command line is parsed by.
 
 use std::io::Write;
 
@@ -27,7 +27,7 @@ impl Completions {
     pub fn run(&self) -> Result<(), Failure> {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut Cli::command(), "foretoken", &mut script);
-        printed(&script)
+        print(&script)
     }
 }
 
@@ -52,16 +52,16 @@ impl Man {
         };
         let examples = examples(&self.command).join("\n\n");
         let more = command.get_after_long_help().or(command.get_after_help()).map(ToString::to_string);
-        let behind = [examples, more.unwrap_or_default()].join("\n\n").trim().to_string();
-        let called = [&["foretoken".to_string()], self.command.as_slice()].concat();
-        let usage = usage(command, &called.join(" ")).replace('-', "\\-");
+        let extra = [examples, more.unwrap_or_default()].join("\n\n").trim().to_string();
+        let command_name = [&["foretoken".to_string()], self.command.as_slice()].concat();
+        let usage = usage(command, &command_name.join(" ")).replace('-', "\\-");
         let all = command.clone().mut_args(|arg| arg.hide_short_help(false));
-        let manual = clap_mangen::Man::new(all.after_long_help(behind).display_name(called.join("-")));
+        let manual = clap_mangen::Man::new(all.after_long_help(extra).display_name(command_name.join("-")));
         let manual = manual.manual("foretoken").source(concat!("foretoken ", env!("CARGO_PKG_VERSION")));
         let mut page = Vec::new();
         manual.render_title(&mut page)?;
         manual.render_name_section(&mut page)?;
-        // Its own has all options, of which a command may have a hundred.
+        // clap_mangen's own synopsis lists all options, of which a command may have a hundred.
         writeln!(page, ".SH SYNOPSIS\n{usage}")?;
         manual.render_description_section(&mut page)?;
         manual.render_options_section(&mut page)?;
@@ -69,11 +69,11 @@ impl Man {
             manual.render_subcommands_section(&mut page)?;
         }
         manual.render_extra_section(&mut page)?;
-        printed(&page)
+        print(&page)
     }
 }
 
-fn printed(bytes: &[u8]) -> Result<(), Failure> {
+fn print(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = std::io::stdout();
     out.write_all(bytes)?;
     Ok(out.flush()?)

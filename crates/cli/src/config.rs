@@ -1,8 +1,9 @@
-//! `foretoken config`: each setting of a command line, and who decided it.
+//! `foretoken config`: each setting of a command line, and what decided it.
 //!
-//! What decides, from the strongest: the command line, the environment, the file of defaults, the model's
-//! `generation_config.json`, the program. Nothing is run, and of the model only its small files are read. Keys are not
-//! shown. Left out: what the program chooses when it runs, such as a seed; its description is shown instead.
+//! The sources, strongest first, are the command line, the environment, the configuration file, the model's
+//! `generation_config.json` and the program. Nothing is run, and only the small files of the model are read. API keys
+//! are not shown. For a value that the program only chooses when it runs, such as a seed, the description from the help
+//! is shown.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -17,10 +18,12 @@ use foretoken_console::progress::say;
 use serde_json::{Value, json};
 
 use crate::Cli;
-use crate::arguments::defaults::{Defaults, Found, HIDDEN, NEVER, OWN_VARIABLES, SECRETS, Source, users_own, words};
+use crate::arguments::defaults::{
+    Defaults, HIDDEN, NOT_SETTINGS, OTHER_VARIABLES, RawValue, SECRETS, Source, user_file, words,
+};
 use crate::arguments::line::{Line, options, takes_value};
 
-const EXPLAINED: &str = "\
+const AFTER_HELP: &str = "\
 The file is ~/.config/foretoken/config.toml (below XDG_CONFIG_HOME, if that is set), or the one that
 --config or the variable FORETOKEN_CONFIG names. Its names are those of options:
 
@@ -40,7 +43,7 @@ than a variable, a variable than the file, the file than the model's generation_
 
 /// Options of `foretoken config`.
 #[derive(Args, Debug)]
-#[command(after_long_help = EXPLAINED)]
+#[command(after_long_help = AFTER_HELP)]
 pub struct Config {
     /// The command whose settings are shown, with any of its options [default: generate]
     #[arg(value_name = "COMMAND", num_args = 0.., allow_hyphen_values = true)]
@@ -50,7 +53,7 @@ pub struct Config {
     json: bool,
 }
 
-/// Who decided a setting.
+/// What decided a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Decider {
     CommandLine,
@@ -61,8 +64,8 @@ enum Decider {
 }
 
 impl Decider {
-    /// As JSON has it: the kind, and the place.
-    fn kind_and_place(&self) -> (&'static str, Option<String>) {
+    /// The fields "from" and "place" of the JSON.
+    fn kind_and_location(&self) -> (&'static str, Option<String>) {
         match self {
             Self::CommandLine => ("command line", None),
             Self::Elsewhere(Source::File(path, line)) => ("file", Some(format!("{}: line {line}", path.display()))),
@@ -73,17 +76,17 @@ impl Decider {
     }
 }
 
-/// A setting, its values and who decided them.
+/// A setting, its values and what decided them.
 struct Setting {
     name: String,
     values: Vec<String>,
-    /// What stands for a value where there is none before the command runs.
+    /// What the help says of the default, if there is no value before the command runs.
     described: Option<String>,
     from: Decider,
 }
 
 impl Setting {
-    fn shown(&self) -> String {
+    fn display(&self) -> String {
         match (&self.values[..], &self.described) {
             ([], Some(text)) => format!("({text})"),
             ([], None) => "-".to_string(),
@@ -97,7 +100,7 @@ impl Setting {
             [one] => json!(one),
             several => json!(several),
         };
-        let (kind, place) = self.from.kind_and_place();
+        let (kind, place) = self.from.kind_and_location();
         json!({ "value": value, "described": self.described, "from": kind, "place": place })
     }
 }
@@ -111,13 +114,13 @@ pub fn print(line: &Line, defaults: &Defaults) -> Result<(), Failure> {
     program.build();
     let command = line.command(&program);
     let settings = settings(line, defaults, &program, command)?;
-    let called = line.path.join(" ");
+    let command_name = line.path.join(" ");
     let mut out = std::io::stdout();
     if line.as_json {
         let settings: BTreeMap<&str, Value> =
             settings.iter().map(|setting| (setting.name.as_str(), setting.object())).collect();
         let object = json!({
-            "command": called,
+            "command": command_name,
             "file": defaults.file,
             "settings": settings,
             "unknown_variables": defaults.unknown_variables,
@@ -125,20 +128,21 @@ pub fn print(line: &Line, defaults: &Defaults) -> Result<(), Failure> {
         writeln!(out, "{object:#}")?;
         return Ok(out.flush()?);
     }
-    let file = match (&defaults.file, users_own()) {
+    let file = match (&defaults.file, user_file()) {
         (Some(path), _) => format!("file {}", path.display()),
         (None, Some(path)) => format!("no file {}", path.display()),
         (None, None) => "no file".to_string(),
     };
-    writeln!(out, "foretoken {called}; {file}\n")?;
+    writeln!(out, "foretoken {command_name}; {file}\n")?;
     let width = settings.iter().map(|setting| setting.name.len()).max().unwrap_or(0);
-    let (programs, decided): (Vec<&Setting>, _) = settings.iter().partition(|setting| setting.from == Decider::Program);
-    for setting in decided.into_iter().chain(programs) {
-        let from = match setting.from.kind_and_place() {
+    let (by_program, decided): (Vec<&Setting>, _) =
+        settings.iter().partition(|setting| setting.from == Decider::Program);
+    for setting in decided.into_iter().chain(by_program) {
+        let from = match setting.from.kind_and_location() {
             (kind, None) => kind.to_string(),
             (_, Some(place)) => place,
         };
-        writeln!(out, "{:<width$}  {:<28}  {from}", setting.name, setting.shown())?;
+        writeln!(out, "{:<width$}  {:<28}  {from}", setting.name, setting.display())?;
     }
     out.flush()?;
     for variable in &defaults.unknown_variables {
@@ -152,13 +156,13 @@ fn settings(line: &Line, defaults: &Defaults, program: &Command, command: &Comma
     let mut seen: Vec<&str> = Vec::new();
     for option in options(program, command) {
         let id = option.get_id().as_str();
-        if !NEVER.contains(&id) && !option.is_hide_set() && !seen.contains(&id) {
+        if !NOT_SETTINGS.contains(&id) && !option.is_hide_set() && !seen.contains(&id) {
             seen.push(id);
             settings.push(setting(option, line, defaults, command)?);
         }
     }
-    add_models_choices(&mut settings);
-    for variable in OWN_VARIABLES {
+    add_model_defaults(&mut settings);
+    for variable in OTHER_VARIABLES {
         let Some(value) = std::env::var_os(variable).filter(|value| !value.is_empty()) else { continue };
         let from = Decider::Elsewhere(Source::Environment(variable.to_string()));
         if variable == "FORETOKEN_ISA" {
@@ -171,14 +175,14 @@ fn settings(line: &Line, defaults: &Defaults, program: &Command, command: &Comma
     Ok(settings)
 }
 
-/// One setting, as far as the line, what stands elsewhere and clap know.
+/// A setting as decided by the line, the defaults of file and environment, and clap.
 fn setting(option: &Arg, line: &Line, defaults: &Defaults, command: &Command) -> Result<Setting, Failure> {
     let id = option.get_id().as_str();
     let name = option.get_long().unwrap_or_default().to_string();
     let given = || line.given.iter().filter(|given| given.id == id);
     let mut values = Vec::new();
     for value in given().filter(|_| takes_value(option)).filter_map(|given| given.value.clone()) {
-        let found = words(option, &Found::One(value));
+        let found = words(option, &RawValue::One(value));
         values.extend(found.map_err(|problem| Failure::Usage(format!("--{name}: {problem}")))?.0);
     }
     if let (Some(last), false) = (given().next_back(), takes_value(option)) {
@@ -192,7 +196,7 @@ fn setting(option: &Arg, line: &Line, defaults: &Defaults, command: &Command) ->
     if let Some((_, at)) = place {
         values = vec![line.words[*at].to_string_lossy().into_owned()];
     }
-    let elsewhere = defaults.of_line.iter().find(|default| default.id == id);
+    let elsewhere = defaults.values.iter().find(|default| default.id == id);
     let (mut values, from) = match (values.is_empty() && given().next().is_none(), elsewhere) {
         (false, _) => (values, Decider::CommandLine),
         (true, Some(default)) => (default.values.clone(), Decider::Elsewhere(default.source.clone())),
@@ -209,21 +213,21 @@ fn setting(option: &Arg, line: &Line, defaults: &Defaults, command: &Command) ->
     Ok(Setting { name, values, described, from })
 }
 
-/// What an option's help says about its default.
+/// What the help of an option says about its default.
 fn described_default(option: &Arg) -> Option<String> {
     let help = option.get_long_help().or(option.get_help())?.to_string();
-    let (_, behind) = help.split_once("[default: ")?;
-    Some(behind.split(']').next()?.split_whitespace().collect::<Vec<_>>().join(" "))
+    let (_, after) = help.split_once("[default: ")?;
+    Some(after.split(']').next()?.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// Fills in what the model's files decide of the law, and what the program does where they say nothing.
-fn add_models_choices(settings: &mut [Setting]) {
+/// Fills in the sampling settings that the model's files decide, and the program's own where they say nothing.
+fn add_model_defaults(settings: &mut [Setting]) {
     let value = |name: &str| settings.iter().find(|setting| setting.name == name)?.values.first();
     let text = |name: &str| value(name).map(String::as_str);
     if !settings.iter().any(|setting| setting.name == "top-k") {
         return;
     }
-    // Nothing is fetched to show settings.
+    // Nothing is downloaded to show settings.
     let path = match hub::in_cache(value("model").map(Path::new), text("hf-repo"), text("hf-file")) {
         Ok(path) => path,
         Err(failure) => {
@@ -242,7 +246,7 @@ fn add_models_choices(settings: &mut [Setting]) {
     for (name, value) in all.as_object().into_iter().flatten().filter(|(name, _)| open[name.as_str()].is_null()) {
         let long = names::option(name);
         let setting = settings.iter_mut().find(|setting| long.strip_prefix("--") == Some(&setting.name));
-        // A seed that is not given is drawn when a text begins.
+        // A missing seed is only drawn when a text begins.
         let Some(setting) = setting.filter(|setting| setting.from == Decider::Program && name != "seed") else {
             continue;
         };

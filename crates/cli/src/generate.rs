@@ -1,8 +1,8 @@
-//! `foretoken generate`: goes on with a prompt.
+//! `foretoken generate`: continues prompts.
 //!
-//! One answer to one prompt is streamed as it comes. Several are printed in the order of their prompts, each when it
-//! and those before it are complete, because texts that grow at the same time cannot share one output; the engine runs
-//! on a thread of its own then, as it does under a server. Left out: conversations.
+//! One answer to one prompt is streamed as it comes. Several answers are computed at the same time and printed in the
+//! order of their prompts, each when it and those before it are complete; the engine then runs on a thread of its own,
+//! as it does under a server.
 
 mod resumed;
 
@@ -24,14 +24,14 @@ use foretoken_console::options::{
     ModelOptions, PromptCacheOptions, SamplingOptions, SpeculationOptions, TemplateOptions,
 };
 use foretoken_console::progress::{PromptBar, bar, say};
-use foretoken_console::prompts::{ListOptions, Listed, PromptOptions};
+use foretoken_console::prompts::{ListOptions, ListedPrompt, PromptOptions};
 use foretoken_console::{report, values};
 
 use crate::printing::{Marks, ShowDrafts, Stream, reliability, table};
 use crate::sparkline;
 use resumed::ResumedFile;
 
-/// So many texts at a time are generated at most, if nobody says how many.
+/// The default of `--parallel`, if there are as many texts.
 const PARALLEL_DEFAULT: usize = 8;
 
 /// Options of `foretoken generate`.
@@ -44,15 +44,15 @@ pub struct Generate {
     /// Answers to each prompt
     ///
     /// The prompt is computed once for all of them. The first has the seed of --seed and is the text without this
-    /// option; each other has a seed that is made of that one and the answer's number.
+    /// option; each other has a seed that is derived from that one and the answer's number.
     #[arg(long, hide_short_help = true, value_name = "K", default_value = "1", value_parser = values::texts,
         allow_negative_numbers = true)]
     n_best: usize,
     /// Show who produced each token: colours, rejected (drafts, too) or table
     ///
     /// colours tells drafted tokens from the target's own (where there are no colours: by brackets); rejected also
-    /// shows, struck out, what was drafted and not accepted; table has a line a token behind the text instead: pass,
-    /// depth in the draft tree, drafter, p, q and the token.
+    /// shows, struck out, what was drafted and not accepted; table prints a line per token after the text instead:
+    /// pass, depth in the draft tree, drafter, p, q and the token.
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "colours",
         hide_possible_values = true, conflicts_with_all = ["json", "output_ids"])]
     show_drafts: Option<ShowDrafts>,
@@ -64,10 +64,10 @@ pub struct Generate {
     /// speculation and its drafters, and the record of the run: all that decided the text, and who decided it.
     #[arg(long, visible_alias = "jsonl", conflicts_with = "output_ids")]
     json: bool,
-    /// Write the JSON objects to this file, behind those of an earlier run, whose prompts are left out
+    /// Append the JSON objects to this file, and skip prompts that it has answers to from an earlier run
     ///
-    /// So a run over many prompts that was stopped goes on by the same line. Answers that are not complete when it is
-    /// stopped are asked for again. The file may be new; one of other prompts or another model is refused.
+    /// The same line continues a run over many prompts that was stopped. Answers that were not complete are computed
+    /// again. The file may be new; one of other prompts or another model is refused.
     #[arg(long, value_name = "FILE", requires = "json", hide_short_help = true)]
     resume: Option<PathBuf>,
     /// Log-probabilities of the new tokens under the model's raw law, in the JSON object
@@ -80,7 +80,7 @@ pub struct Generate {
     #[arg(long, conflicts_with_all = ["json", "output_ids"], overrides_with = "no_display_prompt",
         hide_short_help = true)]
     display_prompt: bool,
-    /// Show the speed over the text in a line of bars behind the statistics [default: on a terminal]
+    /// Show the speed over the text in a line of bars after the statistics [default: on a terminal]
     #[arg(long, hide_short_help = true)]
     sparkline: bool,
     /// Print only the continuation, as is the default
@@ -102,14 +102,14 @@ pub struct Generate {
     speculation: SpeculationOptions,
 }
 
-/// What is asked for.
-struct Asked {
+/// The requests of a run, and where their answers go.
+struct Workload {
     prompts: Vec<Prompt>,
-    /// All answers to the first prompt, then those to the second, and so on, but for so many first ones that an earlier
-    /// run has written.
+    /// Requests for all answers to the first prompt, then for those to the second, and so on, without the first
+    /// `answered` ones, which an earlier run has written.
     requests: Vec<Request>,
     answered: usize,
-    /// Where answers are written; none: to standard output.
+    /// The file for answers; if none, standard output.
     file: Option<ResumedFile>,
 }
 
@@ -117,7 +117,7 @@ impl Generate {
     /// Runs the command.
     ///
     /// # Errors
-    /// Whatever keeps it from being done.
+    /// An option, the model or a prompt cannot be used, or the output cannot be written.
     pub fn run(&self) -> Result<(), Failure> {
         let listed = self.prompt.read(self.list)?;
         let file = self.resume.as_deref().map(ResumedFile::open).transpose()?;
@@ -131,26 +131,26 @@ impl Generate {
         if generator.prompter.tokenizer.is_none() && !self.output_ids && !self.json {
             return Err(without_tokenizer(&generator.prompter.target).into());
         }
-        let asked = self.requests(&mut generator, listed, file)?;
+        let workload = self.requests(&mut generator, listed, file)?;
         if self.n_best > 1 && generator.prompter.decided.sampling.temperature == 0.0 {
             say("note: --n-best: at temperature 0 all answers to a prompt are equal");
         }
-        if self.show_drafts == Some(ShowDrafts::Rejected) && (asked.prompts.len() > 1 || self.n_best > 1) {
+        if self.show_drafts == Some(ShowDrafts::Rejected) && (workload.prompts.len() > 1 || self.n_best > 1) {
             say("note: --show-drafts=rejected: of several answers what was rejected is not shown");
         }
         let marks = Marks::new(self.show_drafts);
         let is_guided = generator.prompter.decided.grammar.is_some();
         marks.legend(&generator.prompter.names, is_guided, self.show_drafts);
-        // What is to be kept is kept although it was interrupted, and what it took is said.
+        // After an interrupt, memory files are still written and statistics still printed.
         let interrupts = Interrupts::listen();
         interrupts.begin();
         let started = Instant::now();
-        let answered = asked.answered;
-        let (mut generator, answers) = match asked.prompts.as_slice() {
+        let answered = workload.answered;
+        let (mut generator, answers) = match workload.prompts.as_slice() {
             [_] if self.n_best == 1 && !self.json && !self.output_ids => {
-                self.stream(generator, &mut notices, asked, marks, interrupts)?
+                self.stream(generator, &mut notices, workload, marks, interrupts)?
             }
-            _ => self.collect(generator, &mut notices, asked, marks, interrupts)?,
+            _ => self.collect(generator, &mut notices, workload, marks, interrupts)?,
         };
         generator.keep(&answers)?;
         let wall = (answers.len() > 1).then(|| started.elapsed());
@@ -165,23 +165,22 @@ impl Generate {
         tell_failures(&answers, answered, self.n_best)
     }
 
-    /// The prompts, and the requests for all answers to the first, then those for the second, and so on; without those
-    /// whose answers are in the file that an earlier run has left.
+    /// The prompts and their requests, without those whose answers are in the file of an earlier run.
     fn requests(
         &self,
         generator: &mut Generator,
-        listed: Vec<Listed>,
+        listed: Vec<ListedPrompt>,
         file: Option<ResumedFile>,
-    ) -> Result<Asked, Failure> {
+    ) -> Result<Workload, Failure> {
         let place = self.prompt.prompts.as_ref().map_or(String::new(), |path| path.display().to_string());
         let usable = self.list.requests(&place, listed, &generator.prompter)?;
         let (prompts, requests): (Vec<Prompt>, Vec<Request>) = usable.into_iter().unzip();
         let measure = self.json || self.show_drafts.is_some();
         let report_drafts = self.show_drafts == Some(ShowDrafts::Rejected);
-        let asked = |request| Request { log_probabilities: self.logprobs, measure, report_drafts, ..request };
+        let with_options = |request| Request { log_probabilities: self.logprobs, measure, report_drafts, ..request };
         let answers = generator.prompter.decided.settings.n_best;
         let mut requests: Vec<Request> =
-            requests.iter().flat_map(|request| n_best(request, answers)).map(asked).collect();
+            requests.iter().flat_map(|request| n_best(request, answers)).map(with_options).collect();
         let mut answered = 0;
         if let Some(file) = &file {
             let (there, next_request) = file.answered(&requests, answers, &generator.record())?;
@@ -190,18 +189,18 @@ impl Generate {
             }
             requests.drain(..there);
             answered = there;
-            // The others have the numbers that they would have had.
+            // The others keep their numbers.
             next_request.into_iter().for_each(|number| generator.engine.set_next_request(number));
         }
-        Ok(Asked { prompts, requests, answered, file })
+        Ok(Workload { prompts, requests, answered, file })
     }
 
-    /// One prompt, its text as it comes.
+    /// Streams the answer to one prompt.
     fn stream(
         &self,
         mut generator: Generator,
         notices: &mut Notices,
-        Asked { prompts, requests, .. }: Asked,
+        Workload { prompts, requests, .. }: Workload,
         marks: Marks,
         interrupts: Interrupts,
     ) -> Result<(Generator, Vec<Answer>), Failure> {
@@ -213,16 +212,16 @@ impl Generate {
         let tokenizer = generator.prompter.tokenizer.clone();
         let answers = generator.run(requests, &mut |_, event| -> Result<bool, Failure> {
             prompt_bar.watch(event);
-            notices.hear(event);
+            notices.on_event(event);
             match event {
                 Event::Prompt { .. } | Event::PromptScored { .. } | Event::DrafterFailed { .. } => {}
                 Event::Drafts { drafted, .. } => stream.drafts(drafted, tokenizer.as_deref()),
                 Event::Tokens { emitted, .. } => stream.tokens(emitted)?,
                 Event::Finished { text, .. } => stream.text(text)?,
             }
-            Ok(interrupts.go_on())
+            Ok(interrupts.may_continue())
         })?;
-        // What is said of a text that failed stands on a line of its own.
+        // The error of a failed text has a line of its own.
         let has_text = |answer: &Answer| answer.failure.is_none() || self.display_prompt || !answer.text.is_empty();
         if answers.iter().any(has_text) {
             stream.text("\n")?;
@@ -233,13 +232,13 @@ impl Generate {
         Ok((generator, answers))
     }
 
-    /// Answers that are printed in their order, each as soon as it and those before it are complete. The engine runs on
-    /// a thread of its own.
+    /// Prints answers in their order, each as soon as it and those before it are complete. The engine runs on a thread
+    /// of its own.
     fn collect(
         &self,
         mut generator: Generator,
         notices: &mut Notices,
-        Asked { prompts, requests, answered, mut file }: Asked,
+        Workload { prompts, requests, answered, mut file }: Workload,
         marks: Marks,
         interrupts: Interrupts,
     ) -> Result<(Generator, Vec<Answer>), Failure> {
@@ -252,19 +251,19 @@ impl Generate {
         let prompter = Arc::clone(&generator.prompter);
         let engine = EngineThread::start(generator)?;
         let watch = &mut |_, event: &Event| -> Result<bool, Failure> {
-            notices.hear(event);
+            notices.on_event(event);
             if matches!(event, Event::Finished { .. }) {
                 done.inc(1);
             }
-            let goes_on = interrupts.go_on();
-            if !goes_on {
-                // Those too that nobody has heard of yet.
+            let may_continue = interrupts.may_continue();
+            if !may_continue {
+                // Also the requests that have no events yet.
                 engine.tell(|generator: &mut Generator| generator.engine.cancel_all());
             }
-            Ok(goes_on)
+            Ok(may_continue)
         };
         let print = &mut |number: usize, answer: &Answer| -> Result<(), Failure> {
-            // Of a list each prompt has its place, an empty one if it was refused.
+            // In a list, a refused prompt still has a place, which is empty.
             if prompts.len() == 1 && answer.failure.is_some() && answer.emitted.is_empty() {
                 return Ok(());
             }
@@ -284,7 +283,7 @@ impl Generate {
         Ok((generator, answers))
     }
 
-    /// What tells an answer from the others, in a line above it; nothing where each is a line of its own.
+    /// The header line of an answer, which tells it from the others; empty where each answer is a line of its own.
     fn header(&self, prompts: usize, (prompt, index): (usize, usize), seed: u64) -> String {
         if self.json || self.output_ids {
             return String::new();
@@ -300,7 +299,7 @@ impl Generate {
         format!("{space}{which}:\n")
     }
 
-    /// A whole answer as it is printed. `index`: its number among those to its prompt.
+    /// A complete answer as it is printed. `index`: its number among those to its prompt.
     fn printed(
         &self,
         prompter: &Prompter,
@@ -321,7 +320,7 @@ impl Generate {
         let shown = if self.display_prompt { prompt.text().unwrap_or_default() } else { "" };
         let marked = answer.emitted.iter().map(|emitted| marks.marked(&emitted.text, emitted.origin));
         let marked_len: usize = answer.emitted.iter().map(|emitted| emitted.text.len()).sum();
-        // What was held back until the end belongs to no single token.
+        // Text that was held back until the end belongs to no single token.
         let text = format!("{shown}{}{}", marked.collect::<String>(), &answer.text[marked_len..]);
         match self.table(prompter, answer).as_str() {
             "" => text,
@@ -329,7 +328,7 @@ impl Generate {
         }
     }
 
-    /// The tokens of an answer behind an empty line, if they are to be listed.
+    /// The table of an answer's tokens after an empty line, if it was asked for.
     fn table(&self, prompter: &Prompter, answer: &Answer) -> String {
         match (&prompter.tokenizer, self.show_drafts) {
             (Some(tokenizer), Some(ShowDrafts::Table)) if !answer.emitted.is_empty() => {

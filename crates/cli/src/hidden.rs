@@ -1,8 +1,7 @@
-//! `foretoken hidden`: hidden states of texts, as files or a stream that training a head reads.
+//! `foretoken hidden`: writes hidden states of texts to files or a stream, for training a draft head.
 //!
-//! Texts are records with tokens or texts, above all what `generate --json` writes; all of them become tokens before
-//! the model runs, so that what is wrong with one is said at once. Left out: the form of the files, which is the
-//! library's ([`foretoken::hidden`]), and training.
+//! Texts are records with tokens or texts, above all what `generate --json` writes; all are tokenized before the model
+//! runs, so that an error in one is reported at once. The library has the format of the files ([`foretoken::hidden`]).
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -21,35 +20,36 @@ use foretoken_console::records::{self, RecordPart};
 use foretoken_console::{report, values};
 use serde_json::Value;
 
-/// Bytes of a shard and of all, where nobody says how many.
+/// Default sizes of a shard and of all shards.
 const SHARD_SIZE: &str = "256MB";
 const SIZE_MAX: &str = "5GB";
 
-const EXPLAINED: &str = "\
-A row is the residual stream at a layer's entry, of each layer that is asked for, one behind the other. Layers are
-numbered as EAGLE-3 does it: 2 is what the third layer reads, and the number of layers is the stream behind the last
-one, before the final norm. Logits are not computed.
+const AFTER_HELP: &str = "\
+A row is the residual stream at the entry of each requested layer, one layer after another. Layers are numbered as
+EAGLE-3 does it: 2 is what the third layer reads, and the number of layers is the stream after the last one, before the
+final norm. Logits are not computed.
 
-A shard is a safetensors file: tokens (I32, all texts one after another), starts (I64, of each text its first token, and
-the end), prompt_lens (I32, tokens of each text before the model's own words) and hidden ([tokens, layers * width]).
-Its metadata name the model, the layers, the width and the settings that rows depend on, and the texts first..end. A
-shard is written whole or not at all. A run that finds shards in the folder checks them and goes on behind their texts,
-so one that was stopped is run again by the same line, also when there are more texts by then.
+A shard is a safetensors file: tokens (I32, all texts one after another), starts (I64, the index of each text's first
+token, and the end), prompt_lens (I32, tokens of each text before the model's own words) and hidden ([tokens, layers *
+width]). Its metadata name the model, the layers, the width and the settings that rows depend on, and the texts
+first..end. A shard is written whole or not at all. A run that finds shards in the folder checks them and continues
+after their texts, so a run that was stopped is continued by the same line, also when there are more texts by then.
 
--o - writes to standard output instead: for each text a length in 8 bytes, little-endian, and such a file of one text.";
+-o - writes to standard output instead: for each text a length in 8 bytes, little-endian, then a shard of that text
+alone.";
 
 /// Options of `foretoken hidden`.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Hidden states")]
-#[command(after_long_help = EXPLAINED)]
+#[command(after_long_help = AFTER_HELP)]
 pub struct Hidden {
     /// The texts: lines of JSON, as generate --json prints them; - is standard input
     ///
-    /// Token ids are used as they are (prompt_ids and ids). Other lines have a "text", alone or behind a "prompt", or
+    /// Token ids are used as they are (prompt_ids and ids). Other lines have a "text", alone or after a "prompt", or
     /// whatever bench replay understands; they become tokens of the model. Texts longer than the context are cut.
     #[arg(long, value_name = "FILE", required = true)]
     texts: PathBuf,
-    /// The layers at whose entry states are told [default: 2, the middle, the last but two, and behind the last]
+    /// The layers at whose entry states are written [default: 2, the middle, the last but two, and after the last]
     #[arg(long, value_name = "N,..", value_delimiter = ',', value_parser = values::whole,
         allow_negative_numbers = true)]
     layers: Option<Vec<usize>>,
@@ -73,7 +73,7 @@ impl Hidden {
     /// Runs the command.
     ///
     /// # Errors
-    /// The model or a text cannot be used, shards of something else are there, or nothing can be written.
+    /// The model or a text cannot be used, the folder has shards of something else, or nothing can be written.
     pub fn run(&self) -> Result<(), Failure> {
         let is_stream = self.output == Path::new("-");
         let of_folder = [("--shard-size", self.shard_size), ("--size-max", self.size_max)];
@@ -93,14 +93,14 @@ impl Hidden {
             true => {
                 let all = texts.iter().map(|text| text.tokens.len()).sum();
                 let mut out = std::io::stdout().lock();
-                watched(all, interrupts, |watch| stream(&mut extractor, &texts, &mut out, watch))?;
+                with_progress(all, interrupts, |watch| stream(&mut extractor, &texts, &mut out, watch))?;
             }
             false => self.fill(&mut extractor, &texts, interrupts)?,
         }
         interrupts.end_command()
     }
 
-    /// Adds to the folder what is missing there, and says what is there then.
+    /// Adds the missing texts to the folder, and prints what it has then.
     fn fill(&self, extractor: &mut Extractor, texts: &[Text], interrupts: Interrupts) -> Result<(), Failure> {
         let size = |given: Option<usize>, default| given.or_else(|| foretoken::parse_size(default)).unwrap_or(0) as u64;
         let sizes = Sizes { shard: size(self.shard_size, SHARD_SIZE), all: size(self.size_max, SIZE_MAX) };
@@ -111,18 +111,18 @@ impl Hidden {
         }
         let missing = folder.tokens_missing(texts, sizes);
         let fill = |watch: &mut dyn FnMut(usize) -> bool| Ok(folder.fill(extractor, texts, sizes, watch)?);
-        let Written { shards, bytes, texts: there, tokens, is_full } = watched(missing, interrupts, fill)?;
+        let Written { shards, bytes, texts: there, tokens, is_full } = with_progress(missing, interrupts, fill)?;
         if is_full {
             let limit = self.size_max.map_or(SIZE_MAX.to_string(), |bytes| format!("{bytes} bytes"));
-            let left = texts.len() - there;
-            say(format_args!("note: --size-max {limit}: the next text would go beyond, so {left} texts are left out"));
+            let rest = texts.len() - there;
+            say(format_args!("note: --size-max {limit}: the next text would go beyond, so {rest} texts are left out"));
         }
         let mut out = std::io::stdout();
         writeln!(out, "{place}: {there} texts, {tokens} tokens, {shards} shards, {bytes} bytes")?;
         Ok(out.flush()?)
     }
 
-    /// All texts, as tokens that the model can run over.
+    /// Reads all texts, as tokens that the model can run over.
     fn read(&self, extractor: &Extractor) -> Result<Vec<Text>, Failure> {
         let (name, text) = foretoken_console::prompts::text_of(&self.texts)?;
         let (mut texts, mut cut) = (Vec::new(), 0);
@@ -147,9 +147,9 @@ impl Hidden {
     }
 }
 
-/// Runs over so many tokens with a bar, until it is done or Ctrl-C comes, and says how fast that was, if a person reads
-/// it.
-fn watched<T>(
+/// Runs over this many tokens with a progress bar until the end or Ctrl-C, and reports the speed, if reports are
+/// wanted.
+fn with_progress<T>(
     tokens: usize,
     interrupts: Interrupts,
     run: impl FnOnce(&mut dyn FnMut(usize) -> bool) -> Result<T, Failure>,
@@ -158,7 +158,7 @@ fn watched<T>(
     let result = run(&mut |rows| {
         done += rows;
         bar.inc(rows as u64);
-        interrupts.go_on()
+        interrupts.may_continue()
     })?;
     bar.finish_and_clear();
     if report::is_wanted() {
@@ -168,7 +168,7 @@ fn watched<T>(
     Ok(result)
 }
 
-/// The texts of a record: a text alone has no prompt, all else is what was written behind one.
+/// The texts of a record. A "text" may have a prompt; all else is a continuation of a prompt.
 fn texts_of(place: &str, object: &Value, extractor: &Extractor) -> Result<Vec<Text>, Failure> {
     let has = |field: &str| object.get(field).is_some_and(|value| !value.is_null());
     let parts = match has("text") && !has("prompt_ids") {
@@ -179,24 +179,24 @@ fn texts_of(place: &str, object: &Value, extractor: &Extractor) -> Result<Vec<Te
         false => records::parts(place, object)?.into_iter().map(|(prompt, own)| (Some(prompt), own)).collect(),
     };
     let tokenizer = extractor.tokenizer.as_deref();
-    let tokens = |part, begins| tokens(part, begins, tokenizer, || extractor.target.missing_tokenizer());
+    let tokens = |part, is_first| tokens(part, is_first, tokenizer, || extractor.target.missing_tokenizer());
     let text = |(prompt, own): (Option<RecordPart>, RecordPart)| {
         let mut text = Text::default();
-        let begins = prompt.is_none();
+        let is_first = prompt.is_none();
         if let Some(prompt) = prompt {
             text.tokens = tokens(prompt, true)?;
             text.prompt_len = text.tokens.len();
         }
-        text.tokens.extend(tokens(own, begins)?);
+        text.tokens.extend(tokens(own, is_first)?);
         Ok(text)
     };
     parts.into_iter().map(text).collect()
 }
 
-/// The tokens of a part of a text, with those that stand around a text if it begins one.
+/// The tokens of a part of a text, with the special tokens around a text if it is the first part.
 fn tokens(
     part: RecordPart,
-    begins: bool,
+    is_first: bool,
     tokenizer: Option<&Tokenizer>,
     missing: impl Fn() -> String,
 ) -> Result<Vec<foretoken::Token>, Failure> {
@@ -204,7 +204,7 @@ fn tokens(
         RecordPart::Ids(ids) => Ok(ids),
         RecordPart::Text(text) => {
             let tokenizer = tokenizer.ok_or_else(|| Failure::Other(missing()))?;
-            Ok(tokenizer.encode_in_pieces(&text, begins)?)
+            Ok(tokenizer.encode_in_pieces(&text, is_first)?)
         }
     }
 }

@@ -1,15 +1,15 @@
 //! Models of the Hugging Face hub: the commands `pull`, `list` and `rm`.
 //!
-//! Left out: where a name becomes a path for whoever runs a model (`console/src/hub.rs`), the cache and the protocol
-//! (`foretoken_hub`).
+//! `console/src/hub.rs` turns a name into a path for the commands that run a model; `foretoken_hub` has the cache and
+//! the protocol.
 
 mod estimate;
-mod evening;
 mod family;
+mod head_training;
 mod list;
 mod pull;
 mod remove;
 
-pub use list::{List, held};
+pub use list::{List, cached_models};
 pub use pull::Pull;
 pub use remove::Remove;

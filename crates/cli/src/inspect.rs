@@ -1,16 +1,16 @@
-//! `foretoken inspect`: one page about a model.
+//! `foretoken inspect`: prints one page about a model.
 //!
-//! Reads configuration, tensor names and tokenizer, but computes nothing, so it is quick for any size. One list of
-//! facts is printed as a page or as JSON. Left out: whether the tensors fit the configuration, which loading checks.
+//! It reads configuration, tensor names and tokenizer and computes nothing, so it is fast for any size. The facts are
+//! printed as a page or as JSON. Whether the tensors fit the configuration is only checked by loading.
 
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use foretoken::line::line;
+use foretoken::line::one_line;
 use foretoken::models::spec::{Activation, DraftHead, Experts, FeedForward, HeadKind, Norm, Positions};
-use foretoken::models::{ExpertNeed, OfToken, Opened, Spec};
+use foretoken::models::{ActiveParameters, ExpertNeed, Opened, Spec};
 use foretoken::{CacheType, Isa, Token, Tokenizer};
 use foretoken_console::failure::{Failure, on_one_line};
 use foretoken_console::options::{CacheOptions, HubOptions, ModelOptions};
@@ -63,19 +63,19 @@ impl Inspect {
     }
 }
 
-/// What has to be worked out; the rest stands in the model's `Spec`.
+/// Derived facts about a model; the others are in its `Spec`.
 struct Facts {
-    /// Type to number of tensors and of elements.
+    /// The numbers of tensors and of elements of each type.
     dtypes: BTreeMap<&'static str, (usize, usize)>,
     weights_bytes: usize,
-    /// Only of networks of experts.
-    token: Option<OfToken>,
-    /// Types of keys and values, and what a thousand positions need in them.
+    /// Only for mixtures of experts.
+    active: Option<ActiveParameters>,
+    /// Types of keys and values, and the cache bytes of a thousand positions.
     cache_types: [CacheType; 2],
     cache_bytes: usize,
     tokenizer_len: Option<usize>,
-    /// The token that begins a text, and whether the tokenizer puts it before every text; else it stands for an empty
-    /// one alone.
+    /// The token that begins a text, and whether the tokenizer puts it before every text; if not, it only replaces an
+    /// empty prompt.
     beginning: Option<(Token, String)>,
     adds_beginning: bool,
     end_tokens: Vec<(Token, String)>,
@@ -86,7 +86,7 @@ impl Facts {
     fn new(model: &Opened, cache: CacheOptions) -> Result<Self, Failure> {
         let cache_types = [cache.cache_type_k, cache.cache_type_v];
         let tokenizer = model.tokenizer()?;
-        let spelt = |token: Token| {
+        let with_text = |token: Token| {
             let bytes = tokenizer.as_ref().map(|tokenizer| tokenizer.token_bytes(token).escape_ascii().to_string());
             (token, bytes.unwrap_or_default())
         };
@@ -102,13 +102,13 @@ impl Facts {
         Ok(Self {
             dtypes,
             weights_bytes,
-            token: OfToken::new(model),
+            active: ActiveParameters::new(model),
             cache_types,
             cache_bytes: model.spec.cache_bytes_per_position(cache_types).saturating_mul(1000),
             tokenizer_len: tokenizer.as_deref().map(Tokenizer::vocabulary_len),
-            beginning: model.beginning(tokenizer.as_deref()).map(spelt),
+            beginning: model.beginning(tokenizer.as_deref()).map(with_text),
             adds_beginning: tokenizer.as_deref().is_some_and(Tokenizer::adds_bos),
-            end_tokens: model.end_tokens(tokenizer.as_deref()).into_iter().map(spelt).collect(),
+            end_tokens: model.end_tokens(tokenizer.as_deref()).into_iter().map(with_text).collect(),
             chat_template: template.map(|template| template.source().to_string()),
         })
     }
@@ -150,7 +150,7 @@ impl Facts {
                 "positions_ahead": positions_ahead(head),
             })),
             "parameters_active": match spec.experts {
-                Some(_) => self.token.as_ref().map(|token| token.parameters),
+                Some(_) => self.active.as_ref().map(|token| token.parameters),
                 None => Some(model.checkpoint.parameters()),
             },
             "tied_head": spec.tied_head,
@@ -159,9 +159,9 @@ impl Facts {
             "context": spec.context_max,
             "memory": {
                 "weights_bytes": self.weights_bytes,
-                "token_bytes": self.token.as_ref().map(|token| token.bytes),
-                "experts_bytes": self.token.as_ref().map(|token| token.experts.all),
-                "experts_bytes_least": self.token.as_ref().map(|token| token.experts.least),
+                "token_bytes": self.active.as_ref().map(|token| token.bytes),
+                "experts_bytes": self.active.as_ref().map(|token| token.experts.all),
+                "experts_bytes_least": self.active.as_ref().map(|token| token.experts.least),
                 "cache_bytes_per_1000_positions": self.cache_bytes,
                 "cache_types": self.cache_types.map(CacheType::name),
             },
@@ -173,7 +173,7 @@ impl Facts {
         })
     }
 
-    /// What texts begin with, as they are given to the model.
+    /// What the input of the model begins with.
     fn begins_with(&self) -> String {
         let token = listed(self.beginning.as_slice());
         match (&self.beginning, self.adds_beginning, self.tokenizer_len) {
@@ -185,7 +185,7 @@ impl Facts {
 
     fn parameters(&self, model: &Opened) -> String {
         let all = grouped(model.checkpoint.parameters());
-        match &self.token {
+        match &self.active {
             Some(token) => format!("{all}, of which a token is computed with {}", grouped(token.parameters)),
             None => all,
         }
@@ -204,8 +204,8 @@ impl Facts {
             Some(len) => format!("{} tokens, of which the tokenizer knows {}", grouped(spec.vocabulary), grouped(len)),
             None => format!("{} tokens, no tokenizer", grouped(spec.vocabulary)),
         };
-        let of_token = match &self.token {
-            Some(OfToken { bytes, experts: ExpertNeed { all, .. }, .. }) => {
+        let active_note = match &self.active {
+            Some(ActiveParameters { bytes, experts: ExpertNeed { all, .. }, .. }) => {
                 format!(" (of which a token alone reads {}; experts {})", megabytes(*bytes), megabytes(*all))
             }
             None => String::new(),
@@ -227,7 +227,7 @@ impl Facts {
             (
                 "memory",
                 format!(
-                    "weights {}{of_token}, cache {cache} per 1000 positions (keys {keys}, values {values})",
+                    "weights {}{active_note}, cache {cache} per 1000 positions (keys {keys}, values {values})",
                     megabytes(self.weights_bytes)
                 ),
             ),
@@ -237,15 +237,15 @@ impl Facts {
         ];
         if let Some(experts) = &spec.experts {
             let after_width = rows.iter().position(|(name, _)| *name == "width").map_or(rows.len(), |place| place + 1);
-            rows.insert(after_width, ("experts", shown_experts(spec, experts)));
+            rows.insert(after_width, ("experts", describe_experts(spec, experts)));
         }
         if let Some(head) = &spec.draft_head {
-            // What texts begin and end with is its target's business, and Medusa's heads have no layers.
-            const OF_TEXTS: [&str; 2] = ["begins with", "ends with"];
-            const OF_LAYERS: [&str; 7] = ["layers", "width", "heads", "norm", "positions", "head", "context"];
+            // Begin and end tokens are the target's, and Medusa's heads have no layers.
+            const TEXT_ROWS: [&str; 2] = ["begins with", "ends with"];
+            const LAYER_ROWS: [&str; 7] = ["layers", "width", "heads", "norm", "positions", "head", "context"];
             let is_medusa = positions_ahead(head).is_some();
-            rows.retain(|(name, _)| !(OF_TEXTS.contains(name) || is_medusa && OF_LAYERS.contains(name)));
-            rows.insert(3, ("drafts", shown_draft_head(head)));
+            rows.retain(|(name, _)| !(TEXT_ROWS.contains(name) || is_medusa && LAYER_ROWS.contains(name)));
+            rows.insert(3, ("drafts", describe_draft_head(head)));
             return Self::lines(&rows);
         }
         rows.push(("chat template", self.chat_template.as_deref().map_or("none".to_string(), first_lines)));
@@ -257,7 +257,7 @@ impl Facts {
     }
 }
 
-/// How many positions ahead Medusa's heads guess.
+/// How many positions ahead Medusa heads draft.
 fn positions_ahead(head: &DraftHead) -> Option<usize> {
     match head.kind {
         HeadKind::Medusa { heads, .. } => Some(heads),
@@ -265,33 +265,33 @@ fn positions_ahead(head: &DraftHead) -> Option<usize> {
     }
 }
 
-fn shown_draft_head(head: &DraftHead) -> String {
+fn describe_draft_head(head: &DraftHead) -> String {
     let DraftHead { target_layers, target_width, draft_vocabulary, kind } = head;
-    let behind = match (kind, &target_layers[..]) {
+    let source = match (kind, &target_layers[..]) {
         (HeadKind::Medusa { heads, .. }, _) => format!("the last layer, {heads} positions ahead"),
         (HeadKind::Layers { .. }, []) => "layers 1, n / 2 - 1 and n - 4".to_string(),
         (HeadKind::Layers { .. }, layers) => {
             format!("layers {}", layers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
         }
     };
-    format!("for a target of width {target_width}, from behind {behind}; says {} tokens", grouped(*draft_vocabulary))
+    format!("for a target of width {target_width}, from behind {source}; says {} tokens", grouped(*draft_vocabulary))
 }
 
 fn layers_with_experts(spec: &Spec) -> usize {
     (0..spec.layers).filter(|layer| spec.experts_of(*layer).is_some()).count()
 }
 
-fn shown_experts(spec: &Spec, experts: &Experts) -> String {
+fn describe_experts(spec: &Spec, experts: &Experts) -> String {
     let Experts { count, chosen, ffn_width, shared, beside_dense, .. } = experts;
     let layers = layers_with_experts(spec);
     let shared =
         shared.map_or(String::new(), |shared| format!(", and one of {} that all tokens share", shared.ffn_width));
     let dense = if *beside_dense { ", beside a dense half" } else { "" };
-    let places = if layers == spec.layers { "each layer".to_string() } else { format!("each of {layers} layers") };
-    format!("{count} of width {ffn_width} in {places}, of which a token chooses {chosen}{shared}{dense}")
+    let layers_text = if layers == spec.layers { "each layer".to_string() } else { format!("each of {layers} layers") };
+    format!("{count} of width {ffn_width} in {layers_text}, of which a token chooses {chosen}{shared}{dense}")
 }
 
-/// Names of all instruction sets that the machine has.
+/// The names of all instruction sets of this machine.
 pub fn instruction_sets() -> String {
     Isa::available().into_iter().map(Isa::name).collect::<Vec<_>>().join(", ")
 }
@@ -329,7 +329,7 @@ fn feed_forward(feed_forward: FeedForward) -> &'static str {
     }
 }
 
-/// Tokens with their spellings.
+/// Tokens with their texts.
 fn listed(tokens: &[(Token, String)]) -> String {
     let one = |(token, text): &(Token, String)| {
         if text.is_empty() { token.to_string() } else { format!("{token} {text}") }
@@ -338,11 +338,11 @@ fn listed(tokens: &[(Token, String)]) -> String {
     if all.is_empty() { "nothing".to_string() } else { all.join(", ") }
 }
 
-/// The first lines of a template, indented, short enough for one page, and as a terminal may be shown them.
+/// The first lines of a template, indented, cut to the page, with control characters escaped.
 fn first_lines(source: &str) -> String {
     const LINES: usize = 6;
     const COLUMNS: usize = 100;
-    let mut lines: Vec<String> = source.lines().take(LINES).map(|text| line(text, COLUMNS)).collect();
+    let mut lines: Vec<String> = source.lines().take(LINES).map(|text| one_line(text, COLUMNS)).collect();
     if source.lines().count() > LINES {
         lines.push(format!("... ({} lines)", source.lines().count()));
     }
@@ -371,7 +371,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_grouped_and_templates_cut_to_a_page() {
+    fn digits_are_grouped_and_templates_are_cut() {
         assert_eq!((grouped(7), grouped(1234), grouped(123_456)), ("7".into(), "1 234".into(), "123 456".into()));
         let lines = first_lines(&"ä\n".repeat(9));
         assert!(lines.ends_with("... (9 lines)"), "{lines}");

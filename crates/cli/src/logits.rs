@@ -1,7 +1,7 @@
-//! `foretoken logits`: what the network says after each token, as numbers in a file.
+//! `foretoken logits`: writes the logits after each token to a file.
 //!
-//! The work is the library's ([`foretoken::logits`]). Files of the same tokens can be compared byte for byte. Needs no
-//! tokenizer. Left out: sampling.
+//! The library computes them ([`foretoken::logits`]). Files of the same tokens can be compared byte for byte. No
+//! tokenizer is needed.
 
 use std::path::PathBuf;
 
@@ -46,13 +46,13 @@ impl LogitsCommand {
     pub fn run(&self) -> Result<(), Failure> {
         let mut output = self.writing.begin(&self.output, &Vec::from_iter(self.model.path()?))?;
         let model = self.model.open()?;
-        let own = model.spec.context_max;
-        let (count, context) = (self.tokens.len(), self.model.context(own));
+        let context_max = model.spec.context_max;
+        let (count, context) = (self.tokens.len(), self.model.context(context_max));
         if count > context {
             return Err(Failure::Other(format!("--tokens: expected at most {context} (the context), found {count}")));
         }
         let mut loading = Loading::default();
-        // Some rotations are chosen by the longest text.
+        // Some rotary embeddings depend on the longest sequence.
         let options = Options { context: self.model.ctx_size.map(|_| context), ..self.model.run_with(count) };
         let rows = if self.one_by_one { Some(1) } else { self.rows };
         let logits = Logits::of(&model, options, &self.tokens, rows, &mut |done, of| loading.show(done, of))?;

@@ -1,7 +1,7 @@
-//! `foretoken lookup`: texts that drafters learn before the first prompt.
+//! `foretoken lookup`: builds a store of texts that drafters learn from before the first prompt.
 //!
-//! `build` turns a corpus into a store of texts in a model's tokens; every drafter that learns across texts is built
-//! from it when a program starts. Left out: a server's own store, which grows while it runs.
+//! `build` tokenizes a corpus into a store; at start every drafter that learns across texts is filled from it. (A
+//! server also has a store of its own, which grows while it runs.)
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -22,11 +22,11 @@ use serde_json::Value;
 #[derive(Args, Debug)]
 pub struct Lookup {
     #[command(subcommand)]
-    what: Option<What>,
+    command: Option<LookupCommand>,
 }
 
 #[derive(Subcommand, Debug)]
-enum What {
+enum LookupCommand {
     /// Write a file of texts, in the tokens of a model
     Build(Build),
 }
@@ -35,16 +35,16 @@ impl Lookup {
     /// Runs the command.
     ///
     /// # Errors
-    /// Nothing to be done is named, or as [`Build::run`].
+    /// No subcommand is given, or as [`Build::run`].
     pub fn run(&self) -> Result<(), Failure> {
-        match &self.what {
-            Some(What::Build(build)) => build.run(),
+        match &self.command {
+            Some(LookupCommand::Build(build)) => build.run(),
             None => Err(Failure::Usage("lookup: expected what to do (build), found none".into())),
         }
     }
 }
 
-const EXPLAINED: &str = "\
+const AFTER_HELP: &str = "\
 A .txt file is one text. A .jsonl (or .ndjson) file has one object a line and a .json file a list of
 them: \"text\", or \"prompt\" with \"output\" or \"completion\", or what bench replay understands besides.
 Of a folder all these files are read, in order of their names, folders inside it too.
@@ -54,7 +54,7 @@ The file holds tokens of one vocabulary and is refused for any other. It is writ
 /// Options of `foretoken lookup build`.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Texts")]
-#[command(after_long_help = EXPLAINED)]
+#[command(after_long_help = AFTER_HELP)]
 pub struct Build {
     /// Texts: .txt, .jsonl or .json files, or folders of them
     #[arg(value_name = "CORPUS", required = true)]
@@ -71,22 +71,22 @@ pub struct Build {
     writing: OutputOptions,
 }
 
-/// What a file is, by its name.
+/// The format of a corpus file, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum CorpusFormat {
     Text,
     Objects,
-    Packed,
+    Compressed,
     Other,
 }
 
-impl Kind {
+impl CorpusFormat {
     fn of(path: &Path) -> Self {
         let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
         match ending.as_deref() {
             Some("txt") => Self::Text,
             Some("jsonl" | "ndjson" | "json") => Self::Objects,
-            Some("xz" | "gz" | "zst" | "bz2" | "zip") => Self::Packed,
+            Some("xz" | "gz" | "zst" | "bz2" | "zip") => Self::Compressed,
             _ => Self::Other,
         }
     }
@@ -118,9 +118,9 @@ impl Build {
         }
         bar.finish_and_clear();
         if store.tokens() == 0 {
-            let places: Vec<String> = self.corpora.iter().map(|corpus| corpus.display().to_string()).collect();
+            let corpora: Vec<String> = self.corpora.iter().map(|corpus| corpus.display().to_string()).collect();
             let found = if read == 0 { "none".to_string() } else { format!("{read} longer than the capacity") };
-            return Err(Failure::Other(format!("{}: expected texts, found {found}", places.join(", "))));
+            return Err(Failure::Other(format!("{}: expected texts, found {found}", corpora.join(", "))));
         }
         store.write_to(output)?;
         let kept = store.documents().len();
@@ -144,11 +144,11 @@ impl Build {
     }
 }
 
-/// The files of a corpus, in order of their names. `named`: the user named it, so it cannot be passed over.
+/// Adds the files of a corpus, in the order of their names. `named`: the user named this path, so it is not skipped.
 fn add_files(path: &Path, named: bool, above: &mut BTreeSet<PathBuf>, files: &mut Vec<PathBuf>) -> Result<(), Failure> {
     let failed = |error| Failure::file(path, &error);
     if std::fs::metadata(path).map_err(failed)?.is_dir() {
-        // A link to a folder above would go round for ever.
+        // A link to a folder above would be followed for ever.
         let real = std::fs::canonicalize(path).map_err(failed)?;
         if !above.insert(real.clone()) {
             return Ok(());
@@ -161,18 +161,18 @@ fn add_files(path: &Path, named: bool, above: &mut BTreeSet<PathBuf>, files: &mu
         above.remove(&real);
         return Ok(());
     }
-    match Kind::of(path) {
-        Kind::Text | Kind::Objects => files.push(path.to_owned()),
-        Kind::Packed => {
+    match CorpusFormat::of(path) {
+        CorpusFormat::Text | CorpusFormat::Objects => files.push(path.to_owned()),
+        CorpusFormat::Compressed => {
             let expected = "a file that is not packed";
             let message = format!("{}: expected {expected} (unpack it first), found a packed one", path.display());
             return Err(Failure::Other(message));
         }
-        Kind::Other if named => {
+        CorpusFormat::Other if named => {
             let message = format!("{}: expected a .txt, .jsonl or .json file, or a folder", path.display());
             return Err(Failure::Other(format!("{message}, found another kind")));
         }
-        Kind::Other => {}
+        CorpusFormat::Other => {}
     }
     Ok(())
 }
@@ -181,7 +181,7 @@ fn add_files(path: &Path, named: bool, above: &mut BTreeSet<PathBuf>, files: &mu
 fn documents(path: &Path, tokenizer: &Tokenizer) -> Result<Vec<Document>, Failure> {
     let place = path.display().to_string();
     let text = records::read_text(path)?;
-    if Kind::of(path) == Kind::Text {
+    if CorpusFormat::of(path) == CorpusFormat::Text {
         return Ok(document(&text, tokenizer)?.into_iter().collect());
     }
     let mut documents = Vec::new();
@@ -200,7 +200,7 @@ fn documents(path: &Path, tokenizer: &Tokenizer) -> Result<Vec<Document>, Failur
     Ok(documents)
 }
 
-/// A text without a prompt; none if it is empty.
+/// The document of a text without a prompt; `None` if it is empty.
 fn document(text: &str, tokenizer: &Tokenizer) -> Result<Option<Document>, Failure> {
     let tokens = tokenizer.encode_in_pieces(text, false)?;
     Ok((!tokens.is_empty()).then_some(Document { tokens, prompt_len: 0, tenant: None }))

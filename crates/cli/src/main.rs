@@ -1,10 +1,10 @@
-//! The command line `foretoken`: a door. It reads options, opens models, runs the engine and prints.
+//! The command line `foretoken`: reads options, opens models, runs the engine and prints.
 //!
-//! One file a command (`generate`, `chat`, `serve`, `inspect`, `check`, `logits`, `hidden`, `quantize`, `lookup`,
-//! `config`, `completions`, `version`; `pull`, `list` and `rm` in `hub`; `bench` is a crate of its own). `arguments`
-//! reads the command line, with the `defaults` of file and environment; what commands share, options above all, is in
-//! `foretoken_console`. Every error is one line on standard error; exit code 2 is for a wrong command line,
-//! 1 for everything else.
+//! Each command has a file (`generate`, `chat`, `serve`, `inspect`, `check`, `logits`, `hidden`, `quantize`, `lookup`,
+//! `config`, `completions`, `version`; `pull`, `list` and `rm` are in `hub`, and `bench` is a crate of its own).
+//! `arguments` reads the command line and the `defaults` of the configuration file and the environment. What commands
+//! share, options above all, is in `foretoken_console`. Every error is one line on standard error; exit code 2 is for a
+//! wrong command line, 1 for everything else.
 
 #![forbid(unsafe_code)]
 
@@ -13,7 +13,6 @@ mod chat;
 mod check;
 mod completions;
 mod config;
-mod defects;
 mod generate;
 mod help;
 mod hidden;
@@ -21,6 +20,7 @@ mod hub;
 mod inspect;
 mod logits;
 mod lookup;
+mod panics;
 mod printing;
 mod quantize;
 mod serve;
@@ -33,12 +33,12 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use foretoken::{Allocator, Isa, MemoryLimit};
 use foretoken_console::failure::{self, Failure};
-use foretoken_console::{clock, loudness, progress};
+use foretoken_console::{clock, progress, verbosity};
 
-use arguments::Asked;
+use arguments::Invocation;
 use arguments::defaults::DefaultValue;
 
-/// Where the system refuses memory, a line says so.
+/// Prints one line when the system refuses memory.
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
 
@@ -54,7 +54,7 @@ static ALLOCATOR: Allocator = Allocator;
 )]
 struct Cli {
     #[command(flatten)]
-    loudness: loudness::Loudness,
+    verbosity: verbosity::Verbosity,
     /// Defaults of options [default: ~/.config/foretoken/config.toml]
     #[arg(long, value_name = "FILE", global = true, hide_short_help = true)]
     config: Option<PathBuf>,
@@ -62,7 +62,7 @@ struct Cli {
     ///
     /// Weights, cache and draft models that need more are refused before they are loaded, with their parts and what
     /// would make them smaller. What a container and `ulimit` allow counts as what the machine has. With none a
-    /// shortage is told and nothing more.
+    /// shortage is only reported.
     #[arg(
         long,
         value_name = "SIZE",
@@ -75,7 +75,7 @@ struct Cli {
     /// Print the version; with -v also what was found on this machine
     #[arg(short = 'V', long, global = true)]
     version: bool,
-    /// Show how a command is used
+    /// Show the help of a command
     #[arg(short, global = true, hide = true)]
     help: bool,
     /// Show all options and what they mean; -h shows those that most people need
@@ -87,55 +87,55 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Go on with a prompt
+    /// Continue a prompt
     Generate(Box<generate::Generate>),
-    /// Talk with a model
+    /// Chat with a model
     #[command(alias = "run")]
     Chat(Box<chat::Chat>),
-    /// Answer requests over HTTP, as OpenAI's API does; with a page
+    /// Serve OpenAI's API over HTTP, with a web page
     #[command(alias = "server")]
     Serve(Box<serve::Serve>),
-    /// Say what a model is and needs
+    /// Show what a model is and needs
     #[command(alias = "show")]
     Inspect(inspect::Inspect),
     /// Compare speculative with plain decoding, byte for byte
     Check(Box<check::Check>),
-    /// Write the logits after each of some tokens to a file
+    /// Write the logits after each token to a file
     Logits(logits::LogitsCommand),
     /// Write the hidden states of texts to files, for training heads
     Hidden(hidden::Hidden),
-    /// Make a GGUF file of another type, of a GGUF file or a directory
+    /// Convert a GGUF file or a directory to a GGUF file of another type
     Quantize(quantize::Quantize),
-    /// Keep texts in a file, for drafters to learn from at start
+    /// Build a file of texts that drafters learn from at start
     Lookup(lookup::Lookup),
-    /// Fetch a model of the Hugging Face hub, and say which draft model suits it
+    /// Fetch a model of the Hugging Face hub, and propose a draft model for it
     Pull(hub::Pull),
-    /// Say which models of the hub lie in the cache
+    /// List the models in the hub's cache
     #[command(alias = "ls")]
     List(hub::List),
     /// Remove a model of the hub from the cache
     Rm(hub::Remove),
-    /// Measure speed, next to what this machine could do
+    /// Measure speed, compared with what this machine could do
     Bench(Box<foretoken_bench::Bench>),
-    /// Say what each setting is, and where it comes from
+    /// Show each setting, and where it comes from
     Config(config::Config),
-    /// Write what a shell needs to complete command lines
+    /// Write the completion script of a shell
     Completions(completions::Completions),
     /// Write the manual page of a command
     Man(completions::Man),
-    /// Say what this program is, and what it found on this machine
+    /// Show the version, and what was found on this machine
     Version(version::Version),
 }
 
 impl Cli {
     fn run(&self, defaults: &[DefaultValue], note: Option<String>) -> Result<(), Failure> {
-        self.loudness.choose();
+        self.verbosity.choose();
         note.into_iter().for_each(|note| progress::say(failure::on_one_line(&note)));
         self.memory_limit.choose();
         defaults.iter().for_each(progress::detail);
         choose_instruction_set()?;
         match &self.command {
-            // A line without a command is refused before it comes here, and `config` is not parsed as a command.
+            // A line without a command was refused earlier, and `config` is not parsed as a command.
             None | Some(Command::Config(_)) => Ok(()),
             Some(Command::Generate(command)) => command.run(),
             Some(Command::Chat(command)) => command.run(),
@@ -157,7 +157,7 @@ impl Cli {
     }
 }
 
-/// Computes with the instruction set that the environment names, if it does.
+/// Uses the instruction set that the environment names, if it names one.
 fn choose_instruction_set() -> Result<(), Failure> {
     const VARIABLE: &str = "FORETOKEN_ISA";
     if let Some(name) = std::env::var_os(VARIABLE) {
@@ -167,16 +167,16 @@ fn choose_instruction_set() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads the command line and does what it asks for.
+/// Reads the command line and runs it.
 fn run() -> Result<(), Failure> {
     match arguments::read(std::env::args_os().collect())? {
-        Asked::Run(cli, defaults, note) => cli.run(&defaults, note),
-        Asked::Help { program, path, all } => help::print(&program, &path, all),
-        Asked::Version { verbose } => {
+        Invocation::Run(cli, defaults, note) => cli.run(&defaults, note),
+        Invocation::Help { program, path, all } => help::print(&program, &path, all),
+        Invocation::Version { verbose } => {
             choose_instruction_set()?;
             version::Version::print(verbose)
         }
-        Asked::Config(line, defaults) => {
+        Invocation::Config(line, defaults) => {
             line.note().into_iter().for_each(|note| progress::say(failure::on_one_line(&note)));
             config::print(&line, &defaults)
         }
@@ -185,15 +185,15 @@ fn run() -> Result<(), Failure> {
 
 fn main() -> ExitCode {
     clock::begin();
-    defects::tell_in_one_line();
-    // Where the system refuses, a file that is shortened ends the program without a word, as it would have before.
+    panics::report_in_one_line();
+    // If the system does not allow the handler, a truncated file ends the program without a message, as by default.
     let _ = foretoken::exit_if_a_mapped_file_is_truncated();
     foretoken::fail_where_a_file_may_not_grow();
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if let Some(message) = failure.message() {
-                let error = if loudness::coloured_errors() { "\x1b[1;31merror:\x1b[0m" } else { "error:" };
+                let error = if verbosity::coloured_errors() { "\x1b[1;31merror:\x1b[0m" } else { "error:" };
                 progress::warn(format_args!("{error} {}", failure::on_one_line(&message)));
             }
             ExitCode::from(failure.code())

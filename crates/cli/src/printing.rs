@@ -1,28 +1,27 @@
-//! Text on standard output as it comes, in colours if they are asked for.
+//! Prints text on standard output as it comes, in colours if they are asked for.
 //!
 //! `--show-drafts` gives each token the colour of who produced it: blue for the target itself, others for drafters in
-//! order. All of them can be read on black and on white: their contrast to both is at least 3.95 (WCAG's ratio). Passes
-//! need no marks of their own: each ends with a token of the target's, so a pass ends behind every blue token. Where
-//! there are no colours (`--color`), drafted tokens stand in brackets instead; `--color always | less -R` shows them in
-//! a pager. `--show-drafts=rejected` also has what was drafted and not accepted, struck out, before the token that the
-//! target wrote instead; `=table` leaves the text as it is and has a table behind it. Left out: colours of anything
-//! else.
+//! order. All are readable on black and on white: their contrast to both is at least 3.95 (WCAG's ratio). Each pass
+//! ends with a token of the target, so a pass ends after every blue token. Without colours (`--color`), drafted tokens
+//! are in brackets; `--color always | less -R` shows colours in a pager. `--show-drafts=rejected` also shows rejected
+//! tokens, struck out, before the token that the target wrote instead; `=table` leaves the text as it is and adds a
+//! table after it.
 
 mod table;
 
 use std::io::{self, Stdout, Write};
 
 use clap::ValueEnum;
-use foretoken::line::plain;
+use foretoken::line::escaped;
 use foretoken::spec_type::DrafterKind;
 use foretoken::{Drafted, Emitted, Origin, Tokenizer};
 use foretoken_console::failure::Failure;
-use foretoken_console::loudness::coloured_output;
 use foretoken_console::progress::say;
+use foretoken_console::verbosity::coloured_output;
 
 pub use table::{reliability, table};
 
-/// Blue, by its number among a terminal's 256 colours: unlike the first 16 they look alike everywhere.
+/// Blue, by its number among a terminal's 256 colours, which, unlike the first 16, are the same on all terminals.
 const TARGET: u8 = 27;
 /// Green, orange, magenta, teal, red, violet, olive, pink; then again from the start.
 const DRAFTERS: [u8; 8] = [28, 130, 164, 30, 196, 98, 64, 161];
@@ -30,7 +29,7 @@ const DRAFTERS: [u8; 8] = [28, 130, 164, 30, 196, 98, 64, 161];
 const FORCED: u8 = 243;
 const PLAIN: &str = "\x1b[0m";
 /// Struck out.
-const STRUCK: &str = "\x1b[9m";
+const STRIKETHROUGH: &str = "\x1b[9m";
 
 /// How `--show-drafts` shows who produced each token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -38,9 +37,10 @@ pub enum ShowDrafts {
     /// By colour.
     #[value(alias = "colors")]
     Colours,
-    /// By colour, what was drafted in vain, too.
+    /// By colour, with rejected tokens.
     Rejected,
-    /// In a line a token behind the text: pass, depth in the draft tree, drafter, p of the target, q of the drafter.
+    /// In a table after the text, a line per token: pass, depth in the draft tree, drafter, p of the target, q of the
+    /// drafter.
     Table,
 }
 
@@ -77,18 +77,18 @@ impl Marks {
         }
     }
 
-    /// A piece of text that was drafted and not accepted. It stays on its line, whatever is in it.
+    /// The text of a rejected token with its mark. Line breaks in it are escaped.
     fn rejected(self, text: &str, drafter: u8) -> String {
-        let text = plain(text);
+        let text = escaped(text);
         match self {
             _ if text.is_empty() => String::new(),
             Self::None => String::new(),
             Self::Brackets => format!("[-{text}-]"),
-            Self::Colours => format!("{STRUCK}{}{text}{PLAIN}", colour(Origin::Drafted(drafter))),
+            Self::Colours => format!("{STRIKETHROUGH}{}{text}{PLAIN}", colour(Origin::Drafted(drafter))),
         }
     }
 
-    /// Says on standard error what the marks mean. `is_guided`: texts have a form, which others have no marks for.
+    /// Prints the meaning of the marks on standard error. `is_guided`: texts have a form, whose marks are listed too.
     pub fn legend(self, drafters: &[String], is_guided: bool, show_drafts: Option<ShowDrafts>) {
         if self == Self::None {
             return;
@@ -96,8 +96,8 @@ impl Marks {
         let mut parts = vec![self.marked("the target's own", Origin::Target)];
         let drafted =
             |(number, name): (usize, &String)| self.marked(&format!("{name}, accepted"), Origin::Drafted(number as u8));
-        let has_say = |(_, name): &(usize, &String)| is_guided || *name != DrafterKind::Grammar.name();
-        parts.extend(drafters.iter().enumerate().filter(has_say).map(drafted));
+        let is_listed = |(_, name): &(usize, &String)| is_guided || *name != DrafterKind::Grammar.name();
+        parts.extend(drafters.iter().enumerate().filter(is_listed).map(drafted));
         if is_guided {
             parts.push(self.marked("nothing else was possible", Origin::Forced));
         }
@@ -108,7 +108,7 @@ impl Marks {
     }
 }
 
-/// The code of a producer's colour.
+/// The escape code of a producer's colour.
 fn colour(origin: Origin) -> String {
     let number = match origin {
         Origin::Target => TARGET,
@@ -122,7 +122,7 @@ fn colour(origin: Origin) -> String {
 pub struct Stream {
     out: Stdout,
     marks: Marks,
-    /// What the pass drafted in vain, until the token that the target wrote instead.
+    /// The rejected tokens of the pass, until the token that the target wrote instead.
     rejected: String,
 }
 
@@ -132,8 +132,8 @@ impl Stream {
         Self { out: io::stdout(), marks, rejected: String::new() }
     }
 
-    /// Hears what a pass drafted, of which the next tokens are the outcome. Branches of a tree that end are told apart
-    /// by a bar.
+    /// Keeps the rejected tokens of a pass, whose accepted ones follow by [`Stream::tokens`]. A bar separates branches
+    /// of the tree.
     pub fn drafts(&mut self, drafted: &[Drafted], tokenizer: Option<&Tokenizer>) {
         let Some(tokenizer) = tokenizer else { return };
         let mut before = None;
@@ -145,7 +145,7 @@ impl Stream {
         }
     }
 
-    /// Writes what tokens completed, at once.
+    /// Writes the text of tokens and flushes it.
     ///
     /// # Errors
     /// Standard output is closed or cannot be written.
@@ -162,7 +162,7 @@ impl Stream {
         self.text(&text)
     }
 
-    /// Writes text as it is, at once.
+    /// Writes text as it is and flushes it.
     ///
     /// # Errors
     /// As [`Stream::tokens`].
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_produced_a_token_is_its_colour_or_its_brackets() {
+    fn tokens_are_marked_by_colours_or_brackets() {
         assert_eq!(Marks::Colours.marked("a", Origin::Target), "\x1b[38;5;27ma\x1b[0m");
         assert_eq!(Marks::Colours.marked("a", Origin::Drafted(0)), "\x1b[38;5;28ma\x1b[0m");
         assert_eq!(Marks::Brackets.marked(" a", Origin::Drafted(1)), "[ a]");
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_drafted_in_vain_is_struck_out_on_its_line() {
+    fn rejected_tokens_are_struck_out_on_one_line() {
         assert_eq!(Marks::Colours.rejected("a\nb", 0), "\x1b[9m\x1b[38;5;28ma\\nb\x1b[0m");
         assert_eq!(Marks::Brackets.rejected(" a", 3), "[- a-]");
         assert_eq!(Marks::None.rejected("a", 0), "");

@@ -1,7 +1,7 @@
-//! `foretoken quantize`: a model made into a GGUF file of another type, which llama.cpp reads too.
+//! `foretoken quantize`: converts a model to a GGUF file of another type, which llama.cpp reads too.
 //!
-//! The work is the library's ([`foretoken::quantize`]); nothing has the final name before it is whole. Left out: how
-//! importances are measured, and types that somebody picks for single tensors.
+//! The library does the work ([`foretoken::quantize`]). The file only gets its final name once it is complete. Types
+//! cannot be chosen for single tensors.
 
 use std::path::PathBuf;
 
@@ -56,9 +56,9 @@ impl Quantize {
     /// Runs the command.
     ///
     /// # Errors
-    /// The source cannot be read or said in GGUF, OUT is there or cannot be written, or somebody pressed Ctrl-C.
+    /// The source cannot be read or expressed in GGUF, OUT exists or cannot be written, or Ctrl-C was pressed.
     pub fn run(&self) -> Result<(), Failure> {
-        let input = hub::resolved(&self.input)?;
+        let input = hub::resolve(&self.input)?;
         let interrupts = Interrupts::listen();
         let read: Vec<PathBuf> = std::iter::once(&input).chain(&self.imatrix).cloned().collect();
         let output = self.writing.begin(&self.output, &read)?;
@@ -67,12 +67,12 @@ impl Quantize {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = self.threads.unwrap_or(cores);
         let bar = bar("quantizing", quantization.tensors());
-        let hear = &mut |event: Quantizing| match event {
+        let on_event = &mut |event: Quantizing| match event {
             Quantizing::Written(tensors) => bar.set_position(tensors as u64),
             Quantizing::Note(note) => bar.suspend(|| say(format_args!("note: {note}"))),
         };
         interrupts.begin();
-        let written = quantization.write(output, &self.output, threads, &|| interrupts.go_on(), hear)?;
+        let written = quantization.write(output, &self.output, threads, &|| interrupts.may_continue(), on_event)?;
         interrupts.end();
         bar.finish_and_clear();
         match written {

@@ -1,9 +1,9 @@
 //! `foretoken serve`: answers requests over HTTP, as OpenAI's API has them, and serves a page to look at it.
 //!
-//! Options of models, sampling and drafting mean what they mean elsewhere; they hold where a request says nothing.
-//! Left out: what requests may say, which the server's crate knows.
+//! Options of models, sampling and drafting mean the same as for other commands, and are defaults for requests. The
+//! fields of requests are in the server's crate.
 
-mod further;
+mod further_models;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -13,45 +13,45 @@ use foretoken::settings::SamplingSettings;
 use foretoken::{Generator, Settings};
 use foretoken_console::failure::Failure;
 use foretoken_console::hub;
-use foretoken_console::loudness::quiet;
 use foretoken_console::names::option;
 use foretoken_console::opening::tell_notes;
 use foretoken_console::options::{ModelOptions, SamplingOptions, SpeculationOptions, TemplateOptions};
 use foretoken_console::progress::{Loading, warn};
+use foretoken_console::verbosity::quiet;
 use foretoken_console::{records, values};
-use foretoken_server::{ReasoningFormat, Server, ServerError, ServerSettings, asked_to_end};
+use foretoken_server::{ReasoningFormat, Server, ServerError, ServerSettings, shutdown_signal};
 
-/// Keys of the API in the environment, separated by commas, so that they stand in no list of processes.
+/// The variable with API keys, separated by commas, which no list of processes shows.
 const API_KEY_VARIABLE: &str = "FORETOKEN_API_KEY";
 
-const EXPLAINED: &str = "\
+const AFTER_HELP: &str = "\
 Options of models, sampling and drafting mean what they mean for generate, and hold where a request says
 nothing. docs/server.md has the fields of requests.
 
 Seeds: under --verify exact, the default, a text depends on the model, the prompt, the settings and the
 seed, and on nothing else: not on who else is served, and not on what is drafted. The first of n answers
 has the request's seed, each other one that is made of it and the answer's number. Under rejection and
-block the law of a text is what it should be, and the text of a seed also depends on the number of the
-request and on what was drafted. Without a seed one is drawn; each choice tells its own.
+block a text has the model's distribution, but the text of a seed also depends on the number of the
+request and on what was drafted. Without a seed one is drawn; each choice has its seed.
 
 Ctrl-C, or SIGTERM, lets texts finish for --shutdown-timeout seconds; a second one ends at once.";
 
 /// Options of `foretoken serve`.
 #[derive(Args, Debug)]
-#[command(after_long_help = EXPLAINED)]
+#[command(after_long_help = AFTER_HELP)]
 pub struct Serve {
     /// The same as -m, --model
     #[arg(value_name = "MODEL", help_heading = "Model", conflicts_with_all = ["model", "hf_repo"])]
     place: Option<PathBuf>,
     #[command(flatten)]
     model: ModelOptions,
-    /// A further -m or --model, as the line is understood
+    /// A further -m or --model; the command line is rewritten to this option
     #[arg(long, hide = true, value_name = "MODEL")]
     further_model: Vec<PathBuf>,
     /// Serve all models of the hub's cache that can be run; each is opened when a request first names it
     ///
-    /// -m may be given several times, too. What does not fit into memory beside the others makes room when those that
-    /// were not asked for longest are closed (--memory-limit).
+    /// -m may be given several times, too. If a model does not fit into memory (--memory-limit), those that were not
+    /// used for longest are closed.
     #[arg(long, help_heading = "Model")]
     models: bool,
     #[command(flatten)]
@@ -73,7 +73,7 @@ struct ServerOptions {
     /// One that others can reach needs --api-key or a network to trust.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     host: String,
-    /// The port; 0 is any that is free, and told
+    /// The port; 0 is any free one, which is printed
     #[arg(long, value_name = "PORT", default_value = "8080")]
     port: u16,
     /// Texts written at a time; further requests wait
@@ -130,7 +130,7 @@ struct ServerOptions {
     /// Do not serve the page
     #[arg(hide_short_help = true, long, alias = "no-webui")]
     no_page: bool,
-    /// What becomes of what a model thinks before it answers: auto, deepseek (reasoning_content), none (it stays)
+    /// Where a model's thoughts go: auto, deepseek (reasoning_content), none (they stay in the answer)
     ///
     /// auto is deepseek. A request may say reasoning_format itself.
     #[arg(hide_short_help = true, long, value_name = "FORMAT", default_value = "auto", hide_possible_values = true)]
@@ -146,12 +146,12 @@ struct ServerOptions {
     log_prompts: bool,
 }
 
-/// What becomes of thoughts.
+/// What is done with thoughts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Reasoning {
     /// As deepseek.
     Auto,
-    /// They are told apart.
+    /// They are separated from the answer.
     Deepseek,
     /// They are part of the answer.
     None,
@@ -164,7 +164,7 @@ enum LogLevel {
     Off,
     /// What went wrong.
     Error,
-    /// What should not be.
+    /// What is unexpected.
     Warn,
     /// A line a request.
     Info,
@@ -176,10 +176,10 @@ impl Serve {
     /// Runs the command.
     ///
     /// # Errors
-    /// Whatever keeps it from being done.
+    /// The server cannot start or fails.
     pub fn run(&self) -> Result<(), Failure> {
-        let mut model = self.model.at(self.place.as_ref());
-        let cached = if self.models { crate::hub::held()? } else { Vec::new() };
+        let mut model = self.model.with_model(self.place.as_ref());
+        let cached = if self.models { crate::hub::cached_models()? } else { Vec::new() };
         if self.models && model.model.is_none() && model.hub.hf_repo.is_none() {
             let (name, _) = cached.first().ok_or_else(|| {
                 Failure::Other("--models: expected models in the hub's cache, found none; foretoken list".to_string())
@@ -192,31 +192,31 @@ impl Serve {
             speculation: self.speculation.settings()?,
             parallel: self.server.parallel,
         };
-        let server = self.server.settings(hub::name_asked(model.model.as_deref(), &model.hub))?;
-        let others = further::offers(&self.further_model, cached, &settings)?;
+        let server = self.server.settings(hub::requested_name(model.model.as_deref(), &model.hub))?;
+        let further_models = further_models::offers(&self.further_model, cached, &settings)?;
         self.server.log();
         let mut loading = Loading::default();
-        let generator = Server::open(&settings, &mut |opening| loading.hear(opening))?;
+        let generator = Server::open(&settings, &mut |opening| loading.on_event(opening))?;
         drop(loading);
         tell_notes(&generator);
-        let server = Server::bind_several(&server, (&settings, generator), others).map_err(failure)?;
-        // Also under --quiet: the port may be any that was free.
+        let server = Server::bind_several(&server, (&settings, generator), further_models).map_err(failure)?;
+        // Also under --quiet, since the system may have chosen the port.
         let place = format!("{} at http://{}", server.model(), server.address());
-        let is_open = !server.address().ip().is_loopback() && !server.needs_key();
-        let tell = move || {
+        let is_unprotected = !server.address().ip().is_loopback() && !server.needs_key();
+        let on_start = move || {
             warn(place);
-            if is_open {
+            if is_unprotected {
                 warn("warning: others can reach this server, and it asks for no key: --api-key");
             }
         };
-        let generators: Vec<Generator> = server.run(asked_to_end(tell)).map_err(failure)?;
+        let generators: Vec<Generator> = server.run(shutdown_signal(on_start)).map_err(failure)?;
         drop(generators);
         Ok(())
     }
 }
 
 impl ServerOptions {
-    /// The server's settings; `name`: the model's, if it has a better one than its path.
+    /// The server's settings. `name`: the model's name, if it has a better one than its path.
     fn settings(&self, name: Option<String>) -> Result<ServerSettings, Failure> {
         let host = if self.host == "localhost" { "127.0.0.1" } else { &self.host };
         let host: IpAddr = host.parse().map_err(|_| {
@@ -249,7 +249,7 @@ impl ServerOptions {
         })
     }
 
-    /// The keys of all three places.
+    /// The API keys of the options, the variable and the file.
     fn keys(&self) -> Result<Vec<String>, Failure> {
         let mut keys = self.api_key.clone();
         if let Some(found) = std::env::var_os(API_KEY_VARIABLE) {
@@ -269,12 +269,12 @@ impl ServerOptions {
         }
         match keys.iter().any(|key| key.trim().is_empty()) {
             true => Err(Failure::Usage("--api-key: expected keys of at least one letter, found an empty one".into())),
-            // Nobody can send white space around a key.
+            // A client cannot send white space around a key.
             false => Ok(keys.iter().map(|key| key.trim().to_string()).collect()),
         }
     }
 
-    /// Logs from now on.
+    /// Starts logging.
     fn log(&self) {
         use tracing_subscriber::filter::LevelFilter;
         let level = match self.log_level {
@@ -286,7 +286,7 @@ impl ServerOptions {
             LogLevel::Debug => LevelFilter::DEBUG,
         };
         let log = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_target(false);
-        // A line that cannot be written is lost; told of on standard error it would be a panic.
+        // A line that cannot be written is lost; reporting it on standard error would panic.
         let log = log.log_internal_errors(false);
         match self.log_json {
             true => log.json().init(),
@@ -295,7 +295,7 @@ impl ServerOptions {
     }
 }
 
-/// Settings are options here, so errors name these.
+/// The error of the server, with its settings named as options.
 fn failure(error: ServerError) -> Failure {
     match error {
         ServerError::Library(error) => error.into(),

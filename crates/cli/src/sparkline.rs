@@ -1,17 +1,17 @@
-//! The speed of a text from its beginning to its end, in one line of small bars.
+//! A sparkline: the speed of decoding over a text, as one line of small bars.
 //!
-//! Time behind the first token is cut into equal slices; a slice's bar is its speed, from nothing to the fastest slice.
-//! The tokens of a pass arrive together and were written during the whole pass, so they count evenly over it. Left
-//! out: the prompt, and more than one text.
+//! The time after the first token is cut into equal slices, and each bar is the speed of a slice relative to the
+//! fastest one. The tokens of a pass arrive together but were computed during the whole pass, so they count evenly over
+//! it. The prompt's time is not shown.
 
 use std::time::Instant;
 
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 const SLICES_MAX: usize = 50;
-/// Passes that a slice has on average, at least: fewer would show single passes and no course.
-const PASSES: usize = 2;
+/// The least average number of passes in a slice; fewer would show single passes.
+const PASSES_PER_SLICE_MIN: usize = 2;
 
-/// The line for tokens that arrived at these times, so many at each; `None` if there are too few for a course.
+/// The line for tokens with their arrival times and counts; `None` if there are too few.
 pub fn line(arrivals: &[(Instant, usize)]) -> Option<String> {
     let first = arrivals.first()?.0;
     let times: Vec<(f64, usize)> =
@@ -27,10 +27,10 @@ pub fn line(arrivals: &[(Instant, usize)]) -> Option<String> {
     Some(format!("speed over the text {bars} {slowest:.1} to {fastest:.1} tokens/s"))
 }
 
-/// Tokens a second in each slice. `arrivals`: seconds since the first, and tokens; those of the first do not count.
+/// Tokens per second in each slice. `arrivals`: seconds since the first, and tokens; those of the first do not count.
 fn rates(arrivals: &[(f64, usize)]) -> Vec<f64> {
     let passes = arrivals.len().saturating_sub(1);
-    let slices = (passes / PASSES).min(SLICES_MAX);
+    let slices = (passes / PASSES_PER_SLICE_MIN).min(SLICES_MAX);
     let end = arrivals.last().map_or(0.0, |(time, _)| *time);
     if slices == 0 || end <= 0.0 {
         return Vec::new();
@@ -60,7 +60,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn tokens_count_evenly_over_their_pass_and_all_are_counted() {
+    fn tokens_count_evenly_over_their_pass() {
         // Passes of one second: four of one token, then two seconds for eight.
         let arrivals = [(0.0, 5), (1.0, 1), (2.0, 1), (3.0, 1), (4.0, 1), (6.0, 8), (8.0, 8)];
         let rates = rates(&arrivals);
@@ -72,11 +72,11 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_gets_faster_has_rising_bars_and_a_short_one_none() {
+    fn faster_decoding_has_rising_bars_and_a_short_text_none() {
         let start = Instant::now();
         let at = |ms: u64| start + Duration::from_millis(ms);
         let arrivals: Vec<(Instant, usize)> = (0..=32).map(|i| (at(10 * i), 1 + i as usize / 5)).collect();
-        let line = line(&arrivals).expect("a course");
+        let line = line(&arrivals).expect("there are enough passes");
         let bars: Vec<char> = line.chars().filter(|char| BARS.contains(char)).collect();
         assert!(bars.len() == 16 && bars.is_sorted() && bars[15] == '█', "{line}");
         assert!(line.contains('▂') && line.ends_with("tokens/s"), "{line}");

@@ -1,4 +1,4 @@
-//! `foretoken version` and `--version`: what this program is, and what it found on this machine.
+//! `foretoken version` and `--version`: the version of the program, and what it found on this machine.
 
 use std::io::Write;
 
@@ -14,7 +14,7 @@ use crate::inspect::instruction_sets;
 pub struct Version {}
 
 impl Version {
-    /// Prints the version, or if `verbose` also instruction sets, cores and what is built in.
+    /// Prints the version and, if `verbose`, instruction sets, cores and built-in models.
     ///
     /// # Errors
     /// Standard output cannot be written.

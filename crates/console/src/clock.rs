@@ -1,7 +1,7 @@
-//! When the program began, and how long opening its models took: what a person waits for counts from there.
+//! When the program started, and how long opening its models took: the times that a user waits.
 //!
-//! A program's beginning is that of `main`; what the system does before takes about a millisecond. Left out: what the
-//! engine measures itself, which counts from a request's submission.
+//! The program starts with `main`; what the system does before takes about a millisecond. The engine measures its own
+//! times, from the submission of a request.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 static BEGUN: OnceLock<Instant> = OnceLock::new();
 static LOADING: OnceLock<Duration> = OnceLock::new();
 
-/// The program begins now. Only the first call counts.
+/// Records that the program starts now. Only the first call counts.
 pub fn begin() {
     let _ = BEGUN.set(Instant::now());
 }
 
-/// Models were opened from `since` until now. Only the first call counts.
+/// Records that models were opened from `since` until now. Only the first call counts.
 pub fn loaded(since: Instant) {
     let _ = LOADING.set(since.elapsed());
 }
@@ -24,7 +24,7 @@ pub fn load_time() -> Duration {
     LOADING.get().copied().unwrap_or_default()
 }
 
-/// The time from the program's beginning to `then`.
-pub fn from_beginning(then: Instant) -> Duration {
+/// The time from the program's start to `then`.
+pub fn from_start(then: Instant) -> Duration {
     BEGUN.get().map_or(Duration::ZERO, |begun| then.saturating_duration_since(*begun))
 }

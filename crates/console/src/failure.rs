@@ -1,27 +1,29 @@
 //! Why a command ends early: one line for standard error, and an exit code.
 //!
-//! The errors of the crates below already name file and field, expected and found; here they only get their exit
-//! code. A reader who closed the pipe has seen enough: that is no failure at all.
+//! The errors of lower crates already name file and field, expected and found; here they only get their exit code. A
+//! closed pipe on standard output is no error.
 
 use std::io;
 
-use foretoken::line::line;
+use foretoken::line::one_line;
 use foretoken::{ExecutorError, KeptFileError, ModelError, TextError, WeightsError};
 use foretoken_hub::HubError;
 
-use crate::interrupts::INTERRUPTED;
 use crate::names::option_of_error;
 
-/// The end of a command that could not do what was asked.
+/// The exit code after Ctrl-C.
+pub const INTERRUPTED: u8 = 130;
+
+/// Why a command ends before it has succeeded.
 #[derive(Debug)]
 pub enum Failure {
     /// The command line is wrong: exit code 2.
     Usage(String),
     /// Something else is: exit code 1.
     Other(String),
-    /// Somebody pressed Ctrl-C, and what there was to say has been said: exit code 130.
+    /// The user pressed Ctrl-C, and everything was printed: exit code 130.
     Interrupted,
-    /// Nobody reads standard output any more: quiet, exit code 0.
+    /// Standard output was closed: nothing is printed, exit code 0.
     Closed,
 }
 
@@ -36,7 +38,7 @@ impl Failure {
         }
     }
 
-    /// The line to print, if there is something to say.
+    /// The line to print, if there is one.
     pub fn message(&self) -> Option<String> {
         match self {
             Self::Usage(message) | Self::Other(message) => {
@@ -74,14 +76,14 @@ macro_rules! other {
 
 other!(TextError, WeightsError, ExecutorError, KeptFileError);
 
-/// The library knows how settings are named in these.
+/// The library adds the names of settings to these errors.
 impl From<ModelError> for Failure {
     fn from(error: ModelError) -> Self {
         foretoken::Error::from(error).into()
     }
 }
 
-/// A name that is none is a wrong command line; all else is not.
+/// An invalid name is an error of usage; others are not.
 impl From<HubError> for Failure {
     fn from(error: HubError) -> Self {
         match error {
@@ -91,7 +93,7 @@ impl From<HubError> for Failure {
     }
 }
 
-/// Settings are options here, so errors name these.
+/// Errors name options instead of settings.
 impl From<foretoken::Error> for Failure {
     fn from(error: foretoken::Error) -> Self {
         let line = error.with_names(option_of_error);
@@ -102,13 +104,13 @@ impl From<foretoken::Error> for Failure {
     }
 }
 
-/// Most characters of an error.
+/// The most characters of an error.
 const CHARACTERS_MAX: usize = 2000;
 
-/// A message as a terminal may be shown it, on one line: names and values of files and command lines are in it, and
-/// control characters (also those that turn text around) could make it say something else.
+/// A message on one line that is safe for a terminal: it quotes files and command lines, whose control characters (also
+/// those that reverse text) could change what is displayed.
 pub fn on_one_line(message: &str) -> String {
-    line(message, CHARACTERS_MAX)
+    one_line(message, CHARACTERS_MAX)
 }
 
 #[cfg(test)]
@@ -116,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_is_one_line_that_commands_no_terminal() {
+    fn an_error_is_one_line_without_control_characters() {
         assert_eq!(on_one_line("a\u{1b}[31m\nb\u{202e}\u{e9}"), "a\\u{1b}[31m\\nb\\u{202e}\u{e9}");
         assert_eq!(on_one_line(&"x".repeat(9000)).len(), CHARACTERS_MAX + 3);
     }

@@ -1,81 +1,78 @@
-//! Signals: Ctrl-C, asked once, stops what is being written; at any other time, and as any other signal that ends a
-//! program, it takes half files along.
+//! Signals: the first Ctrl-C during generation stops it; at any other time Ctrl-C, like any other signal that ends a
+//! program, removes temporary files and ends the program.
 //!
-//! They are heard on a thread of their own, from the moment when somebody listens. Exit codes are the shell's: 128 and
-//! the signal's number. Left out: `serve`, which lets its requests finish.
+//! They are handled on a thread of their own, from the first call of [`Interrupts::listen`]. Exit codes are the
+//! shell's: 128 plus the signal's number. The server handles signals itself, since it lets its requests finish.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use foretoken::output_file::remove_unfinished;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, INTERRUPTED};
 use crate::progress::warn;
 
-/// Nothing is being written: Ctrl-C ends the program.
+/// Nothing is being generated: Ctrl-C ends the program.
 const IDLE: u8 = 0;
-/// A text is being written: Ctrl-C asks for its end.
+/// Something is being generated: Ctrl-C stops it.
 const WRITING: u8 = 1;
-/// Its end was asked for; asking twice ends the program.
+/// Ctrl-C was pressed; another one ends the program.
 const STOPPING: u8 = 2;
 
-/// What Ctrl-C would do now.
+/// What the next Ctrl-C does.
 static STATE: AtomicU8 = AtomicU8::new(IDLE);
 
-/// Exit code of a program that was ended by Ctrl-C.
-pub const INTERRUPTED: u8 = 130;
-
-/// Whether Ctrl-C was pressed while a text was being written. There is one state, whoever asks for it.
+/// Whether Ctrl-C was pressed during generation. The state is global.
 #[derive(Clone, Copy, Debug)]
 pub struct Interrupts(());
 
 impl Interrupts {
-    /// Listens from now on, if nobody did before. Where the system gives no thread for it, a line says so, and signals
-    /// end the program as they end any other.
+    /// Handles signals from now on, if this was not called before. If the system refuses a thread for it, a warning is
+    /// printed, and signals end the program as usual.
     pub fn listen() -> Self {
         static LISTENS: Mutex<bool> = Mutex::new(false);
         let mut listens = LISTENS.lock().unwrap_or_else(PoisonError::into_inner);
         if !*listens {
             *listens = true;
-            if let Err(error) = hear_on_a_thread() {
+            if let Err(error) = listen_on_a_thread() {
                 warn(format_args!("Ctrl-C: cannot be listened for, so it ends the program at once: {error}"));
             }
         }
         Self(())
     }
 
-    /// A text begins.
+    /// Generation begins.
     pub fn begin(self) {
         STATE.store(WRITING, Ordering::Relaxed);
     }
 
-    /// Whether the text may go on.
-    pub fn go_on(self) -> bool {
-        Self::goes_on()
+    /// Whether generation may continue.
+    pub fn may_continue(self) -> bool {
+        Self::none_pending()
     }
 
-    /// The same for who was not told whether anybody listens.
-    pub fn goes_on() -> bool {
+    /// The same without having called [`Interrupts::listen`].
+    pub fn none_pending() -> bool {
         STATE.load(Ordering::Relaxed) != STOPPING
     }
 
-    /// The text has ended. Returns whether it was stopped.
+    /// Generation has ended. Returns whether it was stopped.
     pub fn end(self) -> bool {
         STATE.swap(IDLE, Ordering::Relaxed) == STOPPING
     }
 
-    /// The same for a command that ends then: the failure by which it does, if it was stopped.
+    /// The same for a command that ends then: an error if it was stopped.
     ///
     /// # Errors
-    /// It was.
+    /// It was stopped.
     pub fn end_command(self) -> Result<(), Failure> {
         if self.end() { Err(Failure::Interrupted) } else { Ok(()) }
     }
 }
 
-/// Returns when signals are heard, so that none is missed from then on. Until the thread is there nobody asks for them,
-/// for who asks and does not hear cannot be stopped.
-fn hear_on_a_thread() -> std::io::Result<()> {
+/// Returns when the handler is installed, so that no signal is missed from then on. It is installed by the thread
+/// itself, since a program with a handler and no thread could not be stopped.
+fn listen_on_a_thread() -> std::io::Result<()> {
     let (heard, hears) = std::sync::mpsc::channel();
     let thread = move || {
         // The library panics where no file can be opened.
@@ -87,7 +84,7 @@ fn hear_on_a_thread() -> std::io::Result<()> {
         match signals.unwrap_or_else(|words| Err(std::io::Error::other(words))) {
             Ok((runtime, signals)) => {
                 let _ = heard.send(Ok(()));
-                runtime.block_on(hear(signals));
+                runtime.block_on(handle(signals));
             }
             Err(error) => _ = heard.send(Err(error)),
         }
@@ -96,8 +93,8 @@ fn hear_on_a_thread() -> std::io::Result<()> {
     hears.recv().unwrap_or_else(|_| Err(std::io::Error::other("its thread ended")))
 }
 
-/// Hears signals until one ends the program.
-async fn hear(mut signals: Signals) {
+/// Handles signals until one ends the program.
+async fn handle(mut signals: Signals) {
     loop {
         let code = signals.next().await;
         let asks = code == i32::from(INTERRUPTED)
@@ -109,8 +106,8 @@ async fn hear(mut signals: Signals) {
     }
 }
 
-/// Each with its exit code; but for those that whoever started the program had it ignore: `nohup` its hang-up, a shell
-/// its Ctrl-C where it runs in the background of a script.
+/// The handled signals with their exit codes, without those that the program was started to ignore: `nohup` ignores the
+/// hang-up, a shell ignores Ctrl-C for the background jobs of a script.
 #[cfg(unix)]
 struct Signals(Vec<(i32, tokio::signal::unix::Signal)>);
 
@@ -150,7 +147,7 @@ impl Signals {
     async fn next(&mut self) -> i32 {
         match tokio::signal::ctrl_c().await {
             Ok(()) => 130,
-            // It cannot be heard: nothing ever comes.
+            // No handler could be installed, so no signal ever comes.
             Err(_) => std::future::pending().await,
         }
     }

@@ -1,10 +1,10 @@
-//! What all commands of the program share: options, prompts, failures, and lines on a terminal.
+//! What all commands of the program share: options, prompts, failures, and output on a terminal.
 //!
-//! [`options`] and [`values`] say what can be given and turn it into settings, which the library `foretoken` opens and
-//! runs; [`prompts`] and [`records`] read what a command runs on; [`hub`] makes a path of a model's name; [`opening`]
-//! opens a generator and says what its user should know; [`progress`], [`loudness`] and [`report`] are what a person
-//! sees; [`interrupts`] is Ctrl-C. Whatever goes wrong is a [`Failure`](failure::Failure): one line, and an exit code.
-//! Left out: the commands, which are in the program and in `foretoken_bench`, and the words that name them.
+//! [`options`] and [`values`] parse the command line into settings of the library `foretoken`; [`prompts`] and
+//! [`records`] read input files; [`hub`] resolves a model's name to a path; [`opening`] opens a generator and prints
+//! its notes; [`progress`], [`verbosity`] and [`report`] are output for people; [`interrupts`] handles Ctrl-C. Every
+//! error is a [`Failure`](failure::Failure): one line, and an exit code. The commands themselves are in `foretoken` and
+//! `foretoken_bench`.
 
 #![forbid(unsafe_code)]
 
@@ -12,7 +12,6 @@ pub mod clock;
 pub mod failure;
 pub mod hub;
 pub mod interrupts;
-pub mod loudness;
 pub mod names;
 pub mod opening;
 pub mod options;
@@ -22,4 +21,5 @@ pub mod prompts;
 pub mod records;
 pub mod report;
 pub mod values;
+pub mod verbosity;
 pub mod vocabulary;

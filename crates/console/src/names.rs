@@ -1,4 +1,4 @@
-//! The options that stand for the library's settings, for messages.
+//! The names of options for the library's settings, for messages.
 //!
 //! Most have the setting's name with dashes for underlines; the others have the name that llama.cpp, transformers or a
 //! paper gave them.
@@ -39,7 +39,7 @@ pub fn option(setting: &str) -> String {
     other.unwrap_or_else(|| format!("--{}", setting.replace('_', "-")))
 }
 
-/// The same where somebody has to add it: with the short form that nobody would guess.
+/// The same for errors, with a short form that is hard to guess.
 pub fn option_of_error(setting: &str) -> String {
     if setting == "model_draft" { "-md, --model-draft".to_string() } else { option(setting) }
 }

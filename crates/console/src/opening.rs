@@ -1,6 +1,6 @@
-//! Opening a generator, and the notices that its user gets of it: how far loading is, notes, the seed, failed drafters.
+//! Opening a generator, and the notices for its user: progress of loading, notes, the seed, failed drafters.
 //!
-//! Left out: what came of it, which each command shows in its own way.
+//! Each command prints its results itself.
 
 use std::time::Instant;
 
@@ -12,14 +12,14 @@ use crate::failure::{Failure, on_one_line};
 use crate::names::option;
 use crate::progress::{Loading, detail, say, warn};
 
-/// The notices that the user of a generator gets while it runs.
+/// Notices for the user of a running generator.
 pub struct Notices {
     names: Vec<String>,
-    /// The seed, if the user cannot know it and has not been told.
-    untold_seed: Option<u64>,
+    /// The seed, if it was drawn and has not been printed yet.
+    unprinted_seed: Option<u64>,
 }
 
-/// Opens a generator and says what its user should know.
+/// Opens a generator and prints its notes.
 ///
 /// # Errors
 /// As [`Generator::open`].
@@ -29,14 +29,14 @@ pub fn open_generator(settings: &Settings) -> Result<(Generator, Notices), Failu
     Ok((generator, notices))
 }
 
-/// The same, of a command that chooses itself what the model's own file chooses elsewhere.
+/// The same for a command that sets the sampling itself, so that the note about the model's file is not printed.
 ///
 /// # Errors
 /// As [`Generator::open`].
 pub fn open_generator_with(choices: &Choices<'_>) -> Result<(Generator, Notices), Failure> {
     let since = Instant::now();
     let mut loading = Loading::default();
-    let generator = Generator::with(choices, &mut |opening| loading.hear(opening))?;
+    let generator = Generator::with(choices, &mut |opening| loading.on_event(opening))?;
     drop(loading);
     clock::loaded(since);
     tell_generator_notes(&generator);
@@ -44,12 +44,12 @@ pub fn open_generator_with(choices: &Choices<'_>) -> Result<(Generator, Notices)
     let (target, drafters) = (on_one_line(&generator.prompter.target.name), generator.prompter.names.join(", "));
     detail(format_args!("{target} with {threads} threads of {isa}; drafters: {drafters}"));
     let drawn_seed = generator.prompter.decided.settings.seed;
-    let untold_seed = drawn_seed.filter(|_| choices.settings.sampling.seed.is_none());
-    let notices = Notices { names: generator.prompter.names.clone(), untold_seed };
+    let unprinted_seed = drawn_seed.filter(|_| choices.settings.sampling.seed.is_none());
+    let notices = Notices { names: generator.prompter.names.clone(), unprinted_seed };
     Ok((generator, notices))
 }
 
-/// Says what a user should know of a generator.
+/// Prints the notes of a generator.
 pub fn tell_notes(generator: &Generator) {
     tell_generator_notes(generator);
     tell_sampling_note(generator);
@@ -62,23 +62,23 @@ fn tell_sampling_note(generator: &Generator) {
 }
 
 fn tell_generator_notes(generator: &Generator) {
-    // Folders may be named anything, and a note is one line.
+    // Names of folders may have any characters, and a note is one line.
     let shown = |note: &Message| on_one_line(&note.with_names(option));
     generator.notes.iter().for_each(|note| say(format_args!("note: {}", shown(note))));
 }
 
 impl Notices {
-    /// Tells the seed, if it was not told yet.
-    pub fn seed(&mut self) {
-        if let Some(seed) = self.untold_seed.take() {
+    /// Prints the seed, if it was not printed yet.
+    pub fn print_seed(&mut self) {
+        if let Some(seed) = self.unprinted_seed.take() {
             say(format_args!("seed: {seed}"));
         }
     }
 
-    /// Tells what there is to tell of an event; of the first of them the seed, as late as this so that an error stands
-    /// alone.
-    pub fn hear(&mut self, event: &Event) {
-        self.seed();
+    /// Prints notices of an event; before the first event the seed, which is not printed earlier so that an error is
+    /// the only output.
+    pub fn on_event(&mut self, event: &Event) {
+        self.print_seed();
         if let Event::DrafterFailed { drafter, message, .. } = event {
             let name = self.names.get(usize::from(*drafter)).map_or("unknown", String::as_str);
             warn(warning(name, message));
@@ -86,12 +86,11 @@ impl Notices {
     }
 }
 
-/// Tells which prompts got no answer, or not all of it. A list's prompts are numbered from 1; so many answers came
-/// `before` and are not among these. Of the `n_best` answers to a prompt those that failed in the same way are told
-/// once.
+/// Prints the failures of prompts without a complete answer. Prompts of a list are numbered from 1; `before` is the
+/// number of answers before these. The same failure of several of a prompt's `n_best` answers is printed once.
 ///
 /// # Errors
-/// The last of them, for the caller to tell; there is none if all is well.
+/// The last failure, which the caller prints.
 pub fn tell_failures(answers: &[Answer], before: usize, n_best: usize) -> Result<(), Failure> {
     let is_alone = before + answers.len() == n_best;
     let line = |(i, answer): (usize, &Answer)| {
@@ -105,12 +104,12 @@ pub fn tell_failures(answers: &[Answer], before: usize, n_best: usize) -> Result
     Err(Failure::Other(last))
 }
 
-/// Why a text could not go on, in the names of options.
+/// Why a request failed, with the names of options.
 pub fn named_failure(why: &str) -> String {
     Message::of_failure(why).with_names(option)
 }
 
-/// What is said of a drafter that failed, in one line.
+/// The warning about a failed drafter, in one line.
 fn warning(name: &str, message: &str) -> String {
     let message = message.split_whitespace().collect::<Vec<_>>().join(" ");
     format!("warning: drafter {name} failed, the text goes on without it: {message}")

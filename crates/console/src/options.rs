@@ -1,7 +1,7 @@
 //! The options that commands share, in groups: model, speculation, drafters, sampling.
 //!
-//! Names are llama.cpp's where it has them, then those of the papers and of transformers. Left out: what only one
-//! command knows.
+//! Names are llama.cpp's where it has them, then those of the papers and of transformers. Options of a single command
+//! are defined with it.
 
 mod drafters;
 mod guided;
@@ -9,8 +9,9 @@ mod model;
 mod sampling;
 mod speculation;
 
+pub use crate::hub::HubOptions;
 pub use drafters::DrafterOptions;
 pub use guided::GuidedOptions;
-pub use model::{CacheOptions, HubOptions, ModelOptions, PromptCacheOptions, TemplateOptions, asked_context};
+pub use model::{CacheOptions, ModelOptions, PromptCacheOptions, TemplateOptions, requested_context};
 pub use sampling::{LawOptions, SamplingOptions};
 pub use speculation::{Budget, DraftingOptions, SpeculationOptions, Verify};

@@ -1,8 +1,8 @@
-//! Where a command finds its prompts: an argument, a file, standard input, or token ids; one or a list of them.
+//! The sources of prompts: an argument, a file, standard input, or token ids; one prompt or a list.
 //!
 //! A single line end at the end of a file or of standard input belongs to the file, not to the prompt, as in llama.cpp.
-//! A list of prompts is a file of lines, or of objects that may say what kind of prompt each is. `-` is standard input
-//! wherever a file is named. Left out: what prompts are ([`foretoken::prompts`]).
+//! A list of prompts is a file of lines, or of objects that may have a prompt's kind. `-` is standard input wherever a
+//! file is named. The prompts themselves are in [`foretoken::prompts`].
 
 pub mod listed;
 
@@ -17,33 +17,33 @@ use crate::failure::Failure;
 use crate::progress::warn;
 use crate::records::{read_text, utf8};
 use crate::values;
-pub use listed::Listed;
+pub use listed::ListedPrompt;
 
 /// Where the prompt comes from.
 #[derive(Args, Clone, Debug)]
 #[group(multiple = false)]
 #[command(next_help_heading = "Prompt")]
 pub struct PromptOptions {
-    /// The text to go on with; - is standard input, as is none behind a pipe
+    /// The text to continue; - or none is standard input, if that is a pipe
     ///
-    /// Where no option names a model, a model's path or name may stand before it: generate MODEL PROMPT.
+    /// If no option names a model, a model's path or name may precede it: generate MODEL PROMPT.
     #[arg(value_name = "PROMPT")]
     pub words: Option<String>,
-    /// The same, also if it looks like an option
+    /// The same, even if it looks like an option
     #[arg(short, long, hide_short_help = true, value_name = "PROMPT", allow_hyphen_values = true)]
     pub prompt: Option<String>,
     /// A file with the text; - is standard input
     #[arg(short, long, value_name = "FILE")]
     pub file: Option<PathBuf>,
-    /// The prompt as token ids, nothing added
+    /// The prompt as token ids, without added tokens
     #[arg(long, value_name = "ID,..", value_delimiter = ',', hide_short_help = true,
         value_parser = values::token, allow_negative_numbers = true)]
     pub prompt_ids: Option<Vec<Token>>,
-    /// Several prompts: objects of a .jsonl or .json file, or one a line
+    /// Several prompts: objects of a .jsonl or .json file, or one on each line
     ///
-    /// The file - is standard input, which is taken for objects if it begins with a brace. Objects have "prompt", a
-    /// text or token ids (or "text", "question" or "turns"), or the "messages" of a conversation; a .json file has one
-    /// or a list of them, as /save of chat writes it.
+    /// The file - is standard input, which is read as objects if it begins with a brace. Objects have "prompt", a text
+    /// or token ids (or "text", "question" or "turns"), or the "messages" of a conversation; a .json file has one or a
+    /// list of them, as /save of chat writes it.
     #[arg(long, value_name = "FILE")]
     pub prompts: Option<PathBuf>,
 }
@@ -52,12 +52,12 @@ impl PromptOptions {
     /// Reads the prompt or prompts.
     ///
     /// # Errors
-    /// A file cannot be read or understood; or nothing is given and standard input is a terminal.
-    pub fn read(&self, list: ListOptions) -> Result<Vec<Listed>, Failure> {
+    /// A file cannot be read or parsed; or nothing is given and standard input is a terminal.
+    pub fn read(&self, list: ListOptions) -> Result<Vec<ListedPrompt>, Failure> {
         if let Some(path) = &self.prompts {
             return list.read(path);
         }
-        let alone = |prompt| Ok(vec![Listed { place: String::new(), prompt, kind: None }]);
+        let alone = |prompt| Ok(vec![ListedPrompt { place: String::new(), prompt, kind: None }]);
         if let Some((option, _)) = [("--skip-bad", list.skip_bad), ("--chat", list.chat)].iter().find(|(_, on)| *on) {
             return Err(Failure::Usage(format!("{option}: expected --prompts, which it belongs to, found none")));
         }
@@ -81,7 +81,7 @@ impl PromptOptions {
 /// Stands for standard input where a file is expected.
 const STANDARD_INPUT: &str = "-";
 
-/// What a file is called in messages, and its text; `-` is standard input.
+/// A file's name in messages, and its text; `-` is standard input.
 ///
 /// # Errors
 /// It cannot be read, or is no UTF-8.
@@ -106,21 +106,21 @@ fn without_last_line_end(text: &str) -> &str {
 #[group(multiple = true)]
 #[command(next_help_heading = "Prompt")]
 pub struct ListOptions {
-    /// Go on without the prompts of the file that cannot be used, and say which they are
+    /// Skip prompts of the file that cannot be used, and print which
     #[arg(long, hide_short_help = true)]
     pub skip_bad: bool,
-    /// Take the file's texts for what a user says, and write the model's chat template around them
+    /// Use the file's texts as a user's messages, in the model's chat template
     #[arg(long, hide_short_help = true)]
     pub chat: bool,
 }
 
 impl ListOptions {
     /// Prompts of a file with their kinds: objects in a `.jsonl` or `.json` file or of standard input that begins like
-    /// one, lines of any other. The file may be packed by gzip, which is `.gz` behind the ending of its name.
+    /// one, lines of any other. The file may be compressed by gzip, with `.gz` after the ending of its name.
     ///
     /// # Errors
-    /// The file cannot be read, an object has no prompt and is not to be left out, or there is none at all.
-    pub fn read(&self, path: &Path) -> Result<Vec<Listed>, Failure> {
+    /// The file cannot be read, an object has no prompt and is not to be skipped, or there are no prompts.
+    pub fn read(&self, path: &Path) -> Result<Vec<ListedPrompt>, Failure> {
         let (place, text) = text_of(path)?;
         let is_object = path == Path::new(STANDARD_INPUT) && text.trim_start().starts_with('{');
         let name = match path.extension() {
@@ -133,7 +133,7 @@ impl ListOptions {
             false => listed::of_text(&place, &text, kind)?,
         };
         if self.chat {
-            for Listed { prompt, .. } in &mut listed {
+            for ListedPrompt { prompt, .. } in &mut listed {
                 if let Prompt::Text(text) = prompt {
                     *prompt = Prompt::Chat(vec![ChatMessage::new("user", text.as_str())]);
                 }
@@ -142,28 +142,28 @@ impl ListOptions {
         Ok(listed)
     }
 
-    /// The prompts of a list with their requests. What the engine would refuse is left out where that is asked for;
-    /// else the answer to it says why there is none.
+    /// The prompts of a list with their requests. With `skip_bad` prompts that the engine would refuse are skipped;
+    /// otherwise their answers have the reason.
     ///
     /// # Errors
-    /// As of [`ListOptions::usable`].
+    /// As [`ListOptions::usable`].
     pub fn requests(
         &self,
         place: &str,
-        listed: Vec<Listed>,
+        listed: Vec<ListedPrompt>,
         prompter: &Prompter,
     ) -> Result<Vec<(Prompt, Request)>, Failure> {
-        let request = |listed: Listed| {
+        let request = |listed: ListedPrompt| {
             let request = if self.skip_bad { listed.usable_request(prompter) } else { listed.request(prompter) };
             Ok((listed.prompt, request?))
         };
         self.usable(place, listed.into_iter().map(request).collect())
     }
 
-    /// What is left of a list without what cannot be used, each of which is told.
+    /// The usable items of a list; each of the others is printed.
     ///
     /// # Errors
-    /// Something cannot be used and is not to be left out, or nothing is left.
+    /// An item cannot be used and is not to be skipped, or none is left.
     pub fn usable<T>(&self, place: &str, all: Vec<Result<T, Failure>>) -> Result<Vec<T>, Failure> {
         if !self.skip_bad {
             return all.into_iter().collect();
@@ -174,14 +174,14 @@ impl ListOptions {
                 Ok(one) => usable.push(one),
                 Err(failure) => {
                     skipped += 1;
-                    if skipped <= SKIPPED_TOLD_MAX {
+                    if skipped <= SKIPPED_PRINTED_MAX {
                         warn(format!("skipped: {}", failure.message().unwrap_or_default()));
                     }
                 }
             }
         }
-        if skipped > SKIPPED_TOLD_MAX {
-            warn(format!("{place}: {skipped} prompts were skipped, of which {SKIPPED_TOLD_MAX} are told above"));
+        if skipped > SKIPPED_PRINTED_MAX {
+            warn(format!("{place}: {skipped} prompts were skipped, of which {SKIPPED_PRINTED_MAX} are told above"));
         }
         match usable.is_empty() {
             true => {
@@ -193,8 +193,8 @@ impl ListOptions {
     }
 }
 
-/// Prompts that cannot be used are told one by one up to so many, and then counted.
-const SKIPPED_TOLD_MAX: usize = 10;
+/// How many skipped prompts are printed one by one; the others are counted.
+const SKIPPED_PRINTED_MAX: usize = 10;
 
 #[cfg(test)]
 mod tests {

@@ -1,15 +1,16 @@
-//! Records: prompts with what a model wrote after them, as several data sets hold them.
+//! Records: prompts with a model's answers, in the formats of several data sets.
 //!
-//! An object is a record, or several: a list in one file, or one object a line. What is understood, in this order:
+//! An object is a record, or several: a list in one file, or one object on each line. These formats are read, in this
+//! order:
 //!
 //! - token ids: `prompt_ids` with `ids`, as `foretoken generate --json` prints them;
 //! - `prompt` or `question` with `output`, `completion` or `answer`, texts or token ids;
 //! - `prompt` with `response_mistral7b` (prompt-lookup-decoding's recordings of CNN/DM, HAGRID and MT-bench): the
-//!   greedy answers, one record a turn, where a later turn goes on with the conversation so far;
+//!   greedy answers, one record for each turn, where a later turn continues the conversation;
 //! - `query`, `docs` and `result` (LLMA's questions with retrieved documents).
 //!
-//! Prompt and answer become tokens each by itself, so that tokens never lie across the border; no end token is added.
-//! Left out: sampled answers, and how long they took.
+//! Prompt and answer are tokenized separately, so no token spans both; no end token is added. Sampled answers and their
+//! times are ignored.
 
 use std::path::Path;
 
@@ -20,21 +21,21 @@ use serde_json::Value;
 
 use crate::failure::Failure;
 
-/// What a file of gzip begins with.
+/// The first bytes of a gzip file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// A prompt and what was written after it, as tokens.
+/// A prompt and its answer, as tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
     /// All tokens.
     pub tokens: Vec<Token>,
     /// How many of them are the prompt; at least one, and fewer than all.
     pub prompt_len: usize,
-    /// Whether it is a later turn of the conversation that the record before it belongs to.
-    pub goes_on: bool,
+    /// Whether it is a later turn of the previous record's conversation.
+    pub continues_conversation: bool,
 }
 
-/// A part of a record before it is tokens.
+/// A part of a record before it is tokenized.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RecordPart {
     /// A text.
@@ -75,7 +76,7 @@ pub fn read_text(path: &Path) -> Result<String, Failure> {
     utf8(&path.display().to_string(), unpacked(path, bytes)?)
 }
 
-/// The bytes of a file, unpacked if they are gzip's, as data sets are often handed around.
+/// The bytes of a file, unpacked if they are gzip's, as data sets often are.
 fn unpacked(path: &Path, bytes: Vec<u8>) -> Result<Vec<u8>, Failure> {
     if !bytes.starts_with(&GZIP) {
         return Ok(bytes);
@@ -99,13 +100,13 @@ pub fn utf8(place: &str, bytes: Vec<u8>) -> Result<String, Failure> {
     })
 }
 
-/// What came of reading JSON.
+/// The result of parsing JSON.
 pub type Parsed = Result<Value, serde_json::Error>;
 
 /// The objects of a file: a list, or one a line.
 ///
 /// # Errors
-/// It starts as a list and is none.
+/// It starts with a bracket and is no list.
 pub fn objects(place: &str, text: &str) -> Result<Vec<Parsed>, Failure> {
     if text.trim_start().starts_with('[') {
         return match serde_json::from_str(text) {
@@ -131,15 +132,16 @@ pub fn parsed(place: &str, object: Parsed) -> Result<Value, Failure> {
 /// A field is missing or cannot be used.
 pub fn of_object(place: &str, object: &Value, tokenizer: &Tokenizer) -> Result<Vec<Record>, Failure> {
     let turns = parts(place, object)?.into_iter().enumerate();
-    let record =
-        |(turn, (prompt, output))| Ok(Record { goes_on: turn > 0, ..record(place, prompt, output, tokenizer)? });
+    let record = |(turn, (prompt, output))| {
+        Ok(Record { continues_conversation: turn > 0, ..record(place, prompt, output, tokenizer)? })
+    };
     turns.map(record).collect()
 }
 
 /// Prompts and answers of one object. `place` names it in messages.
 ///
 /// # Errors
-/// A field is missing or is nothing of the kind.
+/// A field is missing or has the wrong type.
 pub fn parts(place: &str, object: &Value) -> Result<Vec<(RecordPart, RecordPart)>, Failure> {
     if !object.is_object() {
         return Err(wrong(place, "record", "an object", Some(object)));
@@ -156,10 +158,10 @@ pub fn parts(place: &str, object: &Value) -> Result<Vec<(RecordPart, RecordPart)
     Ok(vec![(part(place, object, &["prompt", "question"])?, part(place, object, &["output", "completion", "answer"])?)])
 }
 
-/// The first of these fields that is there.
+/// The first of these fields that exists.
 ///
 /// # Errors
-/// None is, or it is neither a text nor token ids.
+/// None exists, or it is neither a text nor token ids.
 pub fn part(place: &str, object: &Value, fields: &[&str]) -> Result<RecordPart, Failure> {
     let found = fields.iter().find_map(|field| object.get(field).filter(|value| !value.is_null()));
     let id = |value: &Value| value.as_u64().and_then(|id| Token::try_from(id).ok());
@@ -184,7 +186,7 @@ fn text<'a>(place: &str, object: &'a Value, field: &str) -> Result<&'a str, Fail
     found.and_then(Value::as_str).ok_or_else(|| wrong(place, field, "a text", found))
 }
 
-/// The greedy answers, each behind its prompt and, in a conversation, all that was said before.
+/// The greedy answers, each with its prompt and, in a conversation, all turns before.
 fn recorded_turns(place: &str, object: &Value) -> Result<Vec<(RecordPart, RecordPart)>, Failure> {
     let field = "response_mistral7b";
     let answers = object.get(field);
@@ -244,7 +246,7 @@ fn record(place: &str, prompt: RecordPart, output: RecordPart, tokenizer: &Token
     }
     match tokens.iter().find(|token| **token as usize >= len) {
         Some(token) => wrong("token", format!("a number below {len} (the vocabulary)"), token.to_string()),
-        None => Ok(Record { tokens, prompt_len, goes_on: false }),
+        None => Ok(Record { tokens, prompt_len, continues_conversation: false }),
     }
 }
 

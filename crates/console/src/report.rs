@@ -1,9 +1,8 @@
-//! What generation took, for a person: one line of at most 100 characters, and more of it under `-v`.
+//! Statistics of a generation for people: one line of at most 100 characters, and more with `-v`.
 //!
-//! Statistics are for whoever sits before the program: they are said where standard error is a terminal, and wherever
-//! `-v` asks for them, so that a pipe or a log gets none. The definitions are those of `Stats`: tokens per pass counts
-//! every pass that emitted tokens, mean accepted length only those that had a draft. Left out: objects for a program,
-//! which the library makes ([`foretoken::report`]).
+//! They are printed where standard error is a terminal, and with `-v`, so that pipes and logs get none. The definitions
+//! are those of `Stats`: tokens per pass counts every pass that emitted tokens, mean accepted length only those that
+//! had a draft. JSON for programs is made by the library ([`foretoken::report`]).
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -13,18 +12,18 @@ use foretoken::{Answer, FinishReason, Stats};
 use serde_json::Value;
 
 use crate::clock;
-use crate::loudness::{quiet, verbose};
 use crate::progress::{detail, say};
+use crate::verbosity::{quiet, verbose};
 
-/// Most characters of the line.
+/// The most characters of the line.
 const LINE_MAX: usize = 100;
 
-/// Whether a person reads statistics.
+/// Whether statistics are printed.
 pub fn is_wanted() -> bool {
     verbose() || (std::io::stderr().is_terminal() && !quiet())
 }
 
-/// Says what answers took, if a person reads it. `wall` is given if several texts were written at a time.
+/// Prints the statistics of answers, if they are wanted. `wall`: the elapsed time, if several sequences ran at a time.
 pub fn tell(answers: &[Answer], names: &[String], wall: Option<Duration>) {
     if is_wanted() && answers.iter().any(|answer| answer.stats.passes > 0) {
         say(short(answers, wall));
@@ -32,7 +31,7 @@ pub fn tell(answers: &[Answer], names: &[String], wall: Option<Duration>) {
     }
 }
 
-/// Says which guided texts were cut, and are then not of their form as a whole.
+/// Prints which guided texts were cut, and so may not match their grammar.
 pub fn tell_cut(answers: &[Answer], is_guided: bool) {
     for (number, answer) in answers.iter().enumerate().filter(|_| is_guided) {
         let why = match &answer.reason {
@@ -46,13 +45,13 @@ pub fn tell_cut(answers: &[Answer], is_guided: bool) {
     }
 }
 
-/// The time from the program's beginning to the first token of all these.
+/// The time from the program's start to the first token of these answers.
 pub fn first_token(answers: &[Answer]) -> Option<Duration> {
     let first = answers.iter().filter_map(|answer| answer.arrivals.first()).map(|(time, _)| *time).min();
-    first.map(clock::from_beginning)
+    first.map(clock::from_start)
 }
 
-/// The object of an answer, with the times that only the program knows: from its own beginning.
+/// The JSON of an answer, with the times that only the program knows, measured from its start.
 pub fn with_times(mut object: Value, answer: &Answer) -> Value {
     if let Some(timings) = object.get_mut("timings").and_then(Value::as_object_mut) {
         timings.insert("load_ms".to_string(), milliseconds(clock::load_time()).into());
@@ -62,7 +61,7 @@ pub fn with_times(mut object: Value, answer: &Answer) -> Value {
     object
 }
 
-/// The line: what is least of interest is left out where it would be too long.
+/// The line; the least important parts are left out if it would be too long.
 fn short(answers: &[Answer], wall: Option<Duration>) -> String {
     let stats = total(answers.iter().map(|answer| &answer.stats));
     let mut parts = vec![(0, speed(&stats, wall))];
@@ -103,13 +102,13 @@ fn speed(stats: &Stats, wall: Option<Duration>) -> String {
     format!("{} tokens{rate}", stats.emitted)
 }
 
-/// What the line leaves out, a line each.
+/// The details that the line leaves out, one on each line.
 pub fn details(answers: &[Answer], names: &[String]) -> Vec<String> {
     let stats = total(answers.iter().map(|answer| &answer.stats));
     let passes = format!("{} passes of the target ({:.2} tokens a pass)", stats.passes, stats.tokens_per_pass());
     let mut lines = vec![format!("{passes}, mean accepted length {:.2}", stats.mean_accepted_len())];
     if stats.forced > 0 {
-        // A pass may tell them all the same, where their log-probabilities are wanted.
+        // Forced tokens may still take a pass, if their log-probabilities are wanted.
         let without = match stats.skipped {
             0 => String::new(),
             skipped => {
@@ -128,7 +127,7 @@ pub fn details(answers: &[Answer], names: &[String]) -> Vec<String> {
     lines
 }
 
-/// What each drafter did.
+/// Statistics of each drafter.
 fn drafters(stats: &Stats, names: &[String]) -> Vec<String> {
     let line = |(name, drafter): (&String, &foretoken::DrafterStats)| {
         let share = percent(drafter.acceptance_rate().unwrap_or(0.0));
@@ -138,7 +137,7 @@ fn drafters(stats: &Stats, names: &[String]) -> Vec<String> {
     names.iter().zip(&stats.drafters).map(line).collect()
 }
 
-/// All in one line of any length, where it is a result that was asked for.
+/// All statistics in one line of any length, as a command's result.
 pub fn long(answers: &[Answer], names: &[String], wall: Option<Duration>) -> String {
     let stats = total(answers.iter().map(|answer| &answer.stats));
     let mut parts = vec![speed(&stats, wall)];
@@ -152,7 +151,7 @@ pub fn long(answers: &[Answer], names: &[String], wall: Option<Duration>) -> Str
     parts.join(" | ")
 }
 
-/// A time that people wait, to three digits.
+/// A time with up to three digits.
 fn time(time: Duration) -> String {
     let ms = time.as_secs_f64() * 1e3;
     match ms {
@@ -163,7 +162,7 @@ fn time(time: Duration) -> String {
     }
 }
 
-/// A share in whole percent. What rounds to nothing is 0%, never -0%.
+/// A share in whole percent; never -0%.
 pub fn percent(share: f64) -> String {
     format!("{:.0}%", (100.0 * share).round() + 0.0)
 }
@@ -173,12 +172,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_is_never_minus_nothing() {
+    fn a_share_is_never_minus_zero() {
         assert_eq!([0.0, -0.0, -0.001, 0.004, 0.625, 1.0].map(percent), ["0%", "0%", "0%", "0%", "63%", "100%"]);
     }
 
     #[test]
-    fn tokens_a_pass_are_told_without_those_that_took_none_where_there_are_any() {
+    fn tokens_per_pass_without_forced_ones_are_printed_if_there_are_any() {
         let lines = |skipped: usize| {
             let stats = Stats { emitted: 33, forced: 9, skipped, passes: 10, ..Stats::default() };
             details(&[Answer { stats, ..Answer::default() }], &[]).remove(1)
@@ -196,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_has_at_most_a_hundred_characters_whatever_the_numbers_are() {
+    fn the_line_has_at_most_a_hundred_characters() {
         let answer = |scale: usize| {
             let stats = Stats {
                 prompt_tokens: scale,

@@ -1,6 +1,6 @@
-//! Values of options: each parser takes one word and says what it expected.
+//! Values of options: each parser takes one word, and its error says what was expected.
 //!
-//! The command line's front (`arguments.rs`) turns what they say into one line that names the option as well.
+//! The command line's parser (`arguments.rs`) makes one line of an error, with the option's name.
 
 use std::str::FromStr;
 
@@ -54,7 +54,7 @@ pub fn whole(word: &str) -> Result<usize, String> {
     number(word, "a whole number from 0 up", |x| x <= 1 << 30)
 }
 
-/// A run of tokens to look up: each length up to it has an index of its own, so it cannot be any number.
+/// Length of a run of tokens to look up: each length up to it has an index of its own, so it is limited.
 pub fn run_len(word: &str) -> Result<usize, String> {
     number(word, "a whole number from 1 to 64", |x| (1..=64).contains(&x))
 }
@@ -64,12 +64,12 @@ pub fn order(word: &str) -> Result<usize, String> {
     number(word, "a whole number from 1 to 8", |x| (1..=8).contains(&x))
 }
 
-/// Columns or guesses of a window, each of which costs rows of every pass.
+/// Columns or n-grams of a lookahead window, each of which costs rows in every pass.
 pub fn small(word: &str) -> Result<usize, String> {
     number(word, "a whole number from 1 to 64", |x| (1..=64).contains(&x))
 }
 
-/// Tokens of an n-gram of a window: one that begins it, one that a level guesses, and the one that is found.
+/// Tokens of an n-gram of a lookahead window: at least the first, one of a level, and the one that is found.
 pub fn level(word: &str) -> Result<usize, String> {
     number(word, "a whole number from 3 to 16", |x| (3..=16).contains(&x))
 }
@@ -80,7 +80,8 @@ pub fn branch_length(word: &str) -> Result<usize, String> {
     number(word, &expected, |x| (1..=BRANCH_LENGTH_MAX).contains(&x))
 }
 
-/// Trie lookahead's mode: a layout, and which texts, joined by a dash or, as its authors write it, by an underline.
+/// The mode of trie lookahead: a layout and a source of texts, joined by a dash or, as its authors write it, an
+/// underline.
 pub fn decoding_mode(word: &str) -> Result<(Layout, BranchSource), String> {
     let (layout, source) = word.split_once(['-', '_']).unwrap_or((word, "mix"));
     let wrong = || "expected hier, par or one, with -input, -output or -mix behind it".to_string();
@@ -97,7 +98,7 @@ pub fn size(word: &str) -> Result<usize, String> {
     foretoken::parse_size(word).ok_or_else(|| "expected a size as 6GB or 512MiB, or 0".to_string())
 }
 
-/// Texts at a time, or answers to a prompt: a number that some machine might bear.
+/// Sequences at a time, or answers to a prompt.
 pub fn texts(word: &str) -> Result<usize, String> {
     number(word, "a whole number from 1 to 256", |x| (1..=256).contains(&x))
 }
@@ -132,7 +133,7 @@ pub fn row_type(word: &str) -> Result<RowType, String> {
     word.parse()
 }
 
-/// A type of weights; of floats also by the names that Python has for them.
+/// A type of weights; floats also by PyTorch's names.
 pub fn weight_type(word: &str) -> Result<WeightType, String> {
     match word {
         "float32" | "float" => Ok(WeightType::F32),
@@ -142,7 +143,7 @@ pub fn weight_type(word: &str) -> Result<WeightType, String> {
     }
 }
 
-/// A chat template: the text of a file, or the word as it is.
+/// A chat template: the text of a file, or the word itself.
 pub fn chat_template(word: &str) -> Result<String, String> {
     match whole::read_text(word.as_ref(), TEMPLATE_BYTES_MAX) {
         Ok(text) => Ok(text),
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_out_of_range_and_no_numbers_are_refused() {
+    fn invalid_numbers_are_refused() {
         for wrong in ["-1", "nan", "inf", "warm", ""] {
             assert!(zero_up(wrong).is_err(), "{wrong}");
         }

@@ -1,7 +1,7 @@
-//! A tokenizer without a network: of a model, of a GGUF file that holds nothing but a vocabulary, or of a folder.
+//! A tokenizer without a network: of a model, of a GGUF file that has only a vocabulary, or of a folder.
 //!
-//! Texts become tokens in commands that run no model: what is kept for drafters, what was recorded elsewhere. They need
-//! a vocabulary and nothing else, so the weights of a model are neither read nor checked.
+//! Some commands tokenize texts without running a model: those about texts for drafters and about recorded answers.
+//! They need only a vocabulary, so the weights of a model are neither read nor checked.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use foretoken::models::tokenizer_at;
 use crate::failure::Failure;
 use crate::hub;
 
-/// Whose tokens texts become.
+/// Which vocabulary texts are tokenized with.
 #[derive(Args, Clone, Debug)]
 #[group(multiple = false)]
 #[command(next_help_heading = "Vocabulary")]
@@ -21,7 +21,7 @@ pub struct VocabularyOptions {
     /// The model whose vocabulary is used: a directory, a .gguf file or a name of the hub
     #[arg(short, long, value_name = "MODEL")]
     model: Option<PathBuf>,
-    /// The same of files without a network: a .gguf file with a vocabulary, or a folder with a tokenizer
+    /// The same for files without a network: a .gguf file with a vocabulary, or a folder with a tokenizer
     #[arg(long, value_name = "FILE")]
     vocab: Option<PathBuf>,
 }
@@ -32,13 +32,13 @@ impl VocabularyOptions {
         self.vocab.is_some() || self.model.is_some()
     }
 
-    /// What is read for it.
+    /// The path that is read.
     ///
     /// # Errors
     /// It is a name of the hub, not in the cache, and cannot be fetched.
     pub fn path(&self) -> Result<Option<PathBuf>, Failure> {
         match (&self.vocab, &self.model) {
-            (None, Some(model)) => hub::resolved(model).map(Some),
+            (None, Some(model)) => hub::resolve(model).map(Some),
             (vocabulary, _) => Ok(vocabulary.clone()),
         }
     }

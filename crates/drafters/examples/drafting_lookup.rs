@@ -1,15 +1,15 @@
-//! What drafting by lookup costs: time of a pass, time and memory of a token of history, each next to its limit.
+//! The costs of drafting by lookup: time of a pass, time and memory of a token of history, each with its limit.
 //!
-//! A context of 4096 tokens and a history of 10 million (or as many millions as the first argument says), of two kinds:
-//! words as in a language (Zipf's law, each word with followers of its own, phrases that come back), and the worst case
-//! of one phrase that is repeated for ever. Times are the least of several series; each series of the first kind reads
-//! a text that was not read before, so that the history is not in a cache already.
+//! A context of 4096 tokens and a history of 10 million (or as many millions as the first argument), of two kinds:
+//! words as in a language (Zipf's law, each word with followers of its own, phrases that are repeated), and the worst
+//! case of one phrase that is repeated for ever. Times are the least of several series; each series of the first kind
+//! reads a text that was not read before, so that the history is not in a cache already.
 //!
 //! ```text
-//! cargo run --release -p foretoken-speculation --example drafting_lookup
+//! cargo run --release -p foretoken-drafters --example drafting_lookup
 //! ```
 //!
-//! Left out: what the drafts are worth, which `foretoken bench replay` counts on recorded texts.
+//! Acceptance is measured by `foretoken bench replay`, on recorded texts.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -46,7 +46,7 @@ struct Writer {
     state: u64,
     written: Vec<Token>,
     repetitive: bool,
-    /// Where a phrase is copied from, and how much of it is left.
+    /// The position that a phrase is copied from, and how much of it is left.
     phrase: (usize, usize),
 }
 
@@ -101,7 +101,7 @@ fn zipf(random: u64, words: u32) -> Token {
     (f64::from(words).powf(uniform) as Token - 1).min(words - 1)
 }
 
-/// Mean time of `draft` over a text that goes on for some passes; the least of several series.
+/// Mean time of `draft` over the passes of a sequence; the least of several series.
 fn time_of_a_pass(drafter: &mut dyn Drafter, seed: u64, repetitive: bool) -> Duration {
     let sampling = Sampling::default();
     let (mut tree, mut probes) = (DraftTree::new(), Probes::default());
@@ -141,8 +141,8 @@ fn time_of_a_pass(drafter: &mut dyn Drafter, seed: u64, repetitive: bool) -> Dur
     least
 }
 
-/// A suffix drafter that has read so many tokens, and the mean time of reading one: of each text the least of several
-/// repetitions, since the later a text is read the longer it takes.
+/// A suffix drafter that has read `tokens` tokens, and the mean time of reading one: of each text the least of several
+/// repetitions, since later texts take longer.
 fn warmed_up(tokens: usize, repetitive: bool) -> (SuffixDrafter, Duration) {
     let mut times = vec![Duration::MAX; tokens / TEXT_LEN];
     for repetition in 1.. {

@@ -1,8 +1,8 @@
-//! What n-gram models cost: bytes and time to learn a token, and time of a draft.
+//! The costs of n-gram models: bytes and time to learn a token, and time of a draft.
 //!
-//! `cargo run --release -p foretoken-speculation --example drafting_ngram -- [tokens] [file]`. Without a file the text
-//! is made up: words by Zipf's law, each of which prefers a few followers, so that it repeats itself about as natural
-//! text does. A file is read as one token for every four bytes of text, by a hash of words and their pieces.
+//! `cargo run --release -p foretoken-drafters --example drafting_ngram -- [tokens] [file]`. Without a file the text is
+//! synthetic: words by Zipf's law, each with a few frequent followers, so that it repeats itself about as natural text
+//! does. A file is read as one token for every four bytes of text, by a hash of words and their pieces.
 
 use std::time::Instant;
 
@@ -26,16 +26,16 @@ fn uniform(seed: u64) -> f64 {
     (mix(seed) >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// A text in which two tokens in three are one of the favourites of the two before.
-fn made_up(len: usize) -> Vec<Token> {
+/// A text in which two tokens in three are a frequent follower of the one or two tokens before.
+fn synthetic(len: usize) -> Vec<Token> {
     let zipf = |u: f64| ((VOCABULARY as f64).powf(u) - 1.0) as Token;
     let mut text: Vec<Token> = vec![1, 2];
     for i in 2..len as u64 {
         let last = [text[i as usize - 2], text[i as usize - 1]].map(u64::from);
-        let favourite = |context: u64| zipf(uniform(context << 8 | (8.0 * uniform(3 * i + 2).powi(3)) as u64));
+        let follower = |context: u64| zipf(uniform(context << 8 | (8.0 * uniform(3 * i + 2).powi(3)) as u64));
         text.push(match uniform(3 * i) {
-            u if u < 0.35 => favourite(last[0] << 20 | last[1] | 1 << 50),
-            u if u < 0.65 => favourite(last[1]),
+            u if u < 0.35 => follower(last[0] << 20 | last[1] | 1 << 50),
+            u if u < 0.65 => follower(last[1]),
             _ => zipf(uniform(3 * i + 1)),
         });
     }
@@ -51,7 +51,7 @@ fn of_file(path: &str, len: usize) -> Vec<Token> {
     pieces.map(|piece| (hash(piece) % VOCABULARY) as Token).take(len).collect()
 }
 
-/// A race with noise that is a hash.
+/// The exponential race with noise that is a hash.
 struct Race;
 
 impl Chance for Race {
@@ -73,7 +73,7 @@ impl Chance for Race {
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let len = arguments.next().map_or(10_000_000, |len| len.parse().expect("a number of tokens"));
-    let text = arguments.next().map_or_else(|| made_up(len), |path| of_file(&path, len));
+    let text = arguments.next().map_or_else(|| synthetic(len), |path| of_file(&path, len));
     let mut distinct = text.clone();
     distinct.sort_unstable();
     distinct.dedup();

@@ -1,17 +1,17 @@
-//! What trie lookahead costs: time of a retrieval, time of an insertion, memory; each next to its limit.
+//! The costs of trie lookahead: time of a retrieval, time of an insertion, memory; each with its limit.
 //!
 //! The store holds synthetic text: words by Zipf's law, and after each word mostly one of a few successors of its own,
-//! again by Zipf's law, so that branches repeat as in a real text and the tail never ends. Times are the least of
-//! several repetitions. `cargo run --release -p foretoken-speculation --example drafting_trie [million tokens]`; the
-//! exit status is 1 if a limit is exceeded.
+//! again by Zipf's law, so that branches repeat as in a real text and there are always new ones. Times are the least of
+//! several repetitions. `cargo run --release -p foretoken-drafters --example drafting_trie [million tokens]`; the exit
+//! status is 1 if a limit is exceeded.
 
 use std::time::Instant;
 
 use foretoken_drafters::{TrieDrafter, TrieOptions};
 use foretoken_speculation::budget::Limits;
 use foretoken_speculation::{
-    Address, Ask, Chance, DraftSettings, DraftTree, Drafter, Law, News, Opening, Probes, Promise, Sampling, SequenceId,
-    Tenant, Token,
+    Address, Ask, Chance, DraftSettings, DraftTree, Drafter, Law, Opening, Probes, Promise, Sampling, SequenceId,
+    StepOutput, Tenant, Token,
 };
 
 const VOCABULARY: u64 = 32_000;
@@ -30,7 +30,7 @@ impl Chance for NoChance {
     }
 }
 
-/// A chain of words that anyone can make again.
+/// A reproducible chain of words.
 struct Text {
     state: u64,
     last: u64,
@@ -57,7 +57,7 @@ impl Text {
     fn next(&mut self) -> Token {
         self.last = match self.random() % 4 {
             0 => self.rank(VOCABULARY),
-            // One of this word's own successors; where they lie is a hash of both.
+            // One of this word's own successors, by a hash of both.
             _ => {
                 let successor = self.rank(64);
                 let mut words = Text::new(self.last * 64 + successor);
@@ -72,7 +72,7 @@ impl Text {
     }
 }
 
-/// Prints a figure with its limit; whether it is kept.
+/// Prints a figure with its limit; returns whether it is kept.
 fn line(what: &str, figure: f64, unit: &str, limit: f64) -> bool {
     let verdict = if figure <= limit { "ok" } else { "EXCEEDED" };
     println!("{what:46} {figure:8.2} {unit:14} limit {limit:5} {verdict}");
@@ -93,7 +93,7 @@ fn fill(options: TrieOptions, least: &mut [f64]) -> TrieDrafter {
     drafter
 }
 
-/// Drafts before each token of `written`, behind the prompt. `least`: the fewest seconds that each draft took so far.
+/// Drafts before each token of `written`, after the prompt. `least`: the fewest seconds that each draft took so far.
 fn retrieve(drafter: &mut TrieDrafter, prompt: &[Token], written: &[Token], least: &mut [f64]) {
     let mut tokens = prompt.to_vec();
     let (mut tree, mut probes, sampling) = (DraftTree::new(), Probes::default(), Sampling::default());
@@ -120,7 +120,7 @@ fn retrieve(drafter: &mut TrieDrafter, prompt: &[Token], written: &[Token], leas
         drafter.draft(&mut [ask], &mut NoChance);
         *least = least.min(start.elapsed().as_secs_f64());
         tokens.push(token);
-        let news = News {
+        let output = StepOutput {
             sequence: SEQUENCE,
             tokens: &tokens,
             emitted: &[token],
@@ -130,7 +130,7 @@ fn retrieve(drafter: &mut TrieDrafter, prompt: &[Token], written: &[Token], leas
             hidden_from: 0,
             hidden: &[],
         };
-        drafter.observe(&[news]);
+        drafter.observe(&[output]);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Continuations: what followed earlier occurrences of the last tokens, merged into one tree, the likeliest nodes
+//! Continuations: what followed earlier occurrences of the last tokens, merged into one tree, the most probable nodes
 //! first.
 //!
 //! Every occurrence votes for the token that followed it, with a weight that grows with the length of its match, as the
@@ -6,20 +6,21 @@
 //!
 //! ```text
 //! weight(m) = share * 0.5 * m^1.5        m: tokens that match, at most 16
-//! acceptance of a token = weights of the occurrences that say it / (1 + weights of all)
+//! acceptance of a token = weights of the occurrences that vote for it / (1 + weights of all)
 //! gain of a node = product of the acceptances from the root to it
 //! ```
 //!
-//! An occurrence alone with a match of 1 token is right with 1/3, of 3 tokens with 0.72, of 8 with 0.92; two that
-//! agree add their odds. Below a node only the occurrences that said it go on, their matches one token longer. Of all
-//! nodes the one of the highest gain is offered next, so a sure chain goes deep and doubt makes a tree wide.
+//! A single occurrence with a match of 1 token is estimated to be right with 1/3, of 3 tokens with 0.72, of 8 with
+//! 0.92; the weights of two that agree add up. Below a node only the occurrences that voted for it continue, with
+//! matches one token longer. The node of the highest gain is offered next, so confident votes make a deep chain and
+//! uncertain ones a wide tree.
 //!
-//! Two more votes that were found by replaying recorded answers. A match that goes on behind a gap of one or two
-//! tokens, as a copy with one word exchanged, counts as longer by half of what follows the gap. And the empty match is
-//! an occurrence too, everywhere: the last tokens of the text vote with a common weight of 1, so that where nothing
-//! matches the commonest words are tried, each with its likeliest follower, as far as there is room.
+//! Two kinds of votes were added after replaying recorded answers. A match that continues before a gap of one or two
+//! tokens, as in a copy with one word replaced, counts half of the tokens that match there. And the empty match occurs
+//! everywhere: the last tokens of the sequence vote with a common weight of 1, so that where nothing matches the most
+//! frequent words are proposed, each with its most probable follower, as far as there is room.
 //!
-//! Left out: where occurrences are found ([`super::history`]) and which texts are looked at.
+//! Occurrences are found by [`super::history`]; the drafters choose the texts.
 
 use crate::distinct::Distinct;
 use crate::frontier::Frontier;
@@ -31,25 +32,25 @@ use foretoken_speculation::{Evidence, NodeId, Proposal, Token};
 pub(super) const MATCH_MAX: usize = 16;
 /// Weight of a match of one token.
 const WEIGHT: f32 = 0.5;
-/// Weight of the belief that something else follows.
-const DOUBT: f32 = 1.0;
+/// Weight of the prior that some other token follows.
+const PRIOR_WEIGHT: f32 = 1.0;
 /// Weight of all empty matches together.
-const WEIGHT_EMPTY: f32 = 1.0;
-/// Most occurrences that are followed below one node, the strongest first: a text of one phrase has hundreds.
+const EMPTY_WEIGHT: f32 = 1.0;
+/// Most occurrences that are followed below one node, the strongest first: a text that repeats one phrase has hundreds.
 const FOLLOWED_MAX: usize = 64;
-/// What a token that matches behind a gap counts.
-const BEHIND_GAP: f32 = 0.5;
-/// Tokens of their own that the text and the context may have in a gap.
+/// How much a token that matches before a gap counts.
+const GAP_WEIGHT: f32 = 0.5;
+/// Lengths of a gap in the text and in the context.
 const GAPS: [(usize, usize); 6] = [(1, 1), (0, 1), (1, 0), (2, 2), (1, 2), (2, 1)];
-/// Fewest tokens that must match behind a gap.
-const BEHIND_GAP_MIN: usize = 2;
+/// Fewest tokens that must match before a gap.
+const GAP_MATCH_MIN: usize = 2;
 
-/// What bounds a tree, next to the limits of the ask.
+/// Bounds of a tree, besides the limits of the ask.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Bounds {
     /// Most nodes offered.
     pub nodes_max: usize,
-    /// Most nodes below each other.
+    /// Most tokens of a branch.
     pub depth_max: usize,
     /// A token less probable than this is not offered, nor what follows it.
     pub token_min: f32,
@@ -60,19 +61,19 @@ pub(super) struct Bounds {
 /// A text in which occurrences were found.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Source<'a> {
-    /// Its tokens. Of the first source, the running sequence, copies run on into themselves.
+    /// Its tokens. A copy from the first source, the running sequence, may reach its end and continue into itself.
     pub tokens: &'a [Token],
     /// Factor of its weights.
     pub share: f32,
 }
 
-/// An occurrence, or the way on from it.
+/// An occurrence of the last tokens, or of these and some proposed ones.
 #[derive(Copy, Clone, Debug)]
 struct Occurrence {
     source: u32,
     /// Position of the token that it votes for.
     next: u32,
-    /// Tokens that match, those behind a gap at their own rate.
+    /// Tokens that match, those before a gap weighted by [`GAP_WEIGHT`].
     matched: f32,
     /// How many more tokens may be copied.
     left: u32,
@@ -94,14 +95,14 @@ struct Votes {
 
 const NONE: u32 = u32::MAX;
 
-/// Gathers occurrences and turns them into offers. Kept from pass to pass for its memory.
+/// Gathers occurrences and turns them into offers. Kept from pass to pass to reuse its memory.
 #[derive(Debug, Default)]
 pub(super) struct Continuations {
     occurrences: Vec<Occurrence>,
-    /// Votes of the node at hand.
+    /// Votes of the node that is being expanded.
     votes: Vec<Votes>,
     frontier: Frontier<Votes>,
-    /// Which of `votes` a token's are.
+    /// The index in `votes` of each token.
     distinct: Distinct,
     path: Vec<Token>,
 }
@@ -119,9 +120,9 @@ impl Continuations {
     }
 
     /// Finds up to `most` occurrences of the end of `context` in a history, those of the longest n-gram first and the
-    /// latest of each first; with `first`, the very first of the longest before all others. `source`: its number;
-    /// number 0 is the context's own. `depth`: most tokens copied from an occurrence, a multiple of its match and a
-    /// constant.
+    /// latest of each first; with `first`, the earliest of the longest before all others. `source`: its number; number
+    /// 0 is the running sequence itself. `depth`: most tokens copied from an occurrence, as a multiple of its match and
+    /// a constant.
     pub(super) fn gather(
         &mut self,
         source: usize,
@@ -133,42 +134,42 @@ impl Continuations {
     ) {
         let own = source == 0;
         let all = self.occurrences.len() + most;
-        // An occurrence that matches further was found with a longer n-gram.
+        // An occurrence with a longer match was found with a longer n-gram.
         let mut shorter_than = usize::MAX;
-        let mut leader = None;
+        let mut earliest = None;
         for n in history.lengths().filter(|n| *n <= context.len()).collect::<Vec<_>>() {
             let ngram = &context[context.len() - n..];
-            if first && leader.is_none() && most > 0 {
-                leader = history.first_end(ngram).filter(|end| !own || end + 1 < context.len());
-                if let Some(end) = leader {
-                    self.found(source, history, context, end, depth);
+            if first && earliest.is_none() && most > 0 {
+                earliest = history.first_end(ngram).filter(|end| !own || end + 1 < context.len());
+                if let Some(end) = earliest {
+                    self.add(source, history, context, end, depth);
                 }
             }
-            // Those passed over were found before, themselves, or first: bounded, whatever the text.
+            // Skipped are the context's own end, the earliest, and those found with a longer n-gram: a bounded number.
             for end in history.ends(ngram).take(2 * most + 2) {
                 if self.occurrences.len() >= all {
                     return;
                 }
-                if own && end + 1 == context.len() || Some(end) == leader {
+                if own && end + 1 == context.len() || Some(end) == earliest {
                     continue;
                 }
                 if shorter_than == usize::MAX
                     || common_end(history.tokens(), end + 1, context, 0, shorter_than) < shorter_than
                 {
-                    self.found(source, history, context, end, depth);
+                    self.add(source, history, context, end, depth);
                 }
             }
             shorter_than = n;
         }
     }
 
-    fn found(&mut self, source: usize, history: &History, context: &[Token], end: usize, depth: (f32, f32)) {
+    fn add(&mut self, source: usize, history: &History, context: &[Token], end: usize, depth: (f32, f32)) {
         let matched = matched(history.tokens(), end + 1, context);
         let left = (depth.0 * matched + depth.1) as u32;
         self.occurrences.push(Occurrence { source: source as u32, next: end as u32 + 1, matched, left, sibling: NONE });
     }
 
-    /// Lets the last `window` tokens of the running sequence be occurrences of nothing.
+    /// Adds the last `window` tokens of the running sequence as occurrences of the empty match.
     pub(super) fn gather_empty(&mut self, context: &[Token], window: usize, depth: (f32, f32)) {
         let left = depth.1 as u32;
         for next in (context.len().saturating_sub(window).max(1)..context.len()).rev() {
@@ -198,7 +199,7 @@ impl Continuations {
         }
     }
 
-    /// Lets the occurrences that said a token go on behind it.
+    /// Continues the occurrences that voted for a token by one token.
     fn follow(&mut self, mut at: u32) {
         let most = self.occurrences.len() + FOLLOWED_MAX;
         while at != NONE && self.occurrences.len() < most {
@@ -211,7 +212,7 @@ impl Continuations {
         }
     }
 
-    /// Counts the votes of these occurrences under a node of this gain, and puts them to the frontier.
+    /// Counts the votes of these occurrences under a node of this gain, and adds them to the frontier.
     fn expand(
         &mut self,
         occurrences: std::ops::Range<u32>,
@@ -222,14 +223,14 @@ impl Continuations {
     ) {
         self.votes.clear();
         self.distinct.clear(occurrences.len());
-        let mut sum = DOUBT;
-        // The strongest last, so that it is the first of its votes.
+        let mut sum = PRIOR_WEIGHT;
+        // In reverse, so that the strongest becomes the first of its votes.
         for at in occurrences.rev() {
             let Occurrence { source, next, matched, left, .. } = self.occurrences[at as usize];
             let Source { tokens, share } = sources[source as usize];
             let token = match tokens.get(next as usize) {
                 Some(&token) => token,
-                // A copy at the end of the running text reads on in what it just proposed.
+                // A copy that reached the end of the running sequence continues in the tokens that it just proposed.
                 None if source == 0 => self.path[next as usize - tokens.len()],
                 None => END,
             };
@@ -259,37 +260,37 @@ impl Continuations {
     }
 }
 
-/// The odds that an occurrence is right, of a match of so many tokens.
+/// The weight of an occurrence with a match of so many tokens: the odds that it is right.
 fn weight(matched: f32, window: usize) -> f32 {
     if matched == 0.0 {
-        return WEIGHT_EMPTY / window as f32;
+        return EMPTY_WEIGHT / window as f32;
     }
     let matched = matched.min(MATCH_MAX as f32);
     WEIGHT * matched * matched.sqrt()
 }
 
-/// How many tokens before `text[after]` are the last of `context` without its last `skip`; at most `most`.
+/// How many tokens before `text[after]` equal the last of `context` without its last `skip`; at most `most`.
 fn common_end(text: &[Token], after: usize, context: &[Token], skip: usize, most: usize) -> usize {
     let (text, context) = (&text[..after], &context[..context.len() - skip]);
     let pairs = text.iter().rev().zip(context.iter().rev()).take(most);
     pairs.take_while(|(a, b)| a == b).count()
 }
 
-/// How well the text before `text[after]` matches the end of `context`: tokens that are equal, and half of those that
-/// are equal behind a gap, where either side or both have one or two tokens of their own.
+/// How well the text before `text[after]` matches the end of `context`: the number of equal tokens, plus half of those
+/// that are equal before a gap, in which either side or both have one or two other tokens.
 fn matched(text: &[Token], after: usize, context: &[Token]) -> f32 {
     let exact = common_end(text, after, context, 0, MATCH_MAX);
-    let mut behind = 0;
+    let mut before_gap = 0;
     if exact < MATCH_MAX {
         for (skip_text, skip_context) in GAPS {
             let (skip_text, skip_context) = (exact + skip_text, exact + skip_context);
             if skip_text < after && skip_context < context.len() {
-                behind = behind.max(common_end(text, after - skip_text, context, skip_context, MATCH_MAX));
+                before_gap = before_gap.max(common_end(text, after - skip_text, context, skip_context, MATCH_MAX));
             }
         }
     }
-    let behind = if behind < BEHIND_GAP_MIN { 0.0 } else { BEHIND_GAP * behind as f32 };
-    (exact as f32 + behind).min(MATCH_MAX as f32)
+    let before_gap = if before_gap < GAP_MATCH_MIN { 0.0 } else { GAP_WEIGHT * before_gap as f32 };
+    (exact as f32 + before_gap).min(MATCH_MAX as f32)
 }
 
 #[cfg(test)]

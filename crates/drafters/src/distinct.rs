@@ -1,9 +1,7 @@
 //! Numbers for tokens in the order in which they first come: the index of a list with one entry for each token.
 //!
-//! A draft makes such a list for each of its nodes, so making it empty costs nothing: what is left of the list before
-//! is told by an older stamp.
-//!
-//! Left out: the list.
+//! A draft makes such a list for each of its nodes, so clearing it takes no time: entries of the list before are
+//! recognized by an older stamp. The list itself is the caller's.
 
 use foretoken_speculation::Token;
 
@@ -29,17 +27,17 @@ struct Slot {
 impl Distinct {
     /// Forgets all tokens, and makes room for so many.
     pub(super) fn clear(&mut self, len_max: usize) {
-        let wanted = (2 * len_max).next_power_of_two().max(SLOTS_MIN);
+        let slots = (2 * len_max).next_power_of_two().max(SLOTS_MIN);
         self.len = 0;
         self.stamp = self.stamp.wrapping_add(1);
-        if self.slots.len() < wanted || self.stamp == 0 {
+        if self.slots.len() < slots || self.stamp == 0 {
             self.slots.clear();
-            self.slots.resize(wanted, Slot::default());
+            self.slots.resize(slots, Slot::default());
             self.stamp = 1;
         }
     }
 
-    /// The number of a token; that of a new one is how many there were before.
+    /// The number of a token; a new one gets the next number.
     pub(super) fn number(&mut self, token: Token) -> usize {
         let mask = self.slots.len() - 1;
         let mut at = (token.wrapping_mul(0x9e37_79b9) >> 7) as usize & mask;

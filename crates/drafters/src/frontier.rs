@@ -1,11 +1,11 @@
-//! Best-first growth: what may be offered next, the most probable first.
+//! Best-first growth: the tokens that may be offered next, the most probable first.
 //!
-//! Left out: what follows what; each drafter puts the continuations of a guess here when the guess was offered.
+//! When a drafter has offered a token it adds the token's continuations here.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-/// Guesses that may be offered, each with its gain: the probability that all of the way down to it is accepted.
+/// Guesses that may be offered, each with its gain: the probability that the whole path down to it is accepted.
 #[derive(Debug)]
 pub(super) struct Frontier<T> {
     heap: BinaryHeap<Entry<T>>,
@@ -15,7 +15,7 @@ pub(super) struct Frontier<T> {
 #[derive(Debug)]
 struct Entry<T> {
     gain: f32,
-    /// Which of all entries it is: the earlier of equals comes first.
+    /// Its number among all entries: the earlier of equals comes first.
     order: u32,
     guess: T,
 }

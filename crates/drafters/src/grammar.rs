@@ -1,61 +1,64 @@
-//! Forced bytes as drafts: where a grammar leaves one string, its usual tokens are all but certain.
+//! Forced strings as drafts: where a grammar allows only one string, its usual tokens are almost certain.
 //!
-//! A schema says that an object goes on with `"name":`, and of the thirty ways to spell that in tokens the model
-//! nearly always takes the one that encoding the text would give. Which one is the model's to choose, so it is asked:
-//! the tokens are a draft like any other. (Where a single token is possible nobody is asked: that is the engine's
-//! business, see [`foretoken_speculation::Sampling::forced`].) Models have habits of their own, `":` and `"` where
-//! encoding has `":"`; what was written instead of a usual token is offered instead of it from then on.
+//! A schema may require an object to go on with `"name":`, and of the thirty ways to split that into tokens the model
+//! nearly always takes the one that the tokenizer's encoding gives. The model may still choose another, so the tokens
+//! are a draft like any other. (Where a single token is possible the model is not run; the engine does that, see
+//! [`foretoken_speculation::Sampling::forced`].) A model may prefer other tokens, such as `":` and `"` where encoding
+//! has `":"`; a token that was written in place of a usual one is offered in its place from then on.
 //!
-//! Where the text is free, it may be at the end of a value, behind which much is forced again: that it ends here is
-//! guessed too, with what follows. It is asked behind the other drafters and goes on from the likeliest of their
-//! guesses as from the pending token. Left out: what a grammar is, and how its strings are spelt
-//! ([`foretoken_speculation::Constraint`]).
+//! Where the text is free, a value may end here, after which a string is often forced again: so the end of the value is
+//! proposed as well, with what follows. This drafter is asked after the others and continues the most probable of their
+//! branches as well as the pending token. Strings and their usual tokens come from
+//! [`foretoken_speculation::Constraint`].
 
 use std::collections::BTreeMap;
 
 use foretoken_speculation::{
-    Ask, Chance, Constrained, Drafter, Ending, Evidence, Needs, News, NodeId, Opening, Proposal, SequenceId, Tenant,
-    Token,
+    Ask, Chance, Constrained, Drafter, Ending, Evidence, Needs, NodeId, Opening, Proposal, SequenceId, StepOutput,
+    Tenant, Token,
 };
 
-/// What is expected of a token that usually spells what has to come; of the last one too, which what follows might be
-/// merged with; and of an end of a value.
-const USUAL: f32 = 0.97;
-const LAST: f32 = 0.85;
-const ENDS: f32 = 0.25;
-/// Guesses of others that are gone on from: the likeliest, of at least this gain.
+/// Expected acceptance of a usual token of a forced string.
+const USUAL_ACCEPTANCE: f32 = 0.97;
+/// The same of the string's last token, which the model may merge with what follows.
+const LAST_ACCEPTANCE: f32 = 0.85;
+/// The same of the end of a value.
+const ENDING_ACCEPTANCE: f32 = 0.25;
+/// Most nodes of other drafters that are continued, the most probable,
 const CONTINUED_MAX: usize = 3;
-const CONTINUED_MIN: f32 = 0.3;
-/// Of a string so many tokens are drafted, and so many habits are looked for: behind each the rest is spelt anew.
-const STRING_MAX: usize = 64;
-const HABITS_IN_STRING_MAX: usize = 4;
-/// Habits that are remembered; then all are forgotten.
-const HABITS_MAX: usize = 4096;
+/// and their least gain.
+const CONTINUED_GAIN_MIN: f32 = 0.3;
+/// Most tokens of a string that are drafted.
+const STRING_TOKENS_MAX: usize = 64;
+/// Most preferred tokens in a string: after each of them the rest of the string is split into tokens again.
+const PREFERRED_IN_STRING_MAX: usize = 4;
+/// Most preferred tokens that are remembered; beyond that all are forgotten.
+const PREFERRED_MAX: usize = 4096;
 
 /// A [`Drafter`] of what the request's constraint foresees. Proposes point masses; needs no model and no chance, and
-/// says nothing where there is no constraint.
+/// proposes nothing where there is no constraint.
 #[derive(Debug, Default)]
 pub struct GrammarDrafter {
     running: BTreeMap<SequenceId, Running>,
-    /// What a tenant's texts have instead of a usual token.
-    habits: BTreeMap<(Tenant, Token), Token>,
-    /// The guesses of others, by node, with their gains.
+    /// By tenant and usual token: the token that its outputs have in place of it.
+    preferred: BTreeMap<(Tenant, Token), Token>,
+    /// Gains of the other drafters' nodes.
     gains: Vec<f32>,
 }
 
-/// What is kept of a sequence: what it was expected to go on with, in the last pass.
+/// The proposals for a sequence in the last pass.
 #[derive(Debug)]
 struct Running {
     tenant: Tenant,
-    /// What it has to go on with.
-    foreseen: Vec<Spelt>,
-    /// Each way in which it may end a value.
+    /// The forced string.
+    foreseen: Vec<SpelledToken>,
+    /// The ends of a value that were proposed.
     endings: Vec<Ending>,
 }
 
-/// A token of a string that is foreseen.
+/// A token of a forced string: the usual one and the one that was offered.
 #[derive(Copy, Clone, Debug)]
-struct Spelt {
+struct SpelledToken {
     usual: Token,
     offered: Token,
 }
@@ -68,16 +71,16 @@ impl GrammarDrafter {
         };
         let (mut at_root, mut path) = (Vec::new(), Vec::new());
         let mut endings = Vec::new();
-        for (gain, node) in self.places(ask) {
+        for (gain, node) in self.starts(ask) {
             ask.tree.path_into(node, &mut path);
-            // Nothing is foreseen behind what may not be written.
+            // Nothing is foreseen after a path that may not be written.
             let tokens = constraint.foreseen(&path);
             if !tokens.is_empty() {
-                let spelt = self.spell(tenant, constraint, &mut path, tokens);
-                extend(ask, node, gain, &spelt, USUAL);
+                let spelled = self.spell(tenant, constraint, &mut path, tokens);
+                extend(ask, node, gain, &spelled, USUAL_ACCEPTANCE);
                 if node.is_none() {
-                    // All guesses have to go this way.
-                    at_root = spelt;
+                    // The string is forced at the root, so no other branch can be right.
+                    at_root = spelled;
                     break;
                 }
                 continue;
@@ -85,75 +88,76 @@ impl GrammarDrafter {
             let found = constraint.endings(&path);
             for ending in &found {
                 ask.tree.path_into(node, &mut path);
-                let spelt = self.spell(tenant, constraint, &mut path, ending.tokens.clone());
-                extend(ask, node, gain, &spelt, ENDS);
+                let spelled = self.spell(tenant, constraint, &mut path, ending.tokens.clone());
+                extend(ask, node, gain, &spelled, ENDING_ACCEPTANCE);
             }
             endings = if node.is_none() { found } else { endings };
         }
-        // What a draft model has guessed itself is no text yet.
+        // Nothing is learned from tokens that a draft model has drafted.
         if let Some(running) = self.running.get_mut(&ask.sequence).filter(|_| ask.written_len == ask.tokens.len()) {
             (running.foreseen, running.endings) = (at_root, endings);
         }
     }
 
-    /// A string behind a path, given in its usual tokens, as the model is used to write it.
+    /// The tokens of a string after a path, given its usual tokens, with the model's preferred tokens in their place.
     fn spell(
         &self,
         tenant: Tenant,
         constraint: &Constrained,
         path: &mut Vec<Token>,
         mut usual: Vec<Token>,
-    ) -> Vec<Spelt> {
-        let (mut spelt, mut at, mut found) = (Vec::new(), 0, 0);
-        while let Some(&token) = usual.get(at).filter(|_| spelt.len() < STRING_MAX) {
-            let habit = self.habits.get(&(tenant, token)).copied().filter(|_| found < HABITS_IN_STRING_MAX);
-            path.push(habit.unwrap_or(token));
-            if let Some(habit) = habit
+    ) -> Vec<SpelledToken> {
+        let (mut spelled, mut at, mut found) = (Vec::new(), 0, 0);
+        while let Some(&token) = usual.get(at).filter(|_| spelled.len() < STRING_TOKENS_MAX) {
+            let preferred = self.preferred.get(&(tenant, token)).copied();
+            let preferred = preferred.filter(|_| found < PREFERRED_IN_STRING_MAX);
+            path.push(preferred.unwrap_or(token));
+            if let Some(preferred) = preferred
                 && constraint.allows(path)
             {
-                spelt.push(Spelt { usual: token, offered: habit });
+                spelled.push(SpelledToken { usual: token, offered: preferred });
                 found += 1;
                 (usual, at) = (constraint.foreseen(path), 0);
                 continue;
             }
             *path.last_mut().expect("pushed above") = token;
-            spelt.push(Spelt { usual: token, offered: token });
+            spelled.push(SpelledToken { usual: token, offered: token });
             at += 1;
         }
-        spelt
+        spelled
     }
 
-    /// The places to go on from: the pending token, then the likeliest guesses, each with its gain.
-    fn places(&mut self, ask: &Ask<'_>) -> Vec<(f32, Option<NodeId>)> {
+    /// The nodes to continue, each with its gain: the pending token, then the most probable nodes.
+    fn starts(&mut self, ask: &Ask<'_>) -> Vec<(f32, Option<NodeId>)> {
         self.gains.clear();
         for node in ask.tree.nodes() {
             let above = ask.tree.parent(node).map_or(1.0, |parent| self.gains[parent.index()]);
             self.gains.push(above * ask.tree.acceptance(node));
         }
-        let likely = ask.tree.nodes().filter(|node| self.gains[node.index()] >= CONTINUED_MIN);
+        let likely = ask.tree.nodes().filter(|node| self.gains[node.index()] >= CONTINUED_GAIN_MIN);
         let mut nodes: Vec<NodeId> = likely.collect();
         nodes.sort_by(|a, b| self.gains[b.index()].total_cmp(&self.gains[a.index()]));
-        let guesses = nodes.into_iter().take(CONTINUED_MAX).map(|node| (self.gains[node.index()], Some(node)));
-        std::iter::once((1.0, None)).chain(guesses).collect()
+        let nodes = nodes.into_iter().take(CONTINUED_MAX).map(|node| (self.gains[node.index()], Some(node)));
+        std::iter::once((1.0, None)).chain(nodes).collect()
     }
 
-    /// Learns how the model spells, from what it wrote where something was foreseen.
-    fn learn(&mut self, news: &News<'_>) {
-        let Some(Running { tenant, foreseen, endings }) = self.running.get_mut(&news.sequence) else { return };
-        let differs = foreseen.iter().zip(news.emitted).find(|(spelt, written)| spelt.offered != **written);
-        let spelt = differs.map(|(spelt, written)| (spelt.usual, *written));
-        let ended = news.emitted.first().and_then(|first| {
+    /// Learns the tokens that the model prefers, from what it wrote where a string or an ending was proposed.
+    fn learn(&mut self, output: &StepOutput<'_>) {
+        let Some(Running { tenant, foreseen, endings }) = self.running.get_mut(&output.sequence) else { return };
+        let differs = foreseen.iter().zip(output.emitted).find(|(spelled, written)| spelled.offered != **written);
+        let differs = differs.map(|(spelled, written)| (spelled.usual, *written));
+        let ended = output.emitted.first().and_then(|first| {
             let begins = |ending: &&Ending| ending.tokens[0] == *first || ending.others.contains(first);
             endings.iter().find(begins).map(|ending| (ending.tokens[0], *first))
         });
-        if self.habits.len() >= HABITS_MAX {
-            self.habits.clear();
+        if self.preferred.len() >= PREFERRED_MAX {
+            self.preferred.clear();
         }
-        for (usual, written) in spelt.into_iter().chain(ended) {
+        for (usual, written) in differs.into_iter().chain(ended) {
             if usual == written {
-                self.habits.remove(&(*tenant, usual));
+                self.preferred.remove(&(*tenant, usual));
             } else {
-                self.habits.insert((*tenant, usual), written);
+                self.preferred.insert((*tenant, usual), written);
             }
         }
         foreseen.clear();
@@ -161,11 +165,11 @@ impl GrammarDrafter {
     }
 }
 
-/// Offers a chain below a node, whose first token is expected with this probability.
-fn extend(ask: &mut Ask<'_>, mut node: Option<NodeId>, mut gain: f32, spelt: &[Spelt], first: f32) {
+/// Offers a chain below a node; `first` is the most that its first token's acceptance is expected to be.
+fn extend(ask: &mut Ask<'_>, mut node: Option<NodeId>, mut gain: f32, spelled: &[SpelledToken], first: f32) {
     let gain_min = ask.gain_min(0.0);
-    for (i, Spelt { offered, .. }) in spelt.iter().enumerate() {
-        let usual = if i + 1 == spelt.len() { LAST } else { USUAL };
+    for (i, SpelledToken { offered, .. }) in spelled.iter().enumerate() {
+        let usual = if i + 1 == spelled.len() { LAST_ACCEPTANCE } else { USUAL_ACCEPTANCE };
         let acceptance = if i == 0 { usual.min(first) } else { usual };
         gain *= acceptance;
         if gain < gain_min || !ask.has_room_for(node, *offered) {
@@ -197,8 +201,8 @@ impl Drafter for GrammarDrafter {
         asks.iter_mut().for_each(|ask| self.propose(ask));
     }
 
-    fn observe(&mut self, news: &[News<'_>]) {
-        news.iter().for_each(|news| self.learn(news));
+    fn observe(&mut self, outputs: &[StepOutput<'_>]) {
+        outputs.iter().for_each(|output| self.learn(output));
     }
 
     fn close(&mut self, sequence: SequenceId) {

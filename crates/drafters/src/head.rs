@@ -1,22 +1,20 @@
 //! A head: a small network that continues the target's own hidden states (Li et al. 2024, EAGLE; 2025, EAGLE-3).
 //!
-//! A row of it reads a token and a hidden row: what was known at the position before, when the token was chosen. For a
-//! token of the text that is the target's hidden states of the position before it, for a guess the head's own of the
-//! row that it continues. The first token of a text has nothing before it and no row, so row `i` of the head reads
-//! token `i + 1` of the text beside the target's hidden states of token `i`; the row of the pending token says the
-//! first guess.
+//! A row of the head reads a token and the hidden row of the position before it, from which the token was chosen: for a
+//! written token the target's hidden states there, for a drafted token the head's own. The first token of a sequence
+//! has no position before it and therefore no row, so row `i` of the head reads token `i + 1` of the sequence and the
+//! target's hidden states of token `i`; the row of the pending token gives the logits of the first drafted token.
 //!
-//! The target's hidden states are told with each pass ([`News::hidden`]), the prompt's too ([`Needs::prompt_rows`]),
-//! and kept here until the head has read them. Of a prompt whose beginning others have computed, only the last rows are
-//! told: the head's own text begins with the first token that it was told of, and it drafts from what it knows. What it
-//! has cached for good comes from the target's rows alone: rows of guesses go by
-//! its own hidden rows, so when guesses are accepted their rows are forgotten, and the tokens read again beside what
-//! the target has told of them meanwhile. Where something is missing of what the target should have told, or must be
-//! read again and is not here any more, the head is silent for that text from then on, and never guesses from another
-//! row.
+//! The target's hidden states come with each pass ([`StepOutput::hidden`]), the prompt's too ([`Needs::prompt_rows`]),
+//! and are kept here until the head has read them. Where the beginning of a prompt was taken from the prefix cache,
+//! only the last rows come: the head's tokens then begin with the first of these, and it drafts with this shorter
+//! context. Its committed rows are made of the target's hidden states alone. Rows of drafted tokens are made of its own
+//! hidden rows, so when drafted tokens are accepted their rows are forgotten, and the tokens are read again with the
+//! target's hidden states. Where hidden states are missing, or would have to be read again after they were dropped, the
+//! head drafts nothing for that sequence from then on, and never uses other rows in their place.
 //!
-//! Drafts grow as a draft model's do (`model/expand.rs`, `model/grow.rs`). Left out: what a network does with the rows,
-//! and drafts of a head that are run ahead by another drafter: their hidden rows are not known before the rows are.
+//! Drafts grow as a draft model's do (`model/expand.rs`, `model/grow.rs`). A head cannot have an inner drafter that is
+//! run ahead: the hidden rows of its drafted tokens are not known before they are computed.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -26,7 +24,7 @@ use crate::model::cache::{Cached, TreeSpan};
 use crate::model::expand::{Bounds, Buffers};
 use crate::model::grow::Growth;
 use crate::{HiddenInput, LogitRows, ScoreAsk, Scorer};
-use foretoken_speculation::{Ask, Chance, DraftSettings, Drafter, Needs, News, Opening, ReadAsk};
+use foretoken_speculation::{Ask, Chance, DraftSettings, Drafter, Needs, Opening, ReadAsk, StepOutput};
 use foretoken_speculation::{SequenceId, Token, Work};
 
 /// A [`Drafter`] that asks a [`Scorer`] which reads hidden rows of the target.
@@ -35,38 +33,38 @@ pub struct HeadDrafter<S> {
     pub scorer: S,
     /// Draft length: most tokens of a branch.
     pub depth_max: usize,
-    /// What requests leave open.
+    /// Settings that requests leave open.
     pub settings: DraftSettings,
-    /// Most tokens of a text whose hidden states wait to be read. A text of which more wait, because drafting for it
-    /// did not pay for so long, is given up, and its memory given back.
+    /// Most tokens of a sequence whose hidden states wait to be read. Where more wait, because drafting has not paid
+    /// for so long, the head stops drafting for the sequence and frees its memory.
     pub unread_max: usize,
-    /// Most bytes of hidden states that wait of all texts together: where it is more, the text that is told next is
-    /// given up.
+    /// Most bytes of waiting hidden states, of all sequences together: beyond it the head stops drafting for the
+    /// sequence that comes next.
     pub unread_bytes_max: usize,
     work: Work,
-    texts: BTreeMap<SequenceId, Text>,
+    sequences: BTreeMap<SequenceId, HeadSequence>,
     /// Logits and own hidden states of the passes of one draft.
     rows: LogitRows,
     buffers: Buffers,
 }
 
-/// What is kept of one text.
+/// The state of one sequence.
 #[derive(Debug, Default)]
-struct Text {
-    /// The head's rows: for good those of tokens from the second on, and the guesses behind them.
+struct HeadSequence {
+    /// The head's rows: committed ones of tokens from the second on, and drafted ones after them.
     cached: Cached,
-    told: Told,
-    /// How many first tokens of the text it was not told of. The head's own text is what follows them, and all else
-    /// here counts from there.
-    begins: usize,
-    /// Whether it is given up: not all that the head would have to read is here.
-    lost: bool,
+    states: TargetStates,
+    /// How many first tokens of the sequence have no hidden states here. The head's tokens are those after them, and
+    /// all other positions here count from there.
+    skipped: usize,
+    /// Whether drafting has stopped, because hidden states that the head would have to read are missing.
+    is_stopped: bool,
 }
 
-/// The target's hidden states of consecutive tokens of a text: those that the head has not read yet, and the last that
-/// it has read, since a text can be drafted for twice.
+/// The target's hidden states of consecutive tokens of a sequence: those that the head has not read yet, and the last
+/// that it has read, since a sequence can be drafted for twice.
 #[derive(Debug, Default)]
-struct Told {
+struct TargetStates {
     /// `[tokens, width]`.
     values: Vec<f32>,
     width: usize,
@@ -74,18 +72,18 @@ struct Told {
     first: usize,
 }
 
-impl Told {
-    /// Bytes of them.
+impl TargetStates {
+    /// Their size in bytes.
     fn bytes(&self) -> usize {
         size_of_val(&self.values[..])
     }
 
-    /// So many first tokens of the text were told.
+    /// The position after the last.
     fn len(&self) -> usize {
         self.first + self.values.len() / self.width.max(1)
     }
 
-    /// Those of the next token, by layer.
+    /// Appends those of the next token, by layer.
     fn push(&mut self, layers: &[&[f32]]) {
         let width = layers.iter().map(|layer| layer.len()).sum();
         assert!(self.width == 0 || self.width == width, "hidden states of {width} elements, before of {}", self.width);
@@ -98,82 +96,83 @@ impl Told {
         &self.values[(tokens.start - self.first) * self.width..(tokens.end - self.first) * self.width]
     }
 
-    /// Forgets all before this token.
+    /// Forgets those before this token.
     fn forget_before(&mut self, first: usize) {
         self.values.drain(..(first - self.first) * self.width);
         self.first = first;
     }
 }
 
-impl Text {
-    /// The head's own text, of a whole one.
+impl HeadSequence {
+    /// The tokens that the head reads, of all tokens of the sequence.
     fn own<'a>(&self, tokens: &'a [Token]) -> &'a [Token] {
-        &tokens[self.begins..]
+        &tokens[self.skipped..]
     }
 
-    /// What there is to run of a text whose tokens from the second on these are: in the first pass of a draft, or
-    /// without one, the tokens that are not cached, beside what the target told; later the guesses that are not
-    /// computed, beside the head's own hidden rows.
+    /// The rows to run; `tokens` are the head's tokens from the second on. In the first pass of a draft, or without
+    /// one, these are the tokens that are not cached, with the target's hidden states; later the drafted tokens that
+    /// are not computed, with the head's own hidden rows.
     fn span<'a>(&'a self, sequence: SequenceId, tokens: &'a [Token], draft: Option<&Draft>) -> HeadSpan<'a> {
-        let Self { cached, told, .. } = self;
+        let Self { cached, states, .. } = self;
         let certain = tokens.len();
         match draft.filter(|draft| draft.growth.root.is_some()) {
             None => {
-                let target = told.of(cached.ran.len()..tokens.len());
+                let target = states.of(cached.committed.len()..tokens.len());
                 let (rows, hidden) = (cached.span(tokens, true), Cow::Borrowed(target));
-                HeadSpan { sequence, rows, certain, hidden, are_guesses: false }
+                HeadSpan { sequence, rows, certain, hidden, is_drafted: false }
             }
             Some(draft) => {
-                let own = draft.behind(&cached.parents[cached.computed..]);
+                let own = draft.parent_states(&cached.parents[cached.computed..]);
                 let (rows, hidden) = (cached.span(tokens, false), Cow::Owned(own));
-                HeadSpan { sequence, rows, certain, hidden, are_guesses: true }
+                HeadSpan { sequence, rows, certain, hidden, is_drafted: true }
             }
         }
     }
 }
 
-/// A [`ScoreAsk`] with what it borrows.
+/// The data that a [`ScoreAsk`] borrows.
 struct HeadSpan<'a> {
     sequence: SequenceId,
     rows: TreeSpan<'a>,
     certain: usize,
     hidden: Cow<'a, [f32]>,
-    are_guesses: bool,
+    /// Whether its tokens are drafted ones.
+    is_drafted: bool,
 }
 
 impl HeadSpan<'_> {
     fn ask(&self) -> ScoreAsk<'_> {
-        let kind = if self.are_guesses { HiddenInput::Own } else { HiddenInput::Target };
+        let kind = if self.is_drafted { HiddenInput::Own } else { HiddenInput::Target };
         ScoreAsk { hidden_in: kind(&self.hidden), ..self.rows.ask(self.sequence, self.certain) }
     }
 }
 
-/// A draft under way.
+/// A draft that is being made.
 struct Draft {
     growth: Growth,
-    /// The head's own hidden states, `[1 + rows, width]`: those at the pending token's row, then of each guess that was
-    /// run, zeros where that could not be.
-    own: Vec<f32>,
+    /// The head's own hidden states, `[1 + rows, width]`: that of the pending token's row, then of each drafted token
+    /// that was run, zeros where it could not be run.
+    own_states: Vec<f32>,
     width: usize,
 }
 
 impl Draft {
-    /// Notes the head's own hidden state at its next row.
+    /// Appends the head's own hidden state of its next row.
     fn push(&mut self, hidden: &[f32]) {
         if self.width == 0 {
             self.width = hidden.len();
         }
-        self.own.extend_from_slice(hidden);
+        self.own_states.extend_from_slice(hidden);
         if hidden.is_empty() {
-            self.own.resize(self.own.len() + self.width, 0.0);
+            self.own_states.resize(self.own_states.len() + self.width, 0.0);
         }
     }
 
-    /// For each of these guesses the head's own hidden state at the row that it continues.
-    fn behind(&self, parents: &[Option<u32>]) -> Vec<f32> {
+    /// For each of these rows the head's own hidden state of its parent.
+    fn parent_states(&self, parents: &[Option<u32>]) -> Vec<f32> {
         let of = |parent: &Option<u32>| {
             let row = parent.map_or(0, |parent| 1 + parent as usize);
-            &self.own[row * self.width..][..self.width]
+            &self.own_states[row * self.width..][..self.width]
         };
         parents.iter().flat_map(of).copied().collect()
     }
@@ -202,59 +201,59 @@ impl<S: Scorer> HeadDrafter<S> {
             unread_max: 8192,
             unread_bytes_max: 512 << 20,
             work: Work::default(),
-            texts: BTreeMap::new(),
+            sequences: BTreeMap::new(),
             rows: LogitRows::new(),
             buffers: Buffers::default(),
         }
     }
 
-    /// Most tokens of a text that the head can say something behind: the first has no row.
+    /// The longest sequence that the head can draft for, in its own tokens: the first of them has no row.
     fn tokens_max(&self) -> usize {
         self.scorer.context_max().saturating_add(1)
     }
 
-    /// Forgets guesses, and rows for good beyond the first `rows`. Whether the rows up to the token `end` can then be
-    /// run: all that they read has been told, and is here.
-    fn go_back(&mut self, sequence: SequenceId, tokens: &[Token], rows: usize, end: usize) -> bool {
-        let text = self.texts.get_mut(&sequence).unwrap_or_else(|| panic!("{sequence:?} was not opened"));
-        if text.lost || text.told.len() < end {
+    /// Forgets drafted rows, and committed rows beyond the first `rows`. Returns whether the rows up to the token `end`
+    /// can then be run, because all their hidden states are here.
+    fn roll_back(&mut self, sequence: SequenceId, tokens: &[Token], rows: usize, end: usize) -> bool {
+        let state = self.sequences.get_mut(&sequence).unwrap_or_else(|| panic!("{sequence:?} was not opened"));
+        if state.is_stopped || state.states.len() < end {
             return false;
         }
-        let Text { cached, told, .. } = text;
-        assert!(tokens[1..].starts_with(&cached.ran), "{sequence:?}: a text was taken back");
-        let kept = rows.min(cached.ran.len());
+        let HeadSequence { cached, states, .. } = state;
+        assert!(tokens[1..].starts_with(&cached.committed), "{sequence:?}: written tokens were taken back");
+        let kept = rows.min(cached.committed.len());
         let in_pass = std::mem::take(&mut cached.in_pass);
         if in_pass || kept < cached.len() {
             cached.truncate(0);
             let left = self.scorer.truncate(sequence, kept);
-            cached.ran.truncate(left);
-            text.lost = left < told.first;
-            if text.lost {
-                self.give_up(sequence);
+            cached.committed.truncate(left);
+            state.is_stopped = left < states.first;
+            if state.is_stopped {
+                self.stop(sequence);
                 return false;
             }
         }
         true
     }
 
-    /// Is silent for a text from now on.
-    fn give_up(&mut self, sequence: SequenceId) {
-        let text = self.texts.get_mut(&sequence).expect("an open text");
-        *text = Text { lost: true, ..Text::default() };
+    /// Drafts nothing for a sequence from now on, and frees its memory.
+    fn stop(&mut self, sequence: SequenceId) {
+        let state = self.sequences.get_mut(&sequence).expect("an open sequence");
+        *state = HeadSequence { is_stopped: true, ..HeadSequence::default() };
         self.scorer.close(sequence);
     }
 
-    /// One pass over the rows that the drafts miss.
+    /// Runs one pass over the rows that the drafts need.
     fn run(&mut self, asks: &[Ask<'_>], drafts: &mut [Draft]) {
         for draft in drafts.iter() {
-            let text = self.texts.get_mut(&asks[draft.growth.ask].sequence);
-            text.expect("opened, or going back had failed").cached.in_pass = true;
+            let state = self.sequences.get_mut(&asks[draft.growth.ask].sequence);
+            state.expect("opened, or the rollback had failed").cached.in_pass = true;
         }
         let mut spans: Vec<HeadSpan<'_>> = Vec::with_capacity(drafts.len());
         for draft in drafts.iter() {
             let ask = &asks[draft.growth.ask];
-            let text = &self.texts[&ask.sequence];
-            spans.push(text.span(ask.sequence, &text.own(ask.tokens)[1..], Some(draft)));
+            let state = &self.sequences[&ask.sequence];
+            spans.push(state.span(ask.sequence, &state.own(ask.tokens)[1..], Some(draft)));
         }
         let score_asks: Vec<ScoreAsk<'_>> = spans.iter().map(HeadSpan::ask).collect();
         let mut row = self.rows.len();
@@ -267,18 +266,18 @@ impl<S: Scorer> HeadDrafter<S> {
             let rows = row..row + wanted;
             row = rows.end;
             let Ask { sequence, tokens, .. } = &asks[draft.growth.ask];
-            let text = self.texts.get_mut(sequence).expect("opened, or nothing was run");
-            let own = text.own(tokens);
-            let Text { cached, told, .. } = text;
+            let state = self.sequences.get_mut(sequence).expect("opened, or nothing was run");
+            let own = state.own(tokens);
+            let HeadSequence { cached, states, .. } = state;
             cached.in_pass = false;
-            // Without any logits the ask was refused; single rows without them are there and say nothing.
+            // An ask without any logits was refused and not run; single rows without logits were run.
             if rows.clone().all(|row| self.rows.row(row).is_none()) {
                 continue;
             }
             rows.clone().for_each(|row| draft.push(self.rows.hidden(row)));
             if draft.growth.root.is_none() {
                 draft.growth.root = Some(rows.start);
-                self.work.read += note_read(cached, told, &own[1..]);
+                self.work.read += commit(cached, states, &own[1..]);
             } else {
                 draft.growth.rows.extend(rows);
                 cached.computed = draft.growth.rows.len();
@@ -287,11 +286,12 @@ impl<S: Scorer> HeadDrafter<S> {
     }
 }
 
-/// Notes that the head has read a text, whose tokens from the second on these are; how many were new.
-fn note_read(cached: &mut Cached, told: &mut Told, tokens: &[Token]) -> u64 {
-    let new = &tokens[cached.ran.len()..];
-    cached.ran.extend_from_slice(new);
-    told.forget_before(tokens.len() - 1);
+/// Commits the rows of tokens that the head has read, and frees their hidden states but the last. `tokens`: all that it
+/// has read, from the second on. Returns how many were new.
+fn commit(cached: &mut Cached, states: &mut TargetStates, tokens: &[Token]) -> u64 {
+    let new = &tokens[cached.committed.len()..];
+    cached.committed.extend_from_slice(new);
+    states.forget_before(tokens.len() - 1);
     new.len() as u64
 }
 
@@ -309,30 +309,31 @@ impl<S: Scorer> Drafter for HeadDrafter<S> {
     }
 
     fn unread(&self, sequence: SequenceId, len: usize) -> usize {
-        // Of a text that is too long for it, or given up, nothing would be read.
-        let text = self.texts.get(&sequence).filter(|text| !text.lost);
-        let own = text.map(|text| (text, len.saturating_sub(text.begins)));
+        // Nothing is read of a sequence that is too long, or for which drafting has stopped.
+        let state = self.sequences.get(&sequence).filter(|state| !state.is_stopped);
+        let own = state.map(|state| (state, len.saturating_sub(state.skipped)));
         own.filter(|(_, len)| *len <= self.tokens_max())
-            .map_or(0, |(text, len)| len.saturating_sub(1 + text.cached.ran.len()))
+            .map_or(0, |(state, len)| len.saturating_sub(1 + state.cached.committed.len()))
     }
 
     fn open(&mut self, opening: &Opening<'_>) {
-        let before = self.texts.insert(opening.sequence, Text::default());
+        let before = self.sequences.insert(opening.sequence, HeadSequence::default());
         assert!(before.is_none(), "{:?} was opened twice", opening.sequence);
         self.scorer.open(opening.sequence, opening.tenant);
     }
 
     fn read(&mut self, asks: &[ReadAsk<'_>]) {
-        // For each the tokens that are read then.
+        // Each ask with the number of the head's tokens that are read up to now and in this pass.
         let mut reading: Vec<(&ReadAsk<'_>, usize)> = Vec::with_capacity(asks.len());
         let tokens_max = self.tokens_max();
         for ask in asks {
-            let text = self.texts.get(&ask.sequence).unwrap_or_else(|| panic!("{:?} was not opened", ask.sequence));
-            let (own, until) = (text.own(ask.tokens), ask.until.saturating_sub(text.begins));
-            let (read, until) = (text.cached.ran.len(), until.min(text.told.len() + 1));
+            let state = self.sequences.get(&ask.sequence);
+            let state = state.unwrap_or_else(|| panic!("{:?} was not opened", ask.sequence));
+            let (own, until) = (state.own(ask.tokens), ask.until.saturating_sub(state.skipped));
+            let (read, until) = (state.cached.committed.len(), until.min(state.states.len() + 1));
             let fits = own.len() <= tokens_max && read + 1 < until;
-            if fits && self.go_back(ask.sequence, own, read, until - 1) {
-                self.texts.get_mut(&ask.sequence).expect("an open text").cached.in_pass = true;
+            if fits && self.roll_back(ask.sequence, own, read, until - 1) {
+                self.sequences.get_mut(&ask.sequence).expect("an open sequence").cached.in_pass = true;
                 reading.push((ask, until));
             }
         }
@@ -341,21 +342,21 @@ impl<S: Scorer> Drafter for HeadDrafter<S> {
         }
         let mut spans: Vec<HeadSpan<'_>> = Vec::with_capacity(reading.len());
         for (ask, until) in &reading {
-            let text = &self.texts[&ask.sequence];
-            spans.push(text.span(ask.sequence, &text.own(ask.tokens)[1..*until], None));
+            let state = &self.sequences[&ask.sequence];
+            spans.push(state.span(ask.sequence, &state.own(ask.tokens)[1..*until], None));
         }
         let score_asks: Vec<ScoreAsk<'_>> = spans.iter().map(HeadSpan::ask).collect();
         self.rows.clear();
         self.scorer.score(&score_asks, &mut self.rows);
-        // What was refused was not run.
+        // Asks that were refused were not run.
         self.work.passes += u64::from((0..reading.len()).any(|row| self.rows.row(row).is_some()));
         for (row, (ask, until)) in reading.into_iter().enumerate() {
-            let text = self.texts.get_mut(&ask.sequence).expect("opened, or nothing was run");
-            let own = text.own(ask.tokens);
-            let Text { cached, told, .. } = text;
+            let state = self.sequences.get_mut(&ask.sequence).expect("opened, or nothing was run");
+            let own = state.own(ask.tokens);
+            let HeadSequence { cached, states, .. } = state;
             cached.in_pass = false;
             if self.rows.row(row).is_some() {
-                self.work.read += note_read(cached, told, &own[1..until]);
+                self.work.read += commit(cached, states, &own[1..until]);
             }
         }
     }
@@ -364,60 +365,61 @@ impl<S: Scorer> Drafter for HeadDrafter<S> {
         let mut drafts: Vec<Draft> = Vec::with_capacity(asks.len());
         for (i, ask) in asks.iter_mut().enumerate() {
             ask.settings = ask.settings.or(self.settings);
-            // Before the target's first pass nothing is known of it, and the text of one token has no row.
-            let own = self.texts.get(&ask.sequence).map_or(ask.tokens, |text| text.own(ask.tokens));
+            // Before the target's first pass there are no hidden states, and a sequence of one token has no row.
+            let own = self.sequences.get(&ask.sequence).map_or(ask.tokens, |state| state.own(ask.tokens));
             let Some(rows) = own.len().checked_sub(2) else { continue };
             let fits = ask.has_room() && self.depth_max > 0 && own.len() <= self.tokens_max();
-            // The last token's row says the first guess: if it was run before, it is run again.
-            if fits && self.go_back(ask.sequence, own, rows, rows + 1) {
+            // The last token's row gives the first drafted token: if it was run before, it is run again.
+            if fits && self.roll_back(ask.sequence, own, rows, rows + 1) {
                 let sampling = ask.settings.has_filters().then(|| ask.settings.sampling(ask.sampling));
-                drafts.push(Draft { growth: Growth::new(i, sampling), own: Vec::new(), width: 0 });
+                drafts.push(Draft { growth: Growth::new(i, sampling), own_states: Vec::new(), width: 0 });
             }
         }
         let bounds = Bounds { depth_max: self.depth_max, tokens_max: self.tokens_max() };
         while !drafts.is_empty() {
-            if drafts.iter().all(|draft| draft.growth.is_fresh()) {
+            if drafts.iter().all(|draft| draft.growth.needs_no_old_rows()) {
                 self.rows.clear();
             }
             self.run(asks, &mut drafts);
             drafts.retain_mut(|Draft { growth, .. }| {
                 let ask = &mut asks[growth.ask];
-                let text = self.texts.get_mut(&ask.sequence).expect("opened, or nothing was run");
-                self.buffers.advance(&mut text.cached, growth, &self.rows, bounds, ask, chance)
+                let state = self.sequences.get_mut(&ask.sequence).expect("opened, or nothing was run");
+                self.buffers.advance(&mut state.cached, growth, &self.rows, bounds, ask, chance)
             });
         }
     }
 
-    fn observe(&mut self, news: &[News<'_>]) {
+    fn observe(&mut self, outputs: &[StepOutput<'_>]) {
         let layers = self.scorer.target_layers().len();
-        for news in news {
-            let others = self.texts.iter().filter(|(sequence, _)| **sequence != news.sequence);
-            let waiting: usize = others.map(|(_, text)| text.told.bytes()).sum();
-            let Some(text) = self.texts.get_mut(&news.sequence).filter(|text| !text.lost) else { continue };
-            // Of the last token nothing is known yet, and an accepted one behind an end is none of the text.
-            if text.told.len() == 0 && text.cached.ran.is_empty() && !news.hidden.is_empty() {
-                text.begins = news.hidden_from;
+        for output in outputs {
+            let others = self.sequences.iter().filter(|(sequence, _)| **sequence != output.sequence);
+            let waiting: usize = others.map(|(_, other)| other.states.bytes()).sum();
+            let state = self.sequences.get_mut(&output.sequence).filter(|state| !state.is_stopped);
+            let Some(state) = state else { continue };
+            // The last token has no hidden states yet, and accepted tokens after an end token are not of the sequence.
+            if state.states.len() == 0 && state.cached.committed.is_empty() && !output.hidden.is_empty() {
+                state.skipped = output.hidden_from;
             }
-            let positions = news.hidden_from..news.tokens.len() - 1;
-            for (position, states) in positions.zip(news.hidden.chunks(layers)) {
-                // What was computed again was told before, or is not known of.
-                let Some(position) = position.checked_sub(text.begins) else { continue };
-                match position.cmp(&text.told.len()) {
+            let positions = output.hidden_from..output.tokens.len() - 1;
+            for (position, layer_states) in positions.zip(output.hidden.chunks(layers)) {
+                // Rows that are computed again are here already, or were skipped.
+                let Some(position) = position.checked_sub(state.skipped) else { continue };
+                match position.cmp(&state.states.len()) {
                     std::cmp::Ordering::Less => {}
-                    std::cmp::Ordering::Equal => text.told.push(states),
-                    std::cmp::Ordering::Greater => text.lost = true,
+                    std::cmp::Ordering::Equal => state.states.push(layer_states),
+                    std::cmp::Ordering::Greater => state.is_stopped = true,
                 }
             }
-            text.lost |= text.told.len() - text.cached.ran.len() > self.unread_max;
-            text.lost |= waiting + text.told.bytes() > self.unread_bytes_max;
-            if text.lost {
-                self.give_up(news.sequence);
+            state.is_stopped |= state.states.len() - state.cached.committed.len() > self.unread_max;
+            state.is_stopped |= waiting + state.states.bytes() > self.unread_bytes_max;
+            if state.is_stopped {
+                self.stop(output.sequence);
             }
         }
     }
 
     fn close(&mut self, sequence: SequenceId) {
-        if self.texts.remove(&sequence).is_some_and(|text| !text.lost) {
+        if self.sequences.remove(&sequence).is_some_and(|state| !state.is_stopped) {
             self.scorer.close(sequence);
         }
     }

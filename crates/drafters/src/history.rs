@@ -1,31 +1,31 @@
-//! A log of tokens that knows where every short run of them ended before.
+//! A log of tokens, indexed by its n-grams: where each of them ended before.
 //!
-//! For a few lengths n, every n-gram of the log is a *node*: the position where it ended first. Nodes hang in buckets
-//! by the hash of the n-gram; all later ends of an n-gram are a list, from the latest to the first. Two numbers a
-//! position hold both: `links` is the bucket's next node at a first end and the end before at any other, and `marks` is
-//! the latest end at a first end and the first end at any other. N-grams are compared with the log itself, so hashes
-//! may collide, and no n-gram is hidden by a more frequent one, as it would be in a hash chain of positions.
+//! For a few lengths n, every n-gram of the log is a *node*: the position where it ended first. Nodes are listed in
+//! buckets by the hash of the n-gram; all later ends of an n-gram are a list, from the latest to the first. Two numbers
+//! per position hold both: `links` is the bucket's next node at a first end and the previous end at any other, and
+//! `marks` is the latest end at a first end and the first end at any other. N-grams are compared with the log itself,
+//! so hashes may collide, and no n-gram is hidden by a more frequent one, as it would be in a hash chain of positions.
 //!
-//! The table of buckets doubles by being written out a second time behind itself: nodes then hang in both halves, and
-//! only new ones in one. Nothing is hashed again.
+//! The table of buckets doubles by appending a copy of itself: old nodes are then listed in both halves, new ones in
+//! one. Nothing is hashed again.
 //!
-//! A suffix automaton would know the longest match at once, but takes hundreds of bytes a token; here it takes
-//! `4 + 8 L` bytes for L lengths, and 4 to 8 a length for buckets. The true length of a match is found by comparing
-//! backwards, from the ends of the longest n-gram that matches.
-//!
-//! Left out: forgetting the oldest texts (whoever keeps histories drops whole ones).
+//! A suffix automaton would give the longest match at once, but takes hundreds of bytes per token; this index takes
+//! `4 + 8 L` bytes for L lengths, and 4 to 8 per length for buckets. The true length of a match is found by comparing
+//! backwards, from the ends of the longest n-gram that matches. Old texts cannot be removed from a history: callers
+//! drop whole histories.
 
 use foretoken_speculation::Token;
 
-/// Stands between two texts of one log. No n-gram contains it, and no match or continuation goes past it.
+/// The separator of two texts of one log. No n-gram contains it, and no match or continuation goes past it.
 pub(super) const END: Token = Token::MAX;
 
 /// No position.
 const NONE: u32 = u32::MAX;
 /// Fewest buckets.
 const BUCKETS_MIN: usize = 16;
-/// Most nodes of a bucket that are looked at, so that tokens chosen to collide cost no more than others. An n-gram
-/// behind them gets a second node, and what is behind the first is hidden. Honest buckets have about one.
+/// Most nodes of a bucket that are searched, so that tokens chosen to collide cost no more than others. An n-gram
+/// beyond them gets a second node, and its earlier ends are no longer found. Buckets without an attack have about one
+/// node.
 const NODES_MAX: usize = 32;
 
 /// A log of tokens and the ends of its n-grams.
@@ -71,7 +71,7 @@ impl History {
         4 * (self.tokens.capacity() + self.lengths.iter().map(numbers).sum::<usize>())
     }
 
-    /// Appends the tokens beyond those known; the known ones are taken to be the same.
+    /// Appends the tokens beyond those in the log; the first ones are assumed to be the same.
     pub(super) fn extend_to(&mut self, tokens: &[Token]) {
         for &token in tokens.get(self.len()..).unwrap_or(&[]) {
             self.push(token);
@@ -163,7 +163,7 @@ fn push_exactly<T>(vec: &mut Vec<T>, value: T) {
     vec.push(value);
 }
 
-/// A 64-bit hash of an n-gram: multiply and fold, as in wyhash. Quality matters little, since matches are compared.
+/// A 64-bit hash of an n-gram: multiply and fold, as in wyhash. Collisions only cost time, since n-grams are compared.
 fn hash(ngram: &[Token]) -> u64 {
     ngram.iter().fold(0x9e37_79b9_7f4a_7c15, |state, &token| {
         let product = u128::from(state ^ u64::from(token)) * 0xa076_1d64_78bd_642f;

@@ -1,40 +1,40 @@
-//! Jacobi lookahead: the target guesses its own future, several places at once, beside the pass that it does anyway.
+//! Jacobi lookahead: the target computes proposals for several later positions in rows beside its pass.
 //!
-//! Lookahead decoding (Fu, Bailis, Stoica & Zhang 2024, "Break the Sequential Dependency of LLM Inference Using
-//! Lookahead Decoding", arXiv 2402.02057) without a draft model. A *window* of W columns stands behind the pending
-//! token. Its level 0 is a guess of the next tokens, a chain: the *trunk*, of which the pending token itself is column
-//! 0. From each trunk token hang levels 1 to N - 2 of its column. All of them are probes of one pass
-//!    ([`foretoken_speculation::Probes`]); what the target finds likeliest behind the last level of a column completes
-//!    an n-gram of N tokens, from the trunk token before down to it. These n-grams go into a *pool*, and each level
-//!    moves up by one: a Jacobi iteration whose history is the n-grams. In the same pass the n-grams of the pool that
-//!    begin with the pending token are verified, as branches of the draft tree.
+//! This is lookahead decoding (Fu, Bailis, Stoica & Zhang 2024, "Break the Sequential Dependency of LLM Inference Using
+//! Lookahead Decoding", arXiv 2402.02057), without a draft model. A *window* of W columns follows the pending token.
+//! Its level 0 is a guess of the next tokens, a chain: the *trunk*, of which the pending token itself is column 0.
+//! Levels 1 to N - 2 of a column continue its trunk token. All of them are probes of one pass
+//! ([`foretoken_speculation::Probes`]); the most probable token after the last level of a column completes an n-gram of
+//! N tokens, which begins with the trunk token before the column. These n-grams go into a *pool*, and each level moves
+//! up by one: a Jacobi iteration whose history is the n-grams. In the same pass the n-grams of the pool that begin with
+//! the pending token are verified, as branches of the draft tree.
 //!
 //! As in the authors' code: the first N - 2 passes fill the levels one by one, starting from tokens of the prompt; the
-//! pool keeps for each first token the G latest n-grams, an n-gram found again counting as new; end tokens do not stay
-//! in the window, where they would lead to nothing; and the window moves on by one column a pass however many tokens
-//! are accepted (their `ALWAYS_FWD_ONE`), unless `keeps_pace` is set. Where theirs draws tokens of the prompt at
-//! random, a hash chooses here, so that a text is a function of its request.
+//! pool keeps for each first token the G latest n-grams, an n-gram found again counting as new; end tokens are replaced
+//! in the window, since nothing useful follows them; and the window moves on by one column per pass however many tokens
+//! are accepted (their `ALWAYS_FWD_ONE`), unless `keeps_pace` is set. Where their code draws tokens of the prompt at
+//! random, a hash chooses here, so that the output is a function of the request.
 //!
-//! Where a pass has no room for the whole window (near the end of the context, or among many sequences) it goes without
-//! it, and the window waits.
-//!
-//! Left out: drawing from the laws behind the window instead of taking the likeliest (the authors found no use in it).
+//! A pass that has no room for the whole window (near the end of the context, or in a large batch) runs without it, and
+//! the window stays as it is. The window holds the most probable tokens; drawing them from the laws instead was of no
+//! use to the authors.
 
 mod pool;
 
 use std::collections::BTreeMap;
 
 use foretoken_speculation::argmax;
-use foretoken_speculation::{Ask, Drafter, Needs, News, Opening, Probes};
+use foretoken_speculation::{Ask, Drafter, Needs, Opening, Probes, StepOutput};
 use foretoken_speculation::{Chance, Evidence, NodeId, Proposal, SequenceId, Token};
 use pool::Pool;
 
-/// A [`Drafter`] that lets the target look ahead. Proposes point masses; needs no model of its own and no chance.
+/// A [`Drafter`] of n-grams that the target computes ahead. Proposes point masses; needs no model of its own and no
+/// chance.
 ///
 /// A pass has up to (N - 1) W - 1 probes ([`JacobiDrafter::probes`]) and (N - 1) G nodes.
 #[derive(Debug)]
 pub struct JacobiDrafter {
-    /// Whether n-grams of the prompt and of the text go into the pool too (the authors' `POOL_FROM_PROMPT`).
+    /// Whether n-grams of the prompt and of the output go into the pool too (the authors' `POOL_FROM_PROMPT`).
     pub pool_from_text: bool,
     /// Whether the window moves by as many columns as tokens were written, new columns being tokens of the prompt.
     pub keeps_pace: bool,
@@ -51,7 +51,7 @@ fn widths(columns: usize, ngram: usize, levels: usize) -> impl Iterator<Item = u
     (0..levels).map(move |level| if level == 0 { trunk } else { trunk + 1 })
 }
 
-/// What is known of one sequence.
+/// The state of one sequence.
 #[derive(Clone, Debug)]
 struct State {
     columns: usize,
@@ -64,7 +64,7 @@ struct State {
     /// How many tokens were taken from the prompt to fill up.
     picked: u64,
     end_tokens: Vec<Token>,
-    /// Length of the text when the window was asked for; no probes are out otherwise.
+    /// Length of the sequence when the window's probes were asked for, if they were.
     asked_at: Option<usize>,
 }
 
@@ -133,7 +133,7 @@ impl JacobiDrafter {
     }
 }
 
-/// How likely the guesses of a place are to hold the right one, before anything is learned about it.
+/// Estimated probability that one of the n-grams at a node has the right next token.
 const AGREEMENT: f32 = 0.6;
 
 impl State {
@@ -167,7 +167,7 @@ impl State {
         self.levels.iter().map(Vec::len).sum()
     }
 
-    /// Asks for the rows of the window: the trunk, then column by column what hangs from it.
+    /// Asks for the rows of the window: the trunk, then the levels of each column.
     fn ask(&mut self, len: usize, probes: &mut Probes, source: u8) {
         self.asked_at = None;
         if probes.room() < self.rows() {
@@ -187,7 +187,7 @@ impl State {
         }
     }
 
-    /// The likeliest token behind the last level of each column, in the order in which [`State::ask`] asked.
+    /// The most probable token after the last level of each column, in the order in which [`State::ask`] asked.
     fn results(&mut self, logits: &[&[f32]]) -> Vec<Token> {
         assert!(logits.len() == self.rows(), "{} rows for a window of {}", logits.len(), self.rows());
         let (trunk, depth) = (self.levels[0].len(), self.levels.len() - 1);
@@ -201,12 +201,12 @@ impl State {
             .collect()
     }
 
-    /// Moves the window after a pass in which it was run behind the token `pending`; by `columns_max` columns, or its
-    /// own number if that is less.
+    /// Moves the window after a pass in which it was run after the token `pending`; by `columns_max` columns, but at
+    /// most by its width.
     fn advance(&mut self, pending: Token, results: Vec<Token>, columns_max: usize) {
         let ngram = self.pool.ngram();
         if self.levels.len() < ngram - 1 {
-            // Filling: every level loses its first column, but for the first to hang from the trunk.
+            // Filling: every level loses its first column, except the first one above the trunk.
             self.levels.push(results);
             let last = self.levels.len() - 1;
             let first = if last == 1 { last } else { self.levels.len() };
@@ -235,7 +235,7 @@ impl State {
         }
     }
 
-    /// Adds the n-grams of the text to the pool that are not in it yet.
+    /// Adds the n-grams of the sequence that are not in the pool yet.
     fn pool_text(&mut self, tokens: &[Token]) {
         let ngram = self.pool.ngram();
         for end in self.pooled.max(ngram - 1)..tokens.len() {
@@ -273,14 +273,14 @@ impl Drafter for JacobiDrafter {
         }
     }
 
-    fn observe(&mut self, news: &[News<'_>]) {
-        for news in news {
-            let state = self.sequences.get_mut(&news.sequence);
-            let state = state.unwrap_or_else(|| panic!("{:?} was not opened", news.sequence));
-            let Some(len) = state.asked_at.take().filter(|_| !news.probes.is_empty()) else { continue };
-            let results = state.results(news.probes);
-            let columns_max = if self.keeps_pace { news.tokens.len() - len } else { 1 };
-            state.advance(news.tokens[len - 1], results, columns_max);
+    fn observe(&mut self, outputs: &[StepOutput<'_>]) {
+        for output in outputs {
+            let state = self.sequences.get_mut(&output.sequence);
+            let state = state.unwrap_or_else(|| panic!("{:?} was not opened", output.sequence));
+            let Some(len) = state.asked_at.take().filter(|_| !output.probes.is_empty()) else { continue };
+            let results = state.results(output.probes);
+            let columns_max = if self.keeps_pace { output.tokens.len() - len } else { 1 };
+            state.advance(output.tokens[len - 1], results, columns_max);
         }
     }
 

@@ -1,30 +1,30 @@
-//! Drafters: everything that guesses what the target will say, behind one trait ([`Drafter`]).
+//! Drafters: everything that proposes tokens for the target, behind one trait ([`Drafter`]).
 //!
-//! - [`ModelDrafter`]: a small network, for chains and trees, which may be drafted for itself (Leviathan et al. 2023,
-//!   Chen et al. 2023).
+//! - [`ModelDrafter`]: a small network, for chains and trees, which may have a drafter of its own (Leviathan et al.
+//!   2023, Chen et al. 2023).
 //! - [`HeadDrafter`]: a head that continues the target's own hidden states, then its own (Li et al. 2024 and 2025,
 //!   EAGLE and EAGLE-3).
 //! - [`TranslatedDrafter`]: a small network with another vocabulary, by its text (Universal Assisted Generation 2024);
 //!   [`SharedScorer`]: the same by the distribution over the tokens that both have (Timor et al. 2025).
-//! - [`SuffixDrafter`]: what followed the longest match, in this text or another (Oliaro et al. 2024); prompt lookup
-//!   (Saxena 2023) is the same in this text alone.
+//! - [`SuffixDrafter`]: what followed the longest match, in this sequence or an earlier one (Oliaro et al. 2024);
+//!   prompt lookup (Saxena 2023) is the same in this sequence alone.
 //! - [`LlmaDrafter`]: spans of the prompt that the answer has begun to repeat (Yang et al. 2023).
 //! - [`TrieDrafter`]: branches of prompts and outputs, counted in tries (Zhao et al. 2024).
 //! - [`NgramDrafter`]: what followed most often (Leviathan et al. 2023, section 3.6).
-//! - [`JacobiDrafter`]: n-grams that the target makes itself by Jacobi iteration, in rows beside the draft (Fu et al.
-//!   2024).
-//! - [`PredictionDrafter`]: what the user expects to be written, followed along the text.
-//! - [`GrammarDrafter`]: the usual spelling of what has to come next, where a request has a constraint.
+//! - [`JacobiDrafter`]: n-grams that the target itself computes by Jacobi iteration, in rows beside the draft (Fu et
+//!   al. 2024).
+//! - [`PredictionDrafter`]: the output that the user predicts, aligned with what is written.
+//! - [`GrammarDrafter`]: the usual tokens of a string that a constraint requires next.
 //! - [`PhrasesDrafter`]: a list of phrases. [`RandomDrafter`]: random tokens, for tests.
 //!
-//! A drafter may be slow or wrong; it can never change the text, as long as it keeps the two rules of the trait. It
-//! sees the text, its limits and, where it asked for it, rows of the target. What is shared: a history of tokens
-//! indexed by n-grams (`history`), which lookups, suffix matching and n-grams read; memory by tenant (`tenants`), so
-//! that nobody is shown another's text; best-first growth (`frontier`). Networks are seen through [`Scorer`], other
-//! vocabularies through [`translate::Translator`]; the engine has both.
+//! A drafter may be slow or wrong; it can never change the output, as long as it keeps the two rules of the trait. It
+//! sees the sequence's tokens, its limits and, where it asked for them, rows of the target. Shared parts are a history
+//! of tokens indexed by n-grams (`history`), which lookups, suffix matching and n-grams read; memory by tenant
+//! (`tenants`), so that no tenant is shown another's text; and best-first growth (`frontier`). Networks are used
+//! through [`Scorer`], other vocabularies through [`translate::Translator`]; the engine implements both.
 //!
-//! Left out, as in `foretoken_speculation`: files, clocks, random numbers and `Result`. How much is drafted and what of
-//! it is verified is decided there.
+//! As in `foretoken_speculation` there are no files, clocks, random numbers or `Result`. How much is drafted and what
+//! of it is verified is decided there.
 
 #![forbid(unsafe_code)]
 

@@ -1,17 +1,16 @@
 //! LLMA: spans of a reference are copied where the answer has begun to repeat it.
 //!
-//! Yang et al. 2023 ("Inference with Reference", arXiv 2304.04487): who answers from documents, or corrects a text,
-//! writes parts of them again. Where the last n tokens of the answer also stand in the reference, the k tokens behind
-//! them are proposed, one chain. As in its authors' program the longest run is looked for first, from [`RUN_MAX`] down
-//! to n, and of equal ones the earliest leads.
+//! Yang et al. 2023 ("Inference with Reference", arXiv 2304.04487): an answer from documents, or a corrected text,
+//! repeats parts of its source. Where the last n tokens of the answer occur in the reference, the k tokens after them
+//! are proposed, as one chain. As in its authors' program the longest run is looked for first, from [`RUN_MAX`] down to
+//! n, and of equal ones the earliest is copied.
 //!
-//! The reference is what the request was given: its prediction, where it has one, and its prompt. So it differs from
-//! prompt lookup ([`crate::SuffixDrafter`], whose index and votes are used here) in what is searched and for what: the
-//! answer is never copied from itself, and a run never reaches back into the prompt, so that nothing is proposed before
-//! n tokens were written.
+//! The reference is the request's prediction, where it has one, and its prompt. So it differs from prompt lookup
+//! ([`crate::SuffixDrafter`], whose index and votes are used here): the answer is never copied from itself, and a run
+//! never reaches back into the prompt, so that nothing is proposed before n tokens were written.
 //!
-//! Left out: references of several requests, as the authors' cache of sessions has them; suffix matching reads those.
-//! A draft model of another vocabulary is shown no prompt, so behind its colon there is nothing to copy.
+//! References of earlier requests, as in the authors' session cache, are not kept; suffix matching has those. Below a
+//! draft model of another vocabulary, which is given no prompt, this drafter has nothing to copy.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +26,7 @@ const RUN_MAX: usize = 5;
 /// masses; needs no model and no chance.
 #[derive(Debug)]
 pub struct LlmaDrafter {
-    /// Most tokens copied a pass; k of the paper.
+    /// Most tokens copied per pass; k of the paper.
     pub copied_max: usize,
     /// Fewest tokens that must match; n of the paper.
     run_min: usize,
@@ -42,13 +41,13 @@ impl Default for LlmaDrafter {
 }
 
 impl LlmaDrafter {
-    /// A drafter that copies up to `copied_max` tokens behind a match of `run_min` tokens or more.
+    /// A drafter that copies up to `copied_max` tokens after a match of `run_min` tokens or more.
     ///
     /// # Panics
     ///
     /// Panics if `run_min` is 0.
     pub fn new(run_min: usize, copied_max: usize) -> LlmaDrafter {
-        assert!(run_min >= 1, "a run of 0 tokens stands everywhere");
+        assert!(run_min >= 1, "a run of 0 tokens matches everywhere");
         let (references, continuations) = (BTreeMap::new(), Continuations::default());
         LlmaDrafter { copied_max, run_min, references, continuations }
     }
@@ -57,7 +56,7 @@ impl LlmaDrafter {
         let reference = self.references.get(&ask.sequence);
         let reference = reference.unwrap_or_else(|| panic!("{:?} was not opened", ask.sequence));
         let answer = &ask.tokens[ask.prompt_len..];
-        // The first source is the running text, of which nothing is copied.
+        // The first source is the running sequence, of which nothing is copied.
         let sources = [Source { tokens: ask.tokens, share: 1.0 }, Source { tokens: reference.tokens(), share: 1.0 }];
         let found = &mut self.continuations;
         found.clear();

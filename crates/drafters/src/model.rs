@@ -1,25 +1,27 @@
-//! A draft model: a small network guesses a chain or a tree, for all sequences together.
+//! A draft model: a small network proposes chains or trees, for all sequences of a pass together.
 //!
 //! Under *exact* the drafter races with the noise that the target will race with at the same position, and offers the
-//! winner as a point mass; the closer its law to the target's, the oftener they agree. Under *rejection* it draws with
-//! noise of its own and offers the draw with its law. Greedy needs no case: its laws are point masses ([`Ask::draw`]).
+//! winner as a point mass; the closer its law is to the target's, the more often they agree. Under *rejection* it draws
+//! with noise of its own and offers the draw with its law. Greedy needs no case: its laws are point masses
+//! ([`Ask::draw`]).
 //!
 //! A branch ends after the token whose probability fell below `p_min` (llama.cpp's `p-min`, transformers'
 //! `assistant_confidence_threshold`, there stopping likewise after the token) and after an end token. Confidence is the
-//! network's raw probability, before temperature and filters: under greedy the law itself would always say 1. Where
+//! network's raw probability, before temperature and filters: under greedy the law's own probability is always 1. Where
 //! other tokens have a raw probability above `p_split` (llama.cpp's `p-split`), siblings are drawn, and the tree grows
-//! best first, several leaves a pass (`grow`).
+//! best first, several leaves per pass (`grow`).
 //!
-//! The draft can be drafted for in turn (Chen et al. 2023, cascade speculative drafting, the vertical cascade; Spector
-//! and Re 2023, staged speculative decoding): whenever a pass of the draft model is due, an inner drafter proposes what
-//! it will say from there on, and the pass runs all of that ahead. So it costs a pass only where the inner drafter was
-//! wrong (`ahead`). The inner drafter fills a cache and nothing else: the draft is the same, token by token, with any
-//! or none.
+//! The draft model can have a drafter of its own (Chen et al. 2023, cascade speculative drafting, the vertical cascade;
+//! Spector and Re 2023, staged speculative decoding): whenever a pass of the draft model is due, an inner drafter
+//! proposes the draft model's next tokens, and the pass computes their rows ahead. So the draft model needs another
+//! pass only where the inner drafter was wrong (`ahead`). The inner drafter only fills the cache: the draft is the
+//! same, token by token, with any inner drafter or none.
 //!
-//! Its cache goes by what it ran, not by what was accepted: rows run ahead are remembered, compared with what the
-//! sequence became, and kept where they agree (`cache`). So another drafter's branch may win without confusing it.
+//! The cache records the rows that were run, whatever was accepted: they are compared with the sequence's tokens and
+//! kept where they agree (`cache`). So another drafter's branch may be accepted without harm.
 //!
-//! Left out: vocabularies other than the target's.
+//! The draft model has the target's vocabulary; others are handled by [`crate::TranslatedDrafter`] and
+//! [`crate::SharedScorer`].
 
 mod ahead;
 pub(crate) mod cache;
@@ -30,7 +32,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::{LogitRows, ScoreAsk, Scorer};
-use foretoken_speculation::{Ask, DraftSettings, Drafter, News, Opening, ReadAsk, Work};
+use foretoken_speculation::{Ask, DraftSettings, Drafter, Opening, ReadAsk, StepOutput, Work};
 use foretoken_speculation::{Chance, DraftTree, SequenceId, Tenant, Token};
 
 use ahead::Inner;
@@ -46,16 +48,16 @@ pub struct ModelDrafter<S> {
     pub scorer: S,
     /// Draft length: most tokens of a branch.
     pub depth_max: usize,
-    /// What requests leave open. (`n_min`: llama.cpp throws shorter drafts away instead of going on, which looks at
-    /// what was drawn and so is not lawful under *rejection*.)
+    /// Settings that requests leave open. (`n_min`: llama.cpp discards shorter drafts instead of continuing them; that
+    /// depends on what was drawn and so is not lawful under *rejection*.)
     pub settings: DraftSettings,
-    /// Most tokens that the inner drafter may have run ahead, per sequence and pass of the draft model.
+    /// Most tokens of the inner drafter that are run ahead, per sequence and pass of the draft model.
     pub ahead_max: usize,
-    /// What the network did so far.
+    /// Counters of the network.
     work: Work,
     inner: Option<Inner>,
     caches: BTreeMap<SequenceId, Cached>,
-    /// Logits of the passes of one draft. Only what is run ahead is wanted later than in the next moment.
+    /// Logits of the passes of one draft; those of rows that were run ahead are used in later rounds.
     rows: LogitRows,
     buffers: Buffers,
 }
@@ -95,20 +97,20 @@ impl<S: Scorer> ModelDrafter<S> {
         self
     }
 
-    /// The rows that the picked leaves miss, and what the inner drafter guesses behind them. Who has no room for the
-    /// guesses is run without.
+    /// Runs the rows that the picked leaves need, and those that the inner drafter proposed after them. A draft without
+    /// room for the latter is run again without them.
     fn pass(&mut self, asks: &[Ask<'_>], growths: &mut [Growth]) {
         self.run(asks, &mut growths.iter_mut().collect::<Vec<_>>());
-        let mut cramped: Vec<&mut Growth> = Vec::new();
+        let mut without_room: Vec<&mut Growth> = Vec::new();
         for growth in growths.iter_mut().filter(|growth| growth.missing().is_some()) {
             let cached = self.caches.get_mut(&asks[growth.ask].sequence).expect("opened, or nothing was run");
             if cached.tokens.len() > growth.needed {
                 cached.truncate(growth.needed);
-                cramped.push(growth);
+                without_room.push(growth);
             }
         }
-        if !cramped.is_empty() {
-            self.run(asks, &mut cramped);
+        if !without_room.is_empty() {
+            self.run(asks, &mut without_room);
         }
     }
 
@@ -135,12 +137,12 @@ impl<S: Scorer> ModelDrafter<S> {
             cached.in_pass = false;
             let mut rows = row..row + wanted;
             row += wanted;
-            // Without any logits the ask was refused; single rows without them are there and say nothing.
+            // An ask without any logits was refused and not run; single rows without logits were run.
             if rows.clone().any(|row| self.rows.row(row).is_some()) {
                 if growth.root.is_none() {
                     growth.root = rows.next();
-                    self.work.read += (tokens.len() - cached.ran.len()) as u64;
-                    cached.ran.extend_from_slice(&tokens[cached.ran.len()..]);
+                    self.work.read += (tokens.len() - cached.committed.len()) as u64;
+                    cached.committed.extend_from_slice(&tokens[cached.committed.len()..]);
                 }
                 growth.rows.extend(rows);
                 cached.computed = growth.rows.len();
@@ -167,7 +169,7 @@ impl<S: Scorer> Drafter for ModelDrafter<S> {
     }
 
     fn unread(&self, sequence: SequenceId, len: usize) -> usize {
-        // Of a text that is too long for it nothing would be read.
+        // Nothing is read of a sequence that is too long.
         let own = if len > self.scorer.context_max() { len } else { 0 };
         let read = self.caches.get(&sequence).map_or(0, |cached| cached.len().min(len)).max(own);
         self.inner.as_ref().map_or(0, |inner| inner.drafter.unread(sequence, len)).max(len - read)
@@ -195,7 +197,7 @@ impl<S: Scorer> Drafter for ModelDrafter<S> {
             let cached = self.caches.get_mut(&ask.sequence);
             let cached = cached.unwrap_or_else(|| panic!("{:?} was not opened", ask.sequence));
             cached.adopt(ask.sequence, ask.tokens, &mut self.scorer);
-            if cached.ran.len() < ask.until {
+            if cached.committed.len() < ask.until {
                 cached.catch_up(ask.sequence, &ask.tokens[..ask.until], &mut self.scorer);
                 cached.in_pass = true;
                 reading.push(ask);
@@ -213,14 +215,14 @@ impl<S: Scorer> Drafter for ModelDrafter<S> {
             reading.iter().zip(&spans).map(|(ask, span)| span.ask(ask.sequence, ask.until)).collect();
         self.rows.clear();
         self.scorer.score(&score_asks, &mut self.rows);
-        // What was refused was not run.
+        // Asks that were refused were not run.
         self.work.passes += u64::from((0..reading.len()).any(|row| self.rows.row(row).is_some()));
         for (row, ask) in reading.into_iter().enumerate() {
             let cached = self.caches.get_mut(&ask.sequence).expect("opened, or nothing was run");
             cached.in_pass = false;
             if self.rows.row(row).is_some() {
-                self.work.read += (ask.until - cached.ran.len()) as u64;
-                cached.ran.extend_from_slice(&ask.tokens[cached.ran.len()..ask.until]);
+                self.work.read += (ask.until - cached.committed.len()) as u64;
+                cached.committed.extend_from_slice(&ask.tokens[cached.committed.len()..ask.until]);
             }
         }
     }
@@ -240,7 +242,7 @@ impl<S: Scorer> Drafter for ModelDrafter<S> {
             }
         }
         while !growths.is_empty() {
-            if self.inner.is_none() || growths.iter().all(Growth::is_fresh) {
+            if self.inner.is_none() || growths.iter().all(Growth::needs_no_old_rows) {
                 self.rows.clear();
             }
             self.look_ahead(asks, &growths, chance);
@@ -249,12 +251,12 @@ impl<S: Scorer> Drafter for ModelDrafter<S> {
         }
     }
 
-    fn observe(&mut self, news: &[News<'_>]) {
+    fn observe(&mut self, outputs: &[StepOutput<'_>]) {
         let Some(inner) = &mut self.inner else { return };
-        // The tree was not the inner drafter's: to it these were plain passes.
+        // The tree was not the inner drafter's, so it observes plain passes.
         let tree = DraftTree::new();
-        for news in news {
-            inner.drafter.observe(&[News { tree: &tree, path: &[], probes: &[], hidden: &[], ..*news }]);
+        for output in outputs {
+            inner.drafter.observe(&[StepOutput { tree: &tree, path: &[], probes: &[], hidden: &[], ..*output }]);
         }
     }
 

@@ -1,27 +1,26 @@
-//! N-gram models: what followed these tokens most often, in a corpus and in the text itself.
+//! N-gram models: what followed these tokens most often, in a corpus and in the sequence itself.
 //!
-//! The models of negligible cost of Leviathan et al. 2023 (sections 3.6 and 4.2: with a bigram table T5-XXL accepts one
-//! token in five). The draft's distribution q is the relative frequency of what followed the longest last tokens that
-//! are known, up to `order` - 1 of them, put through the draft's settings: temperature T makes it proportional to
-//! count^(1 / T). It covers the 16 most frequent followers only, which any q may do, so a draft never costs the
-//! vocabulary. Greedy takes the most frequent, of equals the lowest id.
+//! These are the models of negligible cost of Leviathan et al. 2023 (sections 3.6 and 4.2: with a bigram table T5-XXL
+//! accepts one token in five). The draft's distribution q is the relative frequency of what followed the longest known
+//! run of last tokens, up to `order` - 1 of them, with the draft's settings applied: temperature T makes it
+//! proportional to count^(1 / T). It covers only the 16 most frequent followers, since any q is lawful, so the time of
+//! a draft does not depend on the vocabulary. Greedy takes the most frequent, of equals the lowest id.
 //!
-//! There is no table of counts. The index of [`super::history`] lists where a context occurred, the latest first; the
-//! followers of its latest occurrences (up to [`OCCURRENCES_MAX`] in each text) are counted when they are asked for.
-//! Counts of the corpus (everybody's and the tenant's, learned by [`Drafter::warm_up`]) and of the running text are
-//! added up; the text's are forgotten with its sequence.
+//! There is no table of counts. The index of [`super::history`] lists the occurrences of a context, the latest first;
+//! the followers of its latest occurrences (up to [`OCCURRENCES_MAX`] in each text) are counted when they are asked
+//! for. Counts of the corpus (everybody's and the tenant's, learned by [`Drafter::warm_up`]) and of the running
+//! sequence are added up; the latter are forgotten with the sequence.
 //!
-//! An order of 1 is the unigram model of the paper: it proposes the most frequent tokens, whatever came before. With a
-//! longer order these are the last resort, where not even the last token is known or nothing may follow it, and are
-//! proposed only if the first of them is frequent enough (`unigram_min`). In recorded answers of a 7 B model the most
-//! frequent token is right 3 to 6 times in a hundred, and no oftener where the last token is new (docs/drafters.md). A
-//! row costs more than that, so longer orders back off to single tokens only where one makes up a tenth of all.
+//! An order of 1 is the unigram model of the paper: it proposes the most frequent tokens, whatever came before. Higher
+//! orders back off to these where not even the last token is known or no follower is allowed, and only if the first of
+//! them is frequent enough (`unigram_min`). In recorded answers of a 7 B model the most frequent token is right 3 to 6
+//! times in a hundred, and no more often where the last token is new (docs/drafters.md). A row costs more than that, so
+//! higher orders back off to single tokens only where one makes up a tenth of all.
 //!
 //! A draft is a chain, or a tree grown best first: always where the product of the confidences is greatest. A
-//! confidence is (count - 1/2) / occurrences that were counted: what was seen once is as likely as not to be seen
-//! again.
+//! confidence is (count - 1/2) / occurrences that were counted, so a follower seen once has a confidence of 1/2.
 //!
-//! Left out: smoothing between orders, and penalties (banned tokens are respected).
+//! Orders are not smoothed, and penalties are not applied; banned tokens are respected.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -49,42 +48,41 @@ const FOLLOWERS_MAX: usize = 16;
 /// What an [`NgramDrafter`] counts.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum NgramSource {
-    /// Texts from before and elsewhere ([`Drafter::warm_up`]).
+    /// Earlier texts ([`Drafter::warm_up`]).
     Corpus,
-    /// The running text, prompt included.
+    /// The running sequence, prompt included.
     Text,
     /// Both.
     #[default]
     Both,
 }
 
-/// A [`Drafter`] that looks up what followed most often.
+/// A [`Drafter`] that proposes what followed most often.
 #[derive(Debug)]
 pub struct NgramDrafter {
     /// Draft length: most tokens of a branch.
     pub depth_max: usize,
     /// Most tokens proposed under one node; 1 is a chain. Besides the first, only as many as there are further
-    /// followers of a confidence above `p_split` ([`NgramDrafter::P_SPLIT`] if nobody sets it).
+    /// followers of a confidence above `p_split` (by default [`NgramDrafter::P_SPLIT`]).
     pub branches_max: usize,
-    /// Without a known context the most frequent tokens are proposed if the first has at least this share, 0 to 1. At
-    /// first 0.1 ([`NgramDrafter::UNIGRAM_MIN`]), and 0 if the order is 1: who asks for nothing but single tokens wants
-    /// them.
+    /// Without a known context the most frequent tokens are proposed if the first has at least this share, 0 to 1. By
+    /// default 0.1 ([`NgramDrafter::UNIGRAM_MIN`]), and 0 if the order is 1.
     pub unigram_min: f32,
-    /// What requests leave open.
+    /// Settings that requests leave open.
     pub settings: DraftSettings,
-    /// Tokens that are remembered of texts of all tenants together; then the oldest texts are forgotten.
+    /// Most tokens that are kept of texts of all tenants together; beyond that the oldest texts are forgotten.
     pub capacity_tokens: usize,
     source: NgramSource,
     /// Lengths of contexts: 1 to the order less 1.
     lengths: Vec<usize>,
     corpus: Tenants<Texts>,
-    /// Running texts, without tokens if they are not counted.
+    /// Running sequences; `None` if their tokens are not counted.
     running: BTreeMap<SequenceId, (Tenant, Option<History>)>,
     frontier: Frontier<Guess>,
     buffers: Buffers,
 }
 
-/// Memory that is used again from node to node.
+/// Memory that is reused from node to node.
 #[derive(Debug, Default)]
 struct Buffers {
     path: Vec<Token>,
@@ -93,14 +91,14 @@ struct Buffers {
     followers: Vec<(Token, u32)>,
     /// Occurrences that were counted.
     total: f32,
-    /// Which of `followers` a token is.
+    /// The index in `followers` of each token.
     distinct: Distinct,
     logits: Vec<f32>,
     scratch: Scratch,
     draws: Draws,
 }
 
-/// A guess that is to be offered, or was offered because it was drawn, and may be gone on from.
+/// A token that is to be offered, or was offered when it was drawn, and may then be continued.
 #[derive(Debug)]
 struct Guess {
     parent: Option<NodeId>,
@@ -115,17 +113,17 @@ struct Guess {
 }
 
 impl Default for NgramDrafter {
-    /// 4-grams of corpus and text, chains of up to 5 tokens.
+    /// 4-grams of corpus and sequence, chains of up to 5 tokens.
     fn default() -> NgramDrafter {
         NgramDrafter::new(4, NgramSource::Both)
     }
 }
 
 impl NgramDrafter {
-    /// How probable a follower besides the first must be to be proposed too, as in llama.cpp.
+    /// Least confidence of further followers for them to be proposed as well, as in llama.cpp.
     pub const P_SPLIT: f32 = 0.1;
-    /// How frequent a token must be to be proposed where no context is known, if contexts are counted at all: about
-    /// what a row costs, as a part of a pass.
+    /// Least share of a token for it to be proposed where no context is known, if the order is above 1: about the cost
+    /// of a row, as a fraction of a pass.
     pub const UNIGRAM_MIN: f32 = 0.1;
 
     /// A drafter that counts n-grams of 1 to `order` tokens: 1 is a unigram model, 2 a bigram model.
@@ -156,14 +154,15 @@ impl NgramDrafter {
         self.corpus.all().map(Texts::bytes).chain(running.map(History::bytes)).sum()
     }
 
-    /// Fills one tree, best guesses first.
+    /// Fills one tree, the greatest gains first.
     fn fill(&mut self, ask: &mut Ask<'_>, chance: &mut dyn Chance) {
         let running = self.running.get_mut(&ask.sequence);
         let (tenant, text) = running.unwrap_or_else(|| panic!("{:?} was not opened", ask.sequence));
         text.iter_mut().for_each(|text| text.extend_to(ask.written()));
         ask.settings = ask.settings.or(self.settings);
         if ask.promise == Promise::Exact {
-            // Where draws bind, each has its row whatever it is worth; elsewhere guesses cost next to nothing.
+            // Under *exact* offers can be dropped, so the draft need not be cut by cost; elsewhere every draw has a
+            // row.
             ask.outlook = None;
         }
         let model = Model {
@@ -192,7 +191,7 @@ impl NgramDrafter {
     }
 }
 
-/// The settings that mean something for a distribution made of counts.
+/// The settings that apply to a distribution made of counts.
 fn plain_settings(sampling: &Sampling) -> Sampling {
     let Sampling { temperature, top_k, top_p, min_p, typical_p, .. } = *sampling;
     Sampling { temperature, top_k, top_p, min_p, typical_p, ..Sampling::default() }
@@ -204,7 +203,7 @@ impl Guess {
     }
 }
 
-/// What one tree is filled from.
+/// The model of one draft: settings and texts.
 struct Model<'t> {
     sampling: Sampling,
     unigram_min: f32,
@@ -215,8 +214,8 @@ struct Model<'t> {
 }
 
 impl Model<'_> {
-    /// Finds what may follow a guess (`None`: the root), draws from it as the promise wants it, and adds the guesses to
-    /// the frontier.
+    /// Finds what may follow a token (`None`: the root), draws from it as the promise requires, and adds the drawn
+    /// tokens to the frontier.
     fn propose(
         &self,
         ask: &mut Ask<'_>,
@@ -230,14 +229,14 @@ impl Model<'_> {
         buffers.context.clear();
         buffers.context.extend(&ask.tokens[ask.tokens.len().saturating_sub(self.context_max)..]);
         buffers.context.extend(&buffers.path);
-        // Without contexts the same follows every guess.
+        // Without contexts the followers of every token are the same.
         let is_counted = self.context_max == 0 && before.is_some();
         if !is_counted && !self.find_followers(&ask.sampling.banned_tokens, buffers) {
             return;
         }
         let (law, total) = (self.law(buffers), buffers.total);
         let confidence = |count: u32| (count as f32 - 0.5) / total;
-        // By the counts and not by what is drawn: how much is drawn may not depend on it.
+        // The number of draws goes by the counts: it must not depend on what is drawn.
         let p_split = ask.settings.p_split.unwrap_or(NgramDrafter::P_SPLIT);
         let further = buffers.followers.iter().skip(1).filter(|&&(_, count)| confidence(count) > p_split).count();
         let width = (1 + further).min(self.branches_max).min(ask.room());
@@ -255,8 +254,7 @@ impl Model<'_> {
         }
     }
 
-    /// Finds what followed the longest end of `buffers.context` that anything followed; whether something may be
-    /// proposed.
+    /// Finds the followers of the longest end of `buffers.context` that has any; returns whether they may be proposed.
     fn find_followers(&self, banned: &[Token], buffers: &mut Buffers) -> bool {
         for len in (0..=self.context_max.min(buffers.context.len())).rev() {
             let context = &buffers.context[buffers.context.len() - len..];
@@ -288,7 +286,7 @@ impl Model<'_> {
     }
 }
 
-/// Counts what followed the latest occurrences of a context in each text; how many occurrences these are.
+/// Counts what followed the latest occurrences of a context in each text; returns the number of these occurrences.
 fn count(texts: &[&History], context: &[Token], distinct: &mut Distinct, followers: &mut Vec<(Token, u32)>) -> f32 {
     let occurrences_max = if context.is_empty() { UNIGRAMS_MAX } else { OCCURRENCES_MAX };
     distinct.clear(texts.len() * occurrences_max);
@@ -323,7 +321,7 @@ impl Drafter for NgramDrafter {
 
     fn warm_up(&mut self, tokens: &[Token], _prompt_len: usize, tenant: Option<Tenant>) {
         if self.source != NgramSource::Text {
-            // What is everybody's was chosen by whoever started the program, and is kept whole.
+            // Everybody's texts were chosen by the operator of the program, and are kept whole.
             let capacity_tokens = tenant.map_or(usize::MAX, |_| self.capacity_tokens);
             self.corpus.learn(tokens, tenant, capacity_tokens, &self.lengths);
         }

@@ -1,15 +1,15 @@
 //! Fixed phrases: where one has begun, the rest of it is proposed. After "going" comes "to".
 //!
-//! The phrases are a trie of their tokens. For each of the last tokens of the text, as many as the longest phrase has,
-//! it is asked whether a phrase begins there and has not gone wrong since; so nothing is kept about a sequence, and a
-//! thousand phrases cost what one costs. The longest beginning that the text ends with comes first; beginnings that
-//! continue in several ways are proposed in all of them, in the order of the list.
+//! The phrases are a trie of their tokens. From each of the last tokens of the sequence, as many as the longest phrase
+//! has, the trie is followed to the end of the sequence; so no state is kept per sequence, and the time does not depend
+//! on the number of phrases. The longest beginning that the sequence ends with comes first; all continuations of a
+//! beginning are proposed, in the order of the list.
 //!
-//! A phrase of which n tokens are written is taken to go on with probability n / (n + 1), shared by its ways to go on.
-//! That is a guess; how right it is is learned.
+//! A phrase of which n tokens are written is assumed to go on with probability n / (n + 1), divided among its
+//! continuations; the engine calibrates this estimate.
 //!
-//! Left out: tokenizing. A phrase that can be written in several tokens, as with and without the space before it, is
-//! given once for each.
+//! Phrases are given as tokens. A phrase with several tokenizations, as with and without a space before it, is given
+//! once for each.
 
 use std::collections::HashMap;
 
@@ -35,8 +35,7 @@ struct Beginning {
 }
 
 impl PhrasesDrafter {
-    /// A drafter of these phrases, the most wanted first. Phrases of one token or none have no beginning, and say
-    /// nothing.
+    /// A drafter of these phrases, the most important first. Phrases of fewer than two tokens are ignored.
     ///
     /// ```
     /// use foretoken_drafters::PhrasesDrafter;
@@ -70,8 +69,7 @@ impl PhrasesDrafter {
         node
     }
 
-    /// Proposes all that may come after a beginning, one way to its end before the next. `gain`: of the way down to
-    /// here.
+    /// Proposes all continuations of a beginning, depth first. `gain`: of the path to `parent`.
     fn complete(&self, ask: &mut Ask<'_>, parent: Option<NodeId>, node: u32, gain: f32) {
         let beginning = &self.nodes[node as usize];
         let written = beginning.len as f32;

@@ -1,23 +1,23 @@
-//! Predicted outputs: the user says what will probably be written, and the text is followed along it.
+//! Predicted outputs: the user gives the probable output, and the drafter aligns it with what is written.
 //!
-//! Who has a file edited or a text corrected knows most of the answer before it is written. A cursor begins at the
-//! beginning of the prediction; a token that agrees moves it on, and what is proposed is the prediction from the cursor
-//! on, as one chain. Where the text differs, the cursor is lost and looks for the place at which it goes on:
+//! Where a file is edited or a text corrected most of the answer is known before it is written. A cursor starts at the
+//! beginning of the prediction; a token that agrees moves it on, and the prediction from the cursor on is proposed, as
+//! one chain. Where the output differs, the cursor is lost and is searched again:
 //!
-//! 1. Where the last tokens written, two at least, stand near the place of the difference ([`NEAR`]): the longest
-//!    match, of equals the nearest. That finds words that were inserted, left out or replaced.
-//! 2. Where the last three or more stand anywhere, of a few places ahead and behind, if that match is clearly longer: a
-//!    part that was moved, or much that was put in or left out. An index of 3-grams finds it, 4 bytes a token, which is
-//!    built by sorting when the sequence begins.
-//! 3. Until then it guesses, each guess a branch: something was left out before the last token, if that stands a little
-//!    ahead; as many tokens were replaced; or what was written was inserted.
+//! 1. where the last tokens written, two at least, occur near the position of the difference ([`NEAR_MAX`]): the
+//!    longest match, of equals the nearest. That finds words that were inserted, left out or replaced;
+//! 2. where the last three or more occur anywhere, of a few positions ahead and behind, if that match is clearly
+//!    longer: a part that was moved, or long insertions and omissions. They are found by an index of 3-grams, 4 bytes
+//!    per token, which is built by sorting when the sequence begins;
+//! 3. until then the cursor is guessed, each guess a branch: tokens were left out before the last one, if that occurs a
+//!    little ahead; as many tokens were replaced; or what was written was inserted.
 //!
-//! So a token takes a bounded number of comparisons and two binary searches, and only where the text differs. How often
-//! each kind of guess is right is counted for the sequence, and said as evidence; behind a new match it begins modestly
-//! and grows with each token that agrees.
+//! So a token takes a bounded number of comparisons and two binary searches, and only where the output differs. How
+//! often each kind of guess is right is counted for the sequence and given as evidence; after a new match the estimate
+//! starts low and grows with each token that agrees.
 //!
-//! Left out: predictions of which several parts could be meant at once, as a tree of all matches has them; that is
-//! suffix matching ([`crate::SuffixDrafter`]), which reads predictions too.
+//! One alignment is followed at a time. A tree of all matches is suffix matching ([`crate::SuffixDrafter`]), which uses
+//! predictions too.
 
 use std::collections::BTreeMap;
 
@@ -29,30 +29,29 @@ mod index;
 
 use index::Index;
 
-/// So many tokens ahead of a difference are searched for the place where the text goes on, so long as no more were
-/// written since.
-const NEAR: usize = 64;
-/// A token that was just written is taken for the one behind a gap if it stands at most so far ahead.
+/// How many tokens after a difference are searched for the cursor, as long as no more were written since.
+const NEAR_MAX: usize = 64;
+/// Most tokens that are guessed to be left out before a token that was just written.
 const GAP_MAX: usize = 16;
-/// So many tokens behind a difference places are guessed.
+/// How many tokens after a difference the cursor is guessed.
 const GUESSED_MAX: usize = 12;
-/// Fewest tokens that must match near the place of a difference.
+/// Fewest tokens that must match near the position of a difference.
 const MATCH_MIN: usize = 2;
 /// By how many tokens a match elsewhere must be longer than one that is near.
-const FARTHER: usize = 2;
+const FAR_EXCESS_MIN: usize = 2;
 /// Matches are not followed further back than this.
 const MATCH_MAX: usize = 16;
-/// After so many tokens in a row that agree the place is certain.
-const SURE: usize = 4;
-/// What is expected of a prediction before it was followed: right tokens, of how many.
-const FOLLOWED: (f32, f32) = (19.0, 20.0);
-/// Kinds of guesses while the cursor is lost, each with the part that is expected to be right.
+/// How many tokens in a row must agree for the cursor to be certain.
+const CERTAIN_RUN_MIN: usize = 4;
+/// Prior of the tokens of a prediction that agree: right tokens, of how many.
+const FOLLOWED_PRIOR: (f32, f32) = (19.0, 20.0);
+/// Kinds of guesses while the cursor is lost, each with the fraction that is expected to be right.
 const KINDS: [f32; 3] = [0.5, 0.3, 0.2];
 /// Weight of that expectation, in guesses.
 const KIND_PRIOR: f32 = 4.0;
 
 /// A [`Drafter`] that follows the prediction of a request. Proposes point masses; needs no model and no chance, and
-/// says nothing of sequences without a prediction.
+/// proposes nothing for sequences without a prediction.
 #[derive(Debug)]
 pub struct PredictionDrafter {
     /// A node is not proposed if the estimated probability that it is accepted is below this, 0 to 1.
@@ -67,26 +66,26 @@ impl Default for PredictionDrafter {
     }
 }
 
-/// What is kept of a sequence that has a prediction.
+/// The state of a sequence that has a prediction.
 #[derive(Debug)]
 struct Running {
     prediction: Index,
-    /// So many tokens of the text were compared; those of the prompt are not.
+    /// How many first tokens of the sequence the cursor has passed, those of the prompt included.
     read: usize,
     cursor: Cursor,
 }
 
-/// Where the text is in the prediction.
+/// The position of the output in the prediction.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 struct Cursor {
-    /// The place that is expected to be written next; `None` while it is lost.
+    /// The position that is expected to be written next; `None` while the cursor is lost.
     next: Option<usize>,
     /// Tokens in a row that agree.
     run: usize,
-    /// Where it was when it was certain last, and how many tokens were written since.
-    sure: usize,
+    /// The last certain position, and how many tokens were written since.
+    certain: usize,
     since: usize,
-    /// Of the tokens behind a certain place: how many agreed, and how many there were.
+    /// Of the tokens after a certain position: how many agreed, and how many there were.
     followed: (f32, f32),
     /// The same of each kind of guess.
     guessed: [(f32, f32); KINDS.len()],
@@ -104,7 +103,7 @@ struct Guess {
 }
 
 impl Cursor {
-    /// Goes on by the last of the tokens written.
+    /// Advances by the last of the tokens written.
     fn step(&mut self, prediction: &Index, written: &[Token]) {
         let Some(&token) = written.last() else { return };
         let agrees = |at: usize| prediction.tokens().get(at) == Some(&token);
@@ -113,8 +112,8 @@ impl Cursor {
             Some(next) if agrees(next) => {
                 self.count_followed(true);
                 (self.next, self.run) = (Some(next + 1), self.run + 1);
-                if self.run >= SURE {
-                    (self.sure, self.since) = (next + 1, 0);
+                if self.run >= CERTAIN_RUN_MIN {
+                    (self.certain, self.since) = (next + 1, 0);
                 }
                 return;
             }
@@ -132,49 +131,49 @@ impl Cursor {
     }
 
     fn count_followed(&mut self, agrees: bool) {
-        if self.run >= SURE {
+        if self.run >= CERTAIN_RUN_MIN {
             let (right, all) = self.followed;
             self.followed = (right + f32::from(u8::from(agrees)), all + 1.0);
         }
     }
 
-    /// The place at which the text goes on, with the length of the match before it.
+    /// The position at which the output goes on, with the length of the match before it.
     fn find(&self, prediction: &Index, written: &[Token]) -> Option<(usize, usize)> {
         let tokens = prediction.tokens();
         let matched = |next: usize| (next, matched(&tokens[..next], written));
-        // Of equals the first stands: `max_by_key` would take the last.
+        // Of equals the first is kept: `max_by_key` would take the last.
         let longer = |best: Option<(usize, usize)>, found: (usize, usize)| match best {
             Some(best) if best.1 >= found.1 => Some(best),
             _ => Some(found),
         };
-        let end = if self.since <= NEAR { tokens.len().min(self.sure + NEAR) } else { 0 };
-        let near = (self.sure + 1..=end).map(matched).filter(|found| found.1 >= MATCH_MIN).fold(None, longer);
-        let far = prediction.places(written, self.sure).map(matched).fold(None, longer);
-        let needed = near.map_or(0, |near| near.1 + FARTHER);
+        let end = if self.since <= NEAR_MAX { tokens.len().min(self.certain + NEAR_MAX) } else { 0 };
+        let near = (self.certain + 1..=end).map(matched).filter(|found| found.1 >= MATCH_MIN).fold(None, longer);
+        let far = prediction.positions(written, self.certain).map(matched).fold(None, longer);
+        let needed = near.map_or(0, |near| near.1 + FAR_EXCESS_MIN);
         far.filter(|far| far.1 >= needed).or(near)
     }
 
-    /// While it is lost: the places that may be next, one a kind of guess. Tokens were left out before the last one;
-    /// replaced by as many; inserted.
+    /// While the cursor is lost: its possible positions, one per kind of guess. Tokens were left out before the last
+    /// one; replaced by as many; inserted.
     fn guesses(&self, prediction: &Index, written: &[Token]) -> [Option<usize>; KINDS.len()] {
         if self.next.is_some() || self.since > GUESSED_MAX {
             return [None; KINDS.len()];
         }
         let tokens = prediction.tokens();
-        let ahead = tokens.iter().skip(self.sure + 1).take(GAP_MAX);
+        let ahead = tokens.iter().skip(self.certain + 1).take(GAP_MAX);
         let left_out = written.last().and_then(|last| ahead.clone().position(|token| token == last));
-        let left_out = left_out.map(|skipped| self.sure + skipped + 2);
-        [left_out, Some(self.sure + self.since), Some(self.sure)].map(|at| at.filter(|at| *at < tokens.len()))
+        let left_out = left_out.map(|skipped| self.certain + skipped + 2);
+        [left_out, Some(self.certain + self.since), Some(self.certain)].map(|at| at.filter(|at| *at < tokens.len()))
     }
 
-    /// Estimated probability that the prediction is right behind so many tokens in a row that agree.
+    /// Estimated probability that the prediction is right after `run` tokens in a row that agree.
     fn acceptance(&self, run: usize) -> f32 {
-        let right = (self.followed.0 + FOLLOWED.0) / (self.followed.1 + FOLLOWED.1);
+        let right = (self.followed.0 + FOLLOWED_PRIOR.0) / (self.followed.1 + FOLLOWED_PRIOR.1);
         let run = run as f32;
         right * (run + 1.0) / (run + 1.5)
     }
 
-    /// Puts what may be written next to the frontier.
+    /// Adds the tokens that may be written next to the frontier.
     fn begin(&self, prediction: &Index, written: &[Token], frontier: &mut Frontier<Guess>) {
         if let Some(at) = self.next {
             let acceptance = self.acceptance(self.run);
@@ -184,9 +183,9 @@ impl Cursor {
         let guesses = self.guesses(prediction, written);
         for (kind, at) in guesses.into_iter().enumerate() {
             let token = |at: usize| prediction.tokens().get(at);
-            // One offer a token: the first kind that says it stands for all.
-            let is_said = |at: usize| guesses[..kind].iter().flatten().any(|other| token(*other) == token(at));
-            let Some(at) = at.filter(|at| !is_said(*at)) else { continue };
+            // One offer per token: by the first kind of guess that has it.
+            let is_offered = |at: usize| guesses[..kind].iter().flatten().any(|other| token(*other) == token(at));
+            let Some(at) = at.filter(|at| !is_offered(*at)) else { continue };
             let (right, all) = self.guessed[kind];
             let acceptance = (right + KIND_PRIOR * KINDS[kind]) / (all + KIND_PRIOR);
             frontier.push(acceptance, Guess { parent: None, at, run: 0, acceptance, gain: acceptance });
@@ -194,7 +193,7 @@ impl Cursor {
     }
 }
 
-/// How many last tokens two texts have in common, up to [`MATCH_MAX`].
+/// How many last tokens two sequences have in common, up to [`MATCH_MAX`].
 fn matched(text: &[Token], other: &[Token]) -> usize {
     let pairs = text.iter().rev().zip(other.iter().rev()).take(MATCH_MAX);
     pairs.take_while(|(a, b)| a == b).count()
@@ -209,7 +208,7 @@ impl PredictionDrafter {
             cursor.step(prediction, answer(len + 1));
         }
         *read = ask.written_len.max(*read);
-        // What a draft model has guessed itself is no text yet.
+        // Tokens that a draft model has drafted advance a copy of the cursor.
         let mut cursor = *cursor;
         for len in ask.written_len..ask.tokens.len() {
             cursor.step(prediction, answer(len + 1));

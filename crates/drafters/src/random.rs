@@ -1,14 +1,11 @@
-//! Random tokens: the drafter that knows nothing, of which even so something is accepted.
+//! Random tokens: a drafter without any knowledge, some of whose tokens are accepted all the same.
 //!
 //! Leviathan et al. 2023 (section 3.6) name it as the model of negligible cost that improves every target a little: its
-//! q is uniform, so a token is accepted with probability sum of min(p, 1/V), at least about 1/V. It is of use as a
-//! test: it draws laws, forks and depths that no sensible drafter would.
+//! q is uniform, so a token is accepted with probability sum of min(p, 1/V), at least about 1/V. It is used in tests:
+//! it makes laws, forks and depths that no other drafter makes.
 //!
-//! With a large vocabulary a law over all of it would cost more than it is worth. The law is then uniform over a window
-//! of `support_max` tokens, whose place is a hash of seed, position and node: over many passes every token has its
-//! turn.
-//!
-//! Left out: any thought.
+//! With a large vocabulary a law over all of it would cost too much. The law is then uniform over a window of
+//! `support_max` tokens, whose position is a hash of seed, position and node: over many passes it covers every token.
 
 use foretoken_speculation::{Ask, Drafter, Draws};
 use foretoken_speculation::{Chance, Evidence, Law, NodeId, Token};
@@ -37,7 +34,7 @@ impl RandomDrafter {
         RandomDrafter { nodes_max: 5, forks: false, support_max: 256, vocabulary, draws: Draws::default() }
     }
 
-    /// The uniform law of the place of this hash.
+    /// The uniform law over the window of this hash.
     fn law(&self, hash: u64) -> Law {
         let support = self.support_max.clamp(1, self.vocabulary);
         let first = if support < self.vocabulary { hash % self.vocabulary as u64 } else { 0 };
@@ -51,7 +48,7 @@ impl RandomDrafter {
         (0..nodes).map(parent).collect()
     }
 
-    /// Draws `count` tokens at a place and offers them.
+    /// Draws `count` tokens under a node and offers them.
     fn propose(
         &mut self,
         ask: &mut Ask<'_>,
@@ -61,7 +58,7 @@ impl RandomDrafter {
         chance: &mut dyn Chance,
     ) -> Vec<NodeId> {
         let law = self.law(hash);
-        // Whoever knows nothing expects what chance gives.
+        // The estimate is the mean probability of a token.
         let evidence = Evidence::of_law(1.0 / self.vocabulary as f32, law.probabilities()[0]);
         ask.draw(parent, law, count, &[], chance, &mut self.draws);
         let Draws { tokens, proposal, .. } = &self.draws;
@@ -79,7 +76,7 @@ impl Drafter for RandomDrafter {
         for ask in asks {
             let hash = mix(ask.seed ^ mix(ask.position() ^ u64::from(ask.source) << 48));
             let shape = self.shape(ask.room().min(self.nodes_max), hash);
-            // By number in the shape: the node that it became, if the law had a token for it.
+            // By number in the shape: its node, if the law had a token for it.
             let mut nodes: Vec<Option<NodeId>> = vec![None; shape.len() + 1];
             for at in 0..shape.len() {
                 let children: Vec<usize> = (0..shape.len()).filter(|&i| shape[i] == at).map(|i| i + 1).collect();

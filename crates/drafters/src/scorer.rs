@@ -1,12 +1,11 @@
-//! A language model as a drafter sees it: tokens in, logits after them out, and a KV cache that goes back. A head reads
-//! hidden rows beside the tokens, and says its own beside the logits.
+//! A language model as drafters use it: it reads tokens, gives logits after them, and has a KV cache that can be rolled
+//! back. A head reads hidden rows beside the tokens, and gives its own beside the logits.
 //!
-//! Implemented over an executor in `engine`, and by tables in tests. Batched from the start: one call scores the spans
-//! of all sequences. A span is a chain or a tree behind what is cached, and may grow: rows that an earlier call has
-//! computed are named and not run again. A model that has no room for a sequence says so by empty rows; it is then not
-//! drafted for, and nothing else happens.
+//! `engine` implements it over an executor, tests by tables. One call scores the spans of all sequences. A span is a
+//! chain or a tree after the committed rows, and may grow: rows that an earlier call has computed are listed and not
+//! run again. Where the model has no room for a sequence its rows are empty; nothing is drafted for it then.
 //!
-//! Left out: sampling, which is the drafter's, and what to keep, which it says by [`Scorer::truncate`] and
+//! Sampling is the drafter's part. The drafter also decides which rows are kept, by [`Scorer::truncate`] and
 //! [`Scorer::keep_path`].
 
 use std::ops::Range;
@@ -15,16 +14,16 @@ use std::sync::Arc;
 use foretoken_speculation::{SequenceId, Tenant, Token};
 
 /// Hidden rows that a network reads beside its tokens, one for each row of a span that is not computed, in order. Each
-/// is of the position before the row's: what was known when its token was chosen.
+/// is of the position before the row's, from which the row's token was chosen.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub enum HiddenInput<'a> {
     /// None: the network reads tokens alone.
     #[default]
     None,
-    /// The target's, `[rows, width]`: for tokens of the text. A row is the hidden states of the layers that the network
-    /// reads ([`Scorer::target_layers`]), one behind the other.
+    /// The target's, `[rows, width]`: for written tokens. A row is the hidden states of the layers that the network
+    /// reads ([`Scorer::target_layers`]), one after the other.
     Target(&'a [f32]),
-    /// The network's own, `[rows, width]`: for its guesses. A row is what was said of the row that it continues
+    /// The network's own, `[rows, width]`: for drafted tokens. A row is the hidden state of the row that it continues
     /// ([`LogitRows::hidden`]).
     Own(&'a [f32]),
 }
@@ -48,40 +47,40 @@ impl<'a> HiddenInput<'a> {
     }
 }
 
-/// "Run these tokens of this sequence, and give me the logits after some of them."
+/// The request to run tokens of a sequence and to give the logits after some of them.
 #[derive(Copy, Clone, Debug)]
 pub struct ScoreAsk<'a> {
     /// The sequence, opened before.
     pub sequence: SequenceId,
-    /// Number of its tokens that are cached for good; the span's rows lie behind them, in order.
+    /// Number of its tokens that are committed; the span's rows follow them, in order.
     pub start: usize,
     /// The tokens of the span, at least one that is not computed.
     pub tokens: &'a [Token],
-    /// For each row the earlier row of the span that it continues, `None`: what is cached for good. Empty means a
+    /// For each row the earlier row of the span that it continues, `None`: the last committed token. Empty means a
     /// chain.
     pub parents: &'a [Option<u32>],
-    /// So many leading rows of the span were computed by earlier calls, and nothing was kept or forgotten since.
+    /// How many leading rows of the span were computed by earlier calls; none was kept or forgotten since.
     pub computed: usize,
     /// The rows whose logits are wanted, ascending, none of the computed ones.
     pub wanted: &'a [u32],
-    /// So many first tokens of the sequence, cached ones included, are final as far as anybody knows: a network with a
-    /// recurrent state brings it forward by these and no others. Not what a draft model has drafted itself, and not the
-    /// end of a text that another vocabulary may cut into other tokens yet.
+    /// How many first tokens of the sequence, cached ones included, are taken to be final: a network with a recurrent
+    /// state advances it by these and no others. Tokens that a draft model has drafted itself are not among them, nor
+    /// last tokens of a text that another vocabulary may still split differently.
     pub certain: usize,
     /// The hidden rows that the rows read, for a network that reads them.
     pub hidden_in: HiddenInput<'a>,
 }
 
-/// Logits, one row for each wanted one of each ask in turn, in one block of memory that is used again; and the
-/// network's own hidden states there, where it reads them for its guesses.
+/// Logits, one row for each wanted row of each ask in turn, in one block of reused memory; and the network's own hidden
+/// states there, where it reads them for drafted tokens.
 #[derive(Clone, Debug, Default)]
 pub struct LogitRows {
     values: Vec<f32>,
-    /// Of each row where its logits begin in `values`, where they end and its hidden state begins, and where that ends;
-    /// `None` where nothing could be scored.
+    /// Of each row the start of its logits in `values`, their end, where its hidden state begins, and the end of that;
+    /// `None` where a row could not be scored.
     spans: Vec<Option<[usize; 3]>>,
     /// The tokens that the rows have logits of, ascending, where these are not all.
-    said: Option<Arc<[Token]>>,
+    row_tokens: Option<Arc<[Token]>>,
 }
 
 impl LogitRows {
@@ -90,14 +89,14 @@ impl LogitRows {
         LogitRows::default()
     }
 
-    /// Says which tokens the rows have logits of, ascending, where these are not all of the target's.
-    pub fn set_said(&mut self, said: Option<Arc<[Token]>>) {
-        self.said = said;
+    /// Sets the tokens that the rows have logits of, ascending, where these are not all of the target's.
+    pub fn set_row_tokens(&mut self, row_tokens: Option<Arc<[Token]>>) {
+        self.row_tokens = row_tokens;
     }
 
-    /// The tokens that the rows have logits of, ascending; none: all of the target's, from token 0 on.
-    pub fn said(&self) -> Option<&[Token]> {
-        self.said.as_deref()
+    /// The tokens that the rows have logits of, ascending; `None`: all of the target's, from token 0 on.
+    pub fn row_tokens(&self) -> Option<&[Token]> {
+        self.row_tokens.as_deref()
     }
 
     /// Forgets the rows and keeps the memory.
@@ -130,7 +129,7 @@ impl LogitRows {
         &mut self.values[start..]
     }
 
-    /// Takes back what was said of rows that turned out to belong to an ask that cannot be run.
+    /// Marks rows as not scored, because their ask turned out to be one that cannot be run.
     ///
     /// # Panics
     ///
@@ -169,7 +168,7 @@ impl LogitRows {
     }
 }
 
-/// How many first tokens two texts have in common. Mostly one of them is the beginning of the other, which is one
+/// How many first tokens two sequences have in common. Mostly one of them is a prefix of the other, which is one
 /// comparison of memory.
 pub(crate) fn common_prefix(a: &[Token], b: &[Token]) -> usize {
     let len = a.len().min(b.len());
@@ -178,20 +177,20 @@ pub(crate) fn common_prefix(a: &[Token], b: &[Token]) -> usize {
 
 /// A language model with a cache per sequence.
 pub trait Scorer: Send {
-    /// Gets ready for a sequence, with nothing cached. `tenant`: on whose behalf. What was computed for another
-    /// sequence of the same tenant may be taken over ([`Scorer::adopt`]).
+    /// Opens a sequence, with nothing cached. Rows that were computed for another sequence of the same tenant may be
+    /// taken over ([`Scorer::adopt`]).
     fn open(&mut self, sequence: SequenceId, tenant: Tenant);
 
-    /// Takes over what was computed elsewhere of these tokens, for a sequence of which nothing is cached; how many
-    /// first ones are now cached for good. None by default, for models that share nothing.
+    /// Takes over rows that other sequences have computed of these tokens, for a sequence of which nothing is cached;
+    /// returns how many first ones are now committed. 0 by default, for models without a prefix cache.
     fn adopt(&mut self, _sequence: SequenceId, _tokens: &[Token]) -> usize {
         0
     }
 
     /// Runs every ask in one pass and appends to `rows` the wanted rows of the first ask, then of the second, and so
-    /// on: logits over the target's vocabulary, or of the tokens that [`LogitRows::said`] names. Rows of an ask that
-    /// cannot be run are all `None`, and its cache is as before. A single row may be `None` where nothing can be said
-    /// after its token: it is cached like the others of its ask, and the branch is not continued there.
+    /// on: logits over the target's vocabulary, or of [`LogitRows::row_tokens`]. Rows of an ask that cannot be run are
+    /// all `None`, and its cache is as before. A single row may be `None` where there are no logits after its token: it
+    /// is cached like the others of its ask, and the branch is not continued there.
     fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut LogitRows);
 
     /// Layers of the target whose hidden states it reads beside its tokens, in this order; none by default, for
@@ -200,12 +199,12 @@ pub trait Scorer: Send {
         &[]
     }
 
-    /// Forgets what is cached of the sequence beyond its first `len` rows: tokens cached for good, then rows of a span.
-    /// How many are left: fewer where it cannot go back just so far, and the drafter runs the others again.
+    /// Forgets the sequence's cached rows beyond the first `len`, counting committed ones and then those of a span.
+    /// Returns how many are left: fewer where the model cannot go back to exactly `len`; the drafter runs those again.
     fn truncate(&mut self, sequence: SequenceId, len: usize) -> usize;
 
-    /// Of the span behind the first `start` tokens, keeps these rows for good and forgets the others. `rows`: from the
-    /// span's first level downwards, each the parent of the next.
+    /// Of the span after the first `start` tokens, commits these rows and forgets the others. `rows`: from the span's
+    /// first level downwards, each the parent of the next.
     fn keep_path(&mut self, sequence: SequenceId, start: usize, rows: &[u32]);
 
     /// Forgets the sequence.
@@ -214,7 +213,7 @@ pub trait Scorer: Send {
     /// Most tokens of a sequence that can be run.
     fn context_max(&self) -> usize;
 
-    /// How many wanted rows so far had a logit that is NaN. Such a row is `None`.
+    /// How many wanted rows so far had a NaN among their logits. Such a row is `None`.
     fn not_numbers(&self) -> u64 {
         0
     }

@@ -1,22 +1,22 @@
-//! Suffix matching: what followed the longest match, in the running text or in any text from before.
+//! Suffix matching: what followed the longest match, in the running sequence or in an earlier one.
 //!
 //! SuffixDecoding (Oliaro et al. 2024, arXiv 2411.04975) keeps suffix trees of the running request and of earlier
-//! outputs, follows the longest match, drafts at most `alpha` times as many tokens as matched, and takes the likeliest
-//! nodes greedily, by frequency. SAM decoding (Hu et al. 2024, arXiv 2411.10666) does the same for one chain with
-//! suffix automata. Here it is an index of a few lengths of n-grams ([`super::history`]): the latest ends of the
-//! longest n-gram that matches are compared backwards, so a match has its true length, and what followed a few dozen of
-//! them votes, as in a tree of counts that is made for one pass ([`super::continuations`]). That takes a sixth of the
-//! memory of an automaton, and its work is bounded whatever the texts are.
+//! outputs, follows the longest match, drafts at most `alpha` times as many tokens as matched, and takes the most
+//! probable nodes greedily, by frequency. SAM decoding (Hu et al. 2024, arXiv 2411.10666) does the same for one chain
+//! with suffix automata. This drafter has an index of a few lengths of n-grams ([`super::history`]): the latest ends of
+//! the longest n-gram that matches are compared backwards, so a match has its true length, and what followed a few
+//! dozen of them votes, as in a tree of counts that is made for one pass ([`super::continuations`]). That takes a sixth
+//! of the memory of an automaton, and its work is bounded whatever the texts are.
 //!
 //! *Prompt lookup* (Saxena 2023) is the same without other texts ([`SuffixDrafter::lookup`]); of one occurrence it is
 //! the chain that transformers and others propose ([`SuffixDrafter::lookup_chain`]). Where a copy reaches the end of
-//! the text it goes on reading what it just proposed, as LZ77 does, so that a text of period 1 gets a whole chain.
+//! the sequence it continues in the tokens that it just proposed, as LZ77 does, so that a repeated token gets a whole
+//! chain.
 //!
-//! A sequence that ends becomes history of its tenant, and is never shown to another; texts of `warm_up` without a
-//! tenant are everybody's. An occurrence in another text counts less than one in the running text ([`SHARE`]); a
-//! prediction of what will be written counts as much.
-//!
-//! Left out: telling prompts from outputs in a history, and keeping an equal text once.
+//! A sequence that ends becomes history of its tenant, and is never shown to another tenant; texts of `warm_up` without
+//! a tenant are everybody's. An occurrence in another text counts less than one in the running sequence ([`SHARE`]); an
+//! occurrence in the request's prediction counts as much. Prompts and outputs count alike, and equal texts are kept
+//! twice.
 
 use std::collections::BTreeMap;
 
@@ -24,26 +24,26 @@ use crate::continuations::{Bounds, Continuations, Source};
 use crate::history::History;
 use crate::tenants::{TENANTS_MAX, Tenants};
 use crate::texts::Texts;
-use foretoken_speculation::{Ask, Drafter, News, Opening};
+use foretoken_speculation::{Ask, Drafter, Opening, StepOutput};
 use foretoken_speculation::{Chance, SequenceId, Tenant, Token};
 
-/// Lengths of n-grams of running texts and of histories. Single tokens matter where nothing else matches, and long
+/// Lengths of n-grams of running sequences and of histories. Single tokens matter where nothing else matches, and long
 /// n-grams find the long matches among many short ones; a fourth length found nothing more.
 const LENGTHS: [usize; 3] = [1, 2, 5];
-/// Weight of an occurrence in another text, next to one in the running text of the same match.
+/// Weight of an occurrence in another text, relative to one of the same match in the running sequence.
 const SHARE: f32 = 0.15;
 
-/// A [`Drafter`] that continues what it has read before, in this text or another. Proposes point masses; needs no model
-/// and no chance.
+/// A [`Drafter`] that copies what followed the last tokens before, in this sequence or another. Proposes point masses;
+/// needs no model and no chance.
 #[derive(Debug)]
 pub struct SuffixDrafter {
     /// Most tokens proposed per pass, in all branches together.
     pub nodes_max: usize,
-    /// Most occurrences that vote, of the running text and of other texts each; 1 proposes a chain.
+    /// Most occurrences that vote, of the running sequence and of each other text; 1 proposes a chain.
     pub candidates: usize,
-    /// Whether the earliest occurrence of the longest match leads, and not the latest. It matters to a chain.
+    /// Whether the earliest occurrence of the longest match comes first, and not the latest. It matters to a chain.
     pub first: bool,
-    /// Most tokens below each other.
+    /// Most tokens of a branch.
     pub depth_max: usize,
     /// Most tokens copied from one occurrence: this times its match, and [`SuffixDrafter::depth_offset`] more. alpha of
     /// the paper.
@@ -54,11 +54,11 @@ pub struct SuffixDrafter {
     pub token_min: f32,
     /// A node is not proposed if the estimated probability that it is accepted is below this, 0 to 1.
     pub gain_min: f32,
-    /// From how many last tokens the commonest words are taken, for what room matches leave; 0 is off.
+    /// The number of last tokens whose most frequent ones fill the room that matches leave; 0 is off.
     pub window: usize,
     name: &'static str,
     lengths: Vec<usize>,
-    /// Tokens of other texts that are remembered, of everybody's and of all tenants' each; 0 for none.
+    /// Most tokens of other texts that are kept, of everybody's and of all tenants' each; 0 for none.
     capacity_tokens: usize,
     texts: Tenants<Texts>,
     running: BTreeMap<SequenceId, Running>,
@@ -80,8 +80,8 @@ impl Default for SuffixDrafter {
 }
 
 impl SuffixDrafter {
-    /// A drafter that remembers up to `capacity_tokens` tokens of ended and learned texts, and as many of texts that
-    /// are everybody's, and forgets the oldest.
+    /// A drafter that keeps up to `capacity_tokens` tokens of tenants' sequences that ended or were learned, and as
+    /// many of texts that are everybody's, and forgets the oldest.
     pub fn new(capacity_tokens: usize) -> SuffixDrafter {
         SuffixDrafter {
             nodes_max: 16,
@@ -103,10 +103,10 @@ impl SuffixDrafter {
     }
 
     /// Prompt lookup: copies from the sequence itself alone, where its last `ngram_max` down to `ngram_min` tokens were
-    /// written before, up to `nodes_max` tokens. How deep a copy goes is left to its gain.
+    /// written before, up to `nodes_max` tokens. The depth of a copy is bounded by its gain.
     ///
-    /// transformers' defaults are runs of 2 tokens down to 1 and 10 tokens proposed, llama.cpp's n-gram drafter looks
-    /// for 12: since the longest match wins, a longer maximum costs only its index.
+    /// transformers' defaults are n-grams of 2 tokens down to 1 and 10 tokens proposed, llama.cpp's n-gram drafter
+    /// looks for 12: since the longest match is taken, a longer maximum costs only its index.
     ///
     /// # Panics
     ///
@@ -124,7 +124,7 @@ impl SuffixDrafter {
         }
     }
 
-    /// The same, proposing what followed one occurrence and nothing else: prompt lookup as it was published.
+    /// The same, proposing what followed one occurrence alone: prompt lookup as it was published.
     ///
     /// # Panics
     ///
@@ -134,7 +134,7 @@ impl SuffixDrafter {
         SuffixDrafter { candidates: 1, window: 0, gain_min: 0.0, ..drafter }
     }
 
-    /// Tokens of other texts that are remembered.
+    /// Number of tokens of other texts that are kept.
     pub fn history_tokens(&self) -> usize {
         self.texts.all().map(Texts::len).sum()
     }
@@ -172,7 +172,7 @@ impl SuffixDrafter {
             nodes_max: self.nodes_max,
             depth_max: self.depth_max,
             token_min: self.token_min,
-            // One occurrence is a chain, of which nothing is left out.
+            // One occurrence is a chain, which is proposed whole.
             gain_min: if self.candidates == 1 { self.gain_min } else { ask.gain_min(self.gain_min) },
         };
         found.offer(ask, &sources, self.window, bounds);
@@ -203,10 +203,10 @@ impl Drafter for SuffixDrafter {
         asks.iter_mut().for_each(|ask| self.propose(ask));
     }
 
-    fn observe(&mut self, news: &[News<'_>]) {
-        for news in news {
-            if let Some(running) = self.running.get_mut(&news.sequence) {
-                running.history.extend_to(news.tokens);
+    fn observe(&mut self, outputs: &[StepOutput<'_>]) {
+        for output in outputs {
+            if let Some(running) = self.running.get_mut(&output.sequence) {
+                running.history.extend_to(output.tokens);
             }
         }
     }

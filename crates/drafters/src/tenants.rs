@@ -1,36 +1,34 @@
-//! What a drafter remembers beyond a sequence: one memory for everybody, and one for each tenant.
+//! What a drafter keeps beyond a sequence: one memory for everybody, and one for each tenant.
 //!
-//! A tenant sees its own memory and everybody's, never another tenant's. So many tenants are remembered, and so much of
-//! all of them; then the one that was not heard of for longest is forgotten, whole.
-//!
-//! Left out: what a memory holds, and how it bounds itself.
+//! A tenant sees its own memory and everybody's, never another tenant's. The number of tenants and the size of their
+//! memories together are bounded; beyond that the least recently used tenant is forgotten, with all its memory.
 
 use std::collections::BTreeMap;
 
 use foretoken_speculation::Tenant;
 
-/// Tenants that are remembered, where nobody says how many.
+/// Most tenants that are kept by default.
 pub(super) const TENANTS_MAX: usize = 64;
 
 /// Memories by owner.
 #[derive(Debug)]
 pub(super) struct Tenants<M> {
-    /// Most tenants that are remembered, from 1.
+    /// Most tenants that are kept, from 1.
     tenants_max: usize,
     everybody: M,
-    /// With each when it was used last.
+    /// Each with the number of its last use.
     tenants: BTreeMap<Tenant, (u64, M)>,
-    /// Counts uses.
+    /// Number of uses so far.
     uses: u64,
 }
 
 impl<M> Tenants<M> {
-    /// No tenants yet. `everybody`: what all see.
+    /// No tenants yet. `everybody`: the memory that all see.
     pub(super) fn new(tenants_max: usize, everybody: M) -> Tenants<M> {
         Tenants { tenants_max, everybody, tenants: BTreeMap::new(), uses: 0 }
     }
 
-    /// What a tenant may see: its own memory, if it has one, and everybody's.
+    /// The memories that a tenant may see: its own, if it has one, and everybody's.
     pub(super) fn seen_by(&self, tenant: Tenant) -> impl Iterator<Item = &M> + Clone {
         self.tenants.get(&tenant).map(|(_, memory)| memory).into_iter().chain([&self.everybody])
     }
@@ -40,7 +38,7 @@ impl<M> Tenants<M> {
         self.tenants.values().map(|(_, memory)| memory).chain([&self.everybody])
     }
 
-    /// Notes that a tenant is here.
+    /// Marks a tenant as used.
     pub(super) fn touch(&mut self, tenant: Tenant) {
         self.uses += 1;
         if let Some((used, _)) = self.tenants.get_mut(&tenant) {
@@ -48,7 +46,7 @@ impl<M> Tenants<M> {
         }
     }
 
-    /// The memory of an owner (`None`: everybody's), to be changed. A `new` one may take the place of another tenant's.
+    /// The memory of an owner (`None`: everybody's), to be changed. A `new` one may replace another tenant's.
     pub(super) fn memory_mut(&mut self, owner: Option<Tenant>, new: impl FnOnce() -> M) -> &mut M {
         let Some(tenant) = owner else { return &mut self.everybody };
         if !self.tenants.contains_key(&tenant) && self.tenants.len() >= self.tenants_max {
@@ -60,8 +58,8 @@ impl<M> Tenants<M> {
         &mut entry.1
     }
 
-    /// Forgets tenants other than this one, those first that were not used for longest, until the rest has no more than
-    /// `size_max` by this measure.
+    /// Forgets tenants other than this one, the least recently used first, until the sum of `size` of the rest is at
+    /// most `size_max`.
     pub(super) fn shrink(&mut self, tenant: Tenant, size_max: usize, size: impl Fn(&M) -> usize) {
         while self.tenants.values().map(|(_, memory)| size(memory)).sum::<usize>() > size_max {
             if !self.forget_other_than(tenant) {

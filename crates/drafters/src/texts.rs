@@ -1,7 +1,7 @@
-//! Texts from before of one owner, up to a number of tokens, of which the oldest are forgotten.
+//! Earlier texts of one owner, up to a number of tokens; the oldest are forgotten.
 //!
-//! They are two histories, an older and a newer one. The newer grows to half of the capacity, then the older is dropped
-//! and a new one begun. So forgetting costs nothing, and no table is ever cleaned.
+//! They are kept in two histories, an older and a newer one. The newer grows to half of the capacity, then the older is
+//! dropped and a new one begun. So forgetting takes no time, and no entry is ever removed from an index.
 
 use crate::history::{END, History};
 use crate::tenants::Tenants;
@@ -12,7 +12,7 @@ use foretoken_speculation::{Tenant, Token};
 pub(super) struct Texts(Vec<History>);
 
 impl Texts {
-    /// Tokens remembered, ends of texts included.
+    /// Number of tokens, ends of texts included.
     pub(super) fn len(&self) -> usize {
         self.0.iter().map(History::len).sum()
     }
@@ -22,17 +22,17 @@ impl Texts {
         self.0.iter().map(History::bytes).sum()
     }
 
-    /// What is remembered.
+    /// Its histories, the newer first.
     pub(super) fn newest_first(&self) -> impl Iterator<Item = &History> {
         self.0.iter().rev()
     }
 
-    /// Remembers a text, indexed by n-grams of these lengths; of one that is longer than half of the capacity, its end.
+    /// Adds a text, indexed by n-grams of these lengths; of one that is longer than half of the capacity, its end.
     pub(super) fn add(&mut self, tokens: &[Token], capacity_tokens: usize, lengths: &[usize]) {
         let half = capacity_tokens / 2;
         let tokens = &tokens[(tokens.len() + 1).saturating_sub(half).min(tokens.len())..];
         if tokens.len() < 2 {
-            return; // Nothing follows anything.
+            return; // Nothing follows a single token.
         }
         if self.0.last().is_none_or(|newer| newer.len() + tokens.len() + 1 > half) {
             self.0.drain(..self.0.len().saturating_sub(1));
@@ -44,8 +44,8 @@ impl Texts {
 }
 
 impl Tenants<Texts> {
-    /// Remembers a text of an owner (`None`: everybody's). All tenants together keep at most `capacity_tokens`; where
-    /// that is too little, whole tenants are forgotten.
+    /// Adds a text of an owner (`None`: everybody's). All tenants together keep at most `capacity_tokens`; beyond that
+    /// whole tenants are forgotten.
     pub(super) fn learn(&mut self, tokens: &[Token], owner: Option<Tenant>, capacity_tokens: usize, lengths: &[usize]) {
         self.memory_mut(owner, Texts::default).add(tokens, capacity_tokens, lengths);
         if let Some(tenant) = owner {

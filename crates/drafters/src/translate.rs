@@ -1,11 +1,11 @@
-//! Another vocabulary, as drafters see it: what an assistant reads of a target's text, and what its drafts mean there.
+//! Translation between the target's vocabulary and that of a draft model (the *assistant*): what the assistant reads of
+//! the target's tokens, and what its drafts are in the target's tokens.
 //!
-//! Words are not seen here. Whoever knows what tokens mean as bytes implements [`Translator`]; the drafters under
-//! `draft/translated` are written against it.
+//! The drafters of `translated` use the trait [`Translator`]; it is implemented where the bytes of tokens are known.
 //!
-//! The contract is one sentence: what the assistant reads is a function of the target's tokens alone. It does not
-//! depend on how these were cut into passes, nor on what was read and forgotten in between, and costs no more for a
-//! long text.
+//! Its contract: what the assistant reads is a function of the target's tokens alone. It does not depend on how these
+//! were split into passes, nor on what was read and forgotten in between, and reading a token takes no longer in a long
+//! sequence.
 
 use crate::scorer::common_prefix;
 use foretoken_speculation::{SequenceId, Token};
@@ -17,7 +17,7 @@ pub enum Meaning {
     Text,
     /// This special token of the target.
     Special(Token),
-    /// Nothing that the target could write.
+    /// A token that the target does not have.
     Nothing,
 }
 
@@ -28,11 +28,11 @@ pub struct Piece {
     pub token: Token,
     /// How many of the drafted tokens begin before this one ends.
     pub drafted_end: usize,
-    /// More text could still become part of it.
+    /// Whether text that follows could still become part of it.
     pub is_open: bool,
 }
 
-/// What a translator has read of one sequence. Texts differ from the last one read only at their ends.
+/// The tokens that a translator has read of one sequence. What is read next differs from them only at the end.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reading(Vec<Token>);
 
@@ -42,7 +42,7 @@ impl Reading {
         self.0.len()
     }
 
-    /// Lets the translator read exactly this text, given in two parts.
+    /// Lets the translator read exactly these tokens, given in two parts.
     pub(crate) fn read(&mut self, translator: &mut impl Translator, sequence: SequenceId, text: [&[Token]; 2]) {
         let mut same = 0;
         for part in text {
@@ -67,7 +67,7 @@ impl Reading {
 
 /// Translates between the target's vocabulary and an assistant's, for many sequences.
 pub trait Translator: Send {
-    /// A sequence begins: nothing is read.
+    /// A sequence begins, of which nothing is read yet.
     fn open(&mut self, sequence: SequenceId);
 
     /// Reads the target tokens that follow.
@@ -76,21 +76,21 @@ pub trait Translator: Send {
     /// Forgets all but the first `len` target tokens.
     fn truncate(&mut self, sequence: SequenceId, len: usize);
 
-    /// What the assistant reads in place of the target's tokens; may be empty.
+    /// The assistant's tokens for the target's tokens that were read; may be empty.
     fn assistant_tokens(&self, sequence: SequenceId) -> &[Token];
 
-    /// Writes into `pieces` (cleared first) the target's tokens for what the assistant drafts behind what was read.
+    /// Writes into `pieces` (cleared first) the target's tokens for what the assistant drafts after the tokens read.
     /// They are a chain that begins where the target's tokens end.
     fn propose(&self, sequence: SequenceId, drafted: &[Token], pieces: &mut Vec<Piece>);
 
     /// What an assistant's token is for the target.
     fn meaning(&self, token: Token) -> Meaning;
 
-    /// Appends to `out` the assistant's tokens that stand for this special token of the target.
+    /// Appends to `out` the assistant's tokens for this special token of the target.
     fn specials(&self, target: Token, out: &mut Vec<Token>);
 
     /// The tokens of both vocabularies that may come next, as (assistant, target); several assistant tokens may go with
-    /// one target token. Nothing where the assistant's next token cannot be one of the target's.
+    /// one target token. Empty where the assistant's next token cannot be one of the target's.
     fn shared(&self, sequence: SequenceId) -> &[(Token, Token)];
 
     /// Number of tokens of the target's vocabulary.

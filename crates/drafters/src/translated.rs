@@ -2,19 +2,18 @@
 //! Assisted Generation, Intel Labs and Hugging Face 2024; string-level matching in Timor et al. 2025).
 //!
 //! The assistant reads the target's text in its own tokens and drafts a chain of them as any draft model does
-//! ([`ModelDrafter`]), into a tree that is thrown away; the chain is translated back. All proposals are points: a
-//! target token made of assistant tokens has no simple law, and without one there is nothing to weigh, so under
-//! *rejection* a guess is right only if the target would have drawn it. The best guess is then the most probable one,
-//! which is why the assistant is greedy unless it is told otherwise. (Its noise could not be the target's anyhow, whose
-//! race is between other tokens.) [`SharedScorer`] is the other way, with a law.
+//! ([`ModelDrafter`]), into a temporary tree; the chain is translated back. All proposals are points: a target token
+//! made of assistant tokens has no simple law, so under *rejection* it is accepted with the probability that the target
+//! has for it. The best proposal is then the most probable one, so the assistant is greedy unless it is set otherwise.
+//! (It could not use the target's noise, which is for other tokens.) [`SharedScorer`] is the alternative with a law.
 //!
 //! The last token of a draft is uncertain: the next character could still become part of it. So the assistant drafts a
 //! few tokens more than there is room for; where the draft ends with an uncertain token it is proposed all the same,
-//! which is lawful as any point, at a discount of what is thought of it.
+//! which is lawful as any point, with a lower confidence.
 //!
-//! Left out: branching. Depths and unread tokens are counted in each side's own tokens, whose lengths hardly differ by
-//! more than a third: what is weighed by them is an estimate anyway. Penalties, bias, bans and constraints speak of the
-//! target's tokens and are not applied to the assistant's; a draft ends where a constraint forbids it.
+//! Drafts are chains. Depths and unread tokens are counted in each side's own tokens, whose lengths hardly differ by
+//! more than a third; they only enter estimates. Penalties, bias, bans and constraints apply to the target's tokens and
+//! not to the assistant's; a draft ends where a constraint forbids it.
 
 mod shared;
 
@@ -29,7 +28,7 @@ use foretoken_speculation::{Chance, DraftTree, Evidence, NodeId, Promise, Propos
 
 pub use shared::SharedScorer;
 
-/// What is thought of a last token that more text could still change, as a part of what would be thought otherwise.
+/// The factor of the confidence of a last token that more text could still change.
 const OPEN_DISCOUNT: f32 = 0.8;
 
 /// A [`Drafter`] that asks a [`Scorer`] of another vocabulary, and translates.
@@ -44,9 +43,9 @@ pub struct TranslatedDrafter<S, T> {
     pieces: Vec<Piece>,
 }
 
-/// What the assistant is asked for one ask, and what it drafts.
+/// The assistant's draft for one ask.
 struct Draft {
-    /// Which of the asks it is.
+    /// The index of the ask.
     ask: usize,
     sampling: Sampling,
     nodes_max: usize,
@@ -62,8 +61,8 @@ impl<S: Scorer, T: Translator> TranslatedDrafter<S, T> {
         TranslatedDrafter { assistant, translator, readings: BTreeMap::new(), pieces: Vec::new() }
     }
 
-    /// What the assistant is to be asked, once it has read what the target wrote; `None` if there is nothing to draft
-    /// behind.
+    /// Lets the translator read the sequence and prepares the assistant's draft; `None` if the assistant has no token
+    /// to draft after.
     fn prepare(&mut self, i: usize, ask: &Ask<'_>) -> Option<Draft> {
         let reading = self.readings.get_mut(&ask.sequence);
         let reading = reading.unwrap_or_else(|| panic!("{:?} was not opened", ask.sequence));
@@ -76,22 +75,21 @@ impl<S: Scorer, T: Translator> TranslatedDrafter<S, T> {
         for token in &ask.sampling.end_tokens {
             self.translator.specials(*token, &mut sampling.end_tokens);
         }
-        // Half more than fit, in case the assistant's tokens are shorter, and some for the last one, which is
-        // uncertain.
+        // Half more than fit, in case the assistant's tokens are shorter, and two for the uncertain last one.
         let nodes_max = ask.room() + ask.room() / 2 + 2;
         Some(Draft { ask: i, sampling, nodes_max, tree: DraftTree::new(), probes: Probes::default() })
     }
 
     /// Translates a chain and offers it.
     fn offer(&mut self, ask: &mut Ask<'_>, tree: &DraftTree) {
-        let is_said = |token: &&Token| self.translator.meaning(**token) != Meaning::Nothing;
-        let path: Vec<Token> = tree.tokens().iter().take_while(is_said).copied().collect();
+        let has_meaning = |token: &&Token| self.translator.meaning(**token) != Meaning::Nothing;
+        let path: Vec<Token> = tree.tokens().iter().take_while(has_meaning).copied().collect();
         self.translator.propose(ask.sequence, &path, &mut self.pieces);
         let (mut parent, mut drafted): (Option<NodeId>, usize) = (None, 0);
         let mut path: Vec<Token> = Vec::new();
         for piece in &self.pieces {
             path.push(piece.token);
-            // The assistant knows no constraint of the target's tokens: its guess is over where it leaves that.
+            // The assistant drafts without the constraint on the target's tokens: the draft ends where that forbids it.
             let is_allowed = ask.constraint.is_none_or(|constraint| constraint.allows(&path));
             if !is_allowed || !ask.has_room_for(parent, piece.token) {
                 break;
@@ -140,7 +138,7 @@ impl<S: Scorer, T: Translator> Drafter for TranslatedDrafter<S, T> {
         let mut assistant_asks: Vec<ReadAsk<'_>> = Vec::with_capacity(asks.len());
         for ask in asks {
             let tokens = self.translator.assistant_tokens(ask.sequence);
-            // The last of them may still change with what the target says next.
+            // The last of them may still change with the target's next tokens.
             let until = tokens.len().saturating_sub(1);
             if until > 0 {
                 assistant_asks.push(ReadAsk { tokens, prompt_len: tokens.len(), until, ..*ask });
@@ -157,14 +155,14 @@ impl<S: Scorer, T: Translator> Drafter for TranslatedDrafter<S, T> {
             let tokens = self.translator.assistant_tokens(ask.sequence);
             assistant_asks.push(Ask {
                 tokens,
-                // The last of them may still change with what the target says next.
+                // The last of them may still change with the target's next tokens.
                 written_len: tokens.len() - 1,
                 prompt_len: tokens.len(),
                 sampling,
                 constraint: None,
                 settings: DraftSettings { p_split: Some(1.0), ..ask.settings },
-                // What it draws is not offered as drawn. The noise is its own, in each of the target's passes: two of
-                // them may have the same assistant tokens.
+                // Its draws are not offered as drawn. Each of the target's passes has noise of its own, since two
+                // passes may have the same assistant tokens.
                 promise: Promise::Rejection,
                 seed: ask.seed ^ SEED_FLIP.rotate_left(u32::from(ask.source)) ^ ask.position() << 32,
                 limits: Limits { nodes_max: *nodes_max, ..ask.limits },

@@ -1,10 +1,10 @@
-//! For unit tests of drafters: one ask of one sequence, with a chance that draws the likeliest or none.
+//! For unit tests of drafters: one ask of one sequence, with a chance that draws the most probable tokens or panics.
 
 use foretoken_speculation::budget::Limits;
 use foretoken_speculation::{Address, Chance, DraftTree, Law, Promise, Sampling, SequenceId, Token};
 use foretoken_speculation::{Ask, DraftSettings, Drafter, Probes};
 
-/// Draws the most probable tokens in order, of equals the lowest, and notes where it was asked.
+/// Draws the most probable tokens in order, of equals the lowest first, and records the addresses.
 #[derive(Default)]
 pub(super) struct Likeliest {
     pub(super) asked: Vec<Address>,
@@ -24,7 +24,7 @@ impl Chance for Likeliest {
     }
 }
 
-/// For drafters that need no chance: none is given.
+/// For drafters that must not draw: panics when it is asked.
 pub(super) struct NoChance;
 
 impl Chance for NoChance {
@@ -36,7 +36,7 @@ impl Chance for NoChance {
     }
 }
 
-/// What is asked.
+/// The values of an [`Ask`].
 #[derive(Clone)]
 pub(super) struct Trial {
     pub(super) sequence: SequenceId,
@@ -45,14 +45,14 @@ pub(super) struct Trial {
     pub(super) settings: DraftSettings,
     pub(super) limits: Limits,
     pub(super) seed: u64,
-    /// So many last tokens are guesses.
-    pub(super) guessed: usize,
-    /// So many first tokens are the prompt.
+    /// How many last tokens are drafted ones.
+    pub(super) drafted: usize,
+    /// How many first tokens are the prompt.
     pub(super) prompt_len: usize,
 }
 
 impl Trial {
-    /// Greedy, *exact*, up to so many nodes.
+    /// Greedy, *exact*, up to `nodes_max` nodes.
     pub(super) fn greedy(nodes_max: usize) -> Trial {
         Trial {
             sequence: SequenceId(1),
@@ -61,12 +61,12 @@ impl Trial {
             settings: DraftSettings::default(),
             limits: Limits::nodes(nodes_max),
             seed: 3,
-            guessed: 0,
+            drafted: 0,
             prompt_len: 1,
         }
     }
 
-    /// The same behind a prompt of so many tokens.
+    /// The same after a prompt of `prompt_len` tokens.
     pub(super) fn after(self, prompt_len: usize) -> Trial {
         Trial { prompt_len, ..self }
     }
@@ -83,7 +83,7 @@ impl Trial {
             sequence: self.sequence,
             tokens,
             prompt_len: self.prompt_len,
-            written_len: tokens.len() - self.guessed,
+            written_len: tokens.len() - self.drafted,
             constraint: None,
             sampling: &self.sampling,
             settings: self.settings,

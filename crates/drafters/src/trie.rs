@@ -6,13 +6,12 @@
 //! *pruned* by frequency, trie by trie. A draft *retrieves* what followed the last tokens, from longer to shorter
 //! prefixes, prompts *weighted up*, and lays it out as a tree ([`Layout`]).
 //!
-//! Here a sequence's own branches, prompt and output, live with the sequence (`live`). When it ends, the branches of
-//! its output move to its tenant's tries, behind the last token of the prompt, as the authors' warm-up has them;
-//! eliminating those of the prompt is forgetting the sequence. What it costs: sequences that run at the same time learn
-//! from each other only when one ends. A tenant sees its own branches and everybody's (those of a warm-up without a
-//! tenant), never another tenant's.
+//! Here a sequence's own branches, prompt and output, are kept with the sequence (`live`). When it ends, the branches
+//! of its output move to its tenant's tries, after the last token of the prompt, as in the authors' warm-up; those of
+//! the prompt are dropped with the sequence. So sequences that run at the same time learn from each other only when one
+//! ends. A tenant sees its own branches and everybody's (those of a warm-up without a tenant), never another tenant's.
 //!
-//! Left out: stop words (the authors never match some tokens alone), and drafts longer than a branch.
+//! Not implemented: stop words (tokens that the authors never match alone), and drafts longer than a branch.
 
 mod live;
 mod nodes;
@@ -25,7 +24,7 @@ pub use options::{BRANCH_LENGTH_MAX, BranchSource, Layout, TrieOptions};
 use std::collections::BTreeMap;
 
 use crate::tenants::Tenants;
-use foretoken_speculation::{Ask, Drafter, News, Opening};
+use foretoken_speculation::{Ask, Drafter, Opening, StepOutput};
 use foretoken_speculation::{Chance, SequenceId, Tenant, Token};
 use live::Live;
 use retrieve::Retrieval;
@@ -34,7 +33,7 @@ use tries::Tries;
 /// Most nodes of all tenants together, 20 bytes each; beyond them whole tenants are forgotten.
 const NODES_MAX: usize = 4_000_000;
 
-/// A [`Drafter`] that remembers what was written, across sequences. Proposes point masses; needs no model and no
+/// A [`Drafter`] of branches of prompts and outputs, across sequences. Proposes point masses; needs no model and no
 /// chance.
 #[derive(Debug)]
 pub struct TrieDrafter {
@@ -50,7 +49,7 @@ impl Default for TrieDrafter {
 }
 
 impl TrieDrafter {
-    /// An empty one.
+    /// A drafter that has learned nothing yet.
     ///
     /// # Panics
     ///
@@ -102,7 +101,7 @@ impl Drafter for TrieDrafter {
         "trie"
     }
 
-    /// Inserts what was written, behind the last token of its prompt; a prompt is no guide to other prompts.
+    /// Inserts the output, after the last token of its prompt; the prompt itself is not inserted.
     fn warm_up(&mut self, tokens: &[Token], prompt_len: usize, tenant: Option<Tenant>) {
         if self.options.insert_output {
             self.insert(tenant, tokens.get(prompt_len.saturating_sub(1)..).unwrap_or(&[]), true);
@@ -129,10 +128,10 @@ impl Drafter for TrieDrafter {
         }
     }
 
-    fn observe(&mut self, news: &[News<'_>]) {
-        for news in news {
-            if let Some((_, live)) = self.sequences.get_mut(&news.sequence) {
-                live.extend(news.tokens);
+    fn observe(&mut self, outputs: &[StepOutput<'_>]) {
+        for output in outputs {
+            if let Some((_, live)) = self.sequences.get_mut(&output.sequence) {
+                live.extend(output.tokens);
             }
         }
     }

@@ -1,11 +1,12 @@
-//! How often an assistant with another tokenizer is right: both ways, beside a draft model of the target's vocabulary.
+//! Measures the acceptance of an assistant with another tokenizer, in both ways, against a draft model with the
+//! target's vocabulary.
 //!
 //! ```text
 //! cargo run --release -p foretoken-engine --example translated -- models prompts.jsonl 10 64 5
 //! ```
 //!
 //! Arguments: the folder of the demo models, a file with a `category` and a `prompt` per line, prompts per category,
-//! tokens per prompt, nodes per draft. Prints accepted over drafted tokens and tokens per pass. Left out: speed.
+//! tokens per prompt, nodes per draft. Prints accepted over drafted tokens and tokens per pass, not the speed.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -28,7 +29,7 @@ fn load(folder: &Path) -> Result<(Box<Model>, Arc<Tokenizer>), Failure> {
 }
 
 /// Numbers of the drafters of [`engine`].
-const DRAFTERS: [(&str, u8); 4] = [("same tokenizer", 0), ("text, greedy", 1), ("text, by chance", 2), ("shared", 3)];
+const DRAFTERS: [(&str, u8); 4] = [("same tokenizer", 0), ("text, greedy", 1), ("text, sampled", 2), ("shared", 3)];
 
 fn engine(models: &Path, prompts: usize) -> Result<(Engine, Arc<Tokenizer>), Failure> {
     let (target, tokenizer) = load(&models.join("demo-target"))?;
@@ -37,11 +38,11 @@ fn engine(models: &Path, prompts: usize) -> Result<(Engine, Arc<Tokenizer>), Fai
     engine.add_drafter(Box::new(ModelDrafter::new(ExecutorScorer::new(draft))));
     let text = TranslationSettings { way: TranslationWay::Text, ..TranslationSettings::default() };
     let settings = DraftSettings { temperature: Some(1.0), ..DraftSettings::default() };
-    let by_chance = TranslationSettings { draft: settings, ..text };
+    let sampled = TranslationSettings { draft: settings, ..text };
     let shared = TranslationSettings { way: TranslationWay::Shared, ..text };
-    for settings in [text, by_chance, shared] {
-        let (assistant, theirs) = load(&models.join("demo-other-tokenizer"))?;
-        engine.add_drafter(translated_drafter(assistant, &tokenizer, &theirs, &settings)?);
+    for settings in [text, sampled, shared] {
+        let (assistant, assistant_tokenizer) = load(&models.join("demo-other-tokenizer"))?;
+        engine.add_drafter(translated_drafter(assistant, &tokenizer, &assistant_tokenizer, &settings)?);
     }
     Ok((engine, tokenizer))
 }

@@ -1,9 +1,10 @@
-//! Chance in production: a hash of the address, so that speculation never shifts the noise of a later token.
+//! The random numbers of production: a hash of the address, so that speculation never shifts the noise of a later
+//! token.
 //!
-//! A pick is the exponential race (the Gumbel-max trick in another guise): each token of the support gets
-//! E / p with E = -ln(1 - u), and the least wins, which happens with probability p. u comes from a 64-bit hash of
-//! (address, token) and has 52 bits and a half, so it is never 0 or 1. Cost: a hash for each token of the support, and
-//! a logarithm for the few that can still win, since E is never less than u.
+//! A pick is an exponential race (equivalent to the Gumbel-max trick): each token of the support gets E / p with E =
+//! -ln(1 - u), and the smallest wins, which happens with probability p. u comes from a 64-bit hash of (address, token)
+//! and has 52 bits and a half, so it is never 0 or 1. Cost: a hash for each token of the support, and a logarithm for
+//! the few that can still win, since E is never less than u.
 
 use foretoken_speculation::{Address, Chance, Law, Token};
 
@@ -47,7 +48,7 @@ fn exponential(u: f64) -> f64 {
 }
 
 /// E >= u, up to the rounding of the logarithm, a division and a product: 2e-16 each, far within this margin.
-const SURELY: f64 = 1.0 - 1e-12;
+const ROUNDING_MARGIN: f64 = 1.0 - 1e-12;
 
 impl Chance for Race {
     fn draw(&mut self, law: &Law, count: usize, address: Address, out: &mut Vec<Token>) {
@@ -57,8 +58,8 @@ impl Chance for Race {
             let mut best = (f64::INFINITY, None);
             for (token, p) in law.iter() {
                 let u = noise(key, token);
-                if u * SURELY >= best.0 * p {
-                    continue; // it has lost already
+                if u * ROUNDING_MARGIN >= best.0 * p {
+                    continue; // it cannot win any more
                 }
                 let time = exponential(u) / p;
                 if time < best.0 {
@@ -74,12 +75,12 @@ impl Chance for Race {
             out.extend(times.iter().map(|(_, token)| *token));
             return;
         }
-        // The fastest so far, in order; of equals the lowest token, which comes first.
+        // The smallest times so far, in order; of equal times the lowest token, which comes first.
         let mut fastest: Vec<(f64, Token)> = Vec::with_capacity(count + 1);
         let mut slowest = f64::INFINITY;
         for (token, p) in law.iter() {
             let u = noise(key, token);
-            if u * SURELY >= slowest * p {
+            if u * ROUNDING_MARGIN >= slowest * p {
                 continue;
             }
             let time = exponential(u) / p;
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn two_laws_that_race_with_one_noise_match_as_the_closed_form_says() {
+    fn two_laws_under_the_same_noise_match_with_the_probability_of_the_closed_form() {
         // P(match at x) = 1 / sum over y of max(p(y)/p(x), q(y)/q(x)).
         let (p, q) = (law(&[0.5, 0.3, 0.2]), law(&[0.3, 0.3, 0.4]));
         let expected: f64 = (0..3u32)
@@ -175,8 +176,8 @@ mod tests {
     }
 
     #[test]
-    fn passing_over_those_who_have_lost_changes_no_winner() {
-        // A race for all places passes nobody over, so its first are the winners by definition.
+    fn skipping_tokens_that_cannot_win_changes_no_winner() {
+        // A race that ranks all tokens skips none, so its first tokens are the winners by definition.
         let laws = [law(&[1.0; 50]), law(&[1e-12, 1.0, 1e-3, 1e-300, 0.5]), {
             let weights: Vec<f64> = (0..3000u32).map(|i| f64::from(mix(u64::from(i)) as u32 % 1000 + 1)).collect();
             law(&weights)
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn coins_are_fair_to_their_probability_and_certain_at_the_ends() {
+    fn coins_follow_their_probability_and_are_certain_at_0_and_1() {
         let n = 100_000;
         let address = |seed| Address::coin(Pass { seed, request: 0, start: 1 }, 1, 0);
         let heads = (0..n).filter(|seed| Race.coin(0.3, address(*seed))).count();
@@ -206,9 +207,9 @@ mod tests {
         assert!((0..1000).all(|seed| !Race.coin(0.0, address(seed))));
     }
 
-    /// These numbers were written down when addresses had no request yet: what a seed gave then it gives now.
+    /// These numbers were recorded before addresses had a request: a seed's noise has not changed since.
     #[test]
-    fn request_0_has_the_noise_that_a_seed_has_always_had() {
+    fn request_0_has_the_noise_of_addresses_without_a_request() {
         for (seed, pass, position, purpose, index, expected) in [
             (0, 0, 0, Purpose::Token, 0, 0x2130_748a_aac8_0268),
             (7, 0, 1000, Purpose::Token, 0, 0x8227_1e95_41dd_54ac),
@@ -224,10 +225,10 @@ mod tests {
     }
 
     #[test]
-    fn requests_of_one_seed_have_noise_of_their_own() {
+    fn requests_with_the_same_seed_have_independent_noise() {
         let p = law(&[0.5, 0.3, 0.2]);
         let n = 100_000;
-        // Over the numbers of requests the law holds as over seeds, and the noise of two of them is independent.
+        // The law holds over request numbers as it does over seeds, and the noise of two requests is independent.
         let address = |request| Address::plain(Pass { seed: 7, request, start: 3 }, 3);
         let pair = |i: u64| [2 * i, 2 * i + 1].map(|request| Race.pick(&p, address(request)));
         let found = shares(n, |i| (pair(i)[0] * 3 + pair(i)[1]) as usize);

@@ -1,19 +1,19 @@
-//! The engine's clock: the one seam by which times come in, so that tests say what time it is.
+//! The engine's clock: the only source of times, so that tests can set them.
 //!
-//! Times decide how much is drafted and who drafts, never what is written. A clock may still do anything: a machine
-//! that slept lets it leap, one that is set lets it go back. So a time is only had where the clock went forward, and
-//! whoever learns from one leap must not go by it for long (`meter`, `drafting`). Left out: the times of requests in
-//! their statistics, which are the system's.
+//! Times decide how much is drafted and by which drafters, never which tokens are written. A clock may still do
+//! anything: it leaps after the machine slept, and goes back when it is set. So a time is available only where the
+//! clock went forward, and a component that has learned from one leap must forget it soon (`planner/meter.rs`,
+//! `drafting`). The times in the statistics of requests are the system's.
 
 use std::time::{Duration, Instant};
 
-/// What time it is.
+/// A source of times.
 pub trait Clock: Send {
-    /// Time since a moment that stays the same.
+    /// Time since a fixed moment.
     fn now(&self) -> Duration;
 }
 
-/// The longest time believed: sums of such do not overflow.
+/// Longer times are cut to this one, so that sums of times do not overflow.
 const LONGEST: Duration = Duration::from_secs(1 << 25);
 
 impl dyn Clock + '_ {

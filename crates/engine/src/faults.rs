@@ -1,64 +1,64 @@
-//! Mistakes made on purpose, so that tests can show that they would be seen: canaries of the simulator.
+//! Fault injection: mistakes made on purpose, so that tests can show that the simulator detects them.
 //!
-//! A mistake is made by the thread that asked for it ([`make`]), at the one place in the engine that asks whether it is
-//! to be made. This module exists with the feature `faults` alone, which only the tests of `testkit` turn on; without
-//! it [`is_made`] is the constant `false`, and nothing of the mistakes is compiled into a program.
-//!
-//! Left out: mistakes of executors, which toys make (`foretoken_testkit::toy`).
+//! A fault is made on the thread that asked for it ([`make`]), at the one place in the engine that asks [`is_made`].
+//! This module is public only with the feature `faults`, which only the tests of `testkit` turn on; without the feature
+//! [`is_made`] is the constant `false`, and no fault is compiled into a program. Faults of executors are made by the
+//! toys (`foretoken_testkit::toy`).
 
-/// A mistake in the bookkeeping of pages, or around it.
+/// A fault that the engine can make.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fault {
     /// None: the healthy engine.
     #[default]
     None,
-    /// A page that several hold can be had by others as soon as one of them lets go of it.
+    /// A page that several sequences hold is freed as soon as one of them releases it.
     PageGivenBackEarly,
-    /// A cached prefix is found by its hash, of three bits, and its tokens are not compared.
+    /// A cached prefix is found by a hash of three bits, and its tokens are not compared.
     PrefixByHashAlone,
-    /// The prefixes of all tenants are everybody's.
+    /// Cached prefixes are shared between all tenants.
     PrefixOfAnotherTenant,
-    /// Of a prefix in a cache group that keeps a window, the first page of its last window may be gone.
+    /// In a cache group with a sliding window, a prefix is adopted even if the first page of its last window is gone.
     WindowNotHeld,
-    /// A page that agrees with a text for some rows is shared like one that agrees for all, and written to.
+    /// A page of which only the first rows match a sequence is shared like one that matches in full, and written to.
     SharedPageWritten,
-    /// A page of its own that a sequence gets for a prefix that ends inside one is not filled.
+    /// Where a prefix ends inside a page, the sequence's own page does not get the prefix's rows.
     RowsNotCopied,
-    /// A sequence that was preempted goes on one token behind the rows that it has.
+    /// A sequence that was preempted resumes one token later than its cached rows end.
     ResumedLate,
     /// A sequence that is preempted keeps its draft for the pass in which it comes back.
     DraftKept,
-    /// A sequence that is preempted leaves the row behind its text, which a refused draft wrote, among the cached ones.
+    /// A sequence that is preempted leaves the row after its last token, which a refused draft wrote, in the cache.
     RefusedRowKept,
-    /// Rows of a prompt that is to be scored are adopted, which have no logits.
+    /// Cached rows, which have no logits, are adopted for a prompt that is to be scored.
     UnscoredAdopted,
-    /// A sequence that is preempted has its prompt scored again.
+    /// The prompt of a sequence that is preempted is scored again.
     ScoredAgain,
-    /// A source is known by its hash, of one bit, and its tokens are not compared.
+    /// A source is found by a hash of one bit, and its tokens are not compared.
     SourceByHashAlone,
     /// The executor is not told that a sequence has ended.
     ReleaseForgotten,
-    /// A prefix is found whatever the text is about.
+    /// A cached prefix is found even if it was computed with another source.
     PrefixOfAnotherSource,
-    /// The checkpoints of all tenants are everybody's.
+    /// Checkpoints are shared between all tenants.
     CheckpointOfAnotherTenant,
-    /// A checkpoint is kept of a state that has passed one token more than is said of it.
+    /// A checkpoint is kept of a state that has read one token more than is recorded for it.
     CheckpointLate,
-    /// The rows that a draft model keeps of a tree stay where the tree had them.
+    /// The accepted rows of a tree are not compacted in a draft model's cache.
     DraftRowsNotMoved,
-    /// Drafters are told the hidden states of as many first nodes of a tree as were accepted, whichever these were.
+    /// Drafters get the hidden states of the first nodes of a tree, as many as were accepted, instead of the accepted
+    /// nodes' own.
     HiddenRowsOfRefusedNodes,
-    /// The mask of a node's parent is that of the node.
+    /// A node is masked by the mask of its parent.
     MaskOfParent,
-    /// A grammar stays where the last node that was asked for was.
+    /// A grammar is not rolled back from the last node that it was asked for.
     GrammarNotTakenBack,
-    /// Tokens that only spell what has to come next are written as if nothing else could.
+    /// Tokens that only spell the forced bytes are written as if they were the only possible ones.
     ForcedBytesTaken,
-    /// Behind a forced token noise is that of the place before.
+    /// After a forced token the noise is that of the previous position.
     NoiseShifted,
-    /// A grammar may end one token before it may.
+    /// A grammar may end one token too early.
     EndTooEarly,
-    /// Where a head's rows need several passes, each is given the hidden rows of the first.
+    /// Where a head's rows need several passes, each pass gets the hidden rows of the first.
     HiddenRowsOfFirstPart,
 }
 
@@ -67,19 +67,19 @@ thread_local! {
     static FAULT: std::cell::Cell<Fault> = const { std::cell::Cell::new(Fault::None) };
 }
 
-/// From now on engines make this mistake on this thread, until another is asked for.
+/// Makes engines on this thread make this fault, until another one is asked for.
 #[cfg(feature = "faults")]
 pub fn make(fault: Fault) {
     FAULT.set(fault);
 }
 
-/// Whether this mistake is to be made.
+/// Whether this fault is to be made.
 #[cfg(feature = "faults")]
 pub(crate) fn is_made(fault: Fault) -> bool {
     FAULT.get() == fault
 }
 
-/// No mistake is to be made.
+/// No fault is to be made.
 #[cfg(not(feature = "faults"))]
 #[inline(always)]
 pub(crate) const fn is_made(_: Fault) -> bool {

@@ -1,9 +1,8 @@
-//! Grammars as constraints: a matcher of `text` becomes what laws are masked by.
+//! Grammars as constraints: turns a matcher of `text` into a mask for laws.
 //!
-//! `text` says which tokens may come next and whether the text may end; which tokens end it is the request's to say.
-//! Here the two are put together: end tokens are allowed exactly where the grammar may end, and where it can only end,
-//! they are all that is left. A form may begin behind what a model thinks ([`thinking`]). Left out: the walk from node
-//! to node of a draft tree (`speculation`).
+//! The matcher says which tokens may come next and whether the output may end; the request says which tokens end it.
+//! Here the two are combined: end tokens are allowed exactly where the grammar may end, and where it can only end,
+//! nothing else is allowed. A grammar may begin after a model's thoughts ([`thinking`]).
 
 mod thinking;
 
@@ -13,34 +12,34 @@ use foretoken_speculation::{Constrained, Constraint, Ending, Token, TokenSet};
 use foretoken_text::{Allowed, Grammar, Matcher, Spelling};
 
 use crate::faults::{Fault, is_made};
-pub use thinking::{ThinkingWords, guided_behind};
+pub use thinking::{ThinkingWords, guided_after_thoughts};
 
-/// What becomes of strings that a grammar leaves no choice about, as the tokens that usually spell them.
+/// How strings are tokenized that the grammar determines byte by byte.
 #[derive(Clone, Debug, Default)]
 pub enum Forcing {
-    /// Nothing: all spellings are the model's to choose.
+    /// The model chooses among all tokenizations.
     #[default]
     None,
-    /// The same, and the usual one is foreseen.
+    /// The model chooses, and drafters may draft the usual tokenization.
     Foreseen(Arc<Spelling>),
-    /// The usual one is the only one, all but its last token, which what follows may be merged with. That is another
-    /// law: the model might have spelt the string otherwise, and gone on otherwise behind it.
+    /// Only the usual tokenization is allowed, except for its last token, which may be merged with what follows. That
+    /// is another law: the model might have tokenized the string otherwise, and continued otherwise after it.
     Canonical(Arc<Spelling>),
 }
 
-/// The constraint of a text of this grammar that has not begun, with the tokens that end it.
+/// The constraint of an output of this grammar that has not begun, with the tokens that end it.
 pub fn guided(grammar: &Arc<Grammar>, end_tokens: &[Token], forcing: Forcing) -> Constrained {
     Constrained::new(Box::new(Guided::new(grammar, end_tokens, forcing)))
 }
 
-/// Bytes that end values: of strings, of members and elements, of objects and lists.
+/// Bytes that end JSON values: strings, members and elements, objects and lists.
 const ENDS: [u8; 4] = *b"\",}]";
 
-/// A text of a grammar, and its end.
+/// A matcher of a grammar together with the end tokens.
 struct Guided {
     matcher: Matcher,
     ends: Arc<[Token]>,
-    /// End tokens that were accepted; nothing but more of them may follow.
+    /// End tokens that were accepted; only more of them may follow.
     ended: usize,
     forcing: Forcing,
 }
@@ -50,7 +49,7 @@ impl Guided {
         Self { matcher: grammar.matcher(), ends: end_tokens.into(), ended: 0, forcing }
     }
 
-    /// How strings are spelt, where the text has not ended.
+    /// The usual tokenization, while the output has not ended.
     fn spelling(&self) -> Option<Arc<Spelling>> {
         match &self.forcing {
             Forcing::Foreseen(spelling) | Forcing::Canonical(spelling) if self.ended == 0 => Some(Arc::clone(spelling)),
@@ -58,7 +57,7 @@ impl Guided {
         }
     }
 
-    /// The token that has to come where usual spellings are the law. One that ends texts is no part of them.
+    /// The only token allowed next under [`Forcing::Canonical`]; an end token is never one.
     fn canonical(&mut self) -> Option<Token> {
         if !matches!(self.forcing, Forcing::Canonical(_)) {
             return None;
@@ -81,8 +80,8 @@ impl Guided {
         self.ended > 0 || is_made(Fault::EndTooEarly) || self.matcher.may_end()
     }
 
-    /// What the text may go on with, end tokens, too, as if they were tokens like others, and whether it may end.
-    fn allowed_text(&mut self) -> (TokenSet, bool) {
+    /// The tokens that the grammar allows next, without regard to end tokens, and whether the output may end.
+    fn allowed_by_grammar(&mut self) -> (TokenSet, bool) {
         let set = |allowed: &Allowed| TokenSet::of_words(allowed.words().to_vec());
         if is_made(Fault::MaskOfParent) {
             let mut parent = self.matcher.duplicate();
@@ -103,7 +102,7 @@ impl Constraint for Guided {
             only.insert(token);
             return only;
         }
-        let (mut allowed, may_end) = self.allowed_text();
+        let (mut allowed, may_end) = self.allowed_by_grammar();
         for end in self.ends.iter() {
             if may_end { allowed.insert(*end) } else { allowed.remove(*end) }
         }
@@ -111,7 +110,7 @@ impl Constraint for Guided {
     }
 
     fn leaves_choice(&mut self) -> bool {
-        // Behind one byte that has to come there may be one token; where an end may come, it may be the only one.
+        // A forced byte may leave only one token; where the output may end, the end token may be the only one.
         self.ended == 0 && self.matcher.leaves_choice()
     }
 
@@ -151,7 +150,7 @@ impl Constraint for Guided {
 
     fn endings(&mut self) -> Vec<Ending> {
         let Some(spelling) = self.spelling() else { return Vec::new() };
-        let ends = ENDS.iter().map(|byte| self.matcher.forced_behind(*byte)).filter(|bytes| !bytes.is_empty());
+        let ends = ENDS.iter().map(|byte| self.matcher.forced_after(*byte)).filter(|bytes| !bytes.is_empty());
         let ends: Vec<Vec<u8>> = ends.collect();
         let ending = |bytes: &Vec<u8>| {
             let tokens = spelling.behind(self.matcher.accepted(), bytes);
@@ -175,7 +174,7 @@ mod tests {
 
     use super::*;
 
-    /// What is left of a row of equal logits.
+    /// The tokens that the mask leaves of a row of equal logits.
     fn left(constraint: &Constrained, path: &[Token], len: usize) -> Vec<Token> {
         let mut row = vec![1.0; len];
         constraint.mask(path, &mut row);
@@ -183,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_ends_where_its_grammar_may_and_nowhere_else() {
+    fn an_output_may_end_exactly_where_its_grammar_may() {
         let words = ["a", "b", "ab", "<end>", "<stop>", "c"];
         let vocabulary = GgufVocabulary {
             model: "llama".into(),
@@ -198,19 +197,19 @@ mod tests {
         assert_eq!(left(&constraint, &[], 6), [0, 2]);
         assert_eq!(left(&constraint, &[0], 6), [1, 3, 4]);
         assert_eq!(left(&constraint, &[0, 1], 6), [0, 3, 4]);
-        assert_eq!(left(&constraint, &[2, 0], 6), [3, 4], "it can only end");
+        assert_eq!(left(&constraint, &[2, 0], 6), [3, 4], "only an end may follow");
         assert_eq!(left(&constraint, &[2, 0, 3], 6), [3, 4], "it has ended");
         assert_eq!(left(&constraint, &[1], 6), [0; 0], "no such path");
-        assert_eq!(left(&constraint, &[0], 2), [1], "a draft model's row is shorter");
-        assert_eq!(left(&constraint, &[2], 9), [0, 3, 4], "or longer");
+        assert_eq!(left(&constraint, &[0], 2), [1], "a draft model's row may be shorter than the vocabulary");
+        assert_eq!(left(&constraint, &[2], 9), [0, 3, 4], "a draft model's row may be longer than the vocabulary");
         assert!(constraint.advance(&[0]));
         let copy = constraint.clone();
         assert!(constraint.advance(&[1, 3]) && !constraint.advance(&[0]));
-        assert_eq!(left(&copy, &[], 6), [1, 3, 4], "a copy stays");
+        assert_eq!(left(&copy, &[], 6), [1, 3, 4], "advancing the original does not advance a copy");
     }
 
     #[test]
-    fn a_choice_that_is_known_is_one_and_what_is_accepted_is_allowed() {
+    fn leaves_choice_implies_several_allowed_tokens_and_only_allowed_tokens_are_accepted() {
         let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/demo-target");
         let tokenizer = Tokenizer::from_dir(std::path::Path::new(model)).expect("a good one");
         let schema = r#"{"type": "object", "properties": {"name": {"type": "string", "maxLength": 4}, "kind": {"enum":
@@ -223,7 +222,7 @@ mod tests {
             for _ in 0..60 {
                 let leaves_choice = guided.leaves_choice();
                 let allowed: Vec<Token> = guided.allowed().below(len).collect();
-                assert!(!leaves_choice || allowed.len() > 1, "behind {:?}", guided.matcher.accepted());
+                assert!(!leaves_choice || allowed.len() > 1, "after {:?}", guided.matcher.accepted());
                 known[usize::from(leaves_choice)] += usize::from(allowed.len() > 1);
                 chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 let any = (chance >> 33) as usize % len;
@@ -238,11 +237,11 @@ mod tests {
                 }
             }
         }
-        assert!(known[1] > known[0] && known[0] > 0, "{known:?}: several tokens may spell what has to come");
+        assert!(known[1] > known[0] && known[0] > 0, "{known:?}: several tokens may spell forced bytes");
     }
 
     #[test]
-    fn usual_spellings_are_the_law_only_where_that_is_asked_for() {
+    fn only_canonical_forcing_restricts_the_law_to_the_usual_tokenization() {
         let words = ["a", "b", "ab", "<end>", "abc", "c", "d"];
         let vocabulary = GgufVocabulary {
             model: "llama".into(),
@@ -257,22 +256,22 @@ mod tests {
         let sampling = Sampling { end_tokens: vec![3], ..Sampling::default() };
         let forced = |forcing: Forcing| {
             let constraint = guided(&grammar, &[3], forcing);
-            let mut text = Vec::new();
-            let forced = |text: &[Token]| {
-                sampling.forced(words.len(), &Context { path: text, constraint: Some(&constraint), ..Context::EMPTY })
+            let mut tokens = Vec::new();
+            let forced = |path: &[Token]| {
+                sampling.forced(words.len(), &Context { path, constraint: Some(&constraint), ..Context::EMPTY })
             };
-            while let Some(token) = forced(&text) {
-                text.push(token);
+            while let Some(token) = forced(&tokens) {
+                tokens.push(token);
             }
-            (left(&constraint, &text, words.len()), text)
+            (left(&constraint, &tokens, words.len()), tokens)
         };
         let foreseen = guided(&grammar, &[3], Forcing::Foreseen(Arc::clone(&spelling))).foreseen(&[6]);
         assert_eq!(foreseen, [4, 6, 2], "abc, d, ab");
-        // The first token is forced for its bytes; then there are several ways to spell what follows.
+        // Only one token spells the first byte; the bytes after it can be tokenized in several ways.
         for forcing in [Forcing::None, Forcing::Foreseen(Arc::clone(&spelling))] {
             assert_eq!(forced(forcing), (vec![0, 2, 4], vec![6]));
         }
-        // What comes last may be merged with what follows, and is left to the model.
+        // The last token may be merged with what follows, so the model chooses it.
         assert_eq!(forced(Forcing::Canonical(spelling)), (vec![0, 2, 4], vec![6, 4, 6]));
     }
 }

@@ -1,11 +1,10 @@
-//! A row of a network's outputs as a law: the one place where the two meet.
+//! Turns a row of a network's outputs into a law.
 //!
-//! A row in which anything is NaN has no law: the network has failed, and a text from the rest of the row would look
-//! like any other. Where the settings ask for the likeliest token, or for the k largest logits and nothing else, the
-//! row itself is not looked at, and with a constraint only where it forbids the likeliest: [`Outputs::has_nan`],
-//! [`Outputs::argmax`] and [`Outputs::largest`] say it, and an executor whose logits lie far away need not bring them
-//! over. Laws and log-probabilities have the same bits either way. Left out: the settings and what they mean
-//! (`speculation`).
+//! A row that contains NaN has no law: the network has failed, and an output drawn from the rest of the row would look
+//! like any other. Where the settings need only the likeliest token or the k largest logits, the row itself is not
+//! read, and with a constraint only where it forbids the likeliest token: [`Outputs::has_nan`], [`Outputs::argmax`] and
+//! [`Outputs::largest`] suffice, and an executor whose logits lie on another device need not copy them. Laws and
+//! log-probabilities have the same bits either way.
 
 use foretoken_model::Outputs;
 use foretoken_speculation::{Constrained, Context, Law, RawLaw, Sampling, Scratch, Token};
@@ -35,7 +34,7 @@ pub(crate) fn possible_law(
         && sampling.temperature == 0.0
     {
         let best = outputs.argmax(row).ok_or(NoLaw::NoToken)?;
-        // Of all tokens the likeliest, it is that of the allowed ones, too, if it is one: no mask has to be made.
+        // If the likeliest of all tokens is allowed, it is the likeliest of the allowed ones: no mask is needed.
         let is_allowed = |constraint: &Constrained| constraint.allows(&[context.path, &[best]].concat());
         if context.constraint.is_none_or(is_allowed) {
             return Ok(Law::point(best));
@@ -49,9 +48,10 @@ pub(crate) fn possible_law(
     law.ok_or(NoLaw::NoToken)
 }
 
-/// What is told of the `row`th wanted row: the log-probability of a token under the raw law, and the `top_len` most
-/// probable tokens with theirs. `sampling`: what the token was drawn by, which says where to look for it first.
-pub(crate) fn told(
+/// What is reported of the `row`th wanted row: the log-probability of a token under the raw law, and the `top_len` most
+/// probable tokens with theirs. `sampling`: the settings that the token was drawn by; they decide how many of the
+/// largest logits to ask for first.
+pub(crate) fn raw_log_probabilities(
     outputs: &dyn Outputs,
     row: usize,
     token: Token,
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_short_way_gives_the_same_laws() {
+    fn laws_from_the_largest_logits_equal_those_from_the_whole_row() {
         let rows: [&[f32]; 6] = [
             &[f32::NEG_INFINITY, f32::NEG_INFINITY, f32::NEG_INFINITY, f32::NEG_INFINITY],
             &[0.5, 2.0, 2.0, -1.0],

@@ -1,9 +1,9 @@
-//! *Who runs next, and what happened?* Sequences, a scheduler, page bookkeeping, and the one step.
+//! The engine: sequences, the planner, the bookkeeping of pages, and the step.
 //!
-//! [`Engine::step`] is the whole loop: plan, draft, one forward pass, verify, keep what was accepted, report.
-//! Plain decoding is the step with empty trees; a prompt is a span without wanted rows; nothing else exists that
-//! could disagree. The engine is written against the traits of its means, so a toy network, a trained one and a
-//! remote one run through the same lines, and so do the proofs by enumeration.
+//! [`Engine::step`] is the whole loop: plan, draft, one forward pass, verify, keep what was accepted, report. Plain
+//! decoding is a step with empty trees, and a chunk of a prompt is a span without wanted rows, so there is only one
+//! code path. The engine is written against traits, so a toy network, a trained one and a remote one run through the
+//! same code, and so do the proofs by enumeration.
 //!
 //! ```text
 //! tokens   t0 t1 t2 ... t(n-1)        t(n-1) is *pending*: emitted, but without a cache row
@@ -12,8 +12,7 @@
 //! verdict  k accepted nodes + 1       cached length = n - 1 + 1 + k; the one more token is pending again
 //! ```
 //!
-//! Left out: text beyond the stop strings that end a request, the network of doors, and reading the clock for
-//! anything but statistics, costs (`meter`) and drafters that hang (`drafting/late.rs`).
+//! The clock is read only for statistics, costs (`planner/meter.rs`) and drafters that hang (`drafting/late.rs`).
 
 #![forbid(unsafe_code)]
 
@@ -26,28 +25,25 @@ pub mod faults;
 mod faults;
 mod guided;
 mod law;
-mod meter;
 mod output;
 mod pages;
 mod panics;
+mod planner;
 mod request;
-mod scheduler;
 mod scorer;
 mod sequence;
-mod shared;
 mod sources;
 mod stats;
 mod step;
 mod translated;
-mod weighing;
 
 pub use chance::Race;
 pub use clock::Clock;
-pub use guided::{Forcing, ThinkingWords, guided, guided_behind};
-pub use meter::{CostRecord, DrafterTime, WidthTime};
+pub use guided::{Forcing, ThinkingWords, guided, guided_after_thoughts};
 pub use output::{Drafted, Emitted, Event, FinishReason, Origin, Scored};
 pub use pages::{Adopted, Copied, Owner, Pages, SequencePages};
 pub use panics::panic_message;
+pub use planner::{CostRecord, DrafterTime, WidthTime};
 pub use request::{BudgetKind, Order, Request, RequestError};
 pub use scorer::ExecutorScorer;
 pub use stats::{DrafterStats, PassTotals, Reliability, Stats, StepTimes, Workload};

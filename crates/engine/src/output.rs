@@ -4,15 +4,15 @@ use foretoken_speculation::{SequenceId, Token};
 
 use crate::stats::Stats;
 
-/// Who produced a token of the text.
+/// Where a token of the output comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The target itself: a correction, or the token after an accepted draft.
     Target,
-    /// A drafter's guess that the target agreed with; the drafter's number.
+    /// A drafted token that the target accepted; the drafter's number.
     Drafted(u8),
-    /// Nobody: settings and constraint left this token alone ([`foretoken_speculation::Sampling::forced`]). It may have
-    /// been a part of a draft all the same.
+    /// The only token that settings and constraint allow ([`foretoken_speculation::Sampling::forced`]). It may have
+    /// been drafted as well.
     Forced,
 }
 
@@ -21,23 +21,23 @@ pub enum Origin {
 pub struct Emitted {
     /// The token.
     pub token: Token,
-    /// Who produced it.
+    /// Where it comes from.
     pub origin: Origin,
-    /// How deep in the draft tree it was, 1 for a child of the pending token; 0 for the target's own.
+    /// Its depth in the draft tree, 1 for a child of the pending token; 0 for the target's own.
     pub depth: usize,
-    /// The emitting pass that it came from, counted from 1: of forced tokens the one before, 0 for those before the
-    /// first.
+    /// The emitting pass that it came from, counted from 1; for forced tokens the pass before them, 0 before the first
+    /// pass.
     pub pass: usize,
-    /// Its probability under the target's law, after sampling settings.
+    /// Its probability under the target's law, which includes the sampling settings.
     pub p: f64,
-    /// Its probability under the law of the drafter, if it was drafted by one that has a law.
+    /// Its probability under the drafter's law, if it was drafted by a drafter that has a law.
     pub q: Option<f32>,
     /// Its log-probability under the model's raw law, if asked for.
     pub log_probability: Option<f32>,
-    /// The most probable tokens at its place with their log-probabilities under the model's raw law, as many as were
-    /// asked for: the best first, the lowest of equals, no impossible ones.
+    /// The most probable tokens at its position with their log-probabilities under the model's raw law, as many as were
+    /// asked for: the best first, of equals the lowest token, and none of probability 0.
     pub top: Vec<(Token, f32)>,
-    /// Text that it completes; may be empty while a character or a stop string is incomplete.
+    /// The text that it completes; empty while a character or a possible stop string is incomplete.
     pub text: String,
 }
 
@@ -46,22 +46,22 @@ pub struct Emitted {
 pub struct Drafted {
     /// The token.
     pub token: Token,
-    /// Who was the first to offer it there; the drafter's number.
+    /// The number of the first drafter that offered it there.
     pub drafter: u8,
-    /// How deep in the draft tree it was, 1 for a child of the pending token.
+    /// Its depth in the draft tree, 1 for a child of the pending token.
     pub depth: usize,
-    /// Whether it became a part of the text.
+    /// Whether it became a part of the output.
     pub accepted: bool,
 }
 
-/// One token of a prompt, and what the model says of it.
+/// One token of a prompt with its log-probability.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scored {
     /// The token.
     pub token: Token,
-    /// Its log-probability under the model's raw law, given the tokens before it; `None` for the first, which has none.
+    /// Its log-probability under the model's raw law, given the tokens before it; `None` for the first token.
     pub log_probability: Option<f32>,
-    /// The most probable tokens at its place, as [`Emitted::top`]; empty for the first.
+    /// The most probable tokens at its position, as [`Emitted::top`]; empty for the first.
     pub top: Vec<(Token, f32)>,
 }
 
@@ -70,9 +70,9 @@ pub struct Scored {
 pub enum FinishReason {
     /// The model wrote an end token (the last one emitted; it has no text).
     EndToken(Token),
-    /// A stop string appeared; the text ends before it.
+    /// A stop string appeared; the output ends before it.
     StopString(String),
-    /// As many tokens as were asked for.
+    /// The output has as many tokens as were asked for.
     Length,
     /// The context is full.
     Context,
@@ -85,65 +85,65 @@ pub enum FinishReason {
 /// Something that happened in a step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// A part of the prompt was computed.
+    /// A chunk of the prompt was computed.
     Prompt {
-        /// Whose.
+        /// The sequence.
         sequence: SequenceId,
-        /// Tokens of the prompt that are cached now, adopted ones included. It is less than before where a text's pages
-        /// were needed by others and its rows are computed again.
+        /// Tokens of the prompt that are cached now, adopted ones included. It falls when the sequence is preempted and
+        /// its rows have to be computed again.
         done: usize,
         /// Tokens of the prompt.
         total: usize,
-        /// Of these, rows that were computed for an earlier text and adopted.
+        /// Of these, tokens whose rows were computed for an earlier sequence and adopted.
         shared: usize,
     },
-    /// A draft tree was verified, of a request that [wants to know](crate::Request::report_drafts). The tokens that it
-    /// led to come next.
+    /// A draft tree was verified; only for requests that [ask for it](crate::Request::report_drafts). The event of the
+    /// tokens that it led to follows.
     Drafts {
-        /// Whose.
+        /// The sequence.
         sequence: SequenceId,
         /// The nodes of the tree, parents before their children; at least one.
         drafted: Vec<Drafted>,
     },
-    /// Tokens of a prompt were scored, in order, where that was asked for: each once, the first as soon as the sequence
-    /// runs.
+    /// Tokens of a prompt were scored, for requests that ask for it: each token once, in order, the first as soon as
+    /// the sequence runs.
     PromptScored {
-        /// Whose.
+        /// The sequence.
         sequence: SequenceId,
-        /// The tokens, at least one: those behind the ones that were told before.
+        /// The tokens after those of earlier events, at least one.
         scored: Vec<Scored>,
     },
     /// Tokens were emitted, in order.
     Tokens {
-        /// Whose.
+        /// The sequence.
         sequence: SequenceId,
         /// The tokens, at least one.
         emitted: Vec<Emitted>,
     },
-    /// A drafter failed for this sequence, which goes on without it.
+    /// A drafter failed for this sequence, which continues without it.
     DrafterFailed {
-        /// Whose.
+        /// The sequence.
         sequence: SequenceId,
         /// The drafter's number.
         drafter: u8,
-        /// What it said.
+        /// The drafter's error.
         message: String,
     },
-    /// The sequence ended; it is gone after this.
+    /// The sequence ended; no event of it follows.
     Finished {
-        /// Whose.
+        /// The sequence.
         sequence: SequenceId,
         /// Why.
         reason: FinishReason,
-        /// Text that was held back and belongs to the output.
+        /// The rest of the output's text, which was held back as a possible stop string.
         text: String,
-        /// What it took.
+        /// Its statistics.
         stats: Box<Stats>,
     },
 }
 
 impl Event {
-    /// Whose it is.
+    /// The sequence that it belongs to.
     pub fn sequence(&self) -> SequenceId {
         let (Self::Prompt { sequence, .. }
         | Self::PromptScored { sequence, .. }
@@ -154,7 +154,7 @@ impl Event {
         *sequence
     }
 
-    /// The text that came with it; empty where there is none.
+    /// The text that it carries; may be empty.
     pub fn text(&self) -> String {
         match self {
             Self::Prompt { .. } | Self::PromptScored { .. } | Self::Drafts { .. } | Self::DrafterFailed { .. } => {

@@ -1,22 +1,20 @@
-//! Which pages belong to whom: integers only. The bytes are the executor's.
+//! The bookkeeping of pages: which sequence holds which page of the paged cache. The bytes are the executor's.
 //!
-//! A sequence takes pages as it grows, and there may be none left: growing can fail, and then nothing has changed.
-//! What was computed once is not computed again: when all rows of a page are committed, the page enters a tree of
-//! prefixes (`tree`), where a sequence that begins finds it by its tokens and *adopts* it (`adopt`). A page is held by
-//! as many page tables as share it; one that none holds stays *cached* until its room is needed, and is evicted when
-//! it is the one that was let go of first (of a text the deepest pages first).
+//! A sequence takes pages as it grows, and there may be none left: then growing fails and changes nothing. When all
+//! rows of a page are committed, the page enters a tree of prefixes (`tree`), where a new sequence finds it by its
+//! tokens and *adopts* it instead of computing it again (`adopt`). A page is held by as many page tables as share it. A
+//! page that none holds stays *cached* until its room is needed; the least recently used page is evicted first, and of
+//! one sequence the deepest page.
 //!
-//! Rows are only ever written to pages that one table holds and the tree does not know ([`Pages::assert_own`]): a
-//! sequence that leaves a prefix inside a page gets a page of its own, to which the rows that agree are copied (copy on
-//! write). Of a cache group that keeps a window of the text, pages behind the window are given back when rows are
-//! committed, never for a draft; a prefix can be adopted there if its last window is still cached. Of a recurrent state
-//! there are *checkpoints* (`checkpoints`), which are copied. Each group has its own pages and prefixes (`group`); what
-//! is adopted is the longest prefix that all of them can continue.
+//! Rows are written only to pages that one table holds and that are not in the tree ([`Pages::assert_own`]): a sequence
+//! that differs from a cached prefix inside a page gets a page of its own, to which the rows that agree are copied
+//! (copy on write). In a cache group with a sliding window, pages before the window are released when rows are
+//! committed, never for a draft; a prefix can be adopted there if its last window is still cached. Of recurrent states
+//! there are *checkpoints* (`checkpoints`), which are copied. Each group has its own pages and prefixes (`group`); a
+//! sequence adopts the longest prefix that all groups can continue.
 //!
-//! Tenants see their own prefixes and those that were declared public, since the time that a request takes tells what
-//! was computed before.
-//!
-//! Left out: who gets pages first and who has to give way (`step/admission`).
+//! Tenants find only their own prefixes and public ones, since the time that a request takes reveals what was computed
+//! before. Which sequences get pages first and which are preempted is decided in `step/admission`.
 
 mod adopt;
 mod check;
@@ -27,7 +25,7 @@ mod saved;
 mod tree;
 
 #[cfg(test)]
-mod twin;
+mod reference;
 
 use std::ops::Range;
 
@@ -36,25 +34,25 @@ use foretoken_speculation::{Tenant, Token};
 
 use crate::faults::{Fault, is_made};
 pub use adopt::{Adopted, Copied};
-use group::{GroupPages, Place};
+use group::{GroupPages, TreePosition};
 use pool::NONE;
-pub(crate) use saved::Lies;
+pub(crate) use saved::PrefixPages;
 
-/// Who holds which page, of every cache group of one executor, and the prefixes that are cached.
+/// The pages of every cache group of one executor, with their holders and the cached prefixes.
 #[derive(Clone, Debug)]
 pub struct Pages {
     groups: Vec<GroupPages>,
-    /// Rows of one pass.
+    /// The most rows of one pass.
     rows_max: usize,
     shared_every: Option<usize>,
 }
 
-/// Whose rows are found by whom.
+/// The owner of cached rows: only sequences of the same owner find them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Owner {
-    /// On whose behalf they were computed.
+    /// The tenant.
     pub tenant: Tenant,
-    /// The number of the source that the text is about, whose rows it sees; 0: none.
+    /// The number of the encoder source that the rows were computed with; 0: none.
     pub source: u64,
 }
 
@@ -64,41 +62,41 @@ impl From<Tenant> for Owner {
     }
 }
 
-/// Whose prefixes a sequence finds, and who finds its own.
+/// Which cached prefixes a sequence may use, and the owner of those that it leaves.
 #[derive(Clone, Copy, Debug, Default)]
 struct View {
-    whose: Owner,
-    /// Of the tokens so many first ones are everybody's.
+    owner: Owner,
+    /// How many leading tokens are public.
     public_len: usize,
 }
 
 impl View {
-    /// Whose a prefix of so many tokens is; `None`: everybody's.
-    fn owner(&self, len: usize) -> Option<Owner> {
-        (len > self.public_len).then_some(self.whose)
+    /// The owner of a prefix of `len` tokens of the sequence; `None`: it is public.
+    fn prefix_owner(&self, len: usize) -> Option<Owner> {
+        (len > self.public_len).then_some(self.owner)
     }
 
-    /// Whether a prefix of so many tokens that is this owner's is found. What is to be everybody's is looked for among
-    /// what is.
+    /// Whether the sequence may use a prefix of `len` tokens of this owner. A prefix that is to be public is looked for
+    /// among public ones only.
     fn sees(&self, owner: Option<Owner>, len: usize) -> bool {
-        owner.is_none() || owner == self.owner(len)
+        owner.is_none() || owner == self.prefix_owner(len)
     }
 }
 
-/// What one sequence holds of the cache: its page tables, and its places in the trees of prefixes.
+/// What one sequence holds of the cache: its page tables, and its positions in the trees of prefixes.
 #[derive(Debug, Default)]
 pub struct SequencePages {
-    /// One a group; empty before the sequence was opened.
+    /// One for each group; empty before the sequence is opened.
     tables: Vec<PageTable>,
-    /// One a group.
-    places: Vec<Place>,
+    /// One for each group.
+    places: Vec<TreePosition>,
     view: View,
-    /// So many first tokens its recurrent states have passed, if there are any.
+    /// How many of its first tokens its recurrent states have passed, if it has any.
     passed: usize,
 }
 
 impl SequencePages {
-    /// Its page tables, one a cache group.
+    /// Its page tables, one for each cache group.
     pub fn tables(&self) -> &[PageTable] {
         &self.tables
     }
@@ -108,7 +106,7 @@ impl SequencePages {
         self.passed
     }
 
-    /// A pass has brought its recurrent states so far.
+    /// Notes how many of its first tokens its recurrent states have passed.
     pub fn set_passed(&mut self, passed: usize) {
         self.passed = passed;
     }
@@ -127,34 +125,34 @@ impl Pages {
         }
     }
 
-    /// The same for sequences that may go back behind what they committed, as those of draft models do: nothing is
-    /// given back at the front.
-    pub fn that_keep_all(capacity: &Capacity) -> Self {
+    /// The same for sequences that may roll back committed rows, as those of draft models do: no pages before a window
+    /// are released.
+    pub fn with_rollback(capacity: &Capacity) -> Self {
         let mut pages = Self::new(capacity);
         pages.groups.iter_mut().for_each(|pages| pages.group.keep = Keep::All);
         pages
     }
 
-    /// A sequence without pages. Its prefixes are shown to texts of the same owner alone, those within its first
-    /// `public_len` tokens to everybody.
-    pub fn open(&self, whose: impl Into<Owner>, public_len: usize) -> SequencePages {
+    /// A sequence without pages. Only sequences of the same owner may use its prefixes, except for those within its
+    /// first `public_len` tokens, which all sequences may use.
+    pub fn open(&self, owner: impl Into<Owner>, public_len: usize) -> SequencePages {
         let public_len = if is_made(Fault::PrefixOfAnotherTenant) { usize::MAX } else { public_len };
         SequencePages {
             tables: vec![PageTable::new(); self.groups.len()],
-            places: vec![Place::default(); self.groups.len()],
-            view: View { whose: whose.into(), public_len },
+            places: vec![TreePosition::default(); self.groups.len()],
+            view: View { owner: owner.into(), public_len },
             passed: 0,
         }
     }
 
-    /// Takes pages until a sequence has room for so many positions; false, and nothing changed, where there are not
-    /// enough. Cached pages are evicted as they are needed.
-    pub fn grow(&mut self, held: &mut SequencePages, positions: usize) -> bool {
-        let mut all = self.groups.iter().zip(&held.tables);
+    /// Takes pages until a sequence has room for `positions`, evicting cached ones as needed. Returns false and changes
+    /// nothing where there are not enough.
+    pub fn grow(&mut self, sequence: &mut SequencePages, positions: usize) -> bool {
+        let mut all = self.groups.iter().zip(&sequence.tables);
         if !all.all(|(pages, table)| pages.missing(table, positions) <= pages.pool.available()) {
             return false;
         }
-        for (pages, table) in self.groups.iter_mut().zip(&mut held.tables) {
+        for (pages, table) in self.groups.iter_mut().zip(&mut sequence.tables) {
             for _ in 0..pages.missing(table, positions) {
                 table.push(pages.take());
             }
@@ -162,15 +160,15 @@ impl Pages {
         true
     }
 
-    /// The most positions that a page of rows has, so that after as many more some may be shared; `None` if there are
-    /// states, of which only checkpoints are.
+    /// After how many more positions a sequence has a further page to share: the longest page length of the groups.
+    /// `None` if there are states, which are shared only as checkpoints.
     pub fn shared_every(&self) -> Option<usize> {
         self.shared_every
     }
 
-    /// How many first ones of these tokens a sequence could adopt.
-    pub fn found(&self, held: &SequencePages, tokens: &[Token]) -> usize {
-        self.find(held.view, tokens, tokens.len()).len
+    /// How many leading tokens a sequence could adopt.
+    pub fn found(&self, sequence: &SequencePages, tokens: &[Token]) -> usize {
+        self.find(sequence.view, tokens, tokens.len()).len
     }
 
     /// Whether there are recurrent states.
@@ -179,47 +177,47 @@ impl Pages {
     }
 
     /// Positions that a sequence has pages for.
-    pub fn room(&self, held: &SequencePages) -> usize {
+    pub fn room(&self, sequence: &SequencePages) -> usize {
         let room = |(pages, table): (&GroupPages, &PageTable)| table.len().saturating_mul(pages.group.page_len);
-        self.groups.iter().zip(&held.tables).map(room).min().unwrap_or(0)
+        self.groups.iter().zip(&sequence.tables).map(room).min().unwrap_or(0)
     }
 
-    /// Each group with what a sequence has of it.
+    /// Each group with the sequence's position in its tree and the sequence's page table.
     fn each<'a>(
         &'a mut self,
-        held: &'a mut SequencePages,
-    ) -> impl Iterator<Item = (&'a mut GroupPages, &'a mut Place, &'a mut PageTable)> {
-        let groups = self.groups.iter_mut().zip(&mut held.places).zip(&mut held.tables);
+        sequence: &'a mut SequencePages,
+    ) -> impl Iterator<Item = (&'a mut GroupPages, &'a mut TreePosition, &'a mut PageTable)> {
+        let groups = self.groups.iter_mut().zip(&mut sequence.places).zip(&mut sequence.tables);
         groups.map(|((pages, place), table)| (pages, place, table))
     }
 
-    /// Notes that the rows of these tokens, the first of a sequence, are committed and will not be taken back: gives
-    /// back the pages that hold nothing but positions behind them, or positions that no later row sees. Full pages
-    /// enter the trees of prefixes, as [`Pages::enter_full`].
-    pub fn commit(&mut self, held: &mut SequencePages, tokens: &[Token]) {
-        let view = held.view;
-        for (pages, place, table) in self.each(held) {
-            pages.cut(table, tokens.len());
+    /// Notes that the rows of these tokens, the first of a sequence, are committed and will not be rolled back:
+    /// releases the pages that hold only later positions, and those that hold only positions that no later row sees.
+    /// Full pages enter the trees of prefixes, as in [`Pages::enter_full`].
+    pub fn commit(&mut self, sequence: &mut SequencePages, tokens: &[Token]) {
+        let view = sequence.view;
+        for (pages, place, table) in self.each(sequence) {
+            pages.truncate_table(table, tokens.len());
             pages.enter_full(place, table, view, tokens);
-            pages.give_back_unseen(table, tokens.len());
+            pages.release_unseen(table, tokens.len());
         }
     }
 
-    /// Pages that are full of these tokens, the first of a sequence, enter the trees of prefixes; where there is a page
-    /// of the same prefix already, this one takes the place of the sequence's.
-    pub fn enter_full(&mut self, held: &mut SequencePages, tokens: &[Token]) {
-        let view = held.view;
-        self.each(held).for_each(|(pages, place, table)| pages.enter_full(place, table, view, tokens));
+    /// Adds the full pages of these tokens, the first of a sequence, to the trees of prefixes. Where a tree has a page
+    /// of the same prefix already, the sequence uses that one instead of its own.
+    pub fn enter_full(&mut self, sequence: &mut SequencePages, tokens: &[Token]) {
+        let view = sequence.view;
+        self.each(sequence).for_each(|(pages, place, table)| pages.enter_full(place, table, view, tokens));
     }
 
-    /// Gives back everything that a sequence holds; it may then begin again. `tokens`: its first ones, whose rows are
-    /// committed. The last page, if it is partly filled, stays cached like the full ones, and its states as
-    /// checkpoints. Without tokens, where rows cannot be relied on, only what is known already does.
-    pub fn release(&mut self, held: &mut SequencePages, tokens: &[Token]) {
-        let (view, passed) = (held.view, std::mem::take(&mut held.passed));
-        for (pages, place, table) in self.each(held) {
+    /// Releases everything that a sequence holds; it may then start anew. `tokens`: its first ones, whose rows are
+    /// committed. The last page, even if it is partly filled, stays cached like the full ones, and its states stay as
+    /// checkpoints. Without tokens, where rows cannot be relied on, only pages that are in the trees already stay.
+    pub fn release(&mut self, sequence: &mut SequencePages, tokens: &[Token]) {
+        let (view, passed) = (sequence.view, std::mem::take(&mut sequence.passed));
+        for (pages, place, table) in self.each(sequence) {
             if !tokens.is_empty() {
-                pages.cut(table, tokens.len());
+                pages.truncate_table(table, tokens.len());
                 pages.enter_full(place, table, view, tokens);
                 pages.keep_rest(*place, table, view, tokens, passed);
             }
@@ -227,24 +225,24 @@ impl Pages {
         }
     }
 
-    /// Keeps a checkpoint of the states of a sequence, which have passed some of these tokens and have the inputs of
-    /// the others behind them, unless there is one; and the rows of the last of its pages, where the sequence will
-    /// write on. `copy`: copies both to these page tables, of rows these positions; whether it could. Without a slot
-    /// nothing is kept: those of texts that run are not to be had.
+    /// Keeps a checkpoint of the states of a sequence, which have passed some of these tokens and hold the inputs of
+    /// the others, unless there is one; and a copy of the rows of its last page, to which the sequence will write more.
+    /// `copy` copies both to the given page tables, rows at the given positions, and returns whether that worked.
+    /// Nothing is kept without a free slot: slots of running sequences cannot be used.
     pub fn keep_checkpoint(
         &mut self,
-        held: &SequencePages,
+        sequence: &SequencePages,
         tokens: &[Token],
         copy: impl FnOnce(&[PageTable], Range<usize>) -> bool,
     ) {
         let states = || self.groups.iter().filter(|pages| !pages.has_rows());
         if states().any(|pages| pages.pool.available() == 0)
-            || states().all(|pages| pages.find(held.view, tokens, tokens.len()).len == tokens.len())
+            || states().all(|pages| pages.find(sequence.view, tokens, tokens.len()).len == tokens.len())
         {
             return;
         }
-        let (view, passed) = (held.view, held.passed);
-        let mut groups: Vec<_> = self.groups.iter_mut().zip(&held.places).zip(&held.tables).collect();
+        let (view, passed) = (sequence.view, sequence.passed);
+        let mut groups: Vec<_> = self.groups.iter_mut().zip(&sequence.places).zip(&sequence.tables).collect();
         let taken = groups.iter_mut().map(|((pages, place), table)| pages.take_copy(**place, table, view, tokens));
         let (taken, tables): (Vec<Option<PageId>>, Vec<PageTable>) = taken.unzip();
         let starts = groups.iter().zip(&taken).filter(|(((pages, _), _), taken)| pages.has_rows() && taken.is_some());
@@ -254,22 +252,22 @@ impl Pages {
             if is_copied && page.is_some() {
                 pages.keep_rest(*place, table, view, tokens, passed);
             }
-            page.into_iter().for_each(|page| pages.pool.let_go(page));
+            page.into_iter().for_each(|page| pages.pool.release(page));
         }
     }
 
-    /// So many first tokens of a sequence are those of a text that left a checkpoint.
-    pub fn known_len(&self, held: &SequencePages, tokens: &[Token]) -> usize {
-        self.groups.iter().map(|pages| pages.known_len(held.view, tokens)).max().unwrap_or(0)
+    /// How many leading tokens the sequence has in common with one that left a checkpoint.
+    pub fn known_len(&self, sequence: &SequencePages, tokens: &[Token]) -> usize {
+        self.groups.iter().map(|pages| pages.known_len(sequence.view, tokens)).max().unwrap_or(0)
     }
 
-    /// That these positions of a sequence may be written: their pages are held by nobody else, and the tree does not
-    /// know them.
+    /// Asserts that these positions of a sequence may be written: their pages are held by no other sequence and are not
+    /// in the tree.
     ///
     /// # Panics
-    /// If that is not so.
-    pub fn assert_own(&self, held: &SequencePages, positions: Range<usize>) {
-        for (GroupPages { group, pool, .. }, table) in self.groups.iter().zip(&held.tables) {
+    /// If they may not.
+    pub fn assert_own(&self, sequence: &SequencePages, positions: Range<usize>) {
+        for (GroupPages { group, pool, .. }, table) in self.groups.iter().zip(&sequence.tables) {
             for page in &table[positions.start / group.page_len..group.pages_for(positions.end)] {
                 let state = pool.page(*page);
                 let own = (state.holders, state.node) == (1, NONE);
@@ -278,7 +276,7 @@ impl Pages {
         }
     }
 
-    /// The group that is counted: the first that holds rows, if there is one.
+    /// The group whose pages are reported: the first that holds rows, if there is one.
     fn first(&self) -> &GroupPages {
         self.groups.iter().find(|pages| pages.has_rows()).unwrap_or(&self.groups[0])
     }
@@ -288,17 +286,17 @@ impl Pages {
         self.first().pool.available()
     }
 
-    /// Pages of the first group of rows, whoever has them.
+    /// All pages of the first group of rows.
     pub fn len(&self) -> usize {
         self.first().pool.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no pages.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Nodes of the trees of prefixes: those with a page that is cached or held, and those on the way to one.
+    /// Nodes of the trees of prefixes: those with a page, cached or held, and their ancestors.
     pub fn nodes(&self) -> usize {
         self.groups.iter().map(GroupPages::nodes).sum()
     }

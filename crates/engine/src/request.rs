@@ -1,4 +1,4 @@
-//! What is asked of the engine, and why it may be refused.
+//! Requests to the engine, and the errors of those that it refuses.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,26 +7,26 @@ use foretoken_speculation::budget::{Budget, Confidence, Fixed, Heuristic, Thresh
 use foretoken_speculation::{Constrained, DraftSettings, Promise, Sampling, SamplingProblem, Tenant, Token};
 use foretoken_text::Tokenizer;
 
-/// One text to be generated.
+/// One output to be generated.
 #[derive(Clone)]
 pub struct Request {
     /// The prompt, at least one token.
     pub prompt: Vec<Token>,
-    /// What the text is about, for a network with an encoder: what its encoder reads. None for others.
+    /// The tokens that the encoder reads, for a network with an encoder; `None` for others.
     pub source: Option<Arc<[Token]>>,
-    /// Tokens to generate, at most; `None` is until the context is full.
+    /// The most tokens to generate; `None`: until the context is full.
     pub tokens_max: Option<usize>,
-    /// The sampling law, with the end tokens of the text.
+    /// The sampling settings, with the end tokens.
     pub sampling: Sampling,
-    /// What may be written at all, if not everything: a grammar, say, that has accepted nothing yet.
+    /// A constraint on the output, such as a grammar, that has accepted nothing yet.
     pub constraint: Option<Constrained>,
-    /// Whether forced tokens ([`Sampling::forced`]) are written without a pass. It changes no text; where
-    /// log-probabilities are wanted they need their pass all the same.
+    /// Whether forced tokens ([`Sampling::forced`]) are written without a pass. It does not change the output; where
+    /// log-probabilities are wanted, forced tokens need their pass anyway.
     pub skip_forced: bool,
-    /// What is expected to be written, as far as the user knows: drafters may look there. It changes no text.
+    /// What the user expects to be written; drafters may draft from it. It does not change the output.
     pub prediction: Vec<Token>,
-    /// Seed of all chance of this request; under *rejection* and *block* together with the request's number, which the
-    /// engine counts ([`crate::Engine::set_next_request`]).
+    /// Seed of all random numbers of this request; under *rejection* and *block* together with the request's number,
+    /// which the engine counts ([`crate::Engine::set_next_request`]).
     pub seed: u64,
     /// What speculation promises.
     pub promise: Promise,
@@ -36,44 +36,44 @@ pub struct Request {
     pub drafters: Vec<u8>,
     /// In which order to ask them.
     pub order: Order,
-    /// Settings of drafting; what it leaves open is up to the drafters.
+    /// Settings of drafting; the drafters choose what is not set.
     pub draft: DraftSettings,
     /// Whether the laws of drafters that have one are compared with the target's ([`crate::DrafterStats::alpha`]).
     pub measure: bool,
-    /// On whose behalf.
+    /// The tenant that the request belongs to.
     pub tenant: Tenant,
-    /// So many leading tokens of the prompt may be known to everybody: what is computed for them is shared with the
-    /// requests of other tenants, who could tell by the time that theirs take.
+    /// How many leading tokens of the prompt are public: what is computed for them is shared with the requests of other
+    /// tenants, who could learn from the times of their requests that it was cached.
     pub public_prefix: usize,
-    /// Where in the prompt the prompts of later requests are likely to part from it, ascending: before the beginning of
-    /// an answer, say. Recurrent states, which cannot go back, are kept there for them.
+    /// Positions in the prompt after which the prompts of later requests are likely to differ, ascending: the beginning
+    /// of an answer, for example. Recurrent states cannot be rolled back, so they are kept there for later requests.
     pub checkpoints: Vec<usize>,
-    /// Who goes first where not all can: the higher, and of equals the one that came first.
+    /// Which request runs first where not all can: the one of higher priority, of equals the earlier one.
     pub priority: i32,
     /// Whether log-probabilities of the emitted tokens under the model's raw law are wanted.
     pub log_probabilities: bool,
     /// Whether the drafts that were verified are reported ([`crate::Event::Drafts`]), refused ones included.
     pub report_drafts: bool,
-    /// How many of the most probable tokens are told with each emitted token ([`crate::Emitted::top`]) and each scored
-    /// one of the prompt, up to [`Request::TOP_LOG_PROBABILITIES_MAX`].
+    /// How many of the most probable tokens are reported with each emitted token ([`crate::Emitted::top`]) and each
+    /// scored token of the prompt, up to [`Request::TOP_LOG_PROBABILITIES_MAX`].
     pub top_log_probabilities: usize,
     /// Whether log-probabilities of the prompt's tokens under the model's raw law are wanted
-    /// ([`crate::Event::PromptScored`]). All rows of the prompt are computed then, none is shared; a request for no
-    /// tokens still has its prompt read.
+    /// ([`crate::Event::PromptScored`]). All rows of the prompt are computed then, none is shared, even if the request
+    /// asks for no tokens.
     pub prompt_log_probabilities: bool,
-    /// Turns tokens into text; without it events carry none, and stop strings are not looked for.
+    /// Turns tokens into text; without it events carry no text, and stop strings are ignored.
     pub tokenizer: Option<Arc<Tokenizer>>,
-    /// Strings that end the text, and are not part of it.
+    /// Strings that end the output, and are not part of it.
     pub stop: Vec<String>,
     /// Whether special tokens are shown in the text.
     pub special: bool,
-    /// Special tokens that are shown even if others are not: the marks of calls of tools, say. Stop strings see them.
-    /// End tokens are never part of the text.
+    /// Special tokens that are shown even if others are not, such as the marks of tool calls. Stop strings may contain
+    /// them. End tokens are never part of the text.
     pub shown_special: Arc<[Token]>,
 }
 
 impl Request {
-    /// Most tokens that are told beside each emitted one: as many as OpenAI's API allows.
+    /// The most tokens that are reported with each emitted one: as many as OpenAI's API allows.
     pub const TOP_LOG_PROBABILITIES_MAX: usize = 20;
 
     /// Plain greedy decoding of a prompt until the context is full; fields can be set from here.
@@ -109,28 +109,28 @@ impl Request {
     }
 }
 
-/// In which order the drafters of a request are asked. Who comes first sets the tone: of equal guesses its stands
-/// first, and where a pass is shared it gets most of the room.
+/// In which order the drafters of a request are asked. The first has an advantage: of nodes drafted twice its node
+/// counts, and where a pass is shared its drafts get most of the nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
     /// As the request names them.
     #[default]
     Given,
-    /// By what each was worth in earlier passes: right guesses for the time that it takes to draft. Who has not shown
-    /// yet what it is worth comes first. It goes by measured costs: under *exact* the text cannot depend on it, under
-    /// *rejection* the text of a seed can, its law cannot.
+    /// By their value in earlier passes: accepted tokens against the time that drafting them took. A drafter that has
+    /// not been measured yet comes first. The order depends on measured times: under *exact* the output cannot depend
+    /// on it, under *rejection* the output of a seed can, its law cannot.
     Learned,
-    /// The first as the request names it, always; the others as [`Order::Learned`].
+    /// The first drafter that the request names is always first; the others are ordered as by [`Order::Learned`].
     LearnedBehindFirst,
 }
 
-/// The budgets there are.
+/// How many nodes to draft.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BudgetKind {
-    /// As much as pays, down to nothing, by what passes and drafts take and how often drafters are right. Under
-    /// *rejection* the text of a seed then depends on costs; its law does not.
+    /// As many as pay, down to none, by the times of passes and drafts and the drafters' acceptance rates. Under
+    /// *rejection* the output of a seed then depends on measured times; its law does not.
     Auto {
-        /// Most nodes.
+        /// The most nodes.
         nodes_max: usize,
     },
     /// Always the same number of nodes.
@@ -138,43 +138,43 @@ pub enum BudgetKind {
         /// The number.
         nodes: usize,
     },
-    /// Two more after a draft that was right, one less after another, from 5 up to a maximum.
+    /// Two more after a draft that was accepted in full, one less after any other, from 5 up to a maximum.
     Heuristic {
         /// The maximum.
         nodes_max: usize,
     },
-    /// A branch stops behind a token that looks wrong; how a wrong one looks is learned.
+    /// A branch stops after a token of low confidence; the limit is learned.
     Confidence {
-        /// Most nodes.
+        /// The most nodes.
         nodes_max: usize,
     },
-    /// A branch stops where all of it together has become improbable; how improbable is learned.
+    /// A branch stops where the product of its confidences is low; the limit is learned.
     Threshold {
-        /// Most nodes.
+        /// The most nodes.
         nodes_max: usize,
     },
-    /// Exactly those nodes that will be accepted: the most that any choice of nodes can gain, for measurements. Only
-    /// where the text cannot depend on what is drafted: under *exact*, or at temperature 0.
+    /// Exactly the nodes that will be accepted, an upper bound for measurements. Only where the output cannot depend on
+    /// what is drafted: under *exact*, or at temperature 0.
     Oracle {
-        /// What plain decoding wrote after the prompt. Where it is wrong or ends, nothing is drafted.
+        /// The tokens that plain decoding wrote after the prompt. Where they are wrong or end, nothing is drafted.
         text: Arc<[Token]>,
-        /// Most nodes that drafters may offer.
+        /// The most nodes that drafters may offer.
         nodes_max: usize,
     },
 }
 
 impl Default for BudgetKind {
-    /// What pays, of up to 32 nodes.
+    /// [`BudgetKind::Auto`] with up to 32 nodes.
     fn default() -> Self {
         Self::Auto { nodes_max: Self::AUTO_NODES_MAX }
     }
 }
 
 impl BudgetKind {
-    /// Most nodes of [`BudgetKind::Auto`] where nobody sets a limit: more than ever pays on a processor.
+    /// The default limit of [`BudgetKind::Auto`]: more nodes than ever pay on a CPU.
     pub const AUTO_NODES_MAX: usize = 32;
 
-    /// Most nodes of a tree.
+    /// The most nodes of a tree.
     pub fn nodes_max(&self) -> usize {
         match *self {
             Self::Auto { nodes_max }
@@ -186,7 +186,7 @@ impl BudgetKind {
         }
     }
 
-    /// Whether drafts are weighed by what they cost.
+    /// Whether the number of nodes depends on measured times.
     pub(crate) fn is_auto(&self) -> bool {
         matches!(self, Self::Auto { .. })
     }
@@ -203,7 +203,7 @@ impl BudgetKind {
     }
 }
 
-/// Why a request is refused before anything runs.
+/// Why a request is refused before it runs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RequestError {
     /// A prompt without tokens: there is nothing to continue.
@@ -217,18 +217,18 @@ pub enum RequestError {
     },
     /// A prompt token that the network does not have.
     Token {
-        /// Its place in the prompt.
+        /// Its index in the prompt.
         index: usize,
         /// The token.
         found: Token,
-        /// Tokens there are.
+        /// The size of the vocabulary.
         vocabulary: usize,
     },
     /// A source for a network without an encoder.
     SourceWithoutEncoder,
-    /// None for a network with one.
+    /// No source for a network with an encoder.
     NoSource,
-    /// A source of no tokens, or of more than the encoder reads or there is room for.
+    /// A source without tokens, or with more than the encoder reads or the cache holds.
     SourceLength {
         /// Tokens of the source.
         found: usize,
@@ -237,20 +237,20 @@ pub enum RequestError {
     },
     /// A token of the source that the encoder does not have.
     SourceToken {
-        /// Its place in the source.
+        /// Its index in the source.
         index: usize,
         /// The token.
         found: Token,
-        /// Tokens there are.
+        /// The size of the vocabulary.
         vocabulary: usize,
     },
     /// A token of the prediction that the network does not have.
     Prediction {
-        /// Its place in the prediction.
+        /// Its index in the prediction.
         index: usize,
         /// The token.
         found: Token,
-        /// Tokens there are.
+        /// The size of the vocabulary.
         vocabulary: usize,
     },
     /// A sampling setting out of its range.
@@ -261,26 +261,26 @@ pub enum RequestError {
         field: &'static str,
         /// The token.
         found: Token,
-        /// Tokens there are.
+        /// The size of the vocabulary.
         vocabulary: usize,
     },
     /// A drafter that the engine does not have.
     Drafter {
         /// Its number.
         found: u8,
-        /// Drafters there are.
+        /// The number of the engine's drafters.
         count: usize,
     },
-    /// An oracle where the text depends on what is drafted.
+    /// An oracle where the output depends on what is drafted.
     Oracle {
         /// The promise.
         promise: Promise,
         /// The temperature.
         temperature: f32,
     },
-    /// More tokens are to be drafted at least than are allowed at most.
+    /// The least number of tokens to draft is above the most.
     Limits {
-        /// The fewest, by `draft.n_min`.
+        /// The least, by `draft.n_min`.
         n_min: usize,
         /// The most, by the budget.
         nodes_max: usize,
@@ -290,14 +290,14 @@ pub enum RequestError {
         /// Its number.
         found: u8,
     },
-    /// More of the most probable tokens than are told.
+    /// More of the most probable tokens than are reported.
     TopLogProbabilities {
         /// How many.
         found: usize,
     },
-    /// As many requests wait as may.
+    /// The queue of waiting requests is full.
     Queue {
-        /// The bound ([`crate::Engine::set_waiting_max`]).
+        /// Its limit ([`crate::Engine::set_waiting_max`]).
         waiting_max: usize,
     },
 }

@@ -1,19 +1,18 @@
-//! A network as a drafter sees it: an executor and page bookkeeping behind `Scorer`.
+//! The networks of drafters: an executor with its page bookkeeping, behind the trait `Scorer`.
 //!
 //! Draft models have a cache and pages of their own, which are shared and evicted as the target's are: rows that were
-//! computed for a text of the same tenant are adopted instead of run, and the drafter need not know. A drafter may go
-//! back behind what is cached for good; if that leads into a shared page, its rows are copied first. Where there is no
-//! room for a sequence it is not scored, and its drafter stays silent.
+//! computed for a sequence of the same tenant are adopted instead of computed again, unknown to the drafter. A drafter
+//! may roll back into the rows that it has committed; if that leads into a shared page, its rows are copied first. A
+//! sequence for which there is no room is not scored, and its drafter drafts nothing. Drafters do not know which
+//! prefixes are public, so those are not shared between tenants here.
 //!
-//! A network with recurrent states is shown its spans from where the state stands: rows that a drafter takes for good
-//! may be guesses all the same (those of a draft model that it drafts for), and to a state they are rows of the span
-//! that were computed before. A state that would have to go back begins again, from a checkpoint if there is one: a
-//! text that is closed leaves its state as one.
+//! A network with recurrent states gets its spans from the position of its state on: rows that a drafter has committed
+//! may still be drafted ones (where it drafts for another draft model), and the state has not passed them, so they are
+//! rows of the span that were computed before. A state cannot be rolled back; it restarts, from a checkpoint if there
+//! is one. A sequence that is closed leaves its state as a checkpoint.
 //!
-//! A head reads hidden rows beside its tokens, and its own come back with its logits. What its rows say goes by the
-//! target's hidden rows, so by tokens (the first) and sources that its own tokens do not tell: nothing of it is shared.
-//!
-//! Left out: drafting itself, and prefixes that were declared public, which drafters are not told.
+//! A head reads hidden rows besides its tokens, and returns its own with its logits. Its rows depend on the target's
+//! hidden rows, so on tokens (the first) and sources that its own tokens do not determine: none of them is shared.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -29,69 +28,70 @@ use crate::pages::{Adopted, Pages, SequencePages};
 pub struct ExecutorScorer {
     executor: Box<dyn Executor>,
     pages: Pages,
-    sequences: BTreeMap<SequenceId, Held>,
-    /// Rows that had a logit that is NaN.
+    sequences: BTreeMap<SequenceId, ScorerSequence>,
+    /// The number of rows with a NaN among their logits.
     not_numbers: u64,
 }
 
-/// What a sequence has of the cache.
-struct Held {
+/// The cache of a sequence.
+struct ScorerSequence {
     pages: SequencePages,
-    /// The tokens of its rows, in the order in which these lie.
+    /// The tokens of its rows, in cache order.
     tokens: Vec<Token>,
-    /// So many first ones are cached for good.
-    good: usize,
-    /// Behind so many the network sees the span of the ask at hand: behind those that are final and cached.
+    /// How many leading rows are committed.
+    committed: usize,
+    /// Where the span of the current ask begins for the network: after the rows that are final and cached.
     base: usize,
-    /// Whether the executor knows of it.
-    open: bool,
-    /// Whether its cache is not to be used any more: it could not be opened, rows could not be moved, or its state has
-    /// passed what its drafter does not know of.
-    lost: bool,
+    /// Whether it is open in the executor.
+    is_open: bool,
+    /// Whether its cache must not be used any more: it could not be opened, rows could not be moved, or its state has
+    /// passed rows that its drafter does not know of.
+    is_unusable: bool,
 }
 
-impl Held {
-    /// Gives back all that is cached, so that the executor sees a sequence that begins; whether it can.
-    fn begin_again(&mut self, sequence: SequenceId, pages: &mut Pages, executor: &mut dyn Executor) -> bool {
+impl ScorerSequence {
+    /// Releases everything that is cached and opens the sequence again in the executor. Returns whether that worked.
+    fn restart(&mut self, sequence: SequenceId, pages: &mut Pages, executor: &mut dyn Executor) -> bool {
         pages.release(&mut self.pages, &[]);
         self.tokens.clear();
-        self.good = 0;
-        if std::mem::take(&mut self.open) {
+        self.committed = 0;
+        if std::mem::take(&mut self.is_open) {
             executor.release(sequence.0);
         }
-        self.open = executor.open(sequence.0, None).is_ok();
-        self.lost |= !self.open;
-        self.open
+        self.is_open = executor.open(sequence.0, None).is_ok();
+        self.is_unusable |= !self.is_open;
+        self.is_open
     }
 
-    /// Of the rows up to `end` of an ask so many leading ones of the span that the network sees are certain.
+    /// How many leading rows of the network's span are certain, if it ends with row `end` of the ask.
     fn certain(&self, ask: &ScoreAsk<'_>, end: usize) -> usize {
-        // Where cached rows are guesses to the state, so is all that follows them.
+        // Where cached rows are drafted ones to the state, so are all rows after them.
         if self.base < ask.start { 0 } else { ask.certain.saturating_sub(self.base).min(end) }
     }
 
-    /// The rows of a part as a network with states sees them.
-    fn lay_out(&self, asks: &[ScoreAsk<'_>], part: &AskPart) -> LaidOut {
-        let (ask, end) = (&asks[part.ask], part.rows.end);
-        let guesses = (ask.start - self.base) as u32;
-        let behind = |parent: Option<u32>| parent.map_or(guesses.checked_sub(1), |parent| Some(guesses + parent));
-        let of_guesses = (0..guesses).map(|row| row.checked_sub(1));
+    /// The span of a chunk for a network with states.
+    fn state_span(&self, asks: &[ScoreAsk<'_>], chunk: &AskChunk) -> StateSpan {
+        let (ask, end) = (&asks[chunk.ask], chunk.rows.end);
+        let drafted_rows = (ask.start - self.base) as u32;
+        let shifted =
+            |parent: Option<u32>| parent.map_or(drafted_rows.checked_sub(1), |parent| Some(drafted_rows + parent));
+        let drafted_parents = (0..drafted_rows).map(|row| row.checked_sub(1));
         let parents = match ask.parents.is_empty() {
             true => Vec::new(),
-            false => of_guesses.chain(ask.parents[..end].iter().map(|parent| behind(*parent))).collect(),
+            false => drafted_parents.chain(ask.parents[..end].iter().map(|parent| shifted(*parent))).collect(),
         };
-        LaidOut {
+        StateSpan {
             tokens: [&self.tokens[self.base..ask.start], &ask.tokens[..end]].concat(),
             parents,
             certain: self.certain(ask, end),
-            computed: guesses as usize + part.rows.start,
-            wanted: ask.wanted[part.wanted.clone()].iter().map(|row| guesses + row).collect(),
+            computed: drafted_rows as usize + chunk.rows.start,
+            wanted: ask.wanted[chunk.wanted.clone()].iter().map(|row| drafted_rows + row).collect(),
         }
     }
 }
 
-/// The rows of an ask behind the state of its sequence.
-struct LaidOut {
+/// The rows of an ask from the position of its sequence's state on.
+struct StateSpan {
     tokens: Vec<Token>,
     parents: Vec<Option<u32>>,
     certain: usize,
@@ -99,7 +99,7 @@ struct LaidOut {
     wanted: Vec<u32>,
 }
 
-impl LaidOut {
+impl StateSpan {
     fn span<'a>(&'a self, sequence: u64, tables: &'a [PageTable], start: usize) -> Span<'a> {
         let Self { tokens, parents, certain, computed, wanted } = self;
         let (certain, computed) = (*certain, *computed);
@@ -107,12 +107,12 @@ impl LaidOut {
     }
 }
 
-/// A part of an ask in one pass.
-struct AskPart {
+/// The chunk of an ask that is computed in one pass.
+struct AskChunk {
     ask: usize,
-    /// The rows of the span that it computes.
+    /// The rows of the ask that it computes.
     rows: Range<usize>,
-    /// Which of the ask's wanted rows are among them.
+    /// The wanted rows among them, as indices of [`ScoreAsk::wanted`].
     wanted: Range<usize>,
 }
 
@@ -120,17 +120,17 @@ impl ExecutorScorer {
     /// Takes over an executor, all of whose pages are free.
     ///
     /// # Panics
-    /// As [`Engine::new`](crate::Engine::new), if it has an encoder, which drafts cannot have yet, and if it reads
-    /// hidden rows ([`ExecutorScorer::for_head`]).
+    /// As [`Engine::new`](crate::Engine::new), if it has an encoder, which is not supported for draft models, and if it
+    /// reads hidden rows ([`ExecutorScorer::for_head`] is for those).
     pub fn new(executor: Box<dyn Executor>) -> Self {
-        assert_eq!(executor.capacity().hidden_in, None, "a head, of which it is not known which target it reads");
+        assert_eq!(executor.capacity().hidden_in, None, "a head needs its target: use for_head");
         Self::of(executor)
     }
 
-    /// Takes over an executor that reads the hidden states of this target beside its tokens.
+    /// Takes over an executor that reads the hidden states of this target besides its tokens.
     ///
     /// # Errors
-    /// It reads none, or not this target's: the field by which that shows.
+    /// It reads none, or not this target's: the first field that does not fit.
     ///
     /// # Panics
     /// As [`ExecutorScorer::new`].
@@ -144,13 +144,13 @@ impl ExecutorScorer {
     fn of(executor: Box<dyn Executor>) -> Self {
         let capacity = executor.capacity();
         let problem = capacity.problem();
-        assert!(problem.is_none(), "an executor that says of itself {problem:?}");
+        assert!(problem.is_none(), "the executor's capacity is inconsistent: {problem:?}");
         assert_eq!(capacity.sources, None, "a draft model with an encoder");
-        let pages = Pages::that_keep_all(capacity);
+        let pages = Pages::with_rollback(capacity);
         Self { executor, pages, sequences: BTreeMap::new(), not_numbers: 0 }
     }
 
-    /// Whether it reads hidden rows beside its tokens.
+    /// Whether it reads hidden rows besides its tokens.
     fn is_head(&self) -> bool {
         self.executor.capacity().hidden_in.is_some()
     }
@@ -158,68 +158,67 @@ impl ExecutorScorer {
     /// Checks the bookkeeping of pages, as [`Pages::check`].
     ///
     /// # Errors
-    /// The first thing that is not in order.
+    /// The first inconsistency.
     pub fn check_pages(&self) -> Result<(), String> {
-        self.pages.check(self.sequences.values().map(|held| &held.pages))
+        self.pages.check(self.sequences.values().map(|entry| &entry.pages))
     }
 
-    /// The executor, for questions about it.
+    /// The executor.
     pub fn executor(&self) -> &dyn Executor {
         &*self.executor
     }
 
-    /// Makes room for the rows of an ask, if there is any; whether there is.
-    /// (A tree may have more rows than the context positions; the executor itself refuses positions that it does not
-    /// have.)
+    /// Makes room for the rows of an ask. Returns whether there was enough. (A tree may have more rows than the context
+    /// has positions; the executor itself refuses positions that it does not have.)
     fn make_room(&mut self, ask: &ScoreAsk<'_>) -> bool {
         let (is_head, has_states) = (self.is_head(), self.pages.has_states());
         let Self { pages, sequences, .. } = self;
-        let held = sequences.get_mut(&ask.sequence).unwrap_or_else(|| panic!("{:?} was not opened", ask.sequence));
-        if held.lost {
+        let entry = sequences.get_mut(&ask.sequence).unwrap_or_else(|| panic!("{:?} was not opened", ask.sequence));
+        if entry.is_unusable {
             return false;
         }
         let cached = ask.start + ask.computed;
-        assert!(held.tokens.len() >= cached, "{cached} rows cached, found {}: {:?}", held.tokens.len(), ask.sequence);
-        held.tokens.truncate(cached);
-        held.tokens.extend_from_slice(&ask.tokens[ask.computed..]);
-        held.good = if is_head { 0 } else { ask.start };
-        held.base = if has_states { ask.start.min(ask.certain).max(held.pages.passed()) } else { ask.start };
-        if held.base > ask.start {
-            // Its drafter did not hear of rows that were run: a row was no number, or another sequence's pass panicked.
-            held.lost = true;
+        assert!(entry.tokens.len() >= cached, "{cached} rows cached, found {}: {:?}", entry.tokens.len(), ask.sequence);
+        entry.tokens.truncate(cached);
+        entry.tokens.extend_from_slice(&ask.tokens[ask.computed..]);
+        entry.committed = if is_head { 0 } else { ask.start };
+        entry.base = if has_states { ask.start.min(ask.certain).max(entry.pages.passed()) } else { ask.start };
+        if entry.base > ask.start {
+            // Rows were computed that its drafter does not know of: a row had NaN, or another sequence's pass panicked.
+            entry.is_unusable = true;
             return false;
         }
-        pages.enter_full(&mut held.pages, &held.tokens[..held.good]);
-        let is_grown = pages.grow(&mut held.pages, ask.start + ask.tokens.len());
+        pages.enter_full(&mut entry.pages, &entry.tokens[..entry.committed]);
+        let is_grown = pages.grow(&mut entry.pages, ask.start + ask.tokens.len());
         if is_grown {
-            pages.assert_own(&held.pages, cached..ask.start + ask.tokens.len());
+            pages.assert_own(&entry.pages, cached..ask.start + ask.tokens.len());
         }
         is_grown
     }
 
-    /// Runs the given parts in one pass, or each in one of its own if the executor refuses them together. Appends the
-    /// wanted rows, the first of all asks being row `first`; an ask that cannot be run counts as done, and its rows are
-    /// empty.
+    /// Runs the given chunks in one pass, or each in a pass of its own if the executor refuses them together. Appends
+    /// the wanted rows, where the first row of all asks is row `first`. An ask that cannot be run counts as done, and
+    /// its rows are empty.
     fn run(
         &mut self,
         asks: &[ScoreAsk<'_>],
         done: &mut [usize],
-        parts: &[AskPart],
+        chunks: &[AskChunk],
         rows: &mut LogitRows,
         first: usize,
     ) {
-        match (self.forward(asks, parts), parts) {
-            (Ok(()), parts) => {
-                // An ask is only begun when those before it are complete, so rows come in order; what was passed over
-                // could not be run.
+        match (self.forward(asks, chunks), chunks) {
+            (Ok(()), chunks) => {
+                // An ask begins only when those before it are complete, so rows come in order; skipped rows are those
+                // of asks that could not be run.
                 let outputs = self.executor.outputs();
-                rows.set_said(outputs.said().cloned());
+                rows.set_row_tokens(outputs.row_tokens().cloned());
                 let is_head = self.is_head();
                 let mut row = 0;
-                for part in parts {
-                    let before = first + asks[..part.ask].iter().map(|ask| ask.wanted.len()).sum::<usize>();
-                    (rows.len()..before + part.wanted.start).for_each(|_| rows.push(None));
-                    for _ in part.wanted.clone() {
+                for chunk in chunks {
+                    let before = first + asks[..chunk.ask].iter().map(|ask| ask.wanted.len()).sum::<usize>();
+                    (rows.len()..before + chunk.wanted.start).for_each(|_| rows.push(None));
+                    for _ in chunk.wanted.clone() {
                         let has_nan = outputs.has_nan(row);
                         self.not_numbers += u64::from(has_nan);
                         match is_head && !has_nan {
@@ -228,64 +227,66 @@ impl ExecutorScorer {
                         }
                         row += 1;
                     }
-                    done[part.ask] = part.rows.end;
+                    done[chunk.ask] = chunk.rows.end;
                     if self.pages.has_states() {
-                        let held = self.sequences.get_mut(&asks[part.ask].sequence).expect("it was run");
-                        let passed = held.base + held.certain(&asks[part.ask], part.rows.end);
-                        held.pages.set_passed(passed.max(held.pages.passed()));
+                        let entry = self.sequences.get_mut(&asks[chunk.ask].sequence).expect("its chunk was run");
+                        let passed = entry.base + entry.certain(&asks[chunk.ask], chunk.rows.end);
+                        entry.pages.set_passed(passed.max(entry.pages.passed()));
                     }
                 }
             }
-            (Err(_), [part]) => {
-                let before = first + asks[..part.ask].iter().map(|ask| ask.wanted.len()).sum::<usize>();
-                rows.refuse(before.min(rows.len())..(before + part.wanted.start).min(rows.len()));
-                done[part.ask] = asks[part.ask].tokens.len();
-                // A state that passed the parts before cannot be asked for them again.
-                let held = self.sequences.get_mut(&asks[part.ask].sequence).expect("it was asked for");
-                held.lost |= held.pages.passed() > held.base;
+            (Err(_), [chunk]) => {
+                let before = first + asks[..chunk.ask].iter().map(|ask| ask.wanted.len()).sum::<usize>();
+                rows.refuse(before.min(rows.len())..(before + chunk.wanted.start).min(rows.len()));
+                done[chunk.ask] = asks[chunk.ask].tokens.len();
+                // A state that has passed the chunks before cannot compute them again.
+                let entry = self.sequences.get_mut(&asks[chunk.ask].sequence).expect("make_room found it");
+                entry.is_unusable |= entry.pages.passed() > entry.base;
             }
-            (Err(_), parts) => {
-                parts.iter().for_each(|part| self.run(asks, done, std::slice::from_ref(part), rows, first));
+            (Err(_), chunks) => {
+                chunks.iter().for_each(|chunk| self.run(asks, done, std::slice::from_ref(chunk), rows, first));
             }
         }
     }
 
-    fn forward(&mut self, asks: &[ScoreAsk<'_>], parts: &[AskPart]) -> Result<(), ExecutorError> {
-        let laid_out: Vec<LaidOut> = match self.pages.has_states() {
-            true => parts.iter().map(|part| self.sequences[&asks[part.ask].sequence].lay_out(asks, part)).collect(),
+    fn forward(&mut self, asks: &[ScoreAsk<'_>], chunks: &[AskChunk]) -> Result<(), ExecutorError> {
+        let state_spans: Vec<StateSpan> = match self.pages.has_states() {
+            true => {
+                chunks.iter().map(|chunk| self.sequences[&asks[chunk.ask].sequence].state_span(asks, chunk)).collect()
+            }
             false => Vec::new(),
         };
-        // A head's own hidden rows, for the guesses that may follow its rows.
+        // A head's own hidden rows, which drafting further tokens may need.
         let hidden_in = self.executor.capacity().hidden_in.as_ref();
         let hidden_layers: Vec<usize> = hidden_in.iter().map(|reads| reads.own_layer).collect();
-        let span = |(i, part): (usize, &AskPart)| {
-            let (ask, held) = (&asks[part.ask], &self.sequences[&asks[part.ask].sequence]);
-            let (sequence, tables) = (ask.sequence.0, held.pages.tables());
-            let span = match laid_out.get(i) {
-                Some(laid_out) => laid_out.span(sequence, tables, held.base),
+        let span = |(i, chunk): (usize, &AskChunk)| {
+            let (ask, entry) = (&asks[chunk.ask], &self.sequences[&asks[chunk.ask].sequence]);
+            let (sequence, tables) = (ask.sequence.0, entry.pages.tables());
+            let span = match state_spans.get(i) {
+                Some(state_span) => state_span.span(sequence, tables, entry.base),
                 None => Span {
                     sequence,
                     tables,
                     start: ask.start,
-                    tokens: &ask.tokens[..part.rows.end],
-                    computed: part.rows.start,
-                    parents: &ask.parents[..part.rows.end.min(ask.parents.len())],
-                    wanted: &ask.wanted[part.wanted.clone()],
+                    tokens: &ask.tokens[..chunk.rows.end],
+                    computed: chunk.rows.start,
+                    parents: &ask.parents[..chunk.rows.end.min(ask.parents.len())],
+                    wanted: &ask.wanted[chunk.wanted.clone()],
                     ..Span::default()
                 },
             };
             let hidden = if hidden_layers.is_empty() { &[][..] } else { span.wanted };
-            Span { hidden, hidden_in: hidden_in_of(ask, part), ..span }
+            Span { hidden, hidden_in: hidden_in_of(ask, chunk), ..span }
         };
-        let spans: Vec<Span<'_>> = parts.iter().enumerate().map(span).collect();
+        let spans: Vec<Span<'_>> = chunks.iter().enumerate().map(span).collect();
         self.executor.forward(&Batch { spans: &spans, hidden_layers: &hidden_layers })
     }
 }
 
-/// The hidden rows that a part of an ask reads, as the executor is given them.
-fn hidden_in_of<'a>(ask: &ScoreAsk<'a>, part: &AskPart) -> foretoken_model::HiddenInput<'a> {
-    let first = if is_made(Fault::HiddenRowsOfFirstPart) { part.rows.start } else { ask.computed };
-    let rows = part.rows.start - first..part.rows.end - first;
+/// The hidden rows that a chunk reads, as the executor gets them.
+fn hidden_in_of<'a>(ask: &ScoreAsk<'a>, chunk: &AskChunk) -> foretoken_model::HiddenInput<'a> {
+    let first = if is_made(Fault::HiddenRowsOfFirstPart) { chunk.rows.start } else { ask.computed };
+    let rows = chunk.rows.start - first..chunk.rows.end - first;
     match ask.hidden_in.part(rows, ask.tokens.len() - ask.computed) {
         HiddenInput::None => foretoken_model::HiddenInput::None,
         HiddenInput::Target(rows) => foretoken_model::HiddenInput::Target(rows),
@@ -296,27 +297,30 @@ fn hidden_in_of<'a>(ask: &ScoreAsk<'a>, part: &AskPart) -> foretoken_model::Hidd
 impl Scorer for ExecutorScorer {
     fn open(&mut self, sequence: SequenceId, tenant: Tenant) {
         let pages = self.pages.open(tenant, 0);
-        let lost = self.executor.open(sequence.0, None).is_err();
-        self.sequences.insert(sequence, Held { pages, tokens: Vec::new(), good: 0, base: 0, open: !lost, lost });
+        let is_unusable = self.executor.open(sequence.0, None).is_err();
+        self.sequences.insert(
+            sequence,
+            ScorerSequence { pages, tokens: Vec::new(), committed: 0, base: 0, is_open: !is_unusable, is_unusable },
+        );
     }
 
     fn adopt(&mut self, sequence: SequenceId, tokens: &[Token]) -> usize {
         let Self { executor, pages, sequences, .. } = self;
-        let held = sequences.get_mut(&sequence).unwrap_or_else(|| panic!("{sequence:?} was not opened"));
-        if held.lost {
+        let entry = sequences.get_mut(&sequence).unwrap_or_else(|| panic!("{sequence:?} was not opened"));
+        if entry.is_unusable {
             return 0;
         }
-        // Nothing is relied on.
-        if !held.begin_again(sequence, pages, &mut **executor) {
+        // The rows that it had before are given up.
+        if !entry.restart(sequence, pages, &mut **executor) {
             return 0;
         }
-        let adopted = pages.adopt(&mut held.pages, tokens, tokens.len());
-        if !copy(&mut **executor, &held.pages, &adopted) {
-            pages.release(&mut held.pages, &[]);
+        let adopted = pages.adopt(&mut entry.pages, tokens, tokens.len());
+        if !copy(&mut **executor, &entry.pages, &adopted) {
+            pages.release(&mut entry.pages, &[]);
             return 0;
         }
-        held.tokens.extend_from_slice(&tokens[..adopted.len]);
-        held.good = adopted.len;
+        entry.tokens.extend_from_slice(&tokens[..adopted.len]);
+        entry.committed = adopted.len;
         adopted.len
     }
 
@@ -325,26 +329,26 @@ impl Scorer for ExecutorScorer {
         let rows_max = self.executor.capacity().rows_max;
         let mut done: Vec<usize> = asks.iter().map(|ask| ask.computed).collect();
         for (ask, done) in asks.iter().zip(&mut done) {
-            // Without room there is nothing left to do for it, and no rows.
+            // An ask without room is done, and its rows are empty.
             if !self.make_room(ask) {
                 *done = ask.tokens.len();
             }
         }
         loop {
-            let (mut left, mut parts) = (rows_max, Vec::with_capacity(asks.len()));
+            let (mut rows_left, mut chunks) = (rows_max, Vec::with_capacity(asks.len()));
             for (i, ask) in asks.iter().enumerate() {
-                let end = ask.tokens.len().min(done[i] + left);
+                let end = ask.tokens.len().min(done[i] + rows_left);
                 if end > done[i] {
-                    left -= end - done[i];
+                    rows_left -= end - done[i];
                     let wanted =
                         [done[i], end].map(|row| ask.wanted.partition_point(|wanted| (*wanted as usize) < row));
-                    parts.push(AskPart { ask: i, rows: done[i]..end, wanted: wanted[0]..wanted[1] });
+                    chunks.push(AskChunk { ask: i, rows: done[i]..end, wanted: wanted[0]..wanted[1] });
                 }
             }
-            if parts.is_empty() {
+            if chunks.is_empty() {
                 break;
             }
-            self.run(asks, &mut done, &parts, rows, first);
+            self.run(asks, &mut done, &chunks, rows, first);
         }
         let all = asks.iter().map(|ask| ask.wanted.len()).sum::<usize>();
         (rows.len()..first + all).for_each(|_| rows.push(None));
@@ -352,18 +356,18 @@ impl Scorer for ExecutorScorer {
 
     fn truncate(&mut self, sequence: SequenceId, len: usize) -> usize {
         let Self { executor, pages, sequences, .. } = self;
-        let Some(held) = sequences.get_mut(&sequence) else { return 0 };
-        if len < held.pages.passed() {
-            let tokens = held.tokens[..len.min(held.tokens.len())].to_vec();
+        let Some(entry) = sequences.get_mut(&sequence) else { return 0 };
+        if len < entry.pages.passed() {
+            let tokens = entry.tokens[..len.min(entry.tokens.len())].to_vec();
             return self.adopt(sequence, &tokens);
         }
-        let cut = pages.truncate(&mut held.pages, len);
-        let left = if copy(&mut **executor, &held.pages, &cut) { cut.len } else { 0 };
+        let cut = pages.truncate(&mut entry.pages, len);
+        let left = if copy(&mut **executor, &entry.pages, &cut) { cut.len } else { 0 };
         if left == 0 {
-            held.begin_again(sequence, pages, &mut **executor);
+            entry.restart(sequence, pages, &mut **executor);
         }
-        held.tokens.truncate(left);
-        held.good = held.good.min(left);
+        entry.tokens.truncate(left);
+        entry.committed = entry.committed.min(left);
         left
     }
 
@@ -373,33 +377,32 @@ impl Scorer for ExecutorScorer {
 
     fn keep_path(&mut self, sequence: SequenceId, start: usize, rows: &[u32]) {
         let reads = &self.executor.capacity().hidden_in;
-        assert!(reads.is_none(), "rows {rows:?} of guesses are to be kept, whose hidden rows were not the target's");
-        if let Some(held) = self.sequences.get_mut(&sequence) {
+        assert!(reads.is_none(), "a head cannot keep drafted rows {rows:?}: their hidden rows were not the target's");
+        if let Some(entry) = self.sequences.get_mut(&sequence) {
             let from: Vec<usize> = rows.iter().map(|row| start + *row as usize).collect();
-            self.pages.assert_own(&held.pages, start..start + rows.len());
-            // A path whose rows could not be moved is no state to draft from: from now on nothing of this sequence can
-            // be scored, as where there is no room.
+            self.pages.assert_own(&entry.pages, start..start + rows.len());
+            // If the rows of the path could not be moved, the cache is useless: this sequence is not scored any more.
             let moved = if is_made(Fault::DraftRowsNotMoved) {
                 Ok(())
             } else {
-                self.executor.rows(CacheEdit::Move { tables: held.pages.tables(), from: &from, to: start })
+                self.executor.rows(CacheEdit::Move { tables: entry.pages.tables(), from: &from, to: start })
             };
-            held.lost |= moved.is_err();
-            from.iter().enumerate().for_each(|(i, from)| held.tokens[start + i] = held.tokens[*from]);
-            held.tokens.truncate(start + from.len());
-            held.good = if moved.is_ok() { held.tokens.len() } else { start };
-            self.pages.truncate(&mut held.pages, start + from.len());
+            entry.is_unusable |= moved.is_err();
+            from.iter().enumerate().for_each(|(i, from)| entry.tokens[start + i] = entry.tokens[*from]);
+            entry.tokens.truncate(start + from.len());
+            entry.committed = if moved.is_ok() { entry.tokens.len() } else { start };
+            self.pages.truncate(&mut entry.pages, start + from.len());
         }
     }
 
     fn close(&mut self, sequence: SequenceId) {
-        if let Some(mut held) = self.sequences.remove(&sequence) {
-            // What a state has passed is final, whether or not more was asked behind it.
+        if let Some(mut entry) = self.sequences.remove(&sequence) {
+            // The rows that a state has passed are final, committed or not.
             let is_head = self.is_head();
-            let good = held.good.max(held.pages.passed()).min(held.tokens.len());
-            let good = if held.lost || is_head { 0 } else { good };
-            self.pages.release(&mut held.pages, &held.tokens[..good]);
-            if held.open {
+            let committed = entry.committed.max(entry.pages.passed()).min(entry.tokens.len());
+            let committed = if entry.is_unusable || is_head { 0 } else { committed };
+            self.pages.release(&mut entry.pages, &entry.tokens[..committed]);
+            if entry.is_open {
                 self.executor.release(sequence.0);
             }
         }
@@ -414,7 +417,7 @@ impl Scorer for ExecutorScorer {
     }
 }
 
-/// Copies what is to be copied; whether it could be.
+/// Copies the rows that the adopted prefix needs copied. Returns whether that worked.
 fn copy(executor: &mut dyn Executor, to: &SequencePages, adopted: &Adopted) -> bool {
     let Some(copied) = &adopted.copied else { return true };
     executor.rows(CacheEdit::Copy { from: &copied.from, to: to.tables(), positions: copied.positions.clone() }).is_ok()

@@ -1,38 +1,38 @@
-//! Counts of one sequence: how many passes, how much was drafted, how much of it was right.
+//! Statistics of sequences, drafters, steps and engines.
 
 use std::time::Duration;
 
-use foretoken_model::Reading;
+use foretoken_model::WeightsRead;
 use foretoken_speculation::{DraftTree, NodeId};
 
-/// What one drafter did.
+/// The statistics of one drafter.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DrafterStats {
-    /// Nodes it was the first to propose.
+    /// Nodes that it was the first to propose.
     pub drafted: usize,
     /// Of these, accepted ones.
     pub accepted: usize,
-    /// Passes in which it proposed something first.
+    /// Passes in which it was the first to propose a node.
     pub drafts: usize,
-    /// Nodes that it drafted, by depth in the tree: the first is depth 1.
+    /// Drafted nodes by depth in the tree, from depth 1 on.
     pub drafted_at: Vec<usize>,
     /// Of these, accepted ones.
     pub accepted_at: Vec<usize>,
     /// Time that it took to draft.
     pub time: Duration,
-    /// Sum of min(p, q) over the places where its law was compared with the target's, added up, and their number
-    /// ([`DrafterStats::alpha`]).
+    /// Sum of alpha, the overlap of min(p, q), over the positions where its law was compared with the target's, and the
+    /// number of these positions ([`DrafterStats::alpha`]).
     pub overlap: (f64, usize),
     /// How often it failed and was dropped.
     pub failures: usize,
-    /// What its guesses were expected to be, and what they were: tenths of expected acceptance, the least first.
+    /// Expected and actual acceptance of its offers, by tenths of the expected acceptance, the least first.
     pub reliability: [Reliability; 10],
 }
 
-/// Guesses of about the same expected acceptance.
+/// Offers of about the same expected acceptance.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Reliability {
-    /// How many were judged: behind each token that was written, what drafters had offered there, verified or not.
+    /// How many were judged: all that were offered after a written token, verified or not.
     pub judged: usize,
     /// Sum of their expected acceptances.
     pub expected: f64,
@@ -55,15 +55,15 @@ impl DrafterStats {
     /// accepted where p is wanted (Leviathan et al. 2023, "Fast Inference from Transformers via Speculative Decoding",
     /// Corollary 3.6: alpha = E(min(p, q))). `None` if it was not measured.
     ///
-    /// The mean is over all places of the text where a token was chosen and the drafter had a law q: behind the pending
-    /// token and behind each accepted one. p and q are laws after all sampling settings. A q that is a point mass
-    /// counts as any other (under greedy settings all are), and every promise has the same places, so figures can be
-    /// compared. Drafters without a law, as a lookup, have no alpha.
+    /// The mean is over all positions where a token was chosen and the drafter had a law q: after the pending token and
+    /// after each accepted one. p and q are laws after all sampling settings. A q that is a point mass counts like any
+    /// other (under greedy settings all are), and the positions are the same under every promise, so values can be
+    /// compared. Drafters without a law, such as a lookup, have no alpha.
     pub fn alpha(&self) -> Option<f64> {
         (self.overlap.1 > 0).then(|| self.overlap.0 / self.overlap.1 as f64)
     }
 
-    /// Adds another's counts.
+    /// Adds the counts of another sequence.
     pub fn add(&mut self, other: &DrafterStats) {
         self.drafted += other.drafted;
         self.accepted += other.accepted;
@@ -81,7 +81,7 @@ impl DrafterStats {
         }
     }
 
-    /// Counts a guess that the text has judged.
+    /// Counts an offer that was judged.
     pub(crate) fn judge(&mut self, acceptance: f32, right: bool) {
         let reliability = &mut self.reliability[((acceptance * 10.0) as usize).min(9)];
         reliability.judged += 1;
@@ -89,6 +89,7 @@ impl DrafterStats {
         reliability.right += usize::from(right);
     }
 
+    /// Counts a drafted node.
     fn draft(&mut self, depth: usize, accepted: bool) {
         self.drafted += 1;
         count_at(&mut self.drafted_at, depth - 1);
@@ -99,6 +100,7 @@ impl DrafterStats {
     }
 }
 
+/// Increments a count of a list that grows as needed.
 fn count_at(counts: &mut Vec<usize>, at: usize) {
     if counts.len() <= at {
         counts.resize(at + 1, 0);
@@ -111,44 +113,44 @@ fn add_each(counts: &mut Vec<usize>, others: &[usize]) {
     counts.iter_mut().zip(others).for_each(|(count, other)| *count += other);
 }
 
-/// What one step took, and where.
+/// The times of one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepTimes {
     /// The whole of it.
     pub all: Duration,
     /// Of that, passes of the target that succeeded.
     pub passes: Duration,
-    /// Of that, drafters: drafting, and reading texts.
+    /// Of that, drafters: drafting and prefill.
     pub drafters: Duration,
     /// Rows of these passes.
     pub rows: usize,
 }
 
 impl StepTimes {
-    /// What is neither a pass nor a drafter: scheduling, pages, laws and draws, and learning from what came.
+    /// The time that is neither a pass nor a drafter: scheduling, pages, laws and random draws, and learning.
     pub fn bookkeeping(&self) -> Duration {
         self.all.saturating_sub(self.passes + self.drafters)
     }
 }
 
-/// The passes of an engine that succeeded, since it was made.
+/// Totals of an engine's passes that succeeded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PassTotals {
-    /// How many.
+    /// Number of passes.
     pub passes: usize,
     /// Their rows.
     pub rows: usize,
-    /// Distinct experts that each of them read, added up: all layers together, and none where the network has none.
+    /// Distinct experts that each pass read, all layers and passes added up; 0 for a network without experts.
     pub experts: usize,
     /// Of these, those that had to be packed first.
     pub packed: usize,
-    /// Bytes of the network that they read, as far as the executor says ([`foretoken_model::Reading`]).
+    /// Bytes of weights that they read, as far as the executor reports them ([`foretoken_model::WeightsRead`]).
     pub bytes: usize,
 }
 
 impl PassTotals {
     /// Adds a pass.
-    pub(crate) fn count(&mut self, rows: usize, read: Reading) {
+    pub(crate) fn count(&mut self, rows: usize, read: WeightsRead) {
         self.passes += 1;
         self.rows += rows;
         self.experts = self.experts.wrapping_add(read.experts);
@@ -156,7 +158,7 @@ impl PassTotals {
         self.bytes = self.bytes.wrapping_add(read.bytes);
     }
 
-    /// What came since an earlier state of the same engine.
+    /// The difference from earlier totals of the same engine.
     pub fn since(self, before: PassTotals) -> PassTotals {
         PassTotals {
             passes: self.passes - before.passes,
@@ -177,39 +179,39 @@ impl PassTotals {
     }
 }
 
-/// How much an engine has to do, between two steps.
+/// The load of an engine between two steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Workload {
     /// Sequences that run.
     pub running: usize,
-    /// Sequences that wait to be let in, for the first time or again.
+    /// Sequences that wait for admission, for the first time or after a preemption.
     pub waiting: usize,
     /// Pages of the cache, those of its first group.
     pub pages: usize,
-    /// Of these, held by a sequence.
+    /// Of these, pages that a sequence holds.
     pub pages_held: usize,
 }
 
-/// What happened to one sequence.
+/// The statistics of one sequence.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stats {
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
-    /// Of these, rows that were computed for an earlier text with the same beginning, and adopted instead of computed.
+    /// Of these, tokens whose rows were cached from an earlier sequence with the same prefix.
     pub prompt_tokens_shared: usize,
-    /// How often its pages were needed by others, and its rows were computed again afterwards.
+    /// How often it was preempted.
     pub preemptions: usize,
     /// Tokens emitted.
     pub emitted: usize,
-    /// Of these, up to the end of the first pass that emitted any.
+    /// Of these, tokens up to the end of the first pass that emitted any.
     pub emitted_first: usize,
-    /// Of these, forced ones: nothing else was possible. Drafts and their acceptance are counted without them.
+    /// Of these, forced tokens: no other was possible. Drafts and acceptance are counted without them.
     pub forced: usize,
-    /// Of these, those that no pass was made for.
+    /// Of these, tokens that were written without a pass.
     pub skipped: usize,
     /// Passes of the target that emitted tokens.
     pub passes: usize,
-    /// Passes of the target that only computed a part of the prompt, or again of a text whose pages were given away.
+    /// Passes of the target that emitted none: chunks of the prompt, or rows computed again after a preemption.
     pub prompt_passes: usize,
     /// Of the emitting passes, those that had a draft.
     pub drafts: usize,
@@ -219,25 +221,24 @@ pub struct Stats {
     pub accepted: usize,
     /// How many drafts had 0, 1, 2, ... accepted nodes.
     pub accepted_lens: Vec<usize>,
-    /// Tokens of passes of which is known what they cost, the first left out, and the time of these passes with all
-    /// drafting in plain passes: both by [`foretoken_speculation::Costs`], not by the clock.
+    /// Tokens of the decoding passes after the first, and the time of these passes with all drafting, in plain passes,
+    /// by [`foretoken_speculation::Costs`] and not by the clock.
     pub modelled: (usize, f64),
-    /// Its part of the time in which was decided what to draft and verify, and learned what came of it; not the
-    /// drafters' own time.
+    /// Its part of the time of planning, choosing and learning, without the drafters' own time.
     pub bookkeeping: Duration,
-    /// One a drafter of the engine.
+    /// By drafter of the engine.
     pub drafters: Vec<DrafterStats>,
-    /// From submission to the first emitted token: waiting for room counts.
+    /// From submission to the first emitted token, including the wait for admission.
     pub time_to_first_token: Duration,
-    /// Of that, waiting to be let in for the first time.
+    /// Of that, the wait for the first admission.
     pub time_waiting: Duration,
     /// From submission to the last emitted token.
     pub time: Duration,
 }
 
 impl Stats {
-    /// Adds an emitting pass: its tree, the part of the accepted path that was written, which nodes of it were forced,
-    /// and the sums of min(p, q) that were found, by drafter.
+    /// Adds an emitting pass: its tree, the part of the accepted path that was emitted, which nodes of it were forced,
+    /// and the measured sums of min(p, q), by drafter.
     pub(crate) fn count(
         &mut self,
         tree: &DraftTree,
@@ -270,7 +271,7 @@ impl Stats {
         }
     }
 
-    /// Adds another sequence's counts; times are added up, so rates are per text.
+    /// Adds another sequence's statistics. Times are added up, so rates are per sequence.
     pub fn add(&mut self, other: &Stats) {
         self.prompt_tokens += other.prompt_tokens;
         self.prompt_tokens_shared += other.prompt_tokens_shared;
@@ -299,18 +300,17 @@ impl Stats {
         if self.drafts == 0 { 1.0 } else { 1.0 + self.accepted as f64 / self.drafts as f64 }
     }
 
-    /// How much faster than plain decoding, if everything costs what it is thought to; `None` before there is a second
-    /// pass.
+    /// The speedup over plain decoding by the learned costs; `None` before a second pass.
     pub fn modelled_speedup(&self) -> Option<f64> {
         (self.modelled.1 > 0.0).then(|| self.modelled.0 as f64 / self.modelled.1)
     }
 
-    /// Emitted tokens over passes; plain decoding gives 1, and more where tokens are forced.
+    /// Emitted tokens over passes: 1 for plain decoding, and more with forced tokens.
     pub fn tokens_per_pass(&self) -> f64 {
         if self.passes == 0 { 0.0 } else { self.emitted as f64 / self.passes as f64 }
     }
 
-    /// The same without the tokens that no pass was made for ([`Stats::skipped`]).
+    /// The same without the tokens that were written without a pass ([`Stats::skipped`]).
     pub fn asked_tokens_per_pass(&self) -> f64 {
         if self.passes == 0 { 0.0 } else { (self.emitted - self.skipped) as f64 / self.passes as f64 }
     }
@@ -320,9 +320,9 @@ impl Stats {
         (self.drafted > 0).then(|| self.accepted as f64 / self.drafted as f64)
     }
 
-    /// Tokens after the first emitting pass, over the time that they took; `None` if there are none.
+    /// Tokens after the first emitting pass, over the time after the first token; `None` if there are none.
     ///
-    /// The first pass may emit several tokens and computes the prompt; both would make the rate mean something else.
+    /// The first pass is left out because it computes the prompt and may emit several tokens.
     pub fn tokens_per_second(&self) -> Option<f64> {
         let seconds = self.time.saturating_sub(self.time_to_first_token).as_secs_f64();
         let tokens = self.emitted - self.emitted_first;

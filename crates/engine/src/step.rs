@@ -1,15 +1,15 @@
-//! The step: plan, draft, one pass, verify, keep, report. The one caller of `verify`.
+//! The step: plan, draft, one pass, verify, keep, report. The only caller of `verify`.
 //!
-//! What was accepted is kept in one place: its cache rows are moved behind the pending token's, pages beyond them are
-//! given back, drafters are told what was written. A sequence that cannot go on ends with a reason; the others do
-//! not notice.
+//! After verification the accepted cache rows are moved right after the pending token's row, pages beyond them are
+//! released, and drafters observe what was written. A sequence that cannot continue ends with a reason, and the other
+//! sequences continue.
 
 mod admission;
 mod check;
 mod costs;
 mod drafts;
 mod forced;
-mod news;
+mod observe;
 mod saved;
 mod scores;
 mod stuck;
@@ -22,78 +22,71 @@ use foretoken_speculation::{
 use crate::clock::{Clock, SystemClock};
 use crate::drafting::Drafters;
 use crate::faults::{Fault, is_made};
-use crate::law::{possible_law, told};
-use crate::meter::{Made, Meter};
+use crate::law::{possible_law, raw_log_probabilities};
 use crate::output::{Emitted, Event, FinishReason, Origin};
 use crate::pages::{Owner, Pages};
+use crate::planner::{PassTiming, Planner, Scheduled};
 use crate::request::{Request, RequestError};
-use crate::scheduler::{Scheduled, plan, rows_beside, scoring_rows_max};
-use crate::sequence::{Sequence, SpanRows, Written};
-use crate::shared::Shared;
+use crate::sequence::{OutputCounts, Sequence, SpanRows};
 use crate::sources::Sources;
 use crate::stats::{PassTotals, StepTimes};
-use crate::weighing::Trials;
-use news::FirstRows;
-use saved::Wanted;
+use observe::FirstRows;
+use saved::PrefixToSave;
 pub use saved::{SavedPrefix, SavedRows};
 
 /// The loop: sequences, an executor, drafters, and the bookkeeping between them.
 pub struct Engine {
     executor: Box<dyn Executor>,
     drafters: Drafters,
-    /// What all sequences have learned of the drafters.
-    shared: Shared,
-    meter: Meter,
+    planner: Planner,
     clock: Box<dyn Clock>,
-    trials: Trials,
-    /// Passes of this step.
-    made: Vec<Made>,
+    /// The passes of this step.
+    timings: Vec<PassTiming>,
     times: StepTimes,
     totals: PassTotals,
     pages: Pages,
     sources: Sources,
-    /// A prefix that is to be kept beyond this engine.
-    wanted: Wanted,
+    /// A prefix that is to be saved, for use by another engine.
+    prefix_to_save: PrefixToSave,
     context: usize,
     sequences_max: usize,
-    /// In order of rank, as the running ones.
+    /// In order of rank.
     waiting: Vec<Sequence>,
     waiting_max: usize,
+    /// In order of rank.
     running: Vec<Sequence>,
     scheduled: Vec<Scheduled>,
     scratch: Scratch,
     events: Vec<Event>,
-    opened: u64,
+    sequences_opened: u64,
     /// The number of the next request.
     next_request: u64,
 }
 
 impl Engine {
-    /// An engine over an executor whose pages are all free, for up to `sequences_max` texts at a time of up to
+    /// An engine over an executor whose pages are all free, for up to `sequences_max` running sequences of up to
     /// `context` tokens each (never more than the network or its cache can hold).
     ///
     /// # Panics
-    /// If what the executor says of itself makes no sense ([`foretoken_model::Capacity::problem`]), or it reads hidden
-    /// rows beside tokens, as heads do.
+    /// If the executor's capacity is invalid ([`foretoken_model::Capacity::problem`]), or it reads hidden rows beside
+    /// tokens, as heads do.
     pub fn new(executor: Box<dyn Executor>, sequences_max: usize, context: usize) -> Self {
         let capacity = executor.capacity();
         let problem = capacity.problem();
-        assert!(problem.is_none(), "an executor that says of itself {problem:?}");
-        assert_eq!(capacity.hidden_in, None, "a target that reads hidden rows, which nobody tells it");
+        assert!(problem.is_none(), "an executor of invalid capacity: {problem:?}");
+        assert_eq!(capacity.hidden_in, None, "a target must read tokens alone, not hidden rows");
         let room = capacity.groups.iter().map(|group| group.room(capacity.rows_max)).min().unwrap_or(0);
         Self {
             pages: Pages::new(capacity),
             sources: Sources::new(capacity.sources.as_ref()),
-            wanted: Wanted::default(),
+            prefix_to_save: PrefixToSave::default(),
             context: context.min(capacity.context_max).min(room),
             sequences_max: sequences_max.max(1),
             executor,
             drafters: Drafters::default(),
-            shared: Shared::default(),
-            meter: Meter::default(),
+            planner: Planner::default(),
             clock: Box::new(SystemClock::default()),
-            trials: Trials::default(),
-            made: Vec::new(),
+            timings: Vec::new(),
             times: StepTimes::default(),
             totals: PassTotals::default(),
             waiting: Vec::new(),
@@ -102,12 +95,12 @@ impl Engine {
             scheduled: Vec::new(),
             scratch: Scratch::default(),
             events: Vec::new(),
-            opened: 0,
+            sequences_opened: 0,
             next_request: 0,
         }
     }
 
-    /// Adds a drafter and returns its number, by which requests choose it.
+    /// Adds a drafter and returns its number, by which requests refer to it.
     ///
     /// # Panics
     /// If a sequence is alive already, or there are 255, or it needs hidden states of layers that the network does not
@@ -120,12 +113,12 @@ impl Engine {
         number
     }
 
-    /// Goes by another clock than the system's.
+    /// Uses another clock than the system's.
     pub fn set_clock(&mut self, clock: Box<dyn Clock>) {
         self.clock = clock;
     }
 
-    /// Lets every drafter learn a text from before or elsewhere, as [`Drafter::warm_up`].
+    /// Lets every drafter learn an earlier text, as [`Drafter::warm_up`].
     pub fn warm_up(&mut self, tokens: &[Token], prompt_len: usize, tenant: Option<Tenant>) {
         self.drafters.warm_up(tokens, prompt_len, tenant);
     }
@@ -135,60 +128,60 @@ impl Engine {
         self.drafters.names()
     }
 
-    /// Tokens that a text can have, prompt included.
+    /// Most tokens of a sequence, prompt included.
     pub fn context(&self) -> usize {
         self.context
     }
 
-    /// True if nothing waits or runs.
+    /// True if no sequence waits or runs.
     pub fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.running.is_empty()
     }
 
-    /// The number that the next request gets. Requests are numbered in the order in which they are submitted, from 0 on
-    /// if [`Engine::set_next_request`] says nothing else; one that is refused takes no number.
+    /// The number that the next request gets. Requests are numbered in the order in which they are submitted, from 0 or
+    /// the number of [`Engine::set_next_request`] on; one that is refused takes no number.
     pub fn next_request(&self) -> u64 {
         self.next_request
     }
 
-    /// Counts on from this number; after `u64::MAX` comes 0.
+    /// Numbers requests from this number on; after `u64::MAX` comes 0.
     ///
-    /// Under *rejection* and *block* the seed and this number together are what a request's coins and draws are made of
-    /// ([`foretoken_speculation::Pass::request`]): a text can be had again by giving both again. As long as a drafter
-    /// remembers a text, no other request of its seed may have its number, or the law of that request's text is not
-    /// kept. So who teaches texts of earlier runs ([`Engine::warm_up`]) keeps the number beside the texts, and
-    /// continues behind it. Under *exact* the number means nothing; the noise of *exact* is that of number 0, so who
-    /// runs requests of both promises with one seed side by side begins with 1.
+    /// Under *rejection* and *block* a request's random numbers are made from its seed and this number
+    /// ([`foretoken_speculation::Pass::request`]), so the same two repeat its output. While a drafter remembers the
+    /// output of a request, no other request with the same seed may have the same number, or its output does not follow
+    /// the target's law. So a program that teaches drafters texts of earlier runs ([`Engine::warm_up`]) stores the
+    /// number with the texts and continues after it. Under *exact* the number has no effect; the noise of *exact* is
+    /// that of number 0, so a program that runs requests of both promises with one seed begins with 1.
     pub fn set_next_request(&mut self, number: u64) {
         self.next_request = number;
     }
 
-    /// Takes a request; it runs from the next step that has room for it.
+    /// Accepts a request; it runs from the next step that has room for it.
     ///
     /// # Errors
-    /// [`RequestError`] if it could never run; nothing is changed then.
+    /// [`RequestError`] if it could never run, or too many requests wait; nothing is changed then.
     pub fn submit(&mut self, mut request: Request) -> Result<SequenceId, RequestError> {
         self.check(&request)?;
-        let id = SequenceId(self.opened);
-        self.opened += 1;
-        // No more of it can come true.
+        let id = SequenceId(self.sequences_opened);
+        self.sequences_opened += 1;
+        // No more of it can be written.
         request.prediction.truncate(self.context);
         let mut sequence = Sequence::new(id, request, self.context, self.drafters.len());
-        sequence.number = self.next_request;
+        sequence.request_number = self.next_request;
         let Request { tenant, source, public_prefix, .. } = &sequence.request;
-        let number = source.as_ref().map(|source| self.sources.add_text(*tenant, source));
-        // Rows of a text about something are nobody's who writes about something else.
+        let number = source.as_ref().map(|source| self.sources.add_sequence(*tenant, source));
+        // Rows that depend on a source are not shared with requests of other sources.
         let public_prefix = if number.is_some() { 0 } else { *public_prefix };
         let source = number.filter(|_| !is_made(Fault::PrefixOfAnotherSource)).unwrap_or(0);
-        sequence.whose = Owner { tenant: *tenant, source };
-        sequence.pages = self.pages.open(sequence.whose, public_prefix);
-        self.drafters.say_needs(&mut sequence);
+        sequence.owner = Owner { tenant: *tenant, source };
+        sequence.cache.pages = self.pages.open(sequence.owner, public_prefix);
+        self.drafters.update_needs(&mut sequence);
         self.next_request = self.next_request.wrapping_add(1);
-        self.wait(sequence);
+        self.enqueue(sequence);
         Ok(id)
     }
 
-    /// Ends a sequence at the next step. Unknown sequences are ignored: they have ended already.
+    /// Ends a sequence at the next step. Unknown sequences are ignored, since they have ended already.
     pub fn cancel(&mut self, sequence: SequenceId) {
         let mut all = self.waiting.iter_mut().chain(&mut self.running);
         if let Some(sequence) = all.find(|other| other.id == sequence) {
@@ -196,81 +189,88 @@ impl Engine {
         }
     }
 
-    /// Ends all sequences at the next step, also those that wait.
+    /// Ends all sequences at the next step, the waiting ones too.
     pub fn cancel_all(&mut self) {
         let all = self.waiting.iter_mut().chain(&mut self.running);
         all.for_each(|sequence| sequence.finished = Some(FinishReason::Cancelled));
     }
 
-    /// What the last step took.
+    /// The times of the last step.
     pub fn last_step(&self) -> StepTimes {
         self.times
     }
 
-    /// One pass over everything that runs. Returns what happened, in order.
+    /// One pass over all running sequences. Returns the events, in order.
     pub fn step(&mut self, chance: &mut dyn Chance) -> &[Event] {
         let started = self.clock.now();
         self.events.clear();
         self.times = StepTimes::default();
         self.admit();
-        let rows_max = rows_beside(&self.running, self.meter.costs(), self.executor.capacity().rows_max);
-        let scoring_max = scoring_rows_max(self.executor.capacity().vocabulary);
-        plan(&self.running, rows_max, scoring_max, &mut self.scheduled);
+        self.planner.schedule(&self.running, self.executor.capacity(), &mut self.scheduled);
         let mut scheduled = std::mem::take(&mut self.scheduled);
         self.secure_pages(&mut scheduled);
         let drafted = self.draft(&scheduled, chance);
-        let written: Vec<Written> = self.running.iter().map(Sequence::written).collect();
+        let before: Vec<OutputCounts> = self.running.iter().map(Sequence::output_counts).collect();
         self.run(&scheduled, chance);
-        self.learn(&scheduled, &drafted, &written);
+        self.learn(&scheduled, &drafted, &before);
         self.scheduled = scheduled;
-        self.copy_wanted_prefix();
+        self.save_requested_prefix();
         self.retire();
         self.times.all = self.clock.since(started).unwrap_or_default();
         &self.events
     }
 
-    /// A pass over what is scheduled, and its consequences. If the executor refuses it, each sequence gets a pass of
-    /// its own, so that only those end that cannot be run; to the others it makes no difference in whose company they
-    /// are. Only the network's time is noted: the law of a token that is written has to be made whether the token was
-    /// drafted or not.
+    /// Runs a pass over what is scheduled and processes its outputs. If the executor refuses the pass, each sequence
+    /// gets a pass of its own, so that only those end that cannot be run; the rows of the others do not depend on the
+    /// batch. Only the executor's time is recorded: the law of a written token is computed whether it was drafted or
+    /// not.
     fn run(&mut self, scheduled: &[Scheduled], chance: &mut dyn Chance) {
         let started = self.clock.now();
         match (self.forward(scheduled), scheduled) {
             (Ok(()), _) => {
                 let time = self.clock.since(started);
-                let of = || scheduled.iter().map(|entry| &self.running[entry.at].rows);
+                let of = || scheduled.iter().map(|entry| &self.running[entry.index].rows);
                 let rows = of().map(|rows| rows.tokens.len()).sum();
                 let wanted = of().map(|rows| rows.wanted.len()).sum();
-                let read = self.executor.read();
-                self.made.extend(time.map(|time| Made { rows, wanted, seconds: time.as_secs_f64(), read }));
+                let read = self.executor.weights_read();
+                self.timings.extend(time.map(|time| PassTiming { rows, wanted, seconds: time.as_secs_f64(), read }));
                 self.totals.count(rows, read);
                 self.times.rows += rows;
                 self.times.passes += time.unwrap_or_default();
-                self.settle(scheduled, chance);
+                self.process_outputs(scheduled, chance);
             }
-            (Err(error), [entry]) => self.running[entry.at].finished = Some(FinishReason::Failed(error.to_string())),
+            (Err(error), [entry]) => self.running[entry.index].finished = Some(FinishReason::Failed(error.to_string())),
             (Err(_), scheduled) => scheduled.iter().for_each(|entry| self.run(std::slice::from_ref(entry), chance)),
         }
     }
 
+    /// Runs one pass of the executor.
     fn forward(&mut self, scheduled: &[Scheduled]) -> Result<(), ExecutorError> {
         if scheduled.is_empty() {
             return Ok(());
         }
         let vocabulary = self.executor.capacity().vocabulary;
         for entry in scheduled {
-            let sequence = &mut self.running[entry.at];
-            assert!(sequence.tree.len() <= entry.nodes_max, "{} nodes of {}", sequence.tree.len(), entry.nodes_max);
-            sequence.lay_out_rows(entry.take, vocabulary);
-            self.pages.assert_own(&sequence.pages, sequence.cached..sequence.cached + sequence.rows.tokens.len());
+            let sequence = &mut self.running[entry.index];
+            assert!(
+                sequence.draft.tree.len() <= entry.nodes_max,
+                "{} nodes of {}",
+                sequence.draft.tree.len(),
+                entry.nodes_max
+            );
+            sequence.lay_out_rows(entry.token_rows, vocabulary);
+            self.pages.assert_own(
+                &sequence.cache.pages,
+                sequence.cache.cached..sequence.cache.cached + sequence.rows.tokens.len(),
+            );
         }
         let running = &self.running;
         let span = |entry: &Scheduled| {
-            let sequence = &running[entry.at];
+            let sequence = &running[entry.index];
             Span {
                 sequence: sequence.id.0,
-                tables: sequence.pages.tables(),
-                start: sequence.cached,
+                tables: sequence.cache.pages.tables(),
+                start: sequence.cache.cached,
                 tokens: &sequence.rows.tokens,
                 certain: entry.certain,
                 computed: 0,
@@ -284,53 +284,53 @@ impl Engine {
         self.executor.forward(&Batch { spans: &spans, hidden_layers: self.drafters.hidden_layers() })
     }
 
-    /// Draws the consequences of a pass for each sequence in it.
-    fn settle(&mut self, scheduled: &[Scheduled], chance: &mut dyn Chance) {
+    /// Processes the outputs of a pass for each sequence in it.
+    fn process_outputs(&mut self, scheduled: &[Scheduled], chance: &mut dyn Chance) {
         let mut first_rows = FirstRows::default();
         for entry in scheduled {
-            let sequence = &mut self.running[entry.at];
-            let (start, prompt) = (sequence.cached, sequence.request.prompt.len());
-            sequence.pages.set_passed(start + entry.certain);
-            if sequence.cached < prompt {
-                let done = (sequence.cached + entry.take).min(prompt);
+            let sequence = &mut self.running[entry.index];
+            let (start, prompt) = (sequence.cache.cached, sequence.request.prompt.len());
+            sequence.cache.pages.set_passed(start + entry.certain);
+            if sequence.cache.cached < prompt {
+                let done = (sequence.cache.cached + entry.token_rows).min(prompt);
                 let shared = sequence.stats.prompt_tokens_shared;
                 self.events.push(Event::Prompt { sequence: sequence.id, done, total: prompt, shared });
             }
             let SpanRows { wanted, hidden, .. } = &sequence.rows;
             let next = FirstRows { wanted: first_rows.wanted + wanted.len(), hidden: first_rows.hidden + hidden.len() };
-            let wanted = first_rows.wanted + self.tell_scores(*entry, first_rows.wanted);
-            let behind = FirstRows { wanted, ..first_rows };
-            if self.running[entry.at].has_failed() {
-                // A row that scores its prompt was no number.
+            let wanted = first_rows.wanted + self.report_scores(*entry, first_rows.wanted);
+            let after_scores = FirstRows { wanted, ..first_rows };
+            if self.running[entry.index].has_failed() {
+                // A row that scores its prompt has a NaN.
             } else if entry.complete {
-                self.settle_sequence(*entry, behind, chance);
+                self.verify_sequence(*entry, after_scores, chance);
             } else {
-                let sequence = &mut self.running[entry.at];
+                let sequence = &mut self.running[entry.index];
                 sequence.stats.prompt_passes += 1;
-                let cached = sequence.cached + entry.take;
+                let cached = sequence.cache.cached + entry.token_rows;
                 sequence.set_cached(cached);
-                self.pages.commit(&mut sequence.pages, &sequence.tokens[..cached]);
+                self.pages.commit(&mut sequence.cache.pages, &sequence.text.tokens[..cached]);
                 if sequence.rows_left() == 0 {
                     sequence.finished.get_or_insert(FinishReason::Length);
                 }
-                self.tell_drafters(*entry, behind, cached, &[]);
+                self.let_drafters_observe(*entry, after_scores, cached, &[]);
             }
-            if !self.running[entry.at].has_failed() {
-                self.keep_checkpoint(entry.at, start + entry.take - usize::from(entry.complete));
+            if !self.running[entry.index].has_failed() {
+                self.keep_checkpoint(entry.index, start + entry.token_rows - usize::from(entry.complete));
             }
             first_rows = next;
         }
     }
 
-    /// Verifies one tree, and keeps what was accepted.
-    fn settle_sequence(&mut self, entry: Scheduled, first_rows: FirstRows, chance: &mut dyn Chance) {
+    /// Verifies one tree, and keeps the accepted tokens.
+    fn verify_sequence(&mut self, entry: Scheduled, first_rows: FirstRows, chance: &mut dyn Chance) {
         let Self { running, scratch, executor, pages, events, .. } = self;
         let vocabulary = executor.capacity().vocabulary;
         let outputs = executor.outputs();
-        let sequence = &mut running[entry.at];
-        let old_len = sequence.tokens.len();
+        let sequence = &mut running[entry.index];
+        let old_len = sequence.text.tokens.len();
         let row_of = |node: Option<NodeId>| first_rows.wanted + node.map_or(0, |node| 1 + node.index());
-        let (tree, request, tokens) = (&sequence.tree, &sequence.request, &sequence.tokens);
+        let (tree, request, tokens) = (&sequence.draft.tree, &sequence.request, &sequence.text.tokens);
         let (mut impossible, mut forced) = (Vec::new(), Vec::new());
         let measured = request.measure;
         let mut overlaps: Vec<(Option<NodeId>, u8, f64)> = Vec::new();
@@ -343,7 +343,7 @@ impl Engine {
                 return Law::point(token);
             }
             let law = possible_law(outputs, row_of(node), &request.sampling, &context, scratch);
-            // A place may be asked for again, if what was refused as a part of a block is then accepted by itself.
+            // A node may be asked for again, if a token that was rejected as a part of a block is then accepted alone.
             let is_new = measured && !overlaps.iter().any(|(asked, ..)| *asked == node);
             if let Some(p) = law.as_ref().ok().filter(|_| is_new) {
                 overlaps.extend(tree.laws_under(node).map(|(source, q)| (node, source, p.overlap(q))));
@@ -354,43 +354,42 @@ impl Engine {
             })
         };
         let start = sequence.place_of_noise() as u64;
-        let pass = Pass { seed: request.seed, request: sequence.number, start };
+        let pass = Pass { seed: request.seed, request: sequence.request_number, start };
         let mut verdict = verify(tree, &mut law, request.promise, pass, chance);
         let failed = stuck::cut_at_impossible(&mut verdict, &impossible);
 
-        let moved = close_ranks(executor, sequence.pages.tables(), &verdict.path, old_len);
+        let moved = compact_accepted_path(executor, sequence.cache.pages.tables(), &verdict.path, old_len);
         let outputs = executor.outputs();
         let mut emitted = append_all(sequence, &verdict, outputs, row_of, &forced);
-        // An end may come before the end of the path.
+        // The sequence may end before the end of the path.
         let kept = if moved.is_ok() { verdict.path.len().min(emitted.len()) } else { 0 };
         sequence.set_cached(old_len + kept);
-        pages.commit(&mut sequence.pages, &sequence.tokens[..old_len + kept]);
+        pages.commit(&mut sequence.cache.pages, &sequence.text.tokens[..old_len + kept]);
         let refused = !sequence.constraint_goes_on(old_len);
         stuck::end_if_stuck(sequence, failed, refused, moved);
-        // Where a token was chosen that was written: block verification asks for laws beyond, and an end may come
-        // before.
+        // Only nodes after which a token was written: block verification asks for laws of others too, and the sequence
+        // may have ended.
         let places = &verdict.path[..emitted.len().saturating_sub(1).min(verdict.path.len())];
         overlaps.retain(|(node, ..)| node.is_none_or(|node| places.contains(&node)));
         let overlaps: Vec<(u8, f64)> = overlaps.into_iter().map(|(_, source, overlap)| (source, overlap)).collect();
-        // What a node is chosen by is the law of its parent.
-        let is_forced = |node: NodeId| forced.contains(&sequence.tree.parent(node));
+        // A node is chosen by the law of its parent.
+        let is_forced = |node: NodeId| forced.contains(&sequence.draft.tree.parent(node));
         let forced_nodes: Vec<NodeId> = verdict.path.iter().copied().filter(|node| is_forced(*node)).collect();
         sequence.count(&verdict.path, emitted.len(), |node| forced_nodes.contains(&node), &overlaps);
-        if sequence.request.report_drafts && !sequence.tree.is_empty() {
-            let drafted = sequence.drafted(&verdict.path[..verdict.path.len().min(emitted.len())]);
+        if sequence.request.report_drafts && !sequence.draft.tree.is_empty() {
+            let drafted = sequence.draft.drafted(&verdict.path[..verdict.path.len().min(emitted.len())]);
             events.push(Event::Drafts { sequence: sequence.id, drafted });
         }
         sequence.write_forced(vocabulary, &mut emitted);
         if !emitted.is_empty() {
             events.push(Event::Tokens { sequence: sequence.id, emitted });
         }
-        self.tell_drafters(entry, first_rows, old_len, &verdict.path);
+        self.let_drafters_observe(entry, first_rows, old_len, &verdict.path);
     }
 }
 
-/// Moves the accepted rows, which lie behind the root's in tree order, right behind it; if they do not lie there
-/// already.
-fn close_ranks(
+/// Moves the accepted rows, which come after the root's in tree order, right after it, unless they are there already.
+fn compact_accepted_path(
     executor: &mut dyn Executor,
     tables: &[PageTable],
     path: &[NodeId],
@@ -403,7 +402,8 @@ fn close_ranks(
     executor.rows(CacheEdit::Move { tables, from: &from, to: old_len })
 }
 
-/// Appends the chosen tokens until one of them ends the sequence. `forced`: the places where nothing was to choose.
+/// Appends the chosen tokens until one of them ends the sequence. `forced`: the nodes after which one token was
+/// possible.
 fn append_all(
     sequence: &mut Sequence,
     verdict: &Verdict,
@@ -416,11 +416,12 @@ fn append_all(
     for (i, (token, p)) in verdict.tokens.iter().zip(&verdict.probabilities).enumerate() {
         let chosen_at = i.checked_sub(1).map(|before| verdict.path[before]);
         let node = verdict.path.get(i).copied();
-        let offer = node.and_then(|node| sequence.tree.offers_of(node).next());
+        let offer = node.and_then(|node| sequence.draft.tree.offers_of(node).next());
         let Request { log_probabilities: wanted, top_log_probabilities: top_len, .. } = sequence.request;
         let row = row_of(chosen_at);
-        let told = (wanted || top_len > 0).then(|| told(outputs, row, *token, top_len, &sequence.request.sampling));
-        let (log_probability, top) = told.unzip();
+        let scores = (wanted || top_len > 0)
+            .then(|| raw_log_probabilities(outputs, row, *token, top_len, &sequence.request.sampling));
+        let (log_probability, top) = scores.unzip();
         emitted.push(sequence.append(Emitted {
             token: *token,
             origin: match offer {
@@ -428,7 +429,7 @@ fn append_all(
                 Some(offer) => Origin::Drafted(offer.source),
                 None => Origin::Target,
             },
-            depth: node.map_or(0, |node| sequence.tree.depth(node)),
+            depth: node.map_or(0, |node| sequence.draft.tree.depth(node)),
             pass,
             p: *p,
             q: offer.and_then(|offer| offer.evidence.q),

@@ -1,8 +1,7 @@
-//! Draft models with a vocabulary of their own: an executor and two tokenizers become a drafter.
+//! Drafters whose vocabulary is not the target's, made from an executor and two tokenizers.
 //!
-//! `text` knows what tokens mean as bytes, `speculation` drafts without knowing; here the one is handed to the other.
-//! Of the two ways to draft, [`TranslationWay`] says which; the default goes by what the request is promised
-//! (`two_ways`). Left out: loading the assistant, and models of the target's own vocabulary.
+//! The drafters of `drafters` do not know tokenizers; here they get those of `text`. [`TranslationWay`] chooses between
+//! the two ways to draft; the default depends on the request's promise (`two_ways`).
 
 mod two_ways;
 
@@ -16,18 +15,18 @@ use foretoken_speculation::{DraftSettings, Drafter, SequenceId, Token};
 use foretoken_text::{Counterpart, TextError, Tokenizer, Translation, Vocabularies};
 
 use crate::scorer::ExecutorScorer;
-use two_ways::{Lent, TwoWays};
+use two_ways::{SharedNetwork, TwoWays};
 
 /// How an assistant with another vocabulary drafts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TranslationWay {
-    /// By text under *exact* and for greedy requests, over shared tokens for all others (by text, if there are few):
-    /// what was measured to be right more often.
+    /// [`TranslationWay::Text`] under *exact* and for greedy requests, [`TranslationWay::Shared`] for all others if the
+    /// vocabularies share enough tokens: the way with the higher measured acceptance rate.
     #[default]
     ByPromise,
-    /// Its text is translated (Universal Assisted Generation): any text can be drafted, as points.
+    /// Its text is translated (Universal Assisted Generation): any text can be drafted, but without q.
     Text,
-    /// Its law over the tokens that both vocabularies have (token-level intersection): drawn with q.
+    /// Its law over the tokens that both vocabularies have (token-level intersection) is drawn from, with q.
     Shared,
 }
 
@@ -36,18 +35,19 @@ pub enum TranslationWay {
 pub struct TranslationSettings {
     /// How it drafts.
     pub way: TranslationWay,
-    /// Target tokens behind which drafts are encoded.
+    /// How many target tokens before a draft are encoded together with it.
     pub target_lookbehind: usize,
-    /// Assistant tokens behind which the target's text is encoded.
+    /// How many assistant tokens before the target's new text are encoded together with it.
     pub assistant_lookbehind: usize,
-    /// Most tokens drafted per pass, the assistant's own counted where text is translated.
+    /// The most tokens drafted per pass; where text is translated, these are the assistant's own tokens.
     pub depth_max: usize,
-    /// What requests leave open. Without a temperature, text is drafted greedily and shared tokens at the target's.
+    /// Settings where requests set none. Without a temperature, text is drafted greedily, and shared tokens are drafted
+    /// at the target's temperature.
     pub draft: DraftSettings,
 }
 
 impl Default for TranslationSettings {
-    /// transformers' lookbehinds, and 10 tokens.
+    /// The lookbehinds of transformers, and 10 tokens.
     fn default() -> Self {
         let lookbehind = Vocabularies::LOOKBEHIND;
         Self {
@@ -60,10 +60,10 @@ impl Default for TranslationSettings {
     }
 }
 
-/// With fewer shared tokens than this part of the assistant's, there is no drafting over shared tokens.
+/// The least share of the assistant's vocabulary that the target must have for drafting over shared tokens.
 const SHARED_MIN: f64 = 0.02;
 
-/// A drafter from an assistant whose vocabulary is not the target's.
+/// Makes a drafter from an assistant whose vocabulary is not the target's.
 ///
 /// # Errors
 /// If the vocabularies have nothing in common, or too little for [`TranslationWay::Shared`].
@@ -77,7 +77,7 @@ pub fn translated_drafter(
     let [target, assistant] = [target, assistant].map(Arc::clone);
     let vocabularies = Arc::new(Vocabularies::new(target, assistant, target_lookbehind, assistant_lookbehind)?);
     let shares_enough = vocabularies.check_overlap(SHARED_MIN);
-    let scorer = Lent::new(ExecutorScorer::new(executor));
+    let scorer = SharedNetwork::new(ExecutorScorer::new(executor));
     let text = || {
         let translator = TextTranslator::new(Arc::clone(&vocabularies));
         let mut drafter = TranslatedDrafter::new(scorer.clone(), translator);
@@ -152,13 +152,13 @@ impl Translator for TextTranslator {
     fn meaning(&self, token: Token) -> Meaning {
         match self.vocabularies.counterpart(token) {
             Counterpart::Text => Meaning::Text,
-            Counterpart::Mark(token) => Meaning::Special(token),
+            Counterpart::Special(token) => Meaning::Special(token),
             Counterpart::Nothing => Meaning::Nothing,
         }
     }
 
     fn specials(&self, target: Token, out: &mut Vec<Token>) {
-        out.extend(self.vocabularies.marks_of(target));
+        out.extend(self.vocabularies.special_tokens_of(target));
     }
 
     fn shared(&self, sequence: SequenceId) -> &[(Token, Token)] {

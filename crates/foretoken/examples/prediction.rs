@@ -1,8 +1,9 @@
-//! What a prediction is worth: a text is written again, of which the user knew all but some words.
+//! Measures the gain of a prediction: a text is generated again, of which the user knew all but some words.
 //!
-//! The target writes greedily behind each prompt of a file; then one word in twenty is replaced by another of the same
-//! text, and the text is written again with the changed one as prediction, by each way of drafting. A line each: tokens
-//! a pass, what was drafted and accepted, tokens a second over plain decoding; and whether all texts are the same.
+//! The target continues each prompt of a file greedily; then one word in twenty is replaced by another of the same
+//! text, and the text is generated again with the changed one as prediction, with each method of drafting. A line for
+//! each method: tokens per pass, drafted and accepted tokens, speedup over plain decoding, and whether all texts are
+//! equal.
 //!
 //! ```text
 //! cargo run --release -p foretoken --example prediction -- models/demo-target bench/prompts.jsonl [parts in a hundred]
@@ -17,10 +18,10 @@ use foretoken_text::Tokenizer;
 
 /// Tokens of a text.
 const LEN: usize = 256;
-/// How often everything is measured; the best counts.
+/// How often everything is measured; the best time counts.
 const REPETITIONS: usize = 3;
 
-/// The text with about so many words in a hundred replaced by others of it. A word begins with a space.
+/// The text with about so many percent of its words replaced by others of it. A word begins with a space.
 fn changed(text: &[Token], tokenizer: &Tokenizer, hundredths: usize, seed: usize) -> Vec<Token> {
     let words: Vec<&[Token]> = text.chunk_by(|_, token| !tokenizer.token_bytes(*token).starts_with(b" ")).collect();
     let hash = |i: usize| (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as usize).wrapping_add(seed * 7919) >> 33;
@@ -34,7 +35,7 @@ fn run(generator: &mut Generator, tenant: &mut u64, requests: &[Request]) -> Res
     for _ in 0..REPETITIONS {
         let mut answers = Vec::new();
         for request in requests {
-            // Nobody has written anything before, for drafters that remember texts.
+            // A tenant of its own, so that drafters have learned no texts of it.
             *tenant += 1;
             let request = Request { tenant: Tenant(*tenant), ..request.clone() };
             let go_on = &mut |_: usize, _: &Event| -> Result<bool, foretoken::Error> { Ok(true) };
@@ -83,7 +84,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for (name, budget) in [("fixed 16", BudgetKind::Fixed { nodes: 16 }), ("auto", Budget::Auto.up_to(None))] {
         for spec_type in ["prediction", "suffix", "lookup", "prediction+suffix", "auto"] {
             let method = prompter.method(&spec_type.parse()?, true)?;
-            let asked: Vec<Request> = requests
+            let requests_now: Vec<Request> = requests
                 .iter()
                 .map(|request| Request {
                     budget: budget.clone(),
@@ -92,7 +93,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                     ..request.clone()
                 })
                 .collect();
-            let answers = run(&mut generator, &mut tenant, &asked)?;
+            let answers = run(&mut generator, &mut tenant, &requests_now)?;
             let stats = report::total(answers.iter().map(|answer| &answer.stats));
             let same = answers.iter().map(Answer::ids).eq(texts.iter().cloned());
             let number = prompter.names.iter().position(|name| name == "prediction").unwrap_or_default();

@@ -1,7 +1,6 @@
-//! Streams a text while it is written, token by token, with a draft model: `cargo run --release --example stream`.
+//! Streams a text while it is generated, token by token, with a draft model: `cargo run --release --example stream`.
 //!
-//! The engine runs on a thread of its own; this one prints. Behind the text stands how many passes of the target it
-//! took.
+//! The engine runs on a thread of its own; this one prints. In the end it prints how many passes of the target it took.
 
 use std::io::Write;
 use std::sync::mpsc::channel;
@@ -17,9 +16,9 @@ fn main() -> Result<(), Error> {
     generator.notes.iter().for_each(|note| eprintln!("note: {note}"));
     let request = generator.request(prompt.as_str())?;
     let engine = EngineThread::start(generator)?;
-    let (events, heard) = channel();
+    let (events, received) = channel();
     engine.submit(request, &events)?;
-    for event in heard {
+    for event in received {
         print!("{}", event.text());
         std::io::stdout().flush().ok();
         if let Event::Finished { stats, reason, .. } = event {

@@ -1,9 +1,8 @@
-//! Running an engine until all prompts are answered, and what was answered.
+//! Running an engine until all requests have ended, and their answers.
 //!
-//! The one loop of every door that waits for whole answers: generating, checking and chatting differ in what they do
-//! with events while they come, and with answers when they are complete. [`EngineThread`](crate::EngineThread) is for
-//! doors that have something else to do meanwhile; who hears events from it makes an [`Answer`] of them. Left out:
-//! printing.
+//! The loop of every front end that waits for whole answers: `generate`, `check` and `chat` differ in what they do with
+//! events as they arrive, and with complete answers. [`EngineThread`](crate::EngineThread) is for front ends that have
+//! other work meanwhile; they build an [`Answer`] from the events that they receive.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -15,23 +14,24 @@ use foretoken_speculation::Tenant;
 
 use crate::Error;
 
-/// All that came of one prompt.
+/// The result of one request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Answer {
     /// Tokens of the prompt.
     pub prompt: Vec<Token>,
-    /// On whose behalf it was asked.
+    /// On whose behalf the request was made.
     pub tenant: Tenant,
-    /// Seed of all its chance.
+    /// Seed of all its random numbers.
     pub seed: u64,
-    /// The request's number, by which the engine draws under rejection and block verification; `None` if it was
-    /// refused.
+    /// The request's number, a part of the address of random numbers under rejection and block verification; `None` if
+    /// the request was refused.
     pub request: Option<u64>,
-    /// What the model says of the prompt's tokens, where that was asked for.
+    /// The model's log-probabilities of the prompt's tokens, where they were asked for.
     pub scored: Vec<Scored>,
-    /// The new tokens, with who produced them and the text that they complete.
+    /// The new tokens, with the drafter that proposed them, if any, and the text that they complete.
     pub emitted: Vec<Emitted>,
-    /// When tokens arrived, and how many: one entry an emitting pass. Texts that shared a pass have the same time.
+    /// When tokens arrived, and how many: one entry for each pass that emitted some. Sequences in one pass have one
+    /// time.
     pub arrivals: Vec<(Instant, usize)>,
     /// The new text.
     pub text: String,
@@ -39,12 +39,12 @@ pub struct Answer {
     pub reason: Option<FinishReason>,
     /// Why it was refused or could not go on, if so.
     pub failure: Option<String>,
-    /// What it took.
+    /// Passes, drafts and times.
     pub stats: Stats,
 }
 
-/// Sees every event with the number of its request among those that run, from 0. Whether to go on is what it returns:
-/// false cancels that request.
+/// Is called with every event and the number of its request among those that run, from 0. Returns whether that request
+/// goes on: false cancels it.
 pub type Watch<'a, E> = dyn FnMut(usize, &Event) -> Result<bool, E> + 'a;
 
 /// A request that an engine took.
@@ -64,29 +64,30 @@ impl Submitted {
     }
 }
 
-/// Answers as they grow.
-pub(crate) struct Growing {
+/// Answers of requests that are running.
+pub(crate) struct RunningAnswers {
     answers: Vec<Answer>,
     numbers: HashMap<SequenceId, usize>,
 }
 
-impl Growing {
-    /// Answers that are empty yet, with what came of submitting their requests. A prompt that is refused says so in its
-    /// answer.
+impl RunningAnswers {
+    /// Empty answers, with the results of submitting their requests. Where a prompt was refused, its answer has the
+    /// reason.
     ///
     /// # Errors
-    /// What all requests have in common is refused: why, and the sequences that were taken, for which nobody waits.
+    /// Something that all requests share was refused: the reason, and the sequences that were accepted, which have to
+    /// be cancelled.
     pub(crate) fn new(
         answers: Vec<Answer>,
         submitted: Vec<Result<Submitted, RequestError>>,
     ) -> Result<Self, (RequestError, Vec<SequenceId>)> {
-        let taken: Vec<SequenceId> = submitted.iter().flatten().map(|submitted| submitted.sequence).collect();
-        let mut growing = Self { answers, numbers: HashMap::new() };
-        for (number, (answer, submitted)) in growing.answers.iter_mut().zip(submitted).enumerate() {
+        let accepted: Vec<SequenceId> = submitted.iter().flatten().map(|submitted| submitted.sequence).collect();
+        let mut running = Self { answers, numbers: HashMap::new() };
+        for (number, (answer, submitted)) in running.answers.iter_mut().zip(submitted).enumerate() {
             match submitted {
                 Ok(Submitted { sequence, request }) => {
                     answer.request = Some(request);
-                    growing.numbers.insert(sequence, number);
+                    running.numbers.insert(sequence, number);
                 }
                 Err(
                     error @ (RequestError::EmptyPrompt
@@ -94,10 +95,10 @@ impl Growing {
                     | RequestError::Token { .. }
                     | RequestError::Prediction { .. }),
                 ) => answer.failure = Some(error.to_string()),
-                Err(error) => return Err((error, taken)),
+                Err(error) => return Err((error, accepted)),
             }
         }
-        Ok(growing)
+        Ok(running)
     }
 
     /// How many of the answers are not complete.
@@ -105,7 +106,7 @@ impl Growing {
         self.numbers.len()
     }
 
-    /// Takes an event to its answer. Returns the number of the answer, if it is one of these.
+    /// Adds an event to its answer. Returns the number of the answer, if it is one of these.
     pub(crate) fn take(&mut self, event: &Event, now: Instant) -> Option<usize> {
         let sequence = event.sequence();
         let number = *self.numbers.get(&sequence)?;
@@ -138,11 +139,11 @@ impl Growing {
     }
 }
 
-/// Runs requests to their ends. A prompt that is refused or cannot go on says so in its answer, and the others get
-/// theirs.
+/// Runs requests to their ends. Where a request is refused or fails, its answer has the reason, and the others
+/// continue.
 ///
 /// # Errors
-/// What all requests have in common is refused, or `watch` fails.
+/// Something that all requests share is refused, or `watch` fails.
 pub fn run<E: From<Error>>(
     engine: &mut Engine,
     requests: Vec<Request>,
@@ -150,10 +151,10 @@ pub fn run<E: From<Error>>(
 ) -> Result<Vec<Answer>, E> {
     let answers = requests.iter().map(Answer::to).collect();
     let submitted = requests.into_iter().map(|request| Submitted::to(engine, request)).collect();
-    let mut growing = match Growing::new(answers, submitted) {
-        Ok(growing) => growing,
-        Err((error, taken)) => {
-            abandon(engine, &taken);
+    let mut running = match RunningAnswers::new(answers, submitted) {
+        Ok(running) => running,
+        Err((error, accepted)) => {
+            cancel_all(engine, &accepted);
             return Err(Error::from(error).into());
         }
     };
@@ -162,7 +163,7 @@ pub fn run<E: From<Error>>(
         let events = engine.step(&mut Race);
         let now = Instant::now();
         for event in events {
-            let Some(number) = growing.take(event, now) else { continue };
+            let Some(number) = running.take(event, now) else { continue };
             match watch(number, event) {
                 Ok(true) => {}
                 Ok(false) => cancelled.push(event.sequence()),
@@ -174,21 +175,21 @@ pub fn run<E: From<Error>>(
         }
         cancelled.into_iter().for_each(|sequence| engine.cancel(sequence));
         if let Some(error) = failure {
-            abandon(engine, &growing.numbers.into_keys().collect::<Vec<_>>());
+            cancel_all(engine, &running.numbers.into_keys().collect::<Vec<_>>());
             return Err(error);
         }
     }
-    Ok(growing.done())
+    Ok(running.done())
 }
 
-/// Ends sequences for which nobody waits: they shall not run in the company of later ones.
-fn abandon(engine: &mut Engine, sequences: &[SequenceId]) {
+/// Cancels sequences for which nobody waits, so that they do not run beside later ones.
+fn cancel_all(engine: &mut Engine, sequences: &[SequenceId]) {
     sequences.iter().for_each(|sequence| engine.cancel(*sequence));
     engine.step(&mut Race);
 }
 
 impl Answer {
-    /// The answer to a request of which nothing has come yet. Its number is known when it is submitted ([`Submitted`]).
+    /// The empty answer to a request. The request's number is known when it is submitted ([`Submitted`]).
     pub fn to(request: &Request) -> Self {
         Self { prompt: request.prompt.clone(), tenant: request.tenant, seed: request.seed, ..Self::default() }
     }
@@ -198,7 +199,7 @@ impl Answer {
         self.emitted.iter().map(|emitted| emitted.token).collect()
     }
 
-    /// Takes the next of its events, which was heard at `now`.
+    /// Adds the next of its events, which arrived at `now`.
     pub fn take(&mut self, event: &Event, now: Instant) {
         match event {
             Event::Prompt { .. } | Event::Drafts { .. } | Event::DrafterFailed { .. } => {}

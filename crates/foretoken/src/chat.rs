@@ -1,11 +1,10 @@
-//! A conversation in a model's own form.
+//! A conversation, written out by a model's chat template.
 //!
-//! The whole conversation is written out by the model's chat template at every turn. What was computed for the turns
-//! before, the model's own tokens included, stays its beginning as far as the template writes it again
-//! ([`Transcript`]), so the engine finds the rows of these tokens in its cache, and only what is new is computed. What
-//! the engine does not have to know about conversations it does not know. What people say is text and never a special
-//! token. A conversation that has outgrown the context can only lose its oldest turns, as a whole: the rest is written
-//! out and computed anew, because rows that moved to other places would be those of another text. Left out: tools.
+//! The whole conversation is written out at every turn. The tokens of earlier turns, including the model's own, stay
+//! its prefix as far as the template writes the same text again ([`Transcript`]), so the engine finds their rows in its
+//! cache and computes only the new ones. The engine itself knows nothing of conversations. What users write is text and
+//! never a special token. If a conversation exceeds the context, its oldest turns can be dropped; the rest is then
+//! computed again, since cached rows depend on their positions.
 
 mod saved;
 
@@ -18,23 +17,22 @@ use crate::settings::DecidedSampling;
 use crate::{Answer, Error, Prompter};
 pub use saved::messages;
 
-/// A conversation, and the means to write it out as a prompt. It needs no engine: it lives wherever its user is.
+/// A conversation, which makes the requests for its next turns. It needs no engine and can be on any thread.
 #[derive(Clone)]
 pub struct Conversation {
     prompter: Arc<Prompter>,
-    /// What is said to the model before the first turn.
+    /// The system prompt.
     system: Option<String>,
-    /// All that was said, oldest first. Who is given whole conversations, as a server is, sets it.
+    /// All messages, oldest first. A server, which receives whole conversations, sets it.
     pub messages: Vec<ChatMessage>,
-    /// The prompt of the last request, and the answer to it if that is known.
-    computed: Transcript,
-    /// What the answer to the last request begins with, if the model can think.
+    /// The tokens of the last request's prompt, and of the answer to it if that is known.
+    transcript: Transcript,
+    /// Whether the answer to the last request begins with thinking, if the model can think.
     thinking: Option<(ThinkingMarks, Thinking)>,
 }
 
 impl Conversation {
-    /// A conversation with the target of a generator that nobody has begun yet. `system`: what the model is told
-    /// before.
+    /// An empty conversation with the target of a generator. `system`: the system prompt.
     ///
     /// # Errors
     /// The model has no tokenizer or no chat template.
@@ -46,17 +44,17 @@ impl Conversation {
         let system = system.map(str::to_string);
         let prompter = Arc::clone(prompter);
         let mut conversation =
-            Self { prompter, system, messages: Vec::new(), computed: Transcript::default(), thinking: None };
+            Self { prompter, system, messages: Vec::new(), transcript: Transcript::default(), thinking: None };
         conversation.clear();
         Ok(conversation)
     }
 
-    /// What the model is told before.
+    /// The system prompt.
     pub fn system(&self) -> Option<&str> {
         self.system.as_deref()
     }
 
-    /// Tells the model something else before, in the conversation so far too; nothing, if it is `None`.
+    /// Replaces the system prompt, in the conversation so far too; `None` removes it.
     pub fn set_system(&mut self, system: Option<String>) {
         self.messages.retain(|message| message.role().as_deref() != Some("system"));
         let message = system.as_deref().map(|text| ChatMessage::new("system", text));
@@ -64,12 +62,12 @@ impl Conversation {
         self.system = system;
     }
 
-    /// Goes on with another conversation instead. A first message of the system's is what the model is told before.
+    /// Continues another conversation instead. If its first message is the system's, that is the system prompt.
     pub fn resume(&mut self, messages: Vec<ChatMessage>) {
         let first = messages.first().filter(|message| message.role().as_deref() == Some("system"));
         self.system = first.and_then(ChatMessage::content);
         self.messages = messages;
-        self.computed = Transcript::default();
+        self.transcript = Transcript::default();
     }
 
     /// The conversation as JSON, in OpenAI's form, which [`messages`] reads again.
@@ -77,9 +75,8 @@ impl Conversation {
         saved::to_json(&self.messages)
     }
 
-    /// Forgets the oldest turn: what the user said and all that followed up to what the user said next. What the model
-    /// is told before stays, and so does the last turn. Returns how many messages are gone, none if there is only one
-    /// turn.
+    /// Drops the oldest turn: a user's message and all that follow up to the next one. The system prompt and the last
+    /// turn are kept. Returns how many messages were dropped, 0 if there is only one turn.
     pub fn forget_oldest_turn(&mut self) -> usize {
         let is_user = |message: &ChatMessage| message.role().as_deref() == Some("user");
         let mut turns = self.messages.iter().enumerate().filter(|(_, message)| is_user(message)).map(|(at, _)| at);
@@ -89,27 +86,27 @@ impl Conversation {
         second - first
     }
 
-    /// Forgets all but what the model is told before.
+    /// Drops all messages but the system prompt.
     pub fn clear(&mut self) {
         self.messages = self.system.iter().map(|text| ChatMessage::new("system", text)).collect();
-        self.computed = Transcript::default();
+        self.transcript = Transcript::default();
     }
 
-    /// The user's turn.
+    /// Adds the user's turn.
     pub fn ask(&mut self, text: impl Into<String>) {
         self.messages.push(ChatMessage::new("user", text));
     }
 
-    /// The model's turn.
+    /// Adds the model's turn.
     pub fn answer(&mut self, text: impl Into<String>) {
         self.messages.push(ChatMessage::new("assistant", text));
     }
 
-    /// The model's turn, as it was written behind the last request: its tokens are kept. What it thought stands beside
-    /// its answer (`reasoning_content`): whether later turns see it is the template's to say.
+    /// Adds the answer to the last request as the model's turn and keeps its tokens. Its thoughts are in a field of
+    /// their own (`reasoning_content`); the template decides whether later turns include them.
     pub fn answer_with(&mut self, answer: &Answer) {
-        if let (Some(tokenizer), true) = (&self.prompter.tokenizer, answer.prompt == self.computed.tokens()) {
-            self.computed.extend(tokenizer, &answer.ids());
+        if let (Some(tokenizer), true) = (&self.prompter.tokenizer, answer.prompt == self.transcript.tokens()) {
+            self.transcript.extend(tokenizer, &answer.ids());
         }
         let Some(mut reader) = self.thinking() else { return self.answer(answer.text.as_str()) };
         let (begun, ended) = (reader.push(&answer.text), reader.finish());
@@ -121,13 +118,13 @@ impl Conversation {
         }
     }
 
-    /// Parts what the model thinks from its answer to the last request; `None` if it never thinks.
+    /// A reader that separates the thoughts from the answer to the last request; `None` if the model never thinks.
     pub fn thinking(&self) -> Option<ThinkingReader> {
         self.thinking.map(|(marks, thinking)| ThinkingReader::new(marks, thinking))
     }
 
-    /// Takes the model's last turn back, so that it can be asked again; false if the last turn is not the model's. The
-    /// request has the same prompt then.
+    /// Removes the model's last turn, so that the same prompt can be requested again; false if the last turn is not the
+    /// model's.
     pub fn take_back_answer(&mut self) -> bool {
         let is_answer = self.messages.last().is_some_and(|last| last.role().as_deref() == Some("assistant"));
         if is_answer {
@@ -136,8 +133,8 @@ impl Conversation {
         is_answer
     }
 
-    /// The request for the model's next turn, by the generator's own settings. It ends with the turn as well as with
-    /// the text, unless [end tokens are ignored](crate::settings::SamplingSettings::ignore_eos).
+    /// The request for the model's next turn, with the generator's own settings. It ends at an end-of-turn token as
+    /// well as at the end of the text, unless [end tokens are ignored](crate::settings::SamplingSettings::ignore_eos).
     ///
     /// # Errors
     /// The template cannot write the conversation out.
@@ -146,14 +143,14 @@ impl Conversation {
         self.request_by(&prompter.decided)
     }
 
-    /// The same, by settings of its own ([`Prompter::decide`]).
+    /// The same, with settings of its own ([`Prompter::decide`]).
     ///
     /// # Errors
     /// As [`Conversation::request`].
     pub fn request_by(&mut self, decided: &DecidedSampling) -> Result<Request, Error> {
         let input = ChatInput::new(&self.messages, true);
-        let (request, computed) = self.prompter.chat_behind(&input, decided, &self.computed)?;
-        self.computed = computed;
+        let (request, transcript) = self.prompter.chat_after(&input, decided, &self.transcript)?;
+        self.transcript = transcript;
         self.thinking = self.prompter.thinking(&input, &request.prompt);
         Ok(request)
     }

@@ -1,12 +1,12 @@
-//! What passes and drafts cost, kept between runs.
+//! The measured costs of passes and drafts, kept between runs.
 //!
-//! Drafts are weighed by what they cost on this machine. The first run of a model measures it at the start, in well
-//! under a second; what its passes then teach is kept in the cache folder (`$XDG_CACHE_HOME/foretoken` or
-//! `~/.cache/foretoken`), one small file for each model, way of running it and machine. A file that is damaged or of
-//! something else is measured anew. A file that the settings name is read and held, so that nothing that is drafted
-//! depends on the clock.
+//! How much to draft depends on what passes and drafts cost on this machine. The first run of a model measures it at
+//! the start, in well under a second; what is learned from its passes is kept in the cache folder
+//! (`$XDG_CACHE_HOME/foretoken` or `~/.cache/foretoken`), one small file for each model, way of running it and machine.
+//! If a file is damaged or has another key, costs are measured again. Costs of a file that the settings name are held,
+//! that is, used unchanged, so that drafts do not depend on the clock.
 //!
-//! Left out: what is made of costs, which `speculation` knows.
+//! What costs decide is in `speculation`.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use foretoken_engine::{CostRecord, DrafterTime, Engine, WidthTime};
 use foretoken_kernels::Isa;
 use foretoken_speculation::DrafterCosts;
-use foretoken_weights::line::line;
+use foretoken_weights::line::one_line;
 use foretoken_weights::whole;
 use serde_json::{Value, json};
 
@@ -26,15 +26,15 @@ use crate::kept_file;
 use crate::output_file::OutputFile;
 use crate::spec_type::DrafterKind;
 
-/// The version of the file's form.
+/// The version of the file's format.
 const VERSION: u64 = 2;
-/// More curves or points than any machine gives are a damaged file.
-const MOST: usize = 1024;
-/// Nor does any give a file of more bytes.
-const SIZE_MAX: u64 = 1 << 20;
-/// Characters that are shown of what is in a file.
-const SHOWN_MAX: usize = 200;
-/// No pass takes so many seconds.
+/// More passes or points than any machine gives: such a file is damaged.
+const ENTRIES_MAX: usize = 1024;
+/// More bytes than any machine's file has.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Characters of a file's content that errors quote.
+const EXCERPT_CHARS_MAX: usize = 200;
+/// More seconds than any pass takes.
 const SECONDS_MAX: f64 = 1e6;
 
 /// Where costs are kept, if anywhere.
@@ -42,7 +42,7 @@ const SECONDS_MAX: f64 = 1e6;
 pub(crate) struct KeptCosts {
     path: Option<PathBuf>,
     key: String,
-    /// What a file says whose costs are held.
+    /// The JSON of a file whose costs are held.
     held: Option<Value>,
 }
 
@@ -62,7 +62,7 @@ impl KeptCosts {
         let key = format!("{key}; {}; {}", Isa::chosen().name(), machine());
         if let Some(path) = held {
             if !kept_file::is_there(path)? {
-                kept_file::try_place(path)?;
+                kept_file::check_writable(path)?;
                 engine.measure_costs();
                 write(path, &key, &engine.cost_record(), names).map_err(|error| unwritable(path, &error))?;
                 let measured = format!(" {}: was not there and has been measured", path.display());
@@ -70,9 +70,9 @@ impl KeptCosts {
             }
             let wrong = |why| Error::input(format!("{}: {why}", path.display()));
             let value = read_value(path).map_err(wrong)?;
-            let found = understood(&value).map_err(wrong)?;
-            if found.of != key {
-                let measured = format!(" {}: measured for {}", path.display(), difference(&found.of, &key));
+            let found = parse(&value).map_err(wrong)?;
+            if found.measured_for != key {
+                let measured = format!(" {}: measured for {}", path.display(), difference(&found.measured_for, &key));
                 notes.push(Message::setting("costs").and(measured));
             }
             let missing = names.iter().find(|name| is_model(name) && !found.drafters.contains_key(*name));
@@ -89,9 +89,9 @@ impl KeptCosts {
         let path = folder().map(|folder| folder.join(format!("costs-{:016x}.json", hasher.finish())));
         if let Some(path) = path.as_deref().filter(|path| path.exists()) {
             match read(path) {
-                Ok(found) if found.of == key => engine.resume_costs(&found.record(names)),
+                Ok(found) if found.measured_for == key => engine.resume_costs(&found.record(names)),
                 Ok(found) => {
-                    let of = difference(&found.of, &key);
+                    let of = difference(&found.measured_for, &key);
                     notes.push(Message::words(format!("{}: measured anew: it is of {of}", path.display())));
                 }
                 Err(why) => notes.push(Message::words(format!("{}: measured anew: {why}", path.display()))),
@@ -106,33 +106,33 @@ impl KeptCosts {
     /// # Errors
     /// They are no costs.
     pub(crate) fn hold(engine: &mut Engine, names: &[String], costs: &Value) -> Result<Self, Error> {
-        let found = understood(costs).map_err(|why| Error::input(format!("record: costs: {why}")))?;
+        let found = parse(costs).map_err(|why| Error::input(format!("record: costs: {why}")))?;
         engine.hold_costs(found.record(names).costs());
         Ok(Self { held: Some(costs.clone()), ..Self::default() })
     }
 
-    /// The costs that are held, as their file has them; none if they are corrected by the clock.
+    /// The costs that are held, as their file has them; `None` if costs are measured.
     pub(crate) fn held(&self) -> Option<&Value> {
         self.held.as_ref()
     }
 
-    /// Keeps what an engine has learned for the next run. It is a cache: where it cannot be written nothing is lost.
+    /// Writes what an engine has learned for the next run. It is a cache: errors are ignored.
     pub(crate) fn keep(&self, engine: &Engine, names: &[String]) {
         let record = engine.cost_record();
-        // A run that failed before its first pass has found nothing that a later one could go by.
+        // A run that failed before its first pass has measured nothing.
         if let Some(path) = self.path.as_ref().filter(|_| !record.widths.is_empty()) {
-            // The cache folder is ours to make; a folder that somebody names is not.
+            // The cache folder is created; a folder that a user names is not.
             path.parent().map(std::fs::create_dir_all);
             write(path, &self.key, &record, names).ok();
         }
     }
 }
 
-/// What runs on this machine have found out of a target and a draft model: seconds of a pass of one row, and of a step
+/// What runs on this machine have measured of a target and a draft model: seconds of a pass of one row, and of a step
 /// of the draft model. None where they have not run together.
 pub fn measured_costs(target: &Path, draft: &Path) -> Option<(f64, f64)> {
     let draft = format!("drafts [{} (", std::fs::canonicalize(draft).ok()?.display());
-    let mut found = of_target(target)?.into_iter().filter(|found| found.of.contains(&draft));
+    let mut found = of_target(target)?.into_iter().filter(|found| found.measured_for.contains(&draft));
     found.find_map(|found| {
         let pass = found.widths.iter().filter(|width| width.rows == 1).min_by_key(|width| width.context_min)?.seconds;
         let (_, draft) = found.drafters.iter().find(|(name, draft)| is_model(name) && draft.costs.step > 0.0)?;
@@ -140,20 +140,23 @@ pub fn measured_costs(target: &Path, draft: &Path) -> Option<(f64, f64)> {
     })
 }
 
-/// Rows a second of the pass of a target that has most of them, of all that runs on this machine have found out. None
-/// where it has not run.
+/// The most rows a second of any pass of a target, as measured by runs on this machine. None where it has not run.
 pub fn measured_rows_per_second(target: &Path) -> Option<f64> {
     let found = of_target(target)?;
     let widths = found.iter().flat_map(|found| &found.widths);
     widths.map(|width| width.rows as f64 / width.seconds).max_by(f64::total_cmp)
 }
 
-/// What runs of a target have found out on this machine.
-fn of_target(target: &Path) -> Option<Vec<Found>> {
+/// The files of a target's costs on this machine.
+fn of_target(target: &Path) -> Option<Vec<CostFile>> {
     let target = format!("{} (", std::fs::canonicalize(target).ok()?.display());
     let files = std::fs::read_dir(folder()?).ok()?.flatten().map(|entry| entry.path());
     let found = files.filter_map(|path| read(&path).ok());
-    Some(found.filter(|found| found.of.starts_with(&target) && found.of.ends_with(&machine())).collect())
+    Some(
+        found
+            .filter(|found| found.measured_for.starts_with(&target) && found.measured_for.ends_with(&machine()))
+            .collect(),
+    )
 }
 
 /// Whether a drafter of this name runs a network.
@@ -167,7 +170,7 @@ fn folder() -> Option<PathBuf> {
     Some(cache.join("foretoken"))
 }
 
-/// The processor, as it names itself.
+/// The name of the processor, and its cores.
 pub fn machine() -> String {
     let all = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let named = all.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
@@ -177,29 +180,29 @@ pub fn machine() -> String {
 
 /// What a file says.
 #[derive(Debug)]
-struct Found {
+struct CostFile {
     /// What it was measured for.
-    of: String,
+    measured_for: String,
     widths: Vec<WidthTime>,
     /// By name.
     drafters: BTreeMap<String, DrafterTime>,
 }
 
-impl Found {
-    /// Its times, with the drafters of these names; one that it does not know costs nothing.
+impl CostFile {
+    /// Its times, with those of the drafters of these names; an unknown one costs nothing.
     fn record(&self, names: &[String]) -> CostRecord {
         let drafter = |name: &String| self.drafters.get(name).copied().unwrap_or_default();
         CostRecord { widths: self.widths.clone(), drafters: names.iter().map(drafter).collect() }
     }
 }
 
-/// Writes a file, of which nobody reads half. What the file that was there says of other drafters stays.
+/// Writes a file atomically. What the previous file has about other drafters is kept.
 fn write(path: &Path, key: &str, record: &CostRecord, names: &[String]) -> std::io::Result<()> {
-    let before = read(path).ok().filter(|found| found.of == key);
+    let before = read(path).ok().filter(|found| found.measured_for == key);
     let mut drafters = before.map_or(BTreeMap::new(), |found| found.drafters);
     drafters.extend(names.iter().cloned().zip(record.drafters.iter().copied()));
     let value = document(key, &record.widths, drafters);
-    let mut file = OutputFile::kept(path)?.fleeting();
+    let mut file = OutputFile::kept(path)?.not_durable();
     writeln!(file, "{value:#}")?;
     file.end()
 }
@@ -225,10 +228,10 @@ fn document(key: &str, widths: &[WidthTime], drafters: BTreeMap<String, DrafterT
     })
 }
 
-/// The text of a file that says what this JSON says: for `probe.rs`.
-pub(crate) fn rewritten(value: &Value) -> Result<String, String> {
-    let found = understood(value)?;
-    Ok(format!("{:#}\n", document(&found.of, &found.widths, found.drafters)))
+/// Parses and writes the JSON of a file: for `probe.rs`.
+pub(crate) fn reserialize(value: &Value) -> Result<String, String> {
+    let found = parse(value)?;
+    Ok(format!("{:#}\n", document(&found.measured_for, &found.widths, found.drafters)))
 }
 
 fn unwritable(path: &Path, error: &std::io::Error) -> Error {
@@ -236,25 +239,25 @@ fn unwritable(path: &Path, error: &std::io::Error) -> Error {
 }
 
 /// Reads a file.
-fn read(path: &Path) -> Result<Found, String> {
-    understood(&read_value(path)?)
+fn read(path: &Path) -> Result<CostFile, String> {
+    parse(&read_value(path)?)
 }
 
 /// The JSON of a file.
 fn read_value(path: &Path) -> Result<Value, String> {
     let unreadable = |error: std::io::Error| format!("cannot be read: {error}");
-    let text = whole::read_text(path, SIZE_MAX).map_err(unreadable)?;
+    let text = whole::read_text(path, FILE_BYTES_MAX).map_err(unreadable)?;
     serde_json::from_str(&text).map_err(|error| format!("expected JSON, found: {error}"))
 }
 
 /// What the JSON of a file says.
-fn understood(value: &Value) -> Result<Found, String> {
+fn parse(value: &Value) -> Result<CostFile, String> {
     if value["foretoken_costs"] != VERSION {
         return Err(wrong("foretoken_costs", &VERSION.to_string(), &value["foretoken_costs"]));
     }
     let of = value["of"].as_str().ok_or_else(|| wrong("of", "a text", &value["of"]))?;
-    let passes = value["passes"].as_array().filter(|all| !all.is_empty() && all.len() <= MOST);
-    let passes = passes.ok_or_else(|| wrong("passes", &format!("a list of 1 to {MOST}"), &value["passes"]))?;
+    let passes = value["passes"].as_array().filter(|all| !all.is_empty() && all.len() <= ENTRIES_MAX);
+    let passes = passes.ok_or_else(|| wrong("passes", &format!("a list of 1 to {ENTRIES_MAX}"), &value["passes"]))?;
     let widths = passes.iter().map(widths).collect::<Result<Vec<_>, String>>()?.concat();
     if let Some(pair) = widths.windows(2).find(|pair| pair[0].context_min > pair[1].context_min) {
         let [before, found] = [pair[0].context_min, pair[1].context_min];
@@ -267,7 +270,7 @@ fn understood(value: &Value) -> Result<Found, String> {
         let found = &value["drafters"][name][field];
         let valid = found.as_f64().filter(|seconds| (0.0..SECONDS_MAX).contains(seconds));
         let expected = format!("seconds, 0 up to less than {SECONDS_MAX}");
-        valid.ok_or_else(|| wrong(&format!("drafters: {}: {field}", shown(name)), &expected, found))
+        valid.ok_or_else(|| wrong(&format!("drafters: {}: {field}", excerpt(name)), &expected, found))
     };
     let drafter = |name: &String| {
         let costs = DrafterCosts {
@@ -277,20 +280,20 @@ fn understood(value: &Value) -> Result<Found, String> {
         };
         let age = &value["drafters"][name]["age"];
         let age =
-            age.as_u64().ok_or_else(|| wrong(&format!("drafters: {}: age", shown(name)), "a whole number", age))?;
+            age.as_u64().ok_or_else(|| wrong(&format!("drafters: {}: age", excerpt(name)), "a whole number", age))?;
         Ok((name.clone(), DrafterTime { costs, age }))
     };
     let named = value["drafters"].as_object().ok_or_else(|| wrong("drafters", "an object", &value["drafters"]))?;
     let drafters = named.keys().map(drafter).collect::<Result<_, String>>()?;
-    Ok(Found { of: of.to_string(), widths, drafters })
+    Ok(CostFile { measured_for: of.to_string(), widths, drafters })
 }
 
-/// The times of one context, whose widths ascend.
+/// The times of passes at one context length, by ascending rows.
 fn widths(value: &Value) -> Result<Vec<WidthTime>, String> {
     let context = value["context_min"].as_u64().and_then(|context| usize::try_from(context).ok());
     let context_min = context.ok_or_else(|| wrong("passes: context_min", "a whole number", &value["context_min"]))?;
-    let points = value["rows_seconds_times_age"].as_array().filter(|all| !all.is_empty() && all.len() <= MOST);
-    let expected = format!("a list of 1 to {MOST}");
+    let points = value["rows_seconds_times_age"].as_array().filter(|all| !all.is_empty() && all.len() <= ENTRIES_MAX);
+    let expected = format!("a list of 1 to {ENTRIES_MAX}");
     let points =
         points.ok_or_else(|| wrong("passes: rows_seconds_times_age", &expected, &value["rows_seconds_times_age"]))?;
     let width = |point: &Value| {
@@ -307,23 +310,23 @@ fn widths(value: &Value) -> Result<Vec<WidthTime>, String> {
     }
 }
 
-/// What is wrong with a field of a file.
+/// The error of a field of a file.
 fn wrong(field: &str, expected: &str, found: &Value) -> String {
-    format!("{field}: expected {expected}, found {}", shown(&found.to_string()))
+    format!("{field}: expected {expected}, found {}", excerpt(&found.to_string()))
 }
 
-/// The beginning of a text that somebody else wrote, on one line, without anything that a terminal would obey.
-pub(crate) fn shown(text: &str) -> String {
-    line(text, SHOWN_MAX)
+/// The beginning of an untrusted text, on one line, without terminal control sequences.
+pub(crate) fn excerpt(text: &str) -> String {
+    one_line(text, EXCERPT_CHARS_MAX)
 }
 
-/// What two keys do not have in common: of what the file is, and what this is.
+/// The parts in which two keys differ: the file's, and this run's.
 fn difference(of: &str, key: &str) -> String {
     let parts = |one: &str, other: &str| {
         let other: Vec<&str> = other.split("; ").collect();
         one.split("; ").filter(|part| !other.contains(part)).collect::<Vec<_>>().join("; ")
     };
-    format!("{}; this is {}", shown(&parts(of, key)), shown(&parts(key, of)))
+    format!("{}; this is {}", excerpt(&parts(of, key)), excerpt(&parts(key, of)))
 }
 
 #[cfg(test)]
@@ -342,16 +345,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_whatever_the_order_of_drafters_is_now() {
+    fn drafters_are_found_by_name_whatever_their_order() {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let path = folder.path().join("costs.json");
         write(&path, "a key", &record(), &names(&["draft", "suffix"])).expect("it can be written");
         let found = read(&path).expect("it can be read");
-        assert_eq!((found.of.as_str(), &found.widths), ("a key", &record().widths));
+        assert_eq!((found.measured_for.as_str(), &found.widths), ("a key", &record().widths));
         let draft = record().drafters[0];
         let drafters = |names_now: &[&str]| read(&path).expect("it can be read").record(&names(names_now)).drafters;
         assert_eq!(drafters(&["suffix", "trie", "draft"]), [DrafterTime::default(), DrafterTime::default(), draft]);
-        // A run with other drafters leaves these alone, a run of something else does not.
+        // A run with other drafters keeps these, a run with another key does not.
         let other = CostRecord { drafters: vec![DrafterTime { age: 9, ..draft }], ..record() };
         write(&path, "a key", &other, &names(&["trie"])).expect("it can be written");
         assert_eq!(drafters(&["draft", "trie"]), [draft, other.drafters[0]]);
@@ -387,7 +390,7 @@ mod tests {
         std::fs::write(&path, cut).expect("it can be written");
         assert!(read(&path).expect_err("half a file").starts_with("expected JSON"));
         assert!(read(folder.path()).expect_err("a folder").ends_with("expected a regular file, found a folder"));
-        std::fs::write(&path, " ".repeat(SIZE_MAX as usize + 1)).expect("it can be written");
+        std::fs::write(&path, " ".repeat(FILE_BYTES_MAX as usize + 1)).expect("it can be written");
         assert!(read(&path).expect_err("a large file").ends_with("expected at most 1048576 bytes, found 1048577"));
         assert_eq!(difference("a; 1 threads; here", "a; 2 threads; here"), "1 threads; this is 2 threads");
     }

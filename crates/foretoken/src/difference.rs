@@ -1,17 +1,17 @@
-//! Whether two answers are the same: tokens, log-probabilities to the bit, text, and how they ended.
+//! Compares two answers: tokens, log-probabilities to the bit, text, and finish reason.
 //!
-//! This is what speculative decoding promises under *exact*, said of two runs; `foretoken check` and the measurements
-//! ask it. Left out: who produced the tokens, which may differ.
+//! Under *exact* speculative and plain decoding must be equal in all of these; `foretoken check` and the benchmarks
+//! test it. Which drafter proposed a token may differ.
 
 use foretoken_speculation::Token;
 use foretoken_text::Tokenizer;
 
 use crate::Answer;
 
-/// The first difference of two answers, and where it is; with a tokenizer tokens are spelt and the text before them is
-/// shown.
+/// The first difference of two answers, and where it is; with a tokenizer the message has the tokens' bytes and the
+/// text before them.
 pub fn difference(plain: &Answer, speculative: &Answer, tokenizer: Option<&Tokenizer>) -> Option<String> {
-    let spelt = |token: Token| {
+    let shown = |token: Token| {
         let bytes = tokenizer.map(|tokenizer| tokenizer.token_bytes(token).escape_ascii().to_string());
         bytes.map_or(token.to_string(), |bytes| format!("{token} \"{bytes}\""))
     };
@@ -19,7 +19,7 @@ pub fn difference(plain: &Answer, speculative: &Answer, tokenizer: Option<&Token
     for (i, (a, b)) in ours.iter().zip(theirs).enumerate() {
         if a.token != b.token {
             let before = text_before(plain, i, tokenizer);
-            return Some(format!("token {i}: plain {}, speculative {}{before}", spelt(a.token), spelt(b.token)));
+            return Some(format!("token {i}: plain {}, speculative {}{before}", shown(a.token), shown(b.token)));
         }
         let (a_bits, b_bits) = (a.log_probability.map(f32::to_bits), b.log_probability.map(f32::to_bits));
         if a_bits != b_bits {
@@ -73,14 +73,14 @@ mod tests {
     }
 
     #[test]
-    fn equal_answers_have_no_difference_whoever_produced_their_tokens() {
+    fn the_origin_of_tokens_makes_no_difference() {
         let (plain, mut speculative) = (answer(&[1, 2]), answer(&[1, 2]));
         speculative.emitted[1].origin = Origin::Drafted(0);
         assert_eq!(difference(&plain, &speculative, None), None);
     }
 
     #[test]
-    fn every_kind_of_difference_is_found_and_placed() {
+    fn every_kind_of_difference_is_found() {
         let plain = answer(&[1, 2, 3]);
         let found = |change: &dyn Fn(&mut Answer)| {
             let mut speculative = plain.clone();

@@ -1,13 +1,13 @@
-//! An engine on a thread of its own, spoken to by channels: submit, cancel, events.
+//! An engine on a thread of its own, controlled through channels: submit, cancel, events.
 //!
-//! The idea: whoever submits brings the sending end of a channel, and hears of its requests there; several requests may
-//! share one. Who has an event loop of its own, as a server does, brings a [`Listener`] instead and waits for nothing
-//! ([`EngineThread::submit_then`]). Between two steps the thread does all that it was told meanwhile, in the order in
-//! which it was told, and without anything to do it sleeps. Requests that are submitted together begin together, so
-//! their texts are those of a loop that submits them all and then steps. A listener that is gone cancels its requests.
-//! If the engine panics, every request that is alive ends as failed, and whoever submits later is told why; so too if a
-//! closure panics that was given the engine ([`EngineThread::with`]), since nobody knows what it left half done, and a
-//! wrong text is worse than none. Left out: limits to how much may wait, which the engine has
+//! A caller submits requests with the sending end of a channel, which receives their events; several requests may share
+//! one. A caller with an event loop of its own, such as a server, gives a [`Listener`] instead and does not block
+//! ([`EngineThread::submit_then`]). Between two steps the thread processes all commands that have arrived, in their
+//! order; while there is nothing to run it sleeps. Requests that are submitted together begin together, so their texts
+//! equal those of a loop that submits them all and then steps. When a listener has disconnected, its requests are
+//! cancelled. If the engine panics, every running request ends as failed, and later submissions return the reason. The
+//! same holds if a closure panics that was given the engine ([`EngineThread::with`]): the engine may be in an
+//! inconsistent state, and a wrong text is worse than none. The length of the queue is limited by the engine
 //! ([`Engine::set_waiting_max`]).
 
 use std::borrow::BorrowMut;
@@ -24,16 +24,16 @@ use foretoken_engine::{
 };
 
 use crate::Error;
-use crate::answers::{Answer, Growing, Submitted, Watch};
+use crate::answers::{Answer, RunningAnswers, Submitted, Watch};
 
-/// Hears of the events of requests, on the engine's thread, which waits for it. False: nobody listens any more, and the
-/// request is cancelled.
+/// Receives the events of requests, on the engine's thread, which waits for it. It returns false if nobody listens any
+/// more; the request is then cancelled.
 pub type Listener = Arc<dyn Fn(Event) -> bool + Send + Sync>;
 
-/// Is told which of the requests that were submitted together are taken, on the engine's thread.
+/// Receives which of the requests that were submitted together are accepted, on the engine's thread.
 type Reply = Box<dyn FnOnce(Vec<Result<Submitted, RequestError>>) + Send>;
 
-/// What the thread is told.
+/// A command to the thread.
 enum Command<T> {
     Submit { requests: Vec<Request>, listener: Listener, reply: Reply },
     Cancel(SequenceId),
@@ -48,7 +48,7 @@ pub struct EngineThread<T> {
     commands: Sender<Command<T>>,
     /// Gives the owner back; `None` if the engine panicked.
     thread: Option<JoinHandle<Option<T>>>,
-    /// Set when the thread ends: what the engine's panic said, if it panicked.
+    /// Set when the thread ends: the message of the engine's panic, if it panicked.
     panic: Arc<OnceLock<Option<String>>>,
     counts: Arc<SharedCounts>,
 }
@@ -59,14 +59,15 @@ impl<T: BorrowMut<Engine> + Send + 'static> EngineThread<T> {
     /// # Errors
     /// The system refuses another thread.
     pub fn start(owner: T) -> Result<Self, Error> {
-        let (commands, told) = channel();
+        let (commands, received) = channel();
         let panic = Arc::new(OnceLock::new());
         let counts = Arc::new(SharedCounts::default());
         counts.set(owner.borrow());
-        let worker = Worker { owner, told, listeners: HashMap::new(), counts: Arc::clone(&counts) };
-        let said = Arc::clone(&panic);
+        let worker = Worker { owner, commands: received, listeners: HashMap::new(), counts: Arc::clone(&counts) };
+        let panic_of_worker = Arc::clone(&panic);
         let thread = std::thread::Builder::new().name("foretoken-engine".to_string());
-        let thread = thread.spawn(move || worker.run(&said)).map_err(|error| Error::Thread(error.to_string()))?;
+        let thread =
+            thread.spawn(move || worker.run(&panic_of_worker)).map_err(|error| Error::Thread(error.to_string()))?;
         Ok(Self { commands, thread: Some(thread), panic, counts })
     }
 
@@ -85,17 +86,16 @@ impl<T> EngineThread<T> {
     /// Submits a request, whose events go to `events`; the last of them is [`Event::Finished`].
     ///
     /// # Errors
-    /// The request is refused, or the thread is gone.
+    /// The request is refused, or the thread has ended.
     pub fn submit(&self, request: Request, events: &Sender<Event>) -> Result<Submitted, Error> {
         let submitted = self.submit_all(vec![request], events)?;
         Ok(submitted.into_iter().next().expect("one request, one reply")?)
     }
 
-    /// Submits requests that begin together, in their order. Those that are refused do not keep the others from
-    /// running.
+    /// Submits requests that begin together, in their order. If some are refused, the others still run.
     ///
     /// # Errors
-    /// The thread is gone.
+    /// The thread has ended.
     pub fn submit_all(
         &self,
         requests: Vec<Request>,
@@ -104,17 +104,17 @@ impl<T> EngineThread<T> {
         let (reply, replied) = channel();
         let events = events.clone();
         let listener: Listener = Arc::new(move |event| events.send(event).is_ok());
-        // Who does not wait for the reply has gone, and so has the listener.
+        // If nobody waits for the reply, the listener has disconnected, too.
         self.submit_then(requests, listener, move |submitted| drop(reply.send(submitted)))?;
         replied.recv().map_err(|RecvError| self.stopped())
     }
 
-    /// The same without waiting for the engine, which may be in the middle of a pass: `reply` is told what came of it,
-    /// before `listener` hears of the first event. Both are called on the engine's thread and are not to take long. If
-    /// that ends before, `reply` is dropped without being called.
+    /// The same without waiting for the engine, which may be in the middle of a pass: `reply` receives the results
+    /// before `listener` receives the first event. Both are called on the engine's thread and must not take long. If
+    /// the thread ends first, `reply` is dropped without being called.
     ///
     /// # Errors
-    /// The thread is gone.
+    /// The thread has ended.
     pub fn submit_then(
         &self,
         requests: Vec<Request>,
@@ -125,12 +125,12 @@ impl<T> EngineThread<T> {
         self.commands.send(command).map_err(|_| self.stopped())
     }
 
-    /// How much the engine had to do after its last step. Does not wait for it.
+    /// The engine's load after its last step. Does not wait for the engine.
     pub fn workload(&self) -> Workload {
         self.counts.workload()
     }
 
-    /// The passes of the engine up to its last step. Does not wait for it.
+    /// The engine's passes up to its last step. Does not wait for the engine.
     pub fn pass_totals(&self) -> PassTotals {
         self.counts.totals()
     }
@@ -142,16 +142,17 @@ impl<T> EngineThread<T> {
 
     /// Ends a sequence at the next step, with [`FinishReason::Cancelled`]. One that has ended already is ignored.
     pub fn cancel(&self, sequence: SequenceId) {
-        // A thread that is gone has ended all its sequences.
+        // If the thread has ended, so have all its sequences.
         self.commands.send(Command::Cancel(sequence)).ok();
     }
 
-    /// Runs a closure on the thread, between two steps, and gives back what it returned: to keep texts, to look at
-    /// what all requests have learned. All requests wait for it. It may change the engine, but is not to step it: the
-    /// events of such a step would reach nobody. It is not to speak to this thread either, which would wait for itself.
+    /// Runs a closure on the thread, between two steps, and returns its result: to keep texts, or to read what all
+    /// requests have learned. All requests wait for it. It may change the engine, but must not step it, since the
+    /// events of such a step would be lost. It must not send commands to this thread and wait for them either: that is
+    /// a deadlock.
     ///
     /// # Errors
-    /// The thread is gone. So it is if the closure panics, as if the engine had.
+    /// The thread has ended, or ends because the closure panics.
     pub fn with<R: Send + 'static>(&self, run: impl FnOnce(&mut T) -> R + Send + 'static) -> Result<R, Error> {
         let (reply, replied) = channel();
         let run = move |owner: &mut T| drop(reply.send(run(owner)));
@@ -160,15 +161,15 @@ impl<T> EngineThread<T> {
     }
 
     /// Runs a closure on the thread, between two steps, without waiting for it; otherwise as [`EngineThread::with`]. If
-    /// the thread is gone it is dropped.
+    /// the thread has ended, the closure is dropped.
     pub fn tell(&self, run: impl FnOnce(&mut T) + Send + 'static) {
         self.commands.send(Command::With(Box::new(run))).ok();
     }
 
-    /// Runs requests to their ends, as [`answers::run`](crate::answers::run) on this thread: with the same texts.
+    /// Runs requests to their ends, with the same texts as [`answers::run`](crate::answers::run).
     ///
     /// # Errors
-    /// What all requests have in common is refused, `watch` fails, or the thread is gone.
+    /// Something that all requests share is refused, `watch` fails, or the thread has ended.
     pub fn run<E: From<Error>>(&self, requests: Vec<Request>, watch: &mut Watch<'_, E>) -> Result<Vec<Answer>, E> {
         self.run_in_order(requests, watch, &mut |_, _| Ok(()))
     }
@@ -176,7 +177,7 @@ impl<T> EngineThread<T> {
     /// The same, and hands every answer over as soon as it and those before it are complete.
     ///
     /// # Errors
-    /// As [`EngineThread::run`], or an answer is not taken: all other requests are cancelled then.
+    /// As [`EngineThread::run`], or `complete` fails: all other requests are cancelled then.
     pub fn run_in_order<E: From<Error>>(
         &self,
         requests: Vec<Request>,
@@ -184,29 +185,29 @@ impl<T> EngineThread<T> {
         complete: &mut dyn FnMut(usize, &Answer) -> Result<(), E>,
     ) -> Result<Vec<Answer>, E> {
         let answers = requests.iter().map(Answer::to).collect();
-        let (events, heard) = channel();
-        let growing = Growing::new(answers, self.submit_all(requests, &events)?);
-        let mut growing = growing.map_err(|(error, taken)| {
-            taken.into_iter().for_each(|sequence| self.cancel(sequence));
+        let (events, received) = channel();
+        let running = RunningAnswers::new(answers, self.submit_all(requests, &events)?);
+        let mut running = running.map_err(|(error, accepted)| {
+            accepted.into_iter().for_each(|sequence| self.cancel(sequence));
             Error::from(error)
         })?;
         drop(events);
         let mut next = 0;
-        growing.hand_over(&mut next, complete)?;
-        while growing.open() > 0 {
-            let event = heard.recv().map_err(|RecvError| self.stopped())?;
-            let Some(number) = growing.take(&event, Instant::now()) else { continue };
+        running.hand_over(&mut next, complete)?;
+        while running.open() > 0 {
+            let event = received.recv().map_err(|RecvError| self.stopped())?;
+            let Some(number) = running.take(&event, Instant::now()) else { continue };
             if !watch(number, &event)? {
                 self.cancel(event.sequence());
             }
             if matches!(event, Event::Finished { .. }) {
-                growing.hand_over(&mut next, complete)?;
+                running.hand_over(&mut next, complete)?;
             }
         }
-        Ok(growing.done())
+        Ok(running.done())
     }
 
-    /// Why the thread is gone. Its channels close while it ends, so this is known at once or in a moment.
+    /// Why the thread has ended. Its channels close while it ends, so this waits a moment at most.
     fn stopped(&self) -> Error {
         Error::Stopped(self.panic.wait().as_deref().unwrap_or("its thread has ended").to_string())
     }
@@ -251,21 +252,21 @@ impl SharedCounts {
 /// What runs on the thread.
 struct Worker<T> {
     owner: T,
-    told: Receiver<Command<T>>,
-    /// Who hears of the sequences that are alive.
+    commands: Receiver<Command<T>>,
+    /// Listeners of the running sequences.
     listeners: HashMap<SequenceId, Listener>,
     counts: Arc<SharedCounts>,
 }
 
 impl<T: BorrowMut<Engine>> Worker<T> {
-    /// Works until it is told to stop. Gives the owner back, unless the engine panics.
+    /// Works until it receives the command to stop. Returns the owner, unless the engine panics.
     fn run(mut self, panic: &OnceLock<Option<String>>) -> Option<T> {
         let ended = catch_unwind(AssertUnwindSafe(|| {
-            while self.obey() {
+            while self.process_commands() {
                 self.step();
             }
         }));
-        let why = ended.err().map(|said| panic_message(&*said));
+        let why = ended.err().map(|payload| panic_message(&*payload));
         panic.set(why.clone()).expect("a thread ends once");
         let Some(why) = why else { return Some(self.owner) };
         for (sequence, listener) in self.listeners.drain() {
@@ -276,12 +277,12 @@ impl<T: BorrowMut<Engine>> Worker<T> {
         None
     }
 
-    /// Does all that it was told, and waits for more while there is nothing to run. Whether to go on.
-    fn obey(&mut self) -> bool {
+    /// Processes the commands that have arrived, and waits for more while nothing runs. Returns whether to go on.
+    fn process_commands(&mut self) -> bool {
         loop {
             let command = match self.owner.borrow_mut().is_idle() {
-                true => self.told.recv().map_err(|RecvError| TryRecvError::Disconnected),
-                false => self.told.try_recv(),
+                true => self.commands.recv().map_err(|RecvError| TryRecvError::Disconnected),
+                false => self.commands.try_recv(),
             };
             match command {
                 Ok(Command::Submit { requests, listener, reply }) => {
@@ -308,22 +309,22 @@ impl<T: BorrowMut<Engine>> Worker<T> {
         Ok(submitted)
     }
 
-    /// One step, whose events go to those who listen.
+    /// One step, whose events go to their listeners.
     fn step(&mut self) {
         let engine = self.owner.borrow_mut();
-        let mut deaf = Vec::new();
+        let mut disconnected = Vec::new();
         for event in engine.step(&mut Race) {
             let sequence = event.sequence();
             let is_last = matches!(event, Event::Finished { .. });
             let Some(listener) = self.listeners.get(&sequence) else { continue };
             if !listener(event.clone()) && !is_last {
-                deaf.push(sequence);
+                disconnected.push(sequence);
             }
             if is_last {
                 self.listeners.remove(&sequence);
             }
         }
-        deaf.into_iter().for_each(|sequence| engine.cancel(sequence));
+        disconnected.into_iter().for_each(|sequence| engine.cancel(sequence));
         self.counts.set(engine);
     }
 }

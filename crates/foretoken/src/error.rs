@@ -1,18 +1,18 @@
-//! Why something cannot be done, and what a user should know: one line that names file, field or setting.
+//! Errors and notes for users: one line that names file, field or setting.
 //!
-//! The idea: whoever speaks to the library has names of their own for settings (`--spec-draft-n-max` on a command
-//! line). So a [`Message`] keeps the names of settings apart from its words, and a door puts its own in their place
-//! ([`Message::with_names`]). Left out: exit codes and status codes, which are the door's.
+//! Each front end has its own names of settings (`--spec-draft-n-max` on a command line). So a [`Message`] keeps the
+//! names of settings apart from its words, and a front end replaces them ([`Message::with_names`]). Exit codes and
+//! status codes are decided by the front ends.
 
-use std::fmt;
+use std::fmt::{self, Display, Formatter};
+use std::io;
 use std::path::Path;
 
 use foretoken_engine::RequestError;
 use foretoken_model::{ExecutorError, ModelError, Setting};
 use foretoken_text::TextError;
 use foretoken_weights::WeightsError;
-
-use crate::kept_file::KeptFileError;
+use foretoken_weights::line::{OneLine, escaped};
 
 /// One line, in which settings are named as the library names them: `draft.n_min: expected at most draft.n_max (4),
 /// found 5`.
@@ -25,8 +25,8 @@ enum Part {
     Setting(&'static str),
 }
 
-/// The settings that a text may fail by: those of its form, and what contradicts one.
-const FAILING: [&str; 6] = ["json_schema", "regex", "grammar", "choices", "tools", "tokens_min"];
+/// The settings that a failed request may name: grammars, and what contradicts one.
+const FAILURE_SETTINGS: [&str; 6] = ["json_schema", "regex", "grammar", "choices", "tools", "tokens_min"];
 
 impl Message {
     /// A message that begins with the name of a setting.
@@ -39,10 +39,11 @@ impl Message {
         Self::default().and(words)
     }
 
-    /// Why a text could not go on ([`FinishReason::Failed`](foretoken_engine::FinishReason::Failed)), where the reason
-    /// is a setting with its name.
+    /// Why a request failed ([`FinishReason::Failed`](foretoken_engine::FinishReason::Failed)): a message whose
+    /// setting, if it begins with one, has its name replaced.
     pub fn of_failure(why: &str) -> Self {
-        let setting = why.split_once(": ").and_then(|(name, _)| FAILING.into_iter().find(|setting| *setting == name));
+        let setting =
+            why.split_once(": ").and_then(|(name, _)| FAILURE_SETTINGS.into_iter().find(|setting| *setting == name));
         match setting {
             Some(setting) => Self::setting(setting).and(&why[setting.len()..]),
             None => Self::words(why),
@@ -69,7 +70,7 @@ impl Message {
         self
     }
 
-    /// The message with another behind it.
+    /// The message followed by another.
     pub fn followed_by(mut self, other: Message) -> Self {
         self.0.extend(other.0);
         self
@@ -85,8 +86,8 @@ impl Message {
     }
 }
 
-impl fmt::Display for Message {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Display for Message {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(&self.with_names(str::to_string))
     }
 }
@@ -95,15 +96,15 @@ impl fmt::Display for Message {
 /// and what was found.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Error {
-    /// A setting cannot be, alone or beside the others.
+    /// A setting is invalid, alone or together with others.
     Setting(Message),
     /// A file or model cannot be used.
     Input(Message),
-    /// There is not the memory that is needed, or it may not be taken: so many bytes are missing.
+    /// More memory is needed than there is or may be taken: so many bytes are missing.
     Memory(Message, usize),
     /// The engine refuses a request.
     Request(RequestError),
-    /// The engine's thread is gone: it panicked, with this message, or was stopped.
+    /// The engine's thread has ended: it panicked, with this message, or was stopped.
     Stopped(String),
     /// The system refuses the engine a thread of its own, for this reason.
     Thread(String),
@@ -116,11 +117,11 @@ impl Error {
     }
 
     /// A file that cannot be read.
-    pub(crate) fn unreadable(path: &Path, error: &std::io::Error) -> Self {
+    pub(crate) fn unreadable(path: &Path, error: &io::Error) -> Self {
         Self::input(format!("{}: cannot be read: {error}", path.display()))
     }
 
-    /// The line, in which settings have these names.
+    /// The message, with the names of settings replaced.
     pub fn with_names(&self, name: impl Fn(&str) -> String) -> String {
         match self {
             Self::Setting(message) | Self::Input(message) | Self::Memory(message, _) => message.with_names(name),
@@ -138,8 +139,8 @@ impl Error {
     }
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Display for Error {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(&self.with_names(str::to_string))
     }
 }
@@ -180,6 +181,51 @@ impl From<ModelError> for Error {
     }
 }
 
+/// A file that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeptFileError {
+    /// The operating system returned an error.
+    Io {
+        /// The file.
+        file: String,
+        /// What was tried: "read" or "written".
+        tried: &'static str,
+        /// The system's error.
+        found: String,
+    },
+    /// A field is invalid.
+    Field {
+        /// The file.
+        file: String,
+        /// The field, with the number of what it belongs to where there are several (from 1).
+        field: String,
+        /// What is valid.
+        expected: String,
+        /// What the file has.
+        found: String,
+    },
+}
+
+impl KeptFileError {
+    pub(crate) fn io(path: &Path, tried: &'static str, error: &io::Error) -> Self {
+        Self::Io { file: path.display().to_string(), tried, found: error.to_string() }
+    }
+}
+
+impl Display for KeptFileError {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io { file, tried, found } => write!(f, "{}: cannot be {tried}: {}", OneLine(file), OneLine(found)),
+            Self::Field { file, field, expected, found } => {
+                let (file, field, expected, found) = (OneLine(file), OneLine(field), escaped(expected), escaped(found));
+                write!(f, "{file}: {field}: expected {expected}, found {found}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for KeptFileError {}
+
 /// Refuses a setting whose number does not lie in a range.
 pub(crate) fn within(setting: &'static str, found: usize, least: usize, most: usize) -> Result<(), Error> {
     if (least..=most).contains(&found) {
@@ -189,7 +235,7 @@ pub(crate) fn within(setting: &'static str, found: usize, least: usize, most: us
     Err(Error::Setting(Message::setting(setting).and(expected)))
 }
 
-/// Refuses a setting whose number does not lie in a range, or is none.
+/// Refuses a setting whose number does not lie in a range, or is NaN.
 pub(crate) fn between(setting: &'static str, found: f32, least: f32, most: f32) -> Result<(), Error> {
     if (least..=most).contains(&found) {
         return Ok(());
@@ -203,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_door_puts_its_own_names_in() {
+    fn a_front_end_uses_its_own_names_of_settings() {
         let message = Message::setting("draft.n_min").and(": expected at most ").and_setting("draft.n_max").and(" (4)");
         assert_eq!(message.to_string(), "draft.n_min: expected at most draft.n_max (4)");
         let shouted = Error::Setting(message).with_names(|name| name.to_uppercase());

@@ -1,8 +1,8 @@
 //! A generator from settings: target, drafters, engine, and what is kept for the next run.
 //!
-//! Which drafters an engine has is decided here and nowhere else. Plain decoding needs no second engine: its requests
-//! ask for no drafter; and whoever compares several ways of drafting has them all in one. What every request has in
-//! common, and no engine is needed for, is its [`Prompter`]'s. Left out: what becomes of the answers.
+//! Which drafters an engine has is decided here and nowhere else. One engine serves several methods of drafting, which
+//! requests choose from, and plain decoding, which is a request without drafters. What requests share and needs no
+//! engine is in the [`Prompter`].
 
 mod drafters;
 mod model_free;
@@ -18,7 +18,7 @@ use crate::answers::{self, Answer, Watch};
 use crate::costs::KeptCosts;
 use crate::error::Message;
 pub use crate::kept_texts::KeptTexts;
-use crate::memory::{Need, Promised};
+use crate::memory::{MemoryReservation, Need};
 use crate::prompt_cache::{Key, PromptCache};
 use crate::prompter::Drafting;
 use crate::prompts::Prompt;
@@ -29,21 +29,20 @@ use crate::{Error, Method, Prompter};
 use drafters::DrafterMaker;
 pub use model_free::without_model;
 
-/// Writes text: an engine with its target and drafters, and the [`Prompter`] that makes its requests.
+/// Generates text: an engine with its target and drafters, and the [`Prompter`] that makes its requests.
 ///
-/// What its passes cost is kept for the next one when it is dropped ([`SpeculationSettings::costs`] says where and when
-/// not).
+/// Dropping it writes what its passes cost to a file, for the next one ([`SpeculationSettings::costs`]).
 pub struct Generator {
     /// The engine, with its drafters.
     pub engine: Engine,
-    /// What every request has in common. Doors that move the generator to a thread
+    /// What all requests share. Front ends that move the generator to a thread
     /// ([`EngineThread`](crate::EngineThread)) take a clone of it first.
     pub prompter: Arc<Prompter>,
     /// Texts that drafters know from before, and those that are kept for later.
     pub kept_texts: KeptTexts,
     /// Rows of prompts that are kept for later.
     prompt_cache: PromptCache,
-    /// Threads that compute the target's passes: as many as were asked for, or as the system gives.
+    /// Threads that compute the target's passes: as many as were asked for, or fewer where the system refuses them.
     pub threads: usize,
     /// What a user should know, a line each.
     pub notes: Vec<Message>,
@@ -51,30 +50,30 @@ pub struct Generator {
     /// The number of the first request.
     first_request: u64,
     costs: KeptCosts,
-    memory: Promised,
+    memory: MemoryReservation,
 }
 
 /// What happens while a generator is opened.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Opening<'a> {
-    /// So many layers of a model are loaded, of so many; models are loaded one after the other.
+    /// How many layers of a model are loaded; models are loaded one after the other.
     Loading {
-        /// Layers so far.
+        /// Layers that are loaded.
         done: usize,
         /// All layers.
         of: usize,
     },
-    /// Something that should be known before anything is loaded: that there is not memory enough, as it seems, where
-    /// nothing limits it.
+    /// Something that should be known before anything is loaded: that memory seems too small, where no limit refuses
+    /// it.
     Warning(&'a Message),
 }
 
-/// What a generator is made from, where it is more than settings.
+/// What a generator is made from: settings, and what a caller decides besides.
 #[derive(Clone, Debug)]
 pub struct Choices<'a> {
     /// The settings.
     pub settings: &'a Settings,
-    /// Ways of drafting, at least one, instead of the settings'.
+    /// Methods of drafting, at least one, instead of the settings' one.
     pub methods: Vec<SpecType>,
     /// How much to draft.
     pub budget: BudgetKind,
@@ -97,9 +96,9 @@ impl<'a> Choices<'a> {
         }
     }
 
-    /// The same for a door whose requests choose their drafters themselves ([`Prompter::method`]): first what the
-    /// settings say, then each drafter alone that needs nothing that they do not give. A drafter that no request names
-    /// is never told of one.
+    /// The same for a front end whose requests choose their drafters themselves ([`Prompter::method`]): first the
+    /// settings' method, then each drafter alone for which the settings are sufficient. A drafter that no request names
+    /// does not observe any.
     pub fn for_requests(settings: &'a Settings) -> Self {
         let mut choices = Self::new(settings);
         choices.methods.extend(settings.speculation.choices(settings.model.path.is_none()));
@@ -117,7 +116,7 @@ impl Generator {
         Self::with(&Choices::new(settings), &mut |_| {})
     }
 
-    /// The same, for a door that tells how far it is: `tell` hears what happens.
+    /// The same, for a front end that shows progress: `tell` is called with what happens.
     ///
     /// # Errors
     /// As [`Generator::open`].
@@ -140,8 +139,8 @@ impl Generator {
         let run_with =
             |positions| Options { context: Some(context), tokens: Some(tokens), ..model.run_with(positions) };
         let positions = ModelSettings::cache_positions(context, *parallel);
-        let mut options = Options { texts: Some(*parallel), ..run_with(positions) };
-        // Draft models are small, and one without room for a text is silent as long as that runs: each has its own.
+        let mut options = Options { sequences_max: Some(*parallel), ..run_with(positions) };
+        // Draft models are small, and one without room for a sequence drafts nothing for it: each has room for all.
         let draft_options = run_with(context.next_multiple_of(options.page_len) * parallel);
         let mut maker = DrafterMaker::new(speculation, &target, tokenizer.clone(), (backend, draft_options));
         for specs in &specs {
@@ -149,7 +148,7 @@ impl Generator {
         }
         let need = Need { drafts: maker.need(&specs)?, ..Need::of_target(&target, &options)? };
         need.check(&mut options)?.iter().for_each(|shortage| tell(Opening::Warning(shortage)));
-        let memory = need.promise(&options);
+        let memory = need.reserve(&options);
         notes.extend(need.note_experts(&options).or_else(|| model.note_experts(&target)));
         let progress = &mut |done, of| tell(Opening::Loading { done, of });
         let Loaded { executor, spec, left_out, threads, weights } = target.load_within(backend, options, progress)?;
@@ -164,15 +163,15 @@ impl Generator {
             let order = SpeculationSettings::order(method);
             methods.push(Method { drafters: maker.drafters(specs, &mut engine, progress)?, order });
         }
-        let (names, made) = (maker.names(), maker.made());
+        let (names, drafter_keys) = (maker.names(), maker.drafter_keys());
         notes.append(&mut maker.notes);
         let kept_texts = KeptTexts::load(&speculation.memory, tokenizer.as_deref(), &mut engine)?;
-        let terms = specs.iter().any(|specs| !specs.is_empty()).then(|| maker.key(model, &options, threads));
-        let costs = costs_of(choices, terms.as_deref(), &mut engine, &names, &mut notes)?;
+        let key_text = specs.iter().any(|specs| !specs.is_empty()).then(|| maker.key(model, &options, threads));
+        let costs = costs_of(choices, key_text.as_deref(), &mut engine, &names, &mut notes)?;
         notes.extend(speculation.unused(&specs));
         let prompt_cache = PromptCache::open(model, key, &mut engine, &mut notes)?;
         let (promise, budget) = (speculation.verify, choices.budget.clone());
-        let drafting = Drafting { promise, budget, settings: speculation.of_requests() };
+        let drafting = Drafting { promise, budget, settings: speculation.for_requests() };
         let (context, template, has_states) = (engine.context(), OnceLock::new(), engine.pages().has_states());
         let prompter = Prompter {
             target,
@@ -182,9 +181,9 @@ impl Generator {
             methods,
             context,
             has_states,
-            made,
+            drafter_keys,
             drafting,
-            template_asked: model.chat_template.clone(),
+            template_setting: model.chat_template.clone(),
             template,
             spelling: OnceLock::new(),
             thinking: OnceLock::new(),
@@ -193,13 +192,13 @@ impl Generator {
         Ok(Self { engine, prompter, kept_texts, prompt_cache, threads, notes, settings, first_request, costs, memory })
     }
 
-    /// Bytes that it has, or may still take as texts grow.
+    /// Bytes that it has, or may still take as sequences grow.
     pub fn memory_bytes(&self) -> usize {
         self.memory.0
     }
 
-    /// A generator that writes the texts of a record again, if it is given the same prompts in the same order. Files
-    /// that it names (models, texts that drafters learned) must be what they were.
+    /// A generator that generates the texts of a record again, if it is given the same prompts in the same order. Files
+    /// that the record names (models, texts that drafters learned) must be unchanged.
     ///
     /// # Errors
     /// As [`Generator::open`], or the record's costs cannot be used.
@@ -216,8 +215,8 @@ impl Generator {
         self.record_of(&self.prompter.decided)
     }
 
-    /// The same of requests by settings of their own ([`Prompter::request_by`]). What else was changed of a request is
-    /// not in it.
+    /// The same for requests with settings of their own ([`Prompter::request_by`]). Other changes to a request are not
+    /// in it.
     pub fn record_of(&self, decided: &DecidedSampling) -> Record {
         let Prompter { names, context, .. } = &*self.prompter;
         let asked = Settings { sampling: decided.asked.clone(), ..self.settings.clone() };
@@ -230,7 +229,7 @@ impl Generator {
         Record::new(&asked, settings, decided, drafters, self.first_request, costs)
     }
 
-    /// A request that goes on with a prompt, as [`Prompter::request`].
+    /// A request that continues a prompt, as [`Prompter::request`].
     ///
     /// # Errors
     /// As [`Prompter::request`].
@@ -241,14 +240,14 @@ impl Generator {
     /// Runs requests to their ends, as [`answers::run`].
     ///
     /// # Errors
-    /// What all requests have in common is refused, or `watch` fails.
+    /// Something that all requests share is refused, or `watch` fails.
     pub fn run<E: From<Error>>(&mut self, requests: Vec<Request>, watch: &mut Watch<'_, E>) -> Result<Vec<Answer>, E> {
         self.expect(&requests);
         answers::run(&mut self.engine, requests, watch)
     }
 
-    /// Notes the prompts of requests that are about to be run, whose common beginning goes into the prompt cache, if
-    /// there is one. [`Generator::run`] does so itself; who submits requests in another way says it before.
+    /// Registers the prompts of requests that are about to be run: their common prefix goes into the prompt cache, if
+    /// there is one. [`Generator::run`] calls this itself; callers that submit requests in another way call it first.
     pub fn expect(&mut self, requests: &[Request]) {
         self.prompt_cache.expect(&mut self.engine, requests);
     }
@@ -258,8 +257,8 @@ impl Generator {
         self.kept_texts.keeps() || self.prompt_cache.keeps()
     }
 
-    /// Adds answers to the texts that drafters will know in the next run, if these are kept, each as its tenant's. What
-    /// could not be answered is not kept. Rows of prompts go into the prompt cache, if there is one.
+    /// Adds answers to the texts that drafters will know in the next run, each for its tenant, if texts are kept. A
+    /// request that failed is not kept. Rows of prompts go into the prompt cache, if there is one.
     ///
     /// # Errors
     /// A file cannot be written.
@@ -272,23 +271,23 @@ impl Generator {
     }
 }
 
-/// What drafting goes by: costs that are held, or what earlier runs on the same terms knew. Nobody drafts without any.
+/// The costs by which drafting is decided: fixed ones, or those of earlier runs with this key. None without drafters.
 fn costs_of(
     choices: &Choices<'_>,
-    terms: Option<&str>,
+    key_text: Option<&str>,
     engine: &mut Engine,
     names: &[String],
     notes: &mut Vec<Message>,
 ) -> Result<KeptCosts, Error> {
     let held = choices.settings.speculation.costs.as_deref();
-    match (terms, choices.costs) {
+    match (key_text, choices.costs) {
         (None, _) => Ok(KeptCosts::default()),
         (Some(_), Some(costs)) => KeptCosts::hold(engine, names, costs),
-        (Some(terms), None) => KeptCosts::prepare(engine, names, held, terms, notes),
+        (Some(key_text), None) => KeptCosts::prepare(engine, names, held, key_text, notes),
     }
 }
 
-/// No budget may allow fewer tokens than are to be drafted at least.
+/// Checks that the budget allows at least `draft.n_min` tokens.
 fn check_least(found: usize, most: usize) -> Result<(), Error> {
     if found <= most {
         return Ok(());

@@ -1,10 +1,10 @@
-//! Hidden states of texts, for training heads: the residual stream of a model at chosen layers, a row a token.
+//! Hidden states of texts, for training heads: the residual stream of a model at chosen layers, one row for each token.
 //!
-//! Layers are numbered as EAGLE-3 numbers them: layer `i` is the stream at the *entry* of layer `i`, counted from 0, so
-//! what the layers before it left; the number of layers itself is the stream behind the last one, before the final
-//! norm. Texts run through the network as prompts do, as many rows a pass as it takes and several texts beside each
-//! other. No logits are computed: who wants them has the last layer's rows. Since rows do not know their neighbours, a
-//! text's rows are the same whatever company it has. Files of rows are [`shards`]. Left out: where texts come from.
+//! Layers are numbered as EAGLE-3 numbers them: layer `i` is the stream at the *input* of layer `i`, counted from 0;
+//! the number of layers itself is the stream after the last layer, before the final norm. Texts run through the network
+//! as prompts do, in passes of as many rows as possible, several texts in a pass. No logits are computed; they can be
+//! computed from the rows of the last layer. Since a row does not depend on the other rows of its batch, a text's rows
+//! are the same in any batch. Files of rows are in [`shards`].
 
 pub mod shards;
 
@@ -30,17 +30,17 @@ use crate::settings::ModelSettings;
 pub struct Text {
     /// All tokens.
     pub tokens: Vec<Token>,
-    /// How many first ones are a prompt, behind which the model's own words begin; 0 of a text without one.
+    /// How many of the first tokens are a prompt, after which the model's own output begins; 0 if there is none.
     pub prompt_len: usize,
 }
 
 /// The type in which rows are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RowType {
-    /// The upper halves of 32-bit floats: half the bytes, and no number is too large.
+    /// bfloat16, the upper halves of 32-bit floats: half the bytes, and the same range.
     #[default]
     Bf16,
-    /// 16-bit floats of IEEE 754: finer than bf16, and up to 65504 only, which some networks exceed.
+    /// 16-bit floats of IEEE 754: finer than bf16, but only up to 65504, which some networks exceed.
     F16,
     /// 32-bit floats, as they are computed.
     F32,
@@ -58,15 +58,15 @@ impl RowType {
         }
     }
 
-    /// Bytes of a number.
+    /// Bytes of an element.
     fn bytes(self) -> usize {
         self.dtype().layout().bytes
     }
 
-    /// Appends numbers as bytes; the first number that the type does not hold, if there is one.
+    /// Appends numbers as bytes; returns the first number that the type cannot represent, if there is one.
     fn append(self, numbers: &[f32], bytes: &mut Vec<u8>) -> Option<f32> {
-        let mut lost = None;
-        let mut note = |number: f32, stored: f32| lost = lost.or((!stored.is_finite()).then_some(number));
+        let mut overflow = None;
+        let mut note = |number: f32, stored: f32| overflow = overflow.or((!stored.is_finite()).then_some(number));
         for &number in numbers {
             match self {
                 Self::Bf16 => {
@@ -85,7 +85,7 @@ impl RowType {
                 }
             }
         }
-        lost
+        overflow
     }
 }
 
@@ -104,11 +104,11 @@ impl FromStr for RowType {
     }
 }
 
-/// The layers whose rows are told of a network of so many: those that were asked for, else what EAGLE-3 reads (one near
-/// the beginning, the middle and the end) and the stream behind the last layer.
+/// The layers whose rows are written, of a network of `layers`: those that were asked for, else those that EAGLE-3
+/// reads (one near the beginning, the middle and the end) and the stream after the last layer.
 ///
 /// # Errors
-/// One is not there or comes twice, there is none, or none was asked for of a network of few layers.
+/// A layer does not exist or is named twice, the list is empty, or the network has too few layers for the default.
 fn chosen_layers(asked: Option<&[usize]>, layers: usize) -> Result<Vec<usize>, Error> {
     let wrong = |expected: &str, found: String| {
         Err(Error::Setting(Message::setting("layers").and(format!(": expected {expected}, found {found}"))))
@@ -134,39 +134,39 @@ fn chosen_layers(asked: Option<&[usize]>, layers: usize) -> Result<Vec<usize>, E
     }
 }
 
-/// A model that tells hidden states of texts.
+/// A model whose hidden states are extracted.
 pub struct Extractor {
     /// The model's files.
     pub target: Opened,
     /// Its tokenizer; `None` if it comes without one.
     pub tokenizer: Option<Arc<Tokenizer>>,
-    /// Tokens that a text may have.
+    /// The most tokens of a text.
     pub context: usize,
     /// What a user should know, a line each.
     pub notes: Vec<Message>,
     executor: Box<dyn Executor>,
-    /// As they are named here: one more than the executor's number of the layer that the stream is behind.
+    /// Numbered by their input: one more than the executor's number, which is of the layer before.
     layers: Vec<usize>,
     row_type: RowType,
     settings: ModelSettings,
-    /// Of each cache group the pages that no text has.
+    /// For each cache group the free pages.
     free: Vec<Vec<PageId>>,
 }
 
-/// A text on its way through the network.
-struct Running<'a> {
+/// A text that is running through the network.
+struct RunningText<'a> {
     number: usize,
     tokens: &'a [Token],
     tables: Vec<PageTable>,
-    /// Rows that were computed, and that the next pass computes.
+    /// Rows that are computed, and rows of the next pass.
     done: usize,
     next: usize,
-    /// What was told of them so far.
+    /// The bytes of the computed rows.
     rows: Vec<u8>,
 }
 
-impl Running<'_> {
-    /// The rows of the next pass. `all`: numbers from 0 up, of all rows that a pass may have.
+impl RunningText<'_> {
+    /// The span of the next pass. `all`: the numbers from 0 up to the most rows of a pass.
     fn span<'a>(&'a self, all: &'a [u32]) -> Span<'a> {
         Span {
             sequence: self.number as u64,
@@ -181,8 +181,8 @@ impl Running<'_> {
 }
 
 impl Extractor {
-    /// Opens and loads a model. `layers`: which, or what is usual. `progress` hears of each layer: how many are loaded,
-    /// of how many.
+    /// Opens and loads a model. `layers`: which layers, `None` for EAGLE-3's. `progress` is called for each layer: how
+    /// many are loaded, of how many.
     ///
     /// # Errors
     /// The model cannot be used, needs more memory than may be taken, or does not have these layers.
@@ -198,7 +198,7 @@ impl Extractor {
         let context = settings.context(&target);
         let mut notes = Vec::from_iter(settings.note(&target));
         let rows_max = settings.run_with(1).rows_max;
-        // A text of full length, and room for others in the same pass, each of which has pages of its own.
+        // Room for a text of full length and others in the same pass, each of which has its own pages.
         let options = Options { context: Some(context), ..settings.run_with(context + 2 * rows_max) };
         let Loaded { executor, threads, left_out, .. } = target.load(&Cpu, options, progress)?;
         notes.extend(settings.note_threads(threads));
@@ -209,7 +209,7 @@ impl Extractor {
         Ok(Self { target, tokenizer, context, notes, executor, layers, row_type, settings, free })
     }
 
-    /// Cuts what is longer than the context; whether it was.
+    /// Truncates a text to the context; returns whether it was longer.
     pub fn cut(&self, text: &mut Text) -> bool {
         let is_longer = text.tokens.len() > self.context;
         text.tokens.truncate(self.context);
@@ -217,7 +217,7 @@ impl Extractor {
         is_longer
     }
 
-    /// What keeps the network from running over a text: it has no tokens, or one that the network does not have.
+    /// Why a text cannot run through the network: it has no tokens, or one that is not in the vocabulary.
     pub fn problem(&self, text: &Text) -> Option<String> {
         let vocabulary = self.executor.capacity().vocabulary;
         match text.tokens.iter().enumerate().find(|(_, token)| **token as usize >= vocabulary) {
@@ -229,8 +229,9 @@ impl Extractor {
         }
     }
 
-    /// What rows depend on besides tokens, and their form: strings by their names, in which shards of a folder agree.
-    fn about(&self) -> Vec<(&'static str, String)> {
+    /// The metadata of files: everything that rows depend on besides tokens, and their format. It is the same in all
+    /// shards of a folder.
+    fn metadata(&self) -> Vec<(&'static str, String)> {
         let ModelSettings { dtype, cache_type_k, cache_type_v, .. } = &self.settings;
         let layers: Vec<String> = self.layers.iter().map(usize::to_string).collect();
         vec![
@@ -247,22 +248,22 @@ impl Extractor {
         ]
     }
 
-    /// Numbers of a row.
+    /// Numbers in a row.
     fn row_len(&self) -> usize {
         self.layers.len() * self.executor.capacity().hidden.width
     }
 
-    /// Runs over the texts of these numbers, each of which is as [`cut`](Self::cut) and [`problem`](Self::problem) have
-    /// it. `goes_on` hears of each pass, how many rows it had, and says whether another may follow; `done` gets each
-    /// text's number and rows, in order of the numbers.
+    /// Runs the texts of these numbers, each of which has passed [`cut`](Self::cut) and [`problem`](Self::problem).
+    /// `keep_going` is called after each pass with its rows and returns whether to continue; `done` gets each text's
+    /// number and rows, in order of the numbers.
     ///
     /// # Errors
-    /// The network fails, says no number or one that the rows' type does not hold; or `done` fails.
+    /// The network fails, a hidden state is NaN or not representable in the rows' type; or `done` fails.
     pub(crate) fn run<E: From<Error>>(
         &mut self,
         texts: &[Text],
         range: Range<usize>,
-        goes_on: &mut dyn FnMut(usize) -> bool,
+        keep_going: &mut dyn FnMut(usize) -> bool,
         done: &mut dyn FnMut(usize, Vec<u8>) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut running = VecDeque::new();
@@ -281,21 +282,21 @@ impl Extractor {
                 }
                 done(text.number, text.rows)?;
             }
-            if !goes_on(rows) {
+            if !keep_going(rows) {
                 return Ok(());
             }
         }
     }
 
-    /// Lets texts in while a pass has rows for them and the cache has pages; the number of the first that waits.
+    /// Admits texts while a pass has rows for them and the cache has pages; returns the number of the first that waits.
     fn admit<'a>(
         &mut self,
         texts: &'a [Text],
         waiting: Range<usize>,
-        running: &mut VecDeque<Running<'a>>,
+        running: &mut VecDeque<RunningText<'a>>,
     ) -> Result<usize, Error> {
         let mut rows = self.executor.capacity().rows_max;
-        // Texts run in their order, so all but the last of a pass are run to their ends.
+        // Texts run in order, so all but the last of a pass are completed by it.
         for text in running.iter_mut() {
             text.next = rows.min(text.tokens.len() - text.done);
             rows -= text.next;
@@ -312,18 +313,18 @@ impl Extractor {
             let tables = self.free.iter_mut().zip(&pages).map(take).collect();
             let next = rows.min(tokens.len());
             rows -= next;
-            running.push_back(Running { number, tokens, tables, done: 0, next, rows: Vec::new() });
+            running.push_back(RunningText { number, tokens, tables, done: 0, next, rows: Vec::new() });
         }
         Ok(waiting.end)
     }
 
-    /// One pass over the next rows of all that run; how many these were.
-    fn pass(&mut self, running: &mut VecDeque<Running<'_>>) -> Result<usize, Error> {
+    /// Runs one pass over the next rows of all running texts; returns how many rows it had.
+    fn pass(&mut self, running: &mut VecDeque<RunningText<'_>>) -> Result<usize, Error> {
         let Self { executor, layers, row_type, .. } = self;
         let all: Vec<u32> = (0..executor.capacity().rows_max as u32).collect();
-        let behind: Vec<usize> = layers.iter().map(|layer| layer - 1).collect();
+        let hidden_layers: Vec<usize> = layers.iter().map(|layer| layer - 1).collect();
         let spans: Vec<Span<'_>> = running.iter().map(|text| text.span(&all)).collect();
-        executor.forward(&Batch { spans: &spans, hidden_layers: &behind })?;
+        executor.forward(&Batch { spans: &spans, hidden_layers: &hidden_layers })?;
         let outputs = executor.outputs();
         let mut row = 0;
         for text in running {
@@ -349,7 +350,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn layers_are_those_that_were_asked_for_or_eagles() {
+    fn layers_are_the_chosen_ones_or_those_of_eagle_3() {
         let all = |layers| chosen_layers(None, layers).ok();
         assert_eq!(all(30), Some(vec![2, 15, 27, 30]));
         assert_eq!(all(7), Some(vec![2, 3, 4, 7]));
@@ -366,11 +367,11 @@ mod tests {
     }
 
     #[test]
-    fn rows_have_the_bytes_of_their_type_and_name_what_it_does_not_hold() {
+    fn rows_have_the_bytes_of_their_type_and_overflow_is_reported() {
         let append = |row_type: RowType, numbers: &[f32]| {
             let mut bytes = Vec::new();
-            let lost = row_type.append(numbers, &mut bytes);
-            (bytes, lost)
+            let overflow = row_type.append(numbers, &mut bytes);
+            (bytes, overflow)
         };
         assert_eq!(append(RowType::F32, &[1.0, -2.0]), ([1.0f32, -2.0].map(f32::to_le_bytes).concat(), None));
         assert_eq!(append(RowType::Bf16, &[1.0, 7e4]), (vec![0x80, 0x3f, 0x89, 0x47], None));

@@ -1,10 +1,9 @@
-//! What drafters know from before: texts of a corpus, and those of earlier runs.
+//! The texts that drafters learn before a run: those of a corpus, and those of earlier runs.
 //!
-//! `lookup_cache_static` is read; `lookup_cache_dynamic` is read if it is there, and written with this run's texts
-//! behind the old ones. The texts of the first are everybody's, whoever wrote them. Every drafter that learns across
-//! texts learns all of them; what it makes of them is its own business. Requests are numbered on behind those that
-//! wrote the texts: under *rejection* a request must not have the number of one that the drafters remember. Left out:
-//! the format ([`crate::store`]).
+//! `lookup_cache_static` is only read, and its texts are everybody's. `lookup_cache_dynamic` is read if it exists, and
+//! written with this run's texts appended to the old ones. Every drafter that learns across sequences learns all texts.
+//! Request numbers continue after those of the requests that generated the texts: under *rejection* a request must not
+//! have the number of one whose text the drafters have learned. The format is in [`crate::store`].
 
 use std::path::Path;
 
@@ -24,11 +23,11 @@ pub struct KeptTexts {
 }
 
 impl KeptTexts {
-    /// Reads the files and lets an engine's drafters learn them.
+    /// Reads the files and makes an engine's drafters learn them.
     ///
     /// # Errors
-    /// A file cannot be used or, where it is to be written, could not be; or there is no tokenizer to say whose tokens
-    /// they are.
+    /// A file cannot be used or, where it is to be written, could not be; or there is no tokenizer to identify the
+    /// vocabulary.
     pub fn load(settings: &MemorySettings, tokenizer: Option<&Tokenizer>, engine: &mut Engine) -> Result<Self, Error> {
         let (fixed, kept) = (&settings.lookup_cache_static, &settings.lookup_cache_dynamic);
         let vocabulary = |setting: &'static str| {
@@ -44,12 +43,12 @@ impl KeptTexts {
         let Some(path) = kept else { return Ok(Self { kept: None }) };
         let vocabulary = vocabulary("lookup_cache_dynamic")?;
         let mut store = Store::new(vocabulary, settings.lookup_cache_tokens);
-        let mut seen = None;
+        let mut sum_seen = None;
         if kept_file::is_there(path)? {
             let (found, sum) = Store::load_with_sum(path, vocabulary, TOKENS_MAX)?;
-            seen = Some(sum);
+            sum_seen = Some(sum);
             fits(path, found.tokens(), settings.lookup_cache_tokens)?;
-            // They are many, and kept as they were read: no text is there twice.
+            // The store that was read is used itself, since a copy of its texts may be large.
             store = found.keeping(settings.lookup_cache_tokens);
             for text in store.documents() {
                 let whose = text.tenant.filter(|_| !settings.shared);
@@ -57,12 +56,12 @@ impl KeptTexts {
             }
             engine.set_next_request(engine.next_request().max(store.next_request()));
         }
-        // Before any text is written that could then not be kept: a file is begun beside it, and dropped.
-        kept_file::try_place(path)?;
-        Ok(Self { kept: Some(SharedStore::new(path.clone(), store, seen)) })
+        // Checked before any text is generated that could then not be saved.
+        kept_file::check_writable(path)?;
+        Ok(Self { kept: Some(SharedStore::new(path.clone(), store, sum_seen)) })
     }
 
-    /// Adds a prompt and what was written behind it on behalf of `tenant`.
+    /// Adds a prompt and the answer to it on behalf of `tenant`.
     pub fn add(&mut self, tenant: Tenant, prompt: &[Token], output: &[Token]) {
         if let Some(store) = &mut self.kept {
             let tokens = [prompt, output].concat();
@@ -71,7 +70,7 @@ impl KeptTexts {
     }
 
     /// Writes the file, if there is one, with the number that the engine's next request will have. What other processes
-    /// wrote to it meanwhile stays.
+    /// wrote to it meanwhile is kept.
     ///
     /// # Errors
     /// The file cannot be written.

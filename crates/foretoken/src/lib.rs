@@ -10,7 +10,7 @@
 //! let mut settings = Settings::default();
 //! settings.speculation.spec_type = "draft+suffix".parse().expect("two drafters");
 //! settings.sampling.tokens_max = 16.into();
-//! # let folder = tempfile::tempdir().expect("a folder for costs, which a test build has no business to keep");
+//! # let folder = tempfile::tempdir().expect("a temporary folder for the costs file");
 //! # settings.speculation.costs = Some(folder.path().join("costs.json"));
 //! let mut generator = Generator::open(&settings)?;
 //! let request = generator.request("Once upon a time,")?;
@@ -21,8 +21,8 @@
 //! # Ok::<(), Error>(())
 //! ```
 //!
-//! Two users at a time, each with settings of its own and on a thread of its own. The engine runs on a third; what
-//! users need of the generator is in the [`Prompter`], which they share:
+//! Two users at a time, each on its own thread and with its own settings. The engine runs on a third thread; the users
+//! share the [`Prompter`], which makes requests:
 //!
 #![cfg_attr(feature = "demo", doc = "```")]
 #![cfg_attr(not(feature = "demo"), doc = "```no_run")]
@@ -31,7 +31,7 @@
 //!
 //! let mut settings = Settings { parallel: 2, ..Settings::default() };
 //! # settings.model.ctx_size = Some(256);
-//! # let folder = tempfile::tempdir().expect("a folder for costs, which a test build has no business to keep");
+//! # let folder = tempfile::tempdir().expect("a temporary folder for the costs file");
 //! # settings.speculation.costs = Some(folder.path().join("costs.json"));
 //! let generator = Generator::open(&settings)?;
 //! let prompter = generator.prompter.clone();
@@ -46,10 +46,10 @@
 //!     let mut conversation = Conversation::new(&prompter, None)?;
 //!     conversation.ask(question);
 //!     let request = conversation.request_by(&prompter.decide(&asked)?)?;
-//!     let (events, heard) = std::sync::mpsc::channel();
+//!     let (events, received) = std::sync::mpsc::channel();
 //!     engine.submit(request, &events)?;
-//!     drop(events); // The engine has the other end, and closes the channel behind the last event.
-//!     Ok(heard.iter().map(|event: Event| event.text()).collect())
+//!     drop(events); // The engine has the other sender, and closes the channel after the last event.
+//!     Ok(received.iter().map(|event: Event| event.text()).collect())
 //! };
 //! std::thread::scope(|users| {
 //!     let user = users.spawn(|| serve("Tell me a story.", 0.8));
@@ -57,29 +57,27 @@
 //!     println!("{}", user.join().expect("it does not panic")?);
 //!     Ok::<(), Error>(())
 //! })?;
-//! let generator = engine.stop()?; // Dropping it keeps what its passes cost.
+//! let generator = engine.stop()?; // Dropping it writes the measured costs.
 //! # Ok::<(), Error>(())
 //! ```
 //!
 //! [`Settings`] are plain structs that can be read from JSON; [`Generator`] opens what they name and runs requests;
-//! [`Prompter`] makes requests of prompts and settings, beside a running engine; [`EngineThread`] runs them beside
-//! whatever else a program does; [`Answer`] is what came of one, and [`report`] says it in JSON; [`Record`] holds all
-//! that decided a text. Doors (the command line, and whatever comes after it) are made of exactly this. Types of the
-//! crates below that stand in the signatures of this one are re-exported, so a door needs no other crate; who brings a
-//! drafter, a network or a law of their own does. What is promised and why it holds stands in `foretoken_speculation`,
-//! the loop in `foretoken_engine`.
+//! [`Prompter`] makes requests of prompts and settings, beside a running engine; [`EngineThread`] runs them on a thread
+//! of their own; [`Answer`] is the result of one, and [`report`] writes it as JSON; [`Record`] holds all that decided a
+//! text. The front ends (command line and server) use exactly this. Types of lower crates that appear in this crate's
+//! signatures are re-exported, so a front end needs no other crate, unless it brings a drafter, a network or a law of
+//! its own. What is promised, and why it holds, is explained in `foretoken_speculation`; the loop is in
+//! `foretoken_engine`.
 //!
 //! # What opening does besides loading
 //!
-//! Drafts are weighed by what passes cost on this machine. So [`Generator::open`] measures that, unless it drafts
-//! nothing: three passes of the target, of 1, 8 and 16 rows, and a few steps of each drafter, which take about as long
-//! as writing ten tokens. What was measured is kept in the cache folder (`$XDG_CACHE_HOME/foretoken` or
+//! How much to draft depends on what passes cost on this machine. So [`Generator::open`] measures that, unless nothing
+//! is drafted: three passes of the target, of 1, 8 and 16 rows, and a few steps of each drafter, which takes about as
+//! long as generating ten tokens. The result is kept in the cache folder (`$XDG_CACHE_HOME/foretoken` or
 //! `~/.cache/foretoken`), one small file for each model, way of running it and machine. Dropping the generator writes
-//! there what its passes have taught, and the next one begins with that and measures nothing. With
-//! [`costs`](settings::SpeculationSettings::costs) a file is named instead: it is read and held, it is measured only if
-//! it is not there yet, and dropping the generator writes nothing.
-//!
-//! Left out: printing, progress bars, and names of options.
+//! the costs learned from its passes there, and the next generator starts with them and measures nothing. With
+//! [`costs`](settings::SpeculationSettings::costs) a file is named instead: its costs are used unchanged, they are
+//! measured only if the file does not exist yet, and dropping the generator writes nothing.
 
 #![forbid(unsafe_code)]
 
@@ -116,9 +114,8 @@ pub use chat::Conversation;
 pub use costs::{machine, measured_costs, measured_rows_per_second};
 pub use difference::difference;
 pub use engine_thread::{EngineThread, Listener};
-pub use error::{Error, Message};
+pub use error::{Error, KeptFileError, Message};
 pub use generator::Generator;
-pub use kept_file::KeptFileError;
 pub use memory::{MemoryLimit, parse_size};
 pub use output_file::OutputFile;
 pub use prompter::{Method, Prompter};

@@ -1,7 +1,7 @@
-//! What a network says after each token, as numbers: the logits of all rows.
+//! The logits of a network after each token of a sequence.
 //!
-//! The tokens run through the network in one pass, or cut up; because rows do not know their neighbours, every way
-//! gives the same bits. Left out: sampling.
+//! The tokens run through the network in one pass or in chunks; since a row does not depend on the other rows of its
+//! batch, the bits are the same.
 
 use std::io::Write;
 use std::path::Path;
@@ -13,18 +13,18 @@ use foretoken_weights::safetensors::{Elements, write};
 use crate::Error;
 use crate::models::Opened;
 
-/// The logits of a text's rows.
+/// The logits of a sequence's rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Logits {
-    /// One row a token, one behind the other: [tokens, vocabulary].
+    /// One row for each token, in order: [tokens, vocabulary].
     pub values: Vec<f32>,
-    /// Numbers of a row.
+    /// Numbers in a row.
     pub vocabulary: usize,
 }
 
 impl Logits {
-    /// Loads the model and runs it over `tokens`, at most so many `rows` a pass (all, as far as one pass goes);
-    /// `progress` hears how many layers are loaded, of how many.
+    /// Loads the model and runs it over `tokens`, at most `rows` in a pass (by default as many as a pass may have);
+    /// `progress` is called with the number of loaded layers and of all.
     ///
     /// # Errors
     /// The model cannot be loaded or run.
@@ -59,7 +59,7 @@ impl Logits {
         Ok(Self { values, vocabulary })
     }
 
-    /// Writes them as a file of safetensors: `logits`, f32, [tokens, vocabulary]. `name` is the file's in messages.
+    /// Writes them as a safetensors file: `logits`, f32, [tokens, vocabulary]. `name`: the file's, for messages.
     ///
     /// # Errors
     /// It cannot be written.

@@ -1,12 +1,14 @@
 //! Opening a model: a directory, a `.gguf` file, or one that is part of the library (feature `demo`).
 //!
-//! The three kinds of place differ in where their files lie and in nothing else; what comes out is a checkpoint, its
-//! shape, what its files say about its use, and, on demand, tokenizer and chat template. Left out: hubs.
+//! The three sources differ only in where their files are. An opened model has a checkpoint, its shape, the defaults of
+//! its files, and, on demand, tokenizer and chat template. Models of a hub are fetched by the crate `hub`, which gives
+//! a path.
 
+mod active_parameters;
 pub mod defaults;
 pub(crate) mod demo;
-mod of_token;
-mod place;
+mod memory_need;
+mod path_check;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +16,7 @@ use std::sync::Arc;
 use foretoken_model::checkpoint::Config;
 use foretoken_model::family::{self, Layout, Plan};
 pub use foretoken_model::{Backend, Checkpoint, Cpu, ExpertNeed, Loaded, Options, Spec, WeightType, spec};
-use foretoken_model::{Capacity, Lent, backend};
+use foretoken_model::{Capacity, SharedEmbeddings, backend};
 use foretoken_speculation::Token;
 use foretoken_text::{ChatTemplate, Tokenizer};
 use foretoken_weights::gguf::{Metadata, Value};
@@ -24,24 +26,24 @@ use foretoken_weights::{Bytes, gguf};
 use crate::Error;
 use crate::error::Message;
 use crate::memory::Need;
+pub use active_parameters::ActiveParameters;
 use defaults::Defaults;
 use demo::Embedded;
-pub use of_token::OfToken;
 
-/// Of the rows of a network so many may be padding without a word: one in this many.
+/// One row in this many may be padding without a note.
 const PADDING_PART: usize = 16;
 
 /// A file of safetensors that holds nothing.
 const NO_TENSORS: &[u8] = b"\x02\0\0\0\0\0\0\0{}";
 
-/// Whether a configuration (`config.json`) is one of a network that can be run.
+/// Whether a configuration (`config.json`) is of a network that can be run.
 pub fn is_known(config: &[u8]) -> bool {
     let checkpoint = Checkpoint::from_parts("config", config, Bytes::from_static(NO_TENSORS));
     checkpoint.is_ok_and(|checkpoint| family::plan(&checkpoint).is_ok())
 }
 
 /// Where a model's files are.
-enum Place {
+enum Location {
     Embedded(&'static Embedded),
     Directory(PathBuf),
     Gguf,
@@ -57,9 +59,9 @@ pub struct Opened {
     pub spec: Spec,
     /// Where its tensors lie.
     layout: Layout,
-    /// What its files say about its use.
+    /// The defaults in its files: sampling, the token that begins a text, and those that end it.
     pub defaults: Defaults,
-    place: Place,
+    location: Location,
 }
 
 impl Opened {
@@ -68,13 +70,20 @@ impl Opened {
     /// # Errors
     /// A file is missing, malformed, or of a family that is not known.
     pub fn at(path: &Path) -> Result<Self, Error> {
-        place::check(path)?;
+        path_check::check(path)?;
         let checkpoint = Checkpoint::open(path)?;
         let Plan { spec, layout } = family::plan(&checkpoint)?;
         let name = path.display().to_string();
-        // Not asked of the disk again: what was opened says what it is.
+        // The opened checkpoint says whether it is GGUF, so the disk is not asked again.
         if matches!(checkpoint.config, Config::Gguf(_)) {
-            return Ok(Self { name, checkpoint, spec, layout, defaults: Defaults::default(), place: Place::Gguf });
+            return Ok(Self {
+                name,
+                checkpoint,
+                spec,
+                layout,
+                defaults: Defaults::default(),
+                location: Location::Gguf,
+            });
         }
         let (generation, config) = (path.join("generation_config.json"), path.join("config.json"));
         let (generation_bytes, config_bytes) = (read_if_there(&generation)?, read_if_there(&config)?);
@@ -82,7 +91,7 @@ impl Opened {
             (&generation.display().to_string(), generation_bytes.as_deref()),
             (&config.display().to_string(), config_bytes.as_deref()),
         )?;
-        Ok(Self { name, checkpoint, spec, layout, defaults, place: Place::Directory(path.to_owned()) })
+        Ok(Self { name, checkpoint, spec, layout, defaults, location: Location::Directory(path.to_owned()) })
     }
 
     /// Opens a model that is part of the program.
@@ -97,14 +106,21 @@ impl Opened {
             (&name("generation_config.json"), Some(files.generation_config)),
             (&name("config.json"), Some(files.config)),
         )?;
-        Ok(Self { name: files.name.to_string(), checkpoint, spec, layout, defaults, place: Place::Embedded(files) })
+        Ok(Self {
+            name: files.name.to_string(),
+            checkpoint,
+            spec,
+            layout,
+            defaults,
+            location: Location::Embedded(files),
+        })
     }
 
-    /// Where it is, the same wherever it is named from.
+    /// Its canonical path, or the demo model's name.
     pub fn place(&self) -> String {
-        match self.place {
-            Place::Embedded(_) => self.name.clone(),
-            Place::Directory(_) | Place::Gguf => {
+        match self.location {
+            Location::Embedded(_) => self.name.clone(),
+            Location::Directory(_) | Location::Gguf => {
                 std::fs::canonicalize(&self.name).map_or(self.name.clone(), |path| path.display().to_string())
             }
         }
@@ -115,7 +131,7 @@ impl Opened {
         self.checkpoint.weights.iter().map(|tensor| tensor.bytes.len()).sum()
     }
 
-    /// Bytes of the experts that tokens choose, where matrices of floats are brought to a type.
+    /// Bytes of the experts that tokens choose, where matrices of floats are converted to a type.
     ///
     /// # Errors
     /// A tensor is missing or contradicts the configuration, or a type is asked for and the weights are not floats.
@@ -127,12 +143,12 @@ impl Opened {
         Ok(plan.read(&self.checkpoint, None)?.expert_need(weight_type)?)
     }
 
-    /// What kind of files they are, for a reader.
+    /// The format of its files, for people.
     pub fn format(&self) -> &'static str {
-        match self.place {
-            Place::Embedded(_) => "safetensors, part of this program",
-            Place::Directory(_) => "safetensors (Hugging Face directory)",
-            Place::Gguf => "GGUF",
+        match self.location {
+            Location::Embedded(_) => "safetensors, part of this program",
+            Location::Directory(_) => "safetensors (Hugging Face directory)",
+            Location::Gguf => "GGUF",
         }
     }
 
@@ -141,12 +157,12 @@ impl Opened {
     /// # Errors
     /// Its files are there and cannot be understood.
     pub fn tokenizer(&self) -> Result<Option<Arc<Tokenizer>>, Error> {
-        let tokenizer = match (&self.place, &self.checkpoint.config) {
-            (Place::Embedded(files), _) => {
+        let tokenizer = match (&self.location, &self.checkpoint.config) {
+            (Location::Embedded(files), _) => {
                 Some(Tokenizer::from_json(files.name, files.tokenizer, Some(files.tokenizer_config))?)
             }
-            (Place::Directory(dir), _) if Tokenizer::is_in(dir) => Some(Tokenizer::from_dir(dir)?),
-            (Place::Gguf, Config::Gguf(metadata)) if has_vocabulary(metadata) => {
+            (Location::Directory(dir), _) if Tokenizer::is_in(dir) => Some(Tokenizer::from_dir(dir)?),
+            (Location::Gguf, Config::Gguf(metadata)) if has_vocabulary(metadata) => {
                 Some(Tokenizer::from_gguf(&self.name, metadata)?)
             }
             _ => None,
@@ -154,15 +170,15 @@ impl Opened {
         Ok(tokenizer.map(Arc::new))
     }
 
-    /// Whether another model's tokenizer is made of the same files, so that one need not be read to be compared.
-    pub(crate) fn has_tokenizer_of(&self, other: &Self) -> bool {
+    /// Whether another model's tokenizer has the same files, so that the two need not be loaded to be compared.
+    pub(crate) fn has_same_tokenizer_files(&self, other: &Self) -> bool {
         let files = ["tokenizer.json", "tokenizer_config.json"];
         let read = |dir: &Path| files.map(|name| whole::read(&dir.join(name), VOCABULARY_BYTES_MAX).ok());
-        match (&self.place, &other.place) {
-            (Place::Embedded(own), Place::Embedded(other)) => {
+        match (&self.location, &other.location) {
+            (Location::Embedded(own), Location::Embedded(other)) => {
                 own.tokenizer == other.tokenizer && own.tokenizer_config == other.tokenizer_config
             }
-            (Place::Directory(own), Place::Directory(other)) => {
+            (Location::Directory(own), Location::Directory(other)) => {
                 let own = read(own);
                 own[0].is_some() && own == read(other)
             }
@@ -170,10 +186,10 @@ impl Opened {
         }
     }
 
-    /// What is missing where there is no tokenizer.
+    /// The error where there is no tokenizer.
     pub fn missing_tokenizer(&self) -> String {
-        match self.place {
-            Place::Gguf => format!("{}: tokenizer.ggml.model: expected a vocabulary, found none", self.name),
+        match self.location {
+            Location::Gguf => format!("{}: tokenizer.ggml.model: expected a vocabulary, found none", self.name),
             _ => {
                 let others = "tokenizer.model, or vocab.json with merges.txt";
                 format!("{}/tokenizer.json: expected a tokenizer (or {others}), found no such file", self.name)
@@ -186,14 +202,14 @@ impl Opened {
     /// # Errors
     /// It is there and cannot be understood.
     pub fn chat_template(&self) -> Result<Option<ChatTemplate>, Error> {
-        Ok(match (&self.place, &self.checkpoint.config) {
-            (Place::Embedded(files), _) => {
+        Ok(match (&self.location, &self.checkpoint.config) {
+            (Location::Embedded(files), _) => {
                 let name = format!("{}/chat_template.jinja", files.name);
                 Some(ChatTemplate::from_source(&name, files.chat_template, "", "<|endoftext|>")?)
             }
-            (Place::Directory(dir), _) => ChatTemplate::from_dir(dir)?,
-            (Place::Gguf, Config::Gguf(metadata)) => ChatTemplate::from_gguf(&self.name, metadata)?,
-            (Place::Gguf, Config::Json(_)) => None,
+            (Location::Directory(dir), _) => ChatTemplate::from_dir(dir)?,
+            (Location::Gguf, Config::Gguf(metadata)) => ChatTemplate::from_gguf(&self.name, metadata)?,
+            (Location::Gguf, Config::Json(_)) => None,
         })
     }
 
@@ -203,9 +219,8 @@ impl Opened {
     }
 
     /// The tokens that end a text, ascending: what `generation_config.json` says, else `config.json`, else the
-    /// tokenizer. As transformers decides it, so that the same text ends at the same place. Nothing else decides it; a
-    /// conversation has the [turn's end](Tokenizer::turn_end_tokens) besides, since some models' files name only the
-    /// end of a text.
+    /// tokenizer. This is what transformers does, so the same text ends at the same place. In a conversation the
+    /// [turn's end](Tokenizer::turn_end_tokens) is added, since some models' files name only the end of a text.
     pub fn end_tokens(&self, tokenizer: Option<&Tokenizer>) -> Vec<Token> {
         let mut all = match tokenizer {
             Some(tokenizer) if self.defaults.end_tokens.is_empty() => tokenizer.end_tokens().to_vec(),
@@ -217,20 +232,20 @@ impl Opened {
         all
     }
 
-    /// Tokens that can be read and written: those of the tokenizer, and what the files name besides, as far as the
-    /// network has rows for them; without a tokenizer all rows. What lies behind them is padding.
+    /// Tokens that can be read and written: those of the tokenizer and the special ones that the files name, as far as
+    /// the network has rows for them; without a tokenizer all rows. The rows after them are padding.
     pub fn tokens(&self, tokenizer: Option<&Tokenizer>) -> usize {
         let rows = self.spec.vocabulary;
         let Some(known) = tokenizer else { return rows };
-        // Files may be wrong about which tokens there are, and right about what ends a text.
+        // Where the tokenizer's files lack a token that ends a text, that token counts all the same.
         let named = self.end_tokens(tokenizer).into_iter().chain(self.beginning(tokenizer));
         let named = named.map(|token| token as usize + 1).max().unwrap_or(1);
         known.vocabulary_len().max(named).min(rows)
     }
 
-    /// What is to be said where many rows of the network have no token: more than padding explains, which is less than
-    /// a fortieth of a vocabulary in all published models that we know (DeepSeek LLM: 2385 of 102400). Then a tokenizer
-    /// is likely to be another model's.
+    /// A note for users where more rows of the network have no token than padding explains, which is less than a
+    /// fortieth of the vocabulary in all published models that we know (DeepSeek LLM: 2385 of 102400). Then the
+    /// tokenizer is likely to be another model's.
     pub(crate) fn note_tokens(&self, tokens: usize) -> Option<Message> {
         let rows = self.spec.vocabulary;
         let line = format!(
@@ -240,7 +255,7 @@ impl Opened {
         (rows - tokens > rows / PADDING_PART).then(|| Message::words(line))
     }
 
-    /// What is to be said of tensors that a loaded network left out.
+    /// A note for users about tensors that a loaded network does not use.
     pub(crate) fn note_left_out(&self, all: &[String]) -> Option<Message> {
         let (first, name) = (all.first()?, &self.name);
         let line = match all.len() {
@@ -250,11 +265,11 @@ impl Opened {
         Some(Message::words(line))
     }
 
-    /// Loads the network with a backend. `progress` hears of each layer: how many are loaded, of how many.
+    /// Loads the network with a backend. `progress` is called for each layer: how many are loaded, of how many.
     ///
     /// # Errors
     /// A tensor is missing or contradicts the configuration, more memory is needed than may be taken
-    /// ([`MemoryLimit`](crate::MemoryLimit)), or the backend's executor says nonsense of itself.
+    /// ([`MemoryLimit`](crate::MemoryLimit)), or the backend's executor reports an impossible capacity.
     pub fn load(
         &self,
         backend: &dyn Backend,
@@ -265,10 +280,10 @@ impl Opened {
         self.load_within(backend, options, progress)
     }
 
-    /// The same where memory was compared already.
+    /// The same where the memory that is needed was checked before.
     ///
     /// # Errors
-    /// As [`Opened::load`], but for memory.
+    /// As [`Opened::load`], except for memory.
     pub(crate) fn load_within(
         &self,
         backend: &dyn Backend,
@@ -282,13 +297,13 @@ impl Opened {
         Ok(loaded)
     }
 
-    /// Loads a draft head for a target that is loaded: what that says of itself, and its embedding and output rows.
+    /// Loads a draft head for a loaded target, given as its capacity and its embedding and output rows.
     ///
     /// # Errors
-    /// As [`Opened::load`], but for memory; or it is no head of this target.
+    /// As [`Opened::load`], except for memory; or it is no head of this target.
     pub(crate) fn load_head(
         &self,
-        target: (&Capacity, &Lent),
+        target: (&Capacity, &SharedEmbeddings),
         backend: &dyn Backend,
         options: Options,
         progress: &mut dyn FnMut(usize, usize),
@@ -300,7 +315,7 @@ impl Opened {
     }
 }
 
-/// Names of the models that are part of this build: a target and its draft model, or none.
+/// Names of the models that are built in: a target and its draft model, or none.
 pub fn built_in() -> Vec<&'static str> {
     [demo::target(), demo::draft()].into_iter().flatten().map(|files| files.name).collect()
 }
@@ -318,7 +333,7 @@ pub fn tokenizer_at(path: &Path) -> Result<Arc<Tokenizer>, Error> {
     Ok(Arc::new(Tokenizer::from_gguf(&path.display().to_string(), &file.metadata)?))
 }
 
-/// Whether a GGUF file has a tokenizer: one that says `none` is a network alone, as one that says nothing.
+/// Whether a GGUF file has a tokenizer: a file whose key says `none` is a network alone, as is one without the key.
 fn has_vocabulary(metadata: &Metadata) -> bool {
     match metadata.get("tokenizer.ggml.model") {
         None => false,
@@ -340,7 +355,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_says_that_it_has_no_tokenizer_has_none() {
+    fn a_gguf_file_without_a_tokenizer_is_recognised() {
         let says = |value: Option<&str>| {
             let key = "tokenizer.ggml.model".to_string();
             let value = value.map(|value| (key, Value::String(value.to_string())));
@@ -350,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn configurations_of_networks_that_nobody_knows_are_none() {
+    fn a_configuration_of_an_unknown_network_is_not_known() {
         assert!(!is_known(b"{\"model_type\": \"mamba9\"}") && !is_known(b"") && !is_known(b"[]"));
         let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/demo-target/config.json");
         assert!(is_known(&std::fs::read(demo).expect("it is there")));

@@ -1,65 +1,63 @@
-//! Files that a program writes: whole or not at all, and never over what nobody wanted to lose.
+//! Files that a program writes: atomically, and never over a file that should be kept.
 //!
-//! The bytes go to a temporary file beside the place (`unfinished.rs`), which takes the place's name when all of them
-//! are on the disk: whoever opens that name, after a crash too, finds a whole file or the old one. A command says what
-//! may happen to a file that is there ([`Existing`]) and what it reads, which it can then not destroy, whatever links
-//! lead to it. Devices, named pipes and open files (`/dev/stdout`) are written to as they are and never replaced
-//! (`place.rs`). Left out: what is in a file.
+//! The bytes go to a temporary file in the same folder (`temporary_file.rs`), which is renamed when all of them are on
+//! the disk: a reader, also after a crash, finds the complete file or the old one. A command says what may happen to an
+//! existing file ([`Existing`]) and what it reads, which it can then not overwrite, whatever links lead to it. Devices,
+//! named pipes and open files (`/dev/stdout`) are written to directly and never replaced (`destination.rs`).
 
-mod place;
+mod destination;
+mod temporary_file;
 #[cfg(test)]
 mod tests;
-mod turn;
-mod unfinished;
+mod write_lock;
 
 use std::fs::{File, Permissions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use crate::Error;
-use crate::error::Message;
-use crate::kept_file::KeptFileError;
-use place::Place;
-pub(crate) use place::is_same;
-pub(crate) use turn::Turn;
-use unfinished::Unfinished;
-pub use unfinished::remove_all as remove_unfinished;
+use crate::error::{KeptFileError, Message};
+use destination::Destination;
+pub(crate) use destination::is_same;
+use temporary_file::TemporaryFile;
+pub use temporary_file::remove_all as remove_unfinished;
+pub(crate) use write_lock::WriteLock;
 
-/// What may happen to a file that is there already.
+/// What may happen to an existing file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
-    /// Nothing: it is refused, and kept if it only came while the new one was being written.
+    /// It is kept, and the output refused, also if the file was created while the new one was being written.
     Kept,
-    /// It is replaced: somebody said so (`--force`), or it is this program's own.
+    /// It is replaced: the user asked for it (`--force`), or it is this program's own.
     Replaced,
 }
 
-/// A file that is being written. Dropped before [`OutputFile::finish`] it leaves no trace.
+/// A file that is being written. If it is dropped before [`OutputFile::finish`], nothing is left of it.
 #[derive(Debug)]
 pub struct OutputFile {
     /// As it was named, for messages.
     path: PathBuf,
     out: BufWriter<File>,
-    /// The temporary file and the place that it will take; none of what is written to as it is.
-    beside: Option<(Unfinished, PathBuf)>,
+    /// The temporary file and the path that it will get; `None` where the bytes are written directly.
+    temporary: Option<(TemporaryFile, PathBuf)>,
     existing: Existing,
-    /// Whether the bytes must be on the disk before the name is given.
+    /// Whether the bytes must be on the disk before the file is renamed.
     durable: bool,
 }
 
 impl OutputFile {
-    /// Begins the file that will be at `path`, of an output that a user names. `read`: the files and folders that the
-    /// caller reads; of a folder all files inside but those of the ending `.gguf`, which no folder's model has.
+    /// Begins the output file that a user names. `read`: the files and folders that the caller reads; of a folder all
+    /// files inside, except those ending in `.gguf`, which are never part of a folder's model.
     ///
-    /// On Unix an old file's permissions stay.
+    /// On Unix an old file keeps its permissions.
     ///
     /// # Errors
-    /// A file is there and is to be kept, or is one of those that are read; `path` is a folder, or names no file; or
-    /// the system does not let us write there.
+    /// A file exists and is to be kept, or is one of those that are read; `path` is a folder, or names no file; or the
+    /// system refuses to write there.
     pub fn create(path: &Path, existing: Existing, read: &[PathBuf]) -> Result<Self, Error> {
-        let place = Place::of(path).map_err(|error| unwritable(path, &error))?;
-        if let Place::File { target, is_there: true } = &place {
-            if let Some(read) = place::found_among(target, read) {
+        let destination = Destination::of(path).map_err(|error| unwritable(path, &error))?;
+        if let Destination::File { target, is_there: true } = &destination {
+            if let Some(read) = destination::find_among(target, read) {
                 let found = format!("{}: expected another file than what is read, found {}", path.display(), read);
                 return Err(Error::input(found));
             }
@@ -67,41 +65,41 @@ impl OutputFile {
                 return Err(refused(path));
             }
         }
-        Ok(Self::begin(path, place, existing, Rights::OfUmask).map_err(|error| unwritable(path, &error))?)
+        Ok(Self::begin(path, destination, existing, Access::Umask).map_err(|error| unwritable(path, &error))?)
     }
 
-    /// The same of a file that this program keeps for itself: it is replaced, and a new one is for its owner alone.
-    /// What is no file cannot be kept and read again, so it is refused.
+    /// The same for a file of the program's own: an existing one is replaced, and a new one is for its owner alone.
+    /// Anything but a file is refused, since it could not be read again.
     pub(crate) fn kept(path: &Path) -> io::Result<Self> {
-        let (target, is_there) = Place::of_file(path)?;
-        Self::begin(path, Place::File { target, is_there }, Existing::Replaced, Rights::OfOwner)
+        let (target, is_there) = Destination::of_file(path)?;
+        Self::begin(path, Destination::File { target, is_there }, Existing::Replaced, Access::Owner)
     }
 
-    /// The same file, which is only kept if none comes to its place meanwhile.
-    pub(crate) fn if_first(self) -> Self {
+    /// The same file, which is only kept if no other process creates one meanwhile.
+    pub(crate) fn if_absent(self) -> Self {
         Self { existing: Existing::Kept, ..self }
     }
 
-    /// The same file, which need not survive a failure of power: what is lost is made anew.
-    pub(crate) fn fleeting(self) -> Self {
+    /// The same file, which need not survive a power failure, since it can be made again.
+    pub(crate) fn not_durable(self) -> Self {
         Self { durable: false, ..self }
     }
 
-    fn begin(path: &Path, place: Place, existing: Existing, rights: Rights) -> io::Result<Self> {
-        let (file, beside) = match place {
-            Place::Stream(file) => (file, None),
-            Place::File { target, .. } => {
+    fn begin(path: &Path, destination: Destination, existing: Existing, access: Access) -> io::Result<Self> {
+        let (file, temporary) = match destination {
+            Destination::Stream(file) => (file, None),
+            Destination::File { target, .. } => {
                 let old = std::fs::metadata(&target).ok().filter(std::fs::Metadata::is_file);
-                let (unfinished, file) = Unfinished::create(&target, rights == Rights::OfOwner)?;
-                // Elsewhere permissions are one bit, which would forbid to replace the file.
+                let (temporary_file, file) = TemporaryFile::create(&target, access == Access::Owner)?;
+                // Elsewhere permissions are one read-only bit, which would forbid replacing the file.
                 let permissions: Option<Permissions> = old.map(|old| old.permissions()).filter(|_| cfg!(unix));
                 if let Some(permissions) = permissions {
                     file.set_permissions(permissions)?;
                 }
-                (file, Some((unfinished, target)))
+                (file, Some((temporary_file, target)))
             }
         };
-        Ok(Self { path: path.to_owned(), out: BufWriter::new(file), beside, existing, durable: true })
+        Ok(Self { path: path.to_owned(), out: BufWriter::new(file), temporary, existing, durable: true })
     }
 
     /// Writes into the file; an error names it.
@@ -109,10 +107,10 @@ impl OutputFile {
         write(self).map_err(|error| unwritable(&self.path, &error).into())
     }
 
-    /// Ends the file and gives it its name.
+    /// Completes the file and gives it its name.
     ///
     /// # Errors
-    /// It cannot be written, or a file that is to be kept has come to its place meanwhile.
+    /// It cannot be written, or another process created a file that is to be kept.
     pub fn finish(self) -> Result<(), Error> {
         let (path, existing) = (self.path.clone(), self.existing);
         self.end().map_err(|error| match error.kind() {
@@ -124,14 +122,14 @@ impl OutputFile {
     /// As [`OutputFile::finish`], with the system's error.
     pub(crate) fn end(mut self) -> io::Result<()> {
         self.out.flush()?;
-        let Some((unfinished, target)) = self.beside.take() else { return Ok(()) };
+        let Some((temporary_file, target)) = self.temporary.take() else { return Ok(()) };
         if self.durable {
             self.out.get_ref().sync_all()?;
         }
-        unfinished.take_place(&target, self.existing)?;
-        // The name is safe when its folder is; systems where a folder cannot be opened do it on their own.
+        temporary_file.rename_to(&target, self.existing)?;
+        // Renaming is durable once the folder is synced; systems where a folder cannot be opened need no sync.
         if self.durable {
-            File::open(place::folder(&target)).and_then(|folder| folder.sync_all()).ok();
+            File::open(destination::folder(&target)).and_then(|folder| folder.sync_all()).ok();
         }
         Ok(())
     }
@@ -149,11 +147,11 @@ impl Write for OutputFile {
 
 /// Who may read a new file.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Rights {
-    /// Whom the user's settings let.
-    OfUmask,
-    /// Its owner: it holds what people wrote.
-    OfOwner,
+enum Access {
+    /// As the user's umask has it.
+    Umask,
+    /// The owner alone, since it holds what people wrote.
+    Owner,
 }
 
 fn unwritable(path: &Path, error: &io::Error) -> KeptFileError {

@@ -1,11 +1,11 @@
-//! Files that are kept between runs, read from memory and written into it, for tests that read many: fuzzers above all.
+//! Files that are kept between runs, parsed from memory and written to memory, for fuzzers.
 //!
-//! Nobody else needs it, so it is not part of the documented interface. Each function is what a generator does with
-//! such a file, without the file. Left out: what is done with what was read.
+//! It is not part of the documented interface. Each function does what a generator does with such a file, without the
+//! file system.
 
 use serde_json::Value;
 
-use crate::kept_file::KeptFileError;
+use crate::error::KeptFileError;
 use crate::store::{Store, Vocabulary};
 use crate::{costs, prompt_cache};
 
@@ -22,24 +22,24 @@ pub fn store_file(store: &Store) -> Vec<u8> {
     store.file()
 }
 
-/// The rows of a prompt's beginning, said again as the file that would be written of them.
+/// Parses the cached rows of a prompt's prefix and writes them as a file again.
 ///
 /// # Errors
 /// As when a generator is opened with the file.
 pub fn prefix(name: &str, bytes: &[u8]) -> Result<Vec<u8>, KeptFileError> {
-    prompt_cache::reread(name, bytes)
+    prompt_cache::reserialize(name, bytes)
 }
 
-/// What passes cost, said again as the file that would be written of it.
+/// Parses a file of costs and writes it again.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The file is damaged.
 pub fn costs(text: &str) -> Result<String, String> {
     let value: Value = serde_json::from_str(text).map_err(|error| format!("expected JSON, found: {error}"))?;
-    costs::rewritten(&value)
+    costs::reserialize(&value)
 }
 
-/// The file with right checksums wherever it has a place for them, so that what is behind them is reached.
+/// The file with correct checksums wherever it has a place for them, so that parsing gets past them.
 pub fn sealed(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     let seal = |bytes: &mut Vec<u8>, end: usize| {

@@ -1,15 +1,15 @@
-//! The prompt cache: rows of the target's cache that are kept between runs, so that a long beginning is computed once.
+//! The prompt cache: rows of the target's KV cache that are kept between runs, so that a long prefix is computed once.
 //!
-//! A file holds the rows of one prefix. When a generator is opened, they are put into the engine's cache, where every
-//! prompt finds as much of them as it begins with; the rest is computed. Rows are what would have been computed again,
-//! to the bit, so the text is the same with and without. That holds only where nothing differs that rows depend on. So
-//! the file says what its rows were made from ([`key`]), and one that does not fit is refused by the name of what
-//! differs, as is one that is damaged. It is never overwritten because it could not be read.
+//! A file holds the rows of one prefix. When a generator is opened, they are loaded into the engine's cache, where
+//! every prompt reuses as many of them as it begins with; the rest is computed. The rows are bit-identical to computed
+//! ones, so the text is the same with and without the file. That holds only if everything that rows depend on is the
+//! same. So the file has a key of what its rows were made from ([`key`]); a file with another key is refused with the
+//! part that differs, and so is a damaged one. A file that could not be read is never overwritten.
 //!
-//! What is written is the longest common beginning of all prompts of a run: of one prompt all of it; of several what
-//! they have in common; of a conversation its first prompt or, if it was begun anew, how all conversations begin.
-//! Nothing is written where the file begins with these tokens already. Only prompts of the default tenant count, and
-//! only they find what was read: time would tell others.
+//! The longest common prefix of all prompts of a run is written: of one prompt all of it, of a conversation its first
+//! prompt, of several conversations their common prefix. Nothing is written if the file's prefix begins with these
+//! tokens already. Only prompts of the default tenant are saved and find what was loaded: for other tenants the time of
+//! a request would reveal the prefix.
 //!
 //! All numbers are little-endian:
 //!
@@ -27,12 +27,12 @@
 //! end 8   XXH3-64 of everything before
 //! ```
 //!
-//! A state has passed the tokens before the group's first row; how many bytes it has is known of the network.
+//! A state has consumed the tokens before the group's first row; the network gives its number of bytes.
 //!
-//! A group that keeps a window of the text has the rows of the last window and those before it that were still cached
-//! when it was written. A prompt that leaves the prefix before these cannot use it.
+//! A group with a sliding window has the rows of the last window and those before it that were still cached when the
+//! file was written. A prompt that diverges from the prefix before these cannot use it.
 //!
-//! Left out: draft models' caches, which are computed again at a small cost, and hidden states.
+//! Draft models' caches and hidden states are not saved; computing them again costs little.
 
 mod format;
 mod key;
@@ -45,8 +45,9 @@ use foretoken_model::SavedBytes;
 use foretoken_speculation::{Tenant, Token};
 
 use crate::Error;
+use crate::error::KeptFileError;
 use crate::error::Message;
-use crate::kept_file::{self, KeptFileError};
+use crate::kept_file::{self};
 use crate::settings::ModelSettings;
 use format::Expected;
 pub(crate) use key::Key;
@@ -54,25 +55,25 @@ pub(crate) use key::Key;
 /// The prompt cache of a generator, if it has one.
 #[derive(Default)]
 pub struct PromptCache {
-    kept: Option<Kept>,
+    file: Option<PrefixFile>,
 }
 
-struct Kept {
+struct PrefixFile {
     path: PathBuf,
     read_only: bool,
     key: Key,
-    /// The tokens whose rows the file holds.
-    held: Vec<Token>,
-    /// What all prompts so far begin with.
+    /// The tokens whose rows are in the file.
+    saved_tokens: Vec<Token>,
+    /// The common prefix of all prompts so far.
     common: Option<Vec<Token>>,
 }
 
 impl PromptCache {
-    /// Reads the file that the settings name, if it is there, into an engine's cache. `key`: what its rows must have
-    /// been made from; `notes`: what a user should know.
+    /// Loads the file that the settings name, if it exists, into an engine's cache. `key`: what its rows must have been
+    /// made from; `notes`: what a user should know.
     ///
     /// # Errors
-    /// The file cannot be used, or could not be written, or is not there and is only to be read.
+    /// The file cannot be used, or could not be written, or is missing although it is read-only.
     pub(crate) fn open(
         settings: &ModelSettings,
         key: Option<Key>,
@@ -81,49 +82,49 @@ impl PromptCache {
     ) -> Result<Self, Error> {
         let (Some(path), Some(key)) = (settings.prompt_cache.clone(), key) else { return Ok(Self::default()) };
         let read_only = settings.prompt_cache_ro;
-        let mut kept = Kept { path, read_only, key, held: Vec::new(), common: None };
-        if read_only || kept_file::is_there(&kept.path)? {
-            kept.load(engine, notes)?;
+        let mut file = PrefixFile { path, read_only, key, saved_tokens: Vec::new(), common: None };
+        if read_only || kept_file::is_there(&file.path)? {
+            file.load(engine, notes)?;
         }
         if !read_only {
-            kept_file::try_place(&kept.path)?;
+            kept_file::check_writable(&file.path)?;
         }
-        Ok(Self { kept: Some(kept) })
+        Ok(Self { file: Some(file) })
     }
 
-    /// Notes prompts that are about to be computed: what they and those before them have in common is to be kept,
+    /// Registers prompts that are about to be computed: the common prefix of these and all earlier ones will be saved,
     /// unless the file has it.
     pub(crate) fn expect(&mut self, engine: &mut Engine, requests: &[Request]) {
-        let Some(kept) = self.kept.as_mut().filter(|kept| !kept.read_only) else { return };
+        let Some(file) = self.file.as_mut().filter(|file| !file.read_only) else { return };
         for request in requests.iter().filter(|request| request.tenant == Tenant::default()) {
-            let common = kept.common.get_or_insert_with(|| request.prompt.clone());
+            let common = file.common.get_or_insert_with(|| request.prompt.clone());
             let len = common.iter().zip(&request.prompt).take_while(|(a, b)| a == b).count();
             common.truncate(len);
         }
-        let wanted = kept.common.clone().filter(|common| !kept.held.starts_with(common));
+        let wanted = file.common.clone().filter(|common| !file.saved_tokens.starts_with(common));
         engine.save_prefix(Tenant::default(), wanted.unwrap_or_default());
     }
 
-    /// Writes the file, if there is something new for it.
+    /// Writes the file, if there is a new prefix.
     ///
     /// # Errors
     /// It cannot be written.
     pub(crate) fn save(&mut self, engine: &mut Engine) -> Result<(), Error> {
-        let (Some(kept), Some(saved)) = (&mut self.kept, engine.take_saved_prefix()) else { return Ok(()) };
-        let parts = kept.key.parts(saved.tokens.len());
+        let (Some(file), Some(saved)) = (&mut self.file, engine.take_saved_prefix()) else { return Ok(()) };
+        let parts = file.key.parts(saved.tokens.len());
         let sizes = engine.saved_bytes().unwrap_or_default();
-        kept_file::replace(&kept.path, &mut |out| format::write(out, &parts, &sizes, &saved))?;
-        kept.held = saved.tokens;
+        kept_file::replace(&file.path, &mut |out| format::write(out, &parts, &sizes, &saved))?;
+        file.saved_tokens = saved.tokens;
         Ok(())
     }
 
-    /// Whether anything is to be written.
+    /// Whether the file may be written.
     pub(crate) fn keeps(&self) -> bool {
-        self.kept.as_ref().is_some_and(|kept| !kept.read_only)
+        self.file.as_ref().is_some_and(|file| !file.read_only)
     }
 }
 
-impl Kept {
+impl PrefixFile {
     fn load(&mut self, engine: &mut Engine, notes: &mut Vec<Message>) -> Result<(), Error> {
         let name = self.path.display().to_string();
         let (file, len) = kept_file::open(&self.path)?;
@@ -136,13 +137,13 @@ impl Kept {
             let room = format!(" {name}: there is room for {loaded} of its {all} tokens");
             notes.push(Message::setting("prompt_cache").and(room));
         }
-        self.held = saved.tokens;
+        self.saved_tokens = saved.tokens;
         Ok(())
     }
 }
 
-/// Reads the bytes of a file whatever they were made from, and writes what was read: for `probe.rs`.
-pub(crate) fn reread(name: &str, bytes: &[u8]) -> Result<Vec<u8>, KeptFileError> {
+/// Parses a file with a fixed key and writes it again: for `probe.rs`.
+pub(crate) fn reserialize(name: &str, bytes: &[u8]) -> Result<Vec<u8>, KeptFileError> {
     let key = |len: usize| vec![("model", "00ff".to_string()), ("rope", format!("{len:04x}"))];
     let sizes = [SavedBytes { state: 0, row: 6 }, SavedBytes { state: 3, row: 4 }];
     let expected = Expected { key: &key, vocabulary: 100, sizes: &sizes };

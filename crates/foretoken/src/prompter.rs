@@ -1,13 +1,13 @@
-//! What every request has in common and no engine is needed for: from prompts and settings to requests.
+//! From prompts and settings to requests: what all requests share, and what needs no engine.
 //!
-//! The idea: the engine belongs to one thread, and users to others. A [`Prompter`] is shared between all of them
-//! (`Arc`): it holds the target's files, its tokenizer and chat template, and the generator's settings as they were
-//! decided, all of them fixed once the generator is open. So prompts become tokens, and settings become requests,
-//! beside a running [`EngineThread`](crate::EngineThread). Left out: running requests.
+//! The engine belongs to one thread, and users to others. A [`Prompter`] is shared between all of them (`Arc`): it
+//! holds the target's files, its tokenizer and chat template, and the generator's settings as they were decided, all of
+//! them fixed once the generator is open. So prompts are tokenized, and requests are made, while an
+//! [`EngineThread`](crate::EngineThread) runs.
 
 use std::sync::{Arc, OnceLock};
 
-use foretoken_engine::{BudgetKind, Forcing, Order, Request, ThinkingWords, guided, guided_behind};
+use foretoken_engine::{BudgetKind, Forcing, Order, Request, ThinkingWords, guided, guided_after_thoughts};
 use foretoken_speculation::{DraftSettings, Promise, Token};
 use foretoken_text::{
     ChatInput, ChatTemplate, Json, Spelling, TextError, Thinking, ThinkingMarks, Tokenizer, Transcript,
@@ -28,36 +28,36 @@ pub struct Prompter {
     pub tokenizer: Option<Arc<Tokenizer>>,
     /// The law of the generator's own settings, and who decided it.
     pub decided: DecidedSampling,
-    /// Names of the drafters, by number: each is another.
+    /// Names of the drafters, by number; no two are equal.
     pub names: Vec<String>,
-    /// The drafters of each way of drafting that the generator was made for, at least one way.
+    /// The methods of drafting that the generator was made for, at least one.
     pub methods: Vec<Method>,
-    /// Tokens that a text can have, prompt included.
+    /// Tokens that a sequence can have, prompt included.
     pub context: usize,
-    /// Whether the target has recurrent states, which are kept where prompts are likely to part.
+    /// Whether the target has recurrent states, of which checkpoints are kept where prompts are likely to diverge.
     pub(crate) has_states: bool,
     /// What the drafters are, by number: a specification with the number of its first draft model.
-    pub(crate) made: Vec<(DrafterSpec, usize)>,
+    pub(crate) drafter_keys: Vec<(DrafterSpec, usize)>,
     pub(crate) drafting: Drafting,
     /// The chat template that is used instead of the target's.
-    pub(crate) template_asked: Option<String>,
+    pub(crate) template_setting: Option<String>,
     pub(crate) template: OnceLock<Result<Option<ChatTemplate>, Error>>,
-    /// How the target's vocabulary spells what a form foresees, made for the first request that has one.
+    /// How the target's vocabulary spells what a grammar foresees, made for the first request that has a grammar.
     pub(crate) spelling: OnceLock<Option<Arc<Spelling>>>,
-    /// The marks around what the model thinks, if it does.
-    pub(crate) thinking: OnceLock<Option<MarksOfModel>>,
+    /// The marks around the model's thinking, if it has any.
+    pub(crate) thinking: OnceLock<Option<ModelThinking>>,
 }
 
-/// The marks around what a model thinks.
-pub(crate) struct MarksOfModel {
+/// The marks around a model's thinking.
+pub(crate) struct ModelThinking {
     marks: ThinkingMarks,
     /// Those of them that are special tokens.
     shown: Arc<[Token]>,
-    /// The vocabulary beside them, made for the first request that may think and has a form.
+    /// The vocabulary compared with the marks, made for the first request that may think and has a grammar.
     words: OnceLock<Arc<ThinkingWords>>,
 }
 
-/// The drafters of one way of drafting.
+/// One method of drafting: which drafters, and in which order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Method {
     /// Their numbers.
@@ -66,7 +66,7 @@ pub struct Method {
     pub order: Order,
 }
 
-/// What requests say about drafting, besides who drafts.
+/// What requests say about drafting, besides the drafters.
 #[derive(Clone, Debug)]
 pub(crate) struct Drafting {
     pub(crate) promise: Promise,
@@ -80,9 +80,9 @@ impl Prompter {
         self.target.tokens(self.tokenizer.as_deref())
     }
 
-    /// Decides the law of one request: these settings, then the model's own files, then the program's defaults. The
-    /// generator's own settings are no part of it: a door that lets users change some of these begins with a copy of
-    /// them. A seed that is open is drawn.
+    /// Decides the law of one request: by these settings, then the model's own files, then the program's defaults. The
+    /// generator's own settings are not consulted: a front end that lets users change some of these begins with a copy
+    /// of them. If no seed is set, one is drawn.
     ///
     /// # Errors
     /// A value out of its range, or stop strings for a model without a tokenizer.
@@ -90,10 +90,10 @@ impl Prompter {
         settings.decided(&self.target, self.tokenizer.as_deref())
     }
 
-    /// A request that goes on with a prompt, by the generator's own settings and its first method.
+    /// A request that continues a prompt, with the generator's own settings and its first method.
     ///
-    /// Its fields can be changed before it is submitted: on whose behalf it is, what is expected to be written, what is
-    /// promised, who drafts and how much.
+    /// Its fields can be changed before it is submitted: its tenant, the prediction, the promise, the drafters and the
+    /// budget.
     ///
     /// # Errors
     /// A text for a model without a tokenizer, or an empty one for a model without a beginning-of-text token.
@@ -101,7 +101,7 @@ impl Prompter {
         self.request_by(prompt, &self.decided)
     }
 
-    /// The same, by settings of its own ([`Prompter::decide`]).
+    /// The same, with settings of its own ([`Prompter::decide`]).
     ///
     /// # Errors
     /// As [`Prompter::request`].
@@ -119,7 +119,7 @@ impl Prompter {
         Ok(request)
     }
 
-    /// The requests for all [answers](SamplingSettings::n_best) to a prompt, by the generator's own settings.
+    /// The requests for all [answers](SamplingSettings::n_best) to a prompt, with the generator's own settings.
     ///
     /// # Errors
     /// As [`Prompter::request`].
@@ -127,19 +127,19 @@ impl Prompter {
         Ok(n_best(&self.request(prompt)?, self.decided.settings.n_best))
     }
 
-    /// A request for the model's next turn in a conversation, by settings of its own. It ends with the turn as well as
-    /// with the text, unless [end tokens are ignored](SamplingSettings::ignore_eos). Where the model
-    /// [thinks](Prompter::thinking) before it answers, its text shows the marks around that, and a form that the text
-    /// has to have begins behind it.
+    /// A request for the model's next turn in a conversation, with settings of its own. It ends at an end-of-turn token
+    /// as well as at the end of the text, unless [end tokens are ignored](SamplingSettings::ignore_eos). Where the
+    /// model [thinks](Prompter::thinking) before it answers, its text shows the marks around the thinking, and a
+    /// grammar applies to what follows them.
     ///
     /// # Errors
     /// The model has no tokenizer or no chat template, or the template cannot write the conversation out.
     pub fn chat(&self, input: &ChatInput, decided: &DecidedSampling) -> Result<Request, Error> {
-        Ok(self.chat_behind(input, decided, &Transcript::default())?.0)
+        Ok(self.chat_after(input, decided, &Transcript::default())?.0)
     }
 
-    /// The same, going on from what was computed for an earlier turn; and the request's prompt with its text.
-    pub(crate) fn chat_behind(
+    /// The same, continuing the transcript of an earlier turn; also returns the transcript with this turn's prompt.
+    pub(crate) fn chat_after(
         &self,
         input: &ChatInput,
         decided: &DecidedSampling,
@@ -149,7 +149,7 @@ impl Prompter {
             return Err(Error::input(self.target.missing_tokenizer()));
         };
         self.check_bytes("messages", input.text_bytes())?;
-        let transcript = self.chat_template()?.encode_behind(tokenizer, input, before, self.bytes_max());
+        let transcript = self.chat_template()?.encode_after(tokenizer, input, before, self.bytes_max());
         let transcript = transcript.map_err(|error| of_template(error, Error::Input))?;
         if transcript.tokens().is_empty() {
             let name = &self.target.name;
@@ -167,10 +167,10 @@ impl Prompter {
         Ok((request, transcript))
     }
 
-    /// The marks around what the model thinks before it answers, and what an answer to this conversation begins with,
-    /// whose prompt is given; `None` if the chat template knows no such marks.
+    /// The marks around the model's thinking, and whether an answer to this conversation, whose prompt is given, begins
+    /// with thinking; `None` if the chat template has no such marks.
     pub fn thinking(&self, input: &ChatInput, prompt: &[Token]) -> Option<(ThinkingMarks, Thinking)> {
-        /// More tokens than a mark has.
+        /// The tokens that are searched for a mark: more than a mark has.
         const TAIL: usize = 48;
         let (tokenizer, marks) = (self.tokenizer.as_deref()?, &self.thinking_marks()?.marks);
         let said = input.messages.last().and_then(|message| message.content());
@@ -191,17 +191,17 @@ impl Prompter {
     }
 
     /// The marks of the chat template.
-    fn thinking_marks(&self) -> Option<&MarksOfModel> {
+    fn thinking_marks(&self) -> Option<&ModelThinking> {
         let found = self.thinking.get_or_init(|| {
             let marks = ThinkingMarks::of_template(self.chat_template().ok()?)?;
             let special = self.tokenizer.as_ref().map(|tokenizer| tokenizer.special_tokens(&marks.shown()));
-            Some(MarksOfModel { marks, shown: special.unwrap_or_default().into(), words: OnceLock::new() })
+            Some(ModelThinking { marks, shown: special.unwrap_or_default().into(), words: OnceLock::new() })
         });
         found.as_ref()
     }
 
-    /// Refuses a text of so many bytes that cannot fit whatever its tokens are: finding them would take some two
-    /// hundred times its bytes of memory.
+    /// Refuses a text of so many bytes that it cannot fit into the context, whatever its tokens are: tokenizing it
+    /// would take some two hundred times its bytes of memory.
     fn check_bytes(&self, what: &str, bytes: usize) -> Result<(), Error> {
         let (longest, most) = (self.token_bytes_max(), self.bytes_max());
         if self.tokenizer.is_none() || bytes <= most {
@@ -221,14 +221,14 @@ impl Prompter {
         self.context.saturating_mul(self.token_bytes_max())
     }
 
-    /// The drafters of a request that names its way of drafting itself, of those that the generator was opened with
-    /// ([`Choices::for_requests`](crate::generator::Choices::for_requests)). `auto` is what goes well together of what
-    /// is there; `has_prediction`: the request says what will probably be written, which `auto` then follows first.
+    /// The drafters of a request that names its method of drafting, of those that the generator was opened with
+    /// ([`Choices::for_requests`](crate::generator::Choices::for_requests)). `auto` takes those of them that go well
+    /// together; `has_prediction`: the request has a prediction, whose drafter `auto` then asks first.
     ///
     /// # Errors
     /// A drafter that the generator does not have; the message names those that it has.
     pub fn method(&self, spec_type: &SpecType, has_prediction: bool) -> Result<Method, Error> {
-        let number = |wanted: &(DrafterSpec, usize)| self.made.iter().position(|made| made == wanted);
+        let number = |wanted: &(DrafterSpec, usize)| self.drafter_keys.iter().position(|key| key == wanted);
         let specs = match spec_type {
             SpecType::None => return Ok(Method::default()),
             SpecType::Auto => {
@@ -241,7 +241,7 @@ impl Prompter {
             }
             SpecType::Drafters(specs) => specs,
         };
-        let keys = made_keys(specs);
+        let keys = drafter_keys(specs);
         let Some(missing) = keys.iter().find(|key| number(key).is_none()) else {
             let drafters = keys.iter().filter_map(number).map(|number| number as u8).collect();
             return Ok(Method { drafters, order: SpeculationSettings::order(spec_type) });
@@ -258,10 +258,10 @@ impl Prompter {
 
     /// Whether the drafter of this number follows predictions.
     pub fn is_prediction(&self, number: u8) -> bool {
-        self.made.get(usize::from(number)).is_some_and(|(spec, _)| spec.kind == DrafterKind::Prediction)
+        self.drafter_keys.get(usize::from(number)).is_some_and(|(spec, _)| spec.kind == DrafterKind::Prediction)
     }
 
-    /// A request without a prompt and without its form, by the first method.
+    /// A request without a prompt and without its grammar, with the first method.
     pub(crate) fn base(&self, decided: &DecidedSampling) -> Request {
         let Method { drafters, order } = self.methods.first().cloned().unwrap_or_default();
         let (settings, drafting) = (&decided.settings, &self.drafting);
@@ -281,12 +281,12 @@ impl Prompter {
         }
     }
 
-    /// The chat template that was asked for, or the target's, which is read when it is first asked for.
+    /// The chat template of the settings, or the target's, which is read when it is first needed.
     ///
     /// # Errors
     /// There is none, or one that is empty or cannot be understood.
     pub fn chat_template(&self) -> Result<&ChatTemplate, Error> {
-        let template = self.template.get_or_init(|| match &self.template_asked {
+        let template = self.template.get_or_init(|| match &self.template_setting {
             Some(words) => self.template_for(words).map(Some),
             None => self.target.chat_template(),
         });
@@ -301,32 +301,33 @@ impl Prompter {
         Err(Error::Input(expected.followed_by(without).and(" gives one, and a text goes on without one")))
     }
 
-    /// Holds a request to the form that its text has to have, if any, and shows the marks of thinking if it may think:
-    /// its form is then that of what comes behind. Called once, when it is known which tokens end the text.
+    /// Constrains a request by its grammar, if it has one, and lets its text show the marks of thinking if it may
+    /// think: the grammar then applies to what follows the thinking. Called once, when it is known which tokens end the
+    /// text.
     fn constrain(
         &self,
         request: &mut Request,
         decided: &DecidedSampling,
         thinking: Option<Thinking>,
     ) -> Result<(), Error> {
-        let known = thinking.and_then(|thinking| Some((thinking, self.thinking_marks()?)));
-        if let Some((_, known)) = known {
-            request.shown_special = Arc::clone(&known.shown);
+        let of_model = thinking.and_then(|thinking| Some((thinking, self.thinking_marks()?)));
+        if let Some((_, of_model)) = of_model {
+            request.shown_special = Arc::clone(&of_model.shown);
         }
         let (Some(grammar), Some(tokenizer)) = (&decided.grammar, &self.tokenizer) else { return Ok(()) };
         let (ends, forcing) = (&request.sampling.end_tokens, self.forcing(decided));
         check_ends(grammar, tokenizer, ends)?;
-        request.constraint = Some(match known {
+        request.constraint = Some(match of_model {
             None => guided(grammar, ends, forcing),
-            Some((thinking, known)) => {
-                let words = known.words.get_or_init(|| Arc::new(ThinkingWords::new(tokenizer, known.marks)));
-                guided_behind(grammar, ends, forcing, words, thinking)
+            Some((thinking, of_model)) => {
+                let words = of_model.words.get_or_init(|| Arc::new(ThinkingWords::new(tokenizer, of_model.marks)));
+                guided_after_thoughts(grammar, ends, forcing, words, thinking)
             }
         });
         Ok(())
     }
 
-    /// What becomes of strings that a form leaves no choice about.
+    /// How strings are handled that the grammar leaves no choice about.
     fn forcing(&self, decided: &DecidedSampling) -> Forcing {
         let make = || self.tokenizer.clone().map(|tokenizer| Arc::new(Spelling::new(tokenizer)));
         let forcing = match decided.settings.guided.grammar_forcing {
@@ -336,46 +337,46 @@ impl Prompter {
         self.spelling.get_or_init(make).clone().map_or(Forcing::None, forcing)
     }
 
-    /// The template for these words of the settings. It sees the special tokens that the target's own would see.
+    /// The template for this value of the setting. It sees the special tokens that the target's own template would see.
     fn template_for(&self, words: &str) -> Result<ChatTemplate, Error> {
         let unusable = |error| of_template(error, Error::Setting);
-        // An empty file is a template too, about which there is another complaint.
+        // An empty file is a template too, for which there is another error.
         let empty = words.trim().is_empty().then_some(words);
         let Some(source) = ChatTemplate::source_for(words).or(empty) else {
             let names = ChatTemplate::names().collect::<Vec<_>>().join(", ");
             let expected = format!(": expected a file, a Jinja template or one of {names}, found {words:?}");
-            return Err(Error::Setting(Message::setting(ASKED).and(expected)));
+            return Err(Error::Setting(Message::setting(TEMPLATE_SETTING).and(expected)));
         };
         if let Ok(Some(own)) = self.target.chat_template() {
-            return own.with_source(ASKED, source).map_err(unusable);
+            return own.with_source(TEMPLATE_SETTING, source).map_err(unusable);
         }
         let tokenizer = self.tokenizer.as_deref();
-        let spelt = |token: Option<Token>| {
+        let text_of = |token: Option<Token>| {
             let bytes = tokenizer.zip(token).map(|(tokenizer, token)| tokenizer.token_bytes(token));
             bytes.map_or(String::new(), |bytes| String::from_utf8_lossy(bytes).into_owned())
         };
         let ends = tokenizer.map_or(&[][..], Tokenizer::end_tokens);
-        let marks = [self.target.beginning(tokenizer), ends.first().copied()].map(spelt);
-        ChatTemplate::from_source(ASKED, source, &marks[0], &marks[1]).map_err(unusable)
+        let marks = [self.target.beginning(tokenizer), ends.first().copied()].map(text_of);
+        ChatTemplate::from_source(TEMPLATE_SETTING, source, &marks[0], &marks[1]).map_err(unusable)
     }
 }
 
-/// The setting that asks for a template, which then has its name where others have their file's.
-const ASKED: &str = "chat_template";
+/// The setting that names a template; errors of that template name this setting instead of a file.
+const TEMPLATE_SETTING: &str = "chat_template";
 
-/// What is wrong with a template that was asked for is said of the setting.
+/// An error of the template, which names the setting if the template is the setting's.
 fn of_template(error: TextError, kind: impl FnOnce(Message) -> Error) -> Error {
     match &error {
-        TextError::Template { place, found } if place == ASKED => {
-            kind(Message::setting(ASKED).and(format!(": {found}")))
+        TextError::Template { place, found } if place == TEMPLATE_SETTING => {
+            kind(Message::setting(TEMPLATE_SETTING).and(format!(": {found}")))
         }
         _ => error.into(),
     }
 }
 
-/// What the drafters of a method are made as, in its order: each with the number of its first draft model. Models are
-/// counted on from drafter to drafter; a drafter without one is the same at any place.
-pub(crate) fn made_keys(specs: &[DrafterSpec]) -> Vec<(DrafterSpec, usize)> {
+/// The keys of a method's drafters, in its order: each specification with the number of its first draft model. Models
+/// are numbered across the method's drafters; a drafter without a model has number 0.
+pub(crate) fn drafter_keys(specs: &[DrafterSpec]) -> Vec<(DrafterSpec, usize)> {
     let mut first = 0;
     let key = |spec: &DrafterSpec| {
         let key = (spec.clone(), if spec.models() > 0 { first } else { 0 });
@@ -385,7 +386,7 @@ pub(crate) fn made_keys(specs: &[DrafterSpec]) -> Vec<(DrafterSpec, usize)> {
     specs.iter().map(key).collect()
 }
 
-/// It is of use only where every thread can have it.
+/// A prompter has to be usable from every thread.
 const _: () = {
     const fn is_shared<T: Send + Sync>() {}
     is_shared::<Prompter>();
@@ -399,7 +400,7 @@ mod tests {
     use crate::{Generator, Settings};
 
     #[test]
-    fn a_vocabulary_is_looked_through_once_for_all_texts_that_think() {
+    fn thinking_words_are_computed_once_for_all_requests() {
         let mut settings = Settings::default();
         settings.model.chat_template = Some("{# </think> #}{{ messages[0].content }}".to_string());
         let prompter = Arc::clone(&Generator::open(&settings).expect("the demo model opens").prompter);
@@ -409,20 +410,20 @@ mod tests {
         let words = || {
             let request = prompter.chat(&ChatInput::new(&messages, true), &decided).expect("it can be asked");
             assert!(request.constraint.is_some());
-            Arc::as_ptr(prompter.thinking_marks().and_then(|known| known.words.get()).expect("they were made"))
+            Arc::as_ptr(prompter.thinking_marks().and_then(|found| found.words.get()).expect("the words were made"))
         };
         assert_eq!(words(), words());
     }
 
     #[test]
-    fn states_are_kept_before_an_answer_where_there_are_any() {
+    fn a_checkpoint_is_requested_before_an_answer_where_there_are_states() {
         let mut generator = Generator::open(&Settings::default()).expect("the demo model opens");
         let prompt = || Prompt::Chat(vec![ChatMessage::new("user", "why?")]);
         let plain = generator.request(prompt()).expect("it can be asked");
-        assert_eq!(plain.checkpoints, [0; 0], "of attention nothing has to be kept");
-        Arc::get_mut(&mut generator.prompter).expect("nobody else has it").has_states = true;
+        assert_eq!(plain.checkpoints, [0; 0], "attention needs no checkpoints");
+        Arc::get_mut(&mut generator.prompter).expect("no other thread has the prompter").has_states = true;
         let request = generator.request(prompt()).expect("it can be asked");
-        let [start] = request.checkpoints[..] else { panic!("one place: {:?}", request.checkpoints) };
+        let [start] = request.checkpoints[..] else { panic!("expected one checkpoint: {:?}", request.checkpoints) };
         assert!(0 < start && start < request.prompt.len(), "{start} of {}", request.prompt.len());
         assert_eq!(request.prompt, plain.prompt);
     }

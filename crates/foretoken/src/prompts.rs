@@ -1,8 +1,7 @@
-//! Prompts: as text, as token ids, and as conversations that want an answer.
+//! Prompts: texts, token ids, and conversations for the model's next turn.
 //!
-//! A text gets what the model expects around a text, usually the beginning-of-text token; an empty one *is* that
-//! token. Left out: conversations that go on ([`Conversation`](crate::Conversation)), and files of prompts, which are a
-//! door's.
+//! The special tokens that the model expects, usually the beginning-of-text token, are added to a text; an empty text
+//! *is* that token. Conversations of several turns are in [`Conversation`](crate::Conversation).
 
 use foretoken_speculation::Token;
 use foretoken_text::{Message as ChatMessage, Tokenizer};
@@ -11,7 +10,7 @@ use crate::Error;
 use crate::error::Message;
 use crate::models::Opened;
 
-/// A prompt, before it is tokens.
+/// A prompt before it is tokenized.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Prompt {
     /// A text.
@@ -22,7 +21,7 @@ pub enum Prompt {
     Chat(Vec<ChatMessage>),
 }
 
-/// The error of whoever wants text of a model without a tokenizer.
+/// The error where text is needed and the model has no tokenizer.
 pub fn without_tokenizer(model: &Opened) -> Error {
     let words = Message::words(format!("{}; without one, give ", model.missing_tokenizer()));
     Error::Input(words.and_setting("prompt_ids").and(" and ").and_setting("output_ids"))

@@ -1,9 +1,9 @@
-//! A model made into a GGUF file of another type, which llama.cpp reads too.
+//! Converts a model to a GGUF file of another type, which llama.cpp reads too.
 //!
-//! The source is a GGUF file, whose keys go over as they are, or a Hugging Face directory, which is said in GGUF's
-//! words (`model/src/export.rs` the network, `text` the vocabulary). Tensors follow one after the other, in slabs of
-//! rows that all threads work on, so memory does not grow with the model. Left out: how importances are measured, and
-//! types that somebody picks for single tensors.
+//! The source is a GGUF file, whose keys are copied, or a Hugging Face directory, which is converted to GGUF's names
+//! and keys (the network in `model/src/export.rs`, the vocabulary in `text`). Tensors are converted one after the
+//! other, in slabs of rows that all threads work on, so memory does not grow with the model. Importance matrices are
+//! read, not measured, and types of single tensors cannot be chosen.
 
 mod importance;
 mod kinds;
@@ -20,16 +20,16 @@ use foretoken_weights::gguf::{Metadata, TensorInfo, Writer};
 
 use crate::{Error, OutputFile};
 use importance::Importance;
-use kinds::{Choice, Network};
 pub use kinds::{Mixture, mixture};
-use rows::{Problem, Wanted};
+use kinds::{Network, TypeChoice};
+use rows::{Conversion, Problem};
 use source::Source;
 
-/// A model that is about to be quantized: its tensors, and the type that each gets.
+/// A model to be quantized: its tensors, and the type that each gets.
 pub struct Quantization {
     input: PathBuf,
     tensors: Vec<Exported>,
-    plan: Vec<Choice>,
+    plan: Vec<TypeChoice>,
     metadata: Metadata,
     importance: Option<Importance>,
     /// What a user should know before, one line each.
@@ -39,18 +39,18 @@ pub struct Quantization {
 /// What happens while a model is quantized.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Quantizing {
-    /// So many tensors are written.
+    /// The number of tensors that are written.
     Written(usize),
     /// Something that a user should know, in one line.
     Note(String),
 }
 
 impl Quantization {
-    /// Opens a model (a `.gguf` file or a directory of Hugging Face's) and decides the type of each tensor; with a file
-    /// of llama-imatrix blocks are made by its importances.
+    /// Opens a model (a `.gguf` file or a Hugging Face directory) and decides the type of each tensor; with a file of
+    /// llama-imatrix blocks are quantized by its importances.
     ///
     /// # Errors
-    /// One cannot be read, the model cannot be said in GGUF, or the importances are not of this model.
+    /// A file cannot be read, the model cannot be converted to GGUF, or the importances are not of this model.
     pub fn plan(input: &Path, mixture: Mixture, imatrix: Option<&Path>) -> Result<Self, Error> {
         if !input.exists() {
             let input = input.display();
@@ -62,23 +62,23 @@ impl Quantization {
         let names = tensors.iter().map(|tensor| tensor.name.as_str());
         let network = Network::new(names, &metadata, importance.is_some());
         let choose = |tensor: &Exported| mixture.of_tensor(&tensor.name, &tensor.shape, &network);
-        let plan: Vec<Choice> = tensors.iter().map(choose).collect();
+        let plan: Vec<TypeChoice> = tensors.iter().map(choose).collect();
         metadata.set("general.file_type", mixture.file_type());
         metadata.set("general.quantization_version", 2u32);
-        importance.iter().for_each(|importance| importance.tell(&mut metadata));
+        importance.iter().for_each(|importance| importance.set_keys(&mut metadata));
         let mut notes: Vec<String> = notes.into_iter().map(|note| format!("note: {note}")).collect();
         notes.extend(notes_on(&tensors, &plan));
         notes.extend(importance.iter().filter_map(|importance| importance.note(&tensors, &plan)));
         Ok(Self { input: input.to_path_buf(), tensors, plan, metadata, importance, notes })
     }
 
-    /// Tensors that will be written.
+    /// The number of tensors.
     pub fn tensors(&self) -> usize {
         self.tensors.len()
     }
 
-    /// Writes the file with so many threads, and says of each tensor when it is written; `go_on` is asked on the way.
-    /// What is returned has not its final name yet; nothing is returned where it was not to go on.
+    /// Writes the file with so many threads, and reports each tensor that is written; stops if `keep_going` returns
+    /// false. Returns the file, which has to be finished to get its name; `None` if it was stopped.
     ///
     /// # Errors
     /// The file cannot be written, or a row to be quantized holds numbers that are not finite or too large.
@@ -87,20 +87,20 @@ impl Quantization {
         output: OutputFile,
         name: &Path,
         threads: usize,
-        go_on: &dyn Fn() -> bool,
-        hear: &mut dyn FnMut(Quantizing),
+        keep_going: &dyn Fn() -> bool,
+        report: &mut dyn FnMut(Quantizing),
     ) -> Result<Option<OutputFile>, Error> {
         let pool = Pool::new(threads);
         if pool.threads() < threads {
             let found = pool.threads();
-            hear(Quantizing::Note(format!("threads: expected {threads}, found {found}: the system gives no more")));
+            report(Quantizing::Note(format!("threads: expected {threads}, found {found}: the system gives no more")));
         }
         let mut writer = self.begin(output, name)?;
         for (i, (tensor, choice)) in self.tensors.iter().zip(&self.plan).enumerate() {
             let importance = self.importance.as_ref().and_then(|all| all.of(tensor));
-            let wanted = Wanted { dtype: choice.dtype, importance };
+            let conversion = Conversion { dtype: choice.dtype, importance };
             let put = &mut |bytes: &[u8]| writer.append(bytes);
-            let saturated = match rows::convert(tensor, wanted, &pool, &|| !go_on(), put) {
+            let saturated = match rows::convert(tensor, conversion, &pool, &|| !keep_going(), put) {
                 Ok(saturated) => saturated,
                 Err(Problem::Stopped) => return Ok(None),
                 Err(Problem::Write(error)) => return Err(error.into()),
@@ -112,17 +112,17 @@ impl Quantization {
             };
             if saturated > 0 {
                 let note = format!("{}: {saturated} numbers beyond f16 became its greatest", tensor.name);
-                hear(Quantizing::Note(note));
+                report(Quantizing::Note(note));
             }
             tensor.release();
-            hear(Quantizing::Written(i + 1));
+            report(Quantizing::Written(i + 1));
         }
         Ok(Some(writer.finish()?))
     }
 
     /// Begins the file with its header.
     fn begin(&self, output: OutputFile, name: &Path) -> Result<Writer<OutputFile>, Error> {
-        let info = |(tensor, choice): (&Exported, &Choice)| TensorInfo {
+        let info = |(tensor, choice): (&Exported, &TypeChoice)| TensorInfo {
             name: tensor.name.clone(),
             dtype: choice.dtype,
             shape: tensor.shape.clone(),
@@ -132,18 +132,18 @@ impl Quantization {
     }
 }
 
-/// Lines about tensors that did not get what was asked for, and about those that are quantized twice.
-fn notes_on(tensors: &[Exported], plan: &[Choice]) -> Vec<String> {
-    let mut fallen: BTreeMap<(usize, &str, &str), Vec<&str>> = BTreeMap::new();
+/// Notes for users about tensors that got another type than the mixture's, and about those that are quantized twice.
+fn notes_on(tensors: &[Exported], plan: &[TypeChoice]) -> Vec<String> {
+    let mut fallbacks: BTreeMap<(usize, &str, &str), Vec<&str>> = BTreeMap::new();
     let mut twice = Vec::new();
     for (tensor, choice) in tensors.iter().zip(plan) {
         let (from, to) = (tensor.dtype(), choice.dtype);
         if matches!(from, Dtype::Quantized(_)) && matches!(to, Dtype::Quantized(_)) && from != to {
             twice.push((&tensor.name, from));
         }
-        if choice.wanted != to {
-            let key = (tensor.columns(), choice.wanted.name(), to.name());
-            fallen.entry(key).or_default().push(&tensor.name);
+        if choice.by_rules != to {
+            let key = (tensor.columns(), choice.by_rules.name(), to.name());
+            fallbacks.entry(key).or_default().push(&tensor.name);
         }
     }
     let mut lines = Vec::new();
@@ -151,10 +151,10 @@ fn notes_on(tensors: &[Exported], plan: &[Choice]) -> Vec<String> {
         let count = twice.len();
         lines.push(format!("warning: {count} tensors are quantized already and lose twice, as {name} ({from})"));
     }
-    for ((columns, wanted, to), names) in fallen {
+    for ((columns, by_rules, to), names) in fallbacks {
         let count = names.len();
         lines.push(format!(
-            "note: rows of {columns} are no whole blocks of {wanted}: {to} for {count} tensors, as {}",
+            "note: rows of {columns} are no whole blocks of {by_rules}: {to} for {count} tensors, as {}",
             names[0]
         ));
     }

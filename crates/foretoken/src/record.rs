@@ -1,9 +1,9 @@
-//! The record of a run: all that decided its texts, and who decided it.
+//! The record of a run: all settings that decided its texts, and who decided each.
 //!
-//! Under *exact* a seed and the law are enough to have a text again. Under *rejection* and *block* verification the
-//! text of a seed also depends on what is drafted, so the record holds everything that drafting goes by: drafters,
-//! limits, the number of the first request, and the costs, if they were held (without these drafting goes by the clock,
-//! and only the distribution is the same again). Prompts are not in it, nor the files that it names.
+//! Under *exact* a seed and the law are enough to generate a text again. Under *rejection* and *block* verification the
+//! text of a seed also depends on what is drafted, so the record holds everything that decides drafting: drafters,
+//! limits, the number of the first request, and the costs, if they were held (without these drafting depends on the
+//! clock, and only the distribution is reproduced). Prompts are not in it, nor the content of files that it names.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ pub struct Record {
     /// a path is the demo model.
     #[serde(serialize_with = "in_decimals")]
     pub settings: Settings,
-    /// Who decided each of them and the end tokens, by its place: `"sampling.temperature": "model"`. A setting that was
+    /// Who decided each setting and the end tokens, by its path: `"sampling.temperature": "model"`. A setting that was
     /// given with its default value counts as the program's, unless `None` is its default.
     pub decided_by: BTreeMap<String, DecidedBy>,
     /// The tokens that end a text, which the model's files decide.
@@ -45,7 +45,7 @@ pub struct Record {
     pub drafters: Vec<String>,
     /// The number of the run's first request; the others count on.
     pub first_request: u64,
-    /// What passes and drafts cost, as a file of costs has it, if these were held.
+    /// What passes and drafts cost, in the format of a file of costs, if costs were held.
     pub costs: Option<Value>,
 }
 
@@ -61,7 +61,7 @@ impl Record {
     ) -> Self {
         let mut asked = asked.clone();
         for settings in [&mut asked, &mut settings] {
-            // Whether rows were read or computed decides nothing.
+            // The prompt cache does not change texts.
             (settings.model.prompt_cache, settings.model.prompt_cache_ro) = (None, false);
             make_absolute(settings);
         }
@@ -80,8 +80,7 @@ impl Record {
     }
 }
 
-/// Writes settings with the decimals that a reader expects: 0.8, and not the number of 64 bits that is nearest to it in
-/// 32.
+/// Writes settings with the shortest decimals of an f32: 0.8, and not the f64 that the f32 nearest to 0.8 equals.
 fn in_decimals<S: Serializer>(settings: &Settings, serializer: S) -> Result<S::Ok, S::Error> {
     fn shorten(value: &mut Value) {
         match value {
@@ -104,23 +103,23 @@ fn in_decimals<S: Serializer>(settings: &Settings, serializer: S) -> Result<S::O
 /// Who decided each setting.
 fn decided_by(asked: &Settings, settings: &Settings, by_model: &[&str]) -> BTreeMap<String, DecidedBy> {
     let (asked, default) = (values(asked), values(&Settings::default()));
-    let by = |place: &String| match place.strip_prefix("sampling.") {
+    let by = |path: &String| match path.strip_prefix("sampling.") {
         Some(setting) if by_model.contains(&setting) => DecidedBy::Model,
-        _ if asked.get(place) != default.get(place) => DecidedBy::User,
+        _ if asked.get(path) != default.get(path) => DecidedBy::User,
         _ => DecidedBy::Program,
     };
-    values(settings).keys().map(|place| (place.clone(), by(place))).collect()
+    values(settings).keys().map(|path| (path.clone(), by(path))).collect()
 }
 
-/// The settings by their places.
+/// The settings by their paths.
 fn values(settings: &Settings) -> BTreeMap<String, Value> {
-    fn collect(place: &str, value: Value, values: &mut BTreeMap<String, Value>) {
+    fn collect(path: &str, value: Value, values: &mut BTreeMap<String, Value>) {
         match value {
             Value::Object(fields) => {
-                let dot = if place.is_empty() { "" } else { "." };
-                fields.into_iter().for_each(|(name, value)| collect(&format!("{place}{dot}{name}"), value, values));
+                let dot = if path.is_empty() { "" } else { "." };
+                fields.into_iter().for_each(|(name, value)| collect(&format!("{path}{dot}{name}"), value, values));
             }
-            value => drop(values.insert(place.to_string(), value)),
+            value => drop(values.insert(path.to_string(), value)),
         }
     }
     let mut all = BTreeMap::new();
@@ -128,7 +127,7 @@ fn values(settings: &Settings) -> BTreeMap<String, Value> {
     all
 }
 
-/// Makes paths mean the same from everywhere, and text: one that is no Unicode is shown as far as it is.
+/// Makes paths absolute and Unicode: other bytes are replaced.
 fn make_absolute(settings: &mut Settings) {
     let Settings { model, speculation, .. } = settings;
     let memory = &mut speculation.memory;
@@ -153,7 +152,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_path_that_is_no_unicode_is_no_bug() {
+    fn a_path_that_is_not_unicode_is_recorded() {
         use std::os::unix::ffi::OsStrExt;
         let mut settings = Settings::default();
         settings.model.path = Some(PathBuf::from(std::ffi::OsStr::from_bytes(b"models/bad\xff")));
@@ -170,7 +169,7 @@ mod tests {
         asked.sampling.top_p = Some(0.95);
         asked.parallel = 2;
         let by = decided_by(&asked, &asked, &["temperature"]);
-        let of = |place: &str| by[place];
+        let of = |path: &str| by[path];
         assert_eq!((of("sampling.temperature"), of("sampling.top_p")), (DecidedBy::Model, DecidedBy::User));
         assert_eq!((of("sampling.top_k"), of("parallel")), (DecidedBy::Program, DecidedBy::User));
         assert_eq!(of("speculation.drafters.suffix.nodes_max"), DecidedBy::Program);

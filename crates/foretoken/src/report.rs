@@ -1,8 +1,7 @@
-//! What came of a request, as JSON in the words that doors share.
+//! Answers and statistics as JSON, with the fields that all front ends share.
 //!
-//! Why a text ended is said in OpenAI's words, timings have llama.cpp's names, and the definitions of speculation are
-//! those of [`Stats`]: tokens per pass counts every pass that emitted tokens, mean accepted length only those that had
-//! a draft. Left out: lines for a person, and averages over time.
+//! Finish reasons have OpenAI's names, timings have llama.cpp's, and the definitions of speculation are those of
+//! [`Stats`]: tokens per pass counts every pass that emitted tokens, mean accepted length only those that had a draft.
 
 use std::time::Duration;
 
@@ -11,20 +10,20 @@ use serde_json::{Map, Value, json};
 
 use crate::{Answer, Record};
 
-/// Statistics of several answers together. Times are added up, so rates are per text.
+/// Statistics of several answers together. Times are added up, so rates are per sequence.
 pub fn total<'a>(all: impl Iterator<Item = &'a Stats>) -> Stats {
     let mut total = Stats::default();
     all.for_each(|stats| total.add(stats));
     total
 }
 
-/// A time as JSON has it.
+/// A time in milliseconds, as the JSON has it.
 pub fn milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// Why a text ended, in OpenAI's words, with `context` where the context was full; a request that was refused has no
-/// reason and `failed`.
+/// OpenAI's name of a finish reason, and `context` where the context was full; a request that was refused has no reason
+/// and gets `failed`.
 pub fn finish_reason(reason: Option<&FinishReason>) -> &'static str {
     match reason {
         Some(FinishReason::EndToken(_) | FinishReason::StopString(_)) => "stop",
@@ -35,12 +34,12 @@ pub fn finish_reason(reason: Option<&FinishReason>) -> &'static str {
     }
 }
 
-/// Who produced each token: a drafter's name, `target`, or `forced` for nobody.
+/// Where each token comes from: a drafter's name, `target`, or `forced` where a grammar left one token.
 pub fn origins<'a>(emitted: &[Emitted], names: &'a [String]) -> Vec<&'a str> {
     emitted.iter().map(|emitted| origin(emitted.origin, names)).collect()
 }
 
-/// Who produced a token: a drafter's name, `target`, or `forced` for nobody. `names`: of the drafters, by number.
+/// Where a token comes from, as [`origins`]. `names`: of the drafters, by number.
 pub fn origin(origin: Origin, names: &[String]) -> &str {
     match origin {
         Origin::Target => "target",
@@ -49,17 +48,17 @@ pub fn origin(origin: Origin, names: &[String]) -> &str {
     }
 }
 
-/// A value of each new token.
+/// A JSON value for each new token.
 fn each(answer: &Answer, value: impl Fn(&Emitted) -> Value) -> Vec<Value> {
     answer.emitted.iter().map(value).collect()
 }
 
-/// To six significant digits, which is more than probabilities of f32 logits have.
+/// Rounds to six significant digits, which is more than probabilities of f32 logits have.
 pub fn digits(number: f64) -> f64 {
     format!("{number:.5e}").parse().unwrap_or(number)
 }
 
-/// Guesses of about the same expected acceptance: how many, what was expected on average, and what was found.
+/// Drafted tokens of about the same expected acceptance: how many, the mean expected, and the acceptance found.
 fn reliability(tenth: &Reliability) -> Value {
     let judged = tenth.judged as f64;
     json!({
@@ -69,7 +68,7 @@ fn reliability(tenth: &Reliability) -> Value {
     })
 }
 
-/// What one drafter did, for a program.
+/// Statistics of one drafter.
 pub fn drafter(stats: &DrafterStats) -> Value {
     let accepted_at = stats.accepted_at.iter().copied().chain(std::iter::repeat(0));
     let rates = stats.drafted_at.iter().zip(accepted_at);
@@ -89,10 +88,10 @@ pub fn drafter(stats: &DrafterStats) -> Value {
     })
 }
 
-/// How long it took, with llama.cpp's names. Of the `prompt_n` tokens of the prompt `cache_n` were not computed,
-/// because an earlier text began with them; `prompt_ms` is from the moment when the request was let in to its first
-/// token, `time_to_first_token_ms` also the time that it waited before; `preemptions` is how often others needed the
-/// pages of this text.
+/// Times of a request, with llama.cpp's names. Of the `prompt_n` tokens of the prompt `cache_n` were not computed,
+/// because their rows were cached from an earlier sequence; `prompt_ms` is from the request's admission to its first
+/// token, `time_to_first_token_ms` includes the time in the queue; `preemptions` is how often the sequence was
+/// preempted.
 pub fn timings(stats: &Stats) -> Value {
     let reading = stats.time_to_first_token.saturating_sub(stats.time_waiting).as_secs_f64();
     let read = stats.prompt_tokens.saturating_sub(stats.prompt_tokens_shared);
@@ -111,7 +110,7 @@ pub fn timings(stats: &Stats) -> Value {
     })
 }
 
-/// What was drafted, and how much of it was right. `names`: of the drafters, by number.
+/// Statistics of speculation. `names`: of the drafters, by number.
 pub fn speculation(stats: &Stats, names: &[String]) -> Value {
     let drafters: Map<String, Value> =
         names.iter().zip(&stats.drafters).map(|(name, stats)| (name.clone(), drafter(stats))).collect();

@@ -1,11 +1,11 @@
-//! Seeds of several answers to one prompt: one for each, made of the seed that was asked for.
+//! Seeds of several answers to one prompt, derived from the request's seed.
 //!
-//! Left out: how chance is made of a seed, which is the engine's.
+//! Random numbers are derived from a seed in the engine.
 
 use foretoken_engine::Request;
 
-/// The seed of answer `index` to a prompt that was asked with `seed`: the seed itself for the first (0), so that it is
-/// the answer to the request alone, and a hash of both for the others.
+/// The seed of answer `index` to a request with `seed`: the seed itself for the first (0), so that this answer equals
+/// that of the request alone, and a hash of both for the others.
 ///
 /// The hash is SplitMix64 (Steele et al. 2014): the seed plus `index` times 2^64 over the golden ratio, mixed. Of its
 /// 64 bits the upper 53 are kept, since many readers of JSON hold numbers as doubles.
@@ -38,7 +38,7 @@ mod tests {
 
     #[test]
     fn seeds_of_answers_are_fixed_and_all_different() {
-        // They must never change: who kept a seed wants the same text again.
+        // They must never change: a recorded seed has to give the same text again.
         let known = [7, 3_511_274_219_185_729, 151_215_513_962_380];
         assert_eq!([0, 1, 2].map(|index| seed_of_answer(7, index)), known);
         let mut all: Vec<u64> =

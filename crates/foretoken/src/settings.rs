@@ -1,9 +1,9 @@
 //! What can be chosen, as plain structs: model, sampling, speculation.
 //!
-//! [`Settings::default`] is what the program does without being told. The structs can be written and read (serde), so
-//! that a configuration file, a request and the record of a run hold the same words; a field that is missing has its
-//! default, and one that is not known is an error. `None` stands for "decided elsewhere": by the model's own files, by
-//! measured costs, or by the drafter. Left out: where settings come from, which is the door's business.
+//! [`Settings::default`] is what the program does where nothing is set. The structs can be written and read (serde), so
+//! that a configuration file, a request and the record of a run have the same fields; a missing field has its default,
+//! and an unknown one is an error. `None` stands for "decided elsewhere": by the model's own files, by measured costs,
+//! or by the drafter.
 
 mod drafters;
 mod guided;
@@ -50,18 +50,18 @@ pub struct Settings {
     pub model: ModelSettings,
     /// How the next token is chosen, and when a text ends.
     pub sampling: SamplingSettings,
-    /// Who guesses, how far, and what is promised.
+    /// Which drafters are used, how far they draft, and what is promised.
     pub speculation: SpeculationSettings,
-    /// Texts at a time, 1 to 256. A pass has 512 rows for all of them. The cache has room for a first one that fills
-    /// the context; for each further text it has a quarter of that, but 1024 tokens at least
-    /// ([`ModelSettings::cache_positions`]): with a context of 4096 tokens 16 texts take the memory of 4.75 long ones,
-    /// and the machine gives it as it is used. Longer texts than fit give way to each other, and are the same in the
-    /// end.
+    /// Sequences at a time, 1 to 256. A pass has 512 rows for all of them. The cache has room for one that fills the
+    /// context; for each further sequence it has a quarter of that, but 1024 tokens at least
+    /// ([`ModelSettings::cache_positions`]): with a context of 4096 tokens 16 sequences take the memory of 4.75 full
+    /// ones, and the system allocates it as it is used. Where the cache is full, sequences are preempted and their rows
+    /// computed again later, which does not change their texts.
     pub parallel: usize,
 }
 
 impl Default for Settings {
-    /// One text at a time, of the demo model, if this build has it.
+    /// One sequence at a time, of the demo model, if this build has it.
     fn default() -> Self {
         Self {
             model: ModelSettings::default(),
@@ -92,7 +92,7 @@ impl Settings {
         self.speculation.drafters.check()
     }
 
-    /// Each file that is kept between runs is one, and no other's.
+    /// Checks that each file that is kept between runs is a file, and that no two settings name the same one.
     fn check_kept_files(&self) -> Result<(), Error> {
         let Self { model, speculation, .. } = self;
         let prompt_cache = model.prompt_cache.as_deref();

@@ -1,11 +1,11 @@
-//! Signals that a program was started to pass over.
+//! Signals that a program was started to ignore.
 //!
-//! Doors listen for signals that ask a program to end, each in its own way; which of them are not theirs to hear is
-//! said once, here.
+//! Each front end handles signals that ask a program to end in its own way; which of them it has to ignore is decided
+//! here.
 
-/// Whether the program was started to pass over a signal, by its number: `nohup` has it pass over the hang-up, a shell
-/// over Ctrl-C where it runs in the background of a script. To be asked before any is listened for; none where the
-/// system does not say.
+/// Whether the program was started with a signal ignored, by its number: `nohup` ignores the hang-up, a shell ignores
+/// Ctrl-C for the background jobs of a script. Call it before handlers are installed; none where the system does not
+/// say.
 pub fn ignored_signals() -> impl Fn(i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

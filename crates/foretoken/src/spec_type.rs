@@ -1,4 +1,4 @@
-//! The language of `spec_type`: which drafters fill a pass.
+//! The syntax of `spec_type`: which drafters a request has.
 //!
 //! ```text
 //! none | auto | DRAFTER,DRAFTER,..         several fill one tree, asked in this order (`+` is a comma too)
@@ -6,14 +6,14 @@
 //!         | exit:LAYERS                    the target's own first layers
 //! ```
 //!
-//! Left out: which of them can be had, which depends on the models that are given.
+//! Which of them are available depends on the models that are given (`settings/speculation.rs`).
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Most drafters inside one another, the outermost included.
+/// The most drafters inside one another, including the outermost.
 const DEPTH_MAX: usize = 8;
 
 /// A kind of drafter.
@@ -21,11 +21,11 @@ const DEPTH_MAX: usize = 8;
 pub enum DrafterKind {
     /// A draft model, or a head that reads the target's hidden states.
     Draft,
-    /// The target's own first layers with its head: an early exit.
+    /// The target's own first layers with its output head: an early exit.
     Exit,
-    /// What followed the last time these tokens were written.
+    /// What followed the last occurrence of these tokens.
     Lookup,
-    /// What followed the answer's last tokens in the prompt: span copying, by the name of its paper.
+    /// What followed the answer's last tokens in the prompt: span copying, named after its paper.
     Llma,
     /// What followed these tokens in this text and others of the same tenant, as a tree.
     Trie,
@@ -33,20 +33,20 @@ pub enum DrafterKind {
     Suffix,
     /// What followed these tokens most often, in a corpus and in the text.
     Ngram,
-    /// What the user expects to be written, of requests that say so.
+    /// The user's prediction of the output, for requests that have one.
     Prediction,
-    /// What the target itself guesses of its future, beside the passes that it does anyway.
+    /// What the target itself predicts for later positions, in extra rows of its passes.
     Jacobi,
-    /// How what has to come next is usually spelt, of requests whose text has a form.
+    /// The usual tokens of what a grammar requires next, for requests that have one.
     Grammar,
-    /// The rest of a phrase that has begun.
+    /// The rest of a phrase whose beginning was generated.
     Phrases,
-    /// Any tokens, of which even so some are right: a test.
+    /// Random tokens: a test.
     Random,
 }
 
 impl DrafterKind {
-    /// Every kind, with its name and the names that llama.cpp gives to it or to its nearest relative.
+    /// Every kind, with its name and llama.cpp's names of it or of the most similar one.
     const NAMES: [(DrafterKind, &str, &[&str]); 12] = [
         (DrafterKind::Draft, "draft", &["draft-simple", "draft-eagle3"]),
         (DrafterKind::Exit, "exit", &[]),
@@ -84,34 +84,34 @@ impl DrafterKind {
     }
 }
 
-/// A drafter, and who drafts for its model.
+/// A drafter, and the drafter that drafts for its model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DrafterSpec {
-    /// What it is.
+    /// Its kind.
     pub kind: DrafterKind,
     /// The drafter that speeds up its own generation.
     pub inner: Option<Box<DrafterSpec>>,
-    /// Of an early exit: how many of the target's layers are run. Otherwise 0.
+    /// For an early exit: how many of the target's layers are run. Otherwise 0.
     pub layers: usize,
 }
 
 impl DrafterSpec {
-    /// One without another inside.
+    /// A drafter without an inner one.
     pub fn new(kind: DrafterKind) -> Self {
         Self { kind, inner: None, layers: 0 }
     }
 
-    /// Whether it is of this kind, or one inside it is.
+    /// Whether it or an inner drafter is of this kind.
     pub fn has(&self, kind: DrafterKind) -> bool {
         self.any(&|other| other == kind)
     }
 
-    /// Whether its kind, or that of one inside it, is `right`.
+    /// Whether its kind, or that of an inner drafter, is `right`.
     pub fn any(&self, right: &dyn Fn(DrafterKind) -> bool) -> bool {
         right(self.kind) || self.inner.as_ref().is_some_and(|inner| inner.any(right))
     }
 
-    /// How many draft models it takes, those of inner drafters included.
+    /// How many draft models it has, including those of inner drafters.
     pub fn models(&self) -> usize {
         usize::from(self.kind.has_model()) + self.inner.as_ref().map_or(0, |inner| inner.models())
     }
@@ -163,12 +163,12 @@ impl FromStr for DrafterSpec {
     }
 }
 
-/// Which drafters a text has, as `draft:lookup+suffix` says it. Written and read as that text.
+/// Which drafters a request has, such as `draft:lookup+suffix`. Serialized as that string.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum SpecType {
     /// Plain decoding.
     None,
-    /// Those that can be had and go well together, asked in an order that is learned.
+    /// Those of the available drafters that go well together, asked in an order that is learned.
     #[default]
     Auto,
     /// These, in this order.
@@ -197,7 +197,7 @@ impl FromStr for SpecType {
             _ => {}
         }
         let all: Vec<DrafterSpec> = word.split([',', '+']).map(str::parse).collect::<Result<_, _>>()?;
-        // Two draft models are two drafters; of the others a second one would only repeat the first.
+        // Two draft models differ; any other drafter would only repeat the first of its kind.
         let twice = |(i, spec): (usize, &DrafterSpec)| spec.models() == 0 && all[..i].contains(spec);
         match all.iter().enumerate().find(|(i, spec)| twice((*i, spec))) {
             Some((_, spec)) => Err(format!("expected {spec} once")),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_parsed_is_written_again_by_its_own_names() {
+    fn parsed_drafters_are_written_by_their_own_names() {
         for (word, expected) in [
             ("none", "none"),
             ("auto", "auto"),
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_says_what_was_expected() {
+    fn errors_name_what_was_expected() {
         for (word, expected) in [
             ("", "expected one of none, auto, draft"),
             ("magic", "expected one of none, auto, draft"),

@@ -1,11 +1,11 @@
-//! What is kept between runs: texts, and how far requests are numbered.
+//! The texts that are kept between runs for drafters, and the number of the next request.
 //!
 //! Drafters that learn (tries, suffix structures, n-gram models) are not written to disk; the texts that they learned
 //! are, and every drafter is built anew from them at start ([`Store::warm_up`]). Learning costs a few microseconds a
 //! token at most, so a million tokens take seconds, and in return there is one format for all drafters, which outlives
 //! every change of their insides, can be checked completely (a token is in the vocabulary or it is not), and serves
-//! drafters that were not there when it was written. The number of the next request is kept with the texts, because a
-//! drafter that remembers a text must not meet a request of its number ([`Engine::set_next_request`]).
+//! drafters that did not exist when it was written. The number of the next request is kept with the texts, because a
+//! drafter that learned a text must not draft for a request with the same number ([`Engine::set_next_request`]).
 //!
 //! All numbers are little-endian:
 //!
@@ -22,11 +22,10 @@
 //! end 8   XXH3-64 of everything before
 //! ```
 //!
-//! Files of version 1 are read as well: they lack the number of the next request, and their documents begin at 40. A
-//! file says how long it must be (48 + 20 documents + 4 tokens + 8), so a header that lies is refused before anything
-//! is read for it; a text is used only if all of the file was right. Writing goes through a file beside it that takes
-//! its place when it is complete; several processes that add to one file take turns (`store/shared.rs`). Left out:
-//! compression.
+//! Files of version 1 are read as well: they lack the number of the next request, and their documents begin at 40. The
+//! header gives the length of the file (48 + 20 documents + 4 tokens + 8), so a wrong header is refused before anything
+//! is read for it; a text is used only if the whole file is valid. A file is written under a temporary name and renamed
+//! when it is complete; several processes that add to one file lock it (`store/shared.rs`). Files are not compressed.
 
 mod format;
 mod shared;
@@ -39,14 +38,15 @@ use foretoken_engine::Engine;
 use foretoken_speculation::{Tenant, Token};
 use foretoken_text::Tokenizer;
 
-use crate::kept_file::{self, KeptFileError};
+use crate::error::KeptFileError;
+use crate::kept_file::{self};
 use crate::{Error, OutputFile};
 pub(crate) use shared::SharedStore;
 
-/// Most tokens that a store may hold: 4 GiB of them.
+/// The most tokens that a store may hold: 4 GiB of them.
 pub const TOKENS_MAX: usize = 1 << 30;
 /// The largest number of a next request that a file may have: it leaves room for 2^32 requests, so that a damaged or
-/// malicious file cannot bring the numbers to their end, where they would begin again.
+/// malicious file cannot make the numbers overflow.
 pub const NEXT_REQUEST_MAX: u64 = u64::MAX - (1 << 32);
 
 /// Which vocabulary tokens belong to.
@@ -54,7 +54,7 @@ pub const NEXT_REQUEST_MAX: u64 = u64::MAX - (1 << 32);
 pub struct Vocabulary {
     /// [`Tokenizer::fingerprint`].
     pub fingerprint: u64,
-    /// Tokens there are ([`Tokenizer::vocabulary_len`]).
+    /// The number of tokens ([`Tokenizer::vocabulary_len`]).
     pub len: u32,
 }
 
@@ -72,7 +72,7 @@ pub struct Document {
     pub tokens: Vec<Token>,
     /// How many of them are the prompt.
     pub prompt_len: usize,
-    /// Whose it is; `None` is everybody's.
+    /// Whose drafts it may be used for; `None` is everybody's.
     pub tenant: Option<Tenant>,
 }
 
@@ -93,8 +93,8 @@ impl Store {
         Self { vocabulary, documents: VecDeque::new(), tokens: 0, tokens_max, next_request: 0 }
     }
 
-    /// Adds a text as the newest; the oldest ones go where there is no room for all. Whether it was taken: a text
-    /// without tokens, with tokens outside the vocabulary or longer than the whole store is not.
+    /// Adds a text as the newest; where there is no room for all, the oldest are dropped. Returns whether it was added:
+    /// a text without tokens, with tokens outside the vocabulary or longer than the whole store is not.
     ///
     /// # Panics
     /// If the prompt is longer than the text.
@@ -111,7 +111,7 @@ impl Store {
         true
     }
 
-    /// The store with room for another number of tokens, as [`Store::new`] has it.
+    /// The store with another limit of tokens, as [`Store::new`] sets it.
     pub(crate) fn keeping(mut self, tokens_max: usize) -> Self {
         self.tokens_max = tokens_max.min(TOKENS_MAX);
         self.drop_oldest();
@@ -135,14 +135,14 @@ impl Store {
         self.tokens
     }
 
-    /// The number from which requests count on for drafters that learn these texts ([`Engine::set_next_request`]). 0 in
-    /// a new store: its texts were written by nobody's requests.
+    /// The number of the first request after these texts ([`Engine::set_next_request`]). 0 in a new store, whose texts
+    /// come from no request.
     pub fn next_request(&self) -> u64 {
         self.next_request
     }
 
-    /// Notes the number of the next request, behind those that wrote the texts ([`Engine::next_request`]). A file of a
-    /// number above [`NEXT_REQUEST_MAX`] is written and cannot be read again.
+    /// Sets the number of the first request after those that generated the texts ([`Engine::next_request`]). A file
+    /// with a number above [`NEXT_REQUEST_MAX`] is written and cannot be read again.
     pub fn set_next_request(&mut self, number: u64) {
         self.next_request = number;
     }
@@ -152,7 +152,7 @@ impl Store {
         format::file_len(self.documents.len() as u64, self.tokens as u64).expect("a store fits into a file")
     }
 
-    /// Lets all drafters of an engine learn all texts, oldest first.
+    /// Makes all drafters of an engine learn all texts, oldest first.
     pub fn warm_up(&self, engine: &mut Engine) {
         for document in &self.documents {
             engine.warm_up(&document.tokens, document.prompt_len, document.tenant);
@@ -163,7 +163,7 @@ impl Store {
     /// are left out.
     ///
     /// # Errors
-    /// The file cannot be read, or one of its fields is not what it must be. Nothing of it is used then.
+    /// The file cannot be read, or one of its fields is invalid. Nothing of it is used then.
     pub fn load(path: &Path, vocabulary: Vocabulary, tokens_max: usize) -> Result<Self, KeptFileError> {
         Ok(Self::load_with_sum(path, vocabulary, tokens_max)?.0)
     }
@@ -178,7 +178,7 @@ impl Store {
         Self::read(&path.display().to_string(), BufReader::new(file), len, vocabulary, tokens_max)
     }
 
-    /// The same of `len` bytes that come from anywhere. `name`: what they are called in messages.
+    /// The same for `len` bytes of a reader. `name`: their name in messages.
     pub(crate) fn read(
         name: &str,
         from: impl Read,
@@ -202,17 +202,17 @@ impl Store {
         bytes
     }
 
-    /// Writes the file, whole or not at all: who reads it meanwhile reads the old one. What is written is the file that
-    /// a link points to, whether or not there is one yet. On Unix an old file's permissions stay (its owner does not,
-    /// if that is somebody else), and a new one is for its owner alone: it holds what people wrote.
+    /// Writes the file atomically: a concurrent reader sees the old one. If the path is a link, its target is written,
+    /// even if it does not exist yet. On Unix an old file keeps its permissions (not its owner, if that is another
+    /// user), and a new one is readable by its owner alone, since it holds what people wrote.
     ///
     /// # Errors
-    /// The folder or the file cannot be written, or links go round; an old file is unchanged then.
+    /// The folder or the file cannot be written, or links form a cycle; an old file is unchanged then.
     pub fn save(&self, path: &Path) -> Result<(), KeptFileError> {
         kept_file::replace(path, &mut |out| format::write(out, self).map(drop))
     }
 
-    /// Writes a file that somebody has begun, and ends it.
+    /// Writes into a file that the caller created, and finishes it.
     ///
     /// # Errors
     /// It cannot be written.

@@ -1,8 +1,9 @@
-//! The cache folder of one repository, as `huggingface_hub` lays it out.
+//! The cache folder of one repository, in the layout of `huggingface_hub`.
 //!
-//! `blobs/ETAG` are the files, `snapshots/COMMIT/PATH` are links to them, and `refs/REVISION` says which commit a
-//! branch or tag stood at; `trees/COMMIT.json` is the listing of a commit. `trees/COMMIT.foretoken.json`, which is
-//! ours alone, is what is known of one that is not known whole. Files get their names when they are whole.
+//! `blobs/ETAG` are the files, `snapshots/COMMIT/PATH` are links to them, and `refs/REVISION` has the commit that a
+//! branch or tag pointed to; `trees/COMMIT.json` is the listing of a commit. `trees/COMMIT.foretoken.json`, which only
+//! this program uses, is a listing of which sizes or checksums are missing. Files get their names when they are
+//! complete.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,11 +17,13 @@ use crate::error::HubError;
 use crate::listing::Listing;
 use crate::name::{is_commit, is_part, is_revision};
 
-/// Folders within folders of a snapshot, at most.
+/// The most bytes of a configuration or an index.
+pub(crate) const TEXT_MAX: u64 = 128 << 20;
+/// The deepest nesting of folders in a snapshot.
 const DEPTH_MAX: usize = 8;
-/// What stands in front of a repository's name in its folder's.
+/// The prefix of a repository's folder.
 const PREFIX: &str = "models--";
-/// Bytes of a record, at most.
+/// The most bytes of a record.
 const RECORD_MAX: u64 = 64 << 20;
 
 /// The folder of a repository in the cache.
@@ -58,7 +61,7 @@ impl Folder {
         self.locks.join(format!("{etag}.lock"))
     }
 
-    /// The lock of a file, if it is a blob or one that is not whole yet.
+    /// The lock of a file, if it is a blob or an incomplete one.
     pub(crate) fn lock_of(&self, file: &Path) -> Option<PathBuf> {
         let name = file.strip_prefix(self.path.join("blobs")).ok()?.to_str()?;
         let etag = Etag::parse(name.strip_suffix(".incomplete").unwrap_or(name))?;
@@ -73,7 +76,7 @@ impl Folder {
         self.path.join("trees").join(format!("{commit}.json"))
     }
 
-    /// The commits whose snapshots are here.
+    /// The commits that have snapshots.
     pub(crate) fn commits(&self) -> Vec<String> {
         let entries = fs::read_dir(self.path.join("snapshots")).into_iter().flatten().flatten();
         let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
@@ -83,7 +86,7 @@ impl Folder {
         all
     }
 
-    /// The commit that a revision stood at when it was last asked for.
+    /// The commit that a revision pointed to when it was last fetched.
     pub(crate) fn commit_of(&self, revision: &str) -> Option<String> {
         if is_commit(revision) {
             return Some(revision.to_string());
@@ -92,107 +95,112 @@ impl Folder {
         Some(text.trim().to_string()).filter(|commit| is_commit(commit))
     }
 
-    /// Branches and tags, with the commits that they stood at.
+    /// Branches and tags, with the commits that they pointed to.
     pub(crate) fn refs(&self) -> Vec<(String, String)> {
         let names = files_below(&self.path.join("refs"));
         let found = names.into_keys().filter(|name| is_revision(name));
         found.filter_map(|name| self.commit_of(&name).map(|commit| (name, commit))).collect()
     }
 
-    /// What is kept of a commit's listing where not all is known of it, or where its record is not ours to write.
+    /// The record of a listing that is incomplete, or whose record was written by another program.
     pub(crate) fn partial_record(&self, commit: &str) -> PathBuf {
         self.path.join("trees").join(format!("{commit}.foretoken.json"))
     }
 
-    /// The listing that is kept of a commit.
+    /// The recorded listing of a commit.
     pub(crate) fn read_record(&self, commit: &str) -> Option<Listing> {
-        let whole = small(&self.record(commit)).and_then(|text| Listing::of_record(commit, &text));
-        whole.or_else(|| Listing::of_partial(commit, &small(&self.partial_record(commit))?))
+        let whole = read_record_bytes(&self.record(commit)).and_then(|text| Listing::of_record(commit, &text));
+        whole.or_else(|| Listing::of_partial(commit, &read_record_bytes(&self.partial_record(commit))?))
     }
 
     /// Links a file of a snapshot to its blob.
     pub(crate) fn link(&self, commit: &str, path: &str, etag: &Etag) -> Result<(), HubError> {
-        let place = self.snapshot(commit).join(path);
+        let destination = self.snapshot(commit).join(path);
         let up = "../".repeat(path.matches('/').count() + 2);
         let target = PathBuf::from(format!("{up}blobs/{etag}"));
-        if fs::read_link(&place).is_ok_and(|found| found == target) {
+        if fs::read_link(&destination).is_ok_and(|found| found == target) {
             return Ok(());
         }
-        in_place(&place, |beside| link(&target, beside, &self.blob(etag)))
+        write_atomically(&destination, |temporary| link(&target, temporary, &self.blob(etag)))
     }
 
-    /// Keeps the listing of a commit, as far as it is known. A record that is there stays, and also one that is not
-    /// understood: it may say more.
-    pub(crate) fn keep_record(&self, listing: &Listing) -> Result<(), HubError> {
-        let (place, before) = (self.record(&listing.commit), self.read_record(&listing.commit));
-        if let Some(record) = listing.record().filter(|_| fs::symlink_metadata(&place).is_err()) {
-            return in_place(&place, |beside| fs::write(beside, &record));
+    /// Writes the listing of a commit, as far as it is known. An existing record is kept, even if it cannot be parsed:
+    /// it may have more.
+    pub(crate) fn write_record(&self, listing: &Listing) -> Result<(), HubError> {
+        let (destination, before) = (self.record(&listing.commit), self.read_record(&listing.commit));
+        if let Some(record) = listing.record().filter(|_| fs::symlink_metadata(&destination).is_err()) {
+            return write_atomically(&destination, |temporary| fs::write(temporary, &record));
         }
         let all = listing.clone().with(before.clone());
         match before {
             Some(before) if before.clone().with(Some(all.clone())) == before => Ok(()),
-            _ => in_place(&self.partial_record(&listing.commit), |beside| fs::write(beside, all.partial())),
+            _ => {
+                write_atomically(&self.partial_record(&listing.commit), |temporary| fs::write(temporary, all.partial()))
+            }
         }
     }
 
-    /// Keeps what a branch or tag stands at.
-    pub(crate) fn keep_ref(&self, revision: &str, commit: &str) -> Result<(), HubError> {
+    /// Writes the commit that a branch or tag points to.
+    pub(crate) fn write_ref(&self, revision: &str, commit: &str) -> Result<(), HubError> {
         if is_commit(revision) || self.commit_of(revision).as_deref() == Some(commit) {
             return Ok(());
         }
-        in_place(&self.path.join("refs").join(revision), |beside| fs::write(beside, commit))
+        write_atomically(&self.path.join("refs").join(revision), |temporary| fs::write(temporary, commit))
     }
 }
 
-/// A file's text, if it is no longer than a record may be.
-fn small(path: &Path) -> Option<Vec<u8>> {
+/// The bytes of a record, if it is not too long.
+fn read_record_bytes(path: &Path) -> Option<Vec<u8>> {
     whole::read(path, RECORD_MAX).ok()
 }
 
-/// Whether a file is missing or of another size than it should have; where nobody says, an empty one is none.
-pub(crate) fn is_lacking(found: Option<u64>, expected: Option<u64>) -> bool {
+/// Whether a file is missing or has the wrong size; if the size is unknown, an empty file is incomplete.
+pub(crate) fn is_incomplete(found: Option<u64>, expected: Option<u64>) -> bool {
     found.is_none_or(|found| expected.map_or(found == 0, |expected| found != expected))
 }
 
-/// Opens the file of a lock, which is made if it is not there. It is never removed: two processes that each made one
-/// would not notice each other.
+/// Opens a lock file, which is created if it does not exist. It is never removed: otherwise two processes could lock
+/// different files of the same name.
 pub(crate) fn open_lock(path: &Path) -> std::io::Result<fs::File> {
     path.parent().map_or(Ok(()), fs::create_dir_all)?;
     fs::OpenOptions::new().write(true).create(true).truncate(false).open(path)
 }
 
 #[cfg(unix)]
-fn link(target: &Path, place: &Path, _blob: &Path) -> std::io::Result<()> {
-    std::os::unix::fs::symlink(target, place)
+fn link(target: &Path, destination: &Path, _blob: &Path) -> std::io::Result<()> {
+    std::os::unix::fs::symlink(target, destination)
 }
 
-/// Where links are not everybody's to make, as `huggingface_hub` does: the file itself.
+/// Where users may not create symbolic links, a hard link or a copy is used, as in `huggingface_hub`.
 #[cfg(not(unix))]
-fn link(_target: &Path, place: &Path, blob: &Path) -> std::io::Result<()> {
-    fs::hard_link(blob, place).or_else(|_| fs::copy(blob, place).map(|_| ()))
+fn link(_target: &Path, destination: &Path, blob: &Path) -> std::io::Result<()> {
+    fs::hard_link(blob, destination).or_else(|_| fs::copy(blob, destination).map(|_| ()))
 }
 
-/// Makes something beside its place and moves it there.
-pub(crate) fn in_place(place: &Path, make: impl Fn(&Path) -> std::io::Result<()>) -> Result<(), HubError> {
-    let written = |error| HubError::disk(place, "written", &error);
-    if let Some(folder) = place.parent() {
+/// Creates something under a temporary name and renames it.
+pub(crate) fn write_atomically(
+    destination: &Path,
+    make: impl Fn(&Path) -> std::io::Result<()>,
+) -> Result<(), HubError> {
+    let written = |error| HubError::disk(destination, "written", &error);
+    if let Some(folder) = destination.parent() {
         fs::create_dir_all(folder).map_err(written)?;
     }
-    let name = place.file_name().unwrap_or_default().to_string_lossy();
-    // Neither another process nor another thread has the same.
+    let name = destination.file_name().unwrap_or_default().to_string_lossy();
+    // The name is unique to the process and the thread.
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let beside = place.with_file_name(format!(".{name}.{}-{number}.new", std::process::id()));
-    // What a run that was killed left behind under the same number.
-    let _ = fs::remove_file(&beside);
-    make(&beside).and_then(|()| fs::rename(&beside, place)).map_err(|error| {
-        let _ = fs::remove_file(&beside);
+    let temporary = destination.with_file_name(format!(".{name}.{}-{number}.new", std::process::id()));
+    // A killed process of the same number may have left one.
+    let _ = fs::remove_file(&temporary);
+    make(&temporary).and_then(|()| fs::rename(&temporary, destination)).map_err(|error| {
+        let _ = fs::remove_file(&temporary);
         written(error)
     })
 }
 
-/// The files below a folder with their sizes, by path with slashes. Links count as the files that they lead to, where
-/// there are any; folders are not followed.
+/// The files below a folder with their sizes, by path with slashes. Links to files count as these files; links to
+/// folders are not followed.
 pub(crate) fn files_below(folder: &Path) -> BTreeMap<String, u64> {
     fn walk(folder: &Path, prefix: &str, depth: usize, found: &mut BTreeMap<String, u64>) {
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {

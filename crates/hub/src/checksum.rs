@@ -1,7 +1,7 @@
-//! Checksums: an etag of the hub is one, and names the blob in the cache.
+//! Checksums: the hub's etags, which are the names of blobs in the cache.
 //!
-//! Large files (LFS) have the sha256 of their content. Small ones lie in git and have git's number: the sha1 of
-//! `blob LEN`, a zero, and the content.
+//! Large files (LFS) have the sha256 of their content. Small ones are stored in git and have git's object id: the sha1
+//! of `blob LEN`, a zero, and the content.
 
 use std::fmt;
 use std::io::Read;
@@ -10,12 +10,12 @@ use std::path::Path;
 use sha1::{Digest, Sha1};
 use sha2::Sha256;
 
-/// What a file must hash to, in lower-case hexadecimal digits: 40 of git's, or 64 of sha256.
+/// The hash of a file, in lower-case hexadecimal digits: 40 of git's sha1, or 64 of sha256.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Etag(String);
 
 impl Etag {
-    /// Reads a number, or an etag as headers have it; none if it is no checksum.
+    /// Parses a hash, or an etag of a header; `None` if it is no checksum.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let text = text.strip_prefix("W/").unwrap_or(text).trim_matches('"');
@@ -28,7 +28,7 @@ impl Etag {
         self.0.len() == 64
     }
 
-    /// Begins a checksum of this kind, of `size` bytes.
+    /// Starts a checksum of this kind over `size` bytes.
     pub(crate) fn begin(&self, size: u64) -> Checksum {
         match self.0.len() {
             40 => Checksum::Git(Sha1::new_with_prefix(format!("blob {size}\0"))),
@@ -39,7 +39,7 @@ impl Etag {
     /// Whether a file has `size` bytes and hashes to this.
     pub(crate) fn is_of(&self, path: &Path, size: u64) -> std::io::Result<bool> {
         let is_it = |found: std::fs::Metadata| found.is_file() && found.len() == size;
-        // Asked before opening: opening a named pipe would wait for its writer.
+        // Checked before opening: opening a named pipe would wait for its writer.
         if !is_it(std::fs::metadata(path)?) {
             return Ok(false);
         }
@@ -73,7 +73,7 @@ impl Checksum {
         }
     }
 
-    /// Goes over the next `len` bytes of a reader.
+    /// Adds the next `len` bytes of a reader.
     pub(crate) fn read(&mut self, from: &mut impl Read, len: u64) -> std::io::Result<()> {
         let mut buffer = vec![0; 1 << 18];
         let mut left = len;
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn checksums_are_gits_and_sha256() {
+    fn checksums_equal_those_of_git_and_sha256sum() {
         // `git hash-object` and `sha256sum` of "hello\n".
         let git = Etag::parse("\"ce013625030ba8dba906f756967f9e9ca394464a\"").expect("a checksum");
         let sha256 = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03";

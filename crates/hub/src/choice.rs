@@ -1,17 +1,17 @@
-//! Which files of a repository are needed: one form of its weights, and what belongs to it.
+//! Which files of a repository are needed: its weights in one format, and the files that belong to them.
 //!
-//! GGUF files hold everything themselves: one of them is needed, or all parts of one (`-00001-of-00003`). Weights of
-//! safetensors are one file, or those that an index names, and beside them lie configuration, tokenizer and chat
-//! template. Pickled weights (`.bin`) are never needed. Left out: what is in the files.
+//! A GGUF file has everything: one of them is needed, or all its parts (`-00001-of-00003`). Weights in safetensors are
+//! one file, or those that an index names, with configuration, tokenizer and chat template in files of their own.
+//! Pickled weights (`.bin`) are never needed.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::error::{HubError, shown};
+use crate::error::{HubError, excerpt};
 
-/// What lies beside weights of safetensors, as far as it is there.
-const BESIDE: [&str; 13] = [
+/// The files that belong to weights in safetensors, as far as a repository has them.
+const COMPANIONS: [&str; 13] = [
     "config.json",
     "generation_config.json",
     "tokenizer.json",
@@ -27,7 +27,7 @@ const BESIDE: [&str; 13] = [
     "additional_chat_templates/tool_use.jinja",
 ];
 
-/// Of GGUF files of several quantizations these are taken first, if none is asked for; llama.cpp's is the first.
+/// The preferred quantizations if none is asked for; the first is llama.cpp's default.
 const QUANTS_FIRST: [&str; 2] = ["Q4_K_M", "Q8_0"];
 
 const WHOLE: &str = "model.safetensors";
@@ -38,23 +38,23 @@ const INDEX_ENDING: &str = ".safetensors.index.json";
 pub(crate) enum Choice {
     /// GGUF files in the order of their parts; the first is opened.
     Gguf(Vec<String>),
-    /// Files of a folder; weights besides as the last says.
+    /// The files of a folder, and its weights.
     Safetensors(Vec<String>, Weights),
 }
 
-/// Weights of safetensors.
+/// Weights in safetensors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Weights {
     /// One file.
     Whole(String),
-    /// Those that this index names.
+    /// The files that this index names.
     Index(String),
 }
 
-/// What a repository has.
+/// The files of a repository.
 pub(crate) struct Files<'a> {
     paths: BTreeSet<&'a str>,
-    /// Without parts of a network that we do not run.
+    /// GGUF files of networks, without image projectors and importance matrices.
     ggufs: Vec<&'a str>,
 }
 
@@ -65,7 +65,7 @@ impl<'a> Files<'a> {
         Self { paths, ggufs }
     }
 
-    /// The weights of safetensors, if there are any that can be opened.
+    /// The weights in safetensors, if there are any that can be opened.
     fn weights(&self) -> Option<Weights> {
         let usual = format!("model{INDEX_ENDING}");
         if self.paths.contains(WHOLE) {
@@ -81,22 +81,22 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// Whether it depends on the configuration which form is taken.
+    /// Whether the configuration decides which format is chosen.
     pub(crate) fn has_both(&self) -> bool {
         !self.ggufs.is_empty() && self.paths.contains("config.json") && self.weights().is_some()
     }
 
-    /// What is needed for `quant`, or `file`, or neither. `usable`: of a repository with both forms, whether the
-    /// configuration is one of a network that can be run.
+    /// The files for `quant`, or `file`, or neither. `usable`: for a repository with both formats, whether the
+    /// configuration is of a network that can be run.
     pub(crate) fn choose(&self, quant: Option<&str>, file: Option<&str>, usable: bool) -> Result<Choice, HubError> {
         if let Some(file) = file {
             return match self.paths.contains(file) && file.to_lowercase().ends_with(".gguf") {
                 true => self.parts(file).map(Choice::Gguf),
-                false => Err(refused(format!("expected a .gguf file of the repository, found no {}", shown(file)))),
+                false => Err(refused(format!("expected a .gguf file of the repository, found no {}", excerpt(file)))),
             };
         }
         if let Some(quant) = quant {
-            let found = self.ggufs.iter().find(|path| is_of(path, quant));
+            let found = self.ggufs.iter().find(|path| matches_quant(path, quant));
             let found = found.ok_or_else(|| {
                 let found = if self.ggufs.is_empty() { "no GGUF file".to_string() } else { self.quants().join(", ") };
                 refused(format!("expected a GGUF file of {quant}, found {found}"))
@@ -105,10 +105,10 @@ impl<'a> Files<'a> {
         }
         let has_config = self.paths.contains("config.json");
         if let Some(weights) = self.weights().filter(|_| has_config && (usable || self.ggufs.is_empty())) {
-            let beside = BESIDE.iter().filter(|path| self.paths.contains(**path)).map(|path| path.to_string());
-            return Ok(Choice::Safetensors(beside.collect(), weights));
+            let companions = COMPANIONS.iter().filter(|path| self.paths.contains(**path)).map(|path| path.to_string());
+            return Ok(Choice::Safetensors(companions.collect(), weights));
         }
-        let preferred = QUANTS_FIRST.iter().find_map(|quant| self.ggufs.iter().find(|path| is_of(path, quant)));
+        let preferred = QUANTS_FIRST.iter().find_map(|quant| self.ggufs.iter().find(|path| matches_quant(path, quant)));
         match preferred.or(self.ggufs.first()) {
             Some(path) => self.parts(path).map(Choice::Gguf),
             None => {
@@ -123,7 +123,7 @@ impl<'a> Files<'a> {
         all.into_iter().collect()
     }
 
-    /// The first files of all models in GGUF.
+    /// The GGUF file of each model, of several parts the first.
     pub(crate) fn ggufs(&self) -> impl Iterator<Item = &'a str> {
         self.ggufs.iter().copied().filter(|path| part_of(path).is_none_or(|(_, number, _)| number == 1))
     }
@@ -154,7 +154,7 @@ fn refused(line: String) -> HubError {
     HubError::Refused(line)
 }
 
-/// Whether a path is a network's: not what belongs to one (images, or what a quantizer measured).
+/// Whether a path is a network's, not an image projector's or an importance matrix's.
 fn is_network(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path).to_lowercase();
     name.ends_with(".gguf") && !name.contains("mmproj") && !name.contains("imatrix")
@@ -173,9 +173,9 @@ fn part_of(path: &str) -> Option<(&str, usize, usize)> {
     (number >= 1 && number <= count).then_some((prefix, number, count))
 }
 
-/// Whether a file is of a quantization: it is a network's, and its path has the name as a word, in any case. The rule
-/// for what is fetched as for what is removed.
-pub(crate) fn is_of(path: &str, quant: &str) -> bool {
+/// Whether a file is of a quantization: it is a network's, and its path has the name as a word, in any case. The same
+/// rule decides what is fetched and what is removed.
+pub(crate) fn matches_quant(path: &str, quant: &str) -> bool {
     if !is_network(path) {
         return false;
     }
@@ -185,7 +185,7 @@ pub(crate) fn is_of(path: &str, quant: &str) -> bool {
         .any(|(at, _)| !is_word(path[..at].chars().next_back()) && !is_word(path[at + quant.len()..].chars().next()))
 }
 
-/// The quantization that a file's name says: the last of its words that looks like one, else the whole name.
+/// The quantization of a file by its name: the last word that looks like one, else the whole name.
 pub(crate) fn quant_of(path: &str) -> String {
     let stem = part_of(path).map_or(path.trim_end_matches(".gguf"), |(prefix, _, _)| prefix);
     let name = stem.rsplit('/').next().unwrap_or(stem);
@@ -200,7 +200,7 @@ pub(crate) fn quant_of(path: &str) -> String {
     found.map_or_else(|| name.to_string(), str::to_uppercase)
 }
 
-/// The files that an index of safetensors names, each once. Names are plain: the reader takes no others.
+/// The files that an index of safetensors names, each once. Names with a path are refused.
 pub(crate) fn shards(index: &str, text: &[u8]) -> Result<Vec<String>, HubError> {
     let value: Value = serde_json::from_slice(text)
         .map_err(|error| HubError::Content(format!("{index}: expected JSON, found: {error}")))?;
@@ -210,7 +210,7 @@ pub(crate) fn shards(index: &str, text: &[u8]) -> Result<Vec<String>, HubError> 
     for shard in map.values() {
         let is_plain = |name: &&str| name.ends_with(".safetensors") && !name.contains(['/', '\\', ':', '\0']);
         let name = shard.as_str().filter(is_plain);
-        let found = shown(&shard.to_string());
+        let found = excerpt(&shard.to_string());
         let wrong = || HubError::Content(format!("{index}: weight_map: expected .safetensors files, found {found}"));
         all.insert(name.ok_or_else(wrong)?.to_string());
     }
@@ -248,8 +248,8 @@ mod tests {
         assert_eq!(choose(&["a-F16.gguf", "a-Q8_0.gguf"], None), gguf(&["a-Q8_0.gguf"]));
         assert_eq!(choose(&["b-Q5_0.gguf", "a-Q5_K.gguf"], None), gguf(&["a-Q5_K.gguf"]));
         let both = [&ggufs[..], &["config.json", "model.safetensors", "pytorch_model.bin", "tokenizer.json"]].concat();
-        let beside = vec!["config.json".to_string(), "tokenizer.json".to_string()];
-        assert_eq!(choose(&both, None), Ok(Choice::Safetensors(beside, Weights::Whole(WHOLE.into()))));
+        let companions = vec!["config.json".to_string(), "tokenizer.json".to_string()];
+        assert_eq!(choose(&both, None), Ok(Choice::Safetensors(companions, Weights::Whole(WHOLE.into()))));
         assert_eq!(choose(&both, Some("f16")), gguf(&["a-F16.gguf"]));
         let files = Files::new(both.iter().copied());
         assert!(files.has_both());
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_file_are_all_there_or_it_is_refused() {
+    fn a_file_with_missing_parts_is_refused() {
         let paths = ["q/m-Q8_0-00001-of-00002.gguf", "q/m-Q8_0-00002-of-00002.gguf", "m-F16-00001-of-00003.gguf"];
         assert_eq!(choose(&paths, Some("q8_0")), gguf(&paths[..2]));
         let missing = "expected the file m-F16-00002-of-00003.gguf, found none";

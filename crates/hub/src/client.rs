@@ -1,7 +1,7 @@
-//! Requests to the hub: redirects that a token does not follow, bounded answers, and statuses as errors of one line.
+//! Requests to the hub: redirects without the token, bounded responses, and errors of one line.
 //!
-//! Redirects are followed here and not by `ureq`, so that one place decides who sees the token: the server of the
-//! endpoint (scheme, host and port), and nobody else. Left out: bodies of files (`download.rs`).
+//! Redirects are followed here and not by `ureq`, so that the token is only ever sent to the server of the endpoint
+//! (scheme, host and port). Bodies of files are read in `download.rs`.
 
 use std::io::Read;
 
@@ -12,58 +12,58 @@ use ureq::unversioned::transport::DefaultConnector;
 use ureq::{Agent, Body, ProxyProtocol};
 
 use crate::checksum::Etag;
-use crate::error::{HubError, shown};
+use crate::error::{HubError, excerpt};
 use crate::listing::{Entry, Listing, wrong_etag};
 use crate::name::Name;
-use crate::resolver::PatientResolver;
+use crate::resolver::BlockingResolver;
 use crate::settings::{Proxy, Settings, Token};
 use crate::url::{Url, encoded};
 
-/// Redirects in a row, at most.
+/// The most redirects in a row.
 const REDIRECTS_MAX: usize = 10;
-/// Bytes of a listing, at most.
+/// The most bytes of a listing.
 const LISTING_MAX: u64 = 32 << 20;
-/// A listing takes so many times as long as a connection may be silent, at most.
-const LISTING_STALLS: u32 = 6;
-/// Bytes of an error's body that are looked at.
-const SAID_MAX: u64 = 4096;
+/// The timeout of a listing, in idle timeouts.
+const LISTING_TIMEOUTS: u32 = 6;
+/// Bytes of an error's body that are read.
+const ERROR_BODY_MAX: u64 = 4096;
 
-/// Who asks the hub.
+/// A client of the hub.
 pub(crate) struct Client {
     agent: Agent,
     endpoint: Url,
     base: String,
     token: Option<Token>,
-    stall: std::time::Duration,
+    idle_timeout: std::time::Duration,
 }
 
-/// Why a request came to nothing.
-pub(crate) enum Unanswered {
-    /// The connection: asking again may help.
+/// Why a request failed.
+pub(crate) enum RequestFailure {
+    /// The connection failed: another attempt may succeed.
     Connection(String),
-    /// Something else, which will be the same the next time.
+    /// Another error, which would be the same the next time.
     Final(HubError),
 }
 
 impl Client {
-    /// A client of the hub that the settings name.
+    /// A client with these settings.
     pub(crate) fn new(settings: &Settings) -> Result<Self, HubError> {
         let base = settings.endpoint.clone();
         let endpoint = crate::settings::endpoint(&base)?;
-        let stall = Some(settings.stall);
+        let idle_timeout = Some(settings.idle_timeout);
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)
-            .timeout_resolve(stall)
-            .timeout_connect(stall)
-            .timeout_send_request(stall)
-            .timeout_recv_response(stall)
-            .timeout_per_read(stall)
+            .timeout_resolve(idle_timeout)
+            .timeout_connect(idle_timeout)
+            .timeout_send_request(idle_timeout)
+            .timeout_recv_response(idle_timeout)
+            .timeout_per_read(idle_timeout)
             .proxy(settings.proxy.as_ref().map(proxy).transpose()?)
             .user_agent(concat!("foretoken/", env!("CARGO_PKG_VERSION")))
             .tls_config(TlsConfig::builder().root_certs(root_certificates(settings)?).build());
-        let agent = Agent::with_parts(config.build(), DefaultConnector::default(), PatientResolver);
-        Ok(Self { agent, endpoint, base, token: settings.token.clone(), stall: settings.stall })
+        let agent = Agent::with_parts(config.build(), DefaultConnector::default(), BlockingResolver);
+        Ok(Self { agent, endpoint, base, token: settings.token.clone(), idle_timeout: settings.idle_timeout })
     }
 
     /// The hub, for messages.
@@ -71,7 +71,7 @@ impl Client {
         self.endpoint.server()
     }
 
-    /// The address of a file at a commit.
+    /// The URL of a file at a commit.
     pub(crate) fn file_url(&self, name: &Name, commit: &str, path: &str) -> String {
         format!("{}/{}/resolve/{}/{}", self.base, name.repo(), encoded(commit, false), encoded(path, true))
     }
@@ -80,7 +80,7 @@ impl Client {
     pub(crate) fn listing(&self, name: &Name, revision: &str) -> Result<Listing, HubError> {
         let revision = encoded(revision, false);
         let url = format!("{}/api/models/{}/revision/{revision}?blobs=true", self.base, name.repo());
-        let limit = Some(self.stall * LISTING_STALLS);
+        let limit = Some(self.idle_timeout * LISTING_TIMEOUTS);
         let response = self.follow(&url, |url| {
             let request = self.with_token(self.agent.get(url.to_string()), url);
             request.config().timeout_global(limit).build().call()
@@ -98,7 +98,7 @@ impl Client {
         Listing::of_hub(&text)
     }
 
-    /// Size and checksum of a file, where a listing does not say them.
+    /// Size and checksum of a file that a listing lacks.
     pub(crate) fn entry(&self, name: &Name, commit: &str, path: &str) -> Result<Entry, HubError> {
         let linked = |headers: &HeaderMap| headers.contains_key("x-linked-etag");
         let url = self.file_url(name, commit, path);
@@ -120,7 +120,7 @@ impl Client {
     }
 
     /// A file from byte `from` on.
-    pub(crate) fn file(&self, url: &str, from: u64) -> Result<Response<Body>, Unanswered> {
+    pub(crate) fn file(&self, url: &str, from: u64) -> Result<Response<Body>, RequestFailure> {
         self.follow(url, |url| {
             let request = self.with_token(self.agent.get(url.to_string()), url).header("Accept-Encoding", "identity");
             let request = if from > 0 { request.header("Range", format!("bytes={from}-")) } else { request };
@@ -141,21 +141,21 @@ impl Client {
         &self,
         url: &str,
         ask: impl Fn(&Url) -> Result<Response<Body>, ureq::Error>,
-    ) -> Result<Response<Body>, Unanswered> {
+    ) -> Result<Response<Body>, RequestFailure> {
         self.follow_until(url, |_| false, ask)
     }
 
-    /// Asks, and asks again where redirects lead, until an answer is none or is enough.
+    /// Sends a request and follows redirects until a response is no redirect or has `enough` headers.
     fn follow_until(
         &self,
         url: &str,
         enough: impl Fn(&HeaderMap) -> bool,
         ask: impl Fn(&Url) -> Result<Response<Body>, ureq::Error>,
-    ) -> Result<Response<Body>, Unanswered> {
-        let refused = |found: String| Unanswered::Final(HubError::Content(found));
-        let mut url = Url::parse(url).ok_or_else(|| refused(format!("expected an address, found {}", shown(url))))?;
+    ) -> Result<Response<Body>, RequestFailure> {
+        let refused = |found: String| RequestFailure::Final(HubError::Content(found));
+        let mut url = Url::parse(url).ok_or_else(|| refused(format!("expected an address, found {}", excerpt(url))))?;
         for _ in 0..=REDIRECTS_MAX {
-            let response = ask(&url).map_err(|error| unanswered(&url, error))?;
+            let response = ask(&url).map_err(|error| request_failure(&url, error))?;
             let is_redirect = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
             if !is_redirect || enough(response.headers()) {
                 return Ok(response);
@@ -163,33 +163,37 @@ impl Client {
             let location = header(response.headers(), "location").unwrap_or_default();
             url = url.join(location).ok_or_else(|| {
                 let from = url.server();
-                refused(format!("{from}: redirect: expected an address as safe as this, found \"{}\"", shown(location)))
+                refused(format!(
+                    "{from}: redirect: expected an address as safe as this, found \"{}\"",
+                    excerpt(location)
+                ))
             })?;
         }
         Err(refused(format!("{}: expected at most {REDIRECTS_MAX} redirects, found more", self.server())))
     }
 
-    fn said(&self, why: Unanswered) -> HubError {
+    fn said(&self, why: RequestFailure) -> HubError {
         match why {
-            Unanswered::Connection(why) => HubError::NoNetwork(format!("no connection to {why}")),
-            Unanswered::Final(error) => error,
+            RequestFailure::Connection(why) => HubError::NoNetwork(format!("no connection to {why}")),
+            RequestFailure::Final(error) => error,
         }
     }
 
-    /// What a status means that is no success.
+    /// The error of a status that is no success.
     pub(crate) fn refused(&self, name: &Name, response: &mut Response<Body>) -> HubError {
         let (status, repo) = (response.status(), name.repo());
         let code = header(response.headers(), "x-error-code").unwrap_or_default().to_string();
         let said = header(response.headers(), "x-error-message").map(str::to_string);
         let said = said.or_else(|| {
             let mut body = String::new();
-            response.body_mut().as_reader().take(SAID_MAX).read_to_string(&mut body).ok()?;
+            response.body_mut().as_reader().take(ERROR_BODY_MAX).read_to_string(&mut body).ok()?;
             let value: serde_json::Value = serde_json::from_str(&body).ok()?;
             value["error"].as_str().map(str::to_string)
         });
-        let said = said.filter(|said| !said.is_empty()).map(|said| format!(" ({})", shown(&said))).unwrap_or_default();
+        let said =
+            said.filter(|said| !said.is_empty()).map(|said| format!(" ({})", excerpt(&said))).unwrap_or_default();
         let token = match &self.token {
-            Some(token) => format!("the token of {} does not open it", token.place),
+            Some(token) => format!("the token of {} does not open it", token.source),
             None => "HF_TOKEN is not set".to_string(),
         };
         let server = self.server();
@@ -213,35 +217,37 @@ pub(crate) fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> 
     headers.get(name)?.to_str().ok()
 }
 
-fn unanswered(url: &Url, error: ureq::Error) -> Unanswered {
+fn request_failure(url: &Url, error: ureq::Error) -> RequestFailure {
     let server = url.server();
     match error {
-        ureq::Error::HostNotFound => Unanswered::Connection(format!("{server}: no such host")),
-        ureq::Error::Io(error) => Unanswered::Connection(format!("{server}: {error}")),
-        ureq::Error::Timeout(_) => Unanswered::Connection(format!("{server}: no answer in time")),
-        ureq::Error::ConnectionFailed => Unanswered::Connection(format!("{server}: refused")),
-        ureq::Error::ConnectProxyFailed(why) => Unanswered::Connection(format!("{server}: proxy: {}", shown(&why))),
-        // Whatever comes over a broken line may look like another protocol.
-        other => Unanswered::Connection(format!("{server}: {}", shown(&other.to_string()))),
+        ureq::Error::HostNotFound => RequestFailure::Connection(format!("{server}: no such host")),
+        ureq::Error::Io(error) => RequestFailure::Connection(format!("{server}: {error}")),
+        ureq::Error::Timeout(_) => RequestFailure::Connection(format!("{server}: no answer in time")),
+        ureq::Error::ConnectionFailed => RequestFailure::Connection(format!("{server}: refused")),
+        ureq::Error::ConnectProxyFailed(why) => {
+            RequestFailure::Connection(format!("{server}: proxy: {}", excerpt(&why)))
+        }
+        // A broken connection may look like an error of the protocol.
+        other => RequestFailure::Connection(format!("{server}: {}", excerpt(&other.to_string()))),
     }
 }
 
-/// A proxy as `ureq` knows it. Of other kinds than HTTP it takes the address and goes without, so they are refused.
+/// A proxy for `ureq`. Other protocols than HTTP are refused, since `ureq` would ignore such a proxy.
 fn proxy(settings: &Proxy) -> Result<ureq::Proxy, HubError> {
     let known = [ProxyProtocol::Http, ProxyProtocol::Https];
     let found = ureq::Proxy::new(&settings.address).ok().filter(|proxy| known.contains(&proxy.protocol()));
-    let wrong = || HubError::Usage(format!("{}: expected http(s)://HOST:PORT, found another address", settings.place));
+    let wrong = || HubError::Usage(format!("{}: expected http(s)://HOST:PORT, found another address", settings.source));
     let found = found.ok_or_else(wrong)?;
     let mut built = ureq::Proxy::builder(found.protocol()).host(found.host()).port(found.port());
     built = found.username().into_iter().fold(built, ureq::ProxyBuilder::username);
     built = found.password().into_iter().fold(built, ureq::ProxyBuilder::password);
-    // A name stands for the hosts below it too, as with curl.
-    built = settings.without.iter().fold(built, |built, host| built.no_proxy(host).no_proxy(&format!(".{host}")));
+    // A name includes its subdomains, as with curl.
+    built = settings.no_proxy.iter().fold(built, |built, host| built.no_proxy(host).no_proxy(&format!(".{host}")));
     built.build().map_err(|_| wrong())
 }
 
-/// The certificates of the file that is named, or else those of Mozilla's programme, which are part of the program. Who
-/// names a file trusts nobody else, so one that holds none is an error.
+/// The root certificates of the file in the settings, or else Mozilla's, which are built in. Only the file's
+/// certificates are trusted, so a file without any is an error.
 fn root_certificates(settings: &Settings) -> Result<RootCerts, HubError> {
     let Some(path) = &settings.certificates else { return Ok(RootCerts::WebPki) };
     let place = path.display();

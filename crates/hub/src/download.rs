@@ -1,8 +1,8 @@
-//! One file: from where it broke off to its last byte, checked, and only then under its name.
+//! The download of one file: resumed where it was interrupted, checked, and only then renamed.
 //!
-//! Bytes go to `blobs/ETAG.incomplete`, as with `huggingface_hub`, so that either program goes on with what the other
-//! left. A connection that breaks is taken up again as long as each attempt brings bytes. What lies there from an
-//! earlier run may be anything: if the whole does not hash to its etag, the file is fetched once more from its start.
+//! Bytes go to `blobs/ETAG.incomplete`, as with `huggingface_hub`, so that either program can resume the other's
+//! download. A broken connection is retried as long as attempts bring bytes. An incomplete file of an earlier run may
+//! be damaged: if the checksum of the complete file is wrong, it is fetched once more from its start.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -15,21 +15,54 @@ use ureq::http::Response;
 
 use crate::cache::open_lock;
 use crate::checksum::{Checksum, Etag};
-use crate::client::{Client, Unanswered, header};
-use crate::error::{HubError, shown};
-use crate::fetch::Event;
+use crate::client::{Client, RequestFailure, header};
+use crate::error::{HubError, excerpt};
 use crate::name::Name;
 
-/// Attempts in a row that bring no byte, at most.
+/// What happens while a model is fetched. Files are fetched by several threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// The files and bytes of the model, including those that are cached already.
+    Begin {
+        /// Files.
+        files: usize,
+        /// Bytes of all of them.
+        bytes: u64,
+    },
+    /// The bytes that are in the cache now.
+    Done {
+        /// Bytes.
+        bytes: u64,
+    },
+    /// Another process fetches this file; this one waits for it.
+    Waits {
+        /// The file.
+        file: &'a str,
+    },
+    /// A connection broke, and the request is repeated.
+    Retry {
+        /// The file.
+        file: &'a str,
+        /// The error.
+        why: &'a str,
+    },
+    /// Files that another program fetched are used although they cannot be checked or completed.
+    Unchecked {
+        /// Why.
+        why: &'a str,
+    },
+}
+
+/// The most attempts in a row that bring no byte.
 const ATTEMPTS_MAX: u32 = 5;
 /// The longest pause between two attempts.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// What all files of a run share.
+/// The state that all downloads of a run share.
 pub(crate) struct Transfer<'a> {
-    /// Somebody failed: nobody goes on.
+    /// A download has failed: all others stop.
     pub stop: AtomicBool,
-    /// Bytes that lie here.
+    /// Bytes that are in the cache.
     pub done: AtomicU64,
     /// Bytes that were fetched.
     pub fetched: AtomicU64,
@@ -37,7 +70,7 @@ pub(crate) struct Transfer<'a> {
 }
 
 impl Transfer<'_> {
-    /// So many bytes more lie here.
+    /// Adds bytes that are in the cache now.
     fn add(&self, bytes: u64) {
         let before = self.done.fetch_add(bytes, Ordering::Relaxed);
         if bytes > 0 {
@@ -45,8 +78,8 @@ impl Transfer<'_> {
         }
     }
 
-    /// So many bytes have to be fetched again.
-    fn take_back(&self, bytes: u64) {
+    /// Subtracts bytes that have to be fetched again.
+    fn subtract(&self, bytes: u64) {
         self.done.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
@@ -61,14 +94,14 @@ pub(crate) struct Download<'a> {
     pub etag: &'a Etag,
     pub blob: PathBuf,
     pub lock: PathBuf,
-    /// Whether what lies there is read to its end and checked, and not its size alone.
+    /// Whether the checksum of an existing file is checked, not only its size.
     pub verify: bool,
     pub pause: Duration,
 }
 
-/// Why an attempt ended early.
-enum Broken {
-    /// Another attempt may bring more.
+/// Why an attempt failed.
+enum AttemptFailure {
+    /// Another attempt may succeed.
     Connection {
         why: String,
         wait: Option<Duration>,
@@ -76,14 +109,14 @@ enum Broken {
     Final(HubError),
 }
 
-impl From<HubError> for Broken {
+impl From<HubError> for AttemptFailure {
     fn from(error: HubError) -> Self {
         Self::Final(error)
     }
 }
 
 impl Download<'_> {
-    /// Sees to it that the file is there.
+    /// Fetches the file, unless it is there.
     pub(crate) fn run(&self, transfer: &Transfer<'_>) -> Result<(), HubError> {
         let _lock = self.locked(transfer)?;
         if self.is_there()? {
@@ -102,10 +135,10 @@ impl Download<'_> {
             if found == self.etag.to_string() {
                 break;
             }
-            transfer.take_back(self.size);
+            transfer.subtract(self.size);
             partial.file.set_len(0).map_err(|error| self.unwritable(&error))?;
             if is_fresh {
-                let _ = std::fs::remove_file(self.beside());
+                let _ = std::fs::remove_file(self.incomplete_path());
                 let line = format!("{}: checksum: expected {}, found {found}", self.path, self.etag);
                 return Err(HubError::Content(line));
             }
@@ -113,16 +146,16 @@ impl Download<'_> {
             is_fresh = true;
         }
         partial.file.sync_all().map_err(|error| self.unwritable(&error))?;
-        std::fs::rename(self.beside(), &self.blob).map_err(|error| self.unwritable(&error))
+        std::fs::rename(self.incomplete_path(), &self.blob).map_err(|error| self.unwritable(&error))
     }
 
-    fn beside(&self) -> PathBuf {
+    fn incomplete_path(&self) -> PathBuf {
         let name = self.blob.file_name().unwrap_or_default().to_string_lossy();
         self.blob.with_file_name(format!("{name}.incomplete"))
     }
 
     fn unwritable(&self, error: &std::io::Error) -> HubError {
-        HubError::disk(&self.beside(), "written", error)
+        HubError::disk(&self.incomplete_path(), "written", error)
     }
 
     fn is_there(&self) -> Result<bool, HubError> {
@@ -134,7 +167,7 @@ impl Download<'_> {
         }
     }
 
-    /// The lock of this file, which is held until it is dropped. Another process may fetch it right now.
+    /// Locks this file, which another process may be fetching; the lock is held until it is dropped.
     fn locked(&self, transfer: &Transfer<'_>) -> Result<File, HubError> {
         let wrong = |error: &std::io::Error| HubError::disk(&self.lock, "locked", error);
         let file = open_lock(&self.lock).map_err(|error| wrong(&error))?;
@@ -149,14 +182,14 @@ impl Download<'_> {
         Ok(file)
     }
 
-    /// Fetches what is missing, in as many attempts as it takes.
+    /// Fetches the rest of the file, in as many attempts as it takes.
     fn fetch_rest(&self, partial: &mut Partial, transfer: &Transfer<'_>) -> Result<(), HubError> {
         let (mut attempts, mut furthest) = (0, partial.done);
         while partial.done < self.size {
             let (why, wait) = match self.attempt(partial, transfer) {
                 Ok(()) => continue,
-                Err(Broken::Final(error)) => return Err(error),
-                Err(Broken::Connection { why, wait }) => (why, wait),
+                Err(AttemptFailure::Final(error)) => return Err(error),
+                Err(AttemptFailure::Connection { why, wait }) => (why, wait),
             };
             if partial.done > furthest {
                 (furthest, attempts) = (partial.done, 0);
@@ -184,11 +217,13 @@ impl Download<'_> {
         Ok(())
     }
 
-    /// One request, and as much of its answer as comes.
-    fn attempt(&self, partial: &mut Partial, transfer: &Transfer<'_>) -> Result<(), Broken> {
+    /// Sends one request and writes the body of its response.
+    fn attempt(&self, partial: &mut Partial, transfer: &Transfer<'_>) -> Result<(), AttemptFailure> {
         let response = self.client.file(&self.url, partial.done).map_err(|why| match why {
-            Unanswered::Connection(why) => Broken::Connection { why: format!("no connection to {why}"), wait: None },
-            Unanswered::Final(error) => Broken::Final(error.at(self.path)),
+            RequestFailure::Connection(why) => {
+                AttemptFailure::Connection { why: format!("no connection to {why}"), wait: None }
+            }
+            RequestFailure::Final(error) => AttemptFailure::Final(error.at(self.path)),
         })?;
         let response = self.accepted(response, partial, transfer)?;
         let mut body = response.into_body().into_reader();
@@ -197,11 +232,11 @@ impl Download<'_> {
             if transfer.stop.load(Ordering::Relaxed) {
                 return Err(HubError::Stopped.into());
             }
-            let broken = |why: String| Broken::Connection { why, wait: None };
+            let broken = |why: String| AttemptFailure::Connection { why, wait: None };
             let len = match body.read(&mut buffer) {
                 Ok(len) => len,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(broken(format!("the connection broke: {}", shown(&error.to_string())))),
+                Err(error) => return Err(broken(format!("the connection broke: {}", excerpt(&error.to_string())))),
             };
             if len == 0 {
                 let (done, size) = (partial.done, self.size);
@@ -217,39 +252,39 @@ impl Download<'_> {
         }
     }
 
-    /// An answer whose body goes on where the file ends. One that begins anew empties it.
+    /// Checks that the body of a response continues the file; empties the file if the body starts from the beginning.
     fn accepted(
         &self,
         mut response: Response<Body>,
         partial: &mut Partial,
         transfer: &Transfer<'_>,
-    ) -> Result<Response<Body>, Broken> {
+    ) -> Result<Response<Body>, AttemptFailure> {
         let status = response.status().as_u16();
         match status {
-            200 if partial.done > 0 => self.begin_again(partial, transfer)?,
+            200 if partial.done > 0 => self.restart(partial, transfer)?,
             200 => {}
             206 => {
                 let range = header(response.headers(), "content-range").unwrap_or_default();
                 let expected = format!("bytes {}-{}/{}", partial.done, self.size - 1, self.size);
                 if range != expected {
-                    let found = shown(range);
+                    let found = excerpt(range);
                     let line = format!("{}: range: expected \"{expected}\", found \"{found}\"", self.path);
                     return Err(HubError::Content(line).into());
                 }
             }
             416 if partial.done > 0 => {
-                self.begin_again(partial, transfer)?;
-                return Err(Broken::Connection { why: "status 416".to_string(), wait: None });
+                self.restart(partial, transfer)?;
+                return Err(AttemptFailure::Connection { why: "status 416".to_string(), wait: None });
             }
             408 | 429 | 500.. => {
                 let seconds = header(response.headers(), "retry-after").and_then(|text| text.parse().ok());
                 let why = format!("{}: status {status}", self.client.server());
-                return Err(Broken::Connection { why, wait: seconds.map(Duration::from_secs) });
+                return Err(AttemptFailure::Connection { why, wait: seconds.map(Duration::from_secs) });
             }
             _ => return Err(self.client.refused(self.name, &mut response).at(self.path).into()),
         }
         if let Some(coding) = header(response.headers(), "content-encoding").filter(|coding| *coding != "identity") {
-            let found = shown(coding);
+            let found = excerpt(coding);
             let line = format!("{}: encoding: expected the file as it is, found {found}", self.path);
             return Err(HubError::Content(line).into());
         }
@@ -264,27 +299,27 @@ impl Download<'_> {
         HubError::Content(format!("{}: size: expected {} bytes, found {found}", self.path, self.size))
     }
 
-    fn begin_again(&self, partial: &mut Partial, transfer: &Transfer<'_>) -> Result<(), HubError> {
-        transfer.take_back(partial.done);
+    fn restart(&self, partial: &mut Partial, transfer: &Transfer<'_>) -> Result<(), HubError> {
+        transfer.subtract(partial.done);
         partial.file.set_len(0).map_err(|error| self.unwritable(&error))?;
         *partial = Partial::open(self)?;
         Ok(())
     }
 }
 
-/// A file that is not whole yet.
+/// An incomplete file.
 struct Partial {
     file: File,
     /// Its length.
     done: u64,
-    /// Of all of it.
+    /// The checksum of all its bytes.
     checksum: Checksum,
 }
 
 impl Partial {
-    /// Opens what lies there, or makes it.
+    /// Opens the incomplete file, or creates it.
     fn open(download: &Download<'_>) -> Result<Self, HubError> {
-        let path = download.beside();
+        let path = download.incomplete_path();
         let mut file = opened(&path).map_err(|error| download.unwritable(&error))?;
         let mut done = file.metadata().map_err(|error| download.unwritable(&error))?.len();
         let mut checksum = download.etag.begin(download.size);
@@ -309,13 +344,13 @@ impl Partial {
     }
 }
 
-/// Opens a file for going on with it. A link is nothing that a download leaves, and is taken away: what it leads to is
-/// somebody else's.
+/// Opens an incomplete file to continue it. A link is not left by a download and is removed, so that its target is not
+/// overwritten.
 #[cfg(unix)]
 fn opened(path: &Path) -> std::io::Result<File> {
     use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
     let mut options = OpenOptions::new();
-    // What has become a link behind the look at it is refused by the system.
+    // If the file is replaced by a link after the check, the system refuses to open it.
     let no_link = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or_default();
     options.read(true).write(true).truncate(false).custom_flags(no_link);
     if std::fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
@@ -325,12 +360,12 @@ fn opened(path: &Path) -> std::io::Result<File> {
     if file.metadata()?.nlink() == 1 {
         return Ok(file);
     }
-    // Another name of the same file.
+    // A hard link to another file.
     std::fs::remove_file(path)?;
     options.create_new(true).open(path)
 }
 
-/// Opens a file for going on with it. A link is nothing that a download leaves, and is taken away.
+/// Opens an incomplete file to continue it. A link is not left by a download and is removed.
 #[cfg(not(unix))]
 fn opened(path: &Path) -> std::io::Result<File> {
     if std::fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {

@@ -1,27 +1,27 @@
-//! Why something cannot be found or fetched: one line each, and the kind, since some have a way out.
+//! Errors of finding and fetching models: one line each, with a kind, since some can be recovered from.
 
 use std::fmt;
 use std::path::Path;
 
-use foretoken_weights::line::{line, plain};
+use foretoken_weights::line::{escaped, one_line};
 
-/// Characters that are shown of what a server said.
-const SHOWN_MAX: usize = 200;
+/// Characters of a server's text that errors quote.
+const EXCERPT_CHARS_MAX: usize = 200;
 
-/// Why the hub or the cache could not give what was asked for. Each is one line.
+/// Why a model could not be found or fetched. Each is one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HubError {
-    /// A name, or a variable of the environment, cannot be understood.
+    /// A name or an environment variable is invalid.
     Usage(String),
     /// The hub cannot be reached, or must not be (`HF_HUB_OFFLINE`).
     NoNetwork(String),
-    /// There is no such repository, revision or file; or one must ask for access first.
+    /// There is no such repository, revision or file; or access has to be requested first.
     Refused(String),
-    /// What was sent is not what it should be, or something that is not accepted.
+    /// A response is invalid or not accepted.
     Content(String),
-    /// Files cannot be written or read here.
+    /// A local file cannot be written or read.
     Disk(String),
-    /// Another file could not be fetched, which says why.
+    /// Stopped because another file could not be fetched.
     Stopped,
 }
 
@@ -31,7 +31,7 @@ impl HubError {
         Self::Disk(format!("{}: cannot be {what}: {error}", path.display()))
     }
 
-    /// The same error with a place in front.
+    /// The same error with a prefix.
     pub(crate) fn at(self, place: impl fmt::Display) -> Self {
         let placed = |line| format!("{place}: {line}");
         match self {
@@ -52,7 +52,7 @@ impl fmt::Display for HubError {
             | Self::NoNetwork(line)
             | Self::Refused(line)
             | Self::Content(line)
-            | Self::Disk(line) => f.write_str(&plain(line)),
+            | Self::Disk(line) => f.write_str(&escaped(line)),
             Self::Stopped => f.write_str("stopped, because another file could not be fetched"),
         }
     }
@@ -60,9 +60,9 @@ impl fmt::Display for HubError {
 
 impl std::error::Error for HubError {}
 
-/// The beginning of what a server said, on one line, without anything that a terminal would obey.
-pub(crate) fn shown(text: &str) -> String {
-    line(text, SHOWN_MAX)
+/// The beginning of a server's text, on one line, without terminal control sequences.
+pub(crate) fn excerpt(text: &str) -> String {
+    one_line(text, EXCERPT_CHARS_MAX)
 }
 
 #[cfg(test)]
@@ -70,9 +70,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_server_said_is_short_and_obeyed_by_no_terminal() {
-        assert_eq!(shown("it's \"here\"\n\x1b[2J"), "it's \"here\"\\n\\u{1b}[2J");
-        assert_eq!(shown(&"ä".repeat(300)), format!("{}...", "ä".repeat(200)));
+    fn quotes_of_servers_are_short_and_without_control_sequences() {
+        assert_eq!(excerpt("it's \"here\"\n\x1b[2J"), "it's \"here\"\\n\\u{1b}[2J");
+        assert_eq!(excerpt(&"ä".repeat(300)), format!("{}...", "ä".repeat(200)));
         let name = "ä \"b\"\u{9b}2J\u{202e}";
         assert_eq!(HubError::Disk(name.into()).to_string(), "ä \"b\"\\u{9b}2J\\u{202e}");
     }

@@ -1,31 +1,31 @@
-//! What a repository holds at one revision: files, their sizes and checksums.
+//! The listing of a repository at one revision: files, their sizes and checksums.
 //!
-//! Read from the hub, or from the record that is kept beside a snapshot. Both are input that nobody vouches for: a
-//! name that does not lie below the snapshot refuses the whole listing.
+//! It is read from the hub, or from a record in the cache. Neither is trusted: a path that would lead out of the
+//! snapshot refuses the whole listing.
 
 use std::collections::BTreeMap;
 
-use foretoken_weights::line::is_obeyed;
+use foretoken_weights::line::needs_escape;
 use serde_json::{Map, Value, json};
 
 use crate::checksum::Etag;
-use crate::error::{HubError, shown};
+use crate::error::{HubError, excerpt};
 use crate::name::is_commit;
 
-/// Files of a repository, at most.
+/// The most files of a repository.
 const FILES_MAX: usize = 100_000;
-/// Bytes of a path and of each of its parts, at most.
+/// The most bytes of a path, and of each of its parts.
 const PATH_MAX: usize = 1024;
 const PART_MAX: usize = 255;
-/// The form of records.
+/// The version of the format of records.
 const RECORD_VERSION: u64 = 1;
 
-/// What is known of a file.
+/// Size and checksum of a file, as far as they are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub size: Option<u64>,
     pub etag: Option<Etag>,
-    /// Git's number of it; of a large file that of the pointer to it.
+    /// Git's object id; of a large file that of its LFS pointer.
     pub git: Option<Etag>,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    /// What the hub answered: `sha`, and `siblings` with `rfilename`, `size`, `blobId` and, for large files, `lfs`.
+    /// Parses the hub's response: `sha`, and `siblings` with `rfilename`, `size`, `blobId` and, for large files, `lfs`.
     pub(crate) fn of_hub(text: &[u8]) -> Result<Self, HubError> {
         let value: Value = serde_json::from_slice(text)
             .map_err(|error| HubError::Content(format!("listing: expected JSON, found: {error}")))?;
@@ -65,7 +65,7 @@ impl Listing {
         Ok(Self { commit, files })
     }
 
-    /// What a record says of a commit: a file of `huggingface_hub`'s (`trees/COMMIT.json`, since its version 2).
+    /// Parses a record of `huggingface_hub` (`trees/COMMIT.json`, since its version 2).
     pub(crate) fn of_record(commit: &str, text: &[u8]) -> Option<Self> {
         let value: Value = serde_json::from_slice(text).ok()?;
         let is_known = value["format_version"] == RECORD_VERSION;
@@ -82,7 +82,7 @@ impl Listing {
         Some(Self { commit: commit.to_string(), files })
     }
 
-    /// The record of this listing, in the same form; none where something is not known of a file.
+    /// The record of this listing, in the same format; `None` if a size or checksum is unknown.
     pub(crate) fn record(&self) -> Option<String> {
         let entry = |entry: &Entry| {
             let (size, etag, git) = (entry.size?, entry.etag.as_ref()?, entry.git.as_ref()?.to_string());
@@ -97,10 +97,9 @@ impl Listing {
     }
 }
 
-/// What is known of a commit of which not all is known: a file of our own, since other readers of records take them for
-/// all there is.
+/// Records of incomplete listings, which are files of our own, since other programs expect complete records.
 impl Listing {
-    /// What such a file says.
+    /// Parses such a record.
     pub(crate) fn of_partial(commit: &str, text: &[u8]) -> Option<Self> {
         let value: Value = serde_json::from_slice(text).ok()?;
         let is_known = value["format_version"] == RECORD_VERSION;
@@ -115,7 +114,7 @@ impl Listing {
         Some(Self { commit: commit.to_string(), files })
     }
 
-    /// The text of such a file.
+    /// The text of such a record.
     pub(crate) fn partial(&self) -> String {
         let text = |etag: &Option<Etag>| etag.as_ref().map(Etag::to_string);
         let entry =
@@ -124,7 +123,7 @@ impl Listing {
         format!("{:#}\n", json!({ "format_version": RECORD_VERSION, "files": files }))
     }
 
-    /// The same with what another listing of this commit knows besides.
+    /// The listing, completed by another one of the same commit.
     pub(crate) fn with(mut self, other: Option<Self>) -> Self {
         for (path, known) in other.into_iter().flat_map(|other| other.files) {
             let place = self.files.get_mut(&path).filter(|entry| entry.size.is_none() || entry.etag.is_none());
@@ -134,19 +133,19 @@ impl Listing {
     }
 }
 
-/// A path that lies below the folder that it is joined to, whatever the system. Only what could lead elsewhere, or look
-/// like something else, is refused: repositories hold files of all kinds, few of which are wanted.
+/// Checks that a path stays below the folder that it is joined to, on any system. Only paths that could lead elsewhere
+/// or be misleading are refused, since repositories have files of all kinds, few of which are needed.
 fn checked(path: &str) -> Result<String, HubError> {
     let is_part = |part: &str| !part.trim_end_matches(['.', ' ']).is_empty() && part.len() <= PART_MAX;
-    // What turns a line around on a terminal is somebody's trick.
-    let is_letter = |c: char| c != '\\' && !is_obeyed(c);
+    // Characters that reverse a line on a terminal are misleading.
+    let is_letter = |c: char| c != '\\' && !needs_escape(c);
     let has_drive = path.as_bytes().get(1) == Some(&b':') || (cfg!(windows) && path.contains(':'));
     let is_good = path.len() <= PATH_MAX && path.split('/').all(is_part) && path.chars().all(is_letter) && !has_drive;
     match is_good {
         true => Ok(path.to_string()),
         false => {
             let expected = "expected paths below the repository, of plain letters";
-            Err(HubError::Content(format!("listing: {expected}, found \"{}\"", shown(path))))
+            Err(HubError::Content(format!("listing: {expected}, found \"{}\"", excerpt(path))))
         }
     }
 }
@@ -155,14 +154,14 @@ fn wrong(field: &str, expected: &str, found: &Value) -> HubError {
     let found = match found {
         Value::Array(items) => format!("an array of {}", items.len()),
         Value::Object(_) => "an object".to_string(),
-        other => shown(&other.to_string()),
+        other => excerpt(&other.to_string()),
     };
     HubError::Content(format!("listing: {field}: expected {expected}, found {found}"))
 }
 
-/// A file whose content could not be checked.
+/// The error of a file whose etag is no checksum.
 pub(crate) fn wrong_etag(path: &str, found: &str) -> HubError {
-    let found = shown(found);
+    let found = excerpt(found);
     HubError::Content(format!("{path}: etag: expected a checksum (40 or 64 hexadecimal digits), found \"{found}\""))
 }
 
@@ -177,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn large_files_have_their_own_checksum_and_records_say_the_same() {
+    fn large_files_have_their_own_checksum_and_records_keep_it() {
         let (git, sha256) = ("a".repeat(40), "b".repeat(64));
         let mut found = listing(json!([
             { "rfilename": "a/b.json", "size": 7, "blobId": git },
@@ -188,9 +187,9 @@ mod tests {
         assert_eq!(found.files["w.gguf"], Entry { size: Some(99), etag: Etag::parse(&sha256), git: Etag::parse(&git) });
         assert_eq!(found.files["a/b.json"], Entry { size: Some(7), etag: Etag::parse(&git), git: Etag::parse(&git) });
         assert_eq!(found.files["unknown"], Entry { size: None, etag: None, git: None });
-        // Who does not know all of a commit keeps no record of it.
+        // Of an incomplete listing there is no record.
         assert_eq!(found.record(), None);
-        // But of the part that is known, where nobody else takes it for all.
+        // There is one in our own format.
         let partial = Listing::of_partial(COMMIT, found.partial().as_bytes());
         assert_eq!(partial.as_ref(), Some(&found));
         let mut unknown = found.clone();
@@ -234,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn other_nonsense_is_named_by_field() {
+    fn invalid_fields_are_named() {
         let error = |value: Value| match Listing::of_hub(value.to_string().as_bytes()) {
             Err(HubError::Content(line)) => line,
             other => panic!("{value}: {other:?}"),

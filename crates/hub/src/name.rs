@@ -1,26 +1,26 @@
-//! Names of models: `org/name`, with `:QUANT` and `@REVISION` behind it in either order.
+//! Names of models: `org/name`, followed by `:QUANT` and `@REVISION` in either order.
 //!
-//! The hub's rules decide what is legal: letters, digits, `.`, `_` and `-`, neither `.` nor `-` at an end, and no `--`
-//! or `..` within, so that a name is a folder's name as well (`models--org--name`).
+//! The hub's rules decide which names are valid: letters, digits, `.`, `_` and `-`, neither `.` nor `-` at an end, and
+//! no `--` or `..` within, so that a name can be a folder's name as well (`models--org--name`).
 
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::{HubError, shown};
+use crate::error::{HubError, excerpt};
 
-/// Characters of a part of a name, at most.
+/// The most characters of a part of a name.
 const PART_MAX: usize = 96;
-/// Characters of a revision, at most.
+/// The most characters of a revision.
 const REVISION_MAX: usize = 200;
 
 /// The name of a model on the hub.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name {
-    /// Who published it.
+    /// Its user or organisation.
     pub owner: String,
     /// Its repository.
     pub repository: String,
-    /// A branch, a tag or a commit; none: `main`.
+    /// A branch, a tag or a commit; `None` for `main`.
     pub revision: Option<String>,
     /// Which of its GGUF files, by quantization.
     pub quant: Option<String>,
@@ -32,13 +32,13 @@ impl Name {
         format!("{}/{}", self.owner, self.repository)
     }
 
-    /// The revision to ask for.
+    /// The revision, or `main`.
     pub fn revision(&self) -> &str {
         self.revision.as_deref().unwrap_or("main")
     }
 
-    /// Whether a word can be a name: one slash between two legal parts. `./model`, `/a/model` and `a/b/c` cannot, nor
-    /// can the name of a file of weights, which is a path.
+    /// Whether a word can be a name: one slash between two valid parts. `./model`, `/a/model` and `a/b/c` cannot, nor
+    /// can a file of weights, which is a path.
     pub fn is_like(word: &str) -> bool {
         let is_file = [".gguf", ".safetensors"].iter().any(|ending| word.to_lowercase().ends_with(ending));
         !is_file && word.parse::<Self>().is_ok()
@@ -58,7 +58,7 @@ impl FromStr for Name {
 
     fn from_str(word: &str) -> Result<Self, HubError> {
         let wrong = || {
-            let found = shown(word);
+            let found = excerpt(word);
             HubError::Usage(format!("expected org/name, org/name:QUANT or org/name@REVISION, found \"{found}\""))
         };
         let end = word.find([':', '@']).unwrap_or(word.len());
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_is_refused_in_one_line() {
+    fn invalid_names_are_refused_in_one_line() {
         let long = format!("a/{}", "b".repeat(97));
         for word in [
             "",

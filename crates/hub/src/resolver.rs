@@ -1,7 +1,7 @@
-//! Addresses of servers by their names, also where the system gives no thread.
+//! A DNS resolver that also works if the system refuses a thread.
 //!
-//! Looking up a name cannot be cut short, so `ureq` lets a thread wait for it, and panics where none can be had. Here
-//! the caller waits itself then, as long as the system does. Left out: the lookup, which is `ureq`'s.
+//! A lookup cannot be interrupted, so `ureq` runs it on another thread to have a timeout, and panics if the thread is
+//! refused. This resolver then runs `ureq`'s lookup on the caller's thread, without a timeout.
 
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 
@@ -14,12 +14,12 @@ use ureq::unversioned::transport::time::Duration;
 
 /// The resolver of all connections.
 #[derive(Debug)]
-pub(crate) struct PatientResolver;
+pub(crate) struct BlockingResolver;
 
-impl Resolver for PatientResolver {
+impl Resolver for BlockingResolver {
     fn resolve(&self, uri: &Uri, config: &Config, timeout: NextTimeout) -> Result<ResolvedSocketAddrs, Error> {
         let lookup = |uri: &Uri, config: &Config| {
-            // Without an end it needs no thread.
+            // Without a timeout it needs no thread.
             let unbounded = NextTimeout { after: Duration::NotHappening, ..NextTimeout::default() };
             DefaultResolver::default().resolve(uri, config, unbounded)
         };
@@ -27,8 +27,8 @@ impl Resolver for PatientResolver {
             return lookup(uri, config);
         }
         let (sender, answer) = sync_channel(1);
-        let (asked, settings) = (uri.clone(), config.clone());
-        let waits = move || drop(sender.send(lookup(&asked, &settings)));
+        let (uri_copy, config_copy) = (uri.clone(), config.clone());
+        let waits = move || drop(sender.send(lookup(&uri_copy, &config_copy)));
         match std::thread::Builder::new().spawn(waits) {
             Err(_) => lookup(uri, config),
             Ok(_) => match answer.recv_timeout(*timeout.after) {

@@ -1,9 +1,8 @@
-//! Where the hub and its cache folder are, as the environment says it, in the words of `huggingface_hub`.
+//! Settings of the hub and its cache folder, from the environment variables of `huggingface_hub`.
 //!
 //! `HF_HOME`, `HF_HUB_CACHE`, `HF_ENDPOINT`, `HF_HUB_OFFLINE`, `HF_TOKEN`, `HF_TOKEN_PATH`, `HF_HUB_DOWNLOAD_TIMEOUT`,
-//! and `SSL_CERT_FILE` for certificates instead of those that are part of the program. A proxy is the one that curl
-//! would take: `HTTPS_PROXY` (`HTTP_PROXY` for a hub without TLS), else `ALL_PROXY`, and `NO_PROXY`, in capitals or
-//! not.
+//! and `SSL_CERT_FILE` for certificates instead of the built-in ones. The proxy is chosen as curl does: `HTTPS_PROXY`
+//! (`HTTP_PROXY` for a hub without TLS), else `ALL_PROXY`, and `NO_PROXY`, in upper or lower case.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,60 +10,60 @@ use std::time::Duration;
 
 use foretoken_weights::whole::{self, SETTINGS_BYTES_MAX};
 
-use crate::error::{HubError, shown};
+use crate::error::{HubError, excerpt};
 use crate::url::Url;
 
-/// The hub, if the environment names no other.
+/// The default endpoint.
 const HUGGING_FACE: &str = "https://huggingface.co";
-/// Seconds without a byte after which a connection is given up.
-const STALL_DEFAULT: u64 = 10;
+/// Seconds without a byte after which a connection is closed.
+const IDLE_TIMEOUT_DEFAULT: u64 = 10;
 
-/// Who hands requests on.
+/// An HTTP proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proxy {
-    /// Its address, `http(s)://HOST:PORT`; it may hold a password, and is not shown.
+    /// Its URL, `http(s)://HOST:PORT`; it may have a password, so it is never shown.
     pub address: String,
-    /// The variable that says it, for messages.
-    pub place: String,
-    /// Hosts that are asked directly, as `NO_PROXY` has them.
-    pub without: Vec<String>,
+    /// The variable that sets it, for messages.
+    pub source: String,
+    /// Hosts that are connected to directly, from `NO_PROXY`.
+    pub no_proxy: Vec<String>,
 }
 
-/// Who asks.
+/// An access token.
 #[derive(Clone)]
 pub struct Token {
-    /// What is sent.
+    /// The token itself.
     pub text: String,
-    /// The variable or the file that says it, for messages.
-    pub place: String,
+    /// The variable or the file that it is from, for messages.
+    pub source: String,
 }
 
-/// Where to look, and as whom.
+/// Settings of the hub.
 #[derive(Clone)]
 pub struct Settings {
     /// The cache folder.
     pub cache: PathBuf,
     /// The hub's address, without a slash at its end.
     pub endpoint: String,
-    /// Who asks; sent to the endpoint alone.
+    /// The access token, which is sent only to the endpoint.
     pub token: Option<Token>,
-    /// Whether only the cache is asked.
+    /// Whether only the cache is used.
     pub offline: bool,
-    /// How long a connection may be silent.
-    pub stall: Duration,
-    /// How long is waited before a broken download is taken up again; each further time twice as long.
+    /// How long a connection may be idle.
+    pub idle_timeout: Duration,
+    /// The pause before a broken download is retried; it doubles with each attempt.
     pub retry_pause: Duration,
-    /// A proxy; none: the hub is asked directly, whatever the environment says.
+    /// A proxy; with `None` the hub is connected to directly, whatever the environment says.
     pub proxy: Option<Proxy>,
-    /// A file of certificates (PEM) that are trusted instead of those that are part of the program.
+    /// A file of certificates (PEM) that are trusted instead of the built-in ones.
     pub certificates: Option<PathBuf>,
 }
 
 impl Settings {
-    /// What the environment says.
+    /// The settings of the environment.
     ///
     /// # Errors
-    /// A variable holds something that it cannot, or there is no home folder to have a cache in.
+    /// A variable is invalid, or there is no home folder for the cache.
     pub fn from_environment() -> Result<Self, HubError> {
         Self::from_variables(&|name| std::env::var_os(name))
     }
@@ -72,7 +71,7 @@ impl Settings {
     fn from_variables(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Self, HubError> {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
         let user = set("HOME").or_else(|| set("USERPROFILE")).map(PathBuf::from);
-        // As Python's expanduser, for a folder of one's own.
+        // As Python's `expanduser`, for the user's own folder.
         let expanded = |value: OsString| match (Path::new(&value).strip_prefix("~"), &user) {
             (Ok(rest), Some(user)) => user.join(rest),
             _ => PathBuf::from(value),
@@ -97,7 +96,7 @@ impl Settings {
             endpoint: address,
             token: token(&set, token_file.as_deref())?,
             offline: ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"].iter().any(|name| is_true(set(name))),
-            stall: stall(set("HF_HUB_DOWNLOAD_TIMEOUT"))?,
+            idle_timeout: idle_timeout(set("HF_HUB_DOWNLOAD_TIMEOUT"))?,
             retry_pause: Duration::from_millis(500),
             proxy: proxy(&set, with_tls),
             certificates: folder("SSL_CERT_FILE"),
@@ -110,13 +109,13 @@ fn is_true(value: Option<OsString>) -> bool {
     value.is_some_and(|value| ["1", "ON", "YES", "TRUE"].contains(&value.as_str()))
 }
 
-/// The address of a hub.
+/// The URL of a hub.
 pub(crate) fn endpoint(text: &str) -> Result<Url, HubError> {
-    let wrong = || HubError::Usage(format!("HF_ENDPOINT: expected http(s)://HOST, found \"{}\"", shown(text)));
+    let wrong = || HubError::Usage(format!("HF_ENDPOINT: expected http(s)://HOST, found \"{}\"", excerpt(text)));
     Url::parse(text).ok_or_else(wrong)
 }
 
-/// A token of the environment, or else of the file that `hf auth login` writes. It is never shown.
+/// The token of the environment, or else of the file that `hf auth login` writes. It is never shown.
 fn token(set: &dyn Fn(&str) -> Option<OsString>, file: Option<&Path>) -> Result<Option<Token>, HubError> {
     let variable = |name: &str| Some((name.to_string(), set(name)?.to_string_lossy().into_owned()));
     let of_file = || {
@@ -124,12 +123,12 @@ fn token(set: &dyn Fn(&str) -> Option<OsString>, file: Option<&Path>) -> Result<
         Some((file?.display().to_string(), String::from_utf8_lossy(&bytes).into_owned()))
     };
     let found = variable("HF_TOKEN").or_else(|| variable("HUGGING_FACE_HUB_TOKEN")).or_else(of_file);
-    let Some((place, text)) = found else { return Ok(None) };
+    let Some((source, text)) = found else { return Ok(None) };
     let text = text.trim();
     if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(HubError::Usage(format!("{place}: expected a token of visible ASCII letters, found others")));
+        return Err(HubError::Usage(format!("{source}: expected a token of visible ASCII letters, found others")));
     }
-    Ok(Some(Token { text: text.to_string(), place }).filter(|token| !token.text.is_empty()))
+    Ok(Some(Token { text: text.to_string(), source }).filter(|token| !token.text.is_empty()))
 }
 
 /// The proxy for a hub with or without TLS.
@@ -140,14 +139,14 @@ fn proxy(set: &dyn Fn(&str) -> Option<OsString>, with_tls: bool) -> Option<Proxy
             Some((name, value))
         })
     };
-    let (place, address) = first(&[if with_tls { "HTTPS_PROXY" } else { "HTTP_PROXY" }, "ALL_PROXY"])?;
-    let without = first(&["NO_PROXY"]).map(|(_, hosts)| hosts).unwrap_or_default();
-    let without = without.split(',').map(|host| host.trim().to_string()).filter(|host| !host.is_empty()).collect();
-    Some(Proxy { address, place, without })
+    let (source, address) = first(&[if with_tls { "HTTPS_PROXY" } else { "HTTP_PROXY" }, "ALL_PROXY"])?;
+    let no_proxy = first(&["NO_PROXY"]).map(|(_, hosts)| hosts).unwrap_or_default();
+    let no_proxy = no_proxy.split(',').map(|host| host.trim().to_string()).filter(|host| !host.is_empty()).collect();
+    Some(Proxy { address, source, no_proxy })
 }
 
-fn stall(value: Option<OsString>) -> Result<Duration, HubError> {
-    let Some(value) = value else { return Ok(Duration::from_secs(STALL_DEFAULT)) };
+fn idle_timeout(value: Option<OsString>) -> Result<Duration, HubError> {
+    let Some(value) = value else { return Ok(Duration::from_secs(IDLE_TIMEOUT_DEFAULT)) };
     let seconds = value.to_str().and_then(|text| text.trim().parse::<u64>().ok()).filter(|seconds| *seconds > 0);
     let wrong =
         || HubError::Usage(format!("HF_HUB_DOWNLOAD_TIMEOUT: expected whole seconds from 1 up, found {value:?}"));
@@ -175,13 +174,13 @@ mod tests {
     }
 
     #[test]
-    fn the_token_is_the_variables_or_else_the_files() {
+    fn the_token_is_that_of_the_variable_or_else_of_the_file() {
         let folder = tempfile::tempdir().expect("a folder can be made");
         std::fs::write(folder.path().join("token"), " hf_file\n").expect("a file can be written");
         let home = folder.path().display().to_string();
         let token = |more: (&str, &str)| {
             let settings = read(&[("HF_HOME", home.as_str()), more]);
-            settings.map(|settings| settings.token.map(|token| (token.text, token.place)))
+            settings.map(|settings| settings.token.map(|token| (token.text, token.source)))
         };
         let file = format!("{home}/token");
         assert_eq!(token(("HF_TOKEN", "hf_word")), Ok(Some(("hf_word".into(), "HF_TOKEN".into()))));
@@ -192,23 +191,23 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_is_the_one_that_curl_would_take() {
+    fn the_proxy_is_chosen_as_curl_does() {
         let (home, http) = (("HOME", "/h"), ("HF_ENDPOINT", "http://hub"));
-        let place = |variables: &[(&str, &str)]| {
+        let source = |variables: &[(&str, &str)]| {
             let settings = read(&[&[home], variables].concat()).expect("the variables are good");
-            settings.proxy.map(|proxy| proxy.place)
+            settings.proxy.map(|proxy| proxy.source)
         };
         let (https_proxy, http_proxy, all) = (("HTTPS_PROXY", "a:1"), ("http_proxy", "b:1"), ("ALL_PROXY", "c:1"));
-        assert_eq!(place(&[https_proxy, http_proxy, all]).as_deref(), Some("HTTPS_PROXY"));
-        assert_eq!(place(&[https_proxy, http_proxy, all, http]).as_deref(), Some("http_proxy"));
-        assert_eq!(place(&[all, http]).as_deref(), Some("ALL_PROXY"));
-        assert_eq!((place(&[http_proxy]), place(&[("HTTPS_PROXY", "")])), (None, None));
+        assert_eq!(source(&[https_proxy, http_proxy, all]).as_deref(), Some("HTTPS_PROXY"));
+        assert_eq!(source(&[https_proxy, http_proxy, all, http]).as_deref(), Some("http_proxy"));
+        assert_eq!(source(&[all, http]).as_deref(), Some("ALL_PROXY"));
+        assert_eq!((source(&[http_proxy]), source(&[("HTTPS_PROXY", "")])), (None, None));
         let settings = read(&[home, all, ("no_proxy", "localhost, .example.com,")]).expect("the variables are good");
-        assert_eq!(settings.proxy.map(|proxy| proxy.without), Some(vec!["localhost".into(), ".example.com".into()]));
+        assert_eq!(settings.proxy.map(|proxy| proxy.no_proxy), Some(vec!["localhost".into(), ".example.com".into()]));
     }
 
     #[test]
-    fn variables_that_cannot_be_are_named() {
+    fn invalid_variables_are_named() {
         let home = ("HOME", "/h");
         let offline = |value| read(&[home, ("HF_HUB_OFFLINE", value)]).map(|settings| settings.offline);
         assert_eq!(["1", "true", "YES", "0", ""].map(offline), [true, true, true, false, false].map(Ok));

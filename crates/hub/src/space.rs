@@ -1,21 +1,21 @@
-//! Free space where files are to be written.
+//! Free disk space.
 
 use std::path::Path;
 
-/// Bytes that may be written below a folder that is there; none where the system does not say.
+/// Free bytes on the disk of an existing folder; `None` if that is unknown.
 #[cfg(unix)]
 pub(crate) fn free_bytes(folder: &Path) -> Option<u64> {
     let found = rustix::fs::statvfs(folder).ok()?;
     Some(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
-/// Bytes that may be written below a folder that is there; none where the system does not say.
+/// Free bytes on the disk of an existing folder; `None` if that is unknown.
 #[cfg(not(unix))]
 pub(crate) fn free_bytes(_folder: &Path) -> Option<u64> {
     None
 }
 
-/// A number of bytes for a reader.
+/// A number of bytes with a unit.
 pub fn readable(bytes: u64) -> String {
     match bytes {
         0..1_000 => format!("{bytes} bytes"),

@@ -1,23 +1,22 @@
-//! Addresses: where a request goes, and where a redirect leads.
+//! URLs of requests and redirects.
 //!
-//! As much of URLs as two schemes and redirects need. Left out: everything before a host that is not a host (names and
-//! passwords), which is refused.
+//! Only http and https are parsed. User names and passwords are refused.
 
 use std::fmt;
 
-/// An address of HTTP.
+/// A URL of http or https.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Url {
     https: bool,
     /// In lower case.
     host: String,
     port: u16,
-    /// From the slash behind the host on.
+    /// Path and query, from the slash after the host on.
     path: String,
 }
 
 impl Url {
-    /// Reads an address; none if it is none, or has anything that is not ASCII in it.
+    /// Parses a URL; `None` if it is invalid or has characters that are not ASCII.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (scheme, rest) = text.split_once("://")?;
         let https = match scheme.to_ascii_lowercase().as_str() {
@@ -45,7 +44,7 @@ impl Url {
         Some(Self { https, host: host.to_ascii_lowercase(), port, path: format!("{slash}{path}") })
     }
 
-    /// Where a redirect from here leads; none if it is no address, or leaves encryption behind.
+    /// The target of a redirect from here; `None` if it is invalid, or goes from https to http.
     pub(crate) fn join(&self, location: &str) -> Option<Self> {
         let scheme = if self.https { "https" } else { "http" };
         let origin = format!("{scheme}://{}:{}", self.host, self.port);
@@ -63,12 +62,12 @@ impl Url {
         Self::parse(&whole).filter(|url| url.https || !self.https)
     }
 
-    /// Whether it is one of https.
+    /// Whether its scheme is https.
     pub(crate) fn has_tls(&self) -> bool {
         self.https
     }
 
-    /// Whether two addresses are of one server.
+    /// Whether two URLs have the same scheme, host and port.
     pub(crate) fn same_server(&self, other: &Self) -> bool {
         (self.https, &self.host, self.port) == (other.https, &other.host, other.port)
     }
@@ -88,7 +87,7 @@ impl fmt::Display for Url {
     }
 }
 
-/// A path as it stands in an address; slashes stay if they are asked to.
+/// A percent-encoded path, with slashes kept if `with_slashes`.
 pub(crate) fn encoded(text: &str, with_slashes: bool) -> String {
     let one = |byte: u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => (byte as char).to_string(),
@@ -103,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn redirects_lead_where_they_say_and_never_out_of_encryption() {
+    fn redirects_are_resolved_and_never_downgraded_to_http() {
         let here = Url::parse("https://Hub.example/a/b?x=1").expect("an address");
         let to = |location: &str| here.join(location).map(|url| url.to_string());
         assert_eq!(to("/c"), Some("https://hub.example/c".into()));

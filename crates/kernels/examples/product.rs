@@ -1,8 +1,9 @@
-//! Times products of one weight type over numbers of rows, streaming matrices from memory.
+//! Times products of one weight type for several numbers of rows, streaming matrices from memory.
 //!
-//! `cargo run --release -p foretoken-kernels --example product -- [FORMAT] [MATRICES] [ROWS,ROWS,...]`: `MATRICES`
-//! matrices of `[5632, 2048]`, enough of them that no cache holds them. Prints the best and the median of rounds in
-//! which all numbers of rows take turns. The variable `FORETOKEN_ISA` names another instruction set than the best.
+//! `cargo run --release -p foretoken-kernels --example product -- [FORMAT] [MATRICES] [ROWS,ROWS,...] [THREADS]`:
+//! `MATRICES` matrices of `[5632, 2048]`, enough of them that no cache holds them. Prints the best and the median of
+//! rounds, in each of which all numbers of rows are timed. The variable `FORETOKEN_ISA` names another instruction set
+//! than the best.
 
 use std::time::Instant;
 

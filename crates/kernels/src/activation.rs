@@ -1,14 +1,14 @@
 //! Activation functions, element by element, on rows of any length.
 //!
-//! All take the instruction set that computes, so that they can be chosen between; GELU by the error function, which is
-//! computed in f64, and the two of ReLU are the same loop on all.
+//! All take the instruction set that computes, so that they have one signature. GELU by the error function, which is
+//! computed in f64, and the two ReLUs are the same loop on all sets.
 
 use crate::Isa;
 use crate::isa::dispatch;
 
 /// `gate[i] = silu(gate[i]) * up[i]`, silu(x) = x / (1 + e^-x): the gated feed-forward of Llama.
 ///
-/// Cost: an exponential and a division an element, 0.2 nanoseconds with 512 bits (Zen 4).
+/// Cost: an exponential and a division per element, 0.2 nanoseconds with 512 bits (Zen 4).
 ///
 /// # Panics
 /// If the lengths differ.
@@ -36,7 +36,7 @@ pub fn gate(isa: Isa, f: fn(Isa, &mut [f32]), gate: &mut [f32], up: &[f32]) {
 /// `limit`, and u is `up[i]` and within `limit` of 0.
 ///
 /// # Panics
-/// If the lengths differ, or the limit is no number of at least 0.
+/// If the lengths differ, or the limit is not a number of at least 0.
 pub fn clamped_gate(isa: Isa, gate: &mut [f32], up: &[f32], [slope, limit]: [f32; 2]) {
     assert_eq!(gate.len(), up.len(), "clamped_gate: lengths");
     assert!(limit >= 0.0, "clamped_gate: limit {limit}");
@@ -50,7 +50,7 @@ pub fn gelu_tanh(isa: Isa, x: &mut [f32]) {
     dispatch!(isa, gelu_tanh(x));
 }
 
-/// The loops themselves, compiled once an instruction set (`isa/rows.rs`).
+/// The loops themselves, which `isa/rows.rs` compiles for each instruction set.
 pub(crate) mod plain {
     use crate::softmax::exp;
 
@@ -64,7 +64,7 @@ pub(crate) mod plain {
     #[inline(always)]
     pub(crate) fn clamped_gate(gate: &mut [f32], up: &[f32], slope: f32, limit: f32) {
         for (gate, up) in gate.iter_mut().zip(up) {
-            // Comparisons that leave NaN as it is, where `min` would take the limit.
+            // A comparison leaves NaN as it is, where `min` would return the limit.
             let g = if *gate > limit { limit } else { *gate };
             let u = up.clamp(-limit, limit);
             *gate = g / (1.0 + exp(-(slope * g))) * (u + 1.0);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clamped_gate_is_its_definition() {
+    fn a_clamped_gate_matches_its_definition() {
         let (slope, limit) = (1.702, 7.0);
         let all: Vec<f32> = (-400..400).map(|i| i as f32 / 20.0).collect();
         for isa in Isa::available() {

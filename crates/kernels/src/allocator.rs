@@ -1,45 +1,45 @@
-//! The system's memory, for programs that say so in one line where there is none left.
+//! An allocator for programs that end with one line if the system has no memory left.
 //!
-//! Where the system refuses memory, Rust's library aborts the process: by a signal, with a dump of its memory. Users
-//! should see what they see of every other error, a line and exit code 1, and there is nothing to save: a file that is
-//! half written is not under its name yet. So a program takes this as its `#[global_allocator]`; it costs a comparison
-//! an allocation. Whoever can go on without the memory asks with [`fallibly`].
+//! If the system refuses memory, Rust's library aborts the process by a signal, with a core dump. Users should see the
+//! same as of every other error, one line and exit code 1, and there is nothing to save: a file that is partly written
+//! does not have its name yet. So a program uses this as its `#[global_allocator]`; it costs a comparison per
+//! allocation. Code that can go on without the memory requests it in [`fallibly`].
 //!
-//! It is the last net and catches what nobody reckoned with: what a model needs is compared with what there is before
-//! anything is loaded. Left out: systems other than Unix, which abort as before.
+//! It is the last resort: what a model needs is compared with the available memory before anything is loaded. Systems
+//! other than Unix abort as before.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 #[cfg(unix)]
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The system's allocator, which ends the process with a line where the system has no memory.
+/// The system's allocator, which ends the process with one line if the system has no memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Allocator;
 
-/// Whether a thread has begun to say that there is no memory.
+/// Whether a thread has begun to report that there is no memory.
 #[cfg(unix)]
-static IS_SAID: AtomicBool = AtomicBool::new(false);
+static IS_REPORTED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     static MAY_FAIL: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs what can go on where memory is refused, with `Vec::try_reserve` for instance.
+/// Runs code that handles refused memory, such as `Vec::try_reserve`.
 pub fn fallibly<T>(run: impl FnOnce() -> T) -> T {
-    struct Restored(bool);
-    impl Drop for Restored {
+    struct Restore(bool);
+    impl Drop for Restore {
         fn drop(&mut self) {
             MAY_FAIL.set(self.0);
         }
     }
-    let _before = Restored(MAY_FAIL.replace(true));
+    let _restore = Restore(MAY_FAIL.replace(true));
     run()
 }
 
-/// Gives memory that was freed back to the system, of which allocators keep some for later: to be called where much was
-/// freed at once, as by closing a model.
-pub fn give_back() {
+/// Returns freed memory to the system, of which allocators keep some for later. To be called where much was freed at
+/// once, as by closing a model.
+pub fn release_free_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: it takes no pointer, may be called at any time by any thread, and touches free memory alone.
     unsafe {
@@ -74,27 +74,27 @@ unsafe impl GlobalAlloc for Allocator {
 #[inline]
 fn checked(memory: *mut u8, size: usize) -> *mut u8 {
     if memory.is_null() && !MAY_FAIL.get() {
-        refused(size);
+        exit_out_of_memory(size);
     }
     memory
 }
 
-/// Says so and ends the process; nothing here allocates.
+/// Reports the error and ends the process; nothing here allocates.
 #[cold]
-fn refused(size: usize) {
+fn exit_out_of_memory(size: usize) {
     #[cfg(unix)]
     {
         use std::io::Write;
         let mut line = [0; 160];
-        let room = line.len();
+        let capacity = line.len();
         let mut rest = &mut line[..];
         let words = "the system gives this program no more";
         let _ = writeln!(rest, "error: memory: expected {size} bytes more, found none: {words}");
-        let len = room - rest.len();
+        let len = capacity - rest.len();
         // SAFETY: the bytes are the line's; `_exit` runs nothing that could ask for memory.
         unsafe {
-            // Of threads that are refused at once one says so, and the others wait for the end.
-            while IS_SAID.swap(true, Ordering::Relaxed) {
+            // If several threads are refused at once, one reports it and the others wait for the exit.
+            while IS_REPORTED.swap(true, Ordering::Relaxed) {
                 libc::pause();
             }
             let _ = libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), len);
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_comes_from_the_system_and_goes_back() {
+    fn memory_is_allocated_and_freed() {
         let layout = Layout::from_size_align(64, 16).expect("a layout");
         // SAFETY: the layout is not empty, and what is allocated is used and given back with it.
         unsafe {
@@ -124,12 +124,12 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "where memory is refused Miri ends")]
-    fn what_may_fail_is_told_so_and_only_that() {
+    #[cfg_attr(miri, ignore = "Miri aborts where memory is refused")]
+    fn refused_memory_is_returned_only_to_fallible_code() {
         let huge = Layout::from_size_align(1 << 60, 16).expect("a layout");
-        // SAFETY: the layout is not empty, and nothing is there to be used.
-        let refused = fallibly(|| unsafe { Allocator.alloc(huge) });
-        assert!(refused.is_null());
+        // SAFETY: the layout is not empty, and the result is not used.
+        let memory = fallibly(|| unsafe { Allocator.alloc(huge) });
+        assert!(memory.is_null());
         assert!(fallibly(|| fallibly(|| MAY_FAIL.get()) && MAY_FAIL.get()));
         assert!(!MAY_FAIL.get());
     }

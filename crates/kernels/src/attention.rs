@@ -1,31 +1,31 @@
 //! Attention of rows over a paged cache, by logical position.
 //!
-//! The idea: a row sees a list of places, one for each logical position from 0 to its own: first the sequence's
-//! committed rows (shared by all rows of a span), then its ancestors in the tree, then itself. Rows that follow one
-//! another and share what they read are a tile, and with them the heads of a group (GQA), so that keys and values are
-//! read and widened once for all of them. The positions of a row are cut into splits of 512 (`split.rs`), which are
-//! computed apart, by whatever thread, and merged in order, always. Every order is by position: neither the layout of
-//! pages, nor the rows of a tile, nor siblings in the tree, nor threads, nor a later compaction of the accepted path
-//! can change a bit.
+//! A row sees a list of slots, one for each logical position from 0 to its own: first the sequence's committed rows
+//! (shared by all rows of a span), then its ancestors in the tree, then itself. Adjacent rows that share what they read
+//! are a tile, and with them the heads of a group (GQA), so that keys and values are read and widened once for all of
+//! them. The positions of a row are cut into splits of 512 (`split.rs`), which are computed separately, by any thread,
+//! and always merged in order. Every order is by position: neither the layout of pages, nor the rows of a tile, nor
+//! siblings in the tree, nor threads, nor a later compaction of the accepted path can change a bit.
 //!
-//! Cost, an estimate: a row of one head of 64 takes 8 multiply-adds of 16 lanes a position and a 16th of a vector of
+//! Estimated cost: a row of one head of 64 takes, per position, 8 multiply-adds of 16 lanes and a 16th of a vector of
 //! exponentials, 5 cycles where two multiply-adds begin each cycle and 9 where one does. A position costs all rows of a
-//! tile together twice the bytes of a head (`side.rs`): in f16 256, some 50 cycles of one core's half of 34 GB/s, so
-//! up to some six queries a key-value head are bound by memory, more by arithmetic. Measured on 2 cores of a Sapphire
-//! Rapids Xeon that had other work, one layer of 12 heads of 64 over 1000 positions in f16: 0.11 ms for one row (28
-//! GB/s), 0.20 for 8, 0.34 for 16; of 4 heads for 32 queries: 0.06, 0.36 and 0.66 ms, 2.6 ns a query and position.
+//! tile together twice the bytes of a head (`cache_tensor.rs`): in f16 256, some 50 cycles of one core's half of 34
+//! GB/s. So up to some six queries per key-value head are memory-bound, more are compute-bound. Measured on 2 cores of
+//! a Sapphire Rapids Xeon that had other work, one layer of 12 heads of 64 over 1000 positions in f16: 0.11 ms for one
+//! row (28 GB/s), 0.20 for 8, 0.34 for 16; of 4 heads for 32 queries: 0.06, 0.36 and 0.66 ms, 2.6 ns per query and
+//! position.
 //!
-//! What families add to it is said in [`Arguments`]: a cap of the scores, a slope over the distance (ALiBi), a window
-//! of the latest positions, sinks. A sink is one more score of a head, learned and the same for every row, that takes
-//! part in the softmax and has no value: it is taken in once, when all splits of a row are merged, so it is no matter
-//! of the loops, and where it is -inf no bit differs from attention without. A window changes which positions a row
-//! sees and nothing else: splits begin where they always do, a row's first one is that of the first position it sees,
-//! and what lies before it is not weighed, whatever is there. So its bits follow from its logical position alone, like
-//! those of any row.
+//! [`Arguments`] has what model families add: a soft cap of the scores, a slope over the distance (ALiBi), a window of
+//! the latest positions, attention sinks. A sink is one more score of a head, learned and the same for every row, that
+//! takes part in the softmax and has no value. It is added once, when all splits of a row are merged, so the loops do
+//! not know it, and where it is -inf no bit differs from attention without sinks. A window changes which positions a
+//! row sees and nothing else: splits begin where they always do, a row's first one is that of the first position it
+//! sees, and positions before that are not weighed, whatever they hold. So the bits of a row depend only on its logical
+//! position, with a window as without.
 //!
-//! Left out: dots of narrow types, and places that name no slots for positions behind a window.
+//! All dots are in f32, and lists have slots also for the positions before a window.
 
-mod side;
+mod cache_tensor;
 mod split;
 mod widen;
 
@@ -36,8 +36,8 @@ use crate::isa::shapes::SPLIT;
 use crate::softmax::exp;
 use crate::{Compute, LANES};
 
-pub use side::{CacheType, Side};
-use split::{Desk, Part, Tile, Work, room};
+pub use cache_tensor::{CacheTensor, CacheType};
+use split::{Partial, SplitTask, Tile, Workspace, aligned};
 
 /// What all rows of one call share.
 pub struct Arguments<'a> {
@@ -45,39 +45,39 @@ pub struct Arguments<'a> {
     pub heads: usize,
     /// Multiplies every score.
     pub scale: f32,
-    /// Scaled scores are brought below this, as cap * tanh(score / cap).
+    /// Scaled scores are soft-capped by this: cap * tanh(score / cap).
     pub soft_cap: Option<f32>,
-    /// For each query head what a scaled score loses for each position that its key lies before the query (ALiBi).
-    /// Empty: nothing.
+    /// For each query head, what is subtracted from a scaled score for each position that its key lies before the query
+    /// (ALiBi). Empty: nothing.
     pub slopes: &'a [f32],
-    /// For each query head a score beside those of the positions, as it is (neither scaled nor capped), which takes
-    /// part in the softmax and has no value. Empty: none.
+    /// For each query head, an attention sink: a score beside those of the positions, neither scaled nor capped, which
+    /// takes part in the softmax and has no value. Empty: none.
     pub sinks: &'a [f32],
-    /// A row sees so many positions at most, the latest, its own included.
+    /// The number of positions that a row sees at most: the latest, its own included.
     pub window: Option<usize>,
     /// The keys of every slot.
-    pub keys: &'a Side,
+    pub keys: &'a CacheTensor,
     /// The values of every slot, of the same heads.
-    pub values: &'a Side,
+    pub values: &'a CacheTensor,
 }
 
 impl<'a> Arguments<'a> {
     /// Attention to all positions, by scaled scores as they are.
-    pub fn new(heads: usize, scale: f32, keys: &'a Side, values: &'a Side) -> Self {
+    pub fn new(heads: usize, scale: f32, keys: &'a CacheTensor, values: &'a CacheTensor) -> Self {
         Self { heads, scale, soft_cap: None, slopes: &[], sinks: &[], window: None, keys, values }
     }
 }
 
 /// Where the positions of one row lie in the cache: slot numbers in order of position.
 #[derive(Clone, Copy)]
-pub struct Places<'a> {
+pub struct RowSlots<'a> {
     /// Committed positions, from 0.
     pub prefix: &'a [u32],
     /// The row's ancestors within its span, and itself.
     pub tail: &'a [u32],
 }
 
-impl Places<'_> {
+impl RowSlots<'_> {
     fn len(&self) -> usize {
         self.prefix.len() + self.tail.len()
     }
@@ -88,25 +88,25 @@ impl Places<'_> {
     }
 }
 
-/// Working memory, kept between calls: a desk a thread, and the parts that wait to be merged.
+/// Working memory, kept between calls: a workspace per thread, and the partial results that are to be merged.
 #[derive(Default)]
 pub struct Scratch {
-    desks: Vec<Mutex<Desk>>,
-    parts: Vec<f32>,
+    workspaces: Vec<Mutex<Workspace>>,
+    partials: Vec<f32>,
 }
 
-/// Queries of a tile, about: their scores of one split are 256 KB, and fit beside its keys into the second cache.
-const QUERIES: usize = 128;
+/// Queries of a tile, about: their scores of one split are 256 KB, and fit into the L2 cache beside its keys.
+const TILE_QUERIES: usize = 128;
 
 /// Multiply-adds below which threads are not woken: about 5 microseconds of one core.
-const ALONE_BELOW: usize = 100_000;
+const SERIAL_BELOW: usize = 100_000;
 
 /// Memory that tasks write in disjoint ranges.
-struct Shared(*mut f32, usize);
-// SAFETY: tasks take disjoint ranges of it: their own parts, or the output of their own rows and group.
-unsafe impl Sync for Shared {}
+struct DisjointSlice(*mut f32, usize);
+// SAFETY: tasks take disjoint ranges of it: their own partial results, or the output of their own rows and group.
+unsafe impl Sync for DisjointSlice {}
 
-impl Shared {
+impl DisjointSlice {
     /// # Safety
     /// No other task touches the range.
     #[expect(clippy::mut_from_ref, reason = "disjoint ranges of one slice, by the contract above")]
@@ -118,21 +118,21 @@ impl Shared {
 }
 
 /// Cuts rows into tiles that share what they read.
-fn tiles<'a>(places: &'a [Places<'a>], rows_max: usize) -> Vec<Tile<'a>> {
+fn tiles<'a>(row_slots: &'a [RowSlots<'a>], rows_max: usize) -> Vec<Tile<'a>> {
     let mut tiles: Vec<Tile<'a>> = Vec::new();
-    for (row, place) in places.iter().enumerate() {
+    for (row, slots) in row_slots.iter().enumerate() {
         if let Some(tile) = tiles.last_mut() {
-            let shorter = tile.shared.len().min(place.prefix.len());
-            let same = tile.shared.as_ptr() == place.prefix.as_ptr();
-            if tile.places.len() < rows_max && (same || tile.shared[..shorter] == place.prefix[..shorter]) {
-                tile.places = &places[tile.first..=row];
-                if place.prefix.len() > shorter {
-                    tile.shared = place.prefix;
+            let shorter = tile.shared.len().min(slots.prefix.len());
+            let same = tile.shared.as_ptr() == slots.prefix.as_ptr();
+            if tile.row_slots.len() < rows_max && (same || tile.shared[..shorter] == slots.prefix[..shorter]) {
+                tile.row_slots = &row_slots[tile.first..=row];
+                if slots.prefix.len() > shorter {
+                    tile.shared = slots.prefix;
                 }
                 continue;
             }
         }
-        tiles.push(Tile { first: row, places: &places[row..=row], shared: place.prefix });
+        tiles.push(Tile { first: row, row_slots: &row_slots[row..=row], shared: slots.prefix });
     }
     tiles
 }
@@ -143,11 +143,11 @@ struct Call<'a> {
     arguments: &'a Arguments<'a>,
     queries: &'a [f32],
     tiles: Vec<Tile<'a>>,
-    desks: &'a [Mutex<Desk>],
-    /// Slabs of `slab` elements, each for one part.
-    parts: Shared,
+    workspaces: &'a [Mutex<Workspace>],
+    /// Slabs of `slab` elements, each for one partial result.
+    partials: DisjointSlice,
     slab: usize,
-    out: Shared,
+    out: DisjointSlice,
 }
 
 impl Call<'_> {
@@ -160,40 +160,40 @@ impl Call<'_> {
         self.arguments.keys.head_dim.next_multiple_of(LANES)
     }
 
-    /// The tile and the head of an item. The tiles of a head come one after another: they mostly read the same.
+    /// The tile and the head of an item. The tiles of a head are consecutive, since they mostly read the same.
     fn item(&self, item: usize) -> (&Tile<'_>, usize) {
         (&self.tiles[item % self.tiles.len()], item / self.tiles.len())
     }
 
     /// Computes one split of an item into a slab.
-    fn part(&self, item: usize, split: usize, slab: usize, worker: usize) {
+    fn partial(&self, item: usize, split: usize, slab: usize, worker: usize) {
         let (tile, head) = self.item(item);
         let Self { compute, arguments, queries, .. } = *self;
-        let work = Work { isa: compute.isa, arguments, queries, tile, head, from: split * SPLIT };
+        let task = SplitTask { isa: compute.isa, arguments, queries, tile, head, from: split * SPLIT };
         // SAFETY: this task alone works with the slab.
-        let slab = unsafe { self.parts.range(slab * self.slab, self.slab) };
-        let mut part = Part::new(slab, tile.places.len() * self.group(), self.width());
-        work.compute(&mut self.desks[worker].lock().unwrap_or_else(PoisonError::into_inner), &mut part);
+        let slab = unsafe { self.partials.range(slab * self.slab, self.slab) };
+        let mut partial = Partial::new(slab, tile.row_slots.len() * self.group(), self.width());
+        task.compute(&mut self.workspaces[worker].lock().unwrap_or_else(PoisonError::into_inner), &mut partial);
     }
 
     /// Splits that the rows of an item see.
     fn splits(&self, item: usize) -> Range<usize> {
-        splits(self.item(item).0.places, self.arguments.window)
+        splits(self.item(item).0.row_slots, self.arguments.window)
     }
 
-    /// Takes the next split of an item into the state that lies in another slab. The first one that a row sees is its
-    /// state.
+    /// Merges the next split of an item into its state, which lies in another slab. The first split that a row sees
+    /// becomes its state.
     fn merge(&self, item: usize, split: usize, [state, next]: [usize; 2]) {
         let (tile, _) = self.item(item);
         let (group, width) = (self.group(), self.width());
-        let queries = tile.places.len() * group;
+        let queries = tile.row_slots.len() * group;
         // SAFETY: this task alone works with the two slabs.
-        let [state, next] = [state, next].map(|slab| unsafe { self.parts.range(slab * self.slab, self.slab) });
-        let (state, next) = (Part::new(state, queries, width), Part::new(next, queries, width));
-        for q in (0..queries).filter(|q| tile.places[q / group].len() > split * SPLIT) {
-            let begins = tile.places[q / group].first(self.arguments.window) / SPLIT;
+        let [state, next] = [state, next].map(|slab| unsafe { self.partials.range(slab * self.slab, self.slab) });
+        let (state, next) = (Partial::new(state, queries, width), Partial::new(next, queries, width));
+        for q in (0..queries).filter(|q| tile.row_slots[q / group].len() > split * SPLIT) {
+            let begins = tile.row_slots[q / group].first(self.arguments.window) / SPLIT;
             if split <= begins {
-                // What the state holds of this row is of positions that it does not see.
+                // What the state holds for this row is of positions that the row does not see.
                 (state.highest[q], state.totals[q]) = (next.highest[q], next.totals[q]);
                 state.sums[q * width..][..width].copy_from_slice(&next.sums[q * width..][..width]);
                 continue;
@@ -213,14 +213,14 @@ impl Call<'_> {
         let (tile, head) = self.item(item);
         let (group, width, dim) = (self.group(), self.width(), self.arguments.keys.head_dim);
         // SAFETY: this task alone works with the slab.
-        let state = unsafe { self.parts.range(state * self.slab, self.slab) };
-        let state = Part::new(state, tile.places.len() * group, width);
-        for q in 0..tile.places.len() * group {
-            let of_heads = head * group + q % group;
-            let first = ((tile.first + q / group) * self.arguments.heads + of_heads) * dim;
+        let state = unsafe { self.partials.range(state * self.slab, self.slab) };
+        let state = Partial::new(state, tile.row_slots.len() * group, width);
+        for q in 0..tile.row_slots.len() * group {
+            let query_head = head * group + q % group;
+            let first = ((tile.first + q / group) * self.arguments.heads + query_head) * dim;
             // SAFETY: the output of this row and head belongs to this item.
             let out = unsafe { self.out.range(first, dim) };
-            let scale = match self.arguments.sinks.get(of_heads) {
+            let scale = match self.arguments.sinks.get(query_head) {
                 None => 1.0 / state.totals[q],
                 Some(sink) => with_sink(state.highest[q], state.totals[q], *sink),
             };
@@ -229,42 +229,42 @@ impl Call<'_> {
     }
 }
 
-/// What weighted values are multiplied with where a sink takes part: as when it is merged as one more split, whose only
-/// score it is and whose sum of values is 0.
+/// The factor of the weighted values where there is a sink, as if the sink were merged as one more split with this
+/// score alone and a sum of values of 0.
 fn with_sink(ours: f32, total: f32, sink: f32) -> f32 {
     let highest = if sink > ours { sink } else { ours };
-    let part = exp(ours - highest);
-    part / (total * part + exp(sink - highest))
+    let partial = exp(ours - highest);
+    partial / (total * partial + exp(sink - highest))
 }
 
 /// Splits that some rows see.
-fn splits(places: &[Places<'_>], window: Option<usize>) -> Range<usize> {
-    let first = places.iter().map(|place| place.first(window)).min().unwrap_or(0);
-    let longest = places.iter().map(Places::len).max().unwrap_or(0);
+fn splits(row_slots: &[RowSlots<'_>], window: Option<usize>) -> Range<usize> {
+    let first = row_slots.iter().map(|slots| slots.first(window)).min().unwrap_or(0);
+    let longest = row_slots.iter().map(RowSlots::len).max().unwrap_or(0);
     first / SPLIT..longest.div_ceil(SPLIT)
 }
 
-/// The length of this shape; `None` where it wraps around, and could fit a slice that it must not fit.
+/// The length of this shape; `None` if it overflows: a length that wraps around could match a slice of another shape.
 fn checked_len(shape: [usize; 3]) -> Option<usize> {
     shape.iter().try_fold(1, |len: usize, dimension| len.checked_mul(*dimension))
 }
 
-/// Asserts that everything has its shape, and that every row sees something.
-fn check(arguments: &Arguments<'_>, [queries, out]: [&[f32]; 2], places: &[Places<'_>]) {
+/// Asserts that everything has its shape, and that every row sees a position.
+fn check(arguments: &Arguments<'_>, [queries, out]: [&[f32]; 2], row_slots: &[RowSlots<'_>]) {
     let Arguments { heads, keys, values, window, slopes, sinks, .. } = *arguments;
-    let (kv_heads, head_dim, rows) = (keys.kv_heads, keys.head_dim, places.len());
+    let (kv_heads, head_dim, rows) = (keys.kv_heads, keys.head_dim, row_slots.len());
     assert!(heads % kv_heads == 0, "attention: {heads} heads over {kv_heads} key-value heads");
     assert!([values.kv_heads, values.head_dim] == [kv_heads, head_dim], "attention: keys and values");
     assert!(keys.slots() == values.slots() && out.len() == queries.len(), "attention: slots, or shape of the output");
     assert!(checked_len([rows, heads, head_dim]) == Some(queries.len()), "attention: shape of queries");
-    assert!(places.iter().all(|place| place.len() > 0), "attention: a row without positions");
+    assert!(row_slots.iter().all(|slots| slots.len() > 0), "attention: a row without positions");
     assert!(window != Some(0), "attention: a window of no positions");
     assert!([0, heads].contains(&slopes.len()), "attention: {} slopes for {heads} heads", slopes.len());
     assert!([0, heads].contains(&sinks.len()), "attention: {} sinks for {heads} heads", sinks.len());
 }
 
-/// Attends `queries` `[rows, heads, head_dim]` to the positions named by `places` (one a row), into `out` of
-/// the same shape.
+/// Attends `queries` `[rows, heads, head_dim]` to the positions named by `row_slots` (one per row), into `out` of the
+/// same shape.
 ///
 /// # Panics
 /// If a shape does not fit, a row sees no position (of none, or through a window of none), or a slot lies outside the
@@ -273,49 +273,51 @@ pub fn attention(
     compute: &Compute,
     arguments: &Arguments<'_>,
     queries: &[f32],
-    places: &[Places<'_>],
+    row_slots: &[RowSlots<'_>],
     scratch: &mut Scratch,
     out: &mut [f32],
 ) {
     let Arguments { heads, keys, window, .. } = *arguments;
-    let (kv_heads, head_dim, rows) = (keys.kv_heads, keys.head_dim, places.len());
-    check(arguments, [queries, out], places);
+    let (kv_heads, head_dim, rows) = (keys.kv_heads, keys.head_dim, row_slots.len());
+    check(arguments, [queries, out], row_slots);
     if rows == 0 {
         return;
     }
-    let tiles = tiles(places, (QUERIES * kv_heads / heads).max(1));
+    let tiles = tiles(row_slots, (TILE_QUERIES * kv_heads / heads).max(1));
     for tile in &tiles {
-        let seen = tile.shared.iter().chain(tile.places.iter().flat_map(|place| place.tail));
-        let last = seen.max().map_or(0, |slot| *slot as usize);
+        let visible = tile.shared.iter().chain(tile.row_slots.iter().flat_map(|slots| slots.tail));
+        let last = visible.max().map_or(0, |slot| *slot as usize);
         assert!(last < keys.slots(), "attention: slot {last} of {}", keys.slots());
     }
     let (threads, items) = (compute.pool.threads(), tiles.len() * kv_heads);
-    let splits = tiles.iter().map(|tile| splits(tile.places, window).len()).max().unwrap_or(0);
-    let tallest = tiles.iter().map(|tile| tile.places.len()).max().unwrap_or(0) * heads / kv_heads;
-    let slab = Part::len(tallest, head_dim.next_multiple_of(LANES)).next_multiple_of(LANES);
-    // Few items are given out split by split, and their parts kept until all are there; of many, each is one task that
-    // merges as it goes, with two slabs a thread.
-    let apart = splits > 1 && items < 4 * threads;
-    let slabs = if apart { items * splits } else { 2 * threads };
-    let Scratch { desks, parts } = scratch;
-    desks.resize_with(threads.max(desks.len()), Mutex::default);
-    let parts = room(parts, slabs.checked_mul(slab).expect("attention: parts that a machine can number"));
-    let (parts, out) = (Shared(parts.as_mut_ptr(), parts.len()), Shared(out.as_mut_ptr(), out.len()));
-    let call = Call { compute, arguments, queries, tiles, desks, parts, slab, out };
+    let splits = tiles.iter().map(|tile| splits(tile.row_slots, window).len()).max().unwrap_or(0);
+    let queries_max = tiles.iter().map(|tile| tile.row_slots.len()).max().unwrap_or(0) * heads / kv_heads;
+    let slab = Partial::len(queries_max, head_dim.next_multiple_of(LANES)).next_multiple_of(LANES);
+    // With few items each split is a task, and partial results are kept until all are computed. With many items each
+    // item is one task that merges as it goes, with two slabs per thread.
+    let by_split = splits > 1 && items < 4 * threads;
+    let slabs = if by_split { items * splits } else { 2 * threads };
+    let Scratch { workspaces, partials } = scratch;
+    workspaces.resize_with(threads.max(workspaces.len()), Mutex::default);
+    let partials =
+        aligned(partials, slabs.checked_mul(slab).expect("attention: the size of the partial results fits a usize"));
+    let (partials, out) =
+        (DisjointSlice(partials.as_mut_ptr(), partials.len()), DisjointSlice(out.as_mut_ptr(), out.len()));
+    let call = Call { compute, arguments, queries, tiles, workspaces, partials, slab, out };
     let item = |item: usize, worker: usize| {
         let [state, next] = [2 * worker, 2 * worker + 1];
         let mut splits = call.splits(item);
-        splits.next().into_iter().for_each(|split| call.part(item, split, state, worker));
+        splits.next().into_iter().for_each(|split| call.partial(item, split, state, worker));
         for split in splits {
-            call.part(item, split, next, worker);
+            call.partial(item, split, next, worker);
             call.merge(item, split, [state, next]);
         }
         call.finish(item, state);
     };
-    let part = |task: usize, worker: usize| {
+    let partial = |task: usize, worker: usize| {
         let item = task / splits;
         if let Some(split) = call.splits(item).nth(task % splits) {
-            call.part(item, split, task, worker);
+            call.partial(item, split, task, worker);
         }
     };
     let merged = |item: usize| {
@@ -323,13 +325,13 @@ pub fn attention(
         others.for_each(|(i, split)| call.merge(item, split, [item * splits, item * splits + i]));
         call.finish(item, item * splits);
     };
-    let seen = places.iter().map(|place| place.len() - place.first(window)).sum::<usize>();
-    let alone = 2 * seen * heads * head_dim < ALONE_BELOW;
-    match (alone, apart) {
-        (true, _) if !apart => (0..items).for_each(|number| item(number, 0)),
+    let visible = row_slots.iter().map(|slots| slots.len() - slots.first(window)).sum::<usize>();
+    let serial = 2 * visible * heads * head_dim < SERIAL_BELOW;
+    match (serial, by_split) {
+        (true, _) if !by_split => (0..items).for_each(|number| item(number, 0)),
         (_, false) => compute.pool.run_as(items, &item),
         (_, true) => {
-            compute.pool.run_as(items * splits, &part);
+            compute.pool.run_as(items * splits, &partial);
             compute.pool.run(items, &merged);
         }
     }

@@ -1,11 +1,11 @@
-//! Weights in blocks: a few bits an element, scales shared by a block. The forms of GGUF, and one for the 4-bit
-//! integers of Hugging Face checkpoints, read and spelled out.
+//! Block-quantized weights: a few bits per element, and scales shared by a block. The formats of GGUF, and one for the
+//! 4-bit integers of Hugging Face checkpoints, are read and dequantized.
 //!
-//! The idea: every format is read into one of two plain forms, `Small` blocks of 32 elements or `Large` blocks of
-//! 256, from which everything else follows: the floats that they stand for ([`dequantize`]) and the panels that the
-//! products use (`panel.rs`). The way back, [`quantize`], makes a plain form of floats and packs it.
+//! Every format is unpacked into one of two forms, `Small` blocks of 32 elements or `Large` blocks of 256, from which
+//! everything else is made: floats ([`dequantize`]) and the panels that products read (`panel.rs`). The inverse,
+//! [`quantize`], makes unpacked blocks of floats and packs them.
 //!
-//! Left out: formats by codebook beyond the sixteen values of IQ4 and of 4-bit floats.
+//! Codebooks other than the sixteen values of IQ4 and of 4-bit floats are not supported.
 
 mod pack;
 mod read;
@@ -15,7 +15,7 @@ mod write;
 use crate::dtype::{bf16, f16_to_f32};
 
 pub(crate) use read::{large, small};
-pub use write::{first_beyond, quantize, quantize_by_importance};
+pub use write::{first_unrepresentable, quantize, quantize_by_importance};
 
 /// A format of quantized weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,7 +30,7 @@ pub enum Format {
     Q5_0,
     /// 32 elements: a scale, a minimum and 5 bits each.
     Q5_1,
-    /// 32 elements: a scale and 4 bits each that number one of sixteen values.
+    /// 32 elements: a scale and 4 bits each, an index into sixteen values.
     Iq4Nl,
     /// 256 elements: 16 parts of 16, 2 bits each.
     Q2K,
@@ -42,21 +42,21 @@ pub enum Format {
     Q5K,
     /// 256 elements: 16 parts of 16, 6 bits each, minus 32.
     Q6K,
-    /// 256 elements: 8 parts of 32, 4 bits each that number one of sixteen values.
+    /// 256 elements: 8 parts of 32, 4 bits each, an index into sixteen values.
     Iq4Xs,
-    /// 32 elements: a scale, a whole number of one byte as zero point and 4 bits each, in the order of Q4_0. Not of
-    /// ggml, whose minimums are f16: scale times zero point is none.
+    /// 32 elements: a scale, an integer of one byte as zero point and 4 bits each, in the order of Q4_0. Not a format
+    /// of ggml, whose minimums are f16: scale times zero point does not fit one.
     Int4,
     /// 32 elements: a power of two of one byte as scale (e8m0) and 4-bit floats (e2m1), which are halves of sixteen
-    /// whole numbers.
+    /// integers.
     Mxfp4,
 }
 
 /// A block of 32: `value[i] = scale * (quant[i] - offset) + minimum`, where the offset is the format's. Of INT4
-/// `value[i] = scale * (quant[i] + minimum)`, the minimum being the zero point with its sign turned.
+/// `value[i] = scale * (quant[i] + minimum)`, the minimum being the negative zero point.
 #[derive(Clone)]
 pub(crate) struct Small {
-    /// Unsigned; of IQ4 and MXFP4 the number of the value.
+    /// Unsigned; of IQ4 and MXFP4 the index of the value.
     pub(crate) quants: [u8; 32],
     /// Bits of an f16; of MXFP4 those of a bf16, which holds half of every scale.
     pub(crate) scale: u16,
@@ -65,10 +65,10 @@ pub(crate) struct Small {
 }
 
 /// A block of 256: `value[i] = scale * scales[j] * (quant[i] - offset) - minimum * minimums[j]`, j being the part that
-/// i lies in. Of formats with 8 parts the first 8 places are used.
+/// i lies in. Formats with 8 parts use the first 8 entries.
 #[derive(Clone)]
 pub(crate) struct Large {
-    /// Unsigned; of IQ4 the number of the value.
+    /// Unsigned; of IQ4 the index of the value.
     pub(crate) quants: [u8; 256],
     pub(crate) scales: [i8; 16],
     pub(crate) minimums: [u8; 16],
@@ -84,11 +84,11 @@ pub(crate) const IQ4_VALUES: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -1
 /// Twice the sixteen values of 4-bit floats (ggml's `kvalues_mxfp4`).
 pub(crate) const MXFP4_VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
-/// The values that quants number, made unsigned as the dots want them, by the number of the table.
+/// The tables of values that quants index, made unsigned for the dots.
 pub(crate) mod table {
     use super::{Format, IQ4_VALUES, MXFP4_VALUES};
 
-    /// Quants are values themselves.
+    /// No table: quants are values themselves.
     pub(crate) const NONE: usize = 0;
     /// Those of IQ4, of 8 bits.
     pub(crate) const IQ4: usize = 1;
@@ -192,7 +192,7 @@ impl Format {
         }
     }
 
-    /// What is taken from each unsigned quant. Of IQ4 and MXFP4, from the value of the table made unsigned.
+    /// What is subtracted from each unsigned quant. For IQ4 and MXFP4, from the unsigned value of the table.
     pub(crate) const fn offset(self) -> i32 {
         match self {
             Format::Q8_0 | Format::Iq4Nl | Format::Iq4Xs => 128,
@@ -206,20 +206,20 @@ impl Format {
     }
 }
 
-/// Spells blocks out as floats, one after the other. The bits are those of the Python package `gguf`: the scale of a
-/// part is rounded to f32, then its product with a quant, then the sum with the minimum; nothing is fused. Those of
-/// INT4 are exact: a scale of 11 bits times a whole number of 9; those of MXFP4, where no infinity is reached.
+/// Dequantizes blocks, one after the other. The bits are those of the Python package `gguf`: the scale of a part is
+/// rounded to f32, then its product with a quant, then the sum with the minimum; nothing is fused. INT4 is exact: a
+/// scale of 11 bits times an integer of 9. So is MXFP4, unless it reaches infinity.
 ///
 /// # Panics
-/// If `bytes` is not a whole number of blocks, or `out` has not a place for each of their elements.
+/// If `bytes` is not a whole number of blocks, or `out` has another number of elements than these.
 pub fn dequantize(format: Format, bytes: &[u8], out: &mut [f32]) {
     assert_whole_blocks(format, bytes.len(), out.len());
     let blocks = bytes.chunks_exact(format.bytes()).zip(out.chunks_exact_mut(format.elements()));
     for (block, values) in blocks {
         if format.is_large() {
-            spell_large(format, &large(format, block), values.try_into().expect("256 elements"));
+            dequantize_large(format, &large(format, block), values.try_into().expect("256 elements"));
         } else {
-            spell_small(format, &small(format, block), values.try_into().expect("32 elements"));
+            dequantize_small(format, &small(format, block), values.try_into().expect("32 elements"));
         }
     }
 }
@@ -231,7 +231,7 @@ fn assert_whole_blocks(format: Format, bytes: usize, elements: usize) {
     assert!(elements == blocks * format.elements(), "{blocks} {name} blocks do not fit {elements} elements");
 }
 
-/// What a quant stands for before any scale: a small whole number.
+/// What a quant stands for before any scale: a small integer.
 #[inline(always)]
 fn level(format: Format, quant: u8) -> f32 {
     match format {
@@ -242,7 +242,7 @@ fn level(format: Format, quant: u8) -> f32 {
 }
 
 #[inline(always)]
-fn spell_small(format: Format, block: &Small, values: &mut [f32; 32]) {
+fn dequantize_small(format: Format, block: &Small, values: &mut [f32; 32]) {
     let (scale, minimum) = match format {
         Format::Mxfp4 => (bf16::from_bits(block.scale).to_f32(), 0.0),
         _ => (f16_to_f32(block.scale), f16_to_f32(block.minimum)),
@@ -251,14 +251,14 @@ fn spell_small(format: Format, block: &Small, values: &mut [f32; 32]) {
         let zero = if format == Format::Int4 { minimum } else { 0.0 };
         *value = scale * (level(format, quant) + zero);
     }
-    // Not without asking: adding a zero minimum would turn -0 into 0.
+    // Only for formats with a minimum: adding a zero would turn -0 into 0.
     if matches!(format, Format::Q4_1 | Format::Q5_1) {
         values.iter_mut().for_each(|value| *value += minimum);
     }
 }
 
 #[inline(always)]
-fn spell_large(format: Format, block: &Large, values: &mut [f32; 256]) {
+fn dequantize_large(format: Format, block: &Large, values: &mut [f32; 256]) {
     let (scale, minimum) = (f16_to_f32(block.scale), f16_to_f32(block.minimum));
     let len = 256 / format.parts();
     let parts = values.chunks_exact_mut(len).zip(block.quants.chunks_exact(len));
@@ -266,7 +266,7 @@ fn spell_large(format: Format, block: &Large, values: &mut [f32; 256]) {
         let scale = scale * f32::from(block.scales[j]);
         let minimum = minimum * f32::from(block.minimums[j]);
         for (value, &quant) in values.iter_mut().zip(quants) {
-            // Where there is no minimum it is +0, which changes no bit when taken away.
+            // Where there is no minimum it is +0, whose subtraction changes no bit.
             *value = scale * level(format, quant) - minimum;
         }
     }

@@ -1,14 +1,14 @@
-//! What this machine can do: bytes a second from memory, and operations a second from registers.
+//! What this machine can do at most: bytes per second from memory, and operations per second from registers.
 //!
-//! The idea: a pass can be no faster than its bytes through the memory and its operations through the dot instruction
-//! that its weights use. Both rates are measured here, with the threads that compute, in about a second, so that a
-//! time of the same run can be judged by them. Memory is read by plain vector loads and, in turn, by four streams with
-//! hints to fetch ahead: which of them a machine likes better differs. Operations run in registers alone, in more
-//! independent chains than the instruction has cycles. Every rate is the best of several runs, because noise only ever
-//! takes; of the memory's also the median is told, which says how noisy the hour is.
+//! A pass takes at least the time to read its bytes from memory, and the time of its operations with the dot
+//! instruction that its weights use. Both rates are measured here, with the threads that compute, in about a second, so
+//! that times of the same run can be compared with them. Memory is read by plain vector loads and, in turn, by four
+//! streams with prefetches, since machines differ in which is faster. Operations run in registers alone, in more
+//! independent chains than the instruction has cycles of latency. Every rate is the best of several runs, because noise
+//! only lowers it; for memory the median is given, too, which shows how noisy the machine is.
 //!
-//! The one file of this crate that reads a clock: what it measures are the machine's instructions and nothing that a
-//! kernel computes, so no result can depend on it. Left out: caches, whose speed the passes of small models see, and
+//! This is the only file of the crate that reads a clock. It measures instructions of the machine and nothing that a
+//! kernel computes, so no result can depend on it. It does not measure caches, whose speed matters to small models, nor
 //! writing.
 
 mod loops;
@@ -21,13 +21,13 @@ use loops::{Loop, Read};
 
 /// Elements of the buffer that is read: 512 MiB, beyond the caches of all but the largest machines.
 const BUFFER_LEN: usize = 1 << 27;
-/// The smallest buffer that is tried where there is not memory enough: 64 MiB.
+/// Elements of the smallest buffer that is tried if memory is short: 64 MiB.
 const BUFFER_LEN_MIN: usize = 1 << 24;
 /// Elements of a task of reading: 1 MiB.
 const CHUNK_LEN: usize = 1 << 18;
 /// Times that the buffer is read in each way.
 const READS: usize = 7;
-/// Tasks a thread of one measured run of operations, so that a thread that wakes late delays little.
+/// Tasks per thread of one measured run of operations, so that a thread that wakes late delays little.
 const TASKS: usize = 8;
 /// Seconds that a run of operations takes at least.
 const RUN_SECONDS: f64 = 0.008;
@@ -37,7 +37,7 @@ const RUNS: usize = 15;
 /// Rates that no pass of this machine can exceed, measured with `threads` threads together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ceilings {
-    /// Bytes read from memory, GB (10^9 bytes) a second: the best run.
+    /// Bytes read from memory, GB (10^9 bytes) per second: the best run.
     pub bandwidth_gb_s: f64,
     /// The same, the median run.
     pub bandwidth_median_gb_s: f64,
@@ -79,7 +79,7 @@ fn seconds(run: impl FnOnce()) -> f64 {
 /// Best and median GB a second of the better way to read.
 fn bandwidth(isa: Isa, pool: &Pool) -> (f64, f64) {
     let mut buffer = buffer();
-    // Pages that were never written are all the same page of zeros, which would be read from the nearest cache.
+    // Pages that were never written are all the same page of zeros, which would be read from the L1 cache.
     pool.each_chunk(&mut buffer, CHUNK_LEN, &|_, chunk| chunk.fill(1.0));
     let ways = loops::reads(isa);
     let mut times: Vec<Vec<f64>> = vec![Vec::new(); ways.len()];
@@ -98,7 +98,8 @@ fn bandwidth(isa: Isa, pool: &Pool) -> (f64, f64) {
 /// A buffer of zeros, halved until there is memory for it.
 fn buffer() -> Vec<f32> {
     let mut len = BUFFER_LEN;
-    // Asked for and given back, out of the compiler's sight: memory of zeros can only be demanded.
+    // Zeroed memory cannot be requested fallibly, so as much is requested first and freed; `black_box` keeps the
+    // compiler from removing that.
     while len > BUFFER_LEN_MIN && fallibly(|| std::hint::black_box(Vec::<f32>::new()).try_reserve_exact(len)).is_err() {
         len /= 2;
     }
@@ -109,7 +110,7 @@ fn buffer() -> Vec<f32> {
 fn rate(pool: &Pool, body: Loop) -> f64 {
     let tasks = TASKS * pool.threads();
     let run = |rounds: usize| seconds(|| pool.run(tasks, &|_| body.run(rounds)));
-    // The first runs also wake the threads and bring the clock of wide instructions to where it stays.
+    // The first runs also wake the threads and let the clock rate of wide instructions settle.
     let mut rounds = 1;
     while run(rounds) < RUN_SECONDS {
         rounds *= 2;

@@ -1,7 +1,7 @@
 //! The element types in which weights are stored, and their widening to f32.
 //!
-//! Weights stay in the type of their file; kernels widen them in registers. Widening is exact, so a product in
-//! bf16 differs from the f32 product of the same numbers in nothing. Left out: quantized blocks (`block.rs`).
+//! Weights stay in the type of their file; kernels widen them in registers. Widening is exact, so a product in bf16
+//! equals the f32 product of the same numbers. Quantized blocks are in `block.rs`.
 
 pub use half::{bf16, f16};
 
@@ -66,10 +66,9 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// Widens an IEEE half to f32, exactly, without branches on the value's kind but the two special exponents.
+/// Widens an IEEE half to f32, exactly, with a branch only for infinity and NaN.
 ///
-/// The trick: shift the fields into place, then multiply by 2^112, which also turns half's denormals into
-/// normal floats.
+/// The fields are shifted into place, then multiplied by 2^112, which also turns denormal halves into normal floats.
 #[inline(always)]
 pub fn f16_to_f32(bits: u16) -> f32 {
     let sign = u32::from(bits & 0x8000) << 16;

@@ -1,13 +1,13 @@
-//! Which instruction set computes, decided once at start.
+//! The instruction set that computes, chosen once at start.
 //!
 //! The algorithms of the hot kernels are written once, as macros in `panels.rs`, `floats.rs` and `attention.rs`, over a
 //! handful of vector operations (those of `rows.rs` are plain loops); each instruction set is a small file or two that
-//! supply these operations on sixteen lanes and instantiate them. Whole numbers are exact everywhere, and all sets
-//! perform the same IEEE operations in the same order (a fused multiply-add a lane), so their results are equal to the
-//! bit, and a test says so.
+//! supply these operations on sixteen lanes and instantiate the macros. Integers are exact everywhere, and all sets
+//! perform the same IEEE operations in the same order (a fused multiply-add per lane), so their results are equal to
+//! the bit, which a test checks.
 //!
-//! A program may choose another than the best ([`Isa::choose`]). What kernels are given is said in `shapes.rs`. Left
-//! out: the environment, which doors read, and NEON, whose file will stand beside these.
+//! A program may choose another set than the best ([`Isa::choose`]); environment variables are read by its callers. The
+//! arguments of kernels are in `shapes.rs`. There is no NEON yet.
 
 mod attention;
 #[cfg(target_arch = "x86_64")]
@@ -17,15 +17,15 @@ pub(crate) mod avx512;
 pub(crate) mod floats;
 pub(crate) mod panels;
 pub(crate) mod portable;
-mod round;
+mod quantize_row;
 mod rows;
 pub(crate) mod shapes;
 
 use std::sync::OnceLock;
 
-use shapes::Tiles;
+use shapes::TileShapes;
 
-/// The one that is computed with, once that is settled.
+/// The set that computes, once it is chosen.
 static CHOSEN: OnceLock<Isa> = OnceLock::new();
 
 /// An instruction set that this machine was found to have. A value other than
@@ -45,7 +45,7 @@ pub(crate) enum Kind {
 }
 
 impl Isa {
-    /// The path that needs nothing of the machine: right everywhere, fast nowhere.
+    /// The path that needs no CPU feature: right everywhere, fast nowhere.
     pub const PORTABLE: Isa = Isa(Kind::Portable);
 
     /// Every instruction set that this machine can execute, the plainest first.
@@ -58,7 +58,7 @@ impl Isa {
                 if is_x86_feature_detected!("avxvnni") {
                     all.push(Isa(Kind::AvxVnni));
                 }
-                // The first AVX-512 machines lack what their products would gain from: they are served by AVX2.
+                // The first AVX-512 machines lack these features, without which products gain nothing: they use AVX2.
                 if is_x86_feature_detected!("avx512f")
                     && is_x86_feature_detected!("avx512bw")
                     && is_x86_feature_detected!("avx512vnni")
@@ -70,16 +70,16 @@ impl Isa {
         all
     }
 
-    /// The set that this program computes with unless it is told otherwise: the one that was [chosen](Self::choose), or
-    /// the best of [`available`](Self::available).
+    /// The set that this program computes with: the one that was [chosen](Self::choose), or else the best of
+    /// [`available`](Self::available).
     pub fn chosen() -> Isa {
         *CHOSEN.get_or_init(|| *Isa::available().last().expect("the portable path is always there"))
     }
 
-    /// Makes this the set that [`chosen`](Self::chosen) says, for the whole program; to be called at its start.
+    /// Makes [`chosen`](Self::chosen) return this set, for the whole program. To be called at its start.
     ///
     /// # Panics
-    /// If another one was chosen or used already: what was measured with it would be taken for this one's.
+    /// If another one was chosen or used already: its measurements would be taken for those of this one.
     pub fn choose(self) {
         let chosen = *CHOSEN.get_or_init(|| self);
         assert!(chosen == self, "instruction set: {} is in use, and {} was chosen", chosen.name(), self.name());
@@ -88,8 +88,8 @@ impl Isa {
     /// The set of this name: portable, avx2, avxvnni or avx512.
     ///
     /// # Errors
-    /// This machine has none of this name; the line says which it has. Another one is never taken instead: that would
-    /// make a measurement a lie.
+    /// This machine has no set of this name; the message lists those that it has. Another set is never used instead,
+    /// since its measurements would be taken for those of this one.
     pub fn named(name: &str) -> Result<Isa, String> {
         let available = Isa::available();
         available.iter().find(|isa| isa.name() == name).copied().ok_or_else(|| {
@@ -111,8 +111,8 @@ impl Isa {
         }
     }
 
-    /// What its products of panels are made for.
-    pub(crate) fn tiles(self) -> Tiles {
+    /// The tiles of its products.
+    pub(crate) fn tiles(self) -> TileShapes {
         match self.0 {
             Kind::Portable => portable::TILES,
             #[cfg(target_arch = "x86_64")]

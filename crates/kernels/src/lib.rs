@@ -1,25 +1,25 @@
 //! *How is it computed?* Row-independent arithmetic on slices, and the threads that run it.
 //!
-//! The idea: every kernel here computes row i of a batch by the same sequence of IEEE operations whatever the other
-//! rows are, however many threads run, and wherever its data lies. The order of each reduction is written in the
-//! source. In products the sixteen lanes ([`LANES`]) are outputs, and each adds up its own elements in order
-//! ([`panel`]). Elsewhere lane l takes the elements l, l + 16, l + 32, ... in order, then follows one fixed tree over
-//! the lanes ([`lane_sum`]). Instruction sets differ only in how many lanes one register holds, so they agree to the
-//! bit as well.
+//! Every kernel here computes row i of a batch by the same sequence of IEEE operations whatever the other rows are,
+//! however many threads run, and wherever its data lies. The order of each reduction is written in the source. In
+//! products the sixteen lanes ([`LANES`]) are outputs, and each adds up its own elements in order ([`panel`]).
+//! Elsewhere lane l takes the elements l, l + 16, l + 32, ... in order, then follows one fixed tree over the lanes
+//! ([`lane_sum`]). Instruction sets differ only in how many lanes one register holds, so they agree to the bit as well.
 //!
 //! Weights are packed into panels when they are loaded. Floats are widened in registers, which is exact; quantized
-//! weights stay in their own form and are multiplied in whole numbers with activations rounded to 8 bits.
+//! weights stay quantized and are multiplied in integers with activations quantized to 8 bits.
 //!
-//! Imports between modules go one way: kernels of an instruction set know only what they are given (`isa/shapes.rs`),
-//! and who prepares it calls them. A module and its own parts (`panel.rs` and `panel/run.rs`) know each other.
+//! Imports between modules go one way: kernels of an instruction set depend only on the types of their arguments
+//! (`isa/shapes.rs`), and the modules that prepare the arguments call the kernels. A module and its own parts
+//! (`panel.rs` and `panel/run.rs`) may import each other.
 //!
-//! Slices in, slices out. Shapes are arguments, checked by assertions: a wrong shape is a bug of the caller.
-//! This is the only crate of the workspace that may say `unsafe` (file mapping aside).
+//! Slices in, slices out. Shapes are arguments, checked by assertions: a wrong shape is a bug of the caller. Except for
+//! file mapping and one call of the crate `text`, no other crate of the workspace has `unsafe` code.
 //!
-//! Left out: any tensor type, any I/O, and NEON.
+//! There is no tensor type, no I/O and no NEON.
 
 #[cfg(target_endian = "big")]
-compile_error!("panels are packed for machines that put the lowest byte first");
+compile_error!("panels are packed for little-endian machines");
 
 pub mod activation;
 pub mod allocator;
@@ -33,8 +33,8 @@ pub mod naive;
 pub mod norm;
 pub mod panel;
 pub mod pool;
+mod quantized_rows;
 pub mod rope;
-mod rounded;
 pub mod softmax;
 mod sync;
 
@@ -58,14 +58,14 @@ pub fn lane_sum(lanes: &[f32; LANES]) -> f32 {
     (four[0] + four[2]) + (four[1] + four[3])
 }
 
-/// The means of computing that a model owns: an instruction set, chosen once, and a pool of threads.
+/// What a model computes with: an instruction set, chosen once, and a thread pool.
 pub struct Compute {
     /// Which instruction set the kernels use.
     pub isa: Isa,
     /// The threads they run on.
     pub pool: Pool,
-    /// Activations of the product that runs, rounded or packed; kept for its memory.
-    views: std::sync::Mutex<Vec<panel::Views>>,
+    /// The activations of the current products, quantized or packed; kept to reuse the memory.
+    prepared: std::sync::Mutex<Vec<panel::PreparedRows>>,
 }
 
 impl Compute {
@@ -74,8 +74,8 @@ impl Compute {
         Self::with(Isa::chosen(), Pool::new(threads))
     }
 
-    /// This instruction set on these threads.
+    /// Computes with this instruction set on these threads.
     pub fn with(isa: Isa, pool: Pool) -> Self {
-        Self { isa, pool, views: std::sync::Mutex::default() }
+        Self { isa, pool, prepared: std::sync::Mutex::default() }
     }
 }

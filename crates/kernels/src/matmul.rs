@@ -1,19 +1,20 @@
 //! Products of activations with weights: `out[row, output] = dot(x[row], w[output]) (+ bias) (+ what was there)`.
 //!
-//! The idea: tasks are blocks of outputs, each block passes once over its weights for all rows, so the weights come
-//! from memory once a pass. Several products of one input (q, k and v; gate and up) are one fork-join. A tile asks for
-//! weights of later ones while it computes, so memory and arithmetic work at the same time. Measured on 2 cores of a
-//! Sapphire Rapids Xeon, 1.1 B weights in bf16: a pass of 8 rows takes 1.21 times a pass of one.
+//! Tasks are blocks of outputs. Each task reads its weights once for all rows, so the weights come from memory once per
+//! pass. Several products of one input (q, k and v; gate and up) are one fork-join. A tile prefetches the weights of
+//! later ones while it computes, so memory and arithmetic work at the same time. Measured on 2 cores of a Sapphire
+//! Rapids Xeon, 1.1 B weights in bf16: a pass of 8 rows takes 1.21 times a pass of one.
 //!
-//! Weights are packed in panels (`panel.rs`), floats too. Quantized ones are multiplied in whole numbers: their
-//! activations are rounded to 8 bits once for all products of an input.
+//! Weights are packed in panels (`panel.rs`), floats too. Quantized weights are multiplied in integers: activations are
+//! quantized to 8 bits once for all products of an input.
 //!
-//! Rows that are multiplied with different matrices, as those of different experts are, are groups of one fork-join.
+//! Rows that are multiplied with different matrices, such as those of different experts, are groups of one fork-join (a
+//! grouped matrix product).
 //!
-//! Left out: splitting k over threads, which no thread count could then undo.
+//! The sums over k are not split over threads, since results would then depend on the number of threads.
 
 use crate::panel::columns::Columns;
-use crate::panel::{self, AT_ONCE, Panels, Views};
+use crate::panel::{self, PANELS_PER_TASK, Panels, PreparedRows};
 use crate::{Compute, LANES};
 
 /// One product: weights `[outputs, inputs]`, an optional bias `[outputs]`, and where the results go.
@@ -28,13 +29,13 @@ pub struct Product<'a> {
     pub accumulate: bool,
 }
 
-/// Outputs a task, a multiple of a panel's: small enough to balance the threads, large enough that a task outweighs its
-/// hand-over. A constant, so that the split does not depend on the number of threads (it would not matter: see the
-/// tile).
-const BLOCK: usize = AT_ONCE * LANES;
+/// Outputs per task, a multiple of a panel's: few enough to balance the threads, many enough that a task outweighs the
+/// cost of scheduling it. It is constant, so that the split does not depend on the number of threads, though results
+/// would not change.
+const BLOCK: usize = PANELS_PER_TASK * LANES;
 
-/// Work below which threads are not woken: about 5 microseconds of one core.
-const ALONE_BELOW: usize = 100_000;
+/// Multiply-adds below which threads are not woken: about 5 microseconds of one core.
+const SERIAL_BELOW: usize = 100_000;
 
 /// Rows, and the matrices that they are multiplied with.
 pub struct Group<'a, 'b> {
@@ -42,7 +43,7 @@ pub struct Group<'a, 'b> {
     pub x: &'b [f32],
     /// How many rows.
     pub rows: usize,
-    /// What is computed of them.
+    /// The products of these rows.
     pub products: &'b mut [Product<'a>],
 }
 
@@ -51,30 +52,30 @@ pub struct Group<'a, 'b> {
 /// # Panics
 /// If a shape does not fit: weights are not `[outputs, inputs]`, or an output is not `[rows, outputs]`.
 pub fn products(compute: &Compute, x: &[f32], rows: usize, inputs: usize, products: &mut [Product<'_>]) {
-    grouped(compute, inputs, &mut [Group { x, rows, products }]);
+    grouped_products(compute, inputs, &mut [Group { x, rows, products }]);
 }
 
-/// Computes products of several groups of rows `[rows, inputs]`, each with matrices of its own, all in one fork-join:
-/// those of the experts that rows have chosen, say. A row's results do not depend on the groups beside its own.
+/// Computes products of several groups of rows `[rows, inputs]`, each with its own matrices, all in one fork-join: for
+/// instance those of the experts that rows have chosen. A row's results do not depend on other groups.
 ///
 /// # Panics
 /// As [`products`].
-pub fn grouped(compute: &Compute, inputs: usize, groups: &mut [Group<'_, '_>]) {
-    let mut all_views = compute.views.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    if all_views.len() < groups.len() {
-        all_views.resize_with(groups.len(), Views::default);
+pub fn grouped_products(compute: &Compute, inputs: usize, groups: &mut [Group<'_, '_>]) {
+    let mut all_prepared = compute.prepared.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    if all_prepared.len() < groups.len() {
+        all_prepared.resize_with(groups.len(), PreparedRows::default);
     }
     let mut blocks = Vec::with_capacity(groups.iter().map(|group| group.products.len()).sum());
     let (mut tasks, mut work) = (0, 0);
-    for (number, (Group { x, rows, products }, views)) in groups.iter_mut().zip(&mut *all_views).enumerate() {
+    for (number, (Group { x, rows, products }, prepared)) in groups.iter_mut().zip(&mut *all_prepared).enumerate() {
         let rows = *rows;
-        // Checked: a product of shapes that wraps around could fit a slice that it must not fit.
+        // Checked, since a product that wraps around could equal the length of a slice of another shape.
         let elements = rows.checked_mul(inputs).filter(|elements| *elements == x.len() && inputs > 0);
         assert!(elements.is_some(), "product: x has {} elements, expected {rows} x {inputs}", x.len());
         if rows == 0 {
             continue;
         }
-        views.clear();
+        prepared.clear();
         for product in products.iter_mut() {
             let outputs = product.out.len() / rows;
             assert_eq!(product.out.len(), rows * outputs, "product: the output is not [{rows}, outputs]");
@@ -82,25 +83,25 @@ pub fn grouped(compute: &Compute, inputs: usize, groups: &mut [Group<'_, '_>]) {
             assert_eq!(shape, [outputs, inputs], "product: shape of the weights");
             assert!(product.bias.is_none_or(|bias| bias.len() == outputs), "product: the bias is not [{outputs}]");
             let columns = Columns::new(product.out, rows, product.bias, product.accumulate);
-            views.prepare(compute, x, inputs, product.weights.form());
+            prepared.prepare(compute, x, inputs, product.weights.form());
             blocks.push((tasks, columns, product.weights, number));
             tasks += outputs.div_ceil(BLOCK);
             work += rows * inputs * outputs;
         }
     }
-    let views = &*all_views;
+    let prepared = &*all_prepared;
     let task = |task: usize| {
         let at = blocks.partition_point(|(first, ..)| *first <= task) - 1;
         let (first, columns, weights, number) = &blocks[at];
         let from = (task - first) * BLOCK;
         let to = (from + BLOCK).min(columns.outputs());
-        let rows = views[*number].rows(columns.rows, inputs, weights.form(), compute.isa);
+        let rows = prepared[*number].rows(columns.rows, inputs, weights.form(), compute.isa);
         panel::run(compute.isa, &rows, columns, weights, from, to);
     };
-    if work < ALONE_BELOW { (0..tasks).for_each(task) } else { compute.pool.run(tasks, &task) }
+    if work < SERIAL_BELOW { (0..tasks).for_each(task) } else { compute.pool.run(tasks, &task) }
 }
 
-/// One product alone: see [`products`].
+/// Computes one product; see [`products`].
 ///
 /// # Panics
 /// As [`products`].

@@ -16,33 +16,33 @@ pub fn product(x: &[f32], w: Matrix<'_>, inputs: usize) -> Vec<f32> {
     out
 }
 
-/// What becomes of the scores of one query head; see [`Arguments`](crate::attention::Arguments).
+/// How the scores of one query head are modified; see [`Arguments`](crate::attention::Arguments).
 #[derive(Clone, Copy)]
-pub struct Scores {
+pub struct ScoreOptions {
     /// Multiplies them.
     pub scale: f32,
-    /// What they are brought below.
+    /// Soft cap of the scores.
     pub soft_cap: Option<f32>,
-    /// What they lose for each position of distance.
+    /// Subtracted for each position of distance (ALiBi).
     pub slope: f32,
-    /// How many of the latest are seen.
+    /// The number of latest positions that are visible.
     pub window: Option<usize>,
     /// One more score, without a value.
     pub sink: Option<f32>,
 }
 
 /// One query `[head_dim]` over keys and values `[positions][head_dim]`, of which the last are its own.
-pub fn attention(query: &[f32], keys: &[&[f32]], values: &[&[f32]], how: Scores) -> Vec<f32> {
-    let hidden = how.window.map_or(0, |window| keys.len().saturating_sub(window));
-    let (keys, values) = (&keys[hidden..], &values[hidden..]);
+pub fn attention(query: &[f32], keys: &[&[f32]], values: &[&[f32]], options: ScoreOptions) -> Vec<f32> {
+    let skipped = options.window.map_or(0, |window| keys.len().saturating_sub(window));
+    let (keys, values) = (&keys[skipped..], &values[skipped..]);
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
     let score = |(j, key): (usize, &&[f32])| {
-        let score = dot(query, key) * f64::from(how.scale);
-        let capped = how.soft_cap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh());
-        capped - f64::from(how.slope) * (keys.len() - 1 - j) as f64
+        let score = dot(query, key) * f64::from(options.scale);
+        let capped = options.soft_cap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh());
+        capped - f64::from(options.slope) * (keys.len() - 1 - j) as f64
     };
     let scores: Vec<f64> = keys.iter().enumerate().map(score).collect();
-    let sink = how.sink.map_or(f64::NEG_INFINITY, f64::from);
+    let sink = options.sink.map_or(f64::NEG_INFINITY, f64::from);
     let highest = scores.iter().copied().fold(sink, f64::max);
     let weights: Vec<f64> = scores.iter().map(|s| (s - highest).exp()).collect();
     let total = weights.iter().sum::<f64>() + (sink - highest).exp();

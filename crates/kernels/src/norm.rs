@@ -1,7 +1,7 @@
 //! Normalization of rows: RMSNorm and LayerNorm.
 //!
-//! Sums run over sixteen lanes, without fused operations, one row at a time: a row is a few kilobytes that lie
-//! in the nearest cache, so threads would cost more than they save.
+//! Sums run over sixteen lanes, without fused operations, one row at a time: a row is a few kilobytes in the L1 cache,
+//! so threads would cost more than they save.
 
 use crate::Isa;
 use crate::isa::dispatch;
@@ -25,7 +25,7 @@ pub fn layer_norm(isa: Isa, x: &[f32], weight: &[f32], bias: &[f32], epsilon: f3
     dispatch!(isa, layer_norm(x, weight, bias, epsilon, out));
 }
 
-/// The loops themselves, compiled once an instruction set (`isa/rows.rs`).
+/// The loops themselves, which `isa/rows.rs` compiles for each instruction set.
 pub(crate) mod plain {
     use crate::{LANES, lane_sum};
 

@@ -1,18 +1,18 @@
-//! Weights as the products want them: panels of 16 outputs, packed once.
+//! Weights in the layout that products read: panels of 16 outputs, packed once.
 //!
-//! The idea: sixteen outputs lie side by side, so that one load gives a register a weight of each, and the sums of a
-//! row need no adding up across lanes. Elements of bf16 lie in pairs of k, so that widening takes one instruction each.
-//! Quantized ones are interleaved by 4 elements of k: one line of 64 bytes holds 4 weights of each output, and one
-//! instruction multiplies it with 4 activations for all of them. Quants are unsigned; what a format takes off them is
-//! taken off the sums instead. Formats of fewer than 8 bits keep their planes of bits: line v of 4 bits holds the
-//! quants of lines v (low) and v + 4 (high), so that unpacking shifts and masks but moves nothing. The quants of each
-//! 256 elements come first, then their scales: a product reads one stream, from front to back.
+//! Sixteen outputs are interleaved, so that one load fills a register with a weight of each, and the sums of a row need
+//! no reduction across lanes. Elements of bf16 lie in pairs of k, so that widening takes one instruction each.
+//! Quantized ones are interleaved by 4 elements of k: one cache line of 64 bytes holds 4 weights of each output, and
+//! one instruction multiplies it by 4 activations for all of them. Quants are unsigned; the offset of a format is
+//! subtracted from the sums instead. Formats of fewer than 8 bits keep bit planes: line v of 4 bits holds the quants of
+//! lines v (low) and v + 4 (high), so that unpacking shifts and masks but moves nothing. The quants of each 256
+//! elements come first, then their scales: a product reads one stream, from front to back.
 //!
-//! Size: as in the file, but for k-quants with packed scales, which get a byte a scale and a minimum (Q4_K +2.8 %, Q3_K
-//! +3.6 %, Q2_K +19 %), and MXFP4, whose powers of two get the two bytes of a bf16 (+5.9 %). Packing reads and writes
-//! every byte once, on all threads. Left out: using rows of floats where the file was mapped. It spares a copy, but
-//! rows of a power of two fall on the same places of the nearest cache: 8 rows in bf16 then took 1.5 times one, and
-//! half of what the multipliers can do was the most that any number of rows got.
+//! Size: as in the file, except for k-quants with packed scales, which get a byte per scale and minimum (Q4_K +2.8 %,
+//! Q3_K +3.6 %, Q2_K +19 %), and MXFP4, whose powers of two get the two bytes of a bf16 (+5.9 %). Packing reads and
+//! writes every byte once, on all threads. Rows of floats are not used where the file is mapped. That would spare a
+//! copy, but rows whose length is a power of two share the same sets of the L1 cache: 8 rows in bf16 then took 1.5
+//! times as long as one, and no number of rows reached more than half of the peak of the multipliers.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -21,28 +21,28 @@ use crate::dtype::Matrix;
 use crate::isa::shapes::{LARGE, Rows, SMALL, Tile};
 use crate::{LANES, Pool};
 
-pub use crate::isa::shapes::Form;
+pub use crate::isa::shapes::PanelFormat;
 
 pub(crate) mod columns;
 mod memory;
 mod rows;
 mod run;
 
-pub(crate) use rows::Views;
+pub(crate) use rows::PreparedRows;
 pub(crate) use run::run;
 
 use memory::Memory;
 
-/// Panels of a task: the rows' activations are read once for all of them.
-pub(crate) const AT_ONCE: usize = 2;
-/// Elements of k over which the tiles of several strips of rows pass in turn: two panels of Q8_0 then take 17 kB.
-pub(crate) const CHUNK: usize = 512;
-/// Bytes between asking for a line of weights and reading it: about a microsecond of a core's share of the memory.
-/// Found by trying: 8 to 26 kB are alike; with 1 kB eight rows take a third longer.
-pub(crate) const FAR: usize = 12 << 10;
+/// Panels per task: the rows' activations are read once for all of them.
+pub(crate) const PANELS_PER_TASK: usize = 2;
+/// Elements of k over which the strips of rows take turns: two panels of Q8_0 then take 17 kB.
+pub(crate) const K_CHUNK: usize = 512;
+/// Bytes between the prefetch of a line of weights and its use: about a microsecond of a core's share of the memory
+/// bandwidth. Measured: 8 to 26 kB are alike; with 1 kB eight rows take a third longer.
+pub(crate) const PREFETCH_DISTANCE_BYTES: usize = 12 << 10;
 
-impl Form {
-    /// That of floats.
+impl PanelFormat {
+    /// The format of a matrix of floats.
     const fn of(matrix: Matrix<'_>) -> Self {
         match matrix {
             Matrix::F32(_) => Self::F32,
@@ -51,22 +51,22 @@ impl Form {
         }
     }
 
-    /// Elements of k that a tile computes between two looks ahead.
+    /// Elements of k that a tile computes between two prefetches.
     const fn step(self) -> usize {
         match self {
-            Form::Blocks(_) => SMALL,
-            Form::BF16 => 2,
-            Form::F32 | Form::F16 => 1,
+            PanelFormat::Blocks(_) => SMALL,
+            PanelFormat::BF16 => 2,
+            PanelFormat::F32 | PanelFormat::F16 => 1,
         }
     }
 }
 
-/// Bytes of a line.
-const LINE: usize = 64;
+/// Bytes of a cache line.
+const LINE_BYTES: usize = 64;
 
 /// A matrix of weights `[outputs, inputs]`, packed.
 pub struct Panels {
-    form: Form,
+    form: PanelFormat,
     outputs: usize,
     inputs: usize,
     /// Bytes from a panel to the next.
@@ -74,7 +74,7 @@ pub struct Panels {
     memory: Memory,
 }
 
-/// How a format lies in a panel.
+/// The layout of a format in a panel.
 impl Format {
     /// Bits of a quant in the lower and the upper plane.
     const fn planes(self) -> (usize, usize) {
@@ -94,7 +94,7 @@ impl Format {
         matches!(self, Format::Q8_0 | Format::Iq4Nl | Format::Iq4Xs)
     }
 
-    /// Whether blocks have a minimum, or the parts of large ones have. That of INT4 is in units of the scale.
+    /// Whether blocks, or the parts of large ones, have a minimum. That of INT4 is in units of the scale.
     const fn has_minimum(self) -> bool {
         matches!(self, Format::Q4_1 | Format::Q5_1 | Format::Q2K | Format::Q4K | Format::Q5K | Format::Int4)
     }
@@ -102,7 +102,7 @@ impl Format {
     /// Bytes of the quants of 32 elements of sixteen outputs.
     const fn group_bytes(self) -> usize {
         let (low, high) = self.planes();
-        LINE * (low + high)
+        LINE_BYTES * (low + high)
     }
 
     /// Bytes of scales and minimums of a block of sixteen outputs.
@@ -113,20 +113,20 @@ impl Format {
 }
 
 impl Panels {
-    /// Memory for a matrix, all zeros until it is [refilled](Self::refill); `None` if there is none.
+    /// Memory for a matrix, all zeros until it is [refilled](Self::refill); `None` if there is no memory for it.
     ///
     /// # Panics
-    /// If `inputs` are no whole blocks of the form.
-    pub fn reserve(form: Form, outputs: usize, inputs: usize) -> Option<Self> {
-        if let Form::Blocks(format) = form {
+    /// If `inputs` is not a whole number of blocks of the format.
+    pub fn reserve(form: PanelFormat, outputs: usize, inputs: usize) -> Option<Self> {
+        if let PanelFormat::Blocks(format) = form {
             assert!(inputs.is_multiple_of(format.elements()), "panels: {inputs} inputs of {}", format.name());
         }
         let memory = Memory::zeroed(Self::bytes_of(form, outputs, inputs)?)?;
         Some(Self { form, outputs, inputs, stride: stride(form, inputs)?, memory })
     }
 
-    /// Bytes of a matrix in a form; `None` if there is no such number.
-    pub fn bytes_of(form: Form, outputs: usize, inputs: usize) -> Option<usize> {
+    /// Bytes of a matrix in a format; `None` if the number overflows.
+    pub fn bytes_of(form: PanelFormat, outputs: usize, inputs: usize) -> Option<usize> {
         outputs.div_ceil(LANES).checked_mul(stride(form, inputs)?)
     }
 
@@ -135,7 +135,7 @@ impl Panels {
     /// # Panics
     /// If `bytes` are not the `outputs` x `inputs` elements of this format in whole blocks.
     pub fn pack(pool: &Pool, format: Format, outputs: usize, inputs: usize, bytes: &[u8]) -> Option<Self> {
-        let mut panels = Self::reserve(Form::Blocks(format), outputs, inputs)?;
+        let mut panels = Self::reserve(PanelFormat::Blocks(format), outputs, inputs)?;
         panels.fill_blocks(pool, bytes, false);
         Some(panels)
     }
@@ -146,13 +146,13 @@ impl Panels {
     /// If the matrix has not `outputs` x `inputs` elements.
     pub fn pack_floats(pool: &Pool, matrix: Matrix<'_>, outputs: usize, inputs: usize) -> Option<Self> {
         assert_eq!(Some(matrix.len()), outputs.checked_mul(inputs), "panels: elements of [{outputs}, {inputs}]");
-        let mut panels = Self::reserve(Form::of(matrix), outputs, inputs)?;
+        let mut panels = Self::reserve(PanelFormat::of(matrix), outputs, inputs)?;
         panels.refill_floats(pool, matrix);
         Some(panels)
     }
 
-    /// Packs another matrix of the same form and shape where this one was: the bytes are those of one that was packed
-    /// into memory of its own.
+    /// Packs another matrix of the same format and shape into this one's memory. The bytes are those of a matrix that
+    /// is packed into memory of its own.
     ///
     /// # Panics
     /// If the weights are floats, or `bytes` are not as many blocks.
@@ -160,15 +160,15 @@ impl Panels {
         self.fill_blocks(pool, bytes, true);
     }
 
-    /// The same of floats.
+    /// The same for floats.
     ///
     /// # Panics
     /// If the matrix has another type, or not as many elements.
     pub fn refill_floats(&mut self, pool: &Pool, matrix: Matrix<'_>) {
         let Self { outputs, inputs, .. } = *self;
-        assert_eq!(Form::of(matrix), self.form, "panels: type of floats");
+        assert_eq!(PanelFormat::of(matrix), self.form, "panels: type of floats");
         assert_eq!(matrix.len(), outputs * inputs, "panels: elements of [{outputs}, {inputs}]");
-        // What no element is put into is zero from the beginning, whatever was packed here before.
+        // Bytes that hold no element are never written, so they are zero whatever was packed here before.
         match matrix {
             Matrix::F32(w) => self.fill(pool, &|output, lane, to| {
                 pack_row::<_, _, 1>(&w[output * inputs..][..inputs], lane, to, |x| x.to_le_bytes());
@@ -182,10 +182,10 @@ impl Panels {
         }
     }
 
-    /// Packs rows of blocks. Whether there was another matrix: quants are put together bit by bit, over zeros.
+    /// Packs rows of blocks. Memory that `was_used` is zeroed first, since the bits of quants are added by OR.
     fn fill_blocks(&mut self, pool: &Pool, bytes: &[u8], was_used: bool) {
         let Self { form, outputs, inputs, .. } = *self;
-        let Form::Blocks(format) = form else { panic!("panels: blocks for {}", form.name()) };
+        let PanelFormat::Blocks(format) = form else { panic!("panels: blocks for {}", form.name()) };
         let row = inputs / format.elements() * format.bytes();
         let all = outputs.checked_mul(row);
         assert_eq!(Some(bytes.len()), all, "panels: bytes of [{outputs}, {inputs}] {}", format.name());
@@ -202,7 +202,7 @@ impl Panels {
         });
     }
 
-    /// Has `pack` put each output, in order, into its lane of its panel.
+    /// Has `pack` write each output, in order, to its lane of its panel.
     fn fill(&mut self, pool: &Pool, pack: &(dyn Fn(usize, usize, &mut [u8]) + Sync)) {
         let (count, stride, outputs) = (self.count(), self.stride, self.outputs);
         let start = AtomicPtr::new(self.memory.as_mut_slice().as_mut_ptr());
@@ -216,8 +216,8 @@ impl Panels {
         });
     }
 
-    /// What the weights are.
-    pub fn form(&self) -> Form {
+    /// The format of the weights.
+    pub fn form(&self) -> PanelFormat {
         self.form
     }
 
@@ -240,13 +240,13 @@ impl Panels {
         self.outputs.div_ceil(LANES)
     }
 
-    /// The `count` panels from `number` against rows that were prepared for this format.
-    fn tile<'a>(&self, number: usize, count: usize, rows: &'a Rows<'a>, bias: i32) -> Tile<'a> {
+    /// A tile of the `count` panels from `number`, with rows that were prepared for this format.
+    fn tile<'a>(&self, number: usize, count: usize, rows: &'a Rows<'a>, dot_offset: i32) -> Tile<'a> {
         assert!(count > 0 && number + count <= self.count(), "panels: {count} from {number} of {}", self.count());
         assert_eq!(rows.inputs, self.inputs, "panels: inputs");
         let panel = &self.memory.as_slice()[number * self.stride..][..count * self.stride];
         let offset = match self.form {
-            Form::Blocks(format) => format.offset() - if format.is_wide() { bias } else { 0 },
+            PanelFormat::Blocks(format) => format.offset() - if format.is_wide() { dot_offset } else { 0 },
             _ => 0,
         };
         Tile {
@@ -256,30 +256,30 @@ impl Panels {
             rows,
             offset,
             stride: self.stride,
-            ahead: panel.as_ptr(),
-            share: 0,
-            turn: usize::MAX,
-            alone: true,
-            paired: false,
+            prefetch_from: panel.as_ptr(),
+            prefetch_bytes: 0,
+            next_pair_step: usize::MAX,
+            is_single_strip: true,
+            is_paired: false,
         }
     }
 }
 
-/// Bytes of a panel; `None` if there is no such number.
-fn stride(form: Form, inputs: usize) -> Option<usize> {
+/// Bytes of a panel; `None` if the number overflows.
+fn stride(form: PanelFormat, inputs: usize) -> Option<usize> {
     let bytes = match form {
-        Form::F32 => inputs.checked_mul(LANES * size_of::<f32>())?,
-        Form::F16 => inputs.checked_mul(LANES * size_of::<u16>())?,
-        Form::BF16 => inputs.checked_next_multiple_of(2)?.checked_mul(LANES * size_of::<u16>())?,
-        Form::Blocks(format) => {
+        PanelFormat::F32 => inputs.checked_mul(LANES * size_of::<f32>())?,
+        PanelFormat::F16 => inputs.checked_mul(LANES * size_of::<u16>())?,
+        PanelFormat::BF16 => inputs.checked_next_multiple_of(2)?.checked_mul(LANES * size_of::<u16>())?,
+        PanelFormat::Blocks(format) => {
             let extras = (inputs / format.elements()).checked_mul(format.extras_bytes())?;
             (inputs / SMALL).checked_mul(format.group_bytes())?.checked_add(extras)?
         }
     };
-    bytes.checked_next_multiple_of(LINE)
+    bytes.checked_next_multiple_of(LINE_BYTES)
 }
 
-/// Puts the elements of one output into their lane, `UNIT` of them side by side.
+/// Writes the elements of one output to its lane, `UNIT` of them side by side.
 fn pack_row<T: Copy, const SIZE: usize, const UNIT: usize>(
     row: &[T],
     lane: usize,
@@ -293,23 +293,23 @@ fn pack_row<T: Copy, const SIZE: usize, const UNIT: usize>(
     }
 }
 
-/// Puts 32 quants of one output into the lines of a group.
+/// Writes 32 quants of one output to the lines of a group.
 fn pack_quants(format: Format, quants: &[u8], lane: usize, group: &mut [u8]) {
     let (low, high) = format.planes();
     for line in 0..8 {
         for i in 0..4 {
             let quant = usize::from(quants[4 * line + i]);
             let at = 4 * lane + i;
-            group[line % low * LINE + at] |= ((quant & ((1 << low) - 1)) << (line / low * low)) as u8;
+            group[line % low * LINE_BYTES + at] |= ((quant & ((1 << low) - 1)) << (line / low * low)) as u8;
             // Without an upper plane there is no remainder.
             if let Some(upper) = line.checked_rem(high) {
-                group[(low + upper) * LINE + at] |= ((quant >> low) << (line - upper)) as u8;
+                group[(low + upper) * LINE_BYTES + at] |= ((quant >> low) << (line - upper)) as u8;
             }
         }
     }
 }
 
-/// Puts the 16 bits of an f16 or bf16 into their place.
+/// Writes the 16 bits of an f16 or bf16 to their lane.
 fn pack_half(extras: &mut [u8], lane: usize, bits: u16) {
     extras[2 * lane..2 * lane + 2].copy_from_slice(&bits.to_le_bytes());
 }
@@ -319,8 +319,8 @@ fn pack_small(format: Format, row: &[u8], lane: usize, panel: &mut [u8]) {
     let eight = LARGE / SMALL * format.bytes();
     for (blocks, to) in row.chunks(eight).zip(panel.chunks_mut(LARGE / SMALL * (group_bytes + extras_bytes))) {
         let (groups, extras) = to.split_at_mut(blocks.len() / format.bytes() * group_bytes);
-        let places = groups.chunks_exact_mut(group_bytes).zip(extras.chunks_exact_mut(extras_bytes));
-        for (bytes, (group, extras)) in blocks.chunks_exact(format.bytes()).zip(places) {
+        let targets = groups.chunks_exact_mut(group_bytes).zip(extras.chunks_exact_mut(extras_bytes));
+        for (bytes, (group, extras)) in blocks.chunks_exact(format.bytes()).zip(targets) {
             pack_small_block(format, bytes, lane, group, extras);
         }
     }
@@ -329,9 +329,9 @@ fn pack_small(format: Format, row: &[u8], lane: usize, panel: &mut [u8]) {
 fn pack_small_block(format: Format, bytes: &[u8], lane: usize, group: &mut [u8], extras: &mut [u8]) {
     let small = block::small(format, bytes);
     if format == Format::Q8_0 {
-        // The commonest and the largest: nothing but whole moves.
+        // The most common format, and the largest: whole words are copied.
         for (line, four) in small.quants.chunks_exact(4).enumerate() {
-            group[line * LINE + 4 * lane..][..4].copy_from_slice(four);
+            group[line * LINE_BYTES + 4 * lane..][..4].copy_from_slice(four);
         }
     } else {
         pack_quants(format, &small.quants, lane, group);
@@ -354,13 +354,13 @@ fn pack_large(format: Format, row: &[u8], lane: usize, panel: &mut [u8]) {
         }
         pack_half(extras, lane, large.scale);
         let factors = if format.has_minimum() {
-            // Minimums are subtracted: their sign is turned here, once.
+            // Minimums are subtracted, so their sign is flipped here, once.
             pack_half(&mut extras[32..], lane, large.minimum ^ NEGATIVE);
             &mut extras[64..]
         } else {
             &mut extras[32..]
         };
-        // In pairs of parts: two bytes of each output side by side.
+        // In pairs of parts: two adjacent bytes for each output.
         for part in 0..parts {
             let at = part / 2 * 2 * LANES + 2 * lane + part % 2;
             factors[at] = large.scales[part] as u8;

@@ -1,19 +1,19 @@
-//! Threads that stay alive between operations: spinning inside a pass, parked between passes.
+//! A thread pool whose threads spin within a pass and park between passes.
 //!
-//! The idea: one job at a time, and an epoch that tells a new job from the old. Each thread has a range of the tasks
-//! and a counter from which it takes their numbers; when it is through, it takes from the others' ranges. Tasks that
-//! follow one another mostly lie side by side in memory, so what one of them asks memory for ahead is what the same
-//! thread reads next. The caller works too. Workers look for a new job for a while (a pass has a hundred of them, a few
-//! microseconds apart), then yield, then park. The caller waits for those who joined and for nobody else, so a worker
-//! that sleeps, or whose core another program has, delays nothing. Which thread runs which task is left to chance, and
-//! may be, because kernels write the same bits whoever computes them. A fork-join of two threads that are awake costs
-//! 0.7 microseconds (2 cores of a Sapphire Rapids Xeon; the test `fork_join` measures it).
+//! There is one job at a time, and an epoch tells a new job from the last one. Each thread has a range of the tasks and
+//! a counter of the next one; when its range is done, it takes tasks of the other ranges. Consecutive tasks mostly read
+//! adjacent memory, so what one task prefetches is what the same thread reads next. The caller works, too. Workers spin
+//! for a new job for a while (a pass has a hundred jobs, a few microseconds apart), then yield, then park. The caller
+//! waits only for the workers that joined the job, so a worker that sleeps, or whose core another program uses, delays
+//! nothing. Which thread runs which task is not deterministic, but kernels write the same bits whichever thread runs
+//! them. A fork-join of two threads that are awake costs 0.7 microseconds (2 cores of a Sapphire Rapids Xeon; the test
+//! `fork_join` measures it).
 //!
-//! Where the system refuses a thread, the pool is as large as it could become; its size changes no result.
+//! If the system refuses a thread, the pool has fewer threads; its size changes no result.
 //!
-//! All orders in which its threads could come are tried with a model of its locks (`tests/loom`).
+//! All interleavings of its threads are tried with a model of its locks (`tests/loom`).
 //!
-//! Left out: priorities, nesting (a task must not call [`Pool::run`] on the pool that runs it).
+//! There are no priorities and there is no nesting: a task must not call [`Pool::run`] on the pool that runs it.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -22,34 +22,34 @@ use super::sync::{
     Arc, AtomicUsize, Builder, Condvar, JoinHandle, Mutex, MutexGuard, Ordering, SPINS, YIELDS, spin_loop, yield_now,
 };
 
-/// Starts a thread: of the system, or, in tests, of one that refuses.
+/// Starts a thread; in tests it may refuse, as the system may.
 pub type Spawn<'a> = &'a mut dyn FnMut(String, Box<dyn FnOnce() + Send>) -> std::io::Result<JoinHandle<()>>;
 
-/// Threads that are left to others where the system refuses one.
-const SPARE: usize = 8;
+/// The most threads that are given back if the system refuses one.
+const SPARE_THREADS: usize = 8;
 
 /// A fixed number of threads, the caller's included.
 pub struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
-    /// One job at a time, also when several callers share the pool.
-    turn: Mutex<()>,
+    /// Held during a job, since several callers may share the pool.
+    run_lock: Mutex<()>,
 }
 
 /// A task body: (task number, number of the thread that runs it).
 type Body<'a> = dyn Fn(usize, usize) + Sync + 'a;
 
 struct Shared {
-    /// Number of the current job; `END` when the pool is dropped.
+    /// Number of the current job; `SHUTDOWN` when the pool is dropped.
     epoch: AtomicUsize,
-    /// The current job; `None` as soon as there is nothing left to join for.
+    /// The current job; `None` once all of its tasks are taken.
     job: Mutex<Option<Job>>,
     /// Next task of each thread's range.
     next: Vec<Counter>,
     /// Workers that joined the current job and have not left it.
     running: AtomicUsize,
     wake: Condvar,
-    /// Workers that are parked; waking nobody would still be a call into the system.
+    /// The number of parked workers. If it is 0, the system call that wakes them is skipped.
     parked: AtomicUsize,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
@@ -66,29 +66,30 @@ unsafe impl Send for Job {}
 #[repr(align(128))]
 struct Counter(AtomicUsize);
 
-const END: usize = usize::MAX;
+const SHUTDOWN: usize = usize::MAX;
 
 impl Pool {
-    /// A pool of `threads` threads; 0 counts as 1, and 1 starts none. Where the system refuses one, the pool has those
-    /// that were had before, but for some that it gives back, up to 8 and at most half (rounded up): who took the last
-    /// thread would leave none to the rest of the program. [`threads`](Self::threads) says how many there are.
+    /// A pool of `threads` threads; 0 counts as 1, and 1 starts none. If the system refuses one, the pool keeps the
+    /// threads that it got, except for up to 8 and at most half of them (rounded up), which it gives back: a pool that
+    /// took the last thread would leave none to the rest of the program. [`threads`](Self::threads) returns the number
+    /// of threads.
     pub fn new(threads: usize) -> Self {
-        Self::sharing(threads, &mut |name, work| Builder::new().name(name).spawn(work))
+        Self::with_spawn(threads, &mut |name, work| Builder::new().name(name).spawn(work))
     }
 
-    /// The same with threads that `spawn` starts: for tests.
+    /// As [`new`](Self::new), with threads that `spawn` starts, for tests.
     #[doc(hidden)]
-    pub fn sharing(threads: usize, spawn: Spawn<'_>) -> Self {
-        let all = Self::spawned_by(threads, spawn);
+    pub fn with_spawn(threads: usize, spawn: Spawn<'_>) -> Self {
+        let all = Self::start(threads, spawn);
         let workers = all.workers.len();
         if all.threads() >= threads {
             return all;
         }
         drop(all); // the new ones are started when these have ended
-        Self::spawned_by(1 + workers - workers.div_ceil(2).min(SPARE), spawn)
+        Self::start(1 + workers - workers.div_ceil(2).min(SPARE_THREADS), spawn)
     }
 
-    fn spawned_by(threads: usize, spawn: Spawn<'_>) -> Self {
+    fn start(threads: usize, spawn: Spawn<'_>) -> Self {
         let shared = Arc::new(Shared {
             epoch: AtomicUsize::new(0),
             job: Mutex::new(None),
@@ -101,10 +102,10 @@ impl Pool {
         let workers = (1..threads)
             .map_while(|worker| {
                 let shared = Arc::clone(&shared);
-                spawn(format!("foretoken-{worker}"), Box::new(move || shared.work(worker))).ok()
+                spawn(format!("foretoken-{worker}"), Box::new(move || shared.run_jobs(worker))).ok()
             })
             .collect();
-        Self { shared, workers, turn: Mutex::new(()) }
+        Self { shared, workers, run_lock: Mutex::new(()) }
     }
 
     /// Number of threads, the caller's included.
@@ -115,7 +116,7 @@ impl Pool {
     /// Runs `task(0..tasks)`, each once, in any order, and returns when all are done.
     ///
     /// # Panics
-    /// If a task panics, with its message, once no task runs any more; later tasks may not have been begun.
+    /// If a task panics, with its message, once no task runs any more; some tasks may not have been started.
     pub fn run(&self, tasks: usize, task: &(impl Fn(usize) + Sync)) {
         self.run_as(tasks, &|number, _| task(number));
     }
@@ -146,14 +147,14 @@ impl Pool {
             (0..tasks).for_each(|number| task(number, 0));
             return;
         }
-        let turn = self.turn.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let run_lock = self.run_lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let shared = &*self.shared;
         let body: *const Body<'_> = task;
         // SAFETY: only the lifetime is erased; the body is not used after this function returns (see `Job`).
         let body: *const Body<'static> = unsafe { std::mem::transmute(body) };
-        // A thread that the system refused has a range too, which the others take when they are through with theirs.
+        // A thread that the system refused has a range, too, which the other threads take after their own.
         for (thread, next) in shared.next.iter().enumerate() {
-            next.0.store(shared.first_of(thread, tasks), Ordering::Relaxed);
+            next.0.store(shared.first_task(thread, tasks), Ordering::Relaxed);
         }
         {
             let mut job = shared.lock_job();
@@ -167,37 +168,37 @@ impl Pool {
         }
         let own = catch_unwind(AssertUnwindSafe(|| shared.take_tasks(0, tasks, |number| task(number, 0))));
         *shared.lock_job() = None;
-        let mut looked = 0;
+        let mut checks = 0;
         while shared.running.load(Ordering::Acquire) > 0 {
-            pause(&mut looked);
+            pause(&mut checks);
         }
         let theirs = shared.panic.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
-        drop(turn);
+        drop(run_lock);
         if let Some(payload) = own.err().or(theirs) {
             resume_unwind(payload);
         }
     }
 }
 
-/// Waits a moment: first by looking again, then by giving the core away.
-fn pause(looked: &mut usize) {
-    *looked += 1;
-    if *looked < SPINS { spin_loop() } else { yield_now() }
+/// Waits a moment: spins at first, then yields the core.
+fn pause(checks: &mut usize) {
+    *checks += 1;
+    if *checks < SPINS { spin_loop() } else { yield_now() }
 }
 
 impl Shared {
     /// The first task of a thread's range.
-    fn first_of(&self, thread: usize, tasks: usize) -> usize {
+    fn first_task(&self, thread: usize, tasks: usize) -> usize {
         thread * tasks / self.next.len()
     }
 
-    /// Runs the tasks of the thread's own range, then what others have left.
+    /// Runs the tasks of the thread's own range, then what is left of the other ranges.
     fn take_tasks(&self, thread: usize, tasks: usize, run: impl Fn(usize)) {
         let threads = self.next.len();
-        for of in (thread..threads).chain(0..thread) {
-            let end = self.first_of(of + 1, tasks);
+        for owner in (thread..threads).chain(0..thread) {
+            let end = self.first_task(owner + 1, tasks);
             loop {
-                let number = self.next[of].0.fetch_add(1, Ordering::Relaxed);
+                let number = self.next[owner].0.fetch_add(1, Ordering::Relaxed);
                 if number >= end {
                     break;
                 }
@@ -206,11 +207,11 @@ impl Shared {
         }
     }
 
-    fn work(&self, worker: usize) {
+    fn run_jobs(&self, worker: usize) {
         let mut seen = 0;
         loop {
             seen = self.wait_for_job_after(seen);
-            if seen == END {
+            if seen == SHUTDOWN {
                 return;
             }
             let Some(Job { body, tasks }) = self.join() else { continue };
@@ -223,7 +224,7 @@ impl Shared {
                 let mut first = self.panic.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
                 match *first {
                     None => *first = Some(payload),
-                    // Dropped, it might panic once more, here, and the caller would wait for this thread for ever.
+                    // Dropping it might panic again here, and the caller would wait for this thread forever.
                     Some(_) => std::mem::forget(payload),
                 }
             }
@@ -231,8 +232,8 @@ impl Shared {
         }
     }
 
-    /// Takes part in the current job, if it still has need. Counted under the lock under which the caller withdraws
-    /// the job, so the caller waits for whoever got in.
+    /// Joins the current job, if there is one. The worker is counted under the lock under which the caller withdraws
+    /// the job, so the caller waits for every worker that joined.
     fn join(&self) -> Option<Job> {
         let job = self.lock_job();
         if job.is_some() {
@@ -246,13 +247,13 @@ impl Shared {
     }
 
     fn wait_for_job_after(&self, seen: usize) -> usize {
-        let mut looked = 0;
-        while looked < SPINS + YIELDS {
+        let mut checks = 0;
+        while checks < SPINS + YIELDS {
             let epoch = self.epoch.load(Ordering::Acquire);
             if epoch != seen {
                 return epoch;
             }
-            pause(&mut looked);
+            pause(&mut checks);
         }
         let mut job = self.lock_job();
         self.parked.fetch_add(1, Ordering::Relaxed);
@@ -271,11 +272,11 @@ impl Drop for Pool {
     fn drop(&mut self) {
         {
             let _job = self.shared.lock_job();
-            self.shared.epoch.store(END, Ordering::Release);
+            self.shared.epoch.store(SHUTDOWN, Ordering::Release);
         }
         self.shared.wake.notify_all();
         for worker in self.workers.drain(..) {
-            // A worker cannot panic: every task is caught.
+            // A worker cannot panic: panics of tasks are caught.
             let _ = worker.join();
         }
     }

@@ -1,18 +1,18 @@
-//! Rotary position embedding: pairs of a head's elements turned by an angle that grows with the position.
+//! Rotary position embedding: pairs of a head's elements are rotated by an angle that grows with the position.
 //!
-//! Which elements form a pair differs between file formats ([`Pairing`]); the angles of a pass are computed once
-//! a row ([`angles`]) and used by every layer.
+//! Which elements form a pair differs between file formats ([`Pairing`]); the angles of a pass are computed once per
+//! row ([`angles`]) and used by every layer.
 
 use crate::Isa;
 use crate::isa::dispatch;
 
-/// Which two elements of a head are turned together.
+/// Which two elements of a head are rotated together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pairing {
-    /// Element i and element i + half: most Hugging Face checkpoints.
+    /// Elements i and i + half (GPT-NeoX style): most Hugging Face checkpoints.
     Halves,
-    /// Elements 2i and 2i + 1: GPT-J and its like, and GGUF files whose q and k rows are permuted for it (`llama`).
-    Neighbours,
+    /// Elements 2i and 2i + 1 (GPT-J style), also in GGUF files whose q and k rows are permuted for it (`llama`).
+    Interleaved,
 }
 
 /// Writes cosine and sine of `position * frequency` for each frequency, times `magnitude`: `[2, frequencies.len()]`.
@@ -28,7 +28,7 @@ pub fn angles(position: usize, frequencies: &[f32], magnitude: f32, out: &mut [f
     }
 }
 
-/// Turns the first `angles.len()` elements of each head of `row` `[heads, head_dim]`.
+/// Rotates the first `angles.len()` elements of each head of `row` `[heads, head_dim]`.
 ///
 /// # Panics
 /// If the rotated part does not fit into a head, or `row` is not a whole number of heads.
@@ -37,7 +37,7 @@ pub fn rotate(isa: Isa, row: &mut [f32], head_dim: usize, angles: &[f32], pairin
     dispatch!(isa, rotate(row, head_dim, angles, pairing));
 }
 
-/// The loop itself, compiled once an instruction set (`isa/rows.rs`).
+/// The loop itself, which `isa/rows.rs` compiles for each instruction set.
 pub(crate) mod plain {
     use super::Pairing;
 
@@ -54,7 +54,7 @@ pub(crate) mod plain {
                         (*x, *y) = (*x * cosine - *y * sine, *y * cosine + *x * sine);
                     });
                 }
-                Pairing::Neighbours => {
+                Pairing::Interleaved => {
                     let (pairs, _) = head[..2 * half].as_chunks_mut::<2>();
                     let pairs = pairs.iter_mut().zip(cosines.iter().zip(sines));
                     pairs.for_each(|(pair, (cosine, sine))| {

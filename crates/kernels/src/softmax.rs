@@ -1,7 +1,7 @@
 //! The exponential and the softmax, the same on every instruction set.
 //!
-//! [`exp`] is a polynomial without fused operations, branches or tables, so compilers vectorize it as they like
-//! and every machine gets the same bits. Maximum relative error 2e-7, measured in the test below.
+//! [`exp`] is a polynomial without fused operations, branches or tables, so compilers can vectorize it and every
+//! machine gets the same bits. Maximum relative error 2e-7, measured in the test below.
 
 use crate::{LANES, lane_sum};
 
@@ -26,11 +26,11 @@ pub fn exp(x: f32) -> f32 {
     if x < -87.336_54 { 0.0 } else { value }
 }
 
-/// Multiplies scores by `scale` and turns each into e to the power of what it is lower than the highest, in place; says
-/// the highest and the sum, which runs over sixteen lanes by position.
+/// Multiplies scores by `scale` and replaces each by e^(score - highest), in place. Returns the highest score and the
+/// sum, which is taken over sixteen lanes by position.
 ///
-/// Scores that are all -inf, or one that is NaN, give a sum that is NaN: that is a broken model, and the sampling laws
-/// say what becomes of it.
+/// The sum is NaN if all scores are -inf or one is NaN. Such a model is broken, and the sampling laws define what
+/// follows.
 #[inline(always)]
 pub fn exponentials(scores: &mut [f32], scale: f32) -> (f32, f32) {
     let mut highest = [f32::NEG_INFINITY; LANES];
@@ -72,7 +72,7 @@ pub fn tanh(x: f32) -> f32 {
     if magnitude < 0.625 { near } else { far }
 }
 
-/// Multiplies scores by `scale` and brings them softly below `cap`: cap * tanh(score * scale / cap).
+/// Multiplies scores by `scale` and soft-caps them: cap * tanh(score * scale / cap).
 #[inline(always)]
 pub fn cap_scores(scores: &mut [f32], scale: f32, cap: f32) {
     for score in scores {
@@ -80,7 +80,7 @@ pub fn cap_scores(scores: &mut [f32], scale: f32, cap: f32) {
     }
 }
 
-/// Multiplies scores by `scale` and takes off `slope` times their distance, which is `distance` for the first and less
+/// Multiplies scores by `scale` and subtracts `slope` times their distance, which is `distance` for the first and falls
 /// by one for each that follows (ALiBi).
 #[inline(always)]
 pub fn slope_scores(scores: &mut [f32], scale: f32, slope: f32, distance: usize) {

@@ -1,14 +1,14 @@
-//! What threads of the pool meet at: the standard library's, in one place, so that a test can put a model's there.
+//! The synchronization primitives of the pool, in one place, so that a test can replace those of the standard library.
 //!
-//! `tests/loom` includes `pool.rs` beside a module of this name whose locks and counters belong to loom, which tries
-//! every order in which the threads could come. Left out: locks that nobody waits at, in other files.
+//! `tests/loom` includes `pool.rs` beside a module of this name with the locks and counters of loom, which tries every
+//! interleaving of the threads.
 
 pub(crate) use std::hint::spin_loop;
 pub(crate) use std::sync::atomic::{AtomicUsize, Ordering};
 pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 pub(crate) use std::thread::{Builder, JoinHandle, yield_now};
 
-/// How often a worker looks before it yields its core, about 30 microseconds, and then before it parks. With
-/// fewer cores than threads yielding is what lets the others finish.
+/// How often a worker spins before it yields its core, about 30 microseconds, and how often it yields before it parks.
+/// With fewer cores than threads, yielding lets the other threads finish.
 pub(crate) const SPINS: usize = 1_000;
 pub(crate) const YIELDS: usize = 300;

@@ -1,49 +1,50 @@
-//! The cache: keys and values of every layer, in pages.
+//! The KV cache: keys and values of every layer, in pages.
 //!
-//! A slot is a place for one position: page number times page length plus the place in the page. Layers that see the
-//! same part of a text are a group with pages of its own; layers that share the keys and values of an earlier one have
-//! none. Which slots of a group a sequence uses is told by its page table; nothing here knows which slots are in use.
-//! How a row is rounded and where its elements lie is said by the kernels' [`Side`]. Memory is reserved at start and
-//! touched by the operating system page by page, so an unused context costs nothing.
+//! A slot holds one position: its number is the page number times the page length plus the offset in the page. Layers
+//! with the same attention window form a group with pages of its own; layers that share the keys and values of an
+//! earlier one have none. A sequence's page table says which slots of a group it uses; nothing here knows which slots
+//! are in use. The kernels' [`CacheTensor`] defines how a row is rounded and where its elements lie. Memory is reserved
+//! at start and committed by the operating system page by page, so an unused context costs nothing.
 
 use std::ops::Range;
 
-use foretoken_kernels::attention::{CacheType, Side};
+use foretoken_kernels::attention::{CacheTensor, CacheType};
 
 use crate::batch::{PageId, PageTable};
 use crate::capacity::Group;
 use crate::executor::{CacheRows, ExecutorError};
 use crate::spec::Heads;
 
-/// The version of all arithmetic that the rows of a cache come from, and of the form in which they are
+/// The version of all arithmetic that computes the rows of a cache, and of the form in which they are
 /// [saved](crate::Executor::save_rows). Rows that were saved under another version are not used.
 ///
 /// It has to be raised whenever the same tokens, weights and settings can give a row that differs in any bit: when the
 /// order of a sum changes, a rounding, an approximation, how weights are rounded when they are packed, or what a family
-/// reads from its files; and when rows are saved in another form. Making kernels faster does not raise it as long as
-/// their results are the same to the bit. A test holds the rows of some networks against it (`tests/model/saved.rs`).
+/// reads from its files; and when rows are saved in another form. Faster kernels do not raise it as long as their
+/// results are the same to the bit. A test compares the rows of some networks with those of this version
+/// (`tests/model/saved.rs`).
 pub const ARITHMETIC_VERSION: u32 = 1;
 
 pub(crate) struct Cache {
     pub(crate) groups: Vec<Group>,
-    /// For each layer that has keys and values of its own its group.
+    /// The group of each layer that has keys and values of its own.
     pub(crate) group_of: Vec<usize>,
-    /// One for each of them.
-    pub(crate) keys: Vec<Side>,
-    pub(crate) values: Vec<Side>,
+    /// One for each of these layers.
+    pub(crate) keys: Vec<CacheTensor>,
+    pub(crate) values: Vec<CacheTensor>,
 }
 
 impl Cache {
-    /// An empty cache with types for keys and values; `None` if there is no memory for it, or no numbers for its slots.
-    /// `layers`: of each layer that has keys and values its group and their heads.
+    /// An empty cache with types for keys and values; `None` if there is no memory for it, or its slots cannot be
+    /// numbered. `layers`: for each layer that has keys and values its group and its heads.
     pub(crate) fn new(groups: Vec<Group>, layers: &[(usize, Heads)], types: [CacheType; 2]) -> Option<Self> {
         let slots: Option<Vec<usize>> = groups.iter().map(|group| group.pages.checked_mul(group.page_len)).collect();
         let slots = slots?;
-        let all = |make: fn(CacheType, usize, usize, usize) -> Option<Side>, kind| {
-            let side = |(group, heads): &(usize, Heads)| make(kind, slots[*group], heads.count, heads.head_dim);
-            layers.iter().map(side).collect::<Option<Vec<_>>>()
+        let all = |make: fn(CacheType, usize, usize, usize) -> Option<CacheTensor>, kind| {
+            let tensor = |(group, heads): &(usize, Heads)| make(kind, slots[*group], heads.count, heads.head_dim);
+            layers.iter().map(tensor).collect::<Option<Vec<_>>>()
         };
-        let (keys, values) = (all(Side::keys, types[0])?, all(Side::values, types[1])?);
+        let (keys, values) = (all(CacheTensor::keys, types[0])?, all(CacheTensor::values, types[1])?);
         Some(Self { groups, group_of: layers.iter().map(|(group, _)| *group).collect(), keys, values })
     }
 
@@ -71,7 +72,7 @@ impl Cache {
     /// See [`CacheEdit::Copy`](crate::CacheEdit::Copy).
     ///
     /// # Errors
-    /// A page that later rows of the target see was given back by the source.
+    /// The source sequence has given back a page that later rows of the destination see.
     pub(crate) fn copy_rows(
         &mut self,
         from: &[PageTable],
@@ -91,25 +92,25 @@ impl Cache {
         Ok(())
     }
 
-    /// Copies a row from a position of some page tables to one of others, in every group that has pages for both.
+    /// Copies a row from a position of some page tables to a position of others, in every group that has both pages.
     fn copy(&mut self, [from, to]: [&[PageTable]; 2], [source, target]: [usize; 2]) {
         for group in 0..self.groups.len() {
             let slots = self.slot(group, &from[group], source).zip(self.slot(group, &to[group], target));
             let Some((source, target)) = slots.filter(|(source, target)| source != target) else { continue };
-            let sides = self.keys.iter_mut().zip(&mut self.values).zip(&self.group_of);
-            for ((keys, values), _) in sides.filter(|(_, of)| **of == group) {
-                [keys, values].into_iter().for_each(|side| side.copy(source, target));
+            let tensors = self.keys.iter_mut().zip(&mut self.values).zip(&self.group_of);
+            for ((keys, values), _) in tensors.filter(|(_, of)| **of == group) {
+                [keys, values].into_iter().for_each(|tensor| tensor.copy(source, target));
             }
         }
     }
 
-    /// Bytes of a row of a group, as they are saved.
+    /// Bytes of a saved row of a group.
     pub(crate) fn saved_bytes(&self, group: usize) -> usize {
-        self.sides(group).map(Side::row_bytes).sum()
+        self.tensors(group).map(CacheTensor::row_bytes).sum()
     }
 
     /// Keys and values of each layer of a group, in the order in which they are saved.
-    fn sides(&self, group: usize) -> impl Iterator<Item = &Side> {
+    fn tensors(&self, group: usize) -> impl Iterator<Item = &CacheTensor> {
         let layers = self.keys.iter().zip(&self.values).zip(&self.group_of);
         layers.filter(move |(_, of)| **of == group).flat_map(|((keys, values), _)| [keys, values])
     }
@@ -120,7 +121,7 @@ impl Cache {
     /// A page was given back.
     pub(crate) fn save_rows(&self, rows: CacheRows<'_>, out: &mut Vec<u8>) -> Result<(), ExecutorError> {
         for slot in self.slots(&rows)? {
-            self.sides(rows.group).for_each(|side| side.save(slot, out));
+            self.tensors(rows.group).for_each(|tensor| tensor.save(slot, out));
         }
         Ok(())
     }
@@ -132,13 +133,13 @@ impl Cache {
     pub(crate) fn load_rows(&mut self, rows: CacheRows<'_>, bytes: &[u8]) -> Result<(), ExecutorError> {
         let (slots, row_bytes) = (self.slots(&rows)?, self.saved_bytes(rows.group));
         assert_eq!(bytes.len(), slots.len() * row_bytes, "cache: bytes of saved rows {rows:?}");
-        let sides = self.keys.iter_mut().zip(&mut self.values).zip(&self.group_of);
+        let tensors = self.keys.iter_mut().zip(&mut self.values).zip(&self.group_of);
         let mut start = 0;
-        for ((keys, values), _) in sides.filter(|(_, of)| **of == rows.group) {
-            for side in [keys, values] {
-                let end = start + side.row_bytes();
+        for ((keys, values), _) in tensors.filter(|(_, of)| **of == rows.group) {
+            for tensor in [keys, values] {
+                let end = start + tensor.row_bytes();
                 let rows = slots.iter().zip(bytes.chunks_exact(row_bytes));
-                rows.for_each(|(slot, row)| side.load(*slot, &row[start..end]));
+                rows.for_each(|(slot, row)| tensor.load(*slot, &row[start..end]));
                 start = end;
             }
         }

@@ -1,10 +1,10 @@
-//! What an executor says of itself: its cache groups, and how much it can hold.
+//! The capacity of an executor: its cache groups, and how much it can hold.
 //!
-//! A cache is a list of groups. What a group holds and which of it later rows can still see decides how it goes back,
-//! and which prefixes it can continue; nobody else asks what kind of network there is. An executor that says nonsense
-//! is refused by whoever opens it, by field ([`Capacity::problem`]).
+//! A cache is a list of groups. What a group holds, and which of it later rows can still see, decides how it is rolled
+//! back and which prefixes it can continue; nothing else depends on the kind of network. An inconsistent capacity is
+//! refused with the name of the field when the executor is opened ([`Capacity::problem`]).
 //!
-//! Left out: the bytes, which are the executor's, and who holds which page, which the engine knows.
+//! The executor has the bytes of the cache; the engine knows which sequence holds which page.
 
 use std::fmt;
 
@@ -16,33 +16,34 @@ pub enum Kind {
     /// One row a position, which later rows read as it is: keys and values of attention, or the inputs of a short
     /// convolution.
     Rows,
-    /// A recurrent state. A page is a slot: it holds one text's state, the position that it has come to, and behind it
-    /// the inputs of rows that were guesses when they were computed. The state passes the certain rows of a span
-    /// ([`Span::certain`](crate::Span::certain)) with the pass, and those of an accepted path at the beginning of the
-    /// next one, when they lie before the span's start. It never passes a guess, so it never has to go back.
+    /// A recurrent state. A page is a slot: it holds the state of one sequence, the position that the state has
+    /// advanced to, and the inputs of later rows, which were drafted when they were computed. The state advances over
+    /// the certain rows of a span ([`Span::certain`](crate::Span::certain)) with the pass, and over those of an
+    /// accepted path at the beginning of the next pass, when they lie before the span's start. It never advances over a
+    /// drafted token, so it never has to be rolled back.
     ///
-    /// What an executor does with a span: a slot begins empty where the span starts at 0 and none of its rows is
-    /// computed, whatever the slot held. The inputs of rows before the start are passed, unless they were already. Of
-    /// the inputs behind those of the computed rows nothing is left. Rows that are certain *and* computed were passed
-    /// by the pass that computed them, and are not passed again. A pass that fails has passed nothing.
+    /// What an executor does with a span: if the span starts at 0 and none of its rows is computed, the slot begins
+    /// empty, whatever it held. The state advances over the inputs of rows before the start, unless it already has.
+    /// Inputs after those of the computed rows are discarded. The state has advanced over rows that are certain *and*
+    /// computed in the pass that computed them, and does not do so again. A pass that fails advances nothing.
     ///
-    /// Inputs of guesses are [moved](crate::CacheEdit::Move) as keys and values are. A slot is
-    /// [copied](crate::CacheEdit::Copy): the state with the inputs behind it, up to the last position that is meant. So
-    /// checkpoints are taken and continued.
+    /// Inputs of drafted rows are [moved](crate::CacheEdit::Move) as keys and values are. A slot is
+    /// [copied](crate::CacheEdit::Copy): the state with the inputs after it, up to the last position of the copy. This
+    /// is how checkpoints are taken and continued.
     State,
 }
 
-/// Which rows of a cache group later rows can still see, so which have to be kept.
+/// Which rows of a cache group later rows can still see, and therefore have to be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// All of them.
     All,
-    /// Those of the last positions: a row sees so many, its own included. Pages behind them are given back once the
-    /// rows that moved the window on are committed, never for a draft.
+    /// Those in a sliding window: a row sees this many positions, its own included. Pages before the window are given
+    /// back once the rows that moved it are committed, never for a draft.
     Window(usize),
 }
 
-/// One kind of cache, with its own pages.
+/// A part of the cache with pages of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Group {
     /// What a row holds.
@@ -51,37 +52,37 @@ pub struct Group {
     pub keep: Keep,
     /// Positions a page.
     pub page_len: usize,
-    /// Pages there are, numbered from 0.
+    /// Number of pages, which are numbered from 0.
     pub pages: usize,
 }
 
 impl Group {
-    /// Keys and values of attention over the whole text.
+    /// Keys and values of attention over the whole sequence.
     pub fn attention(page_len: usize, pages: usize) -> Self {
         Self { kind: Kind::Rows, keep: Keep::All, page_len, pages }
     }
 
-    /// The same of layers that see the last `window` positions.
+    /// The same for layers that see the last `window` positions.
     pub fn window(window: usize, page_len: usize, pages: usize) -> Self {
         Self { keep: Keep::Window(window.max(1)), ..Self::attention(page_len, pages) }
     }
 
-    /// Recurrent states, one a text that runs.
+    /// Recurrent states, one for each running sequence.
     pub fn state(slots: usize) -> Self {
         Self { kind: Kind::State, keep: Keep::All, page_len: usize::MAX, pages: slots }
     }
 
-    /// Entries of a page table for so many positions.
+    /// Number of entries of a page table for so many positions.
     pub fn pages_for(&self, positions: usize) -> usize {
         positions.div_ceil(self.page_len)
     }
 
-    /// Most pages that a sequence of so many positions holds at a time, if a pass has up to `rows_max` rows of it.
+    /// The most pages that a sequence of so many positions holds at a time, if a pass has up to `rows_max` of its rows.
     pub fn pages_held(&self, positions: usize, rows_max: usize) -> usize {
         let all = self.pages_for(positions);
         match self.keep {
             Keep::All => all,
-            // What the next row sees begins and ends anywhere in a page.
+            // The window of the next row may begin and end anywhere in a page.
             Keep::Window(window) => {
                 all.min((window - 1).saturating_add(rows_max).div_ceil(self.page_len).saturating_add(1))
             }
@@ -96,12 +97,12 @@ impl Group {
         }
     }
 
-    /// Pages that no later row sees once so many positions are committed, counted from the front.
+    /// Number of leading pages that no later row sees once so many positions are committed.
     pub fn pages_gone(&self, committed: usize) -> usize {
         self.first_seen(committed) / self.page_len
     }
 
-    /// Positions of one text that there is room for.
+    /// The length of the longest sequence that the pages suffice for.
     pub fn room(&self, rows_max: usize) -> usize {
         match self.pages >= self.pages_held(usize::MAX, rows_max) {
             true => usize::MAX,
@@ -110,26 +111,26 @@ impl Group {
     }
 }
 
-/// Room for the sources of an encoder.
+/// Capacity for the sources (the inputs) of an encoder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceCapacity {
-    /// Tokens that the encoder knows.
+    /// Number of tokens in the encoder's vocabulary.
     pub vocabulary: usize,
-    /// Tokens of a source, at most.
+    /// The most tokens of a source.
     pub len_max: usize,
     /// Positions a page.
     pub page_len: usize,
-    /// Pages there are, numbered from 0.
+    /// Number of pages, which are numbered from 0.
     pub pages: usize,
 }
 
 impl SourceCapacity {
-    /// Pages of a source of so many tokens.
+    /// Number of pages of a source of so many tokens.
     pub fn pages_for(&self, len: usize) -> usize {
         len.div_ceil(self.page_len.max(1))
     }
 
-    /// Tokens of the longest source that there is room for.
+    /// Tokens of the longest source that the pages suffice for.
     pub fn longest(&self) -> usize {
         self.len_max.min(self.pages * self.page_len)
     }
@@ -138,31 +139,31 @@ impl SourceCapacity {
 /// How much an executor can hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Capacity {
-    /// Tokens there are.
+    /// Number of tokens.
     pub vocabulary: usize,
-    /// Positions the network can represent.
+    /// Number of positions that the network can represent.
     pub context_max: usize,
-    /// Rows of one pass.
+    /// The most rows of one pass.
     pub rows_max: usize,
     /// The cache groups, at least one.
     pub groups: Vec<Group>,
-    /// Room for what the encoder reads; `None`: there is no encoder.
+    /// Capacity for the inputs of the encoder; `None`: there is no encoder.
     pub sources: Option<SourceCapacity>,
-    /// The hidden states that it can tell.
+    /// The hidden states that it can output.
     pub hidden: HiddenStates,
     /// The hidden rows that it reads beside tokens; `None`: it reads tokens alone.
     pub hidden_in: Option<HiddenReads>,
 }
 
 impl Capacity {
-    /// What makes no sense of what an executor says of itself; nothing as a rule.
+    /// The first inconsistent field; `None` if there is none.
     pub fn problem(&self) -> Option<CapacityProblem> {
         let Self { vocabulary, context_max, rows_max, groups, sources, hidden, hidden_in } = self;
         let problem = |field: String, expected, found| CapacityProblem::new(&field, expected, found);
-        let nothing = |field: String| problem(field, "at least 1", "0".to_string());
+        let zero = |field: String| problem(field, "at least 1", "0".to_string());
         for (field, found) in [("vocabulary", vocabulary), ("context_max", context_max), ("rows_max", rows_max)] {
             if *found == 0 {
-                return nothing(field.to_string());
+                return zero(field.to_string());
             }
         }
         if groups.is_empty() {
@@ -170,7 +171,7 @@ impl Capacity {
         }
         for (number, group) in groups.iter().enumerate() {
             let Group { kind, page_len, pages, .. } = group;
-            let of_group = |field: &str| nothing(format!("groups: group {number}: {field}"));
+            let of_group = |field: &str| zero(format!("groups: group {number}: {field}"));
             match (kind, *page_len, *pages) {
                 (Kind::State, _, 0) => return of_group("slots"),
                 (Kind::State, ..) if *group != Group::state(*pages) => {
@@ -189,16 +190,16 @@ impl Capacity {
         if let Some(problem) = hidden_in.as_ref().and_then(|reads| reads.problem(*hidden)) {
             return Some(problem);
         }
-        let nothing = sources.as_ref().filter(|sources| sources.longest() == 0 || sources.vocabulary == 0);
+        let empty = sources.as_ref().filter(|sources| sources.longest() == 0 || sources.vocabulary == 0);
         let expected = "a vocabulary and room for a token";
-        nothing.and_then(|found| problem("sources".to_string(), expected, format!("{found:?}")))
+        empty.and_then(|found| problem("sources".to_string(), expected, format!("{found:?}")))
     }
 }
 
-/// What makes no sense of a [`Capacity`].
+/// An inconsistent field of a [`Capacity`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CapacityProblem {
-    /// The field, and of which group.
+    /// The field, and its group.
     pub field: String,
     /// What was expected.
     pub expected: String,
@@ -225,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nonsense_is_named_by_field() {
+    fn inconsistent_fields_are_named() {
         let sound = Capacity {
             vocabulary: 5,
             context_max: 8,

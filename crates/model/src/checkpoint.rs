@@ -1,7 +1,7 @@
-//! A model as it lies on disk or in the program: its configuration and its tensors, of either format.
+//! A model on disk or in the program: its configuration and its tensors, in either format.
 //!
-//! Opens a Hugging Face directory (`config.json` beside safetensors, one file or shards) or a GGUF file, or several
-//! that are one model. Knows no family: it only gives fields and tensors, with errors that name them.
+//! It is a Hugging Face directory (`config.json` beside safetensors, one file or shards) or a GGUF file, or several
+//! GGUF files that are one model. Families are not known here: fields and tensors are read, with errors that name them.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ pub enum Config {
 }
 
 impl Checkpoint {
-    /// Opens a directory or a `.gguf` file; of a model in several of these any one.
+    /// Opens a directory or a `.gguf` file; for a model in several GGUF files, any of them.
     ///
     /// # Errors
     /// [`ModelError`] naming the file and what is wrong with it.
@@ -48,7 +48,7 @@ impl Checkpoint {
         Ok(Self { name, config: Config::Gguf(file.metadata), weights: file.weights })
     }
 
-    /// A model whose files are part of the program: the text of `config.json` and a safetensors file.
+    /// A model whose files are embedded in the program: the text of `config.json` and a safetensors file.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -60,12 +60,12 @@ impl Checkpoint {
         })
     }
 
-    /// Number of elements of all tensors; of quantized matrices, of weights.
+    /// Number of elements of all tensors; for quantized matrices, of weights.
     pub fn parameters(&self) -> usize {
         self.weights.iter().map(parameters).sum()
     }
 
-    /// The same of one tensor; 0 if there is none of this name.
+    /// The same for one tensor; 0 if there is none of this name.
     pub fn parameters_of(&self, tensor: &str) -> usize {
         self.weights.get(tensor).map_or(0, parameters)
     }
@@ -75,7 +75,7 @@ fn parameters(tensor: &Tensor) -> usize {
     weights_per_element(&tensor.name) * tensor.shape.iter().product::<usize>()
 }
 
-/// A JSON object with getters that say what they expected.
+/// A JSON object whose getters return errors with field, expected and found value.
 pub struct JsonConfig {
     file: String,
     path: String,
@@ -105,13 +105,13 @@ impl JsonConfig {
         self.value.get(field).filter(|value| !value.is_null())
     }
 
-    /// Whether the field is there and is not null.
+    /// Whether the field is present and not null.
     pub fn has(&self, field: &str) -> bool {
         self.get(field).is_some()
     }
 
-    /// Whether the field is there, be it null.
-    pub fn names(&self, field: &str) -> bool {
+    /// Whether the field is present, even if it is null.
+    pub fn has_key(&self, field: &str) -> bool {
         self.value.get(field).is_some()
     }
 
@@ -174,7 +174,7 @@ impl JsonConfig {
         value.as_str().map(Some).ok_or_else(|| self.wrong(field, "a string"))
     }
 
-    /// An array, if the field is there, whose elements `convert` makes something of.
+    /// An array of elements that `convert` accepts, if the field is there.
     fn optional_array<T>(
         &self,
         field: &str,
@@ -213,7 +213,7 @@ impl JsonConfig {
         self.optional_array(field, EXPECTED, number)?.ok_or_else(|| self.wrong(field, EXPECTED))
     }
 
-    /// An object within, if the field is there.
+    /// A nested object, if the field is there.
     ///
     /// # Errors
     /// The field is there and is something else.
@@ -226,7 +226,7 @@ impl JsonConfig {
         Ok(Some(Self { file: self.file.clone(), path, value: value.clone() }))
     }
 
-    /// The objects that an object within has, whatever their names; none where the field is missing.
+    /// The objects in a nested object, whatever their names; none if the field is missing.
     ///
     /// # Errors
     /// The field is there and is something else.
@@ -242,13 +242,13 @@ impl JsonConfig {
         self.value.as_object().into_iter().flatten().map(|(name, _)| name.as_str())
     }
 
-    /// An error about a field whose value is of the right type but cannot be.
+    /// An error about a field whose value has the right type but is not accepted.
     pub fn refuse(&self, field: &str, expected: impl std::fmt::Display, found: impl std::fmt::Display) -> ModelError {
         ModelError::config(&self.file, format!("{}{field}", self.path), expected, found)
     }
 }
 
-/// A value as an error message shows it: small ones whole, others by their type.
+/// A value as it is shown in error messages: scalars whole, others by their type.
 fn kind(value: &Value) -> String {
     match value {
         Value::Null => "null".to_string(),

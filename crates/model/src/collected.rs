@@ -1,7 +1,6 @@
-//! Tensors on their way into a GGUF file: their names and shapes there, and their rows in the new order.
+//! Tensors that are exported to a GGUF file: their new names and shapes, and their rows in the new order.
 //!
-//! Matrices stay where they lie until they are written. Vectors are small: they are read at once, and are floats from
-//! then on.
+//! Matrices stay in their files until they are written. Vectors are small, so they are read at once and kept as floats.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -9,9 +8,9 @@ use std::ops::Range;
 use foretoken_weights::{Bytes, Dtype, Tensor, Weights};
 
 use crate::error::ModelError;
-use crate::storage::{Storage, unit};
+use crate::storage::{Storage, normalize_row};
 
-/// How the rows of a matrix come from those of its source.
+/// How the rows of a matrix are made of those of its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     Same,
@@ -23,19 +22,19 @@ pub(crate) enum Order {
 
 /// A tensor of the new file.
 pub struct Exported {
-    /// Its name there.
+    /// Its name in the new file.
     pub name: String,
-    /// Its shape there, outermost first.
+    /// Its shape in the new file, outermost dimension first.
     pub shape: Vec<usize>,
-    /// Where its elements come from: mostly one tensor, or several of one shape, one after another.
+    /// The tensors that hold its elements: in most cases one, or several of one shape that are concatenated.
     sources: Vec<Tensor>,
     order: Order,
-    /// Whether rows are brought to length 1.
+    /// Whether rows are normalized to length 1.
     unit_rows: bool,
 }
 
 impl Exported {
-    /// A tensor that goes over as it is.
+    /// A tensor that is exported as it is.
     ///
     /// # Errors
     /// It is not in `weights`, or of a type that cannot be computed with.
@@ -45,7 +44,7 @@ impl Exported {
         Ok(Self { name, shape, sources: vec![source], order: Order::Same, unit_rows: false })
     }
 
-    /// Floats that lie in no file.
+    /// A tensor of floats that are in no file.
     pub(crate) fn floats(source: Tensor) -> Self {
         let (name, shape) = (source.name.clone(), source.shape.clone());
         Self { name, shape, sources: vec![source], order: Order::Same, unit_rows: false }
@@ -56,17 +55,17 @@ impl Exported {
         self.shape.last().copied().unwrap_or(1)
     }
 
-    /// Rows, all outer dimensions multiplied.
+    /// Number of rows: the product of all outer dimensions.
     pub fn rows(&self) -> usize {
         self.shape.iter().rev().skip(1).product()
     }
 
-    /// The type of its elements where they come from; of several sources that of the first.
+    /// The type of its elements in the source; for several sources, that of the first.
     pub fn dtype(&self) -> Dtype {
         self.sources[0].dtype
     }
 
-    /// The bytes of the sources if they are, one after another, the elements of the new tensor in this type.
+    /// The bytes of the sources, if their concatenation is the new tensor in this type.
     pub fn verbatim(&self, dtype: Dtype) -> Option<impl Iterator<Item = &Bytes>> {
         let same = self.order == Order::Same && !self.unit_rows;
         let all = self.sources.iter().all(|source| source.dtype == dtype);
@@ -87,15 +86,15 @@ impl Exported {
 /// Rows of an [`Exported`] tensor as floats.
 pub struct Rows<'a> {
     exported: &'a Exported,
-    /// Of the sources, which have as many rows each.
+    /// The elements of the sources, which all have the same number of rows.
     storages: Vec<Storage>,
 }
 
 impl Rows<'_> {
-    /// Spells out the rows from `first` on, as many as `out` has room for.
+    /// Reads the rows from `first` on into `out`, as many as fit.
     ///
     /// # Panics
-    /// If `out` is not whole rows, or there are not so many.
+    /// If `out` is no whole number of rows, or there are not so many.
     pub fn read(&self, first: usize, out: &mut [f32]) {
         let columns = self.exported.columns();
         let rows = self.exported.rows();
@@ -117,17 +116,17 @@ impl Rows<'_> {
                 }
             }
             if self.exported.unit_rows {
-                unit(out);
+                normalize_row(out);
             }
         }
     }
 }
 
-/// Tensors as they are found.
+/// The tensors of an export, collected in order.
 pub(crate) struct Collected<'a> {
     weights: &'a Weights,
     pub(crate) tensors: Vec<Exported>,
-    /// Names in the checkpoint of what has its place in the file.
+    /// Names of the checkpoint's tensors that are exported.
     pub(crate) used: BTreeSet<String>,
 }
 
@@ -140,7 +139,7 @@ impl<'a> Collected<'a> {
         self.weights.get(name).is_some()
     }
 
-    /// The tensor of the checkpoint of this name, which must be there and have this shape.
+    /// The checkpoint's tensor of this name, which must be there and have this shape.
     fn require(&mut self, name: &str, shape: &[usize]) -> Result<Tensor, ModelError> {
         let source = self.weights.require(name)?.clone();
         if source.shape != shape {
@@ -155,7 +154,7 @@ impl<'a> Collected<'a> {
         Ok(source)
     }
 
-    /// The matrix `from` of the checkpoint, of this shape there, as `to`.
+    /// Adds the checkpoint's matrix `from`, which has this shape, as `to`.
     pub(crate) fn matrix(
         &mut self,
         from: &str,
@@ -175,7 +174,7 @@ impl<'a> Collected<'a> {
         Ok(())
     }
 
-    /// Matrices of the checkpoint, all of this shape, as one tensor `[matrices, rows, columns]`.
+    /// Adds matrices of the checkpoint, all of this shape, as one tensor `[matrices, rows, columns]`.
     pub(crate) fn stack(&mut self, from: &[String], to: String, [rows, columns]: [usize; 2]) -> Result<(), ModelError> {
         let sources = from.iter().map(|name| self.require(name, &[rows, columns])).collect::<Result<Vec<_>, _>>()?;
         let shape = vec![sources.len(), rows, columns];
@@ -183,7 +182,7 @@ impl<'a> Collected<'a> {
         Ok(())
     }
 
-    /// These rows of each matrix of a tensor `[matrices, rows, columns]` of the checkpoint.
+    /// Adds these rows of each matrix of the checkpoint's tensor `[matrices, rows, columns]`.
     pub(crate) fn rows_of_each(
         &mut self,
         from: &str,
@@ -203,7 +202,7 @@ impl<'a> Collected<'a> {
         Ok(())
     }
 
-    /// A tensor of the checkpoint, of this shape, as floats; its place in the file is the caller's to find.
+    /// Reads a tensor of the checkpoint, which has this shape, as floats that the caller [`add`](Self::add)s.
     pub(crate) fn floats(&mut self, from: &str, shape: &[usize]) -> Result<Vec<f32>, ModelError> {
         let storage = Storage::new(&self.require(from, shape)?);
         let mut out = vec![0.0; storage.elements()];
@@ -211,13 +210,13 @@ impl<'a> Collected<'a> {
         Ok(out)
     }
 
-    /// A tensor of floats, of this shape, that lie nowhere else.
+    /// Adds a tensor of these floats and this shape.
     pub(crate) fn add(&mut self, to: String, shape: Vec<usize>, values: &[f32]) {
         self.tensors.push(Exported::floats(tensor(&to, shape, values)));
     }
 }
 
-/// A tensor of floats that no file holds.
+/// A tensor of floats that are in no file.
 pub(crate) fn tensor(name: &str, shape: Vec<usize>, values: &[f32]) -> Tensor {
     let bytes = Bytes::from_vec(values.iter().flat_map(|value| value.to_le_bytes()).collect());
     Tensor { name: name.to_string(), dtype: Dtype::F32, shape, bytes }

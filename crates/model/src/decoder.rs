@@ -1,42 +1,44 @@
 //! The decoder: a network of any [`Spec`] as an [`Executor`].
 //!
-//! A pass embeds the rows of all spans, runs the blocks, and computes the head for the rows that were asked for,
-//! since the head is a sixth of a 1 B model and half of a small one. Each row gets the list of slots that it
-//! sees: the committed positions of its sequence, then its ancestors, by logical position.
+//! A pass embeds the rows of all spans, runs the blocks, and computes the head for the rows whose logits are wanted
+//! only, since the head is a sixth of a 1 B model and half of a small one. Each row gets the list of slots that it
+//! attends to: the committed positions of its sequence, then its ancestors, by logical position.
 
 use std::sync::Arc;
 
-use foretoken_kernels::attention::Places;
+use foretoken_kernels::attention::RowSlots;
 use foretoken_kernels::rope::angles;
 use foretoken_kernels::softmax::cap_scores;
 use foretoken_kernels::{Compute, Isa};
 
 use crate::backend::{Loaded, Packed, PackedMatrix};
 use crate::batch::{Batch, Span, Token};
-use crate::block::{Block, Buffers, ELEMENTS_A_TASK, Rotated, Sight, Standing, normalized, room};
+use crate::block::{
+    AttentionMetadata, Block, Buffers, ELEMENTS_A_TASK, PassMetadata, RotaryAngles, grow_to, normalized,
+};
 use crate::cache::Cache;
 use crate::capacity::{Capacity, Group};
 use crate::checkpoint::Checkpoint;
 use crate::error::ModelError;
-use crate::executor::{CacheEdit, CacheRows, Executor, ExecutorError, Reading, SavedBytes, Source, check};
+use crate::executor::{CacheEdit, CacheRows, Executor, ExecutorError, SavedBytes, Source, WeightsRead, check};
 use crate::expert_memory::ExpertMemory;
 use crate::family;
 use crate::fusion::{Fused, FusionBuffers};
 use crate::hidden::{HiddenReads, HiddenStates};
 use crate::layer_inputs::InputBuffers;
-use crate::lent::Lent;
 use crate::linear::{Linear, Packing, Unpacked};
 use crate::network::{Fusion, Layer, Network, Progress};
 use crate::options::Options;
 use crate::outputs::{HostOutputs, Outputs};
 use crate::products::{Products, Rank, Share};
+use crate::shared_embeddings::SharedEmbeddings;
 use crate::spec::{DraftHead, HeadKind, Rotation, Spec};
 
 /// A network with its weights, its cache and the threads that compute it.
 pub struct Model {
     /// Shared with other models over the same weights.
     network: Arc<Network<Linear>>,
-    /// Of experts that are not all packed; shared likewise.
+    /// The memory of experts that are not all packed; shared likewise.
     memory: Option<Arc<ExpertMemory>>,
     products: Products,
     cache: Cache,
@@ -44,27 +46,27 @@ pub struct Model {
     buffers: Buffers,
     pass: Pass,
     outputs: HostOutputs,
-    /// Bytes of all matrices but the head and those of experts that rows choose, and of the head.
+    /// Bytes of all matrices but the head and those of experts that rows choose, and bytes of the head.
     matrices: [usize; 2],
-    /// Layers that are run, the first of the network's.
+    /// Number of layers that are run, from the first on.
     layers: usize,
-    read: Reading,
+    read: WeightsRead,
 }
 
-/// What is worked out once a pass, kept between passes for its memory.
+/// The rows of a pass and its buffers, kept between passes for their memory.
 #[derive(Default)]
 struct Pass {
     tokens: Vec<Token>,
     positions: Vec<u32>,
-    /// By cache group.
-    slots: Vec<Slots>,
-    /// For each row its ranges in the prefixes and tails of all groups.
+    /// One for each cache group.
+    slots: Vec<GroupSlots>,
+    /// For each row its ranges in the prefixes and tails, the same in all groups.
     ranges: Vec<[usize; 4]>,
     /// Rows of the pass whose logits are wanted.
     wanted: Vec<usize>,
     /// Rows of the pass whose hidden states are wanted.
     hidden: Vec<usize>,
-    /// Of each rotation of the network.
+    /// For each rotation of the network.
     angles: Vec<Vec<f32>>,
     x: Vec<f32>,
     /// Embeddings of another width than the stream's, or those of a draft head.
@@ -74,36 +76,37 @@ struct Pass {
     inputs: InputBuffers,
     chosen: Vec<f32>,
     normed: Vec<f32>,
-    /// What the head reads, if it is of another width than the stream.
+    /// The input of the head, if its width is not the stream's.
     projected: Vec<f32>,
 }
 
-/// Where the rows of a pass, and what they see, lie in one cache group.
+/// The slots of one cache group in which the rows of a pass, and the positions that they see, are stored.
 #[derive(Default)]
-struct Slots {
-    /// Of each row its own.
+struct GroupSlots {
+    /// The own slot of each row.
     own: Vec<u32>,
-    /// Of the positions of each span, one span after another: the committed ones and its trunk's. For positions whose
-    /// pages were given back, which no row sees, that of the first that is there.
+    /// The slots of the committed positions and of the trunk of each span, one span after another. Positions whose
+    /// pages were given back, which no row sees, have the slot of the first position that is stored.
     prefixes: Vec<u32>,
-    /// Of the ancestors beyond the trunk, and self, of the rows of trees.
+    /// For each row of a tree the slots of its ancestors beyond the trunk and its own.
     tails: Vec<u32>,
 }
 
-impl Slots {
-    /// What rows with these ranges in prefixes and tails are and see.
-    fn sight(&self, ranges: &[[usize; 4]]) -> Sight<'_> {
-        let places = |[a, b, c, d]: &[usize; 4]| Places { prefix: &self.prefixes[*a..*b], tail: &self.tails[*c..*d] };
-        Sight { slots: &self.own, places: ranges.iter().map(places).collect() }
+impl GroupSlots {
+    /// The metadata of rows with these ranges in prefixes and tails.
+    fn attention_metadata(&self, ranges: &[[usize; 4]]) -> AttentionMetadata<'_> {
+        let row_slots =
+            |[a, b, c, d]: &[usize; 4]| RowSlots { prefix: &self.prefixes[*a..*b], tail: &self.tails[*c..*d] };
+        AttentionMetadata { slots: &self.own, row_slots: ranges.iter().map(row_slots).collect() }
     }
 }
 
 impl Model {
-    /// Loads a checkpoint. `progress` hears of each layer.
+    /// Loads a checkpoint. `progress` is called after each layer.
     ///
     /// # Errors
-    /// [`ModelError`] naming the file and the tensor or field, what was expected and what was found; that there is not
-    /// memory enough for the cache, or that its type does not fit the heads.
+    /// [`ModelError`] naming the file and the tensor or field, what was expected and what was found; or there is not
+    /// enough memory for the cache, or its type does not fit the heads.
     pub fn load(checkpoint: &Checkpoint, options: Options, progress: Progress<'_>) -> Result<Self, ModelError> {
         // Only vectors are read so far.
         let network = family::read(checkpoint, options.context)?.with_tokens(options.tokens);
@@ -130,7 +133,7 @@ impl Model {
         Self::with((Arc::new(network), memory.map(Arc::new)), Products::new(compute, rank), options)
     }
 
-    /// As a backend gives it back.
+    /// The model as the return value of a backend.
     pub(crate) fn into_loaded(self) -> Loaded {
         let Network { spec, left_out, .. } = &*self.network;
         let (network, memory) = (Arc::clone(&self.network), self.memory.clone());
@@ -157,8 +160,8 @@ impl Model {
             positions: options.pages.saturating_mul(options.page_len),
             position_bytes: spec.cache_bytes_per_position(types),
         })?;
-        let says_all = network.head_tokens.is_empty();
-        let vocabulary = if says_all { network.head.outputs() } else { spec.vocabulary };
+        let has_all_tokens = network.head_tokens.is_empty();
+        let vocabulary = if has_all_tokens { network.head.outputs() } else { spec.vocabulary };
         let hidden_in = spec.draft_head.as_ref().map(|head| HiddenReads {
             target_layers: head.target_layers.clone(),
             target_width: head.target_width,
@@ -173,15 +176,15 @@ impl Model {
             hidden: HiddenStates { layers, width: spec.width },
             hidden_in,
         };
-        let said = (!says_all).then(|| network.head_tokens.as_slice().into());
+        let row_tokens = (!has_all_tokens).then(|| network.head_tokens.as_slice().into());
         let (elements, width) = (network.head.outputs(), spec.width);
-        let outputs = HostOutputs { vocabulary: elements, said, width, ..HostOutputs::default() };
+        let outputs = HostOutputs { vocabulary: elements, row_tokens, width, ..HostOutputs::default() };
         let (buffers, pass) = (Buffers::default(), Pass::default());
         let head = network.head.packed().bytes;
         let all: usize = network.matrices().map(|matrix| matrix.packed().bytes).sum();
         let beyond = network.layers[layers..].iter().flat_map(Layer::matrices);
         let body = all - head - beyond.map(|matrix| matrix.packed().bytes).sum::<usize>();
-        let (matrices, read) = ([body, head], Reading::default());
+        let (matrices, read) = ([body, head], WeightsRead::default());
         Ok(Self { network, memory, products, cache, capacity, buffers, pass, outputs, matrices, layers, read })
     }
 
@@ -196,7 +199,7 @@ impl Model {
         &self.network
     }
 
-    /// Threads that compute: as many as were asked for, or as the system gives.
+    /// Number of threads that compute: as many as were requested, or fewer if the system gives no more.
     fn threads(&self) -> usize {
         self.products.compute.pool.threads()
     }
@@ -211,7 +214,7 @@ impl Model {
         self
     }
 
-    /// Embedding of the pass's tokens into `x`, with all that the network does to it before the first block.
+    /// Embeds the tokens of the pass into `x`, with everything that is computed before the first block.
     fn embed(&mut self, batch: &Batch<'_>) {
         let isa = self.isa();
         let Network { spec, embedding, positions, embedding_projection, embedding_norm, inputs, .. } = &*self.network;
@@ -219,27 +222,27 @@ impl Model {
             &mut self.pass;
         let (rows, elements) = (tokens.len(), tokens.len() * spec.width);
         if let Some(fusion) = &self.network.fusion {
-            embedding.embed(tokens, room(embedded, elements));
-            return fusion.fill((&self.products, spec), batch, of_head, room(x, elements));
+            embedding.embed(tokens, grow_to(embedded, elements));
+            return fusion.fill((&self.products, spec), batch, of_head, grow_to(x, elements));
         }
         if let Some(projection) = embedding_projection {
-            let embedded = room(embedded, rows * spec.embedding_width);
+            let embedded = grow_to(embedded, rows * spec.embedding_width);
             embedding.embed(tokens, embedded);
-            let out = projection.product(room(x, elements), false);
+            let out = projection.product(grow_to(x, elements), false);
             self.products.one(embedded, rows, spec.embedding_width, out);
         } else {
-            embedding.embed(tokens, room(x, elements));
+            embedding.embed(tokens, grow_to(x, elements));
         }
         if spec.embedding_multiplier != 1.0 {
-            room(x, elements).iter_mut().for_each(|x| *x *= spec.embedding_multiplier);
+            grow_to(x, elements).iter_mut().for_each(|x| *x *= spec.embedding_multiplier);
         }
         if let Some(table) = positions {
-            let positional = room(positional, elements);
+            let positional = grow_to(positional, elements);
             table.embed(at, positional);
-            room(x, elements).iter_mut().zip(positional).for_each(|(x, position)| *x += *position);
+            grow_to(x, elements).iter_mut().zip(positional).for_each(|(x, position)| *x += *position);
         }
         if embedding_norm.is_some() {
-            let raw = room(embedded, elements);
+            let raw = grow_to(embedded, elements);
             raw.copy_from_slice(&x[..elements]);
             normalized(isa, spec, embedding_norm.as_ref(), raw, x);
         }
@@ -248,17 +251,17 @@ impl Model {
         }
     }
 
-    /// Why what experts said in this pass means nothing. One that cannot be packed fails the pass on all ranks, though
-    /// only one may have the part of it that is wrong.
-    fn failure_of_experts(&mut self) -> Option<ExecutorError> {
+    /// The error of this pass if an expert could not be packed. It fails the pass on all ranks, even if only one of
+    /// them has the faulty part of the expert.
+    fn expert_failure(&mut self) -> Option<ExecutorError> {
         self.network.spec.experts.as_ref()?;
-        let own = self.buffers.feed.experts.failure.take();
+        let own = self.buffers.ffn.experts.failure.take();
         let elsewhere = || "an expert could not be packed on another rank".to_string();
         let any = self.products.any_failed(own.is_some());
         any.then(|| ExecutorError::Failed { message: own.map_or_else(elsewhere, |error| error.to_string()) })
     }
 
-    /// Norm and head for the wanted rows of `x`, if there are any.
+    /// Computes output norm and head for the wanted rows of `x`, if there are any.
     fn head(&mut self) {
         let isa = self.isa();
         let Network { spec, output_norm, output_projection, head, .. } = &*self.network;
@@ -271,7 +274,7 @@ impl Model {
         gather(x, spec.width, wanted, chosen);
         let mut read = normalized(isa, spec, output_norm.as_ref(), chosen, normed);
         if let Some(projection) = output_projection {
-            let out = room(projected, wanted.len() * spec.embedding_width);
+            let out = grow_to(projected, wanted.len() * spec.embedding_width);
             self.products.one(read, wanted.len(), spec.width, projection.product(out, false));
             read = out;
         }
@@ -287,7 +290,7 @@ impl Model {
     }
 }
 
-/// The weights of a [`Model`], for others.
+/// The weights of a [`Model`], for further executors.
 struct Shared {
     network: Arc<Network<Linear>>,
     memory: Option<Arc<ExpertMemory>>,
@@ -310,13 +313,13 @@ impl Packed for Shared {
         let of_expert = |matrix: &Linear| PackedMatrix { is_chosen: true, ..matrix.packed() };
         let experts = network.expert_matrices().map(of_expert);
         let of_memory = self.memory.iter().flat_map(|memory| memory.matrices());
-        // The head stays the last.
+        // The head comes last.
         experts.chain(of_memory).chain(network.matrices().map(Linear::packed)).collect()
     }
 
-    fn lend(&self) -> Option<Lent> {
-        // A rank has a part of the output rows.
-        self.rank.is_none().then(|| Lent::of(&self.network))
+    fn shared_embeddings(&self) -> Option<SharedEmbeddings> {
+        // A rank has only a part of the output rows.
+        self.rank.is_none().then(|| SharedEmbeddings::of(&self.network))
     }
 }
 
@@ -327,16 +330,16 @@ fn gather(x: &[f32], width: usize, rows: &[usize], out: &mut Vec<f32>) {
 }
 
 impl Pass {
-    /// Works out tokens, positions, slots and sight of every row of the batch.
+    /// Computes tokens, positions, slots and attended slots of every row of the batch.
     fn lay_out(&mut self, batch: &Batch<'_>, cache: &Cache, rotations: &[Rotation]) {
         self.tokens.clear();
         self.positions.clear();
-        self.slots.resize_with(cache.groups.len(), Slots::default);
-        for Slots { own, prefixes, tails } in &mut self.slots {
+        self.slots.resize_with(cache.groups.len(), GroupSlots::default);
+        for GroupSlots { own, prefixes, tails } in &mut self.slots {
             [own, prefixes, tails].into_iter().for_each(Vec::clear);
         }
         self.ranges.clear();
-        batch.asked_rows(&mut self.wanted, &mut self.hidden);
+        batch.requested_rows(&mut self.wanted, &mut self.hidden);
         for span in batch.spans {
             self.tokens.extend_from_slice(&span.tokens[span.computed..]);
             self.lay_out_span(span, cache);
@@ -344,7 +347,7 @@ impl Pass {
         self.angles.resize_with(rotations.len(), Vec::new);
         for (Rotation { frequencies, magnitude, .. }, all) in rotations.iter().zip(&mut self.angles) {
             let len = 2 * frequencies.len();
-            let all = room(all, self.positions.len() * len);
+            let all = grow_to(all, self.positions.len() * len);
             for (position, out) in self.positions.iter().zip(all.chunks_exact_mut(len)) {
                 angles(*position as usize, frequencies, *magnitude, out);
             }
@@ -353,21 +356,21 @@ impl Pass {
 
     fn lay_out_span(&mut self, span: &Span<'_>, cache: &Cache) {
         let Self { positions, slots, ranges, .. } = self;
-        // Along the trunk a row's place in storage is its logical position: it is read with the committed positions.
+        // Along the trunk rows are stored at their logical positions, so they are read with the committed ones.
         let trunk = span.trunk();
         for (group, (slots, table)) in slots.iter_mut().zip(span.tables).enumerate() {
-            let Slots { own, prefixes, tails } = slots;
-            let there = |position| cache.slot(group, table, position).expect("what is seen has its pages");
+            let GroupSlots { own, prefixes, tails } = slots;
+            let slot = |position| cache.slot(group, table, position).expect("positions that are seen have pages");
             let first_seen = cache.groups[group].first_seen(span.start);
-            // Behind the window a page is there or not: its slots are named, and not read.
-            prefixes.extend(std::iter::repeat_n(there(first_seen), first_seen));
-            prefixes.extend((first_seen..span.start + trunk).map(there));
+            // Pages before the window may be gone: the slots that stand for their positions are never read.
+            prefixes.extend(std::iter::repeat_n(slot(first_seen), first_seen));
+            prefixes.extend((first_seen..span.start + trunk).map(slot));
             for i in span.computed..span.tokens.len() {
-                own.push(there(span.start + i));
+                own.push(slot(span.start + i));
                 let tail = tails.len();
                 let mut at = Some(i);
                 while let Some(row) = at.filter(|row| *row >= trunk) {
-                    tails.push(there(span.start + row));
+                    tails.push(slot(span.start + row));
                     at = span.parent(row);
                 }
                 tails[tail..].reverse();
@@ -403,9 +406,10 @@ impl Executor for Model {
         self.embed(batch);
         let Self { network, memory, products, cache, buffers, pass, outputs, .. } = self;
         let Network { spec, layers, .. } = &**network;
-        let sights: Vec<Sight<'_>> = pass.slots.iter().map(|slots| slots.sight(&pass.ranges)).collect();
+        let attention: Vec<AttentionMetadata<'_>> =
+            pass.slots.iter().map(|slots| slots.attention_metadata(&pass.ranges)).collect();
         let rotations = spec.positions.rotations().iter().zip(&pass.angles);
-        let rotations: Vec<_> = rotations.map(|(rotation, angles)| Rotated { rotation, angles }).collect();
+        let rotations: Vec<_> = rotations.map(|(rotation, angles)| RotaryAngles { rotation, angles }).collect();
         let (positions, inputs) = (&pass.positions, pass.inputs.inputs());
         let of_head = network.fusion.as_ref().zip(spec.draft_head.as_ref());
         let fused = of_head.map(|(Fusion { hidden_norm, .. }, DraftHead { kind, .. })| Fused {
@@ -413,10 +417,10 @@ impl Executor for Model {
             hidden_norm,
             residual_is_normed: matches!(kind, HeadKind::Layers { residual_is_normed: true, .. }),
         });
-        let standing = Standing { positions, sights: &sights, rotations: &rotations, inputs, fused };
-        let block = Block { products, spec, memory: memory.as_deref(), standing };
+        let metadata = PassMetadata { positions, attention: &attention, rotations: &rotations, inputs, fused };
+        let block = Block { products, spec, memory: memory.as_deref(), metadata };
         let x = &mut pass.x[..pass.tokens.len() * spec.width];
-        buffers.feed.experts.read = Reading::default();
+        buffers.ffn.experts.read = WeightsRead::default();
         for (number, layer) in layers[..run].iter().enumerate() {
             block.run((number, layer), cache, buffers, x);
             for (hidden, out) in batch.hidden_layers.iter().zip(&mut outputs.hidden) {
@@ -426,15 +430,15 @@ impl Executor for Model {
             }
         }
         self.head();
-        // Of a pass that failed nothing counts, so it is enough to look at its end.
-        let of_experts = self.failure_of_experts();
-        if let Some(error) = self.products.take_failure().or(of_experts) {
+        // Nothing of a failed pass is used, so it is enough to check at its end.
+        let expert_failure = self.expert_failure();
+        if let Some(error) = self.products.take_failure().or(expert_failure) {
             return Err(error);
         }
         let [body, head] = self.matrices;
         let bytes = if self.pass.wanted.is_empty() { body } else { body + head };
-        let read = self.buffers.feed.experts.read;
-        self.read = Reading { bytes: bytes + read.bytes, ..read };
+        let read = self.buffers.ffn.experts.read;
+        self.read = WeightsRead { bytes: bytes + read.bytes, ..read };
         Ok(())
     }
 
@@ -454,7 +458,7 @@ impl Executor for Model {
         &self.capacity
     }
 
-    fn read(&self) -> Reading {
+    fn weights_read(&self) -> WeightsRead {
         self.read
     }
 

@@ -1,9 +1,9 @@
-//! What can be wrong with a checkpoint beyond its file format, said in one line.
+//! Errors of checkpoints beyond their file format, each shown in one line.
 
 use std::fmt;
 
 use foretoken_weights::WeightsError;
-use foretoken_weights::line::{Line, line, plain};
+use foretoken_weights::line::{OneLine, escaped, one_line};
 
 use crate::capacity::CapacityProblem;
 
@@ -16,7 +16,7 @@ pub enum ModelError {
     Io {
         /// The file.
         file: String,
-        /// What the operating system says.
+        /// The message of the operating system.
         message: String,
     },
     /// A field of the configuration is missing, has the wrong type or an impossible value.
@@ -41,20 +41,20 @@ pub enum ModelError {
         /// The shape in the file.
         found: Vec<usize>,
     },
-    /// A tensor would not be used, without which the network is not that of the file.
+    /// A tensor would not be used, although the network would be another one without it.
     Unused {
         /// The file.
         file: String,
         /// The first such tensor.
         tensor: String,
-        /// How many there are.
+        /// Number of such tensors.
         count: usize,
         /// The family that the configuration names.
         family: &'static str,
     },
     /// A setting of the caller does not fit the model.
     Setting {
-        /// The model, and the part that it does not fit where that is not all of it.
+        /// The model, and the part of it that the setting does not fit if that is not all of it.
         place: String,
         /// The setting.
         setting: Setting,
@@ -65,23 +65,23 @@ pub enum ModelError {
         /// What was found.
         found: String,
     },
-    /// The cache that was asked for is larger than the memory.
+    /// The requested cache is larger than the memory.
     Memory {
         /// The model.
         file: String,
-        /// Positions that were asked for.
+        /// Positions that were requested.
         positions: usize,
-        /// What each of them takes.
+        /// Bytes of each of them.
         position_bytes: usize,
     },
-    /// An executor says nonsense of itself.
+    /// The capacity of an executor is inconsistent.
     Capacity {
-        /// The model, and who made the executor.
+        /// The model, and the backend of the executor.
         place: String,
         /// What is wrong.
         problem: CapacityProblem,
     },
-    /// There is no memory for a matrix in the form in which it is multiplied.
+    /// There is no memory for a packed matrix.
     WeightsMemory {
         /// The model and the matrix.
         place: String,
@@ -92,7 +92,7 @@ pub enum ModelError {
     },
 }
 
-/// A setting that may not fit a model, of [`Options`](crate::Options).
+/// A setting of [`Options`](crate::Options) that may not fit a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
     /// `key_type`.
@@ -106,7 +106,7 @@ pub enum Setting {
 }
 
 impl Setting {
-    /// Its name, as of the field.
+    /// The name of its field.
     pub fn name(self) -> &'static str {
         match self {
             Self::KeyType => "key_type",
@@ -118,42 +118,48 @@ impl Setting {
 }
 
 impl ModelError {
-    /// The message, with settings named as the caller's users know them: by an option of a command line, a field of a
-    /// document. What [`Display`](fmt::Display) writes is `self.naming(Setting::name)`.
+    /// The message, with settings named as the caller's users know them: as a command-line option, or as a field of a
+    /// document. [`Display`](fmt::Display) writes `self.naming(Setting::name)`.
     pub fn naming(&self, name: impl Fn(Setting) -> &'static str) -> String {
         match self {
             Self::Weights(error) => error.to_string(),
-            Self::Io { file, message } => format!("{}: cannot be read: {}", Line(file), Line(message)),
+            Self::Io { file, message } => format!("{}: cannot be read: {}", OneLine(file), OneLine(message)),
             Self::Config { file, field, expected, found } => {
-                // What is expected is ours, and may be a long list; only a word of it may be a file's.
-                format!("{}: {}: expected {}, found {}", Line(file), Line(field), plain(expected), Line(found))
+                // `expected` may be a long list and is our own text, of which at most a word comes from a file.
+                format!(
+                    "{}: {}: expected {}, found {}",
+                    OneLine(file),
+                    OneLine(field),
+                    escaped(expected),
+                    OneLine(found)
+                )
             }
             Self::Shape { file, tensor, expected, found } => {
-                let (file, tensor) = (Line(file), Line(tensor));
+                let (file, tensor) = (OneLine(file), OneLine(tensor));
                 format!("{file}: tensor {tensor}: shape: expected {expected:?}, found {found:?}")
             }
             Self::Unused { file, tensor, count, family } => {
                 let found = if *count == 1 { "it".to_string() } else { format!("it and {} like it", count - 1) };
-                let (file, tensor) = (Line(file), Line(tensor));
+                let (file, tensor) = (OneLine(file), OneLine(tensor));
                 format!(
                     "{file}: tensor {tensor}: expected none of this name in a {family} network as the configuration \
                      says it, found {found}"
                 )
             }
             Self::Setting { place, setting, value, expected, found } => {
-                let (place, expected, found) = (Line(place), plain(expected), Line(found));
-                format!("{place}: {} {}: expected {expected}, found {found}", name(*setting), Line(value))
+                let (place, expected, found) = (OneLine(place), escaped(expected), OneLine(found));
+                format!("{place}: {} {}: expected {expected}, found {found}", name(*setting), OneLine(value))
             }
             Self::Memory { file, positions, position_bytes } => {
-                let file = Line(file);
+                let file = OneLine(file);
                 format!(
                     "{file}: cache: expected memory for {positions} positions of {position_bytes} bytes each, \
                      found less"
                 )
             }
-            Self::Capacity { place, problem } => format!("{}: capacity: {problem}", Line(place)),
+            Self::Capacity { place, problem } => format!("{}: capacity: {problem}", OneLine(place)),
             Self::WeightsMemory { place, outputs, inputs } => {
-                format!("{}: expected memory for {outputs} x {inputs} weights, found less", Line(place))
+                format!("{}: expected memory for {outputs} x {inputs} weights, found less", OneLine(place))
             }
         }
     }
@@ -168,12 +174,12 @@ impl ModelError {
             file: file.to_string(),
             field: field.into(),
             expected: expected.to_string(),
-            found: line(&found.to_string(), FOUND_MAX),
+            found: one_line(&found.to_string(), FOUND_MAX),
         }
     }
 }
 
-/// Characters of a found value that a message shows; a file may hold any number.
+/// The most characters of a found value in a message; a file may hold any number.
 const FOUND_MAX: usize = 120;
 
 impl fmt::Display for ModelError {
@@ -195,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_file_says_is_on_one_line() {
+    fn values_of_files_are_shown_on_one_line() {
         let error = ModelError::config("a\nb", "c\u{202e}", "d\te", "f\r\n".repeat(100));
         let found = "f\\r\\n".repeat(24) + "...";
         assert_eq!(error.to_string(), format!("a\\nb: c\\u{{202e}}: expected d\\te, found {found}"));

@@ -1,9 +1,9 @@
-//! Who runs a batch: a trait, and how its cache is changed.
+//! The executor: the trait that runs a batch, and changes of its cache.
 //!
-//! An executor keeps the bytes of the cache in pages, and knows nothing of whose they are. It may be this machine's
-//! processor, a table of a test, or a device or machine that can be lost, so both ways of changing it can fail.
+//! An executor keeps the bytes of the cache in pages, and does not know to which sequence they belong. It may be this
+//! machine's CPU, a table of a test, or a device or another machine that can be lost, so every change of it can fail.
 //!
-//! Left out: any particular network, what it can hold (`capacity`), and page bookkeeping, which is the engine's.
+//! The pages are allocated by the engine; how much an executor can hold is said in `capacity`.
 
 use std::fmt;
 use std::ops::Range;
@@ -15,148 +15,149 @@ use crate::outputs::Outputs;
 /// A change of the cache's bytes, all groups at once.
 #[derive(Clone, Debug)]
 pub enum CacheEdit<'a> {
-    /// Copies the rows at the positions `from` to the positions `to`, `to + 1`, ... of the same sequence. The
-    /// positions ascend and none lies before its destination: an accepted path closing its ranks.
+    /// Copies the rows at the positions `from` to the positions `to`, `to + 1`, ... of the same sequence. The positions
+    /// ascend and none lies before its destination: this compacts an accepted path.
     Move {
         /// The sequence's page tables.
         tables: &'a [PageTable],
-        /// Where the rows are.
+        /// The positions of the rows.
         from: &'a [usize],
-        /// Where the first of them goes.
+        /// The position to which the first of them goes.
         to: usize,
     },
-    /// Copies rows of one sequence to the same positions of another: a prefix that both have. What is seen from there
-    /// on is bit-identical to having computed the rows again. Positions of which both have the same page stay as they
-    /// are. Of a group of states, where `to` has a slot and another than `from`, the slot is copied: the state and, of
-    /// the inputs behind it, those before `positions.end`, which lies between what the state has passed and the last of
-    /// them. Where it has the same slot, the text that had it has left it to the other one. Where states alone are
-    /// meant, there are no positions.
+    /// Copies rows of one sequence to the same positions of another: a shared prefix. Later rows see the same bits as
+    /// if the rows had been computed again. Positions for which both have the same page stay as they are. In a group of
+    /// states, if `to` has a slot other than that of `from`, the slot is copied: the state and those of the inputs
+    /// after it that lie before `positions.end`, which is no earlier than the position of the state and no later than
+    /// the last input. If both have the same slot, the sequence that had it has passed it on to the other one. If only
+    /// states are copied, `positions` is empty.
     Copy {
         /// Page tables of the sequence that has the rows.
         from: &'a [PageTable],
-        /// Page tables of the one that gets them, with room for the positions.
+        /// Page tables of the sequence that gets them, with pages for the positions.
         to: &'a [PageTable],
-        /// Which rows, by position.
+        /// The positions of the rows.
         positions: Range<usize>,
     },
 }
 
-/// Rows of one cache group, for saving and loading; of a group of states a state, with the inputs behind it.
+/// Rows of one cache group, for saving and loading; in a group of states, a state and the inputs after it.
 #[derive(Clone, Debug)]
 pub struct CacheRows<'a> {
     /// The group's number.
     pub group: usize,
     /// The sequence's page table in this group.
     pub table: &'a PageTable,
-    /// Which rows, by position. Of a state: the inputs behind it, so that it has passed what lies before.
+    /// The positions of the rows. For a state: those of the inputs after it, so that it has advanced to their start.
     pub positions: Range<usize>,
 }
 
-/// How many bytes are saved of a cache group.
+/// The size of saved rows of a cache group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SavedBytes {
-    /// Of the state, in front; 0 where there is none.
+    /// Bytes of the state, which comes first; 0 if there is none.
     pub state: usize,
-    /// Of each position.
+    /// Bytes of each position.
     pub row: usize,
 }
 
 impl SavedBytes {
-    /// Bytes of so many positions in all.
+    /// Bytes of the state and so many positions.
     pub fn of(&self, positions: usize) -> usize {
         self.state.saturating_add(positions.saturating_mul(self.row))
     }
 }
 
-/// What an encoder reads for a sequence, and where the rows of it lie that the sequence's own rows see (cross
-/// attention).
+/// The input of an encoder for a sequence, and the pages of its rows, which the sequence's rows see by cross attention.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
     /// Its tokens, at least one.
     pub tokens: &'a [Token],
     /// Its pages, in order of position.
     pub table: &'a PageTable,
-    /// Whether its rows are there: a sequence with the same source and the same pages was opened before.
+    /// Whether its rows are already computed: a sequence with the same source and the same pages was opened before.
     pub is_computed: bool,
 }
 
-/// What a pass read of a network's weights.
+/// The weights that a pass read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reading {
-    /// Bytes of matrices; 0: nothing is said of them.
+pub struct WeightsRead {
+    /// Bytes of matrices; 0 if unknown.
     pub bytes: usize,
-    /// Distinct experts, of all layers together; 0: there are none, or nothing is said of them.
+    /// Number of distinct experts of all layers; 0 if there are none or it is unknown.
     pub experts: usize,
-    /// Of these, experts that the pass had to pack before it could use them, which takes longer than reading them.
+    /// How many of these experts had to be packed by the pass first, which takes longer than reading them.
     pub packed: usize,
 }
 
-/// A network that can be run: the CPU decoder, a toy table, later another machine. Nothing above knows which.
+/// A network that can be run: the CPU decoder, a toy table, later another machine. The engine does not know which.
 ///
-/// A sequence is open while spans of it come: from [`open`](Self::open) to [`release`](Self::release). One that gives
-/// its pages back and goes on later is released and opened again. Nothing has to be said when rows are committed: those
-/// before a span's start are.
+/// A sequence is open from [`open`](Self::open) to [`release`](Self::release); only then spans of it are run. A
+/// sequence that is preempted and continued later is released and opened again. Commits are not announced: the rows
+/// before a span's start are committed.
 pub trait Executor: Send {
-    /// A sequence begins, or goes on. `source`: what its encoder reads, if the network has one; its rows are computed
-    /// now, unless they are there. Who keeps nothing by sequence has nothing to do.
+    /// Begins a sequence, or continues one that was released. `source`: the input of its encoder, if the network has
+    /// one; its rows are computed now, unless they are already. An executor without state for each sequence does
+    /// nothing.
     ///
     /// # Errors
-    /// [`ExecutorError`] if it cannot be done; then the sequence is not open, and of its source nothing is there that
-    /// was not before.
+    /// [`ExecutorError`] if it cannot be done; then the sequence is not open, and no further rows of its source are
+    /// computed.
     fn open(&mut self, sequence: u64, source: Option<Source<'_>>) -> Result<(), ExecutorError>;
 
-    /// No span of a sequence comes any more, until it is opened again. Its pages and those of its source are the
-    /// engine's, and may be somebody else's from now on.
+    /// Ends a sequence until it is opened again. Its pages and those of its source return to the engine, which may give
+    /// them to other sequences.
     fn release(&mut self, sequence: u64);
 
     /// Scores every row of the batch, stores the rows in the cache, and has [`outputs`](Self::outputs) ready.
     ///
     /// # Errors
-    /// [`ExecutorError`] if the batch cannot be run; then nothing of it counts as stored.
+    /// [`ExecutorError`] if the batch cannot be run; then none of its rows counts as stored.
     fn forward(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError>;
 
-    /// What the latest pass says, for the rows that it was asked for; until the next pass. Changing the cache does not
-    /// change it. Of no pass, or of one that failed, nothing is said here.
+    /// The outputs of the latest pass for its wanted rows, valid until the next pass. Changes of the cache do not
+    /// affect them. They are undefined before the first pass and after one that failed.
     fn outputs(&self) -> &dyn Outputs;
 
     /// Changes rows of the cache.
     ///
     /// # Errors
-    /// [`ExecutorError`] if it cannot be done. Then the rows that were to be written hold nothing that can be used, and
-    /// all others are as before.
+    /// [`ExecutorError`] if it cannot be done. Then the rows that were to be written are undefined, and all others
+    /// unchanged.
     fn rows(&mut self, edit: CacheEdit<'_>) -> Result<(), ExecutorError>;
 
-    /// How much there is room for.
+    /// How much the executor can hold.
     fn capacity(&self) -> &Capacity;
 
-    /// What the latest pass that succeeded read of the network's weights: passes of as many rows that read more take
-    /// longer. Who says nothing is known by its rows alone.
-    fn read(&self) -> Reading {
-        Reading::default()
+    /// The weights that the latest successful pass read: of two passes with as many rows, the one that reads more takes
+    /// longer. By default unknown; then the cost of a pass is estimated by its rows alone.
+    fn weights_read(&self) -> WeightsRead {
+        WeightsRead::default()
     }
 
-    /// How many bytes [`save_rows`](Self::save_rows) writes of a cache group; `None` if this executor saves nothing.
+    /// The size of what [`save_rows`](Self::save_rows) writes of a cache group; `None` if this executor cannot save
+    /// rows.
     fn saved_bytes(&self, _group: usize) -> Option<SavedBytes> {
         None
     }
 
-    /// Appends rows of the cache as bytes, position by position, in a form of the executor's own that depends neither
-    /// on pages nor on anybody else's rows.
+    /// Appends rows of the cache as bytes, position by position, in the executor's own format, which depends neither on
+    /// pages nor on rows of other sequences.
     ///
     /// # Errors
-    /// [`ExecutorError`] if it cannot be done; then what was appended is nothing that can be used.
+    /// [`ExecutorError`] if it cannot be done; then the appended bytes are undefined.
     fn save_rows(&self, _rows: CacheRows<'_>, _out: &mut Vec<u8>) -> Result<(), ExecutorError> {
         Err(ExecutorError::Failed { message: "rows of this cache cannot be saved".to_string() })
     }
 
-    /// Writes rows that were saved of the same network, run in the same way. What is seen from there on is
-    /// bit-identical to having computed the rows.
+    /// Writes rows that were saved from the same network, run in the same way. Later rows see the same bits as if the
+    /// rows had been computed.
     ///
     /// # Errors
     /// As [`rows`](Self::rows).
     ///
     /// # Panics
-    /// If there are not as many as [`saved_bytes`](Self::saved_bytes) says.
+    /// If there are not as many bytes as [`saved_bytes`](Self::saved_bytes) says.
     fn load_rows(&mut self, _rows: CacheRows<'_>, _bytes: &[u8]) -> Result<(), ExecutorError> {
         Err(ExecutorError::Failed { message: "rows of this cache cannot be loaded".to_string() })
     }
@@ -187,8 +188,8 @@ impl<E: Executor + ?Sized> Executor for Box<E> {
         (**self).capacity()
     }
 
-    fn read(&self) -> Reading {
-        (**self).read()
+    fn weights_read(&self) -> WeightsRead {
+        (**self).weights_read()
     }
 
     fn saved_bytes(&self, group: usize) -> Option<SavedBytes> {
@@ -204,31 +205,31 @@ impl<E: Executor + ?Sized> Executor for Box<E> {
     }
 }
 
-/// Why an executor cannot do what was asked.
+/// Why an executor failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExecutorError {
     /// A token that the network does not have.
     Token {
         /// The token.
         found: Token,
-        /// Tokens there are.
+        /// Number of tokens.
         vocabulary: usize,
     },
-    /// A position behind the last that the network can represent.
+    /// A position after the last that the network can represent.
     Position {
         /// The position.
         found: usize,
-        /// Positions there are.
+        /// Number of positions.
         context_max: usize,
     },
     /// More rows than one pass can have.
     Rows {
         /// Rows of the batch.
         found: usize,
-        /// Rows there is room for.
+        /// The most rows of a pass.
         rows_max: usize,
     },
-    /// The executor itself failed, whatever it was asked: a device that was lost, a machine that does not answer.
+    /// The executor itself failed, independent of the batch: a device was lost, or a machine does not answer.
     Failed {
         /// What failed, and how.
         message: String,
@@ -258,9 +259,8 @@ impl std::error::Error for ExecutorError {}
 /// The first thing that does not fit.
 ///
 /// # Panics
-/// If a span is malformed (a bug of the caller): a parent that is not an earlier row, a wanted row that does not
-/// exist, a page table without room, a page that there is not, or hidden rows that are not those that the network
-/// reads.
+/// If a span is malformed (a bug of the caller): a parent that is not an earlier row, a wanted row that does not exist,
+/// a page table that is too short, a page that does not exist, or hidden rows that the network does not read.
 pub fn check(batch: &Batch<'_>, capacity: &Capacity) -> Result<(), ExecutorError> {
     let beyond = batch.spans.iter().find(|span| span.computed.max(span.certain) > span.tokens.len());
     assert!(beyond.is_none(), "span: more rows computed or certain than there are: {beyond:?}");
@@ -283,7 +283,7 @@ pub fn check(batch: &Batch<'_>, capacity: &Capacity) -> Result<(), ExecutorError
     Ok(())
 }
 
-/// That a span makes sense, and has its pages.
+/// Asserts that a span is well-formed and has its pages.
 fn assert_span(span: &Span<'_>, groups: &[Group]) {
     let (len, parents) = (span.tokens.len(), span.parents);
     assert!(parents.is_empty() || parents.len() == len, "span: {len} tokens, {} parents", parents.len());
@@ -292,9 +292,9 @@ fn assert_span(span: &Span<'_>, groups: &[Group]) {
         assert!(parent.is_none_or(|parent| (parent as usize) < i), "span: row {i} has parent {parent:?}");
     }
     let new = span.computed..len;
-    for (what, asked) in [("wanted", span.wanted), ("hidden", span.hidden)] {
-        let there = asked.iter().all(|row| new.contains(&(*row as usize)));
-        assert!(there, "span: {what} rows {asked:?} of {new:?}");
+    for (what, requested) in [("wanted", span.wanted), ("hidden", span.hidden)] {
+        let exist = requested.iter().all(|row| new.contains(&(*row as usize)));
+        assert!(exist, "span: {what} rows {requested:?} of {new:?}");
     }
     assert_eq!(span.tables.len(), groups.len(), "span: page tables, one a cache group");
     for (table, group) in span.tables.iter().zip(groups) {

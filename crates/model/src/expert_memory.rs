@@ -1,16 +1,16 @@
-//! Experts that are packed when rows first choose them: for networks that are larger than memory.
+//! Experts that are packed when rows first choose them (expert offloading): for networks larger than memory.
 //!
-//! The idea: memory for some experts is reserved when the network is loaded, and each of these places holds one at a
-//! time. A layer whose rows choose an expert that has no place packs it, on all threads, where the one lay that was
-//! chosen longest ago; the file stays mapped, so the system may give its pages away and read them again. Places are
-//! told apart by shape, since experts of different layers may be in different types; all that fit are taken by whoever
-//! needs them, in whatever layer. Where a layer's rows choose more experts than there are places, it goes through them
-//! in rounds. What is packed later has the bytes of what is packed at once, so no result changes.
+//! Memory slots for some experts are reserved when the network is loaded, and each slot holds one expert at a time. A
+//! layer whose rows choose an expert without a slot packs it, on all threads, into the slot of the least recently used
+//! one; the file stays mapped, so the system may drop its pages and read them again. Slots differ by shape, since
+//! experts of different layers may have different types; experts of all layers compete for the slots of their shape. If
+//! a layer's rows choose more experts than there are slots, it goes through them in rounds. An expert that is packed
+//! later has the same bytes as one that is packed at load, so no result changes.
 //!
-//! An expert that cannot be packed (a number that the type that is asked for cannot hold) fails the pass that needs it,
-//! where it would have failed the loading. Matrices that are read column by column, and those of checkpoints in
-//! integers, FP8 or MXFP4, are made in memory of their own first, one after another. Left out: reading ahead what the
-//! next layers are likely to choose, and places that experts of several shapes share.
+//! An expert that cannot be packed (a number that the requested type cannot hold) fails the pass that needs it, where
+//! it would otherwise have failed the loading. Matrices that are read column by column, and those of checkpoints in
+//! integers, FP8 or MXFP4, are first made in memory of their own, one after another. Not done: prefetching the experts
+//! that the next layers are likely to choose, and slots that experts of several shapes share.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -18,54 +18,54 @@ use foretoken_kernels::Pool;
 
 use crate::backend::PackedMatrix;
 use crate::error::{ModelError, Setting};
-use crate::linear::{Later, Linear, MatrixShape, Packing, Unpacked};
+use crate::linear::{Deferred, Linear, MatrixShape, Packing, Unpacked};
 use crate::network::{Dense, Experts, Network};
 use crate::weight_type::{Converted, WeightType};
 
 /// The experts of a network that are not all packed.
 pub(crate) struct ExpertMemory {
-    /// Of each layer its first expert; none of one without.
+    /// The index of each layer's first expert; `None` for dense layers.
     firsts: Vec<Option<usize>>,
-    places: Mutex<Places>,
+    slots: Mutex<ExpertSlots>,
 }
 
-/// Who lies where.
-pub(crate) struct Places {
+/// All experts, and which of them are in memory.
+pub(crate) struct ExpertSlots {
     file: String,
     weight_type: Option<WeightType>,
-    /// Of all layers.
+    /// The experts of all layers.
     experts: Vec<Expert>,
-    shapes: Vec<Shape>,
-    /// Counts the layers that were run.
+    shapes: Vec<ExpertShape>,
+    /// A clock that counts the layers that were run.
     now: u64,
-    /// Experts of the round that is being made up, by shape.
+    /// Number of experts of each shape in the round that is being planned.
     counts: Vec<usize>,
     scratch: Converted,
 }
 
 /// An expert as it lies in the file.
 struct Expert {
-    later: Dense<Later>,
-    /// Its number.
+    deferred: Dense<Deferred>,
+    /// The index of its shape.
     shape: usize,
-    /// Its place among those of its shape, if it has one.
-    place: Option<usize>,
+    /// The index of its slot among those of its shape, if it has one.
+    slot: Option<usize>,
 }
 
-/// Places for experts of one shape.
-struct Shape {
+/// The slots for experts of one shape.
+struct ExpertShape {
     matrices: Vec<MatrixShape>,
-    places: Vec<Place>,
+    slots: Vec<ExpertSlot>,
 }
 
-/// Room for one expert.
-struct Place {
+/// Memory for one expert.
+struct ExpertSlot {
     packed: Dense<Linear>,
-    /// Whose weights these are.
+    /// The expert whose weights it holds.
     expert: Option<usize>,
-    /// They could not be packed.
-    is_wrong: bool,
-    /// When it was chosen last.
+    /// Whether the weights could not be packed.
+    is_invalid: bool,
+    /// When its expert was chosen last.
     used: u64,
 }
 
@@ -80,13 +80,13 @@ impl ExpertMemory {
         packing: &Packing<'_>,
         weight_type: Option<WeightType>,
     ) -> Result<Option<Self>, ModelError> {
-        let (experts, mut shapes) = listed(network, packing, false)?;
-        let kinds = kinds(&experts, &shapes);
-        let ExpertNeed { all, least } = ExpertNeed::of(&kinds);
+        let (experts, mut shapes) = list_experts(network, packing, false)?;
+        let demands = shape_demands(&experts, &shapes);
+        let ExpertNeed { all, least } = ExpertNeed::of(&demands);
         if all <= bytes {
             return Ok(None);
         }
-        let Some(counts) = places(&kinds, bytes) else {
+        let Some(counts) = slots_per_shape(&demands, bytes) else {
             return Err(ModelError::Setting {
                 place: network.name.clone(),
                 setting: Setting::ExpertBytes,
@@ -98,129 +98,131 @@ impl ExpertMemory {
         for (number, count) in counts.into_iter().enumerate() {
             let first = experts.iter().find(|expert| expert.shape == number).expect("a shape is an expert's");
             for _ in 0..count {
-                let packed = first.later.as_ref().map(&mut |matrix: &Later| matrix.reserve(packing))?;
-                shapes[number].places.push(Place { packed, expert: None, is_wrong: false, used: 0 });
+                let packed = first.deferred.as_ref().map(&mut |matrix: &Deferred| matrix.reserve(packing))?;
+                shapes[number].slots.push(ExpertSlot { packed, expert: None, is_invalid: false, used: 0 });
             }
         }
         let mut firsts = Vec::with_capacity(network.layers.len());
         let mut first = 0;
         for layer in &mut network.layers {
-            let experts = layer.feed.experts_mut();
+            let experts = layer.ffn.experts_mut();
             firsts.push(experts.is_some().then_some(first));
             first += experts.map_or(0, |experts| std::mem::take(&mut experts.all).len());
         }
         let counts = vec![0; shapes.len()];
         let (file, now, scratch) = (packing.file.to_string(), 0, Converted::default());
-        let places = Places { file, weight_type, experts, shapes, now, counts, scratch };
-        Ok(Some(Self { firsts, places: Mutex::new(places) }))
+        let slots = ExpertSlots { file, weight_type, experts, shapes, now, counts, scratch };
+        Ok(Some(Self { firsts, slots: Mutex::new(slots) }))
     }
 
-    /// The experts' matrices, as they are when they are packed.
+    /// The matrices of all experts, in their packed form.
     pub(crate) fn matrices(&self) -> Vec<PackedMatrix> {
-        let places = self.lock();
-        let of = |expert: &Expert| places.shapes[expert.shape].matrices.iter().map(MatrixShape::packed);
-        places.experts.iter().flat_map(of).collect()
+        let slots = self.lock();
+        let of = |expert: &Expert| slots.shapes[expert.shape].matrices.iter().map(MatrixShape::packed);
+        slots.experts.iter().flat_map(of).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Places> {
-        // What a panic left half packed is marked as wrong.
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ExpertSlots> {
+        // A slot that a panic left half packed is marked as invalid.
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Bytes of the experts that rows choose, as they are packed, of all layers.
+/// Bytes of the packed experts of all layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExpertNeed {
-    /// Of all of them; 0: there are none.
+    /// Bytes of all of them; 0 if there are none.
     pub all: usize,
-    /// Of one of each shape, for which there must be room ([`Options::expert_bytes`](crate::Options::expert_bytes)).
+    /// Bytes of one of each shape, the least that [`Options::expert_bytes`](crate::Options::expert_bytes) may be.
     pub least: usize,
 }
 
 impl ExpertNeed {
-    fn of(kinds: &[[usize; 2]]) -> Self {
-        let sum = |bytes: &dyn Fn(&[usize; 2]) -> usize| kinds.iter().map(bytes).fold(0, usize::saturating_add);
+    fn of(demands: &[[usize; 2]]) -> Self {
+        let sum = |bytes: &dyn Fn(&[usize; 2]) -> usize| demands.iter().map(bytes).fold(0, usize::saturating_add);
         Self { all: sum(&|[count, bytes]| count.saturating_mul(*bytes)), least: sum(&|[_, bytes]| *bytes) }
     }
 }
 
 impl Network<Unpacked> {
-    /// What the experts take, where matrices of floats are brought to a type. Of checkpoints in integers about that:
-    /// their scales decide, which are not read for it.
+    /// Memory that the experts take if matrices of floats are converted to `weight_type`. An estimate for checkpoints
+    /// in integers, whose form is decided by scales that are not read for it.
     ///
     /// # Errors
-    /// A type is asked for, and the weights are not floats; or they are quantized, and a tensor holds what cannot be.
+    /// A type is requested and the weights are not floats; or they are quantized and a tensor holds an impossible
+    /// value.
     pub fn expert_need(&self, weight_type: Option<WeightType>) -> Result<ExpertNeed, ModelError> {
-        let (experts, shapes) = listed(self, &Packing::later(&Pool::new(1), &self.source, weight_type), true)?;
-        Ok(ExpertNeed::of(&kinds(&experts, &shapes)))
+        let (experts, shapes) = list_experts(self, &Packing::deferred(&Pool::new(1), &self.source, weight_type), true)?;
+        Ok(ExpertNeed::of(&shape_demands(&experts, &shapes)))
     }
 }
 
 /// The experts of a network, and the shapes that they have.
-fn listed(
+fn list_experts(
     network: &Network<Unpacked>,
     packing: &Packing<'_>,
     likely: bool,
-) -> Result<(Vec<Expert>, Vec<Shape>), ModelError> {
-    let (mut experts, mut shapes): (Vec<Expert>, Vec<Shape>) = Default::default();
+) -> Result<(Vec<Expert>, Vec<ExpertShape>), ModelError> {
+    let (mut experts, mut shapes): (Vec<Expert>, Vec<ExpertShape>) = Default::default();
     for layer in &network.layers {
-        for expert in layer.feed.parts().1.into_iter().flat_map(|experts| &experts.all) {
-            let later = expert.clone().map(&mut |matrix| matrix.later(packing, likely))?;
-            let matrices: Vec<MatrixShape> = later.matrices().map(|matrix| matrix.shape).collect();
+        for expert in layer.ffn.parts().1.into_iter().flat_map(|experts| &experts.all) {
+            let deferred = expert.clone().map(&mut |matrix| matrix.defer(packing, likely))?;
+            let matrices: Vec<MatrixShape> = deferred.matrices().map(|matrix| matrix.shape).collect();
             let known = shapes.iter().position(|shape| shape.matrices == matrices);
             let shape = known.unwrap_or_else(|| {
-                shapes.push(Shape { matrices, places: Vec::new() });
+                shapes.push(ExpertShape { matrices, slots: Vec::new() });
                 shapes.len() - 1
             });
-            experts.push(Expert { later, shape, place: None });
+            experts.push(Expert { deferred, shape, slot: None });
         }
     }
     Ok((experts, shapes))
 }
 
-/// Of each shape how many experts have it, and the bytes of one.
-fn kinds(experts: &[Expert], shapes: &[Shape]) -> Vec<[usize; 2]> {
-    let mut kinds: Vec<[usize; 2]> = shapes.iter().map(|shape| [0, shape.bytes()]).collect();
-    experts.iter().for_each(|expert| kinds[expert.shape][0] += 1);
-    kinds
+/// For each shape, the number of experts that have it and the bytes of one.
+fn shape_demands(experts: &[Expert], shapes: &[ExpertShape]) -> Vec<[usize; 2]> {
+    let mut demands: Vec<[usize; 2]> = shapes.iter().map(|shape| [0, shape.bytes()]).collect();
+    experts.iter().for_each(|expert| demands[expert.shape][0] += 1);
+    demands
 }
 
-impl Shape {
+impl ExpertShape {
     /// Bytes of an expert.
     fn bytes(&self) -> usize {
         self.matrices.iter().fold(0, |all, matrix| all.saturating_add(matrix.bytes()))
     }
 }
 
-/// How many places each shape gets of so many bytes: one, and of the rest as large a part as its other experts have of
-/// all. `kinds`: of each shape how many experts there are, and the bytes of one. None: one of each is too much.
-fn places(kinds: &[[usize; 2]], bytes: usize) -> Option<Vec<usize>> {
-    let least = kinds.iter().try_fold(0usize, |least, [_, bytes]| least.checked_add(*bytes))?;
+/// The number of slots that each shape gets of so many bytes: one, and of the rest a part in proportion to the bytes of
+/// its other experts. `demands`: for each shape, the number of experts and the bytes of one. `None` if not even one of
+/// each fits.
+fn slots_per_shape(demands: &[[usize; 2]], bytes: usize) -> Option<Vec<usize>> {
+    let least = demands.iter().try_fold(0usize, |least, [_, bytes]| least.checked_add(*bytes))?;
     let mut left = bytes.checked_sub(least)?;
-    let further: u128 = kinds.iter().map(|[count, bytes]| (count - 1) as u128 * *bytes as u128).sum();
+    let further: u128 = demands.iter().map(|[count, bytes]| (count - 1) as u128 * *bytes as u128).sum();
     let share = |count: usize| (left as u128 * (count - 1) as u128).checked_div(further).unwrap_or(0) as usize;
-    let mut counts: Vec<usize> = kinds.iter().map(|[count, _]| 1 + share(*count).min(count - 1)).collect();
-    left -= kinds.iter().zip(&counts).map(|([_, bytes], places)| (places - 1) * bytes).sum::<usize>();
-    // What the parts leave over, being no whole experts.
-    for ([count, bytes], places) in kinds.iter().zip(&mut counts) {
-        if *places < *count && *bytes <= left {
-            (*places, left) = (*places + 1, left - bytes);
+    let mut counts: Vec<usize> = demands.iter().map(|[count, _]| 1 + share(*count).min(count - 1)).collect();
+    left -= demands.iter().zip(&counts).map(|([_, bytes], slots)| (slots - 1) * bytes).sum::<usize>();
+    // The remainder, where a part was no whole number of experts.
+    for ([count, bytes], slots) in demands.iter().zip(&mut counts) {
+        if *slots < *count && *bytes <= left {
+            (*slots, left) = (*slots + 1, left - bytes);
         }
     }
     Some(counts)
 }
 
 /// The experts of a layer while its rows go through them.
-pub(crate) enum Held<'a> {
+pub(crate) enum LayerExperts<'a> {
     /// All of them.
     Packed(&'a [Dense<Linear>]),
-    /// Those of them that have a place; the first one's number in the memory.
-    Some(MutexGuard<'a, Places>, usize),
+    /// Those that have a slot, and the index of the layer's first expert in the memory.
+    Some(MutexGuard<'a, ExpertSlots>, usize),
 }
 
-impl<'a> Held<'a> {
-    /// Those of a layer whose rows have chosen some: of these the ones that are there will not make room for others,
-    /// as long as there is another way.
+impl<'a> LayerExperts<'a> {
+    /// The experts of a layer whose rows have chosen some of them. Chosen experts that have a slot are marked as used,
+    /// so that they are the last to lose it.
     pub(crate) fn new(
         (number, experts): (usize, &'a Experts<Linear>),
         memory: Option<&'a ExpertMemory>,
@@ -228,93 +230,93 @@ impl<'a> Held<'a> {
     ) -> Self {
         let first = memory.and_then(|memory| memory.firsts[number].map(|first| (memory, first)));
         let Some((memory, first)) = first else { return Self::Packed(&experts.all) };
-        let mut places = memory.lock();
-        places.now += 1;
-        chosen.for_each(|expert| places.touch(first + expert));
-        Self::Some(places, first)
+        let mut slots = memory.lock();
+        slots.now += 1;
+        chosen.for_each(|expert| slots.touch(first + expert));
+        Self::Some(slots, first)
     }
 
-    /// Where the round ends that begins with the first of these experts, which are in order: there is a place for all
-    /// before it. None: there are no others behind it.
+    /// The end of the round that begins with the first of these experts, which are in order: the first expert for which
+    /// the slots do not suffice. `None` if they suffice for all.
     pub(crate) fn end(&mut self, mut chosen: impl Iterator<Item = usize>) -> Option<usize> {
-        let Self::Some(places, first) = self else { return None };
-        let Places { experts, shapes, counts, .. } = &mut **places;
+        let Self::Some(slots, first) = self else { return None };
+        let ExpertSlots { experts, shapes, counts, .. } = &mut **slots;
         counts.fill(0);
         let mut is_beyond = |expert: &usize| {
             let shape = experts[*first + expert].shape;
             counts[shape] += 1;
-            counts[shape] > shapes[shape].places.len()
+            counts[shape] > shapes[shape].slots.len()
         };
         chosen.find(|expert| is_beyond(expert))
     }
 
-    /// Packs those of a round that are missing; says how many.
+    /// Packs the experts of a round that are not in memory, and returns their number.
     ///
     /// # Errors
-    /// One cannot be packed: the first that could not. Then what lies in its place means nothing.
-    pub(crate) fn bring(
+    /// The first error, if an expert cannot be packed. Then its slot is invalid.
+    pub(crate) fn load_missing(
         &mut self,
         round: impl Iterator<Item = usize> + Clone,
         pool: &Pool,
     ) -> (usize, Result<(), ModelError>) {
-        let Self::Some(places, first) = self else { return (0, Ok(())) };
-        // Those of this round stay, whatever the layer's others need.
-        places.now += 1;
-        round.clone().for_each(|expert| places.touch(*first + expert));
-        let (mut packed, mut said) = (0, Ok(()));
+        let Self::Some(slots, first) = self else { return (0, Ok(())) };
+        // The experts of this round keep their slots, whatever the layer's others need.
+        slots.now += 1;
+        round.clone().for_each(|expert| slots.touch(*first + expert));
+        let (mut packed, mut result) = (0, Ok(()));
         for expert in round.map(|expert| *first + expert) {
-            if !places.is_there(expert) {
+            if !slots.is_loaded(expert) {
                 packed += 1;
-                said = said.and(places.pack(expert, pool));
+                result = result.and(slots.pack(expert, pool));
             }
         }
-        (packed, said)
+        (packed, result)
     }
 
-    /// One that has a place, or all do.
+    /// An expert that is packed.
     pub(crate) fn get(&self, expert: usize) -> &Dense<Linear> {
         match self {
             Self::Packed(all) => &all[expert],
-            Self::Some(places, first) => {
-                let Expert { shape, place, .. } = &places.experts[first + expert];
-                &places.shapes[*shape].places[place.expect("it was brought")].packed
+            Self::Some(slots, first) => {
+                let Expert { shape, slot, .. } = &slots.experts[first + expert];
+                &slots.shapes[*shape].slots[slot.expect("the expert was loaded")].packed
             }
         }
     }
 }
 
-impl Places {
-    /// Whether an expert has its weights in its place.
-    fn is_there(&self, expert: usize) -> bool {
-        let Expert { shape, place, .. } = self.experts[expert];
-        place.is_some_and(|place| !self.shapes[shape].places[place].is_wrong)
+impl ExpertSlots {
+    /// Whether an expert has its weights in its slot.
+    fn is_loaded(&self, expert: usize) -> bool {
+        let Expert { shape, slot, .. } = self.experts[expert];
+        slot.is_some_and(|slot| !self.shapes[shape].slots[slot].is_invalid)
     }
 
-    /// Notes that an expert is chosen, if it has a place.
+    /// Marks the slot of an expert, if it has one, as used now.
     fn touch(&mut self, expert: usize) {
-        let Expert { shape, place, .. } = self.experts[expert];
-        if let Some(place) = place {
-            self.shapes[shape].places[place].used = self.now;
+        let Expert { shape, slot, .. } = self.experts[expert];
+        if let Some(slot) = slot {
+            self.shapes[shape].slots[slot].used = self.now;
         }
     }
 
-    /// Packs an expert into its place, or where the one lies that was chosen longest ago.
+    /// Packs an expert into its slot, or into the one that was used least recently.
     fn pack(&mut self, expert: usize, pool: &Pool) -> Result<(), ModelError> {
         let Self { file, weight_type, experts, shapes, now, scratch, .. } = self;
-        let all = &mut shapes[experts[expert].shape].places;
-        let oldest = || all.iter().enumerate().min_by_key(|(_, place)| place.used).map(|(number, _)| number);
-        let number = experts[expert].place.or_else(oldest).expect("each shape has a place");
-        let place = &mut all[number];
-        if let Some(before) = place.expert.replace(expert) {
-            experts[before].place = None;
+        let all = &mut shapes[experts[expert].shape].slots;
+        let oldest = || all.iter().enumerate().min_by_key(|(_, slot)| slot.used).map(|(number, _)| number);
+        let number = experts[expert].slot.or_else(oldest).expect("each shape has a slot");
+        let slot = &mut all[number];
+        if let Some(before) = slot.expert.replace(expert) {
+            experts[before].slot = None;
         }
-        experts[expert].place = Some(number);
-        (place.used, place.is_wrong) = (*now, true);
-        let packing = Packing::later(pool, file, *weight_type);
-        for (later, into) in experts[expert].later.matrices().zip(place.packed.matrices_mut()) {
-            later.pack_into(&packing, scratch, into)?;
+        experts[expert].slot = Some(number);
+        (slot.used, slot.is_invalid) = (*now, true);
+        let packing = Packing::deferred(pool, file, *weight_type);
+        for (deferred, into) in experts[expert].deferred.matrices().zip(slot.packed.matrices_mut()) {
+            deferred.pack_into(&packing, scratch, into)?;
         }
-        place.is_wrong = false;
+        slot.is_invalid = false;
         Ok(())
     }
 }
@@ -324,13 +326,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_shape_has_a_place_and_the_rest_is_shared_by_what_they_need() {
-        // Two shapes of as many experts, one half as large.
-        assert_eq!(places(&[[8, 10], [8, 20]], 29), None);
-        assert_eq!(places(&[[8, 10], [8, 20]], 30), Some(vec![1, 1]));
-        assert_eq!(places(&[[8, 10], [8, 20]], 135), Some(vec![5, 4]));
-        assert_eq!(places(&[[8, 10], [8, 20]], 239), Some(vec![8, 7]));
-        assert_eq!(places(&[[1, 10], [3, 20]], usize::MAX), Some(vec![1, 3]));
-        assert_eq!(places(&[[9, 7]], 27), Some(vec![3]));
+    fn each_shape_has_a_slot_and_the_rest_is_divided_by_demand() {
+        // Two shapes with equally many experts, of which one takes half the bytes.
+        assert_eq!(slots_per_shape(&[[8, 10], [8, 20]], 29), None);
+        assert_eq!(slots_per_shape(&[[8, 10], [8, 20]], 30), Some(vec![1, 1]));
+        assert_eq!(slots_per_shape(&[[8, 10], [8, 20]], 135), Some(vec![5, 4]));
+        assert_eq!(slots_per_shape(&[[8, 10], [8, 20]], 239), Some(vec![8, 7]));
+        assert_eq!(slots_per_shape(&[[1, 10], [3, 20]], usize::MAX), Some(vec![1, 3]));
+        assert_eq!(slots_per_shape(&[[9, 7]], 27), Some(vec![3]));
     }
 }

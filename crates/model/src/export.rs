@@ -1,15 +1,16 @@
-//! A Hugging Face checkpoint said in GGUF's words: names of tensors, order of rows, keys of the network.
+//! Export of a Hugging Face checkpoint to GGUF: names of tensors, order of rows, keys of the network.
 //!
-//! The way back of what families read, and said by them, in their files. Nothing is converted here: an [`Exported`]
-//! tensor knows its name and shape in the new file and hands out its rows as floats, in the new order, from where they
-//! lie. Left out: vocabularies, and what type the new file stores.
+//! The families describe the export, in the files in which they describe reading. Nothing is converted here: an
+//! [`Exported`] tensor knows its name and shape in the new file and yields its rows as floats, in the new order, from
+//! the checkpoint's files. The caller exports the vocabulary (`text/src/export.rs`) and chooses the types of the new
+//! file.
 
 use foretoken_weights::gguf::Value;
 
 use crate::checkpoint::Checkpoint;
 use crate::collected::Collected;
 use crate::error::ModelError;
-use crate::family::{self, Told};
+use crate::family::{self, ExportNotes};
 
 pub use crate::collected::{Exported, Rows};
 
@@ -21,21 +22,21 @@ pub struct Export {
     pub tensors: Vec<Exported>,
     /// Tensors of the checkpoint that the network does not use.
     pub left_out: Vec<String>,
-    /// In what the file says something else than the checkpoint, one line each.
+    /// Differences between the file and the checkpoint, one line each.
     pub notes: Vec<String>,
 }
 
-/// Says a Hugging Face checkpoint in GGUF's words.
+/// Describes a Hugging Face checkpoint as a GGUF file.
 ///
 /// # Errors
-/// The configuration is not one that can be run, asks for something that GGUF has no word for, or a tensor is missing,
-/// of a type that cannot be computed with, of another shape than the configuration says, or would be left out although
-/// the network is not that of the file without it.
+/// The configuration cannot be run or cannot be expressed in GGUF, or a tensor is missing, of a type that cannot be
+/// computed with, of another shape than the configuration says, or not used although the network would be another one
+/// without it.
 ///
 /// # Panics
 /// If the checkpoint is a GGUF file.
 pub fn gguf(checkpoint: &Checkpoint) -> Result<Export, ModelError> {
     let mut collected = Collected::new(&checkpoint.weights);
-    let Told { keys: metadata, notes, left_out } = family::export(checkpoint, &mut collected)?;
+    let ExportNotes { keys: metadata, notes, left_out } = family::export(checkpoint, &mut collected)?;
     Ok(Export { metadata, tensors: collected.tensors, left_out, notes })
 }

@@ -1,27 +1,26 @@
 //! The families that can be run: one file each, and one line of the register here (`FAMILIES`).
 //!
-//! Everything that is particular to a format stops in a family's file: names, permuted rows, transposed matrices, fused
-//! tensors, scaling of frequencies. A family says what its network computes (a [`Spec`]) and where its tensors lie (a
-//! `Layout`); most say it as changes to what many have in common (`json.rs`, `gguf.rs`, `layout.rs`, `rope.rs`). What
-//! comes out is the same for all: a network whose matrices are described and not yet read, and, the way back, the keys
-//! and tensors of a GGUF file. How a family is added: `docs/adding-a-family.md`. Left out: packing, which is the
-//! backend's.
+//! Everything that is particular to a format is handled in a family's file: names, permuted rows, transposed matrices,
+//! fused tensors, scaling of frequencies. A family describes what its network computes (a [`Spec`]) and where its
+//! tensors lie (a `Layout`); most do so as changes to shared defaults (`json.rs`, `gguf.rs`, `layout.rs`, `rope.rs`).
+//! The result is the same for all: a network whose matrices are described but not yet read, or, for export, the keys
+//! and tensors of a GGUF file. Backends pack the matrices. `docs/adding-a-family.md` says how a family is added.
 
 use crate::backend::{Backend, Loaded};
 use crate::capacity::Capacity;
 use crate::checkpoint::{Checkpoint, Config, JsonConfig};
 use crate::collected::{Collected, Exported};
 use crate::error::ModelError;
-use crate::lent::Lent;
 use crate::linear::Unpacked;
 use crate::network::{Network, Progress};
 use crate::options::Options;
 use crate::quantization::{self, Quantization};
+use crate::shared_embeddings::SharedEmbeddings;
 use crate::spec::{DraftHead, HeadKind, Spec};
 use gguf::Gguf;
 pub use layout::Layout;
 use tensors::Tensors;
-use write::{Keys, Writing, Written};
+use write::{GgufDescription, GgufExport, Keys};
 
 mod alibi;
 mod arcee;
@@ -63,7 +62,7 @@ mod tensors;
 mod unused;
 mod write;
 
-/// The register, the most used first.
+/// All families, the most used first.
 const FAMILIES: &[&[Family]] = &[
     llama::FAMILIES,
     gpt2::FAMILIES,
@@ -95,28 +94,32 @@ const FAMILIES: &[&[Family]] = &[
     eagle3::FAMILIES,
 ];
 
-/// What is known of a family.
+/// A model family: its names, its readers and its export.
 struct Family {
-    /// Its name in `config.json`, as `model_type` spells it, and what such a file says.
-    json: Option<(&'static str, OfJson)>,
-    /// Its name in GGUF files, as `general.architecture` spells it, and what such a file says.
-    gguf: Option<(&'static str, OfGguf)>,
-    /// How its checkpoints are written as GGUF files; none: no such file can say them.
-    written: Option<Written>,
+    /// Its name in `config.json`, as `model_type` spells it, and the reader of such a file.
+    json: Option<(&'static str, ReadJson)>,
+    /// Its name in GGUF files, as `general.architecture` spells it, and the reader of such a file.
+    gguf: Option<(&'static str, ReadGguf)>,
+    /// How its checkpoints are written as GGUF files; `None` if no such file can express them.
+    export: Option<GgufExport>,
 }
 
-type OfJson = fn(&JsonConfig) -> Result<Plan, ModelError>;
-type OfGguf = fn(Gguf<'_>) -> Result<Plan, ModelError>;
+type ReadJson = fn(&JsonConfig) -> Result<Plan, ModelError>;
+type ReadGguf = fn(Gguf<'_>) -> Result<Plan, ModelError>;
 
 impl Family {
-    /// A family by its names in the two formats, of which no file is written.
-    const fn new(json: Option<(&'static str, OfJson)>, gguf: Option<(&'static str, OfGguf)>) -> Self {
-        Self { json, gguf, written: None }
+    /// A family by its names in the two formats, without export.
+    const fn new(json: Option<(&'static str, ReadJson)>, gguf: Option<(&'static str, ReadGguf)>) -> Self {
+        Self { json, gguf, export: None }
     }
 
-    /// The same, whose checkpoints are written as files of an architecture, with keys that only it has.
-    const fn written(self, architecture: &'static str, keys: fn(&mut Writing<'_>) -> Result<(), ModelError>) -> Self {
-        Self { written: Some(Written { architecture, keys }), ..self }
+    /// The same with an export: GGUF files of this architecture, and the keys that only it has.
+    const fn exported_as(
+        self,
+        architecture: &'static str,
+        keys: fn(&mut GgufDescription<'_>) -> Result<(), ModelError>,
+    ) -> Self {
+        Self { export: Some(GgufExport { architecture, keys }), ..self }
     }
 
     fn model_type(&self) -> Option<&'static str> {
@@ -128,24 +131,24 @@ impl Family {
     }
 }
 
-/// What a configuration says: what the network computes, and where its tensors lie. Planned once, when a model is
-/// opened; what was found is what is loaded.
+/// What a network computes and where its tensors lie, as its configuration says. It is made once, when a model is
+/// opened, and loading uses it.
 #[derive(Clone)]
 pub struct Plan {
-    /// What is computed; where that depends on the longest text ([`Options::context`](crate::Options::context)), for
-    /// the context that the network was made for.
+    /// What is computed; where that depends on the longest sequence ([`Options::context`](crate::Options::context)),
+    /// for the context that the network was trained with.
     pub spec: Spec,
     /// Where its tensors lie.
     pub layout: Layout,
 }
 
 impl Plan {
-    /// Describes the network for texts of up to so many tokens, as every backend takes it; of its tensors only vectors
+    /// Describes the network, for every backend, for sequences of up to `context` tokens; of its tensors only vectors
     /// are read.
     ///
     /// # Errors
-    /// A tensor is missing, contradicts the configuration, or would have to be read for the network to be that of the
-    /// file.
+    /// A tensor is missing, contradicts the configuration, or is not read although the network would be another one
+    /// without it.
     pub fn read(self, checkpoint: &Checkpoint, context: Option<usize>) -> Result<Network<Unpacked>, ModelError> {
         if let Some(DraftHead { draft_vocabulary, .. }) = &self.spec.draft_head {
             let found = format!("a draft head of {draft_vocabulary} tokens, which writes nothing without its target");
@@ -154,46 +157,46 @@ impl Plan {
         self.read_with(checkpoint, context, None)
     }
 
-    /// Describes a draft head of layers, as [`Plan::read`] does other networks: for a target that is loaded, whose
-    /// embedding and output rows it takes where it has none of its own.
+    /// Describes a draft head of layers for a loaded target, as [`Plan::read`] describes other networks. Where the head
+    /// has no embedding or output rows of its own, it shares the target's.
     ///
     /// # Errors
-    /// As [`Plan::read`]; it is no draft head, or one of another target: the field is named that differs.
+    /// As [`Plan::read`]; or it is no draft head, or belongs to another target: the error names the field that differs.
     pub fn read_head(
         mut self,
         checkpoint: &Checkpoint,
-        (target, lent): (&Capacity, &Lent),
+        (target, shared): (&Capacity, &SharedEmbeddings),
         context: Option<usize>,
     ) -> Result<Network<Unpacked>, ModelError> {
-        self.fit(config_file(checkpoint), target)?;
-        self.read_with(checkpoint, context, Some(lent))
+        self.check_target(config_file(checkpoint), target)?;
+        self.read_with(checkpoint, context, Some(shared))
     }
 
-    /// Loads a draft head of any kind for a target that is loaded.
+    /// Loads a draft head of any kind for a loaded target.
     ///
     /// # Errors
     /// As [`Plan::read_head`] and [`Backend::load`].
     pub fn load_head(
         mut self,
         checkpoint: &Checkpoint,
-        (target, lent): (&Capacity, &Lent),
+        (target, shared): (&Capacity, &SharedEmbeddings),
         backend: &dyn Backend,
         options: Options,
         progress: Progress<'_>,
     ) -> Result<Loaded, ModelError> {
-        self.fit(config_file(checkpoint), target)?;
+        self.check_target(config_file(checkpoint), target)?;
         let is_medusa = |head: &DraftHead| matches!(head.kind, HeadKind::Medusa { .. });
         if self.spec.draft_head.as_ref().is_some_and(is_medusa) {
             let heads = medusa::read(checkpoint, &self.spec)?;
             let last = target.hidden.layers - 1;
-            return crate::medusa::load(checkpoint, (self.spec, heads), (last, lent), options, progress);
+            return crate::medusa::load(checkpoint, (self.spec, heads), (last, shared), options, progress);
         }
-        let network = self.read_with(checkpoint, options.context, Some(lent))?.with_tokens(options.tokens);
+        let network = self.read_with(checkpoint, options.context, Some(shared))?.with_tokens(options.tokens);
         backend.load(network, options, progress)
     }
 
-    /// Checks a draft head against its target, and names the layers that it reads.
-    fn fit(&mut self, file: &str, target: &Capacity) -> Result<(), ModelError> {
+    /// Checks a draft head against its target, and fills in the layers that it reads.
+    fn check_target(&mut self, file: &str, target: &Capacity) -> Result<(), ModelError> {
         let vocabulary = self.spec.vocabulary;
         let Some(head) = &mut self.spec.draft_head else {
             return Err(ModelError::config(file, "architecture", "a draft head", self.spec.family));
@@ -220,26 +223,26 @@ impl Plan {
         self,
         checkpoint: &Checkpoint,
         context: Option<usize>,
-        lent: Option<&Lent>,
+        shared: Option<&SharedEmbeddings>,
     ) -> Result<Network<Unpacked>, ModelError> {
-        let Self { spec, layout } = self.fixed(context);
+        let Self { spec, layout } = self.for_context(context);
         checks::check_spec(config_file(checkpoint), &spec)?;
         let quantization = quantization_of(checkpoint)?;
         let tensors = Tensors::new(&checkpoint.weights, quantization);
-        let mut network = layout.read(spec, &tensors, lent)?;
+        let mut network = layout.read(spec, &tensors, shared)?;
         if network.spec.draft_head.is_some() {
-            // Small, and what it says is never looked at by anybody: a number that is none would only make it useless.
+            // The head is small, and NaN in its weights would show only as drafts that are never accepted.
             tensors.check_all_finite()?;
         }
         network.name.clone_from(&checkpoint.name);
-        network.left_out = unused::told(checkpoint, (&network.spec, &layout), &tensors.into_read())?;
+        network.left_out = unused::check(checkpoint, (&network.spec, &layout), &tensors.into_read())?;
         Ok(network)
     }
 
-    /// The same for texts of up to so many tokens.
-    fn fixed(mut self, context: Option<usize>) -> Self {
+    /// The same for sequences of up to so many tokens.
+    fn for_context(mut self, context: Option<usize>) -> Self {
         if let Some(context) = context {
-            rope::fix(&mut self.spec, context);
+            rope::set_context(&mut self.spec, context);
         }
         self
     }
@@ -249,7 +252,7 @@ fn families() -> impl Iterator<Item = &'static Family> {
     FAMILIES.iter().copied().flatten()
 }
 
-/// Models of images and text, whose text is a family of its own under `text_config`. Only their text is run.
+/// Multimodal models, whose language model is a family of its own under `text_config`. Only the language model is run.
 const WRAPPERS: [&str; 3] = ["gemma3", "gemma4", "mistral3"];
 
 /// The file of a checkpoint's configuration, for messages.
@@ -260,7 +263,7 @@ fn config_file(checkpoint: &Checkpoint) -> &str {
     }
 }
 
-/// What a checkpoint's configuration says, by the family that it names.
+/// The plan of a checkpoint, and the family that its configuration names.
 fn plan_with_family(checkpoint: &Checkpoint) -> Result<(&'static Family, Plan), ModelError> {
     let (family, plan) = plan_of(checkpoint)?;
     checks::check_spec(config_file(checkpoint), &plan.spec)?;
@@ -269,16 +272,16 @@ fn plan_with_family(checkpoint: &Checkpoint) -> Result<(&'static Family, Plan), 
 
 fn plan_of(checkpoint: &Checkpoint) -> Result<(&'static Family, Plan), ModelError> {
     match &checkpoint.config {
-        Config::Json(config) if medusa::is(config)? => Ok((medusa::FAMILY, medusa::of_json(config, checkpoint)?)),
-        Config::Json(config) => plan_of_json(config),
+        Config::Json(config) if medusa::is(config)? => Ok((medusa::FAMILY, medusa::from_json(config, checkpoint)?)),
+        Config::Json(config) => plan_from_json(config),
         Config::Gguf(metadata) => {
             const KEY: &str = "general.architecture";
             let name = metadata.str(KEY)?;
-            let (family, of_gguf) = reader(name).ok_or_else(|| {
+            let (family, from_gguf) = gguf_reader(name).ok_or_else(|| {
                 ModelError::config(&checkpoint.name, KEY, one_of(Family::architecture), format!("{name:?}"))
             })?;
             let gguf = Gguf { metadata, weights: &checkpoint.weights };
-            let plan = of_gguf(gguf)?;
+            let plan = from_gguf(gguf)?;
             match gguf.optional_count(&plan.spec, "expert_count")? {
                 Some(experts) if plan.spec.experts.is_none() => {
                     Err(gguf.refuse(&gguf.key(&plan.spec, "expert_count"), "0 (a dense network)", experts))
@@ -289,37 +292,37 @@ fn plan_of(checkpoint: &Checkpoint) -> Result<(&'static Family, Plan), ModelErro
     }
 }
 
-/// Who reads files of an architecture.
-fn reader(architecture: &str) -> Option<(&'static Family, OfGguf)> {
+/// The family and the reader of GGUF files of an architecture.
+fn gguf_reader(architecture: &str) -> Option<(&'static Family, ReadGguf)> {
     families().find_map(|family| Some((family, family.gguf.filter(|(known, _)| *known == architecture)?.1)))
 }
 
-/// Who reads configurations of a name.
-fn reader_of_json(name: &str) -> Option<OfJson> {
+/// The reader of configurations of a `model_type`.
+fn json_reader(name: &str) -> Option<ReadJson> {
     families().find_map(|family| Some(family.json.filter(|(known, _)| *known == name)?.1))
 }
 
-fn plan_of_json(config: &JsonConfig) -> Result<(&'static Family, Plan), ModelError> {
+fn plan_from_json(config: &JsonConfig) -> Result<(&'static Family, Plan), ModelError> {
     if eagle3::is(config) {
-        quantization::of(config)?;
-        return Ok((&eagle3::FAMILIES[0], eagle3::of_json(config)?));
+        quantization::read(config)?;
+        return Ok((&eagle3::FAMILIES[0], eagle3::from_json(config)?));
     }
     const FIELD: &str = "model_type";
     let expected = || one_of(Family::model_type);
     let name = config.optional_str(FIELD)?.ok_or_else(|| config.refuse(FIELD, expected(), "nothing"))?;
     if let Some(text) = text_config(config)? {
-        let (family, Plan { spec, layout }) = plan_of_json(&text)?;
+        let (family, Plan { spec, layout }) = plan_from_json(&text)?;
         let prefixes = &["model.language_model.", "language_model.model."];
         let heads = &["lm_head", "language_model.lm_head"];
         return Ok((family, Plan { spec, layout: Layout { prefixes, heads, ..layout } }));
     }
     let found = families().find_map(|family| Some((family, family.json.filter(|(known, _)| *known == name)?.1)));
-    let (family, of_json) = found.ok_or_else(|| config.refuse(FIELD, expected(), format!("{name:?}")))?;
-    quantization::of(config)?;
-    Ok((family, of_json(config)?))
+    let (family, from_json) = found.ok_or_else(|| config.refuse(FIELD, expected(), format!("{name:?}")))?;
+    quantization::read(config)?;
+    Ok((family, from_json(config)?))
 }
 
-/// The configuration of the text of a model of images and text.
+/// The configuration of the language model in a multimodal model.
 fn text_config(config: &JsonConfig) -> Result<Option<JsonConfig>, ModelError> {
     let wraps = |config: &JsonConfig| {
         let name = config.optional_str("model_type")?;
@@ -335,29 +338,28 @@ fn text_config(config: &JsonConfig) -> Result<Option<JsonConfig>, ModelError> {
     }
 }
 
-/// How the matrices of a checkpoint are packed that are not floats. Of a model of images and text either configuration
-/// says it.
+/// How the quantized matrices of a checkpoint are packed. In a multimodal model either configuration may say so.
 fn quantization_of(checkpoint: &Checkpoint) -> Result<Option<Quantization>, ModelError> {
     let Config::Json(config) = &checkpoint.config else { return Ok(None) };
-    match (quantization::of(config)?, config.optional_object("text_config")) {
-        (None, Ok(Some(text))) => quantization::of(&text),
+    match (quantization::read(config)?, config.optional_object("text_config")) {
+        (None, Ok(Some(text))) => quantization::read(&text),
         (found, _) => Ok(found),
     }
 }
 
-/// Refuses a checkpoint that is not one of floats.
+/// Refuses a quantized checkpoint.
 fn refuse_quantized(config: &JsonConfig) -> Result<(), ModelError> {
     let Some(how) = config.optional_object("quantization_config")? else { return Ok(()) };
     let method = how.optional_str("quant_method")?.unwrap_or("a quantization");
     Err(config.refuse("quantization_config", "nothing (only checkpoints of floats are written)", method))
 }
 
-/// The names of the register, for messages.
+/// The names of all families, for messages.
 fn one_of(name: fn(&Family) -> Option<&'static str>) -> String {
     format!("one of {}", families().filter_map(name).collect::<Vec<_>>().join(", "))
 }
 
-/// What a checkpoint's configuration says, without touching its tensors.
+/// The plan of a checkpoint, made of its configuration without reading its tensors.
 ///
 /// # Errors
 /// The family is unknown, or a field is missing, impossible or asks for something that is not implemented.
@@ -373,48 +375,48 @@ pub fn read(checkpoint: &Checkpoint, context: Option<usize>) -> Result<Network<U
     plan(checkpoint)?.read(checkpoint, context)
 }
 
-/// What is told of a Hugging Face checkpoint in GGUF's words besides its tensors.
-pub(crate) struct Told {
+/// What a Hugging Face checkpoint becomes in GGUF besides its tensors.
+pub(crate) struct ExportNotes {
     /// Keys of the file.
     pub(crate) keys: Keys,
-    /// Lines about what the file says otherwise.
+    /// Lines about where the file differs from the checkpoint.
     pub(crate) notes: Vec<String>,
     /// Tensors that the network does not use.
     pub(crate) left_out: Vec<String>,
 }
 
-/// Says a Hugging Face checkpoint in GGUF's words; its tensors are added to those collected.
+/// Describes a Hugging Face checkpoint as a GGUF file, and adds its tensors to those collected.
 ///
 /// # Errors
-/// As [`read`], the checkpoint is quantized, or GGUF has no word for something.
+/// As [`read`], or the checkpoint is quantized, or GGUF cannot express it.
 ///
 /// # Panics
 /// If the checkpoint is a GGUF file.
-pub(crate) fn export(checkpoint: &Checkpoint, collected: &mut Collected<'_>) -> Result<Told, ModelError> {
+pub(crate) fn export(checkpoint: &Checkpoint, collected: &mut Collected<'_>) -> Result<ExportNotes, ModelError> {
     let Config::Json(config) = &checkpoint.config else { panic!("export: {} is GGUF already", checkpoint.name) };
     refuse_quantized(config)?;
     let text = text_config(config)?;
     let config = text.as_ref().unwrap_or(config);
     refuse_quantized(config)?;
     let (family, plan) = plan_with_family(checkpoint)?;
-    let Some(written) = &family.written else {
-        let written = families().filter(|family| family.written.is_some()).filter_map(Family::model_type);
+    let Some(export) = &family.export else {
+        let written = families().filter(|family| family.export.is_some()).filter_map(Family::model_type);
         let expected = format!("a family that can be written as GGUF: {}", written.collect::<Vec<_>>().join(", "));
         let found = config.optional_str("model_type")?.unwrap_or_default();
         return Err(config.refuse("model_type", expected, found));
     };
-    let architecture = written.architecture;
-    let (_, of_gguf) = reader(architecture).unwrap_or_else(|| panic!("export: nobody reads {architecture}"));
-    // Of some networks short texts are rotated otherwise than long ones: the file has to say both.
+    let architecture = export.architecture;
+    let (_, from_gguf) = gguf_reader(architecture).unwrap_or_else(|| panic!("export: no family reads {architecture}"));
+    // Some networks rotate short sequences otherwise than long ones: the file has to express both.
     let short = Some(1);
-    Writing::new(config, &plan.clone().fixed(short), written)?.read_back(of_gguf, short)?;
-    let writing = Writing::new(config, &plan, written)?;
-    let file = writing.read_back(of_gguf, None)?;
+    GgufDescription::new(config, &plan.clone().for_context(short), export)?.read_back(from_gguf, short)?;
+    let description = GgufDescription::new(config, &plan, export)?;
+    let file = description.read_back(from_gguf, None)?;
     let interleaved = write::interleaved(&plan.spec, &file.spec);
-    plan.layout.write(&file.layout, config, &writing.spec, interleaved, collected)?;
-    collected.tensors.extend(writing.tensors.into_iter().map(Exported::floats));
-    let left_out = unused::told(checkpoint, (&plan.spec, &plan.layout), &collected.used)?;
-    Ok(Told { keys: writing.keys, notes: writing.notes, left_out })
+    plan.layout.write(&file.layout, config, &description.spec, interleaved, collected)?;
+    collected.tensors.extend(description.tensors.into_iter().map(Exported::floats));
+    let left_out = unused::check(checkpoint, (&plan.spec, &plan.layout), &collected.used)?;
+    Ok(ExportNotes { keys: description.keys, notes: description.notes, left_out })
 }
 
 #[cfg(test)]
@@ -422,7 +424,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_name_comes_twice() {
+    fn each_name_belongs_to_one_family() {
         for name in [Family::model_type, Family::architecture] {
             let mut names: Vec<_> = families().filter_map(name).collect();
             names.sort_unstable();

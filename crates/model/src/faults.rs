@@ -1,26 +1,25 @@
-//! Mistakes made on purpose in how rows are taken to experts, so that tests can show that they would be seen.
+//! Fault injection in the routing of rows to experts, with which tests show that they would detect such bugs.
 //!
-//! Each is one that a faster way of gathering rows invites: a row's result then goes by who else is in the pass. A
-//! mistake is made by the thread that asked for it ([`make`]), in passes of several rows; a row alone is as it should
-//! be. This module exists with the feature `faults` alone, which only tests turn on; without it [`misplace`] does
-//! nothing, and nothing of the mistakes is compiled into a program.
+//! Each fault is a bug that a faster way of gathering rows might have: the result of a row then depends on the other
+//! rows of the pass. A fault affects the networks that run on the thread that set it ([`make`]), in passes of several
+//! rows; a row alone is computed correctly. The faults exist only with the feature `faults`, which only tests turn on;
+//! without it [`apply_fault`] does nothing, and no fault is compiled into a program.
 //!
-//! Left out: the bookkeeping of pages, whose mistakes the engine makes (`engine/src/faults.rs`). And the sum of a row
-//! by the numbers of its experts, which would be another definition and no mistake: it goes by the row alone, so no
-//! company changes it.
+//! The engine injects faults in the bookkeeping of pages (`engine/src/faults.rs`). A sum in the order of the experts'
+//! numbers is no fault: it would be another definition, but depend on the row alone.
 
-/// A mistake in what the rows of a pass get from experts.
+/// A fault in the routing of the rows of a pass.
 #[cfg(feature = "faults")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fault {
-    /// None: the healthy network.
+    /// No fault.
     #[default]
     None,
-    /// A row adds up what its experts say in the order in which the pass met these, whoever chose them first.
+    /// A row adds the outputs of its experts in the order in which these were first chosen in the pass, by any row.
     SumByArrival,
-    /// A row goes through the experts that its neighbour chose, with weights of its own.
+    /// A row goes through the experts of the next row, with its own weights.
     ExpertsOfNeighbour,
-    /// A row's experts count what those of its neighbour do.
+    /// A row goes through its own experts, with the weights of the next row.
     WeightsOfNeighbour,
 }
 
@@ -29,22 +28,22 @@ thread_local! {
     static FAULT: std::cell::Cell<Fault> = const { std::cell::Cell::new(Fault::None) };
 }
 
-/// From now on networks that run on this thread make this mistake, until another is asked for.
+/// Sets the fault of networks that run on this thread.
 #[cfg(feature = "faults")]
 pub fn make(fault: Fault) {
     FAULT.set(fault);
 }
 
-/// Makes the mistake that was asked for: `experts` and `weights` are the choices of all rows of the pass, so many each.
+/// Applies the thread's fault: `experts` and `weights` are the choices of all rows of the pass, `chosen` each.
 #[cfg(feature = "faults")]
-pub(crate) fn misplace(chosen: usize, experts: &mut [u32], weights: &mut [f32]) {
-    // Of a pass without rows there is nothing.
+pub(crate) fn apply_fault(chosen: usize, experts: &mut [u32], weights: &mut [f32]) {
+    // A pass may have no rows.
     let one = chosen.min(experts.len());
     match FAULT.get() {
         Fault::None => {}
         Fault::SumByArrival => {
-            let met = experts.to_vec();
-            let arrival = |expert: &u32| met.iter().position(|other| other == expert);
+            let all = experts.to_vec();
+            let arrival = |expert: &u32| all.iter().position(|other| other == expert);
             for (experts, weights) in experts.chunks_exact_mut(chosen).zip(weights.chunks_exact_mut(chosen)) {
                 let mut own: Vec<(u32, f32)> = experts.iter().copied().zip(weights.iter().copied()).collect();
                 own.sort_by_key(|(expert, _)| arrival(expert));
@@ -58,7 +57,7 @@ pub(crate) fn misplace(chosen: usize, experts: &mut [u32], weights: &mut [f32]) 
     }
 }
 
-/// No mistake is to be made.
+/// Does nothing: faults are not compiled in.
 #[cfg(not(feature = "faults"))]
 #[inline(always)]
-pub(crate) fn misplace(_chosen: usize, _experts: &mut [u32], _weights: &mut [f32]) {}
+pub(crate) fn apply_fault(_chosen: usize, _experts: &mut [u32], _weights: &mut [f32]) {}

@@ -1,12 +1,12 @@
-//! How a draft head begins: tokens and hidden rows become what its first layer reads.
+//! The input of a draft head: tokens and hidden rows become what its first layer reads.
 //!
-//! A row of the head's own, of a guess, is the residual stream as it is; one of the target's goes through a matrix
-//! first, from several layers of the target to the head's width (Li et al. 2025, EAGLE-3, section 3.1). The first layer
-//! attends by the embedding of the row's token and its hidden row, each normalized by itself, one behind the other.
-//! Left out: which hidden rows a row is given (`hidden.rs`), and the rest of the layer, which is any block's.
+//! The head's own hidden row, of a drafted token, is the residual stream as it is. A hidden row of the target is first
+//! projected from several layers of the target to the head's width (Li et al. 2025, EAGLE-3, section 3.1). The
+//! attention of the first layer reads the embedding of the row's token and its hidden row, each normalized,
+//! concatenated. Which hidden rows a row is given is said in `hidden.rs`; the rest of the layer is an ordinary block.
 
 use crate::batch::Batch;
-use crate::block::{Block, normalize, normalized, room};
+use crate::block::{Block, grow_to, normalize, normalized};
 use crate::hidden::HiddenInput;
 use crate::linear::Linear;
 use crate::network::{Fusion, NormWeights};
@@ -19,12 +19,12 @@ pub(crate) struct FusionBuffers {
     /// The target's rows of all spans, `[rows, layers * target width]`.
     target: Vec<f32>,
     normed: Vec<f32>,
-    /// What the matrix makes of them, `[rows, width]`.
+    /// Their projection, `[rows, width]`.
     projected: Vec<f32>,
 }
 
 impl Fusion<Linear> {
-    /// Brings the hidden rows of the batch, in order, to `x` `[rows, width]`.
+    /// Writes the hidden rows of the batch, projected where they are the target's, to `x` `[rows, width]`.
     pub(crate) fn fill(
         &self,
         (products, spec): (&Products, &Spec),
@@ -40,7 +40,7 @@ impl Fusion<Linear> {
         });
         let inputs = self.projection.inputs();
         let rows = target.len() / inputs;
-        let projected = room(projected, rows * spec.width);
+        let projected = grow_to(projected, rows * spec.width);
         if rows > 0 {
             let read = normalized(products.compute.isa, spec, self.target_norm.as_ref(), target, normed);
             products.one(read, rows, inputs, self.projection.product(projected, false));
@@ -67,15 +67,15 @@ impl Fusion<Linear> {
 pub(crate) struct Fused<'a> {
     /// Embedding of each row's token, `[rows, width]`.
     pub(crate) embedded: &'a [f32],
-    /// Of the hidden rows.
+    /// The norm of the hidden rows.
     pub(crate) hidden_norm: &'a NormWeights,
-    /// Whether the residual stream goes on from the hidden rows behind their norm.
+    /// Whether the residual stream continues with the normalized hidden rows.
     pub(crate) residual_is_normed: bool,
 }
 
 impl Fused<'_> {
-    /// What the layer attends by, `[rows, 2 * width]`: `embedding_norm` of the embedding, then the norm of the hidden
-    /// row, which is the residual stream `x` `[rows, width]`.
+    /// The input of the layer's attention, `[rows, 2 * width]`: the embedding, normalized by `embedding_norm`, and the
+    /// normalized hidden row, which is the residual stream `x` `[rows, width]`.
     pub(crate) fn read<'b>(
         &self,
         block: &Block<'_>,
@@ -84,14 +84,14 @@ impl Fused<'_> {
         [normed, joined]: [&'b mut Vec<f32>; 2],
     ) -> &'b [f32] {
         let (isa, spec, elements) = (block.isa(), block.spec, x.len());
-        let joined = room(joined, 2 * elements);
+        let joined = grow_to(joined, 2 * elements);
         let rows = |joined: &mut [f32], from: &[f32], first: usize| {
             for (joined, from) in joined.chunks_exact_mut(2 * spec.width).zip(from.chunks_exact(spec.width)) {
                 joined[first..first + spec.width].copy_from_slice(from);
             }
         };
         rows(joined, normalized(isa, spec, embedding_norm, self.embedded, normed), 0);
-        let hidden = room(normed, elements);
+        let hidden = grow_to(normed, elements);
         normalize(isa, spec, self.hidden_norm, x, hidden);
         rows(joined, hidden, spec.width);
         if self.residual_is_normed {

@@ -1,16 +1,16 @@
-//! Hidden rows: what a network tells of its hidden states, and what one reads beside its tokens.
+//! Hidden rows: the hidden states that a network outputs, and those that a network reads beside its tokens.
 //!
-//! A *head* (Li et al. 2024, EAGLE; 2025, EAGLE-3; the layers of DeepSeek-V3 that predict further tokens) drafts for a
+//! A *head* (Li et al. 2024, EAGLE; 2025, EAGLE-3; the multi-token prediction layers of DeepSeek-V3) drafts for a
 //! target from the target's own hidden states. It is an executor like any other, with a cache and rows to score, whose
-//! spans carry hidden rows beside their tokens: for text that is written the target's, for its own guesses its own. A
-//! row reads a token and the hidden states of the position *before* it, of the target or of the row that it continues,
-//! and says what follows the token. The first token of a text has no position before it and no row: row `i` of a head
-//! reads token `i + 1` of the text beside the target's hidden states of token `i`.
+//! spans carry hidden rows beside their tokens: the target's for accepted text, its own for drafted tokens. A row reads
+//! a token and the hidden states of the position *before* it, of the target or of the row that it continues, and
+//! predicts what follows the token. The first token of a sequence has no position before it and no row: row `i` of a
+//! head reads token `i + 1` of the sequence beside the target's hidden states of token `i`.
 //!
-//! The two kinds differ in width as a rule: a head reads several layers of the target and brings them to its own width
-//! with a matrix that its own hidden states do not pass. So a span says which kind its rows are.
+//! The two kinds of rows usually differ in width: a head reads several layers of the target and projects them to its
+//! own width, and its own hidden states are not projected. So a span says which kind its rows are.
 //!
-//! Left out: who keeps the target's rows until they are read (`foretoken_drafters::HeadDrafter`).
+//! `foretoken_drafters::HeadDrafter` keeps the target's rows until they are read.
 
 use crate::capacity::{Capacity, CapacityProblem};
 
@@ -20,31 +20,31 @@ pub enum HiddenInput<'a> {
     /// None: the network reads tokens alone.
     #[default]
     None,
-    /// The target's, `[rows, target_layers.len() * target_width]`: of each row the hidden states of the position before
-    /// it, a layer behind the other in the order of [`HiddenReads::target_layers`].
+    /// The target's, `[rows, target_layers.len() * target_width]`: for each row the hidden states of the position
+    /// before it, the layers concatenated in the order of [`HiddenReads::target_layers`].
     Target(&'a [f32]),
-    /// The network's own, `[rows, width]` ([`HiddenStates::width`]): of each row those of the row that it continues,
-    /// behind [`HiddenReads::own_layer`].
+    /// The network's own, `[rows, width]` ([`HiddenStates::width`]): for each row those of the row that it continues,
+    /// after [`HiddenReads::own_layer`].
     Own(&'a [f32]),
 }
 
-/// What hidden states a network can tell ([`Batch::hidden_layers`](crate::Batch::hidden_layers)).
+/// The hidden states that a network can output ([`Batch::hidden_layers`](crate::Batch::hidden_layers)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HiddenStates {
-    /// Layers, numbered from 0; 0: it tells none.
+    /// Number of layers, which are numbered from 0; 0 if it outputs none.
     pub layers: usize,
-    /// Elements of the hidden state behind each.
+    /// Elements of the hidden state after each.
     pub width: usize,
 }
 
-/// What hidden rows a network reads beside its tokens.
+/// The hidden rows that a network reads beside its tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HiddenReads {
     /// Layers of the target whose hidden states it reads, in this order. At least one, and none twice.
     pub target_layers: Vec<usize>,
-    /// Elements of the target's hidden state behind each.
+    /// Elements of the target's hidden state after each.
     pub target_width: usize,
-    /// The layer of its own whose hidden states it reads for its own guesses.
+    /// Its own layer whose hidden states it reads for drafted tokens.
     pub own_layer: usize,
 }
 
@@ -54,7 +54,7 @@ impl HiddenReads {
         self.target_layers.len() * self.target_width
     }
 
-    /// What makes no sense of it, by field, of a network that tells these hidden states of itself.
+    /// The first inconsistent field, for a network that outputs the hidden states `own`.
     pub(crate) fn problem(&self, own: HiddenStates) -> Option<CapacityProblem> {
         let problem = |field, expected, found| CapacityProblem::new(field, expected, found);
         let Self { target_layers, target_width, own_layer } = self;
@@ -77,8 +77,8 @@ impl HiddenReads {
 }
 
 impl Capacity {
-    /// What keeps this network from drafting for a target from its hidden states, by field: it reads none, or layers
-    /// that the target does not have, or rows of another width, or it has another vocabulary.
+    /// The first field that keeps this network from drafting for a target by its hidden states: it reads none, or
+    /// layers that the target does not have, or rows of another width, or it has another vocabulary.
     pub fn head_problem(&self, target: &Capacity) -> Option<CapacityProblem> {
         let problem = |field, expected: String, found| CapacityProblem::new(field, &expected, found);
         let Some(reads) = &self.hidden_in else {
@@ -100,7 +100,7 @@ impl Capacity {
         None
     }
 
-    /// That the hidden rows of a span with so many new rows are what the network reads.
+    /// Asserts that the hidden rows of a span with so many new rows are what the network reads.
     pub(crate) fn assert_hidden_in(&self, input: HiddenInput<'_>, rows: usize) {
         let (kind, found, width) = match (input, &self.hidden_in) {
             (HiddenInput::None, None) => return,
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_of_another_target_is_named_by_field() {
+    fn the_field_that_differs_from_the_target_is_named() {
         assert_eq!((head().problem(), head().head_problem(&target())), (None, None));
         let with = |change: fn(&mut Capacity)| {
             let mut head = head();
@@ -160,17 +160,17 @@ mod tests {
             "vocabulary: expected 5 (the target's), found 6",
         ];
         assert_eq!(found, expected);
-        let nonsense = |change: fn(&mut HiddenReads)| {
+        let inconsistent = |change: fn(&mut HiddenReads)| {
             let mut head = head();
             let mut reads = reads(&mut head);
             change(&mut reads);
             Capacity { hidden_in: Some(reads), ..head }.problem().map(|problem| problem.to_string()).unwrap_or_default()
         };
         let found = [
-            nonsense(|reads| reads.target_layers.clear()),
-            nonsense(|reads| reads.target_layers.push(3)),
-            nonsense(|reads| reads.target_width = 0),
-            nonsense(|reads| reads.own_layer = 1),
+            inconsistent(|reads| reads.target_layers.clear()),
+            inconsistent(|reads| reads.target_layers.push(3)),
+            inconsistent(|reads| reads.target_width = 0),
+            inconsistent(|reads| reads.own_layer = 1),
         ];
         let expected = [
             "hidden_in.target_layers: expected at least one, found none",
@@ -181,35 +181,35 @@ mod tests {
         assert_eq!(found, expected);
     }
 
-    /// A span of two rows, of which one is new, with these hidden rows.
-    fn checked(capacity: &Capacity, hidden_in: HiddenInput<'_>) {
+    /// Checks a span of two rows, of which one is new, with these hidden rows.
+    fn check_span(capacity: &Capacity, hidden_in: HiddenInput<'_>) {
         let tables = [vec![PageId(0)]];
         let span = Span { tables: &tables, tokens: &[1, 2], computed: 1, hidden_in, ..Span::default() };
         check(&Batch { spans: &[span], hidden_layers: &[] }, capacity).expect("a sound span");
     }
 
     #[test]
-    fn hidden_rows_are_those_of_the_new_rows() {
-        checked(&target(), HiddenInput::None);
-        checked(&head(), HiddenInput::Target(&[0.0; 6]));
-        checked(&head(), HiddenInput::Own(&[0.0; 2]));
+    fn each_new_row_has_a_hidden_row() {
+        check_span(&target(), HiddenInput::None);
+        check_span(&head(), HiddenInput::Target(&[0.0; 6]));
+        check_span(&head(), HiddenInput::Own(&[0.0; 2]));
     }
 
     #[test]
     #[should_panic(expected = "span: hidden rows None for a network that reads Some")]
-    fn a_span_without_hidden_rows_is_a_bug_where_they_are_read() {
-        checked(&head(), HiddenInput::None);
+    fn a_missing_hidden_row_panics() {
+        check_span(&head(), HiddenInput::None);
     }
 
     #[test]
     #[should_panic(expected = "for a network that reads None")]
-    fn a_span_with_hidden_rows_is_a_bug_where_none_are_read() {
-        checked(&target(), HiddenInput::Own(&[0.0; 3]));
+    fn a_hidden_row_for_a_network_that_reads_none_panics() {
+        check_span(&target(), HiddenInput::Own(&[0.0; 3]));
     }
 
     #[test]
     #[should_panic(expected = "span: elements of hidden rows, the target's: 1 rows of 6")]
-    fn hidden_rows_of_computed_rows_are_a_bug() {
-        checked(&head(), HiddenInput::Target(&[0.0; 12]));
+    fn hidden_rows_of_computed_rows_panic() {
+        check_span(&head(), HiddenInput::Target(&[0.0; 12]));
     }
 }

@@ -1,12 +1,12 @@
-//! What layers get beside the residual stream, for all layers of a pass at once (Gemma 4's per-layer embeddings).
+//! Per-layer embeddings (Gemma 4): inputs of the layers beside the residual stream, for all layers of a pass at once.
 //!
-//! Of each token a row of a second embedding, and a projection of the first one, each `[layers, width]`; of the latter
-//! each layer's part is normalized, and the two are added up. They depend on the token alone, so they are worked out
-//! before the first block, and written layer by layer, as blocks read them. Left out: how a block reads its part
-//! (`block.rs`).
+//! For each token they are the sum of a row of a second embedding and a projection of the first embedding, each
+//! `[layers, width]`; each layer's part of the projection is normalized first. They depend on the token alone, so they
+//! are computed before the first block, and stored layer by layer, as blocks read them. How a block reads its part is
+//! said in `block.rs`.
 
 use crate::batch::Token;
-use crate::block::{ELEMENTS_A_TASK, normalize, room};
+use crate::block::{ELEMENTS_A_TASK, grow_to, normalize};
 use crate::linear::Linear;
 use crate::network::InputSource;
 use crate::products::Products;
@@ -15,23 +15,23 @@ use crate::spec::{LayerInputs, Spec};
 /// Buffers of one pass, kept between passes.
 #[derive(Default)]
 pub(crate) struct InputBuffers {
-    /// Of the second embedding, `[rows, layers, width]`.
+    /// Rows of the second embedding, `[rows, layers, width]`.
     embedded: Vec<f32>,
-    /// Of the projection, the same.
+    /// The projection, of the same shape.
     projected: Vec<f32>,
-    /// What layers get, `[layers, rows, width]`.
+    /// The per-layer embeddings, `[layers, rows, width]`.
     inputs: Vec<f32>,
 }
 
 impl InputBuffers {
-    /// What layers get in the pass: `[layers, rows, width]`, and nothing in most networks.
+    /// The per-layer embeddings of the pass, `[layers, rows, width]`; empty in most networks.
     pub(crate) fn inputs(&self) -> &[f32] {
         &self.inputs
     }
 }
 
 impl InputSource<Linear> {
-    /// Works out what layers get of `tokens`, of which `x` `[rows, width]` is what the first block reads.
+    /// Computes the per-layer embeddings of `tokens`; `x` `[rows, width]` is the input of the first block for these.
     pub(crate) fn fill(
         &self,
         products: &Products,
@@ -46,13 +46,13 @@ impl InputSource<Linear> {
         }
         let (elements, compute) = (rows * layers * width, &products.compute);
         let InputBuffers { embedded, projected, inputs } = buffers;
-        let (embedded, projected) = (room(embedded, elements), room(projected, elements));
+        let (embedded, projected) = (grow_to(embedded, elements), grow_to(projected, elements));
         self.table.embed(tokens, embedded);
         products.one(x, rows, spec.width, self.projection.product(projected, false));
         let scale = 1.0 / (spec.width as f32).sqrt();
         compute.pool.each_chunk(projected, ELEMENTS_A_TASK, &|_, part| part.iter_mut().for_each(|x| *x *= scale));
         let (embedded, projected) = (&*embedded, &*projected);
-        compute.pool.each_chunk(room(inputs, elements), rows * width, &|layer, part| {
+        compute.pool.each_chunk(grow_to(inputs, elements), rows * width, &|layer, part| {
             for (row, out) in part.chunks_exact_mut(width).enumerate() {
                 let first = (row * layers + layer) * width;
                 normalize(compute.isa, spec, &self.norm, &projected[first..][..width], out);

@@ -1,25 +1,25 @@
 //! *What does this network say about these tokens?* Batch in, logits out.
 //!
-//! A checkpoint ([`Checkpoint`]) is read by its family (`family/`) into a [`Spec`], a closed list of the ways in
-//! which networks differ, and a [`Network`] whose tensors are described and not yet read. A [`Backend`] packs it; on
-//! the CPU one decoder runs every network behind the [`Executor`] trait: spans and trees of tokens over a paged cache,
-//! whose *bytes* live here and whose *bookkeeping* is the engine's. There is no prefill and no decode, only rows to
-//! score. Matrices are packed for the kernels when they are loaded, in the type of their file or in a [`WeightType`]
-//! that is asked for; embeddings stay in the mapped file.
+//! A family (`family/`) reads a checkpoint ([`Checkpoint`]) into a [`Spec`], a closed list of the ways in which
+//! networks differ, and a [`Network`] whose tensors are described but not yet read. A [`Backend`] packs it. On the CPU
+//! one decoder runs every network behind the [`Executor`] trait: spans and trees of tokens over a paged KV cache, whose
+//! *bytes* live here and whose *bookkeeping* is the engine's. Prefill and decode are the same operation: rows are
+//! scored. Matrices are packed for the kernels when they are loaded, in the type of their file or in a requested
+//! [`WeightType`]; embeddings stay in the mapped file.
 //!
-//! Left out: sampling, text, and any idea of a request.
+//! Sampling, text and requests are not known here.
 
 #![forbid(unsafe_code)]
 
 pub mod backend;
 mod batch;
 mod block;
-mod both;
 mod cache;
 mod capacity;
 pub mod checkpoint;
 mod collected;
 mod decoder;
+mod dense_with_experts;
 mod error;
 pub mod executor;
 mod expert_memory;
@@ -33,7 +33,6 @@ mod faults;
 mod fusion;
 mod hidden;
 mod layer_inputs;
-mod lent;
 mod linear;
 mod medusa;
 mod mxfp4;
@@ -44,6 +43,7 @@ mod products;
 mod quantization;
 mod quantized;
 mod router;
+mod shared_embeddings;
 pub mod spec;
 mod storage;
 mod weight_type;
@@ -55,15 +55,15 @@ pub use capacity::{Capacity, CapacityProblem, Group, Keep, Kind, SourceCapacity}
 pub use checkpoint::Checkpoint;
 pub use decoder::Model;
 pub use error::{ModelError, Setting};
-pub use executor::{CacheEdit, CacheRows, Executor, ExecutorError, Reading, SavedBytes, Source};
+pub use executor::{CacheEdit, CacheRows, Executor, ExecutorError, SavedBytes, Source, WeightsRead};
 pub use expert_memory::ExpertNeed;
 pub use foretoken_kernels::attention::CacheType;
 pub use hidden::{HiddenInput, HiddenReads, HiddenStates};
-pub use lent::Lent;
 pub use linear::{Elements, Table, Unpacked};
 pub use network::{Network, Progress};
 pub use options::Options;
 pub use outputs::{HostOutputs, Largest, Outputs};
 pub use products::{Exchange, Rank};
+pub use shared_embeddings::SharedEmbeddings;
 pub use spec::Spec;
 pub use weight_type::WeightType;

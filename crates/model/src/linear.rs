@@ -1,22 +1,22 @@
 //! Linear layers: as a family describes them, and as products want them.
 //!
-//! The idea: a family says where each matrix lies ([`Unpacked`]) and touches no weight. Packing comes after, matrix by
-//! matrix, on all threads, and gives the matrix's pages of the file back as soon as it is done, so that no second copy
-//! of the model is ever there. Another backend packs the same descriptions in its own way: it asks each for its
-//! [`Elements`], in the type of the file or as floats, all of them or those of some outputs. A table of which single
-//! rows are read (an embedding) stays in the file in any form.
+//! A family describes where each matrix lies ([`Unpacked`]) without reading weights. Matrices are packed later, one by
+//! one, on all threads, and each gives its pages of the file back as soon as it is packed, so that there is never a
+//! second copy of the model in memory. Another backend packs the same descriptions in its own way: it reads the
+//! [`Elements`] of each, in the type of the file or as floats, of all outputs or of some. A table of which single rows
+//! are read (an embedding) always stays in the file.
 //!
-//! With a type asked for at load ([`WeightType`]), matrices of floats are brought to it on the way; a rank packs its
-//! part of the outputs. Left out: which matrices a network has.
+//! If a type is requested at load ([`WeightType`]), matrices of floats are converted to it before they are packed; a
+//! rank packs its part of the outputs.
 
-mod later;
+mod deferred;
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use foretoken_kernels::block::Format;
 use foretoken_kernels::matmul::Product;
-use foretoken_kernels::panel::Form;
+use foretoken_kernels::panel::PanelFormat;
 use foretoken_kernels::{Panels, Pool};
 use foretoken_weights::Tensor;
 
@@ -27,9 +27,9 @@ use crate::products::Share;
 use crate::quantized::Quantized;
 use crate::storage::{Storage, View};
 use crate::weight_type::{Converted, WeightType};
-pub(crate) use later::{Later, MatrixShape};
+pub(crate) use deferred::{Deferred, MatrixShape};
 
-/// A table `[rows, width]` of which single rows are read: an embedding. Clones are the same rows in memory.
+/// A table `[rows, width]` of which single rows are read: an embedding. Clones share their rows in memory.
 #[derive(Clone)]
 pub struct Table {
     storage: Arc<Storage>,
@@ -42,18 +42,18 @@ impl Table {
         Self { storage: Arc::new(storage), width }
     }
 
-    /// Whether another is the same rows in memory.
+    /// Whether both share their rows in memory.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.storage, &other.storage)
     }
 
-    /// The table of the rows from this one on.
+    /// The table of the rows from `first` on.
     pub(crate) fn rows_from(self, first: usize) -> Self {
         let elements = self.storage.elements();
         Self { storage: Arc::new(self.storage.part(first * self.width..elements)), width: self.width }
     }
 
-    /// Rows there are.
+    /// Number of rows.
     pub fn rows(&self) -> usize {
         self.storage.elements() / self.width
     }
@@ -81,8 +81,8 @@ enum Source {
     Tensor(Tensor),
     Quantized(Box<Quantized>),
     Mxfp4(Box<Mxfp4>),
-    /// Another network's, packed already.
-    Lent(Linear),
+    /// A matrix of another network, which is packed already.
+    Shared(Linear),
 }
 
 impl Source {
@@ -91,7 +91,7 @@ impl Source {
             Self::Tensor(tensor) => Ok(Storage::new(tensor)),
             Self::Quantized(matrix) => matrix.storage(pool),
             Self::Mxfp4(matrix) => Ok(matrix.storage(pool)),
-            Self::Lent(_) => Err(ModelError::config(
+            Self::Shared(_) => Err(ModelError::config(
                 "output matrix",
                 "its weights",
                 "those of a file",
@@ -100,26 +100,26 @@ impl Source {
         }
     }
 
-    /// The form of these weights; where it is `likely` what they mostly have suffices.
-    fn form(&self, likely: bool) -> Result<Form, ModelError> {
+    /// The form of these weights. If `likely` is true, the most common form of such weights may be returned instead.
+    fn form(&self, likely: bool) -> Result<PanelFormat, ModelError> {
         match self {
             Self::Tensor(tensor) => Ok(Storage::form_of(tensor)),
             Self::Quantized(matrix) if likely => Ok(matrix.likely_form()),
             Self::Quantized(matrix) => matrix.form(),
-            Self::Mxfp4(_) => Ok(Form::Blocks(Format::Mxfp4)),
-            Self::Lent(matrix) => Ok(matrix.weights.form()),
+            Self::Mxfp4(_) => Ok(PanelFormat::Blocks(Format::Mxfp4)),
+            Self::Shared(matrix) => Ok(matrix.weights.form()),
         }
     }
 }
 
-/// How a matrix `[outputs, inputs]` lies in its tensor.
+/// Where a matrix `[outputs, inputs]` lies in its tensor.
 #[derive(Clone)]
-enum Lies {
-    /// As the rows from `first` on.
+enum MatrixLayout {
+    /// It is the rows from `first` on.
     Rows { first: usize },
-    /// As these stretches of rows, one after another.
-    Stretches(Vec<Range<usize>>),
-    /// As every `step`th of the columns from `first` on, of so many.
+    /// It is these ranges of rows, one after another.
+    RowRanges(Vec<Range<usize>>),
+    /// It is every `step`th column from `first` on, of `columns` in all.
     Columns { first: usize, step: usize, columns: usize },
 }
 
@@ -129,12 +129,12 @@ pub struct Elements {
 }
 
 impl Elements {
-    /// Name of their type, as `F32`, `BF16` or `Q4_K`.
+    /// Name of their type, such as `F32`, `BF16` or `Q4_K`.
     pub fn dtype(&self) -> &'static str {
         self.storage.dtype()
     }
 
-    /// Their bytes in this type, little-endian; blocks as GGUF has them.
+    /// Their bytes in this type, little-endian; blocks as in GGUF.
     pub fn bytes(&self) -> &[u8] {
         self.storage.bytes()
     }
@@ -147,17 +147,17 @@ impl Elements {
     }
 }
 
-/// A linear layer as it lies in the file: a plain description, of which nothing is read yet but the bias.
+/// A linear layer as it lies in the file: a plain description, of which only the bias has been read.
 #[derive(Clone)]
 pub struct Unpacked {
-    /// What messages call it.
+    /// Its name in messages.
     name: String,
     source: Source,
-    lies: Lies,
+    layout: MatrixLayout,
     bias: Option<Vec<f32>>,
     inputs: usize,
     outputs: usize,
-    /// Whether rows are brought to length 1.
+    /// Whether rows are normalized to length 1.
     unit_rows: bool,
 }
 
@@ -165,8 +165,8 @@ impl Unpacked {
     /// From a tensor `[outputs, inputs]`.
     pub(crate) fn new(tensor: &Tensor, bias: Option<Vec<f32>>, inputs: usize, outputs: usize) -> Self {
         assert_eq!(tensor.shape, [outputs, inputs], "linear: shape");
-        let (name, lies) = (format!("tensor {}", tensor.name), Lies::Rows { first: 0 });
-        Self { name, source: Source::Tensor(tensor.clone()), lies, bias, inputs, outputs, unit_rows: false }
+        let (name, layout) = (format!("tensor {}", tensor.name), MatrixLayout::Rows { first: 0 });
+        Self { name, source: Source::Tensor(tensor.clone()), layout, bias, inputs, outputs, unit_rows: false }
     }
 
     /// From a tensor `[inputs, outputs]`.
@@ -179,8 +179,8 @@ impl Unpacked {
     pub(crate) fn columns(tensor: &Tensor, [first, step]: [usize; 2], bias: Option<Vec<f32>>, outputs: usize) -> Self {
         let [inputs, columns] = tensor.shape[..] else { unreachable!("linear: shape {:?}", tensor.shape) };
         assert!(first < step && outputs * step <= columns, "linear: {outputs} of {columns} columns");
-        let (name, lies) = (format!("tensor {}", tensor.name), Lies::Columns { first, step, columns });
-        Self { name, source: Source::Tensor(tensor.clone()), lies, bias, inputs, outputs, unit_rows: false }
+        let (name, layout) = (format!("tensor {}", tensor.name), MatrixLayout::Columns { first, step, columns });
+        Self { name, source: Source::Tensor(tensor.clone()), layout, bias, inputs, outputs, unit_rows: false }
     }
 
     /// From a matrix `[outputs, inputs]` of a quantized checkpoint.
@@ -192,91 +192,91 @@ impl Unpacked {
         outputs: usize,
     ) -> Self {
         let (name, source) = (format!("matrix {name}"), Source::Quantized(Box::new(matrix)));
-        Self { name, source, lies: Lies::Rows { first: 0 }, bias, inputs, outputs, unit_rows: false }
+        Self { name, source, layout: MatrixLayout::Rows { first: 0 }, bias, inputs, outputs, unit_rows: false }
     }
 
     /// From a matrix `[outputs, inputs]` in MXFP4.
     pub(crate) fn mxfp4(name: String, matrix: Mxfp4, bias: Option<Vec<f32>>, [inputs, outputs]: [usize; 2]) -> Self {
         let source = Source::Mxfp4(Box::new(matrix));
-        Self { name, source, lies: Lies::Rows { first: 0 }, bias, inputs, outputs, unit_rows: false }
+        Self { name, source, layout: MatrixLayout::Rows { first: 0 }, bias, inputs, outputs, unit_rows: false }
     }
 
-    /// Another network's matrix, which is packed already.
-    pub(crate) fn lent(matrix: Linear) -> Self {
+    /// A matrix of another network, which is packed already.
+    pub(crate) fn shared(matrix: Linear) -> Self {
         let (name, [inputs, outputs]) = ("another network's matrix".to_string(), [matrix.inputs(), matrix.outputs()]);
-        let lies = Lies::Rows { first: 0 };
-        Self { name, source: Source::Lent(matrix), lies, bias: None, inputs, outputs, unit_rows: false }
+        let layout = MatrixLayout::Rows { first: 0 };
+        Self { name, source: Source::Shared(matrix), layout, bias: None, inputs, outputs, unit_rows: false }
     }
 
-    /// The same by another name in messages.
-    pub(crate) fn called(self, name: &str) -> Self {
+    /// The same with another name in messages.
+    pub(crate) fn with_name(self, name: &str) -> Self {
         Self { name: name.to_string(), ..self }
     }
 
-    /// What messages call it.
+    /// Its name in messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its outputs and its inputs.
+    /// Numbers of its outputs and inputs.
     pub fn shape(&self) -> [usize; 2] {
         [self.outputs, self.inputs]
     }
 
-    /// Bytes of its weights in its file; of a matrix that is a part of a tensor, its part of these.
+    /// Bytes of its weights in its file; for a part of a tensor, its share of the tensor's bytes.
     pub(crate) fn file_bytes(&self) -> usize {
         let (bytes, elements) = match &self.source {
             Source::Tensor(tensor) => (tensor.bytes.len(), tensor.shape.iter().product()),
             Source::Quantized(matrix) => matrix.size(),
             Source::Mxfp4(matrix) => matrix.size(),
-            Source::Lent(_) => (0, 1),
+            Source::Shared(_) => (0, 1),
         };
         (bytes as u128 * (self.inputs * self.outputs) as u128 / elements.max(1) as u128) as usize
     }
 
-    /// What is added to its outputs.
+    /// The bias of its outputs.
     pub fn bias(&self) -> Option<&[f32]> {
         self.bias.as_deref()
     }
 
-    /// The layer that computes outputs `range` of this one: what a rank owns.
+    /// The layer that computes outputs `range` of this one, such as a rank's part.
     ///
     /// # Panics
-    /// If it has not so many.
+    /// If it has fewer outputs.
     pub fn outputs(&self, range: Range<usize>) -> Self {
         assert!(range.end <= self.outputs, "{}: outputs {range:?} of {}", self.name, self.outputs);
         let bias = self.bias.as_ref().map(|bias| bias[range.clone()].to_vec());
-        let lies = match &self.lies {
-            Lies::Rows { first } => Lies::Rows { first: first + range.start },
-            Lies::Stretches(stretches) => Lies::Stretches(part_of(stretches, range.clone())),
-            Lies::Columns { first, step, columns } => {
-                Lies::Columns { first: first + range.start * step, step: *step, columns: *columns }
+        let layout = match &self.layout {
+            MatrixLayout::Rows { first } => MatrixLayout::Rows { first: first + range.start },
+            MatrixLayout::RowRanges(ranges) => MatrixLayout::RowRanges(ranges_within(ranges, range.clone())),
+            MatrixLayout::Columns { first, step, columns } => {
+                MatrixLayout::Columns { first: first + range.start * step, step: *step, columns: *columns }
             }
         };
-        Self { bias, lies, outputs: range.len(), ..self.clone() }
+        Self { bias, layout, outputs: range.len(), ..self.clone() }
     }
 
-    /// Reads its weights, in the type of its file where it has one that can be cut as the matrix is; those of packed
-    /// integers as floats or blocks.
+    /// Reads its weights, in the type of its file if that can be cut like the matrix; packed integers as floats or
+    /// blocks.
     ///
     /// # Errors
-    /// They are quantized, and a tensor holds what cannot be.
+    /// They are quantized and a tensor holds an impossible value.
     pub fn read(&self, pool: &Pool) -> Result<Elements, ModelError> {
         Ok(Elements { storage: self.matrix(self.source.storage(pool)?) })
     }
 
-    /// Of the whole tensor this matrix.
+    /// Cuts this matrix out of its whole tensor.
     fn matrix(&self, whole: Storage) -> Storage {
-        let Self { lies, inputs, outputs, unit_rows, .. } = self;
-        let matrix = match lies {
-            Lies::Rows { .. } if whole.elements() == inputs * outputs => whole,
-            Lies::Rows { first } => whole.part(first * inputs..(first + outputs) * inputs),
-            Lies::Stretches(stretches) => {
-                whole.gather(stretches.iter().map(|rows| rows.start * inputs..rows.end * inputs))
+        let Self { layout, inputs, outputs, unit_rows, .. } = self;
+        let matrix = match layout {
+            MatrixLayout::Rows { .. } if whole.elements() == inputs * outputs => whole,
+            MatrixLayout::Rows { first } => whole.part(first * inputs..(first + outputs) * inputs),
+            MatrixLayout::RowRanges(ranges) => {
+                whole.gather(ranges.iter().map(|rows| rows.start * inputs..rows.end * inputs))
             }
-            Lies::Columns { first, step, columns } => {
-                let wanted = (*first..first + outputs * step).step_by(*step);
-                let matrix = whole.columns(wanted, *columns);
+            MatrixLayout::Columns { first, step, columns } => {
+                let chosen = (*first..first + outputs * step).step_by(*step);
+                let matrix = whole.columns(chosen, *columns);
                 whole.release();
                 matrix
             }
@@ -284,36 +284,38 @@ impl Unpacked {
         if *unit_rows { matrix.unit_rows(*inputs) } else { matrix }
     }
 
-    /// The layer that computes these stretches of the outputs of this one: heads of queries that lie between those of
-    /// keys and values, say.
-    pub(crate) fn stretches(&self, stretches: &[Range<usize>]) -> Self {
-        let neighbours = stretches.windows(2).all(|two| two[0].end == two[1].start);
-        let (Some(first), Some(last)) = (stretches.first(), stretches.last()) else {
+    /// The layer that computes these ranges of the outputs of this one, such as query heads that lie between key and
+    /// value heads.
+    pub(crate) fn row_ranges(&self, ranges: &[Range<usize>]) -> Self {
+        let are_contiguous = ranges.windows(2).all(|two| two[0].end == two[1].start);
+        let (Some(first), Some(last)) = (ranges.first(), ranges.last()) else {
             unreachable!("no outputs of {}", self.name)
         };
-        if neighbours {
+        if are_contiguous {
             return self.outputs(first.start..last.end);
         }
-        let Lies::Rows { first: offset } = self.lies else { unreachable!("stretches of columns: {}", self.name) };
-        let of_bias = |bias: &Vec<f32>| stretches.iter().flat_map(|range| bias[range.clone()].to_vec()).collect();
-        let lies = stretches.iter().map(|range| offset + range.start..offset + range.end).collect();
-        let outputs = stretches.iter().map(Range::len).sum();
-        Self { bias: self.bias.as_ref().map(of_bias), lies: Lies::Stretches(lies), outputs, ..self.clone() }
+        let MatrixLayout::Rows { first: offset } = self.layout else {
+            unreachable!("row ranges of columns: {}", self.name)
+        };
+        let of_bias = |bias: &Vec<f32>| ranges.iter().flat_map(|range| bias[range.clone()].to_vec()).collect();
+        let rows = ranges.iter().map(|range| offset + range.start..offset + range.end).collect();
+        let outputs = ranges.iter().map(Range::len).sum();
+        Self { bias: self.bias.as_ref().map(of_bias), layout: MatrixLayout::RowRanges(rows), outputs, ..self.clone() }
     }
 
-    /// The same with rows of weights that are brought to length 1, as floats (Baichuan 2's head).
+    /// The same with rows of weights normalized to length 1, as floats (Baichuan 2's head).
     pub(crate) fn with_unit_rows(self) -> Self {
         Self { unit_rows: true, ..self }
     }
 
-    /// Brings the weights to the form in which they are multiplied: the type that is asked for, or the file's own. Of a
-    /// rank those of its part of the outputs.
+    /// Packs the weights in the form in which they are multiplied: the requested type, or the file's own. A rank packs
+    /// its part of the outputs.
     ///
     /// # Errors
-    /// A type is asked for, and the weights are not floats; or they are quantized, and a tensor holds what cannot be;
-    /// or there is no memory for them.
+    /// A type is requested and the weights are not floats; or they are quantized and a tensor holds an impossible
+    /// value; or there is no memory for them.
     pub(crate) fn pack(self, packing: &Packing<'_>) -> Result<Linear, ModelError> {
-        if let Source::Lent(matrix) = self.source {
+        if let Source::Shared(matrix) = self.source {
             return Ok(matrix);
         }
         let all = self.outputs;
@@ -325,13 +327,13 @@ impl Unpacked {
         Ok(Linear { weights: Arc::new(weights), bias: own.bias.map(Arc::from), outputs: all })
     }
 
-    /// As much of it as is packed here.
+    /// The part of it that is packed in this process.
     fn own(self, packing: &Packing<'_>) -> Self {
         if packing.share.is_whole() { self } else { self.outputs(packing.share.of(self.outputs)) }
     }
 
-    /// Gives the weights, in the type in which they are packed, to `take`, and then the pages of the file back.
-    /// `scratch` is for those that are brought to another type.
+    /// Calls `take` with the weights in the type in which they are packed, and then gives the pages of the file back.
+    /// Converted weights are written to `scratch`.
     fn weights<T>(
         &self,
         packing: &Packing<'_>,
@@ -340,9 +342,9 @@ impl Unpacked {
     ) -> Result<T, ModelError> {
         let whole = self.source.storage(packing.pool)?;
         let whole = if packing.as_floats { whole.into_floats() } else { whole };
-        self.check_wanted(packing, whole.form())?;
+        self.check_requested(packing, whole.form())?;
         let matrix = self.matrix(whole);
-        let taken = match packing.used {
+        let taken = match packing.weight_type {
             Some(kind) => {
                 let shape = (self.outputs, self.inputs);
                 let beyond = |(row, found): (usize, f32)| ModelError::Setting {
@@ -361,13 +363,13 @@ impl Unpacked {
         Ok(taken)
     }
 
-    /// Only floats are brought to another type.
-    fn check_wanted(&self, packing: &Packing<'_>, found: Form) -> Result<(), ModelError> {
-        let (Some(wanted), Form::Blocks(format)) = (packing.wanted, found) else { return Ok(()) };
+    /// Checks that no type is requested for weights in blocks: only floats are converted.
+    fn check_requested(&self, packing: &Packing<'_>, found: PanelFormat) -> Result<(), ModelError> {
+        let (Some(requested), PanelFormat::Blocks(format)) = (packing.requested, found) else { return Ok(()) };
         Err(ModelError::Setting {
             place: format!("{}: {}", packing.file, self.name),
             setting: Setting::WeightType,
-            value: wanted.to_string(),
+            value: requested.to_string(),
             expected: "weights in F32, F16 or BF16".to_string(),
             found: format.name().to_string(),
         })
@@ -379,10 +381,10 @@ impl Unpacked {
     }
 }
 
-/// Of rows that lie in these stretches those of a range, counted through all.
-fn part_of(stretches: &[Range<usize>], range: Range<usize>) -> Vec<Range<usize>> {
+/// The ranges of rows that are rows `range` of all these ranges together.
+fn ranges_within(ranges: &[Range<usize>], range: Range<usize>) -> Vec<Range<usize>> {
     let (mut part, mut before) = (Vec::new(), 0);
-    for Range { start, end } in stretches.iter().cloned() {
+    for Range { start, end } in ranges.iter().cloned() {
         let at = |row: usize| start + row.saturating_sub(before).min(end - start);
         let own = at(range.start)..at(range.end);
         part.extend((!own.is_empty()).then_some(own));
@@ -398,10 +400,10 @@ pub(crate) struct Packing<'a> {
     pub(crate) pool: &'a Pool,
     /// The model, for messages.
     pub(crate) file: &'a str,
-    /// The type that is asked for; none: the file's own.
-    wanted: Option<WeightType>,
-    /// The type that it means for this matrix.
-    used: Option<WeightType>,
+    /// The requested type; `None`: the file's own.
+    requested: Option<WeightType>,
+    /// The type of this matrix under that request.
+    weight_type: Option<WeightType>,
     /// Whether blocks are multiplied as floats.
     as_floats: bool,
     /// The part of the outputs that is packed.
@@ -409,59 +411,60 @@ pub(crate) struct Packing<'a> {
 }
 
 impl<'a> Packing<'a> {
-    pub(crate) fn new(pool: &'a Pool, file: &'a str, wanted: Option<WeightType>, share: Share) -> Self {
-        Self { pool, file, wanted, used: wanted, as_floats: false, share }
+    pub(crate) fn new(pool: &'a Pool, file: &'a str, requested: Option<WeightType>, share: Share) -> Self {
+        Self { pool, file, requested, weight_type: requested, as_floats: false, share }
     }
 
-    /// For what has been cut to this rank's part already.
-    pub(crate) fn later(pool: &'a Pool, file: &'a str, wanted: Option<WeightType>) -> Self {
-        Self::new(pool, file, wanted, Share::new(None))
+    /// Packing of matrices that have already been cut to this rank's part.
+    pub(crate) fn deferred(pool: &'a Pool, file: &'a str, requested: Option<WeightType>) -> Self {
+        Self::new(pool, file, requested, Share::new(None))
     }
 
-    /// The same for what decides which experts rows go through: the weights of the file, as floats. Products with
-    /// blocks would round what the router reads, and so choose others.
+    /// The same for routers: the weights of the file, as floats. Products with blocks would round the router's input
+    /// and so choose other experts.
     pub(crate) fn of_router(self) -> Self {
-        Self { wanted: None, used: None, as_floats: true, ..self }
+        Self { requested: None, weight_type: None, as_floats: true, ..self }
     }
 
     /// The same for the head.
     pub(crate) fn of_head(self) -> Self {
-        Self { used: self.wanted.map(WeightType::of_head), ..self }
+        Self { weight_type: self.requested.map(WeightType::of_head), ..self }
     }
 }
 
-/// A linear layer `[outputs, inputs]`, or a rank's part of it. Clones are the same weights in memory.
+/// A linear layer `[outputs, inputs]`, or a rank's part of it. Clones share their weights in memory.
 #[derive(Clone)]
 pub(crate) struct Linear {
-    /// Of the outputs that are computed here.
+    /// Weights of the outputs that are computed in this process.
     weights: Arc<Panels>,
     bias: Option<Arc<[f32]>>,
-    /// All outputs, those of other ranks included.
+    /// Number of outputs of all ranks.
     outputs: usize,
 }
 
 impl Linear {
-    /// This layer as a product into `out` `[rows, outputs]`, all of them, for [`Products`](crate::products::Products).
+    /// The product with this layer into `out` `[rows, outputs of all ranks]`, for
+    /// [`Products`](crate::products::Products).
     pub(crate) fn product<'a>(&'a self, out: &'a mut [f32], accumulate: bool) -> Product<'a> {
         Product { weights: &self.weights, bias: self.bias.as_deref(), out, accumulate }
     }
 
-    /// Whether another is the same weights in memory.
+    /// Whether both share their weights in memory.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.weights, &other.weights)
     }
 
-    /// Elements of a row that it reads.
+    /// Elements of an input row.
     pub(crate) fn inputs(&self) -> usize {
         self.weights.inputs()
     }
 
-    /// Elements of a row that it yields, on all ranks together.
+    /// Elements of an output row, on all ranks together.
     pub(crate) fn outputs(&self) -> usize {
         self.outputs
     }
 
-    /// What of it is here.
+    /// A description of the part that is in this process.
     pub(crate) fn packed(&self) -> PackedMatrix {
         let panels = &self.weights;
         let (form, elements) = (panels.form().name(), panels.outputs() * panels.inputs());

@@ -1,12 +1,11 @@
-//! Medusa heads (Cai et al. 2024): for each position ahead output rows of their own, which read the target's last
-//! hidden row.
+//! Medusa heads (Cai et al. 2024): for each position ahead an output matrix that reads the target's last hidden row.
 //!
-//! The head of the k-th position ahead says what follows the k tokens behind the row that it reads, whatever these are:
-//! logits = output(x + silu(block(x))), x the target's hidden row behind its last norm (section 2.1). So a row of the
-//! text, beside a hidden row of the target, is answered by the first head; a guess reads what the row that it continues
-//! passes on, which is the same hidden row and a number: how many heads have spoken before. With this the heads are a
-//! network like any other to whoever drafts with it, of which each step costs one head. Nothing is cached, and tokens
-//! change nothing. Left out: output rows that all heads share.
+//! The head of the k-th position ahead predicts the token after the k tokens that follow its input row, whatever these
+//! are: logits = output(x + silu(block(x))), x the target's hidden row after its last norm (section 2.1). So the logits
+//! of a row of the text, which has a hidden row of the target, come from the first head. A drafted row reads the own
+//! hidden row of the row that it continues: the target's hidden row and the number of heads used so far. This makes the
+//! heads a network like any other for drafters, of which each step costs one head. Nothing is cached, and tokens are
+//! ignored. Not supported: an output matrix that all heads share.
 
 use std::sync::Arc;
 
@@ -18,14 +17,14 @@ use crate::batch::Batch;
 use crate::capacity::{Capacity, Group};
 use crate::checkpoint::Checkpoint;
 use crate::error::ModelError;
-use crate::executor::{CacheEdit, Executor, ExecutorError, Reading, Source, check};
+use crate::executor::{CacheEdit, Executor, ExecutorError, Source, WeightsRead, check};
 use crate::hidden::{HiddenInput, HiddenReads, HiddenStates};
-use crate::lent::Lent;
 use crate::linear::{Linear, Packing, Unpacked};
 use crate::network::Progress;
 use crate::options::Options;
 use crate::outputs::{HostOutputs, Outputs};
 use crate::products::{Products, Share};
+use crate::shared_embeddings::SharedEmbeddings;
 use crate::spec::Spec;
 
 /// The head of one position ahead.
@@ -36,43 +35,43 @@ pub(crate) struct Head<M> {
     pub(crate) output: M,
 }
 
-/// All heads, and the target's norm before its output rows.
+/// All heads, and the target's norm before its output matrix.
 struct Weights {
     spec: Spec,
     target_layer: usize,
     heads: Vec<Head<Linear>>,
-    lent: Lent,
+    shared: SharedEmbeddings,
 }
 
-/// Heads that are run.
+/// The executor of the heads.
 struct Medusa {
     weights: Arc<Weights>,
     products: Products,
     capacity: Capacity,
     outputs: HostOutputs,
     buffers: Buffers,
-    read: Reading,
+    read: WeightsRead,
 }
 
 /// Buffers of one pass, kept between passes.
 #[derive(Default)]
 struct Buffers {
-    /// What the rows of one head read, and what its blocks add, `[rows, width]`.
+    /// The input rows of one head, and the outputs of its blocks, `[rows, width]`.
     x: Vec<f32>,
     added: Vec<f32>,
     logits: Vec<f32>,
-    /// What each row of the pass passes on, `[rows, width + 1]`.
+    /// The own hidden row of each row of the pass, `[rows, width + 1]`.
     own: Vec<f32>,
 }
 
-/// Packs heads and makes an executor of them. `target_layer`: the target's last.
+/// Packs heads and makes an executor of them. `target_layer` is the target's last.
 ///
 /// # Errors
 /// As [`Unpacked::pack`].
 pub(crate) fn load(
     checkpoint: &Checkpoint,
     (spec, heads): (Spec, Vec<Head<Unpacked>>),
-    (target_layer, lent): (usize, &Lent),
+    (target_layer, shared): (usize, &SharedEmbeddings),
     options: Options,
     progress: Progress<'_>,
 ) -> Result<Loaded, ModelError> {
@@ -87,7 +86,7 @@ pub(crate) fn load(
         packed.push(Head { blocks, output: output.pack(&packing.of_head())? });
         progress(packed.len(), count);
     }
-    let weights = Arc::new(Weights { spec, target_layer, heads: packed, lent: lent.clone() });
+    let weights = Arc::new(Weights { spec, target_layer, heads: packed, shared: shared.clone() });
     let executor = Medusa::new(Arc::clone(&weights), Products::new(compute, None), options);
     let (spec, threads) = (weights.spec.clone(), executor.products.compute.pool.threads());
     Ok(Loaded { executor: Box::new(executor), spec, left_out: Vec::new(), threads, weights: Box::new(Shared(weights)) })
@@ -110,25 +109,26 @@ impl Packed for Shared {
 impl Medusa {
     fn new(weights: Arc<Weights>, products: Products, options: Options) -> Self {
         let Weights { spec, target_layer, .. } = &*weights;
-        // What a row passes on: the hidden row, and the number of the head that answers next.
+        // The own hidden row: the target's hidden row, and the number of the head that comes next.
         let own_width = spec.width + 1;
         let capacity = Capacity {
             vocabulary: spec.vocabulary,
             context_max: spec.context_max,
             rows_max: options.rows_max.max(1),
-            // Of nothing, but rows are counted all the same.
+            // Nothing is stored, but the engine counts rows.
             groups: vec![Group::attention(options.page_len.max(1), options.pages.max(1))],
             sources: None,
             hidden: HiddenStates { layers: 1, width: own_width },
             hidden_in: Some(HiddenReads { target_layers: vec![*target_layer], target_width: spec.width, own_layer: 0 }),
         };
         let outputs = HostOutputs { vocabulary: spec.vocabulary, width: own_width, ..HostOutputs::default() };
-        let (buffers, read) = (Buffers::default(), Reading::default());
+        let (buffers, read) = (Buffers::default(), WeightsRead::default());
         Self { weights, products, capacity, outputs, buffers, read }
     }
 
-    /// What the rows of the batch read: a hidden row behind the target's norm, and how many heads have spoken.
-    fn take_rows(&mut self, batch: &Batch<'_>) {
+    /// Collects the inputs of the batch's rows: the target's normalized hidden row, and the number of heads used so
+    /// far.
+    fn collect_inputs(&mut self, batch: &Batch<'_>) {
         let (width, isa) = (self.weights.spec.width, self.products.compute.isa);
         let own = &mut self.buffers.own;
         own.clear();
@@ -140,31 +140,31 @@ impl Medusa {
                     for row in rows.chunks_exact(width) {
                         let first = own.len();
                         own.resize(first + width + 1, 0.0);
-                        self.weights.lent.normalize(isa, row, &mut own[first..first + width]);
+                        self.weights.shared.normalize(isa, row, &mut own[first..first + width]);
                     }
                 }
             }
         }
     }
 
-    /// The logits of the wanted rows, which are these of the pass, in order.
-    fn answer(&mut self, wanted: &[usize]) {
+    /// Computes the logits of the wanted rows, given by their numbers in the pass, in order.
+    fn compute_logits(&mut self, wanted: &[usize]) {
         let Self { weights, products, outputs, buffers, read, .. } = self;
         let Weights { spec, heads, .. } = &**weights;
         let Buffers { x, added, logits, own } = buffers;
         let (width, vocabulary) = (spec.width, spec.vocabulary);
         outputs.logits.resize(wanted.len() * vocabulary, 0.0);
-        // Behind the last head nobody asks; it would answer itself.
+        // No drafter asks beyond the last head; if one did, the last head would be used again.
         let head_of = |row: usize| (own[row * (width + 1) + width] as usize).min(heads.len() - 1);
-        *read = Reading::default();
+        *read = WeightsRead::default();
         for (number, Head { blocks, output }) in heads.iter().enumerate() {
-            let places: Vec<usize> = (0..wanted.len()).filter(|place| head_of(wanted[*place]) == number).collect();
-            if places.is_empty() {
+            let indices: Vec<usize> = (0..wanted.len()).filter(|index| head_of(wanted[*index]) == number).collect();
+            if indices.is_empty() {
                 continue;
             }
-            let rows = places.len();
+            let rows = indices.len();
             x.clear();
-            places.iter().for_each(|place| x.extend_from_slice(&own[wanted[*place] * (width + 1)..][..width]));
+            indices.iter().for_each(|index| x.extend_from_slice(&own[wanted[*index] * (width + 1)..][..width]));
             for block in blocks {
                 added.resize(x.len(), 0.0);
                 products.one(x, rows, width, block.product(added, false));
@@ -173,8 +173,8 @@ impl Medusa {
             }
             logits.resize(rows * vocabulary, 0.0);
             products.one(x, rows, width, output.product(logits, false));
-            for (place, from) in places.iter().zip(logits.chunks_exact(vocabulary)) {
-                outputs.logits[place * vocabulary..][..vocabulary].copy_from_slice(from);
+            for (index, from) in indices.iter().zip(logits.chunks_exact(vocabulary)) {
+                outputs.logits[index * vocabulary..][..vocabulary].copy_from_slice(from);
             }
             read.bytes += blocks.iter().chain([output]).map(|matrix| matrix.packed().bytes).sum::<usize>();
         }
@@ -191,10 +191,10 @@ impl Executor for Medusa {
 
     fn forward(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
         check(batch, &self.capacity)?;
-        self.take_rows(batch);
+        self.collect_inputs(batch);
         let (mut wanted, mut hidden) = (Vec::new(), Vec::new());
-        batch.asked_rows(&mut wanted, &mut hidden);
-        self.answer(&wanted);
+        batch.requested_rows(&mut wanted, &mut hidden);
+        self.compute_logits(&wanted);
         let width = self.weights.spec.width + 1;
         self.outputs.hidden.resize_with(batch.hidden_layers.len(), Vec::new);
         for out in &mut self.outputs.hidden {
@@ -219,7 +219,7 @@ impl Executor for Medusa {
         &self.capacity
     }
 
-    fn read(&self) -> Reading {
+    fn weights_read(&self) -> WeightsRead {
         self.read
     }
 }

@@ -1,10 +1,11 @@
 //! Matrices of Hugging Face checkpoints in MXFP4, as the experts of gpt-oss are: 4-bit floats and a power of two for
 //! each 32 inputs of an output.
 //!
-//! Of all experts of a layer there are two tensors: `{name}_blocks` `[experts, outputs, inputs / 32, 16]`, two inputs a
-//! byte, the first in its low half, and `{name}_scales` `[experts, outputs, inputs / 32]`. They become GGUF's blocks of
-//! the same values, whose bytes hold an input of the first sixteen low and one of the last sixteen high: nothing is
-//! rounded. It happens when a matrix is packed, one after another. Left out: matrices that are not among others.
+//! The experts of a layer are two tensors: `{name}_blocks` `[experts, outputs, inputs / 32, 16]`, two inputs a byte,
+//! the first in its low half, and `{name}_scales` `[experts, outputs, inputs / 32]`. They become GGUF's blocks of the
+//! same values, whose bytes hold one of the first sixteen inputs in the low half and one of the last sixteen in the
+//! high half: nothing is rounded. This happens when a matrix is packed, one after another. Only matrices that are
+//! stacked this way are read.
 
 use foretoken_kernels::Pool;
 use foretoken_kernels::block::Format;
@@ -13,36 +14,36 @@ use foretoken_weights::{Bytes, Tensor, Weights, WeightsError};
 use crate::error::ModelError;
 use crate::storage::{self, Storage};
 
-/// Inputs of a block, and the bytes of their values.
+/// Number of inputs of a block, and bytes of their values.
 const BLOCK: usize = 32;
 const PACKED: usize = BLOCK / 2;
 
-/// Which matrix of a tensor, and which of its outputs: every `step`th from `first` on.
+/// A matrix of a tensor of stacked matrices, and which of its outputs: every `step`th from `first` on.
 #[derive(Clone, Copy)]
-pub(crate) struct Among {
+pub(crate) struct MatrixSelection {
     pub(crate) number: usize,
     pub(crate) matrices: usize,
     pub(crate) first: usize,
     pub(crate) step: usize,
 }
 
-/// One matrix `[outputs, inputs]` among others: a description, of which nothing is read yet.
+/// One matrix `[outputs, inputs]` of several that are stacked: a description, of which nothing is read yet.
 #[derive(Clone)]
 pub(crate) struct Mxfp4 {
-    /// Of all outputs.
+    /// The blocks of all its outputs.
     blocks: Bytes,
     scales: Bytes,
-    among: Among,
+    selection: MatrixSelection,
     inputs: usize,
     outputs: usize,
 }
 
-/// The names of the two tensors of matrices of a name.
+/// The names of the two tensors that stacked matrices of this name consist of.
 pub(crate) fn parts(name: &str) -> [String; 2] {
     [format!("{name}_blocks"), format!("{name}_scales")]
 }
 
-/// How many weights an element of a tensor of this name stands for: 2 in a byte of blocks, none in a scale.
+/// Number of weights that an element of a tensor of this name stands for: 2 in a byte of blocks, none in a scale.
 pub(crate) fn weights_per_element(tensor: &str) -> usize {
     match tensor {
         _ if tensor.ends_with("_proj_blocks") => 2,
@@ -52,14 +53,14 @@ pub(crate) fn weights_per_element(tensor: &str) -> usize {
 }
 
 impl Mxfp4 {
-    /// The matrix of this name; none: there are no blocks of it.
+    /// The matrix of this name; `None` if there are no blocks of it.
     ///
     /// # Errors
-    /// A tensor is missing or has another type or shape, or the inputs are no whole blocks.
+    /// A tensor is missing or has another type or shape, or the inputs are no whole number of blocks.
     pub(crate) fn find(
         weights: &Weights,
         name: &str,
-        among: Among,
+        selection: MatrixSelection,
         [inputs, outputs]: [usize; 2],
     ) -> Result<Option<Self>, ModelError> {
         let [blocks, scales] = parts(name);
@@ -76,7 +77,7 @@ impl Mxfp4 {
         let find = |name: &str, shape: &[usize]| {
             let found = match weights.get(name) {
                 Some(found) => found,
-                None => weights.require(name)?, // an error that says so
+                None => weights.require(name)?, // returns the error
             };
             if found.dtype.name() != "U8" {
                 return Err(refuse(name, "type", "U8".to_string(), found.dtype.to_string()));
@@ -88,20 +89,20 @@ impl Mxfp4 {
             }
             Ok(found)
         };
-        let shape = [among.matrices, outputs * among.step, inputs / BLOCK, PACKED];
-        let part = |tensor: &Tensor| storage::among(tensor, among.number).bytes;
+        let shape = [selection.matrices, outputs * selection.step, inputs / BLOCK, PACKED];
+        let part = |tensor: &Tensor| storage::nth_matrix(tensor, selection.number).bytes;
         let (blocks, scales) = (part(find(&blocks, &shape)?), part(find(&scales, &shape[..3])?));
-        Ok(Some(Self { blocks, scales, among, inputs, outputs }))
+        Ok(Some(Self { blocks, scales, selection, inputs, outputs }))
     }
 
-    /// Bytes of the blocks and scales that it is among, and how many weights these are.
+    /// Bytes of the blocks and scales of all its outputs, and the number of their weights.
     pub(crate) fn size(&self) -> (usize, usize) {
-        (self.blocks.len() + self.scales.len(), self.outputs * self.among.step * self.inputs)
+        (self.blocks.len() + self.scales.len(), self.outputs * self.selection.step * self.inputs)
     }
 
     /// The weights, in blocks.
     pub(crate) fn storage(&self, pool: &Pool) -> Storage {
-        let Self { inputs, outputs, among: Among { first, step, .. }, .. } = *self;
+        let Self { inputs, outputs, selection: MatrixSelection { first, step, .. }, .. } = *self;
         let (format, count) = (Format::Mxfp4, inputs / BLOCK);
         let row = count * format.bytes();
         let mut bytes = vec![0; outputs * row];

@@ -1,16 +1,16 @@
-//! A network in the one form that is run: what a family reads from its files, and what the decoder computes with.
+//! A network as its matrices: what a family reads from its files, and what the decoder computes with.
 //!
-//! The same structure twice: with matrices as they lie in the file ([`Unpacked`]), which is what families yield and
-//! every backend packs in its own way, and with matrices packed for the kernels (`Linear`). Where networks differ in
-//! which matrices they have, the difference is said here and nowhere else, so no combination has to be ruled out when
-//! it is run; what is done with them is said by the [`Spec`]. Left out: names of tensors (`family/`).
+//! The same structure is used twice: with matrices as they lie in the file ([`Unpacked`]), which is what families make
+//! and every backend packs in its own way, and with matrices packed for the kernels (`Linear`). Where networks differ
+//! in which matrices they have, only these types say so, and impossible combinations cannot be expressed; the [`Spec`]
+//! says what is computed with them.
 
 use crate::batch::Token;
 use crate::error::ModelError;
 use crate::linear::{Linear, Packing, Table, Unpacked};
 use crate::spec::{self, Activation, Spec};
 
-/// Called as loading goes on, with how many layers are done and how many there are.
+/// Called as layers are loaded, with the number of layers done and of all.
 pub type Progress<'a> = &'a mut dyn FnMut(usize, usize);
 
 /// Weight and bias of a normalization; of RMSNorm the bias is empty.
@@ -22,11 +22,11 @@ pub struct NormWeights {
     pub bias: Vec<f32>,
 }
 
-/// Normalizations of the pieces that a row of queries or keys is made of, over and over: one for every head, one a
-/// head, or one of the whole row. Empty: it stays as it is.
-pub type PieceNorms = Vec<NormWeights>;
+/// Normalizations of queries, keys or values: one shared by all heads, one a head, or one of the whole row. Empty:
+/// none.
+pub type QkNorms = Vec<NormWeights>;
 
-/// What a feed-forward half computes between its norm and its `down` matrix.
+/// What a feed-forward network computes between its norm and its `down` matrix.
 #[derive(Clone)]
 pub enum Inner<M> {
     /// activation(gate(x)) * up(x).
@@ -40,59 +40,60 @@ pub enum Inner<M> {
     },
     /// activation(up(x)).
     Plain {
-        /// What is applied.
+        /// What is applied to `up`.
         activation: Activation,
         /// `[ffn width, width]`.
         up: M,
     },
 }
 
-/// A feed-forward half: down(inner(x)).
+/// A dense feed-forward network, or one expert: down(inner(x)).
 #[derive(Clone)]
 pub struct Dense<M> {
-    /// What it does first.
+    /// All of it but the `down` matrix.
     pub inner: Inner<M>,
     /// `[width, ffn width]`.
     pub down: M,
 }
 
-/// The feed-forward half of a layer.
-pub enum Feed<M> {
+/// The feed-forward network of a layer.
+pub enum Ffn<M> {
     /// The same for all rows.
     Dense(Dense<M>),
-    /// Each row goes through those that it chooses.
+    /// Each row goes through the experts that it chooses.
     Experts(Experts<M>),
-    /// Both, and what they say is added up.
-    Both(Box<Both<M>>),
+    /// Both, and their outputs are added.
+    DenseWithExperts(Box<DenseWithExperts<M>>),
 }
 
-/// A dense half and experts beside it: each reads the residual stream in its own way, and has a norm behind it.
-pub struct Both<M> {
-    /// It reads what the norm before the feed-forward half makes of the stream.
+/// A dense feed-forward network and experts beside it: each reads the residual stream through norms of its own, and its
+/// output is normalized.
+pub struct DenseWithExperts<M> {
+    /// It reads the stream through the layer's [`ffn_norm`](Layer::ffn_norm).
     pub dense: Dense<M>,
-    /// Behind the dense half.
+    /// Applied to the output of the dense network.
     pub dense_post_norm: NormWeights,
     /// The experts.
     pub experts: Experts<M>,
-    /// Of the stream, for the router.
+    /// Applied to the stream for the router.
     pub router_norm: NormWeights,
-    /// Of the stream, for the experts.
+    /// Applied to the stream for the experts.
     pub experts_norm: NormWeights,
-    /// Behind the experts.
+    /// Applied to the output of the experts.
     pub experts_post_norm: NormWeights,
 }
 
 /// The experts of a layer.
 pub struct Experts<M> {
-    /// `[experts, width]`: the score of each.
+    /// `[experts, width]`: makes the logits of the experts.
     pub router: M,
-    /// What is added to the score of each for the choice alone; empty: nothing.
+    /// Added to the score of each expert for the choice alone; empty: none.
     pub corrections: Vec<f32>,
-    /// What the weight of each is multiplied with, whoever chose it. Empty: it stays as it is.
+    /// Multiplies the weight of each expert; empty: none.
     pub scales: Vec<f32>,
-    /// In order of their numbers; none where they are packed when rows choose them.
+    /// All of them in order; empty where experts are packed when rows choose them.
     pub all: Vec<Dense<M>>,
-    /// The one that all rows go through, and the `[1, width]` of its gate, if it has one.
+    /// The shared expert, which all rows go through, and the `[1, width]` of its gate, if it has one.
     pub shared: Option<(Dense<M>, Option<M>)>,
 }
 
@@ -100,16 +101,16 @@ pub struct Experts<M> {
 pub struct KeyValue<M> {
     /// `[key-value heads * head width, width]`.
     pub key: M,
-    /// The same shape. None: values are the keys before their norm.
+    /// The same shape. `None` if values are the keys before their norm.
     pub value: Option<M>,
-    /// Of the keys.
-    pub key_norm: PieceNorms,
-    /// Of the values.
-    pub value_norm: PieceNorms,
+    /// Norms of the keys.
+    pub key_norm: QkNorms,
+    /// Norms of the values.
+    pub value_norm: QkNorms,
 }
 
-/// How a layer reads what it gets beside the residual stream: norm(projection(activation(gate(x)) * input)) is added
-/// to the stream, behind the feed-forward half.
+/// How a layer reads its per-layer embedding: norm(projection(activation(gate(x)) * input)) is added to the stream
+/// after the feed-forward network.
 pub struct InputReader<M> {
     /// What is applied to the gate.
     pub activation: Activation,
@@ -117,58 +118,58 @@ pub struct InputReader<M> {
     pub gate: M,
     /// `[width, input width]`.
     pub projection: M,
-    /// Behind the projection.
+    /// Applied to the output of the projection.
     pub norm: NormWeights,
 }
 
-/// How a draft head begins: what it makes of the hidden rows of its target.
+/// The input of a draft head: how it fuses embeddings and the hidden rows of its target.
 pub struct Fusion<M> {
-    /// Before the projection, `[rows of the target's layers]`.
+    /// Applied to the target's hidden rows before the projection, `[layers * target width]`.
     pub target_norm: Option<NormWeights>,
     /// `[width, layers * target width]`: from the target's hidden rows to one of the head.
     pub projection: M,
-    /// Of the hidden row, the head's own or one made of the target's, as the first layer attends by it.
+    /// Applied to the hidden row, whether projected or the head's own, for the attention of the first layer.
     pub hidden_norm: NormWeights,
 }
 
 /// The tensors of one block.
 pub struct Layer<M> {
-    /// Before attention. None: it reads the residual stream as it is. In the first layer of a draft head it is the norm
-    /// of the embedding.
+    /// Applied to the input of attention, if there is one. In the first layer of a draft head it is the norm of the
+    /// embedding.
     pub attention_norm: Option<NormWeights>,
-    /// `[query heads * head width, width]`, in the first layer of a draft head twice as many columns.
+    /// `[query heads * head width, width]`, in the first layer of a draft head with twice as many columns.
     pub query: M,
-    /// Of the queries.
-    pub query_norm: PieceNorms,
-    /// None: the layer attends to those of an earlier one.
+    /// Norms of the queries.
+    pub query_norm: QkNorms,
+    /// `None` if the layer attends to the keys and values of an earlier one.
     pub key_value: Option<KeyValue<M>>,
-    /// For each query head a score that takes part in the softmax beside those of the positions, and has no value.
-    /// Empty: none.
+    /// Attention sinks: for each query head a score that takes part in the softmax beside those of the positions and
+    /// has no value. Empty: none.
     pub sinks: Vec<f32>,
     /// `[width, query heads * head width]`.
     pub attention_output: M,
-    /// Behind attention, before it is added.
+    /// Applied to the output of attention before it is added.
     pub attention_post_norm: Option<NormWeights>,
-    /// Before the feed-forward half. None: it reads what attention reads if the two are parallel, and otherwise the
-    /// residual stream as it is.
+    /// Applied to the input of the feed-forward network. `None`: it reads the input of attention if the two are
+    /// parallel, and otherwise the residual stream.
     pub ffn_norm: Option<NormWeights>,
-    /// The feed-forward half.
-    pub feed: Feed<M>,
-    /// Behind the feed-forward half, before it is added.
+    /// The feed-forward network.
+    pub ffn: Ffn<M>,
+    /// Applied to the output of the feed-forward network before it is added.
     pub ffn_post_norm: Option<NormWeights>,
-    /// Only where layers get inputs of their own.
+    /// The reader of the per-layer embedding, if there is one.
     pub input: Option<InputReader<M>>,
-    /// Multiplies the stream behind the block.
+    /// Multiplies the stream after the block.
     pub multiplier: f32,
 }
 
-/// Where the inputs of layers come from, of all layers at once: `[layers, width]` of each token.
+/// The per-layer embeddings of all layers: `[layers, width]` for each token.
 pub struct InputSource<M> {
     /// `[rows, layers * input width]`, by token.
     pub table: Table,
-    /// `[layers * input width, width]`: from the embedding, as the first block reads it.
+    /// `[layers * input width, width]`: from the input of the first block.
     pub projection: M,
-    /// Of what one layer gets of the projection.
+    /// Applied to the part of the projection that one layer gets.
     pub norm: NormWeights,
 }
 
@@ -182,35 +183,35 @@ pub struct Network<M> {
     pub spec: Spec,
     /// `[vocabulary, embedding width]`.
     pub embedding: Table,
-    /// Vectors that are added to the embedding, one a position; only of learned positions.
+    /// Learned positions: a vector for each position that is added to the embedding.
     pub positions: Option<Table>,
     /// `[width, embedding width]`: from the embedding's width to the stream's, where they differ.
     pub embedding_projection: Option<M>,
-    /// Behind the embedding.
+    /// Applied to the embedding.
     pub embedding_norm: Option<NormWeights>,
-    /// Only where layers get inputs of their own.
+    /// The per-layer embeddings, if there are any.
     pub inputs: Option<InputSource<M>>,
-    /// Only of draft heads.
+    /// The input of a draft head; `None` for other networks.
     pub fusion: Option<Fusion<M>>,
     /// The blocks, in order.
     pub layers: Vec<Layer<M>>,
-    /// Behind the last block.
+    /// Applied to the output of the last block.
     pub output_norm: Option<NormWeights>,
     /// `[embedding width, width]`: from the stream's width to the embedding's, where they differ.
     pub output_projection: Option<M>,
-    /// `[vocabulary, embedding width]`, or fewer rows ([`Network::with_tokens`]); of a draft head its own tokens'.
+    /// `[vocabulary, embedding width]`, or fewer rows ([`Network::with_tokens`]); for a draft head, those of its draft
+    /// vocabulary.
     pub head: M,
-    /// Of a draft head that can say some of the tokens only: which token each row of the head is, ascending. Empty: row
-    /// i is token i.
+    /// The draft vocabulary of a draft head: the token of each row of the head, ascending. Empty: row i is token i.
     pub head_tokens: Vec<Token>,
-    /// Names of tensors of its files that are not the text's, in order of the alphabet (towers of images, layers that
-    /// predict further tokens). Those whose absence changes nothing are not among them.
+    /// Names of the tensors of its files that do not belong to the language model, in alphabetical order (vision
+    /// towers, multi-token prediction layers). Tensors that no computation needs are not listed.
     pub left_out: Vec<String>,
 }
 
 impl Network<Unpacked> {
-    /// The same with a head of so many first rows ([`Options::tokens`](crate::Options::tokens)); none, or more than
-    /// there are: of all.
+    /// The same with only the first `tokens` rows of the head ([`Options::tokens`](crate::Options::tokens)); with all
+    /// of them if it is `None` or more than there are.
     pub fn with_tokens(mut self, tokens: Option<usize>) -> Self {
         if let Some(tokens) = tokens.filter(|tokens| (1..self.spec.vocabulary).contains(tokens)) {
             if self.head_tokens.is_empty() && tokens < self.head.shape()[0] {
@@ -218,37 +219,37 @@ impl Network<Unpacked> {
             }
             if self.spec.draft_head.is_some() {
                 self.spec.vocabulary = tokens;
-                let said = self.head_tokens.partition_point(|token| (*token as usize) < tokens);
-                if said < self.head_tokens.len() {
-                    // One that can say none of them is left with a row that stands for the first: wrong, and lawful.
-                    self.head = self.head.outputs(0..said.max(1));
-                    self.head_tokens.truncate(said);
-                    self.head_tokens.resize(said.max(1), 0);
+                let kept = self.head_tokens.partition_point(|token| (*token as usize) < tokens);
+                if kept < self.head_tokens.len() {
+                    // With none of them left, one row stays and stands for token 0: its drafts are wrong, but valid.
+                    self.head = self.head.outputs(0..kept.max(1));
+                    self.head_tokens.truncate(kept);
+                    self.head_tokens.resize(kept.max(1), 0);
                 }
             }
         }
         self
     }
 
-    /// Bytes of its files that a token alone reads: all matrices but those of experts that it does not choose. Of
-    /// embeddings it reads a row, which is not counted.
+    /// Bytes of its files that are read to compute one token: all matrices but those of experts that it does not
+    /// choose. The one row that is read of each embedding is not counted.
     pub fn token_bytes(&self) -> usize {
         let all: usize = self.matrices().chain(self.expert_matrices()).map(Unpacked::file_bytes).sum();
-        all - self.not_chosen(Unpacked::file_bytes)
+        all - self.sum_of_inactive(Unpacked::file_bytes)
     }
 
-    /// Parameters of the experts that a token does not choose.
-    pub fn parameters_not_chosen(&self) -> usize {
-        self.not_chosen(|matrix| matrix.shape().iter().product::<usize>() + matrix.bias().map_or(0, <[f32]>::len))
+    /// Parameters of the experts that a token does not choose: those of the model that are not active.
+    pub fn inactive_parameters(&self) -> usize {
+        self.sum_of_inactive(|matrix| matrix.shape().iter().product::<usize>() + matrix.bias().map_or(0, <[f32]>::len))
     }
 
-    /// A sum over the matrices of the experts that a token does not choose.
-    fn not_chosen(&self, of: impl Fn(&Unpacked) -> usize) -> usize {
+    /// The sum of a property over the matrices of the experts that a token does not choose.
+    fn sum_of_inactive(&self, of: impl Fn(&Unpacked) -> usize) -> usize {
         let Some(spec::Experts { count, chosen, .. }) = self.spec.experts else { return 0 };
         self.expert_matrices().map(of).sum::<usize>() / count * (count - chosen)
     }
 
-    /// Packs every matrix for the kernels, layer by layer; `progress` hears of each.
+    /// Packs every matrix for the kernels, layer by layer; `progress` is called after each.
     ///
     /// # Errors
     /// As [`Unpacked::pack`].
@@ -296,14 +297,14 @@ impl Network<Unpacked> {
 }
 
 impl<M> Layer<M> {
-    /// The matrices that all rows go through, in order.
+    /// The matrices that all rows are multiplied with, in order.
     pub(crate) fn matrices(&self) -> impl Iterator<Item = &M> {
-        let Layer { query, key_value, attention_output, feed, input, .. } = self;
+        let Layer { query, key_value, attention_output, ffn, input, .. } = self;
         let key = key_value.as_ref().map(|key_value| &key_value.key);
         let value = key_value.as_ref().and_then(|key_value| key_value.value.as_ref());
         let of_input = input.as_ref().map(|input| [&input.gate, &input.projection]);
         let own = [Some(query), key, value, Some(attention_output)];
-        own.into_iter().flatten().chain(feed.matrices()).chain(of_input.into_iter().flatten())
+        own.into_iter().flatten().chain(ffn.matrices()).chain(of_input.into_iter().flatten())
     }
 }
 
@@ -318,14 +319,28 @@ impl Layer<Unpacked> {
             attention_output: self.attention_output.pack(packing)?,
             attention_post_norm: self.attention_post_norm,
             ffn_norm: self.ffn_norm,
-            feed: match self.feed {
-                Feed::Dense(dense) => Feed::Dense(dense.pack(packing)?),
-                Feed::Experts(experts) => Feed::Experts(experts.pack(packing)?),
-                Feed::Both(both) => {
-                    let Both { dense, dense_post_norm, experts, router_norm, experts_norm, experts_post_norm } = *both;
+            ffn: match self.ffn {
+                Ffn::Dense(dense) => Ffn::Dense(dense.pack(packing)?),
+                Ffn::Experts(experts) => Ffn::Experts(experts.pack(packing)?),
+                Ffn::DenseWithExperts(both) => {
+                    let DenseWithExperts {
+                        dense,
+                        dense_post_norm,
+                        experts,
+                        router_norm,
+                        experts_norm,
+                        experts_post_norm,
+                    } = *both;
                     let (dense, experts) = (dense.pack(packing)?, experts.pack(packing)?);
-                    let both = Both { dense, dense_post_norm, experts, router_norm, experts_norm, experts_post_norm };
-                    Feed::Both(Box::new(both))
+                    let both = DenseWithExperts {
+                        dense,
+                        dense_post_norm,
+                        experts,
+                        router_norm,
+                        experts_norm,
+                        experts_post_norm,
+                    };
+                    Ffn::DenseWithExperts(Box::new(both))
                 }
             },
             ffn_post_norm: self.ffn_post_norm,
@@ -367,7 +382,7 @@ impl Experts<Unpacked> {
 }
 
 impl<M> Dense<M> {
-    /// The same of other matrices, each made of one of these.
+    /// The same structure with other matrices, each made of one of these.
     pub(crate) fn map<N>(self, make: &mut dyn FnMut(M) -> Result<N, ModelError>) -> Result<Dense<N>, ModelError> {
         let inner = match self.inner {
             Inner::Gated { activation, gate, up } => Inner::Gated { activation, gate: make(gate)?, up: make(up)? },
@@ -376,7 +391,7 @@ impl<M> Dense<M> {
         Ok(Dense { inner, down: make(self.down)? })
     }
 
-    /// The same matrices where they are.
+    /// The same structure with references to the matrices.
     pub(crate) fn as_ref(&self) -> Dense<&M> {
         let inner = match &self.inner {
             Inner::Gated { activation, gate, up } => Inner::Gated { activation: *activation, gate, up },
@@ -385,7 +400,7 @@ impl<M> Dense<M> {
         Dense { inner, down: &self.down }
     }
 
-    /// As [`matrices`](Self::matrices), to be changed.
+    /// As [`matrices`](Self::matrices), mutable.
     pub(crate) fn matrices_mut(&mut self) -> impl Iterator<Item = &mut M> {
         let (gate, up) = match &mut self.inner {
             Inner::Gated { gate, up, .. } => (Some(gate), up),
@@ -394,7 +409,7 @@ impl<M> Dense<M> {
         gate.into_iter().chain([up, &mut self.down])
     }
 
-    /// Its matrices: the gate, if there is one, the one beside it, and the last.
+    /// Its matrices: the gate, if there is one, up and down.
     pub(crate) fn matrices(&self) -> impl Iterator<Item = &M> {
         let (gate, up) = match &self.inner {
             Inner::Gated { gate, up, .. } => (Some(gate), up),
@@ -404,26 +419,26 @@ impl<M> Dense<M> {
     }
 }
 
-impl<M> Feed<M> {
-    /// The dense half and the experts, of which it has at least one.
+impl<M> Ffn<M> {
+    /// The dense network and the experts, of which at least one is there.
     pub(crate) fn parts(&self) -> (Option<&Dense<M>>, Option<&Experts<M>>) {
         match self {
-            Feed::Dense(dense) => (Some(dense), None),
-            Feed::Experts(experts) => (None, Some(experts)),
-            Feed::Both(both) => (Some(&both.dense), Some(&both.experts)),
+            Ffn::Dense(dense) => (Some(dense), None),
+            Ffn::Experts(experts) => (None, Some(experts)),
+            Ffn::DenseWithExperts(both) => (Some(&both.dense), Some(&both.experts)),
         }
     }
 
     /// The experts, if there are some.
     pub(crate) fn experts_mut(&mut self) -> Option<&mut Experts<M>> {
         match self {
-            Feed::Dense(_) => None,
-            Feed::Experts(experts) => Some(experts),
-            Feed::Both(both) => Some(&mut both.experts),
+            Ffn::Dense(_) => None,
+            Ffn::Experts(experts) => Some(experts),
+            Ffn::DenseWithExperts(both) => Some(&mut both.experts),
         }
     }
 
-    /// All matrices of the half, but those of experts that rows choose.
+    /// All its matrices, but those of experts that rows choose.
     fn matrices(&self) -> impl Iterator<Item = &M> {
         let (dense, experts) = self.parts();
         let of_experts = experts.into_iter().flat_map(|Experts { router, shared, .. }| {
@@ -446,13 +461,13 @@ impl KeyValue<Unpacked> {
 }
 
 impl<M> Network<M> {
-    /// The matrices of experts that rows choose from, of all layers.
+    /// The matrices of the experts that rows choose among, of all layers.
     pub(crate) fn expert_matrices(&self) -> impl Iterator<Item = &M> {
-        let experts = self.layers.iter().filter_map(|layer| layer.feed.parts().1).flat_map(|experts| &experts.all);
+        let experts = self.layers.iter().filter_map(|layer| layer.ffn.parts().1).flat_map(|experts| &experts.all);
         experts.flat_map(Dense::matrices)
     }
 
-    /// The matrices that all rows go through, in order; the head is the last.
+    /// The matrices that all rows are multiplied with, in order; the head is the last.
     pub(crate) fn matrices(&self) -> impl Iterator<Item = &M> {
         let layers = self.layers.iter().flat_map(Layer::matrices);
         let of_inputs = self.inputs.iter().map(|inputs| &inputs.projection);

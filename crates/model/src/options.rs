@@ -1,6 +1,4 @@
 //! How a model is run: the caller's choices, the same for every backend.
-//!
-//! Left out: what the network itself says (`Spec`), and settings that change no pass.
 
 use foretoken_kernels::attention::CacheType;
 
@@ -9,7 +7,7 @@ use crate::error::{ModelError, Setting};
 use crate::spec::Spec;
 use crate::weight_type::WeightType;
 
-/// Most checkpoints that are kept: each is compared with every text that begins.
+/// The most checkpoints that are kept: each is compared with every new sequence.
 const CHECKPOINTS_MAX: usize = 64;
 
 /// How a model is run.
@@ -21,38 +19,38 @@ pub struct Options {
     pub page_len: usize,
     /// Pages of the cache; its size in positions is the product.
     pub pages: usize,
-    /// How many texts there are at a time, none of which goes back behind what was committed: layers that see a window
-    /// of the text then have as many pages as that takes. None: they have as many as the others.
-    pub texts: Option<usize>,
-    /// Rows of one pass, at most.
+    /// The most sequences at a time, if none is ever rolled back before its committed positions: layers with a sliding
+    /// window then have only as many pages as this takes. `None`: they have as many as the others.
+    pub sequences_max: Option<usize>,
+    /// The most rows of one pass.
     pub rows_max: usize,
-    /// In what form keys are kept, and what they are rounded to.
+    /// The type in which keys are stored, and to which they are rounded.
     pub key_type: CacheType,
-    /// The same of values.
+    /// The same for values.
     pub value_type: CacheType,
-    /// What matrices of floats are brought to when they are loaded; none: they are used as they are.
+    /// The type to which matrices of floats are converted when they are loaded; `None`: they are used as they are.
     pub weight_type: Option<WeightType>,
-    /// Bytes for the experts that rows choose, where there are any: if not all of them fit, they are packed when rows
-    /// first choose them, and those that were not chosen for longest make room. It changes no result. None: all are
-    /// packed when the network is loaded.
+    /// Bytes for the experts that rows choose: if not all of them fit, they are packed when rows first choose them, and
+    /// the least recently used ones are evicted. It changes no result. `None`: all are packed when the network is
+    /// loaded.
     pub expert_bytes: Option<usize>,
-    /// The longest text that is meant to be run; none: as long as the network was made for. Some rotary embeddings
-    /// (dynamic, longrope) have other frequencies for long texts than for short ones. They are chosen by this, once,
-    /// and never by how long a text has become: or a row would depend on what follows it.
+    /// The longest sequence that will be run; `None`: as long as the network was trained for. Some rotary embeddings
+    /// (dynamic, longrope) have other frequencies for long sequences than for short ones. They are chosen once, by this
+    /// and not by the current length of a sequence, because a row would otherwise depend on what follows it.
     pub context: Option<usize>,
-    /// Bytes for checkpoints of recurrent states, beside the states of the texts that run.
+    /// Bytes for checkpoints of recurrent states, beside the states of the running sequences.
     pub checkpoint_bytes: usize,
-    /// How many first layers are run, of a further executor over weights that are loaded
+    /// Number of layers that are run, from the first on, by a further executor over loaded weights
     /// ([`Packed::executor`](crate::Packed::executor)): an early exit, whose rows go from the last of them to the norm
-    /// and the head. None: all.
+    /// and the head. `None`: all.
     pub layers: Option<usize>,
-    /// How many first rows of the head there are tokens for; none: all. The others, with which vocabularies are padded,
-    /// are not loaded, so no law gives them anything, and they take no time.
+    /// Number of rows of the head, from the first on, that have a token; `None`: all. The others, with which
+    /// vocabularies are padded, are not loaded, so they get no probability and take no time.
     pub tokens: Option<usize>,
 }
 
 impl Options {
-    /// Room for `positions` positions in pages of 32, passes of up to 512 rows, and a cache in f16.
+    /// Options for `positions` positions in pages of 32, passes of up to 512 rows, and a cache in f16.
     pub fn for_positions(positions: usize, threads: usize) -> Self {
         let (key_type, value_type) = (CacheType::default(), CacheType::default());
         let (page_len, pages) = (32, positions.div_ceil(32));
@@ -60,7 +58,7 @@ impl Options {
             threads,
             page_len,
             pages,
-            texts: None,
+            sequences_max: None,
             rows_max: 512,
             key_type,
             value_type,
@@ -73,15 +71,15 @@ impl Options {
         }
     }
 
-    /// The same with both halves of the cache in one type.
+    /// The same with keys and values in one type.
     pub fn with_cache(self, kind: CacheType) -> Self {
         Self { key_type: kind, value_type: kind, ..self }
     }
 
-    /// The cache group of recurrent states of so many bytes each: one of each of so many texts that run, and as many
-    /// checkpoints as there is room for, at most 64.
-    pub fn states(&self, texts: usize, state_bytes: usize) -> Group {
-        Group::state(texts.max(1) + (self.checkpoint_bytes / state_bytes.max(1)).min(CHECKPOINTS_MAX))
+    /// The cache group of recurrent states of `state_bytes` each: one for each running sequence, and as many
+    /// checkpoints as fit, at most 64.
+    pub fn states(&self, sequences: usize, state_bytes: usize) -> Group {
+        Group::state(sequences.max(1) + (self.checkpoint_bytes / state_bytes.max(1)).min(CHECKPOINTS_MAX))
     }
 
     /// The cache group of layers that see the last `window` positions, or all.
@@ -90,10 +88,13 @@ impl Options {
         let Some(window) = window else { return Group::attention(page_len, pages) };
         let group = Group::window(window, page_len, pages);
         let held = group.pages_held(usize::MAX, self.rows_max.max(1));
-        Group { pages: self.texts.map_or(pages, |texts| pages.min(texts.saturating_mul(held))), ..group }
+        Group {
+            pages: self.sequences_max.map_or(pages, |sequences| pages.min(sequences.saturating_mul(held))),
+            ..group
+        }
     }
 
-    /// Whether the types can hold the heads of all layers.
+    /// Checks that the cache types can hold the heads of all layers.
     pub(crate) fn check_types(&self, file: &str, spec: &Spec) -> Result<(), ModelError> {
         let others = spec.attention.iter().filter_map(|layer| layer.heads).map(|heads| heads.head_dim);
         let widths: Vec<usize> = others.chain([spec.head_dim]).collect();
@@ -117,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states_of_texts_come_first_and_checkpoints_take_what_they_may() {
+    fn checkpoints_take_the_bytes_beside_the_running_states() {
         let options = Options { checkpoint_bytes: 1000, ..Options::for_positions(9, 1) };
         let states = |bytes: usize| options.states(3, bytes).pages;
         assert_eq!([1, 100, 999, 1001].map(states), [3 + CHECKPOINTS_MAX, 13, 4, 3]);

@@ -1,48 +1,46 @@
-//! What a pass says: rows of logits, and hidden states apart from them.
+//! The outputs of a pass: rows of logits, and hidden states separately.
 //!
-//! Outputs belong to the executor and are asked for row by row, so nothing is copied on the way to who reads them: a
-//! row of a vocabulary of 128 k tokens is 512 KB. [`HostOutputs`] are those of an executor that computes in this
-//! process's memory. One whose rows lie elsewhere may bring each over when it is first asked for, and answer
-//! [`argmax`](Outputs::argmax) and [`largest`](Outputs::largest) where the row lies: they decide greedy texts and those
-//! of a top-k, so that nothing as long as a vocabulary need travel.
-//!
-//! Left out: laws. What settings make of a row is not known here.
+//! Outputs belong to the executor and are read row by row without a copy: a row of a vocabulary of 128 k tokens is 512
+//! KB. [`HostOutputs`] are those of an executor that computes in this process's memory. An executor whose rows lie on a
+//! device may transfer each when it is first read, and compute [`argmax`](Outputs::argmax) and
+//! [`largest`](Outputs::largest) on the device: these suffice for greedy and top-k sampling, so that no whole row has
+//! to be transferred. Sampling settings are not known here.
 
 use std::sync::Arc;
 
 use crate::batch::Token;
 
-/// What the latest pass of an executor says. Rows are in order of the spans, and within a span in order of
+/// The outputs of the latest pass of an executor. Rows are in order of the spans, and within a span in order of
 /// [`Span::wanted`](crate::Span::wanted) (logits) or of [`Span::hidden`](crate::Span::hidden) (hidden states).
 pub trait Outputs {
-    /// Logits of the `row`th wanted row of the pass, one a token of the vocabulary, or of those that are
-    /// [`said`](Self::said).
+    /// Logits of the `row`th wanted row of the pass, one for each token of the vocabulary, or for each of
+    /// [`row_tokens`](Self::row_tokens).
     ///
-    /// A row that cannot be had any more (its device was lost after the pass) is all NaN: who reads it ends, and the
-    /// executor's next call says why.
+    /// A row that was lost with its device after the pass is all NaN: its reader fails, and the executor's next call
+    /// returns the error.
     ///
     /// # Panics
     /// If there are not so many rows.
     fn row(&self, row: usize) -> &[f32];
 
-    /// The tokens that rows have logits of, ascending, where these are not all: those that a draft head can say. The
-    /// same in all passes.
-    fn said(&self) -> Option<&Arc<[Token]>> {
+    /// The tokens that rows have logits of, ascending, where these are not all: the draft vocabulary of a draft head.
+    /// It is the same in all passes.
+    fn row_tokens(&self) -> Option<&Arc<[Token]>> {
         None
     }
 
-    /// The token with the largest logit of the `row`th wanted row: the lowest of equals; NaN is passed over, and plus
-    /// infinity counts as the largest finite number. Nothing if no logit is a number above minus infinity.
+    /// The token with the largest logit of the `row`th wanted row, the lowest of equals. NaN is skipped, and plus
+    /// infinity counts as the largest finite number. `None` if no logit is a number above minus infinity.
     ///
     /// # Panics
     /// As [`row`](Self::row).
     fn argmax(&self, row: usize) -> Option<Token> {
-        let place = argmax(self.row(row))?;
-        Some(self.said().map_or(place, |said| said[place as usize]))
+        let column = argmax(self.row(row))?;
+        Some(self.row_tokens().map_or(column, |tokens| tokens[column as usize]))
     }
 
-    /// Whether a logit of the `row`th wanted row is NaN: then the network has failed, and nothing of the row means
-    /// anything.
+    /// Whether a logit of the `row`th wanted row is NaN: then the network has failed, and no logit of the row may be
+    /// used.
     ///
     /// # Panics
     /// As [`row`](Self::row).
@@ -50,10 +48,9 @@ pub trait Outputs {
         has_nan(self.row(row))
     }
 
-    /// The largest logits of the `row`th wanted row, for an executor whose rows lie far away and who can find these
-    /// where they lie; `None`, as by default: the row itself is to be asked for. Only where at least `count` logits are
-    /// above minus infinity, and `count` is less than the vocabulary. Plus infinity counts as the largest finite
-    /// number.
+    /// The largest logits of the `row`th wanted row, from an executor that finds them on its device; `None`, the
+    /// default, if the row itself has to be read. Only for rows in which at least `count` logits are above minus
+    /// infinity, and a `count` below the vocabulary. Plus infinity counts as the largest finite number.
     ///
     /// # Panics
     /// As [`row`](Self::row).
@@ -61,7 +58,7 @@ pub trait Outputs {
         None
     }
 
-    /// The residual stream behind the `layer`th layer of [`Batch::hidden_layers`](crate::Batch::hidden_layers), at the
+    /// The residual stream after the `layer`th layer of [`Batch::hidden_layers`](crate::Batch::hidden_layers), for the
     /// `row`th of the `hidden` rows of the pass: as many numbers as the network is wide.
     ///
     /// # Panics
@@ -69,13 +66,14 @@ pub trait Outputs {
     fn hidden(&self, layer: usize, row: usize) -> &[f32];
 }
 
-/// The largest logits of a row that itself lies far away.
+/// The largest logits of a row that lies on a device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Largest {
-    /// Every token whose logit is at least the `count`th largest, so more where some are equal, ascending by token.
+    /// Every token whose logit is at least the `count`th largest (more than `count` if some are equal), ascending by
+    /// token.
     pub logits: Vec<(Token, f32)>,
-    /// Natural logarithm of the sum of e^(logit - the largest one) over the whole row, added up in `f64` and in the
-    /// order that `foretoken_speculation::RawLaw::log_sum` says, with the powers that it names.
+    /// Natural logarithm of the sum of e^(logit - the largest one) over the whole row, computed in `f64` in the order
+    /// and with the exponentials that `foretoken_speculation::RawLaw::log_sum` specifies.
     pub log_sum: f64,
 }
 
@@ -86,9 +84,9 @@ impl Largest {
     }
 }
 
-/// The place of the largest number, the lowest of equals, as [`Outputs::argmax`].
+/// The index of the largest number, the lowest of equals, as in [`Outputs::argmax`].
 fn argmax(logits: &[f32]) -> Option<Token> {
-    // Lanes make it vector code; the largest of numbers is the same in any order.
+    // Lanes make it vector code; the largest number is the same in any order.
     let mut lanes = [f32::NEG_INFINITY; 16];
     for chunk in logits.chunks(lanes.len()) {
         for (lane, &logit) in lanes.iter_mut().zip(chunk) {
@@ -102,22 +100,22 @@ fn argmax(logits: &[f32]) -> Option<Token> {
     logits.iter().position(|&logit| logit >= largest).map(|token| token as Token)
 }
 
-/// Whether one of these is NaN. Estimate: 8 comparisons a cycle, 6 microseconds for a row of 152 k in the second cache.
+/// Whether one of these is NaN. Estimate: 8 comparisons a cycle, 6 microseconds for a row of 152 k in the L2 cache.
 fn has_nan(logits: &[f32]) -> bool {
     // Without an early exit inside a chunk, so that it compiles to vector code.
     let found = |chunk: &[f32]| chunk.iter().fold(false, |found, logit| found | logit.is_nan());
     logits.chunks(1024).any(found)
 }
 
-/// Outputs in this process's memory, which is kept from pass to pass.
+/// Outputs in this process's memory, which is reused from pass to pass.
 #[derive(Clone, Default, Debug)]
 pub struct HostOutputs {
     /// Elements of one row of logits.
     pub vocabulary: usize,
     /// `[wanted rows, vocabulary]`.
     pub logits: Vec<f32>,
-    /// Which token each element of a row is, ascending; none: element i is token i.
-    pub said: Option<Arc<[Token]>>,
+    /// The token of each element of a row, ascending; `None`: element i is token i.
+    pub row_tokens: Option<Arc<[Token]>>,
     /// Elements of one hidden state.
     pub width: usize,
     /// For each layer of `hidden_layers`: `[hidden rows, width]`.
@@ -131,8 +129,8 @@ impl Outputs for HostOutputs {
         &self.logits[row * self.vocabulary..][..self.vocabulary]
     }
 
-    fn said(&self) -> Option<&Arc<[Token]>> {
-        self.said.as_ref()
+    fn row_tokens(&self) -> Option<&Arc<[Token]>> {
+        self.row_tokens.as_ref()
     }
 
     fn hidden(&self, layer: usize, row: usize) -> &[f32] {
@@ -149,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_largest_is_the_lowest_of_equals_and_a_number() {
+    fn argmax_is_the_lowest_of_equals_and_skips_nan() {
         const NO: f32 = f32::NEG_INFINITY;
         for (row, expected) in [
             (&[1.0, 3.0, 3.0, 2.0][..], Some(1)),
@@ -164,14 +162,14 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_of_some_tokens_is_named() {
-        let (logits, said) = (vec![1.0, 3.0, 3.0], Some([4, 7, 9].into()));
-        let outputs = HostOutputs { vocabulary: 3, logits, said, ..HostOutputs::default() };
+    fn argmax_of_a_draft_vocabulary_is_a_token_and_no_index() {
+        let (logits, row_tokens) = (vec![1.0, 3.0, 3.0], Some([4, 7, 9].into()));
+        let outputs = HostOutputs { vocabulary: 3, logits, row_tokens, ..HostOutputs::default() };
         assert_eq!(outputs.argmax(0), Some(7));
     }
 
     #[test]
-    fn nan_is_seen_wherever_it_is() {
+    fn nan_is_found_at_every_index() {
         for at in [0, 7, 1023, 1024, 2999] {
             let mut logits = vec![f32::INFINITY; 3000];
             logits[at / 2] = f32::NEG_INFINITY;
@@ -184,7 +182,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "outputs: row 1 of 1 with logits")]
-    fn a_row_that_was_not_asked_for_is_a_bug() {
+    fn reading_a_row_that_was_not_wanted_panics() {
         HostOutputs { vocabulary: 2, logits: vec![0.0; 2], ..HostOutputs::default() }.row(1);
     }
 }

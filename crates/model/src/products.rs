@@ -1,46 +1,46 @@
-//! The one place where the decoder multiplies with matrices, and where ranks are known.
+//! All products of the decoder with matrices, in one process or on several ranks (tensor parallelism).
 //!
-//! The idea: every matrix is split by outputs. A rank has the rows of its part, computes them for all rows of the pass,
-//! and gets the others' by an exchange ([`Exchange`]); then all ranks hold the same numbers and go on alike. Nothing is
-//! ever summed across ranks: each output is one sum, in one order, on one rank, so the bits are those of one process on
-//! any number of ranks. Products of one input are one exchange. Alone, a product is a call of the kernel and nothing
-//! more.
+//! Every matrix is split by outputs. A rank has the outputs of its part, computes them for all rows of the pass, and
+//! gets the others by an exchange (an all-gather, [`Exchange`]); then all ranks hold the same numbers and continue
+//! alike. Nothing is ever summed across ranks: each output is one sum, in one order, on one rank, so the bits are those
+//! of one process on any number of ranks. Products of one input are one exchange. In one process a product is just a
+//! call of the kernel.
 //!
-//! Left out: how bytes travel, and attention by heads: every rank computes all heads and has the whole cache.
+//! Attention is not split by heads: every rank computes all heads and has the whole cache.
 
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use foretoken_kernels::Compute;
-use foretoken_kernels::matmul::{Group, Product, grouped, products};
+use foretoken_kernels::matmul::{Group, Product, grouped_products, products};
 
 use crate::executor::ExecutorError;
 
-/// Brings the parts of all ranks to all of them.
+/// The all-gather of the ranks.
 pub trait Exchange: fmt::Debug + Send + Sync {
-    /// Gathers what all ranks computed, in order of rank: `part` is this rank's, `lens` are the numbers of elements of
-    /// all parts, and `all` has room for them, one after another. Every rank runs the same passes and calls it the same
-    /// number of times, with the same `lens`.
+    /// Gathers the parts of all ranks into `all`, in order of rank: `part` is this rank's, and `lens` are the numbers
+    /// of elements of all parts. Every rank runs the same passes and calls it the same number of times, with the same
+    /// `lens`.
     ///
     /// # Errors
-    /// [`ExecutorError`] if a rank does not answer: then the pass fails here, and perhaps not elsewhere, and ranks are
-    /// out of step. So an exchange that has failed once must fail from then on, for all ranks.
+    /// [`ExecutorError`] if a rank does not answer. The pass then fails on this rank and perhaps not on others, which
+    /// leaves ranks out of step. So an exchange that has failed once must keep failing, for all ranks.
     fn gather(&self, part: &[f32], lens: &[usize], all: &mut [f32]) -> Result<(), ExecutorError>;
 }
 
 /// One of several processes that compute a network together.
 #[derive(Clone, Debug)]
 pub struct Rank {
-    /// Which one, from 0 on.
+    /// Its number, from 0 on.
     pub number: usize,
-    /// How many there are.
+    /// Number of ranks.
     pub count: usize,
-    /// How it gets what the others computed.
+    /// Exchanges outputs with the others.
     pub exchange: Arc<dyn Exchange>,
 }
 
-/// Which part of every matrix's outputs is computed here.
+/// The part of every matrix's outputs that a rank computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
     number: usize,
@@ -48,7 +48,7 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Of this rank, or of the only one.
+    /// The part of this rank, or all without ranks.
     pub(crate) fn new(rank: Option<&Rank>) -> Self {
         rank.map_or(Self { number: 0, count: 1 }, |rank| {
             assert!(rank.number < rank.count, "rank {} of {}", rank.number, rank.count);
@@ -56,12 +56,12 @@ impl Share {
         })
     }
 
-    /// Whether all is computed here.
+    /// Whether it is all outputs.
     pub(crate) fn is_whole(self) -> bool {
         self.count == 1
     }
 
-    /// The part of so many outputs: neighbours, and of any two ranks as many but one.
+    /// The range of so many outputs; the lengths of any two ranks differ by at most one.
     pub(crate) fn of(self, outputs: usize) -> Range<usize> {
         outputs * self.number / self.count..outputs * (self.number + 1) / self.count
     }
@@ -98,10 +98,10 @@ impl Products {
     /// Computes products of several groups of rows `[rows, inputs]`, each with matrices of its own.
     ///
     /// # Panics
-    /// As [`grouped`]: if a shape does not fit.
+    /// As [`grouped_products`]: if a shape does not fit.
     pub(crate) fn grouped(&self, inputs: usize, groups: &mut [Group<'_, '_>]) {
         match &self.ranked {
-            None => grouped(&self.compute, inputs, groups),
+            None => grouped_products(&self.compute, inputs, groups),
             Some(ranked) => {
                 for Group { x, rows, products } in groups {
                     ranked.all(&self.compute, x, [*rows, inputs], products);
@@ -115,18 +115,18 @@ impl Products {
         self.all(x, rows, inputs, &mut [product]);
     }
 
-    /// Whether any rank failed in this pass: all of them ask, and hear the same.
+    /// Whether any rank failed in this pass. All ranks call it and get the same result.
     pub(crate) fn any_failed(&self, failed: bool) -> bool {
         self.ranked.as_ref().map_or(failed, |ranked| ranked.any_failed(failed))
     }
 
-    /// Why the products since the last question mean nothing, if an exchange failed.
+    /// The failure of an exchange since the last call, if there was one: then the products since are undefined.
     pub(crate) fn take_failure(&self) -> Option<ExecutorError> {
         self.ranked.as_ref().and_then(|ranked| ranked.buffers().failure.take())
     }
 }
 
-/// A rank and what it exchanges.
+/// A rank and the buffers of its exchanges.
 struct Ranked {
     rank: Rank,
     buffers: Mutex<Buffers>,
@@ -136,9 +136,9 @@ struct Ranked {
 struct Buffers {
     /// This rank's parts of the products of an input, `[rows, own outputs]` each.
     part: Vec<f32>,
-    /// Those of all ranks, one after another.
+    /// The parts of all ranks, one after another.
     all: Vec<f32>,
-    /// Elements of each rank's.
+    /// Number of elements of each rank's parts.
     lens: Vec<usize>,
     failure: Option<ExecutorError>,
 }
@@ -194,14 +194,14 @@ impl Ranked {
             for product in &mut *all {
                 let (of_rank, behind) = rest.split_at(elements(number, product));
                 rest = behind;
-                place(of_rank, self.share(number), rows, product);
+                write_part(of_rank, self.share(number), rows, product);
             }
         }
     }
 }
 
-/// Puts a rank's part `[rows, its outputs]` where it belongs in a product's output.
-fn place(part: &[f32], share: Share, rows: usize, product: &mut Product<'_>) {
+/// Writes a rank's part `[rows, its outputs]` to its columns of a product's output.
+fn write_part(part: &[f32], share: Share, rows: usize, product: &mut Product<'_>) {
     let outputs = product.out.len() / rows;
     let columns = share.of(outputs);
     if columns.is_empty() {
@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_neighbours_and_nothing_is_left_over() {
+    fn the_parts_of_all_ranks_are_all_outputs_in_order() {
         for (outputs, count) in [(7, 2), (16, 3), (2, 3), (1, 1)] {
             let parts: Vec<_> = (0..count).map(|number| Share { number, count }.of(outputs)).collect();
             assert_eq!(parts.iter().cloned().flatten().collect::<Vec<_>>(), (0..outputs).collect::<Vec<_>>());

@@ -1,11 +1,11 @@
-//! What `quantization_config` of a Hugging Face checkpoint says: how its quantized matrices are packed.
+//! `quantization_config` of a Hugging Face checkpoint: how its quantized matrices are packed.
 //!
 //! Such checkpoints are written by GPTQ (AutoGPTQ, GPTQModel), AWQ (AutoAWQ) and compressed-tensors (llm-compressor),
 //! and many are published in FP8 with a scale for each block of a matrix (`fp8`); gpt-oss is in MXFP4. Every field that
-//! changes what a weight is, is read or refused by name. Which layers are quantized is seen by their tensors, not by
-//! lists of names: a layer that was left alone has a `weight` of floats. Left out: other numbers of bits than 4, the
-//! order of activations (act-order), experts that are stacked in one tensor, and rounding of activations, which a
-//! checkpoint may ask for and which changes no weight.
+//! affects the value of a weight is read or refused by name. Which layers are quantized is decided by their tensors,
+//! not by lists of names: a layer that is not quantized has a `weight` of floats. Not supported: integers of other than
+//! 4 bits, act-order, experts that are stacked in one tensor, and quantized activations, which a checkpoint may ask for
+//! but which affect no weight.
 
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
@@ -17,21 +17,21 @@ pub(crate) enum Quantization {
     Int4 {
         /// The order of nibbles.
         packing: Packing,
-        /// Inputs that share a scale and a zero point; none: all of an output.
+        /// Number of inputs that share a scale and a zero point; `None`: all of an output.
         group: Option<usize>,
     },
     /// Floats of 8 bits (`float8_e4m3fn`) and scales that they are multiplied with.
     Float8 {
-        /// What the tensor of the scales is called, behind the matrix's name.
+        /// The name of the tensor of scales, after the matrix's name.
         scales: &'static str,
-        /// Outputs and inputs of a block that shares a scale; none: a scale a tensor or an output.
+        /// Outputs and inputs of a block that shares a scale; `None`: a scale for a tensor or for each output.
         block: Option<[usize; 2]>,
     },
-    /// Floats of 4 bits and a power of two a block: of experts alone (`mxfp4.rs`).
+    /// Floats of 4 bits and a power of two a block, for experts only (`mxfp4.rs`).
     Mxfp4,
 }
 
-/// How integers lie in words of 32 bits, 8 in each, the first in the lowest bits unless said.
+/// How integers are packed in words of 32 bits, 8 in each, the first in the lowest bits unless stated otherwise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Packing {
     /// `[inputs / 8, outputs]`, zero points `[groups, outputs / 8]`.
@@ -39,7 +39,8 @@ pub(crate) enum Packing {
         /// Whether zero points are stored minus 1 (`checkpoint_format` gptq, not gptq_v2).
         minus_one: bool,
     },
-    /// `[inputs, outputs / 8]`, zero points `[groups, outputs / 8]`, those of outputs 0, 2, 4, 6, 1, 3, 5, 7 in a word.
+    /// `[inputs, outputs / 8]`, zero points `[groups, outputs / 8]`; a word has outputs 0, 2, 4, 6, 1, 3, 5, 7 in this
+    /// order.
     Awq,
     /// `[outputs, inputs / 8]`, zero points `[outputs / 8, groups]`, both plus 8.
     Compressed {
@@ -48,14 +49,14 @@ pub(crate) enum Packing {
     },
 }
 
-/// What the field says; none: the checkpoint is not quantized.
+/// Reads the field; `None`: the checkpoint is not quantized.
 ///
 /// # Errors
-/// It asks for something that is not done.
-pub(crate) fn of(config: &JsonConfig) -> Result<Option<Quantization>, ModelError> {
+/// It asks for something that is not supported.
+pub(crate) fn read(config: &JsonConfig) -> Result<Option<Quantization>, ModelError> {
     const METHOD: &str = "quant_method";
     let Some(fields) = config.optional_object("quantization_config")? else { return Ok(None) };
-    let of = match fields.optional_str(METHOD)? {
+    let quantization = match fields.optional_str(METHOD)? {
         Some("gptq") => gptq(&fields)?,
         Some("awq") => awq(&fields)?,
         Some("compressed-tensors") => compressed(&fields)?,
@@ -66,10 +67,10 @@ pub(crate) fn of(config: &JsonConfig) -> Result<Option<Quantization>, ModelError
             return Err(fields.refuse(METHOD, "gptq, awq, fp8, mxfp4 or compressed-tensors", found));
         }
     };
-    Ok(Some(of))
+    Ok(Some(quantization))
 }
 
-/// Refuses a field that is not this; nothing where it may be missing.
+/// Refuses a field that is present and has another value than this.
 fn only<T: PartialEq + std::fmt::Debug>(
     fields: &JsonConfig,
     field: &str,
@@ -82,7 +83,7 @@ fn only<T: PartialEq + std::fmt::Debug>(
     }
 }
 
-/// Refuses fields that are there and are neither null nor false.
+/// Refuses fields that are present and neither null nor false.
 fn refuse_any(fields: &JsonConfig, names: &[&str]) -> Result<(), ModelError> {
     for name in names {
         if fields.has(name) && !matches!(fields.optional_bool(name), Ok(Some(false))) {
@@ -92,7 +93,7 @@ fn refuse_any(fields: &JsonConfig, names: &[&str]) -> Result<(), ModelError> {
     Ok(())
 }
 
-/// The first of these fields that is there, or the default, which has to be 4.
+/// Checks that the first of these fields that is present is 4.
 fn refuse_bits(fields: &JsonConfig, names: &[&str]) -> Result<(), ModelError> {
     let name = names.iter().find(|name| fields.has(name)).unwrap_or(&names[0]);
     match fields.usize(name)? {
@@ -101,7 +102,7 @@ fn refuse_bits(fields: &JsonConfig, names: &[&str]) -> Result<(), ModelError> {
     }
 }
 
-/// Inputs that share a scale; -1 means all of them.
+/// Number of inputs that share a scale; -1 means all of them.
 fn group(fields: &JsonConfig, names: &[&str]) -> Result<Option<usize>, ModelError> {
     let name = names.iter().find(|name| fields.has(name)).unwrap_or(&names[0]);
     let found = fields.f32(name)?;
@@ -116,11 +117,11 @@ fn group(fields: &JsonConfig, names: &[&str]) -> Result<Option<usize>, ModelErro
 
 fn gptq(fields: &JsonConfig) -> Result<Quantization, ModelError> {
     refuse_bits(fields, &["bits"])?;
-    // Rows in the order of their activations: which group an input belongs to is then written in `g_idx`.
+    // With act-order, `g_idx` says which group an input belongs to.
     refuse_any(fields, &["desc_act", "act_group_aware", "is_marlin_format"])?;
-    // Names of layers that differ: those that were left alone (`-:`) have floats, and no others are done.
-    let are_left_alone = |all: JsonConfig| all.fields().all(|name| name.starts_with("-:"));
-    if !fields.optional_object("dynamic").is_ok_and(|all| all.is_some_and(are_left_alone)) {
+    // Rules for single layers: layers that are not quantized (`-:`) have floats; other rules are not supported.
+    let are_exclusions = |all: JsonConfig| all.fields().all(|name| name.starts_with("-:"));
+    if !fields.optional_object("dynamic").is_ok_and(|all| all.is_some_and(are_exclusions)) {
         refuse_any(fields, &["dynamic"])?;
     }
     only(fields, "pack_dtype", "int32", fields.optional_str("pack_dtype")?)?;
@@ -135,14 +136,14 @@ fn gptq(fields: &JsonConfig) -> Result<Quantization, ModelError> {
     Ok(Quantization::Int4 { packing: Packing::Gptq { minus_one }, group: group(fields, &["group_size"])? })
 }
 
-/// Floats of 8 bits with a scale a block, or one of the whole matrix.
+/// Floats of 8 bits with a scale for each block, or one for the whole matrix.
 fn fp8(fields: &JsonConfig) -> Result<Quantization, ModelError> {
     only(fields, "activation_scheme", "dynamic", fields.optional_str("activation_scheme")?)?;
     only(fields, "fmt", "e4m3", fields.optional_str("fmt")?)?;
     only(fields, "expert_dtype", "fp8", fields.optional_str("expert_dtype")?)?;
     refuse_any(fields, &["modules_to_convert"])?;
     const SIZE: &str = "weight_block_size";
-    let block = if fields.names(SIZE) { block(fields, SIZE)? } else { Some([128, 128]) };
+    let block = if fields.has_key(SIZE) { block(fields, SIZE)? } else { Some([128, 128]) };
     Ok(Quantization::Float8 { scales: "weight_scale_inv", block })
 }
 
@@ -196,13 +197,13 @@ fn compressed(fields: &JsonConfig) -> Result<Quantization, ModelError> {
     }
 }
 
-/// Integers in words.
+/// Packed integers.
 fn packed(scheme: &JsonConfig, weights: &JsonConfig) -> Result<Quantization, ModelError> {
     refuse_any(scheme, &["input_activations"])?;
     refuse_bits(weights, &["num_bits"])?;
     only(weights, "type", "int", weights.optional_str("type")?)?;
     refuse_any(weights, &["dynamic", "block_structure"])?;
-    // Said of how the weights were found; with any other, `weight_g_idx` says which group an input belongs to.
+    // These two only describe how the weights were found; with others, `weight_g_idx` says which group an input is in.
     if let Some(order) = weights.optional_str("actorder")?.filter(|order| !matches!(*order, "static" | "weight")) {
         return Err(weights.refuse("actorder", "nothing or static", format!("{order:?}")));
     }
@@ -239,7 +240,7 @@ fn float8(scheme: &JsonConfig, weights: &JsonConfig) -> Result<Quantization, Mod
         }
     };
     if let Some(inputs) = scheme.optional_object("input_activations")? {
-        // A scale that is given cuts off what lies above it, which is part of the network.
+        // A static scale clips activations, which changes the network.
         if inputs.optional_bool("dynamic")? != Some(true) {
             return Err(inputs.refuse("dynamic", "true", "false"));
         }

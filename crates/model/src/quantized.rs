@@ -1,18 +1,18 @@
-//! Matrices of quantized Hugging Face checkpoints: their tensors, and the weights that these stand for, exactly.
+//! Matrices of quantized Hugging Face checkpoints: their tensors, and exactly the weights that these represent.
 //!
-//! A weight of a 4-bit matrix is `scale * (quant - zero)`, with a scale and a zero point a group of inputs. It becomes
-//! a block of 32 of the same numbers: Q4_0 where all zero points are 8, INT4 where they are not. Where a scale is no
-//! f16 (of bf16 those below 2^-17 may not be) the matrix becomes f32 floats. A weight of an FP8 matrix, a float of 8
-//! bits times a scale, becomes an f32, which is exact for scales of bf16 and rounded once for those of f32. Nothing of
-//! it happens before a matrix is packed, so that no second copy of the model is ever there. Left out: what
-//! `quantization_config` says (`quantization.rs`).
+//! A weight of a 4-bit matrix is `scale * (quant - zero)`, with a scale and a zero point for each group of inputs. The
+//! matrix becomes blocks of 32 of the same numbers: Q4_0 if all zero points are 8, otherwise INT4. If a scale is no f16
+//! (a bf16 below 2^-17 may not be), the matrix becomes f32 floats. A weight of an FP8 matrix, a float of 8 bits times a
+//! scale, becomes an f32, which is exact for scales of bf16 and rounded once for those of f32. All this happens when a
+//! matrix is packed, so that there is never a second copy of the model in memory. `quantization.rs` reads
+//! `quantization_config`.
 
 mod integers;
 
 use foretoken_kernels::Pool;
 use foretoken_kernels::block::Format;
 use foretoken_kernels::dtype::f16;
-use foretoken_kernels::panel::Form;
+use foretoken_kernels::panel::PanelFormat;
 use foretoken_weights::{Bytes, Tensor, Weights, WeightsError};
 
 use crate::error::ModelError;
@@ -22,11 +22,11 @@ use integers::Integers;
 
 /// Elements of a block.
 const BLOCK: usize = 32;
-/// Outputs of a task: as many neighbouring words of GPTQ and AWQ are read together.
+/// Outputs of a task: as many consecutive words of GPTQ and AWQ are read together.
 const AT_ONCE: usize = 16;
 /// The zero point of Q4_0.
 const MIDDLE: u8 = 8;
-/// Where AWQ keeps each of 8 outputs in a word, in nibbles.
+/// The nibble of a word in which AWQ stores each of 8 outputs.
 const AWQ_NIBBLES: [usize; 8] = [0, 4, 1, 5, 2, 6, 3, 7];
 
 /// A quantized matrix `[outputs, inputs]`: a description, of which nothing is read yet.
@@ -36,7 +36,7 @@ pub(crate) struct Quantized {
     inputs: usize,
     outputs: usize,
     values: Values,
-    /// `[groups, outputs]`, of compressed-tensors `[outputs, groups]`; of FP8 one, one an output, or one a block.
+    /// `[groups, outputs]`, in compressed-tensors `[outputs, groups]`; in FP8 one, one an output, or one a block.
     scales: Tensor,
 }
 
@@ -54,15 +54,15 @@ enum Values {
 struct Int4 {
     packing: Packing,
     words: Tensor,
-    /// None: 8 everywhere.
+    /// The zero points; `None`: all are 8.
     zeros: Option<Tensor>,
-    /// Which group an input belongs to, if the file says.
+    /// The group that each input belongs to, if the file says.
     groups: Option<Tensor>,
-    /// Inputs of a group.
+    /// Number of inputs of a group.
     group: usize,
 }
 
-/// Finds tensors and checks what they are.
+/// Finds the tensors of a matrix and checks their types and shapes.
 struct Finder<'a> {
     weights: &'a Weights,
     name: &'a str,
@@ -74,7 +74,7 @@ impl Finder<'_> {
         let name = format!("{}.{part}", self.name);
         let found = match self.weights.get(&name) {
             Some(found) => found,
-            None => self.weights.require(&name)?, // an error that says so
+            None => self.weights.require(&name)?, // returns the error
         };
         if !types.contains(&found.dtype.name()) {
             return Err(wrong(self.weights.source(), &name, "type", types.join(" or "), found.dtype));
@@ -116,8 +116,8 @@ fn wrong(
 const FLOATS: [&str; 3] = ["F16", "BF16", "F32"];
 const WORDS: [&str; 1] = ["I32"];
 
-/// What the tensors of a quantized matrix are called, behind its name. Where all zero points are 8 they may be stored
-/// all the same.
+/// The names of the tensors of a quantized matrix, after the matrix's name. Zero points may be stored even if all are
+/// 8.
 pub(crate) const PARTS: [&str; 11] = [
     "weight",
     "qweight",
@@ -132,7 +132,7 @@ pub(crate) const PARTS: [&str; 11] = [
     "weight_g_idx",
 ];
 
-/// How many weights an element of a tensor of this name stands for: 8 in a word, none in a scale or a zero point.
+/// Number of weights that an element of a tensor of this name stands for: 8 in a word, none in a scale or a zero point.
 pub(crate) fn weights_per_element(tensor: &str) -> usize {
     match tensor.rsplit('.').next() {
         Some("qweight" | "weight_packed") => 8,
@@ -142,25 +142,25 @@ pub(crate) fn weights_per_element(tensor: &str) -> usize {
     }
 }
 
-/// Whether there is a matrix of this name in integers.
+/// Whether there is a matrix of integers of this name.
 pub(crate) fn has_integers(weights: &Weights, name: &str) -> bool {
     ["qweight", "weight_packed"].iter().any(|part| weights.get(&format!("{name}.{part}")).is_some())
 }
 
 impl Quantized {
-    /// The matrix of this name; none: its `weight` is one of floats.
+    /// The matrix of this name; `None` if its `weight` is floats.
     ///
     /// # Errors
     /// A tensor is missing or has another type or shape, or groups do not divide the inputs.
     pub(crate) fn find(
         weights: &Weights,
         name: &str,
-        how: Quantization,
+        quantization: Quantization,
         [inputs, outputs]: [usize; 2],
     ) -> Result<Option<Self>, ModelError> {
         let finder = Finder { weights, name };
         let float8 = weights.get(&format!("{name}.weight")).map(|weight| weight.dtype.name() == "F8_E4M3");
-        let (values, scales) = match (how, float8) {
+        let (values, scales) = match (quantization, float8) {
             (Quantization::Float8 { scales, block }, Some(true)) => {
                 let weight = finder.find("weight", &["F8_E4M3"], &[&[outputs, inputs]])?;
                 let of_blocks = block.map(|size| [outputs.div_ceil(size[0]), inputs.div_ceil(size[1])]);
@@ -191,7 +191,7 @@ impl Quantized {
     /// The weights, in blocks or as floats.
     ///
     /// # Errors
-    /// Zero points or the numbers of groups are none.
+    /// A zero point or the number of a group is impossible.
     pub(crate) fn storage(&self, pool: &Pool) -> Result<Storage, ModelError> {
         let scales = self.scales();
         let storage = match &self.values {
@@ -202,28 +202,28 @@ impl Quantized {
         Ok(storage)
     }
 
-    /// Bytes of its weights and scales, and how many weights there are.
+    /// Bytes of its weights and scales, and the number of its weights.
     pub(crate) fn size(&self) -> (usize, usize) {
         (self.tensors().iter().map(|tensor| tensor.bytes.len()).sum(), self.inputs * self.outputs)
     }
 
-    /// The form of its weights, which is decided by scales and zero points.
+    /// The form of its weights, which depends on scales and zero points.
     ///
     /// # Errors
     /// As [`storage`](Self::storage).
-    pub(crate) fn form(&self) -> Result<Form, ModelError> {
+    pub(crate) fn form(&self) -> Result<PanelFormat, ModelError> {
         match &self.values {
-            Values::Float8 { .. } => Ok(Form::F32),
+            Values::Float8 { .. } => Ok(PanelFormat::F32),
             Values::Int4(int4) => Ok(self.integers(int4, self.scales())?.form()),
         }
     }
 
-    /// The form that its weights mostly have, without reading what decides it: scales of bf16 may be too small for f16,
-    /// and zero points all 8.
-    pub(crate) fn likely_form(&self) -> Form {
+    /// The most likely form of its weights, found without reading scales and zero points: scales of bf16 may be too
+    /// small for f16, and all zero points may be 8.
+    pub(crate) fn likely_form(&self) -> PanelFormat {
         match &self.values {
-            Values::Float8 { .. } => Form::F32,
-            Values::Int4(int4) => Form::Blocks(if int4.zeros.is_some() { Format::Int4 } else { Format::Q4_0 }),
+            Values::Float8 { .. } => PanelFormat::F32,
+            Values::Int4(int4) => PanelFormat::Blocks(if int4.zeros.is_some() { Format::Int4 } else { Format::Q4_0 }),
         }
     }
 
@@ -249,7 +249,7 @@ impl Quantized {
         }
     }
 
-    /// Checks that groups follow one another: with act-order they do not.
+    /// Checks that groups are consecutive inputs; with act-order they are not.
     fn check_groups(&self, groups: &Tensor, group: usize) -> Result<(), ModelError> {
         for (input, word) in words_of(groups).enumerate() {
             if word as usize != input / group {
@@ -277,7 +277,7 @@ impl Quantized {
             }
         }
         if let Packing::Gptq { minus_one: true } = packing {
-            // The zero point 0 is stored as -1, which programs read as 0, as 16, or as a carry to its neighbour.
+            // The zero point 0 is stored as -1, which programs read as 0, as 16, or as a carry into the next nibble.
             if let Some(at) = zeros.iter().position(|zero| *zero == 15) {
                 let expected = format!("0 to 14 for group {} of output {}", at / self.outputs, at % self.outputs);
                 return Err(wrong(&self.file, &tensor.name, "zero point", expected, 15));
@@ -303,7 +303,7 @@ impl Quantized {
 
     fn blocks(&self, pool: &Pool, integers: &Integers<'_>) -> Storage {
         let Self { inputs, outputs, .. } = *self;
-        let Form::Blocks(format) = integers.form() else {
+        let PanelFormat::Blocks(format) = integers.form() else {
             let mut out = vec![0.0; outputs * inputs];
             pool.each_chunk(&mut out, AT_ONCE * inputs, &|chunk, out| {
                 for first in (0..inputs).step_by(BLOCK) {
@@ -341,7 +341,7 @@ impl Quantized {
 }
 
 impl Finder<'_> {
-    /// Words, zero points and scales of a matrix in integers.
+    /// Words, zero points and scales of a matrix of integers.
     fn integers(
         &self,
         packing: Packing,
@@ -366,12 +366,12 @@ impl Finder<'_> {
                 let words = self.find("weight_packed", &WORDS, &[&[outputs, inputs / 8]])?;
                 let shape = [outputs.div_ceil(8), count];
                 let zeros = if symmetric { None } else { Some(self.find("weight_zero_point", &WORDS, &[&shape])?) };
-                if let Some(said) = optional("weight_shape", &["I64"], &[2])? {
-                    let said: Vec<i64> = said.bytes.chunks_exact(8).map(bytemuck::pod_read_unaligned).collect();
-                    if said != [outputs as i64, inputs as i64] {
+                if let Some(found) = optional("weight_shape", &["I64"], &[2])? {
+                    let found: Vec<i64> = found.bytes.chunks_exact(8).map(bytemuck::pod_read_unaligned).collect();
+                    if found != [outputs as i64, inputs as i64] {
                         let tensor = format!("{}.weight_shape", self.name);
                         let expected = format!("[{outputs}, {inputs}]");
-                        return Err(wrong(self.weights.source(), &tensor, "value", expected, format!("{said:?}")));
+                        return Err(wrong(self.weights.source(), &tensor, "value", expected, format!("{found:?}")));
                     }
                 }
                 let groups = optional("weight_g_idx", &WORDS, &[inputs])?;
@@ -381,13 +381,13 @@ impl Finder<'_> {
     }
 }
 
-/// The words of a tensor.
+/// The 32-bit words of a tensor.
 fn words_of(tensor: &Tensor) -> impl Iterator<Item = u32> {
     tensor.bytes.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]))
 }
 
-/// What 8 bits stand for as `float8_e4m3fn`: a sign, 4 bits of exponent with a bias of 7, 3 bits of fraction, no
-/// infinities, and NaN where all but the sign are 1.
+/// The value of 8 bits as `float8_e4m3fn`: a sign, 4 bits of exponent with a bias of 7, 3 bits of fraction, no
+/// infinities, and NaN if all bits but the sign are 1.
 fn widen_float8(bits: u8) -> f32 {
     let (exponent, fraction) = (i32::from(bits >> 3 & 15), f32::from(bits & 7));
     let magnitude = match (exponent, bits & 7) {
@@ -415,12 +415,12 @@ mod tests {
         floats
     }
 
-    /// The format of a matrix of a checkpoint in a folder, and whether its floats are to the bit those of a tensor of
-    /// another file in it.
+    /// The format of a matrix of a folder's checkpoint, and whether its floats are bit-identical to those of a tensor
+    /// in another file of the folder.
     fn read(folder: &Path, name: &str, of: &str, tensor: &str) -> (Option<Format>, bool) {
         let checkpoint = Checkpoint::open(folder).unwrap();
         let Config::Json(config) = &checkpoint.config else { panic!("{}: not JSON", folder.display()) };
-        let how = quantization::of(config).unwrap().unwrap();
+        let how = quantization::read(config).unwrap().unwrap();
         let file = safetensors::open(folder.join(of)).unwrap();
         let expected = file.require(tensor).unwrap();
         let shape = [expected.shape[1], expected.shape[0]];
@@ -431,9 +431,9 @@ mod tests {
         (found.format(), floats(&found) == floats(&Storage::new(expected)))
     }
 
-    /// One matrix of each golden, in the form that is expected of it.
+    /// One matrix of each golden checkpoint, with its expected form.
     #[test]
-    fn weights_have_the_bits_of_what_was_packed() {
+    fn unpacked_weights_are_bit_identical_to_those_that_were_packed() {
         let goldens = [
             ("gptq", Some(Format::Q4_0)),
             ("gptq-zeros", Some(Format::Int4)),

@@ -1,45 +1,42 @@
-//! Which experts a row goes through and what each of them counts: a pure function of what the router's matrix says of
-//! the row.
+//! The choice of a row's experts and their weights: a pure function of the row's router logits.
 //!
-//! The idea: numbers become scores, each by the family's rule ([`Scoring`]), corrections are added for the choice
-//! alone, groups that are not among the best are left out, and the largest scores that remain are chosen. Of equal ones
-//! the lower number comes first, so that one row chooses the same everywhere. The chosen are found in one walk that
-//! keeps the best so far, since they are few; nothing is sorted and nothing allocated. A row with a score that is not a
-//! number is nobody's choice: its weights are none either, and no other row hears of it.
-//!
-//! Left out: what the experts say (`experts.rs`), and checks of the description, which families make.
+//! Logits become scores by the family's rule ([`Scoring`]), corrections are added for the choice alone, groups that are
+//! not among the best are excluded, and the largest of the remaining scores are chosen. Of equal scores the lower
+//! number comes first, so that a row makes the same choice everywhere. The chosen experts are few, so they are found in
+//! one pass that keeps the best so far, without sorting or allocating. A row with a NaN among its scores gets NaN as
+//! the weights of its experts; other rows are not affected. The families check the description.
 
 use crate::spec::{Experts, GroupScore, Groups, Scoring, Sum};
 
 /// Buffers of the choice of one row, kept between rows.
 #[derive(Default)]
-pub(crate) struct Chooser {
-    /// Of each expert its score.
+pub(crate) struct ExpertSelector {
+    /// The score of each expert.
     scores: Vec<f32>,
-    /// What it is chosen by.
+    /// The numbers by which experts are compared.
     ranks: Vec<f32>,
     groups: Vec<f32>,
     chosen_groups: Vec<u32>,
 }
 
-impl Chooser {
-    /// Appends the experts that a row chooses, the likeliest first, and their weights.
+impl ExpertSelector {
+    /// Appends the experts that a row chooses, the highest score first, and their weights.
     ///
-    /// `said`: what the router's matrix says of the row, one number an expert. `corrections`: as many, or none.
-    pub(crate) fn choose(
+    /// `logits`: the router's, one an expert. `corrections`: as many, or none.
+    pub(crate) fn select(
         &mut self,
         layer: &Experts,
-        said: &[f32],
+        logits: &[f32],
         corrections: &[f32],
         (experts, weights): (&mut Vec<u32>, &mut Vec<f32>),
     ) {
         let Self { scores, ranks, groups, chosen_groups } = self;
         let router = &layer.router;
-        score(router.scoring, said, scores);
+        score(router.scoring, logits, scores);
         ranks.clear();
         match (corrections, router.groups) {
-            // Their order is that of the scores, and no rounding has made two of them equal.
-            ([], None) => ranks.extend(said),
+            // Logits have the order of the scores, and no rounding has made two of them equal.
+            ([], None) => ranks.extend(logits),
             ([], Some(_)) => ranks.extend(&*scores),
             _ => ranks.extend(scores.iter().zip(corrections).map(|(score, correction)| score + correction)),
         }
@@ -72,21 +69,21 @@ impl Chooser {
     }
 }
 
-/// What each expert's number is worth.
-fn score(scoring: Scoring, said: &[f32], scores: &mut Vec<f32>) {
+/// The scores of logits.
+fn score(scoring: Scoring, logits: &[f32], scores: &mut Vec<f32>) {
     scores.clear();
     match scoring {
-        Scoring::Sigmoid => scores.extend(said.iter().map(|x| 1.0 / (1.0 + (-x).exp()))),
+        Scoring::Sigmoid => scores.extend(logits.iter().map(|x| 1.0 / (1.0 + (-x).exp()))),
         Scoring::Softmax => {
-            let largest = said.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            scores.extend(said.iter().map(|x| (x - largest).exp()));
+            let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            scores.extend(logits.iter().map(|x| (x - largest).exp()));
             let sum: f32 = scores.iter().sum();
             scores.iter_mut().for_each(|score| *score /= sum);
         }
     }
 }
 
-/// What a group is chosen by.
+/// The number by which a group is compared with others.
 fn group_score(by: GroupScore, group: &[f32]) -> f32 {
     let [mut best, mut second] = [f32::NEG_INFINITY; 2];
     for rank in group.iter().copied() {
@@ -102,7 +99,7 @@ fn group_score(by: GroupScore, group: &[f32]) -> f32 {
     }
 }
 
-/// Appends the numbers of the `count` largest values, the largest first; of equal ones the lower number. None of them
+/// Appends the indices of the `count` largest values, the largest first; of equal ones the lower index first. No value
 /// is NaN.
 fn largest(values: &[f32], count: usize, all: &mut Vec<u32>) {
     let first = all.len();
@@ -130,19 +127,19 @@ mod tests {
         Experts { count, chosen, ffn_width: 1, router, shared: None, beside_dense: false, layers: vec![true] }
     }
 
-    fn chosen(layer: &Experts, said: &[f32], corrections: &[f32]) -> (Vec<u32>, Vec<f32>) {
+    fn chosen(layer: &Experts, logits: &[f32], corrections: &[f32]) -> (Vec<u32>, Vec<f32>) {
         let (mut experts, mut weights) = (Vec::new(), Vec::new());
-        Chooser::default().choose(layer, said, corrections, (&mut experts, &mut weights));
+        ExpertSelector::default().select(layer, logits, corrections, (&mut experts, &mut weights));
         (experts, weights)
     }
 
-    /// The definition: everything sorted, as plainly as it can be said.
-    fn naively(layer: &Experts, said: &[f32], corrections: &[f32]) -> (Vec<u32>, Vec<f32>) {
+    /// The definition of the choice, as plainly as possible: everything is sorted.
+    fn select_naively(layer: &Experts, logits: &[f32], corrections: &[f32]) -> (Vec<u32>, Vec<f32>) {
         let Experts { count, chosen, router, .. } = layer;
         let mut scores = Vec::new();
-        score(router.scoring, said, &mut scores);
+        score(router.scoring, logits, &mut scores);
         let rank = |expert: usize| match (corrections, router.groups) {
-            ([], None) => said[expert],
+            ([], None) => logits[expert],
             ([], _) => scores[expert],
             _ => scores[expert] + corrections[expert],
         };
@@ -205,14 +202,14 @@ mod tests {
     #[test]
     fn only_experts_of_the_best_groups_are_chosen() {
         let groups = |by| spec::Router { groups: Some(Groups { count: 2, chosen: 1, by }), ..SIGMOID };
-        let said = [4.0, -4.0, 1.0, 1.0];
-        let experts = |by| chosen(&layer(4, 2, groups(by)), &said, &[]).0;
+        let logits = [4.0, -4.0, 1.0, 1.0];
+        let experts = |by| chosen(&layer(4, 2, groups(by)), &logits, &[]).0;
         assert_eq!(experts(GroupScore::Best), [0, 1]);
         assert_eq!(experts(GroupScore::BestTwo), [2, 3]);
     }
 
     #[test]
-    fn a_sum_of_nothing_divides_by_no_less_than_it_may() {
+    fn a_sum_of_zero_is_raised_to_the_least_divisor() {
         let least = Some(Sum { added: 0.0, least: 0.5 });
         let (_, weights) = chosen(&layer(2, 1, spec::Router { divided: least, ..SIGMOID }), &[-200.0, -201.0], &[]);
         assert_eq!(weights, [0.0]);
@@ -222,17 +219,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_number_makes_its_own_row_none() {
+    fn nan_among_the_logits_makes_the_weights_of_the_row_nan() {
         let groups = Some(Groups { count: 2, chosen: 1, by: GroupScore::BestTwo });
         for router in [spec::Router::SOFTMAX_OF_CHOSEN, SIGMOID, spec::Router { groups, ..SIGMOID }] {
             for wrong in [f32::NAN, -f32::NAN] {
-                let said = [9.0, 1.0, wrong, 5.0];
-                let (experts, weights) = chosen(&layer(4, 2, router), &said, &[]);
+                let logits = [9.0, 1.0, wrong, 5.0];
+                let (experts, weights) = chosen(&layer(4, 2, router), &logits, &[]);
                 assert!(experts.iter().all(|expert| *expert < 4) && experts.len() == 2, "{experts:?}");
                 assert!(weights.len() == 2 && weights.iter().all(|weight| weight.is_nan()), "{weights:?}");
             }
         }
-        // Infinite numbers of a sigmoid are numbers all the same.
+        // Infinite logits have finite sigmoids.
         let (experts, weights) = chosen(&layer(3, 2, SIGMOID), &[f32::NEG_INFINITY, f32::INFINITY, 0.0], &[]);
         assert_eq!((experts, weights), (vec![1, 2], vec![1.0, 0.5]));
     }
@@ -255,17 +252,18 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Numbers of few kinds, so that many are equal.
+        /// Few distinct numbers, so that many are equal.
         #[test]
         fn the_choice_is_that_of_the_definition(
             (layer, corrected) in routers(),
-            said in prop::collection::vec(-4i8..5, 16),
+            logits in prop::collection::vec(-4i8..5, 16),
             corrections in prop::collection::vec(-4i8..5, 16),
         ) {
-            let said: Vec<f32> = said[..layer.count].iter().map(|x| f32::from(*x) * 0.75).collect();
+            let logits: Vec<f32> = logits[..layer.count].iter().map(|x| f32::from(*x) * 0.75).collect();
             let corrections: Vec<f32> = corrections[..layer.count].iter().map(|x| f32::from(*x) * 0.125).collect();
             let corrections = if corrected { &corrections[..] } else { &[] };
-            let (found, expected) = (chosen(&layer, &said, corrections), naively(&layer, &said, corrections));
+            let found = chosen(&layer, &logits, corrections);
+            let expected = select_naively(&layer, &logits, corrections);
             prop_assert_eq!(found.0, expected.0);
             prop_assert_eq!(bits(&found.1), bits(&expected.1));
         }

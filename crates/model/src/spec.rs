@@ -1,12 +1,11 @@
 //! What a configuration says about a network: its shape, and the closed list of ways in which networks differ.
 //!
-//! Known before any tensor is read, so a model can be described without being loaded. Where a difference is one of
-//! matrices (feed-forward, learned positions), the loaded network has it in its own form (`network.rs`), and what is
-//! here is the description. Each difference is matched in one place when it is run, all but a few in `block.rs`. A
+//! A [`Spec`] is known before any tensor is read, so a model can be described without being loaded. Where networks
+//! differ in their matrices (feed-forward, learned positions), the loaded network has a form of its own (`network.rs`),
+//! and this is the description. Each difference is matched in one place when it is run, nearly always in `block.rs`. A
 //! family that would need a second `match` gets a block file of its own.
 //!
-//! What is a number and not a choice (a multiplier, a cap) has a value that changes nothing, and is skipped then.
-//! Left out: everything that a request can choose.
+//! A number that is no choice (a multiplier, a cap) has a neutral value, with which its computation is skipped.
 
 mod draft_head;
 
@@ -32,7 +31,7 @@ pub enum Norm {
     },
 }
 
-/// How the network learns where a token stands.
+/// How the network encodes the position of a token.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Positions {
     /// Rotary embedding of queries and keys: the rotations of the network, of which each layer has one or none
@@ -40,12 +39,12 @@ pub enum Positions {
     Rope(Vec<Rotation>),
     /// A table of vectors added to the embedding.
     Learned,
-    /// Scores fall with distance (ALiBi): by so much a position, for each query head.
+    /// Scores fall with distance (ALiBi): the slope of each query head.
     Alibi(Vec<f32>),
 }
 
 impl Positions {
-    /// How queries and keys are rotated: in most networks one way or none.
+    /// The rotations of queries and keys: in most networks one or none.
     pub fn rotations(&self) -> &[Rotation] {
         match self {
             Self::Rope(rotations) => rotations,
@@ -53,7 +52,7 @@ impl Positions {
         }
     }
 
-    /// What each head's scores lose a position of distance; empty: nothing.
+    /// What the scores of each head lose a position of distance; empty without ALiBi.
     pub fn slopes(&self) -> &[f32] {
         match self {
             Self::Alibi(slopes) => slopes,
@@ -65,22 +64,23 @@ impl Positions {
 /// A rotary embedding.
 #[derive(Clone, PartialEq)]
 pub struct Rotation {
-    /// Angle a position, one a pair; scaling is already applied. Where they are fewer than half a head's elements, the
-    /// last elements of the head are not rotated.
+    /// The angle a position of each pair; scaling is already applied. Where they are fewer than half a head's elements,
+    /// the last elements of the head are not rotated.
     pub frequencies: Vec<f32>,
     /// Which elements of a head form a pair.
     pub pairing: Pairing,
-    /// Multiplies what is rotated: the attention factor of yarn and longrope, otherwise 1.
+    /// Multiplies the rotated elements: the attention factor of yarn and longrope, otherwise 1.
     pub magnitude: f32,
     /// The base of the frequencies before any scaling.
     pub base: f32,
-    /// How the frequencies came from the base, for files that say this and not the frequencies.
+    /// How the frequencies were made of the base, for file formats that store this and not the frequencies.
     pub scaling: Scaling,
-    /// Of scalings that have frequencies for short texts and others for longer ones: both.
+    /// Both lists of frequencies, where a scaling has one for short sequences and another for longer ones.
     pub by_length: Option<ByLength>,
 }
 
-/// Rows that were saved are known by what is written here, so nothing is written of fields that have nothing to say.
+/// A hash of this output identifies saved cache rows, so an absent `by_length` is not written: the hashes of rotations
+/// from before it existed stay valid.
 impl fmt::Debug for Rotation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { frequencies, pairing, magnitude, base, scaling, by_length } = self;
@@ -94,71 +94,72 @@ impl fmt::Debug for Rotation {
     }
 }
 
-/// Frequencies by how long texts may become.
+/// Frequencies by the length of the longest sequence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ByLength {
-    /// Tokens of the longest text that has the first ones.
+    /// Tokens of the longest sequence that uses the first list.
     pub short_max: usize,
-    /// Of short texts and of longer ones.
+    /// Those of short sequences and of longer ones.
     pub frequencies: [Vec<f32>; 2],
 }
 
 /// How the frequencies of a rotation were scaled.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Scaling {
-    /// Not at all.
+    /// They were not scaled.
     None,
-    /// All were divided.
+    /// All were divided by one factor.
     Linear {
-        /// By this.
+        /// The divisor.
         factor: f32,
     },
     /// YaRN.
     Yarn {
-        /// How many times longer texts become.
+        /// How many times longer sequences become.
         factor: f32,
-        /// Positions that the network was trained with before.
+        /// Positions that the network was trained with before it was extended.
         original: f32,
     },
-    /// Each by a number of its own, whatever the length of the text (llama3).
+    /// Each was divided by a number of its own, the same for sequences of all lengths (llama3).
     Divided,
-    /// Each by a number of its own, of one list for texts within the trained context and of another for longer ones.
+    /// Each was divided by a number of its own, from one list for sequences within the trained context and from another
+    /// for longer ones.
     LongRope {
-        /// Positions that the network was trained with before.
+        /// Positions that the network was trained with before it was extended.
         original: f32,
-        /// The divisors of short texts and of long ones.
+        /// The divisors of short sequences and of long ones.
         divisors: [Vec<f32>; 2],
     },
-    /// Through a larger base for texts longer than those of the training.
+    /// A larger base is used for sequences longer than the trained context.
     Dynamic {
-        /// Positions of those.
+        /// Positions of the trained context.
         trained: usize,
-        /// How fast it grows.
+        /// How fast the base grows.
         factor: f32,
     },
 }
 
-/// What the attention of one layer does that that of another may not.
+/// Where the attention of one layer may differ from that of another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LayerAttention {
-    /// Which of the network's rotations; none: queries and keys stay as they are.
+    /// The index of its rotation in the network's list; `None` if queries and keys are not rotated.
     pub rotation: Option<usize>,
-    /// A row sees so many positions, the latest, its own included; none: all of them.
+    /// The sliding window: how many of the latest positions a row sees, its own included; `None` for full attention.
     pub window: Option<usize>,
-    /// Its heads of keys and values, where they are not those of the network; those of queries are as wide.
+    /// Its heads of keys and values, where they are not those of the network; its query heads have the same width.
     pub heads: Option<Heads>,
-    /// Whether there is no matrix of values: they are the keys as they were projected, before their norm.
+    /// Whether there is no matrix of values: values are the projected keys before their norm.
     pub values_are_keys: bool,
 }
 
 impl LayerAttention {
-    /// Of a layer that has one of the network's rotations, and perhaps a window.
+    /// A layer with one of the network's rotations, and perhaps a window.
     pub fn rotated(rotation: usize, window: Option<usize>) -> Self {
         Self { rotation: Some(rotation), window, ..Self::default() }
     }
 }
 
-/// Heads of a layer.
+/// Number and width of the heads of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heads {
     /// How many.
@@ -167,21 +168,21 @@ pub struct Heads {
     pub head_dim: usize,
 }
 
-/// The last layers, where they have no keys and values of their own: each attends to those of the last layer before
-/// them that has the same attention.
+/// Sharing of keys and values: the last layers have none of their own, and each attends to those of the last layer
+/// before them that has the same attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedKv {
     /// How many layers.
     pub layers: usize,
-    /// Width inside their feed-forward half.
+    /// Inner width of their feed-forward networks.
     pub ffn_width: usize,
 }
 
-/// Inputs that every layer gets of its own, beside the residual stream (Gemma 4's per-layer embeddings): of each token
-/// a row of a second embedding, and a projection of its first one.
+/// Per-layer embeddings (Gemma 4): beside the residual stream every layer gets inputs of its own, for each token a row
+/// of a second embedding and a projection of its first one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerInputs {
-    /// Elements of a row that one layer gets.
+    /// Elements that one layer gets of each row.
     pub width: usize,
     /// Rows of the second embedding, at least as many as there are tokens.
     pub vocabulary: usize,
@@ -189,35 +190,35 @@ pub struct LayerInputs {
     pub multiplier: f32,
 }
 
-/// Queries that grow with their position p, by 1 + rate * ln(1 + floor(p / period)).
+/// Scaling of queries with their position p, by 1 + rate * ln(1 + floor(p / period)).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QueryGrowth {
-    /// How fast.
+    /// How fast the factor grows.
     pub rate: f32,
-    /// Positions in which they stay the same.
+    /// Positions between two steps of the factor.
     pub period: f32,
 }
 
 impl QueryGrowth {
-    /// What a query at a position is multiplied with.
+    /// The factor of a query at a position.
     pub fn at(&self, position: usize) -> f32 {
         1.0 + self.rate * (1.0 + (position as f32 / self.period).floor()).ln()
     }
 }
 
-/// How the two halves of a block are added to the residual stream.
+/// How attention and feed-forward network of a block are added to the residual stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Residual {
-    /// Attention first; the feed-forward half reads what it has changed.
+    /// Attention is added first; the feed-forward network reads the sum.
     #[default]
     Sequential,
-    /// Both read what came into the block.
+    /// Both read the input of the block.
     Parallel,
-    /// Sequential, and each sum is normalized, instead of what the halves read (OPT-350m).
+    /// Sequential, with a norm after each sum instead of before each sublayer (post-norm, as in OPT-350m).
     NormedSum,
 }
 
-/// The feed-forward half of a block.
+/// The feed-forward network of a block.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FeedForward {
     /// down(f(gate(x)) * up(x)).
@@ -226,49 +227,49 @@ pub enum FeedForward {
     Plain(Activation),
 }
 
-/// Experts: halves of a block of which each row goes through a few, that it chooses.
+/// A mixture of experts: feed-forward networks of which each row chooses a few.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Experts {
     /// How many a layer has.
     pub count: usize,
     /// How many of them a row chooses.
     pub chosen: usize,
-    /// Width inside one.
+    /// Inner width of one.
     pub ffn_width: usize,
     /// How a row chooses.
     pub router: Router,
-    /// The one that all rows go through beside those, if there is one.
+    /// The shared expert, which all rows go through, if there is one.
     pub shared: Option<SharedExpert>,
-    /// Whether their layers have a dense half beside them, and each of the two norms of its own.
+    /// Whether their layers have a dense feed-forward network beside them, and each of the two norms of its own.
     pub beside_dense: bool,
-    /// Which layers have experts: layer i does as element i modulo the length says. The others are dense.
+    /// Which layers have experts: layer i if element i modulo the length is true. The others are dense.
     pub layers: Vec<bool>,
 }
 
-/// How a row chooses its experts and what each of them counts, by the numbers that the router's matrix makes of it.
+/// How a row chooses its experts and how their outputs are weighted, by the router's logits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Router {
-    /// What scores are made of these numbers.
+    /// How logits become scores.
     pub scoring: Scoring,
     /// Whether layers have corrections: a number an expert that is added to its score for the choice alone.
     pub corrected: bool,
-    /// Groups of experts of which a row chooses first, if it does.
+    /// Groups of experts, if a row chooses among these first.
     pub groups: Option<Groups>,
-    /// What the scores of the chosen are divided by to make weights of them; none: they are the weights.
+    /// What the scores of the chosen experts are divided by to become weights; `None` if they are the weights.
     pub divided: Option<Sum>,
     /// Multiplies the weights.
     pub factor: f32,
 }
 
 impl Router {
-    /// A softmax over all experts, and no more.
+    /// A softmax over all experts.
     pub const SOFTMAX: Self =
         Self { scoring: Scoring::Softmax, corrected: false, groups: None, divided: None, factor: 1.0 };
-    /// The same, with weights whose sum is 1: a softmax over those that are chosen.
+    /// The same with weights whose sum is 1: a softmax over the chosen experts.
     pub const SOFTMAX_OF_CHOSEN: Self = Self { divided: Some(Sum::PLAIN), ..Self::SOFTMAX };
 }
 
-/// How numbers become scores.
+/// How the router's logits become scores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scoring {
     /// Their softmax over all experts.
@@ -277,14 +278,14 @@ pub enum Scoring {
     Sigmoid,
 }
 
-/// Groups of neighbouring experts, all of one size: a row chooses among the experts of the best groups only.
+/// Groups of consecutive experts, all of one size: a row chooses among the experts of the best groups only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Groups {
     /// How many there are.
     pub count: usize,
     /// How many of them a row chooses.
     pub chosen: usize,
-    /// What makes one better than another.
+    /// The score by which groups are compared.
     pub by: GroupScore,
 }
 
@@ -297,26 +298,26 @@ pub enum GroupScore {
     BestTwo,
 }
 
-/// The sum of the scores of the experts that a row chooses, kept from being 0.
+/// The sum of the scores of the experts that a row chooses, kept above 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sum {
-    /// Added to it.
+    /// Added to the sum.
     pub added: f32,
-    /// What it is raised to where it is less.
+    /// The least value of the divisor.
     pub least: f32,
 }
 
 impl Sum {
-    /// As it is.
+    /// The sum as it is.
     pub const PLAIN: Self = Self { added: 0.0, least: 0.0 };
 }
 
 /// An expert that all rows go through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedExpert {
-    /// Width inside it.
+    /// Its inner width.
     pub ffn_width: usize,
-    /// Whether what it says is multiplied by the sigmoid of a product of its own.
+    /// Whether its output is multiplied by the sigmoid of a gate.
     pub gated: bool,
 }
 
@@ -333,12 +334,12 @@ pub enum Activation {
     Relu,
     /// max(x, 0)^2.
     ReluSquared,
-    /// x / (1 + e^(-slope * x)) of gates, which are at most `limit`; what they multiply is brought within the limit of
-    /// 0 and is one more then (gpt-oss). Of gates alone.
+    /// min(gate, limit) / (1 + e^(-slope * min(gate, limit))) times 1 + up, with up clamped to ±limit (gpt-oss). For
+    /// gated networks only.
     ClampedSwiglu {
-        /// How much steeper than SiLU.
+        /// The slope of the sigmoid.
         slope: f32,
-        /// What clamps.
+        /// The bound of gate and up.
         limit: f32,
     },
 }
@@ -348,74 +349,75 @@ pub enum Activation {
 pub struct Spec {
     /// The family's name, as `general.architecture` spells it.
     pub family: &'static str,
-    /// Tokens.
+    /// Number of tokens.
     pub vocabulary: usize,
     /// Width of the residual stream.
     pub width: usize,
-    /// Width of the embedding and of what the head reads: that of the residual stream, unless matrices lie between.
+    /// Width of the embedding and of the head's input: that of the residual stream, unless matrices lie between.
     pub embedding_width: usize,
-    /// Blocks.
+    /// Number of blocks.
     pub layers: usize,
-    /// Query heads.
+    /// Number of query heads.
     pub heads: usize,
-    /// Key-value heads, but in layers that have another number ([`Spec::kv_heads_of`]).
+    /// Number of key-value heads, except in layers that have another ([`Spec::kv_heads_of`]).
     pub kv_heads: usize,
-    /// Width of a head, but in layers that have another.
+    /// Width of a head, except in layers that have another.
     pub head_dim: usize,
-    /// Width inside the feed-forward half, but in layers that have another ([`Spec::ffn_width_of`]).
+    /// Inner width of the feed-forward network, except in layers that have another ([`Spec::ffn_width_of`]).
     pub ffn_width: usize,
-    /// Positions the network was made for.
+    /// Positions that the network was trained for.
     pub context_max: usize,
     /// Normalization.
     pub norm: Norm,
     /// Positions.
     pub positions: Positions,
-    /// What layers differ in, over and over: layer i does as element i modulo the length says.
+    /// The attention of the layers as a repeating pattern: layer i has element i modulo the length.
     pub attention: Vec<LayerAttention>,
     /// The last layers, if they share the keys and values of earlier ones.
     pub shared_kv: Option<SharedKv>,
-    /// What layers get beside the residual stream, if they do.
+    /// The per-layer embeddings, if there are any.
     pub layer_inputs: Option<LayerInputs>,
-    /// Feed-forward.
+    /// The dense feed-forward network.
     pub feed_forward: FeedForward,
     /// The experts of layers that have some.
     pub experts: Option<Experts>,
-    /// How the halves of a block are added up.
+    /// How the sublayers of a block are added.
     pub residual: Residual,
-    /// Multiplies what a half of a block adds to the residual stream.
+    /// Multiplies what a sublayer adds to the residual stream.
     pub residual_multiplier: f32,
     /// Multiplies the embedding.
     pub embedding_multiplier: f32,
     /// Multiplies attention scores.
     pub attention_scale: f32,
-    /// Whether norms of queries and keys are behind their rotation, and not before it.
+    /// Whether queries and keys are normalized after their rotation instead of before it.
     pub norms_after_rotation: bool,
-    /// How queries grow with their position, if they do.
+    /// How queries are scaled with their position, if they are.
     pub query_growth: Option<QueryGrowth>,
-    /// What scaled scores are softly brought below, as cap * tanh(score / cap).
+    /// The soft cap of scaled attention scores: cap * tanh(score / cap).
     pub attention_soft_cap: Option<f32>,
     /// Multiplies logits.
     pub logit_multiplier: f32,
-    /// What logits are softly brought below.
+    /// The soft cap of logits.
     pub logit_soft_cap: Option<f32>,
     /// Whether the head is the embedding table.
     pub tied_head: bool,
-    /// What it reads of a target, if it is a draft head.
+    /// What the network reads of a target, if it is a draft head.
     pub draft_head: Option<DraftHead>,
 }
 
 impl Spec {
-    /// What the attention of a layer does.
+    /// The attention of a layer.
     pub fn attention_of(&self, layer: usize) -> LayerAttention {
         self.attention[layer % self.attention.len()]
     }
 
-    /// Windows of the network's layers, each named once: a cache group each. A window that no text can fill is none.
+    /// The distinct windows of the network's layers, of which each is a cache group. A window that no sequence can fill
+    /// counts as full attention.
     pub fn windows(&self) -> Vec<Option<usize>> {
         self.windows_of(self.layers)
     }
 
-    /// The same of its first layers.
+    /// The same for the first layers only.
     pub(crate) fn windows_of(&self, layers: usize) -> Vec<Option<usize>> {
         let mut all = Vec::new();
         for layer in 0..layers {
@@ -427,7 +429,7 @@ impl Spec {
         all
     }
 
-    /// How many positions a row of a layer sees, if it does not see all.
+    /// The window of a layer; `None` if its rows see all positions.
     pub fn window_of(&self, layer: usize) -> Option<usize> {
         self.attention_of(layer).window.filter(|window| *window < self.context_max)
     }
@@ -438,15 +440,15 @@ impl Spec {
         self.attention_of(layer).heads.unwrap_or(network)
     }
 
-    /// Layers that have keys and values of their own: the first of all.
+    /// Number of layers that have keys and values of their own; these come first.
     pub fn kv_layers(&self) -> usize {
         self.layers - self.shared_kv.map_or(0, |shared| shared.layers)
     }
 
-    /// The layer whose keys and values a layer attends to; mostly itself.
+    /// The layer whose keys and values a layer attends to, nearly always itself.
     ///
     /// # Panics
-    /// If no layer has them, which families rule out.
+    /// If no layer has them; the families check this.
     pub fn kv_layer_of(&self, layer: usize) -> usize {
         if layer < self.kv_layers() {
             return layer;
@@ -455,17 +457,17 @@ impl Spec {
         (0..self.kv_layers()).rfind(same).unwrap_or_else(|| panic!("layer {layer}: no keys and values to share"))
     }
 
-    /// Elements of a row by which a layer attends: the width, and twice that in the first layer of a draft head.
+    /// Width of the input of a layer's attention: the network's width, twice that in the first layer of a draft head.
     pub fn attention_inputs(&self, layer: usize) -> usize {
         if self.draft_head.is_some() && layer == 0 { 2 * self.width } else { self.width }
     }
 
-    /// Tokens that it can say.
+    /// Number of tokens that the network has logits for.
     pub fn output_vocabulary(&self) -> usize {
         self.draft_head.as_ref().map_or(self.vocabulary, |head| head.draft_vocabulary)
     }
 
-    /// Width inside the feed-forward half of a layer.
+    /// Inner width of the feed-forward network of a layer.
     pub fn ffn_width_of(&self, layer: usize) -> usize {
         self.shared_kv.filter(|_| layer >= self.kv_layers()).map_or(self.ffn_width, |shared| shared.ffn_width)
     }
@@ -475,15 +477,13 @@ impl Spec {
         self.experts.as_ref().filter(|experts| experts.layers[layer % experts.layers.len()])
     }
 
-    /// Bytes of keys and values of one position that a layer attends to, with these types of them; the largest number
-    /// if there is none for it.
+    /// Bytes of the keys and values of one position of a layer in these types, saturating.
     pub fn cache_bytes_of(&self, layer: usize, types: [CacheType; 2]) -> usize {
         let Heads { count, head_dim } = self.kv_heads_of(layer);
         types.iter().fold(0usize, |all, kind| all.saturating_add(kind.bytes(head_dim))).saturating_mul(count)
     }
 
-    /// Bytes that the cache needs for one position with these types of keys and values; the largest number if there is
-    /// none for it.
+    /// Bytes of the cache for one position with these types of keys and values, saturating.
     pub fn cache_bytes_per_position(&self, types: [CacheType; 2]) -> usize {
         (0..self.kv_layers()).fold(0, |all, layer| all.saturating_add(self.cache_bytes_of(layer, types)))
     }

@@ -1,14 +1,13 @@
-//! Elements of a tensor where they lie: in the mapped file, or owned.
+//! The elements of a tensor: in the mapped file, or owned.
 //!
-//! Floats of a file are used where they are mapped unless they lie askew; blocks always are. Left out: what a tensor
-//! means.
+//! Floats of a file are used in the mapping if they are aligned; blocks always are.
 
 use std::ops::Range;
 
 use bytemuck::{AnyBitPattern, try_cast_slice};
 use foretoken_kernels::block::{self, Format};
 use foretoken_kernels::dtype::{Matrix, bf16, f16};
-use foretoken_kernels::panel::Form;
+use foretoken_kernels::panel::PanelFormat;
 use foretoken_kernels::{Panels, Pool};
 use foretoken_weights::{Bytes, Dtype, Tensor};
 
@@ -24,14 +23,14 @@ pub(crate) enum Storage {
     Blocks(Format, Bytes),
 }
 
-/// What a [`Storage`] holds, wherever it lies.
+/// The elements of a [`Storage`], mapped or owned.
 pub(crate) enum View<'a> {
     Floats(Matrix<'a>),
     Blocks(Format, &'a [u8]),
 }
 
 impl View<'_> {
-    /// Panels of a matrix `[outputs, inputs]`, in the form in which it lies; `None` if there is no memory for them.
+    /// Panels of a matrix `[outputs, inputs]`, in the same type; `None` if there is no memory for them.
     pub(crate) fn pack(&self, pool: &Pool, outputs: usize, inputs: usize) -> Option<Panels> {
         match *self {
             Self::Floats(matrix) => Panels::pack_floats(pool, matrix, outputs, inputs),
@@ -39,7 +38,7 @@ impl View<'_> {
         }
     }
 
-    /// The same into panels of this form and shape that were another matrix's.
+    /// Packs the matrix into panels of this form and shape that held another matrix.
     pub(crate) fn refill(&self, pool: &Pool, panels: &mut Panels) {
         match *self {
             Self::Floats(matrix) => panels.refill_floats(pool, matrix),
@@ -48,23 +47,23 @@ impl View<'_> {
     }
 }
 
-/// Elements of `bytes` that lie where such elements may not lie, copied.
+/// A copy of the elements in `bytes`, which may not be aligned.
 fn copied<T: AnyBitPattern>(bytes: &[u8]) -> Vec<T> {
     bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
 }
 
-/// One of the tensors that a tensor is made of, by its first dimension.
-pub(crate) fn among(tensor: &Tensor, number: usize) -> Tensor {
+/// One of the matrices that are stacked in a tensor along its first dimension.
+pub(crate) fn nth_matrix(tensor: &Tensor, number: usize) -> Tensor {
     let bytes = tensor.bytes.len() / tensor.shape[0];
     let part = tensor.bytes.slice(number * bytes..(number + 1) * bytes);
     Tensor { shape: tensor.shape[1..].to_vec(), bytes: part, ..tensor.clone() }
 }
 
-/// Columns `wanted` of `elements` `[_, columns]`, one after another.
-fn transposed<T: Copy>(elements: &[T], wanted: impl ExactSizeIterator<Item = usize>, columns: usize) -> Vec<T> {
+/// The `chosen` columns of `elements` `[_, columns]`, one after another.
+fn gather_columns<T: Copy>(elements: &[T], chosen: impl ExactSizeIterator<Item = usize>, columns: usize) -> Vec<T> {
     let rows = elements.len() / columns.max(1);
-    let mut out = Vec::with_capacity(rows * wanted.len());
-    for column in wanted {
+    let mut out = Vec::with_capacity(rows * chosen.len());
+    for column in chosen {
         out.extend((0..rows).map(|row| elements[row * columns + column]));
     }
     out
@@ -96,23 +95,23 @@ impl Storage {
         }
     }
 
-    /// The form that panels of a tensor have.
+    /// The form of a tensor's panels.
     ///
     /// # Panics
     /// As [`new`](Self::new).
-    pub(crate) fn form_of(tensor: &Tensor) -> Form {
+    pub(crate) fn form_of(tensor: &Tensor) -> PanelFormat {
         match tensor.dtype {
-            Dtype::F32 => Form::F32,
-            Dtype::F16 => Form::F16,
-            Dtype::BF16 => Form::BF16,
+            Dtype::F32 => PanelFormat::F32,
+            Dtype::F16 => PanelFormat::F16,
+            Dtype::BF16 => PanelFormat::BF16,
             other => match format(other) {
-                Some(format) => Form::Blocks(format),
+                Some(format) => PanelFormat::Blocks(format),
                 None => panic!("tensor {}: type {} was let through", tensor.name, other.name()),
             },
         }
     }
 
-    /// The elements, wherever they lie.
+    /// The elements, mapped or owned.
     pub(crate) fn view(&self) -> View<'_> {
         match self {
             Self::MappedF32(bytes) => View::Floats(Matrix::F32(bytemuck::cast_slice(bytes))),
@@ -148,13 +147,13 @@ impl Storage {
         }
     }
 
-    /// The form that panels of it have.
-    pub(crate) fn form(&self) -> Form {
+    /// The form of its panels.
+    pub(crate) fn form(&self) -> PanelFormat {
         match self.view() {
-            View::Floats(Matrix::F32(_)) => Form::F32,
-            View::Floats(Matrix::F16(_)) => Form::F16,
-            View::Floats(Matrix::BF16(_)) => Form::BF16,
-            View::Blocks(format, _) => Form::Blocks(format),
+            View::Floats(Matrix::F32(_)) => PanelFormat::F32,
+            View::Floats(Matrix::F16(_)) => PanelFormat::F16,
+            View::Floats(Matrix::BF16(_)) => PanelFormat::BF16,
+            View::Blocks(format, _) => PanelFormat::Blocks(format),
         }
     }
 
@@ -176,7 +175,7 @@ impl Storage {
         Self::F32(out)
     }
 
-    /// Elements `range`, which is whole blocks, as floats.
+    /// Reads elements `range`, a whole number of blocks, as floats.
     pub(crate) fn widen(&self, range: Range<usize>, out: &mut [f32]) {
         match self.view() {
             View::Floats(matrix) => matrix.slice(range).widen(out),
@@ -187,21 +186,21 @@ impl Storage {
         }
     }
 
-    /// Columns `wanted` of a matrix of so many columns, as the rows of another. Of blocks, as floats.
-    pub(crate) fn columns(&self, wanted: impl ExactSizeIterator<Item = usize>, columns: usize) -> Self {
+    /// The `chosen` columns of a matrix of so many columns, as the rows of another; columns of blocks as floats.
+    pub(crate) fn columns(&self, chosen: impl ExactSizeIterator<Item = usize>, columns: usize) -> Self {
         match self.view() {
-            View::Floats(Matrix::F32(w)) => Self::F32(transposed(w, wanted, columns)),
-            View::Floats(Matrix::F16(w)) => Self::F16(transposed(w, wanted, columns)),
-            View::Floats(Matrix::BF16(w)) => Self::BF16(transposed(w, wanted, columns)),
+            View::Floats(Matrix::F32(w)) => Self::F32(gather_columns(w, chosen, columns)),
+            View::Floats(Matrix::F16(w)) => Self::F16(gather_columns(w, chosen, columns)),
+            View::Floats(Matrix::BF16(w)) => Self::BF16(gather_columns(w, chosen, columns)),
             View::Blocks(..) => {
                 let mut all = vec![0.0; self.elements()];
                 self.widen(0..all.len(), &mut all);
-                Self::F32(transposed(&all, wanted, columns))
+                Self::F32(gather_columns(&all, chosen, columns))
             }
         }
     }
 
-    /// Elements `range`, which is whole blocks: a view of a mapping, a copy of an owned matrix.
+    /// Elements `range`, a whole number of blocks: a view of a mapping, or a copy of an owned matrix.
     pub(crate) fn part(&self, range: Range<usize>) -> Self {
         let bytes = |size: usize| range.start * size..range.end * size;
         match self {
@@ -218,28 +217,28 @@ impl Storage {
         }
     }
 
-    /// Stretches of elements, each whole blocks, one after another: a copy.
-    pub(crate) fn gather(&self, stretches: impl Iterator<Item = Range<usize>>) -> Self {
-        fn all<T: Copy>(elements: &[T], stretches: impl Iterator<Item = Range<usize>>) -> Vec<T> {
-            stretches.flat_map(|range| &elements[range]).copied().collect()
+    /// A copy of ranges of elements, each a whole number of blocks, one after another.
+    pub(crate) fn gather(&self, ranges: impl Iterator<Item = Range<usize>>) -> Self {
+        fn all<T: Copy>(elements: &[T], ranges: impl Iterator<Item = Range<usize>>) -> Vec<T> {
+            ranges.flat_map(|range| &elements[range]).copied().collect()
         }
         match self.view() {
-            View::Floats(Matrix::F32(w)) => Self::F32(all(w, stretches)),
-            View::Floats(Matrix::F16(w)) => Self::F16(all(w, stretches)),
-            View::Floats(Matrix::BF16(w)) => Self::BF16(all(w, stretches)),
+            View::Floats(Matrix::F32(w)) => Self::F32(all(w, ranges)),
+            View::Floats(Matrix::F16(w)) => Self::F16(all(w, ranges)),
+            View::Floats(Matrix::BF16(w)) => Self::BF16(all(w, ranges)),
             View::Blocks(format, bytes) => {
                 let at = |element: usize| element / format.elements() * format.bytes();
-                let stretches = stretches.map(|range| at(range.start)..at(range.end));
-                Self::Blocks(format, Bytes::from_vec(all(bytes, stretches)))
+                let ranges = ranges.map(|range| at(range.start)..at(range.end));
+                Self::Blocks(format, Bytes::from_vec(all(bytes, ranges)))
             }
         }
     }
 
-    /// Rows of so many elements as floats, each brought to length 1.
+    /// Rows of so many elements as floats, each normalized to length 1.
     pub(crate) fn unit_rows(&self, columns: usize) -> Self {
         let mut elements = vec![0.0; self.elements()];
         self.widen(0..elements.len(), &mut elements);
-        elements.chunks_exact_mut(columns).for_each(unit);
+        elements.chunks_exact_mut(columns).for_each(normalize_row);
         Self::F32(elements)
     }
 
@@ -252,8 +251,8 @@ impl Storage {
     }
 }
 
-/// Brings a row to length 1, as `torch.nn.functional.normalize` does.
-pub(crate) fn unit(row: &mut [f32]) {
+/// Normalizes a row to length 1, as `torch.nn.functional.normalize` does.
+pub(crate) fn normalize_row(row: &mut [f32]) {
     let length = row.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt().max(1e-12);
     row.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
 }
@@ -263,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stretches_are_copied_in_order_and_rows_brought_to_length_1() {
+    fn ranges_are_copied_in_order_and_rows_normalized_to_length_1() {
         let matrix = Storage::F32(vec![3.0, 4.0, 0.0, -2.0, 0.0, 0.0]);
         let all = |storage: &Storage| {
             let mut out = vec![0.0; storage.elements()];

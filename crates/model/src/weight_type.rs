@@ -1,9 +1,9 @@
-//! A type that weights are brought to when they are loaded.
+//! The types that weights can be converted to when they are loaded.
 //!
-//! Matrices of floats are rounded or quantized tensor by tensor on all threads, so that no second copy of the model is
-//! ever there. The head loses most by few bits and is kept in Q6_K where the layers get Q4_K, as llama.cpp does. Rows
-//! that are no whole blocks take the next type that fits. Left out: from one quantized type to another, which would
-//! lose twice.
+//! Matrices of floats are rounded or quantized tensor by tensor on all threads, so that there is never a second copy of
+//! the model in memory. The head suffers most from few bits and gets Q6_K where the layers get Q4_K, as in llama.cpp.
+//! Rows that are no whole number of blocks get the next type that fits. Quantized types are not converted to others,
+//! which would lose precision twice.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -13,12 +13,12 @@ use std::sync::{Mutex, PoisonError};
 use foretoken_kernels::Pool;
 use foretoken_kernels::block::{self, Format};
 use foretoken_kernels::dtype::{Matrix, bf16, f16};
-use foretoken_kernels::panel::Form;
+use foretoken_kernels::panel::PanelFormat;
 
-use crate::block::room;
+use crate::block::grow_to;
 use crate::storage::{Storage, View};
 
-/// A type of weights that floats can be brought to.
+/// A type of weights that floats can be converted to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WeightType {
     /// 32-bit floats.
@@ -31,7 +31,7 @@ pub enum WeightType {
     Blocks(Format),
 }
 
-/// The types there are, by the names that users know.
+/// All types, by the names that users know.
 const TYPES: [(&str, WeightType); 7] = [
     ("f32", WeightType::F32),
     ("f16", WeightType::F16),
@@ -43,7 +43,7 @@ const TYPES: [(&str, WeightType); 7] = [
 ];
 
 impl FromStr for WeightType {
-    /// What was expected; what was found is known to who asks.
+    /// The expected names; the caller knows what was found.
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
@@ -78,18 +78,18 @@ impl WeightType {
         }
     }
 
-    /// The form of panels of rows of `inputs` weights in this type, or the nearest that fits.
-    pub(crate) fn form(self, inputs: usize) -> Form {
+    /// The form of panels with rows of `inputs` weights in this type, or in the nearest that fits.
+    pub(crate) fn form(self, inputs: usize) -> PanelFormat {
         match self.fitting(inputs) {
-            Self::F32 => Form::F32,
-            Self::F16 => Form::F16,
-            Self::BF16 => Form::BF16,
-            Self::Blocks(format) => Form::Blocks(format),
+            Self::F32 => PanelFormat::F32,
+            Self::F16 => PanelFormat::F16,
+            Self::BF16 => PanelFormat::BF16,
+            Self::Blocks(format) => PanelFormat::Blocks(format),
         }
     }
 
-    /// Brings floats `[outputs, inputs]` to this type, or the nearest that fits. `Err`: a row that the type cannot
-    /// hold, and its first number that is not finite or too large.
+    /// Converts floats `[outputs, inputs]` to this type, or the nearest that fits. `Err`: the first row that the type
+    /// cannot hold, and its first number that is not finite or too large.
     pub(crate) fn convert(
         self,
         pool: &Pool,
@@ -107,9 +107,9 @@ impl WeightType {
             Self::Blocks(format) => {
                 let shape = [outputs, inputs / format.elements(), format.bytes()];
                 rows(pool, storage, shape, &mut into.blocks, |row, x, out| {
-                    if let Some(at) = block::first_beyond(format, x) {
+                    if let Some(at) = block::first_unrepresentable(format, x) {
                         let mut beyond = beyond.lock().unwrap_or_else(PoisonError::into_inner);
-                        // The first by place, whichever thread was first.
+                        // The first row, whichever thread finds one first.
                         if beyond.is_none_or(|(first, _)| row < first) {
                             *beyond = Some((row, x[at]));
                         }
@@ -122,10 +122,10 @@ impl WeightType {
     }
 }
 
-/// A matrix that was brought to another type, with the memory of those that were brought to others before.
+/// A matrix that was converted to another type. Its buffers are reused for the next one.
 #[derive(Default)]
 pub(crate) struct Converted {
-    /// Its type; none: there is no matrix yet.
+    /// Its type; `None`: there is no matrix yet.
     kind: Option<WeightType>,
     f32: Vec<f32>,
     f16: Vec<f16>,
@@ -159,12 +159,12 @@ fn to_bf16(_: usize, x: &[f32], out: &mut [bf16]) {
 }
 
 thread_local! {
-    /// Floats of the row that a thread converts, kept for its memory.
+    /// A thread's buffer for the floats of the row that it converts.
     static ROW: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Rows of one output each, made by `make` from the row's number and floats; `blocks` of `size` elements a row. `all`
-/// is overwritten.
+/// Fills `all` with rows, one for each output, which `make` makes of the row's number and floats: `blocks` of `size`
+/// elements a row.
 fn rows<T: Clone + Default + Send>(
     pool: &Pool,
     storage: &Storage,
@@ -176,7 +176,7 @@ fn rows<T: Clone + Default + Send>(
     let inputs = storage.elements() / outputs.max(1);
     pool.each_chunk(all, blocks * size, &|row, out| {
         ROW.with_borrow_mut(|x| {
-            let x = room(x, inputs);
+            let x = grow_to(x, inputs);
             storage.widen(row * inputs..(row + 1) * inputs, x);
             make(row, x, out);
         });

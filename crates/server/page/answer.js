@@ -1,6 +1,6 @@
-// The text of an answer, shown in one of two ways: in the colours of those who wrote it, or as its Markdown says.
+// The text of an answer in one of two views: tokens in the colours of their origin, or rendered Markdown.
 //
-// The idea: the passes are what is kept; either view is made of them, and changing over makes the other one anew.
+// The passes are stored; each view is built from them, and switching builds the other one.
 
 import { MarkdownText } from "./render.js";
 import { packed } from "./store.js";
@@ -55,8 +55,8 @@ export class Answer {
     before.element.replaceWith(this.#view.element);
   }
 
-  /** Who wrote what, as it is kept. */
-  get told() {
+  /** The passes in the format in which they are stored. */
+  get stored() {
     return packed(this.#passes);
   }
 }

@@ -1,11 +1,11 @@
-// The page of `foretoken serve`: a chat in which every token shows who wrote it, live figures, and a race between
-// plain and speculative writing.
+// The page of `foretoken serve`: a chat in which every token shows its origin, live figures, and a race between plain
+// and speculative decoding.
 //
-// Plain modules and no framework: nothing to install, cargo never runs npm, what is reviewed is what runs, and the
-// whole weighs less than a picture. The page shows one conversation at a time, so the document itself is the state;
-// what a framework would add (keeping a large tree in step with data) is done here by appending spans.
+// Plain modules and no framework: there is nothing to install, cargo never runs npm, the reviewed code is the code that
+// runs, and all of it is smaller than a picture. The page shows one conversation at a time, so the document itself is
+// the state; appending spans replaces a framework's synchronization of a large tree with data.
 //
-// This file puts the parts together: which model, who is busy, keys. Reading order: stream.js (bytes to JSON),
+// This file connects the parts: the model, the running request, keys. Reading order: stream.js (bytes to JSON),
 // requests.js (JSON to passes), figures.js, tokens.js (passes to coloured text), markdown.js and inline.js (text to a
 // tree), render.js (tree to nodes), answer.js, chat.js, store.js, conversations.js, race.js.
 
@@ -24,8 +24,8 @@ import { Palette } from "./tokens.js";
 
 const byId = (id) => document.getElementById(id);
 const KEY = "foretoken-key";
-const WIDE = matchMedia("(min-width: 75rem)"); // the list of conversations has room beside the log, as in style.css
-const NEAR_THE_END = 60; // pixels from the end of the log within which new text is followed
+const WIDE = matchMedia("(min-width: 75rem)"); // the list of conversations fits beside the log, as in style.css
+const NEAR_THE_END = 60; // pixels from the end of the log within which the log scrolls with new text
 
 class Page {
   log = byId("log");
@@ -34,14 +34,14 @@ class Page {
   panel = new Panel(this.settings);
   model = null;
   #tab = new Tab();
-  #store = new Store(() => localStorage, (words) => this.#cannotKeep(words));
+  #store = new Store(() => localStorage, (words) => this.#showNotStored(words));
   #models = new Models(this);
   #stop = null;
   #running = Promise.resolve();
   #following = true;
   #scrollTop = 0;
   #scroll = () => {
-    if (this.#following) this.log.scrollTop = this.log.scrollHeight; // someone may have scrolled up since it was asked
+    if (this.#following) this.log.scrollTop = this.log.scrollHeight; // the user may have scrolled up meanwhile
   };
 
   constructor() {
@@ -53,11 +53,11 @@ class Page {
     byId("markdown").checked = this.#store.recall("markdown") === "on";
     this.showList(WIDE.matches && this.#store.recall("list") !== "off", { isKept: false });
     this.log.addEventListener("scroll", () => this.#scrolled());
-    // A block that comes into view gets its true height, which may push the end out of it.
+    // A block that becomes visible gets its true height, which may push the end out of view.
     this.log.addEventListener("contentvisibilityautostatechange", () => this.follow(), true);
   }
 
-  /** Asks which models there are; what the server says decides the switches. */
+  /** Requests the list of models, and sets the controls for the model. */
   async open(name = this.#store.recall("model")) {
     this.model = null;
     this.#enable();
@@ -66,13 +66,13 @@ class Page {
     return model;
   }
 
-  /** Takes another model. The conversation goes on with it, unless one chats and the other does not. */
+  /** Switches to another model. The conversation continues, unless only one of both has a chat template. */
   async choose(name) {
     await this.leave();
     const before = this.model;
     const model = await this.open(name);
     if (!model && before) {
-      // It cannot be opened, as a line says now: the one before goes on.
+      // It cannot be loaded, as a line says now: the previous model is used again.
       this.#models.draw(before);
       this.#use(before);
     }
@@ -112,7 +112,7 @@ class Page {
     return this.#stop !== null;
   }
 
-  /** Runs a task that writes, alone; `stop` ends it. */
+  /** Runs a task that generates text, one at a time; `stop` ends it. */
   async occupy(task) {
     this.#stop = new AbortController();
     this.#enable();
@@ -127,7 +127,7 @@ class Page {
     this.#stop?.abort();
   }
 
-  /** Ends what is being written; what came stays. */
+  /** Stops the running task; the text so far stays. */
   async leave() {
     this.stop();
     await this.#running.catch(() => {});
@@ -142,14 +142,14 @@ class Page {
     document.body.classList.toggle("empty", this.chat.turns.length + this.races.length === 0);
   }
 
-  /** The text in the box, if something can be made of it now. */
-  #asked() {
+  /** The text in the box, if it can be sent now. */
+  #input() {
     const text = this.box.value;
-    const goesOn = this.model && !this.model.meta.chat && this.chat.historyBefore(null).length > 0;
-    return this.model && !this.busy && (text.trim() !== "" || goesOn) ? text : null;
+    const continues = this.model && !this.model.meta.chat && this.chat.historyBefore(null).length > 0;
+    return this.model && !this.busy && (text.trim() !== "" || continues) ? text : null;
   }
 
-  /** Whether the form of the answer can be asked for; else the settings show why not. */
+  /** Whether the form of the answer is valid; else the settings show the reason. */
   #formIsGood() {
     const isGood = this.settings.formIsGood();
     if (!isGood) (this.showPanel(true), byId("schema").focus());
@@ -157,7 +157,7 @@ class Page {
   }
 
   async send() {
-    const text = this.#asked();
+    const text = this.#input();
     if (text === null) return this.box.focus();
     if (!this.#formIsGood()) return;
     this.box.value = "";
@@ -170,7 +170,7 @@ class Page {
   }
 
   async race() {
-    const text = this.#asked();
+    const text = this.#input();
     if (text === null) return this.box.focus();
     if (!this.#formIsGood()) return;
     const race = new Race(this);
@@ -180,7 +180,7 @@ class Page {
     await race.run({ turns: this.chat.historyBefore(null), text });
   }
 
-  /** Begins a new conversation; what there is stays in the list. */
+  /** Begins a new conversation; the current one stays in the list. */
   async fresh() {
     await this.leave();
     this.clear();
@@ -189,7 +189,7 @@ class Page {
     this.box.focus();
   }
 
-  /** Takes the conversation and its races out of view. */
+  /** Removes the conversation and its races from view. */
   clear() {
     this.chat.clear();
     for (const race of this.races.splice(0)) race.element.remove();
@@ -197,23 +197,23 @@ class Page {
     this.#enable();
   }
 
-  /** Shows turns that were kept. */
+  /** Shows stored turns. */
   show(turns) {
     this.chat.show(turns);
     this.#enable();
     this.#followNow();
   }
 
-  #cannotKeep(words) {
+  #showNotStored(words) {
     byId("not-kept").replaceChildren(element("p", "problem mild", words));
   }
 
-  /** What was asked comes back into the box, unless something else was written there meanwhile. */
+  /** Puts the question back into the box, unless the box has other text. */
   giveBack(text) {
     if (this.box.value === "") this.box.value = text;
   }
 
-  /** The text that came back is being asked again, so it leaves the box. */
+  /** Removes this text from the box, since it is sent again. */
   takeBack(text) {
     if (this.box.value === text) this.box.value = "";
   }
@@ -230,12 +230,12 @@ class Page {
     this.chat.showMarkdown(isShown);
   }
 
-  /** Keeps the end of the log in view, where it was in view. */
+  /** Scrolls to the end of the log, if the end was in view. */
   follow() {
     if (this.#following) onFrame(this.#scroll, { last: true });
   }
 
-  /** Scrolling up ends following, reaching the end begins it; the end may also move away by itself. */
+  /** Scrolling up stops automatic scrolling, reaching the end resumes it; the end may also move without scrolling. */
   #scrolled() {
     const { scrollTop, scrollHeight, clientHeight } = this.log;
     if (scrollHeight - scrollTop - clientHeight < NEAR_THE_END) this.#following = true;
@@ -248,7 +248,7 @@ class Page {
     this.follow();
   }
 
-  /** Tells a screen reader; the growing text itself is not read aloud. */
+  /** Announces this to screen readers, which do not read the growing text itself. */
   say(words) {
     byId("status").textContent = words;
   }
@@ -259,14 +259,14 @@ class Page {
     if (open && !WIDE.matches) this.showList(false);
   }
 
-  /** Shows or hides the list of conversations; where it has a place of its own that is kept. */
+  /** Shows or hides the list of conversations; on wide screens this is remembered. */
   showList(open = !document.body.classList.contains("list-open"), { isKept = true } = {}) {
     document.body.classList.toggle("list-open", open);
     byId("list-button").setAttribute("aria-expanded", String(open));
     if (isKept && WIDE.matches) this.#store.remember("list", open ? "on" : "off");
   }
 
-  /** Where the list lies over the log it goes once something was chosen. */
+  /** Hides the list after a choice, where it covers the log. */
   closeList() {
     if (!WIDE.matches) this.showList(false);
   }
@@ -285,7 +285,7 @@ byId("panel-button").addEventListener("click", () => page.showPanel());
 byId("rejected").addEventListener("change", () => page.showRejected());
 byId("markdown").addEventListener("change", () => page.showMarkdown());
 byId("composer").addEventListener("submit", (event) => event.preventDefault());
-// What is being written when the page is left is kept as far as it came; that its stream then breaks is no news.
+// An answer that is incomplete when the page is left is stored as it is; the stream's error then is not reported.
 addEventListener("pagehide", () => page.conversations.leave(page.busy));
 addEventListener("pageshow", () => page.conversations.comeBack());
 document.addEventListener("visibilitychange", () => document.hidden && page.busy && page.conversations.save());

@@ -1,7 +1,7 @@
-// Two small charts drawn as SVG by hand: acceptance by depth, and a race on one axis of time.
+// Two small charts as SVG: acceptance by depth, and the tokens of a race over time.
 //
-// Both have a text that says the same (`aria-label`). Colours are in style.css. A chart library would be larger than
-// the whole page; what is left out is whatever these two do not need: legends, zoom, other kinds of charts.
+// Both have an equivalent text (`aria-label`). Colours are in style.css. A chart library would be larger than the whole
+// page.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -14,7 +14,7 @@ function shape(name, attributes, text = "") {
 
 const DEPTHS_MAX = 16;
 
-/** One bar a depth: in how many of the passes that drafted so deep a token of this depth was accepted. */
+/** One bar per depth: the share of passes with a draft of at least this depth that accepted a token at it. */
 export class DepthChart {
   constructor(host) {
     this.element = shape("svg", { viewBox: "0 0 320 96", role: "img", class: "depths" });
@@ -56,7 +56,7 @@ export function ticks(maximum, count) {
 const HEIGHT = 190;
 const EDGE = { left: 40, right: 12, top: 10, bottom: 34 };
 
-/** Tokens over seconds, a line for each text; `lines` are `{name, class, points: [[milliseconds, tokens]]}`. */
+/** Tokens over seconds, a line for each run; `lines` are `{name, class, points: [[milliseconds, tokens]]}`. */
 export class RaceChart {
   #lines = [];
   #until = Infinity;
@@ -66,7 +66,7 @@ export class RaceChart {
     new ResizeObserver(() => this.#draw()).observe(this.element);
   }
 
-  /** Draws what had come `until` so many milliseconds; the axes always have room for all of it. */
+  /** Draws the points up to `until`, in milliseconds; the axes have room for all points. */
   draw(lines, until = Infinity) {
     this.#lines = lines;
     this.#until = until;
@@ -99,7 +99,7 @@ export class RaceChart {
   #line({ points, class: kind }, x, y) {
     const shown = points.filter(([time]) => time <= this.#until);
     if (shown.length === 0) return [];
-    const least = 1; // pixels between points: more of them could not be seen
+    const least = 1; // pixels between points: denser ones would not be visible
     let path = `M${x(0)} ${y(0)}`;
     let before = -Infinity;
     shown.forEach(([time, tokens], index) => {

@@ -1,9 +1,8 @@
-// The conversation: turns of a question and an answer, or, for a model without a chat template, a text that is gone on
-// with. A turn that failed stays in view with what came of it, but is not told to the model again.
+// The conversation: turns of a question and an answer, or, for a model without a chat template, a text that is
+// continued. A failed turn stays in view with its partial answer, but is not sent to the model again.
 //
-// It knows how a turn looks, what the next request is to contain, and what of a turn is kept when the page is left
-// (conversations.js keeps it). It leaves out branches (an answer written anew replaces the old one) and editing earlier
-// questions.
+// This file defines how a turn looks, the content of the next request, and what is stored of a turn (conversations.js
+// stores it). There are no branches (a regenerated answer replaces the old one), and no editing of earlier questions.
 
 import { Answer } from "./answer.js";
 import { Figures } from "./figures.js";
@@ -22,11 +21,11 @@ export class Chat {
     this.#page = page;
   }
 
-  /** What is told to the model: all turns before this one that have an answer. */
+  /** The turns that are sent to the model: all before this one that have an answer. */
   historyBefore(turn) {
     const index = turn ? this.turns.indexOf(turn) : this.turns.length;
-    const told = this.turns.slice(0, index).filter(({ state, text }) => state === "done" && text.text !== "");
-    return told.map(({ user, text }) => ({ user, answer: text.text }));
+    const answered = this.turns.slice(0, index).filter(({ state, text }) => state === "done" && text.text !== "");
+    return answered.map(({ user, text }) => ({ user, answer: text.text }));
   }
 
   async send(user) {
@@ -38,15 +37,15 @@ export class Chat {
     await this.#write(turn);
   }
 
-  /** What is kept of the turns, as `show` takes it. */
-  told() {
+  /** The turns as they are stored, for `show`. */
+  snapshot() {
     return this.turns.map(({ user, isChat, text, state, line }) => {
       const isDone = state !== "failed" && text.text !== "";
-      return { user, isChat, isDone, text: text.text, line: line || "left while it was written", told: text.told };
+      return { user, isChat, isDone, text: text.text, line: line || "left while it was written", told: text.stored };
     });
   }
 
-  /** Shows turns that were kept. */
+  /** Shows stored turns. */
   show(turns) {
     for (const { user, isChat, isDone, text, line, told } of turns) {
       const turn = this.#newTurn(user, isChat !== false);
@@ -62,7 +61,7 @@ export class Chat {
     if (last) last.foot.append(this.#againButton());
   }
 
-  /** Writes the last answer anew. */
+  /** Regenerates the last answer. */
   async again() {
     const turn = this.turns.at(-1);
     if (!turn) return;
@@ -94,11 +93,11 @@ export class Chat {
     const { settings, palette } = this.#page;
     const text = new Answer(palette, settings.markdownShown, () => this.#page.follow());
     text.showRejected(settings.rejectedShown);
-    const said = element("div", "said", user);
-    said.dir = "auto";
+    const question = element("div", "said", user);
+    question.dir = "auto";
     const foot = element("footer", "foot");
     const kind = isChat ? "turn" : "turn running";
-    const whole = element("article", kind, element("h2", "unseen", "You"), said, element("h2", "unseen", "Answer"));
+    const whole = element("article", kind, element("h2", "unseen", "You"), question, element("h2", "unseen", "Answer"));
     whole.append(text.element, foot);
     return { user, isChat, text, foot, element: whole, state: "writing", line: "" };
   }
@@ -164,7 +163,7 @@ export class Chat {
     return fullLine(words, () => this.#page.fresh());
   }
 
-  /** The line of figures under an answer, and what can be done with it. */
+  /** Adds the line of figures under an answer, and its buttons. */
   #close(turn, figures, settings, seed, ends) {
     const parts = [
       count(figures.tokens, "token"),

@@ -1,8 +1,8 @@
-// The list of conversations: which there are, which one is shown, a new one, another name, and their end.
+// The list of conversations: showing, creating, renaming and deleting them.
 //
-// What is kept and how is store.js's; what a turn is, chat.js's. A conversation that has nothing in it is not kept.
-// Which one is shown belongs to the tab, so a reload comes back to it and another tab begins with an empty one. Where
-// two tabs write to the same conversation the last one is kept.
+// Storage is in store.js, turns are in chat.js. An empty conversation is not stored. The open conversation is
+// remembered per tab, so a reload shows it again and another tab begins with an empty one. If two tabs write to the
+// same conversation, the last write wins.
 
 import { element } from "./frame.js";
 import { button } from "./problem.js";
@@ -16,7 +16,7 @@ export class Conversations {
   #page;
   #store;
   #tab;
-  /** The one that is shown: its title once it has one. */
+  /** The open conversation; the title is empty at first. */
   #id = randomWord();
   #title = "";
   #isNamed = false;
@@ -30,21 +30,21 @@ export class Conversations {
     addEventListener("storage", () => this.draw()); // another tab has changed something
   }
 
-  /** Shows the conversation that this tab showed when it was left, if there is one. */
+  /** Shows the conversation that was open in this tab before, if there is one. */
   resume() {
     const id = this.#tab.get(OPEN);
     if (id) this.#show(id);
     this.draw();
   }
 
-  /** Begins a new one. */
+  /** Begins a new conversation. */
   fresh() {
     [this.#id, this.#title, this.#isNamed] = [randomWord(), "", false];
     this.#tab.set(OPEN, "");
     this.draw();
   }
 
-  /** The page is left: what is there is kept if something is being written, and nothing after that. */
+  /** The page is left: stores the conversation if an answer is incomplete, and nothing after that. */
   leave(isWriting) {
     if (isWriting) this.save();
     this.#isLeft = true;
@@ -54,9 +54,9 @@ export class Conversations {
     this.#isLeft = false;
   }
 
-  /** Keeps the conversation as it is now. */
+  /** Stores the conversation in its current state. */
   save() {
-    const turns = this.#page.chat.told();
+    const turns = this.#page.chat.snapshot();
     if (turns.length === 0 || this.#isLeft) return;
     if (!this.#isNamed) this.#title = titleOf(turns[0].user || turns[0].text);
     const { title, isNamed } = { title: this.#title, isNamed: this.#isNamed };
@@ -101,7 +101,7 @@ export class Conversations {
     this.#page.box.focus();
   }
 
-  /** Whether it could be read. */
+  /** Shows a stored conversation. Returns whether it could be read. */
   #show(id) {
     const found = this.#store.read(id);
     if (!found) return false;
@@ -111,7 +111,7 @@ export class Conversations {
     return true;
   }
 
-  /** The name becomes a field; without words it is the first words of the conversation again. */
+  /** Turns the name into a field; an empty name is replaced by the first words of the conversation. */
   #rename(id, row) {
     const found = this.#store.read(id);
     if (!found) return this.draw();

@@ -1,8 +1,8 @@
-// What is known of one token, shown in a small box beside it: who wrote it, at which depth, with which probabilities.
+// The details of one token in a small box beside it: its origin, depth and probabilities.
 //
-// One box for the page, one listener for all texts. It follows the pointer, a tap, or the keyboard: a text is one stop
-// of Tab, arrow keys go through its tokens (left and right) and passes (up and down). The tokens of the same pass are
-// marked with it. Escape closes the box.
+// The page has one box, and one listener for all texts. Pointer, tap or keyboard select the token: a text is one tab
+// stop, arrow keys move through its tokens (left and right) and passes (up and down). The tokens of the same pass are
+// highlighted. Escape closes the box.
 
 import { element, onFrame } from "./frame.js";
 import { short, visible } from "./words.js";
@@ -51,7 +51,7 @@ export class Detail {
   }
 
   #put() {
-    // A token may stand on two lines, the space before it on the first; a line end has no width at all.
+    // A token may span two lines, with its leading space on the first; a line end has no width at all.
     const all = this.#span?.isConnected ? [...this.#span.getClientRects()] : [];
     const wide = all.filter((rect) => rect.width > 0);
     const [first, last] = wide.length > 0 ? [wide[0], wide.at(-1)] : [all[0], all[0]];
@@ -91,7 +91,7 @@ const next = (span) => span.nextElementSibling ?? span.parentElement.nextElement
 const previous = (span) =>
   span.previousElementSibling ?? span.parentElement.previousElementSibling?.lastElementChild ?? null;
 
-/** The first token of another pass in this direction. */
+/** The first token of the next pass in this direction. */
 function another(span, step) {
   let found = step(span);
   while (found && found.pass === span.pass) found = step(found);

@@ -1,5 +1,5 @@
-// What one may begin with, suited to the model: the demo models know the sentences of their small corpus and little
-// else, a model that chats is asked something, and one without a chat template gets the beginning of a text.
+// Example prompts, by model: for the demo models sentences of their small corpus, questions for models with a chat
+// template, and beginnings of texts for models without one.
 
 const DEMO = [
   "once upon a time, there was a little dog. tell me what he did",

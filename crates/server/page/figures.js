@@ -1,9 +1,9 @@
-// The live figures of one text: speed, how many drafted tokens were accepted and at which depth, who wrote how much.
+// The live figures of one answer: speed, accepted tokens by depth, and tokens by origin.
 //
-// Pure bookkeeping: it is told what came and when (milliseconds of any one clock) and knows neither the page nor the
-// server. Speeds leave out the wait for the first pass, as the first pass also reads the prompt; that wait has a
-// figure of its own. They are what is seen here, until the server tells its own at the end: passes of a fast server
-// come several at a time, and a short text would then have any speed.
+// It only counts the passes that it is given with their times (milliseconds of any one clock). Speeds exclude the first
+// pass, which also computes the prompt; the time to the first token is a figure of its own. The speed is measured here
+// until the server reports its own at the end: several passes of a fast server arrive at the same time, so the measured
+// speed of a short answer is arbitrary.
 
 const SECOND = 1000;
 
@@ -14,16 +14,16 @@ export class Figures {
   drafts = 0;
   draftedTokens = 0;
   acceptedTokens = 0;
-  /** Tokens by who wrote them: "target" or a drafter's name. */
+  /** Tokens by origin: "target" or a drafter's name. */
   byOrigin = new Map();
-  /** By depth, from 1: in how many passes a token of this depth was drafted, and in how many one was accepted. */
+  /** By depth, from 1: the passes that drafted a token of this depth, and those that accepted one. */
   positions = [];
-  /** `[milliseconds since the request, tokens so far]`, one entry a pass. */
+  /** `[milliseconds since the request, tokens so far]`, one entry per pass. */
   points = [];
-  /** When all of it had come, on the clock of `now`. */
+  /** When the answer was complete, on the clock of `now`. */
   ended = null;
   #started;
-  #told = null;
+  #serverSpeed = null;
 
   constructor(now) {
     this.#started = now;
@@ -38,13 +38,13 @@ export class Figures {
     if (pass.tokens.length > 0) this.points.push([now - this.#started, this.tokens]);
   }
 
-  /** Nothing more comes. `timings` are the server's own, in llama.cpp's words, where it told some. */
+  /** The answer is complete. `timings` are the server's own, with llama.cpp's names, if it sent any. */
   end(now, timings = null) {
     this.ended = now;
-    this.#told = timings?.predicted_per_second ?? null;
+    this.#serverSpeed = timings?.predicted_per_second ?? null;
   }
 
-  /** A tree has several tokens of one depth, of which at most one is accepted: depths are counted once a pass. */
+  /** A tree may have several tokens of a depth, at most one of them accepted: each depth counts once per pass. */
   #addDraft(drafted) {
     this.drafts += 1;
     this.draftedTokens += drafted.length;
@@ -66,16 +66,16 @@ export class Figures {
     return this.points.length > 0 ? this.points[0][0] : null;
   }
 
-  /** Tokens a second from the first pass to the last, as seen here or as told at the end; null before the second. */
+  /** Tokens per second from the first pass to the last, measured or the server's; null before the second pass. */
   get speed() {
     if (this.points.length < 2) return null;
-    if (this.#told !== null) return this.#told;
+    if (this.#serverSpeed !== null) return this.#serverSpeed;
     const [from, before] = this.points[0];
     const [to, all] = this.points.at(-1);
     return to > from ? ((all - before) * SECOND) / (to - from) : null;
   }
 
-  /** Tokens a second over the second before `now`, or since the first pass; null before the second pass. */
+  /** Tokens per second over the second before `now`, or since the first pass; null before the second pass. */
   speedAt(now) {
     if (this.points.length < 2) return null;
     const to = now - this.#started;
@@ -86,12 +86,12 @@ export class Figures {
     return ((this.tokens - this.points[last][1]) * SECOND) / (to - from);
   }
 
-  /** 1 + accepted tokens per draft, as servers count it; null before the first draft. */
+  /** 1 + accepted tokens per draft, as servers define it; null before the first draft. */
   get acceptedLength() {
     return this.drafts > 0 ? 1 + this.acceptedTokens / this.drafts : null;
   }
 
-  /** Whether fewer tokens came than this; not where no tokens are told. */
+  /** Whether fewer tokens than this were received; false if the server does not report tokens. */
   isShorterThan(length) {
     return this.tokens > 0 && this.tokens < length;
   }
@@ -101,7 +101,7 @@ export class Figures {
   }
 }
 
-/** The first byte in which two texts differ, with what stands around it, or null where they are the same bytes. */
+/** The first byte in which two texts differ, with the text around it; null if they are equal. */
 export function firstDifference(one, other) {
   const [a, b] = [one, other].map((text) => new TextEncoder().encode(text));
   const length = Math.min(a.length, b.length);

@@ -1,9 +1,9 @@
-// Markdown within a paragraph: emphasis, code, links and addresses, as a plain tree that render.js makes nodes of.
+// Markdown within a paragraph: emphasis, code, links and addresses, parsed into a tree that render.js makes nodes of.
 //
-// The idea: one pass from left to right with a stack of marks that are open. Nothing looks back, what looks ahead looks
-// at each character a bounded number of times, and the stack has a greatest depth, so hostile texts cost no more than
-// others of their length. What is not understood is text: raw HTML, images (a link with their description), links that
-// lead elsewhere than to the web or to a mailbox. It leaves out references, footnotes, entities and formulas.
+// One pass from left to right with a stack of open marks. There is no backtracking, lookahead reads each character a
+// bounded number of times, and the stack has a maximum depth, so hostile texts take no longer than others of their
+// length. Unsupported syntax is text: raw HTML, images (a link with their description), links to other schemes than
+// http, https and mailto. References, footnotes, entities and formulas are not supported.
 
 const DEPTH_MAX = 12;
 const PUNCTUATION = /[!-/:-@[-`{-~]/;
@@ -13,7 +13,7 @@ const BREAK = /<br *\/?>/iy;
 const ADDRESS = /https?:\/\/[^\s<>"`\\[\]]+/iy;
 const SPECIAL = /[\\`*_~[\]!<\nhH]/g;
 
-/** An address that a link may lead to, as the browser reads it; null for all others, of scripts among them. */
+/** An address that a link may have, as the browser parses it; null for all others, such as scripts. */
 export function safeAddress(text) {
   let url;
   try {
@@ -35,9 +35,9 @@ export function inline(text) {
 class Reader {
   #text;
   #at = 0;
-  /** Marks that are open, outermost first; the first is the paragraph itself. */
+  /** Open marks, outermost first; the first is the paragraph itself. */
   #open = [{ mark: "", children: [] }];
-  /** Where runs of backticks of each length begin, in order. */
+  /** The positions of runs of backticks by length, in order. */
   #ticks = new Map();
 
   constructor(text) {
@@ -84,7 +84,7 @@ class Reader {
     this.#skip(length);
   }
 
-  /** Text that is told as it is; pieces side by side become one. */
+  /** Adds plain text; adjacent texts are merged. */
   #say(text, length = 0) {
     const { children } = this.#open.at(-1);
     if (children.at(-1)?.kind === "text") children.at(-1).text += text;
@@ -106,7 +106,7 @@ class Reader {
     this.#add({ kind: "code", text: code }, 0);
   }
 
-  /** A run of `*`, `_` or `~`: it closes what is open and may then open more. */
+  /** A run of `*`, `_` or `~`: it closes open marks, and may then open new ones. */
   #marks(character) {
     const text = this.#text;
     let end = this.#at;
@@ -130,7 +130,7 @@ class Reader {
     } else this.#say(character.repeat(left));
   }
 
-  /** The place of the innermost mark that is so, 0 if none is. Emphasis does not reach out of brackets. */
+  /** The index of the innermost matching mark, 0 if there is none. Emphasis does not cross brackets. */
   #lastOpen(isWanted) {
     for (let place = this.#open.length - 1; place > 0; place--) {
       if (isWanted(this.#open[place])) return place;
@@ -139,7 +139,7 @@ class Reader {
     return 0;
   }
 
-  /** Ends the mark at this place; those within it that are still open are text. */
+  /** Closes the mark at this index; those within it that are still open become text. */
   #close(place) {
     while (this.#open.length > place + 1) this.#giveUp();
     const { mark, children } = this.#open.pop();
@@ -148,7 +148,7 @@ class Reader {
     else this.#say(mark + mark);
   }
 
-  /** The innermost mark has no end: it is text. */
+  /** Turns the innermost mark, which is not closed, into text. */
   #giveUp() {
     const { mark, children } = this.#open.pop();
     this.#say(mark);
@@ -169,7 +169,7 @@ class Reader {
     const target = place > 0 && this.#text[this.#at + 1] === "(" ? this.#target(this.#at + 2) : null;
     const url = target && safeAddress(target.address);
     if (!url) {
-      // What is in brackets without an address that may be followed stays in its brackets.
+      // Brackets without an allowed address stay text.
       if (place > 0) while (this.#open.length > place) this.#giveUp();
       return this.#say("]", 1);
     }
@@ -179,7 +179,7 @@ class Reader {
     this.#add({ kind: "link", url, children }, 0);
   }
 
-  /** `ADDRESS "title")` from here: the address, and where it ends; null where it is none. */
+  /** Parses `ADDRESS "title")` from here: the address and its end; null if it does not match. */
   #target(from) {
     const text = this.#text;
     let [at, depth] = [from, 0];
@@ -208,7 +208,7 @@ class Reader {
     if (end && this.#text[end] === ">") this.#at = end + 1;
   }
 
-  /** An address that stands for itself, from here; the text before it, `mark`, is left out. */
+  /** Parses a bare address from here; the text before it, `mark`, is dropped. */
   #address(from, mark = "") {
     ADDRESS.lastIndex = from;
     const [found] = ADDRESS.exec(this.#text) ?? [];

@@ -1,10 +1,10 @@
-// Markdown as models write it, read into a plain tree: headings, paragraphs, code, lists, quotes, tables and rules.
+// Markdown as models write it, parsed into a tree: headings, paragraphs, code, lists, quotes, tables and rules.
 //
-// The idea: blocks are read line by line; what stands in a quote or an item of a list is read in the same way, down to
-// a greatest depth, below which it is text. So the time grows with the length of the text and with nothing else. It
-// follows CommonMark and GitHub's tables where models agree with them, and models where they do not: lists may be
-// indented by any two spaces, a line end in a paragraph is one. Left out are raw HTML, references, code by indentation,
-// and headings by underlining. render.js makes nodes of the tree, and it alone.
+// Blocks are parsed line by line. The contents of quotes and list items are parsed in the same way, down to a maximum
+// depth, below which they are text; so the time is linear in the length of the text. The syntax is that of CommonMark
+// and GitHub's tables, except where models deviate: lists may be indented by any two spaces, and a line end in a
+// paragraph is a break. Raw HTML, references, indented code and underlined headings are not supported. Only render.js
+// makes nodes of the tree.
 
 import { inline } from "./inline.js";
 
@@ -21,7 +21,7 @@ const indentOf = (line) => line.length - line.trimStart().length;
 const startsBlock = (line) =>
   FENCE.test(line) || HEADING.test(line) || RULE.test(line) || QUOTE.test(line) || ITEM.test(line);
 
-/** The blocks of a text, each with `from`, the place where its first line begins. */
+/** The blocks of a text, each with `from`, the position of its first line. */
 export function markdown(text) {
   const lines = text.split("\n").map((line) => line.replaceAll("\t", "    ").replace("\r", ""));
   const starts = [0];
@@ -66,7 +66,7 @@ class Blocks {
     return this.#table() ?? this.#paragraph();
   }
 
-  /** A fence without an end reaches to the end of the text, as it does while it is written. */
+  /** A fence without an end extends to the end of the text, as it does while the text grows. */
   #code(fence, indent, info) {
     const text = [];
     let isClosed = false;
@@ -79,7 +79,7 @@ class Blocks {
     return { kind: "fence", language: info.trim().split(" ", 1)[0], text: text.join("\n") };
   }
 
-  /** A quote goes on without its mark as long as its paragraph does. */
+  /** A quote includes lines without its mark that continue its paragraph. */
   #quote() {
     const inner = [];
     for (; this.#at < this.lines.length; this.#at++) {
@@ -108,7 +108,7 @@ class Blocks {
     return { kind: "list", start: isOrdered ? Number.parseInt(mark, 10) : null, items };
   }
 
-  /** The lines of an item without its mark and indentation, and the lines between it and the next one. */
+  /** The lines of an item without its mark and indentation, and the lines up to the next item. */
   #item([whole, { length: indent }, mark, spaces]) {
     const inside = spaces.length > 4 ? indent + mark.length + 1 : whole.length;
     const inner = [this.lines[this.#at].slice(inside)];
@@ -142,7 +142,7 @@ class Blocks {
     for (this.#at += 2; this.#at < this.lines.length; this.#at++) {
       const line = this.lines[this.#at];
       if (isBlank(line) || !line.includes("|") || FENCE.test(line)) break;
-      // Cells that a row lacks are not made up: a short line could else become a long one, again and again.
+      // Missing cells are not added: many short lines could otherwise become many long rows.
       rows.push(cells(line).slice(0, names.length).map(inline));
     }
     return { kind: "table", head: names.map(inline), sides: marks.map(side), rows };
@@ -152,7 +152,7 @@ class Blocks {
     const text = [this.lines[this.#at].trim()];
     for (this.#at += 1; this.#at < this.lines.length; this.#at++) {
       const line = this.lines[this.#at];
-      // A number that a line happens to begin with is none of a list, if it is not 1.
+      // A number at the beginning of a line begins no list, unless it is 1.
       const isNumber = /^ *(?!1[.)])\d+[.)]/.test(line);
       if (isBlank(line) || (this.depth < DEPTH_MAX && startsBlock(line) && !isNumber)) break;
       text.push(line.trim());
@@ -161,14 +161,14 @@ class Blocks {
   }
 }
 
-/** A heading's text without the `#` that may close it. */
+/** A heading's text without the optional closing `#`. */
 function withoutClosing(text) {
   let end = text.length;
   while (text[end - 1] === "#") end -= 1;
   return end === 0 || text[end - 1] === " " ? text.slice(0, end).trimEnd() : text;
 }
 
-/** The cells of a table's line. */
+/** The cells of a line of a table. */
 function cells(line) {
   const found = [""];
   const row = line.trim();

@@ -1,5 +1,5 @@
-// Which models the server has, and which of them is asked. Where there are several the name in the head is a list to
-// choose from. A model that is not open is opened when it is chosen, as only then it says what it can do.
+// The server's models, and the one in use. If there are several, the name in the header is a list to choose from. A
+// model that is not loaded is loaded when it is chosen, since only then its properties are known.
 
 import { element } from "./frame.js";
 import { problemLine } from "./problem.js";
@@ -17,7 +17,7 @@ export class Models {
     byId("models").addEventListener("change", (event) => this.#page.choose(event.target.value));
   }
 
-  /** The model of this name, or the first that is open, or the first; null, with a line that says why, if none. */
+  /** The model of this name, or the first loaded one, or the first; null, with a line that says why, on failure. */
   async find(name, key) {
     const trouble = byId("trouble");
     trouble.replaceChildren();
@@ -47,7 +47,7 @@ export class Models {
     return this.#known.find(({ id }) => id === model.id) ?? model;
   }
 
-  /** Shows the names, this one as chosen. */
+  /** Shows the names, with this one selected. */
   draw(chosen) {
     const words = (model) => (isClosed(model) ? `${model.id} (not open)` : model.id);
     byId("models").replaceChildren(...this.#known.map((model) => new Option(words(model), model.id)));

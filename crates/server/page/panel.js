@@ -1,5 +1,5 @@
-// The live figures beside the text. They are read ten times a second and not at every token: nobody reads faster, and
-// the frames belong to the text.
+// The live figures beside the text. They are updated ten times a second and not with every token: people do not read
+// faster, and the frames are needed for the text.
 
 import { DepthChart } from "./chart.js";
 import { onFrame } from "./frame.js";
@@ -19,7 +19,7 @@ export class Panel {
     this.#settings = settings;
   }
 
-  /** Shows these figures from now on; they change until `rest`. */
+  /** Shows these figures and updates them until `rest`. */
   watch(figures) {
     this.#figures = figures;
     clearInterval(this.#timer);
@@ -27,7 +27,7 @@ export class Panel {
     onFrame(this.#draw);
   }
 
-  /** The text has ended (or there is none any more, with `figures` null): the figures stand still. */
+  /** Stops updating: the answer has ended, or, with `figures` null, there is none any more. */
   rest(figures = this.#figures) {
     clearInterval(this.#timer);
     this.#timer = 0;

@@ -1,8 +1,8 @@
-// Failures as one clear line at the place where they happened, with the one thing that can be done about them.
+// Errors as one line at the place where they occurred, with a button for what the user can do.
 
 import { element } from "./frame.js";
 
-const COPIED = 1500; // milliseconds for which a button says so
+const COPIED = 1500; // milliseconds for which the button shows it
 
 const WORDS = {
   gone: () => "The server does not answer.",
@@ -13,8 +13,8 @@ const WORDS = {
 };
 
 /**
- * The line for an error; `again()` repeats what failed, `useKey(key)` takes the key that a person typed, `fresh()`
- * begins a new conversation.
+ * The line for an error; `again()` repeats the failed action, `useKey(key)` takes the key that the user typed,
+ * `fresh()` begins a new conversation.
  */
 export function problemLine(error, { again, useKey, fresh, note = "" }) {
   if (error.code === "context_length_exceeded") return fullLine(tooLong(error), fresh);
@@ -29,7 +29,7 @@ export function problemLine(error, { again, useKey, fresh, note = "" }) {
   return line;
 }
 
-/** The line under a text that the server cut: not an error, but not the end either. */
+/** The line under an answer that the server cut, which is no error. */
 export function cutLine(cutBy) {
   const why = { timeout: "it took longer than the server allows", shutdown: "the server is stopping" }[cutBy] ?? cutBy;
   const line = element("div", "problem mild", `The text was cut here: ${why}.`);
@@ -37,7 +37,7 @@ export function cutLine(cutBy) {
   return line;
 }
 
-/** The line where the context has no room; `fresh()` begins a new conversation. */
+/** The line for a full context; `fresh()` begins a new conversation. */
 export function fullLine(words, fresh) {
   const line = element("div", "problem mild", element("span", "", words), button("New conversation", fresh));
   line.setAttribute("role", "alert");
@@ -51,7 +51,7 @@ function tooLong({ message, size }) {
     "Begin a new conversation, or say less.";
 }
 
-/** A button that copies what `textOf` gives; none on a page that came over plain HTTP from another machine. */
+/** A button that copies the result of `textOf`; none on a page loaded over plain HTTP from another machine. */
 export function copyButton(textOf) {
   if (!navigator.clipboard) return "";
   const made = button("Copy", async () => {
@@ -79,7 +79,7 @@ function countDown(line, say, seconds, again) {
     say(left > 0 ? `The server is busy: try again in ${left} s.` : "The server was busy: try again now.");
     if (left > 0) setTimeout(() => line.isConnected && tick(), 250);
   };
-  // The line is not in the document yet while it is made, so its first tick looks no further.
+  // The line is not yet in the document at the first tick, so this one does not check that.
   tick();
 }
 

@@ -1,11 +1,11 @@
-// The race: the same prompt, seed and settings written twice, plain first, then with drafts, on one axis of time. At
-// its end both texts are compared byte for byte.
+// The race: the same prompt, seed and settings run twice, first plain, then with drafts, on one axis of time. At its
+// end both texts are compared byte for byte.
 //
-// One after the other and not at once, as two texts at a time would share the machine and slow each other. The speeds
-// compared are those of writing; the wait for the first token is shown but not counted. Texts that were written before
-// teach drafters, the plain run among them, so each run has a `cache_salt` of its own: neither remembers anything. A
-// race promises *exact*, whatever the switch says: only that promise means the same bytes. It is no part of the
-// conversation, and where no length is set it ends after some hundred tokens.
+// The runs are sequential, since concurrent ones would share the machine and slow each other down. The compared speeds
+// are those after the first token; the time to the first token is shown, but not counted. Drafters learn from earlier
+// texts, also from the plain run, so each run has a `cache_salt` of its own and begins without memory. A race always
+// has the promise *exact*, since only that guarantees the same bytes. It is not part of the conversation, and without a
+// length limit it ends after some hundred tokens.
 
 import { RaceChart } from "./chart.js";
 import { Figures, firstDifference } from "./figures.js";
@@ -15,8 +15,8 @@ import { requestFor, write } from "./requests.js";
 import { TokenText } from "./tokens.js";
 import { count, duration, randomWord, short, visible } from "./words.js";
 
-const LEAST_TOKENS = 16; // of a text whose speed means something
-const MOST_TOKENS = 512; // where no length is set
+const LEAST_TOKENS = 16; // fewest tokens for a comparison of speeds
+const MOST_TOKENS = 512; // without a length limit
 const REPLAY_LONGEST = 8000; // milliseconds; a longer race is replayed faster
 
 class Lane {
@@ -39,12 +39,12 @@ class Lane {
     return this.figures?.points ?? [];
   }
 
-  /** When its last token came, in milliseconds since its request. */
+  /** The time of its last token, in milliseconds since its request. */
   get time() {
     return this.points.at(-1)?.[0] ?? 0;
   }
 
-  tell() {
+  showFigures() {
     const { tokens, speed, firstToken } = this.figures;
     const parts = [count(tokens, "token"), duration(this.time), `${short(speed)} tokens/s`];
     this.told.textContent = `${parts.join(" · ")} · first after ${duration(firstToken)}`;
@@ -121,7 +121,7 @@ export class Race {
       lane.figures.end(performance.now(), lane.end?.timings);
       lane.element.classList.remove("running");
       this.#page.panel.rest(lane.figures);
-      lane.tell();
+      lane.showFigures();
     }
   }
 
@@ -162,14 +162,14 @@ export class Race {
     this.#verdict.append(problemLine(error, { again, useKey, fresh }));
   }
 
-  /** Both runs once more, side by side, each pass when it came. */
+  /** Replays both runs side by side, each pass at its time. */
   #replay() {
     const longest = Math.max(...this.#lanes.map((lane) => lane.time));
     const pace = Math.max(longest / REPLAY_LONGEST, 1);
     const next = this.#lanes.map(() => 0);
     for (const lane of this.#lanes) lane.text.clear();
     const started = performance.now();
-    const run = Symbol("replay"); // a later replay ends this one
+    const run = Symbol("replay"); // a later replay stops this one
     this.running = run;
     const step = () => {
       if (this.running !== run || !this.element.isConnected) return;

@@ -1,9 +1,8 @@
-// Nodes for the tree that markdown.js reads, and a text that grows as such nodes.
+// Nodes for the tree of markdown.js, and a text that grows as such nodes.
 //
-// Every node is made by its name from a list that is here, and every text of the model is a text node: there is no way
-// from a text to an element, an attribute or an address but these. A link says where it leads, is opened in a tab of
-// its own, and tells nobody where it was followed from. Nothing is loaded. While a text grows, blocks that can change
-// no more are left alone.
+// Elements are created only from the list of names in this file, and all text of the model becomes text nodes: a text
+// cannot create any other element, attribute or address. A link shows its destination, opens in a new tab, and sends no
+// referrer. Nothing is loaded. While a text grows, blocks that can no longer change are not redrawn.
 
 import { element, onFrame } from "./frame.js";
 import { markdown } from "./markdown.js";
@@ -19,15 +18,15 @@ function nodeOfInline(part) {
   return element(INLINE[part.kind], "", ...part.children.map(nodeOfInline));
 }
 
-/** A link that says where it leads: beside its words, unless they are the address itself. */
+/** A link that shows its destination after its text, unless the text is the address itself. */
 function linkTo(url, words) {
   const link = element("a", "", ...words);
   link.href = url.href;
   link.title = url.href;
   link.target = "_blank";
   link.rel = "noopener noreferrer";
-  const said = link.textContent;
-  if (said === url.href || `${said}/` === url.href) return link;
+  const label = link.textContent;
+  if (label === url.href || `${label}/` === url.href) return link;
   link.append(element("span", "leads", url.host || url.pathname));
   return link;
 }
@@ -36,7 +35,7 @@ const cell = (name, parts, side) => element(name, side === "left" ? "" : side, .
 
 const BLOCKS = {
   paragraph: ({ children }) => element("p", "", ...children.map(nodeOfInline)),
-  // The page has two levels of headings of its own above these.
+  // The page itself has two levels of headings above these.
   heading: ({ level, children }) => element(`h${Math.min(level + 2, 6)}`, `h${level}`, ...children.map(nodeOfInline)),
   rule: () => element("hr"),
   quote: ({ children }) => element("blockquote", "", ...children.map(nodeOf)),
@@ -49,7 +48,7 @@ const BLOCKS = {
   fence: ({ language, text }) => {
     const head = element("div", "head", element("span", "", language), copyButton(() => text));
     const code = element("pre", "", element("code", "", text));
-    code.tabIndex = 0; // so that keys can scroll it
+    code.tabIndex = 0; // so that it can be scrolled by keys
     return element("div", "fence", head, code);
   },
   table: ({ head, sides, rows }) => {
@@ -63,10 +62,10 @@ function nodeOf(block) {
   return BLOCKS[block.kind](block);
 }
 
-/** One text that grows, shown as its Markdown says. It has the methods of `TokenText`. */
+/** A growing text, rendered as Markdown. It has the methods of `TokenText`. */
 export class MarkdownText {
   #text = "";
-  /** Where the first block begins that may still change, and how many nodes come before it. */
+  /** The position of the first block that may still change, and the number of nodes before it. */
   #settled = 0;
   #nodes = 0;
   #onDrawn;
@@ -91,7 +90,7 @@ export class MarkdownText {
     this.element.replaceChildren();
   }
 
-  /** What was rejected is no part of the text. */
+  /** Rejected tokens are not part of the text. */
   showRejected() {}
 
   #show() {
@@ -99,7 +98,7 @@ export class MarkdownText {
     const all = [...this.element.childNodes];
     for (const node of all.slice(this.#nodes)) node.remove();
     this.element.append(...blocks.map(nodeOf));
-    // The last line may become anything, and with it the block before it: all blocks before these two stay.
+    // The last line may change its meaning, and that of the block before it: all blocks before these two are final.
     const done = Math.max(blocks.length - 2, 0);
     this.#nodes += done;
     this.#settled += blocks[done]?.from ?? 0;

@@ -1,13 +1,13 @@
-// What is asked of the server, and what a chunk of its answer means: the one place that knows the shape of OpenAI's
-// two ways to write a text and this server's additions (`speculative`, `return_provenance`).
+// Requests to the server and the chunks of its answers: the only file that knows the formats of OpenAI's chats and
+// completions, and this server's additions (`speculative`, `return_provenance`).
 //
-// The idea: chat and plain texts differ here and nowhere else. Everything after this file sees *passes*: one pass of
-// the model, with the text it added, the tokens of that text, and all tokens that were drafted for it.
+// Chats and completions differ only here. All other files see *passes*: one pass of the model, with the text that it
+// added, the tokens of that text, and all tokens that were drafted for it.
 
 import { chunks } from "./stream.js";
 
 /**
- * The address and body that go on with a dialogue.
+ * The address and body of the request that continues a dialogue.
  *
  * `dialogue` is `{turns: [{user, answer}], text}`; a model without a chat template reads it as one running text.
  */
@@ -21,7 +21,7 @@ export function requestFor(model, dialogue, settings, seed) {
     seed,
     speculative: { type: settings.type, verify: settings.verify },
   };
-  if (settings.maxTokens !== null) body.max_tokens = settings.maxTokens; // else until the text ends
+  if (settings.maxTokens !== null) body.max_tokens = settings.maxTokens; // else until the answer ends by itself
   if (settings.cacheSalt) body.cache_salt = settings.cacheSalt;
   if (settings.nMax !== null && settings.type !== "none") body.speculative.n_max = settings.nMax;
   if (settings.endless) body.ignore_eos = true;
@@ -34,7 +34,7 @@ export function requestFor(model, dialogue, settings, seed) {
     body.prompt = dialogue.turns.map((turn) => turn.user + turn.answer).join("") + dialogue.text;
     return { address: "v1/completions", body };
   }
-  // Each token is shown as it is, thoughts among them.
+  // All tokens are shown, also those of the reasoning.
   body.reasoning_format = "none";
   body.messages = settings.system ? [{ role: "system", content: settings.system }] : [];
   for (const turn of dialogue.turns) {
@@ -44,7 +44,7 @@ export function requestFor(model, dialogue, settings, seed) {
   return { address: "v1/chat/completions", body };
 }
 
-/** What a chunk says, in the page's words; null where it adds nothing to the text (roles, usage). */
+/** The pass of a chunk; null if it adds nothing to the answer (roles, usage). */
 export function passOf(chunk) {
   const choice = chunk.choices?.[0];
   if (!choice) return null;
@@ -60,10 +60,9 @@ export function passOf(chunk) {
 }
 
 /**
- * Writes one text: each pass goes to `onPass` as it comes.
+ * Generates one answer: each pass goes to `onPass` as it arrives.
  *
- * Returns how it ended, `{finish, cutBy, timings}`. Throws as `chunks` does; what came before has then gone to
- * `onPass`.
+ * Returns its end, `{finish, cutBy, timings}`. Throws as `chunks` does, after all earlier passes have gone to `onPass`.
  */
 export async function write(request, access, onPass) {
   let end = { finish: null, cutBy: null, timings: null };

@@ -1,8 +1,8 @@
-// The switches: who drafts, which promise, temperature, seed, lengths and the form of the answer. The list of who
-// drafts is the legend of the colours.
+// The settings: drafters, promise, temperature, seed, lengths and the form of the answer. The list of drafters is also
+// the legend of the colours.
 //
-// The form in index.html is the state; nothing of it is kept between visits, but whether Markdown is shown (app.js).
-// What a model does not name in its `meta` (a server of another kind) falls back to the plainest choice.
+// The form in index.html is the state; between visits only the choice of Markdown is stored (app.js). Anything missing
+// in the model's `meta` (on other servers) gets the simplest default.
 
 import { element } from "./frame.js";
 
@@ -26,7 +26,7 @@ export class Settings {
     this.newSeed();
   }
 
-  /** Offers what this model has. */
+  /** Shows the drafters and defaults of this model. */
   open(meta) {
     this.auto = meta.auto ?? [];
     const rows = [this.#row("target", false)];
@@ -44,8 +44,8 @@ export class Settings {
     this.#showTemperature();
     const { top_k, top_p, min_p } = meta.defaults ?? {};
     const others = Object.entries({ "top-k": top_k, "top-p": top_p, "min-p": min_p });
-    const told = others.filter(([, value]) => value !== undefined).map(([name, value]) => `${name} ${value}`);
-    byId("defaults").textContent = told.length > 0 ? `with ${told.join(", ")}` : "";
+    const values = others.filter(([, value]) => value !== undefined).map(([name, value]) => `${name} ${value}`);
+    byId("defaults").textContent = values.length > 0 ? `with ${values.join(", ")}` : "";
     byId("system-part").hidden = !meta.chat;
   }
 
@@ -57,7 +57,7 @@ export class Settings {
     const box = element("input");
     box.type = "checkbox";
     box.value = name;
-    box.setAttribute("aria-label", name); // without the number beside it
+    box.setAttribute("aria-label", name); // without the count beside it
     this.#boxes.set(name, box);
     return element("label", "who", box, sample, number);
   }
@@ -67,7 +67,7 @@ export class Settings {
     this.#follow();
   }
 
-  /** Lets the boxes show what the choice above them means. */
+  /** Sets the boxes to the drafters of the chosen method. */
   #follow() {
     const type = this.#type();
     if (type !== "chosen") {
@@ -84,7 +84,7 @@ export class Settings {
     return document.querySelector("[name=form]:checked").value;
   }
 
-  /** Shows the schema where one is asked for, and what is wrong with it. */
+  /** Shows the field for a schema if it is needed, and the errors in the schema. */
   #followForm() {
     byId("schema-part").hidden = this.#form() !== "schema";
     this.#showFormProblem(this.#form() === "schema" ? schema().problem : null);
@@ -96,14 +96,14 @@ export class Settings {
     byId("schema").setAttribute("aria-invalid", String(problem !== null));
   }
 
-  /** Whether the form can be asked for; where it cannot, it says why. */
+  /** Whether the form of the answer is valid; else shows the reason. */
   formIsGood() {
     this.#followForm();
     if (this.#form() !== "schema" || schema().problem === null) return true;
     return false;
   }
 
-  /** What the server says of the form, if this is about it, stands with the form, too. */
+  /** Shows the server's error beside the form of the answer, if it concerns that. */
   showRefusal(error) {
     if (error.param?.startsWith("response_format")) this.#showFormProblem(error.message);
   }
@@ -122,7 +122,7 @@ export class Settings {
     return whole("seed") ?? 0;
   }
 
-  /** What the switches say now. */
+  /** The current settings. */
   read() {
     const ticked = [...this.#boxes].filter(([, box]) => box.checked).map(([name]) => name);
     const prediction = ticked.includes("prediction") ? byId("prediction").value : "";
@@ -149,7 +149,7 @@ export class Settings {
     return byId("markdown").checked;
   }
 
-  /** Writes beside each name how many tokens were its own. */
+  /** Shows the number of tokens beside each origin. */
   showCounts(byOrigin) {
     for (const name of byOrigin.keys()) {
       if (!this.#counts.has(name)) byId("drafters").append(this.#row(name, true));
@@ -162,7 +162,7 @@ export class Settings {
   }
 }
 
-/** The schema in its field as a value, or what is wrong with it. */
+/** The schema in the field as a value, or the problem with it. */
 function schema() {
   try {
     const value = JSON.parse(byId("schema").value);
@@ -173,7 +173,7 @@ function schema() {
   }
 }
 
-/** The whole number in a field, null where there is none. */
+/** The whole number in a field; null if there is none. */
 function whole(id) {
   const number = Number.parseInt(byId(id).value, 10);
   return Number.isFinite(number) && number >= 0 ? number : null;

@@ -1,15 +1,15 @@
-// Conversations that survive a reload: kept in this browser alone, never sent anywhere, bounded in number and size.
+// Conversations that survive a reload: stored only in this browser, limited in number and size.
 //
-// The idea: each conversation is one entry of the browser's storage, a short head for the list and then the rest, so
-// that several tabs of the page do not overwrite each other's lists and the list is read without reading everything.
-// Where there is no room the oldest go; what cannot be kept all the same is said once, and the page goes on. Whatever
-// is read is checked, as other pages of the same address may have written there. Of each token its text, its pass and
-// who wrote it are kept; probabilities and rejected drafts are not.
+// Each conversation is one entry of the browser's storage, a short head for the list and then the rest. So several tabs
+// do not overwrite each other's lists, and the list is read without reading everything. If there is no room, the oldest
+// are deleted; if that does not suffice, a message is shown once. All that is read is checked, since other pages of the
+// same origin may have written it. Of each token its text, pass and origin are stored; probabilities and rejected
+// drafts are not.
 
 const PREFIX = "foretoken-conversation-";
 const SWITCH = "foretoken-";
 export const MOST = 100; // conversations
-export const SIZE_MAX = 2_000_000; // characters, less than half of what browsers give to a page
+export const SIZE_MAX = 2_000_000; // characters, less than half of the storage that browsers give to a page
 export const TITLE_MAX = 60;
 
 /** The first words of a text, as a title. */
@@ -20,7 +20,7 @@ export function titleOf(text) {
   return `${cut.slice(0, cut.lastIndexOf(" ") > TITLE_MAX / 2 ? cut.lastIndexOf(" ") : TITLE_MAX)}…`;
 }
 
-/** Passes as few characters: `[length, origin, length, origin, ...]` each, origins by their number in a list. */
+/** Passes in few characters: `[length, origin, length, origin, ...]` each, origins by their index in a list. */
 export function packed(passes) {
   const origins = [];
   const number = (origin) => (origins.includes(origin) ? origins.indexOf(origin) : origins.push(origin) - 1);
@@ -37,35 +37,35 @@ export function packed(passes) {
   return { origins, passes: passes.map(pack) };
 }
 
-/** The passes of a text again; one pass without authors where what is given is not of this text. */
-export function unpacked(text, told) {
+/** The passes of a text, from `packed`; a single pass without origins if the packed passes do not fit the text. */
+export function unpacked(text, packedPasses) {
   const passes = [];
   let at = 0;
   const isNumber = (number, most) => Number.isInteger(number) && number >= 0 && number <= most;
-  for (const parts of Array.isArray(told?.passes) ? told.passes : []) {
+  for (const parts of Array.isArray(packedPasses?.passes) ? packedPasses.passes : []) {
     const tokens = [];
     const from = at;
     for (let part = 0; part < (parts?.length ?? 0); part += 2) {
-      const origin = told.origins?.[parts[part + 1]];
-      if (!isNumber(parts[part], text.length - at) || typeof origin !== "string") return asOne(text);
+      const origin = packedPasses.origins?.[parts[part + 1]];
+      if (!isNumber(parts[part], text.length - at) || typeof origin !== "string") return singlePass(text);
       const end = at + parts[part];
       tokens.push({ text: text.slice(at, end), origin, depth: 0, pass: passes.length, isKept: true });
       at = end;
     }
     passes.push({ text: text.slice(from, at), tokens, drafted: [] });
   }
-  return at === text.length ? passes : asOne(text);
+  return at === text.length ? passes : singlePass(text);
 }
 
-const asOne = (text) => [{ text, tokens: [], drafted: [] }];
+const singlePass = (text) => [{ text, tokens: [], drafted: [] }];
 
-/** The entries of a storage, or none where the browser forbids even to look. */
+/** The entries of a storage; none if the browser forbids access. */
 export class Store {
   #storage;
   #onTrouble;
-  #isSaid = false;
+  #hasReported = false;
 
-  /** `storage()` gives a `Storage` or throws; `onTrouble(words)` says, once, that something cannot be kept. */
+  /** `storage()` returns a `Storage` or throws; `onTrouble(words)` is called once if something cannot be stored. */
   constructor(storage, onTrouble) {
     this.#onTrouble = onTrouble;
     try {
@@ -98,7 +98,7 @@ export class Store {
     return { title: head.title, isNamed: head.isNamed === true, changed: head.changed, turns: body.filter(isTurn) };
   }
 
-  /** Keeps a conversation; the oldest others go where there is no room. Whether it is kept. */
+  /** Stores a conversation, and deletes the oldest others if there is no room. Returns whether it is stored. */
   write(id, { title, isNamed, changed, turns }) {
     const head = JSON.stringify({ title, isNamed, changed });
     const plain = () => turns.map(({ told, ...turn }) => turn);
@@ -111,10 +111,10 @@ export class Store {
     return false;
   }
 
-  /** Says that something cannot be kept, the first time. */
+  /** Reports that something cannot be stored, the first time. */
   trouble(words) {
-    if (!this.#isSaid) this.#onTrouble(words);
-    this.#isSaid = true;
+    if (!this.#hasReported) this.#onTrouble(words);
+    this.#hasReported = true;
   }
 
   remove(id) {
@@ -125,7 +125,7 @@ export class Store {
     for (const key of this.#keys()) this.#storage.removeItem(key);
   }
 
-  /** What a switch was set to when the page was left; null if nothing is known. */
+  /** The stored value of a switch; null if there is none. */
   recall(name) {
     return this.#storage?.getItem(SWITCH + name) ?? null;
   }
@@ -134,7 +134,7 @@ export class Store {
     try {
       this.#storage?.setItem(SWITCH + name, value);
     } catch {
-      // The switch is as it was at the next visit.
+      // The next visit has the old value.
     }
   }
 
@@ -148,7 +148,7 @@ export class Store {
     const others = this.list().map(({ id }) => PREFIX + id).filter((other) => other !== key);
     const sizeOf = (other) => this.#storage.getItem(other)?.length ?? 0;
     let size = others.reduce((sum, other) => sum + sizeOf(other), value.length);
-    let freed = 0; // since the browser first had no room: beyond what is needed nothing is given up
+    let freed = 0; // since the browser first had no room: no more than needed is deleted
     for (;;) {
       const isTooMuch = others.length >= MOST || size > SIZE_MAX;
       try {
@@ -167,7 +167,7 @@ export class Store {
   }
 }
 
-/** What this tab alone remembers, until it is closed; where the browser forbids that, until the page is left. */
+/** Values of this tab, until it is closed; if the browser forbids that, until the page is left. */
 export class Tab {
   #kept = new Map();
 
@@ -185,7 +185,7 @@ export class Tab {
     try {
       sessionStorage.setItem(name, value);
     } catch {
-      // It is kept above.
+      // The value is in the map.
     }
   }
 }

@@ -1,18 +1,18 @@
-// Reading what the server sends: from bytes to events, from a request to a run of JSON chunks, from failures to
-// errors that say what to tell a person.
+// Reads the server's streams: from bytes to events, from a request to JSON chunks, from failures to errors with a
+// message for the user.
 //
-// `EventSource` can only GET, so the page reads the body of a POST itself. The parser takes bytes cut anywhere, also
-// inside a character, and follows the WHATWG rules for event streams (comments, CR and LF, several data lines). It
-// leaves out what OpenAI's protocol never uses: event names, ids and reconnecting.
+// `EventSource` can only GET, so the page reads the body of a POST itself. The bytes may be split anywhere, also inside
+// a character. The parser follows the WHATWG rules for event streams (comments, CR and LF, several data lines), without
+// event names, ids and reconnecting, which OpenAI's protocol does not use.
 
-/** Bytes of an event stream in, the data of its complete events out. */
+/** Parses the bytes of an event stream into the data of its events. */
 export class EventParser {
   #decoder = new TextDecoder();
   #line = "";
   #data = [];
   #afterReturn = false;
 
-  /** The events that these bytes complete, in order, as strings. */
+  /** The data of the events that these bytes complete, in order. */
   push(bytes) {
     const events = [];
     for (const character of this.#split(this.#decoder.decode(bytes, { stream: true }))) {
@@ -22,7 +22,7 @@ export class EventParser {
     return events;
   }
 
-  /** Pieces of lines and their ends. A CR ends a line at once; an LF right after it belongs to it. */
+  /** Parts of lines and their ends. A CR ends a line; an LF right after it belongs to the same line end. */
   *#split(text) {
     let from = 0;
     for (let at = 0; at < text.length; at++) {
@@ -50,7 +50,7 @@ export class EventParser {
 }
 
 /**
- * What went wrong, for a person. `kind` is one of "gone" (no answer), "broken" (the answer ended in the middle), "key"
+ * An error for the user. `kind` is one of "gone" (no answer), "broken" (the answer ended in the middle), "key"
  * (401), "busy" (429, with `seconds` to wait), "refused" (any other status, with the field, `param`, the `code` and, of
  * a prompt that is too long, its `size` and the context's, where the server names them) and "failed" (an error in the
  * stream).
@@ -65,24 +65,24 @@ export class ServerError extends Error {
 const headersWith = (key) => (key ? { Authorization: `Bearer ${key}` } : {});
 
 /**
- * The server's own words in a body that should hold `{"error": {"message": ..., "param": ...}}`, or what was given
- * instead, and what it says beside them.
+ * The server's message in a body `{"error": {"message": ..., "param": ...}}`, or else `fallback`, and the error's
+ * other fields.
  */
-function saidIn(body, otherwise) {
+function errorIn(body, fallback) {
   try {
     const { error } = typeof body === "string" ? JSON.parse(body) : body;
-    const message = (typeof error === "string" ? error : error.message) || otherwise;
+    const message = (typeof error === "string" ? error : error.message) || fallback;
     const size = [error.n_prompt_tokens, error.n_ctx];
     const text = (value) => (typeof value === "string" ? value : null);
     const sizeOrNone = size.every(Number.isInteger) ? size : null;
     return { message, param: text(error.param), code: text(error.code), size: sizeOrNone };
   } catch {
-    return { message: otherwise };
+    return { message: fallback };
   }
 }
 
 async function refusal(response) {
-  const { message, ...more } = saidIn(await response.text().catch(() => ""), `status ${response.status}`);
+  const { message, ...more } = errorIn(await response.text().catch(() => ""), `status ${response.status}`);
   if (response.status === 401) return new ServerError("key", message);
   if (response.status === 429) {
     const seconds = Number.parseInt(response.headers.get("Retry-After"), 10);
@@ -103,13 +103,13 @@ async function ask(address, options) {
   return response;
 }
 
-/** The models of this server, each with its `meta` if it is open. */
+/** The models of this server, each with its `meta` if it is loaded. */
 export async function models(key) {
   const response = await ask("v1/models", { headers: headersWith(key) });
   return (await response.json()).data;
 }
 
-/** Lets the server open a model, by asking it for the tokens of nothing. */
+/** Makes the server load a model, by a request for the tokens of an empty text. */
 export async function openModel(model, key) {
   const headers = { "Content-Type": "application/json", ...headersWith(key) };
   await ask("tokenize", { method: "POST", headers, body: JSON.stringify({ model, content: "" }) });
@@ -118,7 +118,7 @@ export async function openModel(model, key) {
 /**
  * Posts a request with `stream: true` and yields its chunks as parsed JSON, up to `[DONE]`.
  *
- * Throws a `ServerError`, or an `AbortError` where `signal` stopped it.
+ * Throws a `ServerError`, or an `AbortError` if `signal` stopped it.
  */
 export async function* chunks(address, body, { key, signal }) {
   const headers = { "Content-Type": "application/json", ...headersWith(key) };
@@ -140,7 +140,7 @@ export async function* chunks(address, body, { key, signal }) {
     if (error instanceof ServerError || error.name === "AbortError") throw error;
     throw new ServerError("broken", "The server stopped in the middle of the text.");
   } finally {
-    // Where nobody wants the rest the server is to stop writing; where there is none the connection can be used again.
+    // Cancelling stops the server; after a complete answer the last read lets the connection be reused.
     (complete ? reader.read() : reader.cancel()).catch(() => {});
   }
 }
@@ -152,6 +152,6 @@ function chunkOf(data) {
   } catch {
     throw new ServerError("failed", "The server sent something that is not JSON.");
   }
-  if (chunk.error) throw new ServerError("failed", saidIn(chunk, "The server reports an error.").message);
+  if (chunk.error) throw new ServerError("failed", errorIn(chunk, "The server reports an error.").message);
   return chunk;
 }

@@ -1,9 +1,9 @@
-// A text in the colours of those who wrote it, token by token.
+// A text whose tokens have the colours of their origin.
 //
-// The idea: `content` is what is shown, byte for byte; the tokens only say how to cut and colour it. So a text is right
-// even where a server holds text back (a stop string that may begin) or a token has no text of its own (the first byte
-// of a character). Spans are made once a frame; long texts are cut into blocks at line ends, which the browser skips
-// while they are out of view. It leaves out Markdown (render.js): here a model's text is shown as it is.
+// The text shown is exactly `content`; the tokens only determine where it is split and its colours. So the text is
+// right even if the server buffers text (a possible stop string) or a token has no text of its own (the first byte of a
+// character). Spans are made once per frame; long texts are split into blocks at line ends, which the browser skips
+// while they are out of view. Markdown is not rendered here (render.js).
 
 import { element, onFrame } from "./frame.js";
 import { visible } from "./words.js";
@@ -14,8 +14,8 @@ const TOKENS_A_BLOCK = 48;
 /**
  * Cuts `text` into pieces by its tokens: `{pieces: [{text, tokens}], waiting}`.
  *
- * A token whose text is empty or not (yet) there joins the next piece; those at the end come back in `waiting`, for
- * the next call. What waits when a text ends (the token that ends it) has no place in it and is only counted.
+ * A token whose text is empty or not yet in `text` joins the next piece; those at the end are returned in `waiting`,
+ * for the next call. A token that still waits at the end of a text (the end token) is only counted.
  */
 export function cut(text, tokens, waiting = []) {
   const pieces = [];
@@ -36,8 +36,8 @@ export function cut(text, tokens, waiting = []) {
 }
 
 /**
- * Where the rejected tokens of a pass are shown: before the token that was written in their place. The pass's i-th
- * token, from 1, answered the drafts of depth i, the last one those of all greater depths.
+ * The rejected tokens of a pass that are shown before its token at this position, which was generated in their place.
+ * The i-th token of a pass, from 1, replaces the drafts of depth i, the last token also those of greater depths.
  */
 export function rejectedBefore(pass, position) {
   const last = position >= pass.tokens.length;
@@ -45,7 +45,7 @@ export function rejectedBefore(pass, position) {
   return pass.drafted.filter(here).sort((one, other) => one.depth - other.depth);
 }
 
-/** Colours are numbers of classes in style.css: 0 is the target, drafters count from 1 in the order they are met. */
+/** Colours are numbers of classes in style.css: 0 is the target, drafters from 1 in the order of their appearance. */
 export class Palette {
   #names = ["target"];
 
@@ -56,7 +56,7 @@ export class Palette {
   }
 }
 
-/** One text that grows. `element` holds its spans; `text` is exactly what the server sent as content. */
+/** A growing text. `element` has its spans; `text` is exactly the content that the server sent. */
 export class TokenText {
   text = "";
   tokens = 0;
@@ -94,7 +94,7 @@ export class TokenText {
     this.#restart();
   }
 
-  /** Shows or hides what was drafted and rejected. Hidden tokens are not in the document, so they cost nothing. */
+  /** Shows or hides rejected tokens. Hidden tokens are not in the document, so they cost nothing. */
   showRejected(shown) {
     if (shown === this.#rejected) return;
     this.#rejected = shown;
@@ -158,7 +158,7 @@ export class TokenText {
     span.pass = pass;
   }
 
-  /** The line under a drafted token leaves out the space before it, so that words and tokens stay apart. */
+  /** The underline of a drafted token excludes its leading space, so that words and tokens stay separated. */
   #append(kind, text, colour) {
     const word = text.trimStart();
     const span = element(kind, `t o${colour}`);

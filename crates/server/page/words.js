@@ -1,6 +1,6 @@
-// Numbers and characters as people read them.
+// Formats numbers and characters for people.
 
-/** A number with about as many digits as asked, "–" for none. */
+/** A number with about this many digits; "–" if there is none. */
 export function short(number, digits = 3) {
   if (number === null || number === undefined || !Number.isFinite(number)) return "–";
   const before = Math.max(Math.floor(Math.log10(Math.abs(number) || 1)) + 1, 1);
@@ -16,16 +16,16 @@ export function duration(milliseconds) {
 export const count = (number, one) => `${number} ${one}${number === 1 ? "" : "s"}`;
 
 const NAMED = new Map([["\n", "⏎"], ["\t", "⇥"], ["\r", "␍"]]);
-// Controls, formats (zero-width and direction marks among them), separators, private and lone halves: not to be seen.
+// Invisible characters: controls, formats (also zero-width and direction marks), separators, private use, surrogates.
 const UNSEEN = /[\p{Cc}\p{Cf}\p{Co}\p{Cs}\p{Zl}\p{Zp}]/gu;
 
-/** A token's text with what cannot be seen made visible: line ends as signs, others as <U+200B>. */
+/** A token's text with invisible characters made visible: line ends as symbols, others as <U+200B>. */
 export function visible(text) {
   const name = (character) => `<U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}>`;
   return text.replace(UNSEEN, (character) => NAMED.get(character) ?? name(character));
 }
 
-/** A word that nobody had before, also where a page has no `crypto.randomUUID` (plain HTTP from another machine). */
+/** A unique random word, also on pages without `crypto.randomUUID` (plain HTTP from another machine). */
 export function randomWord() {
   return [...crypto.getRandomValues(new Uint32Array(4))].map((part) => part.toString(36).padStart(7, "0")).join("");
 }

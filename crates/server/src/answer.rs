@@ -1,75 +1,63 @@
-//! Answers in OpenAI's form: what both ways of telling them, whole (`whole.rs`) and streamed (`stream.rs`), share.
+//! Answers in OpenAI's format: what complete (`complete.rs`) and streamed answers (`stream.rs`) share.
 //!
-//! Extras stand beside OpenAI's fields and have other servers' names where there are any: `timings` (llama.cpp), `seed`
-//! of each answer, `cut_by` where a text was cut, `provenance` and `drafted` where a request wants to know who guessed
-//! what. Left out: how answers come about (`run.rs`).
+//! Answers have further fields beside OpenAI's, with other servers' names where these exist: `timings` (llama.cpp), the
+//! `seed` of each answer, `cut_by` if it was cut, and, on request, `provenance` and `drafted` with the origin of each
+//! token. Generation is in `run.rs`.
 
-pub(crate) mod form;
+pub(crate) mod complete;
+pub(crate) mod format;
 pub(crate) mod log_probabilities;
-pub(crate) mod pieces;
+pub(crate) mod parts;
 pub(crate) mod provenance;
 pub(crate) mod stream;
-pub(crate) mod whole;
 
 use std::sync::Arc;
 
-use foretoken::settings::SamplingSettings;
 use foretoken::{FinishReason, Prompter, Request, Stats, ToolCall, report};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::app::App;
-use crate::ask::Ask;
-use crate::ask::chat::ChatAsk;
-use crate::ask::completion::CompletionAsk;
 use crate::error::ApiError;
 use crate::fields::Fields;
-use crate::limits::TextLimit;
-use crate::run::{Asked, Cut};
-use crate::settings::ServerSettings;
+use crate::parse::chat::ChatRequest;
+use crate::parse::completion::CompletionRequest;
+use crate::parse::{RequestContext, RequestOptions};
+use crate::run::{CutReason, RequestRecord};
 use crate::shared::seconds_since_1970;
-use pieces::CallsTold;
+use parts::ReportedCalls;
 
-/// What was asked for.
+/// A parsed request: a chat or a completion.
 #[derive(Clone, Debug)]
-pub(crate) enum Kind {
-    Chat(Box<ChatAsk>),
-    Completion(Box<CompletionAsk>),
+pub(crate) enum RequestKind {
+    Chat(Box<ChatRequest>),
+    Completion(Box<CompletionRequest>),
 }
 
-/// What a request is understood by: the prompter, the server's settings and limits, and whose it is.
-pub(crate) struct Reading<'a> {
-    pub(crate) prompter: &'a Prompter,
-    pub(crate) sampling: &'a SamplingSettings,
-    pub(crate) settings: &'a ServerSettings,
-    pub(crate) limit: &'a TextLimit,
-    pub(crate) key: u64,
-}
-
-impl Kind {
-    /// Reads what a chat or a completion asks for, and makes the requests for it.
-    pub(crate) fn read(
+impl RequestKind {
+    /// Parses a chat or a completion, and makes the engine's requests for it.
+    pub(crate) fn parse(
         is_chat: bool,
         fields: &mut Fields,
-        reading: &Reading<'_>,
+        context: &RequestContext<'_>,
     ) -> Result<(Self, Vec<Request>), ApiError> {
-        let Reading { prompter, sampling, settings, limit, key } = *reading;
-        let ask = Ask::read(fields, sampling, settings)?;
+        let RequestContext { prompter, sampling, settings, limit, key } = *context;
+        let options = RequestOptions::parse(fields, sampling, settings)?;
         if is_chat {
-            let mut chat = ChatAsk::read(fields, ask, settings)?;
+            let mut chat = ChatRequest::parse(fields, options, settings)?;
             let requests = chat.requests(prompter, key, limit)?;
             return Ok((Self::Chat(Box::new(chat)), requests));
         }
-        let mut completion = CompletionAsk::read(fields, ask, settings.answers_max)?;
+        let mut completion = CompletionRequest::parse(fields, options, settings.answers_max)?;
         let requests = completion.requests(prompter, key, limit)?;
         Ok((Self::Completion(Box::new(completion)), requests))
     }
 
-    pub(crate) fn ask(&self) -> &Ask {
+    pub(crate) fn options(&self) -> &RequestOptions {
         match self {
-            Self::Chat(chat) => &chat.ask,
-            Self::Completion(completion) => &completion.ask,
+            Self::Chat(chat) => &chat.options,
+            Self::Completion(completion) => &completion.options,
         }
     }
 
@@ -77,29 +65,29 @@ impl Kind {
         matches!(self, Self::Chat(_))
     }
 
-    /// The engine's error in the names of this kind's fields: the prompt of a chat is made of its messages.
-    pub(crate) fn named(&self, error: ApiError) -> ApiError {
+    /// The engine's error, attributed to a field of this kind: the prompt of a chat comes from its messages.
+    pub(crate) fn attribute(&self, error: ApiError) -> ApiError {
         match error.param.as_deref() {
-            Some("prompt") if self.is_chat() => error.of_field("messages"),
+            Some("prompt") if self.is_chat() => error.with_field("messages"),
             _ => error,
         }
     }
 }
 
-/// One request and its answers: what stands in every object of it.
-pub(crate) struct Head {
+/// What all objects of a request's answers have in common.
+pub(crate) struct AnswerContext {
     pub(crate) app: Arc<App>,
-    pub(crate) kind: Kind,
-    /// The answer's own name.
+    pub(crate) kind: RequestKind,
+    /// The answer's id.
     pub(crate) id: String,
     pub(crate) created: u64,
 }
 
-impl Head {
-    /// `prefix`: what its name begins with; `None`: as OpenAI has it.
-    pub(crate) fn new(app: Arc<App>, kind: Kind, number: u64, prefix: Option<&str>) -> Self {
+impl AnswerContext {
+    /// `prefix`: the beginning of the answer's id; `None`: OpenAI's.
+    pub(crate) fn new(app: Arc<App>, kind: RequestKind, number: u64, prefix: Option<&str>) -> Self {
         let prefix = prefix.unwrap_or(if kind.is_chat() { "chatcmpl-" } else { "cmpl-" });
-        let id = format!("{prefix}{}", app.name_of_request(number));
+        let id = format!("{prefix}{}", app.request_id(number));
         Self { app, kind, id, created: seconds_since_1970() }
     }
 
@@ -107,7 +95,7 @@ impl Head {
         &self.app.prompter
     }
 
-    /// The JSON of an object with these choices and further fields.
+    /// The JSON text of an object with these choices and further fields.
     fn object(&self, is_chunk: bool, choices: &[ChoiceJson], extras: Map<String, Value>) -> String {
         #[derive(Serialize)]
         struct Object<'a> {
@@ -134,27 +122,27 @@ impl Head {
             model: &self.app.model,
             system_fingerprint: concat!("foretoken-", env!("CARGO_PKG_VERSION")),
             choices,
-            warnings: if is_chunk && !choices.is_empty() { &[] } else { &self.kind.ask().warnings },
+            warnings: if is_chunk && !choices.is_empty() { &[] } else { &self.kind.options().warnings },
             extras,
         };
-        serde_json::to_string(&object).expect("texts and numbers can be written")
+        serde_json::to_string(&object).expect("strings and numbers can be serialized")
     }
 
-    /// Tokens that were read and written. The prompt of several answers counts once.
-    fn usage(&self, asked: &[Asked], stats: &[Stats]) -> Value {
-        let each_prompt = stats.iter().step_by(self.kind.ask().best_of.max(1));
-        let prompt: usize = asked.iter().step_by(self.kind.ask().best_of.max(1)).map(|one| one.prompt_len).sum();
+    /// The tokens of prompts and answers. The prompt of several answers counts once.
+    fn usage(&self, records: &[RequestRecord], stats: &[Stats]) -> Value {
+        let each_prompt = stats.iter().step_by(self.kind.options().best_of.max(1));
+        let prompt: usize = records.iter().step_by(self.kind.options().best_of.max(1)).map(|one| one.prompt_len).sum();
         let cached: usize = each_prompt.map(|stats| stats.prompt_tokens_shared).sum();
-        let written: usize = stats.iter().map(|stats| stats.emitted).sum();
-        let follows = |number: &usize| self.prompter().is_prediction(u8::try_from(*number).unwrap_or(u8::MAX));
+        let generated: usize = stats.iter().map(|stats| stats.emitted).sum();
+        let is_prediction = |number: &usize| self.prompter().is_prediction(u8::try_from(*number).unwrap_or(u8::MAX));
         let of_prediction = stats.iter().flat_map(|stats| stats.drafters.iter().enumerate());
-        let of_prediction = of_prediction.filter(|(number, _)| follows(number)).map(|(_, drafter)| drafter);
+        let of_prediction = of_prediction.filter(|(number, _)| is_prediction(number)).map(|(_, drafter)| drafter);
         let (accepted, drafted) = of_prediction
             .fold((0, 0), |(accepted, drafted), drafter| (accepted + drafter.accepted, drafted + drafter.drafted));
         json!({
             "prompt_tokens": prompt,
-            "completion_tokens": written,
-            "total_tokens": prompt + written,
+            "completion_tokens": generated,
+            "total_tokens": prompt + generated,
             "prompt_tokens_details": { "cached_tokens": cached },
             "completion_tokens_details": {
                 "accepted_prediction_tokens": accepted,
@@ -163,12 +151,12 @@ impl Head {
         })
     }
 
-    /// How long it took, in llama.cpp's names.
+    /// The time of each phase, with llama.cpp's names.
     pub(crate) fn timings(&self, stats: &[Stats]) -> Value {
-        let total = together(stats);
+        let total = combined(stats);
         let mut timings = report::timings(&total);
         if timings["predicted_per_second"].is_null() {
-            // One pass wrote everything, and a client expects a number.
+            // One pass generated all tokens, and clients expect a number.
             let seconds = total.time.as_secs_f64();
             timings["predicted_per_second"] = json!(if seconds > 0.0 { total.emitted as f64 / seconds } else { 0.0 });
         }
@@ -178,9 +166,9 @@ impl Head {
         timings
     }
 
-    /// Logs the end of a request, without its text.
-    fn log(&self, stats: &[Stats], cut: Option<Cut>) {
-        let total = together(stats);
+    /// Logs the end of a request, without the text of its answers.
+    fn log(&self, stats: &[Stats], cut: Option<CutReason>) {
+        let total = combined(stats);
         tracing::info!(
             id = self.id,
             answers = stats.len(),
@@ -191,31 +179,31 @@ impl Head {
             accepted = total.accepted,
             first_token_ms = report::milliseconds(total.time_to_first_token),
             ms = report::milliseconds(total.time),
-            cut_by = cut.map(Cut::name),
+            cut_by = cut.map(CutReason::name),
             "answered"
         );
     }
 }
 
-/// Counts of several answers together. They were written at the same time, so of their times the longest count.
-fn together(stats: &[Stats]) -> Stats {
+/// The sum of several answers' statistics. They were generated at the same time, so the times are the longest ones.
+fn combined(stats: &[Stats]) -> Stats {
     let mut total = report::total(stats.iter());
     total.time = stats.iter().map(|stats| stats.time).max().unwrap_or_default();
     total.time_to_first_token = stats.iter().map(|stats| stats.time_to_first_token).max().unwrap_or_default();
     total
 }
 
-/// One choice of an answer, as JSON.
+/// One of OpenAI's `choices`.
 #[derive(Serialize)]
 struct ChoiceJson {
     #[serde(flatten)]
     fields: Map<String, Value>,
-    /// There may be much of it.
+    /// Kept as text, since it may be large.
     logprobs: Option<Box<RawValue>>,
 }
 
-/// Why a text ended, in OpenAI's words. A cut text ended as one that reached its length.
-fn finish_reason(reason: &FinishReason, calls: CallsTold) -> &'static str {
+/// OpenAI's finish reason. For an answer that was cut it is the one for the maximum length.
+fn finish_reason(reason: &FinishReason, calls: ReportedCalls) -> &'static str {
     match report::finish_reason(Some(reason)) {
         "stop" if calls.is_cut => "length",
         "stop" if calls.count > 0 => "tool_calls",
@@ -224,18 +212,18 @@ fn finish_reason(reason: &FinishReason, calls: CallsTold) -> &'static str {
     }
 }
 
-/// The name of a call: the model's own, or nine letters and digits, which every template takes back. `number`: its
-/// place among those of the answer.
-pub(crate) fn call_id(head: &Head, index: usize, number: usize, call: &ToolCall) -> String {
-    let hash = xxhash_rust::xxh3::xxh3_64(format!("{} {index} {number}", head.id).as_bytes());
+/// The id of a call: the model's own, or nine letters and digits, which every template accepts. `number`: the index of
+/// the call in the answer.
+pub(crate) fn call_id(context: &AnswerContext, index: usize, number: usize, call: &ToolCall) -> String {
+    let hash = xxhash_rust::xxh3::xxh3_64(format!("{} {index} {number}", context.id).as_bytes());
     call.id.clone().unwrap_or_else(|| format!("{:09x}", hash & 0xf_ffff_ffff))
 }
 
-/// A call as OpenAI has it.
-pub(crate) fn call_object(head: &Head, index: usize, number: usize, call: &ToolCall) -> Value {
+/// A call in OpenAI's format.
+pub(crate) fn call_object(context: &AnswerContext, index: usize, number: usize, call: &ToolCall) -> Value {
     json!({
         "index": number,
-        "id": call_id(head, index, number, call),
+        "id": call_id(context, index, number, call),
         "type": "function",
         "function": { "name": call.name, "arguments": call.arguments },
     })

@@ -1,5 +1,5 @@
-//! What all requests to one model share: its engine, its prompter, its limits and counts. What the server has once
-//! ([`Shared`]) can be asked of it, too.
+//! What all requests to one model share: its engine, prompter, limits and metrics. It dereferences to what all models
+//! of the server share ([`Shared`]).
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -8,35 +8,35 @@ use std::sync::atomic::Ordering;
 use foretoken::settings::SamplingSettings;
 use foretoken::{EngineThread, Error, Generator, Promise, Prompter, Settings, SpecType, Tenant, Token};
 
-use crate::answer::Reading;
 use crate::limits::TextLimit;
 use crate::metrics::Metrics;
+use crate::parse::RequestContext;
 use crate::shared::Shared;
 
-/// See the head of this file.
+/// A loaded model with its engine.
 pub(crate) struct App {
     shared: Arc<Shared>,
-    /// What holds where a request says nothing of its law.
+    /// Default sampling settings of requests.
     pub(crate) sampling: SamplingSettings,
-    /// Who drafts where a request does not say it.
+    /// Default drafting method of requests.
     pub(crate) spec_type: SpecType,
-    /// What is promised where a request does not say it.
+    /// Default promise of requests.
     pub(crate) promise: &'static str,
     pub(crate) prompter: Arc<Prompter>,
     pub(crate) engine: EngineThread<Generator>,
-    /// Whether texts are kept for drafters of the next run.
-    pub(crate) keeps: bool,
+    /// Whether texts are kept for the drafters of the next run.
+    pub(crate) keeps_texts: bool,
     pub(crate) metrics: Arc<Metrics>,
     /// The model's name.
     pub(crate) model: String,
     pub(crate) parallel: usize,
-    /// Bytes that the model has or may still take.
+    /// Bytes that the model has allocated or may still allocate.
     pub(crate) memory_bytes: usize,
     pub(crate) limit: TextLimit,
 }
 
 impl App {
-    /// A model that is open, under its name. `settings`: those that it was opened with.
+    /// A loaded model. `settings`: those that it was loaded with.
     ///
     /// # Errors
     /// The system refuses the engine a thread.
@@ -47,7 +47,7 @@ impl App {
         mut generator: Generator,
     ) -> Result<Self, Error> {
         generator.engine.set_waiting_max(shared.settings.queue_max);
-        let (prompter, keeps) = (Arc::clone(&generator.prompter), generator.keeps());
+        let (prompter, keeps_texts) = (Arc::clone(&generator.prompter), generator.keeps());
         Ok(Self {
             shared,
             sampling: settings.sampling.clone(),
@@ -62,31 +62,31 @@ impl App {
             prompter,
             memory_bytes: generator.memory_bytes(),
             engine: EngineThread::start(generator)?,
-            keeps,
+            keeps_texts,
             model,
             parallel: settings.parallel,
         })
     }
 
-    /// What requests of this key are understood by.
-    pub(crate) fn reading(&self, key: u64) -> Reading<'_> {
+    /// What the parsing of a request with this key needs.
+    pub(crate) fn request_context(&self, key: u64) -> RequestContext<'_> {
         let Self { prompter, sampling, limit, shared, .. } = self;
-        Reading { prompter, sampling, settings: &shared.settings, limit, key }
+        RequestContext { prompter, sampling, settings: &shared.settings, limit, key }
     }
 
-    /// Adds a text to those that drafters of the next run will know.
-    pub(crate) fn keep(&self, tenant: Tenant, prompt: Vec<Token>, text: Vec<Token>) {
+    /// Adds a text to those that are kept for the drafters of the next run.
+    pub(crate) fn keep_text(&self, tenant: Tenant, prompt: Vec<Token>, text: Vec<Token>) {
         self.has_new_texts.store(true, Ordering::Relaxed);
         self.engine.tell(move |generator| generator.kept_texts.add(tenant, &prompt, &text));
     }
 
-    /// Ends the engine, and writes what is kept for the next run.
+    /// Stops the engine, and saves the texts for the next run.
     ///
     /// # Errors
-    /// The engine panicked, or what is kept cannot be written.
+    /// The engine panicked, or texts cannot be saved.
     pub(crate) fn close(self) -> Result<Generator, Error> {
         let mut generator = self.engine.stop()?;
-        if self.keeps {
+        if self.keeps_texts {
             generator.keep(&[])?;
         }
         Ok(generator)

@@ -1,11 +1,10 @@
-//! Connections: accepted, kept within limits, and brought to an end.
+//! Connections: accepting, limits, and graceful shutdown.
 //!
-//! The idea: axum serves requests, and hyper below it connections; the loop between them is ours because of its limits.
-//! There are only so many connections at a time; a client has so long for its head, and if it neither sends what it
-//! owes nor takes what it asked for, or has gone, its connection is closed, which cancels its texts. When the server is
-//! asked to end, nobody new is let in, texts have some time to finish, then they are cut, and what is left is closed;
-//! whoever has sent only a part of a request by then has a moment for the rest of it.
-//! Left out: encryption and HTTP/2, which are a proxy's.
+//! axum handles requests and hyper connections; the accept loop is ours, to enforce limits. The number of connections
+//! is limited. A connection is closed, and its requests cancelled, if the client disconnects, or takes too long to send
+//! a request or to read the answer. On shutdown new connections are refused, and running requests may finish for a
+//! while; then they are cut, and the remaining connections closed. A request that is only partly received gets a moment
+//! for its rest.
 
 mod client;
 
@@ -28,38 +27,38 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use crate::shared::{Shared, Stage};
-use client::{Client, Watched};
+use client::{Client, WatchedStream};
 
-/// Most bytes of a request's head.
+/// Most bytes of a request's line and headers.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 /// Most headers of a request.
 const HEADERS_MAX: usize = 128;
-/// After the time for finishing, texts that were cut have so long to be told.
-const LAST_WORDS: Duration = Duration::from_secs(2);
-/// If no connection can be accepted (there are too many files open), it is tried again after so long.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
-/// And told of again after so long.
-const TOLD_AGAIN: Duration = Duration::from_secs(10);
+/// Time after the cut in which the ends of answers are sent.
+const FINAL_ANSWER_TIME: Duration = Duration::from_secs(2);
+/// Time before accepting again after an error (too many open files).
+const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
+/// Least time between warnings of such errors.
+const WARN_INTERVAL: Duration = Duration::from_secs(10);
 
-/// When the server is asked to end, a request that has begun to come has so long to be there.
-const REST_OF_REQUEST: Duration = Duration::from_secs(1);
+/// Time after a shutdown request in which partly received requests may be completed.
+const PARTIAL_REQUEST_TIME: Duration = Duration::from_secs(1);
 
-/// Serves connections until `shutdown` is ready, and then until all are done or time is over.
+/// Serves connections until `shutdown` is ready, and then until all have ended or the time is over.
 pub(crate) async fn serve(
     shared: Arc<Shared>,
     listener: TcpListener,
     router: Router,
     shutdown: impl Future<Output = ()>,
 ) {
-    let places = Arc::new(Semaphore::new(shared.settings.connections_max));
+    let permits = Arc::new(Semaphore::new(shared.settings.connections_max));
     let graceful = GracefulShutdown::new();
     let idle = shared.settings.idle_timeout();
     let mut shutdown = std::pin::pin!(shutdown);
-    let mut told: Option<Instant> = None;
+    let mut last_warning: Option<Instant> = None;
     loop {
-        let place = tokio::select! {
+        let permit = tokio::select! {
             () = &mut shutdown => break,
-            place = Arc::clone(&places).acquire_owned() => place.expect("nobody closes it"),
+            permit = Arc::clone(&permits).acquire_owned() => permit.expect("the semaphore is never closed"),
         };
         let accepted = tokio::select! {
             () = &mut shutdown => break,
@@ -68,15 +67,15 @@ pub(crate) async fn serve(
         let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
-                if told.is_none_or(|told| told.elapsed() > TOLD_AGAIN) {
+                if last_warning.is_none_or(|last_warning| last_warning.elapsed() > WARN_INTERVAL) {
                     tracing::warn!(%error, "a connection could not be accepted");
-                    told = Some(Instant::now());
+                    last_warning = Some(Instant::now());
                 }
-                tokio::time::sleep(ACCEPT_AGAIN).await;
+                tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
                 continue;
             }
         };
-        // Events are small and wanted at once.
+        // Events are small, and should be sent without delay.
         stream.set_nodelay(true).ok();
         let mut builder = http1::Builder::new();
         builder
@@ -85,8 +84,8 @@ pub(crate) async fn serve(
             .max_headers(HEADERS_MAX)
             .max_buf_size(HEAD_BYTES_MAX);
         let client = Arc::new(Client::new(stream));
-        let watched = TokioIo::new(Watched::new(Arc::clone(&client), idle));
-        let service = counted(TowerToHyperService::new(router.clone()), Arc::clone(&client));
+        let watched = TokioIo::new(WatchedStream::new(Arc::clone(&client), idle));
+        let service = track_answers(TowerToHyperService::new(router.clone()), Arc::clone(&client));
         let connection = graceful.watch(builder.serve_connection(watched, service));
         let shared = Arc::clone(&shared);
         tokio::spawn(async move {
@@ -98,43 +97,42 @@ pub(crate) async fn serve(
                     }
                     client.linger().await;
                 }
-                // Dropping the connection cancels its texts.
-                () = client.hung_up() => tracing::debug!("a client has gone"),
-                () = client.owed_nothing(too_late(&shared)) => {
+                // Dropping the connection cancels its requests.
+                () = client.disconnected() => tracing::debug!("a client has disconnected"),
+                () = client.idle_after(shutdown_grace_over(&shared)) => {
                     tracing::debug!("a client has sent no request, or not all of it");
                     client.linger().await;
                 }
             }
-            drop(place);
+            drop(permit);
         });
     }
     drop(listener);
-    shared.asked_to_end.get_or_init(Instant::now);
+    shared.shutdown_requested.get_or_init(Instant::now);
     shared.stage.send_replace(Stage::Ending);
     let done = graceful.shutdown();
     let mut done = std::pin::pin!(done);
-    tracing::info!(seconds = shared.settings.shutdown_timeout_s, "asked to end: texts may finish");
+    tracing::info!(seconds = shared.settings.shutdown_timeout_s, "shutting down: requests may finish");
     if tokio::time::timeout(shared.settings.shutdown_timeout(), &mut done).await.is_err() {
         shared.stage.send_replace(Stage::Cutting);
-        tracing::info!("texts are cut");
-        tokio::time::timeout(LAST_WORDS, &mut done).await.ok();
+        tracing::info!("requests are cut");
+        tokio::time::timeout(FINAL_ANSWER_TIME, &mut done).await.ok();
     }
-    // A place is given back when its client has its answer, also where it still sends.
+    // A permit is returned once the client has its answer, even if it still sends.
     let all = u32::try_from(shared.settings.connections_max).unwrap_or(u32::MAX);
-    tokio::time::timeout(client::LINGER, places.acquire_many(all)).await.ok();
+    tokio::time::timeout(client::LINGER, permits.acquire_many(all)).await.ok();
 }
 
-/// Waits until the server was asked to end and the time for the rest of requests, which is one for all, is over.
-pub(crate) async fn too_late(shared: &Shared) {
+/// Waits until shutdown was requested and the time for the rest of requests, which is the same for all, is over.
+pub(crate) async fn shutdown_grace_over(shared: &Shared) {
     shared.reached(Stage::Ending).await;
-    if let Some(asked) = shared.asked_to_end.get() {
-        tokio::time::sleep_until((*asked + REST_OF_REQUEST).into()).await;
+    if let Some(requested) = shared.shutdown_requested.get() {
+        tokio::time::sleep_until((*requested + PARTIAL_REQUEST_TIME).into()).await;
     }
 }
 
-/// The service, which notes at the client while a request is answered: until the last of the answer has been taken
-/// from it, or its client has gone.
-fn counted(
+/// The service, which registers each answer with the client until the last byte was taken, or the client disconnected.
+fn track_answers(
     service: TowerToHyperService<Router>,
     client: Arc<Client>,
 ) -> impl Service<
@@ -144,13 +142,13 @@ fn counted(
     Future: Send,
 > {
     service_fn(move |request| {
-        let answers = client.answers();
+        let answer_guard = client.begin_answer();
         let answer = service.call(request);
         async move {
             let answer = answer.await?;
             Ok(answer.map(|body| {
                 body.map_frame(move |frame| {
-                    let _kept = &answers;
+                    let _answer = &answer_guard;
                     frame
                 })
             }))

@@ -1,72 +1,72 @@
-//! Why a request is refused, as OpenAI says it: a status, and an object that names the field.
+//! Errors in OpenAI's format: a status, and an object that names the field.
 //!
-//! The idea: whoever sent the request can mend it by the message alone, so it names the field, what was expected and
-//! what was found; what was found is shown shortened, since it may be megabytes. A status of 500 is a bug of ours.
+//! The message alone suffices to correct the request: it names the field, the expected value and the value found, which
+//! is shortened since it may be megabytes. A status of 500 is a bug of the server.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use foretoken::line::line;
+use foretoken::line::one_line;
 use foretoken::{Error, Message, RequestError};
 use serde_json::{Value, json};
 
-/// A request that is not answered.
+/// Why a request is refused or failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ApiError {
     pub(crate) status: StatusCode,
     pub(crate) message: String,
-    /// OpenAI's kind of error.
+    /// OpenAI's type of error.
     pub(crate) kind: &'static str,
-    /// The field, if one is wrong.
+    /// The field that is wrong, if one is.
     pub(crate) param: Option<String>,
     pub(crate) code: Option<&'static str>,
-    /// Seconds after which it may go better.
+    /// Seconds after which the client may retry.
     pub(crate) retry_after_s: Option<u64>,
-    /// Of a prompt that is too long: its tokens, and those that the context has.
+    /// For a prompt that is too long: its tokens, and the tokens of the context.
     pub(crate) context: Option<Box<[usize; 2]>>,
 }
 
-/// Most characters of what was found that are shown.
+/// Most characters of a found value that a message shows.
 const SHOWN_MAX: usize = 80;
 
 /// Most characters of a message.
 const MESSAGE_MAX: usize = 500;
 
-/// What was found, on one line and not longer than a line.
+/// A found value on one line, shortened.
 pub(crate) fn shown(found: &str) -> String {
-    line(found, SHOWN_MAX)
+    one_line(found, SHOWN_MAX)
 }
 
 impl ApiError {
     fn new(status: StatusCode, message: String) -> Self {
         let kind = "invalid_request_error";
-        // What the library found is not always short.
-        let message = line(&message, MESSAGE_MAX);
+        // A value found by the library is not always short.
+        let message = one_line(&message, MESSAGE_MAX);
         Self { status, message, kind, param: None, code: None, retry_after_s: None, context: None }
     }
 
-    /// Something is wrong that is no field.
+    /// An error that concerns no single field.
     pub(crate) fn bad(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, message.into())
     }
 
-    /// A field is wrong: its name, and what was expected and found.
+    /// An error in a field: its name, then the expected and the found value.
     pub(crate) fn field(name: &str, rest: impl std::fmt::Display) -> Self {
         let name = shown(name);
         Self { param: Some(name.clone()), ..Self::bad(format!("{name}: {rest}")) }
     }
 
-    /// Whether it is of one of these fields.
-    pub(crate) fn is_of(&self, fields: &[&str]) -> bool {
+    /// Whether the error concerns one of these fields.
+    pub(crate) fn concerns(&self, fields: &[&str]) -> bool {
         self.param.as_deref().is_some_and(|param| fields.contains(&param))
     }
 
-    /// The same error, of another field.
-    pub(crate) fn of_field(self, name: &str) -> Self {
+    /// The same error, attributed to another field.
+    pub(crate) fn with_field(self, name: &str) -> Self {
         let rest = self.message.split_once(": ").map_or(self.message.as_str(), |(_, rest)| rest);
         Self { message: format!("{name}: {rest}"), param: Some(name.to_string()), ..self }
     }
 
-    /// A field that asks for something that this server does not do.
+    /// A field that asks for something that the server does not support.
     pub(crate) fn unsupported(name: &str, rest: impl std::fmt::Display) -> Self {
         Self { code: Some("unsupported"), ..Self::field(name, rest) }
     }
@@ -108,35 +108,35 @@ impl ApiError {
         Self::new(StatusCode::REQUEST_TIMEOUT, message)
     }
 
-    /// The server ends, and the request is not all there.
+    /// The server shuts down before it has received the whole request.
     pub(crate) fn ending() -> Self {
-        Self::unavailable("body: expected all of it before the server was asked to end, found less")
+        Self::unavailable("body: expected all of it before the shutdown, found less")
     }
 
-    /// Something that there may be another time.
+    /// An error that is temporary.
     pub(crate) fn unavailable(message: &str) -> Self {
         let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, message.into());
         Self { kind: "server_error", ..error }
     }
 
-    /// As many requests wait as may, or this one waited too long.
+    /// The queue is full, or the request waited too long.
     pub(crate) fn busy(message: impl Into<String>, retry_after_s: u64) -> Self {
         let error = Self::new(StatusCode::TOO_MANY_REQUESTS, message.into());
         Self { kind: "rate_limit_error", code: Some("queue_full"), retry_after_s: Some(retry_after_s), ..error }
     }
 
-    /// A prompt of so many tokens does not fit into a context of so many.
+    /// A prompt of `tokens` tokens does not fit into a context of `context` tokens.
     pub(crate) fn too_long(tokens: usize, context: usize, error: Self) -> Self {
         Self { code: Some("context_length_exceeded"), context: Some(Box::new([tokens, context])), ..error }
     }
 
-    /// A bug of ours, or the engine is gone.
+    /// A bug of the server, or the engine has stopped.
     pub(crate) fn bug(message: impl Into<String>) -> Self {
         let error = Self::new(StatusCode::INTERNAL_SERVER_ERROR, message.into());
         Self { kind: "server_error", ..error }
     }
 
-    /// What the library says of settings and prompts, in the names of a request's fields.
+    /// The library's error about a setting or a prompt, with the names of request fields.
     pub(crate) fn of(error: &Error) -> Self {
         let message = error.with_names(field_of_setting);
         match error {
@@ -148,7 +148,7 @@ impl ApiError {
             _ => {
                 let mut name = message.split(':').next().unwrap_or_default();
                 if matches!(error, Error::Setting(_)) {
-                    // Behind the setting there may be its value.
+                    // The value may follow the setting's name.
                     name = name.split(' ').next().unwrap_or_default();
                 }
                 let name = name.to_string();
@@ -158,27 +158,26 @@ impl ApiError {
         }
     }
 
-    /// Why a text could not go on: the field that is the reason, where one is; a bug of ours, or of the model, where
-    /// none is.
-    pub(crate) fn of_failure(why: &str) -> Self {
-        let message = Message::of_failure(why);
+    /// Why a running request failed: an error in a field, or else a bug of the server or of the model.
+    pub(crate) fn from_failure(reason: &str) -> Self {
+        let message = Message::of_failure(reason);
         match message.begins_with() {
             Some(_) => Self::of(&Error::Setting(message)),
-            None => Self::bug(why),
+            None => Self::bug(reason),
         }
     }
 
-    /// The same error with other words for a name.
+    /// The same error with `from` replaced by `to` in its message.
     pub(crate) fn renamed(self, from: &str, to: &str) -> Self {
         Self { message: self.message.replace(from, to), ..self }
     }
 
-    /// OpenAI's object.
+    /// The error as OpenAI's JSON object.
     pub(crate) fn object(&self) -> Value {
         let Self { message, kind, param, code, .. } = self;
         let mut object = json!({ "error": { "message": message, "type": kind, "param": param, "code": code } });
         if let Some([tokens, context]) = self.context.as_deref() {
-            // As llama.cpp's clients look for them.
+            // llama.cpp's clients look for these.
             object["error"]["n_prompt_tokens"] = json!(tokens);
             object["error"]["n_ctx"] = json!(context);
         }
@@ -197,13 +196,13 @@ impl IntoResponse for ApiError {
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        // For the log.
+        // The log reads it from there.
         response.extensions_mut().insert(self);
         response
     }
 }
 
-/// The field of a request that sets a setting.
+/// The request field that sets this setting.
 fn field_of_setting(setting: &str) -> String {
     match setting {
         "penalty_window" => "repeat_last_n",
@@ -228,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_found_is_one_short_line() {
+    fn found_values_are_one_short_line() {
         assert_eq!(shown("a\nb"), "a\\nb");
         assert_eq!(shown(&"x".repeat(1 << 20)).len(), SHOWN_MAX + 3);
         assert_eq!(shown(&"\u{7f}".repeat(1 << 20)), "\\u{7f}".repeat(SHOWN_MAX / 6) + "...");

@@ -1,10 +1,9 @@
-//! Who may ask at all: keys, and pages of others in a browser.
+//! Access control: API keys, host names, and origins of web pages.
 //!
-//! A server on one's own machine can be reached by every page that its user opens: by requests to `localhost`, and by
-//! names of their own that are made to point here (DNS rebinding). So a browser's request is answered only if it comes
-//! from the server's own page or from an origin that was allowed, and on the loopback device only if it calls the
-//! server by a name of that device. Programs, which send no `Origin`, are not concerned. Left out: encryption, which is
-//! a proxy's.
+//! Any page that a user opens in a browser can reach a server on the user's machine: by requests to `localhost`, and by
+//! host names that resolve to it (DNS rebinding). So a browser's request is answered only if its origin is the server's
+//! own page or an allowed one. On the loopback device its host must be a name of that device, too. Programs send no
+//! `Origin` and are not affected.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -16,14 +15,14 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::error::{ApiError, shown};
 use crate::settings::ServerSettings;
 
-/// The key that a request brings, as a number by which texts of different keys are kept apart; 0 where none is needed.
-/// All keys are compared, each in constant time. As with llama.cpp it may also stand in `X-Api-Key`.
+/// A request's API key as a number, by which texts of different keys are separated; 0 where none is required. All keys
+/// are compared, each in constant time. As with llama.cpp the key may also be in `X-Api-Key`.
 pub(crate) fn key(settings: &ServerSettings, headers: &HeaderMap) -> Result<u64, ApiError> {
     if settings.api_keys.is_empty() {
         return Ok(0);
     }
     let found = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes).unwrap_or_default();
-    // Schemes are written in any case.
+    // The scheme is case-insensitive.
     let is_bearer = found.len() > 7 && found[..7].eq_ignore_ascii_case(b"bearer ");
     let found = match headers.get("x-api-key") {
         _ if is_bearer => found[7..].trim_ascii(),
@@ -35,8 +34,8 @@ pub(crate) fn key(settings: &ServerSettings, headers: &HeaderMap) -> Result<u64,
     if bool::from(any) { Ok(xxh3_64(found)) } else { Err(ApiError::unauthorized()) }
 }
 
-/// Refuses requests that a proxy before this server may have understood otherwise, and names that the server does not
-/// have, where it listens on the loopback device or has names of its own.
+/// Refuses requests with repeated headers, which a proxy may interpret differently; and unknown host names, if the
+/// server listens on the loopback device or has a list of names.
 pub(crate) fn check_host<B>(
     settings: &ServerSettings,
     address: SocketAddr,
@@ -51,12 +50,12 @@ pub(crate) fn check_host<B>(
     if !settings.host.is_loopback() && settings.host_names.is_empty() {
         return Ok(());
     }
-    // A request to a proxy has a host in its first line, too, and that one counts.
+    // A request to a proxy has a host in its first line, too; both must be known.
     let in_line = request.uri().authority().map(Authority::as_str);
     let in_header = headers.get(header::HOST).map(|host| host.to_str().unwrap_or_default());
     let mut given: Vec<&str> = in_line.into_iter().chain(in_header).collect();
     if given.is_empty() && request.version() == Version::HTTP_10 {
-        // Browsers have said the host for as long as there are any; what does not is no page.
+        // All browsers send the host, so this request is not from a web page.
         return Ok(());
     } else if given.is_empty() {
         given.push("");
@@ -71,7 +70,7 @@ pub(crate) fn check_host<B>(
     Err(ApiError::forbidden(format!("Host: expected localhost or another name of this server, found {}", shown(host))))
 }
 
-/// The name in a `Host` header, without the port.
+/// The host name in a `Host` header, without the port.
 fn name_of(host: &str) -> String {
     let host = host.trim();
     let name = match host.strip_prefix('[') {
@@ -81,10 +80,10 @@ fn name_of(host: &str) -> String {
     name.trim_end_matches('.').to_ascii_lowercase()
 }
 
-/// The origin that may read the answer, if a page of another server asks.
+/// The origin that may read the answer, if the request comes from another server's page.
 ///
 /// # Errors
-/// The request comes from a page that may not ask.
+/// The request comes from a page whose origin is not allowed.
 pub(crate) fn origin(settings: &ServerSettings, headers: &HeaderMap) -> Result<Option<HeaderValue>, ApiError> {
     let Some(origin) = headers.get(header::ORIGIN) else { return Ok(None) };
     let found = origin.to_str().unwrap_or_default();
@@ -99,12 +98,12 @@ pub(crate) fn origin(settings: &ServerSettings, headers: &HeaderMap) -> Result<O
     Err(ApiError::forbidden(format!("Origin: expected this server's own page, found {}", shown(found))))
 }
 
-/// Lets a page of this origin read the answer.
-pub(crate) fn allow(headers: &mut HeaderMap, origin: HeaderValue) {
+/// Adds the headers that allow a page of this origin to read the answer.
+pub(crate) fn allow_origin(headers: &mut HeaderMap, origin: HeaderValue) {
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     headers.insert(header::VARY, HeaderValue::from_static("Origin"));
     headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, OPTIONS"));
-    // Clients of OpenAI's send headers about themselves.
+    // OpenAI's client libraries send headers of their own.
     headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("*, Authorization"));
     headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
 }
@@ -118,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_the_keys_is_needed_where_there_are_some() {
+    fn a_key_is_required_if_the_server_has_any() {
         let mut settings = ServerSettings::default();
         assert_eq!(key(&settings, &HeaderMap::new()), Ok(0));
         settings.api_keys = vec!["first".into(), "second".into()];
@@ -139,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn on_the_loopback_device_only_its_names_are_answered() {
+    fn on_the_loopback_device_only_its_names_are_accepted() {
         let mut settings = ServerSettings::default();
         let address = SocketAddr::from(([127, 0, 0, 1], 8080));
         let check = |settings: &ServerSettings, host: &str| {
@@ -172,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_others_may_not_ask() {
+    fn pages_of_other_origins_are_refused() {
         let mut settings = ServerSettings::default();
         let own = headers(&[(header::ORIGIN, "http://localhost:8080"), (header::HOST, "localhost:8080")]);
         let other = headers(&[(header::ORIGIN, "http://evil.example"), (header::HOST, "localhost:8080")]);

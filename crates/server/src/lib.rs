@@ -12,20 +12,17 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The idea: a request is read field by field and refused by name (`fields`, `ask`), becomes requests of the engine
-//! beside those of others (`run`), and is answered in OpenAI's form (`answer`) or another API's (`doors`). What the
-//! engine promises holds here: whoever else is served, and whatever is drafted, a seeded text under *exact* is the
-//! same. The engine has a thread of its own; connections are served by a small runtime beside it.
-//!
-//! Left out: encryption and HTTP/2, which a proxy in front does well.
+//! A request's fields are parsed one by one, and errors name the field (`fields`, `parse`). The engine runs it beside
+//! other requests (`run`). The answer has OpenAI's format (`answer`) or that of another API (`apis`). The engine's
+//! promise holds here: a seeded answer under *exact* depends neither on other requests nor on drafts. The engine has a
+//! thread of its own; connections are served by a small runtime beside it. Encryption and HTTP/2 are left to a proxy.
 
 #![forbid(unsafe_code)]
 
 mod answer;
+mod apis;
 mod app;
-mod ask;
 mod connections;
-mod doors;
 mod error;
 mod fields;
 mod guard;
@@ -33,6 +30,7 @@ mod limits;
 mod metrics;
 mod models;
 mod page;
+mod parse;
 #[doc(hidden)]
 pub mod probe;
 mod requests;
@@ -59,16 +57,16 @@ use app::App;
 use models::Models;
 pub use settings::{ReasoningFormat, ServerSettings};
 use shared::Shared;
-pub use signals::asked_to_end;
+pub use signals::shutdown_signal;
 
 /// Why a server cannot serve.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ServerError {
-    /// A setting is out of its range: its name, what was expected and found.
+    /// A setting is out of its range: its name, the expected range, and the value.
     Setting(String),
-    /// The system refuses an address or a thread.
+    /// The operating system refuses an address or a thread.
     System(String),
-    /// The library refuses something.
+    /// An error of the library.
     Library(Error),
 }
 
@@ -89,38 +87,38 @@ impl From<Error> for ServerError {
     }
 }
 
-/// A model that is opened when a request first names it.
+/// A model that is loaded when a request first names it.
 #[derive(Clone, Debug)]
 pub struct ModelOffer {
-    /// Its name in requests and answers.
+    /// The model's name in requests and answers.
     pub name: String,
-    /// What it is opened with.
+    /// The settings that it is loaded with.
     pub settings: Settings,
 }
 
 impl ModelOffer {
-    /// One that has the name of its file or folder.
+    /// A model that is named after its file or folder.
     pub fn new(settings: Settings) -> Self {
         let path = settings.model.path.as_deref().map_or(String::new(), |path| path.display().to_string());
         Self { name: models::name_of(&path), settings }
     }
 }
 
-/// A server that listens, and serves once it is [run](Server::run).
+/// A server that listens, and serves once [`Server::run`] is called.
 pub struct Server {
     models: Arc<Models>,
     runtime: Runtime,
     listener: tokio::net::TcpListener,
 }
 
-/// Open files that a server needs beyond those it has when it listens, to answer at all.
-const FILES_SPARE: usize = 6;
+/// File descriptors that a listening server still needs to answer requests.
+const SPARE_FILES: usize = 6;
 
-/// So often texts that are kept for the next run are written, if there are new ones.
-const KEEP_EVERY: Duration = Duration::from_secs(60);
+/// How often new texts that are kept for the next run are written to disk.
+const SAVE_INTERVAL: Duration = Duration::from_secs(60);
 
 impl Server {
-    /// Opens a generator whose drafters requests can choose among. `tell`: as [`Generator::with`].
+    /// Opens a generator whose drafters requests can choose among. `tell`: as in [`Generator::with`].
     ///
     /// # Errors
     /// As [`Generator::open`].
@@ -128,20 +126,20 @@ impl Server {
         Generator::with(&Choices::for_requests(settings), tell)
     }
 
-    /// Listens, so that the address is known. `settings`: those that the generator was opened with; those of sampling
-    /// and speculation hold where a request says nothing.
+    /// Starts to listen, so that the address is known. `settings` are those that the generator was opened with; their
+    /// sampling and speculation settings are the defaults of requests.
     ///
     /// # Errors
-    /// A setting out of its range, an address that cannot be had, or the system refuses a thread.
+    /// A setting is out of its range, or the operating system refuses the address or a thread.
     pub fn bind(server: &ServerSettings, settings: &Settings, generator: Generator) -> Result<Self, ServerError> {
         Self::bind_several(server, (settings, generator), Vec::new())
     }
 
-    /// The same with further models, which are opened when a request first names them, where there is memory for them;
-    /// for want of it those that were asked longest ago are closed.
+    /// Like [`Server::bind`], with further models. Each is loaded when a request first names it; where memory is short,
+    /// the least recently used models are unloaded.
     ///
     /// # Errors
-    /// As [`Server::bind`]; or two models have one name.
+    /// As [`Server::bind`]; or two models have the same name.
     pub fn bind_several(
         server: &ServerSettings,
         first: (&Settings, Generator),
@@ -152,61 +150,61 @@ impl Server {
         }
         let system = |what: String| move |error: std::io::Error| ServerError::System(format!("{what}: {error}"));
         let runtime = threads::runtime().map_err(ServerError::System)?;
-        let wanted = SocketAddr::new(server.host, server.port);
-        let cannot = || system(format!("host and port {wanted}: cannot be listened on"));
-        let listener = runtime.block_on(tokio::net::TcpListener::bind(wanted)).map_err(cannot())?;
-        let address = listener.local_addr().map_err(cannot())?;
-        let spare: Result<Vec<_>, _> = (0..FILES_SPARE).map(|_| std::net::UdpSocket::bind((server.host, 0))).collect();
-        spare.map_err(system(format!("open files: expected {FILES_SPARE} more for connections and signals")))?;
+        let address_wanted = SocketAddr::new(server.host, server.port);
+        let cannot_listen = || system(format!("host and port {address_wanted}: cannot be listened on"));
+        let listener = runtime.block_on(tokio::net::TcpListener::bind(address_wanted)).map_err(cannot_listen())?;
+        let address = listener.local_addr().map_err(cannot_listen())?;
+        let spare: Result<Vec<_>, _> = (0..SPARE_FILES).map(|_| std::net::UdpSocket::bind((server.host, 0))).collect();
+        spare.map_err(system(format!("open files: expected {SPARE_FILES} more for connections and signals")))?;
         let shared = Arc::new(Shared::new(server.clone(), address));
         let models = Models::new(shared, first, others)?;
         Ok(Self { models: Arc::new(models), runtime, listener })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.models.shared.address
     }
 
-    /// The first model's name in requests.
+    /// The name of the first model in requests.
     pub fn model(&self) -> &str {
         &self.models.first().name
     }
 
-    /// Whether requests need a key.
+    /// Whether requests need an API key.
     pub fn needs_key(&self) -> bool {
         !self.models.shared.settings.api_keys.is_empty()
     }
 
-    /// Serves until `shutdown` is ready; then lets texts finish for a while, cuts what is left, and keeps what is kept
-    /// for the next run. Gives back the generators of the models that are open then.
+    /// Serves until `shutdown` is ready. Then running requests may finish for a while, the rest are cut, and texts for
+    /// the next run are saved. Returns the generators of the models that are loaded then.
     ///
     /// # Errors
-    /// An engine panicked, or what is kept cannot be written.
+    /// An engine panicked, or texts cannot be saved.
     pub fn run(self, shutdown: impl Future<Output = ()>) -> Result<Vec<Generator>, ServerError> {
         let Self { models, runtime, listener } = self;
         runtime.block_on(async {
             let router = routes::router(Arc::clone(&models));
-            let keeping = tokio::spawn(keep_at_times(Arc::clone(&models)));
+            let saving = tokio::spawn(save_periodically(Arc::clone(&models)));
             connections::serve(Arc::clone(&models.shared), listener, router, shutdown).await;
-            keeping.abort();
+            saving.abort();
         });
-        let still = || {
-            ServerError::System("connections: expected all to end with the server, found one that lives".to_string())
+        let still_in_use = || {
+            ServerError::System("connections: expected all to end with the server, found one still open".to_string())
         };
-        // What still runs on the runtime holds engines; it ends here.
+        // Tasks that still run hold references to engines; they end here.
         runtime.shutdown_timeout(Duration::from_secs(5));
-        let models = alone(models).ok_or_else(still)?;
-        let longest = Duration::from_secs(10);
+        let models = wait_until_unshared(models).ok_or_else(still_in_use)?;
+        let timeout = Duration::from_secs(10);
         let ending = tokio::runtime::Builder::new_current_thread().enable_time().build();
         let ending = ending.map_err(|error| ServerError::System(format!("threads: {error}")))?;
-        let apps = ending.block_on(models.into_opened(longest)).ok_or_else(still)?;
+        let apps = ending.block_on(models.into_loaded(timeout)).ok_or_else(still_in_use)?;
         Ok(apps.into_iter().map(App::close).collect::<Result<_, _>>()?)
     }
 }
 
-/// Waits until nobody else has it: a request that is just being understood cannot be interrupted.
-fn alone(mut models: Arc<Models>) -> Option<Models> {
+/// Waits until no other reference exists: the parsing of a request cannot be interrupted.
+fn wait_until_unshared(mut models: Arc<Models>) -> Option<Models> {
     for _ in 0..1000 {
         match Arc::try_unwrap(models) {
             Ok(models) => return Some(models),
@@ -217,28 +215,28 @@ fn alone(mut models: Arc<Models>) -> Option<Models> {
     None
 }
 
-/// An end for [`Server::run`] that comes when the function is called, or dropped.
+/// A function that ends [`Server::run`] when it is called or dropped, and the future to pass to that.
 pub fn stopper() -> (impl FnOnce(), impl Future<Output = ()>) {
     let (end, ended) = tokio::sync::oneshot::channel();
     let ended = async move { drop(ended.await) };
     let end = move || {
-        // Who has ended already needs no word.
+        // An error means that the server has already ended.
         end.send(()).ok();
     };
     (end, ended)
 }
 
-/// Writes texts for the next run now and then, so that a crash loses little.
-async fn keep_at_times(models: Arc<Models>) {
+/// Saves texts for the next run periodically, so that a crash loses little.
+async fn save_periodically(models: Arc<Models>) {
     loop {
-        tokio::time::sleep(KEEP_EVERY).await;
+        tokio::time::sleep(SAVE_INTERVAL).await;
         if !models.shared.has_new_texts.swap(false, Ordering::Relaxed) {
             continue;
         }
-        for app in models.opened().filter(|app| app.keeps) {
+        for app in models.loaded().filter(|app| app.keeps_texts) {
             app.engine.tell(|generator| {
                 if let Err(error) = generator.keep(&[]) {
-                    tracing::warn!(%error, "texts could not be kept");
+                    tracing::warn!(%error, "texts could not be saved");
                 }
             });
         }

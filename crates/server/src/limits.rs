@@ -1,14 +1,13 @@
-//! How long a text may be before anybody looks for its tokens.
+//! Limits on texts that are checked before tokenization.
 //!
-//! The idea: finding the tokens of megabytes takes seconds, and a text that cannot fit is known by its bytes: no token
-//! stands for more bytes than the longest of the vocabulary. Left out: how many tokens it really has, which the engine
-//! checks.
+//! Tokenizing megabytes takes seconds. A text that cannot fit into the context is refused by its bytes: no token has
+//! more bytes than the longest one of the vocabulary. The engine checks the exact number of tokens.
 
 use foretoken::Prompter;
 
 use crate::error::ApiError;
 
-/// The longest text that may fit into the context.
+/// Bounds the length of texts that may fit into the context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TextLimit {
     context: usize,
@@ -22,45 +21,52 @@ impl TextLimit {
         Self { context: prompter.context, token_bytes_max: longest }
     }
 
-    /// Refuses a text of so many bytes that cannot fit.
+    /// Refuses a text that has too many bytes to fit.
     pub(crate) fn check(&self, field: &str, bytes: usize) -> Result<(), ApiError> {
         self.check_times(1, field, bytes)
     }
 
-    /// Refuses a text that is more than so many times as long as one that may fit.
+    /// Refuses a text that is longer than `times` times the longest one that may fit.
     pub(crate) fn check_times(&self, times: usize, field: &str, bytes: usize) -> Result<(), ApiError> {
         let Self { context, token_bytes_max } = *self;
-        let most = times.saturating_mul(context).saturating_mul(token_bytes_max);
-        if bytes <= most {
+        let limit = times.saturating_mul(context).saturating_mul(token_bytes_max);
+        if bytes <= limit {
             return Ok(());
         }
         let why = format!("the context is {context} tokens, of at most {token_bytes_max} bytes each");
-        let error = ApiError::field(field, format!("expected at most {most} bytes ({why}), found {bytes}"));
+        let error = ApiError::field(field, format!("expected at most {limit} bytes ({why}), found {bytes}"));
         Err(ApiError { code: Some("context_length_exceeded"), ..error })
     }
 
-    /// Refuses a list of so many tokens that cannot fit.
+    /// Refuses a list of tokens that cannot fit.
     pub(crate) fn check_tokens(&self, field: &str, tokens: usize) -> Result<(), ApiError> {
         if tokens < self.context {
             return Ok(());
         }
-        let most = self.context - 1;
-        let expected = format!("expected at most {most} tokens (the context is {}), found {tokens}", self.context);
+        let limit = self.context - 1;
+        let expected = format!("expected at most {limit} tokens (the context is {}), found {tokens}", self.context);
         Err(ApiError::too_long(tokens, self.context, ApiError::field(field, expected)))
     }
 
-    /// Refuses an answer of more log-probabilities than should be in memory at a time. `answers` times `tokens` times
-    /// `tops` and one.
-    pub(crate) fn check_values(&self, answers: usize, tokens: Option<usize>, tops: usize) -> Result<(), ApiError> {
+    /// Refuses an answer whose log-probabilities would take too much memory: `answers` times `tokens` times `tops` + 1.
+    pub(crate) fn check_log_probabilities(
+        &self,
+        answers: usize,
+        tokens: Option<usize>,
+        tops: usize,
+    ) -> Result<(), ApiError> {
         let tokens = tokens.unwrap_or(self.context).min(self.context);
         let found = answers.saturating_mul(tokens).saturating_mul(tops + 1);
-        if found <= VALUES_MAX {
+        if found <= LOG_PROBABILITIES_MAX {
             return Ok(());
         }
         let why = "answers times max_tokens times top_logprobs and 1; a stream has no such bound";
-        Err(ApiError::field("logprobs", format!("expected at most {VALUES_MAX} of them ({why}), found {found}")))
+        Err(ApiError::field(
+            "logprobs",
+            format!("expected at most {LOG_PROBABILITIES_MAX} of them ({why}), found {found}"),
+        ))
     }
 }
 
-/// Most log-probabilities of an answer that is told at once, of about 100 bytes each.
-const VALUES_MAX: usize = 1 << 20;
+/// Most log-probabilities of an answer that is not streamed, of about 100 bytes each.
+const LOG_PROBABILITIES_MAX: usize = 1 << 20;

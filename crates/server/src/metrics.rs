@@ -1,8 +1,8 @@
-//! Counts for Prometheus, in vLLM's names with our prefix.
+//! Prometheus metrics, with vLLM's names and the prefix `foretoken`.
 //!
-//! The idea: what happened to texts is counted where it is heard, on the engine's thread, so it is counted once,
-//! whoever listens; how much there is to do is asked when somebody looks. Speculation is counted when a text ends, from
-//! its own statistics, a label for each drafter. Left out: averages, which whoever looks can make.
+//! Events are counted on the engine's thread, once each, even if no client reads them; the engine's workload is read
+//! when metrics are requested. Speculation is counted when a request ends, from its statistics, with a label for each
+//! drafter.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -37,7 +37,7 @@ struct HttpLabel {
     status: u16,
 }
 
-/// See the head of this file.
+/// The metrics of a model.
 pub(crate) struct Metrics {
     registry: Registry,
     drafters: Vec<String>,
@@ -49,9 +49,9 @@ pub(crate) struct Metrics {
     cached_tokens: Counter,
     preemptions: Counter,
     finished: Family<ReasonLabel, Counter>,
-    first_token: Histogram,
-    each_token: Histogram,
-    whole: Histogram,
+    time_to_first_token: Histogram,
+    time_per_output_token: Histogram,
+    request_latency: Histogram,
     drafts: Family<DrafterLabel, Counter>,
     drafted: Family<DrafterLabel, Counter>,
     accepted: Family<DrafterLabel, Counter>,
@@ -64,34 +64,37 @@ pub(crate) struct Metrics {
     pass_bytes: Counter,
 }
 
-/// Counts of answers, whichever model gave them.
+/// Counts of HTTP responses, of all models together.
 #[derive(Default)]
 pub(crate) struct HttpMetrics(Family<HttpLabel, Counter>);
 
 impl HttpMetrics {
-    /// Counts an answer to an HTTP request. `path` is one of the server's own.
-    pub(crate) fn answered(&self, path: &str, status: u16) {
+    /// Counts a response. `path` is the path of a route.
+    pub(crate) fn count_response(&self, path: &str, status: u16) {
         self.0.get_or_create(&HttpLabel { path: path.to_string(), status }).inc();
     }
 
-    /// These counts behind those of a model, if there is one, as Prometheus reads them.
-    pub(crate) fn text(&self, of_model: Option<String>) -> String {
+    /// These metrics after those of a model, if there are any, in OpenMetrics format.
+    pub(crate) fn text(&self, model_metrics: Option<String>) -> String {
         let mut registry = Registry::default();
         registry.register("foretoken:http_requests", "Answers to HTTP requests", self.0.clone());
-        let mut text = of_model.unwrap_or_default();
-        encode_registry(&mut text, &registry).and_then(|()| encode_eof(&mut text)).expect("a text takes everything");
+        let mut text = model_metrics.unwrap_or_default();
+        encode_registry(&mut text, &registry)
+            .and_then(|()| encode_eof(&mut text))
+            .expect("writing to a string succeeds");
         text
     }
 }
 
-/// Bounds of times, in seconds.
-const FIRST_TOKEN_S: [f64; 14] =
+/// Bucket bounds of the histograms, in seconds.
+const TIME_TO_FIRST_TOKEN_S: [f64; 14] =
     [0.001, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 40.96];
-const EACH_TOKEN_S: [f64; 13] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.5, 1.0];
-const WHOLE_S: [f64; 13] = [0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 60.0, 120.0, 300.0, 600.0];
+const TIME_PER_OUTPUT_TOKEN_S: [f64; 13] =
+    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.5, 1.0];
+const REQUEST_LATENCY_S: [f64; 13] = [0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 60.0, 120.0, 300.0, 600.0];
 
 impl Metrics {
-    /// Counts of nothing yet. `drafters`: their names, by number.
+    /// Metrics without any events. `drafters`: their names, by number.
     pub(crate) fn new(drafters: &[String]) -> Self {
         let metrics = Self {
             registry: Registry::default(),
@@ -104,9 +107,9 @@ impl Metrics {
             cached_tokens: Counter::default(),
             preemptions: Counter::default(),
             finished: Family::default(),
-            first_token: Histogram::new(FIRST_TOKEN_S),
-            each_token: Histogram::new(EACH_TOKEN_S),
-            whole: Histogram::new(WHOLE_S),
+            time_to_first_token: Histogram::new(TIME_TO_FIRST_TOKEN_S),
+            time_per_output_token: Histogram::new(TIME_PER_OUTPUT_TOKEN_S),
+            request_latency: Histogram::new(REQUEST_LATENCY_S),
             drafts: Family::default(),
             drafted: Family::default(),
             accepted: Family::default(),
@@ -118,7 +121,7 @@ impl Metrics {
             pass_experts_packed: Counter::default(),
             pass_bytes: Counter::default(),
         };
-        // What has not happened yet is there, too: a family without a series is left out, and rates begin at 0.
+        // A family without a series is not exported, so each begins with series of 0.
         for finished_reason in ["stop", "length", "context", "cancelled", "failed"] {
             drop(metrics.finished.get_or_create(&ReasonLabel { finished_reason }));
         }
@@ -129,10 +132,10 @@ impl Metrics {
                 drop(family.get_or_create(&label));
             }
         }
-        metrics.registered()
+        metrics.register_all()
     }
 
-    fn registered(mut self) -> Self {
+    fn register_all(mut self) -> Self {
         let all = &mut self.registry;
         // The library appends `_total` to names of counters.
         macro_rules! register {
@@ -141,54 +144,54 @@ impl Metrics {
             };
         }
         register! {
-            "num_requests_running", running, "Texts that are being written";
-            "num_requests_waiting", waiting, "Texts that wait to be let in";
-            "kv_cache_usage_perc", cache_usage, "Pages of the cache that are held by texts, 1 is all";
+            "num_requests_running", running, "Requests that are running";
+            "num_requests_waiting", waiting, "Requests that wait in the queue";
+            "kv_cache_usage_perc", cache_usage, "Fraction of the cache's pages that are in use, 1 is all";
             "prompt_tokens", prompt_tokens, "Tokens of prompts";
-            "generation_tokens", generation_tokens, "Tokens written";
-            "prefix_cache_queries", prompt_tokens, "Tokens of prompts that were looked for among earlier ones";
-            "prefix_cache_hits", cached_tokens, "Tokens of prompts that were computed for earlier texts";
-            "num_preemptions", preemptions, "How often a text gave its pages to others for a while";
-            "request_success", finished, "Texts that ended, by why";
-            "time_to_first_token_seconds", first_token, "From submission to the first token";
-            "request_time_per_output_token_seconds", each_token, "Mean time of a token behind the first, by text";
-            "e2e_request_latency_seconds", whole, "From submission to the last token";
-            "spec_decode_num_drafts", drafts, "Passes in which a drafter was first to propose something";
+            "generation_tokens", generation_tokens, "Tokens generated";
+            "prefix_cache_queries", prompt_tokens, "Tokens of prompts that were looked up in the cache";
+            "prefix_cache_hits", cached_tokens, "Tokens of prompts that were found in the cache";
+            "num_preemptions", preemptions, "Preemptions of requests";
+            "request_success", finished, "Requests that ended, by reason";
+            "time_to_first_token_seconds", time_to_first_token, "From submission to the first token";
+            "request_time_per_output_token_seconds", time_per_output_token, "Mean time per token after the first";
+            "e2e_request_latency_seconds", request_latency, "From submission to the last token";
+            "spec_decode_num_drafts", drafts, "Passes in which a drafter was the first to propose tokens";
             "spec_decode_num_draft_tokens", drafted, "Tokens drafted and verified";
             "spec_decode_num_accepted_tokens", accepted, "Of these, accepted ones";
-            "spec_decode_num_accepted_tokens_per_pos", accepted_at, "Accepted ones by place in the draft, from 0";
-            "spec_decode_drafter_failures", failures, "How often a drafter failed and was dropped for a text";
+            "spec_decode_num_accepted_tokens_per_pos", accepted_at, "Accepted ones by position in the draft, from 0";
+            "spec_decode_drafter_failures", failures, "How often a drafter failed and was disabled for a request";
             "passes", passes, "Passes of the model";
             "pass_rows", pass_rows, "Their rows";
-            "pass_experts", pass_experts, "Distinct experts that each of them read, added up";
-            "pass_experts_packed", pass_experts_packed, "Of these, those that had to be brought to memory first";
+            "pass_experts", pass_experts, "Distinct experts read, summed over passes";
+            "pass_experts_packed", pass_experts_packed, "Of these, those that had to be loaded into memory first";
             "pass_bytes", pass_bytes, "Bytes of the model that they read";
         }
         self
     }
 
-    /// Hears what happened to a text.
-    pub(crate) fn hear(&self, event: &Event) {
+    /// Counts an event of a request.
+    pub(crate) fn record_event(&self, event: &Event) {
         match event {
             Event::Tokens { emitted, .. } => drop(self.generation_tokens.inc_by(emitted.len() as u64)),
-            Event::Finished { reason, stats, .. } => self.finish(reason, stats),
+            Event::Finished { reason, stats, .. } => self.count_finished(reason, stats),
             _ => {}
         }
     }
 
-    fn finish(&self, reason: &FinishReason, stats: &Stats) {
+    fn count_finished(&self, reason: &FinishReason, stats: &Stats) {
         let finished_reason = foretoken::report::finish_reason(Some(reason));
         self.finished.get_or_create(&ReasonLabel { finished_reason }).inc();
         self.prompt_tokens.inc_by(stats.prompt_tokens as u64);
         self.cached_tokens.inc_by(stats.prompt_tokens_shared as u64);
         self.preemptions.inc_by(stats.preemptions as u64);
         if stats.emitted > 0 {
-            self.first_token.observe(stats.time_to_first_token.as_secs_f64());
-            self.whole.observe(stats.time.as_secs_f64());
+            self.time_to_first_token.observe(stats.time_to_first_token.as_secs_f64());
+            self.request_latency.observe(stats.time.as_secs_f64());
         }
         if stats.emitted > stats.emitted_first {
             let time = stats.time.saturating_sub(stats.time_to_first_token).as_secs_f64();
-            self.each_token.observe(time / (stats.emitted - stats.emitted_first) as f64);
+            self.time_per_output_token.observe(time / (stats.emitted - stats.emitted_first) as f64);
         }
         for (name, drafter) in self.drafters.iter().zip(&stats.drafters) {
             let label = DrafterLabel { drafter: name.clone() };
@@ -203,7 +206,7 @@ impl Metrics {
         }
     }
 
-    /// Everything, as Prometheus reads it, without an end.
+    /// All metrics in OpenMetrics format, without the end marker.
     pub(crate) fn text(&self, workload: Workload, totals: PassTotals) -> String {
         let Workload { running, waiting, pages, pages_held } = workload;
         self.running.set(i64::try_from(running).unwrap_or(i64::MAX));
@@ -216,7 +219,7 @@ impl Metrics {
             counter.inner().store(total as u64, Ordering::Relaxed);
         }
         let mut text = String::new();
-        encode_registry(&mut text, &self.registry).expect("a text takes everything");
+        encode_registry(&mut text, &self.registry).expect("writing to a string succeeds");
         text
     }
 }

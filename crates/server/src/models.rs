@@ -1,11 +1,11 @@
-//! The models of a server: which there are, by what names, and which of them are open.
+//! The models of a server: their names, and which of them are loaded.
 //!
-//! The idea: the first is open from the start, every other one is opened when a request first names it. Where there is
-//! no memory for it, those that were asked longest ago are closed first, each as soon as nothing of it runs, until
-//! there is. A model that is closed costs nothing; its name is still served. Whether there is memory is asked of the
-//! library, which reckons before it loads. Left out: what answers say of models (`models/told.rs`).
+//! The first model is loaded from the start, any other one when a request first names it. While memory is short, the
+//! least recently used model is unloaded, as soon as none of its requests runs. An unloaded model takes no memory; its
+//! name is still served. The library estimates the memory before it loads a model. The JSON objects that describe
+//! models are in `models/objects.rs`.
 
-pub(crate) mod told;
+pub(crate) mod objects;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,32 +21,32 @@ use crate::error::ApiError;
 use crate::shared::{Shared, Stage};
 use crate::{ModelOffer, Server};
 
-/// The name that stands for every name that is not known.
+/// The name that matches every unknown name.
 const ANY: &str = "*";
 
-/// So often is looked whether a model that is to be closed is still used.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// How often the server checks whether a model that is to be unloaded is still in use.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// See the head of this file.
+/// The models of a server, loaded or not.
 pub(crate) struct Models {
     pub(crate) shared: Arc<Shared>,
-    /// In order; the first serves where no name is given.
+    /// In order; the first serves requests that name no model.
     entries: Vec<Entry>,
-    /// Counts requests.
-    now: AtomicU64,
-    /// Models are opened one after another.
-    turn: tokio::sync::Mutex<()>,
+    /// Counts requests, as a clock of their order.
+    requests_counted: AtomicU64,
+    /// Held while a model is loaded, so that they are loaded one after another.
+    load_lock: tokio::sync::Mutex<()>,
 }
 
-/// A model, open or not.
+/// A model, loaded or not.
 pub(crate) struct Entry {
     pub(crate) name: String,
     /// Further names.
     pub(crate) aliases: Vec<String>,
     settings: Settings,
     app: Mutex<Option<Arc<App>>>,
-    /// When it was asked last.
-    used: AtomicU64,
+    /// When a request last named it.
+    last_used: AtomicU64,
 }
 
 impl Entry {
@@ -54,8 +54,8 @@ impl Entry {
         self.app.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The model, if it is open.
-    pub(crate) fn opened(&self) -> Option<Arc<App>> {
+    /// The model, if it is loaded.
+    pub(crate) fn loaded(&self) -> Option<Arc<App>> {
         self.lock().clone()
     }
 
@@ -65,10 +65,10 @@ impl Entry {
 }
 
 impl Models {
-    /// Models of which the first is open.
+    /// Models of which the first is loaded.
     ///
     /// # Errors
-    /// Two have one name, or the system refuses the engine a thread.
+    /// Two models have the same name, or the operating system refuses the engine a thread.
     pub(crate) fn new(
         shared: Arc<Shared>,
         first: (&Settings, Generator),
@@ -86,7 +86,7 @@ impl Models {
             aliases,
             settings,
             app: Mutex::new(app.map(Arc::new)),
-            used: AtomicU64::new(0),
+            last_used: AtomicU64::new(0),
         };
         let mut entries = vec![entry(name, names, settings.clone(), Some(app))];
         for ModelOffer { name, settings } in others {
@@ -96,28 +96,28 @@ impl Models {
             }
             entries.push(entry(name, Vec::new(), settings, None));
         }
-        Ok(Self { shared, entries, now: AtomicU64::new(0), turn: tokio::sync::Mutex::new(()) })
+        Ok(Self { shared, entries, requests_counted: AtomicU64::new(0), load_lock: tokio::sync::Mutex::new(()) })
     }
 
     pub(crate) fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// The model that serves where no name is given.
+    /// The model that serves requests that name no model.
     pub(crate) fn first(&self) -> &Entry {
         &self.entries[0]
     }
 
-    /// All that are open.
-    pub(crate) fn opened(&self) -> impl Iterator<Item = Arc<App>> + '_ {
-        self.entries.iter().filter_map(Entry::opened)
+    /// All loaded models.
+    pub(crate) fn loaded(&self) -> impl Iterator<Item = Arc<App>> + '_ {
+        self.entries.iter().filter_map(Entry::loaded)
     }
 
-    /// The model of a name: `None` is the first one, and so is any name if one of its names is `*`. As Ollama's clients
-    /// say it, a name may end with `:latest`.
+    /// The model of a name: the first one for `None`, and for unknown names if one of its names is `*`. As with Ollama,
+    /// a name may end with `:latest`.
     ///
     /// # Errors
-    /// There is none.
+    /// No model has this name.
     pub(crate) fn find(&self, name: Option<&str>) -> Result<&Entry, ApiError> {
         let Some(name) = name else { return Ok(self.first()) };
         let named = |name: &str| self.entries.iter().find(|entry| entry.is_named(name));
@@ -128,53 +128,54 @@ impl Models {
         })
     }
 
-    /// The same, if it is open; it counts as asked.
-    pub(crate) fn ready(&self, entry: &Entry) -> Option<Arc<App>> {
-        entry.used.store(1 + self.now.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
-        entry.opened()
+    /// The model, if it is loaded. Marks it as used.
+    pub(crate) fn touch(&self, entry: &Entry) -> Option<Arc<App>> {
+        entry.last_used.store(1 + self.requests_counted.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        entry.loaded()
     }
 
-    /// The same, opened if it is not. Whoever stops waiting keeps nothing from being finished that has begun: a model
-    /// that is half open or half closed would be nobody's.
+    /// The model, loaded if necessary. A task of its own loads it, so loading completes even if this future is dropped:
+    /// no model stays half loaded or half unloaded.
     ///
     /// # Errors
-    /// It cannot be opened, there is no memory for it whatever is closed, the server ends, or `deadline` has come.
-    pub(crate) async fn open(self: &Arc<Self>, entry: &Entry, deadline: Instant) -> Result<Arc<App>, ApiError> {
-        if let Some(app) = self.ready(entry) {
+    /// The model cannot be loaded, does not fit into memory even alone, the server shuts down, or `deadline` has
+    /// passed.
+    pub(crate) async fn load(self: &Arc<Self>, entry: &Entry, deadline: Instant) -> Result<Arc<App>, ApiError> {
+        if let Some(app) = self.touch(entry) {
             return Ok(app);
         }
         let number = self.entries.iter().position(|other| std::ptr::eq(other, entry)).expect("it is one of these");
         let (reply, replied) = oneshot::channel();
         let models = Arc::clone(self);
         tokio::spawn(async move {
-            let _turn = models.turn.lock().await;
+            let _lock = models.load_lock.lock().await;
             if !reply.is_closed() {
-                reply.send(models.open_in_turn(&models.entries[number]).await).ok();
+                reply.send(models.load_in_turn(&models.entries[number]).await).ok();
             }
         });
         let bug = |_| Err(ApiError::bug("model: expected it to open, found a bug"));
         tokio::select! {
             replied = replied => replied.unwrap_or_else(bug),
-            () = self.shared.reached(Stage::Ending) => Err(ending()),
+            () = self.shared.reached(Stage::Ending) => Err(shutting_down()),
             () = tokio::time::sleep_until(deadline) => {
                 let seconds = self.shared.settings.timeout_s;
-                let expected = format!("expected it to open in time ({seconds} s), found others before it");
+                let expected = format!("expected it to open in time ({seconds} s), found other requests ahead of it");
                 Err(ApiError::unavailable(&format!("model: {expected}")))
             }
         }
     }
 
-    async fn open_in_turn(&self, entry: &Entry) -> Result<Arc<App>, ApiError> {
-        if let Some(app) = self.ready(entry) {
+    async fn load_in_turn(&self, entry: &Entry) -> Result<Arc<App>, ApiError> {
+        if let Some(app) = self.touch(entry) {
             return Ok(app);
         }
         loop {
             if *self.shared.stage.borrow() >= Stage::Ending {
-                return Err(ending());
+                return Err(shutting_down());
             }
-            tracing::info!(model = entry.name, "opens");
+            tracing::info!(model = entry.name, "loading");
             let (shared, name, settings) = (Arc::clone(&self.shared), entry.name.clone(), entry.settings.clone());
-            let open = move || {
+            let load = move || {
                 let warn = |opening: Opening<'_>| {
                     if let Opening::Warning(message) = opening {
                         tracing::warn!("{message}");
@@ -183,14 +184,14 @@ impl Models {
                 let generator = Server::open(&settings, &mut { warn })?;
                 App::new(shared, name, &settings, generator)
             };
-            let opened = tokio::task::spawn_blocking(open).await;
-            let opened = opened.map_err(|error| ApiError::bug(format!("model: expected it to open, found {error}")))?;
-            match opened {
+            let loaded = tokio::task::spawn_blocking(load).await;
+            let loaded = loaded.map_err(|error| ApiError::bug(format!("model: expected it to open, found {error}")))?;
+            match loaded {
                 Ok(app) => return Ok(Arc::clone(entry.lock().insert(Arc::new(app)))),
                 Err(Error::Memory(shortage, missing)) => {
-                    // Closing models that would not make room enough helps nobody.
-                    let others = self.opened().map(|app| app.memory_bytes).sum::<usize>();
-                    if missing > others || !self.close_one(entry).await? {
+                    // No model is unloaded if unloading all others would not free enough memory.
+                    let others = self.loaded().map(|app| app.memory_bytes).sum::<usize>();
+                    if missing > others || !self.unload_one(entry).await? {
                         return Err(ApiError::unavailable(&format!("model {}: {shortage}", entry.name)));
                     }
                 }
@@ -202,57 +203,58 @@ impl Models {
         }
     }
 
-    /// Closes the model that was asked longest ago, once nothing of it runs. Whether there was one besides `wanted`.
-    async fn close_one(&self, wanted: &Entry) -> Result<bool, ApiError> {
-        let open = self.entries.iter().filter(|entry| !std::ptr::eq(*entry, wanted) && entry.opened().is_some());
-        let Some(entry) = open.min_by_key(|entry| entry.used.load(Ordering::Relaxed)) else { return Ok(false) };
+    /// Unloads the least recently used model, once none of its requests runs. Returns whether there was one besides
+    /// `needed`.
+    async fn unload_one(&self, needed: &Entry) -> Result<bool, ApiError> {
+        let loaded = self.entries.iter().filter(|entry| !std::ptr::eq(*entry, needed) && entry.loaded().is_some());
+        let Some(entry) = loaded.min_by_key(|entry| entry.last_used.load(Ordering::Relaxed)) else { return Ok(false) };
         let Some(app) = entry.lock().take() else { return Ok(true) };
-        tracing::info!(model = entry.name, "is closed to make room");
-        // New requests open it again, behind this one; what runs may finish.
-        let app = alone(app, None).await.expect("it is waited for");
-        let closed = tokio::task::spawn_blocking(move || app.close().map(drop)).await;
-        match closed {
+        tracing::info!(model = entry.name, "unloading to free memory");
+        // New requests load it again, after this one; running requests may finish.
+        let app = wait_until_unshared(app, None).await.expect("there is no timeout");
+        let unloaded = tokio::task::spawn_blocking(move || app.close().map(drop)).await;
+        match unloaded {
             Ok(Ok(())) => Ok(true),
             Ok(Err(error)) => {
-                tracing::error!(model = entry.name, %error, "did not close well");
+                tracing::error!(model = entry.name, %error, "the model was unloaded with an error");
                 Ok(true)
             }
             Err(error) => Err(ApiError::bug(format!("model: expected it to be closed, found {error}"))),
         }
     }
 
-    /// All that are open, none of which anybody uses any more; `None` if one is still used after so long.
-    pub(crate) async fn into_opened(self, longest: Duration) -> Option<Vec<App>> {
+    /// All loaded models, once none is in use; `None` if one is still in use after `timeout`.
+    pub(crate) async fn into_loaded(self, timeout: Duration) -> Option<Vec<App>> {
         let mut all = Vec::new();
         for entry in self.entries {
             if let Some(app) = entry.app.into_inner().unwrap_or_else(PoisonError::into_inner) {
-                all.push(alone(app, Some(longest)).await?);
+                all.push(wait_until_unshared(app, Some(timeout)).await?);
             }
         }
         Some(all)
     }
 }
 
-fn ending() -> ApiError {
-    ApiError::unavailable("server: expected one that runs on, found it about to end")
+fn shutting_down() -> ApiError {
+    ApiError::unavailable("server: expected one that accepts requests, found it shutting down")
 }
 
-/// Waits until nobody else has it: for a request that is being understood, or texts that are written.
-async fn alone(mut app: Arc<App>, longest: Option<Duration>) -> Option<App> {
-    let begun = Instant::now();
+/// Waits until no other reference to the model exists, that is, until none of its requests is parsed or runs.
+async fn wait_until_unshared(mut app: Arc<App>, timeout: Option<Duration>) -> Option<App> {
+    let started = Instant::now();
     loop {
         match Arc::try_unwrap(app) {
             Ok(app) => return Some(app),
             Err(shared) => app = shared,
         }
-        if longest.is_some_and(|longest| begun.elapsed() >= longest) {
+        if timeout.is_some_and(|timeout| started.elapsed() >= timeout) {
             return None;
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-/// The name of a model by its path: that of the folder or file, without `.gguf`.
+/// A model's name by its path: that of the folder or file, without `.gguf`.
 pub(crate) fn name_of(path: &str) -> String {
     let name = std::path::Path::new(path).file_name().map(|name| name.to_string_lossy().into_owned());
     let name = name.unwrap_or_else(|| path.to_string());

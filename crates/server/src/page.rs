@@ -1,7 +1,7 @@
-//! The page, which is part of the program: a chat that shows who wrote each token, and a race.
+//! The web page, which is part of the program: a chat that shows the origin of each token, and a race.
 //!
-//! Its files are what the browser runs: no framework and no build step, so there is nothing to install, and what is
-//! reviewed is what runs (`page/`). The policy lets the browser load these files alone and ask nobody but this server.
+//! The browser runs the files in `page/` as they are: there is no framework and no build step, nothing to install, and
+//! the reviewed code is the code that runs. The policy restricts the browser to these files and to this server.
 
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
@@ -12,7 +12,7 @@ use crate::error::ApiError;
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-/// Each file of the page, with its path and type.
+/// Declares the page's files: for each its path, file name, and type.
 macro_rules! files {
     ($($path:literal, $file:literal, $kind:expr;)*) => {
         const FILES: &[(&str, &str, &[u8])] =
@@ -47,7 +47,7 @@ files! {
     "/page/words.js", "words.js", SCRIPT;
 }
 
-/// What the browser may load and ask.
+/// The page's Content-Security-Policy.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -64,7 +64,7 @@ pub(crate) async fn file(request: Request) -> Result<Response, ApiError> {
         (header::CONTENT_TYPE, *kind),
         (header::CONTENT_SECURITY_POLICY, POLICY),
         (header::REFERRER_POLICY, "no-referrer"),
-        // Another version of the program has another page under the same paths.
+        // Another version of the program has other files under the same paths.
         (header::CACHE_CONTROL, "no-cache"),
     ];
     Ok((headers, Body::from(Bytes::from_static(bytes))).into_response())

@@ -1,20 +1,21 @@
-//! Bodies of requests read without a server, for tests that read many: fuzzers above all.
+//! Parses request bodies without a server, for fuzzers and other tests that parse many.
 //!
-//! Nobody else needs it, so it is not part of the documented interface. Left out: what the engine itself refuses.
+//! It is not part of the documented interface. Errors of the engine itself do not occur here.
 
 use std::sync::Arc;
 
 use foretoken::{Generator, Prompter, Request};
 use serde_json::Value;
 
-use crate::answer::{Kind, Reading};
+use crate::answer::RequestKind;
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::limits::TextLimit;
+use crate::parse::RequestContext;
 use crate::settings::ServerSettings;
 use crate::tokens;
 
-/// What reading a body needs.
+/// A parser of request bodies.
 pub struct Reader {
     prompter: Arc<Prompter>,
     settings: ServerSettings,
@@ -22,40 +23,43 @@ pub struct Reader {
     limit: TextLimit,
 }
 
-/// A body that is refused: the status, and OpenAI's object.
+/// The response to a refused body: the status, and OpenAI's error object.
 pub type Refusal = (u16, Value);
 
 impl Reader {
-    /// A reader of requests to this generator.
+    /// A parser of requests to this generator.
     pub fn new(generator: &Generator, settings: &ServerSettings) -> Self {
         let prompter = Arc::clone(&generator.prompter);
         let (limit, sampling) = (TextLimit::of(&prompter), prompter.decided.asked.clone());
         Self { prompter, settings: settings.clone(), sampling, limit }
     }
 
-    /// The requests that a body at `/v1/completions` or `/v1/chat/completions` asks for.
+    /// The engine's requests for a body at `/v1/completions` or `/v1/chat/completions`.
     ///
     /// # Errors
-    /// What the server would answer instead.
+    /// The server would refuse the body.
     pub fn requests(&self, is_chat: bool, body: &[u8]) -> Result<Vec<Request>, Refusal> {
-        let read = || {
+        let parse = || {
             let mut fields = Fields::of_body(body)?;
-            fields.text("model")?;
+            fields.string("model")?;
             let Self { prompter, sampling, settings, limit } = self;
-            let (_, requests) =
-                Kind::read(is_chat, &mut fields, &Reading { prompter, sampling, settings, limit, key: 0 })?;
+            let (_, requests) = RequestKind::parse(
+                is_chat,
+                &mut fields,
+                &RequestContext { prompter, sampling, settings, limit, key: 0 },
+            )?;
             Ok(requests)
         };
-        read().map_err(refusal)
+        parse().map_err(refusal)
     }
 
-    /// What a body at `/tokenize` is answered with, or one at `/detokenize`.
+    /// The answer to a body at `/tokenize` or, if `is_detokenize`, at `/detokenize`.
     ///
     /// # Errors
-    /// What the server would answer instead.
-    pub fn tokens(&self, is_back: bool, body: &[u8]) -> Result<Value, Refusal> {
+    /// The server would refuse the body.
+    pub fn tokens(&self, is_detokenize: bool, body: &[u8]) -> Result<Value, Refusal> {
         let mut fields = Fields::of_body(body).map_err(refusal)?;
-        let answer = match is_back {
+        let answer = match is_detokenize {
             true => tokens::detokenize(&mut fields, &self.prompter),
             false => tokens::tokenize(&mut fields, &self.prompter, &self.limit),
         };

@@ -1,8 +1,8 @@
 //! From the body of a request to its answer.
 //!
-//! A body is read within bounds of bytes and time, its model is found, and opened if it is not; then something is made
-//! of its fields: what is asked for ([`asks`]), or what is answered at once ([`tells`]). Left out: paths (`routes.rs`),
-//! what fields mean (`ask.rs`, `doors.rs`), what answers look like (`answer.rs`).
+//! A body is read within limits of bytes and time. The model that it names is loaded if necessary. Its fields are then
+//! parsed: into a generation request ([`generation_route`]), or into a value that is returned at once ([`info_route`]).
+//! The paths are in `routes.rs`, the fields in `parse.rs` and `apis.rs`, the formats of answers in `answer.rs`.
 
 use std::sync::Arc;
 
@@ -15,26 +15,26 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::answer::{Head, form, stream, whole};
+use crate::answer::{AnswerContext, complete, format, stream};
+use crate::apis::{self, GenerationRequest};
 use crate::app::App;
 use crate::connections;
-use crate::doors::{self, Asking};
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::models::Models;
 use crate::run::Run;
 use crate::shared::Shared;
 
-/// Bodies of so many bytes are read whatever else is.
+/// Largest body, in bytes, that is read without waiting for a permit.
 const SMALL_BODY: usize = 64 << 10;
 
-pub(crate) type Answered = Result<Response, ApiError>;
+pub(crate) type ApiResult = Result<Response, ApiError>;
 
-/// The number of a request, of which its name is made.
+/// The number of a request, of which its id is made.
 #[derive(Clone, Copy)]
-pub(crate) struct Number(pub(crate) u64);
+pub(crate) struct RequestNumber(pub(crate) u64);
 
-/// Whose request it is: a number for each key.
+/// A number that identifies the API key of a request.
 #[derive(Clone, Copy)]
 pub(crate) struct Key(pub(crate) u64);
 
@@ -46,38 +46,39 @@ fn json_text(text: String) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
-/// Makes something of the fields of a request. Second: whose it is.
-pub(crate) type Make<T> = fn(&App, u64, &mut Fields) -> Result<T, ApiError>;
+/// Parses the fields of a request. The second argument identifies its API key.
+pub(crate) type ParseFields<T> = fn(&App, u64, &mut Fields) -> Result<T, ApiError>;
 
-/// A path whose requests are answered by a model.
-pub(crate) fn asks(make: Make<Asking>) -> MethodRouter<Arc<Models>> {
-    post(move |State(models): State<Arc<Models>>, request: Request| complete(models, request, make))
+/// A route whose requests are answered by a model.
+pub(crate) fn generation_route(parse: ParseFields<GenerationRequest>) -> MethodRouter<Arc<Models>> {
+    post(move |State(models): State<Arc<Models>>, request: Request| answer_generation_request(models, request, parse))
 }
 
-/// The same of a path whose requests may ask for nothing to be written, and are then answered with what is known.
-pub(crate) fn asks_or_tells(make: Make<Result<Asking, Value>>) -> MethodRouter<Arc<Models>> {
+/// Like [`generation_route`], for requests that may be answered without generation.
+pub(crate) fn generation_or_info_route(
+    parse: ParseFields<Result<GenerationRequest, Value>>,
+) -> MethodRouter<Arc<Models>> {
     post(move |State(models): State<Arc<Models>>, request: Request| async move {
-        let begun = Begun::of(&models, &request);
-        match made(&models, request, make).await? {
-            (app, Ok(asking)) => answer(app, begun, asking).await,
-            (_, Err(known)) => Ok(json(&known)),
+        let start = RequestStart::of(&models, &request);
+        match parse_request(&models, request, parse).await? {
+            (app, Ok(generation)) => answer(app, start, generation).await,
+            (_, Err(info)) => Ok(json(&info)),
         }
     })
 }
 
-/// A path whose requests are answered with what is made of their fields.
-pub(crate) fn tells(make: Make<Value>) -> MethodRouter<Arc<Models>> {
+/// A route whose requests are answered with the value parsed from their fields.
+pub(crate) fn info_route(parse: ParseFields<Value>) -> MethodRouter<Arc<Models>> {
     post(move |State(models): State<Arc<Models>>, request: Request| async move {
-        made(&models, request, make).await.map(|(_, value)| json(&value))
+        parse_request(&models, request, parse).await.map(|(_, value)| json(&value))
     })
 }
 
-/// The model that a request names, and what is made of its fields. It may take longer than a moment, so it is not done
-/// where connections are served.
-async fn made<T: Send + 'static>(
+/// Parses a request, and loads its model if necessary. This may take long, so the thread of connections does not do it.
+async fn parse_request<T: Send + 'static>(
     models: &Arc<Models>,
     request: Request,
-    make: Make<T>,
+    parse: ParseFields<T>,
 ) -> Result<(Arc<App>, T), ApiError> {
     let deadline = Instant::now() + models.shared.settings.timeout();
     let shared = &models.shared;
@@ -86,119 +87,134 @@ async fn made<T: Send + 'static>(
     let is_small = |length: usize| length <= SMALL_BODY;
     let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     if length.is_some_and(|length| length > shared.settings.body_bytes_max) {
-        // Nothing of it is read, and who asks whether it may go on (Expect: 100-continue) is not told to.
+        // Nothing of it is read, and `Expect: 100-continue` is not answered with 100.
         return Err(ApiError::too_large(shared.settings.body_bytes_max));
     }
     let read = async {
-        // Whoever sends much waits for a place before it is read.
-        let place = match length.is_some_and(is_small) {
+        // A large body waits for a permit before it is read.
+        let permit = match length.is_some_and(is_small) {
             true => None,
-            false => Some(shared.large_bodies.acquire().await.expect("nobody closes it")),
+            false => Some(shared.large_bodies.acquire().await.expect("the semaphore is never closed")),
         };
-        Ok((place, read(shared, request.into_body()).await?))
+        Ok((permit, read(shared, request.into_body()).await?))
     };
-    let (place, body) = tokio::select! {
+    let (permit, body) = tokio::select! {
         biased;
         read = read => read?,
-        () = connections::too_late(shared) => return Err(ApiError::ending()),
+        () = connections::shutdown_grace_over(shared) => return Err(ApiError::ending()),
     };
-    let finding = Arc::clone(models);
+    let models_of_task = Arc::clone(models);
     let found = move || {
         let mut fields = Fields::of_body(&body)?;
         drop(body);
-        doors::name_model(&path, &mut fields, &finding)?;
-        let name = fields.text("model")?;
-        let entry = finding.find(name.as_deref())?;
-        Ok(match finding.ready(entry) {
-            Some(app) => Named::Ready(made_of(app, key, fields, make)?),
-            None => Named::Closed(name, fields),
+        apis::normalize_model(&path, &mut fields, &models_of_task)?;
+        let name = fields.string("model")?;
+        let entry = models_of_task.find(name.as_deref())?;
+        Ok(match models_of_task.touch(entry) {
+            Some(app) => ModelState::Ready(parse_fields(app, key, fields, parse)?),
+            None => ModelState::Unloaded(name, fields),
         })
     };
-    let found = apart(found).await;
-    drop(place);
+    let found = run_blocking(found).await;
+    drop(permit);
     match found? {
-        Named::Ready(made) => Ok(made),
-        Named::Closed(name, fields) => {
-            let app = models.open(models.find(name.as_deref())?, deadline).await?;
-            apart(move || made_of(app, key, fields, make)).await
+        ModelState::Ready(parsed) => Ok(parsed),
+        ModelState::Unloaded(name, fields) => {
+            let app = models.load(models.find(name.as_deref())?, deadline).await?;
+            run_blocking(move || parse_fields(app, key, fields, parse)).await
         }
     }
 }
 
-/// What a request is for, by the model that it names.
-enum Named<T> {
-    /// It is open, and this was made of the fields.
+/// The state of the model that a request names.
+enum ModelState<T> {
+    /// It is loaded, and the fields were parsed.
     Ready((Arc<App>, T)),
-    /// It has to be opened first.
-    Closed(Option<String>, Fields),
+    /// It has to be loaded first.
+    Unloaded(Option<String>, Fields),
 }
 
-fn made_of<T>(app: Arc<App>, key: u64, mut fields: Fields, make: Make<T>) -> Result<(Arc<App>, T), ApiError> {
-    // Where the model lies is nobody's business.
-    let made = make(&app, key, &mut fields);
-    let made = made.map_err(|error| error.renamed(&app.prompter.target.name, &app.model))?;
+fn parse_fields<T>(
+    app: Arc<App>,
+    key: u64,
+    mut fields: Fields,
+    parse: ParseFields<T>,
+) -> Result<(Arc<App>, T), ApiError> {
+    // Errors do not reveal the path of the model.
+    let parsed = parse(&app, key, &mut fields);
+    let parsed = parsed.map_err(|error| error.renamed(&app.prompter.target.name, &app.model))?;
     app.log_unknown(fields.unknown());
-    Ok((app, made))
+    Ok((app, parsed))
 }
 
-/// Runs what may take a while beside those who serve connections.
-async fn apart<T: Send + 'static>(work: impl FnOnce() -> Result<T, ApiError> + Send + 'static) -> Result<T, ApiError> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
-        Err(ApiError::bug(format!("request: expected it to be understood, found a bug: {error}")))
-    })
+/// Runs long work on a thread other than that of the connections.
+async fn run_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|error| Err(ApiError::bug(format!("request: expected it to be parsed, found a bug: {error}"))))
 }
 
-/// Reads a body, within its bounds of bytes and time.
+/// Reads a body, within the limits of bytes and time.
 async fn read(shared: &Shared, body: Body) -> Result<Bytes, ApiError> {
-    let most = shared.settings.body_bytes_max;
-    match tokio::time::timeout(shared.settings.idle_timeout(), Limited::new(body, most).collect()).await {
+    let bytes_max = shared.settings.body_bytes_max;
+    match tokio::time::timeout(shared.settings.idle_timeout(), Limited::new(body, bytes_max).collect()).await {
         Err(_) => Err(ApiError::too_slow(shared.settings.idle_timeout_s)),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(ApiError::too_large(most)),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(ApiError::too_large(bytes_max)),
         Ok(Err(error)) => Err(ApiError::bad(format!("body: expected all of it, found it broken off: {error}"))),
         Ok(Ok(body)) => Ok(body.to_bytes()),
     }
 }
 
-/// When a request came, by its number, and until when it may take.
-struct Begun {
+/// The number and the deadline of a request that was received.
+struct RequestStart {
     number: u64,
     deadline: Instant,
 }
 
-impl Begun {
+impl RequestStart {
     fn of(models: &Models, request: &Request) -> Self {
-        let number = request.extensions().get::<Number>().map_or(0, |Number(number)| *number);
+        let number = request.extensions().get::<RequestNumber>().map_or(0, |RequestNumber(number)| *number);
         Self { number, deadline: Instant::now() + models.shared.settings.timeout() }
     }
 }
 
-/// Has answers written that are asked for.
-async fn complete(models: Arc<Models>, request: Request, make: Make<Asking>) -> Answered {
-    let begun = Begun::of(&models, &request);
-    let (app, asking) = made(&models, request, make).await?;
-    answer(app, begun, asking).await
+/// Answers a generation request.
+async fn answer_generation_request(
+    models: Arc<Models>,
+    request: Request,
+    parse: ParseFields<GenerationRequest>,
+) -> ApiResult {
+    let start = RequestStart::of(&models, &request);
+    let (app, generation) = parse_request(&models, request, parse).await?;
+    answer(app, start, generation).await
 }
 
-async fn answer(app: Arc<App>, Begun { number, deadline }: Begun, asking: Asking) -> Answered {
-    let Asking { kind, requests, form } = asking;
-    let (most, found) = (app.settings.queue_max + app.parallel, requests.len());
-    if found > most {
-        let expected = format!("expected at most {most} answers (those that are written at a time, and the queue)");
+async fn answer(
+    app: Arc<App>,
+    RequestStart { number, deadline }: RequestStart,
+    generation: GenerationRequest,
+) -> ApiResult {
+    let GenerationRequest { kind, requests, format } = generation;
+    let (answers_max, found) = (app.settings.queue_max + app.parallel, requests.len());
+    if found > answers_max {
+        let expected = format!("expected at most {answers_max} answers (those generated at a time, and the queue)");
         return Err(ApiError::field("n", format!("{expected}, found {found}")));
     }
-    let head = Head::new(Arc::clone(&app), kind, number, form.as_ref().map(|form| form.prefix()));
-    tracing::debug!(id = head.id, answers = requests.len(), prompt_tokens = requests[0].prompt.len(), "asked");
+    let context = AnswerContext::new(Arc::clone(&app), kind, number, format.as_ref().map(|format| format.prefix()));
+    tracing::debug!(id = context.id, answers = requests.len(), prompt_tokens = requests[0].prompt.len(), "received");
     if let (true, Some(tokenizer)) = (app.settings.log_prompts, &app.prompter.tokenizer) {
-        tracing::info!(id = head.id, prompt = tokenizer.decode(&requests[0].prompt, false), "prompt");
+        tracing::info!(id = context.id, prompt = tokenizer.decode(&requests[0].prompt, false), "prompt");
     }
-    // On its own, so that what was submitted is cancelled even if this request's client goes away meanwhile.
-    let started = tokio::spawn(Run::start(app, head.id.clone(), deadline, requests)).await;
+    // A task of its own cancels the submitted requests even if the client disconnects meanwhile.
+    let started = tokio::spawn(Run::start(app, context.id.clone(), deadline, requests)).await;
     let started = started.map_err(|error| ApiError::bug(format!("request: expected it to begin, found {error}")))?;
-    let run = started.map_err(|error| head.kind.named(error))?;
-    Ok(match (head.kind.ask().stream, form) {
-        (Some(_), None) => stream::response(head, run),
-        (None, None) => json_text(whole::tell(head, run).await?),
-        (Some(_), Some(form)) => form::stream(head, run, form),
-        (None, Some(form)) => json_text(form::tell_whole(head, run, form).await?),
+    let run = started.map_err(|error| context.kind.attribute(error))?;
+    Ok(match (context.kind.options().stream, format) {
+        (Some(_), None) => stream::response(context, run),
+        (None, None) => json_text(complete::answer(context, run).await?),
+        (Some(_), Some(format)) => format::stream(context, run, format),
+        (None, Some(format)) => json_text(format::complete(context, run, format).await?),
     })
 }

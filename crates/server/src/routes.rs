@@ -1,8 +1,7 @@
-//! What is answered under which path.
+//! The server's routes.
 //!
-//! Every request goes the same way: is it for us (host, origin, key), is its body whole and of a bounded size, is each
-//! field what it should be; only then anything is computed. Every refusal is OpenAI's error object, or that of the
-//! path's own API. Left out: what fields mean (`ask.rs`), what answers look like (`answer.rs`).
+//! All requests pass the same checks, before any computation: host, origin and key; a complete body of a bounded size;
+//! the value of each field. Errors are OpenAI's error object, or that of the path's own API.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,17 +18,17 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use crate::apis::{self, infill, llama_cpp, messages, ollama, responses};
 use crate::app::App;
-use crate::doors::{self, infill, llama_cpp, messages, ollama, responses};
 use crate::error::ApiError;
-use crate::models::{Models, told};
-use crate::requests::{Answered, Key, Number, asks, asks_or_tells, json, tells};
+use crate::models::{Models, objects};
+use crate::requests::{ApiResult, Key, RequestNumber, generation_or_info_route, generation_route, info_route, json};
 use crate::{guard, page, tokens};
 
-/// Numbers of requests, for their names.
-static NEXT: AtomicU64 = AtomicU64::new(0);
+/// The number of the next request, of which its id is made.
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
 
-/// The routes. `/v1` may be left out, as with llama.cpp.
+/// The router. The prefix `/v1` is optional, as with llama.cpp.
 pub(crate) fn router(models: Arc<Models>) -> Router {
     let mut guarded = Router::new().route("/metrics", get(metrics));
     for version in ["", "/v1"] {
@@ -38,45 +37,48 @@ pub(crate) fn router(models: Arc<Models>) -> Router {
             .route(&format!("{version}/models/{{*model}}"), get(model))
             .route(
                 &format!("{version}/chat/completions"),
-                asks(|app, key, fields| doors::read(true, app, key, fields, None)),
+                generation_route(|app, key, fields| apis::parse(true, app, key, fields, None)),
             )
             .route(
                 &format!("{version}/completions"),
-                asks(|app, key, fields| doors::read(false, app, key, fields, None)),
+                generation_route(|app, key, fields| apis::parse(false, app, key, fields, None)),
             )
-            .route(&format!("{version}/messages"), asks(messages::create))
-            .route(&format!("{version}/messages/count_tokens"), tells(messages::count_tokens))
-            .route(&format!("{version}/responses"), asks(responses::create))
+            .route(&format!("{version}/messages"), generation_route(messages::create))
+            .route(&format!("{version}/messages/count_tokens"), info_route(messages::count_tokens))
+            .route(&format!("{version}/responses"), generation_route(responses::create))
             .route(
                 &format!("{version}/tokenize"),
-                tells(|app, _, fields| tokens::tokenize(fields, &app.prompter, &app.limit)),
+                info_route(|app, _, fields| tokens::tokenize(fields, &app.prompter, &app.limit)),
             )
-            .route(&format!("{version}/detokenize"), tells(|app, _, fields| tokens::detokenize(fields, &app.prompter)));
-        // Known to clients of others, and nothing that this program does.
+            .route(
+                &format!("{version}/detokenize"),
+                info_route(|app, _, fields| tokens::detokenize(fields, &app.prompter)),
+            );
+        // Paths of other servers that this one does not support.
         for other in ["embeddings", "rerank", "moderations", "images/generations", "audio/transcriptions"] {
             guarded = guarded.route(&format!("{version}/{other}"), post(unsupported));
         }
     }
     let guarded = guarded
-        .route("/completion", asks(llama_cpp::completion))
-        .route("/apply-template", tells(llama_cpp::apply_template))
+        .route("/completion", generation_route(llama_cpp::completion))
+        .route("/apply-template", info_route(llama_cpp::apply_template))
         .route("/props", get(properties))
         .route("/slots", get(slots))
-        .route("/infill", asks(infill::infill))
+        .route("/infill", generation_route(infill::infill))
         .route("/tokenizer_info", get(tokenizer_info))
         .route("/api/version", get(|| async { json(&ollama::version()) }))
         .route("/api/tags", get(|State(models): State<Arc<Models>>| async move { json(&ollama::tags(&models)) }))
         .route("/api/ps", get(|State(models): State<Arc<Models>>| async move { json(&ollama::running(&models)) }))
-        .route("/api/show", tells(ollama::show))
-        .route("/api/chat", asks_or_tells(ollama::chat))
-        .route("/api/generate", asks_or_tells(ollama::generate));
-    let guarded = ollama::REFUSED.into_iter().fold(guarded, |guarded, path| {
-        guarded.route(path, any(|request: Request| async move { ollama::refused(request.uri().path()) }))
+        .route("/api/show", info_route(ollama::show))
+        .route("/api/chat", generation_or_info_route(ollama::chat))
+        .route("/api/generate", generation_or_info_route(ollama::generate));
+    let guarded = ollama::UNSUPPORTED_PATHS.into_iter().fold(guarded, |guarded, path| {
+        guarded.route(path, any(|request: Request| async move { ollama::unsupported_path(request.uri().path()) }))
     });
     let mut all = guarded
-        .route_layer(from_fn_with_state(Arc::clone(&models), with_key))
-        .route("/health", get(told::health))
-        .route("/v1/health", get(told::health));
+        .route_layer(from_fn_with_state(Arc::clone(&models), require_key))
+        .route("/health", get(objects::health))
+        .route("/v1/health", get(objects::health));
     if models.shared.settings.page {
         for path in page::paths() {
             all = all.route(path, get(page::file));
@@ -84,18 +86,18 @@ pub(crate) fn router(models: Arc<Models>) -> Router {
     }
     all.fallback(|request: Request| async move { ApiError::not_found(request.uri().path()) })
         .method_not_allowed_fallback(|method: Method| async move { ApiError::method(method.as_str()) })
-        .layer(from_fn_with_state(Arc::clone(&models), first))
+        .layer(from_fn_with_state(Arc::clone(&models), check_and_log))
         .with_state(models)
 }
 
-/// What every request goes through first: is it for us, and may its page ask? It is counted, whatever comes of it.
-async fn first(State(models): State<Arc<Models>>, mut request: Request, next: Next) -> Response {
+/// The outermost layer: checks host and origin, and logs and counts the response.
+async fn check_and_log(State(models): State<Arc<Models>>, mut request: Request, next: Next) -> Response {
     let shared = &models.shared;
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    request.extensions_mut().insert(Number(number));
+    let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
+    request.extensions_mut().insert(RequestNumber(number));
     let matched = request.extensions().get::<MatchedPath>();
     let path = matched.map_or("other".to_string(), |path| path.as_str().to_string());
-    let asked = request.uri().path().to_string();
+    let requested_path = request.uri().path().to_string();
     let headers = request.headers();
     let origin = guard::check_host(&shared.settings, shared.address, &request)
         .and_then(|()| guard::origin(&shared.settings, headers));
@@ -106,17 +108,17 @@ async fn first(State(models): State<Arc<Models>>, mut request: Request, next: Ne
         Ok(_) => next.run(request).await,
     };
     if let Ok(Some(origin)) = origin {
-        guard::allow(response.headers_mut(), origin);
+        guard::allow_origin(response.headers_mut(), origin);
     }
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    if let Some(object) = response.extensions().get().and_then(|error| doors::error_object(&asked, error)) {
+    if let Some(object) = response.extensions().get().and_then(|error| apis::error_object(&requested_path, error)) {
         *response.body_mut() = Body::from(object.to_string());
         response.headers_mut().remove(header::CONTENT_LENGTH);
     }
-    let id = shared.name_of_request(number);
+    let id = shared.request_id(number);
     let status = response.status().as_u16();
     if let Some(ApiError { message: why, param, .. }) = response.extensions().get() {
-        // What was found may be a part of a prompt.
+        // The value found may be part of a prompt.
         let why = (status >= 500 || shared.settings.log_prompts).then_some(why);
         match status {
             500.. if status != StatusCode::SERVICE_UNAVAILABLE => tracing::error!(id, path, status, why, "failed"),
@@ -126,75 +128,84 @@ async fn first(State(models): State<Arc<Models>>, mut request: Request, next: Ne
     if let Ok(id) = HeaderValue::from_str(&id) {
         response.headers_mut().insert("x-request-id", id);
     }
-    shared.http.answered(&path, status);
+    shared.http.count_response(&path, status);
     response
 }
 
-/// Lets only those pass who have a key, where one is needed.
-async fn with_key(State(models): State<Arc<Models>>, mut request: Request, next: Next) -> Answered {
+/// Refuses requests without a valid key, where keys are required.
+async fn require_key(State(models): State<Arc<Models>>, mut request: Request, next: Next) -> ApiResult {
     let key = guard::key(&models.shared.settings, request.headers())?;
     request.extensions_mut().insert(Key(key));
     Ok(next.run(request).await)
 }
 
-async fn metrics(State(models): State<Arc<Models>>, query: Result<Query<Asked>, QueryRejection>) -> Answered {
+async fn metrics(
+    State(models): State<Arc<Models>>,
+    query: Result<Query<QueryParameters>, QueryRejection>,
+) -> ApiResult {
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    let app = models.find(Asked::read(query)?.model.as_deref())?.opened();
-    let of_model = app.map(|app| app.metrics.text(app.engine.workload(), app.engine.pass_totals()));
-    Ok(([(header::CONTENT_TYPE, kind)], models.shared.http.text(of_model)).into_response())
+    let app = models.find(QueryParameters::read(query)?.model.as_deref())?.loaded();
+    let model_metrics = app.map(|app| app.metrics.text(app.engine.workload(), app.engine.pass_totals()));
+    Ok(([(header::CONTENT_TYPE, kind)], models.shared.http.text(model_metrics)).into_response())
 }
 
-/// What may stand behind a path's question mark.
+/// Parameters in a path's query string.
 #[derive(Deserialize)]
-struct Asked {
-    /// Which model, if not the first.
+struct QueryParameters {
+    /// The model, if not the first.
     model: Option<String>,
-    /// Whether it is an error that every slot is busy: `1`.
+    /// `1`: it is an error if all slots are busy.
     fail_on_no_slot: Option<String>,
 }
 
-impl Asked {
+impl QueryParameters {
     fn read(found: Result<Query<Self>, QueryRejection>) -> Result<Self, ApiError> {
         let wrong = |error: QueryRejection| ApiError::bad(format!("query: expected model=NAME, found {error}"));
-        found.map(|Query(asked)| asked).map_err(wrong)
+        found.map(|Query(parameters)| parameters).map_err(wrong)
     }
 }
 
 async fn list(State(models): State<Arc<Models>>) -> Response {
-    let all: Vec<Value> = models.entries().iter().map(|entry| told::object(&models, entry)).collect();
+    let all: Vec<Value> = models.entries().iter().map(|entry| objects::object(&models, entry)).collect();
     json(&json!({ "object": "list", "data": all }))
 }
 
-async fn model(State(models): State<Arc<Models>>, model: Result<Path<String>, PathRejection>) -> Answered {
+async fn model(State(models): State<Arc<Models>>, model: Result<Path<String>, PathRejection>) -> ApiResult {
     let found = model.map_or("bytes that are no UTF-8".to_string(), |Path(model)| model);
-    Ok(json(&told::object(&models, models.find(Some(&found))?)))
+    Ok(json(&objects::object(&models, models.find(Some(&found))?)))
 }
 
 async fn unsupported(request: Request) -> ApiError {
     let path = request.uri().path();
-    ApiError::unsupported("path", format!("expected one for texts (/v1/chat/completions, ...), found {path}"))
+    ApiError::unsupported("path", format!("expected one that generates text (/v1/chat/completions, ...), found {path}"))
 }
 
-async fn opened(models: &Arc<Models>, name: Option<&str>) -> Result<Arc<App>, ApiError> {
-    models.open(models.find(name)?, Instant::now() + models.shared.settings.timeout()).await
+async fn load(models: &Arc<Models>, name: Option<&str>) -> Result<Arc<App>, ApiError> {
+    models.load(models.find(name)?, Instant::now() + models.shared.settings.timeout()).await
 }
 
-async fn tokenizer_info(State(models): State<Arc<Models>>, query: Result<Query<Asked>, QueryRejection>) -> Answered {
-    let app = opened(&models, Asked::read(query)?.model.as_deref()).await?;
+async fn tokenizer_info(
+    State(models): State<Arc<Models>>,
+    query: Result<Query<QueryParameters>, QueryRejection>,
+) -> ApiResult {
+    let app = load(&models, QueryParameters::read(query)?.model.as_deref()).await?;
     Ok(json(&tokens::info(&app.prompter)?))
 }
 
-async fn properties(State(models): State<Arc<Models>>, query: Result<Query<Asked>, QueryRejection>) -> Answered {
-    let app = opened(&models, Asked::read(query)?.model.as_deref()).await?;
+async fn properties(
+    State(models): State<Arc<Models>>,
+    query: Result<Query<QueryParameters>, QueryRejection>,
+) -> ApiResult {
+    let app = load(&models, QueryParameters::read(query)?.model.as_deref()).await?;
     Ok(json(&llama_cpp::properties(&app)))
 }
 
-async fn slots(State(models): State<Arc<Models>>, query: Result<Query<Asked>, QueryRejection>) -> Answered {
-    let Asked { model, fail_on_no_slot } = Asked::read(query)?;
-    // Whoever watches opens nothing.
+async fn slots(State(models): State<Arc<Models>>, query: Result<Query<QueryParameters>, QueryRejection>) -> ApiResult {
+    let QueryParameters { model, fail_on_no_slot } = QueryParameters::read(query)?;
+    // Monitoring does not load a model.
     let entry = models.find(model.as_deref())?;
     let closed = || ApiError::unavailable(&format!("model {}: expected it loaded, found it unloaded", entry.name));
-    let app = entry.opened().ok_or_else(closed)?;
+    let app = entry.loaded().ok_or_else(closed)?;
     if fail_on_no_slot.as_deref() == Some("1") && app.engine.workload().running >= app.parallel {
         return Err(ApiError::unavailable("slots: expected one that is free, found none"));
     }

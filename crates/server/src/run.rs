@@ -1,9 +1,8 @@
-//! The answers to one request while they are written: submitted, heard, cut, cancelled.
+//! The sequences of one HTTP request while they run: submission, events, cutting, cancellation.
 //!
-//! The idea: the engine's thread tells what happens through an unbounded channel, so that it never waits for a client;
-//! what waits there is bounded by the text itself. Whoever stops listening (a client that has gone drops its answer)
-//! cancels what it does not hear to the end. A text that takes too long, or is under way when the server ends, is cut:
-//! what was written of it stands. Left out: what answers look like.
+//! The engine's thread sends events through an unbounded channel, so it never waits for a client; the length of the
+//! answer bounds the queue. Dropping a [`Run`] (the client has disconnected) cancels its unfinished sequences. A
+//! sequence that takes too long, or runs when the server shuts down, is cut; the tokens generated so far are kept.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -18,16 +17,16 @@ use crate::app::App;
 use crate::error::ApiError;
 use crate::shared::Stage;
 
-/// Why a text was cut.
+/// Why sequences were cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cut {
-    /// It took longer than requests may.
+pub(crate) enum CutReason {
+    /// The request took longer than the time limit.
     Timeout,
-    /// The server ends.
+    /// The server shuts down.
     Shutdown,
 }
 
-impl Cut {
+impl CutReason {
     /// Its name in answers.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -37,19 +36,19 @@ impl Cut {
     }
 }
 
-/// What is remembered of a request while its answer is written.
-pub(crate) struct Asked {
+/// What is remembered of a request to the engine while it runs.
+pub(crate) struct RequestRecord {
     pub(crate) prompt_len: usize,
     pub(crate) seed: u64,
     pub(crate) end_tokens: Vec<Token>,
     /// Whether the request itself forbids tokens.
     pub(crate) forbids: bool,
     tenant: Tenant,
-    /// Prompt and text, where texts are kept.
-    kept: Option<(Vec<Token>, Vec<Token>)>,
+    /// Prompt and answer, where texts are kept for the next run.
+    kept_text: Option<(Vec<Token>, Vec<Token>)>,
 }
 
-impl Asked {
+impl RequestRecord {
     fn of(request: &Request, keeps: bool) -> Self {
         let sampling = &request.sampling;
         Self {
@@ -58,39 +57,39 @@ impl Asked {
             end_tokens: sampling.end_tokens.clone(),
             forbids: !sampling.logit_bias.is_empty() || !sampling.banned_tokens.is_empty(),
             tenant: request.tenant,
-            kept: keeps.then(|| (request.prompt.clone(), Vec::new())),
+            kept_text: keeps.then(|| (request.prompt.clone(), Vec::new())),
         }
     }
 }
 
-/// See the head of this file.
+/// The running sequences of one HTTP request.
 pub(crate) struct Run {
     app: Arc<App>,
     id: String,
     events: mpsc::UnboundedReceiver<Event>,
-    /// Those that have not ended, with their numbers among the requests.
+    /// Sequences that have not ended, with their indexes among the requests.
     open: HashMap<SequenceId, usize>,
-    asked: Vec<Asked>,
-    /// Cuts the texts when it is time, whether or not anybody takes them.
+    records: Vec<RequestRecord>,
+    /// The task that cuts the sequences in time, even while no event is read.
     cutter: AbortHandle,
-    cut: Arc<OnceLock<Cut>>,
+    cut: Arc<OnceLock<CutReason>>,
 }
 
-/// What comes next.
-pub(crate) enum Next {
-    /// Something happened to the request of this number.
+/// What happened next.
+pub(crate) enum RunEvent {
+    /// An event of the request with this index.
     Event(usize, Event),
-    /// Nothing for so long; the client may want a sign of life.
-    Nothing,
-    /// All have ended.
+    /// No event for [`KEEP_ALIVE_INTERVAL`]; a streaming client expects a keep-alive message.
+    Idle,
+    /// All sequences have ended.
     End,
 }
 
-/// So long nothing may happen before a client that streams is told that its request lives.
-const QUIET: Duration = Duration::from_secs(15);
+/// Time without events after which a streaming client is sent a keep-alive message.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 impl Run {
-    /// Submits requests that belong together: all of them or none.
+    /// Submits the requests: all of them or none.
     pub(crate) async fn start(
         app: Arc<App>,
         id: String,
@@ -101,87 +100,87 @@ impl Run {
         let (reply, replied) = oneshot::channel();
         let metrics = Arc::clone(&app.metrics);
         let listener: Listener = Arc::new(move |event| {
-            metrics.hear(&event);
+            metrics.record_event(&event);
             sender.send(event).is_ok()
         });
-        let asked = requests.iter().map(|request| Asked::of(request, app.keeps)).collect();
-        let told = move |submitted: Vec<Result<Submitted, RequestError>>| drop(reply.send(submitted));
-        app.engine.submit_then(requests, listener, told).map_err(|error| ApiError::of(&error))?;
+        let records = requests.iter().map(|request| RequestRecord::of(request, app.keeps_texts)).collect();
+        let on_submitted = move |submitted: Vec<Result<Submitted, RequestError>>| drop(reply.send(submitted));
+        app.engine.submit_then(requests, listener, on_submitted).map_err(|error| ApiError::of(&error))?;
         let submitted = replied.await.map_err(|_| ApiError::bug("engine: expected one that runs, found it stopped"))?;
         let (mut open, mut refused) = (HashMap::new(), None);
-        for (number, submitted) in submitted.into_iter().enumerate() {
+        for (index, submitted) in submitted.into_iter().enumerate() {
             match submitted {
-                Ok(submitted) => drop(open.insert(submitted.sequence, number)),
+                Ok(submitted) => drop(open.insert(submitted.sequence, index)),
                 Err(error) => drop(refused.get_or_insert(error)),
             }
         }
         let cut = Arc::new(OnceLock::new());
         let sequences = open.keys().copied().collect();
-        let cutter = tokio::spawn(cut_in_time(Arc::clone(&app), deadline, sequences, Arc::clone(&cut)));
-        // From here on dropping it cancels what was taken.
-        let run = Self { app, id, events, open, asked, cutter: cutter.abort_handle(), cut };
+        let cutter = tokio::spawn(cut_at_deadline(Arc::clone(&app), deadline, sequences, Arc::clone(&cut)));
+        // From here on dropping the run cancels the accepted requests.
+        let run = Self { app, id, events, open, records, cutter: cutter.abort_handle(), cut };
         match refused {
             Some(error) => Err(ApiError::of(&error.into())),
             None => Ok(run),
         }
     }
 
-    /// What was asked for, in order.
-    pub(crate) fn asked(&self) -> &[Asked] {
-        &self.asked
+    /// The submitted requests, in order.
+    pub(crate) fn records(&self) -> &[RequestRecord] {
+        &self.records
     }
 
-    /// Why texts were cut, if they were.
-    pub(crate) fn cut(&self) -> Option<Cut> {
+    /// Why sequences were cut, if they were.
+    pub(crate) fn cut(&self) -> Option<CutReason> {
         self.cut.get().copied()
     }
 
-    /// Waits for what comes next.
-    pub(crate) async fn next(&mut self) -> Next {
+    /// Waits for the next event.
+    pub(crate) async fn next(&mut self) -> RunEvent {
         while !self.open.is_empty() {
-            match tokio::time::timeout(QUIET, self.events.recv()).await {
+            match tokio::time::timeout(KEEP_ALIVE_INTERVAL, self.events.recv()).await {
                 Ok(Some(event)) => {
-                    if let Some((number, event)) = self.take(event) {
-                        return Next::Event(number, event);
+                    if let Some((index, event)) = self.take(event) {
+                        return RunEvent::Event(index, event);
                     }
                 }
-                // The engine's thread ended without a word, which a panic in a listener could do.
-                Ok(None) => return Next::End,
-                Err(_) => return Next::Nothing,
+                // The engine's thread ended without a `Finished` event, for instance by a panic in a listener.
+                Ok(None) => return RunEvent::End,
+                Err(_) => return RunEvent::Idle,
             }
         }
-        Next::End
+        RunEvent::End
     }
 
     fn take(&mut self, event: Event) -> Option<(usize, Event)> {
         let sequence = event.sequence();
-        let number = *self.open.get(&sequence)?;
-        let asked = &mut self.asked[number];
+        let index = *self.open.get(&sequence)?;
+        let record = &mut self.records[index];
         match &event {
             Event::Tokens { emitted, .. } => {
-                if let Some((_, text)) = &mut asked.kept {
+                if let Some((_, text)) = &mut record.kept_text {
                     text.extend(emitted.iter().map(|emitted| emitted.token));
                 }
             }
             Event::DrafterFailed { drafter, message: why, .. } => {
                 let drafter = self.app.prompter.names.get(usize::from(*drafter));
-                tracing::warn!(id = self.id, drafter, why, "a drafter failed, the text goes on without it");
+                tracing::warn!(id = self.id, drafter, why, "a drafter failed and is no longer used for the request");
             }
             Event::Finished { reason, .. } => {
                 self.open.remove(&sequence);
                 if let FinishReason::Failed(why) = reason {
                     match Message::of_failure(why).begins_with() {
-                        // Whoever asked for it is told.
-                        Some(setting) => tracing::debug!(id = self.id, setting, "a text could not go on"),
-                        None => tracing::error!(id = self.id, why, "a text failed"),
+                        // The client receives the error.
+                        Some(setting) => tracing::debug!(id = self.id, setting, "a request cannot be continued"),
+                        None => tracing::error!(id = self.id, why, "a request failed"),
                     }
-                } else if let Some((prompt, text)) = asked.kept.take().filter(|(_, text)| !text.is_empty()) {
-                    self.app.keep(asked.tenant, prompt, text);
+                } else if let Some((prompt, text)) = record.kept_text.take().filter(|(_, text)| !text.is_empty()) {
+                    self.app.keep_text(record.tenant, prompt, text);
                 }
             }
             _ => {}
         }
-        Some((number, event))
+        Some((index, event))
     }
 }
 
@@ -189,17 +188,17 @@ impl Drop for Run {
     fn drop(&mut self) {
         self.cutter.abort();
         if !self.open.is_empty() {
-            tracing::info!(id = self.id, texts = self.open.len(), "cancelled");
+            tracing::info!(id = self.id, answers = self.open.len(), "cancelled");
             self.open.keys().for_each(|sequence| self.app.engine.cancel(*sequence));
         }
     }
 }
 
-/// Ends texts when time is over, or when the server ends. Their ends are still to be heard.
-async fn cut_in_time(app: Arc<App>, deadline: Instant, sequences: Vec<SequenceId>, cut: Arc<OnceLock<Cut>>) {
+/// Cancels the sequences at the deadline, or when the server shuts down. Their `Finished` events still follow.
+async fn cut_at_deadline(app: Arc<App>, deadline: Instant, sequences: Vec<SequenceId>, cut: Arc<OnceLock<CutReason>>) {
     let why = tokio::select! {
-        () = app.reached(Stage::Cutting) => Cut::Shutdown,
-        () = tokio::time::sleep_until(deadline) => Cut::Timeout,
+        () = app.reached(Stage::Cutting) => CutReason::Shutdown,
+        () = tokio::time::sleep_until(deadline) => CutReason::Timeout,
     };
     cut.set(why).ok();
     sequences.into_iter().for_each(|sequence| app.engine.cancel(sequence));

@@ -1,29 +1,29 @@
-//! What can be chosen of the server itself: where it listens, who may ask, and how much.
+//! Settings of the server itself: its address, access control, and limits.
 //!
-//! The idea: every limit has a default that a person on their own machine never notices and that a stranger cannot use
-//! to take the machine away. Left out: models, sampling and drafting, which are the library's [`foretoken::Settings`].
+//! Each limit's default is too high to hinder a single user and too low for a stranger to exhaust the machine. Settings
+//! of models, sampling and drafting are the library's [`foretoken::Settings`].
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Everything that a [`Server`](crate::Server) is told besides its generator.
+/// Settings of a [`Server`](crate::Server), besides those of its generator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServerSettings {
     /// The address to listen on.
     pub host: IpAddr,
-    /// The port; 0 is any that is free.
+    /// The port; 0 is any free one.
     pub port: u16,
-    /// Keys of those who may ask, one of which a request brings as `Authorization: Bearer KEY`. Without any everybody
-    /// may. What drafters and the cache learn from the texts of one key is not used for another's.
+    /// API keys, one of which a request must have as `Authorization: Bearer KEY`. Without keys all requests are
+    /// served. The drafters and the cache do not share the texts of one key with requests of another.
     #[serde(skip_serializing)]
     pub api_keys: Vec<String>,
-    /// Names of the first model in requests, the first of them in answers; without any that of its file or folder. `*`
-    /// is every name that no model has.
+    /// Names of the first model in requests; answers have the first of them. Without any it is named after its file or
+    /// folder. `*` matches every name that no model has.
     pub aliases: Vec<String>,
-    /// Most requests that wait while others run. More are refused, with the status 429.
+    /// Most requests that wait while others run. Further ones are refused with the status 429.
     pub queue_max: usize,
     /// Most bytes of a request's body.
     pub body_bytes_max: usize,
@@ -31,43 +31,43 @@ pub struct ServerSettings {
     pub answers_max: usize,
     /// Most connections at a time. Further ones wait to be accepted.
     pub connections_max: usize,
-    /// Seconds that a request may take, waiting included; then its text is cut.
+    /// Seconds that a request may take, including the wait; then its answer is cut.
     pub timeout_s: u64,
-    /// Seconds that a client has to send a request's head, and its body, and to take something of an answer; then its
-    /// connection is closed.
+    /// Seconds that a client may take to send a request's headers, to send its body, and between reads of the answer;
+    /// then its connection is closed.
     pub idle_timeout_s: u64,
-    /// Seconds that requests have to finish once the server is asked to end; then their texts are cut.
+    /// Seconds that requests may take to finish once shutdown is requested; then their answers are cut.
     pub shutdown_timeout_s: u64,
-    /// Origins of web pages that may ask from a browser, or `*` for all. Without any only the server's own page may.
+    /// Origins of web pages whose requests are served, or `*` for all. Without any only the server's own page is.
     pub cors_origins: Vec<String>,
-    /// Names by which browsers may call the server (the `Host` header), besides those of the loopback device and of the
-    /// address that it listens on. Without it a server that others can reach answers to any name.
+    /// Host names that requests may have in the `Host` header, besides those of the loopback device and the address
+    /// that the server listens on. Without any, a server that does not listen on the loopback device accepts all.
     pub host_names: Vec<String>,
-    /// Whether prompts and texts are logged.
+    /// Whether prompts and answers are logged.
     pub log_prompts: bool,
     /// Whether the page is served.
     pub page: bool,
-    /// What becomes of what a model thinks before it answers, where a request does not say.
+    /// Default format of a model's reasoning in answers.
     pub reasoning_format: ReasoningFormat,
 }
 
-/// What becomes of what a model thinks before it answers, in llama.cpp's words.
+/// How an answer contains the model's reasoning, in llama.cpp's terms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReasoningFormat {
     /// As `deepseek`.
     #[default]
     Auto,
-    /// It is told apart from the answer, as `reasoning_content`.
+    /// The reasoning is separated from the answer, as `reasoning_content`.
     Deepseek,
-    /// It is a part of the answer, as the model writes it.
+    /// The reasoning is part of the answer, as the model writes it.
     None,
 }
 
 impl ReasoningFormat {
-    /// By its word.
-    pub(crate) fn of_word(word: &str) -> Option<Self> {
-        match word {
+    /// The format of this name.
+    pub(crate) fn of_name(name: &str) -> Option<Self> {
+        match name {
             "auto" => Some(Self::Auto),
             "deepseek" => Some(Self::Deepseek),
             "none" => Some(Self::None),
@@ -77,7 +77,7 @@ impl ReasoningFormat {
 }
 
 impl Default for ServerSettings {
-    /// For this machine alone, on llama.cpp's port.
+    /// Reachable from this machine only, on llama.cpp's port.
     fn default() -> Self {
         Self {
             host: IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -113,7 +113,7 @@ impl ServerSettings {
         Duration::from_secs(self.shutdown_timeout_s)
     }
 
-    /// The first setting that is out of its range: what was expected and found.
+    /// The first setting that is out of its range: the expected range and the value found.
     pub(crate) fn problem(&self) -> Option<String> {
         let seconds = [
             ("timeout_s", self.timeout_s),
@@ -124,7 +124,7 @@ impl ServerSettings {
             let wrong = found < least || found > most;
             wrong.then(|| format!("{name}: expected a whole number from {least} to {most}, found {found}"))
         };
-        // A day, which no request needs, keeps sums of times far from where they overflow.
+        // A day, which no request needs, keeps sums of times far from overflow.
         let day = 24 * 60 * 60;
         let least = |name: &str| u64::from(name != "shutdown_timeout_s");
         let mut problems = seconds.iter().filter_map(|(name, found)| range(name, *found, least(name), day));
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_out_of_range_is_named() {
+    fn settings_out_of_range_are_named() {
         assert_eq!(ServerSettings::default().problem(), None);
         let wrong = ServerSettings { timeout_s: 0, ..ServerSettings::default() };
         let expected = "timeout_s: expected a whole number from 1 to 86400, found 0";

@@ -1,4 +1,4 @@
-//! What a server has once, however many models it serves: settings, limits, its end, counts of answers.
+//! What all models of a server share: settings, limits, the stage of its shutdown, counts of responses.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -15,36 +15,36 @@ use crate::settings::ServerSettings;
 /// Most unknown fields whose names are remembered.
 const UNKNOWN_MAX: usize = 256;
 
-/// So many large bodies are in memory at a time; further ones wait before they are read.
+/// Most large bodies that are in memory at a time; further ones wait before they are read.
 const LARGE_BODIES_MAX: usize = 16;
 
-/// See the head of this file.
+/// State that all models of a server share.
 pub(crate) struct Shared {
     pub(crate) settings: ServerSettings,
-    /// Where the server listens.
+    /// The address that the server listens on.
     pub(crate) address: SocketAddr,
-    /// Seconds since 1970 when the server began.
+    /// When the server started, in seconds since 1970.
     pub(crate) created: u64,
-    /// How far the server's end has come.
+    /// The stage of the server's shutdown.
     pub(crate) stage: watch::Sender<Stage>,
-    /// When the end was asked for.
-    pub(crate) asked_to_end: OnceLock<Instant>,
-    /// Whether texts were added since they were written last.
+    /// When shutdown was requested.
+    pub(crate) shutdown_requested: OnceLock<Instant>,
+    /// Whether texts were added since the last save.
     pub(crate) has_new_texts: AtomicBool,
-    /// Places for large bodies, of which only so many are in memory at a time.
+    /// Limits the number of large bodies in memory.
     pub(crate) large_bodies: Semaphore,
     pub(crate) http: HttpMetrics,
     unknown: Mutex<BTreeSet<String>>,
 }
 
-/// How far a server's end has come.
+/// A stage of a server's shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stage {
-    /// Nobody asked for it.
+    /// Shutdown was not requested.
     Serving,
-    /// Nobody new is let in; what was asked for may finish.
+    /// New connections are refused; running requests may finish.
     Ending,
-    /// Texts are cut.
+    /// Running requests are cut.
     Cutting,
 }
 
@@ -55,7 +55,7 @@ impl Shared {
             address,
             created: seconds_since_1970(),
             stage: watch::Sender::new(Stage::Serving),
-            asked_to_end: OnceLock::new(),
+            shutdown_requested: OnceLock::new(),
             has_new_texts: AtomicBool::new(false),
             large_bodies: Semaphore::new(LARGE_BODIES_MAX),
             http: HttpMetrics::default(),
@@ -63,31 +63,31 @@ impl Shared {
         }
     }
 
-    /// Waits until the end has come so far.
+    /// Waits until the shutdown has reached this stage.
     pub(crate) async fn reached(&self, stage: Stage) {
         let mut stages = self.stage.subscribe();
-        // The sender is this object's own, so it is there.
+        // This object holds the sender, so the channel is open.
         stages.wait_for(|now| *now >= stage).await.ok();
     }
 
-    /// The name of a request, by its number.
-    pub(crate) fn name_of_request(&self, number: u64) -> String {
+    /// The id of a request, made of its number.
+    pub(crate) fn request_id(&self, number: u64) -> String {
         format!("{:x}-{number:x}", self.created)
     }
 
-    /// Logs the names of fields that nobody knows, each once.
+    /// Logs the names of unknown fields, each once.
     pub(crate) fn log_unknown(&self, fields: Vec<String>) {
         let mut known = self.unknown.lock().unwrap_or_else(PoisonError::into_inner);
         for field in fields {
             let field = shown(&field);
             if known.len() < UNKNOWN_MAX && known.insert(field.clone()) {
-                tracing::warn!(field, "a field that is not known is ignored");
+                tracing::warn!(field, "an unknown field is ignored");
             }
         }
     }
 }
 
-/// Now, as OpenAI's objects say when they were made.
+/// The current time, as in the field `created` of OpenAI's objects.
 pub(crate) fn seconds_since_1970() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs())

@@ -1,42 +1,40 @@
-//! Signals that ask a program to end.
-//!
-//! Left out: what is done then, which is the server's or the program's.
+//! Signals that request the program's shutdown.
 
 #[cfg(unix)]
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Ready when the system asks the program to end: by Ctrl-C, as service managers do (SIGTERM), or as a terminal that is
-/// closed (SIGHUP); but for signals that it was started to pass over ([`foretoken::ignored_signals`]). On Unix, asked a
-/// second time, the program ends at once. `listening` is called as soon as the program would hear it: who waits for the
-/// server's address before it ends the server is heard, too.
-pub async fn asked_to_end(listening: impl FnOnce()) {
+/// Ready when a signal requests shutdown: Ctrl-C, SIGTERM (service managers), or SIGHUP (a closed terminal). Signals
+/// that the program was started to ignore do not count ([`foretoken::ignored_signals`]). On Unix a second signal ends
+/// the program at once. `listening` is called once signals are handled, so that a caller who waits for the server's
+/// address can signal it right away.
+pub async fn shutdown_signal(listening: impl FnOnce()) {
     #[cfg(unix)]
     {
         let is_ignored = foretoken::ignored_signals();
-        // Where the system does not tell, the program ends as any does. The library panics where no file can be opened.
-        let heard = move |kind: SignalKind| match is_ignored(kind.as_raw_value()) {
+        // Without a handler a signal ends the program as usual. The library panics where no file can be opened.
+        let handler = move |kind: SignalKind| match is_ignored(kind.as_raw_value()) {
             true => None,
             false => foretoken::caught("signals", || signal(kind)).ok().and_then(Result::ok),
         };
-        let all_heard = move || KINDS.map(|kind| heard(kind()));
-        let mut all = all_heard();
+        let all_handlers = move || SHUTDOWN_SIGNALS.map(|kind| handler(kind()));
+        let mut all = all_handlers();
         listening();
-        one_of(&mut all).await;
+        any_of(&mut all).await;
         tokio::spawn(async move {
-            one_of(&mut all).await;
+            any_of(&mut all).await;
             std::process::exit(130);
         });
-        // The task above is heard until the last connection has ended, and this thread behind that, too.
-        let end = move || {
+        // The task above runs until the last connection has ended; this thread handles signals after that, too.
+        let exit_thread = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
             runtime.block_on(async {
-                one_of(&mut all_heard()).await;
+                any_of(&mut all_handlers()).await;
                 std::process::exit(130);
             })
         };
-        let end = move || foretoken::caught::<std::io::Result<()>>("signals", end);
-        // Without it a second signal waits for what is being kept.
-        std::thread::Builder::new().name("signals".to_string()).spawn(end).ok();
+        let exit_thread = move || foretoken::caught::<std::io::Result<()>>("signals", exit_thread);
+        // Without this thread a second signal waits until texts are saved.
+        std::thread::Builder::new().name("signals".to_string()).spawn(exit_thread).ok();
     }
     #[cfg(not(unix))]
     {
@@ -45,13 +43,13 @@ pub async fn asked_to_end(listening: impl FnOnce()) {
     }
 }
 
-/// Those that ask a program to end.
+/// The signals that request shutdown.
 #[cfg(unix)]
-const KINDS: [fn() -> SignalKind; 3] = [SignalKind::interrupt, SignalKind::terminate, SignalKind::hangup];
+const SHUTDOWN_SIGNALS: [fn() -> SignalKind; 3] = [SignalKind::interrupt, SignalKind::terminate, SignalKind::hangup];
 
-/// Waits for one of these signals.
+/// Waits for any of these signals.
 #[cfg(unix)]
-async fn one_of(all: &mut [Option<Signal>; 3]) {
+async fn any_of(all: &mut [Option<Signal>; 3]) {
     let [interrupt, terminate, hangup] = all;
     tokio::select! {
         Some(_) = async { interrupt.as_mut()?.recv().await } => {}

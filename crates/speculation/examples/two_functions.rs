@@ -4,11 +4,11 @@
 //! drawn from a law that f computes: guess that input from a fast approximation of f, and run both at once. A chain of
 //! steps is this again and again, with f of the next minute as g.
 //!
-//! Here it is a bakery. Every minute up to four customers come and some are served; what matters is how many are
-//! waiting. The exact law of the next minute is a sum over all the ways in which people may come and be served; the
-//! approximation says that not much changes. The tokens are the numbers of people waiting. A *round* computes the slow
-//! law at several places, which several machines can do at the same time, so the time of a simulation is its rounds.
-//! Plain simulation needs one a minute.
+//! The example is the queue of a bakery. Every minute up to four customers come and some are served; the tokens are the
+//! numbers of people waiting. The exact law of the next minute is a sum over all the ways in which people may come and
+//! be served; the approximation says that not much changes. A *round* computes the slow law after several tokens, which
+//! several machines can do at the same time, so the time of a simulation is its rounds. Plain simulation needs one
+//! round per minute.
 //!
 //! ```text
 //! cargo run -p foretoken-speculation --example two_functions
@@ -66,7 +66,7 @@ impl Hash {
 }
 
 impl Chance for Hash {
-    /// A race: whoever has the least of an exponential time over its probability wins.
+    /// The exponential race: the token with the least exponential time over its probability wins.
     fn draw(&mut self, law: &Law, count: usize, address: Address, out: &mut Vec<Token>) {
         let time = |(token, p): (Token, f64)| (-(-Hash::uniform(address, token)).ln_1p() / p, token);
         let mut times: Vec<(f64, Token)> = law.iter().map(time).collect();
@@ -80,9 +80,8 @@ impl Chance for Hash {
     }
 }
 
-/// Guesses the next minutes from the approximation. Under *exact* guess and truth race with the same noise, so that
-/// they agree oftener than chance would have it; under *rejection* the guess is a draw of its own, offered with its
-/// law.
+/// Guesses the next minutes from the approximation. Under *exact* the approximation draws with the same noise as the
+/// exact law, so that the two agree more often; under *rejection* the guess is a draw of its own, offered with its law.
 fn draft(now: Token, position: u64, minutes: usize, promise: Promise) -> DraftTree {
     let (mut tree, mut at, mut waiting) = (DraftTree::new(), None, now);
     for i in 0..minutes as u64 {
@@ -108,8 +107,8 @@ fn simulate(promise: Promise, guesses: usize) -> (Vec<Token>, usize) {
     while queue.len() <= MINUTES {
         let (now, position) = (queue[queue.len() - 1], queue.len() as u64);
         let tree = draft(now, position, guesses, promise);
-        // The round: the slow function at the pending minute and behind every guess. Nothing stops this from running on
-        // as many machines as there are guesses.
+        // The round: the slow function at the pending minute and after every guess. It could run on as many machines as
+        // there are guesses.
         let first = exact(now);
         let behind: Vec<Law> = tree.nodes().map(|node| exact(tree.token(node))).collect();
         let mut law = |node: Option<NodeId>| node.map_or(&first, |node| &behind[node.index()]).clone();

@@ -2,7 +2,7 @@
 //!
 //! At temperature 1, without top-k and the like, a law is a probability for every token of the vocabulary. A pass here
 //! is what a draft of four tokens needs: four laws of the drafter, drawn from, up to five of the target, and
-//! verification. Also what is told of a token where log-probabilities are asked for.
+//! verification. Also the time of the log-probabilities of a token.
 //!
 //! `cargo run -p foretoken-speculation --example unfiltered_laws [-- 131072]`
 
@@ -17,7 +17,7 @@ use foretoken_speculation::{Token, verify};
 
 /// Number of drafted tokens.
 const DEPTH: usize = 4;
-/// Passes that are measured, behind as many that are not.
+/// Passes that are measured, after as many that warm up.
 const PASSES: u64 = 15;
 
 /// A hash of a number, as a number from 0 to 1.
@@ -55,7 +55,7 @@ impl Chance for Dice {
     }
 }
 
-/// Shows the median time of the later measurements, and the bytes that were allocated on average.
+/// Prints the median time of the later measurements, and the bytes that were allocated on average.
 fn report(name: &str, found: &mut Vec<(f64, u64)>, extra: &str) {
     found.drain(..PASSES as usize);
     let bytes: u64 = found.iter().map(|found| found.1).sum::<u64>() / PASSES;
@@ -63,7 +63,7 @@ fn report(name: &str, found: &mut Vec<(f64, u64)>, extra: &str) {
     println!("{name}: {:.2} ms, {bytes} bytes allocated{extra}", found[PASSES as usize / 2].0 * 1e3);
 }
 
-/// What is told of a token where log-probabilities are asked for.
+/// Measures the log-probabilities of a token.
 fn log_probabilities(rows: &[Vec<f32>]) {
     for (name, top) in [("a log-probability", 0), ("a log-probability and the top 5", 5), ("... and the top 20", 20)] {
         let mut found: Vec<(f64, u64)> = Vec::new();

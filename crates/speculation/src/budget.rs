@@ -1,14 +1,14 @@
 //! Budgets: how many nodes a tree may have.
 //!
 //! A budget decides before anything is drafted, from what earlier passes accepted; so it can never change the law of
-//! the output. It is asked in every pass for each sequence, and told what came of it.
+//! the output. In every pass and for each sequence it gives its limits, and then learns the outcome.
 //!
 //! Each budget has its file: [`Fixed`]; [`Heuristic`] (longer after a success); [`Confidence`] (a branch stops behind a
 //! token that looks wrong, where "looks wrong" is learned); [`Threshold`] (a branch stops where all of it together
 //! looks wrong).
 //!
-//! Left out: costs. All of these know how often a draft was right and none what a wider pass takes. What weighs both,
-//! `auto`, is no budget but the choice among all candidates of a pass ([`crate::choose`]).
+//! These budgets know how often a draft was right, and not how long a wider pass takes. `auto`, which weighs both, is
+//! not a budget but the choice among all candidates of a pass ([`crate::choose`]).
 
 mod confidence;
 mod fixed;
@@ -40,7 +40,7 @@ impl Limits {
     }
 }
 
-/// What came of a draft: the tree that was verified, and the nodes that were accepted, from below the root downwards.
+/// The outcome of a draft: the tree that was verified, and the accepted nodes, from below the root downwards.
 #[derive(Copy, Clone, Debug)]
 pub struct Outcome<'a> {
     /// The tree; never empty.
@@ -63,15 +63,15 @@ impl Outcome<'_> {
         (chain, accepted)
     }
 
-    /// What the drafter that offered a node first thought of it, 0 to 1: its law's probability, or its estimate.
+    /// The confidence of the drafter that offered a node first, 0 to 1: its law's probability, or its estimate.
     pub fn confidence(&self, node: NodeId) -> f32 {
-        self.tree.offers_of(node).next().map_or(0.0, |offer| offer.evidence.sound())
+        self.tree.offers_of(node).next().map_or(0.0, |offer| offer.evidence.clamped_acceptance())
     }
 }
 
 /// How much to draft.
 pub trait Budget: Send {
-    /// What the next draft may do.
+    /// The limits of the next draft.
     fn limits(&self) -> Limits;
 
     /// Learns from a draft. Not called for passes without one.
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
     use crate::{Evidence, Proposal};
 
-    /// Lets a budget learn from a chain of these confidences, of which so many were accepted.
+    /// Lets a budget learn from a chain of these confidences whose first `accepted` tokens were accepted.
     pub(super) fn learn(budget: &mut dyn Budget, confidences: &[f32], accepted: usize) {
         let mut tree = DraftTree::new();
         let mut path: Vec<NodeId> = Vec::new();
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fixed_budget_is_fixed() {
+    fn a_fixed_budget_does_not_learn() {
         let mut fixed = Fixed(4);
         learn(&mut fixed, &[0.5; 4], 0);
         assert_eq!(fixed.limits(), Limits::nodes(4));

@@ -1,16 +1,17 @@
-//! The one door through which chance enters, and the addresses that keep its draws apart.
+//! The trait [`Chance`], the only source of randomness, and the addresses that keep its draws apart.
 //!
-//! Nothing in this crate makes a random number. It asks [`Chance`], and says *where* in the generation it asks: an
-//! [`Address`]. Production answers with a counter-based generator, a hash of the address, so that drafting more or less
-//! never shifts the noise of a later token. Tests answer by walking every outcome and adding up exact probabilities.
+//! Nothing in this crate makes a random number. It asks [`Chance`] for a draw at an [`Address`], which says where in
+//! the generation the draw belongs. Production answers with a counter-based generator, a hash of the address, so that
+//! drafting more or less never shifts the noise of a later token. Tests answer by walking every outcome and adding up
+//! exact probabilities.
 //!
-//! The rule about addresses: under *rejection* no two questions ever share one, because the proof (in the crate's head)
-//! needs the draft's draw, the coin and the last draw to be independent. This includes the questions of different
-//! requests of one seed: drafters learn from the texts of earlier requests, and if the coins of such a text came up
-//! again, what was learned would tell how they fall. So each request has a number besides its seed. Under *exact* the
-//! opposite is wanted: drafter and target race with the same noise at the same position, and therefore often agree; the
-//! output is the target's own pick whatever the drafter did with the noise. This noise has no request number: same
-//! seed, same text.
+//! The rule about addresses: under *rejection* no two draws ever share one, because the proof (in the documentation of
+//! the crate) needs the draft's draw, the coin and the last draw to be independent. This includes the draws of
+//! different requests of one seed: drafters learn from the outputs of earlier requests, and if the coins of such an
+//! output were repeated, what was learned would predict them. So each request has a number besides its seed. Under
+//! *exact* the opposite is wanted: drafter and target race with the same noise at the same position, and therefore
+//! often agree; the output is the target's own pick whatever the drafter did with the noise. This noise has no request
+//! number: same seed, same text.
 
 use crate::{Law, LawId, Token};
 
@@ -40,7 +41,7 @@ pub struct Pass {
     pub start: u64,
 }
 
-/// Where in a generation a question is asked.
+/// Where in a generation a draw belongs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
     /// The request's seed.
@@ -80,7 +81,7 @@ impl Address {
         Address::of(pass, position, Purpose::Coin, offer)
     }
 
-    /// The draw from what the refused offers left over; at most one in a pass.
+    /// The draw from the residual after all offers were refused; at most one in a pass.
     pub fn residual(pass: Pass, position: u64) -> Address {
         Address::of(pass, position, Purpose::Residual, 0)
     }

@@ -1,28 +1,29 @@
-//! The one decision: which of all candidates are verified.
+//! The decision which of all candidates are verified.
 //!
-//! Drafters offer candidates for the sequences of a pass; [`choose`] turns them into the trees that are verified. One
-//! drafter or many, one sequence or many, there is no other way into a tree.
+//! Drafters offer candidates for the sequences of a pass; [`choose`] makes of them the trees that are verified, however
+//! many drafters and sequences there are.
 //!
-//! Every candidate has a *gain*, the estimated probability that it is accepted (`gains`), and every row has its price:
-//! what the pass takes longer for it ([`Costs::pass`]), times the tokens that a second of plain or speculative decoding
-//! has been writing lately. That rate is what makes passes comparable: time spent on an improbable guess is time that
-//! the next pass does not have. So of all sets of candidates the one with the greatest
+//! Every candidate has a *gain*, the estimated probability that it is accepted (`gains`), and every row a cost: the
+//! additional time of the pass ([`Costs::pass`]), times the tokens per second that decoding has written lately. The
+//! rate makes passes comparable: time spent on an improbable token is lost to the next pass. So of all sets of
+//! candidates the one with the greatest
 //!
 //! ```text
 //! sum of gains - rate * (seconds of the pass with them - seconds without)
 //! ```
 //!
-//! is best (renewal reward: maximising tokens over time in the long run maximises tokens - rate * time in each pass).
-//! Gains never grow downwards, so the best set of every size is a prefix of the candidates by gain, whole branches from
-//! the root on, and all sizes are compared: a pass has steps where a new strip of rows begins, and the first dip is no
-//! reason to stop. In a batch the prefix runs over all sequences, for their rows share one pass.
+//! is best (renewal reward: maximising tokens over time in the long run maximises tokens - rate * time in each pass). A
+//! node's gain is at most its parent's, so the best set of every size is a prefix of the candidates sorted by gain, and
+//! no node is in it without its parent. All sizes are compared: the time of a pass jumps where a new strip of rows
+//! begins, so the value of a set can fall and rise again with its size. In a batch the prefix runs over all sequences,
+//! since their rows share one pass.
 //!
-//! What may be dropped is the law's business. Under *exact* everything may: offers are only consulted. Under
-//! *rejection* a drawn token must be offered whatever it is, so all drawn offers go first, in the order in which they
-//! were drawn, and only points are chosen, behind all draws (`copying`). Points that a constraint forbids are dropped
-//! before anything is weighed, for all drafters alike: the target's law has nothing for them.
+//! The promise decides which candidates may be dropped. Under *exact* all may, since the output does not depend on the
+//! offers. Under *rejection* a drawn token must be offered whatever it is, so all drawn offers go first, in the order
+//! in which they were drawn, and only points are chosen, after all draws (`copying`). Points that a constraint forbids
+//! are dropped first, whichever drafter made them: their probability under the target's law is 0.
 //!
-//! Left out: how far a drafter goes before this, which is decided as it goes ([`Outlook`]).
+//! How far a drafter goes before this is decided while it drafts ([`Outlook`]).
 
 mod copying;
 mod gains;
@@ -33,10 +34,9 @@ use crate::{Constrained, Costs, DraftTree, Experience, NodeId, Promise, Proposal
 use copying::copy;
 pub use copying::{lawful_offers, retain};
 use gains::gains;
-pub(crate) use gains::{Company, Siblings};
 pub use outlook::{Branch, Outlook, Prospect};
 
-/// By what a sequence's candidates are chosen.
+/// How a sequence's candidates are chosen.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Policy<'a> {
     /// By gains and costs.
@@ -44,9 +44,9 @@ pub enum Policy<'a> {
     ByCost,
     /// As many as are allowed, the greatest gains first.
     Most,
-    /// Exactly those that will be accepted, of which these tokens tell: what plain decoding writes after the pending
-    /// one. No way to choose nodes gains more, for every row of the pass is kept and no accepted node is lost. Draws
-    /// are dropped by their value, so this is for measurements, and only lawful where the target's pick does not depend
+    /// By an oracle: exactly those that will be accepted, given the tokens that plain decoding writes after the pending
+    /// one. This is the upper bound of all policies: every row of the pass is kept and no accepted node is lost. Draws
+    /// are dropped by their value, so it is for measurements, and only lawful where the target's pick does not depend
     /// on what was offered.
     Foreseen(&'a [Token]),
 }
@@ -56,29 +56,29 @@ pub enum Policy<'a> {
 pub struct Choice<'a> {
     /// How the tree will be verified.
     pub promise: Promise,
-    /// By what is chosen.
+    /// How candidates are chosen.
     pub policy: Policy<'a>,
     /// Most nodes of the tree. Drawn ones are never dropped, so drafters that draw must have kept to it.
     pub nodes_max: usize,
-    /// What may be written at all, if not everything. Points that it forbids are dropped, whoever offered them: no row
-    /// is spent on them.
+    /// The constraint on the output, if there is one. Points that it forbids are dropped, whichever drafter offered
+    /// them.
     pub constraint: Option<&'a Constrained>,
-    /// What is known of the drafters.
+    /// How right the drafters were so far.
     pub experience: &'a Experience,
-    /// All that was offered. Laws move over to the tree, the rest stays.
+    /// All that was offered. Its laws are moved to the tree, the rest stays.
     pub candidates: &'a mut DraftTree,
-    /// The tree to verify; what it holds is forgotten first.
+    /// The tree to verify; it is cleared first.
     pub tree: &'a mut DraftTree,
 }
 
-/// The pass that is being put together.
+/// The pass before candidates are added to it.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct PassSoFar {
     /// Rows that it has already: pending tokens, prompts, probes.
     pub rows: usize,
     /// Tokens of its sequences, on average.
     pub context: usize,
-    /// Tokens a second that decoding writes, all sequences of the pass together.
+    /// Tokens per second that decoding writes, all sequences of the pass together.
     pub rate: f64,
 }
 
@@ -107,8 +107,9 @@ pub struct PassSoFar {
 /// ```
 pub fn choose(choices: &mut [Choice<'_>], costs: &Costs, pass: PassSoFar) {
     let mut ranked: Vec<Ranked> = choices.iter().map(Ranked::of).collect();
-    let rows = pass.rows + choices.iter().zip(&ranked).map(|(choice, ranked)| ranked.certain(choice)).sum::<usize>();
-    // The choices by cost compete: every candidate with its gain and whose it is.
+    let mandatory = choices.iter().zip(&ranked).map(|(choice, ranked)| ranked.mandatory_rows(choice));
+    let rows = pass.rows + mandatory.sum::<usize>();
+    // The sequences whose policy is by cost compete: every candidate with its gain and the index of its sequence.
     let mut optional: Vec<(f32, usize)> = Vec::new();
     for (i, (choice, ranked)) in choices.iter().zip(&mut ranked).enumerate() {
         if choice.policy == Policy::ByCost {
@@ -124,11 +125,11 @@ pub fn choose(choices: &mut [Choice<'_>], costs: &Costs, pass: PassSoFar) {
         if choice.policy == Policy::ByCost {
             ranked.nodes.truncate(count);
         }
-        copy(ranked.binds, choice.candidates, ranked.nodes.iter().map(|(_, node)| *node), choice.tree);
+        copy(ranked.keeps_draws, choice.candidates, ranked.nodes.iter().map(|(_, node)| *node), choice.tree);
     }
 }
 
-/// How many of the first of these gains are worth their rows in all.
+/// The number of first gains whose sum exceeds the cost of their rows by most.
 fn most_valuable(gains: impl Iterator<Item = f32>, costs: &Costs, pass: PassSoFar) -> usize {
     let without = costs.pass(pass.rows, pass.context);
     let (mut sum, mut best) = (0.0, (0.0, 0));
@@ -142,10 +143,12 @@ fn most_valuable(gains: impl Iterator<Item = f32>, costs: &Costs, pass: PassSoFa
     best.1
 }
 
-/// The candidates of one sequence that may be left out, the greatest gains first, and how many may not.
+/// The candidates of one sequence that may be dropped, the greatest gains first.
 struct Ranked {
-    binds: bool,
-    bound: usize,
+    /// Whether draws may not be dropped.
+    keeps_draws: bool,
+    /// How many candidates may not be dropped: draws and the nodes above them.
+    mandatory: usize,
     nodes: Vec<(f32, NodeId)>,
 }
 
@@ -154,36 +157,36 @@ impl Ranked {
         let tree = &*choice.candidates;
         if let Policy::Foreseen(text) = choice.policy {
             let path = tree.follow(text).into_iter().take(choice.nodes_max);
-            return Ranked { binds: false, bound: 0, nodes: path.map(|node| (1.0, node)).collect() };
+            return Ranked { keeps_draws: false, mandatory: 0, nodes: path.map(|node| (1.0, node)).collect() };
         }
-        let binds = choice.promise != Promise::Exact;
-        let mut is_bound = vec![false; if binds { tree.len() } else { 0 }];
-        let drawn = tree.offers().iter().filter(|offer| binds && matches!(offer.proposal, Proposal::Drawn(_)));
+        let keeps_draws = choice.promise != Promise::Exact;
+        let mut is_mandatory = vec![false; if keeps_draws { tree.len() } else { 0 }];
+        let drawn = tree.offers().iter().filter(|offer| keeps_draws && matches!(offer.proposal, Proposal::Drawn(_)));
         for offer in drawn {
             let mut at = Some(offer.node);
-            while let Some(node) = at.filter(|node| !is_bound[node.index()]) {
-                is_bound[node.index()] = true;
+            while let Some(node) = at.filter(|node| !is_mandatory[node.index()]) {
+                is_mandatory[node.index()] = true;
                 at = tree.parent(node);
             }
         }
-        let bound = is_bound.iter().filter(|bound| **bound).count();
+        let mandatory = is_mandatory.iter().filter(|mandatory| **mandatory).count();
         let gains = gains(tree, choice.experience);
         let is_allowed = allowed(choice);
-        let free = tree.nodes().filter(|node| !(binds && is_bound[node.index()]) && is_allowed(*node));
+        let free = tree.nodes().filter(|node| !(keeps_draws && is_mandatory[node.index()]) && is_allowed(*node));
         let mut nodes: Vec<(f32, NodeId)> = free.map(|node| (gains[node.index()], node)).collect();
         // Stable, and parents come before their children in node order: a child's gain is never more than its parent's.
         nodes.sort_by(|a, b| b.0.total_cmp(&a.0));
-        nodes.truncate(choice.nodes_max.saturating_sub(bound));
-        Ranked { binds, bound, nodes }
+        nodes.truncate(choice.nodes_max.saturating_sub(mandatory));
+        Ranked { keeps_draws, mandatory, nodes }
     }
 
-    /// Rows that the pass has whatever is chosen.
-    fn certain(&self, choice: &Choice<'_>) -> usize {
-        self.bound + if choice.policy == Policy::ByCost { 0 } else { self.nodes.len() }
+    /// Rows that the pass has before candidates compete by cost.
+    fn mandatory_rows(&self, choice: &Choice<'_>) -> usize {
+        self.mandatory + if choice.policy == Policy::ByCost { 0 } else { self.nodes.len() }
     }
 }
 
-/// Which nodes may be written at all.
+/// Which nodes the constraint allows.
 fn allowed(choice: &Choice<'_>) -> impl Fn(NodeId) -> bool + use<> {
     let tree = &*choice.candidates;
     let mut is_allowed: Vec<bool> = Vec::new();
@@ -198,11 +201,11 @@ fn allowed(choice: &Choice<'_>) -> impl Fn(NodeId) -> bool + use<> {
     move |node| is_allowed.get(node.index()).copied().unwrap_or(true)
 }
 
-/// How many nodes the tree of `candidates` nodes may have when the next of several drafters is asked, for a pass of up
-/// to `nodes_max`; `to_come` are asked after it.
+/// The limit of nodes for the next of several drafters: the tree has `candidates` nodes, the pass takes up to
+/// `nodes_max`, and `to_come` drafters are asked after this one.
 ///
-/// Under *exact* each may fill the whole pass, for anything can be dropped. Under the other promises draws cannot, so
-/// the candidates must fit into the pass: a quarter of what is left is kept for those to come.
+/// Under *exact* each may fill the whole pass, since any candidate can be dropped. Under the other promises draws
+/// cannot, so the candidates must fit into the pass: a quarter of what is left is kept for the later drafters.
 pub fn share(promise: Promise, nodes_max: usize, candidates: usize, to_come: usize) -> usize {
     let left = nodes_max.saturating_sub(candidates);
     match promise {

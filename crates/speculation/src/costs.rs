@@ -1,24 +1,23 @@
-//! What a pass and a draft take, as plain numbers: what choosing goes by.
+//! The times of passes and of draft steps, as plain numbers, by which drafts are chosen.
 //!
-//! Nothing here reads a clock. Whoever runs passes measures them and writes down what it found; this file only answers
-//! questions: what a pass of so many rows takes after a context of so many tokens, and what a drafter takes for one
-//! more step. Widths that were never measured lie on the line between their measured neighbours. So a width that is
-//! really dearer, because it begins a new strip of rows, looks cheap until it is tried once, and is known from then on;
-//! the other way round it would never be tried.
-//!
-//! Left out: measuring, files and machines.
+//! This file reads no clock. The engine measures passes and enters the times here; they answer how long a pass of so
+//! many rows takes at a context of so many tokens, and how long a drafter takes for one more step. Widths that were
+//! never measured are interpolated between their measured neighbours. So a width that is more expensive, because it
+//! begins a new strip of rows, looks cheap until it is tried once, and is known from then on; overestimated, it would
+//! never be tried.
 
 /// Seconds of a pass by its width, for contexts from a certain length on.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Curve {
-    /// Tokens of context from which on it holds.
+    /// The shortest context that it is for, in tokens.
     pub context_min: usize,
     points: Vec<(usize, f64)>,
 }
 
 impl Curve {
-    /// A curve through these widths in rows and their seconds. What no clock says is left out (a width of no rows, or
-    /// no time above 0), of a width that is there twice the first counts, and more rows are never cheaper.
+    /// A curve through these widths in rows and their seconds. Values that cannot have been measured are left out (a
+    /// width of no rows, or no finite time above 0), of a width that comes twice the first counts, and the times are
+    /// made to ascend with the rows.
     pub fn new(context_min: usize, mut points: Vec<(usize, f64)>) -> Curve {
         points.retain(|(rows, seconds)| *rows > 0 && *seconds > 0.0 && seconds.is_finite());
         points.sort_by_key(|(rows, _)| *rows);
@@ -57,18 +56,18 @@ fn on_line(a: (usize, f64), b: (usize, f64), rows: usize) -> f64 {
     a.1 + (b.1 - a.1) * (rows as f64 - a.0 as f64) / (b.0 as f64 - a.0 as f64)
 }
 
-/// What one drafter takes, in seconds.
+/// The times of one drafter, in seconds.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub struct DrafterCosts {
-    /// To be asked, whatever comes of it.
+    /// Of a call, whatever it drafts.
     pub call: f64,
-    /// Another step of its model, for each sequence that takes part.
+    /// Of another step of its model, for each sequence that takes part.
     pub step: f64,
-    /// To read one token that its model has not read yet.
+    /// Of reading one token that its model has not read yet.
     pub catch_up: f64,
 }
 
-/// What a pass of the target and a step of each drafter take, in seconds.
+/// The times of a pass of the target and of a step of each drafter, in seconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Costs {
     /// By context, shortest first; without any, passes cost what [`Costs::UNKNOWN_PASS`] says.
@@ -78,9 +77,9 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// Seconds of a pass of one row that was never measured. Only ratios matter to a choice.
+    /// Seconds of a pass of one row where nothing was measured. Only ratios matter to a choice.
     pub const UNKNOWN_PASS: f64 = 0.01;
-    /// Seconds of each further row of such a pass: a twentieth, as on a processor that waits for memory.
+    /// Seconds of each further row of such a pass: a twentieth, as on a processor limited by memory bandwidth.
     pub const UNKNOWN_ROW: f64 = 0.0005;
 
     /// Seconds of a pass of so many rows in all, whose sequences have so many tokens on average.
@@ -96,9 +95,9 @@ impl Costs {
         self.curves.get(after.saturating_sub(1))
     }
 
-    /// The least that a further row takes on average, beside so many rows, in seconds: that of the best number of rows.
+    /// The least average time of a further row in a pass of so many rows, in seconds, over all numbers of further rows.
     ///
-    /// Between measured widths lie lines, so the best number is a measured width, or without end.
+    /// The curve is linear between measured widths, so the minimum is at a measured width or at infinity.
     pub fn row_min(&self, rows: usize, context: usize) -> f64 {
         let points = self.curve(context).map_or(&[][..], Curve::points);
         let without = self.pass(rows, context);
@@ -109,11 +108,11 @@ impl Costs {
         least.fold(beyond, f64::min)
     }
 
-    /// The most rows, at most `rows_max`, that a pass can have in so many seconds, where each row beyond `rows_min`
-    /// takes `beside` seconds more elsewhere; never less than `rows_min`, however long these take.
+    /// The most rows, at most `rows_max`, that a pass can have within so many seconds, where each row beyond `rows_min`
+    /// adds `beside` seconds outside the pass; never less than `rows_min`, however long these take.
     pub fn rows_within(&self, seconds: f64, context: usize, beside: f64, rows_min: usize, rows_max: usize) -> usize {
         let fits = |rows: usize| self.pass(rows, context) + beside * (rows - rows_min) as f64 <= seconds;
-        // More rows never take less, so the last width that fits is found by halving.
+        // More rows never take less time, so the last width that fits is found by bisection.
         let (mut fitting, mut beyond) = (rows_min, rows_max.max(rows_min) + 1);
         while fitting + 1 < beyond {
             let middle = fitting.midpoint(beyond);
@@ -122,7 +121,7 @@ impl Costs {
         fitting
     }
 
-    /// What this drafter takes.
+    /// The times of this drafter.
     pub fn drafter(&self, source: u8) -> DrafterCosts {
         self.drafters.get(usize::from(source)).copied().unwrap_or_default()
     }
@@ -133,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn between_measured_widths_lies_a_line_and_beyond_them_it_goes_on() {
+    fn times_are_interpolated_between_measured_widths_and_extrapolated_beyond() {
         let curve = Curve::new(0, vec![(1, 1.0), (8, 1.35), (16, 2.15)]);
         let costs = Costs { curves: vec![curve], drafters: Vec::new() };
         for (rows, seconds) in [(1, 1.0), (2, 1.05), (8, 1.35), (9, 1.45), (16, 2.15), (26, 3.15)] {
@@ -142,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_that_a_row_takes_is_that_of_the_best_number_of_them() {
+    fn the_least_time_of_a_row_is_the_minimum_over_all_numbers_of_rows() {
         let curve = Curve::new(0, vec![(1, 1.0), (8, 1.35), (9, 1.85), (16, 1.95)]);
         let costs = Costs { curves: vec![curve], drafters: Vec::new() };
         for rows in 1..20 {
@@ -176,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_curve_holds_from_its_context_on_and_what_is_unknown_is_nearly_flat() {
+    fn curves_are_chosen_by_context_and_unmeasured_costs_are_nearly_flat() {
         let curve = |context_min, seconds| Curve::new(context_min, vec![(1, seconds)]);
         let costs = Costs { curves: vec![curve(0, 1.0), curve(512, 2.0)], drafters: Vec::new() };
         let found = [0, 511, 512, 9000].map(|context| costs.pass(3, context));

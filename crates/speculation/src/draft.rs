@@ -1,18 +1,17 @@
-//! Drafters: anything that guesses what the target will say.
+//! Drafters: anything that proposes tokens for the target.
 //!
-//! A guess may be wrong, late or missing, and can never change the distribution of the output, as long as two rules are
-//! kept. They concern only drafters that draw by chance; offering [`crate::Proposal::Point`] is lawful always.
+//! A proposal may be wrong, late or missing, and can never change the distribution of the output, as long as two rules
+//! are kept. They concern only drafters that draw by chance; offering [`crate::Proposal::Point`] is always lawful.
 //!
 //! - A token that was drawn is offered, whatever it is; whether to draw depends on what came before.
 //! - A drawn token is offered as [`crate::Proposal::Drawn`], with the law it was drawn from ([`Ask::draw`] does both).
 //!
-//! The trait is batched: it takes the asks of all sequences at once. It only ever advances: text that was written is
-//! never taken back, so nobody keeps undo state for it. What a drafter has computed for guesses that were refused (the
-//! KV cache of a draft model) is compared with the text at its next ask. Several drafters may fill one tree, one after
-//! the other.
+//! The trait is batched: it takes the asks of all sequences at once. Tokens that were written are never taken back, so
+//! drafters keep no undo state for them. What a drafter has computed for refused tokens (the KV cache of a draft model)
+//! is compared with the sequence's tokens at its next ask. Several drafters may fill one tree, one after the other.
 //!
-//! Left out: how much to draft (a [`crate::budget::Budget`] and [`crate::Outlook`] decide), what of it is verified
-//! ([`crate::choose`]) and who is asked (the engine's business).
+//! Decided elsewhere: how much to draft (a [`crate::budget::Budget`] and [`crate::Outlook`]), what of it is verified
+//! ([`crate::choose`]) and which drafters are asked (the engine).
 
 mod ask;
 mod probes;
@@ -31,15 +30,14 @@ pub struct Opening<'a> {
     pub sequence: SequenceId,
     /// Its prompt.
     pub prompt: &'a [Token],
-    /// Whose it is: what is learned from it is shown to nobody else.
+    /// Whose it is: what is learned from it is shown to no other tenant.
     pub tenant: Tenant,
-    /// What the user expects to be written after the prompt, as far as anybody said so; else empty. It may be all
-    /// wrong.
+    /// The output that the user predicts, empty if none was given. It may be wrong.
     pub prediction: &'a [Token],
 }
 
 impl<'a> Opening<'a> {
-    /// A sequence of nobody in particular, of which nothing is expected.
+    /// A sequence of the default tenant, without a prediction.
     pub fn new(sequence: SequenceId, prompt: &'a [Token]) -> Opening<'a> {
         Opening { sequence, prompt, tenant: Tenant::default(), prediction: &[] }
     }
@@ -48,39 +46,42 @@ impl<'a> Opening<'a> {
 /// What a drafter wants computed besides its tree. Most want nothing ([`Needs::default`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// Most rows beside the tree that it may ask for ([`Ask::probes`]), per sequence and pass. The engine keeps room.
+    /// Most rows beside the tree that it may ask for ([`Ask::probes`]), per sequence and pass. The engine reserves
+    /// them.
     pub probes_max: usize,
     /// Layers of the target whose hidden states (the residual stream behind the layer) it wants of every token that is
-    /// written, as drafters do that continue the target's own states (EAGLE, Li et al. 2024). See [`News::hidden`].
+    /// written, as drafters do that continue the target's own states (EAGLE, Li et al. 2024). See
+    /// [`StepOutput::hidden`].
     pub hidden_layers: Vec<usize>,
     /// Whether it wants the hidden states of the prompt's tokens as well. Where other requests have computed a part of
-    /// the prompt before, only some rows of it are computed again, the last: [`News::hidden`] begins with these.
+    /// the prompt before, only some rows of it are computed again, the last: [`StepOutput::hidden`] begins with these.
     pub prompt_rows: bool,
-    /// Whether it drafts from what a constraint foresees: only sequences with a constraint have it, and it is asked
-    /// behind the others, whose guesses it continues.
+    /// Whether it drafts from what a constraint foresees: only sequences with a constraint have such a drafter, and it
+    /// is asked after the others, whose branches it continues.
     pub constraint: bool,
 }
 
-/// What a drafter's network did so far.
+/// Counters of a drafter's network.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Work {
     /// Its passes.
     pub passes: u64,
-    /// Tokens of texts that these passes read, guesses not counted.
+    /// Tokens of sequences that these passes read, drafted ones not counted.
     pub read: u64,
-    /// Rows of which a logit was NaN: the network has failed, and nothing was drafted from them.
+    /// Rows with a NaN among their logits: the network has failed, and nothing was drafted from them.
     pub not_numbers: u64,
 }
 
-/// What came of a pass.
+/// What a pass wrote for one sequence.
 #[derive(Copy, Clone, Debug)]
-pub struct News<'a> {
+pub struct StepOutput<'a> {
     /// The sequence.
     pub sequence: SequenceId,
     /// All its tokens now, the new ones included.
     pub tokens: &'a [Token],
-    /// The new tokens, the end of `tokens`: the accepted ones, then the target's own (unless the text ended before).
-    /// Empty after a pass that only computed a part of the prompt, which is told to drafters that need its rows.
+    /// The new tokens, the end of `tokens`: the accepted ones, then the target's own (unless the sequence ended
+    /// before). Empty after a pass that only computed a part of the prompt; drafters that need its rows observe that,
+    /// too.
     pub emitted: &'a [Token],
     /// The tree that was verified; empty after a plain pass.
     pub tree: &'a DraftTree,
@@ -88,14 +89,14 @@ pub struct News<'a> {
     pub path: &'a [NodeId],
     /// Logits after each of the probes that this drafter asked for, in the order in which it asked.
     pub probes: &'a [&'a [f32]],
-    /// Position of the first token whose hidden states are told.
+    /// Position of the first token whose hidden states are given.
     pub hidden_from: usize,
-    /// Hidden states that this drafter needs: those of the token at `hidden_from`, one a layer in the order of
+    /// Hidden states that this drafter needs: those of the token at `hidden_from`, one per layer in the order of
     /// [`Needs::hidden_layers`], then those of the next token that was computed, and so on.
     pub hidden: &'a [&'a [f32]],
 }
 
-/// A part of a text that a drafter's network is to read without drafting.
+/// A part of a sequence that a drafter's network is to read without drafting: a chunk of its prefill.
 #[derive(Copy, Clone, Debug)]
 pub struct ReadAsk<'a> {
     /// The sequence.
@@ -104,7 +105,7 @@ pub struct ReadAsk<'a> {
     pub tokens: &'a [Token],
     /// How many of them are its prompt.
     pub prompt_len: usize,
-    /// So many first tokens are to be read, at least one and not more than there are.
+    /// How many of `tokens` are to be read, counted from the first; at least one.
     pub until: usize,
     /// How the target's tokens are drawn.
     pub sampling: &'a Sampling,
@@ -112,7 +113,7 @@ pub struct ReadAsk<'a> {
     pub promise: Promise,
 }
 
-/// A source of guesses.
+/// A source of proposals.
 ///
 /// The engine calls, per sequence: `open` once; then per pass `read` or `draft`, and `observe`; and `close`. A pass in
 /// which this drafter was not asked is observed too.
@@ -130,28 +131,28 @@ pub trait Drafter: Send {
         None
     }
 
-    /// Of the first `len` tokens of a sequence, those that its network would read first if it were asked.
+    /// How many of the first `len` tokens of a sequence its network would have to read before it could draft.
     fn unread(&self, _sequence: SequenceId, _len: usize) -> usize {
         0
     }
 
-    /// Learns a text from before or elsewhere: a prompt of `prompt_len` tokens and what was written after it. `tenant`:
-    /// whose it is; `None` is everybody's. Drafters that only know their own sequences have no use for it.
+    /// Learns an earlier text: a prompt of `prompt_len` tokens and the output after it. `tenant`: whose it is; `None`
+    /// is everybody's. Does nothing by default, for drafters that use only the sequence they draft for.
     fn warm_up(&mut self, _tokens: &[Token], _prompt_len: usize, _tenant: Option<Tenant>) {}
 
-    /// A sequence begins. Nothing to do by default, for drafters that keep nothing about a sequence.
+    /// A sequence begins. Does nothing by default, for drafters that keep no state per sequence.
     fn open(&mut self, _opening: &Opening<'_>) {}
 
-    /// Lets its network read parts of texts, so that a long text is read in pieces, beside the target's prompt passes.
-    /// Only a matter of time: what was not read before is read when a draft is asked for. Nothing to do by default, for
-    /// drafters without a network.
+    /// Lets its network read parts of sequences, so that a long prompt is read in chunks, beside the target's chunked
+    /// prefill. It affects only the time: what was not read before is read when a draft is asked for. Does nothing by
+    /// default, for drafters without a network.
     fn read(&mut self, _asks: &[ReadAsk<'_>]) {}
 
     /// Fills each ask's tree within its bound.
     fn draft(&mut self, asks: &mut [Ask<'_>], chance: &mut dyn Chance);
 
-    /// Learns from what the target said. Nothing to learn by default.
-    fn observe(&mut self, _news: &[News<'_>]) {}
+    /// Learns from what the target wrote. Does nothing by default.
+    fn observe(&mut self, _outputs: &[StepOutput<'_>]) {}
 
     /// Forgets the sequence.
     fn close(&mut self, _sequence: SequenceId) {}

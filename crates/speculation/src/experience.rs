@@ -1,98 +1,99 @@
-//! What is known of the drafters: how often each is right, at which depth, and how well it knows that itself.
+//! Statistics of the drafters: how often each is right, at which depth, and how well its estimates are calibrated.
 //!
-//! One learner for all of it. A drafter says of each guess how probably it will be accepted ([`crate::Evidence`]); what
-//! it said is compared with what came. Guesses are sorted into classes by what was said of them, each with the part
-//! that was right, which is the calibrated acceptance of a guess; gains are made of it (`choose`). A depth corrects it
-//! by a factor, since guesses below guesses are mostly worse than they look.
+//! A drafter estimates for each token that it offers how probably it will be accepted ([`crate::Evidence`]); the
+//! estimate is compared with the outcome. Offers are sorted into classes by their estimates, and the fraction of a
+//! class that was right is the calibrated acceptance, of which gains are made (`choose`). A factor per depth corrects
+//! it, since tokens below drafted tokens are mostly worse than their estimates.
 //!
-//! Judged is everything that drafters *offered*, verified or not: the text that was written says whether a guess was
-//! right. So a drafter whose guesses get no rows can prove itself all the same. What was learned is decayed: the last
-//! hundred or so guesses of a class decide.
+//! Everything that drafters *offered* is judged, verified or not: the written tokens decide whether an offer was right.
+//! So a drafter is judged even while none of its offers gets a row. Counts decay: the last hundred or so offers of a
+//! class decide.
 //!
-//! It also keeps what speculation was worth lately, tokens over passes' time in plain passes: the price of time in
-//! every choice. Under *rejection* all this comes from earlier passes alone, so whatever is decided by it is lawful.
-//!
-//! Left out: seconds ([`crate::Costs`]), and what any of this is used for.
+//! The speedup of speculation lately is kept here as well: tokens over the time of their passes in plain passes, which
+//! is the cost of time in every choice. Under *rejection* all this comes from earlier passes alone, so every decision
+//! that is made by it is lawful. Times are not here ([`crate::Costs`]).
 
-use crate::choose::{Company, Siblings};
+mod siblings;
+
 use crate::{DraftTree, Evidence, NodeId, Offer, Proposal, Token};
+pub(crate) use siblings::{Agreement, Siblings};
 
-/// Upper ends of the classes of guesses, by what was said of them; closer where a drafter is nearly sure.
+/// Upper ends of the classes of offers, by their estimates; closer where a drafter is nearly sure.
 const CLASSES: [f32; 11] = [0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97, f32::INFINITY];
-/// Depths that are told apart; what is deeper counts as the last.
+/// Depths that are counted apart; deeper tokens count as the last.
 const DEPTHS: usize = 16;
-/// What is left of the counts of a class or depth when another guess is judged.
+/// By what the counts of a class or depth are multiplied when another offer is judged.
 const DECAY: f64 = 0.99;
-/// What is left of the count of passes after another.
+/// By what the counts of passes are multiplied after another.
 const DECAY_PASS: f64 = 0.97;
-/// Weight of the belief that a drafter or a depth is what is expected of it, in expected acceptances.
+/// Weight of the prior that a drafter or a depth is as right as expected, in expected acceptances.
 const PRIOR: f64 = 2.0;
-/// Weight of the belief that a class is what its drafter is on the whole, in guesses.
+/// Weight of the prior that a class is as right as its drafter on the whole, in offers.
 const PRIOR_JUDGED: f64 = 4.0;
-/// What is expected of the next token of a drafter of which nothing is known yet.
+/// Expected acceptance of the next token of a drafter without statistics.
 const UNKNOWN: f64 = 0.7;
-/// Weight of the belief that speculation gains nothing, in passes.
+/// Weight of the prior that speculation gains nothing, in passes.
 const PRIOR_PASSES: f64 = 4.0;
-/// Tokens of an answer, where none has ended yet, and the weight of that belief in answers.
+/// Prior of the length of an answer, in tokens, and its weight in answers.
 const ANSWER: (f64, f64) = (128.0, 2.0);
 
-/// Decayed counts of guesses.
+/// Decayed counts of offers.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 struct Count {
     judged: f64,
-    /// Sum of what was expected of them.
+    /// Sum of their expected acceptances.
     expected: f64,
     /// How many were right.
-    found: f64,
+    right: f64,
 }
 
 impl Count {
-    fn add(&mut self, expected: f64, found: bool) {
+    fn add(&mut self, expected: f64, right: bool) {
         self.judged = self.judged * DECAY + 1.0;
         self.expected = self.expected * DECAY + expected;
-        self.found = self.found * DECAY + f64::from(u8::from(found));
+        self.right = self.right * DECAY + f64::from(u8::from(right));
     }
 
-    /// By what to multiply what is expected.
+    /// The factor that corrects an expected acceptance.
     fn factor(&self) -> f64 {
-        (self.found + PRIOR) / (self.expected + PRIOR)
+        (self.right + PRIOR) / (self.expected + PRIOR)
     }
 }
 
-/// How right guesses were, by what was said of them and by depth.
+/// How right offers were, by their estimates and by depth.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 struct Calibration {
     all: Count,
     classes: [Count; CLASSES.len()],
-    /// Here what is expected is what the classes made of it.
+    /// Here the expected acceptance is the one that the classes have corrected.
     depths: [Count; DEPTHS],
 }
 
-/// What is known of one drafter.
+/// The statistics of one drafter.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
-struct Known {
+struct DrafterRecord {
     calibration: Calibration,
-    /// Passes in which it was asked, and guesses of it that turned out right in them: a token written counts once.
+    /// Passes in which it was asked, and its offers that were right in them; a written token counts once.
     asked: f64,
     right: f64,
-    /// Of these, those that no other drafter had.
+    /// Of these, those that no other drafter offered.
     right_alone: f64,
     /// Tokens that it drew in them: these are offered, and verified, whatever they are worth.
     drawn: f64,
-    /// Positions at which it offered something and the text went on, by depth: how many, and at how many of them it was
-    /// right.
+    /// Positions at which it offered something and a token was written, by depth: how many, and at how many of them it
+    /// was right.
     positions: [Count; DEPTHS],
     /// The same of all depths.
     all_positions: Count,
 }
 
-/// How right each drafter was, and what speculation was worth.
+/// How right each drafter was, and the speedup of speculation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Experience {
-    drafters: Vec<Known>,
-    /// Where several drafters say something: what is known of tokens that one of them alone says, by drafter, and of
-    /// those that more say.
+    drafters: Vec<DrafterRecord>,
+    /// Of tokens that one drafter alone offers where others offer other tokens, by drafter.
     alone: Vec<Calibration>,
+    /// Of tokens that several drafters offer.
     agreed: Calibration,
     /// Tokens written, and the time of their passes in plain passes.
     written: f64,
@@ -102,76 +103,75 @@ pub struct Experience {
     answer_tokens: f64,
 }
 
-/// A guess that was judged: what was expected of it, and whether it was right.
+/// An offer that was judged: its expected acceptance, and whether it was right.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Judged {
-    /// Who made it.
+    /// The drafter that made it.
     pub source: u8,
     /// The calibrated acceptance that it had.
     pub acceptance: f32,
-    /// Whether the text went on with it.
+    /// Whether the target wrote it.
     pub right: bool,
 }
 
 impl Experience {
-    fn known(&self, source: u8) -> Known {
+    fn record(&self, source: u8) -> DrafterRecord {
         self.drafters.get(usize::from(source)).copied().unwrap_or_default()
     }
 
-    /// Calibrated probability that the target goes on with a guess of this drafter once it has written what the guess
-    /// stands behind. `depth`: 1 for a child of the root.
+    /// Calibrated probability that the target writes a token offered by this drafter once it has written the token's
+    /// parent. `depth`: 1 for a child of the root.
     pub fn acceptance(&self, source: u8, evidence: Evidence, depth: usize) -> f32 {
-        let said = f64::from(said(evidence));
+        let estimate = f64::from(estimate(evidence));
         match self.drafters.get(usize::from(source)) {
-            Some(known) => known.calibration.acceptance(said, depth) as f32,
-            None => said as f32,
+            Some(record) => record.calibration.acceptance(estimate, depth) as f32,
+            None => estimate as f32,
         }
     }
 
-    /// Calibrated probability that the target goes on with a token about which several drafters say something, by the
-    /// weight that this gave it.
-    pub(crate) fn together(&self, company: Company, weight: f32, depth: usize) -> f32 {
-        let calibration = match company {
-            Company::Agreed => Some(&self.agreed),
-            Company::Alone(source) => self.alone.get(usize::from(source)),
+    /// Calibrated probability that the target writes a token where several drafters offer something, by the weight that
+    /// their estimates gave it.
+    pub(crate) fn combined_acceptance(&self, agreement: Agreement, weight: f32, depth: usize) -> f32 {
+        let calibration = match agreement {
+            Agreement::Several => Some(&self.agreed),
+            Agreement::Alone(source) => self.alone.get(usize::from(source)),
         };
         calibration.map_or(weight, |calibration| calibration.acceptance(f64::from(weight), depth) as f32)
     }
 
-    /// How probably the text goes on with something that this drafter will offer at a position of this depth, of which
-    /// nothing else is known yet.
+    /// Probability that this drafter's next offer at this depth is right, before anything else is known of the offer.
     pub fn mean_acceptance(&self, source: u8, depth: usize) -> f64 {
-        let Some(known) = self.drafters.get(usize::from(source)) else { return UNKNOWN };
-        let all = (known.all_positions.found + PRIOR * UNKNOWN) / (known.all_positions.judged + PRIOR);
-        let here = &known.positions[depth.clamp(1, DEPTHS) - 1];
-        (here.found + 2.0 * PRIOR * all) / (here.judged + 2.0 * PRIOR)
+        let Some(record) = self.drafters.get(usize::from(source)) else { return UNKNOWN };
+        let all = (record.all_positions.right + PRIOR * UNKNOWN) / (record.all_positions.judged + PRIOR);
+        let here = &record.positions[depth.clamp(1, DEPTHS) - 1];
+        (here.right + 2.0 * PRIOR * all) / (here.judged + 2.0 * PRIOR)
     }
 
-    /// Right guesses of this drafter for each time that it is asked; one a token written.
+    /// Written tokens that this drafter had offered, for each time that it was asked.
     pub fn right_per_ask(&self, source: u8) -> f64 {
-        let known = self.known(source);
-        (known.right + PRIOR * UNKNOWN) / (known.asked + PRIOR)
+        let record = self.record(source);
+        (record.right + PRIOR * UNKNOWN) / (record.asked + PRIOR)
     }
 
     /// Tokens that this drafter draws each time that it is asked, which are verified whatever they are worth.
     pub fn drawn_per_ask(&self, source: u8) -> f64 {
-        let known = self.known(source);
-        known.drawn / (known.asked + PRIOR)
+        let record = self.record(source);
+        record.drawn / (record.asked + PRIOR)
     }
 
-    /// Part of the right guesses of this drafter that no other had as well: what it is worth beside them.
+    /// Fraction of this drafter's right offers that no other drafter made as well.
     pub fn uniqueness(&self, source: u8) -> f64 {
-        let known = self.known(source);
-        (known.right_alone + PRIOR) / (known.right + PRIOR)
+        let record = self.record(source);
+        (record.right_alone + PRIOR) / (record.right + PRIOR)
     }
 
     /// Whether this drafter was asked before.
     pub fn knows(&self, source: u8) -> bool {
-        self.known(source).asked > 0.0
+        self.record(source).asked > 0.0
     }
 
-    /// What speculation was worth lately: time of plain passes that would have written as much, over the time that it
-    /// took; never less than 1, since plain decoding can always be had.
+    /// The speedup of speculation lately: time of plain passes that would have written as much, over the time that it
+    /// took; never less than 1, since plain decoding is always possible.
     pub fn speedup(&self) -> f64 {
         ((self.written + PRIOR_PASSES) / (self.spent + PRIOR_PASSES)).max(1.0)
     }
@@ -181,20 +181,20 @@ impl Experience {
         (self.answer_tokens + ANSWER.0 * ANSWER.1) / (self.answers + ANSWER.1)
     }
 
-    /// Learns from all that was offered for a pass: `asked` drafters, their `candidates`, and what was `written` then.
-    /// `judged` hears of each guess what was expected of it before.
+    /// Learns from all that was offered for a pass: the `asked` drafters, their `candidates`, and the tokens `written`.
+    /// `judged` is called for each offer that can be judged, with the acceptance that was expected before.
     pub fn learn(&mut self, asked: &[u8], candidates: &DraftTree, written: &[Token], mut judged: impl FnMut(Judged)) {
         if let Some(most) = asked.iter().max() {
             let drafters = self.drafters.len().max(usize::from(*most) + 1);
-            self.drafters.resize(drafters, Known::default());
+            self.drafters.resize(drafters, DrafterRecord::default());
             self.alone.resize(drafters, Calibration::default());
         }
         for source in asked {
-            let known = &mut self.drafters[usize::from(*source)];
-            known.asked = known.asked * DECAY + 1.0;
-            (known.right, known.right_alone) = (known.right * DECAY, known.right_alone * DECAY);
+            let record = &mut self.drafters[usize::from(*source)];
+            record.asked = record.asked * DECAY + 1.0;
+            (record.right, record.right_alone) = (record.right * DECAY, record.right_alone * DECAY);
             let drawn = |offer: &&Offer| offer.source == *source && matches!(offer.proposal, Proposal::Drawn(_));
-            known.drawn = known.drawn * DECAY + candidates.offers().iter().filter(drawn).count() as f64;
+            record.drawn = record.drawn * DECAY + candidates.offers().iter().filter(drawn).count() as f64;
         }
         let mut parent: Option<NodeId> = None;
         let mut siblings = Siblings::default();
@@ -202,10 +202,10 @@ impl Experience {
             siblings.weigh(candidates, parent, self);
             for weighed in &siblings.tokens {
                 let right = candidates.token(weighed.node) == *token;
-                let calibration = match weighed.company {
+                let calibration = match weighed.agreement {
                     None => None,
-                    Some(Company::Agreed) => Some(&mut self.agreed),
-                    Some(Company::Alone(source)) => self.alone.get_mut(usize::from(source)),
+                    Some(Agreement::Several) => Some(&mut self.agreed),
+                    Some(Agreement::Alone(source)) => self.alone.get_mut(usize::from(source)),
                 };
                 if let Some(calibration) = calibration {
                     calibration.learn(f64::from(weighed.weight), i + 1, right);
@@ -215,34 +215,34 @@ impl Experience {
                 let own = || candidates.offers_under(parent).filter(|offer| offer.source == *source);
                 if own().next().is_some() {
                     let right = own().any(|offer| candidates.token(offer.node) == *token);
-                    let known = &mut self.drafters[usize::from(*source)];
-                    let counts = [&mut known.positions[i.min(DEPTHS - 1)], &mut known.all_positions];
+                    let record = &mut self.drafters[usize::from(*source)];
+                    let counts = [&mut record.positions[i.min(DEPTHS - 1)], &mut record.all_positions];
                     counts.into_iter().for_each(|count| count.add(0.0, right));
                 }
             }
             for offer in candidates.offers_under(parent) {
                 let right = candidates.token(offer.node) == *token;
-                let said = f64::from(said(offer.evidence));
-                let Some(Known { calibration, .. }) = self.drafters.get_mut(usize::from(offer.source)) else {
+                let estimate = f64::from(estimate(offer.evidence));
+                let Some(DrafterRecord { calibration, .. }) = self.drafters.get_mut(usize::from(offer.source)) else {
                     continue;
                 };
-                judged(Judged { source: offer.source, acceptance: calibration.acceptance(said, i + 1) as f32, right });
-                calibration.learn(said, i + 1, right);
+                let acceptance = calibration.acceptance(estimate, i + 1) as f32;
+                judged(Judged { source: offer.source, acceptance, right });
+                calibration.learn(estimate, i + 1, right);
             }
             let Some(node) = candidates.child(parent, *token) else { break };
-            let says = |source: u8| candidates.offers_of(node).any(|offer| offer.source == source);
-            let supporters = asked.iter().filter(|source| says(**source)).count();
-            for source in asked.iter().filter(|source| says(**source)) {
-                let known = &mut self.drafters[usize::from(*source)];
-                known.right += 1.0;
-                known.right_alone += if supporters == 1 { 1.0 } else { 0.0 };
+            let offered_by = |source: u8| candidates.offers_of(node).any(|offer| offer.source == source);
+            let supporters = asked.iter().filter(|source| offered_by(**source)).count();
+            for source in asked.iter().filter(|source| offered_by(**source)) {
+                let record = &mut self.drafters[usize::from(*source)];
+                record.right += 1.0;
+                record.right_alone += if supporters == 1 { 1.0 } else { 0.0 };
             }
             parent = Some(node);
         }
     }
 
-    /// Learns what a pass was worth: tokens written, and its time with all drafting, in plain passes of the same
-    /// company.
+    /// Learns the speed of a pass: tokens written, and its time with all drafting, in plain passes of the same batch.
     pub fn learn_pass(&mut self, written: usize, plain_passes: f64) {
         self.written = self.written * DECAY_PASS + written as f64;
         self.spent = self.spent * DECAY_PASS + plain_passes;
@@ -256,36 +256,36 @@ impl Experience {
 }
 
 impl Calibration {
-    fn class(said: f64) -> usize {
-        CLASSES.partition_point(|end| f64::from(*end) <= said).min(CLASSES.len() - 1)
+    fn class(estimate: f64) -> usize {
+        CLASSES.partition_point(|end| f64::from(*end) <= estimate).min(CLASSES.len() - 1)
     }
 
-    /// What was said, corrected by its class.
-    fn by_class(&self, said: f64) -> f64 {
-        let class = &self.classes[Calibration::class(said)];
-        let believed = (said * self.all.factor()).min(1.0);
-        (class.found + PRIOR_JUDGED * believed) / (class.judged + PRIOR_JUDGED)
+    /// The estimate, corrected by its class.
+    fn by_class(&self, estimate: f64) -> f64 {
+        let class = &self.classes[Calibration::class(estimate)];
+        let prior = (estimate * self.all.factor()).min(1.0);
+        (class.right + PRIOR_JUDGED * prior) / (class.judged + PRIOR_JUDGED)
     }
 
-    fn acceptance(&self, said: f64, depth: usize) -> f64 {
-        (self.by_class(said) * self.depths[depth.clamp(1, DEPTHS) - 1].factor()).min(0.999)
+    fn acceptance(&self, estimate: f64, depth: usize) -> f64 {
+        (self.by_class(estimate) * self.depths[depth.clamp(1, DEPTHS) - 1].factor()).min(0.999)
     }
 
-    fn learn(&mut self, said: f64, depth: usize, right: bool) {
-        let by_class = self.by_class(said);
+    fn learn(&mut self, estimate: f64, depth: usize, right: bool) {
+        let by_class = self.by_class(estimate);
         self.depths[depth.clamp(1, DEPTHS) - 1].add(by_class, right);
-        self.classes[Calibration::class(said)].add(said, right);
-        self.all.add(said, right);
+        self.classes[Calibration::class(estimate)].add(estimate, right);
+        self.all.add(estimate, right);
     }
 }
 
-/// How probably a guess is accepted, by what its drafter says.
+/// The acceptance of an offer as its drafter's evidence gives it, before calibration.
 ///
 /// A token that was drawn is accepted more often than it is drawn: under *exact* because the target races with the same
-/// noise, under *rejection* because of min(1, p / q), which for equal laws is 1 whatever q is. Its square root lies
-/// between.
-fn said(evidence: Evidence) -> f32 {
-    let acceptance = evidence.sound();
+/// noise, under *rejection* because of min(1, p / q), which for equal laws is 1 whatever q is. The square root is a
+/// value between the two.
+fn estimate(evidence: Evidence) -> f32 {
+    let acceptance = evidence.clamped_acceptance();
     match evidence.q {
         Some(q) if q < 1.0 => acceptance.sqrt(),
         _ => acceptance,

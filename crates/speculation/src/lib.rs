@@ -26,14 +26,14 @@
 //!
 //! Under [`Promise::Exact`] there is little to prove. The token at position n is a function of p at n and of the noise
 //! at [`Address::token`]`(seed, n)`. Neither knows the tree. By induction over positions the text is that of plain
-//! decoding, byte for byte, provided only that p is computed to the same bits in a wide pass as alone, which is the
-//! kernels' invariant and not ours. A drafter may even use the same noise, and should: then it often agrees.
+//! decoding, byte for byte, provided only that p is computed to the same bits in a wide pass as alone, which the
+//! kernels guarantee. A drafter may use the same noise, and should: it then agrees with the target more often.
 //!
-//! Under [`Promise::Rejection`] only the law is kept. At one node, let r be what is still owed to the output, at first
-//! p. An offer x drawn from q is accepted with probability min(1, r(x)/q(x)), which contributes min(q, r); a refusal
-//! hands norm((r - q)+) on to the next offer; the two contributions add up to r. So by induction over the offers the
-//! token written at this node has law p, and given that token the offers below it are fresh. The argument has three
-//! premises, and each has been somebody's bug:
+//! Under [`Promise::Rejection`] only the law is kept. At one node, let r be the residual law, at first p. An offer x
+//! drawn from q is accepted with probability min(1, r(x)/q(x)), which contributes min(q, r); after a refusal the
+//! residual is norm((r - q)+), against which the next offer is judged; the two contributions add up to r. So by
+//! induction over the offers the token written at this node has law p, and no offer below that token has been judged
+//! yet. The argument has three premises, and implementations have violated each of them:
 //!
 //! 1. *A drawn token is offered, whatever it is.* Whether to draw may depend on what came before, never on the draw
 //!    itself. With p = q = (0.9, 0.1), dropping draws below 0.5 and resampling from p writes 0.99 where 0.9 is due. So
@@ -41,19 +41,19 @@
 //! 2. *q is the law it was drawn from*: for later siblings the law without replacement, in the order of drawing, also
 //!    when another drafter proposed the same token in between. So a tree keeps offers apart from nodes.
 //! 3. *Draw, coin and last draw are independent*, of each other and of all that the drafters know. So each has its own
-//!    [`Address`], which no later pass repeats, and no later request either: drafters that learn remember texts, and a
-//!    text tells how its coins fell. Hence the request's number in the address, which keeps two requests of one seed
+//!    [`Address`], which no later pass repeats, and no later request either: some drafters remember earlier outputs,
+//!    and an output reveals its coins. Hence the request's number in the address, which keeps two requests of one seed
 //!    apart ([`Pass::request`]).
 //!
-//! These are not left to argument: the test workshop implements [`Chance`] by an enumerator that walks every outcome,
-//! and compares the computed law of drafter + budget + verifier with that of plain decoding; each of the bugs above is
-//! kept as a canary that must be caught.
+//! Tests check these claims: `foretoken_testkit` implements [`Chance`] by an enumerator that walks every outcome, and
+//! compares the computed law of drafter + budget + verifier with that of plain decoding. Each of the bugs above is made
+//! on purpose in a test (a *canary*), which must detect it.
 //!
 //! # What is not here
 //!
 //! No I/O, no clock, no random numbers, no dependency, no `Result`: a violated contract is an assertion with the values
-//! in its message. No drafter either: they stand behind the trait [`Drafter`] in `foretoken_drafters`, and nothing here
-//! knows any of them. Networks, words and grammar are not seen at all.
+//! in its message. Drafters implement the trait [`Drafter`] in `foretoken_drafters`; this crate knows none of them, and
+//! no network, tokenizer or grammar.
 
 #![forbid(unsafe_code)]
 
@@ -72,7 +72,7 @@ pub use chance::{Address, Chance, Pass, Purpose};
 pub use choose::{Branch, Choice, Outlook, PassSoFar, Policy, Prospect};
 pub use choose::{choose, lawful_offers, retain, share};
 pub use costs::{Costs, DrafterCosts};
-pub use draft::{Ask, DraftSettings, Drafter, Draws, Needs, News, Opening, Probes, ReadAsk, Work};
+pub use draft::{Ask, DraftSettings, Drafter, Draws, Needs, Opening, Probes, ReadAsk, StepOutput, Work};
 pub use experience::{Experience, Judged};
 pub use sampling::{
     Constrained, Constraint, Context, Ending, Law, RawLaw, Sampling, SamplingProblem, Scratch, TokenSet,
@@ -88,6 +88,6 @@ pub type Token = u32;
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SequenceId(pub u64);
 
-/// On whose behalf a sequence is generated: what drafters learn from one tenant they never show to another.
+/// The user on whose behalf a sequence is generated: what drafters learn from one tenant they never show to another.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tenant(pub u64);

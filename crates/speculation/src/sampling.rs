@@ -1,8 +1,8 @@
-//! From a row of logits to a law: the settings that users know, in transformers' order.
+//! From a row of logits to a law: the usual sampling settings, in transformers' order.
 //!
-//! The law that speculation preserves is the law *after* all of these, so drafter and target go through this one
-//! function, at every position of a draft tree, with the context of that position. Nothing is kept between calls
-//! but where a constraint stands: penalties are counted again from the context each time.
+//! The law that speculation preserves is the law *after* all of these, so the logits of drafter and target go through
+//! this one function, at every position of a draft tree, with the context of that position. No state is kept between
+//! calls except that of a constraint: penalties are counted again from the context each time.
 //!
 //! Order of application (transformers 5.23, `_get_logits_processor`; presence and frequency penalties, which it lacks,
 //! stand where llama.cpp and vLLM have them, after the repetition penalty):
@@ -10,7 +10,7 @@
 //! 1. logit bias;
 //! 2. repetition penalty, then frequency and presence penalties;
 //! 3. banned tokens, end tokens while fewer than `tokens_min` were generated, and what a constraint forbids;
-//! 4. temperature; at 0 the most probable token is the law, and the rest is passed over;
+//! 4. temperature; at 0 the law is the most probable token, and the filters below are skipped;
 //! 5. top-k;
 //! 6. top-p;
 //! 7. min-p;
@@ -20,11 +20,11 @@
 //! with the k-th, as transformers does; top-p takes the lower id first among equals; min-p and typical-p keep all
 //! equals.
 //!
-//! Odd numbers, so that no model can bring down who asks (an engine ends a text before it asks about NaN): NaN counts
-//! as minus infinity, which is probability zero; plus infinity as the largest finite number. If nothing is left,
-//! [`Sampling::possible_law_with`] says so, and the others give a point mass on the lowest token that the settings
-//! allow, or on token 0 if they allow none. Tokens in settings or context beyond the row are passed over, because a
-//! draft model's row may be shorter.
+//! Logits that are not finite never cause a panic (an engine ends a sequence whose logits are NaN before it gets here):
+//! NaN counts as minus infinity, which is probability zero; plus infinity as the largest finite number. If no token is
+//! left, [`Sampling::possible_law_with`] returns `None`, and the others give a point mass on the lowest token that the
+//! settings allow, or on token 0 if they allow none. Tokens of settings or context beyond the row are ignored, because
+//! a draft model's row may be shorter.
 
 mod constraint;
 mod edit;
@@ -33,7 +33,7 @@ mod filter;
 mod law;
 mod problem;
 mod raw;
-mod said;
+mod reduced;
 mod token_set;
 
 pub use constraint::{Constrained, Constraint, Ending};
@@ -74,8 +74,8 @@ pub struct Sampling {
     pub presence_penalty: f32,
     /// Subtracted from logits once for each time that the token was written before; 0 is off.
     pub frequency_penalty: f32,
-    /// How many last tokens, prompt included, the three penalties look at (llama.cpp's `--repeat-last-n`; 0 switches
-    /// them off); `None` is all of them.
+    /// How many last tokens, prompt included, the three penalties count (llama.cpp's `--repeat-last-n`; 0 switches them
+    /// off); `None` is all of them.
     pub penalty_window: Option<usize>,
     /// Added to the logits of tokens; minus infinity bans.
     pub logit_bias: Vec<(Token, f32)>,
@@ -83,7 +83,7 @@ pub struct Sampling {
     pub banned_tokens: Vec<Token>,
     /// End tokens are banned until so many tokens were generated.
     pub tokens_min: usize,
-    /// The tokens that end a text.
+    /// The tokens that end a sequence.
     pub end_tokens: Vec<Token>,
 }
 
@@ -116,12 +116,12 @@ pub struct Context<'a> {
     pub prompt_len: usize,
     /// The tokens of the tree from below the root to the node whose law is asked for; empty at the root.
     pub path: &'a [Token],
-    /// What may be written at all, if not everything.
+    /// The constraint on the output, if there is one.
     pub constraint: Option<&'a Constrained>,
 }
 
 impl Context<'_> {
-    /// Nothing was written, and everything may be.
+    /// Nothing was written, and there is no constraint.
     pub const EMPTY: Context<'static> = Context { tokens: &[], prompt_len: 0, path: &[], constraint: None };
 
     /// Number of tokens generated before the one to be chosen.
@@ -139,7 +139,7 @@ impl Context<'_> {
     }
 }
 
-/// Memory of [`Sampling::law_with`], used again from call to call. Carries nothing from one to the next.
+/// Memory of [`Sampling::law_with`], reused from call to call. It carries no state from one to the next.
 #[derive(Clone, Debug, Default)]
 pub struct Scratch {
     /// The row after bias, penalties and bans.
@@ -150,19 +150,19 @@ pub struct Scratch {
     best: Vec<f32>,
     /// Tokens left by top-k with their scaled weights, ascending by token.
     kept: Vec<(Token, f64)>,
-    /// Work of the other filters: tokens that are left and what they are ranked by.
+    /// Tokens that are left, with what the other filters rank them by.
     ranked: Vec<filter::Ranked>,
-    /// A row of which some tokens were said, laid out.
+    /// A row of a reduced vocabulary, expanded to the whole one.
     row: Vec<f32>,
-    /// Memory of the laws themselves, which comes back when they are dropped.
+    /// Memory of the laws themselves, which is returned when they are dropped.
     laws: law::LawPool,
 }
 
 impl Scratch {
-    /// Writes into `out` (cleared first) the `count` likeliest tokens of the whole row whose law was asked for last, as
-    /// its settings left it: the best first, the lowest of equals, no impossible ones. `said`: which tokens the row had
-    /// logits of, where these were not all ([`Sampling::law_of_said`]).
-    pub fn likeliest(&self, count: usize, said: Option<&[Token]>, out: &mut Vec<Token>) {
+    /// Writes into `out` (cleared first) the `count` most probable tokens of the whole row whose law was asked for
+    /// last, as its settings left it: the best first, the lowest of equals first, no impossible ones. `row_tokens`: the
+    /// tokens of the row, where these were not all ([`Sampling::law_of_reduced`]).
+    pub fn likeliest(&self, count: usize, row_tokens: Option<&[Token]>, out: &mut Vec<Token>) {
         out.clear();
         let mut least = f32::NEG_INFINITY;
         for (token, &logit) in (0..).zip(&self.logits) {
@@ -173,9 +173,9 @@ impl Scratch {
                 least = if out.len() == count { self.logits[out[count - 1] as usize] } else { least };
             }
         }
-        // A row that was laid out is longer, unless all its tokens were said.
-        if let Some(said) = said.filter(|said| said.len() == self.logits.len()) {
-            out.iter_mut().for_each(|token| *token = said[*token as usize]);
+        // A row that was expanded to the whole vocabulary is longer, or its tokens are numbered alike.
+        if let Some(row_tokens) = row_tokens.filter(|row_tokens| row_tokens.len() == self.logits.len()) {
+            out.iter_mut().for_each(|token| *token = row_tokens[*token as usize]);
         }
     }
 }
@@ -190,7 +190,7 @@ impl Sampling {
         self.law_with(logits, context, &mut Scratch::default())
     }
 
-    /// The same in memory that is used again.
+    /// The same with reused memory.
     ///
     /// # Panics
     ///
@@ -239,8 +239,8 @@ impl Sampling {
     }
 
     /// The one token that the settings and the constraint leave possible here, of a vocabulary of so many; `None` where
-    /// they leave several, or none. Such a token is *forced*: its law is a point mass whatever the model says of it, so
-    /// nobody needs to ask.
+    /// they leave several, or none. Such a token is *forced*: its law is a point mass whatever the logits are, so the
+    /// model need not compute them.
     pub fn forced(&self, vocabulary: usize, context: &Context<'_>) -> Option<Token> {
         let bans_ends = context.generated() < self.tokens_min;
         let banned_ends = if bans_ends { &self.end_tokens[..] } else { &[] };
@@ -262,14 +262,14 @@ impl Sampling {
         }
     }
 
-    /// How many of the largest logits of a row decide its law, where they do: 1 if the likeliest token is the law, k
-    /// of top-k. `None`: the whole row does, for there is no such filter, or logits are changed before it.
+    /// How many of the largest logits of a row decide its law: 1 for greedy, k for top-k. `None` if the whole row does,
+    /// because there is no such filter, or because logits are changed before it.
     pub fn largest_needed(&self, context: &Context<'_>) -> Option<usize> {
         let needed = if self.temperature == 0.0 { 1 } else { self.top_k };
         (!self.changes_logits(context) && needed > 0).then_some(needed)
     }
 
-    /// Whether logits may be changed, by token, before they become a law.
+    /// Whether bias, penalties, bans or a constraint may change logits.
     fn changes_logits(&self, context: &Context<'_>) -> bool {
         context.constraint.is_some()
             || (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1.0, 0.0, 0.0)
@@ -278,8 +278,8 @@ impl Sampling {
             || (self.tokens_min > 0 && !self.end_tokens.is_empty())
     }
 
-    /// The law of a row of which only the largest logits are at hand: all that are at least its k-th largest, ascending
-    /// by token, k of top-k or more being above minus infinity, and fewer than all. Equal to the bit to that of the
+    /// The law of a row of which only the largest logits are known: all that are at least its k-th largest, ascending
+    /// by token, k of top-k or more of them above minus infinity, and fewer than all. Equal to the bit to that of the
     /// whole row.
     ///
     /// # Panics
@@ -300,18 +300,18 @@ impl Sampling {
         self.law_of_kept(scratch)
     }
 
-    /// What logits are multiplied with to be exponents of two.
+    /// The factor that makes logits exponents of two.
     fn scale(&self) -> f64 {
         LOG2_E / f64::from(self.temperature)
     }
 
-    /// The weight of a logit beside the largest one, which weighs 1.
+    /// The weight of a logit; the largest one has weight 1.
     fn weight_below(&self, largest: f64) -> impl Fn(f32) -> f64 + use<> {
         let scale = self.scale();
         move |logit| power_of_two(scale * (f64::from(logit) - largest))
     }
 
-    /// The law of the tokens that top-k left, by the filters behind it.
+    /// The law of the tokens that top-k left, after the filters that follow it.
     fn law_of_kept(&self, scratch: &mut Scratch) -> Option<Law> {
         filter::top_p(&mut scratch.kept, f64::from(self.top_p), &mut scratch.ranked);
         filter::min_p(&mut scratch.kept, f64::from(self.min_p));
@@ -320,9 +320,9 @@ impl Sampling {
     }
 }
 
-/// The index of the largest logit, the lowest of equals. NaN is passed over; of a row without a number it is 0.
+/// The index of the largest logit, the lowest of equals. NaN is ignored; of a row of NaN alone it is 0.
 pub fn argmax(logits: &[f32]) -> usize {
-    // Lanes make it vector code; the largest of numbers is the same in any order.
+    // Lanes compile to vector code; the maximum does not depend on the order.
     let mut lanes = [f32::NEG_INFINITY; 16];
     let (chunks, rest) = logits.as_chunks::<16>();
     for chunk in chunks {

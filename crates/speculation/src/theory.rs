@@ -1,8 +1,8 @@
 //! The formulas of Leviathan et al. 2023, to compare measurements with: what a chain yields if every token is accepted
 //! with the same probability, independently of the others.
 //!
-//! Left out: trees, and time. The paper's assumption that verifying gamma + 1 tokens takes as long as decoding one is
-//! an assumption about the machine; here choices go by the measured curve ([`crate::Costs`]).
+//! The paper's formulas for time are not here: they assume that verifying gamma + 1 tokens takes as long as decoding
+//! one, and this crate decides by measured times instead ([`crate::Costs`]).
 
 use crate::Law;
 
@@ -18,7 +18,7 @@ pub fn acceptance(p: &Law, q: &Law) -> f64 {
 /// Panics if alpha is not between 0 and 1.
 pub fn expected_tokens(alpha: f64, gamma: u32) -> f64 {
     assert!((0.0..=1.0).contains(&alpha), "alpha {alpha}");
-    // As the sum it stands for, which has no hole at alpha = 1.
+    // As the geometric sum, which is also defined at alpha = 1.
     (0..=gamma).map(|i| alpha.powi(i as i32)).sum()
 }
 
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equation_one_in_closed_form_and_at_its_ends() {
+    fn expected_tokens_are_those_of_the_paper() {
         for alpha in [0.1_f64, 0.5, 0.8, 0.99] {
             for gamma in 0..10 {
                 let closed = (1.0 - alpha.powi(gamma as i32 + 1)) / (1.0 - alpha);
@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn acceptance_is_the_overlap() {
+    fn acceptance_is_the_overlap_of_two_laws() {
         let p = Law::from_pairs([(0, 0.5), (1, 0.5)]);
         let q = Law::from_pairs([(1, 0.25), (2, 0.75)]);
         assert_eq!(acceptance(&p, &q), 0.25);

@@ -2,13 +2,12 @@
 //!
 //! *Nodes* are the rows of a verify pass: a token under a parent, each pair at most once. *Offers* are what
 //! verification walks: who proposed the node, and from which law, in the order in which it happened. The two differ
-//! when two drafters say the same thing: they then share one node (one row to compute) but both offers stand, because
-//! under *rejection* the order and the law of every draw matter. The root is not a node: it is the pending token, which
-//! has no cache row yet, and is written `None`. A chain is a tree without forks.
+//! when two drafters propose the same token: they then share one node (one row to compute) but both offers stay,
+//! because under *rejection* the order and the law of every draw matter. The root is not a node: it is the pending
+//! token, which has no cache row yet, and is written `None`. A chain is a tree without forks.
 //!
-//! Left out: attention masks and cache rows (the model's business) and any choice of what to keep
-//! ([`crate::choose`]'s). A drafter cannot remove an offer: dropping a drawn token after having looked at it would
-//! change the law of the output.
+//! A drafter cannot remove an offer: dropping a drawn token after having looked at it would change the law of the
+//! output. What of the tree is verified is decided by [`crate::choose`].
 
 use crate::{Law, Token};
 
@@ -52,8 +51,8 @@ pub enum Proposal {
     Drawn(LawId),
 }
 
-/// What a drafter thinks of its own guess. It decides what is kept when there is little room, and is shown to people;
-/// it never decides what is accepted.
+/// A drafter's estimate of its own proposal. It decides which proposals are verified, and is shown to users; it never
+/// decides what is accepted.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Evidence {
     /// Estimated probability that the target writes this token once it has written the node's parent, 0 to 1.
@@ -63,10 +62,10 @@ pub struct Evidence {
 }
 
 impl Evidence {
-    /// Of a guess of which nothing is known: even odds.
+    /// Of a proposal of which nothing is known: an acceptance of one half.
     pub const UNKNOWN: Evidence = Evidence { acceptance: 0.5, q: None };
 
-    /// Of a drafter without a law, as a lookup: an estimate, brought between 0 and 1.
+    /// Of a drafter without a law, such as a lookup: an estimate, clamped between 0 and 1.
     pub fn estimate(acceptance: f32) -> Evidence {
         Evidence { acceptance: acceptance.clamp(0.0, 1.0), q: None }
     }
@@ -76,8 +75,8 @@ impl Evidence {
         Evidence { acceptance: confidence.clamp(0.0, 1.0), q: Some(q as f32) }
     }
 
-    /// The estimate as a number between 0 and 1, whatever a drafter wrote there: nothing is expected of no number.
-    pub(crate) fn sound(&self) -> f32 {
+    /// The estimated acceptance, clamped between 0 and 1; NaN counts as 0.
+    pub(crate) fn clamped_acceptance(&self) -> f32 {
         if self.acceptance > 0.0 { self.acceptance.min(1.0) } else { 0.0 }
     }
 }
@@ -95,7 +94,7 @@ pub struct Offer {
     pub proposal: Proposal,
     /// Which drafter made it.
     pub source: u8,
-    /// What the drafter thinks of it.
+    /// The drafter's estimate of it.
     pub evidence: Evidence,
 }
 
@@ -107,7 +106,7 @@ pub struct Offer {
 /// let first = tree.offer(None, 7, Proposal::Point, 0);
 /// let second = tree.offer(Some(first), 8, Proposal::Point, 0);
 /// assert_eq!(tree.path(second), [7, 8]);
-/// assert_eq!(tree.offer(None, 7, Proposal::Point, 1), first); // a second opinion shares the node
+/// assert_eq!(tree.offer(None, 7, Proposal::Point, 1), first); // a second drafter shares the node
 /// assert_eq!((tree.len(), tree.offers().len()), (2, 3));
 /// ```
 #[derive(Clone, Debug, Default)]
@@ -122,8 +121,8 @@ pub struct DraftTree {
     /// Laws that are only kept to be compared: nothing is offered as drawn from them. They have no ids, so that keeping
     /// one does not change the address of any draw.
     kept: Vec<KeptLaw>,
-    /// Whether they are forgotten at once, since nobody compares them.
-    compares_nothing: bool,
+    /// Whether `keep_law` drops its laws at once, because nothing reads them.
+    drops_kept_laws: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -173,7 +172,7 @@ impl DraftTree {
     /// Keeps a draft law of which nothing is offered as drawn, so that it can be compared with the target's: any law
     /// under *exact*, and a point mass under every promise.
     pub fn keep_law(&mut self, parent: Option<NodeId>, law: Law, source: u8) {
-        if !self.compares_nothing {
+        if !self.drops_kept_laws {
             self.kept.push(KeptLaw { parent, source, law });
         }
     }
@@ -181,7 +180,7 @@ impl DraftTree {
     /// Whether laws are kept to be compared ([`DraftTree::keep_law`]), as they are at first. Without a filter each
     /// takes 12 bytes a token of the vocabulary.
     pub fn compare_laws(&mut self, compares: bool) {
-        self.compares_nothing = !compares;
+        self.drops_kept_laws = !compares;
     }
 
     /// The draft laws under one parent, with the drafters that they belong to.
@@ -194,7 +193,7 @@ impl DraftTree {
         drawn.chain(kept.map(|kept| (kept.source, &kept.law)))
     }
 
-    /// Takes over the laws of the tree whose offers are about to be copied; ids stay.
+    /// Takes over the laws of another tree whose offers are about to be copied; ids stay the same.
     pub(crate) fn take_laws(&mut self, other: &mut DraftTree) {
         self.laws.clear();
         self.laws.append(&mut other.laws);
@@ -202,9 +201,9 @@ impl DraftTree {
         self.kept.append(&mut other.kept);
     }
 
-    /// Kept laws move along with the nodes of the other tree, of which `copies` are copies; those of nodes that were
-    /// not copied are forgotten.
-    pub(crate) fn settle_laws(&mut self, copies: &[Option<NodeId>]) {
+    /// Replaces the parents of the kept laws, which are nodes of the other tree, by their copies in this one; `copies`
+    /// is indexed by the other tree's nodes. Laws of nodes that were not copied are forgotten.
+    pub(crate) fn remap_kept_laws(&mut self, copies: &[Option<NodeId>]) {
         self.kept.retain_mut(|kept| {
             let Some(parent) = kept.parent else { return true };
             kept.parent = copies[parent.index()];
@@ -221,7 +220,7 @@ impl DraftTree {
         &self.laws[id.index()]
     }
 
-    /// [`DraftTree::suggest`] by a drafter that has no opinion of its guess.
+    /// [`DraftTree::suggest`] by a drafter that has no estimate of its proposal.
     ///
     /// # Panics
     ///
@@ -230,7 +229,7 @@ impl DraftTree {
         self.suggest(parent, token, proposal, source, Evidence::UNKNOWN)
     }
 
-    /// Proposes `token` after `parent` and returns its node, an old one if the same was proposed before.
+    /// Proposes `token` after `parent` and returns its node, the existing one if the same was proposed before.
     ///
     /// # Panics
     ///
@@ -330,13 +329,13 @@ impl DraftTree {
         self.offers.iter().filter(move |offer| offer.node == node)
     }
 
-    /// Estimated probability that the target writes the node once it has written its parent: the sum of what its
-    /// drafters think, at most 1.
+    /// Estimated probability that the target writes the node once it has written its parent: the sum of its drafters'
+    /// estimates, at most 1.
     pub fn acceptance(&self, node: NodeId) -> f32 {
         self.offers_of(node).map(|offer| offer.evidence.acceptance).sum::<f32>().min(1.0)
     }
 
-    /// The chain of first offers from the root down: what a drafter would have said if it could say but one thing.
+    /// The chain of first offers from the root down: the draft, had it been limited to one chain.
     pub fn main_chain(&self) -> Vec<NodeId> {
         let mut chain: Vec<NodeId> = Vec::new();
         while let Some(offer) = self.offers_under(chain.last().copied()).next() {
@@ -345,10 +344,10 @@ impl DraftTree {
         chain
     }
 
-    /// The nodes that say what this text says after the root, downwards, as far as there are any.
-    pub fn follow(&self, text: &[Token]) -> Vec<NodeId> {
+    /// The longest path from below the root whose tokens are the first of `tokens`.
+    pub fn follow(&self, tokens: &[Token]) -> Vec<NodeId> {
         let mut path: Vec<NodeId> = Vec::new();
-        while let Some(node) = text.get(path.len()).and_then(|token| self.child(path.last().copied(), *token)) {
+        while let Some(node) = tokens.get(path.len()).and_then(|token| self.child(path.last().copied(), *token)) {
             path.push(node);
         }
         path

@@ -1,11 +1,11 @@
-//! The one verify function: a draft tree and the target's laws in, the tokens that are written out.
+//! The one verify function: from a draft tree and the target's laws it decides the tokens that are written.
 //!
-//! Verification never sees a drafter. It sees a tree, and for each offer the law it was drawn from; it asks for the
-//! target's law only at nodes that it visits. Each promise has its file: `exact` (the target picks, the tree is only
-//! consulted), `rejection` (accept or refuse each offer so that the law stays p) and `block` (the same for the chain
-//! that leads the tree, judged as a whole). With an empty tree all three are plain decoding: under *exact* switching
-//! the drafter off changes no byte. Under the others a text depends on the drafts and its law does not; without
-//! drafters the same seed and request number write the same text again.
+//! Verification does not know drafters. It has a tree, and for each offer the law it was drawn from; it asks for the
+//! target's law only at nodes that it visits. Each promise has its file: `exact` (the target picks, and the tree is
+//! compared with the pick), `rejection` (accept or refuse each offer so that the law stays p) and `block` (the same,
+//! with the tree's leading chain judged as a whole). With an empty tree all three are plain decoding: under *exact*
+//! switching the drafter off changes no byte. Under the others the output depends on the drafts and its law does not;
+//! without drafters the same seed and request number give the same output again.
 
 mod block;
 mod exact;

@@ -1,10 +1,10 @@
 //! The conformance suite: every drafter, promise, budget and batch against the oracle. Cases are data.
 //!
-//! [`drafters`] is the register: a drafter that is added there is held to everything here. The suite runs all
-//! drafters together, then without each of them, then each alone, then none. Under *exact*, and under any promise
-//! where the law is a point mass, tokens and the bits of their log-probabilities must be the oracle's. Under
-//! *rejection* the law of the text is computed by enumeration, through the engine's own step, and must be the
-//! target's. Every check returns what went wrong instead of panicking, so that canaries can be shown to be caught.
+//! [`drafters`] is the register: a drafter that is added there is tested by everything here. The suite runs all
+//! drafters together, then without each of them, then each alone, then none. Under *exact*, and under any promise where
+//! the law is a point mass, tokens and the bits of their log-probabilities must be the oracle's. Under *rejection* the
+//! law of the output is computed by enumeration, through the engine's own step, and must be the target's. Every check
+//! returns an error instead of panicking, so that tests can show that faults are detected.
 
 mod register;
 
@@ -12,15 +12,16 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use foretoken_engine::{
-    BudgetKind, Emitted, Engine, Event, Forcing, Race, Request, SequenceId, ThinkingWords, guided, guided_behind,
+    BudgetKind, Emitted, Engine, Event, Forcing, Race, Request, SequenceId, ThinkingWords, guided,
+    guided_after_thoughts,
 };
 use foretoken_model::Executor;
 use foretoken_speculation::costs::Curve;
 use foretoken_speculation::{Chance, Constrained, Costs, DrafterCosts, Promise, Sampling, Token, log_probability};
 use foretoken_text::{Grammar, GrammarSource, Spelling, Thinking, ThinkingMarks};
 
-use crate::dial::{enumerate, enumerate_coupled};
-use crate::experts::{Experts, ExpertsExecutor, Hands};
+use crate::enumerator::{enumerate, enumerate_coupled};
+use crate::experts::{Experts, ExpertsExecutor, ManualClock};
 use crate::forbidding::Forbidding;
 use crate::oracle::{self, decode};
 use crate::ranks::RanksExecutor;
@@ -30,7 +31,7 @@ use crate::vocabulary;
 
 pub use register::{Registered, drafters};
 
-/// One text to be generated, as data.
+/// One request, as data.
 #[derive(Clone, Debug)]
 pub struct Case {
     /// Seed of the target's table, its vocabulary, and how many last tokens its rows depend on.
@@ -43,21 +44,21 @@ pub struct Case {
     pub seed: u64,
     /// Tokens to generate.
     pub tokens_max: usize,
-    /// What may be written.
+    /// The constraint on the output.
     pub form: Form,
 }
 
-/// What may be written in a case.
+/// The constraint on the output of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Everything.
+    /// None.
     Free,
-    /// What [`Forbidding`] leaves.
+    /// [`Forbidding`].
     Forbidding,
     /// Texts that this regular expression matches as a whole, over the words of toy targets ([`crate::vocabulary`]).
     Grammar(&'static str),
-    /// The same behind thoughts, between two marks that are words like others; they may be left out.
-    Behind(&'static str),
+    /// The same after optional thoughts, which stand between two marks of ordinary words.
+    AfterThoughts(&'static str),
 }
 
 /// The marks around thoughts in toys.
@@ -66,41 +67,41 @@ const MARKS: ThinkingMarks = ThinkingMarks { open: "bb", close: "aba" };
 /// How the cases of one table are run.
 #[derive(Clone, Debug)]
 pub struct Setting {
-    /// What is promised.
+    /// The promise of all requests.
     pub promise: Promise,
     /// How much is drafted.
     pub budget: BudgetKind,
-    /// Texts at a time.
+    /// Most sequences that run at a time.
     pub batch: usize,
-    /// Positions a page.
+    /// Positions per page.
     pub page_len: usize,
-    /// Rows a pass.
+    /// Most rows per pass.
     pub rows_max: usize,
-    /// How many last tokens the executor sees, if it does not see all: at least as many as the table depends on. Pages
-    /// behind them are given back.
+    /// The sliding window of the executor, if it has one: at least as many tokens as the table depends on. Pages before
+    /// it are freed.
     pub window: Option<usize>,
-    /// Whether the executor has recurrent states, one a text and some checkpoints.
+    /// Whether the executor has recurrent states, one per sequence and some checkpoints.
     pub states: bool,
-    /// Whether the texts are about something: the executor has an encoder.
-    pub about: bool,
-    /// Whether the executor's logits lie far away.
-    pub far: bool,
-    /// Whether the executor is two ranks. Such a one has neither states nor an encoder, and its logits are at hand.
+    /// Whether the executor has an encoder, and requests have sources.
+    pub has_encoder: bool,
+    /// Whether the executor's logits are remote.
+    pub remote_logits: bool,
+    /// Whether the executor is two ranks. Such an executor has neither states nor an encoder, and local logits.
     pub ranks: bool,
-    /// Whether the executor has experts, and its logits are at hand.
+    /// Whether the executor has experts, and local logits.
     pub experts: bool,
-    /// Whether log-probabilities are wanted, for which forced tokens have to be asked about like others.
-    pub told: bool,
+    /// Whether log-probabilities are wanted, for which forced tokens need logits like others.
+    pub log_probabilities: bool,
     /// A mistake of the executor.
     pub fault: Fault,
 }
 
 impl Setting {
-    /// *exact*, the heuristic budget, one text at a time.
+    /// *exact*, the heuristic budget, one sequence at a time.
     pub fn plain() -> Self {
         let budget = BudgetKind::Heuristic { nodes_max: 9 };
         let (promise, fault) = (Promise::Exact, Fault::None);
-        let (states, about, far, ranks, experts) = (false, false, false, false, false);
+        let (states, has_encoder, remote_logits, ranks, experts) = (false, false, false, false, false);
         Self {
             promise,
             budget,
@@ -109,17 +110,17 @@ impl Setting {
             rows_max: 64,
             window: None,
             states,
-            about,
-            far,
+            has_encoder,
+            remote_logits,
             ranks,
             experts,
-            told: true,
+            log_probabilities: true,
             fault,
         }
     }
 }
 
-/// So many of the most probable tokens are told with each.
+/// How many of the most probable tokens are asked for with each token.
 const TOP: usize = 3;
 
 /// Tokens with the bits of their log-probabilities.
@@ -163,36 +164,36 @@ fn constraint(case: &Case) -> Option<Constrained> {
         Form::Grammar(expression) => {
             Some(guided(&grammar(case, expression), &case.sampling.end_tokens, foreseen(case)))
         }
-        Form::Behind(expression) => {
+        Form::AfterThoughts(expression) => {
             let (grammar, tokenizer) = (grammar(case, expression), vocabulary::target(case.target.1));
             let (ends, forcing) = (&case.sampling.end_tokens, foreseen(case));
             let words = Arc::new(ThinkingWords::new(&tokenizer, MARKS));
-            Some(guided_behind(&grammar, ends, forcing, &words, Thinking::Possible))
+            Some(guided_after_thoughts(&grammar, ends, forcing, &words, Thinking::Possible))
         }
     }
 }
 
-/// How the words of a case's target spell what has to come next: made once.
+/// The tokens of forced strings in a case's target, made once per vocabulary.
 fn foreseen(case: &Case) -> Forcing {
-    static KNOWN: Mutex<BTreeMap<usize, Arc<Spelling>>> = Mutex::new(BTreeMap::new());
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    static CACHE: Mutex<BTreeMap<usize, Arc<Spelling>>> = Mutex::new(BTreeMap::new());
+    let mut cache = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
     let make = || Arc::new(Spelling::new(vocabulary::target(case.target.1)));
-    Forcing::Foreseen(Arc::clone(known.entry(case.target.1).or_insert_with(make)))
+    Forcing::Foreseen(Arc::clone(cache.entry(case.target.1).or_insert_with(make)))
 }
 
 /// The grammar of a case, over the words of its target: compiled once.
 fn grammar(case: &Case, expression: &str) -> Arc<Grammar> {
-    static KNOWN: Mutex<BTreeMap<(usize, String), Arc<Grammar>>> = Mutex::new(BTreeMap::new());
+    static CACHE: Mutex<BTreeMap<(usize, String), Arc<Grammar>>> = Mutex::new(BTreeMap::new());
     let name = (case.target.1, expression.to_string());
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut cache = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
     let compile = || {
         let source = GrammarSource::Regex(expression.to_string());
         Grammar::compile(&vocabulary::target(case.target.1), &source).expect("a good expression")
     };
-    Arc::clone(known.entry(name).or_insert_with(compile))
+    Arc::clone(cache.entry(name).or_insert_with(compile))
 }
 
-/// What a case is decoded from: the target, or what the constraint leaves of it.
+/// The table that the oracle decodes a case from: the target's, without the tokens that the constraint forbids.
 fn specified(table: &Table, case: &Case) -> Table {
     match case.form {
         Form::Free => table.clone(),
@@ -201,12 +202,12 @@ fn specified(table: &Table, case: &Case) -> Table {
             let (table, grammar, case) = (table.clone(), grammar(case, expression), case.clone());
             Table::new(case.target.1, move |tokens| masked(table.logits(tokens), &grammar, &case, tokens))
         }
-        Form::Behind(expression) => {
+        Form::AfterThoughts(expression) => {
             let (table, grammar, case) = (table.clone(), grammar(case, expression), case.clone());
             Table::new(case.target.1, move |tokens| {
                 let (mut row, written) = (table.logits(tokens), &tokens[case.prompt.len()..]);
                 for (token, logit) in (0..).zip(&mut row) {
-                    if !is_behind(&grammar, &case.sampling.end_tokens, &[written, &[token]].concat()) {
+                    if !is_after_thoughts(&grammar, &case.sampling.end_tokens, &[written, &[token]].concat()) {
                         *logit = f32::NEG_INFINITY;
                     }
                 }
@@ -216,32 +217,32 @@ fn specified(table: &Table, case: &Case) -> Table {
     }
 }
 
-/// Whether a text that may think before it is of a grammar can begin so, by looking at all of it.
-fn is_behind(grammar: &Arc<Grammar>, ends: &[Token], tokens: &[Token]) -> bool {
+/// Whether these tokens can begin an output of optional thoughts and then the grammar, decided from all of them.
+fn is_after_thoughts(grammar: &Arc<Grammar>, ends: &[Token], tokens: &[Token]) -> bool {
     let is_shown = |token: &Token| !vocabulary::word(*token).starts_with('<') && !ends.contains(token);
-    let spelt = |tokens: &[Token]| -> String {
+    let text_of = |tokens: &[Token]| -> String {
         tokens.iter().filter(|token| is_shown(token)).map(|token| vocabulary::word(*token)).collect()
     };
     let is_of_grammar = |tokens: &[Token]| {
         let mut matcher = grammar.matcher();
         tokens.iter().all(|token| if ends.contains(token) { matcher.may_end() } else { matcher.accept(*token) })
     };
-    let text = spelt(tokens);
+    let text = text_of(tokens);
     let Some(thoughts) = text.strip_prefix(MARKS.open) else {
         return (MARKS.open.starts_with(&text) && tokens.iter().all(is_shown)) || is_of_grammar(tokens);
     };
     let Some(len) = thoughts.find(MARKS.close) else { return !tokens.iter().any(|token| ends.contains(token)) };
     let end = MARKS.open.len() + len + MARKS.close.len();
-    let before = (0..=tokens.len()).find(|count| spelt(&tokens[..*count]).len() == end);
+    let before = (0..=tokens.len()).find(|count| text_of(&tokens[..*count]).len() == end);
     before.is_some_and(|count| {
         !tokens[..count].iter().any(|token| ends.contains(token)) && is_of_grammar(&tokens[count..])
     })
 }
 
-/// A row of the target without what the grammar forbids, by a matcher that never went back, asked token by token.
+/// A row of the target without the tokens that the grammar forbids, by a new matcher that is asked token by token.
 fn masked(mut row: Vec<f32>, grammar: &Arc<Grammar>, case: &Case, tokens: &[Token]) -> Vec<f32> {
     let mut matcher = grammar.matcher();
-    // Behind an end nothing is decoded.
+    // After an end token nothing is decoded.
     if tokens[case.prompt.len()..].iter().all(|token| matcher.accept(*token)) {
         let may_end = matcher.may_end();
         for (token, logit) in (0..).zip(&mut row) {
@@ -254,12 +255,12 @@ fn masked(mut row: Vec<f32>, grammar: &Arc<Grammar>, case: &Case, tokens: &[Toke
     row
 }
 
-/// Slots for checkpoints beside those of the texts that run.
+/// Slots for checkpoints besides those of the running sequences.
 const CHECKPOINTS: usize = 3;
 /// Tokens of a source, at most.
 const SOURCE_MAX: usize = 5;
 
-/// What a case is about, where texts are about something: some cases are about the same.
+/// The encoder source of a case, where there is an encoder; some cases have the same.
 fn source(case: &Case) -> Vec<Token> {
     let (which, vocabulary) = (case.seed % 3, case.target.1 as u64);
     (0..2 + which).map(|i| (mix(which * 10 + i) % vocabulary) as Token).collect()
@@ -270,14 +271,14 @@ fn request(case: &Case, setting: &Setting, drafters: &[u8]) -> Request {
         tokens_max: Some(case.tokens_max),
         sampling: case.sampling.clone(),
         constraint: constraint(case),
-        source: setting.about.then(|| source(case).into()),
+        source: setting.has_encoder.then(|| source(case).into()),
         prediction: case.prompt[case.prompt.len() / 2..].to_vec(),
         seed: case.seed,
         promise: setting.promise,
         budget: setting.budget.clone(),
         drafters: drafters.to_vec(),
-        log_probabilities: setting.told,
-        top_log_probabilities: if setting.told { TOP } else { 0 },
+        log_probabilities: setting.log_probabilities,
+        top_log_probabilities: if setting.log_probabilities { TOP } else { 0 },
         ..Request::new(case.prompt.clone())
     }
 }
@@ -295,7 +296,7 @@ fn engine((table, executor): (&Table, Box<dyn Executor>), setting: &Setting, dra
 fn executor(table: &Table, setting: &Setting) -> Box<dyn Executor> {
     let pages = 600usize.div_ceil(setting.page_len);
     if setting.ranks {
-        assert!(!(setting.states || setting.about || setting.far), "two ranks: {setting:?}");
+        assert!(!(setting.states || setting.has_encoder || setting.remote_logits), "two ranks: {setting:?}");
         let toy = RanksExecutor::new(table.clone(), setting.page_len, pages, setting.rows_max);
         let toy = toy.with_fault(setting.fault);
         return Box::new(match setting.window {
@@ -310,32 +311,31 @@ fn executor(table: &Table, setting: &Setting) -> Box<dyn Executor> {
     if setting.states {
         toy = toy.with_states(setting.batch + CHECKPOINTS).with_failing_passes(3);
     }
-    if setting.about {
+    if setting.has_encoder {
         toy = toy.with_encoder(SOURCE_MAX, 2, SOURCE_MAX.div_ceil(2) * setting.batch);
     }
     let toy = toy.with_fault(setting.fault);
     if setting.experts {
-        return Box::new(ExpertsExecutor::new(toy, Experts::default(), Hands::default()));
+        return Box::new(ExpertsExecutor::new(toy, Experts::default(), ManualClock::default()));
     }
-    toy.boxed(setting.far)
+    toy.boxed(setting.remote_logits)
 }
 
-/// Costs that do not depend on the clock, with which it is a matter of the guess whether drafting pays. Drafters
-/// differ.
+/// Fixed costs, with which some drafts pay and others do not. They differ between drafters.
 pub(crate) fn costs(drafters: usize) -> Costs {
     let points = vec![(1, 1.0), (2, 1.03), (4, 1.1), (8, 1.2), (9, 1.6), (16, 1.8)];
     let drafter = |i: usize| DrafterCosts { call: 0.001, step: 0.02 * (1 + i % 7) as f64, catch_up: 0.001 };
     Costs { curves: vec![Curve::new(0, points)], drafters: (0..drafters).map(drafter).collect() }
 }
 
-/// Runs an engine dry; what each sequence emitted, tokens and bits of log-probabilities.
+/// Runs an engine until it is idle; returns what each sequence emitted, tokens and bits of log-probabilities.
 pub fn run(engine: &mut Engine, chance: &mut dyn Chance) -> BTreeMap<SequenceId, Vec<(Token, u32)>> {
     let bits = |e: &Emitted| (e.token, e.log_probability.map_or(0, f32::to_bits));
     let (texts, _) = emitted(engine, chance);
     texts.into_iter().map(|(sequence, text)| (sequence, text.iter().map(bits).collect())).collect()
 }
 
-/// Runs an engine dry; what each sequence emitted, and what was said of drafters that failed.
+/// Runs an engine until it is idle; returns what each sequence emitted, and the messages of drafters that failed.
 fn emitted(engine: &mut Engine, chance: &mut dyn Chance) -> (BTreeMap<SequenceId, Vec<Emitted>>, Vec<String>) {
     let mut texts: BTreeMap<SequenceId, Vec<Emitted>> = BTreeMap::new();
     let mut failures = Vec::new();
@@ -353,21 +353,21 @@ fn emitted(engine: &mut Engine, chance: &mut dyn Chance) -> (BTreeMap<SequenceId
     (texts, failures)
 }
 
-/// Whether all cases (of one target) get the oracle's tokens and log-probabilities, run together in one engine, and no
-/// drafter fails.
+/// Checks that all cases (of one target) get the oracle's tokens and log-probabilities, run together in one engine, and
+/// that no drafter fails.
 ///
 /// # Errors
-/// The first difference: which case and setting, where, and what was expected.
+/// The first difference: case and setting, the token's index, and the expected token.
 pub fn exact(cases: &[Case], setting: &Setting, drafters: &[&Registered]) -> Result<(), String> {
     let (seed, vocabulary, order) = cases[0].target;
-    // What a grammar forces has to be possible.
-    let is_guided = cases.iter().any(|case| matches!(case.form, Form::Grammar(_) | Form::Behind(_)));
+    // A token that a grammar forces has to be possible.
+    let is_guided = cases.iter().any(|case| matches!(case.form, Form::Grammar(_) | Form::AfterThoughts(_)));
     let table = if is_guided { Table::dense(vocabulary, order, seed) } else { Table::seeded(vocabulary, order, seed) };
     exact_by((&table, executor(&table, setting)), cases, setting, drafters)
 }
 
-/// The same of a target that is given: what it says, and what the engine runs. No other target has its name
-/// ([`Case::target`]).
+/// The same with a given target: its table, and the executor that the engine runs. Its name ([`Case::target`]) must be
+/// its own.
 ///
 /// # Errors
 /// As [`exact`].
@@ -383,19 +383,19 @@ pub fn exact_by(
         .iter()
         .map(|case| engine.submit(request(case, setting, &numbers)).map_err(|error| format!("{case:?}: {error}")))
         .collect::<Result<_, _>>()?;
-    let (said, failures) = emitted(&mut engine, &mut Race);
+    let (written, failures) = emitted(&mut engine, &mut Race);
     if let Some(failure) = failures.first() {
         return Err(format!("{setting:?}: {failure}"));
     }
     for (case, id) in cases.iter().zip(ids) {
         assert_eq!(case.target, cases[0].target, "cases of one target");
-        let mut expected = told(table, case, setting.about).to_vec();
-        if !setting.told {
-            expected.iter_mut().for_each(|told| *told = (told.0, 0, Vec::new()));
+        let mut expected = oracle_tokens(table, case, setting.has_encoder).to_vec();
+        if !setting.log_probabilities {
+            expected.iter_mut().for_each(|token| *token = (token.0, 0, Vec::new()));
         }
-        let said = said.get(&id).map_or(&[][..], Vec::as_slice);
-        let found = said.iter().map(|e| (e.token, e.log_probability.map_or(0, f32::to_bits), bits(&e.top)));
-        let found: Vec<Told> = found.collect();
+        let written = written.get(&id).map_or(&[][..], Vec::as_slice);
+        let found = written.iter().map(|e| (e.token, e.log_probability.map_or(0, f32::to_bits), bits(&e.top)));
+        let found: Vec<ScoredToken> = found.collect();
         if expected != found {
             let at = expected.iter().zip(&found).take_while(|(a, b)| a == b).count();
             let names: Vec<_> = drafters.iter().map(|drafter| drafter.name).collect();
@@ -412,34 +412,34 @@ pub fn exact_by(
     Ok(())
 }
 
-/// What is told of a token: itself, the bits of its log-probability, and the most probable ones at its place.
-type Told = (Token, u32, Vec<(Token, u32)>);
+/// A token with the bits of its log-probability, and of the most probable tokens at its position.
+type ScoredToken = (Token, u32, Vec<(Token, u32)>);
 
-/// What the oracle says of a case. It is asked once for each: a case is run under many settings.
-fn told(table: &Table, case: &Case, about: bool) -> Arc<Vec<Told>> {
-    static KNOWN: Mutex<BTreeMap<String, Arc<Vec<Told>>>> = Mutex::new(BTreeMap::new());
-    let name = format!("{case:?} {about}");
-    let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(told) = known().get(&name) {
-        return Arc::clone(told);
+/// The oracle's output for a case. It is cached, since a case is run under many settings.
+fn oracle_tokens(table: &Table, case: &Case, has_encoder: bool) -> Arc<Vec<ScoredToken>> {
+    static CACHE: Mutex<BTreeMap<String, Arc<Vec<ScoredToken>>>> = Mutex::new(BTreeMap::new());
+    let name = format!("{case:?} {has_encoder}");
+    let cache = || CACHE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(cached) = cache().get(&name) {
+        return Arc::clone(cached);
     }
-    let table = &if about { table.about(&source(case)) } else { table.clone() };
+    let table = &if has_encoder { table.with_source(&source(case)) } else { table.clone() };
     let mut tokens = case.prompt.clone();
     let expected = decode(&specified(table, case), &case.sampling, case.seed, &case.prompt, case.tokens_max);
-    let told = expected.into_iter().map(|(token, found)| {
+    let scored = expected.into_iter().map(|(token, found)| {
         let logits = table.logits(&tokens);
-        // What the model itself says of a token is told, whatever is forbidden.
+        // Log-probabilities are those of the model without the constraint.
         let own = if case.form != Form::Free { log_probability(&logits, token).to_bits() } else { found };
         tokens.push(token);
         (token, own, oracle::top(&logits, TOP))
     });
-    let told = Arc::new(told.collect());
-    known().insert(name, Arc::clone(&told));
-    told
+    let scored = Arc::new(scored.collect());
+    cache().insert(name, Arc::clone(&scored));
+    scored
 }
 
-/// How far the law of a text, through the engine's step, is from the target's: the largest difference over texts.
-/// `len` tokens, any promise, computed by enumeration.
+/// The largest difference between the law of the output, through the engine's step, and the target's, over all texts.
+/// Computed by enumeration, for any promise.
 pub fn law_error(table: &Table, case: &Case, setting: &Setting, drafters: &[&Registered]) -> f64 {
     let numbers: Vec<u8> = (0..drafters.len() as u8).collect();
     let text = |chance: &mut dyn Chance| -> Vec<Token> {
@@ -449,8 +449,8 @@ pub fn law_error(table: &Table, case: &Case, setting: &Setting, drafters: &[&Reg
         texts[&id].iter().map(|(token, _)| *token).collect()
     };
     let found: Joint = match setting.promise {
-        Promise::Exact => enumerate_coupled(|dial| text(dial)),
-        Promise::Rejection | Promise::Block => enumerate(|dial| text(dial)),
+        Promise::Exact => enumerate_coupled(|chance| text(chance)),
+        Promise::Rejection | Promise::Block => enumerate(|chance| text(chance)),
     };
     distance(&found, &specified(table, case).plain(&case.sampling, &case.prompt, case.tokens_max))
 }

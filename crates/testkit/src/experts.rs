@@ -1,8 +1,8 @@
-//! A toy of experts: each row chooses some of many by what it sees, and a pass reads each that is chosen once.
+//! A toy with experts: each row chooses some of many by its context, and a pass reads each chosen expert once.
 //!
-//! It says what it read, and what a pass takes goes by that on a clock of its own ([`Hands`]), so tests can hold what
-//! is learned of costs to what passes take. What it says of tokens is the toy's: experts change no text. Left out:
-//! layers, of which a real network has many, each with a choice of its own.
+//! It reports what it read, and the time of a pass depends on that, on a manual clock ([`ManualClock`]), so tests can
+//! compare the costs that the engine learns with the true ones. Its logits are those of the toy: experts change no
+//! output. It has one choice of experts per row, where a real network has one per layer.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,58 +11,58 @@ use std::time::Duration;
 
 use foretoken_engine::Clock;
 use foretoken_model::{
-    Batch, CacheEdit, CacheRows, Capacity, Executor, ExecutorError, Outputs, Reading, SavedBytes, Source,
+    Batch, CacheEdit, CacheRows, Capacity, Executor, ExecutorError, Outputs, SavedBytes, Source, WeightsRead,
 };
 
 use crate::table::mix;
 use crate::toy::{ToyExecutor, rows};
 
-/// A clock that only moves when it is told to, which all that have it share.
+/// A clock that moves only when it is advanced. Clones share their time.
 #[derive(Clone, Debug, Default)]
-pub struct Hands(Arc<AtomicU64>);
+pub struct ManualClock(Arc<AtomicU64>);
 
-impl Hands {
-    /// Lets time pass.
-    pub fn pass(&self, time: Duration) {
+impl ManualClock {
+    /// Advances the clock.
+    pub fn advance(&self, time: Duration) {
         self.0.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
     }
 }
 
-impl Clock for Hands {
+impl Clock for ManualClock {
     fn now(&self) -> Duration {
         Duration::from_nanos(self.0.load(Ordering::Relaxed))
     }
 }
 
-/// What experts there are, and what they take.
+/// The experts of a toy, and their costs.
 #[derive(Clone, Copy, Debug)]
 pub struct Experts {
     /// How many there are.
     pub count: usize,
     /// How many a row chooses.
     pub chosen: usize,
-    /// By so many last tokens of what it sees.
-    pub by_last: usize,
-    /// Whether it is said what was read.
-    pub are_told: bool,
-    /// Of a pass, of each of its rows, and of each expert that it reads.
-    pub takes: [Duration; 3],
+    /// The number of last tokens of its context by which a row chooses.
+    pub context_len: usize,
+    /// Whether the executor reports what a pass read.
+    pub reports_reads: bool,
+    /// The time of a pass, of each of its rows, and of each expert that it reads.
+    pub durations: [Duration; 3],
 }
 
 impl Default for Experts {
     fn default() -> Self {
-        let takes = [2000, 50, 1000].map(Duration::from_micros);
-        Self { count: 16, chosen: 3, by_last: 1, are_told: true, takes }
+        let durations = [2000, 50, 1000].map(Duration::from_micros);
+        Self { count: 16, chosen: 3, context_len: 1, reports_reads: true, durations }
     }
 }
 
-/// Bytes of what every pass reads, and of an expert.
+/// Bytes that every pass reads, and bytes of an expert.
 const BYTES: [usize; 2] = [5000, 700];
 
 impl Experts {
-    /// Those that a row chooses which sees these tokens.
+    /// The experts that a row of this context chooses.
     fn chosen_by(&self, context: &[u32]) -> BTreeSet<usize> {
-        let last = &context[context.len().saturating_sub(self.by_last)..];
+        let last = &context[context.len().saturating_sub(self.context_len)..];
         let mut state = last.iter().fold(self.count as u64, |state, token| mix(state ^ u64::from(*token)));
         let mut chosen = BTreeSet::new();
         while chosen.len() < self.chosen.min(self.count) {
@@ -73,18 +73,18 @@ impl Experts {
     }
 }
 
-/// A [`ToyExecutor`] of experts.
+/// A [`ToyExecutor`] with experts.
 pub struct ExpertsExecutor {
     toy: ToyExecutor,
     experts: Experts,
-    hands: Hands,
-    read: Reading,
+    clock: ManualClock,
+    read: WeightsRead,
 }
 
 impl ExpertsExecutor {
-    /// Experts of this toy, whose passes move the hands of this clock.
-    pub fn new(toy: ToyExecutor, experts: Experts, hands: Hands) -> Self {
-        Self { toy, experts, hands, read: Reading::default() }
+    /// This toy with experts; its passes advance the clock.
+    pub fn new(toy: ToyExecutor, experts: Experts, clock: ManualClock) -> Self {
+        Self { toy, experts, clock, read: WeightsRead::default() }
     }
 }
 
@@ -102,14 +102,14 @@ impl Executor for ExpertsExecutor {
         let mut chosen = BTreeSet::new();
         for span in batch.spans {
             for row in span.computed..span.tokens.len() {
-                chosen.append(&mut self.experts.chosen_by(&self.toy.whole(span, row)));
+                chosen.append(&mut self.experts.chosen_by(&self.toy.whole_context(span, row)));
             }
         }
-        let [pass, row, expert] = self.experts.takes;
-        self.hands.pass(pass + row * rows(batch) as u32 + expert * chosen.len() as u32);
-        if self.experts.are_told {
+        let [pass, row, expert] = self.experts.durations;
+        self.clock.advance(pass + row * rows(batch) as u32 + expert * chosen.len() as u32);
+        if self.experts.reports_reads {
             let (bytes, experts) = (BYTES[0] + BYTES[1] * chosen.len(), chosen.len());
-            self.read = Reading { bytes, experts, packed: 0 };
+            self.read = WeightsRead { bytes, experts, packed: 0 };
         }
         Ok(())
     }
@@ -126,7 +126,7 @@ impl Executor for ExpertsExecutor {
         self.toy.capacity()
     }
 
-    fn read(&self) -> Reading {
+    fn weights_read(&self) -> WeightsRead {
         self.read
     }
 

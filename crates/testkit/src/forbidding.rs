@@ -1,14 +1,14 @@
-//! A toy constraint: at most places one token is forbidden, at every third or so all but one are; which one depends on
-//! the last token and on how many were written. Small enough to be written down a second time, as a table whose rows
-//! lack the forbidden tokens.
+//! A toy constraint: at most positions one token is forbidden, at every third or so all but one are; which one depends
+//! on the last token and on how many were written. It has a second form, as a table whose rows lack the forbidden
+//! tokens.
 //!
-//! It checks how it is used: only what was accepted is taken back.
+//! It checks its use: only accepted tokens may be taken back.
 
 use foretoken_speculation::{Constraint, Token, TokenSet};
 
 use crate::table::Table;
 
-/// Forbids one token of a vocabulary, or all but one, at every place.
+/// Forbids one token of a vocabulary, or all but one, at every position.
 #[derive(Clone, Debug)]
 pub struct Forbidding {
     vocabulary: usize,
@@ -16,20 +16,20 @@ pub struct Forbidding {
 }
 
 impl Forbidding {
-    /// For a vocabulary of so many tokens.
+    /// The constraint for a vocabulary of `vocabulary` tokens.
     pub fn new(vocabulary: usize) -> Forbidding {
         Forbidding { vocabulary, accepted: Vec::new() }
     }
 
-    /// The token that may not be written after these; or, with `true`, the only one that may.
+    /// The token that may not be written after these; or, if the second value is true, the only one that may.
     fn rule(vocabulary: usize, written: &[Token]) -> (Token, bool) {
         let last = written.last().map_or(1, |token| *token as usize);
         let token = (2 * last + written.len() / 2 + 1) % vocabulary;
         (token as Token, (last + written.len()) % 5 < 2)
     }
 
-    /// The same model without what is forbidden after a prompt of so many tokens: what a constrained text is decoded
-    /// from.
+    /// The model without the tokens that are forbidden after a prompt of `prompt_len` tokens: the one that constrained
+    /// requests are decoded from.
     pub fn applied_to(table: &Table, prompt_len: usize) -> Table {
         let (table, vocabulary) = (table.clone(), table.vocabulary());
         Table::new(vocabulary, move |tokens| {
@@ -38,7 +38,7 @@ impl Forbidding {
             if is_only {
                 row.fill(f32::NEG_INFINITY);
             }
-            // What is forced is written whatever the model says of it.
+            // A forced token is written whatever its logit is.
             row[token as usize] = if is_only { 0.0 } else { f32::NEG_INFINITY };
             row
         })

@@ -1,37 +1,37 @@
-//! What the stable twins of the fuzz targets share: changed inputs for a while, and seeds that are committed.
+//! Shared by the tests that run the fuzz targets' code on stable Rust: random changes for a while, and committed seeds.
 //!
-//! A probe takes any bytes, panics where something is broken, and says whether they were accepted. Left out: what is
-//! changed, which each kind of input knows best; `weights` has its own, since it stands below this crate.
+//! A probe takes any bytes, panics where something is broken, and returns whether they were accepted. The changes are
+//! made by the caller, for its kind of input; `weights` has its own copy, since this crate depends on it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// How long random changes are tried.
-const LASTS: Duration = Duration::from_secs(2);
+const DURATION: Duration = Duration::from_secs(2);
 
-/// Holds case after case to a probe. The same number is the same case on every machine.
+/// Runs a probe on case after case. The same number is the same case on every machine.
 ///
 /// # Panics
-/// If the probe panics, with the case; or if all cases are accepted, or none: then nothing was tried.
+/// If the probe panics, with the case; or if all cases are accepted, or none, since the test would then be void.
 pub fn try_changes(mut changed: impl FnMut(u64) -> Vec<u8>, probe: impl Fn(&[u8]) -> bool) {
     let (start, mut number, mut accepted) = (Instant::now(), 0, 0);
-    while start.elapsed() < LASTS {
+    while start.elapsed() < DURATION {
         let data = changed(number);
         let verdict = catch_unwind(AssertUnwindSafe(|| probe(&data)));
         accepted += u64::from(verdict.unwrap_or_else(|_| panic!("case {number} fails: {data:?}")));
         number += 1;
     }
     println!("{number} cases, {accepted} of them accepted");
-    assert!(accepted > 0 && accepted < number, "{accepted} of {number} accepted: changes do not change");
+    assert!(accepted > 0 && accepted < number, "{accepted} of {number} accepted: the changes have no effect");
 }
 
-/// Where the seeds of a fuzz target lie.
+/// The folder of the seeds of a fuzz target.
 fn folder(target: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "../../fuzz/corpus", target].iter().collect()
 }
 
-/// Requires that the seeds of a fuzz target are committed as they are made.
+/// Checks that the committed seeds of a fuzz target are up to date.
 ///
 /// # Panics
 /// If one is not, with its name.

@@ -1,16 +1,16 @@
-//! A toy head: an executor that reads hidden rows beside its tokens, and knows which those must be.
+//! A toy head: an executor that reads hidden rows beside its tokens, and checks that they are the right ones.
 //!
-//! Its cache holds, in the slot that the page table names, the token of a row, the hidden row that it read and of which
-//! kind that was. From the slots that a row sees it works out what it must be given: for a token of the text the
-//! [`hidden_state`] of the toy target at the position before, which follows from that of the row before and its token;
-//! for a guess its own, which it made up of the row that is continued and of all that this row saw and read. So a
-//! hidden row of the pass before, of a refused row or of a neighbour is seen, and so is a row of a guess that was kept
-//! for good; the head panics with both, its drafter is dropped, and the engine tells. A text's first token, which no
-//! row of a head reads, is found from the first hidden row, unless that is of a later one: then the head knows nothing
-//! of what came before, and says what it would say of a text that begins there.
+//! Its cache holds, in the slot that the page table names, the token of a row, the hidden row that it read and the kind
+//! of that. From the slots that a row attends to it computes the hidden row that it must be given: for a written token
+//! the [`hidden_state`] of the toy target at the position before, which follows from that of the row before and its
+//! token; for a drafted token its own, which is a function of the parent row and of all that this row attends to and
+//! read. So it detects a hidden row of the previous pass, of a refused row or of another sequence, and a drafted row
+//! that was committed; the head panics, its drafter is dropped, and the engine reports that. The first token of a
+//! sequence, which no row of a head reads, is found from the first hidden row, unless that is of a later token: then
+//! the head's logits are those of a sequence that begins there.
 //!
-//! Its logits are those of a table, which [`near`] makes one that mostly says what the target says. Left out: what
-//! recurrent states of a head hold; of these it is seen that they pass the text and no guess.
+//! Its logits are those of a table; [`near`] makes one that mostly agrees with the target's. Of a head's recurrent
+//! states only this is checked: that they pass written tokens and no drafted ones.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,9 +25,9 @@ use foretoken_model::{
 use foretoken_speculation::{SequenceId, Tenant, Token};
 
 use crate::table::{Table, mix};
-use crate::toy::{HIDDEN_LAYERS, HIDDEN_WIDTH, ToyExecutor, hidden_state, next_hidden_state};
+use crate::toy::{HIDDEN_LAYERS, HIDDEN_WIDTH, ToyExecutor, hidden_state, keep_previous, next_hidden_state};
 
-/// Layers of the target that the toy head reads, in no order.
+/// Layers of the target that the toy head reads, not sorted.
 pub const TARGET_LAYERS: [usize; 3] = [HIDDEN_LAYERS - 1, 0, 3];
 /// Elements of its own hidden rows: another width than the target's.
 const OWN_WIDTH: usize = 2;
@@ -37,20 +37,20 @@ const OWN_WIDTH: usize = 2;
 pub enum HeadFault {
     /// None: the healthy head.
     None,
-    /// The first of its own hidden rows are those of the pass before.
-    OwnOfPassBefore,
+    /// The first of its own hidden rows are those of the previous pass.
+    StaleOwnRows,
 }
 
-/// What the cache holds of a row.
+/// A row of the cache.
 #[derive(Clone, Debug)]
 struct Row {
-    /// The text's first token, unless the head's own text begins behind it.
+    /// The sequence's first token, unless the head's tokens begin after it.
     first: Option<Token>,
     token: Token,
     /// The hidden row that it read.
     input: Vec<f32>,
-    /// Whether that was the head's own: the row of a guess.
-    is_guess: bool,
+    /// Whether that was the head's own, so that the row is of a drafted token.
+    is_drafted: bool,
 }
 
 /// See the head of this file.
@@ -58,7 +58,7 @@ pub struct ToyHead {
     table: Table,
     capacity: Capacity,
     slots: Vec<Option<Row>>,
-    /// A pass of several texts fails after so many passes, if any does.
+    /// Every pass with a multiple of this number fails if it has several sequences.
     fails_every: Option<usize>,
     passes: Arc<AtomicUsize>,
     outputs: HostOutputs,
@@ -88,13 +88,13 @@ impl ToyHead {
         Arc::clone(&self.passes)
     }
 
-    /// The same, but every so manieth pass fails if it is one of several texts.
+    /// The same, but every `every`th pass fails if it has several sequences.
     pub fn with_failing_passes(mut self, every: usize) -> Self {
         self.fails_every = Some(every);
         self
     }
 
-    /// The same with a group of recurrent states, so many: only certain rows are the text's then.
+    /// The same with a group of `slots` recurrent states; written rows must then be certain ones.
     pub fn with_states(mut self, slots: usize) -> Self {
         self.capacity.groups.push(Group::state(slots));
         self
@@ -111,53 +111,53 @@ impl ToyHead {
         tables[0][position / page_len].0 as usize * page_len + position % page_len
     }
 
-    /// The rows that the one behind `parent` sees, itself not among them, read from the cache: those for good, then the
-    /// row's ancestors in the span.
+    /// The rows that a child of `parent` attends to, without itself, read from the cache: the committed ones, then its
+    /// ancestors in the span.
     fn seen(&self, span: &Span<'_>, parent: Option<usize>) -> Vec<Row> {
-        let mut places: Vec<usize> = std::iter::successors(parent, |row| span.parent(*row)).collect();
-        places.iter_mut().for_each(|row| *row += span.start);
-        places.extend((0..span.start).rev());
-        let row = |place: &usize| {
-            let row = self.slots[self.slot(span.tables, *place)].clone();
-            row.unwrap_or_else(|| panic!("a head sees position {place}, which holds nothing: {span:?}"))
+        let mut positions: Vec<usize> = std::iter::successors(parent, |row| span.parent(*row)).collect();
+        positions.iter_mut().for_each(|row| *row += span.start);
+        positions.extend((0..span.start).rev());
+        let row = |position: &usize| {
+            let row = self.slots[self.slot(span.tables, *position)].clone();
+            row.unwrap_or_else(|| panic!("a head attends to position {position}, which is empty: {span:?}"))
         };
-        places.iter().rev().map(row).collect()
+        positions.iter().rev().map(row).collect()
     }
 
-    /// The first token of the text whose first hidden row this is, unless it is that of a later one.
+    /// The first token of the sequence whose first hidden row this is, unless it is that of a later token.
     fn first_of(&self, input: &[f32]) -> Option<Token> {
         let states = input.as_chunks::<HIDDEN_WIDTH>().0;
         let fits = states
             .iter()
             .zip(TARGET_LAYERS)
             .all(|([len, layer, _], expected)| *len == states[0][0] && *len >= 1.0 && *layer == expected as f32);
-        assert!(fits, "the first hidden row is no token's: {input:?}");
+        assert!(fits, "the first hidden row is of no token: {input:?}");
         let of_first = |first: Token| TARGET_LAYERS.map(|layer| hidden_state(layer, &[first]));
         let found = (0..self.table.vocabulary() as Token).find(|first| of_first(*first) == states);
-        assert!(found.is_some() == (states[0][0] == 1.0), "the first hidden row is no token's: {input:?}");
+        assert!(found.is_some() == (states[0][0] == 1.0), "the first hidden row is of no token: {input:?}");
         found
     }
 
-    /// Stores row `i` of a span, which is given this hidden row, and sees that it is the right one.
-    fn store(&mut self, span: &Span<'_>, i: usize, input: &[f32], is_guess: bool) {
+    /// Stores row `i` of a span, which is given this hidden row, and checks that it is the right one.
+    fn store(&mut self, span: &Span<'_>, i: usize, input: &[f32], is_drafted: bool) {
         let seen = self.seen(span, span.parent(i));
         let has_states = self.capacity.groups.len() > 1;
-        assert!(!has_states || is_guess == (i >= span.certain), "row {i}, certain or a guess: {span:?}");
-        let kept = seen[..span.start].iter().position(|row| row.is_guess);
-        assert!(kept.is_none(), "row {kept:?} of a head is kept for good, and was a guess: {span:?}");
-        let (first, expected) = match (seen.last(), is_guess) {
+        assert!(!has_states || is_drafted == (i >= span.certain), "row {i}, certain or drafted: {span:?}");
+        let kept = seen[..span.start].iter().position(|row| row.is_drafted);
+        assert!(kept.is_none(), "row {kept:?} of a head is committed, and was drafted: {span:?}");
+        let (first, expected) = match (seen.last(), is_drafted) {
             (Some(row), true) => (row.first, own_state(&seen).to_vec()),
-            (Some(row), false) => (row.first, behind(row)),
-            (None, true) => panic!("a guess without a text: {span:?}"),
+            (Some(row), false) => (row.first, next_target_row(row)),
+            (None, true) => panic!("a drafted token without a written one: {span:?}"),
             (None, false) => (self.first_of(input), input.to_vec()),
         };
-        let whose = if is_guess { "its own" } else { "the target's" };
+        let whose = if is_drafted { "its own" } else { "the target's" };
         assert!(input == expected, "hidden row {i}, {whose}: expected {expected:?}, found {input:?} in {span:?}");
         let slot = self.slot(span.tables, span.start + i);
-        self.slots[slot] = Some(Row { first, token: span.tokens[i], input: input.to_vec(), is_guess });
+        self.slots[slot] = Some(Row { first, token: span.tokens[i], input: input.to_vec(), is_drafted });
     }
 
-    fn say(&mut self, span: &Span<'_>) {
+    fn compute_outputs(&mut self, span: &Span<'_>) {
         for row in span.wanted {
             let seen = self.seen(span, Some(*row as usize));
             let text: Vec<Token> = seen.iter().take(1).filter_map(|row| row.first).collect();
@@ -171,13 +171,13 @@ impl ToyHead {
     }
 }
 
-/// The target's hidden states at the token of a row, for the row behind it.
-fn behind(row: &Row) -> Vec<f32> {
+/// The hidden row that the next row of a written token must read: the target's hidden states at the token of this row.
+fn next_target_row(row: &Row) -> Vec<f32> {
     let states = row.input.as_chunks::<HIDDEN_WIDTH>().0;
     states.iter().flat_map(|state| next_hidden_state(*state, row.token)).collect()
 }
 
-/// The head's own hidden state at the last of these rows, made up: it depends on all of them and on what they read.
+/// The head's own hidden state at the last of these rows: a hash of all of them and of what they read.
 fn own_state(rows: &[Row]) -> [f32; OWN_WIDTH] {
     let fold = |state: u64, row: &Row| {
         let state = mix(state ^ u64::from(row.token));
@@ -205,18 +205,18 @@ impl Executor for ToyHead {
         self.outputs.logits.clear();
         self.outputs.hidden.resize_with(batch.hidden_layers.len(), Vec::new);
         for span in batch.spans {
-            let (rows, is_guess, width) = match span.hidden_in {
+            let (rows, is_drafted, width) = match span.hidden_in {
                 HiddenInput::Target(rows) => (rows, false, TARGET_LAYERS.len() * HIDDEN_WIDTH),
                 HiddenInput::Own(rows) => (rows, true, OWN_WIDTH),
                 HiddenInput::None => unreachable!("checked: {span:?}"),
             };
             for (i, input) in (span.computed..).zip(rows.chunks(width)) {
-                self.store(span, i, input, is_guess);
+                self.store(span, i, input, is_drafted);
             }
-            self.say(span);
+            self.compute_outputs(span);
         }
-        if self.fault == HeadFault::OwnOfPassBefore {
-            stay_as(&mut self.outputs.hidden, &before);
+        if self.fault == HeadFault::StaleOwnRows {
+            keep_previous(&mut self.outputs.hidden, &before);
         }
         Ok(())
     }
@@ -243,15 +243,7 @@ impl Executor for ToyHead {
     }
 }
 
-/// A mistake: of hidden rows, by layer, the first stay what they were in the pass before.
-pub(crate) fn stay_as(hidden: &mut [Vec<f32>], before: &[Vec<f32>]) {
-    for (now, before) in hidden.iter_mut().zip(before) {
-        let len = now.len().min(before.len());
-        now[..len].copy_from_slice(&before[..len]);
-    }
-}
-
-/// A table that says what this one says, but for one context in so many, where its logits are another token's.
+/// A table with the logits of this one, except in one context in `once_in`, where they are rotated by one token.
 pub fn near(table: &Table, once_in: u64) -> Table {
     let table = table.clone();
     Table::new(table.vocabulary(), move |tokens| {
@@ -262,10 +254,10 @@ pub fn near(table: &Table, once_in: u64) -> Table {
     })
 }
 
-/// The bookkeeping of pages is checked after each so many calls.
-const CHECKED: usize = 8;
+/// The bookkeeping of pages is checked after this many calls.
+const CALLS_PER_CHECK: usize = 8;
 
-/// A toy head as drafters see it, whose bookkeeping of pages is checked now and then.
+/// A toy head as a [`Scorer`], whose bookkeeping of pages is checked regularly.
 pub struct HeadScorer {
     paged: ExecutorScorer,
     calls: usize,
@@ -288,7 +280,7 @@ impl Scorer for HeadScorer {
     fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut LogitRows) {
         self.paged.score(asks, rows);
         self.calls += 1;
-        if self.calls.is_multiple_of(CHECKED) {
+        if self.calls.is_multiple_of(CALLS_PER_CHECK) {
             self.paged.check_pages().unwrap_or_else(|error| panic!("a head's pages: {error}"));
         }
     }
@@ -321,7 +313,7 @@ mod tests {
 
     const TEXT: [Token; 4] = [3, 1, 4, 1];
 
-    /// A head that has read the second and third token of the text, and then one guess.
+    /// A head that has read the second and third token of the text, and then one drafted token.
     struct Read {
         head: ToyHead,
         tables: [PageTable; 1],
@@ -352,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_read_beside_the_targets_rows_and_says_what_its_table_says() {
+    fn with_the_right_hidden_rows_the_logits_are_those_of_its_table() {
         let mut read = Read::new();
         read.run(2, &TEXT[3..], HiddenInput::Target(&target_row(2)));
         assert_eq!(read.head.outputs().row(0), Table::seeded(7, 40, 3).logits(&TEXT), "the first token is known");
@@ -360,21 +352,21 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "hidden row 0, the target's")]
-    fn the_row_of_a_neighbour_is_seen() {
+    fn the_hidden_row_of_another_position_is_detected() {
         Read::new().run(2, &TEXT[3..], HiddenInput::Target(&target_row(1)));
     }
 
     #[test]
     #[should_panic(expected = "hidden row 0, its own")]
-    fn an_own_row_of_before_is_seen() {
+    fn an_own_row_of_the_previous_pass_is_detected() {
         let mut read = Read::new();
         let own = read.head.outputs().hidden(0, 0).to_vec();
         read.run(2, &[5], HiddenInput::Own(&own));
     }
 
     #[test]
-    #[should_panic(expected = "row Some(2) of a head is kept for good, and was a guess")]
-    fn a_row_of_a_guess_that_is_kept_is_seen() {
+    #[should_panic(expected = "row Some(2) of a head is committed, and was drafted")]
+    fn a_committed_row_of_a_drafted_token_is_detected() {
         Read::new().run(3, &TEXT[3..], HiddenInput::Target(&target_row(3)));
     }
 }

@@ -1,29 +1,29 @@
-//! The workshop: instruments that tests are made with. Never shipped.
+//! Instruments for tests. Never shipped.
 //!
-//! `dial` enumerates every outcome of a program's chance, `table` has language models small enough to be written down,
-//! `toy` runs them behind the engine's executor trait (`far` with logits that lie far away, `ranks` on two ranks,
-//! `experts` with experts, on a clock of its own), `network` is a real one in their place, `head` reads their hidden
-//! states, `oracle` decodes with them in the plainest way, and `conform` holds every drafter, promise, budget and batch
-//! to the oracle. Faults can be put into the instruments (`toy::Fault`), so that tests can show that they would be
-//! seen. `twin` holds a draft model to its table. `rows` asks any kernel whether a row's result depends on its
-//! neighbours. `forbidding` is a constraint. `simulator` runs engines with many requests, a run a number. `fuzzing` is
-//! what the stable twins of the fuzz targets share.
+//! `enumerator` enumerates every outcome of a program's random draws, `table` has language models of a few tokens,
+//! `toy` runs them behind the engine's executor trait (`remote_logits` with logits that are not in this process's
+//! memory, `ranks` on two ranks, `experts` with experts, on a manual clock), `network` is a real network in their
+//! place, `head` reads their hidden states, `oracle` is a naive decoder, and `conform` compares every drafter, promise,
+//! budget and batch with the oracle. Faults can be put into the toys (`toy::Fault`), so that tests can show that they
+//! would be detected. `checked_scorer` compares a draft model with its table. `rows` tests for any kernel whether a
+//! row's result depends on the other rows of the batch. `forbidding` is a constraint. `simulator` runs engines with
+//! many requests, made from a number. `fuzzing` is shared by the tests that run the fuzz targets' code on stable Rust.
 
 #![forbid(unsafe_code)]
 
+pub mod checked_scorer;
 pub mod conform;
-pub mod dial;
+pub mod enumerator;
 pub mod experts;
-pub mod far;
 pub mod forbidding;
 pub mod fuzzing;
 pub mod head;
 pub mod network;
 pub mod oracle;
 pub mod ranks;
+pub mod remote_logits;
 pub mod rows;
 pub mod simulator;
 pub mod table;
 pub mod toy;
-pub mod twin;
 pub mod vocabulary;

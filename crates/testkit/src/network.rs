@@ -1,8 +1,8 @@
-//! A real network as a target of the suite: behind the engine as it is, and as a function that the oracle asks.
+//! A real network as a target of the conformance suite: as an executor of the engine, and as a function for the oracle.
 //!
-//! The function reads a text one row a pass, in a cache of its own in which nothing is ever moved: the plainest way
-//! there is. Of the vocabulary the first tokens are taken and the rows of the others are not loaded, so that the words
-//! of toys suffice. Draft heads of random numbers are made for any of them, in the files that real ones have.
+//! The function reads tokens one row per pass, in a cache of its own in which nothing is ever moved. Of the vocabulary
+//! the first tokens are taken and the rows of the others are not loaded, so that the words of toys suffice. Draft heads
+//! of random numbers are made for any of them, in the file format of real ones.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ use crate::table::Table;
 /// Positions of every cache.
 const POSITIONS: usize = 640;
 
-/// A folder with a network, of whose vocabulary some tokens are taken.
+/// A folder with a network, of whose vocabulary the first tokens are taken.
 #[derive(Clone, Debug)]
 pub struct Network {
     path: PathBuf,
@@ -57,7 +57,7 @@ impl Network {
         Cpu.load(network, self.options(POSITIONS, 1), &mut |_, _| ()).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Its first layers as a draft model.
+    /// Its first layers as a draft model (an early exit).
     ///
     /// # Panics
     /// If it cannot be read.
@@ -73,19 +73,20 @@ impl Network {
     /// If the network cannot be read.
     pub fn head(&self, kind: Head, page_len: usize, rows_max: usize) -> HeadDrafter<ExecutorScorer> {
         let target = self.loaded();
-        let (capacity, lent) = (target.executor.capacity(), target.weights.lend().expect("the processor lends"));
+        let (capacity, shared) =
+            (target.executor.capacity(), target.weights.shared_embeddings().expect("the CPU shares them"));
         let checkpoint = match kind {
             Head::Layers => layers(capacity.hidden.width, capacity.hidden.layers, self.tokens),
             Head::Medusa => medusa(capacity.hidden.width, self.tokens),
         };
         let plan = family::plan(&checkpoint).unwrap_or_else(|error| panic!("{error}"));
         let options = self.options(page_len, rows_max);
-        let head = plan.load_head(&checkpoint, (capacity, &lent), &Cpu, options, &mut |_, _| ());
+        let head = plan.load_head(&checkpoint, (capacity, &shared), &Cpu, options, &mut |_, _| ());
         let head = head.unwrap_or_else(|error| panic!("{error}")).executor;
         HeadDrafter::new(ExecutorScorer::for_head(head, capacity).unwrap_or_else(|problem| panic!("{problem}")))
     }
 
-    /// What it says of any text.
+    /// Its logits after any tokens.
     ///
     /// # Panics
     /// If it cannot be read.
@@ -99,17 +100,17 @@ impl Network {
 /// Kinds of draft heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Head {
-    /// EAGLE-3's: a layer of its own, without embedding, that can say all tokens but two.
+    /// EAGLE-3's: a layer of its own, without embedding, with a draft vocabulary of all tokens but two.
     Layers,
     /// Medusa's, for three positions.
     Medusa,
 }
 
-/// An EAGLE-3 head for a target of this width, behind the first of whose layers and the last it reads.
+/// An EAGLE-3 head for a target of this width, which reads the hidden states after its first and its last layer.
 fn layers(width: usize, layers: usize, tokens: usize) -> Checkpoint {
-    let said = tokens - 2;
+    let draft_tokens = tokens - 2;
     let config = format!(
-        r#"{{"speculators_model_type": "eagle3", "draft_vocab_size": {said}, "target_hidden_size": {width},
+        r#"{{"speculators_model_type": "eagle3", "draft_vocab_size": {draft_tokens}, "target_hidden_size": {width},
         "eagle_aux_hidden_state_layer_ids": [1, {layers}], "norm_before_residual": true,
         "transformer_layer_config": {{"model_type": "llama", "hidden_size": {width}, "num_hidden_layers": 1,
         "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8, "intermediate_size": 16,
@@ -131,10 +132,10 @@ fn layers(width: usize, layers: usize, tokens: usize) -> Checkpoint {
     for name in ["layers.0.input_layernorm", "layers.0.hidden_norm", "layers.0.post_attention_layernorm", "norm"] {
         file.vector(&format!("{name}.weight"), width);
     }
-    file.matrix("lm_head.weight", said, width);
+    file.matrix("lm_head.weight", draft_tokens, width);
     // Its tokens are the target's from the third on.
-    let distances = std::iter::repeat_n(2i64.to_le_bytes(), said).flatten().collect();
-    file.add("d2t", "I64", &[said], distances);
+    let distances = std::iter::repeat_n(2i64.to_le_bytes(), draft_tokens).flatten().collect();
+    file.add("d2t", "I64", &[draft_tokens], distances);
     file.checkpoint(&config)
 }
 
@@ -149,7 +150,7 @@ fn medusa(width: usize, tokens: usize) -> Checkpoint {
     file.checkpoint(r#"{"medusa_num_heads": 3, "medusa_num_layers": 1}"#)
 }
 
-/// A safetensors file of random numbers in the making.
+/// A safetensors file of random numbers that is being made.
 #[derive(Default)]
 struct File {
     header: Vec<String>,
@@ -191,7 +192,7 @@ impl File {
     }
 }
 
-/// A network that reads one text, row by row.
+/// A network that reads one sequence, row by row.
 struct Plain {
     model: Model,
     /// The tokens whose rows are in the cache.

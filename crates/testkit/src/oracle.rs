@@ -1,21 +1,21 @@
 //! The naive decoder: one sequence, one token at a time, no cache, no tree, no engine.
 //!
-//! It is the specification of *exact*: the text of a request is a function of the model, the sampling law and the
-//! seed. It shares with the product the law of a row and the race, which have their own tests, and nothing else.
+//! It is the specification of *exact*: the output of a request is a function of the model, the sampling law and the
+//! seed. It shares with the product only the law of a row and the race, which have their own tests.
 
 use foretoken_engine::Race;
 use foretoken_speculation::{Address, Chance, Context, Sampling, Scratch, Token, log_probability};
 
 use crate::table::Table;
 
-/// The text that a request must get: tokens with the bits of their log-probabilities.
+/// The output that a request must have: tokens with the bits of their log-probabilities.
 pub fn decode(table: &Table, sampling: &Sampling, seed: u64, prompt: &[Token], tokens_max: usize) -> Vec<(Token, u32)> {
     let mut tokens = prompt.to_vec();
     let mut text = Vec::new();
     while text.len() < tokens_max {
         let logits = table.logits(&tokens);
         let context = Context { tokens: &tokens, prompt_len: prompt.len(), path: &[], constraint: None };
-        // Where no token is possible the text ends.
+        // Where no token is possible the output ends.
         let Some(law) = sampling.possible_law_with(&logits, &context, &mut Scratch::default()) else { break };
         let token = Race.pick(&law, Address::token(seed, tokens.len() as u64));
         text.push((token, log_probability(&logits, token).to_bits()));

@@ -1,10 +1,10 @@
-//! A toy on two ranks: each has its half of the cache and says its half of the vocabulary, and nothing is summed.
+//! A toy on two ranks: each has half of the cache and computes half of the logits, and nothing is summed.
 //!
-//! As heads are split between ranks, so is what a slot holds of a token here: one rank keeps its low digit, the other
-//! the high one, each in a cache of its own that page tables and edits lead through. What a row sees is read from both
+//! As attention heads are split between ranks, so is the token of a slot here: one rank keeps its low digit, the other
+//! the high one, each in a cache of its own that page tables and edits apply to. The context of a row is read from both
 //! and gathered; then each rank computes the logits of its half of the vocabulary, and these are gathered. A rank that
-//! misses an edit, or whose part lands in another's place, shows up as another text. [`Fault`] makes such mistakes.
-//! Left out: states, encoders, and how parts travel.
+//! misses an edit, or parts that are gathered in the wrong order, change the output. [`Fault`] makes such mistakes.
+//! There are no states, encoders or transfers.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,14 +20,14 @@ use foretoken_speculation::Token;
 use crate::table::Table;
 use crate::toy::{Fault, HIDDEN_LAYERS, HIDDEN_WIDTH, hidden_state};
 
-/// Ranks of a toy.
+/// Number of ranks.
 const RANKS: usize = 2;
-/// Tokens are written with two digits, the low one below this: of the smallest vocabularies both matter.
+/// Tokens are split into two digits in this base: small enough that both digits vary in the smallest vocabularies.
 const BASE: Token = 3;
 
-/// One of the two.
+/// One of the two ranks.
 struct Rank {
-    /// The digit that it keeps of a token: 0 is the low one.
+    /// Which digit of a token it keeps: 0 is the low one.
     digit: usize,
     /// Its digits, by cache group and slot.
     slots: Vec<Vec<Token>>,
@@ -37,7 +37,7 @@ struct Rank {
 
 impl Rank {
     /// Its digit of a token.
-    fn of(&self, token: Token) -> Token {
+    fn digit_of(&self, token: Token) -> Token {
         [token % BASE, token / BASE][self.digit]
     }
 
@@ -50,7 +50,7 @@ impl Rank {
     }
 }
 
-/// The slot of a position, unless its page was given back.
+/// The slot of a position, unless its page was freed.
 fn slot(group: &Group, table: &PageTable, position: usize) -> Option<usize> {
     let page = table[position / group.page_len];
     (page != PageId::GONE).then(|| page.0 as usize * group.page_len + position % group.page_len)
@@ -108,24 +108,24 @@ impl RanksExecutor {
         Arc::clone(&self.open_count)
     }
 
-    /// Lets each rank do the same to its cache.
+    /// Applies a change to the cache of each rank.
     fn each(&mut self, mut change: impl FnMut(&mut Rank, &[Group])) {
-        // A mistake: what is to be done does not reach everybody.
+        // A mistake: the change does not reach the second rank.
         let reached = if self.fault == Fault::RankNotReached { 1 } else { RANKS };
         self.ranks.iter_mut().take(reached).for_each(|rank| change(rank, &self.capacity.groups));
     }
 
-    /// The tokens that row `i` of a span sees in a cache group: both ranks' digits, gathered.
+    /// The tokens that row `i` of a span attends to in a cache group: both ranks' digits, gathered.
     fn context(&self, group: usize, span: &Span<'_>, i: usize) -> Vec<Token> {
         let path = std::iter::successors(Some(i), |row| span.parent(*row)).map(|row| span.start + row);
-        let mut places: Vec<usize> = path.chain((0..span.start).rev()).collect();
+        let mut positions: Vec<usize> = path.chain((0..span.start).rev()).collect();
         if let Keep::Window(window) = self.capacity.groups[group].keep {
-            places.truncate(window);
+            positions.truncate(window);
         }
-        places.reverse();
+        positions.reverse();
         let of_rank = |rank: &Rank| -> Vec<Token> {
-            let slot = |place| slot(&self.capacity.groups[group], &span.tables[group], place);
-            places.iter().map(|place| rank.slots[group][slot(*place).expect("what is seen is there")]).collect()
+            let slot = |position| slot(&self.capacity.groups[group], &span.tables[group], position);
+            positions.iter().map(|position| rank.slots[group][slot(*position).expect("a page that is held")]).collect()
         };
         let [low, high] = [0, 1].map(|rank| of_rank(&self.ranks[rank]));
         low.into_iter().zip(high).map(|(low, high)| high * BASE + low).collect()
@@ -149,7 +149,7 @@ impl Executor for RanksExecutor {
         for span in batch.spans {
             for (i, token) in span.tokens.iter().enumerate().skip(span.computed) {
                 for rank in &mut self.ranks {
-                    let digit = rank.of(*token);
+                    let digit = rank.digit_of(*token);
                     for ((slots, group), table) in rank.slots.iter_mut().zip(&self.capacity.groups).zip(span.tables) {
                         slots[slot(group, table, span.start + i).expect("a new row has its page")] = digit;
                     }
@@ -175,7 +175,7 @@ impl Executor for RanksExecutor {
             }
         }
         let (vocabulary, width) = (self.capacity.vocabulary, HIDDEN_WIDTH);
-        self.outputs = HostOutputs { vocabulary, logits, width, hidden, said: None };
+        self.outputs = HostOutputs { vocabulary, logits, width, hidden, row_tokens: None };
         Ok(())
     }
 
@@ -220,7 +220,7 @@ impl Executor for RanksExecutor {
         assert!(all.len() == RANKS * rows.positions.len() && rest.is_empty(), "{} bytes of {rows:?}", bytes.len());
         for (position, digits) in rows.positions.clone().zip(all.chunks_exact(RANKS)) {
             self.each(|rank, groups| {
-                let at = slot(&groups[rows.group], rows.table, position).expect("a page for what is loaded");
+                let at = slot(&groups[rows.group], rows.table, position).expect("a page for a loaded row");
                 rank.slots[rows.group][at] = Token::from_le_bytes(digits[rank.digit]);
             });
         }

@@ -1,29 +1,28 @@
-//! Do rows know their neighbours? One runner that puts the question to any kernel.
+//! Row independence: a runner that tests for any kernel whether a row's result depends on the other rows of the batch.
 //!
 //! A kernel is a closure from `[rows, width]` to `[rows, out_width]`. The runner computes every row alone, then the
-//! same rows in batches of many sizes and offsets, in another order, and among hostile neighbours (NaN, infinity, huge
-//! numbers), and compares bit for bit. It finds the usual ways of being fast at the wrong price: a kernel of its own
-//! for one row, a reduction split by the number of rows, a tail handled in another order. What it leaves out: threads
-//! and instruction sets, which the closure chooses.
+//! same rows in batches of many sizes and offsets, in another order, and among rows of NaN, infinity and huge numbers,
+//! and compares bit for bit. It finds the usual violations: a special kernel for one row, a reduction split by the
+//! number of rows, a tail computed in another order. Threads and instruction sets are chosen by the closure.
 
 use std::fmt;
 
 use crate::table::mix;
 
-/// A kernel: rows and their number in, results of the rows out.
+/// A kernel: a function from rows and their number to the results of the rows.
 pub type RowKernel<'a> = dyn FnMut(&[f32], usize) -> Vec<f32> + 'a;
 
-/// A row whose result depended on who else was in the batch.
+/// A row whose result depended on the other rows of the batch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dependence {
     /// The row.
     pub row: usize,
-    /// Which element of its result.
+    /// The element of its result that differs.
     pub column: usize,
     /// Rows of the batch.
     pub batch: usize,
-    /// The place of the row in the batch.
-    pub place: usize,
+    /// The index of the row in the batch.
+    pub index: usize,
     /// The element when the row was computed alone.
     pub alone: f32,
     /// The element when it was computed in the batch.
@@ -32,12 +31,12 @@ pub struct Dependence {
 
 impl fmt::Display for Dependence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { row, column, batch, place, alone, together } = self;
-        write!(f, "row {row}, element {column}: alone {alone:e}, at place {place} of a batch of {batch} {together:e}")
+        let Self { row, column, batch, index, alone, together } = self;
+        write!(f, "row {row}, element {column}: alone {alone:e}, at index {index} of a batch of {batch} {together:e}")
     }
 }
 
-/// The first dependence found between `rows` `[_, width]`, or `None` if every row has the same bits everywhere.
+/// The first dependence found between `rows` `[_, width]`, or `None` if every row has the same bits in every batch.
 ///
 /// # Panics
 /// If `rows` is not a whole number of rows, or the kernel returns results of different widths.
@@ -62,7 +61,7 @@ pub fn first_dependence(kernel: &mut RowKernel<'_>, rows: &[f32], width: usize) 
     if let Some(found) = compare(kernel, rows, width, &alone, &members, 0.0) {
         return Some(found);
     }
-    // One true row in a crowd of others that no sum survives.
+    // One row among others whose values would spoil any sum.
     for (row, hostile) in (0..count).zip([f32::NAN, f32::INFINITY, -1e38, 0.0].into_iter().cycle()) {
         members.clear();
         members.resize(count + 1, None);
@@ -91,14 +90,14 @@ fn compare(
         }
     }
     let together = kernel(&batch, members.len());
-    for (place, row) in members.iter().enumerate() {
+    for (index, row) in members.iter().enumerate() {
         let Some(row) = *row else { continue };
         let out_width = alone[row].len();
         assert_eq!(together.len(), members.len() * out_width, "results of a batch of {} rows", members.len());
-        let together = &together[place * out_width..][..out_width];
+        let together = &together[index * out_width..][..out_width];
         if let Some(column) = first_difference(&alone[row], together) {
             let (alone, together) = (alone[row][column], together[column]);
-            return Some(Dependence { row, column, batch: members.len(), place, alone, together });
+            return Some(Dependence { row, column, batch: members.len(), index, alone, together });
         }
     }
     None
@@ -113,7 +112,7 @@ pub fn first_difference(a: &[f32], b: &[f32]) -> Option<usize> {
     (0..a.len()).find(|i| a[*i].to_bits() != b[*i].to_bits())
 }
 
-/// A seeded source of numbers for test data: the same everywhere, good enough for inputs, not for statistics.
+/// A seeded source of numbers for test data: the same on every machine, good enough for inputs, not for statistics.
 #[derive(Clone, Debug)]
 pub struct Numbers(u64);
 
@@ -144,7 +143,7 @@ impl Numbers {
         (self.bits() >> 40) as f32 / (1 << 23) as f32 - 1.0
     }
 
-    /// Numbers between -1 and 1, in which every order of adding up shows.
+    /// Numbers between -1 and 1, whose sum depends on the order of addition.
     pub fn units(&mut self, len: usize) -> Vec<f32> {
         (0..len).map(|_| self.unit()).collect()
     }

@@ -1,20 +1,22 @@
-//! The simulator: a number is a run of an engine with many requests, and every text is held to the naive decoder.
+//! The simulator: it makes runs of an engine with many requests from numbers, and compares every output with the naive
+//! decoder.
 //!
-//! What is drawn from the number ([`Run::of`]): a table, pages and rows so few that requests wait, drafters from the
-//! register, and requests that arrive and go away at any step, with shared beginnings, samplers, stop strings and
-//! constraints. What must hold ([`Run::check`]): the tokens of each request and the bits of their log-probabilities are
-//! those of [`decode`], its text ends where a naive search finds the stop string, every request ends exactly once,
-//! no page is lost or held twice, what is shared of a prompt may be known to its tenant, the rows of draft models are
-//! those of their tables, and the engine comes to rest. Some drafters fail now and then. A run that fails is made
-//! smaller ([`Run::smallest`]) before it is shown, a line a request.
+//! [`Run::of`] draws from the number: a table, pages and rows so few that requests wait, drafters from the register,
+//! and requests that arrive and are cancelled at any step, with shared prefixes, samplers, stop strings and
+//! constraints. [`Run::check`] checks: the tokens of each request and the bits of their log-probabilities are those of
+//! [`decode`], its text ends where a naive search finds the stop string, every request ends exactly once, no page is
+//! lost or held twice, shared parts of a prompt are ones that its tenant may know, the rows of draft models are those
+//! of their tables, and the engine becomes idle. Some drafters fail now and then. A run that fails is shrunk
+//! ([`Run::shrunk`]) before it is shown, one line per request.
 //!
-//! Only *exact*: under *rejection* the text of a seed depends on who was drafted beside whom. Left out: clocks, since
-//! costs are held; executors that fail at anything but passes of several texts, which have tests of their own.
+//! Only *exact* is simulated: under *rejection* the output of a seed depends on the other requests. Costs are fixed, so
+//! no clock is involved. The executor fails only in passes of several sequences; other failures have tests of their
+//! own.
 
 mod arrivals;
+mod display;
 mod failing;
-mod shown;
-mod smaller;
+mod shrink;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,7 +28,7 @@ use foretoken_model::Executor;
 use foretoken_speculation::{Constrained, Drafter, SequenceId, Tenant, Token, log_probability};
 
 use crate::conform::{self, drafters};
-use crate::experts::{Experts, ExpertsExecutor, Hands};
+use crate::experts::{Experts, ExpertsExecutor, ManualClock};
 use crate::forbidding::Forbidding;
 use crate::oracle::{self, decode};
 use crate::ranks::RanksExecutor;
@@ -37,9 +39,9 @@ use failing::Failing;
 
 pub use arrivals::Arrival;
 
-/// The bookkeeping of pages is checked after each so many steps.
-const CHECKED: usize = 4;
-/// So many of the most probable tokens are told with each token of a prompt that is scored.
+/// The bookkeeping of pages is checked after this many steps.
+const STEPS_PER_CHECK: usize = 4;
+/// How many of the most probable tokens are asked for with each token of a scored prompt.
 const TOP: usize = 2;
 
 /// A run of an engine, as data.
@@ -47,36 +49,37 @@ const TOP: usize = 2;
 pub struct Run {
     /// Seed of the target's table, its vocabulary, and how many last tokens its rows depend on.
     pub target: (u64, usize, usize),
-    /// Positions a page, pages, and rows a pass.
+    /// Positions per page, pages, and rows per pass.
     pub executor: [usize; 3],
-    /// How many last tokens the executor sees, if it does not see all, and positions a page of these.
+    /// The executor's sliding window, if it has one, and positions per page of it.
     pub window: Option<[usize; 2]>,
-    /// Of an executor with recurrent states: its slots, and after how many passes one of several texts fails.
+    /// Of an executor with recurrent states: its slots, and which passes fail if they have several sequences
+    /// ([`ToyExecutor::with_failing_passes`]).
     pub states: Option<[usize; 2]>,
-    /// Whether it has nothing but these.
+    /// Whether it has no cache but these.
     pub states_alone: bool,
-    /// Of an executor with an encoder: most tokens of a source, positions a page of these, and pages.
+    /// Of an executor with an encoder: most tokens of a source, positions per page of it, and pages.
     pub encoder: Option<[usize; 3]>,
-    /// Whether its logits lie far away.
-    pub far: bool,
-    /// Whether it is two ranks: then it has neither states nor an encoder, and its logits are at hand.
+    /// Whether its logits are remote.
+    pub remote_logits: bool,
+    /// Whether it is two ranks: then it has neither states nor an encoder, and local logits.
     pub ranks: bool,
-    /// Whether it has experts, and its logits are at hand.
+    /// Whether it has experts, and local logits.
     pub experts: bool,
-    /// Texts at a time.
+    /// Most sequences that run at a time.
     pub texts_max: usize,
-    /// The engine's drafters, by their places in the register; a place behind its end is a drafter that fails now and
+    /// The engine's drafters, by their indexes in the register; an index beyond its end is a drafter that fails now and
     /// then.
     pub drafters: Vec<usize>,
     /// The requests, in the order in which they arrive.
     pub arrivals: Vec<Arrival>,
     /// A mistake of the executor.
     pub fault: Fault,
-    /// Whether the bookkeeping of pages is checked beside the texts.
+    /// Whether the bookkeeping of pages is checked besides the outputs.
     pub pages_are_checked: bool,
 }
 
-/// What came of a run.
+/// Counters of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Summary {
     /// Requests that ended.
@@ -91,9 +94,9 @@ pub struct Summary {
     pub accepted: usize,
     /// Tokens of prompts whose rows were shared.
     pub shared: usize,
-    /// Those of them that were taken up from checkpoints of recurrent states.
+    /// Those of them that were restored from checkpoints of recurrent states.
     pub continued: usize,
-    /// How often a request gave its pages away.
+    /// Preemptions.
     pub preemptions: usize,
     /// Drafters that failed and were dropped for a request.
     pub dropped: usize,
@@ -101,54 +104,54 @@ pub struct Summary {
     pub steps: usize,
 }
 
-/// What others may know of a request: whose it is, what it is about, how much of it is everybody's, and all of its
+/// What other requests may share of a request: its tenant, its source, the length of its public prefix, and all of its
 /// tokens.
-struct Known {
+struct Sharable {
     tenant: Tenant,
     source: Vec<Token>,
     public_prefix: usize,
     tokens: Vec<Token>,
 }
 
-/// A token with the bits of its log-probability, 0 without one, and of the most probable ones at its place.
-type Said = (Token, u32, Vec<(Token, u32)>);
+/// A token with the bits of its log-probability, 0 without one, and of the most probable tokens at its position.
+type ScoredToken = (Token, u32, Vec<(Token, u32)>);
 
-/// What a request must write.
+/// The expected output of a request.
 struct Expected {
     tokens: Vec<(Token, u32)>,
-    /// What is to be said of its prompt.
-    scored: Vec<Said>,
+    /// The tokens of its prompt, if they are scored.
+    scored: Vec<ScoredToken>,
     text: String,
     stopped: bool,
 }
 
-/// A request under way.
-struct Open<'a> {
+/// A request that has not ended.
+struct OpenRequest<'a> {
     arrival: &'a Arrival,
-    /// What it is about.
+    /// Its encoder source.
     source: &'a [Token],
-    /// Its place among those that arrived.
+    /// Its index among the requests that arrived.
     at: usize,
     expected: Expected,
     tokens: Vec<(Token, u32)>,
     /// Tokens of its prompt as they were scored.
-    scored: Vec<Said>,
+    scored: Vec<ScoredToken>,
     text: String,
-    /// Steps until its client goes away.
-    patience: Option<usize>,
+    /// Steps until it is cancelled.
+    cancel_after: Option<usize>,
 }
 
 impl Run {
-    /// Runs it and holds every text to the naive decoder.
+    /// Runs it and compares every output with the naive decoder.
     ///
     /// # Errors
-    /// What went wrong first, panics included.
+    /// The first failure, panics included.
     pub fn check(&self) -> Result<Summary, String> {
         catch_unwind(AssertUnwindSafe(|| self.run()))
             .unwrap_or_else(|panic| Err(format!("panic: {}", panic_message(&*panic))))
     }
 
-    /// Its engine, and how many sequences its executor knows of.
+    /// Its engine, and the number of sequences that are open in the executor.
     fn engine(&self) -> (Engine, Arc<AtomicUsize>) {
         let (table, (executor, open)) = (self.table(), self.toy());
         let mut engine = Engine::new(executor, self.texts_max, usize::MAX);
@@ -161,7 +164,7 @@ impl Run {
         (engine, open)
     }
 
-    /// Its executor, and how many sequences that knows of.
+    /// Its executor, and the number of sequences that are open in it.
     fn toy(&self) -> (Box<dyn Executor>, Arc<AtomicUsize>) {
         let (table, [page_len, pages, rows_max]) = (self.table(), self.executor);
         if self.ranks {
@@ -187,9 +190,9 @@ impl Run {
         let open = toy.open_count();
         let toy = toy.with_fault(self.fault);
         if self.experts {
-            return (Box::new(ExpertsExecutor::new(toy, Experts::default(), Hands::default())), open);
+            return (Box::new(ExpertsExecutor::new(toy, Experts::default(), ManualClock::default())), open);
         }
-        (toy.boxed(self.far), open)
+        (toy.boxed(self.remote_logits), open)
     }
 
     fn table(&self) -> Table {
@@ -197,43 +200,44 @@ impl Run {
         Table::seeded(vocabulary, order, seed)
     }
 
-    /// What a request is about, if there is an encoder: no more than that reads.
+    /// The source of a request, if there is an encoder: as much as that reads.
     fn source<'a>(&self, arrival: &'a Arrival) -> Option<&'a [Token]> {
         self.encoder.map(|[len_max, ..]| &arrival.source[..len_max.min(arrival.source.len())])
     }
 
     fn run(&self) -> Result<Summary, String> {
-        let ((mut engine, known_of), mut summary) = (self.engine(), Summary::default());
+        let ((mut engine, open_count), mut summary) = (self.engine(), Summary::default());
         let mut coming = self.arrivals.iter().peekable();
-        let mut open: BTreeMap<SequenceId, Open<'_>> = BTreeMap::new();
-        let mut known: Vec<Known> = Vec::new();
-        // Each step writes or reads something: nobody needs more steps than all tokens together, several times over.
+        let mut open: BTreeMap<SequenceId, OpenRequest<'_>> = BTreeMap::new();
+        let mut sharable: Vec<Sharable> = Vec::new();
+        // Each step writes or reads something, so a few times the number of all tokens is a bound on the steps.
         let work: usize = self.arrivals.iter().map(|arrival| arrival.prompt.len() + arrival.tokens_max + 4).sum();
         let last = self.arrivals.iter().map(|arrival| arrival.step).max().unwrap_or(0);
         while coming.peek().is_some() || !engine.is_idle() {
             while let Some(arrival) = coming.next_if(|arrival| arrival.step <= summary.steps) {
                 let source = self.source(arrival).unwrap_or_default();
-                let opened = Open::new((arrival, source), self.expected(arrival, engine.context()), known.len());
+                let expected = self.expected(arrival, engine.context());
+                let opened = OpenRequest::new((arrival, source), expected, sharable.len());
                 match engine.submit(arrival.request(self)) {
                     Ok(id) => {
-                        known.push(opened.known());
+                        sharable.push(opened.sharable());
                         open.insert(id, opened);
                     }
-                    // Too long for the context; what is refused is tested elsewhere.
+                    // Too long for the context; other refusals are errors.
                     Err(_) if arrival.prompt.len() >= engine.context() => {}
                     Err(error) => return Err(format!("{arrival}: refused: {error}")),
                 }
             }
             for (id, open) in &mut open {
-                if open.patience == Some(0) {
+                if open.cancel_after == Some(0) {
                     engine.cancel(*id);
                 }
-                open.patience = open.patience.and_then(|steps| steps.checked_sub(1));
+                open.cancel_after = open.cancel_after.and_then(|steps| steps.checked_sub(1));
             }
             for event in engine.step(&mut Race) {
-                note(event, &mut open, &known, &mut summary)?;
+                check_event(event, &mut open, &sharable, &mut summary)?;
             }
-            if self.pages_are_checked && summary.steps.is_multiple_of(CHECKED) {
+            if self.pages_are_checked && summary.steps.is_multiple_of(STEPS_PER_CHECK) {
                 engine.check_pages()?;
             }
             summary.steps += 1;
@@ -244,9 +248,9 @@ impl Run {
         if self.pages_are_checked {
             engine.check_pages()?;
         }
-        let known_of = known_of.load(Ordering::Relaxed);
-        if known_of > 0 {
-            return Err(format!("{known_of} sequences are open in the executor, and none runs"));
+        let still_open = open_count.load(Ordering::Relaxed);
+        if still_open > 0 {
+            return Err(format!("{still_open} sequences are open in the executor, and none runs"));
         }
         summary.continued = if self.states.is_some() { summary.shared } else { 0 };
         match open.keys().next() {
@@ -255,9 +259,9 @@ impl Run {
         }
     }
 
-    /// What a request must write, by the naive decoder.
+    /// The expected output of a request, by the naive decoder.
     fn expected(&self, arrival: &Arrival, context: usize) -> Expected {
-        let table = self.source(arrival).map_or(self.table(), |source| self.table().about(source));
+        let table = self.source(arrival).map_or(self.table(), |source| self.table().with_source(source));
         let room = context.saturating_sub(arrival.prompt.len()).min(arrival.tokens_max);
         let law =
             if arrival.constrained { Forbidding::applied_to(&table, arrival.prompt.len()) } else { table.clone() };
@@ -265,8 +269,8 @@ impl Run {
         let mut all = arrival.prompt.clone();
         let (mut text, mut stopped_after) = (String::new(), None);
         for (i, (token, bits)) in tokens.iter_mut().enumerate() {
-            // What the model itself says of a token is told, whatever is forbidden.
-            *bits = if arrival.told { log_probability(&table.logits(&all), *token).to_bits() } else { 0 };
+            // Log-probabilities are those of the model without the constraint.
+            *bits = if arrival.log_probabilities { log_probability(&table.logits(&all), *token).to_bits() } else { 0 };
             all.push(*token);
             if !arrival.sampling.end_tokens.contains(token) {
                 text.push_str(vocabulary::word(*token));
@@ -289,11 +293,11 @@ impl Run {
     }
 }
 
-/// Takes note of an event, and compares what is complete.
-fn note(
+/// Records an event, and compares the output so far.
+fn check_event(
     event: &Event,
-    open: &mut BTreeMap<SequenceId, Open<'_>>,
-    known: &[Known],
+    open: &mut BTreeMap<SequenceId, OpenRequest<'_>>,
+    sharable: &[Sharable],
     summary: &mut Summary,
 ) -> Result<(), String> {
     match event {
@@ -301,8 +305,8 @@ fn note(
         Event::PromptScored { sequence, scored } => {
             let one = open.get_mut(sequence).ok_or_else(|| format!("{sequence:?} is scored after its end"))?;
             let bits = |value: Option<f32>| value.map_or(0, f32::to_bits);
-            let said = |one: &Scored| (one.token, bits(one.log_probability), conform::bits(&one.top));
-            one.scored.extend(scored.iter().map(said));
+            let scored_token = |one: &Scored| (one.token, bits(one.log_probability), conform::bits(&one.top));
+            one.scored.extend(scored.iter().map(scored_token));
             summary.scored += scored.len();
             one.compare_scored(false)?;
         }
@@ -321,15 +325,15 @@ fn note(
             let mut one = open.remove(sequence).ok_or_else(|| format!("{sequence:?} ends twice"))?;
             one.text.push_str(&event.text());
             let cut = *reason == FinishReason::Cancelled;
-            if cut && one.arrival.patience.is_none() {
-                return Err(format!("{}: cancelled by nobody", one.arrival));
+            if cut && one.arrival.cancel_after.is_none() {
+                return Err(format!("{}: cancelled without being asked to", one.arrival));
             }
             if matches!(reason, FinishReason::Failed(_)) && !one.tokens_are_impossible() {
                 return Err(format!("{}: {reason:?}", one.arrival));
             }
             one.compare(!cut)?;
             one.compare_scored(!cut)?;
-            one.compare_shared(stats.prompt_tokens_shared, known)?;
+            one.compare_shared(stats.prompt_tokens_shared, sharable)?;
             summary.requests += 1;
             summary.cancelled += usize::from(cut);
             summary.tokens += one.tokens.len();
@@ -341,9 +345,9 @@ fn note(
     Ok(())
 }
 
-impl<'a> Open<'a> {
-    fn new((arrival, source): (&'a Arrival, &'a [Token]), expected: Expected, at: usize) -> Open<'a> {
-        Open {
+impl<'a> OpenRequest<'a> {
+    fn new((arrival, source): (&'a Arrival, &'a [Token]), expected: Expected, at: usize) -> OpenRequest<'a> {
+        OpenRequest {
             arrival,
             source,
             at,
@@ -351,24 +355,24 @@ impl<'a> Open<'a> {
             tokens: Vec::new(),
             scored: Vec::new(),
             text: String::new(),
-            patience: arrival.patience,
+            cancel_after: arrival.cancel_after,
         }
     }
 
-    /// What others may know of it, once all is written.
-    fn known(&self) -> Known {
+    /// What other requests may share of it, its whole output included.
+    fn sharable(&self) -> Sharable {
         let Arrival { tenant, public_prefix, prompt, .. } = self.arrival;
         let answer = self.expected.tokens.iter().map(|(token, _)| *token);
         let tokens = prompt.iter().copied().chain(answer).collect();
-        // What is about something is nobody's but the tenant's.
+        // With a source nothing is public.
         let public_prefix = if self.source.is_empty() { *public_prefix } else { 0 };
-        Known { tenant: *tenant, source: self.source.to_vec(), public_prefix, tokens }
+        Sharable { tenant: *tenant, source: self.source.to_vec(), public_prefix, tokens }
     }
 
-    /// Whether no more of its prompt was shared than others have that it may know of.
-    fn compare_shared(&self, shared: usize, known: &[Known]) -> Result<(), String> {
+    /// Checks that no more of its prompt was shared than its tenant may share with other requests.
+    fn compare_shared(&self, shared: usize, sharable: &[Sharable]) -> Result<(), String> {
         let Arrival { prompt, tenant, .. } = self.arrival;
-        let others = known.iter().enumerate().filter(|(at, other)| *at != self.at && other.source == self.source);
+        let others = sharable.iter().enumerate().filter(|(at, other)| *at != self.at && other.source == self.source);
         let most = others.map(|(_, other)| {
             let agree = other.tokens.iter().zip(prompt).take_while(|(a, b)| a == b).count();
             if other.tenant == *tenant { agree } else { agree.min(other.public_prefix) }
@@ -380,12 +384,12 @@ impl<'a> Open<'a> {
         Ok(())
     }
 
-    /// Whether the naive decoder found no possible token before the text was complete.
+    /// Whether the naive decoder found no possible token before the output was complete.
     fn tokens_are_impossible(&self) -> bool {
         self.expected.tokens.len() < self.arrival.tokens_max && !self.expected.stopped
     }
 
-    /// Whether its prompt was scored as it must be: all of it, or the beginning, each token once.
+    /// Compares the scored tokens of its prompt: all of them if `complete`, else those so far.
     fn compare_scored(&self, complete: bool) -> Result<(), String> {
         let (found, expected) = (&self.scored, &self.expected.scored);
         if if complete { found == expected } else { expected.starts_with(found) } {
@@ -400,7 +404,7 @@ impl<'a> Open<'a> {
         ))
     }
 
-    /// Whether it wrote what it must: all of it, or the beginning.
+    /// Compares its output: all of it if `complete`, else the tokens so far.
     fn compare(&self, complete: bool) -> Result<(), String> {
         let (found, expected) = (&self.tokens, &self.expected);
         let same = if complete { *found == expected.tokens } else { expected.tokens.starts_with(found) };
@@ -422,13 +426,13 @@ impl<'a> Open<'a> {
     }
 }
 
-/// What a drafter of a run is called.
+/// The name of a drafter of a run.
 fn name(number: usize) -> &'static str {
     drafters().get(number).map_or("one that fails now and then", |drafter| drafter.name)
 }
 
 impl Arrival {
-    /// What is asked of the engine.
+    /// The request for the engine.
     fn request(&self, run: &Run) -> Request {
         let vocabulary = run.target.1;
         Request {
@@ -444,7 +448,7 @@ impl Arrival {
             public_prefix: self.public_prefix,
             checkpoints: self.checkpoint.into_iter().collect(),
             priority: self.priority,
-            log_probabilities: self.told,
+            log_probabilities: self.log_probabilities,
             top_log_probabilities: if self.scores_prompt { TOP } else { 0 },
             prompt_log_probabilities: self.scores_prompt,
             tokenizer: Some(vocabulary::target(vocabulary)),

@@ -1,7 +1,7 @@
 //! Tiny language models: a vocabulary of a few tokens, and a row of logits for every context.
 //!
-//! Small enough that every text of a few tokens can be written down with its probability, so that laws can be compared
-//! and not sampled. Rows may hold minus infinity: tokens of probability zero, in awkward places.
+//! Small enough that every text of a few tokens can be listed with its probability, so that laws can be compared
+//! exactly instead of by sampling. Rows may hold minus infinity: tokens of probability zero.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -50,7 +50,7 @@ impl Table {
         Table::drawn(vocabulary, order, seed, u64::MAX)
     }
 
-    /// One token in so many is impossible.
+    /// One token in `impossible` has probability zero.
     fn drawn(vocabulary: usize, order: usize, seed: u64, impossible: u64) -> Table {
         Table::new(vocabulary, move |tokens| {
             let last = &tokens[tokens.len().saturating_sub(order)..];
@@ -65,8 +65,9 @@ impl Table {
         })
     }
 
-    /// The model of texts about this source: another one, whose rows depend on all of its tokens and their order.
-    pub fn about(&self, source: &[Token]) -> Table {
+    /// The model for sequences with this encoder source: another one, whose rows depend on all of the source's tokens
+    /// and their order.
+    pub fn with_source(&self, source: &[Token]) -> Table {
         let state = source.iter().fold(mix(source.len() as u64), |state, token| mix(state ^ u64::from(*token)));
         let (of, vocabulary) = (self.clone(), self.vocabulary as u64);
         Table::new(self.vocabulary, move |tokens| {
@@ -135,11 +136,11 @@ pub struct TableScorer {
     table: Table,
     /// Most tokens of a sequence that it runs.
     pub context_max: usize,
-    /// It has no room for a sequence of more rows than this, and says so by empty rows.
+    /// It has no room for a sequence of more rows than this, and then gives empty rows.
     pub room: usize,
     /// It cannot go back without forgetting everything.
     pub forgets: bool,
-    /// Calls, and rows that they computed.
+    /// Number of calls, and of rows that they computed.
     pub counts: (usize, usize),
     caches: BTreeMap<SequenceId, Vec<Token>>,
 }
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn seeded_rows_have_zeros_and_always_a_way_out() {
+    fn seeded_rows_have_zeros_and_always_a_possible_token() {
         let table = Table::seeded(3, 2, 1);
         let mut zeros = 0;
         for a in 0..3 {

@@ -1,9 +1,9 @@
-//! A table model behind the engine's executor trait, with a cache that can be got wrong.
+//! A table model behind the engine's executor trait, with a cache in which mistakes change the output.
 //!
-//! The cache of a real network holds keys and values; this one holds the token itself, shifted by what the text is
-//! about if there is an encoder, in the slot that the page table names. A row's context is read back through the page
-//! table and the tree, as attention would, so a page that is lost, a row that is not moved or a sibling that is seen
-//! shows up as another context, and another text. Recurrent states are in `state`. [`Fault`] makes mistakes on purpose.
+//! The cache of a real network holds keys and values; this one holds the token itself, shifted by a hash of the source
+//! if there is an encoder, in the slot that the page table names. A row's context is read back through the page table
+//! and the tree, as attention would, so a page that is lost, a row that is not moved or a sibling that is attended to
+//! gives another context, and another output. Recurrent states are in `state`. [`Fault`] makes mistakes on purpose.
 
 mod state;
 
@@ -18,8 +18,6 @@ use foretoken_model::{
 };
 use foretoken_speculation::Token;
 
-use crate::far::FarExecutor;
-use crate::head::stay_as;
 use crate::table::{Table, mix};
 use state::State;
 
@@ -30,29 +28,29 @@ pub enum Fault {
     None,
     /// Accepted rows stay where the tree had them.
     RowsNotMoved,
-    /// A row of a tree sees the row before it instead of its parent.
+    /// A row of a tree attends to the row before it instead of its parent.
     SiblingsSeen,
-    /// The logits of a row depend, a little, on how many rows the pass has.
-    RowsKnowTheirNeighbours,
-    /// The last cached row is forgotten where a page ends.
+    /// The logits of a row depend, a little, on the number of rows of the pass.
+    RowsDependOnBatch,
+    /// The last cached row is ignored where a page ends.
     PageForgotten,
-    /// A state passes the guesses of a pass.
+    /// A state passes the drafted rows of a pass.
     GuessPassed,
     /// A state passes the certain rows of a pass that fails, and passes them again when it is repeated.
     PassedTwice,
-    /// The first hidden rows of a pass are those of the pass before.
-    HiddenOfPassBefore,
-    /// Of logits that lie far away: the sum that comes with the largest of them is theirs alone.
+    /// The first hidden rows of a pass are those of the previous pass.
+    StaleHiddenRows,
+    /// Of remote logits: the sum that comes with the largest of them is the sum of these alone.
     SumOfLargestAlone,
-    /// Of two ranks the second does not hear of changes of the cache.
+    /// Of two ranks the second does not apply changes of the cache.
     RankNotReached,
     /// The parts of two ranks are gathered in the wrong order.
     PartsSwapped,
 }
 
-/// What a slot holds before anything is stored there.
-const NOTHING: Token = Token::MAX;
-/// Of so many tokens that a state has passed there is room where it is saved.
+/// The value of a slot in which nothing was stored yet.
+const EMPTY: Token = Token::MAX;
+/// Most passed tokens of a state that is saved.
 const SAVED_MAX: usize = 256;
 
 /// A [`Table`] as an [`Executor`].
@@ -63,14 +61,14 @@ pub struct ToyExecutor {
     slots: Vec<Vec<Token>>,
     /// By slot, where there is a group of states.
     states: Vec<State>,
-    /// A pass of several texts fails after so many passes, if any does.
+    /// Every pass with a multiple of this number fails if it has several sequences.
     fails_every: Option<usize>,
     passes: usize,
-    /// What the encoder has read, by page and place.
+    /// The tokens that the encoder has read, by slot.
     source_slots: Vec<Token>,
-    /// The sequences that are open, and where the source of each lies: its pages, and its length.
+    /// The open sequences, each with the pages and the length of its source.
     open: BTreeMap<u64, Option<(PageTable, usize)>>,
-    /// How many they are, for who has no access to the toy any more.
+    /// Their number, for tests that have given the toy away.
     open_count: Arc<AtomicUsize>,
     outputs: HostOutputs,
     fault: Fault,
@@ -89,14 +87,14 @@ impl ToyExecutor {
             hidden_in: None,
         };
         let outputs = HostOutputs { vocabulary: capacity.vocabulary, ..HostOutputs::default() };
-        let slots = vec![vec![NOTHING; page_len * pages]];
+        let slots = vec![vec![EMPTY; page_len * pages]];
         let (states, source_slots, open) = (Vec::new(), Vec::new(), BTreeMap::new());
         let (fails_every, passes, open_count, fault) = (None, 0, Arc::default(), Fault::None);
         Self { table, slots, states, fails_every, passes, source_slots, open, open_count, capacity, outputs, fault }
     }
 
-    /// The same with a second cache group, which keeps the last `window` positions: the table is read from there. It
-    /// has as many pages as `sequences` sequences need.
+    /// The same with a second cache group, which keeps the last `window` positions; contexts are read from that group.
+    /// It has as many pages as `sequences` sequences need.
     pub fn with_window(self, window: usize, sequences: usize) -> Self {
         let page_len = self.capacity.groups[0].page_len;
         self.with_window_in_pages(window, page_len, sequences)
@@ -106,12 +104,12 @@ impl ToyExecutor {
     pub fn with_window_in_pages(mut self, window: usize, page_len: usize, sequences: usize) -> Self {
         let held = Group::window(window, page_len, 0).pages_held(usize::MAX, self.capacity.rows_max);
         let group = Group::window(window, page_len, held * sequences);
-        self.slots.push(vec![NOTHING; page_len * group.pages]);
+        self.slots.push(vec![EMPTY; page_len * group.pages]);
         self.capacity.groups.push(group);
         self
     }
 
-    /// The same with recurrent states, from which the table is read then: a cache group with so many slots.
+    /// The same with a cache group of `slots` recurrent states, from which contexts are then read.
     pub fn with_states(mut self, slots: usize) -> Self {
         self.states = vec![State::default(); slots];
         self.slots.push(Vec::new());
@@ -119,35 +117,35 @@ impl ToyExecutor {
         self
     }
 
-    /// The same with states alone: nothing is kept of a text but what its state has passed.
+    /// The same with states alone: of a sequence nothing is kept but its state.
     pub fn without_rows(mut self) -> Self {
         self.capacity.groups.retain(|group| group.kind == Kind::State);
         self.slots.truncate(self.capacity.groups.len());
         self
     }
 
-    /// The same with its groups the other way round, so that states come first.
-    pub fn with_groups_turned(mut self) -> Self {
+    /// The same with its cache groups in reverse order, so that states come first.
+    pub fn with_groups_reversed(mut self) -> Self {
         self.capacity.groups.reverse();
         self.slots.reverse();
         self
     }
 
-    /// The same, but every so manieth pass fails if it is one of several texts.
+    /// The same, but every `every`th pass fails if it has several sequences.
     pub fn with_failing_passes(mut self, every: usize) -> Self {
         self.fails_every = Some(every);
         self
     }
 
-    /// The same with an encoder that reads up to `len_max` tokens, in `pages` pages of `page_len` positions: texts are
-    /// those of the table [about](Table::about) their source.
+    /// The same with an encoder that reads up to `len_max` tokens, in `pages` pages of `page_len` positions; a sequence
+    /// has the logits of the table [about](Table::about) its source.
     pub fn with_encoder(mut self, len_max: usize, page_len: usize, pages: usize) -> Self {
-        self.source_slots = vec![NOTHING; page_len * pages];
+        self.source_slots = vec![EMPTY; page_len * pages];
         self.capacity.sources = Some(SourceCapacity { vocabulary: self.capacity.vocabulary, len_max, page_len, pages });
         self
     }
 
-    /// What a sequence is about, as it is read back from its pages; `None` without an encoder.
+    /// The source of a sequence, read back from its pages; `None` without an encoder.
     fn source_of(&self, sequence: u64) -> Option<Vec<Token>> {
         let source = self.open.get(&sequence).unwrap_or_else(|| panic!("a span of sequence {sequence}, not open"));
         let ((table, len), room) = source.as_ref().zip(self.capacity.sources.as_ref())?;
@@ -155,8 +153,8 @@ impl ToyExecutor {
         Some((0..*len).map(|at| self.source_slots[slot(at)]).collect())
     }
 
-    /// What is added to the tokens of a sequence in their slots: rows of a text depend on what it is about.
-    fn mark(&self, sequence: u64) -> Token {
+    /// The number that is added to the tokens of a sequence in their slots, so that its rows depend on its source.
+    fn source_offset(&self, sequence: u64) -> Token {
         let source = self.source_of(sequence).unwrap_or_default();
         let state = source.iter().fold(source.len() as u64, |state, token| mix(state ^ u64::from(*token)));
         (state % self.capacity.vocabulary as u64) as Token
@@ -168,14 +166,9 @@ impl ToyExecutor {
         self
     }
 
-    /// Counts the sequences that are open.
+    /// The counter of open sequences.
     pub fn open_count(&self) -> Arc<AtomicUsize> {
         Arc::clone(&self.open_count)
-    }
-
-    /// The same as any executor, with logits at hand or `far` away.
-    pub fn boxed(self, far: bool) -> Box<dyn Executor> {
-        if far { Box::new(FarExecutor::new(self)) } else { Box::new(self) }
     }
 
     /// Its mistake.
@@ -183,7 +176,7 @@ impl ToyExecutor {
         self.fault
     }
 
-    /// What the latest pass says.
+    /// The outputs of the latest pass.
     pub(crate) fn host_outputs(&self) -> &HostOutputs {
         &self.outputs
     }
@@ -210,23 +203,23 @@ impl ToyExecutor {
         }
     }
 
-    /// Copies the state of one sequence, which has come to a position, to another's slot or a checkpoint's.
+    /// Copies the state of one sequence, up to a position, to the slot of another sequence or of a checkpoint.
     fn copy_state(&mut self, [from, to]: [&[PageTable]; 2], end: usize) {
         let Some(group) = self.group_of_states() else { return };
         if let ([from], [to]) = (&from[group][..], &to[group][..]) {
             let state = &self.states[from.0 as usize];
-            self.states[to.0 as usize] = if from == to { state.taken_over() } else { state.up_to(end, self.fault) };
+            self.states[to.0 as usize] = if from == to { state.without_owner() } else { state.up_to(end, self.fault) };
         }
     }
 
-    /// All tokens that row `i` of a span is computed from: by the cache group that keeps all rows, or by its state.
-    pub(crate) fn whole(&self, span: &Span<'_>, i: usize) -> Vec<Token> {
+    /// All tokens up to row `i` of a span: from the cache group that keeps all rows, or from its state.
+    pub(crate) fn whole_context(&self, span: &Span<'_>, i: usize) -> Vec<Token> {
         let is_whole = |group: &Group| (group.kind, group.keep) == (Kind::Rows, Keep::All);
         let group = self.capacity.groups.iter().position(is_whole);
-        group.map_or_else(|| self.seen(span, i), |group| self.context(group, span, i))
+        group.map_or_else(|| self.visible_context(span, i), |group| self.context(group, span, i))
     }
 
-    /// Brings states forward by the rows of a batch.
+    /// Advances states by the rows of a batch.
     fn pass_states(&mut self, batch: &Batch<'_>) {
         for span in batch.spans {
             if let Some(slot) = self.state_of(span.tables) {
@@ -244,51 +237,51 @@ impl ToyExecutor {
         self.capacity.groups.iter().position(|group| group.kind == Kind::State)
     }
 
-    /// The tokens that row `i` of a span is computed from: by its state, where there is one, or read from the last
-    /// cache group.
-    fn seen(&self, span: &Span<'_>, i: usize) -> Vec<Token> {
+    /// The tokens that row `i` of a span is computed from: those of its state, where there is one, or of the last cache
+    /// group.
+    fn visible_context(&self, span: &Span<'_>, i: usize) -> Vec<Token> {
         match self.state_of(span.tables) {
             Some(slot) => self.states[slot].context(span, i),
             None => self.context(self.slots.len() - 1, span, i),
         }
     }
 
-    /// The tokens that row `i` of a span sees in a cache group, itself included, read from the cache.
+    /// The tokens that row `i` of a span attends to in a cache group, itself included, read from the cache.
     fn context(&self, group: usize, span: &Span<'_>, i: usize) -> Vec<Token> {
         let table = &span.tables[group];
-        let mut places: Vec<usize> = Vec::new();
+        let mut positions: Vec<usize> = Vec::new();
         let mut at = Some(i);
         while let Some(row) = at {
-            places.push(span.start + row);
+            positions.push(span.start + row);
             at = if self.fault == Fault::SiblingsSeen { row.checked_sub(1) } else { span.parent(row) };
         }
-        places.extend((0..span.start).rev());
+        positions.extend((0..span.start).rev());
         if self.fault == Fault::PageForgotten
             && span.start > 0
             && span.start.is_multiple_of(self.capacity.groups[group].page_len)
         {
-            places.retain(|place| *place != span.start - 1);
+            positions.retain(|position| *position != span.start - 1);
         }
         if let Keep::Window(window) = self.capacity.groups[group].keep {
-            places.truncate(window);
+            positions.truncate(window);
         }
-        let (mark, vocabulary) = (self.mark(span.sequence), self.capacity.vocabulary as Token);
-        let token = |slot: Token| if slot == NOTHING { slot } else { (slot + vocabulary - mark) % vocabulary };
-        places.iter().rev().map(|place| token(self.slots[group][self.slot(group, table, *place)])).collect()
+        let (offset, vocabulary) = (self.source_offset(span.sequence), self.capacity.vocabulary as Token);
+        let token = |slot: Token| if slot == EMPTY { slot } else { (slot + vocabulary - offset) % vocabulary };
+        positions.iter().rev().map(|position| token(self.slots[group][self.slot(group, table, *position)])).collect()
     }
 }
 
-/// Layers of which a toy has hidden states.
+/// Number of layers with hidden states.
 pub const HIDDEN_LAYERS: usize = 8;
 /// Elements of a toy's hidden state.
 pub const HIDDEN_WIDTH: usize = 3;
 
-/// The hidden state behind a layer of the last of these tokens, made up: it depends on all of them.
+/// The hidden state after a layer at the last of these tokens: a hash of all of them.
 pub fn hidden_state(layer: usize, tokens: &[Token]) -> [f32; HIDDEN_WIDTH] {
     tokens.iter().fold([0.0, layer as f32, layer as f32], |state, token| next_hidden_state(state, *token))
 }
 
-/// The same behind one more token, of which the state before says enough.
+/// The hidden state at one more token, computed from the state before.
 pub(crate) fn next_hidden_state(state: [f32; HIDDEN_WIDTH], token: Token) -> [f32; HIDDEN_WIDTH] {
     let [len, layer, of_tokens] = state;
     // 24 bits, which a float holds.
@@ -300,7 +293,7 @@ impl Executor for ToyExecutor {
         assert_eq!(
             source.is_some(),
             self.capacity.sources.is_some(),
-            "a source, where there is an encoder: {source:?}"
+            "a source if and only if there is an encoder: {source:?}"
         );
         if let (Some(Source { tokens, table, is_computed: false }), Some(room)) = (source, &self.capacity.sources) {
             assert!((1..=room.len_max).contains(&tokens.len()), "a source of {} of {}", tokens.len(), room.len_max);
@@ -336,37 +329,38 @@ impl Executor for ToyExecutor {
         self.outputs.hidden.resize_with(batch.hidden_layers.len(), Vec::new);
         let rows: usize = batch.spans.iter().map(|span| span.tokens.len() - span.computed).sum();
         for span in batch.spans {
-            let said = self.source_of(span.sequence).map_or(self.table.clone(), |source| self.table.about(&source));
-            let mark = self.mark(span.sequence);
+            let source = self.source_of(span.sequence);
+            let table_of_source = source.map_or(self.table.clone(), |source| self.table.with_source(&source));
+            let offset = self.source_offset(span.sequence);
             for (i, token) in span.tokens.iter().enumerate().skip(span.computed) {
                 for (group, table) in span.tables.iter().enumerate() {
                     if self.capacity.groups[group].kind == Kind::State {
                         continue;
                     }
                     let slot = self.slot(group, table, span.start + i);
-                    self.slots[group][slot] = (*token + mark) % self.capacity.vocabulary as Token;
+                    self.slots[group][slot] = (*token + offset) % self.capacity.vocabulary as Token;
                 }
             }
             for row in span.hidden {
-                let context = self.whole(span, *row as usize);
+                let context = self.whole_context(span, *row as usize);
                 for (layer, out) in batch.hidden_layers.iter().zip(&mut self.outputs.hidden) {
                     out.extend(hidden_state(*layer, &context));
                 }
             }
             for row in span.wanted {
-                let context = self.seen(span, *row as usize);
-                let whole = self.whole(span, *row as usize);
+                let context = self.visible_context(span, *row as usize);
+                let whole = self.whole_context(span, *row as usize);
                 let is_healthy = self.fault == Fault::None;
                 assert!(whole.ends_with(&context) || !is_healthy, "row {row}: {context:?} in the window of {whole:?}");
-                let mut logits = said.logits(&context);
-                if self.fault == Fault::RowsKnowTheirNeighbours {
+                let mut logits = table_of_source.logits(&context);
+                if self.fault == Fault::RowsDependOnBatch {
                     logits.iter_mut().for_each(|logit| *logit += rows as f32 * 1e-6 * *logit);
                 }
                 self.outputs.logits.extend(logits);
             }
         }
-        if self.fault == Fault::HiddenOfPassBefore {
-            stay_as(&mut self.outputs.hidden, &before);
+        if self.fault == Fault::StaleHiddenRows {
+            keep_previous(&mut self.outputs.hidden, &before);
         }
         Ok(())
     }
@@ -435,10 +429,10 @@ impl Executor for ToyExecutor {
     }
 }
 
-/// What is called before each pass; a pass that it refuses is not run.
+/// A function that is called before each pass; a pass that it refuses is not run.
 type Watch = dyn FnMut(&Batch<'_>) -> Result<(), ExecutorError> + Send;
 
-/// A toy whose passes somebody watches, or lets fail.
+/// A toy whose passes a test can watch, or make fail.
 pub struct Watched {
     toy: ToyExecutor,
     watch: Box<Watch>,
@@ -478,9 +472,17 @@ impl Executor for Watched {
     }
 }
 
-/// Rows that a pass computes.
+/// The number of rows that a pass computes.
 pub fn rows(batch: &Batch<'_>) -> usize {
     batch.spans.iter().map(|span| span.tokens.len() - span.computed).sum()
+}
+
+/// A mistake: of hidden rows, by layer, the first stay those of the previous pass.
+pub(crate) fn keep_previous(hidden: &mut [Vec<f32>], before: &[Vec<f32>]) {
+    for (now, before) in hidden.iter_mut().zip(before) {
+        let len = now.len().min(before.len());
+        now[..len].copy_from_slice(&before[..len]);
+    }
 }
 
 #[cfg(test)]
@@ -488,21 +490,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copied_prefix_is_a_computed_one() {
+    fn a_copied_prefix_gives_the_logits_of_a_computed_one() {
         let mut toy = ToyExecutor::new(Table::seeded(7, 40, 3), 4, 20, 32);
         toy.open(0, None).unwrap();
         let tables: [[PageTable; 1]; 3] = [[0, 1, 2], [7, 3, 5], [9, 8, 6]].map(|pages| [pages.map(PageId).to_vec()]);
         let tokens: Vec<Token> = (0..10).map(|i| i * 3 % 7).collect();
-        let say = |toy: &mut ToyExecutor, table: usize, start: usize| {
+        let logits = |toy: &mut ToyExecutor, table: usize, start: usize| {
             let (tables, tokens, wanted) = (&tables[table], &tokens[start..], &[(9 - start) as u32]);
             let span = Span { sequence: 0, tables, start, tokens, wanted, ..Span::default() };
             toy.forward(&Batch { spans: &[span], hidden_layers: &[] }).unwrap();
             toy.outputs().row(0).to_vec()
         };
-        let computed = say(&mut toy, 0, 0);
+        let computed = logits(&mut toy, 0, 0);
         toy.rows(CacheEdit::Copy { from: &tables[0], to: &tables[1], positions: 0..9 }).unwrap();
-        assert_eq!(say(&mut toy, 1, 9), computed);
+        assert_eq!(logits(&mut toy, 1, 9), computed);
         toy.rows(CacheEdit::Copy { from: &tables[0], to: &tables[2], positions: 0..8 }).unwrap();
-        assert_ne!(say(&mut toy, 2, 9), computed, "one row is missing");
+        assert_ne!(logits(&mut toy, 2, 9), computed, "one row is missing");
     }
 }

@@ -1,7 +1,8 @@
-//! Toy vocabularies: a handful of strings over a few letters, merged as SentencePiece does it.
+//! Toy vocabularies: a few strings over a few letters, merged as in SentencePiece.
 //!
-//! Small enough that every text can be enumerated, and awkward on purpose: letters that only one side has, words that
-//! straddle the other's, marks with and without a counterpart, a first space that only the assistant invents.
+//! Small enough that every text can be enumerated, with cases that are hard to translate: letters that only one side
+//! has, words that overlap the other side's, special tokens with and without a counterpart, and a space that only the
+//! assistant adds at the beginning.
 
 use std::sync::Arc;
 
@@ -13,15 +14,15 @@ const TARGET: [&str; 11] = ["a", "b", "ab", "c", "<end>", "bb", "ca", "abc", "aa
 /// Words of toy assistants.
 const ASSISTANT: [&str; 9] = ["b", "a", "ba", "c", "<end>", "cc", "bab", "<other>", "d"];
 
-/// A tokenizer of these words, of which those in angle brackets are marks. Longer words are merged first.
-pub fn tokenizer(name: &str, words: &[&str], invents_space: bool) -> Arc<Tokenizer> {
+/// A tokenizer of these words, of which those in angle brackets are special tokens. Longer words are merged first.
+pub fn tokenizer(name: &str, words: &[&str], adds_space: bool) -> Arc<Tokenizer> {
     let vocabulary = GgufVocabulary {
         model: "llama".into(),
         tokens: words.iter().map(|word| (*word).to_string()).collect(),
         scores: words.iter().enumerate().map(|(i, word)| word.len() as f32 - i as f32 * 0.01).collect(),
         token_types: words.iter().map(|word| if word.starts_with('<') { 3 } else { 1 }).collect(),
         add_bos: Some(false),
-        add_space_prefix: Some(invents_space),
+        add_space_prefix: Some(adds_space),
         ..GgufVocabulary::default()
     };
     Arc::new(Tokenizer::from_gguf_vocabulary(name, &vocabulary).expect("a toy vocabulary is a good one"))
@@ -36,7 +37,7 @@ pub fn word(token: Token) -> &'static str {
     TARGET[token as usize]
 }
 
-/// The tokenizer of a toy target of so many tokens.
+/// The tokenizer of a toy target of `tokens` tokens.
 ///
 /// # Panics
 ///
@@ -45,7 +46,7 @@ pub fn target(tokens: usize) -> Arc<Tokenizer> {
     tokenizer("toy target", &TARGET[..tokens], false)
 }
 
-/// A translator from a target of so many tokens to an assistant of so many.
+/// A translator from a target of `target` tokens to an assistant of `assistant` tokens.
 ///
 /// # Panics
 ///
@@ -57,7 +58,7 @@ pub fn translator(target: usize, assistant: usize, lookbehind: usize) -> TextTra
     TextTranslator::new(vocabularies.expect("toys have letters in common"))
 }
 
-/// The same with an assistant that writes spaces, and one before each text.
+/// The same with an assistant that has spaces in its words, and adds one before each text.
 ///
 /// # Panics
 ///

@@ -1,12 +1,12 @@
-//! The draft model at work, pass after pass, over tables whose rows depend on everything before them: a row that is
-//! computed ahead, kept or closed up in the wrong place shows as another draft.
+//! Tests of the draft model over several passes, with tables whose rows depend on all tokens before them: a row that is
+//! computed ahead, kept or moved to the wrong position changes the draft.
 
 use foretoken_drafters::{LogitRows, ModelDrafter, ScoreAsk, Scorer, SharedScorer, SuffixDrafter};
 use foretoken_engine::Race;
 use foretoken_speculation::budget::Limits;
 use foretoken_speculation::{
-    Address, Ask, Chance, DraftSettings, DraftTree, Drafter, Law, News, NodeId, Offer, Opening, Pass, Probes, Promise,
-    Sampling, SequenceId, Tenant, Token, Verdict, verify,
+    Address, Ask, Chance, DraftSettings, DraftTree, Drafter, Law, NodeId, Offer, Opening, Pass, Probes, Promise,
+    Sampling, SequenceId, StepOutput, Tenant, Token, Verdict, verify,
 };
 use foretoken_testkit::table::{Table, TableScorer, mix};
 use foretoken_testkit::vocabulary::translator;
@@ -16,7 +16,8 @@ const VOCABULARY: usize = 6;
 
 type Draft = ModelDrafter<TableScorer>;
 
-/// Rows that depend on all tokens, mostly on the last: near to other tables of this kind, the more so the less `noise`.
+/// Rows that depend on all tokens, mostly on the last: similar to other tables of this kind, the more so the less
+/// `noise`.
 fn table(seed: u64, noise: f32) -> Table {
     Table::new(VOCABULARY, move |tokens| {
         let last = u64::from(tokens[tokens.len() - 1]);
@@ -27,8 +28,8 @@ fn table(seed: u64, noise: f32) -> Table {
     })
 }
 
-/// A table that goes round 0, 1, 2, 3, nearly for certain.
-fn round() -> Table {
+/// A table that almost certainly repeats 0, 1, 2, 3.
+fn cycle() -> Table {
     Table::new(VOCABULARY, |tokens| {
         let next = (tokens[tokens.len() - 1] + 1) % 4;
         (0..VOCABULARY as Token).map(|token| if token == next { 9.0 } else { 0.1 * token as f32 }).collect()
@@ -41,8 +42,8 @@ fn drafter(table: &Table, p_split: f32) -> Draft {
     drafter
 }
 
-/// What does not change from pass to pass.
-struct Play<'a> {
+/// The settings that are the same in all passes.
+struct Scenario<'a> {
     target: &'a Table,
     sampling: Sampling,
     promise: Promise,
@@ -50,12 +51,12 @@ struct Play<'a> {
     nodes_max: usize,
 }
 
-impl<'a> Play<'a> {
+impl<'a> Scenario<'a> {
     fn new(target: &'a Table, promise: Promise, seed: u64) -> Self {
-        Play { target, sampling: Sampling::default(), promise, seed, nodes_max: 7 }
+        Scenario { target, sampling: Sampling::default(), promise, seed, nodes_max: 7 }
     }
 
-    /// What the drafter proposes after these texts, each a sequence.
+    /// The drafter's trees after these token lists, each a sequence.
     fn drafts(&self, drafter: &mut dyn Drafter, texts: &[&[Token]]) -> Vec<DraftTree> {
         self.drafts_by(drafter, texts, &mut Race)
     }
@@ -104,14 +105,14 @@ impl<'a> Play<'a> {
     }
 }
 
-/// Tells a drafter what came of a pass, as the engine does.
-fn settle(drafter: &mut dyn Drafter, before: usize, tree: &DraftTree, verdict: &Verdict, tokens: &[Token]) {
+/// Lets a drafter observe a pass, as the engine does.
+fn observe(drafter: &mut dyn Drafter, before: usize, tree: &DraftTree, verdict: &Verdict, tokens: &[Token]) {
     let emitted = &tokens[before..];
     let (sequence, path) = (SequenceId(0), &verdict.path[..]);
-    drafter.observe(&[News { sequence, tokens, emitted, tree, path, probes: &[], hidden_from: 0, hidden: &[] }]);
+    drafter.observe(&[StepOutput { sequence, tokens, emitted, tree, path, probes: &[], hidden_from: 0, hidden: &[] }]);
 }
 
-/// A tree's offers: they say everything about it but its laws.
+/// A tree's tokens and offers: all of it except its laws.
 fn offers(tree: &DraftTree) -> (Vec<Token>, Vec<Offer>) {
     (tree.tokens().to_vec(), tree.offers().to_vec())
 }
@@ -125,95 +126,99 @@ fn a_draft_is_the_same_with_any_inner_drafter_and_takes_no_more_passes() {
             for p_split in [1.0, 0.15] {
                 let within =
                     || Box::new(drafter(&innermost, 0.3).with_inner(Box::new(SuffixDrafter::lookup(1, 3, 10))));
-                let mut team: [Draft; 3] = [
+                let mut drafters: [Draft; 3] = [
                     drafter(&draft, p_split),
                     drafter(&draft, p_split).with_inner(Box::new(SuffixDrafter::lookup(1, 3, 10))),
                     drafter(&draft, p_split).with_inner(within()),
                 ];
                 assert_eq!(
-                    team.each_ref().map(|drafter| drafter.name()),
+                    drafters.each_ref().map(|drafter| drafter.name()),
                     ["draft", "draft:lookup", "draft:draft:lookup"]
                 );
-                let play = Play::new(&target, promise, seed);
+                let scenario = Scenario::new(&target, promise, seed);
                 let mut tokens: Vec<Token> = vec![1, 2, 3, 1, 2];
-                team.iter_mut().for_each(|drafter| drafter.open(&Opening::new(SequenceId(0), &tokens)));
+                drafters.iter_mut().for_each(|drafter| drafter.open(&Opening::new(SequenceId(0), &tokens)));
                 while tokens.len() < 60 {
-                    let trees = team.each_mut().map(|drafter| play.draft(drafter, &tokens));
+                    let trees = drafters.each_mut().map(|drafter| scenario.draft(drafter, &tokens));
                     assert_eq!(offers(&trees[0]), offers(&trees[1]), "{promise:?} split {p_split}, seed {seed}");
                     assert_eq!(offers(&trees[0]), offers(&trees[2]), "{promise:?} split {p_split}, seed {seed}");
-                    let (verdict, before) = (play.verify(&trees[0], &tokens), tokens.len());
+                    let (verdict, before) = (scenario.verify(&trees[0], &tokens), tokens.len());
                     tokens.extend(&verdict.tokens);
-                    team.iter_mut().for_each(|drafter| settle(drafter, before, &trees[0], &verdict, &tokens));
+                    drafters.iter_mut().for_each(|drafter| observe(drafter, before, &trees[0], &verdict, &tokens));
                 }
-                let passes = team.each_ref().map(|drafter| drafter.work().unwrap().passes);
+                let passes = drafters.each_ref().map(|drafter| drafter.work().unwrap().passes);
                 assert!(passes[1] <= passes[0] && passes[2] <= passes[0], "{promise:?} {p_split}: {passes:?}");
                 fewer += u64::from(passes[1] < passes[0]) + u64::from(passes[2] < passes[0]);
-                team.iter_mut().for_each(|drafter| drafter.close(SequenceId(0)));
+                drafters.iter_mut().for_each(|drafter| drafter.close(SequenceId(0)));
             }
         }
     }
-    assert!(fewer > 60, "an inner drafter saved passes in {fewer} of 72 texts");
+    assert!(fewer > 60, "an inner drafter saved passes in {fewer} of 72 sequences");
 }
 
 #[test]
 fn over_a_repeating_text_a_draft_with_a_lookup_takes_one_pass() {
-    let target = round();
+    let target = cycle();
     let tokens: Vec<Token> = (0..20).map(|i| i % 4).collect();
     for (promise, temperature) in [(Promise::Exact, 1.0), (Promise::Rejection, 1.0), (Promise::Block, 0.0)] {
-        let play = Play { sampling: Sampling { temperature, ..Sampling::default() }, ..Play::new(&target, promise, 3) };
-        let mut team =
+        let scenario = Scenario {
+            sampling: Sampling { temperature, ..Sampling::default() },
+            ..Scenario::new(&target, promise, 3)
+        };
+        let mut drafters =
             [drafter(&target, 1.0), drafter(&target, 1.0).with_inner(Box::new(SuffixDrafter::lookup(1, 3, 10)))];
-        let trees = team.each_mut().map(|drafter| {
+        let trees = drafters.each_mut().map(|drafter| {
             drafter.open(&Opening::new(SequenceId(0), &tokens));
-            play.draft(drafter, &tokens)
+            scenario.draft(drafter, &tokens)
         });
         assert_eq!(offers(&trees[0]), offers(&trees[1]));
         assert_eq!(trees[1].tokens(), [0, 1, 2, 3, 0]);
-        assert_eq!(team.map(|drafter| drafter.work().unwrap().passes), [5, 1], "{promise:?}");
+        assert_eq!(drafters.map(|drafter| drafter.work().unwrap().passes), [5, 1], "{promise:?}");
     }
 }
 
 #[test]
 fn the_inner_drafter_is_asked_again_where_it_went_wrong() {
-    // Round and round, but for one place, where the text begins to go round from elsewhere.
+    // A period of four, with one token where it jumps to another phase.
     let table = Table::new(VOCABULARY, |tokens| {
         let next = if tokens.len() == 24 { 2 } else { (tokens[tokens.len() - 1] + 1) % 4 };
         (0..VOCABULARY as Token).map(|token| if token == next { 9.0 } else { 0.0 }).collect()
     });
     let tokens: Vec<Token> = (0..20).map(|i| i % 4).collect();
     let sampling = Sampling { temperature: 0.0, ..Sampling::default() };
-    let play = Play { sampling, nodes_max: 12, ..Play::new(&table, Promise::Exact, 3) };
-    let mut team = [drafter(&table, 1.0), drafter(&table, 1.0).with_inner(Box::new(SuffixDrafter::lookup(1, 3, 10)))];
-    let trees = team.each_mut().map(|drafter| {
+    let scenario = Scenario { sampling, nodes_max: 12, ..Scenario::new(&table, Promise::Exact, 3) };
+    let mut drafters =
+        [drafter(&table, 1.0), drafter(&table, 1.0).with_inner(Box::new(SuffixDrafter::lookup(1, 3, 10)))];
+    let trees = drafters.each_mut().map(|drafter| {
         drafter.depth_max = 12;
         drafter.open(&Opening::new(SequenceId(0), &tokens));
-        play.draft(drafter, &tokens)
+        scenario.draft(drafter, &tokens)
     });
     assert_eq!(offers(&trees[0]), offers(&trees[1]));
     assert_eq!(trees[1].tokens(), [0, 1, 2, 3, 2, 3, 0, 1, 2, 3, 0, 1]);
-    assert_eq!(team.map(|drafter| drafter.work().unwrap().passes), [12, 2]);
+    assert_eq!(drafters.map(|drafter| drafter.work().unwrap().passes), [12, 2]);
 }
 
 #[test]
-fn accepted_rows_are_not_run_again_whichever_branch_won() {
+fn accepted_rows_are_not_run_again_whichever_branch_was_accepted() {
     for p_split in [1.0, 0.1] {
         let (target, draft) = (table(7, 0.5), table(8, 0.5));
         let mut drafter = drafter(&draft, p_split);
-        let play = Play::new(&target, Promise::Exact, 5);
+        let scenario = Scenario::new(&target, Promise::Exact, 5);
         let mut tokens: Vec<Token> = vec![1];
         drafter.open(&Opening::new(SequenceId(0), &tokens));
         let (mut off_the_main_chain, mut kept) = (0, 0);
         while tokens.len() < 200 {
-            let tree = play.draft(&mut drafter, &tokens);
-            let (verdict, before) = (play.verify(&tree, &tokens), tokens.len());
+            let tree = scenario.draft(&mut drafter, &tokens);
+            let (verdict, before) = (scenario.verify(&tree, &tokens), tokens.len());
             let cached = drafter.scorer.cached(SequenceId(0)).to_vec();
             tokens.extend(&verdict.tokens);
-            settle(&mut drafter, before, &tree, &verdict, &tokens);
+            observe(&mut drafter, before, &tree, &verdict, &tokens);
             let main = tree.main_chain();
             off_the_main_chain += usize::from(!main.starts_with(&verdict.path));
-            // What is run is what was run before and accepted no more: a draft of one node needs the pending token's
-            // row.
-            let (run, next) = (drafter.scorer.counts.1, Play { nodes_max: 1, ..Play::new(&target, Promise::Exact, 5) });
+            // A draft of one node runs the accepted tokens that were not run before, and the pending token's row.
+            let (run, next) =
+                (drafter.scorer.counts.1, Scenario { nodes_max: 1, ..Scenario::new(&target, Promise::Exact, 5) });
             next.draft(&mut drafter, &tokens);
             let (run, was_run) = (drafter.scorer.counts.1 - run, |node: &NodeId| {
                 // Every node above an offered one was run.
@@ -228,35 +233,35 @@ fn accepted_rows_are_not_run_again_whichever_branch_won() {
             kept += first_new;
         }
         assert!(kept > 20, "{kept} rows were kept");
-        assert_eq!(off_the_main_chain > 5, p_split < 1.0, "{off_the_main_chain} times another branch won");
+        assert_eq!(off_the_main_chain > 5, p_split < 1.0, "{off_the_main_chain} times another branch was accepted");
     }
 }
 
 #[test]
-fn going_back_equals_never_having_gone_further() {
+fn a_drafter_that_went_back_drafts_like_a_new_one() {
     for seed in 0..20 {
         let (target, draft) = (table(seed, 0.5), table(seed + 50, 0.7));
         let promise = PROMISES[seed as usize % 3];
-        let play = Play::new(&target, promise, seed);
+        let scenario = Scenario::new(&target, promise, seed);
         let make = || drafter(&draft, 0.15).with_inner(Box::new(drafter(&target, 0.3)));
         let mut drafter = make();
         let mut tokens: Vec<Token> = vec![2, 0];
         drafter.open(&Opening::new(SequenceId(0), &tokens));
         for step in 0..40u64 {
-            let tree = play.draft(&mut drafter, &tokens);
-            let mut shadow = make();
-            shadow.open(&Opening::new(SequenceId(0), &tokens[..2]));
-            let expected = play.draft(&mut shadow, &tokens);
+            let tree = scenario.draft(&mut drafter, &tokens);
+            let mut fresh = make();
+            fresh.open(&Opening::new(SequenceId(0), &tokens[..2]));
+            let expected = scenario.draft(&mut fresh, &tokens);
             assert_eq!(offers(&tree), offers(&expected), "{promise:?} seed {seed}, step {step}");
             let state = mix(seed * 1000 + step);
             if state.is_multiple_of(3) {
-                // Set back, to anywhere, and another way on from there.
+                // Back to any length, then another token.
                 tokens.truncate(2 + (state >> 8) as usize % (tokens.len() - 1));
                 tokens.push((state >> 30) as Token % VOCABULARY as Token);
             } else {
-                let (verdict, before) = (play.verify(&tree, &tokens), tokens.len());
+                let (verdict, before) = (scenario.verify(&tree, &tokens), tokens.len());
                 tokens.extend(&verdict.tokens);
-                settle(&mut drafter, before, &tree, &verdict, &tokens);
+                observe(&mut drafter, before, &tree, &verdict, &tokens);
             }
         }
     }
@@ -265,16 +270,16 @@ fn going_back_equals_never_having_gone_further() {
 #[test]
 fn trees_of_several_sequences_share_their_passes() {
     let draft = table(4, 0.5);
-    let play = Play::new(&draft, Promise::Exact, 2);
+    let scenario = Scenario::new(&draft, Promise::Exact, 2);
     let texts: [&[Token]; 3] = [&[1, 2, 3], &[4], &[0, 5, 5, 2]];
     let alone = texts.map(|text| {
         let mut drafter = drafter(&draft, 0.1);
         drafter.open(&Opening::new(SequenceId(0), &[]));
-        (play.draft(&mut drafter, text), drafter.work().unwrap().passes)
+        (scenario.draft(&mut drafter, text), drafter.work().unwrap().passes)
     });
     let mut drafter = drafter(&draft, 0.1);
     (0..3).for_each(|id| drafter.open(&Opening::new(SequenceId(id), &[])));
-    let together = play.drafts(&mut drafter, &texts);
+    let together = scenario.drafts(&mut drafter, &texts);
     for (tree, (expected, _)) in together.iter().zip(&alone) {
         assert_eq!(offers(tree), offers(expected));
         assert!(!tree.is_chain());
@@ -329,7 +334,7 @@ impl Scorer for BreakingScorer {
 }
 
 #[test]
-fn a_panic_of_one_sequence_leaves_nothing_wrong_in_another() {
+fn a_panic_leaves_the_drafts_of_all_sequences_right() {
     let (target, draft) = (table(3, 0.5), table(4, 0.5));
     let make = |passes: usize, has_inner: bool| {
         let mut drafter = ModelDrafter::new(BreakingScorer(TableScorer::new(draft.clone()), passes));
@@ -342,19 +347,18 @@ fn a_panic_of_one_sequence_leaves_nothing_wrong_in_another() {
     let texts: [&[Token]; 2] = [&[1, 2, 3, 1, 2, 3], &[4, 5, 4]];
     let mut broken = 0;
     for (promise, has_inner) in PROMISES.into_iter().flat_map(|promise| [(promise, false), (promise, true)]) {
-        let play = Play::new(&target, promise, 6);
+        let scenario = Scenario::new(&target, promise, 6);
         for (draws, passes) in (0..8).map(|n| (n, usize::MAX)).chain((0..5).map(|n| (usize::MAX, n))) {
             let mut drafter = make(passes, has_inner);
-            let mut attempt = || play.drafts_by(&mut drafter, &texts, &mut BreakingChance(draws));
+            let mut attempt = || scenario.drafts_by(&mut drafter, &texts, &mut BreakingChance(draws));
             let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(&mut attempt));
             broken += usize::from(caught.is_err());
             drafter.scorer.1 = usize::MAX;
-            // Asked again, or after a token that no branch had; or after another text, which only networks know to
-            // compare.
+            // Asked again, or after a token that no branch had; or after other tokens, which only networks compare.
             let texts: [&[Token]; 4] = [texts[0], &[1, 2, 3, 1, 2, 3, 5], &[1, 2, 3, 1, 2, 3, 5, 3], &[1, 2, 0]];
             for text in texts.into_iter().take(if has_inner { 3 } else { 4 }) {
-                let expected = play.draft(&mut make(usize::MAX, false), text);
-                let found = play.draft(&mut drafter, text);
+                let expected = scenario.draft(&mut make(usize::MAX, false), text);
+                let found = scenario.draft(&mut drafter, text);
                 assert_eq!(offers(&found), offers(&expected), "{promise:?}, {draws} draws, {passes} passes: {text:?}");
             }
         }
@@ -363,7 +367,7 @@ fn a_panic_of_one_sequence_leaves_nothing_wrong_in_another() {
 }
 
 #[test]
-fn siblings_over_shared_tokens_may_end_where_others_go_on() {
+fn a_branch_over_shared_tokens_may_end_where_its_siblings_go_on() {
     let mut ended = 0;
     for (seed, context_max) in (0..6).flat_map(|seed| (5..14).map(move |context_max| (seed, context_max))) {
         let assistant = Table::seeded(9, 2, seed + 40);
@@ -376,16 +380,16 @@ fn siblings_over_shared_tokens_may_end_where_others_go_on() {
         };
         let target = Table::seeded(11, 2, seed);
         for promise in PROMISES {
-            let play = Play::new(&target, promise, seed);
+            let scenario = Scenario::new(&target, promise, seed);
             let tokens: Vec<Token> = (0..5).map(|i| (mix(seed * 10 + i) % 4) as Token).collect();
-            let mut team = [
+            let mut drafters = [
                 make(context_max),
                 make(context_max).with_inner(Box::new(SuffixDrafter::lookup(1, 1, 4))),
                 make(usize::MAX),
             ];
-            let trees = team.each_mut().map(|drafter| {
+            let trees = drafters.each_mut().map(|drafter| {
                 drafter.open(&Opening::new(SequenceId(0), &tokens));
-                play.draft(drafter, &tokens)
+                scenario.draft(drafter, &tokens)
             });
             assert_eq!(offers(&trees[0]), offers(&trees[1]), "{promise:?} seed {seed}, context {context_max}");
             let goes_on = !trees[0].is_empty();

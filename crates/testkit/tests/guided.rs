@@ -1,5 +1,5 @@
-//! Texts of a grammar: the same with any drafters, of the same law, ended where the grammar ends; and the mistakes that
-//! grammars invite.
+//! Tests of outputs with a grammar: the same with any drafters, of the right law, ended where the grammar ends; and
+//! typical faults of grammars, which the tests must detect.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use foretoken_testkit::toy::ToyExecutor;
 use foretoken_testkit::vocabulary;
 use foretoken_text::{Grammar, GrammarSource};
 
-/// Forms of texts that may go on for long, with stretches where one string can follow, and one that must end.
+/// Grammars of long outputs, with positions where only one string can follow, and one that must end.
 const FORMS: [&str; 4] = ["(aab|ba|bbb?a)*", "(a|b|c)*", "(abc(ab)*ca){2,}b?", "a{7}b|ba{9}"];
 
 /// Cases of one target, whose last token ends a text.
@@ -30,7 +30,7 @@ fn cases(target: (u64, usize, usize)) -> Vec<Case> {
     FORMS.into_iter().flat_map(|form| samplers.clone().map(|sampling| (form, sampling))).enumerate().map(case).collect()
 }
 
-/// What differs, over all selections of drafters; of the settings each target has every other one.
+/// The first difference from the oracle, over all selections of drafters; each target has every other setting.
 fn difference() -> Result<(), String> {
     let all = drafters();
     for (number, target) in [(31, 6, 1), (32, 11, 2)].into_iter().enumerate() {
@@ -38,9 +38,15 @@ fn difference() -> Result<(), String> {
             Setting { batch: 4, ..Setting::plain() },
             Setting { batch: 16, page_len: 3, budget: BudgetKind::default(), ..Setting::plain() },
             Setting { batch: 3, budget: BudgetKind::Fixed { nodes: 5 }, states: true, ..Setting::plain() },
-            Setting { batch: 2, told: false, ..Setting::plain() },
-            Setting { batch: 5, told: false, rows_max: 9, budget: BudgetKind::default(), ..Setting::plain() },
-            Setting { batch: 3, told: false, states: true, page_len: 2, ..Setting::plain() },
+            Setting { batch: 2, log_probabilities: false, ..Setting::plain() },
+            Setting {
+                batch: 5,
+                log_probabilities: false,
+                rows_max: 9,
+                budget: BudgetKind::default(),
+                ..Setting::plain()
+            },
+            Setting { batch: 3, log_probabilities: false, states: true, page_len: 2, ..Setting::plain() },
         ];
         for setting in settings.into_iter().skip(number).step_by(2) {
             for drafters in selections(&all) {
@@ -52,20 +58,20 @@ fn difference() -> Result<(), String> {
 }
 
 #[test]
-fn guided_texts_are_the_same_with_any_drafters() {
+fn guided_outputs_are_the_same_with_any_drafters() {
     difference().unwrap_or_else(|message| panic!("{message}"));
 }
 
 #[test]
-fn texts_whose_form_begins_behind_thoughts_are_the_same_with_any_drafters() {
-    let behind = |case: Case| match case.form {
-        Form::Grammar(expression) => Case { form: Form::Behind(expression), ..case },
+fn outputs_with_a_grammar_after_thoughts_are_the_same_with_any_drafters() {
+    let after_thoughts = |case: Case| match case.form {
+        Form::Grammar(expression) => Case { form: Form::AfterThoughts(expression), ..case },
         _ => case,
     };
     let all = drafters();
     for target in [(31, 6, 1), (32, 11, 2)] {
         let setting = Setting { batch: 4, budget: BudgetKind::Fixed { nodes: 5 }, ..Setting::plain() };
-        let cases: Vec<Case> = cases(target).into_iter().map(behind).collect();
+        let cases: Vec<Case> = cases(target).into_iter().map(after_thoughts).collect();
         for drafters in selections(&all) {
             exact(&cases, &setting, &drafters).unwrap_or_else(|message| panic!("{message}"));
         }
@@ -73,42 +79,42 @@ fn texts_whose_form_begins_behind_thoughts_are_the_same_with_any_drafters() {
 }
 
 #[test]
-fn the_mask_of_the_parent_is_caught() {
+fn the_mask_of_the_parent_is_detected() {
     faults::make(faults::Fault::MaskOfParent);
     assert!(difference().is_err());
 }
 
 #[test]
-fn a_grammar_that_is_not_taken_back_is_caught() {
+fn a_grammar_that_is_not_rolled_back_is_detected() {
     faults::make(faults::Fault::GrammarNotTakenBack);
     assert!(difference().is_err());
 }
 
 #[test]
-fn what_can_be_spelt_otherwise_is_not_taken_for_forced() {
+fn treating_a_string_with_several_tokenizations_as_forced_is_detected() {
     faults::make(faults::Fault::ForcedBytesTaken);
     assert!(difference().is_err());
 }
 
 #[test]
-fn noise_that_a_forced_token_shifts_is_caught() {
+fn noise_that_a_forced_token_shifts_is_detected() {
     faults::make(faults::Fault::NoiseShifted);
     assert!(difference().is_err());
 }
 
 #[test]
-fn an_end_too_early_is_caught() {
+fn an_end_too_early_is_detected() {
     faults::make(faults::Fault::EndTooEarly);
     assert!(difference().is_err());
 }
 
 #[test]
-fn the_law_of_a_guided_text_is_the_targets_under_its_mask() {
+fn the_law_of_a_guided_output_is_the_targets_under_its_mask() {
     let sampling = Sampling { temperature: 1.2, end_tokens: vec![3], ..Sampling::default() };
     let table = Table::dense(4, 2, 33);
-    // The enumeration knows no ends: these forms have none within three tokens. In the second a token is forced.
+    // The enumeration has no end tokens: these forms cannot end within three tokens. In the second a token is forced.
     std::thread::scope(|scope| {
-        for (form, told) in [("(a|ab|bab){12}", true), ("(a|bab){12}", false)] {
+        for (form, log_probabilities) in [("(a|ab|bab){12}", true), ("(a|bab){12}", false)] {
             for promise in [Promise::Exact, Promise::Rejection, Promise::Block] {
                 let (sampling, form, table) = (sampling.clone(), Form::Grammar(form), &table);
                 scope.spawn(move || {
@@ -116,7 +122,7 @@ fn the_law_of_a_guided_text_is_the_targets_under_its_mask() {
                         Case { target: (33, 4, 2), prompt: vec![1, 2, 1], sampling, seed: 0, tokens_max: 3, form };
                     for drafter in &drafters() {
                         let budget = BudgetKind::Fixed { nodes: 2 };
-                        let setting = Setting { promise, budget, told, ..Setting::plain() };
+                        let setting = Setting { promise, budget, log_probabilities, ..Setting::plain() };
                         let error = law_error(table, &case, &setting, &[drafter]);
                         assert!(error < 1e-6, "{} with {setting:?}: off by {error}", drafter.name);
                     }
@@ -126,7 +132,7 @@ fn the_law_of_a_guided_text_is_the_targets_under_its_mask() {
     });
 }
 
-/// Runs requests of toy targets of 6 words: what each wrote, and how it ended.
+/// Runs requests of a toy target of 6 words; returns the output of each, and how it ended.
 fn run(requests: Vec<Request>) -> Vec<(Vec<Token>, Option<FinishReason>)> {
     let executor = ToyExecutor::new(Table::dense(6, 1, 34), 4, 64, 32);
     let mut engine = Engine::new(Box::new(executor), 4, usize::MAX);
@@ -148,7 +154,7 @@ fn run(requests: Vec<Request>) -> Vec<(Vec<Token>, Option<FinishReason>)> {
 }
 
 #[test]
-fn a_grammar_that_can_go_nowhere_ends_its_text_alone_and_says_so() {
+fn a_grammar_without_a_possible_token_ends_its_request_alone_with_a_message() {
     let tokenizer = vocabulary::target(6);
     let grammar = |expression: &str| -> Arc<Grammar> {
         Grammar::compile(&tokenizer, &GrammarSource::Regex(expression.into())).expect("a good expression")
@@ -158,7 +164,7 @@ fn a_grammar_that_can_go_nowhere_ends_its_text_alone_and_says_so() {
         let sampling = Sampling { temperature: 0.0, end_tokens: vec![4], ..Sampling::default() };
         Request { tokens_max: Some(9), constraint, sampling, ..Request::new(vec![0]) }
     };
-    // No token has an x.
+    // No token contains an x.
     let ends = run(vec![request("ax"), request("aba"), request("(ab)*")]);
     let (text, Some(FinishReason::Failed(why))) = &ends[0] else { panic!("{:?}", ends[0]) };
     assert_eq!(text, &[0]);
@@ -166,7 +172,7 @@ fn a_grammar_that_can_go_nowhere_ends_its_text_alone_and_says_so() {
         why.starts_with("regex: expected a token that the text can go on with, found none (at token 2 of the text)"),
         "{why}"
     );
-    let spelt = |text: &[Token]| tokenizer.decode(text, true);
-    assert_eq!((spelt(&ends[1].0), &ends[1].1), ("aba".to_string(), &Some(FinishReason::EndToken(4))));
-    assert!(spelt(&ends[2].0).replace("ab", "").is_empty(), "{:?}", ends[2]);
+    let text_of = |tokens: &[Token]| tokenizer.decode(tokens, true);
+    assert_eq!((text_of(&ends[1].0), &ends[1].1), ("aba".to_string(), &Some(FinishReason::EndToken(4))));
+    assert!(text_of(&ends[2].0).replace("ab", "").is_empty(), "{:?}", ends[2]);
 }

@@ -1,27 +1,27 @@
 //! Losslessness by enumeration: the law of drafter + budget + verifier is computed, and is the target's.
 //!
-//! Every test walks every outcome of every draw and coin (see `dial`) and compares the probability of every text with
-//! that under plain decoding. Nothing is sampled, so the tolerance is for rounding only. The canaries at the end are
-//! the classic mistakes, each of which must be seen by a thousand times the tolerance.
+//! Every test walks every outcome of every draw and coin (see `enumerator`) and compares the probability of every text
+//! with that under plain decoding. Nothing is sampled, so the tolerance is for rounding only. The canaries are classic
+//! mistakes made on purpose, each of which must be detected with an error of a thousand times the tolerance.
 
 #[path = "laws/canary.rs"]
 mod canary;
+#[path = "laws/drafter_sets.rs"]
+mod drafter_sets;
 #[path = "laws/drafts.rs"]
 mod drafts;
 #[path = "laws/harness.rs"]
 mod harness;
+#[path = "laws/reference.rs"]
+mod reference;
 #[path = "laws/requests.rs"]
 mod requests;
 #[path = "laws/shapes.rs"]
 mod shapes;
-#[path = "laws/teams.rs"]
-mod teams;
 #[path = "laws/transcript.rs"]
 mod transcript;
 #[path = "laws/translated.rs"]
 mod translated;
-#[path = "laws/twin.rs"]
-mod twin;
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering;
@@ -32,9 +32,9 @@ use foretoken_speculation::{DraftTree, Drafter, Evidence, Promise, Proposal, Sam
 use foretoken_testkit::head::{HeadScorer, ToyHead, near};
 use foretoken_testkit::table::{Table, TableScorer, mix};
 
-use harness::{Setup, Team};
+use harness::{DrafterSet, Setup};
+use reference::Fault;
 use shapes::{Kind, Shaped, shapes};
-use twin::Fault;
 
 const TOLERANCE: f64 = 1e-6;
 const PROMISES: [Promise; 3] = [Promise::Exact, Promise::Rejection, Promise::Block];
@@ -46,8 +46,8 @@ fn model(table: &Table, depth_max: usize, p_min: f32) -> Box<dyn Drafter> {
     Box::new(drafter)
 }
 
-/// A model that is unsure from its second token on, and silent where there is no room.
-fn cramped(table: &Table, p_min: f32) -> Box<dyn Drafter> {
+/// A model with a confidence rule from its second token on, and little room.
+fn with_little_room(table: &Table, p_min: f32) -> Box<dyn Drafter> {
     let mut scorer = TableScorer::new(table.clone());
     scorer.room = PROMPT.len() + 2;
     let mut drafter = ModelDrafter::new(scorer);
@@ -109,7 +109,7 @@ fn a_head_drafts_chains_and_trees_over_several_passes() {
             for (promise, table) in PROMISES.into_iter().flat_map(|promise| of.iter().map(move |of| (promise, of))) {
                 let setup = Setup::new(&target, &sampling, promise, &PROMPT, len);
                 let (texts, passes) = (Cell::new(0), RefCell::new(Vec::new()));
-                let head = || -> Team<'_> {
+                let head = || -> DrafterSet<'_> {
                     let head = ToyHead::new(table.clone(), 2, 20, 3);
                     texts.set(texts.get() + 1);
                     passes.borrow_mut().push(head.pass_count());
@@ -137,15 +137,15 @@ fn a_confidence_rule_and_a_heuristic_budget_change_nothing() {
                 let setup = Setup::new(&target, &sampling, promise, &PROMPT, 4);
                 let error = setup.error(|| vec![model(&draft, 3, p_min)], || Box::new(Heuristic::new(3)));
                 assert!(error < TOLERANCE, "{promise:?} p-min {p_min}, seed {seed}: {error}");
-                let error = setup.error(|| vec![cramped(&draft, p_min)], fixed(3));
+                let error = setup.error(|| vec![with_little_room(&draft, p_min)], fixed(3));
                 assert!(error < TOLERANCE, "{promise:?} p-min {p_min} after two, seed {seed}: {error}");
             }
         }
     }
 }
 
-/// A budget that has learned enough to go on learning while a text of a few tokens is written: five judged chains.
-fn experienced(mut budget: Box<dyn Budget>) -> Box<dyn Budget> {
+/// A budget that has learned from five judged chains, so that it adapts while a few tokens are written.
+fn trained(mut budget: Box<dyn Budget>) -> Box<dyn Budget> {
     for (i, confidence) in [0.9, 0.35, 0.6, 0.45, 0.5].into_iter().enumerate() {
         let mut tree = DraftTree::new();
         let evidence = Evidence::of_law(confidence, 1.0);
@@ -160,9 +160,9 @@ fn budgets_that_learn_from_confidence_change_nothing() {
     let sampling = Sampling::default();
     let budgets: [&dyn Fn() -> Box<dyn Budget>; 4] = [
         &|| Box::new(Confidence::new(3)),
-        &|| experienced(Box::new(Confidence::new(3))),
+        &|| trained(Box::new(Confidence::new(3))),
         &|| Box::new(Threshold::new(3)),
-        &|| experienced(Box::new(Threshold::new(2))),
+        &|| trained(Box::new(Threshold::new(2))),
     ];
     for seed in 0..4 {
         let target = Table::seeded(3, 2, seed);
@@ -175,7 +175,7 @@ fn budgets_that_learn_from_confidence_change_nothing() {
             }
             let setup = Setup::new(&target, &sampling, promise, &PROMPT, 4);
             let error = setup.error(|| vec![lookup(), model(&draft, 3, 0.0)], budgets[1]);
-            assert!(error < TOLERANCE, "{promise:?} a team, seed {seed}: {error}");
+            assert!(error < TOLERANCE, "{promise:?} two drafters, seed {seed}: {error}");
         }
     }
 }
@@ -189,17 +189,17 @@ fn drafters_that_repeat_each_other_change_nothing() {
         for promise in PROMISES {
             let setup = Setup::new(&target, &sampling, promise, &PROMPT, 4);
             let [first, second] = &drafts;
-            let teams: [&dyn Fn() -> Team<'static>; 4] = [
+            let drafter_sets: [&dyn Fn() -> DrafterSet<'static>; 4] = [
                 &|| vec![lookup()],
                 &|| vec![lookup(), model(first, 2, 0.0)],
                 &|| vec![model(first, 2, 0.5), lookup()],
                 &|| vec![model(first, 1, 0.0), model(second, 2, 0.0), lookup()],
             ];
-            for (i, team) in teams.iter().enumerate() {
-                // A narrow budget makes what one drafter may say depend on what another drew.
+            for (i, drafters) in drafter_sets.iter().enumerate() {
+                // With a small budget the room of one drafter depends on what another drew.
                 for nodes in [2, 4] {
-                    let error = setup.error(team, fixed(nodes));
-                    assert!(error < TOLERANCE, "{promise:?} team {i}, {nodes} nodes, seed {seed}: {error}");
+                    let error = setup.error(drafters, fixed(nodes));
+                    assert!(error < TOLERANCE, "{promise:?} set {i}, {nodes} nodes, seed {seed}: {error}");
                 }
             }
         }
@@ -225,7 +225,7 @@ fn tables_and_random_tokens_draw_chains_and_trees_lawfully() {
         let target = Table::seeded(3, 2, seed);
         for promise in PROMISES {
             let setup = Setup::new(&target, &sampling, promise, &PROMPT, 3);
-            let teams: [&dyn Fn() -> Team<'static>; 7] = [
+            let drafter_sets: [&dyn Fn() -> DrafterSet<'static>; 7] = [
                 &|| vec![Box::new(NgramDrafter::new(1, NgramSource::Text))],
                 &|| vec![ngram(1, NgramSource::Both)],
                 &|| vec![ngram(2, NgramSource::Corpus)],
@@ -234,18 +234,18 @@ fn tables_and_random_tokens_draw_chains_and_trees_lawfully() {
                 &|| vec![random(true, 9)],
                 &|| vec![ngram(2, NgramSource::Both), random(true, 2)],
             ];
-            for (i, team) in teams.iter().enumerate() {
-                let error = setup.error(team, fixed(3));
-                assert!(error < TOLERANCE, "{promise:?} team {i}, seed {seed}: {error}");
-                let error = setup.error_of_one_pass(4, team);
-                assert!(error < TOLERANCE, "{promise:?} team {i} in one pass, seed {seed}: {error}");
+            for (i, drafters) in drafter_sets.iter().enumerate() {
+                let error = setup.error(drafters, fixed(3));
+                assert!(error < TOLERANCE, "{promise:?} set {i}, seed {seed}: {error}");
+                let error = setup.error_of_one_pass(4, drafters);
+                assert!(error < TOLERANCE, "{promise:?} set {i} in one pass, seed {seed}: {error}");
             }
         }
     }
 }
 
 #[test]
-fn random_tokens_are_accepted_as_often_as_the_theory_says() {
+fn random_tokens_are_accepted_as_often_as_in_theory() {
     let sampling = Sampling::default();
     let p = [0.5, 0.3, 0.15, 0.05];
     let target = Table::constant(&p);
@@ -256,7 +256,7 @@ fn random_tokens_are_accepted_as_often_as_the_theory_says() {
 }
 
 #[test]
-fn sampling_settings_hold_position_by_position() {
+fn sampling_settings_apply_position_by_position() {
     let settings = [
         Sampling { temperature: 0.0, ..Sampling::default() },
         Sampling { temperature: 0.7, top_k: 2, ..Sampling::default() },
@@ -285,7 +285,7 @@ fn sampling_settings_hold_position_by_position() {
     }
 }
 
-/// Every shape of up to so many nodes, in every kind, with laws from seeds: with zeros, and without.
+/// Every shape of up to `nodes_max` nodes, in every kind, with laws from seeds: with zeros, and without.
 fn every_shape(vocabulary: usize, nodes_max: usize, kinds: &[Kind], promises: &[Promise]) {
     let sampling = Sampling::default();
     for nodes in 1..=nodes_max {
@@ -298,8 +298,8 @@ fn every_shape(vocabulary: usize, nodes_max: usize, kinds: &[Kind], promises: &[
                     kinds.iter().flat_map(|kind| promises.iter().map(move |promise| (kind, promise)))
                 {
                     let setup = Setup::new(&target, &sampling, promise, &PROMPT, nodes.min(3) + 1);
-                    let drafter = || -> Team<'_> { vec![Box::new(Shaped { shape, kind, table: draft.clone() })] };
-                    // A shaped drafter goes by its shape and not by the budget: mixed siblings may be more.
+                    let drafter = || -> DrafterSet<'_> { vec![Box::new(Shaped { shape, kind, table: draft.clone() })] };
+                    // The drafter fills its shape whatever the budget: mixed siblings may be more nodes.
                     let error = setup.error_of_one_pass(usize::MAX, drafter);
                     assert!(error < TOLERANCE, "{promise:?} {kind:?} {shape:?} over {vocabulary} tokens: {error}");
                 }
@@ -321,7 +321,7 @@ fn every_tree_of_up_to_six_nodes_with_drawn_siblings() {
 }
 
 #[test]
-fn every_tree_of_up_to_six_nodes_with_guessed_siblings() {
+fn every_tree_of_up_to_six_nodes_with_point_siblings() {
     every_shape(3, 6, &[Kind::Point], &PROMISES);
     every_shape(4, 6, &[Kind::Point], &PROMISES);
 }
@@ -345,7 +345,7 @@ fn lattice_of_siblings(laws: &[Vec<f64>], later: &[f64]) {
                 for promise in PROMISES {
                     let setup = Setup::new(&target, &sampling, promise, &PROMPT, 2);
                     let table = Table::constant(q);
-                    let error = setup.error_of_one_pass(usize::MAX, || -> Team<'_> {
+                    let error = setup.error_of_one_pass(usize::MAX, || -> DrafterSet<'_> {
                         vec![Box::new(Shaped { shape, kind, table: table.clone() })]
                     });
                     assert!(error < TOLERANCE, "{promise:?} {kind:?} p {p:?} q {q:?}: {error}");
@@ -361,7 +361,7 @@ fn the_whole_lattice_of_one_node_and_of_two_siblings() {
     lattice_of_siblings(&lattice(4, 3), &[0.0, 0.5, 0.25, 0.25]);
 }
 
-/// A chain of two, for every p and q of a lattice at either place.
+/// A chain of two, for every p and q of a lattice at both positions.
 fn lattice_of_chains(laws: &[Vec<f64>]) {
     let sampling = Sampling::default();
     let shape = vec![None, Some(0)];
@@ -371,7 +371,7 @@ fn lattice_of_chains(laws: &[Vec<f64>]) {
             let table = two_rows(PROMPT.len(), q_first, q_later);
             for promise in [Promise::Rejection, Promise::Block] {
                 let setup = Setup::new(&target, &sampling, promise, &PROMPT, 3);
-                let drafter = || -> Team<'_> {
+                let drafter = || -> DrafterSet<'_> {
                     vec![Box::new(Shaped { shape: &shape, kind: Kind::Drawn, table: table.clone() })]
                 };
                 let error = setup.error_of_one_pass(usize::MAX, drafter);
@@ -388,12 +388,12 @@ fn the_whole_lattice_of_a_chain_of_two() {
 }
 
 #[test]
-fn the_twin_agrees_where_it_has_no_fault() {
+fn the_reference_implementation_agrees_where_it_has_no_fault() {
     assert!(canary::worst(Fault::None) < TOLERANCE);
 }
 
 #[test]
-fn acceptance_is_what_the_theory_says() {
+fn acceptance_is_that_of_the_theory() {
     let sampling = Sampling::default();
     let (p, q) = ([0.5, 0.3, 0.2], [0.2, 0.2, 0.6]);
     let (target, draft) = (Table::constant(&p), Table::constant(&q));
@@ -409,7 +409,7 @@ fn acceptance_is_what_the_theory_says() {
 }
 
 #[test]
-fn a_block_accepts_at_least_what_its_tokens_do() {
+fn block_verification_accepts_at_least_as_much_as_rejection() {
     let sampling = Sampling::default();
     let mut gain = 0.0_f64;
     for seed in 0..12 {

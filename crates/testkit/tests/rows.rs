@@ -1,5 +1,4 @@
-//! The runner that asks whether rows know their neighbours must itself be trusted: it catches every canary, and
-//! passes a healthy kernel.
+//! Tests of the row-independence runner: it detects every canary, and passes correct kernels.
 
 use foretoken_kernels::dtype::Matrix;
 use foretoken_kernels::matmul::{Product, product};
@@ -19,7 +18,7 @@ fn dot(x: &[f32], w: &[f32]) -> f32 {
     x.iter().zip(w).fold(0.0, |sum, (x, w)| sum + x * w)
 }
 
-/// A product whose sums are split into `parts(rows)` parts: what a kernel does that looks for parallelism in k.
+/// A product whose sums are split into `parts` parts, like a kernel that parallelizes over k.
 fn split_product(x: &[f32], rows: usize, w: &[f32], parts: usize) -> Vec<f32> {
     let mut out = Vec::new();
     for row in x.chunks_exact(INPUTS).take(rows) {
@@ -31,30 +30,30 @@ fn split_product(x: &[f32], rows: usize, w: &[f32], parts: usize) -> Vec<f32> {
     out
 }
 
-fn assert_caught(name: &str, kernel: &mut RowKernel<'_>) {
+fn assert_detected(name: &str, kernel: &mut RowKernel<'_>) {
     let (x, _) = data();
     let found = first_dependence(kernel, &x, INPUTS);
-    println!("{name}: {}", found.as_ref().map_or("not caught".to_string(), ToString::to_string));
-    assert!(found.is_some(), "the canary {name:?} was not caught");
+    println!("{name}: {}", found.as_ref().map_or("not detected".to_string(), ToString::to_string));
+    assert!(found.is_some(), "the canary {name:?} was not detected");
 }
 
 #[test]
-fn a_reduction_split_by_the_batch_is_caught() {
+fn a_reduction_split_by_the_batch_is_detected() {
     let (_, w) = data();
-    assert_caught("k split by rows", &mut |x, rows| split_product(x, rows, &w, if rows < 4 { 4 } else { 2 }));
-    assert_caught("large batches only", &mut |x, rows| split_product(x, rows, &w, if rows == ROWS { 1 } else { 2 }));
+    assert_detected("k split by rows", &mut |x, rows| split_product(x, rows, &w, if rows < 4 { 4 } else { 2 }));
+    assert_detected("large batches only", &mut |x, rows| split_product(x, rows, &w, if rows == ROWS { 1 } else { 2 }));
 }
 
 #[test]
-fn a_kernel_of_its_own_for_one_row_is_caught() {
+fn a_special_kernel_for_one_row_is_detected() {
     let (_, w) = data();
-    assert_caught("gemv for one row", &mut |x, rows| split_product(x, rows, &w, if rows == 1 { 1 } else { 2 }));
+    assert_detected("gemv for one row", &mut |x, rows| split_product(x, rows, &w, if rows == 1 { 1 } else { 2 }));
 }
 
 #[test]
-fn a_tail_in_another_order_is_caught() {
+fn a_tail_in_another_order_is_detected() {
     let (_, w) = data();
-    assert_caught("rows behind the last whole tile", &mut |x, rows| {
+    assert_detected("rows after the last whole tile", &mut |x, rows| {
         let whole = rows / 4 * 4;
         let mut out = split_product(&x[..whole * INPUTS], whole, &w, 2);
         out.extend(split_product(&x[whole * INPUTS..], rows - whole, &w, 1));
@@ -63,9 +62,9 @@ fn a_tail_in_another_order_is_caught() {
 }
 
 #[test]
-fn a_place_that_matters_is_caught() {
+fn a_result_that_depends_on_the_index_is_detected() {
     let (_, w) = data();
-    assert_caught("the last row is padded", &mut |x, rows| {
+    assert_detected("the last row is padded", &mut |x, rows| {
         let mut out = split_product(x, rows, &w, 2);
         if rows > 2 {
             out[(rows - 1) * OUTPUTS] = split_product(&x[(rows - 1) * INPUTS..], 1, &w, 3)[0];
@@ -75,9 +74,9 @@ fn a_place_that_matters_is_caught() {
 }
 
 #[test]
-fn a_neighbour_that_is_multiplied_by_zero_is_caught() {
+fn other_rows_multiplied_by_zero_are_detected() {
     let (_, w) = data();
-    assert_caught("zero times infinity", &mut |x, rows| {
+    assert_detected("zero times infinity", &mut |x, rows| {
         let mut out = split_product(x, rows, &w, 2);
         let leak: f32 = x.iter().map(|x| x * 0.0).sum();
         out.iter_mut().for_each(|out| *out += leak);
@@ -86,16 +85,16 @@ fn a_neighbour_that_is_multiplied_by_zero_is_caught() {
 }
 
 #[test]
-fn healthy_kernels_pass() {
+fn correct_kernels_pass() {
     let (x, w) = data();
     assert_eq!(first_dependence(&mut |x, _| naive::product(x, Matrix::F32(&w), INPUTS), &x, INPUTS), None);
     let compute = Compute::new(2);
     let panels = Panels::pack_floats(&compute.pool, Matrix::F32(&w), OUTPUTS, INPUTS).expect("there is memory");
-    let mut healthy = |x: &[f32], rows: usize| {
+    let mut correct = |x: &[f32], rows: usize| {
         let mut out = vec![0.0; rows * OUTPUTS];
         let one = Product { weights: &panels, bias: None, out: &mut out, accumulate: false };
         product(&compute, x, rows, INPUTS, one);
         out
     };
-    assert_eq!(first_dependence(&mut healthy, &x, INPUTS), None);
+    assert_eq!(first_dependence(&mut correct, &x, INPUTS), None);
 }

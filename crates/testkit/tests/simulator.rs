@@ -1,5 +1,4 @@
-//! Runs of the simulator: ten thousand of them, or as many as are asked for; and its canaries, mistakes that it must
-//! find.
+//! Runs of the simulator: ten thousand, or as many as are asked for; and its canaries, mistakes that it must find.
 //!
 //! `FORETOKEN_RUNS=0..1000000 cargo test --release -p foretoken-testkit --test simulator every_text` runs a million;
 //! `FORETOKEN_RUNS=7..8` runs number 7 alone. A run has six or seven requests: `0..156000` are a million of them, for
@@ -13,7 +12,7 @@ use foretoken_engine::faults;
 use foretoken_testkit::simulator::{Run, Summary};
 use foretoken_testkit::toy::Fault;
 
-/// The numbers that are asked for.
+/// The numbers of the runs.
 fn numbers() -> Range<u64> {
     let Ok(asked) = std::env::var("FORETOKEN_RUNS") else { return 0..10_000 };
     let bounds = asked.split_once("..").map(|(from, to)| (from.parse(), to.parse()));
@@ -23,33 +22,37 @@ fn numbers() -> Range<u64> {
     }
 }
 
-/// A mistake, of whom it may be.
+/// A mistake of the executor or of the engine.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mistake {
     executor: Option<Fault>,
     engine: faults::Fault,
-    /// Whether the texts have to find it, and nothing else: neither a check of pages nor an assertion.
-    texts_alone: bool,
+    /// Whether it has to be found by comparing outputs alone, and not by a check of pages or an assertion.
+    by_outputs_alone: bool,
 }
 
 impl Mistake {
-    /// A run in which it is made; what went wrong, if it was found as it has to be.
+    /// Makes it in a run; an error if it was found as it has to be.
     fn check(&self, run: &Run) -> Result<Summary, String> {
         faults::make(self.engine);
         let outcome = run.check();
         faults::make(faults::Fault::None);
         match outcome {
-            Err(error) if self.texts_alone && !error.contains(": expected") => Ok(Summary::default()),
+            Err(error) if self.by_outputs_alone && !error.contains(": expected") => Ok(Summary::default()),
             outcome => outcome,
         }
     }
 
     fn run(&self, number: u64) -> Run {
-        Run { fault: self.executor.unwrap_or(Fault::None), pages_are_checked: !self.texts_alone, ..Run::of(number) }
+        Run {
+            fault: self.executor.unwrap_or(Fault::None),
+            pages_are_checked: !self.by_outputs_alone,
+            ..Run::of(number)
+        }
     }
 }
 
-/// The first of these runs that fails, and what all of them came to.
+/// The first of these runs that fails, and the counters of all of them.
 fn first_failure(numbers: Range<u64>, mistake: Mistake) -> (Option<(u64, Run)>, Summary) {
     let next = AtomicU64::new(numbers.start);
     let found = Mutex::new((None::<(u64, Run)>, Summary::default()));
@@ -106,17 +109,17 @@ fn first_failure(numbers: Range<u64>, mistake: Mistake) -> (Option<(u64, Run)>, 
 }
 
 #[test]
-fn every_text_is_the_naive_decoders_whatever_arrives_and_goes() {
+fn every_text_is_the_naive_decoders() {
     let numbers = numbers();
     let (failure, all) = first_failure(numbers.clone(), Mistake::default());
     if let Some((number, run)) = failure {
-        let smallest = run.smallest(|run| run.check().is_err());
-        let error = smallest.check().err();
-        panic!("run {number}: {}\n{smallest}", error.unwrap_or_default());
+        let shrunk = run.shrunk(|run| run.check().is_err());
+        let error = shrunk.check().err();
+        panic!("run {number}: {}\n{shrunk}", error.unwrap_or_default());
     }
     println!("{numbers:?}: {all:?}");
     if numbers.end - numbers.start >= 10_000 {
-        // What is to be tested did happen.
+        // The cases that are to be tested did occur.
         assert!(all.requests > 50_000 && all.cancelled > 2_000 && all.accepted > 20_000, "{all:?}");
         assert!(all.scored > 100_000, "{all:?}");
         assert!(all.shared > 50_000 && all.preemptions > 2_000 && all.dropped > 1_000, "{all:?}");
@@ -124,42 +127,42 @@ fn every_text_is_the_naive_decoders_whatever_arrives_and_goes() {
     }
 }
 
-/// In so many runs a mistake has to be found. (Each is found in the first fifty.)
+/// Number of runs within which a mistake has to be found. (Each is found in the first fifty.)
 const RUNS_OF_A_MISTAKE: u64 = 500;
 
-/// Of so many runs that find a mistake one has to show it by a few requests. (Nearly always it is the first. Where a
-/// mistake needs a coincidence of hashes, leaving out any request can undo it.)
-const SHOWN_OF: usize = 3;
+/// Of this many runs that find a mistake, one has to shrink to a few requests. (Nearly always the first does. Where a
+/// mistake needs a coincidence of hashes, leaving out any request can hide it.)
+const SHRUNK_OF: usize = 3;
 
-/// That a mistake is found, and shown small.
-fn is_found(mistake: Mistake) {
+/// Checks that a mistake is found, and that a run which shows it shrinks to a few requests.
+fn assert_found(mistake: Mistake) {
     let mut from = 0;
-    for _ in 0..SHOWN_OF {
+    for _ in 0..SHRUNK_OF {
         let (failure, _) = first_failure(from..RUNS_OF_A_MISTAKE, mistake);
         let (number, run) = failure.unwrap_or_else(|| panic!("{mistake:?} was not found from run {from} on"));
-        let smallest = run.clone().smallest(|run| mistake.check(run).is_err());
-        let error = mistake.check(&smallest).expect_err("it failed a moment ago");
-        println!("{mistake:?}: run {number}: {error}\n{smallest}");
-        if smallest.arrivals.len() <= run.arrivals.len().min(4) {
+        let shrunk = run.clone().shrunk(|run| mistake.check(run).is_err());
+        let error = mistake.check(&shrunk).expect_err("it failed a moment ago");
+        println!("{mistake:?}: run {number}: {error}\n{shrunk}");
+        if shrunk.arrivals.len() <= run.arrivals.len().min(4) {
             return;
         }
         from = number + 1;
     }
-    panic!("{mistake:?} was not shown by a few requests");
+    panic!("{mistake:?} was not shrunk to a few requests");
 }
 
 #[test]
-fn mistakes_of_the_executor_are_found_and_shown_small() {
+fn mistakes_of_the_executor_are_found_and_shrunk() {
     use Fault::*;
-    let of_rows = [RowsNotMoved, SiblingsSeen, RowsKnowTheirNeighbours, PageForgotten];
-    let others = [SumOfLargestAlone, GuessPassed, PassedTwice, HiddenOfPassBefore, RankNotReached, PartsSwapped];
+    let of_rows = [RowsNotMoved, SiblingsSeen, RowsDependOnBatch, PageForgotten];
+    let others = [SumOfLargestAlone, GuessPassed, PassedTwice, StaleHiddenRows, RankNotReached, PartsSwapped];
     for fault in of_rows.into_iter().chain(others) {
-        is_found(Mistake { executor: Some(fault), ..Mistake::default() });
+        assert_found(Mistake { executor: Some(fault), ..Mistake::default() });
     }
 }
 
 #[test]
-fn mistakes_of_the_engine_are_found_and_shown_small() {
+fn mistakes_of_the_engine_are_found_and_shrunk() {
     use faults::Fault::*;
     for fault in [
         PageGivenBackEarly,
@@ -182,12 +185,12 @@ fn mistakes_of_the_engine_are_found_and_shown_small() {
         CheckpointOfAnotherTenant,
         CheckpointLate,
     ] {
-        is_found(Mistake { engine: fault, ..Mistake::default() });
+        assert_found(Mistake { engine: fault, ..Mistake::default() });
     }
 }
 
 #[test]
-fn texts_find_mistakes_of_the_engine_without_checks() {
+fn mistakes_of_the_engine_are_found_by_outputs_alone() {
     use faults::Fault::*;
     for fault in [
         PageGivenBackEarly,
@@ -199,6 +202,6 @@ fn texts_find_mistakes_of_the_engine_without_checks() {
         SourceByHashAlone,
         PrefixOfAnotherSource,
     ] {
-        is_found(Mistake { engine: fault, texts_alone: true, ..Mistake::default() });
+        assert_found(Mistake { engine: fault, by_outputs_alone: true, ..Mistake::default() });
     }
 }

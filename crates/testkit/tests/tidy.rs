@@ -1,11 +1,12 @@
-//! The rules of the house that a machine can check: arrows, unsafe code, sizes, prose, the one caller of `verify`.
+//! Tests of the code base's rules: dependencies of crates, unsafe code, sizes, module documentation, the one caller of
+//! `verify`.
 //!
-//! Each test prints every offender, so that one run is enough. The drawing's arrows are read from ARCHITECTURE.md.
+//! Each test prints every offender, so that one run is enough. The dependencies are read from ARCHITECTURE.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Lines of a file without its tests, and of a function.
+/// Most lines of a file without its tests, and of a function.
 const FILE_LINES_MAX: usize = 500;
 const FUNCTION_LINES_MAX: usize = 70;
 
@@ -13,13 +14,13 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Every file of the repository's own with this ending, as (path from the root, text).
+/// Every file of the repository with this ending, as (path from the root, text).
 fn files(ending: &str) -> Vec<(String, String)> {
     fn walk(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            // Folders of others, of tools, and of bytes.
+            // Folders of generated files and of dependencies are skipped.
             if path.is_dir() && !["target", ".git", "corpus", "node_modules"].contains(&name.as_str()) {
                 walk(&path, ending, found);
             } else if path.is_file() && name.ends_with(ending) {
@@ -69,7 +70,7 @@ fn crates_depend_on_each_other_as_drawn() {
         let found: BTreeSet<String> = ours.map(str::to_string).collect();
         match drawn.get(name) {
             Some(drawn) if *drawn == found => {}
-            drawn => offenders.push(format!("{name}: the drawing says {drawn:?}, the manifest {found:?}")),
+            drawn => offenders.push(format!("{name}: expected {drawn:?} as in ARCHITECTURE.md, found {found:?}")),
         }
         let allowed = match name {
             "speculation" => 0,
@@ -77,14 +78,14 @@ fn crates_depend_on_each_other_as_drawn() {
             _ => usize::MAX,
         };
         if dependencies.lines().filter(|line| line.contains('=')).count() > allowed {
-            offenders.push(format!("{name} depends on more than {allowed} crates, whoever made them"));
+            offenders.push(format!("{name} depends on more than {allowed} crates"));
         }
     }
     none(&offenders);
 }
 
 #[test]
-fn unsafe_code_lives_in_three_places_and_says_why() {
+fn unsafe_code_is_in_three_places_and_has_reasons() {
     let mut offenders = Vec::new();
     for (name, text) in files(".rs") {
         let code = text.lines().map(|line| line.split("//").next().unwrap_or(""));
@@ -109,11 +110,11 @@ fn unsafe_code_lives_in_three_places_and_says_why() {
 }
 
 #[test]
-fn files_open_with_prose_and_stay_small() {
+fn files_begin_with_documentation_and_are_short() {
     let mut offenders = Vec::new();
     for (name, text) in files(".rs") {
         if !text.starts_with("//!") {
-            offenders.push(format!("{name}: does not open with a paragraph"));
+            offenders.push(format!("{name}: does not begin with a paragraph"));
         }
         let lines = without_tests(&text).lines().count();
         if lines > FILE_LINES_MAX {
@@ -126,17 +127,17 @@ fn files_open_with_prose_and_stay_small() {
     none(&offenders);
 }
 
-/// Columns of a line.
+/// Most columns of a line.
 const COLUMNS_MAX: usize = 120;
 
 #[test]
-fn lines_fit_on_a_screen() {
+fn lines_are_at_most_120_columns() {
     let mut offenders = Vec::new();
     for ending in [".rs", ".py", ".md"] {
         for (name, text) in files(ending) {
             let mut in_code = false;
             for (i, line) in text.lines().enumerate() {
-                // Tables and commands of a document are lines by nature.
+                // Tables and commands of a document cannot be wrapped.
                 in_code ^= ending == ".md" && line.trim_start().starts_with("```");
                 let is_free = ending == ".md" && (in_code || line.starts_with('|'));
                 let columns = line.chars().count();
@@ -150,10 +151,10 @@ fn lines_fit_on_a_screen() {
 }
 
 #[test]
-fn where_to_put_things_is_where_things_are() {
+fn the_table_of_architecture_names_files_that_exist() {
     let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let table = text.split("## Where to put things").nth(1).expect("the table").split("\n## ").next().unwrap();
-    // A path begins with a crate, or stands under the folder of the one before it.
+    // A path is relative to `crates` or to the root.
     let named: Vec<&str> =
         table.split('`').skip(1).step_by(2).filter(|name| name.contains('/') || name.ends_with(".rs")).collect();
     let is_there = |name: &&str| root().join("crates").join(name).exists() || root().join(name).exists();
@@ -162,8 +163,47 @@ fn where_to_put_things_is_where_things_are() {
     none(&missing);
 }
 
+/// Files of other projects that documents name.
+const OTHER_PROJECTS: [&str; 4] =
+    ["eagle/model/cnets.py", "gguf-py/gguf/constants.py", "src/llama-model.cpp", "conversion/base.py"];
+
 #[test]
-fn functions_fit_on_a_screen() {
+fn documents_name_files_that_exist() {
+    let mut tree: Vec<String> = Vec::new();
+    for ending in [".rs", ".py", ".toml", ".cpp", ".svg", ".jsonl", ".md"] {
+        tree.extend(files(ending).into_iter().map(|(name, _)| format!("/{name}")));
+    }
+    let mut offenders = Vec::new();
+    // The log also names files that no longer exist.
+    for (document, text) in
+        files(".md").into_iter().filter(|(name, _)| !["docs/log.md", "CHANGELOG.md"].contains(&&**name))
+    {
+        let folder = root().join(&document).parent().unwrap().to_path_buf();
+        for line in text.lines().filter(|line| !line.trim_start().starts_with("```")) {
+            let is_name = |word: &&str| {
+                let ends =
+                    [".rs", ".py", ".toml", ".cpp", ".svg", ".jsonl"].iter().any(|ending| word.ends_with(ending));
+                // Names in capitals are placeholders.
+                ends && word.chars().all(|c| c.is_ascii_alphanumeric() || "_./-".contains(c))
+                    && !word
+                        .split(['/', '.'])
+                        .any(|part| part.len() > 1 && part.chars().all(|c| c.is_ascii_uppercase()))
+            };
+            let named =
+                line.split('`').skip(1).step_by(2).filter(is_name).filter(|word| !OTHER_PROJECTS.contains(word));
+            let missing = named.filter(|name| !tree.iter().any(|file| file.ends_with(&format!("/{name}"))));
+            offenders.extend(missing.map(|name| format!("{document}: {name}")));
+            let links = line.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
+            let links = links.filter(|link| !link.is_empty() && !link.contains(':') && !link.contains(' '));
+            offenders
+                .extend(links.filter(|link| !folder.join(link).exists()).map(|link| format!("{document}: {link}")));
+        }
+    }
+    none(&offenders);
+}
+
+#[test]
+fn functions_are_at_most_70_lines() {
     let mut offenders = Vec::new();
     for (name, text) in files(".rs") {
         let lines: Vec<&str> = text.lines().collect();
@@ -199,7 +239,7 @@ fn verify_has_one_caller() {
 }
 
 #[test]
-fn speculation_and_drafters_know_no_clock_no_files_and_no_results() {
+fn speculation_and_drafters_use_no_clock_no_files_and_no_results() {
     let mut offenders = Vec::new();
     for (name, text) in files(".rs") {
         let pure = ["crates/speculation/src/", "crates/drafters/src/"].iter().any(|folder| name.starts_with(folder));
@@ -216,7 +256,7 @@ fn speculation_and_drafters_know_no_clock_no_files_and_no_results() {
 }
 
 #[test]
-fn every_third_party_dependency_has_its_reason() {
+fn every_third_party_dependency_has_a_reason() {
     let manifest = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
     let block = manifest.split("[workspace.dependencies]").nth(1).unwrap().split("\n[").next().unwrap();
     let lines =

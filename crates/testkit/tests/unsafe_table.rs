@@ -1,6 +1,4 @@
-//! The table of unsafe code in `docs/unsafe.md` has every file that has any, with the number of its uses.
-//!
-//! Left out: whether the reasons are good ones, which is for readers.
+//! Tests that the table in `docs/unsafe.md` lists every file with unsafe code, with the number of its uses.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +7,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Sources below a folder, without what tools make.
+/// Sources below a folder, without build outputs.
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

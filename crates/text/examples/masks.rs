@@ -1,17 +1,16 @@
-//! What grammars cost: milliseconds to start, microseconds a mask and a token, for the vocabularies that are named.
+//! Benchmarks grammars: milliseconds to compile, microseconds per mask and token, for the given vocabularies.
 //!
 //! ```text
 //! cargo run --release -p foretoken-text --example masks -- models/demo-target x.gguf
 //! cargo run --release -p foretoken-text --example masks -- x.gguf --schemas data
 //! ```
 //!
-//! Of the schemas (files in the folder that is named, or in its folders) some hundreds are taken evenly, and each is
-//! walked along a text that is drawn from its own masks.
+//! Of the schemas (files in the given folder and below) some hundreds are sampled evenly, and each is followed along a
+//! text drawn from its own masks.
 //!
-//! Each form is walked along a text that it has, in the vocabulary's own tokens, with a matcher that is new each time;
-//! at every place the mask is made, and each token is taken back once, as drafts are, so that no mask is one that was
-//! made before. The first walk of a form meets all that its lexer has
-//! not seen yet, as a request does; ten walks are taken. The tables of the vocabulary are printed for themselves.
+//! Each grammar is followed along a matching text, in the vocabulary's tokens, ten times with a new matcher; at every
+//! position the mask is computed, and each token is rolled back once, as drafts are, so that no mask is cached. The
+//! first run builds the lexer's states, as a request does. The time for the vocabulary's tables is printed separately.
 
 use std::path::Path;
 use std::time::Instant;
@@ -39,17 +38,17 @@ fn tokenizer(path: &str) -> Result<Tokenizer, Box<dyn std::error::Error>> {
     })
 }
 
-/// The value below which this part of all lies.
-fn part(values: &mut [f64], part: f64) -> f64 {
+/// The quantile of values.
+fn quantile(values: &mut [f64], fraction: f64) -> f64 {
     values.sort_by(f64::total_cmp);
-    values[((values.len() - 1) as f64 * part) as usize]
+    values[((values.len() - 1) as f64 * fraction) as usize]
 }
 
-/// Schemas that are taken from a folder, and tokens that are drawn for each.
+/// Number of schemas that are sampled from a folder, and of tokens that are drawn for each.
 const SCHEMAS: usize = 300;
 const TOKENS: usize = 100;
 
-/// What schemas of others cost.
+/// Benchmarks third-party schemas.
 fn schemas(tokenizer: &Tokenizer, folder: &str) -> Result<(), Box<dyn std::error::Error>> {
     let (mut folders, mut files) = (vec![std::path::PathBuf::from(folder)], Vec::new());
     while let Some(folder) = folders.pop() {
@@ -61,7 +60,7 @@ fn schemas(tokenizer: &Tokenizer, folder: &str) -> Result<(), Box<dyn std::error
     files.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
     files.sort();
     let (mut starts, mut again, mut masks) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut refused, mut dice) = (0, 1u64);
+    let (mut refused, mut random) = (0, 1u64);
     for file in files.iter().step_by(files.len().div_ceil(SCHEMAS).max(1)) {
         let source = GrammarSource::JsonSchema { schema: std::fs::read_to_string(file)?, flexible: false };
         let started = Instant::now();
@@ -82,9 +81,9 @@ fn schemas(tokenizer: &Tokenizer, folder: &str) -> Result<(), Box<dyn std::error
             if allowed.is_empty() {
                 break;
             }
-            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let token = allowed[(dice >> 33) as usize % allowed.len()];
-            // As where a draft was refused: the library's last mask is of no use.
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let token = allowed[(random >> 33) as usize % allowed.len()];
+            // As after a rejected draft, which invalidates the library's cached mask.
             assert!(matcher.accept(token), "a token of the mask");
             matcher.roll_back(1);
             assert!(matcher.accept(token), "a token of the mask");
@@ -94,21 +93,21 @@ fn schemas(tokenizer: &Tokenizer, folder: &str) -> Result<(), Box<dyn std::error
         "{} schemas, {refused} refused: start ms median {:.2}, p99 {:.2}, most {:.2}; again {:.3}; {} masks: us median \
          {:.0}, p90 {:.0}, p99 {:.0}, most {:.0}",
         starts.len(),
-        part(&mut starts, 0.5),
-        part(&mut starts, 0.99),
-        part(&mut starts, 1.0),
-        part(&mut again, 0.5),
+        quantile(&mut starts, 0.5),
+        quantile(&mut starts, 0.99),
+        quantile(&mut starts, 1.0),
+        quantile(&mut again, 0.5),
         masks.len(),
-        part(&mut masks, 0.5),
-        part(&mut masks, 0.9),
-        part(&mut masks, 0.99),
-        part(&mut masks, 1.0),
+        quantile(&mut masks, 0.5),
+        quantile(&mut masks, 0.9),
+        quantile(&mut masks, 0.99),
+        quantile(&mut masks, 1.0),
     );
     Ok(())
 }
 
-/// Forms, each with a text that it has.
-fn forms() -> [(&'static str, GrammarSource, &'static str); 4] {
+/// Grammars, each with a matching text.
+fn grammars() -> [(&'static str, GrammarSource, &'static str); 4] {
     let schema = GrammarSource::JsonSchema { schema: SCHEMA.into(), flexible: false };
     [
         ("schema", schema, OF_SCHEMA),
@@ -142,7 +141,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "{:<10} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}",
             "form", "start ms", "again ms", "copy us", "mask us", "p99 us", "first us", "token us", "back us"
         );
-        for (name, source, text) in &forms() {
+        for (name, source, text) in &grammars() {
             let mut starts = Vec::new();
             for _ in 0..2 {
                 let started = Instant::now();
@@ -174,11 +173,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 "{name:<10} {:>8.2} {:>8.3} {:>8.0} {:>8.0} {:>8.0} {first:>8.0} {:>8.1} {:>8.1}",
                 starts[0],
                 starts[1],
-                part(&mut copies, 0.5),
-                part(&mut masks, 0.5),
-                part(&mut masks, 0.99),
-                part(&mut steps, 0.5),
-                part(&mut backs, 0.5),
+                quantile(&mut copies, 0.5),
+                quantile(&mut masks, 0.5),
+                quantile(&mut masks, 0.99),
+                quantile(&mut steps, 0.5),
+                quantile(&mut backs, 0.5),
             );
         }
     }

@@ -1,12 +1,11 @@
-//! What translating between two vocabularies costs: microseconds a pass, there and back, for every pair of
-//! vocabularies.
+//! Benchmarks translation between two vocabularies: microseconds a pass, in both directions, for every pair.
 //!
 //! ```text
 //! cargo run --release -p foretoken-text --example translation -- models/demo-target models/demo-other-tokenizer x.gguf
 //! ```
 //!
-//! A pass reads four tokens of the target and translates a draft of five tokens of the assistant, the text being this
-//! file. Each figure is the median of all passes of ten runs over the text. Starting up is printed for itself.
+//! A pass reads four tokens of the target and translates a draft of five tokens of the assistant, along the text of
+//! this file. Each figure is the median of all passes of ten runs. The start-up time is printed separately.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -40,7 +39,7 @@ fn run(pair: &Vocabularies, tokens: &[u32], drafts: &[u32], read: &mut Vec<f64>,
     }
 }
 
-/// The middle one.
+/// The median.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]

@@ -1,23 +1,23 @@
-//! Chat templates: a conversation as the text that the model was trained on.
+//! Chat templates: they render a conversation as the text that the model was trained on.
 //!
-//! A template is a Jinja program that comes with the model ([`files`]), so it is run the way transformers runs it
-//! ([`program`]), with what transformers gives it ([`input`]): messages, tools, documents, further variables.
+//! A template is a Jinja program that comes with the model ([`files`]). It is run as in transformers ([`program`]),
+//! with the same variables ([`input`]): messages, tools, documents and others.
 //!
-//! What the template writes may be special tokens; what messages and tools say is only text, so that nobody ends a turn
-//! or begins a system's by typing its marks ([`ChatTemplate::encode`]). Who wrote what is found out in [`marking`].
-//! Turn by turn, the tokens of earlier turns are kept ([`transcript`]). What a model writes back may be calls of tools;
-//! they are found in its answer ([`tool_calls`]), and so is what it thinks aloud before ([`thinking`]).
+//! Only the template can write special tokens; text of messages and tools is encoded as plain text, so nobody can end a
+//! turn or begin a system message by typing special tokens ([`ChatTemplate::encode`]). [`marking`] determines which
+//! parts of the rendered text come from the template. The tokens of earlier turns are kept ([`transcript`]). In the
+//! model's answer, tool calls ([`tool_calls`]) and reasoning ([`thinking`]) are parsed.
 //!
-//! What it leaves out: content that is neither text nor parts of text.
+//! Not supported: content other than text.
 
 mod bounds;
+mod builtin;
 mod clock;
 mod files;
 mod input;
 mod json;
 mod marking;
 mod metered;
-mod named;
 mod openai;
 mod program;
 mod python;
@@ -36,19 +36,19 @@ use crate::{TextError, Token, Tokenizer};
 pub use clock::format as strftime;
 use files::Sources;
 pub use input::{ChatInput, Json, Message};
-use marking::{Marking, spelt_out};
+use marking::{Marking, written_exactly};
 use program::Program;
 pub use thinking::{Thinking, ThinkingMarks, ThinkingPieces, ThinkingReader};
 pub use tool_calls::{AnswerPiece, CallsWanted, ToolCall, ToolCallReader, ToolFormat, ToolFunction};
 pub use transcript::Transcript;
 
-/// The chat templates of one model: one, or a second one for conversations with tools.
+/// The chat templates of a model: the default one, and possibly one for conversations with tools.
 pub struct ChatTemplate {
     name: String,
     default: Program,
     tool_use: Option<Program>,
-    /// What the templates see of the model's special tokens.
-    marks: Vec<(String, String)>,
+    /// The template variables with the model's special tokens.
+    special_tokens: Vec<(String, String)>,
 }
 
 impl ChatTemplate {
@@ -66,8 +66,13 @@ impl ChatTemplate {
     /// # Errors
     /// If it does not parse. `name` stands in messages where a file would.
     pub fn from_source(name: &str, source: &str, bos: &str, eos: &str) -> Result<Self, TextError> {
-        let marks = vec![("bos_token".to_owned(), bos.to_owned()), ("eos_token".to_owned(), eos.to_owned())];
-        Self::from_sources(Sources { place: name.to_owned(), default: source.to_owned(), tool_use: None, marks })
+        let special_tokens = vec![("bos_token".to_owned(), bos.to_owned()), ("eos_token".to_owned(), eos.to_owned())];
+        Self::from_sources(Sources {
+            place: name.to_owned(),
+            default: source.to_owned(),
+            tool_use: None,
+            special_tokens,
+        })
     }
 
     /// The templates of a GGUF file, if it has any. `name` stands in messages where a file would.
@@ -78,40 +83,45 @@ impl ChatTemplate {
         files::of_gguf(name, metadata)?.map(Self::from_sources).transpose()
     }
 
-    /// The template for these words, if they are any: a template that has a name, or Jinja as it is.
-    pub fn source_for(words: &str) -> Option<&str> {
-        let named = named::NAMED.iter().find(|(name, _)| *name == words).map(|(_, source)| *source);
-        named.or_else(|| ["{{", "{%"].iter().any(|mark| words.contains(mark)).then_some(words))
+    /// The source for a setting's value: the built-in template of this name, or the value itself if it is Jinja.
+    pub fn source_for(value: &str) -> Option<&str> {
+        let builtin = builtin::BUILTIN.iter().find(|(name, _)| *name == value).map(|(_, source)| *source);
+        builtin.or_else(|| ["{{", "{%"].iter().any(|mark| value.contains(mark)).then_some(value))
     }
 
-    /// The templates that have a name.
+    /// The names of the built-in templates.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        named::NAMED.iter().map(|(name, _)| *name)
+        builtin::BUILTIN.iter().map(|(name, _)| *name)
     }
 
-    /// Another template, which sees the same special tokens. `name` stands in messages where a file would.
+    /// Another template with the same special tokens. `name` stands in messages where a file would.
     ///
     /// # Errors
     /// If it does not parse.
     pub fn with_source(self, name: &str, source: &str) -> Result<Self, TextError> {
-        let Self { marks, .. } = self;
-        Self::from_sources(Sources { place: name.to_owned(), default: source.to_owned(), tool_use: None, marks })
+        let Self { special_tokens, .. } = self;
+        Self::from_sources(Sources {
+            place: name.to_owned(),
+            default: source.to_owned(),
+            tool_use: None,
+            special_tokens,
+        })
     }
 
     fn from_sources(sources: Sources) -> Result<Self, TextError> {
-        let Sources { place: name, default, tool_use, marks } = sources;
+        let Sources { place: name, default, tool_use, special_tokens } = sources;
         let default = Program::new(&name, &default)?;
         let tool_use = tool_use.map(|source| Program::new(&name, &source)).transpose()?;
-        Ok(Self { name, default, tool_use, marks })
+        Ok(Self { name, default, tool_use, special_tokens })
     }
 
-    /// The template for this input: that for tools, if there is one and there are any.
+    /// The template for this input: the one for tools if it has tools and there is one.
     fn program(&self, input: &ChatInput) -> &Program {
         self.tool_use.as_ref().filter(|_| input.tools.is_some()).unwrap_or(&self.default)
     }
 
-    /// Writes a conversation as the model expects it, ending, if wanted, where the assistant's answer begins.
-    /// To be shown: for a model, [`ChatTemplate::encode`] knows which special tokens in it are the template's.
+    /// Renders a conversation, with a generation prompt if the input asks for one. For display only: to run a model use
+    /// [`ChatTemplate::encode`], which knows which special tokens come from the template.
     ///
     /// # Errors
     /// If the template raises an exception, fails, or takes too many steps, or the last message is to be continued and
@@ -121,51 +131,51 @@ impl ChatTemplate {
     }
 
     fn run(&self, program: &Program, input: &ChatInput) -> Result<String, TextError> {
-        let marks = self.marks.iter().map(|(name, text)| (name.clone(), Value::from(text.as_str())));
-        let variables = marks.chain(input.variables(&self.name)?).collect();
+        let special_tokens = self.special_tokens.iter().map(|(name, text)| (name.clone(), Value::from(text.as_str())));
+        let variables = special_tokens.chain(input.variables(&self.name)?).collect();
         input.end(&self.name, program.render(&self.name, variables)?)
     }
 
-    /// The tokens of a conversation as the model expects it, ending, if wanted, where the assistant's answer begins.
+    /// Encodes a conversation, with a generation prompt if the input asks for one.
     ///
-    /// Special tokens are the template's alone: one that a message or a tool spells is encoded as text, also if only
-    /// the template completes it or makes it (by taking out what stands between its halves, or by other letters).
-    /// Letters, digits and underscores alone may complete one of the template's, as in `'<|' + message.role + '|>'`.
-    /// Tokens that were added to the vocabulary and are not special, often `</think>`, are words like others and found
-    /// everywhere. Where messages take no part in a special token, the tokens are those of the whole text of
-    /// [`ChatTemplate::render`], as transformers has them, whatever the template does with the messages.
+    /// Only the template's special tokens become special: those written in a message or a tool are encoded as text,
+    /// also if the template completes or assembles them (by removing text between two halves, or by changing letters).
+    /// Only letters, digits and underscores of a message may complete a template's special token, as in `'<|' +
+    /// message.role + '|>'`. Added tokens that are not special, often `</think>`, are ordinary text and matched
+    /// everywhere. If messages contribute nothing to special tokens, the result equals encoding the whole text of
+    /// [`ChatTemplate::render`], as transformers does, whatever the template does with the messages.
     ///
-    /// Where a message spells a special token and the template compares its signs in a way that cannot be followed
-    /// (with the value of `eos_token`, say), the template is not shown these signs, and writes what it writes then.
+    /// If a message has a special token and the template compares its symbols in a way that cannot be followed (with
+    /// the value of `eos_token`, for example), the template gets placeholders instead of these symbols.
     ///
     /// # Errors
     /// As [`ChatTemplate::render`] and [`Tokenizer::encode`].
     pub fn encode(&self, tokenizer: &Tokenizer, input: &ChatInput) -> Result<Vec<Token>, TextError> {
-        let (text, specials) = self.render_with_specials(tokenizer, input, usize::MAX)?;
-        tokenizer.encode_with(&text, &specials)
+        let (text, special_spans) = self.render_with_special_spans(tokenizer, input, usize::MAX)?;
+        tokenizer.encode_with(&text, &special_spans)
     }
 
-    /// The same, going on from an earlier turn: its tokens are kept as far as the text is still the same, those that
-    /// the model wrote included, and what is behind them is encoded. An empty transcript gives the tokens of
+    /// The same, reusing the tokens of an earlier turn: they are kept as far as the text is still the same, including
+    /// those that the model wrote, and the rest is encoded. An empty transcript gives the tokens of
     /// [`ChatTemplate::encode`].
     ///
     /// # Errors
-    /// As [`ChatTemplate::encode`], or the text has more than `bytes_max` bytes: looking for the tokens of a text that
-    /// cannot be used takes seconds and hundreds of times its memory.
-    pub fn encode_behind(
+    /// As [`ChatTemplate::encode`], or if the text has more than `bytes_max` bytes: encoding a text that is too long
+    /// takes seconds and hundreds of times its memory.
+    pub fn encode_after(
         &self,
         tokenizer: &Tokenizer,
         input: &ChatInput,
         before: &Transcript,
         bytes_max: usize,
     ) -> Result<Transcript, TextError> {
-        let (text, specials) = self.render_with_specials(tokenizer, input, bytes_max)?;
-        Ok(Transcript::encoded(tokenizer, text, specials)?.behind(before))
+        let (text, special_spans) = self.render_with_special_spans(tokenizer, input, bytes_max)?;
+        Ok(Transcript::encoded(tokenizer, text, special_spans)?.reusing(before))
     }
 
-    /// How many tokens of an [encoded](Self::encode_behind) conversation lie before the beginning of the assistant's
-    /// answer: what is said next begins with them, whatever becomes of the answer. `None` where none begins, or the
-    /// template writes nothing without one.
+    /// The number of tokens of an [encoded](Self::encode_after) conversation before the generation prompt: the next
+    /// turn begins with them, whatever the answer is. `None` if there is no generation prompt, or if the template
+    /// writes nothing without one.
     pub fn answer_start(&self, input: &ChatInput, transcript: &Transcript) -> Option<usize> {
         if !input.add_generation_prompt {
             return None;
@@ -175,8 +185,8 @@ impl ChatTemplate {
         Some(transcript.tokens_within(&text)).filter(|tokens| *tokens > 0)
     }
 
-    /// The text of a conversation, and where the template has written special tokens in it.
-    fn render_with_specials(
+    /// Renders a conversation; returns the text and the special tokens that the template has written.
+    fn render_with_special_spans(
         &self,
         tokenizer: &Tokenizer,
         input: &ChatInput,
@@ -188,9 +198,9 @@ impl ChatTemplate {
             let expected = format!("expected at most {bytes_max} bytes, which the context may hold");
             return Err(TextError::template(&self.name, format!("{expected}, found {}", text.len())));
         }
-        let found = spelt_out(tokenizer, &text, tokenizer.specials(&text));
+        let found = written_exactly(tokenizer, &text, tokenizer.special_spans(&text));
         let strings = input.strings();
-        let own = [&text, &program.source].into_iter().chain(self.marks.iter().map(|(_, text)| text));
+        let own = [&text, &program.source].into_iter().chain(self.special_tokens.iter().map(|(_, text)| text));
         let texts: Vec<&str> = strings.iter().chain(own).map(String::as_str).collect();
         let marking = Marking::new(tokenizer, &texts)
             .ok_or_else(|| TextError::template(&self.name, "expected characters that the text lacks, found none"))?;
@@ -200,26 +210,26 @@ impl ChatTemplate {
         }
 
         let agrees = |rendered: &Result<String, _>| rendered.as_ref().is_ok_and(|it| marking.unmark(it) == text);
-        // JSON writes a backslash before these, whatever stands for them.
-        let escapes: Vec<char> = ['\\', '"'].into_iter().filter_map(|found| marking.mark_of(found)).collect();
+        // JSON needs a backslash before the placeholders of these characters, too.
+        let escapes: Vec<char> = ['\\', '"'].into_iter().filter_map(|found| marking.placeholder_of(found)).collect();
         let escaping = |program: &Program| program.with_escapes(escapes.clone());
         let mut rendered =
             if escapes.is_empty() { self.run(program, &marked) } else { self.run(&escaping(program), &marked) };
         if !agrees(&rendered) {
-            // The template looks into the messages: let it find there what it looks for.
-            let twin = Program::new(&self.name, &marking.mark_tests(&program.source));
-            rendered = twin.and_then(|twin| self.run(&escaping(&twin), &marked));
+            // The template searches in the messages: mark the strings that it searches for, too.
+            let marked_program = Program::new(&self.name, &marking.mark_searched_strings(&program.source));
+            rendered = marked_program.and_then(|program| self.run(&escaping(&program), &marked));
         }
-        let own = rendered.as_ref().map(|it| marking.own_specials(tokenizer, it)).unwrap_or_default();
+        let own = rendered.as_ref().map(|it| marking.template_special_spans(tokenizer, it)).unwrap_or_default();
         if agrees(&rendered) {
             return Ok((text, own));
         }
 
-        // What it looks for cannot be followed. Its own text is safe if the messages spell nothing and it has written
-        // the same special tokens as into the marked text.
+        // The search cannot be followed. The unmarked text is safe if the messages have no special tokens and the
+        // template has written the same special tokens as into the marked text.
         let tokens = |spans: &[SpecialSpan]| spans.iter().map(|span| span.token).collect::<Vec<_>>();
-        let is_spelt = strings.iter().any(|text| !tokenizer.specials(text).is_empty());
-        if !is_spelt && (rendered.is_err() || tokens(&own) == tokens(&found)) {
+        let has_special = strings.iter().any(|text| !tokenizer.special_spans(text).is_empty());
+        if !has_special && (rendered.is_err() || tokens(&own) == tokens(&found)) {
             return Ok((text, found));
         }
         Ok((marking.unmark(&rendered?), own))

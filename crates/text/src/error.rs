@@ -2,13 +2,13 @@
 //!
 //! One enum for the crate, written by hand. Every message is one line in lower case that names the file (or the
 //! model that the bytes came from) and the field, and says what was expected and what was found. Messages of the
-//! libraries underneath are quoted, squeezed onto that line. What to do about an error is left to the doors.
+//! libraries underneath are quoted on that line. What to do about an error is left to the program's interfaces.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use foretoken_weights::WeightsError;
-use foretoken_weights::line::{Line, plain};
+use foretoken_weights::line::{OneLine, escaped};
 
 /// Bad input to this crate: a file, a vocabulary, a template or a text that cannot be used.
 #[derive(Debug)]
@@ -56,9 +56,9 @@ pub enum TextError {
         /// What the template engine said.
         found: String,
     },
-    /// A grammar or a schema cannot be understood, or cannot be kept to.
+    /// A grammar or a schema is invalid, or cannot be enforced.
     Grammar {
-        /// What it is: the name of its setting.
+        /// The name of its setting.
         place: String,
         /// What was expected, and what is wrong with it.
         found: String,
@@ -115,10 +115,10 @@ impl TextError {
 /// Errors are printed after a prompt or into a log, where a second line would be taken for another event.
 fn one_line(text: impl fmt::Display) -> String {
     let text = text.to_string();
-    // Quoted text may be a file's: it is cut before it is looked through.
+    // Quoted text may come from a file, so it is truncated before it is processed.
     let begin = &text[..text.floor_char_boundary(4 * FOUND_MAX_BYTES)];
     let words = begin.split_whitespace().collect::<Vec<_>>().join(" ");
-    let mut line = plain(&words);
+    let mut line = escaped(&words);
     if line.len() > FOUND_MAX_BYTES || begin.len() < text.len() {
         line.truncate(line.floor_char_boundary(FOUND_MAX_BYTES));
         line.push_str(" ...");
@@ -126,31 +126,31 @@ fn one_line(text: impl fmt::Display) -> String {
     line
 }
 
-/// Longest part of a message that quotes what was found: whoever made the file may have made a long one.
+/// Longest quotation in a message, since an untrusted file may hold long values.
 const FOUND_MAX_BYTES: usize = 1000;
 
 impl fmt::Display for TextError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Read { path, source } => {
-                write!(f, "{}: cannot be read: {}", Line(&path.to_string_lossy()), Line(&source.to_string()))
+                write!(f, "{}: cannot be read: {}", OneLine(&path.to_string_lossy()), OneLine(&source.to_string()))
             }
             Self::Format { place, expected, found } => {
-                write!(f, "{}: expected {expected}, found: {found}", Line(place))
+                write!(f, "{}: expected {expected}, found: {found}", OneLine(place))
             }
             Self::Field { place, field, expected, found } => {
-                write!(f, "{}: {field}: expected {expected}, found {found}", Line(place))
+                write!(f, "{}: {field}: expected {expected}, found {found}", OneLine(place))
             }
             Self::Weights(error) => error.fmt(f),
-            Self::Encode { place, found } => write!(f, "{}: the text could not be tokenized: {found}", Line(place)),
-            Self::Template { place, found } => write!(f, "{}: chat template: {found}", Line(place)),
-            Self::Grammar { place, found } => write!(f, "{}: {found}", Line(place)),
+            Self::Encode { place, found } => write!(f, "{}: the text could not be tokenized: {found}", OneLine(place)),
+            Self::Template { place, found } => write!(f, "{}: chat template: {found}", OneLine(place)),
+            Self::Grammar { place, found } => write!(f, "{}: {found}", OneLine(place)),
             Self::Overlap { assistant, target, shared, count } => write!(
                 f,
                 "assistant {assistant}: expected a vocabulary that shares tokens with {target}, \
                  found {shared} of {count} in common",
-                assistant = Line(assistant),
-                target = Line(target),
+                assistant = OneLine(assistant),
+                target = OneLine(target),
             ),
         }
     }

@@ -1,11 +1,11 @@
-//! A tokenizer of a folder said in GGUF's keys: tokens, types, merges or scores, marks, chat template.
+//! Converts a folder's tokenizer to GGUF metadata: tokens, types, merges or scores, special tokens, chat template.
 //!
-//! `tokenizer.json` is a program of components; GGUF has three algorithms with a few switches. So the components are
-//! matched against those that have a name (`gpt2`: byte-level BPE with cuts that `tokenizer/pre_tokenizer.rs` knows;
-//! `llama`: BPE over marked spaces with bytes for the rest, or SentencePiece's own file; `t5`: Unigram), and whatever
-//! is not matched is refused by name. The result is then read back by our own reader, and must give the same tokens as
-//! the folder for a few texts that are hard to cut: a vocabulary that is said wrongly would only make a model a little
-//! stupid. Left out: WordPiece; normalizers, save NFC, which is noted.
+//! `tokenizer.json` is a pipeline of components; GGUF has three algorithms with a few switches. So the components are
+//! matched against the ones that GGUF names (`gpt2`: byte-level BPE with a pre-tokenizer of
+//! `tokenizer/pre_tokenizer.rs`; `llama`: BPE with spaces as ▁ and byte fallback, or SentencePiece's own file; `t5`:
+//! Unigram), and any other component is refused by name. The result is read back and must give the same tokens as the
+//! folder for a few difficult texts, because a wrong vocabulary would only make the model slightly worse and nobody
+//! would notice. Not supported: WordPiece, and normalizers; NFC is dropped with a note.
 
 mod probes;
 
@@ -23,23 +23,23 @@ use crate::{ChatTemplate, TextError, Token, Tokenizer};
 
 /// A vocabulary as a GGUF file would hold it.
 #[derive(Debug)]
-pub struct Exported {
+pub struct ExportedVocabulary {
     /// The keys `tokenizer.*`.
     pub entries: Vec<(String, Value)>,
-    /// What a user should know about texts that are cut differently, one line each.
+    /// Notes for the user on texts that are tokenized differently, one line each.
     pub notes: Vec<String>,
 }
 
-/// What the model's other files say about the ends of a text.
+/// The bos and end tokens that the model's other files name.
 #[derive(Clone, Copy, Debug)]
-pub struct Marks<'a> {
+pub struct BoundaryTokens<'a> {
     /// The token that begins a text.
-    pub beginning: Option<Token>,
+    pub bos: Option<Token>,
     /// The tokens that end one.
     pub ends: &'a [Token],
 }
 
-/// The numbers of GGUF's types of tokens.
+/// GGUF's token types.
 const NORMAL: i32 = 1;
 const UNKNOWN: i32 = 2;
 const CONTROL: i32 = 3;
@@ -47,13 +47,13 @@ const USER_DEFINED: i32 = 4;
 const UNUSED: i32 = 5;
 const BYTE: i32 = 6;
 
-/// Says the tokenizer and the chat template of `dir` in GGUF's keys. `rows` is how many tokens the network knows;
-/// numbers without a token are filled with unused ones.
+/// Converts the tokenizer and the chat template of `dir` to GGUF metadata. `rows` is the network's vocabulary size; ids
+/// without a token become unused tokens.
 ///
 /// # Errors
-/// If a file is missing or cannot be understood, the tokenizer is of a kind or has a component that GGUF has no word
-/// for, it has more tokens than the network, or what was made does not cut texts as the folder does.
-pub fn gguf_vocabulary(dir: &Path, rows: usize, marks: Marks<'_>) -> Result<Exported, TextError> {
+/// If a file is missing or cannot be understood, the tokenizer is of a kind or has a component that GGUF cannot
+/// express, it has more tokens than the network, or the result tokenizes texts differently.
+pub fn gguf_vocabulary(dir: &Path, rows: usize, boundary: BoundaryTokens<'_>) -> Result<ExportedVocabulary, TextError> {
     let [json, pieces] = ["tokenizer.json", SENTENCEPIECE_FILE].map(|name| dir.join(name));
     let is_pieces = !json.exists() && pieces.exists();
     let path = if is_pieces { pieces } else { json };
@@ -67,30 +67,30 @@ pub fn gguf_vocabulary(dir: &Path, rows: usize, marks: Marks<'_>) -> Result<Expo
         return Err(TextError::field(&place, "tokens", expected, tokenizer.vocabulary_len()));
     }
     let source = Source { place: &place, json: &json, tokenizer: &tokenizer, rows };
-    let mut made = if is_pieces { source.pieces(dir)? } else { source.model()? };
-    made.entries.extend(source.around(&config, marks)?);
+    let mut builder = if is_pieces { source.pieces(dir)? } else { source.model()? };
+    builder.entries.extend(source.boundary_entries(&config, boundary)?);
     if let Some(template) = ChatTemplate::from_dir(dir)? {
-        made.entries.push(("tokenizer.chat_template".to_string(), template.source().into()));
+        builder.entries.push(("tokenizer.chat_template".to_string(), template.source().into()));
     }
-    let read = Tokenizer::from_gguf(&place, &Metadata::new(&place, made.entries.iter().cloned()))?;
-    probes::compare(&place, &tokenizer, &read, made.marks_are_alike)?;
-    Ok(Exported { entries: made.entries, notes: made.notes })
+    let read = Tokenizer::from_gguf(&place, &Metadata::new(&place, builder.entries.iter().cloned()))?;
+    probes::compare(&place, &tokenizer, &read, builder.special_tokens_match)?;
+    Ok(ExportedVocabulary { entries: builder.entries, notes: builder.notes })
 }
 
-/// A vocabulary in the making.
-struct Made {
+/// The metadata collected so far.
+struct VocabularyBuilder {
     entries: Vec<(String, Value)>,
     notes: Vec<String>,
-    /// Whether texts with marks in their midst are cut alike as well.
-    marks_are_alike: bool,
+    /// Whether texts with special tokens inside are tokenized alike, too.
+    special_tokens_match: bool,
 }
 
-impl Made {
+impl VocabularyBuilder {
     fn new(model: &str) -> Self {
-        Self { entries: vec![entry("model", model.into())], notes: Vec::new(), marks_are_alike: true }
+        Self { entries: vec![entry("model", model.into())], notes: Vec::new(), special_tokens_match: true }
     }
 
-    fn say(&mut self, field: &str, value: impl Into<Value>) {
+    fn add(&mut self, field: &str, value: impl Into<Value>) {
         self.entries.push(entry(field, value.into()));
     }
 }
@@ -113,14 +113,14 @@ impl Source<'_> {
         TextError::field(self.place, field, expected, found)
     }
 
-    fn model(&self) -> Result<Made, TextError> {
+    fn model(&self) -> Result<VocabularyBuilder, TextError> {
         let model = &self.json["model"];
         let byte_level = component(&self.json["pre_tokenizer"], "ByteLevel").is_some();
-        // Old files do not say their type; only BPE has merges.
+        // Old files have no type; only BPE has merges.
         let kind = model["type"].as_str().or_else(|| model["merges"].is_array().then_some("BPE"));
         match kind {
             Some("BPE") if byte_level => self.byte_level(model),
-            Some("BPE") if model["byte_fallback"] == true => self.merged_pieces(model),
+            Some("BPE") if model["byte_fallback"] == true => self.sentencepiece_bpe(model),
             Some("BPE") => Err(self.refuse(
                 "pre_tokenizer",
                 "ByteLevel, or a model with byte_fallback",
@@ -131,8 +131,14 @@ impl Source<'_> {
         }
     }
 
-    /// Tokens and their types: the model's own, then what was added.
-    fn tokens(&self, made: &mut Made, vocabulary: &[(String, Token)], bytes: bool, unknown: Option<Token>) {
+    /// Adds tokens and their types: the model's own, then the added tokens.
+    fn tokens(
+        &self,
+        builder: &mut VocabularyBuilder,
+        vocabulary: &[(String, Token)],
+        bytes: bool,
+        unknown: Option<Token>,
+    ) {
         let mut tokens: Vec<String> = (0..self.rows).map(unused).collect();
         let mut types = vec![UNUSED; self.rows];
         for (spelling, id) in vocabulary {
@@ -154,26 +160,26 @@ impl Source<'_> {
                 *kind = CONTROL;
             }
         }
-        unused_doubles(&mut tokens, &mut types);
+        replace_duplicates(&mut tokens, &mut types);
         if let Some(unknown) = unknown {
             types[unknown as usize] = UNKNOWN;
-            made.say("unknown_token_id", unknown);
+            builder.add("unknown_token_id", unknown);
         }
-        made.say("tokens", tokens);
-        made.say("token_type", types);
+        builder.add("tokens", tokens);
+        builder.add("token_type", types);
     }
 
-    fn byte_level(&self, model: &Json) -> Result<Made, TextError> {
-        let mut made = Made::new("gpt2");
+    fn byte_level(&self, model: &Json) -> Result<VocabularyBuilder, TextError> {
+        let mut builder = VocabularyBuilder::new("gpt2");
         for field in ["continuing_subword_prefix", "end_of_word_suffix"] {
             if model[field].as_str().is_some_and(|affix| !affix.is_empty()) {
                 return Err(self.refuse(&format!("model.{field}"), "nothing", &model[field]));
             }
         }
-        for normalizer in steps(&self.json["normalizer"], "normalizers") {
+        for normalizer in components(&self.json["normalizer"], "normalizers") {
             match normalizer["type"].as_str() {
-                Some("NFC") => made.notes.push(format!(
-                    "{}: GGUF has no word for the normalizer NFC; texts in decomposed characters become other tokens",
+                Some("NFC") => builder.notes.push(format!(
+                    "{}: GGUF cannot express the normalizer NFC; texts in decomposed characters become other tokens",
                     self.place
                 )),
                 _ => return Err(self.refuse("normalizer", "none or NFC", normalizer)),
@@ -185,20 +191,20 @@ impl Source<'_> {
             let expected = format!("expressions that GGUF has a name for (with ignore_merges {ignore_merges})");
             self.refuse("pre_tokenizer", &expected, &Json::from(patterns.clone()))
         })?;
-        made.say("pre", name);
+        builder.add("pre", name);
         let vocabulary = self.vocabulary(model)?;
-        self.tokens(&mut made, &vocabulary, false, None);
-        made.say(
+        self.tokens(&mut builder, &vocabulary, false, None);
+        builder.add(
             "merges",
             self.merges(model)?.into_iter().map(|(left, right)| format!("{left} {right}")).collect::<Vec<_>>(),
         );
-        Ok(made)
+        Ok(builder)
     }
 
-    /// The expressions that cut words, one after the other.
+    /// The pre-tokenizer's expressions, in order.
     fn patterns(&self) -> Result<Vec<String>, TextError> {
         let mut patterns = Vec::new();
-        for step in steps(&self.json["pre_tokenizer"], "pretokenizers") {
+        for step in components(&self.json["pre_tokenizer"], "pretokenizers") {
             let refused = || self.refuse("pre_tokenizer", "Split, Digits and ByteLevel as GGUF knows them", step);
             match step["type"].as_str() {
                 Some("ByteLevel") if step["add_prefix_space"] != true => {
@@ -213,7 +219,7 @@ impl Source<'_> {
                 Some("Digits") => {
                     patterns.push(if step["individual_digits"] == true { DIGIT } else { DIGITS }.to_string());
                 }
-                // Matches become pieces; of expressions that match everything both ways of saying so are the same.
+                // Matches become words; both notations are the same for expressions that match everything.
                 Some("Split")
                     if (step["behavior"] == "Isolated" && step["invert"] != true)
                         || (step["behavior"] == "Removed" && step["invert"] == true) =>
@@ -226,10 +232,10 @@ impl Source<'_> {
         Ok(patterns)
     }
 
-    /// SentencePiece's BPE: a token's score is the place of the first merge that makes it.
-    fn merged_pieces(&self, model: &Json) -> Result<Made, TextError> {
-        let mut made = Made::new("llama");
-        let normalizers = steps(&self.json["normalizer"], "normalizers");
+    /// SentencePiece BPE: a token's score is minus the rank of the first merge that makes it.
+    fn sentencepiece_bpe(&self, model: &Json) -> Result<VocabularyBuilder, TextError> {
+        let mut builder = VocabularyBuilder::new("llama");
+        let normalizers = components(&self.json["normalizer"], "normalizers");
         let mut prefix = false;
         for step in normalizers {
             match step["type"].as_str() {
@@ -238,39 +244,39 @@ impl Source<'_> {
                 _ => return Err(self.refuse("normalizer", "spaces as ▁, with or without one before the text", step)),
             }
         }
-        match steps(&self.json["pre_tokenizer"], "pretokenizers").as_slice() {
+        match components(&self.json["pre_tokenizer"], "pretokenizers").as_slice() {
             [] => {}
-            // Gemma's: there are no spaces any more where it looks for them.
+            // Gemma's: the normalizer has replaced all spaces, so this split does nothing.
             [step] if step["type"] == "Split" && step["pattern"]["String"] == " " && !prefix => {}
-            [step] => prefix = self.metaspace(step, &mut made)?,
+            [step] => prefix = self.metaspace(step, &mut builder)?,
             _ => return Err(self.refuse("pre_tokenizer", "none or Metaspace", &self.json["pre_tokenizer"])),
         }
-        made.say("pre", "default");
-        made.say("add_space_prefix", prefix);
+        builder.add("pre", "default");
+        builder.add("add_space_prefix", prefix);
         let vocabulary = self.vocabulary(model)?;
         let unknown = self.unknown(model)?;
-        self.tokens(&mut made, &vocabulary, true, unknown);
+        self.tokens(&mut builder, &vocabulary, true, unknown);
         let ids: HashMap<&str, Token> = vocabulary.iter().map(|(spelling, id)| (spelling.as_str(), *id)).collect();
-        // What no merge makes is a character, whose score nobody asks for, or cannot be made at all.
+        // A token that no merge makes is a character, whose score is never used, or cannot be made at all.
         let mut scores = vec![-1e9; self.rows];
-        for (place, (left, right)) in self.merges(model)?.iter().enumerate().rev() {
+        for (rank, (left, right)) in self.merges(model)?.iter().enumerate().rev() {
             let id = ids.get([left.as_str(), right].concat().as_str());
             let id = id.ok_or_else(|| {
                 self.refuse("model.merges", "pairs whose union is a token", &Json::from(left.as_str()))
             })?;
-            scores[*id as usize] = -(place as f32);
+            scores[*id as usize] = -(rank as f32);
         }
-        made.say("scores", scores);
-        Ok(made)
+        builder.add("scores", scores);
+        Ok(builder)
     }
 
-    /// SentencePiece's own file: GGUF took its words from there.
-    fn pieces(&self, dir: &Path) -> Result<Made, TextError> {
+    /// SentencePiece's own file, whose fields GGUF's keys mirror.
+    fn pieces(&self, dir: &Path) -> Result<VocabularyBuilder, TextError> {
         let pieces = merged_vocabulary(dir)?;
-        let mut made = Made::new("llama");
-        made.say("pre", "default");
-        made.say("add_space_prefix", pieces.add_space_prefix.unwrap_or(true));
-        made.marks_are_alike = false;
+        let mut builder = VocabularyBuilder::new("llama");
+        builder.add("pre", "default");
+        builder.add("add_space_prefix", pieces.add_space_prefix.unwrap_or(true));
+        builder.special_tokens_match = false;
         let (mut tokens, mut types, mut scores) = (pieces.tokens, pieces.token_types, pieces.scores);
         types.resize(self.rows, UNUSED);
         scores.resize(self.rows, 0.0);
@@ -278,24 +284,24 @@ impl Source<'_> {
         for (id, token) in tokens.iter_mut().enumerate().filter(|(_, token)| token.is_empty()) {
             *token = unused(id);
         }
-        unused_doubles(&mut tokens, &mut types);
-        made.entries.extend(pieces.unknown.map(|unknown| entry("unknown_token_id", unknown.into())));
-        made.say("tokens", tokens);
-        made.say("token_type", types);
-        made.say("scores", scores);
-        Ok(made)
+        replace_duplicates(&mut tokens, &mut types);
+        builder.entries.extend(pieces.unknown.map(|unknown| entry("unknown_token_id", unknown.into())));
+        builder.add("tokens", tokens);
+        builder.add("token_type", types);
+        builder.add("scores", scores);
+        Ok(builder)
     }
 
-    fn unigram(&self, model: &Json) -> Result<Made, TextError> {
-        let mut made = Made::new("t5");
-        if let Some(step) = steps(&self.json["normalizer"], "normalizers").first() {
+    fn unigram(&self, model: &Json) -> Result<VocabularyBuilder, TextError> {
+        let mut builder = VocabularyBuilder::new("t5");
+        if let Some(step) = components(&self.json["normalizer"], "normalizers").first() {
             return Err(self.refuse("normalizer", "none", step));
         }
-        let pre_tokenizers = steps(&self.json["pre_tokenizer"], "pretokenizers");
+        let pre_tokenizers = components(&self.json["pre_tokenizer"], "pretokenizers");
         let [step] = pre_tokenizers.as_slice() else {
             return Err(self.refuse("pre_tokenizer", "Metaspace", &self.json["pre_tokenizer"]));
         };
-        let prefix = self.metaspace(step, &mut made)?;
+        let prefix = self.metaspace(step, &mut builder)?;
         let refused = || self.refuse("model.vocab", "a list of pieces with their scores", &Json::Null);
         let (mut vocabulary, mut scores) = (Vec::new(), vec![0.0; self.rows]);
         for (id, piece) in model["vocab"].as_array().ok_or_else(refused)?.iter().enumerate().take(self.rows) {
@@ -305,31 +311,31 @@ impl Source<'_> {
         }
         let bytes = model["byte_fallback"] == true;
         let unknown = model["unk_id"].as_u64().map(|id| id as Token).filter(|id| (*id as usize) < self.rows);
-        self.tokens(&mut made, &vocabulary, bytes, unknown);
-        made.say("pre", "default");
-        made.say("add_space_prefix", prefix);
-        made.say("remove_extra_whitespaces", false);
-        made.say("scores", scores.iter().map(|score| *score as f32).collect::<Vec<f32>>());
-        made.entries.push((EXACT_SCORES.to_string(), scores.into()));
-        made.notes.push(format!(
-            "{}: llama.cpp cuts a text of this Unigram model otherwise where it begins with a space, has letters that \
-             no token has, or has runs of one character",
+        self.tokens(&mut builder, &vocabulary, bytes, unknown);
+        builder.add("pre", "default");
+        builder.add("add_space_prefix", prefix);
+        builder.add("remove_extra_whitespaces", false);
+        builder.add("scores", scores.iter().map(|score| *score as f32).collect::<Vec<f32>>());
+        builder.entries.push((EXACT_SCORES.to_string(), scores.into()));
+        builder.notes.push(format!(
+            "{}: llama.cpp tokenizes a text differently with this Unigram model where it begins with a space, has \
+             letters that no token has, or has runs of one character",
             self.place
         ));
-        Ok(made)
+        Ok(builder)
     }
 
-    /// Whether `Metaspace` invents a space before a text.
-    fn metaspace(&self, step: &Json, made: &mut Made) -> Result<bool, TextError> {
+    /// Whether `Metaspace` inserts a space before a text.
+    fn metaspace(&self, step: &Json, builder: &mut VocabularyBuilder) -> Result<bool, TextError> {
         if step["type"] != "Metaspace" || step["replacement"].as_str().is_some_and(|mark| mark != "▁") {
             return Err(self.refuse("pre_tokenizer", "Metaspace with ▁", step));
         }
         match step["prepend_scheme"].as_str() {
             Some("never") => Ok(false),
             Some("first") => {
-                made.marks_are_alike = false;
-                made.notes.push(format!(
-                    "{}: GGUF has no word for prepend_scheme first; a space is invented after special tokens too",
+                builder.special_tokens_match = false;
+                builder.notes.push(format!(
+                    "{}: GGUF cannot express prepend_scheme first; a space is inserted after special tokens, too",
                     self.place
                 ));
                 Ok(true)
@@ -367,13 +373,13 @@ impl Source<'_> {
         Ok(Some(id as Token))
     }
 
-    /// The special tokens, and which of them go around a text.
-    fn around(&self, config: &Json, marks: Marks<'_>) -> Result<Vec<(String, Value)>, TextError> {
+    /// The keys of bos, eos and other special tokens, and which of them are added to a text.
+    fn boundary_entries(&self, config: &Json, boundary: BoundaryTokens<'_>) -> Result<Vec<(String, Value)>, TextError> {
         let parts = self.tokenizer.parts();
         let id = |token: &Token| (*token as usize) < self.rows;
-        let bos = parts.bos.or(marks.beginning).filter(id);
-        let named = special_spelling(config, "eos_token").and_then(|spelling| self.spelt(spelling));
-        let ends: Vec<Token> = marks.ends.iter().copied().filter(id).collect();
+        let bos = parts.bos.or(boundary.bos).filter(id);
+        let named = special_spelling(config, "eos_token").and_then(|spelling| self.special_token(spelling));
+        let ends: Vec<Token> = boundary.ends.iter().copied().filter(id).collect();
         let eos = named.filter(|token| ends.is_empty() || ends.contains(token)).or_else(|| ends.first().copied());
         let is = |list: &[Token], token: Option<Token>| list.is_empty() || token.is_some_and(|token| list == [token]);
         if !is(&parts.prefix, bos) || !is(&parts.suffix, eos) {
@@ -385,24 +391,24 @@ impl Source<'_> {
             entry("add_bos_token", (!parts.prefix.is_empty()).into()),
             entry("add_eos_token", (!parts.suffix.is_empty()).into()),
         ];
-        let mut say = |field: &str, token: Option<Token>| {
+        let mut add = |field: &str, token: Option<Token>| {
             entries.extend(token.map(|token| entry(&format!("{field}_token_id"), token.into())));
         };
-        say("bos", bos);
-        say("eos", eos);
-        say("padding", special_spelling(config, "pad_token").and_then(|spelling| self.spelt(spelling)));
-        // Readers find the customary marks by themselves; there are two more places for others.
-        let customary = |token: &Token| {
+        add("bos", bos);
+        add("eos", eos);
+        add("padding", special_spelling(config, "pad_token").and_then(|spelling| self.special_token(spelling)));
+        // Readers find well-known end tokens by their text; GGUF has two more keys for others.
+        let well_known = |token: &Token| {
             let bytes = self.tokenizer.token_bytes(*token);
             TURN_ENDS.iter().any(|end| end.as_bytes() == bytes)
         };
-        let mut further = ends.iter().copied().filter(|token| Some(*token) != eos && !customary(token));
-        say("eot", further.next());
-        say("eom", further.next());
+        let mut others = ends.iter().copied().filter(|token| Some(*token) != eos && !well_known(token));
+        add("eot", others.next());
+        add("eom", others.next());
         Ok(entries)
     }
 
-    fn spelt(&self, spelling: &str) -> Option<Token> {
+    fn special_token(&self, spelling: &str) -> Option<Token> {
         let tokens = 0..self.tokenizer.vocabulary_len() as Token;
         tokens.into_iter().find(|token| {
             self.tokenizer.is_special(*token) && self.tokenizer.token_bytes(*token) == spelling.as_bytes()
@@ -410,13 +416,14 @@ impl Source<'_> {
     }
 }
 
-/// What stands for a number without a token.
+/// The text of an id without a token.
 fn unused(id: usize) -> String {
     format!("[PAD{id}]")
 }
 
-/// llama.cpp wants each spelling once. Of two tokens the one that text becomes stays: an added one, else the last.
-fn unused_doubles(tokens: &mut [String], types: &mut [i32]) {
+/// Makes token texts unique, as llama.cpp requires. Of two equal ones that which encoding gives stays: an added token,
+/// else the last.
+fn replace_duplicates(tokens: &mut [String], types: &mut [i32]) {
     let mut last: HashMap<String, usize> = HashMap::new();
     for id in 0..tokens.len() {
         let Some(before) = last.insert(tokens[id].clone(), id) else { continue };
@@ -427,11 +434,11 @@ fn unused_doubles(tokens: &mut [String], types: &mut [i32]) {
     }
 }
 
-/// The members of a sequence, or a component alone, or nothing.
-fn steps<'a>(part: &'a Json, members: &str) -> Vec<&'a Json> {
+/// The members of a `Sequence`, or the component alone, or nothing.
+fn components<'a>(part: &'a Json, members: &str) -> Vec<&'a Json> {
     match part["type"].as_str() {
         Some("Sequence") => {
-            part[members].as_array().into_iter().flatten().flat_map(|part| steps(part, members)).collect()
+            part[members].as_array().into_iter().flatten().flat_map(|part| components(part, members)).collect()
         }
         _ if part.is_null() => Vec::new(),
         _ => vec![part],

@@ -1,13 +1,11 @@
 //! What do tokens mean as bytes? Tokenizers, incremental text, chat templates, stop strings and grammars.
 //!
-//! Regular expressions of tokenizers are bounded for the whole process, and so are those of a program that uses
-//! Oniguruma itself.
+//! The limits on regular expressions of tokenizers (Oniguruma) hold for the whole process, also for a program's own
+//! expressions.
 //!
-//! The heavy text dependencies enter the workspace here and nowhere else: `tokenizers`, which encodes as the
-//! checkpoints were trained, `minijinja`, which runs the templates they bring along, and `llguidance`, which says what
-//! a grammar allows. Everything that a sequence
-//! drags along ([`TextStream`], [`StopMatcher`]) can go back to any earlier length, and is then as if it had never gone
-//! further.
+//! This is the only crate of the workspace that uses the large text libraries: `tokenizers` encodes as the checkpoints
+//! were trained, `minijinja` renders their chat templates, and `llguidance` computes which tokens a grammar allows. The
+//! text state of a sequence ([`TextStream`], [`StopMatcher`]) can be cloned, so a sequence can be rolled back.
 //!
 //! ```
 //! use std::{path::Path, sync::Arc};
@@ -47,9 +45,9 @@ pub use chat::{
     ThinkingReader, ToolCall, ToolCallReader, ToolFormat, ToolFunction, Transcript,
 };
 pub use error::TextError;
-pub use export::{Exported, Marks, gguf_vocabulary};
+pub use export::{BoundaryTokens, ExportedVocabulary, gguf_vocabulary};
 pub use grammar::{Allowed, Grammar, GrammarSource, Matcher};
-pub use stop::{Pushed, StopMatcher};
+pub use stop::{StopMatcher, StopOutput};
 pub use stream::TextStream;
 pub use tokenizer::{GgufVocabulary, Tokenizer};
 pub use translate::{Counterpart, Piece, Spelling, Translation, Vocabularies};

@@ -1,17 +1,17 @@
 //! Stop strings: the text ends where one of them would begin.
 //!
-//! The text arrives in pieces that have nothing to do with where a stop string begins or ends, so a tail that might
-//! still grow into one is held back. The rule is about the text alone, never about its pieces: generation stops at the
-//! first place where *some* stop string is complete; if several end there, the longest counts, and everything from its
-//! beginning on is dropped. Therefore one token at a time and eight at a time give the same text.
+//! The text arrives in pieces, and a stop string can begin in one and end in another, so a tail that may still become a
+//! stop string is held back. The result depends on the text alone, not on how it is cut into pieces: generation stops
+//! where the first stop string is complete. If several end at the same place, the longest counts, and the text is cut
+//! where that one begins. So one token at a time and eight at a time give the same text.
 //!
-//! What it leaves out: stop *tokens*, which the engine compares itself. Searching is naive, a few short strings over a
-//! few new bytes per token; an automaton would cost more to build than it saves.
+//! Stop *tokens* are compared by the engine. The search is naive: a few short strings over a few new bytes per token,
+//! so an automaton would cost more to build than it saves.
 
-/// What may be shown after a piece of text has been pushed.
+/// What [`StopMatcher::push`] returns: the text that may be shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Pushed {
-    /// Text to release now. Earlier releases are never taken back by it.
+pub struct StopOutput {
+    /// Text to release now. Released text is never taken back.
     pub text: String,
     /// A stop string is complete: nothing more will be released.
     pub stopped: bool,
@@ -35,9 +35,9 @@ impl StopMatcher {
     }
 
     /// Adds a piece of text and says what may be shown. After a stop, every further push releases nothing.
-    pub fn push(&mut self, piece: &str) -> Pushed {
+    pub fn push(&mut self, piece: &str) -> StopOutput {
         if self.found.is_some() {
-            return Pushed { text: String::new(), stopped: true };
+            return StopOutput { text: String::new(), stopped: true };
         }
         self.held.push_str(piece);
         let released = match self.first_match(&self.held) {
@@ -48,7 +48,7 @@ impl StopMatcher {
             }
             None => self.held.len() - self.open_tail(&self.held),
         };
-        Pushed { text: self.held.drain(..released).collect(), stopped: self.found.is_some() }
+        StopOutput { text: self.held.drain(..released).collect(), stopped: self.found.is_some() }
     }
 
     /// The text still held back, for when generation ends without a stop string. Empty after a stop.
@@ -98,18 +98,18 @@ mod tests {
     #[test]
     fn tails_that_might_become_a_stop_are_held_back() {
         let mut matcher = StopMatcher::new(vec!["###".into(), "".into()]);
-        assert_eq!(matcher.push("a#"), Pushed { text: "a".into(), stopped: false });
-        assert_eq!(matcher.push("#"), Pushed { text: "".into(), stopped: false });
-        assert_eq!(matcher.push("b"), Pushed { text: "##b".into(), stopped: false });
-        assert_eq!(matcher.push("c##"), Pushed { text: "c".into(), stopped: false });
+        assert_eq!(matcher.push("a#"), StopOutput { text: "a".into(), stopped: false });
+        assert_eq!(matcher.push("#"), StopOutput { text: "".into(), stopped: false });
+        assert_eq!(matcher.push("b"), StopOutput { text: "##b".into(), stopped: false });
+        assert_eq!(matcher.push("c##"), StopOutput { text: "c".into(), stopped: false });
         assert_eq!(matcher.finish(), "##");
-        assert_eq!(matcher.push("#d"), Pushed { text: "".into(), stopped: true });
+        assert_eq!(matcher.push("#d"), StopOutput { text: "".into(), stopped: true });
         assert_eq!((matcher.finish(), matcher.matched()), ("", Some("###")));
-        assert_eq!(matcher.push("e"), Pushed { text: "".into(), stopped: true });
+        assert_eq!(matcher.push("e"), StopOutput { text: "".into(), stopped: true });
     }
 
     #[test]
-    fn the_text_decides_and_not_its_pieces() {
+    fn the_result_does_not_depend_on_the_pieces() {
         let cases: &[(&[&str], &str, &str)] = &[
             (&["ab"], "xxabyy", "xx"),
             (&["aab"], "aaaab", "aa"),

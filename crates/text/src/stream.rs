@@ -1,11 +1,11 @@
-//! Text while it is being generated: tokens in, pieces of text out, never half a character.
+//! Incremental detokenization: tokens in, pieces of text out, never part of a character.
 //!
 //! A token stands for bytes, and a character may be spread over several tokens. Bytes that may still become a
 //! character are held back; bytes that cannot become one turn into U+FFFD as soon as that is known. So the pieces, put
 //! together, are exactly what [`Tokenizer::decode`] makes of all the tokens at once.
 //!
-//! Tokenizers of the SentencePiece kind write an invented space before the first word. It is dropped where the text
-//! begins, and only there: a continuation of a prompt keeps its space. That is why the stream is told the prompt.
+//! SentencePiece tokenizers insert a space before the first word (the dummy prefix). It is dropped where the text
+//! begins, and only there: a continuation of a prompt keeps its space. So the stream needs the prompt.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::tokenizer::{Decoding, Tokenizer};
 pub struct TextStream {
     tokenizer: Arc<Tokenizer>,
     skip_special: bool,
-    /// Special tokens that are spelt out all the same.
+    /// Special tokens that are shown although `skip_special` is set.
     shown: Arc<[Token]>,
     now: Decoding,
 }
@@ -31,15 +31,15 @@ impl TextStream {
         Self { tokenizer, skip_special: true, shown: Arc::default(), now }
     }
 
-    /// Says whether special tokens are left out of the text (`true`, as a new stream does) or spelt out.
+    /// Sets whether special tokens are left out of the text (`true`, the default) or shown.
     #[must_use]
     pub fn skip_special(mut self, skip: bool) -> Self {
         self.skip_special = skip;
         self
     }
 
-    /// Names special tokens that are spelt out although others are left out: marks that whoever reads the text has to
-    /// see, such as those around calls of tools ([`crate::ToolFormat::marks`]).
+    /// Sets special tokens that are shown although others are left out: those that a parser of the text needs, such as
+    /// the ones around tool calls ([`crate::ToolFormat::marks`]).
     #[must_use]
     pub fn show_special(mut self, shown: Arc<[Token]>) -> Self {
         self.shown = shown;
@@ -54,7 +54,7 @@ impl TextStream {
         text
     }
 
-    /// The text still held back, for when generation has ended: U+FFFD if a character was left unfinished.
+    /// The text still held back when generation ends: U+FFFD if the last character is incomplete.
     pub fn finish(&self) -> &'static str {
         self.now.rest()
     }

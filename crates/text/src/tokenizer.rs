@@ -1,16 +1,17 @@
 //! A tokenizer: text to tokens, and tokens to the bytes that they stand for.
 //!
-//! Encoding is done by whoever knows how the checkpoint was trained: the `tokenizers` library for a `tokenizer.json`,
-//! for `vocab.json` with `merges.txt` and for byte-level vocabularies in a GGUF file, our own merger for those of
-//! SentencePiece, in a GGUF file or as `tokenizer.model` (see [`gguf_spm`] and [`sentencepiece`]). Decoding is the same
-//! for all: at load every token gets its bytes in one table, and text is bytes put together. So incremental text,
-//! constraints and comparisons of vocabularies never ask which kind it is.
+//! The `tokenizers` library encodes for a `tokenizer.json`, for `vocab.json` with `merges.txt` and for byte-level
+//! vocabularies in a GGUF file. SentencePiece vocabularies, in a GGUF file or as `tokenizer.model`, are encoded by
+//! foretoken itself (see [`gguf_spm`] and [`sentencepiece`]), since the checkpoints were trained with that algorithm.
+//! Decoding is the same for all: one table has the bytes of every token, and a text is their concatenation. So
+//! incremental text, constraints and comparisons of vocabularies do not depend on the kind.
 //!
-//! What it leaves out: WordPiece's rules for spaces (such tokens decode to their own text), training, offsets.
+//! Not supported: WordPiece's rules for spaces (such tokens decode to their own text), and offsets.
 
+mod build_limits;
 mod bytes;
 mod decoding;
-#[allow(unsafe_code)] // the one place that tells the library of expressions its bounds
+#[allow(unsafe_code)] // the only calls into Oniguruma, which set its limits
 mod expressions;
 mod folder;
 mod gguf;
@@ -22,18 +23,17 @@ mod growth;
 mod guard;
 mod library;
 mod merges;
-mod outline;
 mod parts;
 mod pre_tokenizer;
 mod sentencepiece;
 mod special;
 
+use std::any::Any;
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use foretoken_weights::gguf::Metadata;
 
-use crate::grammar::{Grammar, Tables};
 use crate::{TextError, Token};
 pub(crate) use bytes::byte_token;
 pub(crate) use decoding::Decoding;
@@ -46,7 +46,7 @@ pub(crate) use pre_tokenizer::{DIGIT, DIGITS, FALCON_PUNCTUATION, GPT_2, name_of
 pub(crate) use sentencepiece::{FILE as SENTENCEPIECE_FILE, merged_vocabulary};
 pub(crate) use special::{SpecialSpan, TURN_ENDS, turn_ends, unused_characters};
 
-/// No model has so many tokens; a file that names a higher one would only make us fill the memory with nothing.
+/// More tokens than any model has. A file that names a higher id would make the loader fill memory with empty rows.
 const MOST_TOKENS: usize = 1 << 24;
 
 /// The tokenizer of one model. It is immutable and can be shared between threads.
@@ -57,8 +57,7 @@ pub struct Tokenizer {
     turn_end_tokens: Vec<Token>,
     fingerprint: u64,
     token_bytes_max: usize,
-    grammar_tables: OnceLock<Result<Arc<Tables>, String>>,
-    grammars: Mutex<Vec<Arc<Grammar>>>,
+    derived: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Tokenizer {
@@ -123,7 +122,7 @@ impl Tokenizer {
         Self::loaded(name, || gguf::parts(name, vocabulary))
     }
 
-    /// Loads by the library, as far as it does not fail.
+    /// Loads through [`guarded`], since loaders call the library.
     fn loaded(name: &str, load: impl FnOnce() -> Result<Parts, TextError>) -> Result<Self, TextError> {
         let parts = guarded(|| Ok(load())).map_err(|error| TextError::format(name, "a tokenizer", error))??;
         Ok(Self::from_parts(name, parts))
@@ -136,30 +135,18 @@ impl Tokenizer {
         let fingerprint = parts.spellings.fingerprint();
         let lengths = (0..parts.spellings.len() as Token).map(|token| parts.spellings.bytes(token).len());
         let token_bytes_max = lengths.max().unwrap_or(0).max(1);
-        Self {
-            name: name.to_owned(),
-            turn_end_tokens,
-            fingerprint,
-            token_bytes_max,
-            parts,
-            grammar_tables: OnceLock::new(),
-            grammars: Mutex::default(),
-        }
+        Self { name: name.to_owned(), turn_end_tokens, fingerprint, token_bytes_max, parts, derived: OnceLock::new() }
     }
 
-    /// What it was made of.
     pub(crate) fn parts(&self) -> &Parts {
         &self.parts
     }
 
-    /// What all grammars of the vocabulary share, made when it is first asked for.
-    pub(crate) fn grammar_tables(&self) -> Result<Arc<Tables>, String> {
-        self.grammar_tables.get_or_init(|| Tables::new(self)).clone()
-    }
-
-    /// The grammars that were compiled last.
-    pub(crate) fn grammars(&self) -> &Mutex<Vec<Arc<Grammar>>> {
-        &self.grammars
+    /// What grammars derive from the vocabulary and share between all users of the tokenizer: made at the first use,
+    /// and of one type, which this module need not know.
+    pub(crate) fn derived<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Arc<T> {
+        let derived = self.derived.get_or_init(|| Arc::new(make()));
+        Arc::clone(derived).downcast().expect("only one type is derived")
     }
 
     /// The name that it was loaded under.
@@ -167,15 +154,15 @@ impl Tokenizer {
         &self.name
     }
 
-    /// Tokens of a text. Special tokens spelt out in the text become those tokens, as templates need it; with
-    /// `add_special` the tokens that the model expects around a text (usually bos in front) are added.
+    /// Encodes a text. Special tokens written in the text become those tokens, as templates need it; `add_special` adds
+    /// the tokens that the model expects around a text (usually bos in front).
     ///
     /// # Errors
-    /// If the library refuses the text; none of the usual vocabularies does.
+    /// If the library refuses the text, which does not happen with usual vocabularies.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<Token>, TextError> {
         let tokens = match &self.parts.method {
             Method::Library(library) => library.encode(text).map_err(|error| TextError::encode(&self.name, error))?,
-            Method::Pieces(merger) => merger.encode(text, true),
+            Method::SentencePiece(encoder) => encoder.encode(text, true),
         };
         if !add_special {
             return Ok(tokens);
@@ -183,11 +170,11 @@ impl Tokenizer {
         Ok([&self.parts.prefix, tokens.as_slice(), &self.parts.suffix].concat())
     }
 
-    /// Tokens of a text of any length, which may be read in pieces: finding the tokens of a text at once takes some two
-    /// hundred times its bytes of memory. Up to a MiB it is [`Tokenizer::encode`]. A longer one is cut behind the last
-    /// line feed of each MiB, and within a line where it has none; only there tokens may be others than those of the
-    /// whole (a vocabulary that invents a space before a text does so before each piece). For texts to learn from, not
-    /// for prompts.
+    /// Encodes a text of any length in pieces, because encoding at once takes some two hundred times its bytes of
+    /// memory. Up to a MiB it is [`Tokenizer::encode`]. A longer text is split behind the last line feed of each MiB,
+    /// or within a line if there is none; only there the tokens may differ from those of the whole text (a vocabulary
+    /// that inserts a space before a text does so before each piece). For texts that drafters learn from, not for
+    /// prompts.
     ///
     /// # Errors
     /// As [`Tokenizer::encode`].
@@ -210,8 +197,8 @@ impl Tokenizer {
         Ok(tokens)
     }
 
-    /// Tokens of a text that is nothing but text: special tokens spelt out in it are words like any other, so a user
-    /// cannot end a turn by typing its mark. Adds nothing around it.
+    /// Encodes a text without special tokens: those written in it are ordinary text, so a user cannot end a turn by
+    /// typing its end token. Adds nothing around it.
     ///
     /// # Errors
     /// As [`Tokenizer::encode`].
@@ -220,33 +207,33 @@ impl Tokenizer {
             Method::Library(library) => {
                 library.encode_plain(text).map_err(|error| TextError::encode(&self.name, error))
             }
-            Method::Pieces(merger) => Ok(merger.encode(text, false)),
+            Method::SentencePiece(encoder) => Ok(encoder.encode(text, false)),
         }
     }
 
-    /// Where [`Tokenizer::encode`] reads special tokens in a text, in its order.
-    pub(crate) fn specials(&self, text: &str) -> Vec<SpecialSpan> {
+    /// The special tokens that [`Tokenizer::encode`] matches in a text, in order.
+    pub(crate) fn special_spans(&self, text: &str) -> Vec<SpecialSpan> {
         match &self.parts.method {
-            Method::Library(library) => library.specials(text),
-            Method::Pieces(merger) => merger.specials(text),
+            Method::Library(library) => library.special_spans(text),
+            Method::SentencePiece(encoder) => encoder.special_spans(text),
         }
     }
 
-    /// Tokens of a text that has special tokens in these places, in its order, and nowhere else. Where these are all
-    /// that it spells, the tokens are those of [`Tokenizer::encode`]. Adds nothing around it.
+    /// Encodes a text with special tokens in these places (in order) and nowhere else. If these are all special tokens
+    /// that are written in it, the result is that of [`Tokenizer::encode`]. Adds nothing around it.
     ///
     /// # Errors
     /// As [`Tokenizer::encode`].
-    pub(crate) fn encode_with(&self, text: &str, specials: &[SpecialSpan]) -> Result<Vec<Token>, TextError> {
+    pub(crate) fn encode_with(&self, text: &str, special_spans: &[SpecialSpan]) -> Result<Vec<Token>, TextError> {
         match &self.parts.method {
             Method::Library(library) => {
-                library.encode_with(text, specials).map_err(|error| TextError::encode(&self.name, error))
+                library.encode_with(text, special_spans).map_err(|error| TextError::encode(&self.name, error))
             }
-            Method::Pieces(merger) => Ok(merger.encode_with(text, specials)),
+            Method::SentencePiece(encoder) => Ok(encoder.encode_with(text, special_spans)),
         }
     }
 
-    /// The token that begins a text, if there is one.
+    /// The token that begins a text (bos), if there is one.
     pub fn bos(&self) -> Option<Token> {
         self.parts.bos
     }
@@ -256,15 +243,15 @@ impl Tokenizer {
         self.parts.bos.is_some() && self.parts.prefix.first().copied() == self.parts.bos
     }
 
-    /// The tokens that end a text as far as the tokenizer's own files say (`tokenizer_config.json`, the vocabulary of a
-    /// GGUF file), in ascending order. This is a fact and no decision: `generation_config.json` and `config.json` come
-    /// first, and whoever opens the model has read them.
+    /// The end tokens that the tokenizer's own files name (`tokenizer_config.json`, the vocabulary of a GGUF file), in
+    /// ascending order. `generation_config.json` and `config.json` take precedence; the caller that opens the model
+    /// reads them.
     pub fn end_tokens(&self) -> &[Token] {
         &self.parts.end_tokens
     }
 
-    /// Special tokens that are spelt like the well-known marks at the end of a turn, in ascending order. The files of
-    /// some chat models forget to list them; a chat should stop there too.
+    /// Special tokens with the text of a well-known end-of-turn token, in ascending order. The files of some chat
+    /// models do not list them as end tokens; a chat should stop there, too.
     pub fn turn_end_tokens(&self) -> &[Token] {
         &self.turn_end_tokens
     }
@@ -274,24 +261,25 @@ impl Tokenizer {
         self.parts.spellings.len()
     }
 
-    /// Most bytes that a token stands for; at least 1. A text of more than this for each token that fits does not fit.
+    /// Most bytes of a token, at least 1. A text with more bytes than this times the context length cannot fit.
     pub fn token_bytes_max(&self) -> usize {
         self.token_bytes_max
     }
 
-    /// The bytes that a token stands for; a special token stands for its own spelling. Empty outside the vocabulary.
+    /// The bytes of a token; those of a special token are its spelling. Empty outside the vocabulary.
     pub fn token_bytes(&self, token: Token) -> &[u8] {
         self.parts.spellings.bytes(token)
     }
 
-    /// Whether a token is a mark rather than text. `false` outside the vocabulary.
+    /// Whether a token is special rather than text. `false` outside the vocabulary.
     pub fn is_special(&self, token: Token) -> bool {
         self.parts.spellings.is_special(token)
     }
 
-    /// The special tokens that are spelt like one of these, in ascending order; none that ends a text or a turn. It
-    /// looks through the vocabulary, so it is for when a model is opened. With the marks of a form of tool calls
-    /// ([`crate::ToolFormat::marks`]) they are what a text has to show ([`crate::TextStream::show_special`]).
+    /// The special tokens with one of these spellings, in ascending order; none that ends a text or a turn. It scans
+    /// the vocabulary, so call it when a model is opened. With the special tokens of a tool-call format
+    /// ([`crate::ToolFormat::marks`]) it gives the tokens that a text has to show
+    /// ([`crate::TextStream::show_special`]).
     pub fn special_tokens(&self, spellings: &[&str]) -> Vec<Token> {
         let is_end = |token| self.end_tokens().contains(&token) || self.turn_end_tokens().contains(&token);
         let is_named = |token| spellings.iter().any(|text| text.as_bytes() == self.token_bytes(token));
@@ -299,7 +287,7 @@ impl Tokenizer {
         tokens.filter(|&token| self.is_special(token) && is_named(token) && !is_end(token)).collect()
     }
 
-    /// Whether the first space of a text was invented by encoding, and is dropped again by decoding.
+    /// Whether encoding inserts a dummy prefix space before a text, which decoding drops.
     pub fn drops_first_space(&self) -> bool {
         self.parts.drops_first_space
     }
@@ -314,12 +302,12 @@ impl Tokenizer {
         text
     }
 
-    /// A hash of the table from tokens to bytes: equal for equal tables, different for others as far as 64 bits go.
+    /// A 64-bit hash of the table from tokens to bytes.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
 
-    /// Whether both give the same bytes to the same tokens, as a draft model and its target must.
+    /// Requires that both give the same bytes to the same tokens, as a draft model and its target must.
     ///
     /// # Errors
     /// Names the first token that differs, with both spellings.

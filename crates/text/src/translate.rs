@@ -1,43 +1,43 @@
-//! Translation between two vocabularies: what the target wrote as an assistant would have read it, and what an
-//! assistant of another vocabulary drafts as the target would write it (Universal Assisted Generation).
+//! Translation between two vocabularies, for an assistant (draft model) whose tokenizer differs from the target's
+//! (Universal Assisted Generation): the target's tokens become assistant tokens, and drafted ones become target tokens.
 //!
-//! Bytes are the common ground, not characters. Ordinary tokens become their bytes and are encoded again by the other
-//! side's tokenizer, behind a window of its own last tokens (`target_lookbehind`, `assistant_lookbehind`, names and
-//! defaults of transformers) since text may merge with what comes before it. Both encodings of the window are aligned
-//! by the places where tokens end, and what lies before the first difference stays.
+//! Translation goes by bytes, not by characters. Ordinary tokens become their bytes, which the other tokenizer encodes
+//! behind a window of its own last tokens (`target_lookbehind`, `assistant_lookbehind`, names and defaults of
+//! transformers), since text may merge with what comes before it. The old and the new encoding of the window are
+//! aligned at token boundaries, and the tokens before the first difference are kept.
 //!
-//! What an assistant reads is a function of the target's tokens alone: a [`Translation`] is a fold over them, one at a
-//! time, however they were cut into passes; each step costs a window, whatever the length, and can be undone. Two
-//! things are never spelt out. *Marks* (special tokens) become the other side's mark of the same spelling or role; one
-//! without a counterpart is left out of the assistant's text, and ends a draft. *Invented spaces*, which some
-//! tokenizers put where a text or the text after a mark begins, belong to their own side. The first bytes of a
-//! character that has not ended are held back until it has, so an assistant drafts such characters from their
-//! beginning.
+//! The assistant's input is a function of the target's tokens alone: a [`Translation`] reads them one at a time, so it
+//! does not depend on how they were split into passes. Each step costs one window, whatever the length, and can be
+//! undone. *Special tokens* are not translated by their bytes: they become the other vocabulary's special token of the
+//! same text or role; one without a counterpart is left out of the assistant's input, and ends a draft. *Dummy prefix
+//! spaces*, which some tokenizers insert at the beginning of a text or behind a special token, are not translated. The
+//! first bytes of an incomplete character are held back until it is complete, so an assistant drafts such characters
+//! from their first byte.
 //!
-//! Text that a tokenizer does not give back to the byte (normalizers, broken UTF-8) is spelt with the longest tokens
-//! that fit; bytes that a vocabulary cannot spell at all are left out of the assistant's text, and end a draft.
+//! Text that a tokenizer does not reproduce to the byte (normalizers, broken UTF-8) is encoded greedily with the
+//! longest tokens that fit. Bytes that no token has are left out of the assistant's input, and end a draft.
 //!
-//! Left out: offsets into characters, and vocabularies that spell text without its spaces (WordPiece).
+//! Not supported: offsets into characters, and vocabularies without spaces (WordPiece).
 
-mod marks;
-mod side;
+mod reencoder;
+mod special_tokens;
 mod spelling;
 
 use std::sync::Arc;
 
 use crate::{TextError, Token, Tokenizer};
-use marks::Counterparts;
-use side::Side;
+use reencoder::ReEncoder;
+use special_tokens::Counterparts;
 pub use spelling::Spelling;
 
-/// What an assistant's token is for the target.
+/// What an assistant's token becomes in the target's vocabulary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counterpart {
     /// Ordinary text.
     Text,
-    /// A mark that the target has too: its token there.
-    Mark(Token),
-    /// A mark that the target has not.
+    /// A special token that has this counterpart in the target's vocabulary.
+    Special(Token),
+    /// A special token without a counterpart.
     Nothing,
 }
 
@@ -46,74 +46,74 @@ pub enum Counterpart {
 pub struct Piece {
     /// The target's token.
     pub token: Token,
-    /// How many drafted tokens begin before this one ends.
+    /// The number of drafted tokens that begin before this one ends.
     pub drafted_end: usize,
-    /// More text could still become part of it.
+    /// Whether more drafted text could still merge into it.
     pub is_open: bool,
 }
 
 /// A target's vocabulary and an assistant's. Immutable, for any number of [`Translation`]s.
 #[derive(Debug)]
 pub struct Vocabularies {
-    target: Side,
-    assistant: Side,
+    target: ReEncoder,
+    assistant: ReEncoder,
     to_assistant: Counterparts,
     to_target: Counterparts,
-    /// (assistant, target): equal bytes or counterparts.
+    /// (assistant, target) pairs of equal bytes or counterparts.
     shared: Vec<(Token, Token)>,
-    /// The same where a text begins, invented spaces disregarded.
+    /// The same at the beginning of a text, dummy prefix spaces disregarded.
     shared_first: Vec<(Token, Token)>,
 }
 
-/// What of the target's text an assistant has read: its tokens, with the way back to every earlier length.
+/// The target's tokens read so far and their translation for the assistant, which can be rolled back to any length.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Translation {
     target: Vec<Token>,
     assistant: Vec<Token>,
-    now: Place,
+    now: SegmentState,
     /// One per target token.
     steps: Vec<Step>,
-    /// What the steps took away from the assistant's tokens, the latest last.
+    /// Assistant tokens that the steps removed, the latest last.
     removed: Vec<Token>,
 }
 
-/// Where a translation stands: in a stretch of text between two marks.
+/// Position of a translation within a segment of text between two special tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Place {
-    /// Where the stretch begins among the target's tokens.
+struct SegmentState {
+    /// Where the segment begins among the target's tokens.
     target_start: usize,
     /// Where it begins among the assistant's.
     assistant_start: usize,
-    /// The stretch has bytes already.
+    /// Whether the segment has bytes already.
     has_text: bool,
-    /// The first bytes of a character.
+    /// The first bytes of an incomplete character.
     held: [u8; 4],
     held_len: usize,
 }
 
-impl Place {
+impl SegmentState {
     fn held(&self) -> &[u8] {
         &self.held[..self.held_len]
     }
 }
 
-/// What a drafted stretch of text stands behind.
-struct Before<'a> {
-    /// The target's tokens of the same stretch.
+/// The context in front of a drafted segment.
+struct SegmentContext<'a> {
+    /// The target's tokens of the same segment.
     window: &'a [Token],
-    /// The first bytes of a character.
+    /// The first bytes of an incomplete character.
     held: &'a [u8],
-    /// The assistant has no token of the stretch yet.
+    /// Whether the assistant has no token of the segment yet.
     is_beginning: bool,
 }
 
 /// How to undo the reading of one target token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Step {
-    before: Place,
-    /// Assistant tokens that stayed.
+    before: SegmentState,
+    /// Number of assistant tokens that stayed.
     kept: usize,
-    /// Assistant tokens that were taken away.
+    /// Number of assistant tokens that were removed.
     removed: usize,
 }
 
@@ -121,10 +121,10 @@ impl Vocabularies {
     /// The default of `target_lookbehind` and `assistant_lookbehind`, in tokens.
     pub const LOOKBEHIND: usize = 10;
 
-    /// Compares the two vocabularies. The lookbehinds are in tokens of their side, at least 1.
+    /// Compares the two vocabularies. Each lookbehind is in tokens of its vocabulary, at least 1.
     ///
     /// # Errors
-    /// If not a single ordinary token is the same in both, so that no translation can be of use.
+    /// If the vocabularies have no ordinary token in common, so that translation is useless.
     pub fn new(
         target: Arc<Tokenizer>,
         assistant: Arc<Tokenizer>,
@@ -133,10 +133,10 @@ impl Vocabularies {
     ) -> Result<Self, TextError> {
         let to_assistant = Counterparts::new(&target, &assistant);
         let to_target = Counterparts::new(&assistant, &target);
-        let target = Side::new(target, target_lookbehind);
-        let assistant = Side::new(assistant, assistant_lookbehind);
-        let shared = side::shared(&assistant, &target, &to_target, false);
-        let shared_first = side::shared(&assistant, &target, &to_target, true);
+        let target = ReEncoder::new(target, target_lookbehind);
+        let assistant = ReEncoder::new(assistant, assistant_lookbehind);
+        let shared = reencoder::shared(&assistant, &target, &to_target, false);
+        let shared_first = reencoder::shared(&assistant, &target, &to_target, true);
         let vocabularies = Self { target, assistant, to_assistant, to_target, shared, shared_first };
         vocabularies.check_overlap(0.0)?;
         Ok(vocabularies)
@@ -150,10 +150,10 @@ impl Vocabularies {
         (shared, (0..assistant.vocabulary_len() as Token).filter(|token| is_text(*token)).count())
     }
 
-    /// Whether more than this share of the assistant's ordinary tokens is in the target's vocabulary too, 0 to 1.
+    /// Requires that more than this share (0 to 1) of the assistant's ordinary tokens is in the target's vocabulary.
     ///
     /// # Errors
-    /// If it is not; the message says how many are.
+    /// If fewer are; the message says how many are.
     pub fn check_overlap(&self, share_min: f64) -> Result<(), TextError> {
         let (shared, count) = self.overlap();
         if shared > 0 && shared as f64 > share_min * count as f64 {
@@ -173,21 +173,21 @@ impl Vocabularies {
         &self.assistant.tokenizer
     }
 
-    /// What an assistant's token is for the target.
+    /// What an assistant's token becomes in the target's vocabulary.
     pub fn counterpart(&self, token: Token) -> Counterpart {
         match self.assistant.tokenizer.is_special(token) {
-            true => self.to_target.of(token).map_or(Counterpart::Nothing, Counterpart::Mark),
+            true => self.to_target.of(token).map_or(Counterpart::Nothing, Counterpart::Special),
             false => Counterpart::Text,
         }
     }
 
-    /// The assistant's marks that stand for this mark of the target.
-    pub fn marks_of(&self, target: Token) -> impl Iterator<Item = Token> {
+    /// The assistant's special tokens whose counterpart is this special token of the target.
+    pub fn special_tokens_of(&self, target: Token) -> impl Iterator<Item = Token> {
         self.to_target.counterparts_of(target)
     }
 
     /// The tokens of both vocabularies that can come next, as (assistant, target), ascending by target token; several
-    /// assistant tokens may go with one target token. Nothing in the middle of a character.
+    /// assistant tokens may have one target token. Empty in the middle of a character.
     pub fn shared(&self, translation: &Translation) -> &[(Token, Token)] {
         match translation.now.held_len {
             0 if translation.is_beginning() => &self.shared_first,
@@ -196,21 +196,21 @@ impl Vocabularies {
         }
     }
 
-    /// A translation of no tokens: what an assistant reads before everything else, its bos or nothing.
+    /// An empty translation: the assistant's bos, if its tokenizer adds one.
     pub fn begin(&self) -> Translation {
         let tokenizer = &self.assistant.tokenizer;
         let assistant: Vec<Token> = tokenizer.bos().filter(|_| tokenizer.adds_bos()).into_iter().collect();
-        let now = Place { assistant_start: assistant.len(), ..Place::default() };
+        let now = SegmentState { assistant_start: assistant.len(), ..SegmentState::default() };
         Translation { assistant, now, ..Translation::default() }
     }
 
-    /// Reads more target tokens. Returns how many of the assistant's tokens are as they were before.
+    /// Reads more target tokens. Returns how many of the assistant's tokens are unchanged.
     pub fn read(&self, translation: &mut Translation, tokens: &[Token]) -> usize {
         let mut unchanged = translation.assistant.len();
         for &token in tokens {
             let (before, len, removed) = (translation.now, translation.assistant.len(), translation.removed.len());
             let kept = match self.target.tokenizer.is_special(token) {
-                true => self.read_mark(translation, token),
+                true => self.read_special(translation, token),
                 false => self.read_text(translation, token),
             };
             unchanged = unchanged.min(kept);
@@ -222,19 +222,19 @@ impl Vocabularies {
         unchanged
     }
 
-    fn read_mark(&self, translation: &mut Translation, token: Token) -> usize {
-        // A character that a mark cuts off will never end.
+    fn read_special(&self, translation: &mut Translation, token: Token) -> usize {
+        // A character that a special token interrupts will never be complete.
         let (now, kept) = (translation.now, translation.assistant.len());
-        self.assistant.spell(now.held(), &mut translation.assistant);
+        self.assistant.encode_greedily(now.held(), &mut translation.assistant);
         if let Some(mark) = self.to_assistant.of(token) {
-            // The assistant's bos is there already where it adds one to every text.
+            // `begin` has written the assistant's bos already if its tokenizer adds one.
             let is_first = translation.target.is_empty() && translation.assistant == [mark];
             if !is_first {
                 translation.assistant.push(mark);
             }
         }
         let (target_start, assistant_start) = (translation.target.len() + 1, translation.assistant.len());
-        translation.now = Place { target_start, assistant_start, ..Place::default() };
+        translation.now = SegmentState { target_start, assistant_start, ..SegmentState::default() };
         kept
     }
 
@@ -243,12 +243,12 @@ impl Vocabularies {
         let mut bytes = self.target.tokenizer.token_bytes(token);
         if !now.has_text && self.target.tokenizer.drops_first_space() {
             bytes = bytes.strip_prefix(b" ").unwrap_or(bytes);
-            // An invented space alone is text all the same: what follows has no other.
+            // A dummy prefix space alone counts as text: what follows has no other.
             now.has_text |= !self.target.tokenizer.token_bytes(token).is_empty();
         }
         now.has_text |= !bytes.is_empty();
         let bytes = [now.held(), bytes].concat();
-        let (whole, rest) = bytes.split_at(bytes.len() - side::unfinished(&bytes));
+        let (whole, rest) = bytes.split_at(bytes.len() - reencoder::incomplete_len(&bytes));
         now.held[..rest.len()].copy_from_slice(rest);
         now.held_len = rest.len();
         let mut more = Vec::new();
@@ -259,19 +259,19 @@ impl Vocabularies {
         kept
     }
 
-    /// The target's tokens for what an assistant drafts behind a translation, appended to `pieces`. They begin where
-    /// the target's tokens end; half a character at the end is left out, and so is everything from a mark without a
-    /// counterpart on.
+    /// Appends to `pieces` the target's tokens for what an assistant drafts behind a translation. They begin where the
+    /// target's tokens end. An incomplete character at the end is left out, and so is everything from a special token
+    /// without a counterpart on.
     pub fn propose(&self, translation: &Translation, drafted: &[Token], pieces: &mut Vec<Piece>) {
         let tokenizer = &self.assistant.tokenizer;
         let mut window = &translation.target[translation.now.target_start..];
         let mut held = translation.now.held();
         let (mut is_beginning, mut from) = (translation.is_beginning(), 0);
         loop {
-            let marked = drafted[from..].iter().position(|&token| tokenizer.is_special(token));
-            let to = marked.map_or(drafted.len(), |len| from + len);
-            let before = Before { window, held, is_beginning };
-            if !self.propose_text(&before, (from, &drafted[from..to]), marked.is_none(), pieces) {
+            let special_at = drafted[from..].iter().position(|&token| tokenizer.is_special(token));
+            let to = special_at.map_or(drafted.len(), |len| from + len);
+            let before = SegmentContext { window, held, is_beginning };
+            if !self.propose_text(&before, (from, &drafted[from..to]), special_at.is_none(), pieces) {
                 return;
             }
             let Some(mark) = drafted.get(to).and_then(|&token| self.to_target.of(token)) else { return };
@@ -280,32 +280,33 @@ impl Vocabularies {
         }
     }
 
-    /// The pieces of a stretch of text; whether all of it could be said. `drafted`: number of the first token, tokens.
+    /// Appends the target's tokens for one segment; returns whether all of it could be encoded. `drafted` is the index
+    /// of the first token and the tokens.
     fn propose_text(
         &self,
-        before: &Before<'_>,
+        before: &SegmentContext<'_>,
         (first, drafted): (usize, &[Token]),
         is_last: bool,
         pieces: &mut Vec<Piece>,
     ) -> bool {
         let tokenizer = &self.assistant.tokenizer;
-        // Where each drafted token begins, and the bytes of all of them.
+        // The byte offset of each drafted token, and the bytes of all of them.
         let (mut starts, mut bytes) = (Vec::with_capacity(drafted.len()), Vec::new());
         for &token in drafted {
             starts.push(bytes.len());
             bytes.extend_from_slice(tokenizer.token_bytes(token));
         }
-        let invents = before.is_beginning && tokenizer.drops_first_space();
-        let invented = usize::from(invents && bytes.first() == Some(&b' '));
-        let Some(new) = bytes[invented..].strip_prefix(before.held) else { return false };
+        let has_dummy_prefix = before.is_beginning && tokenizer.drops_first_space();
+        let dummy_len = usize::from(has_dummy_prefix && bytes.first() == Some(&b' '));
+        let Some(new) = bytes[dummy_len..].strip_prefix(before.held) else { return false };
         let skipped = bytes.len() - new.len();
-        let unfinished = if is_last { side::unfinished(new) } else { 0 };
+        let incomplete_len = if is_last { reencoder::incomplete_len(new) } else { 0 };
         let mut tokens = Vec::new();
-        let all = self.target.continue_with(before.window, &new[..new.len() - unfinished], &mut tokens);
+        let is_complete = self.target.continue_with(before.window, &new[..new.len() - incomplete_len], &mut tokens);
         let mut at = skipped;
-        // A space that the target invents is no byte of the draft.
+        // A dummy prefix space that the target inserts is no byte of the draft.
         let len: usize = tokens.iter().map(|&token| self.target.tokenizer.token_bytes(token).len()).sum();
-        let mut own = len.saturating_sub(new.len() - unfinished);
+        let mut own = len.saturating_sub(new.len() - incomplete_len);
         let count = tokens.len();
         for (i, token) in tokens.into_iter().enumerate() {
             let len = self.target.tokenizer.token_bytes(token).len();
@@ -315,33 +316,33 @@ impl Vocabularies {
             let drafted_end = first + starts.iter().take_while(|&&start| start < at).count();
             pieces.push(Piece { token, drafted_end, is_open: is_last && i + 1 == count });
         }
-        all && (unfinished == 0)
+        is_complete && (incomplete_len == 0)
     }
 }
 
 impl Translation {
-    /// The target's tokens that were read.
+    /// The target's tokens read so far.
     pub fn target(&self) -> &[Token] {
         &self.target
     }
 
-    /// What an assistant reads in their place. The first bytes of a character may be missing at the end.
+    /// Their translation, the assistant's input. It lacks the bytes of an incomplete character at the end.
     pub fn assistant(&self) -> &[Token] {
         &self.assistant
     }
 
-    /// Bytes at the end of the target's text that are held back until their character is whole.
+    /// Bytes at the end of the target's text that are held back until their character is complete.
     pub fn held(&self) -> &[u8] {
         self.now.held()
     }
 
-    /// Whether the assistant has no token yet of the stretch of text that it stands in.
+    /// Whether the assistant has no token of the current segment yet.
     fn is_beginning(&self) -> bool {
         self.assistant.len() == self.now.assistant_start
     }
 
-    /// Goes back to the first `len` target tokens, as if no other had been read. Returns how many of the assistant's
-    /// tokens are as they were before.
+    /// Rolls back to the first `len` target tokens, as if no other had been read. Returns how many of the assistant's
+    /// tokens are unchanged.
     ///
     /// # Panics
     /// If fewer than `len` tokens have been read.

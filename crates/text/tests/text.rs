@@ -1,9 +1,9 @@
-//! The crate as its users see it: real vocabularies, real templates, and inputs that are none.
+//! Tests of the crate's public API with real vocabularies, real templates, and invalid input.
 //!
-//! The demo models are part of the repository. Vocabularies and templates of others are not: tests that want them look
-//! in folders that are named by `FORETOKEN_TEST_DATA`, `FORETOKEN_VOCABULARIES` (GGUF files with vectors, as llama.cpp
-//! has them in `models`), `FORETOKEN_TEMPLATES` and `FORETOKEN_SENTENCEPIECE` (made by scripts in `bench/peers`), and
-//! say so when they are skipped; so do cases of grammars in checkouts of others (`FORETOKEN_JSON_SCHEMA_TEST_SUITE`,
+//! The demo models are part of the repository. Third-party vocabularies and templates are not: tests that need them
+//! read the folders `FORETOKEN_TEST_DATA`, `FORETOKEN_VOCABULARIES` (GGUF files with vectors, as in llama.cpp's
+//! `models`), `FORETOKEN_TEMPLATES` and `FORETOKEN_SENTENCEPIECE` (made by scripts in `bench/peers`), and print a line
+//! when they are skipped; likewise for grammars in checkouts of other projects (`FORETOKEN_JSON_SCHEMA_TEST_SUITE`,
 //! `FORETOKEN_JSON_SCHEMA_BENCH`, `FORETOKEN_LLAMA_CPP`).
 
 #[path = "text/bad_input.rs"]
@@ -73,7 +73,7 @@ fn load(name: &str) -> Arc<Tokenizer> {
     Arc::new(Tokenizer::from_dir(&model(name)).expect("the demo models are in the repository"))
 }
 
-/// A file of the test data, or `None` with a word about it if there are none.
+/// A file of the test data; if they are not there it prints a line and returns `None`.
 fn test_data(file: &str) -> Option<PathBuf> {
     match std::env::var_os("FORETOKEN_TEST_DATA") {
         Some(folder) => Some(Path::new(&folder).join(file)),

@@ -1,9 +1,8 @@
 //! Element types: how many bytes hold how many elements.
 //!
 //! Three types of floats and thirteen of quantized blocks can be computed with. Every other type of either format is
-//! known by name and size, so that a file which holds one (an integer buffer, an IQ1_S matrix) still opens, and an
-//! error about it can name it. Types that ggml has removed, or whose size is not public, are known by name only. Leaves
-//! out what the bytes of a block mean.
+//! known by name and size, so that a file with one (an integer buffer, an IQ1_S matrix) still opens, and an error about
+//! it can name it. Types that ggml has removed, or whose size is not public, are known by name only.
 
 use std::fmt;
 
@@ -64,18 +63,18 @@ impl Dtype {
         (count / elements).checked_mul(bytes)
     }
 
-    /// The type that ggml calls by this name, as `Q4_K`, if its size is known.
-    pub fn of_ggml(name: &str) -> Option<Dtype> {
+    /// The type that ggml gives this name, such as `Q4_K`, if its size is known.
+    pub fn from_ggml_name(name: &str) -> Option<Dtype> {
         let number = GGML.iter().position(|layout| layout.name == name)?;
         Dtype::from_ggml(number as u32)?.ok()
     }
 
-    /// ggml's number of this type; `None` of types that only safetensors has.
+    /// ggml's number of this type; `None` for types that only safetensors has.
     pub(crate) fn ggml_number(self) -> Option<u32> {
         GGML.iter().position(|layout| *layout == self.layout()).map(|number| number as u32)
     }
 
-    /// The type that safetensors calls by this name.
+    /// The type that safetensors gives this name.
     pub(crate) fn from_safetensors(name: &str) -> Option<Dtype> {
         Some(match name {
             "F32" => Dtype::F32,
@@ -85,7 +84,8 @@ impl Dtype {
         })
     }
 
-    /// The type that ggml numbers so. `Err` names a type whose size is not known; `None` is no type of ggml at all.
+    /// The type of this number in ggml. `Err` names a type whose size is not known; `None` means that ggml has no such
+    /// type.
     pub(crate) fn from_ggml(number: u32) -> Option<Result<Dtype, &'static str>> {
         let layout = *GGML.get(usize::try_from(number).ok()?)?;
         Some(match number {
@@ -132,7 +132,7 @@ const SAFETENSORS_OTHERS: [Layout; 19] = [
     layout("U64", 1, 8),
 ];
 
-/// The types of ggml, by number. No elements: removed from ggml, or of a size that is not known.
+/// The types of ggml, by number. A type of 0 elements was removed from ggml, or its size is not known.
 const GGML: [Layout; 43] = [
     layout("F32", 1, 4),
     layout("F16", 1, 2),

@@ -1,13 +1,13 @@
-//! What can be wrong with a model file, said in one line.
+//! Errors of model files, each with a message of one line.
 //!
-//! Every message names the file, the tensor or field, what was expected and what was found. Names come from the file,
-//! which nobody has vouched for, so they are printed escaped and cut: a hostile name can neither forge a second line of
-//! a log nor fill it. Leaves out any chain of causes: the line says it all.
+//! Every message names the file, the tensor or field, what was expected and what was found. Names come from untrusted
+//! files, so they are printed escaped and truncated: a hostile name can neither forge a second line of a log nor fill
+//! it. Errors have no chain of causes, since the line has everything.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::line::Line;
+use crate::line::OneLine;
 
 /// What is wrong with a model file. The message is one line.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub enum WeightsError {
     Format {
         /// The file.
         file: String,
-        /// The field, with its place where that helps.
+        /// The field, with its position where that helps.
         field: String,
         /// What was expected there.
         expected: String,
@@ -121,28 +121,40 @@ impl WeightsError {
 }
 
 /// The types that can be computed with.
-const COMPUTED: &str = "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS or MXFP4";
+const SUPPORTED: &str = "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS or MXFP4";
 
 impl fmt::Display for WeightsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             WeightsError::Io { file, action, error } => {
-                write!(f, "{}: cannot {action}: {}", Line(file), Line(&error.to_string()))
+                write!(f, "{}: cannot {action}: {}", OneLine(file), OneLine(&error.to_string()))
             }
             WeightsError::Format { file, field, expected, found } => {
-                write!(f, "{}: {}: expected {}, found {}", Line(file), Line(field), Line(expected), Line(found))
+                write!(
+                    f,
+                    "{}: {}: expected {}, found {}",
+                    OneLine(file),
+                    OneLine(field),
+                    OneLine(expected),
+                    OneLine(found)
+                )
             }
             WeightsError::Tensor { file, tensor, field, expected, found } => {
-                let (expected, found) = (Line(expected), Line(found));
-                write!(f, "{}: tensor `{}`: {field}: expected {expected}, found {found}", Line(file), Line(tensor))
+                let (expected, found) = (OneLine(expected), OneLine(found));
+                write!(
+                    f,
+                    "{}: tensor `{}`: {field}: expected {expected}, found {found}",
+                    OneLine(file),
+                    OneLine(tensor)
+                )
             }
             WeightsError::MissingTensor { file, tensor, count } => {
-                let name = Line(tensor);
-                write!(f, "{}: expected tensor `{name}`, found {count} tensors without it", Line(file))
+                let name = OneLine(tensor);
+                write!(f, "{}: expected tensor `{name}`, found {count} tensors without it", OneLine(file))
             }
             WeightsError::UnsupportedDtype { file, tensor, dtype } => {
-                let name = Line(tensor);
-                write!(f, "{}: tensor `{name}`: type: expected {COMPUTED}, found {dtype}", Line(file))
+                let name = OneLine(tensor);
+                write!(f, "{}: tensor `{name}`: type: expected {SUPPORTED}, found {dtype}", OneLine(file))
             }
             WeightsError::Pickled { file, dir } => {
                 let mut name = dir.file_name().unwrap_or_default().to_os_string();
@@ -154,11 +166,11 @@ impl fmt::Display for WeightsError {
                      python3 -c \"from transformers import AutoModelForCausalLM as M, AutoTokenizer as T; \
                      M.from_pretrained({from}, dtype='auto').save_pretrained({to}); \
                      T.from_pretrained({from}).save_pretrained({to})\"",
-                    Line(file)
+                    OneLine(file)
                 )
             }
             WeightsError::Key { file, key, expected, found } => {
-                write!(f, "{}: key `{}`: expected {expected}, found {}", Line(file), Line(key), Line(found))
+                write!(f, "{}: key `{}`: expected {expected}, found {}", OneLine(file), OneLine(key), OneLine(found))
             }
         }
     }
@@ -166,15 +178,15 @@ impl fmt::Display for WeightsError {
 
 impl std::error::Error for WeightsError {}
 
-/// A path as a string of Python between the double quotes of a shell.
+/// A path as a Python string, inside the double quotes of a shell.
 fn quoted(path: &Path) -> String {
     let mut out = String::from("'");
     for c in path.display().to_string().chars() {
         match c {
-            // Characters that end a string or mean something to a shell, by their numbers.
+            // Characters that end a string or have a meaning in a shell become escapes of their numbers.
             '\'' | '"' | '\\' | '$' | '`' | '!' => out.push_str(&format!("\\\\x{:02x}", c as u32)),
             c => out.push(c),
         }
     }
-    format!("{}'", Line(&out))
+    format!("{}'", OneLine(&out))
 }

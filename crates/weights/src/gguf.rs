@@ -1,9 +1,9 @@
 //! The GGUF format (versions 2 and 3, little-endian): metadata, tensor infos, and after them the tensors, aligned.
 //!
-//! Reading goes front to back through `Reader`, which knows how many bytes are left and refuses any count or
-//! length that they cannot hold before a byte is allocated for it. Dimensions are stored innermost first; they are
-//! turned round here, so that shapes read as in safetensors. A file without tensors is a vocabulary, and fine. Gaps
-//! between tensors are allowed, overlaps are not. Of a model in several files ([`open`]) each is read so.
+//! `Reader` reads from front to back. It knows how many bytes are left, and refuses any count or length that they
+//! cannot hold before a byte is allocated for it. Dimensions are stored innermost first; they are reversed here, so
+//! that shapes are as in safetensors. A file without tensors has only a vocabulary, and is accepted. Gaps between
+//! tensors are allowed, overlaps are not. Each file of a split model ([`open`]) is read in this way.
 
 use std::path::Path;
 
@@ -22,18 +22,18 @@ pub use write::{TensorInfo, Writer};
 
 pub(crate) use reader::Reader;
 
-/// Where tensors may begin, if the file does not say.
+/// Alignment of tensors, if the file does not give one.
 const DEFAULT_ALIGNMENT: u32 = 32;
-/// Largest alignment believed; a huge page has 2 MiB.
+/// Maximum alignment; a huge page has 2 MiB.
 const ALIGNMENT_MAX: u32 = 1 << 21;
-/// Fewest bytes of a metadata entry: an empty key, a type, one byte.
-const ENTRY_MIN: u64 = 8 + 4 + 1;
-/// Fewest bytes of a tensor info: an empty name, the number of dimensions, one of them, a type, an offset.
-const INFO_MIN: u64 = 8 + 4 + 8 + 4 + 8;
-/// Most dimensions of a tensor, as in ggml.
+/// Minimum bytes of a metadata entry: an empty key, a type, one byte.
+const ENTRY_BYTES_MIN: u64 = 8 + 4 + 1;
+/// Minimum bytes of a tensor info: an empty name, the number of dimensions, one of them, a type, an offset.
+const INFO_BYTES_MIN: u64 = 8 + 4 + 8 + 4 + 8;
+/// Maximum dimensions of a tensor, as in ggml.
 const DIMENSIONS_MAX: u32 = 4;
 
-/// What is in a GGUF file.
+/// The contents of a GGUF file.
 #[derive(Clone, Debug)]
 pub struct Gguf {
     /// The version of the format: 2 or 3.
@@ -44,18 +44,18 @@ pub struct Gguf {
     pub weights: Weights,
 }
 
-/// Maps and reads a file and, if it is part of a model in several (`name-00001-of-00003.gguf`), all the others: the
-/// metadata is then that of the first, the tensors are those of all.
+/// Maps and reads a file and, if it is part of a split model (`name-00001-of-00003.gguf`), all the others: the metadata
+/// is then that of the first, the tensors are those of all.
 ///
 /// # Errors
 /// [`WeightsError::Io`] if it cannot be mapped, [`WeightsError::Format`] if a part is missing or is not the one that
 /// its name says, [`WeightsError::Tensor`] if two parts have a tensor of one name, else as [`parse`].
 pub fn open(path: impl AsRef<Path>) -> Result<Gguf, WeightsError> {
     let path = path.as_ref();
-    parts::with_the_others(path, parse(&path.display().to_string(), Bytes::map(path)?)?)
+    parts::with_other_parts(path, parse(&path.display().to_string(), Bytes::map(path)?)?)
 }
 
-/// Reads the bytes of one file, be it one of several; `name` stands for the file in error messages.
+/// Reads the bytes of one file, which may be part of a split model; `name` stands for the file in error messages.
 ///
 /// # Errors
 /// [`WeightsError::Format`], [`WeightsError::Tensor`] or [`WeightsError::Key`] if the file is malformed.
@@ -66,8 +66,8 @@ pub fn parse(name: &str, bytes: Bytes) -> Result<Gguf, WeightsError> {
         return Err(WeightsError::format(name, "magic", "GGUF", magic.escape_ascii()));
     }
     let version = read_version(name, &mut reader)?;
-    let tensor_count = reader.count(INFO_MIN, &"number of tensors")?;
-    let entry_count = reader.count(ENTRY_MIN, &"number of metadata entries")?;
+    let tensor_count = reader.count(INFO_BYTES_MIN, &"number of tensors")?;
+    let entry_count = reader.count(ENTRY_BYTES_MIN, &"number of metadata entries")?;
 
     let mut metadata = Metadata::new(name, []);
     for index in 0..entry_count {
@@ -83,7 +83,7 @@ pub fn parse(name: &str, bytes: Bytes) -> Result<Gguf, WeightsError> {
     }
     let alignment = alignment(&metadata)?;
     let data = data_section(name, &bytes, reader.position(), alignment, infos.is_empty())?;
-    let weights = Weights::new(name, place(name, &data, alignment, infos)?)?;
+    let weights = Weights::new(name, tensor_views(name, &data, alignment, infos)?)?;
     Ok(Gguf { version, metadata, weights })
 }
 
@@ -107,7 +107,7 @@ fn alignment(metadata: &Metadata) -> Result<u32, WeightsError> {
     Ok(alignment)
 }
 
-/// What the file says of one tensor.
+/// What the file says about one tensor.
 struct Info {
     name: String,
     dtype: Dtype,
@@ -144,7 +144,7 @@ fn read_info(file: &str, reader: &mut Reader<'_>, index: usize) -> Result<Info, 
     Ok(Info { name, dtype, shape, offset })
 }
 
-/// The bytes that tensor offsets count from: those after the infos, from the next aligned place on.
+/// The data section, in which tensor offsets count: from the first aligned position after the infos to the end.
 fn data_section(
     name: &str,
     bytes: &Bytes,
@@ -152,7 +152,7 @@ fn data_section(
     alignment: u32,
     vocabulary_only: bool,
 ) -> Result<Bytes, WeightsError> {
-    // A file without tensors may end before the aligned place. No overflow: slices are shorter than isize::MAX.
+    // A file without tensors may end before the aligned position. No overflow: slices are shorter than isize::MAX.
     let start = infos_end.next_multiple_of(alignment as usize);
     let start = if vocabulary_only { start.min(bytes.len()) } else { start };
     bytes.get(start..bytes.len()).ok_or_else(|| {
@@ -162,7 +162,7 @@ fn data_section(
 }
 
 /// Turns infos into views, after checking that each lies inside the data and none overlaps another.
-fn place(file: &str, data: &Bytes, alignment: u32, mut infos: Vec<Info>) -> Result<Vec<Tensor>, WeightsError> {
+fn tensor_views(file: &str, data: &Bytes, alignment: u32, mut infos: Vec<Info>) -> Result<Vec<Tensor>, WeightsError> {
     infos.sort_by_key(|info| info.offset);
     let mut tensors = Vec::with_capacity(infos.len());
     let mut end = 0;

@@ -1,11 +1,11 @@
 //! Importance matrices: how much an error in each column of each matrix counts, as llama.cpp measures it.
 //!
-//! A network runs over texts, and for every matrix the squares of what its columns are multiplied with are added up.
-//! Two forms are read: GGUF with the tensors `NAME.in_sum2` and `NAME.counts`, and the older one of plain counts and
-//! floats. Either becomes the mean of these squares, a column a number, and a matrix of several experts has as many
-//! times its columns. An expert that no text chose counts the same in all columns.
+//! A network runs over texts, and for every matrix the squares of the inputs of each column are summed. Two forms are
+//! read: GGUF with the tensors `NAME.in_sum2` and `NAME.counts`, and the older one of plain counts and floats. Either
+//! becomes the means of these squares, one number per column; a matrix of several experts has the columns of each
+//! expert in turn. For an expert that no token chose, all columns count the same.
 //!
-//! Left out: the sums that are not of squares (`NAME.in_sum`), and whether names and lengths are those of a model.
+//! The sums that are not of squares (`NAME.in_sum`) are ignored, and names and lengths are not compared with a model.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,26 +13,26 @@ use std::path::Path;
 use crate::gguf::{self, Gguf, Reader};
 use crate::{Bytes, Dtype, Tensor, WeightsError};
 
-/// Bytes of an entry of the older form, at least: three numbers and one float.
-const ENTRY_MIN: u64 = 4 * 4;
+/// Minimum bytes of an entry of the older form: three numbers and one float.
+const ENTRY_BYTES_MIN: u64 = 4 * 4;
 
-/// What is in a file of importances.
+/// The contents of a file of importances.
 #[derive(Clone, Debug)]
 pub struct ImportanceMatrix {
     /// By the names of tensors in GGUF files.
     pub entries: BTreeMap<String, Importances>,
-    /// The text that was run over, as the file names it.
+    /// The text that the network ran over, as the file names it.
     pub dataset: Option<String>,
-    /// How many pieces of it were.
+    /// How many chunks of it the network ran over.
     pub chunks: Option<u32>,
 }
 
 /// The importances of one tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Importances {
-    /// One a column, for each of its matrices; finite and at least 0.
+    /// One per column of each matrix; finite and at least 0.
     pub values: Vec<f32>,
-    /// How many matrices they are of, if the file says so.
+    /// The number of matrices, if the file says it.
     pub matrices: Option<usize>,
 }
 
@@ -49,26 +49,26 @@ pub fn open(path: impl AsRef<Path>) -> Result<ImportanceMatrix, WeightsError> {
 ///
 /// # Errors
 /// [`WeightsError::Format`], [`WeightsError::Tensor`] or [`WeightsError::Key`] if it is malformed, holds no
-/// importances, or numbers that are none.
+/// importances, or has numbers that cannot be importances.
 pub fn parse(name: &str, bytes: Bytes) -> Result<ImportanceMatrix, WeightsError> {
     match bytes.starts_with(b"GGUF") {
-        true => of_gguf(name, &gguf::parse(name, bytes)?),
-        false => of_counts(name, &bytes),
+        true => from_gguf(name, &gguf::parse(name, bytes)?),
+        false => from_counts(name, &bytes),
     }
 }
 
-fn of_gguf(file: &str, gguf: &Gguf) -> Result<ImportanceMatrix, WeightsError> {
+fn from_gguf(file: &str, gguf: &Gguf) -> Result<ImportanceMatrix, WeightsError> {
     let mut entries = BTreeMap::new();
     for tensor in gguf.weights.iter() {
         if let Some(name) = tensor.name.strip_suffix(".counts") {
-            // Sums without counts are found below, and these are counts without sums.
+            // Counts without sums are refused here, sums without counts below.
             gguf.weights.find(&format!("{name}.in_sum2"))?;
         }
         let Some(name) = tensor.name.strip_suffix(".in_sum2") else { continue };
         let counts = floats(file, gguf.weights.find(&format!("{name}.counts"))?)?;
         let mut values = floats(file, tensor)?;
         if counts.is_empty() || values.is_empty() || !values.len().is_multiple_of(counts.len()) {
-            let (expected, found) = (format!("as many for each of {} counts", counts.len()), values.len());
+            let (expected, found) = (format!("a multiple of {}, the number of counts", counts.len()), values.len());
             return Err(WeightsError::tensor(file, &tensor.name, "sums", expected, found));
         }
         let columns = values.len() / counts.len();
@@ -101,21 +101,21 @@ fn sums(file: &str, tensor: &str, bytes: &[u8]) -> Result<Vec<f32>, WeightsError
     match values.iter().position(|value| !value.is_finite() || *value < 0.0) {
         None => Ok(values),
         Some(at) => {
-            let found = format!("{} as number {at}", values[at]);
+            let found = format!("{} at index {at}", values[at]);
             Err(WeightsError::tensor(file, tensor, "sums", "finite numbers of at least 0", found))
         }
     }
 }
 
-/// The older form: a number of entries, each a name, a number of calls, and sums of all columns; then perhaps how many
-/// pieces of which text.
-fn of_counts(file: &str, bytes: &[u8]) -> Result<ImportanceMatrix, WeightsError> {
+/// Reads the older form: the number of entries; for each a name, a number of calls and the sums of all columns; then,
+/// if they are there, the number of chunks and the name of the text.
+fn from_counts(file: &str, bytes: &[u8]) -> Result<ImportanceMatrix, WeightsError> {
     let mut reader = Reader::new(file, bytes);
-    let most = bytes.len() as u64 / ENTRY_MIN;
+    let count_max = bytes.len() as u64 / ENTRY_BYTES_MIN;
     let count = number(&mut reader, "number of entries of an importance matrix")?;
-    if count == 0 || u64::from(count) > most {
+    if count == 0 || u64::from(count) > count_max {
         let field = "number of entries of an importance matrix, before byte 4";
-        return Err(WeightsError::format(file, field, format!("1 to {most}, for the bytes there are"), count));
+        return Err(WeightsError::format(file, field, format!("1 to {count_max}, for the bytes there are"), count));
     }
     let mut entries = BTreeMap::new();
     for index in 0..count {
@@ -124,7 +124,7 @@ fn of_counts(file: &str, bytes: &[u8]) -> Result<ImportanceMatrix, WeightsError>
         let calls = number(&mut reader, &format!("calls of {name}"))?;
         let len = number(&mut reader, &format!("number of sums of {name}"))?;
         if len == 0 {
-            return Err(WeightsError::tensor(file, &name, "sums", "one a column", "none"));
+            return Err(WeightsError::tensor(file, &name, "sums", "one per column", "none"));
         }
         let bytes = reader.take(u64::from(len) * 4, &format_args!("sums of {name}"))?;
         let mut values = sums(file, &name, bytes)?;
@@ -144,7 +144,7 @@ fn of_counts(file: &str, bytes: &[u8]) -> Result<ImportanceMatrix, WeightsError>
     Ok(ImportanceMatrix { entries, dataset, chunks })
 }
 
-/// A number of 32 bits with a sign, which must not be negative.
+/// Reads a signed 32-bit number, which must not be negative.
 fn number(reader: &mut Reader<'_>, what: &str) -> Result<u32, WeightsError> {
     let number = reader.u32(&what)? as i32;
     u32::try_from(number).map_err(|_| reader.error(&what, "0 or more", number))

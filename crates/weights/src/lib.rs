@@ -1,13 +1,13 @@
 //! *What is in this file?* Model files in safetensors and GGUF: untrusted bytes in, typed views out.
 //!
 //! A file is mapped once and never copied: a [`Tensor`] is a name, an element type, a shape and a range of the mapping
-//! ([`Bytes`]). Everything a header says is checked before it is believed: when a parser returns, every tensor lies
-//! inside its file, no two overlap, and each has exactly the bytes that its shape and type ask for. A parser never
-//! allocates more than a small multiple of the bytes that it has seen.
+//! ([`Bytes`]). Everything in a header is checked before it is used: when a parser returns, every tensor lies inside
+//! its file, no two overlap, and each has exactly the bytes that its shape and type ask for. A parser never allocates
+//! more than a small multiple of the bytes that it has seen.
 //!
-//! What this crate leaves out: it knows no model, so a missing tensor is found only by who asks for it
-//! ([`Weights::require`]), and it computes nothing: what the bytes of a block mean is not known here. Alignment is the
-//! reader's business: a safetensors tensor may begin at any byte.
+//! The crate knows no models, so a missing tensor is reported only to the caller that asks for it
+//! ([`Weights::require`]), and it does not know what the bytes of a block mean. A safetensors tensor may begin at any
+//! byte, so readers must not rely on alignment.
 //!
 //! ```
 //! use foretoken_weights::{Bytes, Dtype, safetensors};
@@ -30,7 +30,7 @@ mod error;
 pub mod gguf;
 pub mod imatrix;
 pub mod line;
-#[allow(unsafe_code)] // the one place that maps a file
+#[allow(unsafe_code)] // the only module that maps files
 mod map;
 pub mod safetensors;
 mod tensor;

@@ -1,9 +1,8 @@
 //! A range of bytes that many tensors can share: of a mapped file, of a static slice or of a `Vec`.
 //!
-//! The idea: whoever owns the bytes sits behind an `Arc`, and a view is two integers, so that a tensor can be cloned,
-//! stored and sent to another thread without copying weights. This is the only module of the crate with `unsafe`, for
-//! the calls that map a file and give pages back, and for what is done when somebody shortens a file that is mapped
-//! ([`truncated`]). It leaves out writing.
+//! The owner of the bytes is behind an `Arc`, and a view is two integers, so that a tensor can be cloned, stored and
+//! sent to another thread without copying weights. This is the only module of the crate with `unsafe`: for the calls
+//! that map a file and give pages back, and for the handler of truncated files ([`truncated`]).
 
 mod truncated;
 
@@ -27,7 +26,7 @@ enum Owner {
     Map(Arc<Mapped>),
 }
 
-/// A mapped file. The fields are dropped in this order: a mapping that is gone is not listed.
+/// A mapped file. The fields are dropped in this order, so that the listing ends before the mapping.
 struct Mapped {
     _listing: Listing,
     map: Mmap,
@@ -54,7 +53,7 @@ impl Bytes {
     }
 
     /// Maps a whole file. The file must not be changed or shortened by anyone while the view lives: to replace one,
-    /// rename another to its name ([`exit_if_a_mapped_file_is_truncated`] is for those who forget).
+    /// rename another to its name ([`exit_if_a_mapped_file_is_truncated`] reports it if another program shortens it).
     ///
     /// # Errors
     /// [`WeightsError::Io`] if the path is not a regular file or cannot be opened or mapped.
@@ -90,16 +89,17 @@ impl Bytes {
 }
 
 impl Bytes {
-    /// Says that these bytes will not be read soon: the pages of a mapped file that lie wholly inside are given back to
-    /// the system, which reads them again if they are needed after all. For whoever has made a copy of the weights.
+    /// Tells the system that these bytes will not be read soon: the pages of a mapped file that lie wholly inside are
+    /// given back, and are read again from the file if they are needed after all. For callers that have copied the
+    /// weights.
     pub fn release(&self) {
         #[cfg(unix)]
         if let Owner::Map(map) = &self.owner {
-            const PAGE: usize = 1 << 12; // of larger pages the system takes whole ones, with some neighbours in them
+            const PAGE: usize = 1 << 12; // larger pages are given back whole, with neighbouring bytes
             let (start, end) = (self.start.next_multiple_of(PAGE), self.end / PAGE * PAGE);
             if start < end {
-                // SAFETY: the mapping is of a file and read-only, so the pages, and neighbours that a large one takes
-                // along, come back with the same content.
+                // SAFETY: the mapping is of a file and read-only, so the pages, and neighbouring bytes of a large one,
+                // come back with the same content.
                 let _ =
                     unsafe { map.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start) };
             }
@@ -127,7 +127,7 @@ impl AsRef<[u8]> for Bytes {
 }
 
 impl fmt::Debug for Bytes {
-    /// The place and the length, not gigabytes of weights.
+    /// Writes the owner and the range, not gigabytes of weights.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let owner = match &self.owner {
             Owner::Static(_) => "static",

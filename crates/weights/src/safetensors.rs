@@ -1,10 +1,10 @@
 //! The safetensors format: an 8-byte length, a JSON header of that length, the tensors one after another.
 //!
 //! The header is read here rather than by the `safetensors` crate, for three reasons: an error can name the tensor, a
-//! name that comes twice is refused instead of dropped, and a type that nobody has heard of is named. What is accepted
-//! is what that crate accepts (a test compares the two): offsets leave no hole, do not overlap and end with the file.
-//! The format has no shards; Hugging Face's index file over several files is read by [`open_dir`], which leaves
-//! out the `__metadata__` strings of the files: they say nothing that a model needs.
+//! name that comes twice is refused instead of dropped, and an unknown type is named. What is accepted is what that
+//! crate accepts (a test compares the two): offsets leave no hole, do not overlap and end with the file. The format has
+//! no shards; Hugging Face's index file over several files is read by [`open_dir`], which ignores the `__metadata__`
+//! strings of the files, since no model needs them.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -22,8 +22,8 @@ mod write;
 pub use index::open_dir;
 pub use write::{Elements, write, write_with};
 
-/// Longest header accepted, as in the `safetensors` crate.
-const HEADER_MAX: usize = 100_000_000;
+/// Maximum bytes of a header, as in the `safetensors` crate.
+const HEADER_BYTES_MAX: usize = 100_000_000;
 
 /// Maps and reads one file.
 ///
@@ -40,17 +40,17 @@ pub fn open(path: impl AsRef<Path>) -> Result<Weights, WeightsError> {
 /// [`WeightsError::Format`] or [`WeightsError::Tensor`] if the file is malformed.
 pub fn parse(name: &str, bytes: Bytes) -> Result<Weights, WeightsError> {
     let (header, body) = split(name, &bytes)?;
-    // The format asks for a `{` at once; JSON alone would allow blanks before it.
+    // The format requires a `{` first; JSON alone would allow blanks before it.
     if header.first() != Some(&b'{') {
         let found = header.first().map_or("nothing".to_string(), |byte| format!("byte {byte:#04x}"));
         return Err(WeightsError::format(name, "header", "`{`", found));
     }
     let Header { mut infos, metadata } = serde_json::from_slice(&header)
         .map_err(|error| WeightsError::format(name, "header", "a JSON object of tensors", error))?;
-    // Said before anything else about either of the two.
+    // Duplicate names are reported before any other error of either tensor.
     let mut names = HashSet::with_capacity(infos.len());
-    if let Some((twice, _)) = infos.iter().find(|(tensor, _)| !names.insert(tensor.as_str())) {
-        return Err(WeightsError::tensor(name, twice, "name", "each name once", "it twice"));
+    if let Some((duplicate, _)) = infos.iter().find(|(tensor, _)| !names.insert(tensor.as_str())) {
+        return Err(WeightsError::tensor(name, duplicate, "name", "each name once", "it twice"));
     }
     infos.sort_by_key(|(_, info)| info.data_offsets);
 
@@ -66,7 +66,7 @@ pub fn parse(name: &str, bytes: Bytes) -> Result<Weights, WeightsError> {
                 format!("`{}`", info.dtype),
             )
         })?;
-        // As each begins where the one before it ended, none can overlap and no byte is left unaccounted for.
+        // Each tensor begins where the one before it ended, so none overlap and every byte belongs to one.
         let size = size_in_bytes(name, &tensor, dtype, &info.shape)?;
         let (from, to) = info.data_offsets;
         if from != end || to.checked_sub(from) != Some(size) {
@@ -95,8 +95,8 @@ fn split(name: &str, bytes: &Bytes) -> Result<(Bytes, Bytes), WeightsError> {
     let declared = u64::from_le_bytes(*prefix);
     let len = usize::try_from(declared)
         .ok()
-        .filter(|&len| len <= HEADER_MAX)
-        .ok_or_else(|| WeightsError::format(name, "header length", format!("at most {HEADER_MAX}"), declared))?;
+        .filter(|&len| len <= HEADER_BYTES_MAX)
+        .ok_or_else(|| WeightsError::format(name, "header length", format!("at most {HEADER_BYTES_MAX}"), declared))?;
     match (bytes.get(8..8 + len), bytes.get(8 + len..bytes.len())) {
         (Some(header), Some(body)) => Ok((header, body)),
         _ => {
@@ -106,18 +106,18 @@ fn split(name: &str, bytes: &Bytes) -> Result<(Bytes, Bytes), WeightsError> {
     }
 }
 
-/// What the header says of one tensor. Fields that the format may grow are passed over, but read: skipping them, the
-/// JSON library would let much pass that is no JSON.
+/// What the header says about one tensor. Unknown fields are ignored but parsed: if they were skipped, the JSON library
+/// would accept invalid JSON in them.
 #[derive(Deserialize)]
 struct Info {
     dtype: String,
     shape: Vec<usize>,
     data_offsets: (usize, usize),
     #[serde(flatten)]
-    _more: HashMap<String, IgnoredAny>,
+    _unknown: HashMap<String, IgnoredAny>,
 }
 
-/// All tensors of a header as they come, so that a name that comes twice is still seen twice.
+/// All tensors of a header in the order of the file, with duplicate names kept.
 struct Header {
     infos: Vec<(String, Info)>,
     metadata: HashMap<String, String>,

@@ -1,8 +1,8 @@
-//! A tensor and a set of them.
+//! Tensors and sets of tensors.
 //!
-//! A set checks, when it is made, that every tensor has the bytes its shape and type ask for and that no name comes
-//! twice, so that whoever reads a [`Tensor`] from it need not check again. Tensors are kept in the order of their
-//! names: the order in the file means nothing. Leaves out everything that needs to know what a name stands for.
+//! A new set checks that every tensor has the bytes that its shape and type require and that no name occurs twice, so a
+//! reader of a [`Tensor`] need not check again. Tensors are kept in the order of their names; their order in the file
+//! has no meaning.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -46,7 +46,7 @@ impl Weights {
                 return Err(WeightsError::tensor(source, &tensor.name, "size", expected, found));
             }
             match set.tensors.entry(tensor.name.clone()) {
-                Entry::Vacant(place) => place.insert(tensor),
+                Entry::Vacant(entry) => entry.insert(tensor),
                 Entry::Occupied(_) => {
                     return Err(WeightsError::tensor(source, &tensor.name, "name", "each name once", "it twice"));
                 }
@@ -55,17 +55,17 @@ impl Weights {
         Ok(set)
     }
 
-    /// The same set with strings that its file has about the tensors.
+    /// The same set with the `__metadata__` strings of its file.
     pub(crate) fn with_metadata(self, metadata: HashMap<String, String>) -> Weights {
         Weights { metadata, ..self }
     }
 
-    /// What the one safetensors file that the tensors are from says under this name in `__metadata__`.
+    /// The string of this name in `__metadata__`, if the tensors are from one safetensors file.
     pub fn metadata(&self, name: &str) -> Option<&str> {
         self.metadata.get(name).map(String::as_str)
     }
 
-    /// The tensor of this name, of whatever type.
+    /// The tensor of this name, of any type.
     pub fn get(&self, name: &str) -> Option<&Tensor> {
         self.tensors.get(name)
     }
@@ -86,7 +86,7 @@ impl Weights {
         }
     }
 
-    /// The tensor of this name, of whatever type, which must be there.
+    /// The tensor of this name, of any type, which must be there.
     pub(crate) fn find(&self, name: &str) -> Result<&Tensor, WeightsError> {
         self.get(name).ok_or_else(|| WeightsError::MissingTensor {
             file: self.source.clone(),
@@ -95,7 +95,7 @@ impl Weights {
         })
     }
 
-    /// The names of all tensors, in order of the alphabet.
+    /// The names of all tensors, in alphabetical order.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.tensors.keys().map(String::as_str)
     }
@@ -121,7 +121,7 @@ impl Weights {
     }
 }
 
-/// The bytes that a tensor needs, or an error that says why there can be none such.
+/// The number of bytes that a tensor needs, or an error if no tensor can have this type and shape.
 pub(crate) fn size_in_bytes(file: &str, tensor: &str, dtype: Dtype, shape: &[usize]) -> Result<usize, WeightsError> {
     dtype.size_of(shape).ok_or_else(|| {
         let Layout { name, elements, .. } = dtype.layout();

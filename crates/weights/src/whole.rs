@@ -1,37 +1,37 @@
-//! Files that are read whole: regular ones, up to a size that is said beforehand.
+//! Reads whole files: regular files only, up to a size limit that the caller gives.
 //!
 //! A model's folder, a cache or a command line may name anything: a pipe that nobody writes to, a device that never
-//! ends, a file larger than memory. Whoever reads a file whole says how many bytes it may have at most, which is many
-//! times what real files of its kind have, and everything else is refused before it is waited for or kept. Only what a
-//! user names as a text may be a pipe ([`read_stream`]): then waiting for its writer is what was asked for. Left out:
-//! weights, which are mapped ([`Bytes`](crate::Bytes)).
+//! ends, a file larger than memory. The caller gives a maximum number of bytes, which is many times that of real files
+//! of its kind, and everything else is refused before it is read. Only a path that a user names as a text may be a pipe
+//! ([`read_stream`]); then the reader waits for its writer. Weights are not read by this module: they are mapped
+//! ([`Bytes`](crate::Bytes)).
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::path::Path;
 
-/// Most bytes of a file of settings (`config.json`, `generation_config.json`, a file of defaults): real ones have a
-/// few thousand.
+/// Maximum bytes of a settings file (`config.json`, `generation_config.json`, a file of defaults); real ones have a few
+/// thousand.
 pub const SETTINGS_BYTES_MAX: u64 = 16 << 20;
-/// Most bytes of a file of a vocabulary, with its configuration: the largest that are published have 35 MB.
+/// Maximum bytes of a vocabulary file or its configuration; the largest published ones have 35 MB.
 pub const VOCABULARY_BYTES_MAX: u64 = 256 << 20;
-/// Most bytes of a chat template: the longest that are published have 30 kB.
+/// Maximum bytes of a chat template; the longest published ones have 30 kB.
 pub const TEMPLATE_BYTES_MAX: u64 = 4 << 20;
-/// Most bytes of a text that a user names (prompts, records, conversations, keys): what fits the longest context, and
-/// what memory holds a few times over.
+/// Maximum bytes of a text that a user names (prompts, records, conversations, keys): enough for the longest context,
+/// and few enough to fit into memory several times.
 pub const TEXT_BYTES_MAX: u64 = 1 << 30;
 
-/// The bytes of a regular file of at most `bytes_max` bytes. Nothing else is opened.
+/// Reads a regular file of at most `bytes_max` bytes. Other kinds of files are not opened.
 ///
 /// # Errors
-/// The system's; or it is no regular file, or longer.
+/// The system's; or the file is not regular, or is longer.
 pub fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let (file, len) = open_checked(path, |metadata| check(metadata, bytes_max))?;
-    up_to(file, len, bytes_max)
+    read_up_to(file, len, bytes_max)
 }
 
-/// Opens what passes a check, and says how long it is. The check is asked before opening, since opening a named pipe
-/// would wait for its writer, and again of what was opened, which may be something else by then.
+/// Opens a file that passes `check`, and returns it with its length. The check runs before opening, since opening a
+/// named pipe would wait for its writer, and again on the opened file, which may be another one by then.
 ///
 /// # Errors
 /// The system's, or the check's.
@@ -43,10 +43,10 @@ pub fn open_checked(path: &Path, check: impl Fn(&Metadata) -> io::Result<()>) ->
     Ok((file, metadata.len()))
 }
 
-/// The text of a regular file of at most `bytes_max` bytes.
+/// Reads a regular file of at most `bytes_max` bytes as text.
 ///
 /// # Errors
-/// As [`read`], or it is no UTF-8.
+/// As [`read`], or the file is not UTF-8.
 pub fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
     String::from_utf8(read(path, bytes_max)?).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
@@ -54,7 +54,7 @@ pub fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
     })
 }
 
-/// What a file, a pipe or a device gives until its end, at most `bytes_max` bytes. A pipe is waited for.
+/// Reads a file, a pipe or a device to its end, at most `bytes_max` bytes. It waits for the writer of a pipe.
 ///
 /// # Errors
 /// The system's; or there is more.
@@ -64,20 +64,20 @@ pub fn read_stream(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     if metadata.is_file() {
         check(&metadata, bytes_max)?;
     }
-    up_to(file, metadata.len(), bytes_max)
+    read_up_to(file, metadata.len(), bytes_max)
 }
 
-/// All that `from` gives, at most `bytes_max` bytes.
+/// Reads `from` to its end, at most `bytes_max` bytes.
 ///
 /// # Errors
 /// The system's; or there is more.
 pub fn read_all(from: impl Read, bytes_max: u64) -> io::Result<Vec<u8>> {
-    up_to(from, 0, bytes_max)
+    read_up_to(from, 0, bytes_max)
 }
 
-fn up_to(from: impl Read, len: u64, bytes_max: u64) -> io::Result<Vec<u8>> {
+fn read_up_to(from: impl Read, len: u64, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    // One more than are there: the end is seen without making room for a next part.
+    // One byte more than the file has, so that its end is seen without growing the buffer.
     bytes.try_reserve_exact(usize::try_from(len.min(bytes_max)).unwrap_or(0) + 1).map_err(io::Error::other)?;
     from.take(bytes_max + 1).read_to_end(&mut bytes)?;
     match bytes.len() as u64 > bytes_max {
@@ -86,10 +86,10 @@ fn up_to(from: impl Read, len: u64, bytes_max: u64) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Whether something is a regular file: what [`open_checked`] is asked to check, at least.
+/// Requires a regular file, which is the least that [`open_checked`] is asked to check.
 ///
 /// # Errors
-/// It is not; what it is instead.
+/// The file is of another kind, which the message names.
 pub fn regular(metadata: &Metadata) -> io::Result<()> {
     match metadata.is_file() {
         true => Ok(()),
@@ -107,7 +107,7 @@ fn check(metadata: &Metadata, bytes_max: u64) -> io::Result<()> {
     }
 }
 
-/// What something is that is no regular file.
+/// Names the kind of a file that is not regular.
 pub(crate) fn kind(metadata: &Metadata) -> &'static str {
     #[cfg(unix)]
     {
@@ -151,7 +151,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn what_never_ends_is_not_waited_for() {
+    fn endless_files_are_refused() {
         let found = read(Path::new("/dev/zero"), 1 << 40).unwrap_err().to_string();
         assert_eq!(found, "expected a regular file, found a device");
         let found = read_stream(Path::new("/dev/zero"), 1 << 16).unwrap_err().to_string();

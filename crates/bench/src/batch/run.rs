@@ -1,7 +1,7 @@
-//! One run: texts that are handed over together, and when each of their tokens came.
+//! One run: requests that are submitted together, and when each of their tokens came.
 //!
-//! Steps in which all texts were written and no prompt was read are counted apart: of them is said what a step takes
-//! and how fast the batch is once it runs. Left out: what is made of the numbers.
+//! Steps in which all sequences were generated and no prompt was computed are counted separately: they give the time of
+//! a step and the speed of a running batch.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -11,33 +11,33 @@ use foretoken_engine::{Engine, Event, FinishReason, Race, Request, SequenceId};
 
 use crate::generate::interval::median;
 
-/// What was seen of a run; times in seconds.
+/// The times of a run, in seconds.
 #[derive(Clone, Debug, Default)]
 pub struct Run {
-    /// From handing texts over to the last token.
+    /// From submitting the requests to the last token.
     pub seconds: f64,
-    /// Of each text from then to its first token.
+    /// For each request from then to its first token.
     pub first_tokens: Vec<f64>,
-    /// Longest time between two times that the same text was written to.
+    /// The longest time between two tokens of the same request.
     pub longest_wait: Option<f64>,
-    /// Of each step in which all texts were written and no prompt was read: its time, that of it which was beside
+    /// For each step in which all sequences were generated and no prompt was computed: its time, its time outside
     /// passes and drafters, and its tokens.
     steps: Vec<(f64, f64, usize)>,
 }
 
 impl Run {
-    /// Tokens a second over steps in which all texts were written; `None` if there were none.
+    /// Tokens per second over steps in which all sequences were generated; `None` if there were none.
     pub fn writing(&self) -> Option<f64> {
         let (seconds, tokens) = self.steps.iter().fold((0.0, 0), |(s, t), step| (s + step.0, t + step.2));
         (tokens > 0).then(|| tokens as f64 / seconds)
     }
 
-    /// The median of such a step.
+    /// The median time of such a step.
     pub fn step(&self) -> Option<f64> {
         (!self.steps.is_empty()).then(|| median(self.steps.iter().map(|step| step.0).collect()))
     }
 
-    /// What so large a part of such steps does not exceed beside passes and drafters.
+    /// A percentile of the time of such steps outside passes and drafters.
     pub fn beside(&self, part: f64) -> Option<f64> {
         let beside: Vec<f64> = self.steps.iter().map(|step| step.1).collect();
         (!beside.is_empty()).then(|| percentile(&beside, part))
@@ -90,7 +90,7 @@ pub fn run(engine: &mut Engine, requests: Vec<Request>) -> Result<Run, Failure> 
     Ok(run)
 }
 
-/// The least number that so large a part of these numbers does not exceed.
+/// The least number that at least a part of `part` of these numbers does not exceed.
 pub fn percentile(numbers: &[f64], part: f64) -> f64 {
     let mut sorted = numbers.to_vec();
     sorted.sort_by(f64::total_cmp);

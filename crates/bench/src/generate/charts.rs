@@ -1,23 +1,23 @@
-//! The charts of what was measured: speed-ups by kind, how one text grows, acceptance by depth, what passes cost, first
-//! tokens.
+//! The charts of the results: speed-ups by kind, the timeline of one text, acceptance by depth, costs of passes, and
+//! first tokens.
 //!
-//! What has no figures has no chart, and says why. Left out: how charts are drawn (`bench/report`).
+//! A chart without figures is replaced by the reason. Charts are drawn in `bench/report`.
 
 use std::collections::BTreeMap;
 
 use foretoken_engine::CostRecord;
 use serde_json::Value;
 
-use super::laps::middle;
-use super::measured::named;
-use super::rows::{Method, Runs, Way, named as text_named};
-use crate::report::{Chart, Line, Mark};
+use super::budget::choice_name;
+use super::rows::{Method, Runs, Variant, text_name};
+use super::timings::middle;
+use crate::report::{Chart, Mark, Series};
 
-/// A pass of more rows is a prompt's, beside which those of drafts could not be told apart.
+/// Passes of more rows are left out: they are prompts' and would make the others indistinguishable.
 const ROWS_MAX: usize = 64;
 
-/// All charts, of the first temperature and number of texts at a time. `rows`: the objects of `runs`, with kinds;
-/// `prompts`: how many different ones there are.
+/// All charts, of the first temperature and number of texts at a time. `rows`: the JSON of `runs`, with kinds;
+/// `prompts`: the number of different prompts.
 pub fn charts(
     runs: &Runs,
     rows: &[Value],
@@ -30,23 +30,23 @@ pub fn charts(
 
 fn speedups(runs: &Runs, rows: &[Value]) -> Result<Chart, String> {
     let first = rows.first().map(|row| (&row["temperature"], &row["parallel"]));
-    // All prompts have no kind, and so another place than those of a kind that somebody calls "all".
-    let (mut places, mut lines): (Vec<Option<&str>>, Vec<Line>) = (Vec::new(), Vec::new());
+    // The row of all prompts has no kind, so its category differs from a kind that is named "all".
+    let (mut categories, mut lines): (Vec<Option<&str>>, Vec<Series>) = (Vec::new(), Vec::new());
     let rows = rows.iter().filter(|row| Some((&row["temperature"], &row["parallel"])) == first);
     for row in rows.filter(|row| !row["budget"].is_null()) {
         let Some(value) = row["speedup"].as_f64() else { continue };
-        let Some(way) = runs.ways.iter().find(|way| is_of(row, way)) else { continue };
+        let Some(variant) = runs.variants.iter().find(|variant| is_of(row, variant)) else { continue };
         let kind = row["kind"].as_str();
-        let x = places.iter().position(|place| *place == kind).unwrap_or_else(|| {
-            places.push(kind);
-            places.len() - 1
+        let x = categories.iter().position(|place| *place == kind).unwrap_or_else(|| {
+            categories.push(kind);
+            categories.len() - 1
         });
-        let name = runs.label(way);
+        let name = runs.label(variant);
         let interval = row["speedup_low"].as_f64().zip(row["speedup_high"].as_f64());
         let mark = Mark { x: x as f64, y: value, interval };
         match lines.iter_mut().find(|line| line.name == name) {
             Some(line) => line.marks.push(mark),
-            None => lines.push(Line { name, marks: vec![mark] }),
+            None => lines.push(Series { name, marks: vec![mark] }),
         }
     }
     if lines.is_empty() {
@@ -58,30 +58,30 @@ fn speedups(runs: &Runs, rows: &[Value]) -> Result<Chart, String> {
         caption: "How many times as fast as plain decoding each method writes, by kind of prompt; a bar through a dot \
                   is where the true value lies with 95 % certainty."
             .to_string(),
-        across: "kind of prompt",
-        up: "times plain decoding",
-        places: places.into_iter().map(|kind| kind.unwrap_or("all prompts").to_string()).collect(),
+        x_label: "kind of prompt",
+        y_label: "times plain decoding",
+        categories: categories.into_iter().map(|kind| kind.unwrap_or("all prompts").to_string()).collect(),
         joined: false,
         lines,
     })
 }
 
-/// Whether a row says what came of this way of drafting.
-fn is_of(row: &Value, way: &Way) -> bool {
+/// Whether a row is of this variant.
+fn is_of(row: &Value, variant: &Variant) -> bool {
     let is_same = |method: &Method| {
         row["method"] == *method.name
-            && row["verify"] == *named(method.verify)
+            && row["verify"] == *choice_name(method.verify)
             && row["budget"] == *method.budget.to_string()
     };
-    way.method.as_ref().is_some_and(is_same)
+    variant.method.as_ref().is_some_and(is_same)
 }
 
-/// The text on which the methods gain what is in the middle: neither the best case nor the worst.
+/// The timeline of the text with the median speed-up, neither the best case nor the worst.
 fn timeline(runs: &Runs, prompts: usize) -> Result<Chart, String> {
-    let alone = |group: &usize| runs.ways.iter().all(|way| middle(&way.laps[*group]).passes.len() > 1);
+    let alone = |group: &usize| runs.variants.iter().all(|variant| middle(&variant.timings[*group]).passes.len() > 1);
     let seconds = |group: usize| {
-        let own = runs.ways.iter().skip(1).map(|way| middle(&way.laps[group]).all.seconds);
-        own.sum::<f64>() / middle(&runs.ways[0].laps[group]).all.seconds.max(f64::MIN_POSITIVE)
+        let own = runs.variants.iter().skip(1).map(|variant| middle(&variant.timings[group]).all.seconds);
+        own.sum::<f64>() / middle(&runs.variants[0].timings[group]).all.seconds.max(f64::MIN_POSITIVE)
     };
     let mut groups: Vec<usize> = (0..runs.groups.len()).filter(alone).collect();
     groups.sort_by(|a, b| seconds(*a).total_cmp(&seconds(*b)));
@@ -89,13 +89,13 @@ fn timeline(runs: &Runs, prompts: usize) -> Result<Chart, String> {
         let why = "that takes a text that runs alone and has more than one pass";
         return Err(format!("The timeline of one text is not drawn: {why}."));
     };
-    let line = |way: &Way| {
+    let line = |variant: &Variant| {
         let mut written = 0;
-        let passes = middle(&way.laps[group]).passes.iter().map(|(seconds, tokens)| {
+        let passes = middle(&variant.timings[group]).passes.iter().map(|(seconds, tokens)| {
             written += tokens;
             Mark { x: 1e3 * seconds, y: written as f64, interval: None }
         });
-        Line { name: runs.label(way), marks: passes.collect() }
+        Series { name: runs.label(variant), marks: passes.collect() }
     };
     Ok(Chart {
         name: "timeline",
@@ -103,27 +103,27 @@ fn timeline(runs: &Runs, prompts: usize) -> Result<Chart, String> {
         caption: format!(
             "How one text grows ({}), a dot for each pass of the target: a step of more than one token is a \
              draft that was right.",
-            text_named(runs.groups[group].start, prompts)
+            text_name(runs.groups[group].start, prompts)
         ),
-        across: "ms since the prompt was handed over",
-        up: "tokens written",
-        places: Vec::new(),
+        x_label: "ms since the prompt was handed over",
+        y_label: "tokens written",
+        categories: Vec::new(),
         joined: true,
-        lines: runs.ways.iter().map(line).collect(),
+        lines: runs.variants.iter().map(line).collect(),
     })
 }
 
 fn depths(runs: &Runs, names: &[String]) -> Result<Chart, String> {
     let mut lines = Vec::new();
-    for way in runs.ways.iter().filter(|way| way.method.is_some()) {
-        let stats = runs.figures(way, &|_| true).stats;
+    for variant in runs.variants.iter().filter(|variant| variant.method.is_some()) {
+        let stats = runs.figures(variant, &|_| true).stats;
         for (name, drafter) in names.iter().zip(&stats.drafters).filter(|(_, drafter)| drafter.drafts > 0) {
             let share = |accepted: &usize| 100.0 * *accepted as f64 / drafter.drafts as f64;
             let marks = drafter.accepted_at.iter().enumerate();
             let mark = |(at, accepted)| Mark { x: (at + 1) as f64, y: share(accepted), interval: None };
-            let label = runs.label(way);
-            let name = if way.name() == name { label } else { format!("{name} of {label}") };
-            lines.push(Line { name, marks: marks.map(mark).collect() });
+            let label = runs.label(variant);
+            let name = if variant.name() == name { label } else { format!("{name} of {label}") };
+            lines.push(Series { name, marks: marks.map(mark).collect() });
         }
     }
     lines.retain(|line| !line.marks.is_empty());
@@ -135,9 +135,9 @@ fn depths(runs: &Runs, names: &[String]) -> Result<Chart, String> {
         title: "Acceptance by depth",
         caption: "Of all drafts of a drafter, the share whose first, second, third token and so on was right."
             .to_string(),
-        across: "token of the draft",
-        up: "% of drafts",
-        places: Vec::new(),
+        x_label: "token of the draft",
+        y_label: "% of drafts",
+        categories: Vec::new(),
         joined: true,
         lines,
     })
@@ -152,11 +152,11 @@ fn passes(costs: &CostRecord) -> Result<Chart, String> {
         let one = curve.get(&1)?;
         curve.iter().take_while(|(_, ms)| **ms <= 1.2 * one).last().map(|(rows, _)| *rows)
     });
-    let line = |(context, curve): (&usize, &BTreeMap<usize, f64>)| Line {
+    let line = |(context, curve): (&usize, &BTreeMap<usize, f64>)| Series {
         name: format!("behind {context} tokens"),
         marks: curve.iter().map(|(rows, ms)| Mark { x: *rows as f64, y: *ms, interval: None }).collect(),
     };
-    let lines: Vec<Line> = curves.iter().map(line).collect();
+    let lines: Vec<Series> = curves.iter().map(line).collect();
     if lines.is_empty() {
         return Err("The cost of passes is not drawn: nothing drafts, so it was not measured.".to_string());
     }
@@ -167,18 +167,19 @@ fn passes(costs: &CostRecord) -> Result<Chart, String> {
         name: "cost",
         title: "What a pass costs",
         caption: format!("The time of a pass of the target against the tokens that it computes at once.{knee}"),
-        across: "rows of a pass",
-        up: "ms",
-        places: Vec::new(),
+        x_label: "rows of a pass",
+        y_label: "ms",
+        categories: Vec::new(),
         joined: true,
         lines,
     })
 }
 
-/// Only of texts that ran alone: others wait for each other.
+/// The first tokens of texts that ran alone, since others wait for each other.
 fn firsts(runs: &Runs) -> Result<Chart, String> {
-    let plain = runs.ways.first().map_or(&[][..], |way| &way.laps);
-    let stats = plain.iter().filter(|laps| runs.parallel == 1 && !laps.is_empty()).map(|laps| &middle(laps).stats);
+    let plain = runs.variants.first().map_or(&[][..], |variant| &variant.timings);
+    let stats =
+        plain.iter().filter(|timings| runs.parallel == 1 && !timings.is_empty()).map(|timings| &middle(timings).stats);
     let mark = |stats: &foretoken_engine::Stats| Mark {
         x: (stats.prompt_tokens - stats.prompt_tokens_shared) as f64,
         y: 1e3 * stats.time_to_first_token.as_secs_f64(),
@@ -197,10 +198,10 @@ fn firsts(runs: &Runs) -> Result<Chart, String> {
             "How long each prompt waited for its first token in plain decoding, against the tokens of it that had \
                   to be computed."
                 .to_string(),
-        across: "tokens of the prompt that were computed",
-        up: "ms",
-        places: Vec::new(),
+        x_label: "tokens of the prompt that were computed",
+        y_label: "ms",
+        categories: Vec::new(),
         joined: false,
-        lines: vec![Line { name: "plain decoding".to_string(), marks }],
+        lines: vec![Series { name: "plain decoding".to_string(), marks }],
     })
 }

@@ -1,15 +1,15 @@
-//! How much faster, and how sure that is: medians over repetitions, and an interval by resampling.
+//! Speed-ups and their confidence intervals: medians over repetitions, and the bootstrap.
 //!
 //! A speed-up is a ratio of two speeds, each of which is all tokens over all seconds, where a group of texts counts
-//! with the median of its repetitions. Its interval is found by the bootstrap: groups are drawn with replacement, as if
-//! other prompts had been asked, and repetitions within each, as if the machine had had other moods; the middle 95 % of
-//! what comes out is the interval. A group's repetitions are drawn for both sides together, because both ran next to
+//! with the median of its repetitions. Its interval is a bootstrap's: groups are drawn with replacement, as if other
+//! prompts had been used, and repetitions within each, as if the machine had had other noise; the interval is the
+//! middle 95 % of the results. A group's repetitions are drawn for both variants together, because both ran next to
 //! each other.
 //!
-//! Where groups differ by nothing but the noise of their repetitions, noise is drawn twice and the interval is rather
-//! too wide; where they differ by themselves and are fewer than about ten, it is too narrow. Left out: to correct this.
+//! If groups differ only by the noise of their repetitions, noise is drawn twice and the interval is somewhat too wide;
+//! if groups really differ and are fewer than about ten, it is too narrow. Neither is corrected.
 
-/// What was written in what time, once.
+/// The tokens and time of one repetition.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
     /// Tokens.
@@ -18,24 +18,24 @@ pub struct Sample {
     pub seconds: f64,
 }
 
-/// Samples of one way of decoding: of each group of texts, one a repetition.
+/// Samples of one variant of decoding: for each group of texts, one for each repetition.
 pub type Samples = [Vec<Sample>];
 
-/// How often groups are drawn anew.
+/// The number of resamples.
 const RESAMPLES: usize = 1000;
 
-/// Of so many in a thousand resamples the interval leaves out the lowest, and as many of the highest.
+/// How many of a thousand resamples the interval leaves out at each end.
 const LEFT_OUT: usize = 25;
 
 /// An interval is narrow if half of its width is at most this part of the value.
 const NARROW: f64 = 0.01;
 
-/// A speed-up and how sure it is.
+/// A speed-up and its interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// The ratio of both speeds.
+    /// The ratio of the two speeds.
     pub value: f64,
-    /// Between which ratios it lies with 95 %; `None` if there is but one repetition of one group, which says nothing.
+    /// Its 95 % interval; `None` if there is only one repetition of one group.
     pub interval: Option<(f64, f64)>,
 }
 
@@ -44,29 +44,29 @@ impl Estimate {
     pub fn ratio(own: &Samples, plain: &Samples) -> Option<Self> {
         let value = speed(own)? / speed(plain)?;
         let several = own.len() > 1 || own.iter().any(|repetitions| repetitions.len() > 1);
-        let mut dice = Dice(0);
+        let mut rng = Rng(0);
         let mut drawn = Vec::new();
         if several {
-            drawn.extend((0..RESAMPLES).filter_map(|_| resampled(own, plain, &mut dice)));
+            drawn.extend((0..RESAMPLES).filter_map(|_| resampled(own, plain, &mut rng)));
         }
         drawn.sort_by(f64::total_cmp);
         let skipped = drawn.len() * LEFT_OUT / 1000;
-        // Medians of few repetitions are drawn askew, so the value itself can lie at the edge; it is never outside.
+        // Resampled medians of few repetitions are biased, so the value can be at the edge; it is never outside.
         let interval = drawn.get(skipped).zip(drawn.get(drawn.len().wrapping_sub(1 + skipped)));
         Some(Self { value, interval: interval.map(|(low, high)| (low.min(value), high.max(value))) })
     }
 
-    /// How much faster `own` is than `other`, which ran the same groups at another time, so that repetitions of both
-    /// have nothing to do with each other; `None` if one of them has no speed.
-    pub fn apart(own: Side<'_>, other: Side<'_>) -> Option<Self> {
+    /// How much faster `own` is than `other`, which ran the same groups at another time, so that their repetitions are
+    /// independent; `None` if one of them has no speed.
+    pub fn of_separate_runs(own: ComparedRun<'_>, other: ComparedRun<'_>) -> Option<Self> {
         let value = own.value()? / other.value()?;
-        let mut dice = Dice(0);
+        let mut rng = Rng(0);
         let count = own.own.len();
         let mut draw = || {
-            let groups: Vec<usize> = (0..count).map(|_| dice.below(count)).collect();
-            Some(own.drawn(&groups, &mut dice)? / other.drawn(&groups, &mut dice)?)
+            let groups: Vec<usize> = (0..count).map(|_| rng.below(count)).collect();
+            Some(own.drawn(&groups, &mut rng)? / other.drawn(&groups, &mut rng)?)
         };
-        let several = |side: Side<'_>| side.own.iter().any(|repetitions| repetitions.len() > 1);
+        let several = |side: ComparedRun<'_>| side.own.iter().any(|repetitions| repetitions.len() > 1);
         let known = count > 1 || several(own) || several(other);
         let mut drawn: Vec<f64> = (0..RESAMPLES).filter(|_| known).filter_map(|_| draw()).collect();
         drawn.sort_by(f64::total_cmp);
@@ -75,37 +75,37 @@ impl Estimate {
         Some(Self { value, interval: interval.map(|(low, high)| (low.min(value), high.max(value))) })
     }
 
-    /// Whether both may well be equally fast; `None` if that is not known.
+    /// Whether the interval includes equal speed; `None` if there is no interval.
     pub fn no_difference(&self) -> Option<bool> {
         self.interval.map(|(low, high)| (low..=high).contains(&1.0))
     }
 
-    /// Whether more repetitions would hardly say more.
+    /// Whether the interval is narrow enough.
     pub fn is_narrow(&self) -> bool {
         self.interval.is_some_and(|(low, high)| (high - low) / 2.0 <= NARROW * self.value)
     }
 }
 
-/// A way of decoding in one of two runs.
+/// A variant of decoding in one of two runs.
 #[derive(Clone, Copy)]
-pub struct Side<'s> {
+pub struct ComparedRun<'s> {
     /// Its samples.
     pub own: &'s Samples,
-    /// Those of plain decoding beside it, as many, if its speed-up over that counts instead of its speed.
+    /// As many samples of plain decoding in the same run, if the speed-up over that is compared instead of the speed.
     pub plain: Option<&'s Samples>,
 }
 
-impl Side<'_> {
+impl ComparedRun<'_> {
     fn value(self) -> Option<f64> {
         Some(speed(self.own)? / self.plain.map_or(Some(1.0), speed)?)
     }
 
-    /// The same of these groups, with repetitions drawn for both ways of decoding together.
-    fn drawn(self, groups: &[usize], dice: &mut Dice) -> Option<f64> {
+    /// The same for these groups, with repetitions drawn for both variants together.
+    fn drawn(self, groups: &[usize], rng: &mut Rng) -> Option<f64> {
         let (mut own_sums, mut plain_sums) = (Sums::default(), Sums::default());
         for group in groups {
             let own = &self.own[*group];
-            let drawn: Vec<usize> = own.iter().map(|_| dice.below(own.len())).collect();
+            let drawn: Vec<usize> = own.iter().map(|_| rng.below(own.len())).collect();
             own_sums.add(drawn.iter().map(|repetition| &own[*repetition]));
             if let Some(plain) = self.plain {
                 plain_sums.add(drawn.iter().map(|repetition| &plain[*group][*repetition]));
@@ -115,7 +115,7 @@ impl Side<'_> {
     }
 }
 
-/// The middle, or what lies between the two in the middle; 0 of nothing.
+/// The median; 0 of an empty list.
 pub fn median(mut numbers: Vec<f64>) -> f64 {
     numbers.sort_by(f64::total_cmp);
     let middle = numbers.len() / 2;
@@ -154,24 +154,24 @@ impl Sums {
     }
 }
 
-/// The ratio as other prompts and other repetitions might have given it; `None` if those drawn have no speed.
-fn resampled(own: &Samples, plain: &Samples, dice: &mut Dice) -> Option<f64> {
+/// The ratio of one resample; `None` if it has no speed.
+fn resampled(own: &Samples, plain: &Samples, rng: &mut Rng) -> Option<f64> {
     let (mut own_sums, mut plain_sums) = (Sums::default(), Sums::default());
     for _ in own {
-        let group = dice.below(own.len());
+        let group = rng.below(own.len());
         let (own, plain) = (&own[group], &plain[group]);
         assert_eq!(own.len(), plain.len(), "group {group}: repetitions of both ways of decoding");
-        let drawn: Vec<usize> = own.iter().map(|_| dice.below(own.len())).collect();
+        let drawn: Vec<usize> = own.iter().map(|_| rng.below(own.len())).collect();
         own_sums.add(drawn.iter().map(|repetition| &own[*repetition]));
         plain_sums.add(drawn.iter().map(|repetition| &plain[*repetition]));
     }
     Some(own_sums.speed()? / plain_sums.speed()?)
 }
 
-/// Numbers that are the same in every run, so that the same measurements give the same interval (splitmix64).
-struct Dice(u64);
+/// A random-number generator with a fixed seed (splitmix64), so that the same measurements give the same interval.
+struct Rng(u64);
 
-impl Dice {
+impl Rng {
     /// A number from 0 up to but not including `count`.
     fn below(&mut self, count: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -193,10 +193,10 @@ mod tests {
         seconds.iter().map(group).collect()
     }
 
-    /// Seconds around 1, as a machine with moods takes them: up to a tenth more or less.
+    /// Seconds around 1 with noise: up to a tenth more or less.
     fn noisy(groups: usize, repetitions: usize, seed: u64) -> Vec<Vec<Sample>> {
-        let mut dice = Dice(seed);
-        let mut sample = || Sample { tokens: 10, seconds: 0.9 + 0.2 * dice.below(1000) as f64 / 1000.0 };
+        let mut rng = Rng(seed);
+        let mut sample = || Sample { tokens: 10, seconds: 0.9 + 0.2 * rng.below(1000) as f64 / 1000.0 };
         (0..groups).map(|_| (0..repetitions).map(|_| sample()).collect()).collect()
     }
 
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_is_no_difference_nearly_always() {
+    fn noise_is_almost_always_no_difference() {
         let found = |seed: u64| Estimate::ratio(&noisy(10, 3, seed), &noisy(10, 3, seed + 1000)).expect("speeds");
         let all: Vec<Estimate> = (0..60).map(found).collect();
         let held = all.iter().filter(|estimate| estimate.no_difference() == Some(true)).count();
@@ -240,24 +240,25 @@ mod tests {
     }
 
     #[test]
-    fn what_slows_a_whole_run_is_not_in_its_speed_ups() {
+    fn speed_ups_do_not_depend_on_the_speed_of_a_whole_run() {
         let slower = |all: &[Vec<Sample>], times: f64| -> Vec<Vec<Sample>> {
             let slower = |sample: &Sample| Sample { seconds: sample.seconds * times, ..*sample };
             all.iter().map(|group| group.iter().map(slower).collect()).collect()
         };
         let (own, plain) = (noisy(6, 4, 1), noisy(6, 4, 2));
         let (slow, slow_plain) = (slower(&own, 1.5), slower(&plain, 1.5));
-        let found = |own, plain| Side { own, plain: Some(plain) };
-        let same = Estimate::apart(found(&slow, &slow_plain), found(&own, &plain)).expect("speeds");
+        let found = |own, plain| ComparedRun { own, plain: Some(plain) };
+        let same = Estimate::of_separate_runs(found(&slow, &slow_plain), found(&own, &plain)).expect("speeds");
         assert_eq!(same.no_difference(), Some(true), "{same:?}");
-        let changed = Estimate::apart(found(&slow, &plain), found(&own, &plain)).expect("speeds");
+        let changed = Estimate::of_separate_runs(found(&slow, &plain), found(&own, &plain)).expect("speeds");
         assert_eq!(changed.no_difference(), Some(false), "{changed:?}");
-        let speeds = Estimate::apart(Side { own: &slow, plain: None }, Side { own: &own, plain: None });
+        let speeds =
+            Estimate::of_separate_runs(ComparedRun { own: &slow, plain: None }, ComparedRun { own: &own, plain: None });
         assert_eq!(speeds.and_then(|speeds| speeds.no_difference()), Some(false));
     }
 
     #[test]
-    fn a_small_true_difference_is_seen_through_noise() {
+    fn a_small_difference_is_detected_in_noise() {
         let faster = |seed: u64| {
             let quicker = |sample: &Sample| Sample { seconds: sample.seconds * 0.9, ..*sample };
             let own: Vec<Vec<Sample>> =

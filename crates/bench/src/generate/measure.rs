@@ -1,8 +1,7 @@
-//! The loop of the measurement: who runs when, until it is known well enough.
+//! The loop of the measurement: runs all variants in turn until the results are precise enough.
 //!
-//! A repetition takes every group of texts once through every way of decoding before it goes on to the next group, so
-//! that whatever the machine does meanwhile hits all ways alike. The order of the ways is another in each turn. Left
-//! out: what the laps say.
+//! A repetition runs each group of texts with every variant of decoding before the next group, so that changes of the
+//! machine affect all variants alike. The order of the variants changes with each turn.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -14,54 +13,54 @@ use foretoken_console::opening::{Notices, named_failure};
 use foretoken_engine::{Request, Token};
 use foretoken_speculation::{Promise, Sampling, Tenant};
 
-use super::laps::Lap;
-use super::left::Left;
 use super::order::order;
-use super::rows::{Method, Runs, Way, named};
+use super::remaining::RemainingTime;
+use super::rows::{Method, Runs, Variant, text_name};
+use super::timings::GroupTiming;
 
-/// So many repetitions come before an interval is believed to be narrow: a median of two is none.
+/// The fewest repetitions before an interval can be considered narrow, since a median needs three.
 const REPETITIONS_MIN: usize = 3;
 
-/// Tokens of the untimed texts at the start.
+/// Tokens of the untimed texts of the warm-up.
 const WARM_UP_TOKENS: usize = 8;
 
 /// What is measured, and for how long.
 pub struct Measurement<'a> {
     /// The engine, with the drafters of all methods.
     pub generator: &'a mut Generator,
-    /// What the user is told of it.
+    /// Notices for the user.
     pub notices: &'a mut Notices,
-    /// The prompts of all texts: a list as often as each prompt has answers.
+    /// The prompts of all texts: the list of prompts, repeated for each answer.
     pub prompts: &'a [Vec<Token>],
     /// Answers to each prompt.
     pub n_best: usize,
     /// The methods, each under each promise and with each budget.
     pub methods: &'a [Method],
-    /// Most nodes of a draft, if there is a limit.
+    /// The most nodes of a draft, if there is a limit.
     pub nodes_max: Option<usize>,
-    /// Whether alpha is measured as well.
+    /// Whether alpha is measured, too.
     pub alpha: bool,
-    /// Most repetitions.
+    /// The most repetitions.
     pub repeat: usize,
     /// No further repetition begins after so many seconds.
     pub seconds: f32,
-    /// Temperatures with numbers of texts at a time that are measured, and how many of them have begun.
+    /// The number of combinations of temperature and texts at a time, and how many of them have begun.
     pub cells: (usize, usize),
-    /// Tenants so far: every way has a new one in every repetition.
+    /// Tenants so far: every variant has a new one in every repetition.
     pub tenants: u64,
 }
 
-/// What the requests of a turn have in common.
+/// What the requests of a turn share.
 #[derive(Clone, Copy)]
 struct Turn {
     temperature: f32,
     tenant: Tenant,
-    /// Limits the tokens of each text further.
+    /// A further limit of the tokens of each text.
     tokens_max: Option<usize>,
 }
 
 impl Measurement<'_> {
-    /// Lets every way of decoding write a few tokens untimed: who comes first should not pay for what is cold.
+    /// Generates a few untimed tokens with every variant, so that the first one is not slowed by cold caches.
     ///
     /// # Errors
     /// The first prompt cannot be continued.
@@ -78,8 +77,9 @@ impl Measurement<'_> {
         Ok(())
     }
 
-    /// All ways at one temperature, with so many texts at a time. `plain` holds what plain decoding wrote, if that is
-    /// known already, and is filled if not. After Ctrl-C what was measured of all ways alike.
+    /// Measures all variants at one temperature, with so many texts at a time. `plain` has the answers of plain
+    /// decoding, if they are known already, and is filled if not. After Ctrl-C the result has what was measured of all
+    /// variants.
     ///
     /// # Errors
     /// A prompt cannot be continued.
@@ -88,85 +88,85 @@ impl Measurement<'_> {
         let groups: Vec<Range<usize>> =
             (0..count).step_by(parallel).map(|first| first..count.min(first + parallel)).collect();
         let methods = std::iter::once(None).chain(self.methods.iter().cloned().map(Some));
-        let ways: Vec<Way> = methods.map(|method| Way::new(method, temperature, groups.len())).collect();
-        let mut runs = Runs { temperature, parallel, groups, repetitions: 0, ways, bench_share: 0.0 };
+        let variants: Vec<Variant> = methods.map(|method| Variant::new(method, temperature, groups.len())).collect();
+        let mut runs = Runs { temperature, parallel, groups, repetitions: 0, variants, bench_share: 0.0 };
         self.cells.1 += 1;
         let what = format!("{} of {}: temperature {temperature}, {parallel} at a time", self.cells.1, self.cells.0);
         let started = Instant::now();
-        let mut left = Left::begin(what, count, self.repeat, f64::from(self.seconds));
-        let mut of_texts = 0.0;
+        let mut remaining = RemainingTime::begin(what, count, self.repeat, f64::from(self.seconds));
+        let mut generating_seconds = 0.0;
         'repetitions: while runs.repetitions < self.repeat {
-            let tenants: Vec<Tenant> = runs.ways.iter().map(|_| self.new_tenant()).collect();
+            let tenants: Vec<Tenant> = runs.variants.iter().map(|_| self.new_tenant()).collect();
             for (number, group) in runs.groups.iter().enumerate() {
-                let mut order = order(runs.ways.len(), runs.repetitions + number);
+                let mut order = order(runs.variants.len(), runs.repetitions + number);
                 if runs.repetitions == 0 {
-                    // Its texts are what others are compared with, and what an oracle knows.
+                    // Plain decoding runs first, since the others and the oracle need its texts.
                     order.sort_by_key(|place| *place != 0);
                 }
                 for place in order {
                     let turn = Turn { temperature, tenant: tenants[place], tokens_max: None };
-                    let way = &mut runs.ways[place];
-                    let (lap, answers) = self.answers(way.method.as_ref(), group, turn, plain)?;
-                    of_texts += lap.all.seconds;
-                    if !Interrupts::goes_on() {
+                    let variant = &mut runs.variants[place];
+                    let (timing, answers) = self.answers(variant.method.as_ref(), group, turn, plain)?;
+                    generating_seconds += timing.all.seconds;
+                    if !Interrupts::none_pending() {
                         runs.cut_short();
                         break 'repetitions;
                     }
-                    way.laps[number].push(lap);
+                    variant.timings[number].push(timing);
                     let tokenizer = self.generator.prompter.tokenizer.as_deref();
                     for (prompt, answer) in group.clone().zip(answers) {
                         match &plain[prompt] {
-                            Some(plain) => way.compare(prompt, plain, &answer, tokenizer),
+                            Some(plain) => variant.compare(prompt, plain, &answer, tokenizer),
                             None => plain[prompt] = Some(answer),
                         }
                     }
                 }
-                left.show(runs.repetitions * count + group.end);
+                remaining.show(runs.repetitions * count + group.end);
             }
             runs.repetitions += 1;
             let late = started.elapsed().as_secs_f32() >= self.seconds;
-            if late || (runs.repetitions >= REPETITIONS_MIN && runs.are_sure()) {
+            if late || (runs.repetitions >= REPETITIONS_MIN && runs.are_precise()) {
                 break;
             }
         }
-        runs.bench_share = 1.0 - of_texts / started.elapsed().as_secs_f64();
+        runs.bench_share = 1.0 - generating_seconds / started.elapsed().as_secs_f64();
         Ok(runs)
     }
 
-    /// A tenant of whom drafters that learn from texts have seen none.
+    /// A new tenant, for which drafters have learned no texts.
     fn new_tenant(&mut self) -> Tenant {
         self.tenants += 1;
         Tenant(self.tenants)
     }
 
-    /// The answers to a group of prompts that run together, and what they took.
+    /// Runs a group of prompts at the same time; returns their times and answers.
     fn answers(
         &mut self,
         method: Option<&Method>,
         group: &Range<usize>,
         turn: Turn,
         plain: &[Option<Answer>],
-    ) -> Result<(Lap, Vec<Answer>), Failure> {
+    ) -> Result<(GroupTiming, Vec<Answer>), Failure> {
         let request = |prompt: usize| self.request(method, prompt, turn, plain[prompt].as_ref());
         let requests = group.clone().map(request).collect::<Result<_, _>>()?;
         let before = self.generator.engine.pass_totals();
         let started = Instant::now();
         let notices = &mut *self.notices;
         let answers = self.generator.run(requests, &mut |_, event| -> Result<bool, Failure> {
-            notices.hear(event);
-            Ok(Interrupts::goes_on())
+            notices.on_event(event);
+            Ok(Interrupts::none_pending())
         })?;
         for (prompt, answer) in group.clone().zip(&answers) {
             if let Some(failure) = &answer.failure {
-                let name = named(prompt, self.prompts.len() / self.n_best);
+                let name = text_name(prompt, self.prompts.len() / self.n_best);
                 return Err(Failure::Other(format!("{name}: {}", named_failure(failure))));
             }
         }
         let totals = self.generator.engine.pass_totals().since(before);
-        Ok((Lap::of(started, &answers, totals), answers))
+        Ok((GroupTiming::of(started, &answers, totals), answers))
     }
 
-    /// The request for one text. `plain`: what plain decoding wrote, if it is known.
+    /// The request for one text. `plain`: the answer of plain decoding, if it is known.
     fn request(
         &self,
         method: Option<&Method>,
@@ -183,7 +183,7 @@ impl Measurement<'_> {
             measure: self.alpha,
             tenant: turn.tenant,
             drafters: Vec::new(),
-            // Under *exact* a text does not depend on which request it is, and can be compared with the next
+            // Under *exact* a text does not depend on the request's number, so it can be compared with the next
             // repetition's.
             promise: Promise::Exact,
             ..base

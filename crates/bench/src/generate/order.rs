@@ -1,12 +1,13 @@
-//! The order in which ways of decoding take their turns.
+//! The order in which variants of decoding run.
 //!
-//! Whoever runs leaves something behind: caches, a warm or a slow processor. So nobody shall always come first, and
-//! nobody always behind the same one. Left out: what is run.
+//! A variant affects the next one through the processor's caches and temperature. So none must always come first, or
+//! always after the same one.
 
-/// The order in which `count` ways run in turn number `turn`.
+/// The order in which `count` variants run in turn number `turn`.
 ///
-/// One order is 0, 1, -1, 2, -2, ... around a circle: no two steps in it have the same length. Turned by one place a
-/// turn it lets everyone follow everyone else once in `count` turns; an odd circle needs the other direction as well.
+/// One order is 0, 1, -1, 2, -2, ... around a circle: no two steps in it have the same length. Rotated by one place in
+/// each turn, it makes each variant follow every other one once in `count` turns; an odd `count` needs the reverse
+/// direction as well.
 pub fn order(count: usize, turn: usize) -> Vec<usize> {
     let at = |place: usize| if place % 2 == 1 { place.div_ceil(2) } else { count - place / 2 };
     let mut order: Vec<usize> = (0..count).map(|place| (at(place) + turn) % count).collect();
@@ -21,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everyone_comes_everywhere_and_follows_everyone_else_equally_often() {
+    fn every_variant_has_every_place_and_follows_every_other_equally_often() {
         for count in 1..9 {
             let mut places = vec![vec![0; count]; count];
             let mut follows = vec![vec![0; count]; count];

@@ -1,6 +1,6 @@
-//! What was measured, as a table for a person and as objects for a program.
+//! The results of `bench generate`, as a table for people and as JSON for programs.
 //!
-//! The columns are explained by `foretoken bench generate --help`. Left out: how the numbers come about.
+//! The columns are explained by `foretoken bench generate --help`.
 
 use foretoken::report::drafter;
 use foretoken_console::report::percent;
@@ -8,11 +8,11 @@ use foretoken_engine::Token;
 use foretoken_kernels::Isa;
 use serde_json::{Map, Value, json};
 
+use super::budget::choice_name;
 use super::interval::{Estimate, Sample, median};
-use super::measured::named;
-use super::rows::{Figures, Runs, Text, Way};
+use super::rows::{Figures, Runs, TextCheck, Variant};
 
-/// What is the same for all rows.
+/// What all rows share.
 pub struct Page<'a> {
     /// The target's name.
     pub target: &'a str,
@@ -20,9 +20,9 @@ pub struct Page<'a> {
     pub names: &'a [String],
     /// Threads that computed.
     pub threads: usize,
-    /// Most repetitions of each prompt.
+    /// The most repetitions of each prompt.
     pub repeat: usize,
-    /// Texts at a time, each of which has rows.
+    /// Numbers of texts at a time, each of which has rows.
     pub parallel: &'a [usize],
     /// Answers to each prompt.
     pub n_best: usize,
@@ -34,7 +34,7 @@ pub struct Page<'a> {
     pub by_kind: bool,
 }
 
-/// Heads of the table's columns. The first two are shown only where they tell rows apart.
+/// Heads of the table's columns. The first two are shown only if rows differ in them.
 const HEADS: [&str; 14] = [
     "texts",
     "kind",
@@ -56,24 +56,24 @@ const HEADS: [&str; 14] = [
 struct Row<'a> {
     runs: &'a Runs,
     kind: Option<&'a str>,
-    way: &'a Way,
+    variant: &'a Variant,
     figures: Figures,
-    /// What is to be said of its texts; `None` of plain decoding.
-    text: Option<Text>,
+    /// Whether its texts are equal to plain decoding's; `None` for plain decoding.
+    text: Option<TextCheck>,
 }
 
 impl Row<'_> {
-    /// The promise, as the command line names it; `None` of plain decoding.
+    /// The promise's name on the command line; `None` for plain decoding.
     fn promise(&self) -> Option<String> {
-        self.way.method.as_ref().map(|method| named(method.verify))
+        self.variant.method.as_ref().map(|method| choice_name(method.verify))
     }
 
-    /// The budget; `None` of plain decoding.
+    /// The budget; `None` for plain decoding.
     fn budget(&self) -> Option<String> {
-        self.way.method.as_ref().map(|method| method.budget.to_string())
+        self.variant.method.as_ref().map(|method| method.budget.to_string())
     }
 
-    /// One cell a column.
+    /// One cell for each column.
     fn cells(&self) -> [String; HEADS.len()] {
         let Self { figures, .. } = self;
         let stats = &figures.stats;
@@ -83,19 +83,19 @@ impl Row<'_> {
             self.kind.unwrap_or("all").to_string(),
             or_dash(self.promise()),
             or_dash(self.budget()),
-            self.way.name().to_string(),
+            self.variant.name().to_string(),
             or_dash(figures.speed.map(|speed| format!("{speed:.1}"))),
             or_dash(figures.speedup.map(ratio)),
-            or_dash(figures.judged().and_then(verdict).map(str::to_string)),
+            or_dash(figures.main_speedup().and_then(verdict).map(str::to_string)),
             or_dash(figures.speedup_with_prompt.map(ratio)),
             format!("{:.2}", stats.tokens_per_pass()),
             format!("{:.2}", stats.mean_accepted_len()),
             or_dash(stats.acceptance_rate().map(percent)),
             percent(figures.drafting_share),
             match self.text {
-                None | Some(Text::NotPromised) => "-".to_string(),
-                Some(Text::Equal) => "equal".to_string(),
-                Some(Text::Differs(count)) => format!("{count} DIFFER"),
+                None | Some(TextCheck::NotPromised) => "-".to_string(),
+                Some(TextCheck::Equal) => "equal".to_string(),
+                Some(TextCheck::Differs(count)) => format!("{count} DIFFER"),
             },
         ]
     }
@@ -121,7 +121,7 @@ impl Page<'_> {
         )
     }
 
-    /// Rows of all prompts together, each followed by those of its kinds if they are wanted and run alone.
+    /// Rows of all prompts together, followed by rows of each kind if they are wanted and one text runs at a time.
     fn rows<'r>(&'r self, runs: &'r Runs) -> Vec<Row<'r>> {
         let mut kinds: Vec<Option<&str>> = vec![None];
         for kind in self.kinds.iter().filter(|_| self.by_kind && runs.parallel == 1) {
@@ -133,17 +133,17 @@ impl Page<'_> {
         let shown = |kind: Option<&str>, number: usize| {
             kind.is_none_or(|kind| self.kinds[number].as_deref().unwrap_or("other") == kind)
         };
-        let row = |kind, way: &'r Way| Row {
+        let row = |kind, variant: &'r Variant| Row {
             runs,
             kind,
-            way,
-            figures: runs.figures(way, &|group| shown(kind, group.start)),
-            text: way.method.as_ref().map(|_| way.text(&|number| shown(kind, number))),
+            variant,
+            figures: runs.figures(variant, &|group| shown(kind, group.start)),
+            text: variant.method.as_ref().map(|_| variant.text(&|number| shown(kind, number))),
         };
         kinds
             .into_iter()
-            .flat_map(|kind| runs.ways.iter().map(move |way| (kind, way)))
-            .map(|(kind, way)| row(kind, way))
+            .flat_map(|kind| runs.variants.iter().map(move |variant| (kind, variant)))
+            .map(|(kind, variant)| row(kind, variant))
             .collect()
     }
 
@@ -165,7 +165,7 @@ impl Page<'_> {
         format!("temperature {temperature}, repetitions: {}\n{}", repetitions.join(", "), aligned(&lines, names))
     }
 
-    /// The objects of one temperature and number of texts at a time, one a row.
+    /// The JSON of one temperature and number of texts at a time, an object for each row.
     pub fn objects(&self, runs: &Runs) -> Vec<Value> {
         self.rows(runs).iter().map(|row| self.object(row)).collect()
     }
@@ -173,11 +173,11 @@ impl Page<'_> {
     fn object(&self, row: &Row<'_>) -> Value {
         let Row { runs, figures, .. } = row;
         let stats = &figures.stats;
-        // All of the method's: one that was never asked has an object that says so.
-        let drafters = row.way.method.iter().flat_map(|method| &method.drafters).map(|number| usize::from(*number));
+        // All drafters of the method, even those that were never asked.
+        let drafters = row.variant.method.iter().flat_map(|method| &method.drafters).map(|number| usize::from(*number));
         let object = |at: usize| Some((self.names[at].clone(), drafter(stats.drafters.get(at)?)));
         let drafters: Map<String, Value> = drafters.filter_map(object).collect();
-        let (behind, with_prompt) = (figures.speedup, figures.speedup_with_prompt);
+        let (after_first, with_prompt) = (figures.speedup, figures.speedup_with_prompt);
         let value = |estimate: Option<Estimate>| estimate.map(|estimate| estimate.value);
         let low = |estimate: Option<Estimate>| estimate?.interval.map(|(low, _)| low);
         let high = |estimate: Option<Estimate>| estimate?.interval.map(|(_, high)| high);
@@ -203,23 +203,23 @@ impl Page<'_> {
             "kind": row.kind,
             "verify": row.promise(),
             "budget": row.budget(),
-            "method": row.way.name(),
+            "method": row.variant.name(),
             "prompts": figures.prompts,
             "tokens": stats.emitted,
             "passes": stats.passes,
             "seconds": medians(&figures.all),
-            "seconds_behind_first_token": medians(&figures.behind),
+            "seconds_behind_first_token": medians(&figures.after_first),
             "seconds_by_group": seconds(&figures.all),
-            "seconds_behind_first_token_by_group": seconds(&figures.behind),
+            "seconds_behind_first_token_by_group": seconds(&figures.after_first),
             "tokens_per_second": figures.speed,
             "tokens_per_second_with_prompt": figures.speed_with_prompt,
-            "speedup": value(behind),
-            "speedup_low": low(behind),
-            "speedup_high": high(behind),
+            "speedup": value(after_first),
+            "speedup_low": low(after_first),
+            "speedup_high": high(after_first),
             "speedup_with_prompt": value(with_prompt),
             "speedup_with_prompt_low": low(with_prompt),
             "speedup_with_prompt_high": high(with_prompt),
-            "no_difference": figures.judged().and_then(|estimate| estimate.no_difference()),
+            "no_difference": figures.main_speedup().and_then(|estimate| estimate.no_difference()),
             "tokens_per_pass": stats.tokens_per_pass(),
             "per_pass": per_pass,
             "modelled_speedup": stats.modelled_speedup(),
@@ -229,8 +229,8 @@ impl Page<'_> {
             "bookkeeping_share": figures.bookkeeping_share,
             "bench_share": runs.bench_share,
             "equal": match row.text {
-                None | Some(Text::NotPromised) => None,
-                Some(text) => Some(text == Text::Equal),
+                None | Some(TextCheck::NotPromised) => None,
+                Some(text) => Some(text == TextCheck::Equal),
             },
             "drafters": drafters,
         })
@@ -243,7 +243,7 @@ fn ratio(estimate: Estimate) -> String {
     format!("{:.2}{interval}", estimate.value)
 }
 
-/// What a speed-up amounts to, if that is known.
+/// The verdict of a speed-up, if it has an interval.
 fn verdict(estimate: Estimate) -> Option<&'static str> {
     estimate.no_difference().map(|none| match (none, estimate.value > 1.0) {
         (true, _) => "no difference",
@@ -262,7 +262,7 @@ fn medians(groups: &[Vec<Sample>]) -> f64 {
     seconds(groups).into_iter().fold(0.0, |sum, seconds| sum + median(seconds))
 }
 
-/// Lines of cells under each other: the first `names` columns begin where the others end, on the left.
+/// Aligned lines of cells: the first `names` columns to the left, the others to the right.
 fn aligned(lines: &[Vec<String>], names: usize) -> String {
     let columns = lines.first().map_or(0, Vec::len);
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
@@ -284,14 +284,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_verdict_is_what_the_interval_says() {
-        let said = |value: f64, interval| {
+    fn a_verdict_follows_from_the_interval() {
+        let shown = |value: f64, interval| {
             let estimate = Estimate { value, interval };
             (ratio(estimate), verdict(estimate).unwrap_or("-"))
         };
-        assert_eq!(said(1.24, Some((1.2, 1.281))), ("1.24 (1.20-1.28)".to_string(), "faster"));
-        assert_eq!(said(1.01, Some((0.98, 1.03))), ("1.01 (0.98-1.03)".to_string(), "no difference"));
-        assert_eq!(said(0.66, Some((0.6, 0.7))), ("0.66 (0.60-0.70)".to_string(), "slower"));
-        assert_eq!(said(2.0, None), ("2.00".to_string(), "-"));
+        assert_eq!(shown(1.24, Some((1.2, 1.281))), ("1.24 (1.20-1.28)".to_string(), "faster"));
+        assert_eq!(shown(1.01, Some((0.98, 1.03))), ("1.01 (0.98-1.03)".to_string(), "no difference"));
+        assert_eq!(shown(0.66, Some((0.6, 0.7))), ("0.66 (0.60-0.70)".to_string(), "slower"));
+        assert_eq!(shown(2.0, None), ("2.00".to_string(), "-"));
     }
 }

@@ -1,7 +1,6 @@
-//! What is said of records that were timed on a model: a table and a JSON object.
+//! The results of records that were timed on a model: a table and JSON.
 //!
-//! Wherever they are printed it is said what they are: the speed of a pretended target. Left out: the timing itself
-//! ([`super::timed`]).
+//! Both are labelled as the speed of a hypothetical target. Times are measured in [`super::timed`].
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,44 +10,44 @@ use foretoken_engine::Stats;
 use foretoken_kernels::Isa;
 use serde_json::{Value, json};
 
-use super::timed::{Lap, Timed, Way};
+use super::timed::{RecordTiming, TimedReplay, Variant};
 use super::{draft_us, object};
 use crate::generate::interval::{Estimate, Sample, median, speed};
 
-/// What the figures are of.
+/// What was measured.
 pub struct Page<'a> {
     /// The file of the records.
     pub records: &'a Path,
-    /// Records that are played, and the tokens that they write.
+    /// The number of replayed records, and of their answers' tokens.
     pub playable: (usize, usize),
     /// Numbers, from 1, of records that are too long.
     pub left_out: Vec<usize>,
     /// The model whose passes are real.
     pub model: &'a str,
-    /// The threads that it has.
+    /// The number of its threads.
     pub threads: usize,
     /// The name of the budget.
     pub budget: String,
-    /// Most tokens drafted a pass.
+    /// The most tokens drafted in a pass.
     pub nodes_max: usize,
 }
 
-/// What is said of a way of decoding.
-struct Figures {
+/// The figures of a variant of decoding.
+struct DecodingFigures {
     speed: Option<f64>,
     speedup: Option<Estimate>,
-    /// Milliseconds of a pass behind the first.
+    /// Milliseconds of a pass after the first.
     pass_ms: Option<f64>,
     stats: Stats,
 }
 
 impl Page<'_> {
-    /// What all figures are, in words.
+    /// The label of all figures.
     fn label(&self) -> String {
-        format!("recorded text, real passes of {}: the speed of a pretended target, not its texts", self.model)
+        format!("recorded text, real passes of {}: the speed of a hypothetical target, not its texts", self.model)
     }
 
-    /// What stands above the table.
+    /// The lines above the table.
     pub fn title(&self) -> String {
         let (records, tokens) = self.playable;
         let what = format!("{}: {records} records, {tokens} tokens", self.records.display());
@@ -61,20 +60,20 @@ impl Page<'_> {
     }
 
     /// The table, plain decoding first.
-    pub fn table(&self, timed: &Timed<'_>) -> String {
+    pub fn table(&self, timed: &TimedReplay<'_>) -> String {
         let head = format!(
             "{:<18} {:>8} {:>8} {:>16} {:>11} {:>8} {:>8} {:>8}\n",
             "drafter", "tokens/s", "speed-up", "95 % interval", "tokens/pass", "accepted", "ms/pass", "us/pass"
         );
         let played = played(timed);
         let mut table = format!("\n{head}");
-        for way in &timed.ways {
-            let Figures { speed, speedup, pass_ms, stats } = figures(way, &timed.ways[0]);
+        for variant in &timed.variants {
+            let DecodingFigures { speed, speedup, pass_ms, stats } = figures(variant, &timed.variants[0]);
             let interval = speedup.and_then(|speedup| speedup.interval);
             let rate = stats.acceptance_rate().map(|rate| 100.0 * rate);
             table += &format!(
                 "{:<18} {:>8} {:>8} {:>16} {:>11.3} {:>8} {:>8} {:>8.2}\n",
-                way.name,
+                variant.name,
                 or_dash(speed, 2),
                 or_dash(speedup.map(|speedup| speedup.value), 3),
                 interval.map_or("-".to_string(), |(low, high)| format!("{low:.3} to {high:.3}")),
@@ -90,9 +89,10 @@ impl Page<'_> {
         table + &rows_line(&timed.passes)
     }
 
-    /// The same for programs.
-    pub fn object(&self, timed: &Timed<'_>) -> Value {
-        let drafters: Vec<Value> = timed.ways.iter().map(|way| self.way(way, &timed.ways[0], played(timed))).collect();
+    /// The same as JSON.
+    pub fn object(&self, timed: &TimedReplay<'_>) -> Value {
+        let drafters: Vec<Value> =
+            timed.variants.iter().map(|variant| self.variant(variant, &timed.variants[0], played(timed))).collect();
         let passes = timed.passes.iter().map(|(rows, seconds)| {
             (rows.to_string(), json!({ "passes": seconds.len(), "ms": 1e3 * median(seconds.clone()) }))
         });
@@ -111,12 +111,13 @@ impl Page<'_> {
         })
     }
 
-    /// One way of decoding.
-    fn way(&self, way: &Way, plain: &Way, played: usize) -> Value {
-        let Figures { speed, speedup, pass_ms, stats } = figures(way, plain);
-        let mut value = object(&way.name, played, &stats);
+    /// The JSON of one variant of decoding.
+    fn variant(&self, variant: &Variant, plain: &Variant, played: usize) -> Value {
+        let DecodingFigures { speed, speedup, pass_ms, stats } = figures(variant, plain);
+        let mut value = object(&variant.name, played, &stats);
         let interval = speedup.and_then(|speedup| speedup.interval);
-        let seconds = |laps: &Vec<Lap>| laps.iter().map(|lap| lap.behind.seconds).collect::<Vec<_>>();
+        let seconds =
+            |timings: &Vec<RecordTiming>| timings.iter().map(|timing| timing.after_first.seconds).collect::<Vec<_>>();
         let further = [
             ("tokens_per_second", json!(speed)),
             ("speedup", json!(speedup.map(|speedup| speedup.value))),
@@ -125,7 +126,7 @@ impl Page<'_> {
             ("ms_per_pass", json!(pass_ms)),
             ("prompt_tokens", json!(stats.prompt_tokens)),
             ("prompt_tokens_shared", json!(stats.prompt_tokens_shared)),
-            ("seconds", json!(way.laps.iter().map(seconds).collect::<Vec<_>>())),
+            ("seconds", json!(variant.timings.iter().map(seconds).collect::<Vec<_>>())),
         ];
         for (name, figure) in further {
             value[name] = figure;
@@ -134,30 +135,30 @@ impl Page<'_> {
     }
 }
 
-/// Records that were played at least once.
-fn played(timed: &Timed<'_>) -> usize {
-    timed.ways[0].laps.iter().filter(|laps| !laps.is_empty()).count()
+/// The number of records that were replayed at least once.
+fn played(timed: &TimedReplay<'_>) -> usize {
+    timed.variants[0].timings.iter().filter(|timings| !timings.is_empty()).count()
 }
 
-/// Samples of the records that were played.
-fn samples(way: &Way) -> Vec<Vec<Sample>> {
-    let played = way.laps.iter().filter(|laps| !laps.is_empty());
-    played.map(|laps| laps.iter().map(|lap| lap.behind).collect()).collect()
+/// Samples of the records that were replayed.
+fn samples(variant: &Variant) -> Vec<Vec<Sample>> {
+    let played = variant.timings.iter().filter(|timings| !timings.is_empty());
+    played.map(|timings| timings.iter().map(|timing| timing.after_first).collect()).collect()
 }
 
-fn figures(way: &Way, plain: &Way) -> Figures {
-    let (own, plain) = (samples(way), samples(plain));
-    let laps = || way.laps.iter().flatten();
-    let (passes, seconds) = laps().fold((0, 0.0), |(n, s), lap| (n + lap.passes.0, s + lap.passes.1));
-    Figures {
+fn figures(variant: &Variant, plain: &Variant) -> DecodingFigures {
+    let (own, plain) = (samples(variant), samples(plain));
+    let timings = || variant.timings.iter().flatten();
+    let (passes, seconds) = timings().fold((0, 0.0), |(n, s), timing| (n + timing.passes.0, s + timing.passes.1));
+    DecodingFigures {
         speed: speed(&own),
         speedup: Estimate::ratio(&own, &plain),
         pass_ms: (passes > 0).then(|| 1e3 * seconds / passes as f64),
-        stats: total(laps().map(|lap| &lap.stats)),
+        stats: total(timings().map(|timing| &timing.stats)),
     }
 }
 
-/// What a pass of eight rows takes over one of a single row, by the medians of those that were made.
+/// The time of a pass of eight rows over that of one row, by medians.
 fn eight_to_one(passes: &BTreeMap<usize, Vec<f64>>) -> Option<f64> {
     Some(median(passes.get(&8)?.clone()) / median(passes.get(&1)?.clone()))
 }

@@ -1,9 +1,9 @@
-//! Records against the clock: plain decoding and every contestant take turns on one engine, record by record.
+//! Times records: plain decoding and every candidate alternate on one engine, record by record.
 //!
-//! The prompt of a record is computed once, for all who go on from it, and is not part of what is timed. Nobody always
-//! comes first, and nobody always behind the same one. Every repetition, and every half of the records where halves
-//! learn from each other, is a tenant of its own: texts that drafters learned in one they do not know in the next. How
-//! often each drafter was right the engine keeps for all of them. Left out: what is said of it ([`super::page`]).
+//! The prompt of a record is computed once for all variants, and is not timed. No variant always comes first, or always
+//! after the same one. Every repetition, and every half of the records where halves learn from each other, is a tenant
+//! of its own, so drafters do not know texts that they learned in another. The engine keeps the acceptance of each
+//! drafter across them. Results are printed by [`super::page`].
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -17,50 +17,50 @@ use foretoken_engine::{BudgetKind, Engine, Event, FinishReason, Order, Race, Req
 use foretoken_model::Executor;
 use foretoken_speculation::{DraftSettings, Tenant};
 
-use super::contestant::{Contestant, Equipment};
-use super::play::{Script, conversations};
+use super::candidate::{Candidate, DrafterInputs};
+use super::play::{RecordedTokens, conversations};
 use crate::generate::interval::Sample;
 use crate::generate::order::order;
 
-/// What came of one record, once.
+/// The times of one record in one repetition.
 #[derive(Clone, Debug, Default)]
-pub struct Lap {
-    /// Tokens behind the first pass, and their time.
-    pub behind: Sample,
-    /// Passes behind the first, and the time that the network took for them.
+pub struct RecordTiming {
+    /// Tokens after the first pass, and their time.
+    pub after_first: Sample,
+    /// Passes after the first, and the network's time for them.
     pub passes: (usize, f64),
-    /// What was counted, of all passes.
+    /// Statistics of all passes.
     pub stats: Stats,
 }
 
-/// A way of decoding: plain, or a contestant.
-pub struct Way {
-    /// As the command line names it, or `plain`.
+/// A variant of decoding: plain, or a candidate.
+pub struct Variant {
+    /// Its name on the command line, or `plain`.
     pub name: String,
     /// Numbers of its drafters.
     drafters: Vec<u8>,
     order: Order,
-    /// Of each record, one a repetition.
-    pub laps: Vec<Vec<Lap>>,
+    /// For each record, one for each repetition.
+    pub timings: Vec<Vec<RecordTiming>>,
 }
 
-impl Way {
+impl Variant {
     fn new(name: String, drafters: Vec<u8>, order: Order, records: usize) -> Self {
-        Self { name, drafters, order, laps: vec![Vec::new(); records] }
+        Self { name, drafters, order, timings: vec![Vec::new(); records] }
     }
 }
 
-/// How long, and how.
+/// How records are replayed, and for how long.
 pub struct Plan<'a> {
     /// The budget of a record.
     pub budget: &'a dyn Fn(&Record) -> BudgetKind,
-    /// What drafters are asked for.
+    /// The draft settings of requests.
     pub draft: DraftSettings,
-    /// Whether drafts are weighed by costs, which are measured first then.
+    /// Whether the budget weighs costs, which are measured first then.
     pub weighs: bool,
     /// Whether halves of the records learn from each other.
     pub by_halves: bool,
-    /// The number of each record, by which messages name it.
+    /// The number of each record, for messages.
     pub numbers: &'a [usize],
     /// Repetitions.
     pub repeat: usize,
@@ -68,58 +68,58 @@ pub struct Plan<'a> {
     pub seconds: Option<f32>,
 }
 
-/// An engine on which records are timed, and what was found.
-pub struct Timed<'a> {
+/// An engine on which records are timed, and the results.
+pub struct TimedReplay<'a> {
     engine: Engine,
-    script: Script,
+    recorded: RecordedTokens,
     plan: Plan<'a>,
     records: &'a [Record],
     /// The conversation of each record.
     conversations: Vec<usize>,
-    /// Plain decoding, and then every contestant.
-    pub ways: Vec<Way>,
-    /// Seconds of passes by their rows, those of prompts left out.
+    /// Plain decoding, and then every candidate.
+    pub variants: Vec<Variant>,
+    /// Seconds of passes by their rows, except those of prompts.
     pub passes: BTreeMap<usize, Vec<f64>>,
     tenants: u64,
 }
 
-impl<'a> Timed<'a> {
-    /// An engine over a network that says what is in the script, with the drafters of all contestants.
+impl<'a> TimedReplay<'a> {
+    /// An engine with a network that returns the recorded tokens, and with the drafters of all candidates.
     ///
     /// # Errors
-    /// What a drafter needs is not given.
+    /// A file that a drafter needs is not given.
     pub fn new(
-        (executor, script): (Box<dyn Executor>, Script),
+        (executor, recorded): (Box<dyn Executor>, RecordedTokens),
         context: usize,
-        (contestants, equipment): (&[Contestant], Equipment<'_>),
+        (candidates, inputs): (&[Candidate], DrafterInputs<'_>),
         records: &'a [Record],
         plan: Plan<'a>,
     ) -> Result<Self, Failure> {
         let mut engine = Engine::new(executor, 1, context);
-        let mut ways = vec![Way::new("plain".to_string(), Vec::new(), Order::Given, records.len())];
-        for contestant in contestants {
-            let drafters = contestant.drafters(equipment)?;
+        let mut variants = vec![Variant::new("plain".to_string(), Vec::new(), Order::Given, records.len())];
+        for candidate in candidates {
+            let drafters = candidate.drafters(inputs)?;
             let numbers = drafters.into_iter().map(|drafter| engine.add_drafter(drafter)).collect();
-            ways.push(Way::new(contestant.name(), numbers, contestant.order(), records.len()));
+            variants.push(Variant::new(candidate.name(), numbers, candidate.order(), records.len()));
         }
         let conversations = conversations(records);
         let passes = BTreeMap::new();
-        Ok(Self { engine, script, plan, records, conversations, ways, passes, tenants: 0 })
+        Ok(Self { engine, recorded, plan, records, conversations, variants, passes, tenants: 0 })
     }
 
-    /// Lets all drafters learn what everybody may know.
+    /// Makes all drafters learn the texts that are for everybody.
     pub fn learn_all(&mut self, known: &Store) {
-        // Those of other users are not for this one.
+        // Texts of other tenants are skipped.
         let whose = |tenant: &Option<Tenant>| tenant.is_none_or(|tenant| tenant == Tenant::default());
         for text in known.documents().filter(|text| whose(&text.tenant)) {
             self.engine.warm_up(&text.tokens, text.prompt_len, None);
         }
     }
 
-    /// Plays all records in all ways; after Ctrl-C those that all ways have played.
+    /// Replays all records in all variants; after Ctrl-C the results have those records that all variants completed.
     ///
     /// # Errors
-    /// A text cannot go on, or a drafter failed.
+    /// A request fails, or a drafter fails.
     pub fn run(&mut self) -> Result<(), Failure> {
         let started = Instant::now();
         let Plan { repeat, seconds, weighs, .. } = self.plan;
@@ -145,7 +145,7 @@ impl<'a> Timed<'a> {
         Ok(())
     }
 
-    /// Tenants of whom nobody knows anything, or each knows the records of the other half.
+    /// New tenants: one, or one for each half, whose drafters have learned the other half.
     fn new_tenants(&mut self) -> Vec<Tenant> {
         let parts = if self.plan.by_halves { 2 } else { 1 };
         let tenants: Vec<Tenant> = (1..=parts).map(|part| Tenant(self.tenants + part)).collect();
@@ -160,18 +160,18 @@ impl<'a> Timed<'a> {
         tenants
     }
 
-    /// One record in all ways.
+    /// Replays one record in all variants.
     fn turn(&mut self, place: usize, repetition: usize, tenant: Tenant) -> Result<(), Failure> {
         let record = &self.records[place];
-        self.script.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone_from(&record.tokens);
+        self.recorded.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone_from(&record.tokens);
         let (prompt, output) = record.tokens.split_at(record.prompt_len);
-        // Its prompt may be known to everybody, so that ways and repetitions share its rows.
+        // Its prompt is public, so that variants and repetitions share its rows.
         let plainly = Request { public_prefix: prompt.len(), tenant, ..Request::new(prompt.to_vec()) };
         self.play(Request { tokens_max: Some(1), ..plainly.clone() }, place, None)?;
-        let mut laps: Vec<(usize, Lap)> = Vec::with_capacity(self.ways.len());
+        let mut timings: Vec<(usize, RecordTiming)> = Vec::with_capacity(self.variants.len());
         let mut passes: Vec<(usize, f64)> = Vec::new();
-        for way in order(self.ways.len(), repetition + place) {
-            let Way { drafters, order, .. } = &self.ways[way];
+        for variant in order(self.variants.len(), repetition + place) {
+            let Variant { drafters, order, .. } = &self.variants[variant];
             let request = Request {
                 tokens_max: Some(output.len()),
                 drafters: drafters.clone(),
@@ -180,29 +180,29 @@ impl<'a> Timed<'a> {
                 draft: self.plan.draft,
                 ..plainly.clone()
             };
-            laps.push((way, self.play(request, place, Some(&mut passes))?));
+            timings.push((variant, self.play(request, place, Some(&mut passes))?));
         }
-        laps.into_iter().for_each(|(way, lap)| self.ways[way].laps[place].push(lap));
+        timings.into_iter().for_each(|(variant, timing)| self.variants[variant].timings[place].push(timing));
         passes.into_iter().for_each(|(rows, seconds)| self.passes.entry(rows).or_default().push(seconds));
         Ok(())
     }
 
-    /// Plays a request to its end. `passes` gets the rows and seconds of passes behind the first.
+    /// Runs a request to its end. `passes` gets the rows and seconds of passes after the first.
     fn play(
         &mut self,
         request: Request,
         place: usize,
         mut passes: Option<&mut Vec<(usize, f64)>>,
-    ) -> Result<Lap, Failure> {
+    ) -> Result<RecordTiming, Failure> {
         let number = self.plan.numbers[place];
         let failed = |why: &str| Failure::Other(format!("record {number}: {why}"));
         let record = &self.records[place];
         let expected = &record.tokens[record.prompt_len..][..request.tokens_max.unwrap_or_default()];
         self.engine.submit(request).map_err(foretoken::Error::from)?;
-        let (mut lap, mut written) = (Lap::default(), Vec::with_capacity(expected.len()));
-        let mut begun: Option<Instant> = None;
+        let (mut timing, mut written) = (RecordTiming::default(), Vec::with_capacity(expected.len()));
+        let mut first_pass_ended: Option<Instant> = None;
         while !self.engine.is_idle() {
-            if !Interrupts::goes_on() {
+            if !Interrupts::none_pending() {
                 return Err(Failure::Interrupted);
             }
             let before = written.len();
@@ -210,7 +210,7 @@ impl<'a> Timed<'a> {
                 match event {
                     Event::Tokens { emitted, .. } => written.extend(emitted.iter().map(|emitted| emitted.token)),
                     Event::Finished { reason: FinishReason::Failed(why), .. } => return Err(failed(why)),
-                    Event::Finished { stats, .. } => lap.stats = (**stats).clone(),
+                    Event::Finished { stats, .. } => timing.stats = (**stats).clone(),
                     Event::DrafterFailed { message, .. } => {
                         return Err(failed(&format!("a drafter failed: {message}")));
                     }
@@ -219,20 +219,23 @@ impl<'a> Timed<'a> {
             }
             let now = Instant::now();
             let (new, times) = (written.len() - before, self.engine.last_step());
-            match begun {
+            match first_pass_ended {
                 _ if new == 0 => {}
-                None => begun = Some(now),
-                Some(begun) => {
+                None => first_pass_ended = Some(now),
+                Some(first_pass_ended) => {
                     let seconds = times.passes.as_secs_f64();
-                    let behind = Sample { tokens: lap.behind.tokens + new, seconds: (now - begun).as_secs_f64() };
-                    lap.behind = behind;
-                    lap.passes = (lap.passes.0 + 1, lap.passes.1 + seconds);
+                    let after_first = Sample {
+                        tokens: timing.after_first.tokens + new,
+                        seconds: (now - first_pass_ended).as_secs_f64(),
+                    };
+                    timing.after_first = after_first;
+                    timing.passes = (timing.passes.0 + 1, timing.passes.1 + seconds);
                     passes.iter_mut().for_each(|passes| passes.push((times.rows, seconds)));
                 }
             }
         }
         match written == expected {
-            true => Ok(lap),
+            true => Ok(timing),
             false => Err(failed(&format!("expected its {} tokens, found others", expected.len()))),
         }
     }

@@ -1,7 +1,7 @@
 //! Charts of marks and lines, drawn by `plotters` as SVG or as pixels.
 //!
-//! Words in pixels are drawn with a part of Roboto (Apache-2.0, by Google) that is a part of the program, so that no
-//! font has to be there. Left out: what is drawn.
+//! Text in PNG files is drawn with a subset of Roboto (Apache-2.0, by Google) that is built in, so that no font has to
+//! be installed.
 
 use std::sync::Once;
 
@@ -15,7 +15,7 @@ pub const WIDE: (u32, u32) = (860, 400);
 /// The same on a phone.
 pub const NARROW: (u32, u32) = (360, 320);
 
-/// Colours of lines, which stay apart for colour-blind people too.
+/// Colours of lines, which colour-blind people can distinguish too.
 const COLOURS: [RGBColor; 6] = [
     RGBColor(31, 79, 224),
     RGBColor(168, 74, 0),
@@ -24,12 +24,12 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(90, 60, 0),
     RGBColor(187, 15, 70),
 ];
-/// Shapes of marks: where colours begin again, the next one.
+/// The number of shapes of marks; lines of the same colour have different shapes.
 const SHAPES: usize = 4;
 /// Height of a row of the legend.
 const ROW: i32 = 18;
-/// Lines that share places stand beside each other: all of them in this part of the room between two places.
-const BESIDE: f64 = 0.6;
+/// Marks of several lines in a category are drawn side by side, within this part of the category's width.
+const CATEGORY_WIDTH: f64 = 0.6;
 const TEXT: RGBColor = RGBColor(30, 32, 36);
 const GRID: RGBColor = RGBColor(222, 218, 210);
 
@@ -39,12 +39,12 @@ pub struct Mark {
     pub x: f64,
     /// The value.
     pub y: f64,
-    /// In which it lies.
+    /// Its interval.
     pub interval: Option<(f64, f64)>,
 }
 
-/// Marks of one colour.
-pub struct Line {
+/// A line: marks of one colour and shape.
+pub struct Series {
     /// Its name.
     pub name: String,
     /// Its marks, ascending.
@@ -53,22 +53,22 @@ pub struct Line {
 
 /// One chart.
 pub struct Chart {
-    /// Of its files, without ending.
+    /// The name of its files, without ending.
     pub name: &'static str,
     /// Its heading.
     pub title: &'static str,
-    /// What it shows, in a sentence.
+    /// Its caption.
     pub caption: String,
-    /// What is from left to right, with its unit.
-    pub across: &'static str,
-    /// What is from below to above, with its unit.
-    pub up: &'static str,
-    /// Names of the places 0, 1, ... from left to right, where these are no numbers.
-    pub places: Vec<String>,
+    /// The label of the x axis, with its unit.
+    pub x_label: &'static str,
+    /// The label of the y axis, with its unit.
+    pub y_label: &'static str,
+    /// Names of x = 0, 1, ..., if the x axis has categories.
+    pub categories: Vec<String>,
     /// Whether marks are joined.
     pub joined: bool,
-    /// What is shown.
-    pub lines: Vec<Line>,
+    /// Its lines.
+    pub lines: Vec<Series>,
 }
 
 impl Chart {
@@ -100,8 +100,8 @@ impl Chart {
         Ok(bytes)
     }
 
-    /// Width of a name in the legend, names in a row, and rows, of a chart so wide; a name takes some seven pixels a
-    /// character.
+    /// The legend of a chart of this width: pixels for a name, names in a row, and rows; a name takes about seven
+    /// pixels a character.
     fn legend(&self, width: u32) -> (i32, i32, i32) {
         let longest = self.lines.iter().map(|line| line.name.chars().count()).max().unwrap_or(0);
         let column = 36 + 7 * longest as i32;
@@ -109,16 +109,16 @@ impl Chart {
         (column, a_row, (lines + a_row - 1) / a_row)
     }
 
-    /// The size with all rows of the legend: none of them is taken from what is drawn.
+    /// The size with all rows of the legend, which take nothing from the plot.
     fn with_legend(&self, (width, height): (u32, u32)) -> (u32, u32) {
         let (_, _, rows) = self.legend(width);
         (width, height + (ROW * (rows - 1).max(0)) as u32)
     }
 
-    /// How far from its place a line's marks stand.
-    fn aside(&self, number: usize) -> f64 {
-        let step = (BESIDE / self.lines.len() as f64).min(0.08);
-        if self.places.is_empty() { 0.0 } else { step * (number as f64 - (self.lines.len() - 1) as f64 / 2.0) }
+    /// The horizontal offset of a line's marks from their category.
+    fn offset(&self, number: usize) -> f64 {
+        let step = (CATEGORY_WIDTH / self.lines.len() as f64).min(0.08);
+        if self.categories.is_empty() { 0.0 } else { step * (number as f64 - (self.lines.len() - 1) as f64 / 2.0) }
     }
 
     /// The least and the greatest values across and up, with room around them.
@@ -129,7 +129,7 @@ impl Chart {
             (left, right) = (left.min(mark.x), right.max(mark.x));
             top = top.max(mark.y).max(mark.interval.map_or(0.0, |(_, high)| high));
         }
-        let room = if self.places.is_empty() { ((right - left) * 0.03).max(0.1) } else { 0.3 };
+        let room = if self.categories.is_empty() { ((right - left) * 0.03).max(0.1) } else { 0.3 };
         ((left - room, right + room), (0.0, if top > 0.0 { top * 1.08 } else { 1.0 }))
     }
 
@@ -157,14 +157,14 @@ impl Chart {
             .set_label_area_size(LabelAreaPosition::Bottom, 44 * scale)
             .build_cartesian_2d(left..right, bottom..top)?;
         let is_whole = |x: f64| (x - x.round()).abs() < 1e-6;
-        // Between counts there is nothing.
+        // Between whole numbers there are no labels.
         let counts = self.lines.iter().flat_map(|line| &line.marks).all(|mark| is_whole(mark.x));
-        let place = |x: &f64| match self.places.is_empty() {
+        let place = |x: &f64| match self.categories.is_empty() {
             true if is_whole(*x) => format!("{x:.0}"),
             true if !counts => format!("{x:.1}"),
             true => String::new(),
             false if !is_whole(*x) => String::new(),
-            false => self.places.get(x.round() as usize).cloned().unwrap_or_default(),
+            false => self.categories.get(x.round() as usize).cloned().unwrap_or_default(),
         };
         chart
             .configure_mesh()
@@ -172,18 +172,18 @@ impl Chart {
             .light_line_style(TRANSPARENT)
             .bold_line_style(GRID)
             .axis_style(GRID)
-            .x_labels(if self.places.is_empty() { 8 } else { 2 * self.places.len() })
+            .x_labels(if self.categories.is_empty() { 8 } else { 2 * self.categories.len() })
             .y_labels(6)
             .x_label_formatter(&place)
             .label_style(font(12))
             .axis_desc_style(font(12))
-            .x_desc(self.across)
-            .y_desc(self.up)
+            .x_desc(self.x_label)
+            .y_desc(self.y_label)
             .draw()?;
         for (number, line) in self.lines.iter().enumerate() {
             let colour = COLOURS[number % COLOURS.len()];
-            let aside = self.aside(number);
-            let points = line.marks.iter().map(|mark| (mark.x + aside, mark.y));
+            let offset = self.offset(number);
+            let points = line.marks.iter().map(|mark| (mark.x + offset, mark.y));
             if self.joined {
                 let path: Vec<(f64, f64)> = points.clone().collect();
                 chart.draw_series([PathElement::new(path, colour.stroke_width(2 * scale as u32))])?;
@@ -191,7 +191,7 @@ impl Chart {
             for point in points {
                 draw_mark(chart.plotting_area(), number, point, scale)?;
             }
-            let whiskers = line.marks.iter().filter_map(|mark| Some((mark.x + aside, mark.interval?)));
+            let whiskers = line.marks.iter().filter_map(|mark| Some((mark.x + offset, mark.interval?)));
             let whisker =
                 |(x, (low, high))| PathElement::new([(x, low), (x, high)], colour.stroke_width(2 * scale as u32));
             chart.draw_series(whiskers.map(whisker))?;
@@ -200,7 +200,7 @@ impl Chart {
     }
 }
 
-/// Draws a mark of a line: a colour, and a shape that tells it from those of the same colour.
+/// Draws a mark of a line in its colour and shape.
 fn draw_mark<DB: DrawingBackend, CT: CoordTranslate>(
     area: &DrawingArea<DB, CT>,
     number: usize,
@@ -227,32 +227,32 @@ mod tests {
 
     fn chart(lines: usize) -> Chart {
         let mark = |x| Mark { x: f64::from(x), y: 1.0, interval: None };
-        let line = |number| Line { name: format!("draft+lookup, block, {number}"), marks: vec![mark(0), mark(1)] };
+        let line = |number| Series { name: format!("draft+lookup, block, {number}"), marks: vec![mark(0), mark(1)] };
         Chart {
             name: "many",
             title: "Many",
             caption: String::new(),
-            across: "place",
-            up: "value",
-            places: vec!["a".to_string(), "b".to_string()],
+            x_label: "place",
+            y_label: "value",
+            categories: vec!["a".to_string(), "b".to_string()],
             joined: false,
             lines: (0..lines).map(line).collect(),
         }
     }
 
     #[test]
-    fn many_lines_stay_beside_their_place_and_take_nothing_from_the_plot() {
+    fn many_lines_stay_in_their_category_and_take_nothing_from_the_plot() {
         for lines in [1, 2, 8, 40] {
             let chart = chart(lines);
             let ((left, _), _) = chart.ranges();
-            assert!((0..lines).all(|number| chart.aside(number).abs() < -left), "{lines}");
+            assert!((0..lines).all(|number| chart.offset(number).abs() < -left), "{lines}");
             let (_, _, rows) = chart.legend(NARROW.0);
             assert_eq!(chart.with_legend(NARROW).1 as i32 - rows * ROW, NARROW.1 as i32 - ROW, "{lines}");
         }
     }
 
     #[test]
-    fn lines_of_one_colour_have_other_marks() {
+    fn lines_of_one_colour_have_different_marks() {
         let svg = chart(3 * COLOURS.len()).svg(WIDE).unwrap_or_default();
         // Each line has one in the legend and two in the plot.
         assert_eq!(svg.matches("<circle").count(), 3 * COLOURS.len());

@@ -1,7 +1,7 @@
-//! The page of a report: charts with a sentence each, and the rows as a table.
+//! The page of a report: charts with captions, and the rows as a table.
 //!
-//! Each chart is in it twice, for wide and for narrow screens; what is not shown there is said. In the dark the
-//! colours of the charts are turned round. Left out: the charts themselves.
+//! Each chart is in it twice, for wide and for narrow screens; a chart without data is replaced by the reason. In dark
+//! mode the colours of the charts are inverted.
 
 use foretoken_console::failure::Failure;
 use serde_json::Value;

@@ -1,9 +1,9 @@
-//! Defaults from elsewhere: a file and the environment, by the names of the options.
+//! Defaults of options from a file and the environment, under the names of the options.
 //!
-//! They become words that stand before the command line's own options, so they mean what they mean there and nothing
-//! else. Where two places speak of one option the nearer one counts: the command line, then the environment, then the
-//! file. A default that cannot stand beside an option of the command line gives way to it without a word. Left out:
-//! what the model's `generation_config.json` says and what the program chooses, which the library decides.
+//! They become words before the command line's own options, so they mean exactly what they mean there. The command line
+//! overrides the environment, which overrides the file. A default that excludes an option of the command line is
+//! dropped silently. What the model's `generation_config.json` says, and what the program chooses, is applied by the
+//! library.
 
 mod environment;
 mod file;
@@ -16,23 +16,23 @@ use std::path::PathBuf;
 use clap::{Arg, ArgAction, Command};
 use foretoken_console::failure::Failure;
 
+use super::errors::value_problem;
 use super::line::{Line, is_named, options, takes_value};
-use super::wrong::value_problem;
-pub use file::users_own;
+pub use file::user_file;
 
-/// Variables that are no option's, and have a use of their own.
-pub const OWN_VARIABLES: [&str; 2] = ["FORETOKEN_ISA", "FORETOKEN_API_KEY"];
+/// Variables that belong to no option and are read elsewhere.
+pub const OTHER_VARIABLES: [&str; 2] = ["FORETOKEN_ISA", "FORETOKEN_API_KEY"];
 
-/// Options that say what to do and not how, so that no file and no variable gives them.
-pub const NEVER: [&str; 4] = ["help", "help_all", "version", "config"];
+/// Options that say what to do and not how: they cannot have defaults.
+pub const NOT_SETTINGS: [&str; 4] = ["help", "help_all", "version", "config"];
 
-/// Options whose values are nobody's to see.
+/// Options whose values are secret.
 pub const SECRETS: [&str; 1] = ["api_key"];
 
-/// What is shown of them.
+/// What is shown instead of a secret.
 pub const HIDDEN: &str = "(not shown)";
 
-/// Where a default was found.
+/// Where a default comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// In a file: its path, and the line, from 1.
@@ -50,22 +50,22 @@ impl fmt::Display for Source {
     }
 }
 
-/// A default that holds for a command line.
+/// A default that applies to a command line.
 #[derive(Clone, Debug)]
 pub struct DefaultValue {
     /// The option's name in clap.
     pub id: String,
-    /// The option's long name, as it is written there.
+    /// The option's long name.
     pub name: String,
-    /// Its values; of a flag "true" or "false".
+    /// Its values; "true" or "false" for a flag.
     pub values: Vec<String>,
-    /// What it is on a command line; nothing for a flag that is off.
+    /// The default as words of a command line; none for a flag that is off.
     pub words: Vec<OsString>,
-    /// Where it was found.
+    /// Where it comes from.
     pub source: Source,
 }
 
-/// As `-v` tells it.
+/// As printed under `-v`.
 impl fmt::Display for DefaultValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let values = if SECRETS.contains(&self.id.as_str()) { HIDDEN.to_string() } else { self.values.join(",") };
@@ -73,18 +73,18 @@ impl fmt::Display for DefaultValue {
     }
 }
 
-/// A value as it was found: of a flag, of an option, or a list.
+/// A value as the file or the environment has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum RawValue {
     /// True or false.
     Switch(bool),
     /// A number or a text.
     One(String),
-    /// Several of these.
+    /// A list of numbers or texts.
     Several(Vec<String>),
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for RawValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Switch(on) => write!(f, "{on}"),
@@ -94,37 +94,37 @@ impl fmt::Display for Found {
     }
 }
 
-/// All defaults that matter to a command line.
+/// The defaults of a command line.
 #[derive(Clone, Debug, Default)]
 pub struct Defaults {
-    /// Those that hold for it.
-    pub of_line: Vec<DefaultValue>,
+    /// The defaults that apply.
+    pub values: Vec<DefaultValue>,
     /// The file, if there is one.
     pub file: Option<PathBuf>,
-    /// Variables that begin like ours and name no option.
+    /// Variables that begin with our prefix and name no option.
     pub unknown_variables: Vec<String>,
 }
 
 impl Defaults {
-    /// Reads file and environment.
+    /// Reads the file and the environment.
     ///
     /// # Errors
-    /// The file cannot be read, or something in it is no option's name or not its value.
+    /// The file cannot be read, or something in it is no option's name or not a value of its option.
     pub fn read(line: &Line, program: &Command) -> Result<Self, Failure> {
-        let file = file::place(line)?;
-        let (of_environment, unknown_variables) = environment::read(line, program)?;
-        let of_file = file.as_deref().map_or(Ok(Vec::new()), |path| file::read(path, line, program))?;
+        let file = file::locate(line)?;
+        let (from_environment, unknown_variables) = environment::read(line, program)?;
+        let from_file = file.as_deref().map_or(Ok(Vec::new()), |path| file::read(path, line, program))?;
         let command = line.command(program);
-        let mut of_line: Vec<DefaultValue> = Vec::new();
-        for default in of_environment.into_iter().chain(of_file) {
-            let nearer = of_line.iter().map(|nearer| nearer.id.as_str());
-            let nearer = nearer.chain(line.given.iter().map(|given| given.id.as_str()));
-            let nearer: Vec<&str> = nearer.chain(positionals(line, command)).collect();
-            if !nearer.iter().any(|other| *other == default.id || exclude(command, other, &default.id)) {
-                of_line.push(default);
+        let mut values: Vec<DefaultValue> = Vec::new();
+        for default in from_environment.into_iter().chain(from_file) {
+            let stronger = values.iter().map(|default| default.id.as_str());
+            let stronger = stronger.chain(line.given.iter().map(|given| given.id.as_str()));
+            let stronger: Vec<&str> = stronger.chain(positionals(line, command)).collect();
+            if !stronger.iter().any(|other| *other == default.id || exclude(command, other, &default.id)) {
+                values.push(default);
             }
         }
-        Ok(Self { of_line, file, unknown_variables })
+        Ok(Self { values, file, unknown_variables })
     }
 }
 
@@ -133,8 +133,8 @@ fn positionals<'a>(line: &Line, command: &'a Command) -> impl Iterator<Item = &'
     command.get_positionals().take(line.positionals.len()).map(|arg| arg.get_id().as_str())
 }
 
-/// Options of which the later one counts, so that one in a default gives way to the other.
-const INSTEAD: [(&str, &str); 2] = [("quiet", "verbose"), ("display_prompt", "no_display_prompt")];
+/// Pairs of options of which the later one counts: either one on the command line drops a default of the other.
+const OVERRIDING: [(&str, &str); 2] = [("quiet", "verbose"), ("display_prompt", "no_display_prompt")];
 
 /// Whether two arguments of a command cannot be given together.
 fn exclude(command: &Command, one: &str, other: &str) -> bool {
@@ -143,25 +143,26 @@ fn exclude(command: &Command, one: &str, other: &str) -> bool {
         let conflicts = arg(one).filter(|arg| !arg.is_global_set()).map(|arg| command.get_arg_conflicts_with(arg));
         conflicts.unwrap_or_default().iter().any(|arg| arg.get_id() == other)
     };
-    let in_one_choice = command.get_groups().any(|group| {
+    let in_one_group = command.get_groups().any(|group| {
         let has = |id: &str| group.get_args().any(|arg| arg == id);
         has(one) && has(other) && !group.clone().is_multiple()
     });
-    let instead = INSTEAD.contains(&(one, other)) || INSTEAD.contains(&(other, one));
-    in_one_choice || instead || conflict(one, other) || conflict(other, one)
+    let overriding = OVERRIDING.contains(&(one, other)) || OVERRIDING.contains(&(other, one));
+    in_one_group || overriding || conflict(one, other) || conflict(other, one)
 }
 
-/// The option of a command that has this name, as files and variables may have it: with dashes or underlines.
+/// The option of a command that has this name, with dashes or underlines.
 fn option<'a>(program: &'a Command, command: &'a Command, name: &str) -> Option<&'a Arg> {
     let dashed = name.replace('_', "-");
-    options(program, command).find(|option| is_named(option, &dashed) && !NEVER.contains(&option.get_id().as_str()))
+    options(program, command)
+        .find(|option| is_named(option, &dashed) && !NOT_SETTINGS.contains(&option.get_id().as_str()))
 }
 
-/// All names of options, of whatever command.
+/// The long names of the options of all commands.
 fn all_names(program: &Command) -> Vec<&str> {
-    let own = program.get_arguments().filter(|arg| !NEVER.contains(&arg.get_id().as_str()));
-    let below = program.get_subcommands().flat_map(all_names);
-    own.filter_map(Arg::get_long).chain(below).collect()
+    let own = program.get_arguments().filter(|arg| !NOT_SETTINGS.contains(&arg.get_id().as_str()));
+    let subcommands = program.get_subcommands().flat_map(all_names);
+    own.filter_map(Arg::get_long).chain(subcommands).collect()
 }
 
 /// Whether some command has an option of this name.
@@ -170,25 +171,27 @@ fn is_known(program: &Command, name: &str) -> bool {
     option(program, program, name).is_some() || commands().any(|command| is_known(command, name))
 }
 
-/// What an option is on a command line if it has this value.
+/// The values of an option, and the words that give them on a command line.
 ///
 /// # Errors
-/// The option has no such values: what was expected, and what was found.
-pub fn words(option: &Arg, found: &Found) -> Result<(Vec<String>, Vec<OsString>), String> {
+/// The option has no such value: what was expected, and what was found.
+pub fn words(option: &Arg, found: &RawValue) -> Result<(Vec<String>, Vec<OsString>), String> {
     let long = option.get_long().unwrap_or_default();
     let bare = || Ok((vec!["true".to_string()], vec![format!("--{long}").into()]));
     let many = matches!(option.get_action(), ArgAction::Append) || option.get_value_delimiter().is_some();
     let optional = option.get_num_args().is_some_and(|range| range.min_values() == 0);
     let values = match found {
-        Found::Switch(true) if !takes_value(option) || optional => return bare(),
-        Found::Switch(false) if !takes_value(option) || optional => return Ok((vec!["false".to_string()], Vec::new())),
+        RawValue::Switch(true) if !takes_value(option) || optional => return bare(),
+        RawValue::Switch(false) if !takes_value(option) || optional => {
+            return Ok((vec!["false".to_string()], Vec::new()));
+        }
         _ if !takes_value(option) => return Err(format!("expected true or false, found {found}")),
-        Found::Several(_) if !many => return Err(format!("expected one value, found {found}")),
-        Found::Switch(on) => vec![on.to_string()],
-        Found::One(text) => vec![text.clone()],
-        Found::Several(texts) => texts.clone(),
+        RawValue::Several(_) if !many => return Err(format!("expected one value, found {found}")),
+        RawValue::Switch(on) => vec![on.to_string()],
+        RawValue::One(text) => vec![text.clone()],
+        RawValue::Several(texts) => texts.clone(),
     };
-    let values: Vec<String> = values.into_iter().map(|value| at_home(option, value)).collect();
+    let values: Vec<String> = values.into_iter().map(|value| expand_home(option, value)).collect();
     for value in &values {
         check(option, value).map_err(|(expected, found)| format!("{expected}, found {found}"))?;
     }
@@ -196,8 +199,8 @@ pub fn words(option: &Arg, found: &Found) -> Result<(Vec<String>, Vec<OsString>)
     Ok((values, words))
 }
 
-/// A path below `~`, which no shell has written out.
-fn at_home(option: &Arg, value: String) -> String {
+/// Replaces a leading `~/` of a path, which no shell has expanded.
+fn expand_home(option: &Arg, value: String) -> String {
     let is_path = option.get_value_parser().type_id() == TypeId::of::<PathBuf>();
     match (value.strip_prefix("~/"), std::env::home_dir()) {
         (Some(rest), Some(home)) if is_path => home.join(rest).display().to_string(),
@@ -205,7 +208,7 @@ fn at_home(option: &Arg, value: String) -> String {
     }
 }
 
-/// Asks the option itself whether it takes a value: what it expected, and what it found.
+/// Checks a value by the option's own parser. The error: what was expected, and what was found.
 fn check(option: &Arg, value: &str) -> Result<(), (String, String)> {
     let mut alone = Arg::new("option").long("option").action(option.get_action().clone());
     alone = alone.value_parser(option.get_value_parser().clone()).value_delimiter(option.get_value_delimiter());
@@ -223,36 +226,36 @@ mod tests {
     use crate::Cli;
     use clap::CommandFactory;
 
-    fn of(command: &str, name: &str, found: Found) -> Result<Vec<OsString>, String> {
+    fn words_of(command: &str, name: &str, found: RawValue) -> Result<Vec<OsString>, String> {
         let program = Cli::command();
         let command = program.find_subcommand(command).expect("it is a command");
         words(option(&program, command, name).expect("it has the option"), &found).map(|(_, words)| words)
     }
 
-    fn one(text: &str) -> Found {
-        Found::One(text.to_string())
+    fn one(text: &str) -> RawValue {
+        RawValue::One(text.to_string())
     }
 
     #[test]
     fn values_become_words() {
-        assert_eq!(of("generate", "temp", one("0.5")), Ok(vec!["--temp=0.5".into()]));
-        assert_eq!(of("generate", "n_predict", one("-1")), Ok(vec!["--n-predict=-1".into()]));
-        let stops = Found::Several(vec!["a".into(), "-b".into()]);
-        assert_eq!(of("generate", "stop", stops.clone()), Ok(vec!["--stop=a".into(), "--stop=-b".into()]));
-        assert_eq!(of("generate", "ignore-eos", Found::Switch(true)), Ok(vec!["--ignore-eos".into()]));
-        assert_eq!(of("generate", "ignore-eos", Found::Switch(false)), Ok(vec![]));
-        assert_eq!(of("generate", "show-drafts", Found::Switch(true)), Ok(vec!["--show-drafts".into()]));
-        assert_eq!(of("generate", "quiet", Found::Switch(true)), Ok(vec!["--quiet".into()]));
+        assert_eq!(words_of("generate", "temp", one("0.5")), Ok(vec!["--temp=0.5".into()]));
+        assert_eq!(words_of("generate", "n_predict", one("-1")), Ok(vec!["--n-predict=-1".into()]));
+        let stops = RawValue::Several(vec!["a".into(), "-b".into()]);
+        assert_eq!(words_of("generate", "stop", stops.clone()), Ok(vec!["--stop=a".into(), "--stop=-b".into()]));
+        assert_eq!(words_of("generate", "ignore-eos", RawValue::Switch(true)), Ok(vec!["--ignore-eos".into()]));
+        assert_eq!(words_of("generate", "ignore-eos", RawValue::Switch(false)), Ok(vec![]));
+        assert_eq!(words_of("generate", "show-drafts", RawValue::Switch(true)), Ok(vec!["--show-drafts".into()]));
+        assert_eq!(words_of("generate", "quiet", RawValue::Switch(true)), Ok(vec!["--quiet".into()]));
         let wrong = |text: &str| Err(text.to_string());
-        assert_eq!(of("generate", "temp", stops), wrong("expected one value, found [\"a\", \"-b\"]"));
-        assert_eq!(of("generate", "temp", one("hot")), wrong("expected a number from 0 up, found \"hot\""));
-        assert_eq!(of("generate", "ignore-eos", one("yes")), wrong("expected true or false, found \"yes\""));
+        assert_eq!(words_of("generate", "temp", stops), wrong("expected one value, found [\"a\", \"-b\"]"));
+        assert_eq!(words_of("generate", "temp", one("hot")), wrong("expected a number from 0 up, found \"hot\""));
+        assert_eq!(words_of("generate", "ignore-eos", one("yes")), wrong("expected true or false, found \"yes\""));
         let verify = "expected one of exact, rejection, block, found \"maybe\"";
-        assert_eq!(of("generate", "verify", one("maybe")), wrong(verify));
+        assert_eq!(words_of("generate", "verify", one("maybe")), wrong(verify));
     }
 
     #[test]
-    fn options_that_exclude_each_other_are_known() {
+    fn exclusions_are_found() {
         let program = Cli::command();
         let generate = program.find_subcommand("generate").expect("it is a command");
         assert!(exclude(generate, "json", "output_ids") && exclude(generate, "output_ids", "json"));

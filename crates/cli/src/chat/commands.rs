@@ -1,11 +1,11 @@
-//! What a person may say to the chat itself: lines that begin with a slash.
+//! Commands to the chat itself: lines that begin with a slash.
 //!
-//! A word that is none of these is told, since it was hardly meant for the model; a line that goes on behind such a
-//! word ("/usr/bin is what?") is for the model.
+//! A single unknown word with a slash is reported as an error, since it was hardly meant for the model; a longer line
+//! that begins with one ("/usr/bin is what?") is for the model.
 
 use std::path::PathBuf;
 
-/// All commands with what they do, as /help says them.
+/// All commands with what they do, as printed by /help.
 pub const HELP: &str = "\
 /help                this list
 /regen               another answer to what you said last
@@ -18,26 +18,26 @@ pub const HELP: &str = "\
 A line that ends with \\ goes on in the next one; \"\"\" begins and ends a text of several lines.
 Ctrl-C stops an answer.";
 
-/// A line for the chat.
+/// A command of a line.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Say what there is.
+    /// Print the commands.
     Help,
-    /// Leave.
+    /// End the chat.
     Exit,
-    /// Begin anew.
+    /// Begin a new conversation.
     Clear,
-    /// Answer again.
+    /// Answer the last turn again.
     Regen,
-    /// Say what the last answer took.
+    /// Print the statistics of the last answer.
     Stats,
-    /// Tell the model something before; without a text, say what it is told.
+    /// Set the system message; without a text, print it.
     System(Option<String>),
-    /// Write the conversation to a file, also over one that is there.
+    /// Write the conversation to a file; the flag allows overwriting.
     Save(PathBuf, bool),
     /// Read a conversation from a file.
     Load(PathBuf),
-    /// A command that lacks something, or none at all: what is wrong with it.
+    /// An incomplete or unknown command, with its error.
     Wrong(String),
 }
 
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_commands_or_for_the_model() {
+    fn commands_are_told_from_turns() {
         let of = |line: &str| Command::of(line);
         assert_eq!(of(" /help "), Some(Command::Help));
         assert_eq!(of("/save a b.json"), Some(Command::Save("a b.json".into(), false)));

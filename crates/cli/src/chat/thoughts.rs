@@ -1,32 +1,32 @@
-//! What a model thinks before it answers, apart from the answer.
+//! Prints what a model thinks before it answers, apart from the answer.
 //!
-//! Where output has colours, thoughts are dim, and an empty line stands between them and the answer. Elsewhere the
-//! answer alone stands on standard output, so that a pipe gets answers; thoughts go to standard error, unless `--quiet`
-//! silences it. (llama.cpp's program writes both to standard output, with `[Start thinking]` before and
-//! `[End thinking]` behind the thoughts.) Left out: thoughts beside `--show-drafts`, which shows each token as it is.
+//! With colours, thoughts are dim, and an empty line separates them from the answer. Without colours, standard output
+//! has the answer alone, so that a pipe gets answers, and thoughts go to standard error, unless `--quiet` silences it.
+//! (llama.cpp's program writes both to standard output, with `[Start thinking]` before and `[End thinking]` after the
+//! thoughts.) Under `--show-drafts` each token is shown as it is instead.
 
 use std::io::Write;
 
 use foretoken::{ThinkingPieces, ThinkingReader};
 use foretoken_console::failure::Failure;
-use foretoken_console::loudness::{coloured_output, quiet};
+use foretoken_console::verbosity::{coloured_output, quiet};
 
 use crate::printing::Stream;
 
 const DIM: &str = "\x1b[2m";
 const PLAIN: &str = "\x1b[0m";
 
-/// Writes an answer whose thoughts are told apart.
+/// Writes an answer with its thoughts separated.
 pub(super) struct Thoughts {
     reader: ThinkingReader,
     is_coloured: bool,
-    /// Whether thoughts were written that nothing stands behind yet.
-    is_open: bool,
+    /// Whether thoughts were written without a separator after them.
+    needs_separator: bool,
 }
 
 impl Thoughts {
     pub(super) fn new(reader: ThinkingReader) -> Self {
-        Self { reader, is_coloured: coloured_output(), is_open: false }
+        Self { reader, is_coloured: coloured_output(), needs_separator: false }
     }
 
     /// Writes a piece of what the model writes.
@@ -38,14 +38,14 @@ impl Thoughts {
         self.write(&pieces, stream)
     }
 
-    /// Writes what was held back, now that the text has ended.
+    /// Writes what was held back, at the end of the text.
     ///
     /// # Errors
     /// As [`Thoughts::text`].
     pub(super) fn finish(&mut self, stream: &mut Stream) -> Result<(), Failure> {
         let pieces = self.reader.finish();
         self.write(&pieces, stream)?;
-        self.part(stream, if self.is_coloured { "" } else { "\n" })
+        self.separate(stream, if self.is_coloured { "" } else { "\n" })
     }
 
     fn write(
@@ -54,24 +54,24 @@ impl Thoughts {
         stream: &mut Stream,
     ) -> Result<(), Failure> {
         if !thoughts.is_empty() {
-            self.is_open = true;
+            self.needs_separator = true;
             match self.is_coloured {
                 true => stream.text(&format!("{DIM}{thoughts}{PLAIN}"))?,
                 false if quiet() => {}
-                // Nobody minds if nobody listens.
+                // A closed standard error is no reason to end.
                 false => drop(std::io::stderr().write_all(thoughts.as_bytes())),
             }
         }
         if !answer.is_empty() {
-            self.part(stream, "\n\n")?;
+            self.separate(stream, "\n\n")?;
             stream.text(answer)?;
         }
         Ok(())
     }
 
-    /// Writes what stands behind the thoughts, where there were some.
-    fn part(&mut self, stream: &mut Stream, space: &str) -> Result<(), Failure> {
-        match (std::mem::take(&mut self.is_open), self.is_coloured) {
+    /// Writes the separator after the thoughts, if there were some.
+    fn separate(&mut self, stream: &mut Stream, space: &str) -> Result<(), Failure> {
+        match (std::mem::take(&mut self.needs_separator), self.is_coloured) {
             (true, true) => stream.text(space),
             (true, false) if !quiet() => {
                 drop(std::io::stderr().write_all(space.as_bytes()));

@@ -1,7 +1,7 @@
-//! What a person says, turn by turn: lines of a terminal, which are edited, or of standard input.
+//! The user's turns: lines that are edited on a terminal, or lines of standard input.
 //!
 //! A line that ends with a backslash goes on in the next one, and three quotation marks begin and end a text of several
-//! lines. Nothing but the terminal ever sees a prompt. Left out: what a turn means.
+//! lines. Prompts are only written to a terminal.
 
 use std::io::{IsTerminal, Lines, StdinLock};
 
@@ -13,8 +13,8 @@ use rustyline::{Behavior, Config, DefaultEditor};
 /// Begins and ends a text of several lines.
 const QUOTES: &str = "\"\"\"";
 
-/// What came of asking for a line.
-enum Line {
+/// The result of reading a line.
+enum Input {
     Read(String),
     End,
     /// Ctrl-C.
@@ -30,15 +30,16 @@ pub enum Turns {
 }
 
 impl Turns {
-    /// Standard input's. Who sits at a terminal is told what can be said, if anything will be asked for.
+    /// The turns of standard input. On a terminal a hint about the commands is printed, if turns will be asked for
+    /// (`has_prompts`).
     ///
     /// # Errors
     /// The terminal cannot be used.
-    pub fn new(asks: bool) -> Result<Self, Failure> {
+    pub fn new(has_prompts: bool) -> Result<Self, Failure> {
         if !std::io::stdin().is_terminal() {
             return Ok(Self::Plain(std::io::stdin().lines()));
         }
-        if asks {
+        if has_prompts {
             say("/help lists what can be said besides; Ctrl-D leaves, Ctrl-C stops an answer");
         }
         // Where standard output is a file, prompts are still for the terminal.
@@ -46,53 +47,53 @@ impl Turns {
         DefaultEditor::with_config(config).map(|editor| Self::Edited(Box::new(editor))).map_err(terminal)
     }
 
-    /// Whether a person is there to be asked.
+    /// Whether turns come from a terminal.
     pub fn is_terminal(&self) -> bool {
         matches!(self, Self::Edited(_))
     }
 
-    /// The next turn, whole; `None` when there is no more.
+    /// The next turn; `None` at the end.
     ///
     /// # Errors
     /// Standard input or the terminal fails.
     pub fn next(&mut self) -> Result<Option<String>, Failure> {
         let first = loop {
             match self.line("> ")? {
-                Line::Read(line) => break line,
-                Line::End => return Ok(None),
-                Line::Interrupted => say("Ctrl-D leaves"),
+                Input::Read(line) => break line,
+                Input::End => return Ok(None),
+                Input::Interrupted => say("Ctrl-D leaves"),
             }
         };
-        let turn = self.whole(first)?;
+        let turn = self.read_turn(first)?;
         if let Self::Edited(editor) = self {
-            // A history that cannot be kept is no reason to end a conversation.
+            // A failing history does not end the conversation.
             let _ = editor.add_history_entry(&turn);
         }
         Ok(Some(turn))
     }
 
-    /// Asks a question that is answered by y or n; nobody there means no.
+    /// Asks a question that is answered by y or n; the answer without a terminal is no.
     ///
     /// # Errors
     /// As [`Turns::next`].
-    pub fn agrees(&mut self, question: &str) -> Result<bool, Failure> {
+    pub fn confirms(&mut self, question: &str) -> Result<bool, Failure> {
         if !self.is_terminal() {
             return Ok(false);
         }
         let line = self.line(&format!("{question} [y/N] "))?;
-        Ok(matches!(line, Line::Read(line) if line.trim().starts_with(['y', 'Y'])))
+        Ok(matches!(line, Input::Read(line) if line.trim().starts_with(['y', 'Y'])))
     }
 
-    /// A turn that begins with this line, with the lines that belong to it. Ctrl-C takes it back.
-    fn whole(&mut self, first: String) -> Result<String, Failure> {
-        let mut more = || self.line(". ");
-        if let Some(begun) = first.trim_start().strip_prefix(QUOTES) {
-            let mut text = begun.to_string();
+    /// Reads the further lines of the turn that begins with this line. Ctrl-C discards the turn.
+    fn read_turn(&mut self, first: String) -> Result<String, Failure> {
+        let mut next_line = || self.line(". ");
+        if let Some(start) = first.trim_start().strip_prefix(QUOTES) {
+            let mut text = start.to_string();
             while !text.trim_end().ends_with(QUOTES) {
-                let line = match more()? {
-                    Line::Read(line) => line,
-                    Line::End => return Ok(text),
-                    Line::Interrupted => return Ok(String::new()),
+                let line = match next_line()? {
+                    Input::Read(line) => line,
+                    Input::End => return Ok(text),
+                    Input::Interrupted => return Ok(String::new()),
                 };
                 if !text.is_empty() {
                     text.push('\n');
@@ -103,30 +104,30 @@ impl Turns {
             return Ok(text[..text.len() - QUOTES.len()].trim_end_matches('\n').to_string());
         }
         let mut text = first;
-        while let Some(begun) = text.strip_suffix('\\') {
-            text = begun.to_string();
-            match more()? {
-                Line::Read(line) => text = format!("{text}\n{line}"),
-                Line::End => break,
-                Line::Interrupted => return Ok(String::new()),
+        while let Some(start) = text.strip_suffix('\\') {
+            text = start.to_string();
+            match next_line()? {
+                Input::Read(line) => text = format!("{text}\n{line}"),
+                Input::End => break,
+                Input::Interrupted => return Ok(String::new()),
             }
         }
         Ok(text)
     }
 
-    /// The next line.
-    fn line(&mut self, prompt: &str) -> Result<Line, Failure> {
+    /// Reads a line.
+    fn line(&mut self, prompt: &str) -> Result<Input, Failure> {
         let editor = match self {
             Self::Plain(lines) => {
                 let wrong = |error| Failure::Other(format!("standard input: cannot be read: {error}"));
-                return Ok(lines.next().transpose().map_err(wrong)?.map_or(Line::End, Line::Read));
+                return Ok(lines.next().transpose().map_err(wrong)?.map_or(Input::End, Input::Read));
             }
             Self::Edited(editor) => editor,
         };
         match editor.readline(prompt) {
-            Ok(line) => Ok(Line::Read(line)),
-            Err(ReadlineError::Eof) => Ok(Line::End),
-            Err(ReadlineError::Interrupted) => Ok(Line::Interrupted),
+            Ok(line) => Ok(Input::Read(line)),
+            Err(ReadlineError::Eof) => Ok(Input::End),
+            Err(ReadlineError::Interrupted) => Ok(Input::Interrupted),
             Err(error) => Err(terminal(error)),
         }
     }

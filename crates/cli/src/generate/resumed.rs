@@ -1,8 +1,8 @@
-//! A file of answers that a run which was stopped goes on with: a line of JSON each, in the order of the prompts.
+//! The file of `--resume`: a JSON line per answer, in the order of the prompts, which a later run continues.
 //!
-//! Lines are written when their answers are complete, so what a run leaves behind, however it ended, are the answers to
-//! the first prompts and, at worst, half a line, which is taken away. The next run compares the lines with its prompts
-//! and model and asks for what is missing. Left out: whether its other settings are the same.
+//! Lines are written in order when their answers are complete, so however a run ended, the file has the answers to the
+//! first prompts and at worst half a line, which is removed. The next run compares the lines with its prompts and model
+//! and requests what is missing. It does not compare other settings.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, BufRead, BufReader, Write};
@@ -13,22 +13,22 @@ use foretoken_console::failure::Failure;
 use foretoken_console::output::refuse_stream;
 use serde_json::{Value, json};
 
-/// How many answers there are, and the number of the next request, if any has one.
+/// The count of answers, and the number of the next request, if any answer has one.
 type Answered = (usize, Option<u64>);
 
-/// The file, open for writing behind what is in it.
+/// The file, open for appending.
 pub struct ResumedFile {
     path: PathBuf,
     file: File,
-    /// Whether an answer was left out, behind which no other may be written.
-    is_over: bool,
+    /// Whether an answer was left out; no later one may be written then.
+    is_closed: bool,
 }
 
 impl ResumedFile {
-    /// Opens the file, or makes it.
+    /// Opens or creates the file.
     ///
     /// # Errors
-    /// It cannot be written, is no regular file, or another process writes it.
+    /// The file cannot be written, is not a regular file, or another process writes it.
     pub fn open(path: &Path) -> Result<Self, Failure> {
         refuse_stream("--resume", path)?;
         let unwritable = |error: io::Error| unwritable(path, &error);
@@ -42,14 +42,14 @@ impl ResumedFile {
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => wrong("a file that nobody else writes", "another process that does"),
             // Not all file systems have locks.
-            _ => Ok(Self { path: path.to_owned(), file, is_over: false }),
+            _ => Ok(Self { path: path.to_owned(), file, is_closed: false }),
         }
     }
 
-    /// How many of the requests' answers are there, and the number of the request behind them, if they say it.
+    /// The count of the requests' answers in the file, and the number of the next request, if the answers have numbers.
     ///
     /// # Errors
-    /// It cannot be read, or a line is not what this run would write there: of another prompt or model, or no answer.
+    /// The file cannot be read, or a line is no answer, or one to another prompt or of another model.
     pub fn answered(&self, requests: &[Request], n_best: usize, record: &Record) -> Result<Answered, Failure> {
         let (mut lines, mut line) = (BufReader::new(&self.file), Vec::new());
         let (mut answered, mut next_request, mut end) = (0, None, 0);
@@ -93,16 +93,16 @@ impl ResumedFile {
         }
     }
 
-    /// Writes the next answer. One that was cancelled is to be asked for again, so it and all behind it are left out.
+    /// Writes the next answer. A cancelled one must be requested again, so it and all later ones are left out.
     ///
     /// # Errors
     /// The file cannot be written.
     pub fn add(&mut self, answer: &Answer, line: &str) -> Result<(), Failure> {
-        self.is_over |= answer.reason == Some(FinishReason::Cancelled);
-        if self.is_over {
+        self.is_closed |= answer.reason == Some(FinishReason::Cancelled);
+        if self.is_closed {
             return Ok(());
         }
-        // In one call, so that a process that ends meanwhile leaves a beginning of it at most.
+        // In one call, so that a process that is killed leaves at most the beginning of a line.
         let written = self.file.write_all(format!("{line}\n").as_bytes());
         written.map_err(|error| unwritable(&self.path, &error))
     }

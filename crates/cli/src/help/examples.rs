@@ -1,4 +1,4 @@
-//! How each command is used, in examples that `-h` and the manual show.
+//! Examples of each command, for `-h` and the manual.
 
 const EXAMPLES: &[(&str, &[&str])] = &[
     (
@@ -56,7 +56,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("config", &["foretoken config", "foretoken config chat -m model/ --temp 0.5"]),
 ];
 
-/// How the command of this path is used, a line an example.
+/// The examples of the command of this path, one a line.
 pub fn examples(path: &[String]) -> &'static [&'static str] {
     let name = path.join(" ");
     EXAMPLES.iter().find(|(command, _)| *command == name).map_or(&[], |(_, examples)| *examples)

@@ -1,24 +1,24 @@
-//! Which draft models the family of a model has.
+//! Draft models of a model's family.
 //!
-//! The table of families is a file of data, `drafts.json`: models of one vocabulary, which may draft for each other,
-//! with their sizes.
+//! The table of families is the data file `drafts.json`: models of one vocabulary, which can draft for each other, with
+//! their sizes.
 
 use std::path::Path;
 use std::sync::LazyLock;
 
 use foretoken::models::Opened;
-use foretoken_hub::{Kind, Name};
+use foretoken_hub::{ModelFormat, Name};
 use serde_json::Value;
 
-/// A draft model takes at most this part of its target's parameters, or there is little to gain.
+/// A draft model has at most this share of its target's parameters; a larger one gains little.
 const SHARE_MAX: f64 = 1.0 / 3.0;
-/// Of several the largest is taken that takes at most this part: it guesses best, and costs little.
-const SHARE_SMALL: f64 = 1.0 / 20.0;
+/// Of several, the largest with at most this share is proposed: it guesses best, and is still cheap.
+const SMALL_SHARE_MAX: f64 = 1.0 / 20.0;
 
 static TABLE: LazyLock<Vec<Family>> =
     LazyLock::new(|| read(include_str!("drafts.json")).expect("the table is part of the program"));
 
-/// A model that lies somewhere; none if it cannot be opened.
+/// Opens the model at this path; `None` if that fails.
 pub fn opened(path: &Path) -> Option<Opened> {
     Opened::at(path).ok()
 }
@@ -29,7 +29,7 @@ struct Family {
 }
 
 struct Member {
-    /// Where it is published in safetensors, and in GGUF if it is.
+    /// The repository in safetensors, and the one in GGUF if there is one.
     repo: Name,
     gguf: Option<Name>,
     /// Billions of parameters.
@@ -66,28 +66,28 @@ fn read(text: &str) -> Result<Vec<Family>, String> {
 }
 
 /// The draft model of a target's family, if the family is known and has one that is small enough.
-pub fn proposal(target: &Name, kind: &Kind) -> Option<Proposal> {
-    let asked = plain(&target.repository);
-    // `Qwen_Qwen3-8B-GGUF` is Qwen's.
-    let is_it = |member: &&Member| {
-        let before = asked.strip_suffix(plain(&member.repo.repository).as_str());
+pub fn proposal(target: &Name, kind: &ModelFormat) -> Option<Proposal> {
+    let requested = base_name(&target.repository);
+    // Converters may put the owner before the name: `Qwen_Qwen3-8B-GGUF`.
+    let is_target = |member: &&Member| {
+        let before = requested.strip_suffix(base_name(&member.repo.repository).as_str());
         before.is_some_and(|before| before.is_empty() || before.ends_with('_'))
     };
-    let (family, target) = TABLE.iter().find_map(|family| Some((family, family.members.iter().find(is_it)?)))?;
+    let (family, target) = TABLE.iter().find_map(|family| Some((family, family.members.iter().find(is_target)?)))?;
     let share = |member: &Member| member.parameters / target.parameters;
     let mut small: Vec<&Member> = family.members.iter().filter(|member| share(member) <= SHARE_MAX).collect();
     small.sort_by(|a, b| a.parameters.total_cmp(&b.parameters));
-    let cheap = small.iter().rfind(|member| share(member) <= SHARE_SMALL);
+    let cheap = small.iter().rfind(|member| share(member) <= SMALL_SHARE_MAX);
     let member = cheap.or(small.first())?;
     let name = match kind {
-        Kind::Gguf(_) => member.gguf.as_ref().unwrap_or(&member.repo),
-        Kind::Safetensors => &member.repo,
+        ModelFormat::Gguf(_) => member.gguf.as_ref().unwrap_or(&member.repo),
+        ModelFormat::Safetensors => &member.repo,
     };
     Some(Proposal { name: name.clone(), share: share(member) })
 }
 
-/// A repository's name without what those who convert models add to it.
-fn plain(repository: &str) -> String {
+/// A repository's name without what converters of models add to it.
+fn base_name(repository: &str) -> String {
     let name = repository.to_lowercase();
     let name = ["-gguf", "-qat-q4_0"].iter().fold(name.as_str(), |name, end| name.trim_end_matches(end));
     name.trim_start_matches("meta-").to_string()
@@ -97,7 +97,7 @@ fn plain(repository: &str) -> String {
 mod tests {
     use super::*;
 
-    fn proposed(target: &str, kind: &Kind) -> Option<String> {
+    fn proposed(target: &str, kind: &ModelFormat) -> Option<String> {
         let name = target.parse().expect("a name");
         proposal(&name, kind).map(|proposal| proposal.name.to_string())
     }
@@ -108,7 +108,7 @@ mod tests {
         let mut names: Vec<String> = Vec::new();
         for family in &families {
             assert!(family.members.len() > 1 && family.members.iter().all(|member| member.parameters > 0.0));
-            names.extend(family.members.iter().map(|member| plain(&member.repo.repository)));
+            names.extend(family.members.iter().map(|member| base_name(&member.repo.repository)));
         }
         let count = names.len();
         names.sort();
@@ -117,18 +117,18 @@ mod tests {
     }
 
     #[test]
-    fn a_draft_is_of_the_same_family_and_form() {
-        let gguf = Kind::Gguf("Q4_K_M".to_string());
-        assert_eq!(proposed("Qwen/Qwen3-8B", &Kind::Safetensors).as_deref(), Some("Qwen/Qwen3-0.6B"));
+    fn a_draft_has_the_same_family_and_format() {
+        let gguf = ModelFormat::Gguf("Q4_K_M".to_string());
+        assert_eq!(proposed("Qwen/Qwen3-8B", &ModelFormat::Safetensors).as_deref(), Some("Qwen/Qwen3-0.6B"));
         assert_eq!(proposed("unsloth/Qwen3-8B-GGUF", &gguf).as_deref(), Some("Qwen/Qwen3-0.6B-GGUF"));
         assert_eq!(proposed("bartowski/Qwen_Qwen3-32B-GGUF:q4_k_m", &gguf).as_deref(), Some("Qwen/Qwen3-0.6B-GGUF"));
         let llama = proposed("bartowski/Meta-Llama-3.1-8B-Instruct-GGUF", &gguf);
         assert_eq!(llama.as_deref(), Some("bartowski/Llama-3.2-1B-Instruct-GGUF"));
         let llama = proposed("bartowski/meta-llama_Llama-3.3-70B-Instruct-GGUF", &gguf);
         assert_eq!(llama.as_deref(), Some("bartowski/Llama-3.2-3B-Instruct-GGUF"));
-        // The smallest of a family has nobody, nor has who is of none.
+        // The smallest of a family has no draft model, nor has a model without a family.
         for alone in ["Qwen/Qwen3-0.6B", "Qwen/Qwen3-1.7B", "demo/target"] {
-            assert_eq!(proposed(alone, &Kind::Safetensors), None, "{alone}");
+            assert_eq!(proposed(alone, &ModelFormat::Safetensors), None, "{alone}");
         }
     }
 }

@@ -1,13 +1,13 @@
-//! `foretoken list`: which models of the hub lie in the cache, whoever fetched them.
+//! `foretoken list`: the models in the hub's cache, whichever program fetched them.
 
 use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use foretoken::line::plain;
+use foretoken::line::escaped;
 use foretoken_console::failure::Failure;
 use foretoken_console::hub::hub;
-use foretoken_hub::{Form, Held, Kind, readable};
+use foretoken_hub::{CachedSnapshot, ModelFormat, SnapshotModel, readable};
 use serde_json::{Value, json};
 
 use super::family;
@@ -30,14 +30,14 @@ impl List {
     /// The environment names no cache.
     pub fn run(&self) -> Result<(), Failure> {
         let hub = hub()?;
-        let held = hub.held();
+        let snapshots = hub.snapshots();
         let mut out = std::io::stdout();
         if self.json {
-            let all: Vec<Value> = held.iter().flat_map(objects).collect();
+            let all: Vec<Value> = snapshots.iter().flat_map(objects).collect();
             writeln!(out, "{:#}", Value::from(all))?;
             return Ok(out.flush()?);
         }
-        let rows: Vec<[String; 5]> = held.iter().flat_map(rows).collect();
+        let rows: Vec<[String; 5]> = snapshots.iter().flat_map(rows).collect();
         let titles = ["name", "revision", "size", "type", "family"].map(str::to_string);
         let width = |column: usize| std::iter::once(&titles).chain(&rows).map(|row| row[column].chars().count()).max();
         let widths: Vec<usize> = (0..titles.len()).map(|column| width(column).unwrap_or(0)).collect();
@@ -54,67 +54,71 @@ impl List {
 ///
 /// # Errors
 /// The environment names no cache.
-pub fn held() -> Result<Vec<(String, PathBuf)>, Failure> {
-    let held = hub()?.held();
-    let forms = held.iter().flat_map(|held| held.forms.iter().map(move |form| (held, form)));
-    let usable = forms.filter(|(_, form)| family_of(form).is_some());
-    Ok(usable.map(|(held, form)| (held.name_of(form), form.path.clone())).collect())
+pub fn cached_models() -> Result<Vec<(String, PathBuf)>, Failure> {
+    let snapshots = hub()?.snapshots();
+    let models = snapshots.iter().flat_map(|snapshot| snapshot.models.iter().map(move |model| (snapshot, model)));
+    let usable = models.filter(|(_, model)| family_of(model).is_some());
+    Ok(usable.map(|(snapshot, model)| (snapshot.name_of(model), model.path.clone())).collect())
 }
 
-/// The family of a model that is whole.
-fn family_of(form: &Form) -> Option<String> {
-    if form.lacks.is_some() { None } else { family::opened(&form.path).map(|opened| opened.spec.family.to_string()) }
-}
-
-fn rows(held: &Held) -> Vec<[String; 5]> {
-    let short = held.commit.chars().take(8).collect::<String>();
-    let row = |form: &Form| {
-        let kind = match &form.kind {
-            Kind::Safetensors => "safetensors".to_string(),
-            Kind::Gguf(quant) => format!("gguf {quant}"),
-        };
-        let family = match &form.lacks {
-            Some(file) => format!("incomplete: {file}"),
-            None => family_of(form).unwrap_or_else(|| "none that can be run".to_string()),
-        };
-        [held.name_of(form), short.clone(), readable(form.bytes), kind, family]
-    };
-    let mut rows: Vec<_> = held.forms.iter().map(row).collect();
-    if rows.is_empty() && held.partial_bytes > 0 {
-        let partial = "incomplete: pull goes on with it".to_string();
-        rows.push([held.repo.clone(), short, readable(held.partial_bytes), "-".to_string(), partial]);
+/// The family of a complete model.
+fn family_of(model: &SnapshotModel) -> Option<String> {
+    if model.missing_file.is_some() {
+        None
+    } else {
+        family::opened(&model.path).map(|opened| opened.spec.family.to_string())
     }
-    rows.into_iter().map(|row| row.map(|cell| plain(&cell))).collect()
 }
 
-fn objects(held: &Held) -> Vec<Value> {
+fn rows(snapshot: &CachedSnapshot) -> Vec<[String; 5]> {
+    let short = snapshot.commit.chars().take(8).collect::<String>();
+    let row = |model: &SnapshotModel| {
+        let kind = match &model.kind {
+            ModelFormat::Safetensors => "safetensors".to_string(),
+            ModelFormat::Gguf(quant) => format!("gguf {quant}"),
+        };
+        let family = match &model.missing_file {
+            Some(file) => format!("incomplete: {file}"),
+            None => family_of(model).unwrap_or_else(|| "none that can be run".to_string()),
+        };
+        [snapshot.name_of(model), short.clone(), readable(model.bytes), kind, family]
+    };
+    let mut rows: Vec<_> = snapshot.models.iter().map(row).collect();
+    if rows.is_empty() && snapshot.partial_bytes > 0 {
+        let partial = "incomplete: pull goes on with it".to_string();
+        rows.push([snapshot.repo.clone(), short, readable(snapshot.partial_bytes), "-".to_string(), partial]);
+    }
+    rows.into_iter().map(|row| row.map(|cell| escaped(&cell))).collect()
+}
+
+fn objects(snapshot: &CachedSnapshot) -> Vec<Value> {
     let common = |name: String| {
         json!({
             "name": name,
-            "repo": held.repo,
-            "revision": Some(&held.commit).filter(|commit| !commit.is_empty()),
-            "refs": held.refs,
-            "partial_bytes": held.partial_bytes,
+            "repo": snapshot.repo,
+            "revision": Some(&snapshot.commit).filter(|commit| !commit.is_empty()),
+            "refs": snapshot.refs,
+            "partial_bytes": snapshot.partial_bytes,
         })
     };
-    let object = |form: &Form| {
-        let mut object = common(held.name_of(form));
-        let (kind, quant) = match &form.kind {
-            Kind::Safetensors => ("safetensors", None),
-            Kind::Gguf(quant) => ("gguf", Some(quant)),
+    let object = |model: &SnapshotModel| {
+        let mut object = common(snapshot.name_of(model));
+        let (kind, quant) = match &model.kind {
+            ModelFormat::Safetensors => ("safetensors", None),
+            ModelFormat::Gguf(quant) => ("gguf", Some(quant)),
         };
         object["kind"] = json!(kind);
         object["quant"] = json!(quant);
-        object["path"] = json!(form.path.display().to_string());
-        object["bytes"] = json!(form.bytes);
-        object["complete"] = json!(form.lacks.is_none());
-        object["lacks"] = json!(form.lacks);
-        object["family"] = json!(family_of(form));
+        object["path"] = json!(model.path.display().to_string());
+        object["bytes"] = json!(model.bytes);
+        object["complete"] = json!(model.missing_file.is_none());
+        object["lacks"] = json!(model.missing_file);
+        object["family"] = json!(family_of(model));
         object
     };
-    let mut all: Vec<Value> = held.forms.iter().map(object).collect();
-    if all.is_empty() && held.partial_bytes > 0 {
-        let mut object = common(held.repo.clone());
+    let mut all: Vec<Value> = snapshot.models.iter().map(object).collect();
+    if all.is_empty() && snapshot.partial_bytes > 0 {
+        let mut object = common(snapshot.repo.clone());
         object["complete"] = json!(false);
         all.push(object);
     }

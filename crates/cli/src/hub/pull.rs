@@ -1,22 +1,22 @@
-//! `foretoken pull`: fetches a model, checks what lies there already, and proposes a draft model for it, or a head that
-//! can be trained.
+//! `foretoken pull`: fetches a model, verifies what is in the cache already, and proposes a draft model for it, or a
+//! draft head that can be trained.
 //!
-//! The first line of standard output is the path, for scripts. What the draft model would gain is estimated from what
-//! passes cost, if both models have run together here, else from sizes: a pass of few rows takes about as long as its
-//! weights take to be read. Left out: quantizing, and choosing between quantizations.
+//! The first line of standard output is the path, for scripts. The gain of the draft model is estimated from measured
+//! costs of passes, if both models have run together here, else from sizes: a pass of few rows takes about as long as
+//! reading its weights.
 
 use std::io::Write;
 use std::path::Path;
 
 use clap::Args;
 use foretoken_console::failure::Failure;
-use foretoken_console::hub::{self, Shown, asked, hub};
+use foretoken_console::hub::{self, DownloadProgress, hub, request};
 use foretoken_console::progress::say;
-use foretoken_hub::{Asked, Found, Hub, HubError, Kind, Name, readable};
+use foretoken_hub::{CachedModel, Hub, HubError, ModelFormat, ModelRequest, Name, readable};
 
 use super::estimate::{ACCEPTANCE, best};
-use super::evening;
 use super::family::{self, Proposal};
+use super::head_training;
 
 /// Options of `foretoken pull`.
 #[derive(Args, Debug)]
@@ -37,10 +37,10 @@ impl Pull {
     /// Runs the command.
     ///
     /// # Errors
-    /// The model is not there or cannot be fetched.
+    /// The model does not exist or cannot be fetched.
     pub fn run(&self) -> Result<(), Failure> {
         let hub = hub()?;
-        let target = Asked { file: self.hf_file.clone(), ..asked(self.name.clone()) };
+        let target = ModelRequest { file: self.hf_file.clone(), ..request(self.name.clone()) };
         let found = fetch(&hub, target)?;
         let mut out = std::io::stdout();
         writeln!(out, "{}", found.path.display())?;
@@ -55,57 +55,64 @@ impl Pull {
         }
         out.flush()?;
         let is_folder = found.path.is_dir();
-        let kind = if is_folder { Kind::Safetensors } else { Kind::Gguf(String::new()) };
-        let (way, way_of_draft) = if is_folder { ("-m", "-md") } else { ("-hf", "-hfd") };
+        let kind = if is_folder { ModelFormat::Safetensors } else { ModelFormat::Gguf(String::new()) };
+        let (option, draft_option) = if is_folder { ("-m", "-md") } else { ("-hf", "-hfd") };
         let Some(proposal) = family::proposal(&self.name, &kind) else {
             writeln!(out, "draft model: none is known for it")?;
-            let head = opened.and_then(|opened| evening::lines(&opened, way, &self.name.to_string(), &found.path));
+            let head =
+                opened.and_then(|opened| head_training::lines(&opened, option, &self.name.to_string(), &found.path));
             head.iter().try_for_each(|lines| writeln!(out, "{lines}"))?;
             return Ok(out.flush()?);
         };
-        let draft = asked(proposal.name.clone());
+        let draft = request(proposal.name.clone());
         let draft = if self.draft { Some(fetch(&hub, draft)?) } else { hub.cached(&draft) };
-        writeln!(out, "{}", self.proposed(&hub, &found, &proposal, draft.as_ref()))?;
-        writeln!(out, "  foretoken chat {way} {} {way_of_draft} {}", self.name, proposal.name)?;
+        writeln!(out, "{}", self.describe_draft(&hub, &found, &proposal, draft.as_ref()))?;
+        writeln!(out, "  foretoken chat {option} {} {draft_option} {}", self.name, proposal.name)?;
         Ok(out.flush()?)
     }
 
-    /// What there is to say of a draft model.
-    fn proposed(&self, hub: &Hub, target: &Found, proposal: &Proposal, draft: Option<&Found>) -> String {
-        let asked = asked(proposal.name.clone());
-        let said = draft.map(|draft| draft.bytes).or_else(|| hub.size(&asked).ok()).filter(|bytes| *bytes > 0);
-        // Where nobody says, the same bytes a weight.
-        let bytes = said.unwrap_or((proposal.share * target.bytes as f64) as u64);
-        let here = draft.map(|draft| format!("{}, ", draft.path.display())).unwrap_or_default();
+    /// A line about a draft model: where it is, its size, and its expected gain.
+    fn describe_draft(
+        &self,
+        hub: &Hub,
+        target: &CachedModel,
+        proposal: &Proposal,
+        draft: Option<&CachedModel>,
+    ) -> String {
+        let request = request(proposal.name.clone());
+        let known_bytes = draft.map(|draft| draft.bytes).or_else(|| hub.size(&request).ok()).filter(|bytes| *bytes > 0);
+        // Without a known size, the same bytes per weight as the target.
+        let bytes = known_bytes.unwrap_or((proposal.share * target.bytes as f64) as u64);
+        let location = draft.map(|draft| format!("{}, ", draft.path.display())).unwrap_or_default();
         let measured = draft.and_then(|draft| measured(&target.path, &draft.path));
-        let (cost, how) = match measured {
+        let (cost, source) = match measured {
             Some(cost) => (cost, "as measured here"),
             None => (bytes as f64 / target.bytes.max(1) as f64, "by size"),
         };
         let gain = best(ACCEPTANCE, cost);
         let percent = 100.0 * ACCEPTANCE;
         let assumed = format!("if {percent:.0} % of its tokens are accepted, which is assumed");
-        let cost = format!("a step costs {cost:.3} passes {how}");
-        let worth = match gain.gain > 1.0 {
+        let cost = format!("a step costs {cost:.3} passes {source}");
+        let speed = match gain.gain > 1.0 {
             true => {
                 format!("about {:.1} times as fast with {} tokens a pass, {assumed} ({cost})", gain.gain, gain.gamma)
             }
             false => format!("not faster, even {assumed} ({cost})"),
         };
-        format!("draft model: {} ({here}{}, the same vocabulary): {worth}", proposal.name, readable(bytes))
+        format!("draft model: {} ({location}{}, the same vocabulary): {speed}", proposal.name, readable(bytes))
     }
 }
 
-/// Fetches a model, with all that lies there read and checked.
-fn fetch(hub: &Hub, asked: Asked<'_>) -> Result<Found, Failure> {
-    let shown = Shown::new(&asked.name);
-    let found = hub.fetch(&Asked { verify: true, ..asked }, &|event| shown.hear(event));
+/// Fetches a model, and verifies all its files in the cache.
+fn fetch(hub: &Hub, request: ModelRequest<'_>) -> Result<CachedModel, Failure> {
+    let progress_lines = DownloadProgress::new(&request.name);
+    let found = hub.fetch(&ModelRequest { verify: true, ..request }, &|event| progress_lines.on_event(event));
     let found = found.map_err(without_network)?;
-    shown.end();
+    progress_lines.end();
     Ok(found)
 }
 
-/// Why nothing was fetched; where that is for want of a network, with what needs none.
+/// The error of fetching; without a network, with a way that needs none.
 fn without_network(error: HubError) -> Failure {
     match error {
         error @ HubError::NoNetwork(_) => {
@@ -115,7 +122,7 @@ fn without_network(error: HubError) -> Failure {
     }
 }
 
-/// What a draft step costs over what a pass of the target costs, if runs of both have found it out.
+/// The cost of a draft step over that of a pass of the target, if both were measured.
 fn measured(target: &Path, draft: &Path) -> Option<f64> {
     let (pass_s, step_s) = foretoken::measured_costs(target, draft)?;
     Some(step_s / pass_s)

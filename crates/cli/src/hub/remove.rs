@@ -1,4 +1,4 @@
-//! `foretoken rm`: removes a model of the hub from the cache, and says what that freed.
+//! `foretoken rm`: removes a model of the hub from the cache, and prints what that freed.
 
 use std::io::{IsTerminal, Write};
 
@@ -12,8 +12,8 @@ use foretoken_hub::{Name, Removal, readable};
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Hub")]
 pub struct Remove {
-    /// What to remove: org/name with all that lies there of it, org/name@REVISION one revision, org/name:QUANT the
-    /// .gguf files of one quantization. What other revisions share stays
+    /// What to remove: org/name all of it in the cache, org/name@REVISION one revision, org/name:QUANT the .gguf files
+    /// of one quantization. Files that other revisions share stay
     #[arg(value_name = "NAME", value_parser = hub::name)]
     name: Name,
     /// Do not ask
@@ -25,10 +25,10 @@ impl Remove {
     /// Runs the command.
     ///
     /// # Errors
-    /// There is no such model, a file cannot be removed, or nobody can be asked.
+    /// There is no such model, a file cannot be removed, or there is no terminal to confirm on.
     pub fn run(&self) -> Result<(), Failure> {
         let removal = Removal::plan(hub()?.cache(), &self.name)?;
-        if !self.yes && !self.asked(removal.bytes)? {
+        if !self.yes && !self.confirmed(removal.bytes)? {
             say("nothing was removed");
             return Ok(());
         }
@@ -38,7 +38,7 @@ impl Remove {
         Ok(out.flush()?)
     }
 
-    fn asked(&self, bytes: u64) -> Result<bool, Failure> {
+    fn confirmed(&self, bytes: u64) -> Result<bool, Failure> {
         if !std::io::stdin().is_terminal() {
             let expected = "expected it where nobody can be asked, found none";
             return Err(Failure::Usage(format!("--yes: {expected} ({}: {})", self.name, readable(bytes))));

@@ -1,19 +1,19 @@
-//! Every token of an answer in a line of its own: the pass and the depth that it came from, who produced it, how
-//! probable it was, and how it is spelt.
+//! A table of an answer's tokens, one a line: its pass, its depth in the draft tree, its producer, its probabilities
+//! and its text.
 //!
-//! p is its probability under the target's law, q under that of its drafter, if that has one. Behind them a line for
-//! each drafter: of all that it offered, verified or not, how much was expected to be right and how much was. Left out:
-//! which tokens were drafted and not accepted.
+//! p is the probability under the target's law, q under the drafter's, if it has one. A further line per drafter
+//! compares, over all its guesses, verified or not, how many were expected to be right and how many were. Rejected
+//! tokens are not in the table.
 
 use foretoken::report::origins;
 use foretoken::{DrafterStats, Emitted, Token, Tokenizer};
 
-/// The table, headed by what its columns are; nothing of no tokens. `names`: of the drafters, by number.
+/// The table with its header; an empty string without tokens. `names`: the drafters' names, by number.
 pub fn table(emitted: &[Emitted], names: &[String], tokenizer: &Tokenizer) -> String {
-    lines(emitted, names, &|token| spelt(tokenizer.token_bytes(token)))
+    lines(emitted, names, &|token| quoted(tokenizer.token_bytes(token)))
 }
 
-fn lines(emitted: &[Emitted], names: &[String], spelt: &dyn Fn(Token) -> String) -> String {
+fn lines(emitted: &[Emitted], names: &[String], quoted: &dyn Fn(Token) -> String) -> String {
     if emitted.is_empty() {
         return String::new();
     }
@@ -23,12 +23,12 @@ fn lines(emitted: &[Emitted], names: &[String], spelt: &dyn Fn(Token) -> String)
     for (emitted, origin) in emitted.iter().zip(origins) {
         let Emitted { pass, depth, p, q, token, .. } = emitted;
         let (p, q) = (number(*p), q.map_or("-".to_string(), |q| number(f64::from(q))));
-        out += &format!("{pass:>4}  {depth:>5}  {origin:<width$}  {p:>6}  {q:>6}  {}\n", spelt(*token));
+        out += &format!("{pass:>4}  {depth:>5}  {origin:<width$}  {p:>6}  {q:>6}  {}\n", quoted(*token));
     }
     out
 }
 
-/// How reliable each drafter was: by tenths of what was expected of its guesses, how many of them were right.
+/// The reliability of each drafter: for each tenth of the expected probability, how many guesses were right.
 pub fn reliability(drafters: &[DrafterStats], names: &[String]) -> String {
     let mut out = String::new();
     for (name, stats) in names.iter().zip(drafters) {
@@ -44,7 +44,7 @@ pub fn reliability(drafters: &[DrafterStats], names: &[String]) -> String {
     out
 }
 
-/// A probability in six characters at most, however small it is.
+/// A probability in at most six characters.
 fn number(p: f64) -> String {
     match p {
         0.001.. => format!("{p:.4}"),
@@ -53,8 +53,8 @@ fn number(p: f64) -> String {
     }
 }
 
-/// Bytes in quotes: as text if they are some, which parts of a character are not.
-fn spelt(bytes: &[u8]) -> String {
+/// Bytes in quotes, as text if they are valid UTF-8, else escaped.
+fn quoted(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) => format!("{text:?}"),
         Err(_) => format!("\"{}\"", bytes.escape_ascii()),
@@ -67,7 +67,7 @@ mod tests {
     use foretoken::Origin;
 
     #[test]
-    fn drafters_are_as_reliable_as_their_guesses() {
+    fn reliability_is_counted_by_tenths() {
         let mut stats = [DrafterStats::default(), DrafterStats::default()];
         for (tenth, judged, expected, right) in [(2, 8, 2.0, 3), (9, 10, 9.5, 9)] {
             let all = &mut stats[1].reliability[tenth];
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_stand_under_each_other_and_nothing_breaks_a_line() {
+    fn columns_are_aligned_and_line_breaks_escaped() {
         let emitted = |token, origin, depth, pass, p, q| Emitted {
             token,
             origin,
@@ -104,7 +104,7 @@ pass  depth  drafter            p       q  token
    2      1  draft         1.0000  0.5000  \"\u{e9}\\n\"
 1000      2  draft:lookup    1e-5       -  \"\\xc3\\\"\"
 ";
-        assert_eq!(lines(&emitted, &names, &|token| spelt(words[token as usize])), expected);
+        assert_eq!(lines(&emitted, &names, &|token| quoted(words[token as usize])), expected);
         assert_eq!(lines(&[], &names, &|_| String::new()), "");
         assert_eq!((number(0.0), number(1e-10)), ("0".to_string(), "1e-10".to_string()));
     }

@@ -1,10 +1,10 @@
-//! Bad input: one line that names what is wrong, and the exit code: 2 for the command line, 1 for the rest.
+//! Bad input: one line that names what is wrong, and the exit code: 2 for the command line, 1 for other errors.
 
 use std::path::Path;
 
 use crate::{demo, file, golden, run, run_with, words};
 
-/// The error of a command line must be this.
+/// The command line must fail with this error.
 #[track_caller]
 fn refused(code: i32, line: &str, expected: &str) {
     assert_eq!(run(&words(line)).error(code), expected, "{line}");
@@ -86,7 +86,7 @@ fn a_cache_type_that_does_not_fit_the_heads_names_both() {
 }
 
 #[test]
-fn models_that_are_not_there_or_not_models_are_named() {
+fn missing_and_invalid_models_are_named() {
     let error = run(&["generate", "-m", "nowhere.gguf", "x"]).error(1);
     assert!(error.starts_with("nowhere.gguf: "), "{error}");
     let (_folder, path) = file("broken.gguf", "GGUF\u{3}\0\0\0");
@@ -94,23 +94,23 @@ fn models_that_are_not_there_or_not_models_are_named() {
     let (folder, config) = file("config.json", r#"{"model_type": "elman"}"#);
     std::fs::copy(format!("{}/model.safetensors", golden("llama")), folder.path().join("model.safetensors"))
         .expect("a file can be copied");
-    let place = folder.path().display().to_string();
-    let begins = format!("{config}: model_type: expected one of llama, gpt2, qwen2, ");
+    let path = folder.path().display().to_string();
+    let start = format!("{config}: model_type: expected one of llama, gpt2, qwen2, ");
     for command in [vec!["generate", "x", "-m"], vec!["inspect"], vec!["chat", "-m"]] {
-        let error = run(&[command, vec![place.as_str()]].concat()).error(1);
-        assert!(error.starts_with(&begins) && error.ends_with(", found \"elman\""), "{error}");
+        let error = run(&[command, vec![path.as_str()]].concat()).error(1);
+        assert!(error.starts_with(&start) && error.ends_with(", found \"elman\""), "{error}");
     }
 }
 
 #[test]
-fn a_model_whose_own_settings_are_wrong_is_refused() {
+fn a_model_with_invalid_settings_is_refused() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     for name in ["config.json", "model.safetensors"] {
         std::fs::copy(Path::new(&golden("llama")).join(name), folder.path().join(name)).expect("a file can be copied");
     }
     let generation = folder.path().join("generation_config.json");
-    let place = folder.path().display().to_string();
-    let line = ["generate", "-m", &place, "--prompt-ids", "1", "--output-ids", "-n", "1", "-s", "1"];
+    let path = folder.path().display().to_string();
+    let line = ["generate", "-m", &path, "--prompt-ids", "1", "--output-ids", "-n", "1", "-s", "1"];
     for (text, expected) in [
         (r#"{"temperature": -0.5}"#, "temperature: expected a number from 0 up, found -0.5"),
         (r#"{"top_k": "many"}"#, "top_k: expected a whole number, found \"many\""),
@@ -124,7 +124,7 @@ fn a_model_whose_own_settings_are_wrong_is_refused() {
 }
 
 #[test]
-fn a_missing_tokenizer_says_what_works_without() {
+fn a_missing_tokenizer_hints_at_token_ids() {
     let folder = golden("llama");
     const OTHERS: &str = "tokenizer.model, or vocab.json with merges.txt";
     let missing = format!("{folder}/tokenizer.json: expected a tokenizer (or {OTHERS}), found no such file");
@@ -144,13 +144,13 @@ fn a_model_without_a_template_cannot_chat() {
         std::fs::copy(Path::new(&demo("demo-draft")).join(name), folder.path().join(name))
             .expect("a file can be copied");
     }
-    let place = folder.path().display().to_string();
-    let error = run(&["chat", "-m", &place]).error(1);
-    assert!(error.starts_with(&format!("{place}: chat template: expected one")), "{error}");
+    let path = folder.path().display().to_string();
+    let error = run(&["chat", "-m", &path]).error(1);
+    assert!(error.starts_with(&format!("{path}: chat template: expected one")), "{error}");
 }
 
 #[test]
-fn drafts_of_other_vocabularies_need_tokenizers_to_be_translated_by() {
+fn draft_models_of_other_vocabularies_need_tokenizers() {
     let (target, other) = (golden("llama"), demo("demo-draft"));
     let found = "found 8192, and no tokenizers to translate by";
     let error = run(&["generate", "-m", &target, "-md", &other, "--prompt-ids", "1,2", "--output-ids"]).error(1);
@@ -220,7 +220,7 @@ fn one_bad_prompt_of_a_list_is_named_and_the_others_are_answered() {
 }
 
 #[test]
-fn where_no_token_is_possible_nothing_is_made_up() {
+fn a_law_without_a_possible_token_is_an_error() {
     let all: Vec<String> = (0..8192).map(|token: u32| token.to_string()).collect();
     let ended =
         run(&["generate", "--prompt-ids", "5", "--output-ids", "-n", "3", "-s", "1", "--ban-token", &all.join(",")]);
@@ -229,7 +229,7 @@ fn where_no_token_is_possible_nothing_is_made_up() {
 }
 
 #[test]
-fn types_to_load_in_that_are_none_or_come_too_late_are_refused() {
+fn invalid_dtypes_and_quantized_files_are_refused() {
     let expected = "expected one of f32, f16, bf16, q8_0, q4_0, q4_k, q6_k, found \"q5_9\"";
     for option in ["--dtype", "--dtype-draft"] {
         refused(2, &format!("generate hello {option} q5_9"), &format!("{option}: {expected}"));
@@ -243,9 +243,9 @@ fn types_to_load_in_that_are_none_or_come_too_late_are_refused() {
     }
 }
 
-/// Rows of 32 and of 72: the first are whole blocks of Q8_0, the others of nothing.
+/// Rows of 32 are whole blocks of Q8_0, rows of 72 are not.
 #[test]
-fn a_type_whose_blocks_do_not_fit_the_rows_gives_way_to_one_that_does() {
+fn rows_that_fit_no_block_of_a_type_have_another_type() {
     let line = format!("bench pass --json --rows 1 --context 0 --repeat 1 -m {} --dtype q4_k", golden("llama"));
     let found: serde_json::Value = serde_json::from_str(&run(&words(&line)).ok()).expect("it is JSON");
     let products = found[0]["products"].as_object().expect("an object");
@@ -266,14 +266,14 @@ pub fn change(path: &str, tensor: &str, change: impl FnOnce(&mut [u8])) {
     let mut file = std::fs::read(path).expect("a file can be read");
     let weights = foretoken_weights::gguf::open(path).expect("ours").weights;
     let bytes = &weights.require(tensor).expect("it is there").bytes;
-    let at = file.windows(bytes.len()).position(|window| window == &bytes[..]).expect("its bytes lie in the file");
+    let at = file.windows(bytes.len()).position(|window| window == &bytes[..]).expect("its bytes are in the file");
     change(&mut file[at..at + bytes.len()]);
     std::fs::write(path, file).expect("a file can be written");
 }
 
-/// Scales that are NaN, infinite or denormal: a text, or one line that says at which token there was none.
+/// NaN, infinite or denormal scales give a text, or one line with the failing token.
 #[test]
-fn scales_that_are_no_scales_end_in_a_text_or_one_line() {
+fn invalid_scales_give_a_text_or_one_line() {
     let failure = "token 2: expected logits that are numbers, found NaN";
     for (bits, tensor, all, ends_well) in [
         (0x7e00_u16, "output.weight", true, false),
@@ -306,7 +306,7 @@ fn scales_that_are_no_scales_end_in_a_text_or_one_line() {
 }
 
 #[test]
-fn quantized_files_that_end_early_name_the_tensor() {
+fn truncated_quantized_files_name_the_tensor() {
     let (_folder, path) = quantized("q8_0");
     let file = std::fs::read(&path).expect("a file can be read");
     for missing in [1, 34, 1000] {

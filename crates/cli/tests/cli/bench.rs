@@ -1,4 +1,4 @@
-//! `bench pass`: the numbers that it prints belong together; what cannot be measured is refused.
+//! `bench pass` and `bench batch`: the printed numbers are consistent; what cannot be measured is refused.
 
 use serde_json::Value;
 
@@ -10,24 +10,24 @@ fn objects(line: &str) -> Vec<Value> {
     serde_json::from_str::<Vec<Value>>(&out).expect("it is an array")
 }
 
-/// A number of an object, for so many rows.
+/// A number of an object, for this number of rows.
 #[track_caller]
 fn number(object: &Value, field: &str, rows: &str) -> f64 {
     object[field][rows].as_f64().unwrap_or_else(|| panic!("{field} of {rows} rows: {object}"))
 }
 
-/// What a printed number may be off by: it is rounded to four digits behind the point.
-const OFF: f64 = 0.5e-4;
+/// The rounding error of a printed number, which has four digits after the point.
+const ROUNDING: f64 = 0.5e-4;
 
-/// Whether three printed numbers may be the rounded ones of an exact `a * b = c`: each factor carries its own rounding
-/// times the other one.
+/// Whether three printed numbers are the rounded ones of an exact `a * b = c`, where the rounding of each factor is
+/// multiplied with the other one.
 fn is_product(a: f64, b: f64, c: f64) -> bool {
-    let implied = OFF * (a.abs() + b.abs() + 1.0 + OFF);
-    (a * b - c).abs() <= implied + 1e-12 * c.abs()
+    let tolerance = ROUNDING * (a.abs() + b.abs() + 1.0 + ROUNDING);
+    (a * b - c).abs() <= tolerance + 1e-12 * c.abs()
 }
 
 #[test]
-fn an_object_a_context_has_times_and_rooflines_of_each_number_of_rows() {
+fn each_context_has_times_and_rooflines_by_rows() {
     let model = golden("llama");
     let found = objects(&format!("-m {model} --rows 1,3,65 --context 40,0 --repeat 2 -t 2"));
     assert_eq!(found.iter().map(|one| one["context"].as_u64()).collect::<Vec<_>>(), [Some(0), Some(40)]);
@@ -35,26 +35,26 @@ fn an_object_a_context_has_times_and_rooflines_of_each_number_of_rows() {
         assert_eq!((one["model"].as_str(), one["threads"].as_u64()), (Some(model.as_str()), Some(2)));
         assert_eq!((&one["logits"]["3"], &one["logits"]["65"]), (&Value::from(3), &Value::from(1)));
         for rows in ["1", "3", "65"] {
-            let (ms, least) = (number(one, "ms_per_pass", rows), number(one, "roofline", rows));
-            assert!(ms > 0.0 && least > 0.0 && number(one, "least_ms_per_pass", rows) <= ms, "{one}");
+            let (ms, roofline) = (number(one, "ms_per_pass", rows), number(one, "roofline", rows));
+            assert!(ms > 0.0 && roofline > 0.0 && number(one, "least_ms_per_pass", rows) <= ms, "{one}");
             assert!(is_product(number(one, "ratio_to_one", rows), number(one, "ms_per_pass", "1"), ms), "{one}");
             let bound = number(one, "share_of_bandwidth", rows).max(number(one, "share_of_operations", rows));
-            let over = number(one, "ratio_to_roofline", rows);
+            let ratio = number(one, "ratio_to_roofline", rows);
             // The 1 is not rounded, but the tolerance need not be tighter for it.
-            assert!(is_product(over, bound, 1.0), "{one}");
-            assert!(is_product(over, least, ms), "{one}");
+            assert!(is_product(ratio, bound, 1.0), "{one}");
+            assert!(is_product(ratio, roofline, ms), "{one}");
         }
         for rate in ["bandwidth_gb_s", "bandwidth_median_gb_s", "fma_gflop_s", "int8_gop_s"] {
             assert!(number(one, "roofline", rate) > 0.0, "{one}");
         }
     }
-    // The same rows behind a longer context read more of the cache.
+    // The same rows after a longer context read more of the cache.
     let bytes = |one: &Value| number(one, "gb_s", "1") * number(one, "ms_per_pass", "1");
     assert!(bytes(&found[1]) > bytes(&found[0]), "{found:?}");
 }
 
 #[test]
-fn rows_that_fit_are_chosen_without_being_asked_for() {
+fn default_rows_fit_into_the_context() {
     let found = objects(&format!("-m {} --repeat 1", golden("gpt2")));
     let rows: Vec<&String> = found[0]["ms_per_pass"].as_object().expect("an object").keys().collect();
     assert!(rows.iter().any(|rows| *rows == "1") && !rows.iter().any(|rows| *rows == "512"), "{rows:?}");
@@ -63,7 +63,7 @@ fn rows_that_fit_are_chosen_without_being_asked_for() {
 }
 
 #[test]
-fn a_table_has_a_line_a_number_of_rows() {
+fn the_table_has_a_line_per_number_of_rows() {
     let out = run(&words("bench pass --rows 1,2 --context 8,16 --repeat 1")).ok();
     for part in
         ["demo-target: ", " M weights in BF16", "this machine: memory ", "context 8\n", "context 16\n", "/ roofline"]
@@ -107,7 +107,7 @@ fn what_cannot_be_measured_is_refused_in_one_line() {
 }
 
 #[test]
-fn texts_that_arrive_at_once_are_timed_row_by_row() {
+fn bench_batch_times_concurrent_texts() {
     let line = "bench batch -np 1,3 -npp 40 --shared 33 -ntg 6 --repeat 1 -t 1 --json";
     let rows: Vec<Value> = run(&words(line)).ok().lines().map(|row| serde_json::from_str(row).unwrap()).collect();
     assert_eq!(rows.iter().map(|row| row["texts"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 3]);
@@ -119,14 +119,14 @@ fn texts_that_arrive_at_once_are_timed_row_by_row() {
 }
 
 #[test]
-fn texts_of_a_form_are_timed_beside_texts_without() {
+fn bench_batch_times_guided_texts_next_to_others() {
     let form = r#"--json-schema={"type":"array","items":{"type":"boolean"},"minItems":90}"#;
     let line = "bench batch -np 2 --guided 1 -npp 9 -ntg 40 --repeat 1 -t 1 --json";
     let row: Value = serde_json::from_str(run(&[words(line), vec![form]].concat()).ok().trim()).unwrap();
     assert!(row["beside"].as_f64().unwrap() > 0.0 && row["beside"].as_f64() <= row["beside_p99"].as_f64(), "{row}");
     let line = "bench batch -np 2 -npp 9 -ntg 40 --repeat 1 -t 1 --choice yes";
-    let said = run(&words(line)).error(1);
-    assert!(said.starts_with("expected a form that a text of --n-predict tokens fits into, found one"), "{said}");
+    let error = run(&words(line)).error(1);
+    assert!(error.starts_with("expected a form that a text of --n-predict tokens fits into, found one"), "{error}");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! `bench generate`: rows of every method, promise, temperature and number of texts at a time, with figures that fit
-//! together.
+//! `bench generate`: rows of every method, promise, temperature and number of concurrent texts, with consistent
+//! figures.
 
 use serde_json::Value;
 
@@ -54,8 +54,8 @@ fn every_method_has_a_row_under_every_promise_and_temperature() {
 fn alpha_is_measured_if_asked_for() {
     let (_folder, path) = file("prompts.txt", "once upon a time there was\n");
     for (options, measured) in [("--measure", true), ("", false)] {
-        // A fixed budget, here and in other tests that need drafts: whether `auto` drafts at all is for the clock to
-        // say.
+        // A fixed budget, here and in other tests that need drafts, since `auto` decides by measured times whether it
+        // drafts at all.
         let fixed = "-n 8 --temp 1 --verify rejection --repeat 1 --budget fixed --spec-type draft,lookup";
         let rows = rows(&path, &format!("{fixed} {options}"));
         let alpha = |row: &Value, name: &str| row["drafters"][name]["alpha"].clone();
@@ -67,7 +67,7 @@ fn alpha_is_measured_if_asked_for() {
 }
 
 #[test]
-fn a_table_has_lines_for_kinds_and_what_is_best_is_found_without_a_name() {
+fn the_table_has_lines_for_kinds_and_the_default_drafters() {
     let (_folder, path) = file("prompts.jsonl", PROMPTS);
     let line = format!("bench generate --prompts {path} -n 8 --temp 0 --by-kind --repeat 2 --budget fixed");
     let out = run(&words(&line)).ok();
@@ -106,7 +106,7 @@ fn median_seconds(row: &Value, name: &str) -> f64 {
 }
 
 #[test]
-fn speed_ups_come_with_intervals_and_a_verdict() {
+fn speed_ups_have_intervals_and_a_verdict() {
     let (_folder, path) = file("prompts.jsonl", PROMPTS);
     let rows = rows(&path, "-n 12 --temp 0 --repeat 3 --spec-type none,lookup");
     let plain = &rows[0];
@@ -132,7 +132,7 @@ fn speed_ups_come_with_intervals_and_a_verdict() {
 }
 
 #[test]
-fn repetitions_end_with_the_time_and_one_prompt_once_has_no_interval() {
+fn repetitions_end_at_the_time_limit_and_one_sample_has_no_interval() {
     let (_folder, path) = file("prompts.txt", "once upon a time there was\n");
     let rows = rows(&path, "-n 6 --temp 0 --repeat 50 --seconds 0 --spec-type lookup");
     for row in &rows {
@@ -142,7 +142,7 @@ fn repetitions_end_with_the_time_and_one_prompt_once_has_no_interval() {
 }
 
 #[test]
-fn answers_of_one_token_are_judged_with_their_prompts() {
+fn answers_of_one_token_are_compared_with_their_prompts() {
     let (_folder, path) = file("prompts.jsonl", PROMPTS);
     let options = "-n 1 --temp 0 --repeat 2 --spec-type lookup";
     let rows = rows(&path, options);
@@ -153,12 +153,12 @@ fn answers_of_one_token_are_judged_with_their_prompts() {
     let out = run(&words(&format!("bench generate --prompts {path} -s 5 {options}"))).ok();
     let line = words(out.lines().last().expect("a line"));
     assert_eq!((line[3], line[4]), ("-", "-"), "{out}");
-    // Nothing was drafted, in no time.
+    // Shares of zero are not printed as negative zero.
     assert!(!out.contains("-0%"), "{out}");
 }
 
 #[test]
-fn several_texts_at_a_time_are_compared_with_plain_ones_in_the_same_company() {
+fn batches_are_compared_with_plain_batches() {
     let prompts = format!("{PROMPTS}{}", r#"{"category": "story", "prompt": "the dog and the cat"}"#);
     let (_folder, path) = file("prompts.jsonl", &prompts);
     let rows = rows(&path, "-n 10 --temp 0.7 --repeat 2 --parallel 1,2,3,2 --spec-type none,lookup --by-kind");
@@ -193,7 +193,7 @@ fn several_texts_at_a_time_are_compared_with_plain_ones_in_the_same_company() {
 }
 
 #[test]
-fn a_table_says_how_many_texts_run_at_a_time_if_that_differs() {
+fn the_table_has_a_column_of_concurrent_texts_if_they_differ() {
     let (_folder, path) = file("prompts.jsonl", PROMPTS);
     let line = |texts: &str| format!("bench generate --prompts {path} -n 4 -s 1 --temp 0 --repeat 1 -np {texts}");
     let out = run(&words(&line("2,1"))).ok();
@@ -207,7 +207,7 @@ fn a_table_says_how_many_texts_run_at_a_time_if_that_differs() {
 }
 
 #[test]
-fn an_oracle_drafts_what_is_accepted_and_no_budget_does_better() {
+fn the_oracle_budget_needs_the_fewest_passes() {
     let (_folder, path) = file("prompts.jsonl", PROMPTS);
     let rows = rows(&path, "-n 24 --temp 0.5 --repeat 2 --budget heuristic,fixed,confidence,threshold,oracle");
     assert_eq!(rows.len(), 6);
@@ -247,7 +247,7 @@ fn what_cannot_be_measured_is_refused_in_one_line() {
 }
 
 #[test]
-fn plain_texts_repeat_whatever_is_promised_beside_them() {
+fn plain_texts_repeat_under_any_promise() {
     let (_folder, path) = file("prompts.txt", "once upon a time there was\n");
     let rows = rows(&path, "-n 8 --temp 1 --verify rejection --repeat 2 --budget fixed --spec-type lookup");
     assert_eq!(rows.len(), 2);
@@ -255,7 +255,7 @@ fn plain_texts_repeat_whatever_is_promised_beside_them() {
 }
 
 #[test]
-fn further_answers_to_prompts_of_one_kind_fill_large_groups() {
+fn n_best_fills_larger_groups() {
     let (_folder, path) = file("prompts.jsonl", PROMPTS);
     let options = "-n 6 --temp 1 --repeat 1 --kind story --n-best 5 -np 1,4 --spec-type lookup";
     let rows = rows(&path, options);

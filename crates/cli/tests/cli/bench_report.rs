@@ -1,4 +1,4 @@
-//! `bench generate --report`: a folder that is complete, needs no network, and never replaces what is no report.
+//! `bench generate --report`: the folder is complete, needs no network, and never replaces other files.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ const PROMPTS: &str = r#"{"category": "story", "prompt": "once upon a time there
 "#;
 
 #[test]
-fn a_report_is_whole_and_shows_itself() {
+fn a_report_is_complete_and_self_contained() {
     let (folder, prompts) = file("prompts.jsonl", PROMPTS);
     let report = folder.path().join("report");
     let line = format!(
@@ -25,21 +25,21 @@ fn a_report_is_whole_and_shows_itself() {
         assert!(text(&format!("{name}.svg")).contains("<text"), "{name}");
         assert!(page.contains(&format!("{name}.png")), "{name}");
         let png = read(&format!("{name}.png"));
-        // Curves, axes and words: pixels of one colour would be far fewer bytes.
+        // An image of one colour would have far fewer bytes.
         assert!(png.starts_with(b"\x89PNG") && png.len() > 8000, "{name}: {} bytes", png.len());
     }
     let loads = ["src=", "url(", "@import", "<script", "<link"];
     assert!(loads.iter().all(|load| !page.contains(load)) && page.contains("</svg>"), "{page}");
     let record: Value = serde_json::from_str(&text("record.json")).expect("the record is JSON");
     let rows = record["rows"].as_array().expect("rows");
-    assert_eq!(rows.len(), 3 * 3, "all and two kinds, of plain decoding and two methods");
+    assert_eq!(rows.len(), 3 * 3, "all prompts and two kinds, for plain decoding and two methods");
     let share = |value: &Value| value.as_f64().is_some_and(|share| share > 0.0 && share < 0.5);
     assert!(share(&record["bench_share"]) && rows.iter().all(|row| share(&row["bench_share"])), "{record}");
     assert!(rows.iter().any(|row| row["kind"] == "sum" && row["method"] == "lookup"), "{record}");
-    // The record beside itself.
+    // The record compared with itself.
     let same = run(&["bench", "compare", &report.display().to_string(), &report.display().to_string()]).ok();
     assert!(same.lines().count() == rows.len() && same.lines().all(|line| line.ends_with("no difference")), "{same}");
-    // A machine that was slower in all is none of a method's doing; a method alone is.
+    // If plain decoding is slower too, the machine or the program is; otherwise the method is.
     let slow = slowed(&record, &|_| true);
     let (_slow, slow) = file("slow.json", &slow.to_string());
     let slower = run(&["bench", "compare", &report.display().to_string(), &slow]).ok();
@@ -52,21 +52,21 @@ fn a_report_is_whole_and_shows_itself() {
     let mut slow = slowed(&record, &|row| row["method"] != "plain");
     (slow["machine"], slow["version"]) = ("another".into(), "0.0.0".into());
     let (_slow, slow) = file("slow.json", &slow.to_string());
-    let place = report.display().to_string();
-    let compare = ["bench", "compare", &place, &slow];
+    let report_path = report.display().to_string();
+    let compare = ["bench", "compare", &report_path, &slow];
     let slower = run(&compare).ok();
     assert_eq!(slower.lines().filter(|line| line.ends_with(" slower")).count(), 6, "{slower}");
     assert!(slower.contains("and \"another\"\n") && slower.contains("different version: "), "{slower}");
     let objects = run(&[&compare[..], &["--json"]].concat());
     assert!(objects.err.contains("different machine: "), "{}", objects.err);
     assert!(objects.ok().lines().all(|line| serde_json::from_str::<Value>(line).is_ok()));
-    // Twice into the same folder only if it is said.
+    // A second report into the same folder needs --force.
     let error = run(&words(&line)).error(1);
     assert!(error.contains("report: is there already") && error.contains("--force"), "{error}");
     run(&words(&format!("{line} --force"))).ok();
 }
 
-/// A record in which some rows took a hundred times as long.
+/// A copy of the record in which some rows took a hundred times as long.
 fn slowed(record: &Value, which: &dyn Fn(&Value) -> bool) -> Value {
     let mut slow = record.clone();
     for row in slow["rows"].as_array_mut().expect("rows").iter_mut().filter(|row| which(row)) {
@@ -80,7 +80,7 @@ fn slowed(record: &Value, which: &dyn Fn(&Value) -> bool) -> Value {
 }
 
 #[test]
-fn a_folder_that_cannot_be_written_is_found_before_anything_is_read() {
+fn an_unwritable_folder_is_found_before_anything_is_read() {
     let (folder, path) = file("a-file", "");
     let line = format!("bench generate --prompts {}/none.txt --report {path}/report", folder.path().display());
     let error = run(&words(&line)).error(1);
@@ -89,27 +89,27 @@ fn a_folder_that_cannot_be_written_is_found_before_anything_is_read() {
 }
 
 #[test]
-fn a_run_that_fails_leaves_what_was_there() {
+fn a_run_that_fails_keeps_the_old_report() {
     let (folder, prompts) = file("prompts.jsonl", PROMPTS);
     let (report, none) = (folder.path().join("new/report"), folder.path().join("none.jsonl").display().to_string());
     let line = format!("bench generate -n 4 --temp 0 --repeat 1 --report {}", report.display());
     let failed = |options: &str| run(&words(&format!("{line} {options}"))).error(1);
     assert!(failed(&format!("--prompts {none}")).contains("none.jsonl: cannot be read"));
     assert!(!folder.path().join("new").exists(), "nothing was written");
-    // An empty folder is as good as none.
+    // An empty folder is accepted.
     std::fs::create_dir_all(&report).expect("a folder can be made");
     run(&words(&format!("{line} --spec-type lookup --prompts {prompts}"))).ok();
     let record = std::fs::read(report.join("record.json")).expect("a record");
     failed(&format!("--force --prompts {none}"));
     assert_eq!(std::fs::read(report.join("record.json")).expect("a record"), record);
-    // Charts that the next report has no figures for go: one token is no timeline.
+    // Charts without data in the next report are removed: one token has no timeline.
     assert!(report.join("timeline.svg").exists());
     run(&words(&format!("{line} -n 1 --force --spec-type lookup --prompts {prompts}"))).ok();
     assert!(!report.join("timeline.svg").exists() && report.join("index.html").exists());
 }
 
 #[test]
-fn rows_that_differ_in_their_budget_alone_are_told_apart() {
+fn rows_that_differ_only_in_their_budget_are_labelled_with_it() {
     let (folder, prompts) = file("prompts.txt", "once upon a time there was\na robe takes\n");
     let report = folder.path().join("report");
     let line = format!(
@@ -128,7 +128,7 @@ fn rows_that_differ_in_their_budget_alone_are_told_apart() {
     assert!(read("speedup.svg").contains("all prompts"));
     let page = read("index.html");
     assert!(page.contains("<th>budget") && page.contains("<td>fixed:2"), "{page}");
-    // Six texts of two prompts: none is of a third.
+    // Six texts of two prompts are named by their prompts.
     assert!(
         ["prompt 1", "prompt 2"].iter().any(|name| page.contains(&format!("How one text grows ({name}"))),
         "{page}"
@@ -136,28 +136,28 @@ fn rows_that_differ_in_their_budget_alone_are_told_apart() {
 }
 
 #[test]
-fn only_reports_are_written_over() {
+fn only_reports_are_overwritten() {
     let (folder, path) = file("notes.txt", "mine");
-    let refused = |place: &str| {
-        let error = run(&words(&format!("bench generate --prompts P --force --report {place}"))).error(1);
+    let refused = |report_path: &str| {
+        let error = run(&words(&format!("bench generate --prompts P --force --report {report_path}"))).error(1);
         assert_eq!(std::fs::read_to_string(&path).expect("the file is there"), "mine");
         error
     };
     assert!(refused(&path).ends_with("notes.txt: expected a folder, found a file"));
-    let place = folder.path().display().to_string();
-    assert!(refused(&place).contains("expected an empty folder, or a report's, found files"));
+    let report_path = folder.path().display().to_string();
+    assert!(refused(&report_path).contains("expected an empty folder, or a report's, found files"));
     std::fs::write(folder.path().join("record.json"), "{\"rows\": 1}").expect("a file can be written");
-    assert!(refused(&place).contains("expected an empty folder, or a report's, found files"));
+    assert!(refused(&report_path).contains("expected an empty folder, or a report's, found files"));
     #[cfg(unix)]
     {
         std::os::unix::fs::symlink(&path, folder.path().join("index.html")).expect("a link can be made");
-        assert!(refused(&place).ends_with("index.html: expected a file of a report, found a link or a folder"));
+        assert!(refused(&report_path).ends_with("index.html: expected a file of a report, found a link or a folder"));
     }
 }
 
 #[cfg(unix)]
 #[test]
-fn a_command_line_that_is_no_text_is_kept_as_well_as_it_can_be() {
+fn a_command_line_that_is_not_utf_8_is_accepted() {
     use std::os::unix::ffi::OsStringExt;
     let (folder, prompts) = file("prompts.jsonl", PROMPTS);
     let name = std::ffi::OsString::from_vec(b"report-\xff".to_vec());
@@ -170,7 +170,7 @@ fn a_command_line_that_is_no_text_is_kept_as_well_as_it_can_be() {
 }
 
 #[test]
-fn what_is_no_record_is_named_with_its_line_or_field() {
+fn invalid_records_are_named_with_their_line_or_field() {
     let error = |text: &str| {
         let (_folder, path) = file("rows.jsonl", text);
         run(&["bench", "compare", &path, &path]).error(1)

@@ -1,4 +1,4 @@
-//! `chat` through a pipe: turns of one or more lines, commands, files of conversations, templates, a full context.
+//! `chat` through a pipe: turns of one or more lines, commands, saved conversations, templates, a full context.
 
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ fn messages(path: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn nothing_but_answers_stands_on_standard_output() {
+fn standard_output_has_only_answers() {
     let once = chat("-s 1", "hi\n");
     assert_eq!((once.code, once.err.as_str(), once.out.lines().count()), (0, "", 1), "{}", once.out);
     assert!(!once.out.contains('>') && once.out.trim().len() > 3, "{}", once.out);
@@ -50,7 +50,7 @@ fn a_turn_may_have_several_lines() {
 }
 
 #[test]
-fn a_conversation_is_saved_and_goes_on_where_it_was() {
+fn a_saved_conversation_is_continued() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let at = |name: &str| folder.path().join(name).display().to_string();
     let (half, whole) = (at("half.json"), at("whole.json"));
@@ -70,7 +70,7 @@ fn a_conversation_is_saved_and_goes_on_where_it_was() {
     let both = run(&words(&format!("generate --temp 0 -n 16 -s 1 --json --prompts {}", at("both.jsonl")))).ok();
     let first: Value = serde_json::from_str(both.lines().next().expect("a line")).expect("it is JSON");
     assert_eq!((first["text"].as_str(), both.lines().count()), (Some(answers[0]), 2));
-    // Nothing is written over: but what this conversation wrote itself, and where somebody says so.
+    // Only files of this conversation are overwritten, or others with --force.
     let refused = chat("-s 1", &format!("hello\n/save {half}\n/save --force {half}\n/save {half}\n"));
     let expected = format!("{half}: expected no such file (--force writes over it), found one");
     assert_eq!(refused.err.lines().filter(|line| **line == expected).count(), 1, "{}", refused.err);
@@ -81,14 +81,14 @@ fn a_conversation_is_saved_and_goes_on_where_it_was() {
 }
 
 #[test]
-fn what_the_model_is_told_before_can_be_changed() {
-    let told = chat("-s 1 --system you.sell.tickets", "hello\n").ok();
-    let changed = chat("-s 1", "/system you.sell.tickets\nhello\n").ok();
-    assert_eq!(told, changed);
+fn the_system_message_can_be_set() {
+    let with_option = chat("-s 1 --system you.sell.tickets", "hello\n").ok();
+    let with_command = chat("-s 1", "/system you.sell.tickets\nhello\n").ok();
+    assert_eq!(with_option, with_command);
 }
 
 #[test]
-fn templates_are_the_models_or_those_that_are_given() {
+fn a_template_can_be_given() {
     let own = chat("-s 1", "hello\n").ok();
     let model = demo("demo-target");
     let source = format!("{model}/chat_template.jinja");
@@ -119,7 +119,7 @@ fn templates_are_the_models_or_those_that_are_given() {
 }
 
 #[test]
-fn what_a_template_refuses_takes_nothing_of_the_conversation_along() {
+fn a_turn_that_the_template_refuses_is_dropped() {
     let picky = "{% if messages[0].role == 'system' %}{{ raise_exception('no system here') }}{% endif %}\
                  {% for m in messages %}{{ m.content }} {% endfor %}";
     let folder = tempfile::tempdir().expect("a folder can be made");
@@ -135,7 +135,7 @@ fn what_a_template_refuses_takes_nothing_of_the_conversation_along() {
 }
 
 #[test]
-fn the_oldest_turns_are_left_out_where_that_is_wanted() {
+fn context_shift_leaves_out_the_oldest_turns() {
     let turns: String = (1..=8).map(|turn| format!("please tell me about train number {turn}\n")).collect();
     let without = chat("-s 1 -c 96", &turns);
     assert!(
@@ -149,23 +149,24 @@ fn the_oldest_turns_are_left_out_where_that_is_wanted() {
     let notes = with.err.lines().filter(|line| line.starts_with("note: the first 2 messages are left out; "));
     assert!(notes.count() >= 2, "{}", with.err);
     assert_eq!(with.ok().lines().count(), 8);
-    let left = messages(&path);
-    assert_eq!((left[0].0.as_str(), left[1].0.as_str()), ("system", "user"), "{left:?}");
-    assert!(left.len() < 9 && left[left.len() - 2].1.ends_with('8'), "{left:?}");
-    // What is left is what a conversation would be that had begun there.
+    let remaining = messages(&path);
+    assert_eq!((remaining[0].0.as_str(), remaining[1].0.as_str()), ("system", "user"), "{remaining:?}");
+    assert!(remaining.len() < 9 && remaining[remaining.len() - 2].1.ends_with('8'), "{remaining:?}");
+    // The remaining conversation is as if it had begun there.
     let again = folder.path().join("again.json").display().to_string();
-    let value = serde_json::json!({ "messages": left[..left.len() - 1].iter()
+    let value = serde_json::json!({ "messages": remaining[..remaining.len() - 1].iter()
         .map(|(role, content)| serde_json::json!({ "role": role, "content": content })).collect::<Vec<_>>() });
     std::fs::write(&again, value.to_string()).expect("it can be written");
     let answer = run(&words(&format!("generate --temp 0 -n 16 -s 1 -c 96 --prompts {again}"))).ok();
-    assert_eq!(answer.trim_end(), left[left.len() - 1].1);
+    assert_eq!(answer.trim_end(), remaining[remaining.len() - 1].1);
 }
 
 #[test]
-fn thoughts_stand_apart_from_the_answer() {
+fn thoughts_are_separated_from_the_answer() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let at = |name: &str| folder.path().join(name).display().to_string();
-    // Thinking is over where the answer begins, so the form holds at once; the next turn is told what was thought.
+    // The template ends thinking before the answer, so the regex constrains it from the start; the next turn has the
+    // thoughts.
     let template = "{% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] + '<|end|>' }}\
         {% if m['reasoning_content'] is defined %}{{ 'thought: ' + m['reasoning_content'] }}{% endif %}{% endfor %}\
         {% if add_generation_prompt %}<|assistant|><think></think>{% endif %}";

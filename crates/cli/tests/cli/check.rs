@@ -1,4 +1,4 @@
-//! `check`: passes for every drafter and batch size; that it finds differences is a unit test of the command.
+//! `check`: succeeds for every drafter and batch size. A unit test of the command tests that it finds differences.
 
 use crate::{demo, file, golden, run, test_data, words};
 
@@ -47,7 +47,7 @@ fn a_model_without_a_tokenizer_is_checked_by_ids() {
 }
 
 #[test]
-fn promises_of_the_distribution_alone_are_not_compared() {
+fn promises_of_the_distribution_are_refused() {
     let (_folder, path) = file("prompts.txt", "hello\n");
     for verify in ["rejection", "block"] {
         let error = run(&["check", "--prompts", &path, "--verify", verify, "-s", "1"]).error(2);
@@ -66,11 +66,11 @@ fn the_prompts_of_the_demo_data_pass() {
     assert!(run(&all).ok().contains("speculative equals plain"));
 }
 
-/// Numbers from a seed (SplitMix64), to choose options by.
-struct Dice(u64);
+/// Chooses options by numbers from a seed (SplitMix64).
+struct Rng(u64);
 
-impl Dice {
-    fn of<'a>(&mut self, choices: &[&'a str]) -> &'a str {
+impl Rng {
+    fn choose<'a>(&mut self, choices: &[&'a str]) -> &'a str {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -78,11 +78,11 @@ impl Dice {
     }
 }
 
-/// A set of options that may all be given together; of each choice nothing, in half of the cases.
-fn random_options(dice: &mut Dice) -> String {
-    let temperature = dice.of(&["0", "0", "0.3", "0.8", "1", "1.5"]);
+/// A random set of options that can be given together. Most are only given in half of the cases.
+fn random_options(rng: &mut Rng) -> String {
+    let temperature = rng.choose(&["0", "0", "0.3", "0.8", "1", "1.5"]);
     let promises: &[&str] = if temperature == "0" { &["exact", "rejection", "block"] } else { &["exact"] };
-    let mut options = format!("--temp {temperature} --verify {}", dice.of(promises));
+    let mut options = format!("--temp {temperature} --verify {}", rng.choose(promises));
     for (name, choices) in [
         ("-s", &["0", "1", "77", "18446744073709551615"][..]),
         ("-n", &["1", "7", "24", "40"]),
@@ -95,18 +95,18 @@ fn random_options(dice: &mut Dice) -> String {
         ("--dtype", &["f32", "q8_0"]),
         ("--dtype-draft", &["f32", "q8_0"]),
     ] {
-        options += &format!(" {name} {}", dice.of(choices));
+        options += &format!(" {name} {}", rng.choose(choices));
     }
     let drafters =
         ["draft", "lookup", "llma", "suffix", "ngram", "trie", "jacobi", "random", "draft:lookup", "draft:suffix"];
-    let (first, second) = (dice.of(&drafters), dice.of(&drafters));
-    let join = dice.of(&["+", ","]);
-    // Each of two draft models would need a model of its own.
+    let (first, second) = (rng.choose(&drafters), rng.choose(&drafters));
+    let join = rng.choose(&["+", ","]);
+    // Two drafters with draft models would each need a model of their own.
     let is_one = first == second || first.starts_with("draft") && second.starts_with("draft");
     let both = if is_one { first.to_string() } else { format!("{first}{join}{second}") };
-    options += &format!(" --spec-type {both} --budget {}", dice.of(&["auto", "fixed", "heuristic", "threshold"]));
+    options += &format!(" --spec-type {both} --budget {}", rng.choose(&["auto", "fixed", "heuristic", "threshold"]));
     if !first.contains(':') && !second.contains(':') && both.contains("draft") {
-        options += dice.of(&["", "", " --other-draft"]);
+        options += rng.choose(&["", "", " --other-draft"]);
     }
     for (name, choices) in [
         ("--top-k", &["0", "1", "5", "40"][..]),
@@ -126,11 +126,11 @@ fn random_options(dice: &mut Dice) -> String {
         ("--spec-draft-temp", &["0.5", "1.4"]),
         ("--stop", &[".", "the"]),
     ] {
-        if dice.of(&["yes", "no"]) == "yes" {
-            options += &format!(" {name} {}", dice.of(choices));
+        if rng.choose(&["yes", "no"]) == "yes" {
+            options += &format!(" {name} {}", rng.choose(choices));
         }
     }
-    options + dice.of(&["", " --ignore-eos"])
+    options + rng.choose(&["", " --ignore-eos"])
 }
 
 /// Random sets of options, 300 or as many as `FORETOKEN_SETS` says, from the seed `FORETOKEN_SEED` on:
@@ -144,7 +144,7 @@ fn speculative_equals_plain_under_random_sets_of_options() {
     let (first, count) = (number("FORETOKEN_SEED", 0), number("FORETOKEN_SETS", 300));
     let mut tokens = 0;
     for seed in first..first + count {
-        let options = random_options(&mut Dice(seed));
+        let options = random_options(&mut Rng(seed));
         let options = options.replace("--other-draft", &format!("-md {}", demo("demo-other-tokenizer")));
         let ended = run(&[&["check", "--prompts", &path], words(&options).as_slice()].concat());
         assert_eq!(ended.code, 0, "{seed}: {options}: {}{}", ended.out, ended.err);

@@ -1,16 +1,16 @@
-//! Defaults of a file and of the environment, what is stronger than what, and `foretoken config`, which tells.
+//! Defaults of a file and of the environment, their precedence, and `foretoken config`.
 
 use serde_json::Value;
 
 use crate::{demo, file, run, run_with, words};
 
-/// Runs the program with a file of this text.
+/// Runs the program with this configuration file.
 fn with_file(text: &str, line: &str, variables: &[(&str, &str)]) -> crate::Run {
     let (_folder, path) = file("config.toml", text);
     run_with(&[&words(line)[..], &["--config", &path]].concat(), variables, "")
 }
 
-/// What `foretoken config` tells of some settings: value and where it comes from.
+/// The values and sources of some settings, by `foretoken config`.
 fn settings(text: &str, line: &str, variables: &[(&str, &str)], names: &[&str]) -> Vec<(String, String)> {
     let found = with_file(text, &format!("config {line} --json"), variables).ok();
     let found: Value = serde_json::from_str(&found).expect("it is JSON");
@@ -27,7 +27,7 @@ fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 #[test]
-fn a_default_means_what_it_means_on_the_command_line() {
+fn a_default_means_the_same_as_the_option() {
     let plain = run(&words("generate hello -s 5 -n 8 --temp 0.3 --top-k 7 --stop zz --stop yy --ignore-eos")).ok();
     let text =
         "seed = 5\nn-predict = 8\n[generate]\ntemp = 0.3\nstop = [\"zz\", \"yy\"]\nignore_eos = true\ntop_k = 7\n";
@@ -51,7 +51,7 @@ fn a_default_means_what_it_means_on_the_command_line() {
 }
 
 #[test]
-fn the_nearer_place_counts() {
+fn sources_have_a_precedence() {
     let text =
         "temp = 0.1\ntop-k = 1\ntop-p = 0.5\nmin-p = 0.2\n[generate]\ntop-p = 0.6\n[serve]\ntop-p = 0.7\nport = 9\n";
     let variables = [("FORETOKEN_TOP_K", "2"), ("FORETOKEN_TEMP", "0.2"), ("FORETOKEN_SERVE_THIS", "1")];
@@ -81,16 +81,16 @@ fn the_models_file_counts_before_the_program() {
     }
     let text = r#"{"temperature": 0.6, "top_p": 0.8, "top_k": 20}"#;
     std::fs::write(folder.path().join("generation_config.json"), text).expect("a file can be written");
-    let place = folder.path().display().to_string();
+    let model = folder.path().display().to_string();
     let names = ["temp", "top-p", "top-k", "min-p"];
     let expected = [("0.6", "model"), ("0.8", "model"), ("5", "file"), ("0.05", "program")];
-    assert_eq!(settings("top-k = 5\n", &format!("generate -m {place}"), &[], &names), pairs(&expected));
-    assert_eq!(settings("top-k = 5\n", &format!("chat {place}"), &[], &names), pairs(&expected));
-    assert_eq!(settings(&format!("model = \"{place}\"\ntop-k = 5\n"), "serve", &[], &names), pairs(&expected));
-    let page = run(&["config", "-m", &place]).ok();
+    assert_eq!(settings("top-k = 5\n", &format!("generate -m {model}"), &[], &names), pairs(&expected));
+    assert_eq!(settings("top-k = 5\n", &format!("chat {model}"), &[], &names), pairs(&expected));
+    assert_eq!(settings(&format!("model = \"{model}\"\ntop-k = 5\n"), "serve", &[], &names), pairs(&expected));
+    let page = run(&["config", "-m", &model]).ok();
     let line = page.lines().find(|line| line.starts_with("temp ")).unwrap_or_default();
-    assert_eq!(words(line), ["temp", "0.6", &format!("{place}/generation_config.json")]);
-    // Settings are told whatever the model is.
+    assert_eq!(words(line), ["temp", "0.6", &format!("{model}/generation_config.json")]);
+    // Settings are printed without a model, too.
     let found = run(&words("config generate -m nowhere --temp 0.2"));
     assert!(found.err.starts_with("note: what the model decides is left out: nowhere"), "{}", found.err);
     assert!(found.ok().contains("temp "));
@@ -100,7 +100,7 @@ fn the_models_file_counts_before_the_program() {
 }
 
 #[test]
-fn a_default_gives_way_to_an_option_that_it_cannot_stand_beside() {
+fn a_default_that_excludes_an_option_is_dropped() {
     let (_prompts, path) = file("prompts.txt", "hello\n");
     let text = format!("prompts = \"{path}\"\nquiet = true\n[generate]\njson = true\n");
     assert!(with_file(&text, "generate -n 2", &[]).ok().starts_with('{'));
@@ -111,7 +111,7 @@ fn a_default_gives_way_to_an_option_that_it_cannot_stand_beside() {
     assert!(with_file(&text, "generate hello -n 2 --no-quiet", &[]).err.contains("seed: "));
     let found = with_file(&text, "generate -n 2 -v", &[]);
     assert!(found.err.contains("line 4: json true"), "{}", found.err);
-    // Of two defaults the nearer one.
+    // Of two defaults the stronger one counts.
     let found = with_file(&text, "generate hello -n 2", &[("FORETOKEN_OUTPUT_IDS", "1")]).ok();
     assert!(!found.starts_with('{'), "{found}");
     let model = demo("demo-draft");
@@ -120,7 +120,7 @@ fn a_default_gives_way_to_an_option_that_it_cannot_stand_beside() {
 }
 
 #[test]
-fn what_a_file_has_wrong_is_named_with_its_line() {
+fn errors_in_a_file_are_named_with_their_line() {
     for (text, expected) in [
         ("temp = 1\n\ntmep = 2\n", "line 3: tmep: expected an option's name, found no such; did you mean temp?"),
         ("xyzzy = 2\n", "line 1: xyzzy: expected an option's name, found no such"),
@@ -149,14 +149,14 @@ fn what_a_file_has_wrong_is_named_with_its_line() {
         ),
     ] {
         let error = with_file(text, "generate hello", &[]).error(1);
-        let (_, behind) = error.split_once("config.toml: ").unwrap_or_else(|| panic!("{error}"));
-        assert!(behind.starts_with(expected), "{text}: {error}");
+        let (_, after) = error.split_once("config.toml: ").unwrap_or_else(|| panic!("{error}"));
+        assert!(after.starts_with(expected), "{text}: {error}");
     }
     let error = with_file("temp = = 1\n", "generate hello", &[]).error(1);
     assert!(error.contains("config.toml: line 1: expected TOML, found: "), "{error}");
     let error = run(&words("generate hello --config nowhere.toml")).error(1);
     assert!(error.starts_with("nowhere.toml: cannot be read: "), "{error}");
-    // What stands for another command is not asked for its values, and these need none of it.
+    // Values for other commands are not checked, and these commands have no defaults.
     assert!(with_file("port = \"x\"\n", "generate hello -n 1", &[]).code == 0);
     for line in ["version", "completions bash", "man", "--version", "generate -h"] {
         assert_eq!(with_file("tmep = 1\n", line, &[]).code, 0, "{line}");
@@ -164,18 +164,18 @@ fn what_a_file_has_wrong_is_named_with_its_line() {
 }
 
 #[test]
-fn variables_are_checked_where_they_are_for_the_command() {
+fn variables_of_the_command_are_checked() {
     let found = |name: &str, value: &str| run_with(&words("generate hello -n 1"), &[(name, value)], "");
     let error = found("FORETOKEN_TEMP", "hot").error(2);
     assert_eq!(error, "FORETOKEN_TEMP: expected a number from 0 up, found \"hot\"");
     assert_eq!(found("FORETOKEN_JSON", "yes").error(2), "FORETOKEN_JSON: expected true or false, found \"yes\"");
     assert!(found("FORETOKEN_JSON", "1").ok().starts_with('{') && !found("FORETOKEN_JSON", "0").ok().starts_with('{'));
-    // Of other commands, of nobody, or empty.
+    // Variables of other commands, of no option, or empty.
     for (name, value) in [("FORETOKEN_PORT", "x"), ("FORETOKEN_TEST_DATA", "/x"), ("FORETOKEN_TEMP", "")] {
         assert_eq!(found(name, value).code, 0, "{name}");
     }
-    let told = run_with(&["config"], &[("FORETOKEN_TMEP", "1")], "");
-    assert!(told.err.contains("note: FORETOKEN_TMEP: expected an option's name behind FORETOKEN_"), "{}", told.err);
+    let page = run_with(&["config"], &[("FORETOKEN_TMEP", "1")], "");
+    assert!(page.err.contains("note: FORETOKEN_TMEP: expected an option's name behind FORETOKEN_"), "{}", page.err);
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn keys_are_not_shown() {
 }
 
 #[test]
-fn lines_that_are_wrong_are_refused_by_config_too() {
+fn config_refuses_invalid_lines() {
     let error = run(&words("config generate --temp hot")).error(2);
     assert_eq!(error, "--temp: expected a number from 0 up, found \"hot\"");
     assert!(run(&words("config generate --tmep 1")).error(2).ends_with("did you mean --temp?"));

@@ -1,9 +1,9 @@
-//! Every command that README, guide and `--help` show is run, so that documentation cannot rot.
+//! Runs every command that README, guides and `--help` show, so that the documentation stays correct.
 //!
 //! Commands are read from blocks of code and from lines of help that begin with `foretoken`. They run in a folder with
-//! small files under the names that documents use, with a hub of our own that offers the demo pair under the names of
-//! real models. What cannot run here is listed with its reason; an exception that nothing needs is an error, too. Left
-//! out: whether what documents say of the results is true.
+//! small files under the names that documents use, with a local hub that offers the demo pair under the names of real
+//! models. Commands that cannot run here are listed with reasons; an unused exception is an error. Outputs shown in
+//! documents are not compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
@@ -14,24 +14,25 @@ use std::time::{Duration, Instant};
 
 use super::hub::server::Server;
 
-/// No command takes longer.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// The time limit of a command.
+const TIME_MAX: Duration = Duration::from_secs(120);
 
-/// Documents whose commands are run.
+/// The documents whose commands are run.
 const DOCUMENTS: [&str; 4] = ["README.md", "docs/guide.md", "docs/hub.md", "docs/server.md"];
 
-/// Lines that are not run, by what is in them, and why.
-const EXCEPTIONS: [(&str, &str); 7] = [
-    ("cargo install", "it builds the program anew"),
+/// Lines that are not run, by a part of them, with the reason.
+const EXCEPTIONS: [(&str, &str); 8] = [
+    ("cargo install", "it builds the program again"),
+    ("cargo run --release", "it builds the program again"),
     ("cargo test", "it is this test"),
     ("python3 bench/inflate.py", "it needs numpy; the demo target stands in for what it makes"),
-    ("grep dialogue bench/prompts.jsonl >", "what it writes stands ready here"),
+    ("grep dialogue bench/prompts.jsonl >", "its output is prepared here"),
     ("bench/peers/same", "it needs other programs, a real model and questions; bench/tests has stand-ins"),
     ("curl ", "tests of real clients use it"),
     ("| man ", "not every system has manuals"),
 ];
 
-/// What documents name, and what stands in for it.
+/// Names in documents and their replacements.
 const STAND_INS: [(&str, &str); 4] = [
     ("/tmp/inflated", "TARGET"),
     ("/tmp/dialogues.jsonl", "PROMPTS.jsonl"),
@@ -39,9 +40,8 @@ const STAND_INS: [(&str, &str); 4] = [
     ("--port 8000", "--port 0"),
 ];
 
-/// Further words for commands that would take longer than a test should: less of the same. What a line says itself
-/// counts more.
-const LESS: [(&str, &str); 9] = [
+/// Further options for commands that would take too long for a test. Options of the line itself count more.
+const SHORTENING: [(&str, &str); 9] = [
     ("rm", "--yes"),
     ("bench generate", "--repeat 1 -c 512"),
     ("bench batch", "-c 512"),
@@ -60,21 +60,20 @@ fn root() -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).canonicalize().expect("the repository is there")
 }
 
-/// The lines of commands in a document: blocks of code that are no other language, lines that go on put together,
-/// remarks left out.
+/// The commands in a document's code blocks without a language. Continued lines are joined, and comments are removed.
 fn commands_of_document(text: &str) -> Vec<String> {
     let mut commands = Vec::new();
     let mut inside = None;
-    let mut begun = String::new();
+    let mut joined = String::new();
     for line in text.lines() {
         if let Some(language) = line.trim_start().strip_prefix("```") {
             inside = if inside.is_some() { None } else { Some(language.to_string()) };
         } else if inside.as_deref() == Some("") {
             match line.strip_suffix('\\') {
-                Some(start) => begun.push_str(start),
+                Some(start) => joined.push_str(start),
                 None => {
-                    begun.push_str(line);
-                    let line = std::mem::take(&mut begun);
+                    joined.push_str(line);
+                    let line = std::mem::take(&mut joined);
                     let line = line.split(" #").next().unwrap_or_default().trim().to_string();
                     commands.extend(line.split(" && ").map(str::to_string).filter(|part| !part.is_empty()));
                 }
@@ -84,7 +83,7 @@ fn commands_of_document(text: &str) -> Vec<String> {
     commands
 }
 
-/// The examples of help.
+/// The examples of a help page.
 fn commands_of_help(text: &str) -> impl Iterator<Item = String> {
     let lines = text.lines().filter(|line| line.starts_with(' ')).map(str::trim);
     let examples =
@@ -92,13 +91,13 @@ fn commands_of_help(text: &str) -> impl Iterator<Item = String> {
     examples.map(|line| line.split("  ").next().unwrap_or_default().to_string())
 }
 
-/// Where commands run.
-struct House {
+/// The environment of the commands.
+struct Environment {
     home: tempfile::TempDir,
     hub: Server,
 }
 
-impl House {
+impl Environment {
     fn new() -> Self {
         let home = tempfile::tempdir().expect("a folder can be made");
         let hub = Server::start();
@@ -133,7 +132,7 @@ impl House {
         Self { home, hub }
     }
 
-    /// A folder with what documents name, for a command.
+    /// A folder for a command, with the files that documents name.
     fn folder(&self, line: &str) -> tempfile::TempDir {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let link = |from: PathBuf, name: &str| {
@@ -147,7 +146,7 @@ impl House {
         {
             link(root().join("models").join(format!("demo-{model}")), name);
         }
-        // What a command writes is not there before it.
+        // A file that the command writes must not exist.
         let names = ["model.gguf", "small.gguf", "texts.ftks"].into_iter();
         for name in names.filter(|name| !line.contains(&format!("-o {name}"))) {
             link(self.home.path().join(name), name);
@@ -180,17 +179,17 @@ impl House {
 
     fn command(&self, line: &str, folder: &Path) -> Command {
         let mut line = STAND_INS.iter().fold(line.to_string(), |line, (name, stand_in)| line.replace(name, stand_in));
-        for (name, less) in LESS {
+        for (name, shorter) in SHORTENING {
             let name = format!("foretoken {name}");
             if let Some(at) = line.find(&name) {
-                line.insert_str(at + name.len(), &format!(" {less}"));
+                line.insert_str(at + name.len(), &format!(" {shorter}"));
                 break;
             }
         }
         if line.starts_with("foretoken ") && !line.contains(" | ") {
-            line.insert_str(0, "exec "); // so that it is the one that is asked to end
+            line.insert_str(0, "exec "); // so that signals reach the program
         }
-        let program = Path::new(env!("CARGO_BIN_EXE_foretoken")).parent().expect("it lies somewhere");
+        let program = Path::new(env!("CARGO_BIN_EXE_foretoken")).parent().expect("it is in a folder");
         let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap_or_default());
         let mut command = Command::new("sh");
         command.args(["-c", &line]).current_dir(folder).env("PATH", path);
@@ -205,14 +204,14 @@ impl House {
     fn run(&self, line: &str) -> Result<(), String> {
         let folder = self.folder(line);
         let mut child = self.command(line, folder.path()).spawn().map_err(|error| error.to_string())?;
-        // What a chat is told; others do not read it.
+        // A turn of a chat; other commands do not read it.
         let _ = child.stdin.take().expect("it is piped").write_all(b"hello\n");
-        let begun = Instant::now();
+        let started = Instant::now();
         let out = child.stdout.take().expect("it is piped");
         let reader = std::thread::spawn(move || std::io::copy(&mut BufReader::new(out), &mut std::io::sink()));
-        let mut said = BufReader::new(child.stderr.take().expect("it is piped"));
+        let mut stderr = BufReader::new(child.stderr.take().expect("it is piped"));
         let (mut all, mut line_read) = (String::new(), String::new());
-        while said.read_line(&mut line_read).map_err(|error| error.to_string())? > 0 {
+        while stderr.read_line(&mut line_read).map_err(|error| error.to_string())? > 0 {
             if line_read.contains(" at http://") {
                 Command::new("kill").args(["-TERM", &child.id().to_string()]).status().expect("it can be asked to end");
             }
@@ -221,23 +220,23 @@ impl House {
         }
         reader.join().expect("no panic").map_err(|error| error.to_string())?;
         let status = child.wait().map_err(|error| error.to_string())?;
-        match (status.success(), begun.elapsed() < PATIENCE) {
+        match (status.success(), started.elapsed() < TIME_MAX) {
             (true, true) => Ok(()),
-            (_, false) => Err(format!("expected it within {PATIENCE:?}, found {:?}", begun.elapsed())),
+            (_, false) => Err(format!("expected it within {TIME_MAX:?}, found {:?}", started.elapsed())),
             (false, _) => Err(format!("expected success, found {status}: {all}")),
         }
     }
 }
 
-/// Help of the program and of its commands.
+/// The help pages of the program and of its commands.
 fn helps() -> impl Iterator<Item = (String, String)> {
     let names = super::help::COMMANDS.into_iter().filter(|name| !name.starts_with('-'));
     names.map(|name| (format!("{name} --help"), super::run(&super::words(&format!("{name} --help"))).ok()))
 }
 
 #[test]
-fn every_command_that_is_shown_works() {
-    let house = House::new();
+fn every_command_in_the_documentation_works() {
+    let environment = Environment::new();
     let mut unused: BTreeSet<&str> = EXCEPTIONS.iter().map(|(part, _)| *part).collect();
     let mut all: BTreeMap<String, String> = BTreeMap::new();
     let documents = DOCUMENTS.map(|name| {
@@ -245,25 +244,25 @@ fn every_command_that_is_shown_works() {
         (name.to_string(), commands_of_document(&text))
     });
     let helps = helps().map(|(name, text)| (name, commands_of_help(&text).collect()));
-    for (place, commands) in documents.into_iter().chain(helps) {
+    for (source, commands) in documents.into_iter().chain(helps) {
         for command in commands {
             match EXCEPTIONS.iter().find(|(part, _)| command.contains(part)) {
                 Some((part, _)) => drop(unused.remove(part)),
-                None => drop(all.entry(command).or_insert_with(|| place.clone())),
+                None => drop(all.entry(command).or_insert_with(|| source.clone())),
             }
         }
     }
-    assert!(unused.is_empty(), "exceptions that nothing needs: {unused:?}");
+    assert!(unused.is_empty(), "unused exceptions: {unused:?}");
     assert!(all.len() > 25, "only {} commands were found: {all:?}", all.len());
-    // Two at a time: most of them wait for their start.
+    // Two at a time, since most of the time is spent on starting.
     let (next, failures) = (Mutex::new(all.iter()), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
                 loop {
-                    let Some((command, place)) = next.lock().expect("nobody panics").next() else { return };
-                    if let Err(why) = house.run(command) {
-                        failures.lock().expect("nobody panics").push(format!("{place}: {command}: {why}"));
+                    let Some((command, source)) = next.lock().expect("nobody panics").next() else { return };
+                    if let Err(why) = environment.run(command) {
+                        failures.lock().expect("nobody panics").push(format!("{source}: {command}: {why}"));
                     }
                 }
             });
@@ -274,7 +273,7 @@ fn every_command_that_is_shown_works() {
 }
 
 #[test]
-fn commands_are_found_as_a_reader_finds_them() {
+fn commands_are_found_in_documents_and_help() {
     let text = "a\n```\nforetoken a \\\n  \"b c\"   # why\npython3 x && foretoken d\n```\n```toml\nforetoken no\n```\n";
     assert_eq!(commands_of_document(text), ["foretoken a   \"b c\"", "python3 x", "foretoken d"]);
     let help = "Usage: foretoken [x]\n\nExamples:\n  foretoken chat -m M   talk\n  foretoken serve\n";

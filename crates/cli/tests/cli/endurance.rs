@@ -1,10 +1,10 @@
-//! Hours of work: a server that many ask at once, of whom some leave, while other processes write a store and are
-//! killed.
+//! Endurance: a server with many concurrent clients, some of which disconnect, while other processes write a store and
+//! are killed.
 //!
-//! Whatever happened before and beside it, a seeded request has the text that a run without drafters has; memory,
-//! threads and open files of the server stay what they were; the stores can be read. The gate runs some seconds of it;
-//! `FORETOKEN_ENDURANCE_SECONDS=3600 cargo test -p foretoken-cli --test cli endurance -- --nocapture` runs an hour and
-//! says every minute how it goes. Left out: speed, and requests that are wrong in all ways (the server's own tests).
+//! Under any load a seeded request has the text of a run without drafters; memory, threads and open files of the server
+//! do not grow; the stores can be read. CI runs some seconds of it; `FORETOKEN_ENDURANCE_SECONDS=3600 cargo test -p
+//! foretoken-cli --test cli endurance -- --nocapture` runs an hour and prints the state every minute. All kinds of
+//! invalid requests are in the server's own tests.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::{program, run, words};
 
-/// How long without a variable.
+/// The default duration.
 const SECONDS: u64 = 8;
 /// A request that takes longer hangs.
 const SECONDS_MAX: u64 = 60;
@@ -38,7 +38,7 @@ const DRAFTERS: [&str; 12] = [
     "draft,lookup,trie,suffix,ngram,phrases",
 ];
 const PROMPTS: [&str; 4] = ["Once upon a time", "the the the the", "{\"name\": \"ReserveCar\",", "I would like to"];
-/// Little is remembered, so that memories are soon full.
+/// Capacities are small, so that memories are soon full.
 const SERVER: &str = "serve --port 0 -c 256 -np 3 --queue-max 64 --log-level warn --suffix-capacity 5000 \
                       --trie-capacity 200 --lookup-cache-tokens 5000 \
                       --spec-type draft,lookup,llma,trie,suffix,ngram,prediction,jacobi,phrases,random";
@@ -46,7 +46,7 @@ const SERVER: &str = "serve --port 0 -c 256 -np 3 --queue-max 64 --log-level war
 /// A server, which ends with the test.
 struct Server {
     child: Child,
-    said: BufReader<ChildStderr>,
+    stderr: BufReader<ChildStderr>,
     address: String,
 }
 
@@ -57,35 +57,35 @@ impl Server {
         let mut command = program(home);
         command.args(words(SERVER)).args(["--phrases", &path("phrases"), "-lcd", &path("store")]);
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the program starts");
-        let said = BufReader::new(child.stderr.take().expect("it is piped"));
-        let mut server = Self { child, said, address: String::new() };
+        let stderr = BufReader::new(child.stderr.take().expect("it is piped"));
+        let mut server = Self { child, stderr, address: String::new() };
         let mut line = String::new();
         while server.address.is_empty() {
             line.clear();
-            assert!(server.said.read_line(&mut line).expect("it can be read") > 0, "it ended without an address");
+            assert!(server.stderr.read_line(&mut line).expect("it can be read") > 0, "it ended without an address");
             server.address =
                 line.trim().split_once(" at http://").map(|(_, address)| address.to_string()).unwrap_or_default();
         }
         server
     }
 
-    /// Kilobytes in memory, threads and open files.
-    fn holds(&self) -> [u64; 3] {
+    /// Kilobytes of memory, threads and open files.
+    fn resources(&self) -> [u64; 3] {
         let process = format!("/proc/{}", self.child.id());
         let status = std::fs::read_to_string(format!("{process}/status")).expect("it runs");
         let number = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("Linux says so");
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("Linux has it");
             line.trim().trim_end_matches(" kB").parse().expect("a number")
         };
         let files = std::fs::read_dir(format!("{process}/fd")).expect("it runs").count() as u64;
         [number("VmRSS:"), number("Threads:"), files]
     }
 
-    /// Asks it to end; what it said.
+    /// Asks it to end. Returns the rest of its standard error.
     fn end(mut self) -> String {
         Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().expect("it can be asked to end");
         let mut rest = String::new();
-        self.said.read_to_string(&mut rest).expect("it can be read");
+        self.stderr.read_to_string(&mut rest).expect("it can be read");
         assert!(self.child.wait().expect("it ends").success(), "{rest}");
         rest
     }
@@ -98,7 +98,7 @@ impl Drop for Server {
     }
 }
 
-/// One of the texts that are asked for again and again, by its number: a prompt, a law and a seed.
+/// The request of one of the repeated texts, by its number: a prompt, a law and a seed.
 fn body(text: u64) -> Value {
     let prompt = PROMPTS[(text % 4) as usize];
     let law = match text / 4 % 3 {
@@ -111,7 +111,7 @@ fn body(text: u64) -> Value {
     body
 }
 
-/// Texts that are asked for.
+/// The number of texts.
 const TEXTS: u64 = 24;
 
 /// Sends a request to `/v1/completions`.
@@ -124,7 +124,7 @@ fn ask(address: &str, body: &Value) -> TcpStream {
     client
 }
 
-/// The text of an answer, whole or as events; the answer where it is another.
+/// The text of an answer, in one piece or as events; another answer is returned as the error.
 fn text(mut client: TcpStream) -> Result<String, String> {
     let mut answer = String::new();
     client.read_to_string(&mut answer).map_err(|error| error.to_string())?;
@@ -143,44 +143,44 @@ fn text(mut client: TcpStream) -> Result<String, String> {
     Ok(events.filter_map(text).collect())
 }
 
-/// Numbers without a pattern.
-struct Dice(u64);
+/// Pseudo-random numbers (a linear congruential generator).
+struct Rng(u64);
 
-impl Dice {
+impl Rng {
     fn below(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % sides
     }
 }
 
-/// What one visitor does next: most ask and read all, some leave at any moment, some talk nonsense.
-fn visit(address: &str, dice: &mut Dice, expected: &HashMap<u64, String>) {
-    let number = dice.below(TEXTS);
+/// A visit of a client: most read the whole answer, some disconnect, some send invalid requests.
+fn visit(address: &str, rng: &mut Rng, expected: &HashMap<u64, String>) {
+    let number = rng.below(TEXTS);
     let mut body = body(number);
-    let drafter = DRAFTERS[dice.below(DRAFTERS.len() as u64) as usize];
+    let drafter = DRAFTERS[rng.below(DRAFTERS.len() as u64) as usize];
     body["speculative"] = json!({"type": drafter});
-    if dice.below(3) == 0 {
-        body["prediction"] = json!({"type": "content", "content": expected[&dice.below(TEXTS)]});
+    if rng.below(3) == 0 {
+        body["prediction"] = json!({"type": "content", "content": expected[&rng.below(TEXTS)]});
     }
-    if dice.below(8) == 0 {
-        body["cache_salt"] = json!(dice.below(5).to_string());
+    if rng.below(8) == 0 {
+        body["cache_salt"] = json!(rng.below(5).to_string());
     }
-    body["stream"] = json!(dice.below(2) == 0);
-    match dice.below(10) {
+    body["stream"] = json!(rng.below(2) == 0);
+    match rng.below(10) {
         0 => {
-            // Leaves at once, or after some bytes.
+            // Disconnects after some bytes.
             let mut client = ask(address, &body);
-            let _ = client.read(&mut vec![0; 1 + dice.below(600) as usize]);
+            let _ = client.read(&mut vec![0; 1 + rng.below(600) as usize]);
         }
         1 => {
             let mut client = TcpStream::connect(address).expect("it listens");
             let _ =
-                client.write_all(&b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-"[..dice.below(48) as usize]);
+                client.write_all(&b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-"[..rng.below(48) as usize]);
         }
         2 => {
             let wrong = [json!({"prompt": 7.5}), json!({"prompt": "a", "max_tokens": "b"}), json!([]), json!(null)];
-            let said = text(ask(address, &wrong[dice.below(4) as usize])).expect_err("it is refused");
-            assert!(said.starts_with("HTTP/1.1 4"), "{said}");
+            let refusal = text(ask(address, &wrong[rng.below(4) as usize])).expect_err("it is refused");
+            assert!(refusal.starts_with("HTTP/1.1 4"), "{refusal}");
         }
         _ => {
             let found = text(ask(address, &body));
@@ -189,28 +189,28 @@ fn visit(address: &str, dice: &mut Dice, expected: &HashMap<u64, String>) {
     }
 }
 
-/// Another process that keeps its texts in a store, which is killed or ends with the text that it should write.
-fn write_beside(home: &Path, dice: &mut Dice, expected: &str) {
+/// Runs another process that keeps its texts in a store: it is killed, or must write the expected text.
+fn run_writer(home: &Path, rng: &mut Rng, expected: &str) {
     let mut command = program(home);
     let line = "generate the -n 6 --temp 0 -q --ignore-eos -lcd";
     command.args(words(line)).arg(home.join("kept")).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the program starts");
-    if dice.below(2) == 0 {
-        std::thread::sleep(Duration::from_millis(dice.below(400)));
+    if rng.below(2) == 0 {
+        std::thread::sleep(Duration::from_millis(rng.below(400)));
         let _ = child.kill();
         let _ = child.wait();
         return;
     }
     let output = child.wait_with_output().expect("it ends");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!((String::from_utf8_lossy(&output.stdout).as_ref(), said.as_str()), (expected, ""));
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((String::from_utf8_lossy(&output.stdout).as_ref(), stderr.as_str()), (expected, ""));
 }
 
 #[test]
 #[cfg(target_os = "linux")]
 fn endurance() {
     let seconds = std::env::var("FORETOKEN_ENDURANCE_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
-    let whole = Duration::from_secs(seconds.unwrap_or(SECONDS));
+    let duration = Duration::from_secs(seconds.unwrap_or(SECONDS));
     let home = tempfile::tempdir().expect("a folder can be made");
     let server = Server::start(home.path());
     let plain = |number: u64| {
@@ -219,56 +219,60 @@ fn endurance() {
         (number, text(ask(&server.address, &body)).expect("a text"))
     };
     let expected: HashMap<u64, String> = (0..TEXTS).map(plain).collect();
-    let beside = run(&words("generate the -n 6 --temp 0 -q --ignore-eos --spec-type none")).ok();
+    let plain_text = run(&words("generate the -n 6 --temp 0 -q --ignore-eos --spec-type none")).ok();
     let (since, visits) = (Instant::now(), AtomicU64::new(0));
-    let mut held = Vec::new();
+    let mut samples = Vec::new();
     std::thread::scope(|scope| {
         for visitor in 0..4 {
             let (visits, expected, address) = (&visits, &expected, &server.address);
             scope.spawn(move || {
-                let mut dice = Dice(visitor);
-                while since.elapsed() < whole {
-                    visit(address, &mut dice, expected);
+                let mut rng = Rng(visitor);
+                while since.elapsed() < duration {
+                    visit(address, &mut rng, expected);
                     visits.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
-        let (home, beside) = (home.path(), &beside);
+        let (home, plain_text) = (home.path(), &plain_text);
         scope.spawn(move || {
-            let mut dice = Dice(99);
-            while since.elapsed() < whole {
-                write_beside(home, &mut dice, beside);
+            let mut rng = Rng(99);
+            while since.elapsed() < duration {
+                run_writer(home, &mut rng, plain_text);
             }
         });
-        while since.elapsed() < whole {
-            std::thread::sleep(whole / 60);
-            held.push(server.holds());
-            if whole.as_secs() >= 600 {
-                let [kilobytes, threads, files] = held[held.len() - 1];
+        while since.elapsed() < duration {
+            std::thread::sleep(duration / 60);
+            samples.push(server.resources());
+            if duration.as_secs() >= 600 {
+                let [kilobytes, threads, files] = samples[samples.len() - 1];
                 let visits = visits.load(Ordering::Relaxed);
                 println!("{:.0?}: {visits} visits, {kilobytes} kB, {threads} threads, {files} files", since.elapsed());
             }
         }
     });
     let visits = visits.load(Ordering::Relaxed);
-    assert!(visits > whole.as_secs(), "{visits} visits in {whole:?}");
-    // After a quarter all memories are full; then nothing grows but by what those few who are there hold.
-    let most = |range: std::ops::Range<usize>| held[range].iter().map(|held| held[0]).max().expect("it was seen");
-    let (early, late) = (most(held.len() / 4..held.len() / 2), most(held.len() * 3 / 4..held.len()));
-    assert!(late < early + early / 20 + 8000, "kB: {early} in the second quarter, {late} in the last; {held:?}");
-    let [_, threads, files] = server.holds();
-    assert!(threads <= held[0][1] + 4 && files <= held[0][2] + 8, "{threads} threads, {files} files; {held:?}");
-    let said = server.end();
-    assert!(!said.contains("ERROR") && !said.contains("panicked"), "{said}");
+    assert!(visits > duration.as_secs(), "{visits} visits in {duration:?}");
+    // After a quarter all memories are full; then only the requests in flight change the memory.
+    let most =
+        |range: std::ops::Range<usize>| samples[range].iter().map(|sample| sample[0]).max().expect("it was seen");
+    let (early, late) = (most(samples.len() / 4..samples.len() / 2), most(samples.len() * 3 / 4..samples.len()));
+    assert!(late < early + early / 20 + 8000, "kB: {early} in the second quarter, {late} in the last; {samples:?}");
+    let [_, threads, files] = server.resources();
+    assert!(
+        threads <= samples[0][1] + 4 && files <= samples[0][2] + 8,
+        "{threads} threads, {files} files; {samples:?}"
+    );
+    let stderr = server.end();
+    assert!(!stderr.contains("ERROR") && !stderr.contains("panicked"), "{stderr}");
     for store in ["store", "kept"] {
         let store = home.path().join(store).display().to_string();
         assert_eq!(
             run(&["generate", "the", "-n", "6", "--temp", "0", "-q", "--ignore-eos", "-lcd", &store]).ok(),
-            beside
+            plain_text
         );
     }
     let names = std::fs::read_dir(&home).expect("it is there").flatten().map(|entry| entry.file_name());
-    let left: Vec<_> = names.filter(|name| name.to_string_lossy().ends_with(".part")).collect();
-    assert!(left.is_empty(), "{left:?}");
-    println!("{visits} visits in {whole:?}; {early} kB in the second quarter, {late} kB in the last");
+    let parts: Vec<_> = names.filter(|name| name.to_string_lossy().ends_with(".part")).collect();
+    assert!(parts.is_empty(), "{parts:?}");
+    println!("{visits} visits in {duration:?}; {early} kB in the second quarter, {late} kB in the last");
 }

@@ -1,15 +1,15 @@
-//! What a machine does wrong: calls of the system that fail, disks that are full, clocks that jump.
+//! Fault injection: system calls that fail, full disks, clocks that jump.
 //!
-//! Everything that the program asks of the machine goes through libc, so that is where faults are put in: a small
-//! library in C (`faults/shim.c`) that is loaded before it and makes the n-th call of one kind fail. As SQLite tests
-//! itself, each command runs with n = 1, 2, 3 ... until no fault fires any more. Whatever fails, the run ends by itself
-//! and either did all of its work or says one line; a file that was there is whole, old or new; and the next run takes
-//! away what was left. Disks are filled at every byte. Ten thousand times, also, a run is killed at some moment.
+//! All system calls of the program go through libc, so a small library in C (`faults/shim.c`), which is loaded before
+//! it, makes the n-th call of one kind fail. As in SQLite's tests, each command runs with n = 1, 2, 3 ... until no
+//! fault fires any more. Whatever fails, the run ends by itself and either did all of its work or prints one error; an
+//! existing file is intact, with its old or new content; and the next run removes temporary files. Disks are full at
+//! every byte. Also, a run is killed at ten thousand random moments.
 //!
-//! The gate runs samples; `cargo test -p foretoken-cli --test cli faults -- --ignored` runs all of it (FORETOKEN_FAULTS
-//! names one command, or one kind behind a colon: `logits:read`).
-//! Linux alone. What serves and fetches has the faults of connections, too (`faults/network.rs`). Left out: faults of
-//! memory, and of mapped files that change (`weights/src/map.rs`).
+//! CI runs samples; `cargo test -p foretoken-cli --test cli faults -- --ignored` runs all (FORETOKEN_FAULTS names one
+//! command, with a kind after a colon: `logits:read`). Linux only. The server and downloads are tested with faults of
+//! connections, too (`faults/network.rs`); memory is tested in `machine.rs`, and mapped files that change in
+//! `weights/src/map.rs`.
 
 mod network;
 
@@ -21,9 +21,9 @@ use std::time::{Duration, Instant};
 
 use crate::{demo, golden, program};
 
-/// So long a run may take before it counts as one that hangs.
+/// A run that takes longer hangs.
 const SECONDS_MAX: u64 = 20;
-/// After so many runs that went wrong a loop ends.
+/// A loop ends after this many failed runs.
 const WRONG_MAX: usize = 10;
 const EIO: i32 = 5;
 const EINTR: i32 = 4;
@@ -31,7 +31,7 @@ const EAGAIN: i32 = 11;
 const ENOMEM: i32 = 12;
 const ENOSPC: i32 = 28;
 
-/// Kinds of calls with the ways in which they fail; 0 is a call that does only half of what was asked.
+/// Kinds of calls with the errors that they return; 0 is a call that does half of its work.
 const FAULTS: [(&str, &[i32]); 12] = [
     ("read", &[EIO, EINTR, 0]),
     ("open", &[EIO, EINTR]),
@@ -47,7 +47,7 @@ const FAULTS: [(&str, &[i32]); 12] = [
     ("thread", &[EAGAIN]),
 ];
 
-/// The library that makes calls fail, compiled once; `None` where there is no Linux.
+/// The library that makes calls fail, compiled once; `None` outside Linux.
 fn shim() -> Option<&'static Path> {
     static SHIM: OnceLock<Option<PathBuf>> = OnceLock::new();
     let compile = || {
@@ -65,13 +65,13 @@ fn shim() -> Option<&'static Path> {
     SHIM.get_or_init(compile).as_deref()
 }
 
-/// A command with what it writes.
+/// A command with the files that it writes.
 struct Case {
     name: &'static str,
     /// `{}` stands for the folder.
     line: Vec<&'static str>,
     input: &'static str,
-    /// Files that it writes, and how they are read again: words before the file's name.
+    /// Files that it writes, with the command that reads them again: the words before the file's name.
     written: Vec<(&'static str, Vec<&'static str>)>,
 }
 
@@ -81,7 +81,7 @@ fn case(name: &'static str, line: &'static str, written: &[(&'static str, &'stat
     Case { name, line: split(line), input: "", written }
 }
 
-/// All commands that write, and those that read what lies in a model's folder.
+/// All commands that write, and those that read a model's folder.
 fn cases() -> Vec<Case> {
     const STORE: &str = "generate x -n 1 -lcs";
     const CACHE: &str = "generate x -n 1 --prompt-cache-ro --prompt-cache";
@@ -112,34 +112,34 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// A folder with what commands read, and with older files in the places of what they write.
-struct Place {
+/// A folder with the files that commands read, and with older versions of the files that they write.
+struct Sandbox {
     folder: tempfile::TempDir,
-    /// Beside it: home, standard output, and what says that a fault has fired.
-    beside: tempfile::TempDir,
+    /// Another folder: home, standard output, and the file that is written when a fault fires.
+    outside: tempfile::TempDir,
 }
 
-impl Place {
+impl Sandbox {
     fn new() -> Self {
-        let (folder, beside) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
-        let place = Self { folder, beside };
-        std::fs::create_dir(place.at("model")).expect("a folder can be made");
+        let (folder, outside) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+        let sandbox = Self { folder, outside };
+        std::fs::create_dir(sandbox.at("model")).expect("a folder can be made");
         for name in ["config.json", "model.safetensors"] {
-            std::fs::copy(Path::new(&golden("llama")).join(name), place.at("model").join(name)).expect("copied");
+            std::fs::copy(Path::new(&golden("llama")).join(name), sandbox.at("model").join(name)).expect("copied");
         }
-        std::fs::write(place.at("corpus.txt"), "the little dog").expect("written");
-        std::fs::write(place.at("config.toml"), "seed = 1\n").expect("written");
+        std::fs::write(sandbox.at("corpus.txt"), "the little dog").expect("written");
+        std::fs::write(sandbox.at("config.toml"), "seed = 1\n").expect("written");
         for line in [
             "quantize {}/model {}/model.gguf --type f32",
             "generate x -n 1 -s 1 -t 1 -lcd {}/store --prompt-cache {}/cache --costs {}/costs",
         ] {
-            let output = place.run(&case("", line, &[]), &[], Stdio::piped());
+            let output = sandbox.run(&case("", line, &[]), &[], Stdio::piped());
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         }
-        std::fs::copy(place.at("model.gguf"), place.at("out.gguf")).expect("copied");
-        std::fs::write(place.at("logits"), "old").expect("written");
-        std::fs::write(place.at("saved.json"), "[]").expect("written");
-        place
+        std::fs::copy(sandbox.at("model.gguf"), sandbox.at("out.gguf")).expect("copied");
+        std::fs::write(sandbox.at("logits"), "old").expect("written");
+        std::fs::write(sandbox.at("saved.json"), "[]").expect("written");
+        sandbox
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -147,10 +147,10 @@ impl Place {
     }
 
     fn fired(&self) -> PathBuf {
-        self.beside.path().join("fired")
+        self.outside.path().join("fired")
     }
 
-    /// Names of all files, and of those that are written their bytes.
+    /// The names and contents of all files.
     fn files(&self) -> Vec<(String, Vec<u8>)> {
         let entries = std::fs::read_dir(self.folder.path()).expect("it is there").flatten();
         let entries = entries.filter(|entry| entry.path().is_file());
@@ -163,7 +163,7 @@ impl Place {
         files
     }
 
-    /// Makes the folder what it was.
+    /// Restores the folder to these files.
     fn restore(&self, files: &[(String, Vec<u8>)]) {
         let now = self.files();
         for (name, _) in now.iter().filter(|(name, _)| !files.iter().any(|(old, _)| old == name)) {
@@ -176,7 +176,7 @@ impl Place {
 
     fn command(&self, case: &Case, variables: &[(&str, String)]) -> Command {
         let folder = self.folder.path().display().to_string();
-        let mut command = program(self.beside.path());
+        let mut command = program(self.outside.path());
         let word = |word: &&str| word.replace("{}", &folder).replace("DEMO", &demo("demo-target"));
         command.args(case.line.iter().map(word));
         command.envs(variables.iter().map(|(name, value)| (*name, value)));
@@ -204,8 +204,15 @@ impl Place {
         output
     }
 
-    /// Runs a command with a fault; whether it fired. `old`: the files before; `whole`: after a run without a fault.
-    fn suffer(&self, case: &Case, fault: &[(&str, String)], old: &[(String, Vec<u8>)], texts: &Texts) -> bool {
+    /// Runs a command with a fault. Returns whether it fired. `old`: the files before; `reference`: the result of a run
+    /// without a fault.
+    fn run_fault(
+        &self,
+        case: &Case,
+        fault: &[(&str, String)],
+        old: &[(String, Vec<u8>)],
+        reference: &Reference,
+    ) -> bool {
         self.restore(old);
         let _ = std::fs::remove_file(self.fired());
         let out_path = self.folder.path().join("standard-output");
@@ -219,93 +226,92 @@ impl Place {
         variables.extend(fault.iter().cloned());
         let output = self.run(case, &variables, out);
         let fired = self.fired().exists();
-        let said = std::fs::read_to_string(&out_path).unwrap_or_default();
+        let stdout = std::fs::read_to_string(&out_path).unwrap_or_default();
         std::fs::remove_file(&out_path).expect("it is there");
-        self.judge(case, fault, &output, &said, old, texts);
+        self.check_result(case, fault, &output, &stdout, old, reference);
         fired
     }
 
-    fn judge(
+    fn check_result(
         &self,
         case: &Case,
         fault: &[(&str, String)],
         output: &Output,
-        said: &str,
+        stdout: &str,
         old: &[(String, Vec<u8>)],
-        texts: &Texts,
+        reference: &Reference,
     ) {
         let err = String::from_utf8_lossy(&output.stderr);
         let what = format!("{} {fault:?}: {:?}\n{err}", case.name, output.status);
-        // Times are others each time, and a chat goes on behind an error.
-        let is_other = ["chat", "timed"].contains(&case.name);
+        // Measured times differ between runs, and a chat continues after an error.
+        let may_differ = ["chat", "timed"].contains(&case.name);
         let errors = err.lines().filter(|line| line.starts_with("error: ")).count();
         assert!(!err.contains("panicked"), "{what}");
         match output.status.code() {
             Some(0) => {
                 assert!(
-                    errors == 0 && (said == texts.said || case.name == "timed"),
-                    "{what}\n{said:?}\n{:?}",
-                    texts.said
+                    errors == 0 && (stdout == reference.stdout || case.name == "timed"),
+                    "{what}\n{stdout:?}\n{:?}",
+                    reference.stdout
                 );
             }
-            Some(1) => assert!(errors == 1 && (texts.said.starts_with(said) || is_other), "{what}\n{said:?}"),
+            Some(1) => {
+                assert!(errors == 1 && (reference.stdout.starts_with(stdout) || may_differ), "{what}\n{stdout:?}")
+            }
             _ => panic!("{what}"),
         }
         for (name, reader) in &case.written {
             let now = std::fs::read(self.at(name)).ok();
-            let was = old.iter().find(|(file, _)| file == name).map(|(_, bytes)| bytes.clone());
-            let is_new = now.as_ref() == texts.files.get(*name);
-            let is_whole = is_new || now == was;
-            // What is learned of costs is another each time.
+            let before = old.iter().find(|(file, _)| file == name).map(|(_, bytes)| bytes.clone());
+            let is_new = now.as_ref() == reference.files.get(*name);
+            let is_intact = is_new || now == before;
+            // Measured costs differ between runs.
             let is_measured = *name == "costs";
-            assert!(
-                !output.status.success() || is_new || is_measured,
-                "{what}: {name} is as it was, and nothing is said"
-            );
-            if !is_whole && !reader.concat().is_empty() {
+            assert!(!output.status.success() || is_new || is_measured, "{what}: {name} is unchanged without an error");
+            if !is_intact && !reader.concat().is_empty() {
                 let mut words = reader.clone();
                 let path = self.at(name).display().to_string();
                 let line: Vec<&str> = words.drain(..).chain([path.as_str()]).collect();
                 let read = crate::run(&line);
                 assert_eq!(read.code, 0, "{what}: {name}: {}", read.err);
             } else {
-                assert!(is_whole, "{what}: {name} is neither old nor new");
+                assert!(is_intact, "{what}: {name} is neither old nor new");
             }
         }
     }
 
-    /// Whatever a run left behind, the next one takes away.
-    fn is_cleaned_by_the_next(&self, case: &Case, known: &BTreeSet<String>) {
+    /// The next run must remove what a run left behind.
+    fn next_run_cleans_up(&self, case: &Case, known: &BTreeSet<String>) {
         let output = self.run(case, &[], Stdio::null());
         assert!(output.status.success(), "{}: {}", case.name, String::from_utf8_lossy(&output.stderr));
-        let left: Vec<String> = self.files().into_iter().map(|(name, _)| name).collect();
-        assert!(left.iter().all(|name| known.contains(name)), "{}: {left:?}", case.name);
+        let names: Vec<String> = self.files().into_iter().map(|(name, _)| name).collect();
+        assert!(names.iter().all(|name| known.contains(name)), "{}: {names:?}", case.name);
     }
 }
 
-/// What a run without faults says and writes.
-struct Texts {
-    said: String,
+/// The output and the files of a run without faults.
+struct Reference {
+    stdout: String,
     files: std::collections::BTreeMap<String, Vec<u8>>,
 }
 
-/// Runs a case with the faults of all kinds whose names begin with `kinds`; `step`: how far n goes on each time.
+/// Runs a case with the faults of all kinds whose names begin with `kinds`. `step`: the next increment of n.
 fn all_faults(case: &Case, kinds: &str, step: impl Fn(u64) -> u64) -> usize {
-    let place = Place::new();
-    let old = place.files();
-    let output = place.run(case, &[], Stdio::piped());
+    let sandbox = Sandbox::new();
+    let old = sandbox.files();
+    let output = sandbox.run(case, &[], Stdio::piped());
     let err = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}: {err}", case.name);
-    let said = String::from_utf8(output.stdout).expect("UTF-8");
-    let texts = Texts { said, files: place.files().into_iter().collect() };
-    let known: BTreeSet<String> = texts.files.keys().cloned().collect();
+    let stdout = String::from_utf8(output.stdout).expect("UTF-8");
+    let reference = Reference { stdout, files: sandbox.files().into_iter().collect() };
+    let known: BTreeSet<String> = reference.files.keys().cloned().collect();
     let mut runs = 0;
-    // All that is wrong is told, not only the first.
+    // All failures are printed, not only the first.
     let mut wrong = 0;
-    let mut suffer = |fault: &[(&str, String)]| {
+    let mut run_fault = |fault: &[(&str, String)]| {
         runs += 1;
-        let one = || place.suffer(case, fault, &old, &texts);
-        std::panic::catch_unwind(std::panic::AssertUnwindSafe(one)).unwrap_or_else(|_| {
+        let run_one = || sandbox.run_fault(case, fault, &old, &reference);
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(run_one)).unwrap_or_else(|_| {
             wrong += 1;
             wrong < WRONG_MAX
         })
@@ -316,34 +322,34 @@ fn all_faults(case: &Case, kinds: &str, step: impl Fn(u64) -> u64) -> usize {
             let fault = |at: u64| {
                 [("FAULT_KIND", kind.to_string()), ("FAULT_ERROR", error.to_string()), ("FAULT_AT", at.to_string())]
             };
-            while suffer(&fault(at)) {
+            while run_fault(&fault(at)) {
                 at += step(at);
             }
-            place.is_cleaned_by_the_next(case, &known);
+            sandbox.next_run_cleans_up(case, &known);
         }
     }
-    // A disk that is full behind so many bytes.
+    // A disk that is full after this many bytes.
     let mut bytes = 0;
-    while "disk".starts_with(kinds) && suffer(&[("FAULT_KIND", "disk".into()), ("FAULT_AT", bytes.to_string())]) {
+    while "disk".starts_with(kinds) && run_fault(&[("FAULT_KIND", "disk".into()), ("FAULT_AT", bytes.to_string())]) {
         bytes += step(bytes.max(1));
     }
-    place.is_cleaned_by_the_next(case, &known);
-    // A clock that jumps by hours, there and back.
+    sandbox.next_run_cleans_up(case, &known);
+    // A clock that jumps by hours, forwards and back.
     for (hours, at) in [(5, 1), (5, 3), (-5, 1), (-5, 2), (-5, 7), (100_000, 5)] {
         if "clock".starts_with(kinds) {
-            suffer(&[("FAULT_CLOCK", (hours * 3600).to_string()), ("FAULT_AT", at.to_string())]);
+            run_fault(&[("FAULT_CLOCK", (hours * 3600).to_string()), ("FAULT_AT", at.to_string())]);
         }
     }
-    assert_eq!(wrong, 0, "{}: of {runs} runs with a fault so many went wrong", case.name);
+    assert_eq!(wrong, 0, "{}: this many of {runs} runs with a fault went wrong", case.name);
     runs
 }
 
 #[test]
-fn whatever_fails_is_said_in_one_line_and_loses_nothing() {
+fn a_fault_is_one_error_and_loses_no_file() {
     if shim().is_none() {
         return;
     }
-    // The first calls, and then fewer and fewer: the loops of reading and writing are long and all alike.
+    // The first calls, then fewer and fewer: loops of reading and writing are long and uniform.
     for case in cases().iter().filter(|case| ["lookup", "gguf"].contains(&case.name)) {
         all_faults(case, "", |at| at.max(2) * 2);
     }
@@ -352,17 +358,17 @@ fn whatever_fails_is_said_in_one_line_and_loses_nothing() {
 #[test]
 #[ignore = "minutes: every call of every command"]
 fn every_call_of_every_command_may_fail() {
-    let wanted = std::env::var("FORETOKEN_FAULTS").unwrap_or_default();
-    let (name, kinds) = wanted.split_once(':').unwrap_or((&wanted, ""));
+    let selection = std::env::var("FORETOKEN_FAULTS").unwrap_or_default();
+    let (name, kinds) = selection.split_once(':').unwrap_or((&selection, ""));
     for case in cases().iter().filter(|case| case.name.contains(name)) {
         let started = Instant::now();
-        // Each of the first calls and bytes; then primes apart, so that no period is missed for ever.
+        // Each of the first calls and bytes, then growing steps, so that no period is missed.
         let runs = all_faults(case, kinds, |at| if at < 400 { 1 } else { at / 37 });
         println!("{}: {runs} runs with a fault, {:.0?}", case.name, started.elapsed());
     }
 }
 
-/// Kills runs of the writing commands at random moments. `kills` of them all together.
+/// Kills runs of the writing commands at random moments, `kills` times in all.
 fn kill(kills: usize) {
     let cases = cases();
     let cases: Vec<&Case> = cases.iter().filter(|case| !case.written.is_empty()).collect();
@@ -375,35 +381,35 @@ fn kill(kills: usize) {
     };
     let mut in_time = 0;
     for case in &cases {
-        let place = Place::new();
-        // Of what no command reads the bytes are known: they are the same in each run.
+        let sandbox = Sandbox::new();
+        // Files that no command reads have the same bytes in each run.
         let unread = |name: &&str| case.written.iter().any(|(file, reader)| file == name && reader.concat().is_empty());
-        let unread = || place.files().into_iter().filter(|(name, _)| unread(&name.as_str()));
+        let unread = || sandbox.files().into_iter().filter(|(name, _)| unread(&name.as_str()));
         let old: Vec<_> = unread().collect();
         let started = Instant::now();
-        let output = place.run(case, &[], Stdio::null());
+        let output = sandbox.run(case, &[], Stdio::null());
         assert!(output.status.success(), "{}: {}", case.name, String::from_utf8_lossy(&output.stderr));
-        let whole = started.elapsed();
+        let duration = started.elapsed();
         let new: Vec<_> = unread().collect();
-        let known: BTreeSet<String> = place.files().into_iter().map(|(name, _)| name).collect();
+        let known: BTreeSet<String> = sandbox.files().into_iter().map(|(name, _)| name).collect();
         for round in 0..kills / cases.len() {
-            old.iter().for_each(|(name, bytes)| std::fs::write(place.at(name), bytes).expect("written"));
-            let mut command = place.command(case, &[]);
+            old.iter().for_each(|(name, bytes)| std::fs::write(sandbox.at(name), bytes).expect("written"));
+            let mut command = sandbox.command(case, &[]);
             let mut child =
                 command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
-            let input = case.input.replace("{}", &place.folder.path().display().to_string());
+            let input = case.input.replace("{}", &sandbox.folder.path().display().to_string());
             let _ = std::io::Write::write_all(&mut child.stdin.take().expect("piped"), input.as_bytes());
-            std::thread::sleep(Duration::from_micros(random(whole.as_micros() as u64)));
+            std::thread::sleep(Duration::from_micros(random(duration.as_micros() as u64)));
             let _ = child.kill();
             in_time += usize::from(!child.wait().expect("it ends").success());
-            assert_eq!(unread().count(), old.len(), "{}: one is gone", case.name);
+            assert_eq!(unread().count(), old.len(), "{}: a file is missing", case.name);
             for found in unread() {
                 let name = &found.0;
                 assert!(old.contains(&found) || new.contains(&found), "{} {name}: neither old nor new", case.name);
             }
-            // The files are whole: read again by the program itself, each fifth time.
+            // Every fifth time the program reads the files again.
             for (name, reader) in &case.written {
-                let path = place.at(name).display().to_string();
+                let path = sandbox.at(name).display().to_string();
                 if reader.concat().is_empty() || round % 5 > 0 {
                     continue;
                 }
@@ -412,19 +418,19 @@ fn kill(kills: usize) {
                 assert_eq!(read.code, 0, "{} {name}: {}", case.name, read.err);
             }
         }
-        place.is_cleaned_by_the_next(case, &known);
+        sandbox.next_run_cleans_up(case, &known);
     }
     println!("{in_time} of {kills} runs were killed before their end");
 }
 
 #[test]
-fn who_is_killed_leaves_old_or_new_files() {
+fn a_killed_run_leaves_old_or_new_files() {
     kill(40);
 }
 
 #[test]
 #[ignore = "a quarter of an hour: ten thousand kills, or as many as FORETOKEN_KILLS says"]
-fn who_is_killed_ten_thousand_times_leaves_old_or_new_files() {
+fn ten_thousand_killed_runs_leave_old_or_new_files() {
     let kills = std::env::var("FORETOKEN_KILLS").ok().and_then(|kills| kills.parse().ok());
     kill(kills.unwrap_or(10_000));
 }

@@ -1,4 +1,4 @@
-//! `generate`: the same bytes in every way, and every way in and out.
+//! `generate`: the same bytes with all drafters and inputs, and all forms of input and output.
 
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ fn story(options: &str) -> String {
 fn the_first_command_of_the_readme_works() {
     let found = run(&["generate", STORY, "-n", "24", "--ignore-eos"]);
     assert!(found.err.starts_with("seed: "), "{}", found.err);
-    // Statistics are for a terminal, or for who asks.
+    // Statistics are printed on a terminal or with -v.
     assert_eq!(found.err.lines().count(), 1, "{}", found.err);
     let asked = run(&["generate", STORY, "-n", "24", "--ignore-eos", "-v"]).err;
     let line = asked.lines().find(|line| line.contains(" tokens/s, load ")).unwrap_or_default();
@@ -27,7 +27,7 @@ fn the_first_command_of_the_readme_works() {
 }
 
 #[test]
-fn every_drafter_budget_and_thread_count_writes_the_same_bytes() {
+fn drafters_budgets_and_thread_counts_change_no_byte() {
     for law in [
         "--temp 0",
         "-s 7 -ctk f32 -ctv q8_0",
@@ -35,7 +35,7 @@ fn every_drafter_budget_and_thread_count_writes_the_same_bytes() {
         "--temp 0 --verify rejection",
     ] {
         let plain = story(&format!("{law} -n 40 --spec-type none"));
-        let ways = [
+        let variants = [
             "",
             "--spec-type lookup,draft",
             "--spec-type draft,lookup --budget fixed --draft-max 7 --draft-p-min 0.4",
@@ -45,14 +45,14 @@ fn every_drafter_budget_and_thread_count_writes_the_same_bytes() {
             "-t 2 --spec-draft-n-max 0",
             "-t 3 -c 64",
         ];
-        for way in ways {
-            assert_eq!(story(&format!("{law} -n 40 {way}")), plain, "{law} {way}");
+        for options in variants {
+            assert_eq!(story(&format!("{law} -n 40 {options}")), plain, "{law} {options}");
         }
     }
 }
 
 #[test]
-fn other_seeds_write_other_texts_and_block_verification_writes_some() {
+fn other_seeds_give_other_texts_and_block_verification_works() {
     assert_ne!(story("-s 7 -n 24"), story("-s 8 -n 24"));
     assert!(story("-s 7 -n 24 --verify block").len() > 20);
 }
@@ -61,8 +61,8 @@ fn other_seeds_write_other_texts_and_block_verification_writes_some() {
 fn a_prompt_comes_from_an_argument_an_option_a_file_or_standard_input() {
     let expected = story("-s 7 -n 12");
     let (_folder, path) = crate::file("prompt.txt", &format!("{STORY}\n"));
-    for way in [["-p", STORY], ["-f", path.as_str()]] {
-        assert_eq!(run(&[&["generate", "-s", "7", "-n", "12"], way.as_slice()].concat()).ok(), expected);
+    for options in [["-p", STORY], ["-f", path.as_str()]] {
+        assert_eq!(run(&[&["generate", "-s", "7", "-n", "12"], options.as_slice()].concat()).ok(), expected);
     }
     for input in [STORY.to_string(), format!("{STORY}\n")] {
         assert_eq!(run_with(&words("generate -s 7 -n 12"), &[], &input).ok(), expected);
@@ -72,25 +72,25 @@ fn a_prompt_comes_from_an_argument_an_option_a_file_or_standard_input() {
 }
 
 #[test]
-fn models_in_directories_are_the_demo_models() {
+fn demo_models_as_directories_give_the_same_text() {
     let (target, draft) = (demo("demo-target"), demo("demo-draft"));
     let found = run(&["generate", "-m", &target, "-md", &draft, "-s", "7", "-n", "24", STORY]).ok();
     assert_eq!(found, story("-s 7 -n 24"));
 }
 
 #[test]
-fn an_empty_prompt_is_the_beginning_of_text_alone() {
+fn an_empty_prompt_is_the_beginning_token_alone() {
     let of_nothing = run(&words("generate --temp 0 -n 8 --prompt-ids 0")).ok();
     assert_eq!(run(&["generate", "--temp", "0", "-n", "8", ""]).ok(), of_nothing);
 }
 
 #[test]
-fn a_stop_string_ends_the_text_and_is_not_part_of_it() {
+fn a_stop_string_ends_the_text_and_is_left_out() {
     let whole = story("--temp 0 -n 60");
     let (before, _) = whole.split_once("she ").expect("the story has a she");
     let mut all = vec!["generate", STORY, "--temp", "0", "-n", "60", "--stop", "she ", "--stop", "unheard of"];
-    for way in ["none", "draft"] {
-        all.extend(["--spec-type", way]);
+    for drafter in ["none", "draft"] {
+        all.extend(["--spec-type", drafter]);
         assert_eq!(run(&all).ok(), format!("{before}\n"));
         all.truncate(all.len() - 2);
     }
@@ -106,21 +106,21 @@ fn limits_of_length_are_kept() {
 }
 
 #[test]
-fn end_tokens_end_the_text_unless_told_otherwise() {
-    // Token 0 is made certain: it ends the text at once, or is written again and again, or not before min-tokens.
+fn end_tokens_end_the_text_unless_ignored() {
+    // Token 0, an end token, is made certain: it ends the text at once, is repeated, or comes after min-tokens.
     let forced = |more: &str| {
         let line = format!("generate --prompt-ids 5 --output-ids --temp 0 -n 6 --logit-bias 0+1000 {more}");
         run(&words(&line)).ok()
     };
     assert_eq!(forced(""), "0\n");
     assert_eq!(forced("--ignore-eos"), "0,0,0,0,0,0\n");
-    let held = forced("--min-tokens 3");
-    assert!(held.trim_end().split(',').count() == 4 && held.ends_with(",0\n"), "{held}");
+    let delayed = forced("--min-tokens 3");
+    assert!(delayed.trim_end().split(',').count() == 4 && delayed.ends_with(",0\n"), "{delayed}");
     assert!(!forced("--ban-token 0").split(',').any(|id| id.trim() == "0"));
 }
 
 #[test]
-fn json_says_everything_about_every_prompt() {
+fn json_has_all_facts_about_every_prompt() {
     let (_folder, path) =
         crate::file("prompts.jsonl", "{\"prompt\": \"once upon\"}\n\n{\"turns\": [\"hello\", \"x\"]}\n");
     let all = ["generate", "--json", "--logprobs", "-s", "3", "-n", "12", "--prompts", &path];
@@ -143,18 +143,18 @@ fn json_says_everything_about_every_prompt() {
         assert_eq!(line["text"].as_str(), text.strip_suffix('\n'));
     }
     assert!(run(&[&["generate", "--jsonl"], &all[2..]].concat()).ok().lines().count() == 2);
-    let together: Vec<Value> = run(&[&all[..], &["-np", "2"]].concat())
+    let batched: Vec<Value> = run(&[&all[..], &["-np", "2"]].concat())
         .ok()
         .lines()
         .map(|line| serde_json::from_str(line).expect("each line is JSON"))
         .collect();
-    for (alone, together) in lines.iter().zip(&together) {
-        assert_eq!((&alone["ids"], &alone["logprobs"]), (&together["ids"], &together["logprobs"]));
+    for (alone, batched) in lines.iter().zip(&batched) {
+        assert_eq!((&alone["ids"], &alone["logprobs"]), (&batched["ids"], &batched["logprobs"]));
     }
 }
 
 #[test]
-fn drafted_tokens_are_marked_and_the_marks_change_no_text() {
+fn marks_of_drafted_tokens_change_no_text() {
     let plain = story("-s 7 -n 24");
     let words = ["generate", STORY, "-s", "7", "-n", "24", "--budget", "fixed", "--show-drafts"];
     let marked = run(&[&words[..], &["--color", "always"]].concat());
@@ -172,7 +172,7 @@ fn drafted_tokens_are_marked_and_the_marks_change_no_text() {
 }
 
 #[test]
-fn rejected_drafts_are_struck_out_and_change_no_text() {
+fn marks_of_rejected_tokens_change_no_text() {
     let plain = story("-s 7 -n 24");
     let words = ["generate", STORY, "-s", "7", "-n", "24", "--budget", "fixed", "--show-drafts=rejected"];
     let found = run(&words);
@@ -180,11 +180,11 @@ fn rejected_drafts_are_struck_out_and_change_no_text() {
     let marked = found.ok();
     let (mut text, mut rejected) = (String::new(), 0);
     let mut rest = marked.as_str();
-    while let Some((before, behind)) = rest.split_once("[-") {
-        let (struck, behind) = behind.split_once("-]").expect("what was rejected ends");
+    while let Some((before, tail)) = rest.split_once("[-") {
+        let (struck, tail) = tail.split_once("-]").expect("the mark is closed");
         assert!(!struck.contains('\n'), "{struck:?}");
         text += before;
-        rest = behind;
+        rest = tail;
         rejected += 1;
     }
     text += rest;
@@ -200,7 +200,7 @@ fn rejected_drafts_are_struck_out_and_change_no_text() {
 }
 
 #[test]
-fn a_model_without_a_tokenizer_goes_on_with_ids_as_transformers_does() {
+fn a_model_without_a_tokenizer_continues_ids_as_transformers_does() {
     for name in ["llama", "llama-tied", "llama3-rope", "linear-rope", "gpt2"] {
         let folder = golden(name);
         let weights = foretoken_weights::safetensors::open(format!("{folder}/golden.safetensors"));
@@ -211,37 +211,37 @@ fn a_model_without_a_tokenizer_goes_on_with_ids_as_transformers_does() {
             bytes.chunks_exact(4).map(number).collect()
         };
         let (prompt, greedy) = (numbers("tokens")[..16].join(","), numbers("greedy"));
-        // The fixture's continuation holds its prompt.
+        // The fixture's continuation begins with its prompt.
         let expected = greedy[16..].join(",");
         let count = (greedy.len() - 16).to_string();
         let line = ["generate", "-m", &folder, "--prompt-ids", &prompt, "--output-ids", "--temp", "0"];
-        for way in [vec![], vec!["--spec-type", "none"], vec!["-md", &folder], vec!["-t", "1"]] {
-            let found = run(&[&line[..], &["--ignore-eos", "-n", &count], &way].concat()).ok();
-            assert_eq!(found, format!("{expected}\n"), "{name} {way:?}");
+        for options in [vec![], vec!["--spec-type", "none"], vec!["-md", &folder], vec!["-t", "1"]] {
+            let found = run(&[&line[..], &["--ignore-eos", "-n", &count], &options].concat()).ok();
+            assert_eq!(found, format!("{expected}\n"), "{name} {options:?}");
         }
     }
 }
 
 #[test]
-fn the_story_model_writes_its_known_story() {
+fn the_story_model_writes_the_published_story() {
     let Some(folder) = test_data("models/stories260K") else { return println!("skipped: no FORETOKEN_TEST_DATA") };
     let model = format!("{folder}/stories260K.gguf");
     let expected =
         std::fs::read_to_string(format!("{folder}/expected_greedy_200steps.txt")).expect("the story is there");
     let line = ["generate", "-m", &model, "--temp", "0", "-n", "220"];
-    for way in [
+    for options in [
         vec![],
         vec!["--spec-type", "none"],
         vec!["--spec-type", "lookup"],
         vec!["--spec-type", "draft", "-md", &model],
     ] {
-        let found = run(&[&line[..], &way, &[""]].concat()).ok();
-        assert!(found.starts_with(&expected), "{way:?}: {found}");
+        let found = run(&[&line[..], &options, &[""]].concat()).ok();
+        assert!(found.starts_with(&expected), "{options:?}: {found}");
     }
 }
 
 #[test]
-fn a_reader_who_has_seen_enough_is_no_error() {
+fn a_closed_standard_output_is_no_error() {
     use std::process::Stdio;
     let cache = tempfile::tempdir().expect("a folder can be made");
     let mut command = program(cache.path());
@@ -253,7 +253,7 @@ fn a_reader_who_has_seen_enough_is_no_error() {
 }
 
 #[test]
-fn of_an_option_given_twice_the_last_one_counts_and_lists_add_up() {
+fn the_last_of_repeated_options_counts_and_lists_are_joined() {
     let ids = |line: &str| run(&words(&format!("generate --prompt-ids 5,6 --output-ids --temp 0 {line}"))).ok();
     assert_eq!(ids("-n 3 -n 5"), ids("-n 5"));
     let banned = ids("-n 5 --ban-token 1,2").trim_end().split(',').next().map(str::to_string).expect("a token");

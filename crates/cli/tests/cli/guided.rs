@@ -1,5 +1,5 @@
-//! Guided texts on the command line: each form by its option, in generate, check and chat; what is said of a text that
-//! was cut, and of forms that cannot be.
+//! Guided generation on the command line: each form by its option, in `generate`, `check` and `chat`; messages about
+//! truncated texts and invalid forms.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ const SCHEMA: &str = r#"{"type": "object", "properties": {"name": {"type": "stri
 
 fn generate(words: &[&str]) -> String {
     let out = run(&[&["generate", "the little dog", "-s", "7"], words].concat()).ok();
-    out.strip_suffix('\n').expect("a line end behind the text").to_string()
+    out.strip_suffix('\n').expect("a line break after the text").to_string()
 }
 
 fn is_valid(text: &str) -> bool {
@@ -38,7 +38,7 @@ fn each_form_has_its_option() {
 }
 
 #[test]
-fn guided_texts_are_checked() {
+fn check_compares_guided_texts() {
     let (_folder, prompts) = file("prompts.txt", "once upon a time\nthe little dog\n");
     let line =
         ["check", "--prompts", &prompts, "-n", "60", "-s", "3", "--json-schema", SCHEMA, "--spec-type", "suffix+draft"];
@@ -47,7 +47,7 @@ fn guided_texts_are_checked() {
 }
 
 #[test]
-fn a_cut_text_is_said_to_be_cut() {
+fn a_truncated_text_is_noted() {
     let found = run(&["generate", "the little dog", "-s", "7", "-n", "2", "--json-schema", SCHEMA]);
     assert!(found.err.contains("note: the text was cut by -n, --n-predict and is not whole"), "{}", found.err);
     let found = run(&["generate", "the little dog", "-s", "7", "-n", "2"]);
@@ -55,7 +55,7 @@ fn a_cut_text_is_said_to_be_cut() {
 }
 
 #[test]
-fn forms_that_cannot_be_are_refused_by_their_option() {
+fn invalid_forms_are_refused_by_option() {
     for (words, expected) in [
         (
             &["--json-schema", r#"{"properties": {"a": {"not": {}}}}"#][..],
@@ -76,7 +76,7 @@ fn forms_that_cannot_be_are_refused_by_their_option() {
 }
 
 #[test]
-fn what_a_form_leaves_no_text_for_is_said_of_its_option_on_a_line_of_its_own() {
+fn contradictions_of_a_form_and_an_option_are_reported() {
     let line = ["generate", "the little dog", "-s", "7", "--choice", "aa", "--choice", "bb", "--min-tokens", "9"];
     let found = run(&line);
     assert!(["aa\n", "bb\n"].contains(&found.out.as_str()) && found.code == 1, "{:?} {}", found.out, found.err);

@@ -1,8 +1,8 @@
-//! Help: one screen for every command, everything in groups, manuals and completions.
+//! Help: short help of one screen and full help in groups, for every command; manuals and completions.
 
 use crate::{run, words};
 
-/// All commands, by their words.
+/// The words of all commands.
 pub const COMMANDS: [&str; 27] = [
     "",
     "generate",
@@ -33,7 +33,7 @@ pub const COMMANDS: [&str; 27] = [
     "-q generate --temp 1",
 ];
 
-/// Columns and lines of the least screen.
+/// Columns and lines of a small screen.
 const COLUMNS: usize = 100;
 const LINES: usize = 32;
 
@@ -42,7 +42,7 @@ fn help(command: &str, how: &str) -> String {
 }
 
 #[test]
-fn the_list_of_commands_is_whole() {
+fn the_list_of_commands_is_complete() {
     for (command, path) in [("", 0), ("bench", 1), ("lookup", 1)] {
         let page = help(command, "-h");
         let listed =
@@ -74,9 +74,9 @@ fn long_help_has_every_option_in_a_group_and_those_of_experts_last() {
         assert!(page.contains("      --help "), "{command}");
     }
     let page = help("generate", "--help");
-    let place = |text: &str| page.find(&format!("\n{text}:\n")).unwrap_or_else(|| panic!("{text}"));
+    let position = |text: &str| page.find(&format!("\n{text}:\n")).unwrap_or_else(|| panic!("{text}"));
     let groups = ["Prompt", "Model", "Output", "Sampling", "Speculation", "General", "Draft models", "Drafters"];
-    assert!(groups.map(place).is_sorted(), "{page}");
+    assert!(groups.map(position).is_sorted(), "{page}");
     for name in
         ["-md, --model-draft MODEL", "-ctk, --cache-type-k", "--lookahead-guesses N", "-lcs, --lookup-cache-static"]
     {
@@ -85,7 +85,7 @@ fn long_help_has_every_option_in_a_group_and_those_of_experts_last() {
 }
 
 #[test]
-fn help_is_given_whatever_else_is_said() {
+fn help_is_printed_despite_other_errors() {
     let short = help("generate", "-h");
     for line in ["generate --frobnicate -h", "generate -ngl 99 -h", "generate --temp hot -h", "-h generate"] {
         assert_eq!(run(&words(line)).ok(), short, "{line}");
@@ -95,14 +95,14 @@ fn help_is_given_whatever_else_is_said() {
     assert_eq!(run(&words("help bench pass")).ok(), long);
     assert_eq!(run(&["help"]).ok(), help("", "--help"));
     assert!(long.contains("The roofline of a pass is"), "{long}");
-    // The value of an option is none of it.
+    // The value of an option is not a request for help.
     assert_ne!(run(&words("generate hello -n 1 -s 1 --stop -h")).ok(), short);
     let error = run(&words("help nothing")).error(2);
     assert!(error.starts_with("nothing: expected a command"), "{error}");
 }
 
 #[test]
-fn the_version_is_told_anywhere() {
+fn the_version_option_works_anywhere() {
     let version = run(&["--version"]).ok();
     for line in ["generate --version", "check -V", "bench --version --frobnicate", "generate hello -n 3 --version"] {
         assert_eq!(run(&words(line)).ok(), version, "{line}");
@@ -110,7 +110,7 @@ fn the_version_is_told_anywhere() {
 }
 
 #[test]
-fn shells_are_told_what_there_is() {
+fn shells_have_completion_scripts() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = run(&["completions", shell]).ok();
         assert!(script.contains("foretoken") && script.contains("spec-type"), "{shell}");
@@ -120,7 +120,7 @@ fn shells_are_told_what_there_is() {
 }
 
 #[test]
-fn manuals_are_written() {
+fn commands_have_manuals() {
     let page = run(&["man"]).ok();
     assert!(page.contains(".TH foretoken 1") && page.contains("serve"), "{page}");
     let page = run(&words("man bench pass")).ok();
@@ -128,14 +128,14 @@ fn manuals_are_written() {
     assert!(page.contains("roofline"), "{page}");
     let page = run(&words("man generate")).ok();
     assert!(page.contains(".SH SYNOPSIS\nforetoken generate [OPTIONS] [PROMPT]\n"), "{page}");
-    // Every option is explained, also those that are not on the one screen of -h.
+    // Every option is explained, also those that -h does not show.
     let unexplained = page.split(".TP\n").skip(1).find(|option| option.trim_end().lines().count() < 2);
     assert!(unexplained.is_none(), "{unexplained:?}");
     assert!(run(&words("man nothing")).error(2).starts_with("nothing: expected a command"));
 }
 
 #[test]
-fn colours_of_help_are_asked_for() {
+fn help_has_colours_on_request() {
     assert!(!help("generate", "-h").contains('\x1b'));
     let coloured = help("generate --color always", "-h");
     assert!(coloured.contains("\x1b[1mSampling:\x1b[0m"), "{coloured}");

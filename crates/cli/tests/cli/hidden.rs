@@ -1,4 +1,4 @@
-//! `hidden`: answers become shards, a stream says the same, and what cannot be used is named.
+//! `hidden`: answers become shards, a stream has the same rows, and unusable input is named.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{demo, file, golden, program, run, words};
 
-/// The numbers of a tensor of 32-bit integers.
+/// The values of a tensor of 32-bit integers.
 fn integers(file: &Weights, name: &str) -> Vec<i32> {
     let bytes = &file.get(name).expect("it is there").bytes;
     bytes.chunks_exact(4).map(|bytes| i32::from_le_bytes(bytes.try_into().expect("four"))).collect()
@@ -27,12 +27,12 @@ fn answers(folder: &Path) -> String {
 }
 
 #[test]
-fn answers_that_were_written_become_shards_of_their_own_tokens() {
+fn shards_have_the_tokens_of_the_answers() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let (texts, rows) = (answers(folder.path()), folder.path().join("rows"));
     let out = rows.display().to_string();
     let line = ["hidden", "--texts", &texts, "-o", &out];
-    let said = run(&line).ok();
+    let out_line = run(&line).ok();
     let text = std::fs::read_to_string(&texts).expect("it is there");
     let ids = |line: &str, field: &str| -> Vec<i32> {
         let object: Value = serde_json::from_str(line).expect("each line is JSON");
@@ -57,28 +57,28 @@ fn answers_that_were_written_become_shards_of_their_own_tokens() {
     }
     let bytes = std::fs::metadata(rows.join("00000.safetensors")).expect("it is there").len();
     let expected = format!("{out}: 3 texts, {} tokens, 1 shards, {bytes} bytes\n", expected.len());
-    assert_eq!(said, expected);
-    // Again: there is nothing to do.
-    let again = run(&line);
-    assert!(again.err.contains(&format!("note: {out}: 3 of 3 texts are there")), "{}", again.err);
-    assert_eq!(again.ok(), expected);
+    assert_eq!(out_line, expected);
+    // A second run has nothing to do.
+    let rerun = run(&line);
+    assert!(rerun.err.contains(&format!("note: {out}: 3 of 3 texts are there")), "{}", rerun.err);
+    assert_eq!(rerun.ok(), expected);
     // A stream has the same, text by text.
     let mut command = program(folder.path());
     let output = command.args(["hidden", "--texts", &texts, "-o", "-"]).output().expect("it runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let (mut rest, mut tokens, mut states) = (&output.stdout[..], Vec::new(), Vec::new());
-    while let Some((len, behind)) = rest.split_first_chunk::<8>() {
-        let (bytes, behind) = behind.split_at(u64::from_le_bytes(*len) as usize);
+    while let Some((len, tail)) = rest.split_first_chunk::<8>() {
+        let (bytes, tail) = tail.split_at(u64::from_le_bytes(*len) as usize);
         let file = safetensors::parse("stream", Bytes::from_vec(bytes.to_vec())).expect("it is well-formed");
         tokens.extend(integers(&file, "tokens"));
         states.extend_from_slice(&file.require("hidden").expect("it is there").bytes);
-        rest = behind;
+        rest = tail;
     }
     assert!(tokens == integers(&file, "tokens") && states == hidden.bytes[..]);
 }
 
 #[test]
-fn sizes_are_kept_and_what_is_left_out_is_told() {
+fn size_limits_hold_and_left_out_texts_are_reported() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let (_texts, texts) = file("texts.jsonl", &"{\"text\": \"the little dog went to the park\"}\n".repeat(40));
     let rows = folder.path().join("rows");
@@ -128,7 +128,7 @@ fn records_of_all_kinds_are_texts() {
 }
 
 #[test]
-fn what_cannot_be_used_is_named() {
+fn unusable_input_is_named() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let out = folder.path().join("rows").display().to_string();
     let model = golden("llama");
@@ -176,7 +176,7 @@ fn what_cannot_be_used_is_named() {
     refused_shards(&model, &out);
 }
 
-/// Shards that are there are of this run, or it names what differs.
+/// Existing shards of other settings are refused with the setting that differs.
 fn refused_shards(model: &str, out: &str) {
     let (_texts, path) = file("texts.jsonl", "{\"prompt_ids\": [1, 2], \"ids\": [3]}\n");
     let line = format!("hidden --texts {path} -o {out}");

@@ -1,4 +1,4 @@
-//! `lookup build`: a corpus in, a store out, which `bench replay` learns from; what cannot be used is named.
+//! `lookup build`: turns a corpus into a store that `bench replay` learns from, and names what it cannot use.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use crate::{demo, file, run};
 
 const TEXT: &str = "The Golden Gate is a strait on the west coast of North America.";
 
-/// Builds a store of a corpus with the demo's vocabulary, and says what was said.
+/// Builds a store of a corpus with the demo's vocabulary.
 fn build(corpus: &str, store: &str, more: &[&str]) -> crate::Run {
     run(&[&["lookup", "build", corpus, "-o", store, "-m", &demo("demo-target")], more].concat())
 }
@@ -22,10 +22,10 @@ fn a_folder_becomes_a_store_that_drafters_learn_from() {
     std::fs::write(inside.join("read.me"), "not a text").expect("a file can be written");
     let (elsewhere, records) = file("records.json", &format!("[{{\"prompt\": \"Where?\", \"output\": \"{TEXT}\"}}]"));
     let store = elsewhere.path().join("store").display().to_string();
-    let said = build(&folder.path().display().to_string(), &store, &[]).ok();
+    let out = build(&folder.path().display().to_string(), &store, &[]).ok();
     let bytes = std::fs::metadata(&store).expect("it was written").len();
-    assert!(said.starts_with(&format!("{store}: 3 documents, ")), "{said}");
-    assert!(said.ends_with(&format!(" tokens, {bytes} bytes\n")), "{said}");
+    assert!(out.starts_with(&format!("{store}: 3 documents, ")), "{out}");
+    assert!(out.ends_with(&format!(" tokens, {bytes} bytes\n")), "{out}");
 
     let tokens_per_pass = |warm_up: &str| {
         let vocabulary = demo("demo-target");
@@ -62,7 +62,7 @@ fn a_capacity_keeps_the_last_texts() {
 }
 
 #[test]
-fn a_corpus_that_cannot_be_used_is_named_and_nothing_is_written() {
+fn an_unusable_corpus_is_named_and_nothing_is_written() {
     for (name, text, expected) in [
         ("a.txt.xz", "", "expected a file that is not packed (unpack it first), found a packed one"),
         ("a.pdf", "", "expected a .txt, .jsonl or .json file, or a folder, found another kind"),
@@ -83,7 +83,7 @@ fn a_corpus_that_cannot_be_used_is_named_and_nothing_is_written() {
     let (folder, path) = file("a.txt", TEXT);
     let error = build(&path, &folder.path().display().to_string(), &[]).error(1);
     assert!(error.starts_with(&format!("{}: cannot be written: ", folder.path().display())), "{error}");
-    // A text is never written over, neither by its own name nor by another one of it.
+    // A text is never overwritten, neither by its own name nor through its folder.
     for (corpus, output) in [(path.clone(), path.clone()), (folder.path().display().to_string(), path.clone())] {
         let error = build(&corpus, &output, &["--force"]).error(1);
         assert_eq!(error, format!("{output}: expected another file than what is read, found {path}"));

@@ -1,7 +1,7 @@
-//! What the machine does to a program: too little memory, and files that others shorten while they are used.
+//! Too little memory or other resources, and files that other processes truncate or replace while they are used.
 //!
-//! Whatever it is, the program ends with a line and exit code 1, or does what was asked. Left out: memory that is
-//! promised and then not there, at which the system ends processes as it likes.
+//! The program succeeds, or ends with one line and exit code 1. Overcommitted memory, for which the system kills
+//! processes, is not tested.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 
 use super::{at_home, demo, golden, program, run, words};
 
-/// A copy of a demo model, which a test may spoil.
-fn spoiled(name: &str) -> tempfile::TempDir {
+/// A copy of a demo model, which a test may change.
+fn model_copy(name: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder can be made");
     for entry in fs::read_dir(demo(name)).expect("the demo model is there") {
         let path = entry.expect("it can be listed").path();
@@ -20,8 +20,8 @@ fn spoiled(name: &str) -> tempfile::TempDir {
 }
 
 #[test]
-fn a_model_that_is_shortened_while_it_writes_ends_with_a_line() {
-    let (home, model) = (tempfile::tempdir().expect("a folder can be made"), spoiled("demo-target"));
+fn a_model_that_is_truncated_while_it_runs_ends_with_one_line() {
+    let (home, model) = (tempfile::tempdir().expect("a folder can be made"), model_copy("demo-target"));
     let path = model.path().join("model.safetensors");
     let mut command = program(home.path());
     command.args(["generate", "-m"]).arg(model.path());
@@ -32,19 +32,19 @@ fn a_model_that_is_shortened_while_it_writes_ends_with_a_line() {
     File::options().write(true).open(&path).expect("it can be opened").set_len(5000).expect("it can be shortened");
     out.read_to_end(&mut Vec::new()).expect("the rest comes");
     let output = child.wait_with_output().expect("it ends");
-    let said = String::from_utf8(output.stderr).expect("text");
+    let stderr = String::from_utf8(output.stderr).expect("text");
     let name = path.display();
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
     let expected = format!(
         "error: {name}: expected 4727096 bytes, found fewer: it was shortened while it was used, or cannot be read\n"
     );
     let len = fs::metadata(format!("{}/model.safetensors", demo("demo-target"))).expect("it is there").len();
-    assert_eq!(said, expected.replace("4727096", &len.to_string()));
+    assert_eq!(stderr, expected.replace("4727096", &len.to_string()));
 }
 
 #[test]
-fn a_model_that_is_replaced_while_it_writes_does_no_harm() {
-    let (home, model) = (tempfile::tempdir().expect("a folder can be made"), spoiled("demo-target"));
+fn a_model_that_is_replaced_while_it_runs_does_no_harm() {
+    let (home, model) = (tempfile::tempdir().expect("a folder can be made"), model_copy("demo-target"));
     let line = "-p Once -s 1 --spec-type none --ignore-eos -n 300 -q";
     let undisturbed = run(&[vec!["generate", "-m", &demo("demo-target")], words(line)].concat()).ok();
     let mut command = program(home.path());
@@ -60,60 +60,63 @@ fn a_model_that_is_replaced_while_it_writes_does_no_harm() {
     assert_eq!(String::from_utf8(text).expect("text"), undisturbed);
 }
 
-/// A shell's limit and a command line: exit code, and standard error.
+/// Runs a command line under a limit of the shell. Returns exit code and standard error.
 fn limited(limit: &str, line: &str) -> (Option<i32>, String) {
     let home = tempfile::tempdir().expect("a folder can be made");
     let mut command = Command::new("sh");
     at_home(&mut command, home.path());
     let program = env!("CARGO_BIN_EXE_foretoken");
     command.current_dir(home.path()).args(["-c", &format!("{limit}; exec {program} {line}")]);
-    command.env_remove("RUST_BACKTRACE"); // which the gate sets
+    command.env_remove("RUST_BACKTRACE"); // which CI sets
     let output = command.stdin(Stdio::null()).output().expect("the shell runs");
-    let left: Vec<_> = fs::read_dir(home.path()).expect("it is there").flatten().map(|entry| entry.path()).collect();
+    let paths: Vec<_> = fs::read_dir(home.path()).expect("it is there").flatten().map(|entry| entry.path()).collect();
     let is_part = |path: &std::path::PathBuf| path.extension().is_some_and(|extension| extension == "part");
-    assert!(!left.iter().any(is_part), "{line}: {left:?}");
+    assert!(!paths.iter().any(is_part), "{line}: {paths:?}");
     (output.status.code(), String::from_utf8(output.stderr).expect("text"))
 }
 
 #[test]
-fn a_file_that_may_not_grow_is_said() {
-    let (code, said) = limited("ulimit -f 10", &format!("quantize {} q.gguf --type f16", demo("demo-draft")));
-    let error = said.lines().find(|line| line.starts_with("error: ")).unwrap_or_default();
-    assert!(code == Some(1) && error.contains("q.gguf: ") && error.contains("File too large"), "{code:?} {said}");
-    // What nobody asked for cannot be kept: no harm to the text.
-    let (code, said) = limited("ulimit -f 0", "generate -s 1 -n 4 once > /dev/null");
-    assert!(code == Some(0) && !said.contains("error: "), "{code:?} {said}");
+fn a_limit_on_file_size_is_reported() {
+    let (code, stderr) = limited("ulimit -f 10", &format!("quantize {} q.gguf --type f16", demo("demo-draft")));
+    let error = stderr.lines().find(|line| line.starts_with("error: ")).unwrap_or_default();
+    assert!(code == Some(1) && error.contains("q.gguf: ") && error.contains("File too large"), "{code:?} {stderr}");
+    // Costs, which nobody asked to keep, cannot be written: the text is not affected.
+    let (code, stderr) = limited("ulimit -f 0", "generate -s 1 -n 4 once > /dev/null");
+    assert!(code == Some(0) && !stderr.contains("error: "), "{code:?} {stderr}");
 }
 
 #[test]
-fn few_open_files_are_said() {
-    // A server that begins is ended by the shell that waits for it.
+fn a_limit_on_open_files_is_reported() {
+    // The shell ends a server that starts.
     let serves = "serve --port 0 -c 64 --shutdown-timeout 1 & sleep 1; kill $! 2> /dev/null; wait $!";
     for files in 4..12 {
         for line in ["generate -q -s 1 -n 4 once", serves] {
-            let (code, said) = limited(&format!("ulimit -n {files}"), line);
-            assert!(!said.contains("panicked") && !said.contains("a defect"), "{files}: {line}: {code:?} {said}");
-            assert!(said.lines().filter(|line| line.starts_with("error: ")).count() <= 1, "{files}: {line}: {said}");
+            let (code, stderr) = limited(&format!("ulimit -n {files}"), line);
+            assert!(!stderr.contains("panicked") && !stderr.contains("a defect"), "{files}: {line}: {code:?} {stderr}");
+            assert!(
+                stderr.lines().filter(|line| line.starts_with("error: ")).count() <= 1,
+                "{files}: {line}: {stderr}"
+            );
         }
     }
 }
 
 #[test]
-fn what_needs_more_memory_than_it_may_take_is_refused_with_its_parts() {
+fn models_beyond_the_memory_limit_are_refused_with_their_parts() {
     let refused = run(&words("generate -p Once -n 5 --memory-limit 1MB")).error(1);
     let (parts, found) = refused.split_once("), found ").expect("both are said");
     assert!(parts.starts_with("memory: expected ") && parts.contains("(weights "), "{refused}");
     let rest = "0 MB, which is what --memory-limit 1 MB leaves; less is needed with a smaller --ctx-size, --dtype q8_0 \
                 or q4_k, --cache-type-k and --cache-type-v q8_0; --memory-limit none goes on all the same";
     assert_eq!(found, rest);
-    // Draft models are reckoned with.
+    // Draft models count.
     let drafts = run(&words("generate -p Once -n 5 --memory-limit 1MB --spec-type draft")).error(1);
     assert!(drafts.contains(", draft models "), "{drafts}");
     let text = run(&words("generate -p Once -s 1 -n 5 -q")).ok();
     for enough in ["none", "4GB", "4GiB"] {
         assert_eq!(run(&["generate", "-p", "Once", "-s", "1", "-n", "5", "-q", "--memory-limit", enough]).ok(), text);
     }
-    // Whatever loads a model asks.
+    // All commands that load a model check the limit.
     for line in ["bench pass --memory-limit 1MB", "logits --tokens 1,2 -o /dev/null --memory-limit 1MB"] {
         let refused = run(&[words(line), vec!["-m", &demo("demo-target")]].concat()).error(1);
         assert!(refused.starts_with("memory: expected "), "{line}: {refused}");
@@ -131,12 +134,12 @@ fn what_needs_more_memory_than_it_may_take_is_refused_with_its_parts() {
 }
 
 #[test]
-fn experts_that_are_brought_when_they_are_chosen_say_what_all_of_them_say() {
+fn experts_packed_on_demand_compute_the_same() {
     let (model, folder) = (golden("mixtral"), tempfile::tempdir().expect("a folder can be made"));
-    let about: serde_json::Value = serde_json::from_str(&run(&["inspect", &model, "--json"]).ok()).expect("it is JSON");
-    let bytes = |field: &str| about["memory"][field].as_u64().unwrap_or_else(|| panic!("{field}: {about}"));
-    let (all, least) = (bytes("experts_bytes"), bytes("experts_bytes_least"));
-    assert!(least > 0 && least < all && all < bytes("weights_bytes"), "{about}");
+    let facts: serde_json::Value = serde_json::from_str(&run(&["inspect", &model, "--json"]).ok()).expect("it is JSON");
+    let bytes = |field: &str| facts["memory"][field].as_u64().unwrap_or_else(|| panic!("{field}: {facts}"));
+    let (all, minimum) = (bytes("experts_bytes"), bytes("experts_bytes_least"));
+    assert!(minimum > 0 && minimum < all && all < bytes("weights_bytes"), "{facts}");
     assert!(run(&["inspect", &model]).ok().contains("; experts 0."));
     let logits = |room: &str| {
         let file = folder.path().join(room);
@@ -144,19 +147,22 @@ fn experts_that_are_brought_when_they_are_chosen_say_what_all_of_them_say() {
         run(&["logits", "--tokens", "3,1,4,1,5", "-m", &model, "-o", out, "--expert-memory", room]).ok();
         fs::read(&file).expect("it was written")
     };
-    assert!(logits(&least.to_string()) == logits(&all.to_string()) && logits("1GB") == logits(&(all / 2).to_string()));
-    let room = (least - 1).to_string();
+    assert!(
+        logits(&minimum.to_string()) == logits(&all.to_string()) && logits("1GB") == logits(&(all / 2).to_string())
+    );
+    let room = (minimum - 1).to_string();
     let refused = run(&["bench", "pass", "-m", &model, "--expert-memory", &room]).error(1);
-    let expected = format!("--expert-memory {room}: expected at least {least} bytes, room for an expert of each shape");
+    let expected =
+        format!("--expert-memory {room}: expected at least {minimum} bytes, room for an expert of each shape");
     assert!(refused.contains(&expected), "{refused}");
-    let line = format!("bench pass -m {model} --rows 1,2 --context 4 --repeat 1 --json --expert-memory {least}");
+    let line = format!("bench pass -m {model} --rows 1,2 --context 4 --repeat 1 --json --expert-memory {minimum}");
     let pass: serde_json::Value = serde_json::from_str(&run(&words(&line)).ok()).expect("it is JSON");
     assert_eq!(pass[0]["experts_packed_per_pass"], pass[0]["experts_per_pass"], "with room for one");
 }
 
 /// Runs a command line under `ulimit -v`, in kB; the exit code, standard output and standard error.
 #[cfg(target_os = "linux")]
-fn under(limit_kb: usize, line: &str, folder: &std::path::Path) -> (Option<i32>, String, String) {
+fn with_address_space(limit_kb: usize, line: &str, folder: &std::path::Path) -> (Option<i32>, String, String) {
     let mut command = Command::new("sh");
     at_home(&mut command, folder);
     let program = env!("CARGO_BIN_EXE_foretoken");
@@ -166,10 +172,10 @@ fn under(limit_kb: usize, line: &str, folder: &std::path::Path) -> (Option<i32>,
     (output.status.code(), text(output.stdout), text(output.stderr))
 }
 
-/// Whatever the system gives of addresses, a command does what it should or says in one line why not.
+/// With any limit on address space a command succeeds, or prints one line.
 #[test]
 #[cfg(target_os = "linux")]
-fn little_memory_is_an_error_and_never_an_abort() {
+fn too_little_memory_is_an_error_and_no_abort() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     fs::write(folder.path().join("text.txt"), "one two three one two three\n".repeat(100)).expect("it can be written");
     let target = demo("demo-target");
@@ -183,16 +189,16 @@ fn little_memory_is_an_error_and_never_an_abort() {
         format!("inspect -m {target}"),
         "bench replay --help".to_string(),
     ];
-    // Below this the system cannot even load the program, and ends it.
-    let loads = |limit_kb: &usize| under(*limit_kb, "--version", folder.path()).0 == Some(0);
+    // Below this limit the system cannot even load the program.
+    let loads = |limit_kb: &usize| with_address_space(*limit_kb, "--version", folder.path()).0 == Some(0);
     let least_kb = (20_000..400_000).step_by(1000).find(loads).expect("the program starts");
-    // Every tenth of them in ordinary tests, each at other limits.
+    // Ordinary tests run every tenth limit, other ones for each line.
     let all = std::env::var_os("FORETOKEN_ALL_LIMITS").is_some();
     let mut wrong = Vec::new();
     for (number, line) in lines.iter().enumerate() {
         let (mut succeeded, step) = (None, if all { 4000 } else { 40_000 });
         for limit_kb in (least_kb + 3700 * number..least_kb + 600_000).step_by(step) {
-            let (code, out, err) = under(limit_kb, line, folder.path());
+            let (code, out, err) = with_address_space(limit_kb, line, folder.path());
             let fits = match code {
                 Some(0) => out == *succeeded.get_or_insert(out.clone()),
                 Some(1) => err.lines().count() == 1 && err.starts_with("error: "),

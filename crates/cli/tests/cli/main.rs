@@ -1,7 +1,7 @@
-//! The program as its users see it: command lines in, standard output, standard error and exit code out.
+//! Tests of the program as its users see it: command lines in, standard output, standard error and exit code out.
 //!
-//! Runs the built binary on the demo models and on the small fixtures of `model`. Tests of models that are not ours
-//! look for them below `FORETOKEN_TEST_DATA` and say so when they are skipped. What a terminal shows is seen on a
+//! They run the built binary on the demo models and on the small fixtures of `model`. Tests that need other models look
+//! for them below `FORETOKEN_TEST_DATA` and print when they are skipped. Output for a terminal is tested on a
 //! pseudo-terminal (`terminal`).
 
 mod arguments;
@@ -23,7 +23,6 @@ mod hidden;
 mod hub;
 mod logits;
 mod lookup;
-mod loudness;
 mod machine;
 mod n_best;
 mod outputs;
@@ -42,12 +41,13 @@ mod stores;
 mod terminal;
 mod threads;
 mod trie;
+mod verbosity;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What came of one command line.
+/// The result of a command line.
 struct Run {
     code: i32,
     out: String,
@@ -62,7 +62,7 @@ impl Run {
         self.out
     }
 
-    /// The one line that a run which failed says, without `error: `.
+    /// The one error line of a run that failed, without `error: `.
     #[track_caller]
     fn error(self, code: i32) -> String {
         assert_eq!((self.code, self.out.as_str()), (code, ""), "standard error: {}", self.err);
@@ -72,15 +72,15 @@ impl Run {
     }
 }
 
-/// The program, of which nobody's settings decide anything: no variable of its own, of the hub or of a proxy, and
-/// caches and settings below this folder. No test asks the hub by mistake.
+/// The program without the user's settings: no variables of its own, of the hub or of a proxy, and caches and settings
+/// below this folder. The hub is offline, so that no test asks it by mistake.
 fn program(home: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_foretoken"));
     at_home(&mut command, home);
     command
 }
 
-/// The same for another command, which runs the program.
+/// Sets the same environment for another command, which runs the program.
 fn at_home(command: &mut Command, home: &Path) {
     for (name, _) in std::env::vars_os() {
         let upper = name.to_string_lossy().to_uppercase();
@@ -97,14 +97,14 @@ fn at_home(command: &mut Command, home: &Path) {
 
 /// Runs the program with these words and this standard input.
 fn run_with(words: &[&str], variables: &[(&str, &str)], input: &str) -> Run {
-    // Costs of a test build are nobody's to keep.
+    // Measured costs of a test build are not kept.
     let home = tempfile::tempdir().expect("a folder can be made");
     let mut command = program(home.path());
     command.args(words);
     command.envs(variables.iter().copied());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the program starts");
-    // A program that fails early closes its input, which is not this test's concern.
+    // A program that fails early closes its input, which is no error here.
     let _ = child.stdin.take().expect("standard input is piped").write_all(input.as_bytes());
     let output = child.wait_with_output().expect("the program ends");
     let text = |bytes| String::from_utf8(bytes).expect("output is UTF-8");
@@ -116,7 +116,7 @@ fn run(words: &[&str]) -> Run {
     run_with(words, &[], "")
 }
 
-/// Words of a command line, for lines without blanks in their words.
+/// The words of a command line without spaces inside words.
 fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()
 }
@@ -131,13 +131,13 @@ fn demo(name: &str) -> String {
     format!("{}/../../models/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A path of the folder of models and data that are not ours, if it is here.
+/// A path in the folder of other models and data, if there is one.
 fn test_data(path: &str) -> Option<String> {
     let folder = std::env::var_os("FORETOKEN_TEST_DATA")?;
     Some(PathBuf::from(folder).join(path).display().to_string())
 }
 
-/// A file of this text in a new folder, which is deleted with the first value.
+/// A file with this text in a new folder, which is deleted when the first value is dropped.
 fn file(name: &str, text: &str) -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let path = folder.path().join(name);

@@ -1,10 +1,10 @@
-//! `generate --n-best`: several answers to a prompt, each of which can be had alone.
+//! `generate --n-best`: several answers to a prompt, each equal to the answer of its seed alone.
 
 use serde_json::Value;
 
 use crate::{file, run, words};
 
-/// More than a page of tokens, so that there is something to share.
+/// A prompt of more than one page of the KV cache, so that answers share pages.
 const STORY: &str = "once upon a time, there was a little girl who lived in a small house near the forest. she had a \
                      red ball and a brown dog. every day she went out to play with the dog, and one day they found";
 
@@ -14,7 +14,7 @@ fn objects(line: &[&str]) -> Vec<Value> {
 }
 
 #[test]
-fn every_answer_is_the_text_of_its_seed_alone_and_the_first_is_that_without_the_option() {
+fn every_answer_equals_that_of_its_seed_alone_and_the_first_that_without_the_option() {
     let line = ["generate", STORY, "-s", "7", "-n", "16"];
     let plain = run(&line).ok();
     let answers = objects(&[&line[..], &["--json", "--n-best", "3"]].concat());
@@ -24,7 +24,7 @@ fn every_answer_is_the_text_of_its_seed_alone_and_the_first_is_that_without_the_
         let seed = answer["seed"].to_string();
         let alone = run(&["generate", STORY, "-n", "16", "-s", &seed]).ok();
         assert_eq!(answer["text"].as_str(), alone.strip_suffix('\n'), "answer {index}");
-        // The later ones found the prompt's pages.
+        // The later answers reuse the prompt's pages.
         let shared = answer["timings"]["cache_n"].as_u64();
         assert!(shared.is_some_and(|shared| (shared >= 32) == (index > 0)), "{}", answer["timings"]);
         assert_eq!(answer["timings"]["preemptions"].as_u64(), Some(0));
@@ -38,7 +38,7 @@ fn every_answer_is_the_text_of_its_seed_alone_and_the_first_is_that_without_the_
 }
 
 #[test]
-fn the_text_says_which_answer_is_which() {
+fn headers_number_the_answers() {
     let (_folder, path) = file("prompts.txt", "once upon a time\nthe little dog\n");
     let line = ["generate", "--prompts", &path, "-s", "7", "-n", "6"];
     let blocks = |out: &str| -> Vec<(String, String)> {
@@ -68,7 +68,7 @@ fn the_text_says_which_answer_is_which() {
 }
 
 #[test]
-fn greedy_answers_are_equal_and_that_is_said() {
+fn greedy_answers_are_equal_and_noted() {
     let found = run(&["generate", STORY, "--temp", "0", "-n", "6", "--n-best", "2", "--output-ids"]);
     assert!(
         found.err.contains("note: --n-best: at temperature 0 all answers to a prompt are equal\n"),
@@ -81,7 +81,7 @@ fn greedy_answers_are_equal_and_that_is_said() {
 }
 
 #[test]
-fn answers_under_rejection_and_those_that_cannot_be_given() {
+fn answers_differ_under_rejection_and_impossible_ones_are_refused() {
     let line = ["generate", STORY, "-s", "7", "-n", "12", "--verify", "rejection", "--n-best", "4", "--output-ids"];
     let out = run(&line).ok();
     let mut lines: Vec<&str> = out.lines().collect();

@@ -1,4 +1,4 @@
-//! What a command writes: never over what it reads or what is there, whole or not at all, and into streams as they are.
+//! Output files: never over inputs or existing files, complete or not at all; streams are written to and kept.
 
 use std::io::Read;
 use std::path::Path;
@@ -14,7 +14,7 @@ fn model() -> (tempfile::TempDir, String) {
     (folder, path)
 }
 
-/// All commands that write a file that a user names, reading this model and writing there.
+/// Runs all commands that write a file named by the user, with this model or corpus and this output.
 fn writing(
     model: &str,
     corpus: &str,
@@ -46,7 +46,7 @@ fn names(folder: &Path) -> Vec<String> {
 
 #[cfg(unix)]
 #[test]
-fn what_a_command_reads_is_never_written_over() {
+fn inputs_are_never_overwritten() {
     let (folder, model) = model();
     let at = |name: &str| folder.path().join(name).display().to_string();
     let corpus = at("corpus.txt");
@@ -73,7 +73,7 @@ fn what_a_command_reads_is_never_written_over() {
 }
 
 #[test]
-fn a_file_that_is_there_is_kept_unless_somebody_says_force() {
+fn existing_files_are_kept_without_force() {
     let (folder, model) = model();
     let (_corpus_folder, corpus) = file("corpus.txt", "the little dog");
     let to = folder.path().join("out").display().to_string();
@@ -87,12 +87,12 @@ fn a_file_that_is_there_is_kept_unless_somebody_says_force() {
         assert!(std::fs::read(&to).expect("it is there") != b"old", "{name}");
         std::fs::write(&to, "old").expect("it can be written");
     }
-    assert_eq!(names(folder.path()), ["out", "x.gguf"], "nothing is left beside it");
+    assert_eq!(names(folder.path()), ["out", "x.gguf"], "no temporary file is left");
 }
 
 #[cfg(unix)]
 #[test]
-fn streams_are_written_to_and_stay_what_they_are() {
+fn streams_are_written_to_and_not_replaced() {
     let (folder, model) = model();
     let at = |name: &str| folder.path().join(name).display().to_string();
     let file = at("file");
@@ -102,7 +102,7 @@ fn streams_are_written_to_and_stay_what_they_are() {
     let is_device = |path: &str| !std::fs::metadata(path).expect("it is there").is_file();
     run(&[&line[..], &["/dev/null"]].concat()).ok();
     assert!(is_device("/dev/null"));
-    // A pipe is written to, and a file that is standard output goes on behind what is in it.
+    // A pipe is written to, and a file that is standard output is appended to.
     let mut command = program(folder.path());
     let output = command.args(line).arg("/dev/stdout").output().expect("the program runs");
     assert!(output.status.success() && output.stdout == expected, "{}", String::from_utf8_lossy(&output.stderr));
@@ -129,20 +129,20 @@ fn streams_are_written_to_and_stay_what_they_are() {
 
 #[cfg(unix)]
 #[test]
-fn a_signal_leaves_no_half_file_and_what_a_dead_process_left_is_taken_away() {
+fn a_signal_leaves_no_temporary_file_and_old_ones_are_removed() {
     let (folder, corpus) = file("corpus.txt", "the little dog");
     let source = demo("demo-target");
     let to = folder.path().join("out.gguf").display().to_string();
-    // The file is complete and waits for the last bytes of its texts, which never come: a named pipe has a writer.
+    // The command waits for the end of its corpus, which never comes, since a named pipe has no writer.
     let pipe = folder.path().join("more.txt").display().to_string();
     assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo runs").success());
     for (signal, code) in [("-INT", 130), ("-TERM", 143), ("-HUP", 129)] {
         let mut command = program(folder.path());
         command.args(["lookup", "build", &corpus, &pipe, "-m", &source, "-o", &to]);
         let mut child = command.stderr(Stdio::null()).spawn().expect("the program starts");
-        let is_begun = || names(folder.path()).iter().any(|name| name.ends_with(".part"));
-        (0..600).take_while(|_| !is_begun()).for_each(|_| std::thread::sleep(std::time::Duration::from_millis(50)));
-        assert!(is_begun(), "the temporary file is there");
+        let has_part = || names(folder.path()).iter().any(|name| name.ends_with(".part"));
+        (0..600).take_while(|_| !has_part()).for_each(|_| std::thread::sleep(std::time::Duration::from_millis(50)));
+        assert!(has_part(), "the temporary file is there");
         let id = child.id().to_string();
         assert!(Command::new("kill").args([signal, &id]).status().expect("kill runs").success());
         assert_eq!(child.wait().expect("it ends").code(), Some(code), "{signal}");

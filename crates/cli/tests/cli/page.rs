@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::{demo, golden, run, run_with, words};
 
 #[test]
-fn a_page_and_an_object_say_what_the_demo_model_is() {
+fn the_page_and_the_json_describe_the_demo_model() {
     let page = run(&["inspect"]).ok();
     for fact in ["llama", "12 882 816", "BF16", "8 192 tokens", "2 048 tokens", "<|endoftext|>", "chat template"] {
         assert!(page.contains(fact), "{fact}: {page}");
@@ -17,7 +17,7 @@ fn a_page_and_an_object_say_what_the_demo_model_is() {
     let sets = ["portable", "avx2", "avxvnni", "avx512"];
     assert!(sets.contains(&object["instruction_set"].as_str().unwrap_or_default()), "{object}");
     assert_eq!(object["memory"]["weights_bytes"].as_u64(), Some(2 * 12_882_816));
-    // Keys and values of two bytes; then keys in blocks of 34 bytes for 32 elements, and values of four bytes.
+    // Keys and values have two bytes; then keys have blocks of 34 bytes for 32 elements, and values four bytes.
     let (spec, cache) = (|name: &str| object[name].as_u64().expect("a number"), "cache_bytes_per_1000_positions");
     let elements = 1000 * spec("layers") * spec("kv_heads") * spec("head_dim");
     assert_eq!(object["memory"][cache].as_u64(), Some(4 * elements));
@@ -28,24 +28,24 @@ fn a_page_and_an_object_say_what_the_demo_model_is() {
 }
 
 #[test]
-fn a_model_without_a_tokenizer_has_a_page_too() {
+fn a_model_without_a_tokenizer_also_has_a_page() {
     let page = run(&["inspect", &golden("gpt2")]).ok();
     assert!(page.contains("LayerNorm") && page.contains("no tokenizer") && page.contains("none"), "{page}");
 }
 
 #[test]
-fn what_texts_begin_with_is_what_the_tokenizer_puts_before_them() {
-    let said = |place: &str| {
-        let page = run(&["inspect", place]).ok();
+fn the_beginning_token_is_the_one_that_the_tokenizer_adds() {
+    let beginning_of = |path: &str| {
+        let page = run(&["inspect", path]).ok();
         let line = page.lines().find(|line| line.starts_with("begins with")).expect("a line").to_string();
-        let object: Value = serde_json::from_str(&run(&["inspect", "--json", place]).ok()).expect("it is JSON");
+        let object: Value = serde_json::from_str(&run(&["inspect", "--json", path]).ok()).expect("it is JSON");
         (line["begins with".len()..].trim().to_string(), object["adds_beginning_token"].as_bool())
     };
     let nothing = ("nothing (an empty prompt becomes 0 <|endoftext|>)".to_string(), Some(false));
     let folder = tempfile::tempdir().expect("a folder can be made");
     let gguf = folder.path().join("m.gguf").display().to_string();
     run(&["quantize", &demo("demo-draft"), &gguf, "--type", "q8_0"]).ok();
-    assert_eq!((said(&demo("demo-draft")), said(&gguf)), (nothing.clone(), nothing));
+    assert_eq!((beginning_of(&demo("demo-draft")), beginning_of(&gguf)), (nothing.clone(), nothing));
     for entry in std::fs::read_dir(demo("demo-draft")).expect("it is a folder") {
         let path = entry.expect("it can be read").path();
         std::fs::copy(&path, folder.path().join(path.file_name().expect("a name"))).expect("it can be copied");
@@ -53,29 +53,29 @@ fn what_texts_begin_with_is_what_the_tokenizer_puts_before_them() {
     let config = r#"{"bos_token": "<|endoftext|>", "add_bos_token": true}"#;
     std::fs::write(folder.path().join("tokenizer_config.json"), config).expect("it can be written");
     std::fs::remove_file(&gguf).expect("it is there");
-    let place = folder.path().display().to_string();
-    assert_eq!(said(&place), ("0 <|endoftext|>".to_string(), Some(true)));
+    let path = folder.path().display().to_string();
+    assert_eq!(beginning_of(&path), ("0 <|endoftext|>".to_string(), Some(true)));
     let prompt = |text: &str| {
-        let object = run(&["generate", "-m", &place, "-n", "1", "-s", "1", "--json", "--prompt", text]).ok();
+        let object = run(&["generate", "-m", &path, "-n", "1", "-s", "1", "--json", "--prompt", text]).ok();
         serde_json::from_str::<Value>(&object).expect("it is JSON")["prompt_ids"].clone()
     };
     assert_eq!((&prompt("hello")[0], &prompt("")[0]), (&0.into(), &0.into()));
 }
 
-/// Of experts a token reads those that it chooses: of 6 matrices of 3 * 32 * 16 two, in two of three layers.
+/// A token reads the experts that it chooses: 2 of 6, of 3 * 32 * 16 weights each, in two of three layers.
 #[test]
-fn a_network_of_experts_says_what_a_token_reads() {
-    let place = golden("qwen2_moe");
-    let object: Value = serde_json::from_str(&run(&["inspect", "--json", &place]).ok()).expect("it is JSON");
+fn a_mixture_of_experts_shows_its_active_parameters() {
+    let path = golden("qwen2_moe");
+    let object: Value = serde_json::from_str(&run(&["inspect", "--json", &path]).ok()).expect("it is JSON");
     let number = |value: &Value| value.as_u64().expect("a number");
     let not_chosen = 2 * 4 * 3 * 32 * 16;
     assert_eq!(number(&object["parameters"]) - number(&object["parameters_active"]), not_chosen);
-    // Matrices alone: neither the embedding, 64 * 32, nor vectors.
+    // Only matrices count, without the embedding, 64 * 32, and vectors.
     let [all, token] = ["weights_bytes", "token_bytes"].map(|name| number(&object["memory"][name]));
     let vectors = all - token - 4 * (not_chosen + 64 * 32);
     assert!(vectors > 0 && vectors < 4 * 1000, "{vectors} bytes of vectors: {object}");
     assert_eq!((&object["experts"]["count"], &object["experts"]["chosen"]), (&6.into(), &2.into()));
-    let page = run(&["inspect", &place]).ok();
+    let page = run(&["inspect", &path]).ok();
     let experts = "6 of width 16 in each of 2 layers, of which a token chooses 2, and one of 24 that all tokens share";
     for fact in [experts, "of which a token is computed with 28 768", "of which a token alone reads 0.1 MB"] {
         assert!(page.contains(fact), "{fact}: {page}");
@@ -85,7 +85,7 @@ fn a_network_of_experts_says_what_a_token_reads() {
 }
 
 #[test]
-fn versions_are_short_and_long() {
+fn the_version_is_short_or_long() {
     assert_eq!(run(&["--version"]).ok(), format!("foretoken {}\n", env!("CARGO_PKG_VERSION")));
     let long = run(&["version"]).ok();
     assert!(long.contains("instruction set  ") && long.contains("demo-target, demo-draft"), "{long}");
@@ -111,7 +111,7 @@ fn a_conversation_remembers_until_it_is_cleared() {
 }
 
 #[test]
-fn a_turn_that_does_not_fit_is_told_and_forgotten() {
+fn a_turn_that_does_not_fit_is_reported_and_dropped() {
     let long = "many words ".repeat(40);
     let found = run_with(&words("chat -s 3 -n 8 -c 64"), &[], &format!("{long}\nhello\n"));
     assert!(found.err.contains("the context 64: /clear begins a new one"), "{}", found.err);
@@ -120,7 +120,7 @@ fn a_turn_that_does_not_fit_is_told_and_forgotten() {
 }
 
 #[test]
-fn an_answer_can_be_asked_for_again() {
+fn regen_answers_again() {
     let chat = |input: &str| run_with(&words("chat -s 3 -n 16 --temp 1.2 --show-drafts=table"), &[], input);
     let texts = |out: &str| -> Vec<String> {
         let rows = |line: &&str| line.split_whitespace().next().is_some_and(|word| word.parse::<usize>().is_ok());
@@ -130,7 +130,7 @@ fn an_answer_can_be_asked_for_again() {
     let found = chat(&format!("{question}\n/regen\n/regen\n"));
     let lines: Vec<&str> = found.err.lines().filter(|line| line.contains("passes of the target")).collect();
     assert_eq!(lines.len(), 3, "{}", found.err);
-    // All of the prompt but its last token was computed for the first answer.
+    // The first answer has computed the prompt but its last token.
     assert!(!lines[0].contains("from the cache") && lines[1].contains(" prompt tokens from the cache"), "{lines:?}");
     let first = texts(&chat(&format!("{question}\n")).ok());
     let all = texts(&found.ok());

@@ -1,11 +1,11 @@
-//! `--prompt-cache`: the same bytes with and without; what cannot be used is named.
+//! `--prompt-cache`: the same bytes with and without, and unusable files are named.
 
 use crate::{demo, golden, run, run_with};
 
 const LONG: &str = "once upon a time, there was a little dog who lived in a big house with a boy, and they were happy. \
      one day the dog saw a bird in the tree. the bird said hello";
 
-/// A folder and a file of it that is not there.
+/// A folder, and the path of a file in it that does not exist yet.
 fn cache() -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let path = folder.path().join("cache").display().to_string();
@@ -30,7 +30,7 @@ fn generate_writes_the_same_with_a_prompt_cache() {
 
 #[cfg(unix)]
 #[test]
-fn a_link_may_lead_to_a_cache_that_is_not_there_yet() {
+fn a_link_to_a_missing_cache_is_followed() {
     let (folder, path) = cache();
     let link = folder.path().join("link");
     std::os::unix::fs::symlink(&path, &link).expect("a link can be made");
@@ -40,7 +40,7 @@ fn a_link_may_lead_to_a_cache_that_is_not_there_yet() {
 }
 
 #[test]
-fn lists_of_prompts_and_conversations_have_one_too() {
+fn lists_of_prompts_and_conversations_use_a_prompt_cache() {
     let (folder, path) = cache();
     let prompts = folder.path().join("prompts.txt").display().to_string();
     std::fs::write(&prompts, format!("{LONG}\n{LONG} to the dog\n")).expect("it can be written");
@@ -51,19 +51,19 @@ fn lists_of_prompts_and_conversations_have_one_too() {
     for _ in 0..2 {
         assert_eq!(list(&["--prompt-cache", &path]), expected);
     }
-    let said = |more: &[&str]| {
+    let answers = |more: &[&str]| {
         let words = [&["chat", "-n", "9", "-s", "3", "--system", LONG], more].concat();
         run_with(&words, &[], "hello\nwho are you?\n").ok()
     };
     let (_folder, path) = cache();
-    let expected = said(&[]);
+    let expected = answers(&[]);
     for _ in 0..2 {
-        assert_eq!(said(&["--prompt-cache", &path]), expected);
+        assert_eq!(answers(&["--prompt-cache", &path]), expected);
     }
 }
 
 #[test]
-fn what_does_not_fit_is_named() {
+fn caches_of_other_settings_are_refused() {
     let (_folder, path) = cache();
     let ids = |model: &str, more: &[&str]| {
         let base = ["generate", "--prompt-ids", "1,2,3,4,5,6,7,8", "-n", "4", "--temp", "0", "--output-ids", "-m"];

@@ -1,4 +1,4 @@
-//! Files of prompts as data sets hand them around: packed, of many fields, with lines that cannot be used.
+//! Files of prompts as in published data sets: compressed, with many kinds of fields, with unusable lines.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,7 @@ use crate::{file, run, words};
 
 const BAD: &str = "{\"prompt\": \"once upon\"}\nnonsense\n{\"title\": 1}\n{\"prompt\": \"a robe takes\"}\n";
 
-/// What `generate` makes of a file's prompts: the objects that it prints.
+/// The JSON objects that `generate` prints for these options.
 fn objects(options: &[&str]) -> Vec<Value> {
     let common = ["generate", "-n", "1", "--temp", "0", "--jsonl", "--spec-type", "none"];
     let out = run(&[&common[..], options].concat()).ok();
@@ -17,7 +17,7 @@ fn objects(options: &[&str]) -> Vec<Value> {
 }
 
 #[test]
-fn lines_that_cannot_be_used_are_named_and_left_out_where_asked() {
+fn unusable_lines_are_named_and_skipped_on_request() {
     let (_folder, path) = file("prompts.jsonl", BAD);
     for command in ["generate", "check", "bench generate"] {
         let line = format!("{command} --prompts {path} -n 2 --temp 0");
@@ -25,8 +25,8 @@ fn lines_that_cannot_be_used_are_named_and_left_out_where_asked() {
         assert!(error.starts_with(&format!("{path}: line 2: expected JSON, found: ")), "{error}");
         let repeat = if command.starts_with("bench") { "--repeat 1 --json" } else { "" };
         let done = run(&words(&format!("{line} --skip-bad {repeat}")));
-        for told in ["line 2: expected JSON", "line 3: prompt: expected a text or token ids, found none"] {
-            assert!(done.err.contains(&format!("skipped: {path}: {told}")), "{command}: {}", done.err);
+        for problem in ["line 2: expected JSON", "line 3: prompt: expected a text or token ids, found none"] {
+            assert!(done.err.contains(&format!("skipped: {path}: {problem}")), "{command}: {}", done.err);
         }
         assert_eq!(done.err.matches("skipped: ").count(), 2, "{command}: {}", done.err);
         done.ok();
@@ -35,7 +35,7 @@ fn lines_that_cannot_be_used_are_named_and_left_out_where_asked() {
 }
 
 #[test]
-fn a_file_of_nothing_usable_is_refused_and_many_bad_lines_are_counted() {
+fn a_file_without_usable_lines_is_refused_and_bad_lines_are_counted() {
     let (_folder, path) = file("prompts.jsonl", &"nonsense\n".repeat(12));
     let done = run(&words(&format!("check --prompts {path} --skip-bad")));
     let lines: Vec<&str> = done.err.lines().collect();
@@ -45,7 +45,7 @@ fn a_file_of_nothing_usable_is_refused_and_many_bad_lines_are_counted() {
 }
 
 #[test]
-fn prompts_longer_than_the_context_name_their_line_and_are_left_out_where_asked() {
+fn too_long_prompts_name_their_line_and_are_skipped_on_request() {
     let (_folder, path) = file("prompts.txt", &format!("once upon\n\n{}\n", "once upon a time ".repeat(40)));
     let line = format!("bench generate --prompts {path} -c 64 -n 2 --temp 0 --repeat 1 --json");
     let done = run(&words(&line));
@@ -58,20 +58,20 @@ fn prompts_longer_than_the_context_name_their_line_and_are_left_out_where_asked(
 }
 
 #[test]
-fn what_the_model_refuses_is_named_and_left_out_by_every_command() {
+fn prompts_that_the_model_refuses_are_skipped_by_every_command() {
     let long = "once upon a time ".repeat(40);
     let text = format!("{{\"prompt\": \"once upon\"}}\n{{\"prompt\": \"{long}\"}}\n{{\"prompt\": [1, 99999]}}\n");
     let (_folder, path) = file("prompts.jsonl", &text);
     for (command, options) in [("generate", "--jsonl"), ("check", ""), ("bench generate", "--repeat 1 --json")] {
         let done = run(&words(&format!("{command} --prompts {path} -c 64 -n 2 --temp 0 --skip-bad {options}")));
-        for told in ["line 2: ", "line 3: prompt: token 1: expected a number below 8192"] {
-            assert!(done.err.contains(&format!("skipped: {path}: {told}")), "{command}: {}", done.err);
+        for problem in ["line 2: ", "line 3: prompt: token 1: expected a number below 8192"] {
+            assert!(done.err.contains(&format!("skipped: {path}: {problem}")), "{command}: {}", done.err);
         }
         done.ok();
     }
-    // So is what no request can be made of.
-    let talk = "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}";
-    let (_folder, path) = file("prompts.jsonl", &format!("{{\"prompt\": \"once\"}}\n{talk}\n"));
+    // So is a conversation that the template refuses.
+    let chat_line = "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}";
+    let (_folder, path) = file("prompts.jsonl", &format!("{{\"prompt\": \"once\"}}\n{chat_line}\n"));
     let line = ["generate", "--prompts", &path, "-n", "2", "--chat-template", "{{ raise_exception('no') }}"];
     let error = run(&line).error(1);
     assert!(error.starts_with(&format!("{path}: line 2: ")), "{error}");
@@ -81,7 +81,7 @@ fn what_the_model_refuses_is_named_and_left_out_by_every_command() {
 }
 
 #[test]
-fn skip_bad_and_chat_are_of_files_of_prompts() {
+fn skip_bad_and_chat_need_a_file_of_prompts() {
     for option in ["--skip-bad", "--chat"] {
         let expected = format!("{option}: expected --prompts, which it belongs to, found none");
         assert_eq!(run(&["generate", "hello", option]).error(2), expected);
@@ -89,7 +89,7 @@ fn skip_bad_and_chat_are_of_files_of_prompts() {
 }
 
 #[test]
-fn texts_of_a_file_are_what_a_user_says_where_asked() {
+fn texts_become_user_messages_with_chat() {
     let text = r#"{"prompt": "hi"}
 {"turns": ["hi", "and then"]}
 {"messages": [{"role": "user", "content": "hi"}]}
@@ -104,17 +104,17 @@ fn texts_of_a_file_are_what_a_user_says_where_asked() {
 }
 
 #[test]
-fn packed_files_are_unpacked_and_half_of_one_is_refused() {
+fn gzip_files_are_unpacked_and_truncated_ones_refused() {
     let (folder, path) = file("prompts.jsonl", "{\"prompt\": \"once upon\"}\n{\"question\": \"a robe takes\"}\n");
     let plain = objects(&["--prompts", &path]);
-    let packed = format!("{path}.gz");
-    if !gzip(Path::new(&path), Path::new(&packed)) {
+    let compressed = format!("{path}.gz");
+    if !gzip(Path::new(&path), Path::new(&compressed)) {
         println!("skipped: no gzip");
         return;
     }
     let ids = |objects: &[Value]| objects.iter().map(|object| object["prompt_ids"].clone()).collect::<Vec<_>>();
-    assert_eq!(ids(&objects(&["--prompts", &packed])), ids(&plain));
-    let bytes = std::fs::read(&packed).expect("a packed file");
+    assert_eq!(ids(&objects(&["--prompts", &compressed])), ids(&plain));
+    let bytes = std::fs::read(&compressed).expect("a compressed file");
     let half = folder.path().join("half.jsonl.gz").display().to_string();
     std::fs::write(&half, &bytes[..bytes.len() / 2]).expect("a file can be written");
     let error = run(&["check", "--prompts", &half]).error(1);
@@ -130,7 +130,7 @@ fn gzip(from: &Path, to: &Path) -> bool {
 }
 
 #[test]
-fn bytes_that_are_no_text_name_their_line() {
+fn bytes_that_are_not_utf_8_name_their_line() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let path = folder.path().join("prompts.jsonl");
     std::fs::write(&path, b"{\"prompt\": \"a\"}\n{\"prompt\": \"\xff\"}\n").expect("a file can be written");

@@ -1,4 +1,4 @@
-//! `quantize`: the same network in another file, whatever it was made from; and no file where something is wrong.
+//! `quantize`: converts all forms of models to the same network in GGUF, and writes no file after an error.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use foretoken_weights::{Dtype, safetensors};
 
 use crate::{demo, golden, run, test_data, words};
 
-/// Makes a file and says what the program noted.
+/// Writes a file and returns the notes of the program.
 #[track_caller]
 fn quantize(from: &str, to: &Path, kind: &str) -> String {
     let run = run(&["quantize", from, &to.display().to_string(), "--type", kind]);
@@ -25,11 +25,11 @@ fn logits(model: &str, tokens: &str) -> Vec<f32> {
     bytes.chunks_exact(4).map(|chunk| f32::from_le_bytes(chunk.try_into().expect("four bytes"))).collect()
 }
 
-/// The largest difference, as a part of the largest magnitude.
+/// The largest difference over the largest magnitude.
 fn difference(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len());
     let largest = a.iter().fold(0f32, |largest, x| largest.max(x.abs()));
-    a.iter().zip(b).fold(0f32, |most, (a, b)| most.max((a - b).abs())) / largest
+    a.iter().zip(b).fold(0f32, |worst, (a, b)| worst.max((a - b).abs())) / largest
 }
 
 /// A greedy text.
@@ -38,11 +38,11 @@ fn text(model: &str, prompt: &str) -> String {
 }
 
 /// A small GGUF file of one tensor and some keys.
-fn small(path: &Path, architecture: &str, dtype: Dtype, values: Vec<u8>, further: Vec<(&str, Value)>) -> String {
+fn small(path: &Path, architecture: &str, dtype: Dtype, values: Vec<u8>, more_keys: Vec<(&str, Value)>) -> String {
     let layout = dtype.layout();
     let columns = values.len() / layout.bytes * layout.elements / 2;
-    let further = [vec![("general.architecture", architecture.into())], further].concat();
-    file_of(path, &[("blk.0.odd.weight", dtype, &[2, columns], values)], further)
+    let more_keys = [vec![("general.architecture", architecture.into())], more_keys].concat();
+    file_of(path, &[("blk.0.odd.weight", dtype, &[2, columns], values)], more_keys)
 }
 
 /// A GGUF file of some tensors and keys.
@@ -66,7 +66,7 @@ fn bytes(values: impl IntoIterator<Item = f32>) -> Vec<u8> {
     values.into_iter().flat_map(f32::to_le_bytes).collect()
 }
 
-/// Golden networks of all families that files can say, those with a line about what files say otherwise last.
+/// Golden networks of all families that GGUF can express; those with a note about a difference come last.
 const WRITTEN: [&str; 24] = [
     "llama",
     "llama-biased",
@@ -95,37 +95,37 @@ const WRITTEN: [&str; 24] = [
 ];
 
 #[test]
-fn every_family_and_rotation_says_the_same_from_the_new_file() {
+fn every_family_and_rotary_embedding_computes_the_same_from_gguf() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let tokens: Vec<String> = (0..60).map(|i| (i * 37 % 64).to_string()).collect();
     let tokens = tokens.join(",");
     for name in WRITTEN {
         let path = |kind: &str| folder.path().join(format!("{name}-{kind}.gguf"));
         let notes = quantize(&golden(name), &path("f32"), "f32");
-        // Both computed GELU through the error function, and GGUF computes it through tanh.
+        // These families compute GELU by the error function, but GGUF by tanh.
         let tanh = name == "gpt_neox" || name == "falcon-new";
         let expected = format!("note: {}/tokenizer.json: expected a tokenizer", golden(name));
         assert!(notes.contains(&expected) && notes.lines().count() == 1 + usize::from(tanh), "{notes}");
         assert_eq!(notes.contains("computes GELU by tanh"), tanh, "{notes}");
         let expected = logits(&golden(name), &tokens);
         let off = |kind: &str| difference(&expected, &logits(&path(kind).display().to_string(), &tokens));
-        // Elements of a head are added in another order, divisors of frequencies are rounded once more.
-        let (exact, most) = (off("f32"), if tanh { 1e-3 } else { 2e-6 });
-        assert!(exact < most, "{name}: {exact}");
-        // Rows of 32 are whole blocks of Q8_0, to which those of Q6_K fall; those of 24 and 48 are of none.
-        // At most 0.11 was seen.
+        // Elements of a head are summed in another order, and divisors of frequencies are rounded once more.
+        let (exact, limit) = (off("f32"), if tanh { 1e-3 } else { 2e-6 });
+        assert!(exact < limit, "{name}: {exact}");
+        // Rows of 32 are whole blocks of Q8_0, which also replaces Q6_K; rows of 24 and 48 fit no block. The largest
+        // difference seen was 0.11.
         for kind in ["q8_0", "q6_k"] {
             quantize(&golden(name), &path(kind), kind);
             let off = off(kind);
             println!("{name} {kind}: {exact:e} in f32, {off:e}");
             assert!(off > exact && off < 0.2, "{name} {kind}: {off}");
-            // A file of the family is made into another as a directory is, of the same blocks.
+            // Converting the GGUF file gives the same blocks as converting the directory.
             let again = path("again");
             let _ = std::fs::remove_file(&again);
             quantize(&path("f32").display().to_string(), &again, kind);
-            let [left, right] = [path(kind), again].map(|path| gguf::open(path).expect("ours"));
-            for tensor in left.weights.iter() {
-                let other = right.weights.require(&tensor.name).expect("it is there");
+            let [first, second] = [path(kind), again].map(|path| gguf::open(path).expect("ours"));
+            for tensor in first.weights.iter() {
+                let other = second.weights.require(&tensor.name).expect("it is there");
                 assert!(tensor.dtype == other.dtype && tensor.bytes[..] == other.bytes[..], "{name}: {}", tensor.name);
             }
         }
@@ -152,13 +152,13 @@ fn the_demo_models_write_the_same_text() {
 }
 
 #[test]
-fn every_type_loads_generates_and_stays_near() {
+fn every_type_loads_generates_and_is_close() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let (from, tokens) = (demo("demo-target"), "5,17,3,1000,42,7,99,2000,8000");
     let exact = logits(&from, tokens);
     let mut last = u64::MAX;
-    // The types go from many bits to few; the last column is three times the difference that was seen, or more.
-    for (kind, dtypes, most) in [
+    // The types are ordered from many bits to few; the limits are at least three times the differences seen.
+    for (kind, dtypes, limit) in [
         ("F16", &["F16", "F32"][..], 0.001),
         ("q8_0", &["F32", "Q8_0"], 0.03),
         ("q6_k", &["F32", "Q6_K", "Q8_0"], 0.03),
@@ -188,7 +188,7 @@ fn every_type_loads_generates_and_stays_near() {
         assert_eq!(found, dtypes, "{kind}");
         let off = difference(&exact, &logits(&name, tokens));
         println!("{kind}: {off:e}");
-        assert!(off > 0.0 && off < most, "{kind}: {off}");
+        assert!(off > 0.0 && off < limit, "{kind}: {off}");
         assert!(text(&name, "once upon a time, there was").len() > 40, "{kind}");
         let len = std::fs::metadata(&file).expect("the file is there").len();
         assert!(len <= last, "{kind}: {len} bytes after {last}");
@@ -197,26 +197,26 @@ fn every_type_loads_generates_and_stays_near() {
 }
 
 #[test]
-fn keys_go_over_as_they_are_and_threads_change_nothing() {
+fn keys_are_copied_and_threads_change_nothing() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let nested = Array::Array(vec![Array::U8(vec![1, 2]), Array::Bool(vec![])]);
     let values = bytes((0..2 * 40_000).map(|i| (i as f32 * 0.37).sin()));
-    let further = vec![
+    let more_keys = vec![
         ("zoo.animals", Value::Array(Array::String(vec!["gnu".into(), "äöü".into()]))),
         ("zoo.cages", Value::Array(nested)),
         ("zoo.age", Value::I16(-7)),
         ("general.alignment", Value::U32(64)),
         ("general.file_type", Value::U32(0)),
     ];
-    // Nobody knows this architecture; its tensors are quantized all the same.
-    let from = small(&folder.path().join("from.gguf"), "elman", Dtype::F32, values, further);
-    let made = |threads: &str| {
+    // The architecture is unknown; its tensors are quantized anyway.
+    let from = small(&folder.path().join("from.gguf"), "elman", Dtype::F32, values, more_keys);
+    let quantized_with = |threads: &str| {
         let to = folder.path().join(format!("{threads}.gguf"));
         let name = to.display().to_string();
         run(&["quantize", &from, &name, "--type", "q8_0", "-t", threads]).ok();
         std::fs::read(to).expect("the file was written")
     };
-    assert!(made("1") == made("3"), "the file depends on the number of threads");
+    assert!(quantized_with("1") == quantized_with("3"), "the file depends on the number of threads");
     let (before, after) = (gguf::open(&from).expect("ours"), gguf::open(folder.path().join("1.gguf")).expect("ours"));
     for (key, value) in before.metadata.iter().filter(|(key, _)| *key != "general.file_type") {
         assert_eq!(after.metadata.get(key), Some(value), "{key}");
@@ -229,11 +229,11 @@ fn keys_go_over_as_they_are_and_threads_change_nothing() {
     quantize(&from, &same, "f32");
     let same = gguf::open(&same).expect("ours");
     let tensor = |file: &gguf::Gguf| file.weights.require("blk.0.odd.weight").expect("it is there").bytes.to_vec();
-    assert!(tensor(&same) == tensor(&before), "what need not change is copied");
+    assert!(tensor(&same) == tensor(&before), "unchanged tensors are copied");
 }
 
 #[test]
-fn what_is_quantized_already_loses_twice_with_a_warning() {
+fn quantizing_twice_prints_a_warning() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let path = |name: &str| folder.path().join(name);
     let from = small(&path("f32.gguf"), "elman", Dtype::F32, bytes((0..512).map(|i| i as f32)), vec![]);
@@ -248,7 +248,7 @@ fn what_is_quantized_already_loses_twice_with_a_warning() {
 }
 
 #[test]
-fn rows_that_fit_no_block_and_numbers_beyond_f16_are_noted() {
+fn rows_without_whole_blocks_and_numbers_beyond_f16_are_noted() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let values = bytes((0..80).map(|i| if i == 3 { -1e9 } else { 1.0 }));
     let from = small(&folder.path().join("from.gguf"), "elman", Dtype::F32, values, vec![]);
@@ -261,7 +261,7 @@ fn rows_that_fit_no_block_and_numbers_beyond_f16_are_noted() {
     assert_eq!((tensor.dtype, &tensor.bytes[6..8]), (Dtype::F16, &0xfbff_u16.to_le_bytes()[..]));
 }
 
-/// Importances of one tensor, in the newer form: sums for each of some matrices, over four positions.
+/// Importances of one tensor in the newer format: sums for each matrix, over four positions.
 fn importances(path: &Path, tensor: &str, shape: &[usize], sums: impl IntoIterator<Item = f32>) -> String {
     let (summed, counted) = (format!("{tensor}.in_sum2"), format!("{tensor}.counts"));
     let keys = vec![
@@ -274,9 +274,9 @@ fn importances(path: &Path, tensor: &str, shape: &[usize], sums: impl IntoIterat
     file_of(path, &tensors, keys)
 }
 
-/// A model of three matrices of experts, of which each has its own importances, and two matrices without any.
+/// A model with three experts that have importances of their own, and two matrices without importances.
 #[test]
-fn importances_say_which_columns_lose_least() {
+fn important_columns_lose_least() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let path = |name: &str| folder.path().join(name);
     let (columns, name) = (512, "blk.0.ffn_up_exps.weight");
@@ -290,17 +290,17 @@ fn importances_say_which_columns_lose_least() {
     ];
     let architecture = || vec![("general.architecture", Value::String("elman".into()))];
     let from = file_of(&path("from.gguf"), &tensors, architecture());
-    // One column of each expert counts a thousand times as much, another in each.
-    let most = |expert: usize| 100 * expert + 7;
-    let sums = (0..3 * columns).map(|i| if i % columns == most(i / columns) { 4000.0 } else { 4.0 });
-    let by = importances(&path("by.gguf"), name, &[3, columns], sums);
+    // One column of each expert, a different one each time, is a thousand times as important.
+    let important_column = |expert: usize| 100 * expert + 7;
+    let sums = (0..3 * columns).map(|i| if i % columns == important_column(i / columns) { 4000.0 } else { 4.0 });
+    let imatrix = importances(&path("by.gguf"), name, &[3, columns], sums);
     for kind in ["q2_k", "q3_k_s", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl", "iq4_xs", "q4_k_s", "q5_k_s", "q6_k"] {
         let (plain, weighed) = (path("plain.gguf"), path("weighed.gguf"));
         let notes = run(&["quantize", &from, &plain.display().to_string(), "--type", kind, "--force"]).err;
         assert_eq!(notes, "", "{kind}");
         let to = weighed.display().to_string();
-        let notes = run(&["quantize", &from, &to, "--type", kind, "--imatrix", &by, "--force", "-t", "2"]).err;
-        assert_eq!(notes, format!("note: {by}: no importances for 1 tensors, as blk.0.attn_q.weight\n"), "{kind}");
+        let notes = run(&["quantize", &from, &to, "--type", kind, "--imatrix", &imatrix, "--force", "-t", "2"]).err;
+        assert_eq!(notes, format!("note: {imatrix}: no importances for 1 tensors, as blk.0.attn_q.weight\n"), "{kind}");
         let [plain, weighed] = [plain, weighed].map(|path| {
             let file = gguf::open(&path).expect("ours");
             let floats = path.with_extension("f32").display().to_string();
@@ -315,15 +315,15 @@ fn importances_say_which_columns_lose_least() {
             let pairs = found.iter().zip(floats(&tensors[0].3)).enumerate();
             pairs.filter(|(i, _)| column(*i)).map(|(_, (a, b))| (a - b) * (a - b)).sum()
         };
-        let counts = |i: usize| i % columns == most(i / (2 * columns));
-        let (before, after) = (off(&plain.1, &counts), off(&weighed.1, &counts));
-        println!("{kind}: {before:e} and {after:e} where it counts");
-        assert!(after < 0.5 * before, "{kind}: {before:e} and {after:e} where it counts");
+        let is_important = |i: usize| i % columns == important_column(i / (2 * columns));
+        let (before, after) = (off(&plain.1, &is_important), off(&weighed.1, &is_important));
+        println!("{kind}: {before:e} and {after:e} in the important columns");
+        assert!(after < 0.5 * before, "{kind}: {before:e} and {after:e} in the important columns");
         let bytes =
             |file: &gguf::Gguf| file.weights.require("blk.0.attn_q.weight").expect("it is there").bytes.to_vec();
-        assert!(bytes(&plain.0) == bytes(&weighed.0), "{kind}: what is not known changes nothing");
+        assert!(bytes(&plain.0) == bytes(&weighed.0), "{kind}: tensors without importances are unchanged");
         let keys = &weighed.0.metadata;
-        assert_eq!(keys.get("quantize.imatrix.file"), Some(&by.as_str().into()));
+        assert_eq!(keys.get("quantize.imatrix.file"), Some(&imatrix.as_str().into()));
         assert_eq!(keys.get("quantize.imatrix.dataset"), Some(&"wiki.txt".into()));
         assert_eq!(keys.get("quantize.imatrix.entries_count"), Some(&Value::U32(1)));
         assert_eq!(keys.get("quantize.imatrix.chunks_count"), Some(&Value::U32(3)));
@@ -337,38 +337,38 @@ fn importances_of_another_model_are_refused_by_tensor() {
     let at = |name: &str| folder.path().join(name);
     let from = small(&at("from.gguf"), "elman", Dtype::F32, bytes((0..128).map(|i| i as f32)), vec![]);
     let to = at("out.gguf").display().to_string();
-    let by = at("by.gguf");
+    let imatrix = at("by.gguf");
     let refused = || {
-        let by = by.display().to_string();
-        let error = refused(folder.path(), 1, &[&from, &to, "--type", "q4_0", "--imatrix", &by]);
-        error.strip_prefix(&format!("{by}: ")).unwrap_or_else(|| panic!("{error}")).to_string()
+        let imatrix = imatrix.display().to_string();
+        let error = refused(folder.path(), 1, &[&from, &to, "--type", "q4_0", "--imatrix", &imatrix]);
+        error.strip_prefix(&format!("{imatrix}: ")).unwrap_or_else(|| panic!("{error}")).to_string()
     };
     let ones = |count: usize| vec![1.0; count];
-    importances(&by, "blk.0.even.weight", &[1, 64], ones(64));
+    importances(&imatrix, "blk.0.even.weight", &[1, 64], ones(64));
     let error = refused();
     assert_eq!(error, format!("tensor blk.0.even.weight: expected the name of one of {from}, found no such"));
-    importances(&by, "blk.0.odd.weight", &[1, 32], ones(32));
+    importances(&imatrix, "blk.0.odd.weight", &[1, 32], ones(32));
     assert_eq!(refused(), "tensor blk.0.odd.weight: expected 64 importances, found 32");
-    importances(&by, "blk.0.odd.weight", &[2, 32], ones(64));
+    importances(&imatrix, "blk.0.odd.weight", &[2, 32], ones(64));
     assert_eq!(refused(), "tensor blk.0.odd.weight: expected 64 importances, found 32 for each of 2 matrices");
-    importances(&by, "blk.0.odd.weight", &[1, 64], (0..64).map(|i| if i == 5 { f32::NAN } else { 1.0 }));
-    assert!(refused().contains("found NaN as number 5"));
-    std::fs::copy(&from, &by).expect("a file can be copied");
+    importances(&imatrix, "blk.0.odd.weight", &[1, 64], (0..64).map(|i| if i == 5 { f32::NAN } else { 1.0 }));
+    assert!(refused().contains("found NaN at index 5"));
+    std::fs::copy(&from, &imatrix).expect("a file can be copied");
     assert!(refused().starts_with("tensors: expected those of an importance matrix (NAME.in_sum2)"));
     let older = |len: i32| {
         [&1i32.to_le_bytes()[..], &16i32.to_le_bytes(), b"blk.0.odd.weight", &[0; 4], &len.to_le_bytes(), &[0; 80]]
             .concat()
     };
-    std::fs::write(&by, older(20)).expect("a file can be written");
+    std::fs::write(&imatrix, older(20)).expect("a file can be written");
     assert_eq!(refused(), "tensor blk.0.odd.weight: expected 64 importances, found 20 in all");
-    std::fs::write(&by, older(i32::MAX)).expect("a file can be written");
+    std::fs::write(&imatrix, older(i32::MAX)).expect("a file can be written");
     assert!(refused().ends_with("expected 8589934588 bytes, found 80 bytes left"));
-    std::fs::remove_file(&by).expect("it was there");
+    std::fs::remove_file(&imatrix).expect("it was there");
     assert!(refused().contains("No such file"));
 }
 
 #[test]
-fn a_model_of_others_is_converted_too() {
+fn a_published_model_is_converted() {
     let Some(from) = test_data("models/stories260K/stories260K.gguf") else { return };
     let folder = tempfile::tempdir().expect("a folder can be made");
     for kind in ["f32", "f16", "q8_0", "q4_k"] {
@@ -395,7 +395,7 @@ fn refused(folder: &Path, code: i32, line: &[&str]) -> String {
 }
 
 #[test]
-fn places_that_cannot_be_are_refused() {
+fn invalid_paths_are_refused() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let at = |name: &str| folder.path().join(name).display().to_string();
     let (from, to) = (golden("llama"), at("out.gguf"));
@@ -425,7 +425,7 @@ fn places_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn words_that_are_no_type_and_sources_that_are_none_are_named() {
+fn invalid_types_and_sources_are_named() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let at = |name: &str| folder.path().join(name);
     let to = at("out.gguf").display().to_string();
@@ -435,7 +435,7 @@ fn words_that_are_no_type_and_sources_that_are_none_are_named() {
     assert!(error.ends_with(", q3_k_s, q2_k, found \"q5_9\""), "{error}");
     run(&words("quantize a b")).error(2);
     run(&words("quantize a --type f32")).error(2);
-    let iq1_s = Dtype::of_ggml("IQ1_S").expect("ggml has it");
+    let iq1_s = Dtype::from_ggml_name("IQ1_S").expect("ggml has it");
     let odd = small(&at("odd.gguf"), "elman", iq1_s, vec![0; 100], vec![]);
     let error = refused(folder.path(), 1, &[&odd, &to, "--type", "f16"]);
     assert!(error.starts_with(&format!("{odd}: tensor `blk.0.odd.weight`: type: expected ")), "{error}");
@@ -453,7 +453,7 @@ fn words_that_are_no_type_and_sources_that_are_none_are_named() {
 }
 
 #[test]
-fn a_directory_that_gguf_has_no_words_for_is_refused_by_field() {
+fn a_directory_that_gguf_cannot_express_is_refused_by_field() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let from = folder.path().join("from");
     std::fs::create_dir(&from).expect("a folder can be made");
@@ -470,7 +470,7 @@ fn a_directory_that_gguf_has_no_words_for_is_refused_by_field() {
 }
 
 #[test]
-fn what_a_family_or_its_files_cannot_say_is_refused_by_field() {
+fn families_without_gguf_and_quantized_checkpoints_are_refused_by_field() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let to = folder.path().join("out.gguf").display().to_string();
     let refused = |name: &str| refused(folder.path(), 1, &[&golden(name), &to, "--type", "f16"]);

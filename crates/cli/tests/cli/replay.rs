@@ -1,4 +1,4 @@
-//! `bench replay`: what it counts can be counted by hand; figures of public records; bad records are named.
+//! `bench replay`: counts equal those by hand, figures of public records are reached, bad records are named.
 
 use serde_json::Value;
 
@@ -16,12 +16,13 @@ fn replay(path: &str, options: &str) -> Value {
 }
 
 #[test]
-fn passes_of_a_lookup_are_those_that_one_counts_by_hand() {
+fn counts_of_a_lookup_equal_those_by_hand() {
     let (_folder, path) = file("records.jsonl", RECORDS);
     let object = replay(&path, "--spec-type lookup-latest --draft-max 3");
     let lookup = &object["drafters"][0];
     let count = |field: &str| lookup[field].as_u64();
-    // 2 3 4 and the target's 5; then 1 is proposed after 5 and 9 is right, which no node may follow. 8 and 9 are new.
+    // 2 3 4 are accepted, and the target adds 5; after 5 nothing can be proposed, since 9 is the last token. 8 and 9
+    // are new.
     assert_eq!(lookup["drafter"], "lookup-latest");
     assert_eq!((count("records"), count("tokens"), count("passes")), (Some(2), Some(7), Some(4)), "{object}");
     assert_eq!((count("drafts"), count("drafted"), count("accepted")), (Some(1), Some(3), Some(3)), "{object}");
@@ -32,12 +33,12 @@ fn passes_of_a_lookup_are_those_that_one_counts_by_hand() {
 }
 
 #[test]
-fn every_drafter_without_a_model_is_judged_once_and_the_same_twice() {
+fn replay_is_deterministic_for_every_drafter_without_a_model() {
     let text = "\"the cat sat on the mat, the cat sat on the hat\"";
     let records =
         format!("[{{\"prompt\": {text}, \"completion\": {text}}}, {{\"prompt\": {text}, \"output\": {text}}}]");
     let (_folder, path) = file("records.json", &records);
-    let judged = |options: &str| {
+    let object_without_times = |options: &str| {
         let mut object = replay(&path, options);
         let drafters = object["drafters"].as_array_mut().expect("a list");
         let strip = |drafter: &mut Value| drafter.as_object_mut().map(|fields| fields.remove("draft_us_per_pass"));
@@ -45,7 +46,7 @@ fn every_drafter_without_a_model_is_judged_once_and_the_same_twice() {
         object
     };
     for options in ["", "--warm-up half", "--budget heuristic --draft-max 16", "--budget oracle"] {
-        let (once, again) = (judged(options), judged(options));
+        let (once, again) = (object_without_times(options), object_without_times(options));
         assert_eq!(once, again, "{options}");
         let drafters = once["drafters"].as_array().expect("a list");
         assert!(drafters.iter().any(|drafter| drafter["drafter"] == "lookup"), "{once}");
@@ -58,7 +59,7 @@ fn every_drafter_without_a_model_is_judged_once_and_the_same_twice() {
     }
     let vocabulary = demo("demo-target");
     let (_folder, phrases) = file("phrases.txt", "the cat sat on the");
-    let with = judged(&format!(
+    let with = object_without_times(&format!(
         "--spec-type phrases,random,lookup+trie+ngram-mod,ngram-cache --phrases {phrases} --ngram-order 2"
     ));
     let names: Vec<&str> =
@@ -69,7 +70,7 @@ fn every_drafter_without_a_model_is_judged_once_and_the_same_twice() {
 }
 
 #[test]
-fn plain_lookup_reaches_its_known_figures_on_public_records() {
+fn plain_lookup_reaches_the_published_figures() {
     let (Some(cnn), Some(hagrid), Some(vocabulary)) = (
         test_data("data/replay/cnn_dm_outputs.json"),
         test_data("data/replay/hagrid_outputs.json"),

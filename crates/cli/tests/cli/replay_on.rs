@@ -1,11 +1,11 @@
-//! `bench replay --on MODEL`: real passes change no count, say what they are, and what cannot be played is named.
+//! `bench replay --on MODEL`: real passes change no count, output is labelled, and unusable input is named.
 
 use serde_json::Value;
 
 use crate::bad_input::{change, quantized};
 use crate::{Run, demo, file, golden, run, words};
 
-/// Two texts that repeat, a later turn, and one of which nothing is known.
+/// Two texts with repetitions, one of token ids, and one without anything to look up.
 const RECORDS: &str = r#"[
     {"prompt": "the cat sat on the mat, the cat sat on the", "output": "hat, the cat sat on the mat, the cat sat"},
     {"prompt": "the dog sat on the mat, the cat sat on the hat", "output": "the dog sat on the mat, the cat sat"},
@@ -13,17 +13,17 @@ const RECORDS: &str = r#"[
     {"prompt_ids": [7], "ids": [8, 9]}
 ]"#;
 
-/// `bench replay` of records, with further words.
+/// Runs `bench replay` on records.
 fn replay(path: &str, more: &[&str], options: &str) -> Run {
     run(&[&["bench", "replay", path], more, words(options).as_slice()].concat())
 }
 
-/// The object of records that are played on a model.
+/// The JSON object of records that are replayed on a model.
 fn object(path: &str, more: &[&str], options: &str) -> Value {
     serde_json::from_str(&replay(path, &[more, &["--json"]].concat(), options).ok()).expect("it is an object")
 }
 
-/// What was counted of each drafter, and nothing that a clock says.
+/// The counts of each drafter, without times.
 fn counts(object: &Value) -> Vec<Vec<Value>> {
     let fields =
         ["drafter", "records", "tokens", "passes", "drafts", "drafted", "accepted", "accepted_at", "drafted_at"];
@@ -35,7 +35,7 @@ fn counts(object: &Value) -> Vec<Vec<Value>> {
 fn real_passes_change_no_count() {
     let (_folder, path) = file("records.json", RECORDS);
     let target = demo("demo-target");
-    // A network of fewer tokens than the records have, and one of as many.
+    // A network with a smaller vocabulary than the records, and one with the same.
     let small = golden("llama");
     let on_small = ["--on", &small, "--vocab", &target];
     for (on, options) in [
@@ -55,7 +55,7 @@ fn real_passes_change_no_count() {
             let number = |field: &str| drafter[field].as_f64().expect("a number");
             assert!(number("tokens_per_second") > 0.0 && number("ms_per_pass") > 0.0, "{drafter}");
             assert!(number("speedup_low") <= number("speedup") && number("speedup") <= number("speedup_high"));
-            // Of each prompt all but the last token, whose row says what comes next.
+            // All tokens of each prompt but the last, whose row gives the next token.
             assert_eq!(number("prompt_tokens_shared"), number("prompt_tokens") - number("records"), "{drafter}");
         }
         assert!(real["passes_by_rows"]["1"]["passes"].as_u64() >= Some(1), "{real}");
@@ -63,22 +63,22 @@ fn real_passes_change_no_count() {
 }
 
 #[test]
-fn a_repetition_begins_knowing_nothing_of_the_one_before() {
+fn repetitions_share_no_learned_texts() {
     let (_folder, path) = file("records.json", RECORDS);
     let target = demo("demo-target");
     let of = |options: &str| object(&path, &["--on", &target], &format!("--spec-type suffix --budget fixed {options}"));
     for halves in ["", "--warm-up half"] {
         let (once, thrice) = (of(halves), of(&format!("--repeat 3 {halves}")));
         for field in ["tokens", "passes", "drafted", "accepted"] {
-            for way in [0, 1] {
-                let count = |object: &Value| object["drafters"][way][field].as_u64().expect("a number");
+            for drafter in [0, 1] {
+                let count = |object: &Value| object["drafters"][drafter][field].as_u64().expect("a number");
                 assert_eq!(3 * count(&once), count(&thrice), "{field} {halves}");
             }
         }
         let seconds = thrice["drafters"][1]["seconds"].as_array().expect("a list");
         assert!(seconds.len() == 4 && seconds.iter().all(|of| of.as_array().is_some_and(|of| of.len() == 3)));
     }
-    // What is late is not begun, and what was not played is not counted.
+    // After the time limit no record is started, and only replayed records are counted.
     let late = of("--seconds 0");
     assert_eq!((late["drafters"][0]["records"].as_u64(), late["drafters"][1]["records"].as_u64()), (Some(1), Some(1)));
     let table = replay(&path, &["--on", &target], "--seconds 0 --repeat 2").ok();
@@ -86,10 +86,10 @@ fn a_repetition_begins_knowing_nothing_of_the_one_before() {
 }
 
 #[test]
-fn it_is_labelled_wherever_it_is_printed() {
+fn output_and_help_have_the_label() {
     let (_folder, path) = file("records.json", RECORDS);
     let target = demo("demo-target");
-    let label = format!("recorded text, real passes of {target}: the speed of a pretended target, not its texts");
+    let label = format!("recorded text, real passes of {target}: the speed of a hypothetical target, not its texts");
     let table = replay(&path, &["--on", &target], "").ok();
     assert!(table.starts_with(&format!("{label}\n")), "{table}");
     let lines: Vec<&str> = table.lines().collect();
@@ -100,11 +100,11 @@ fn it_is_labelled_wherever_it_is_printed() {
     assert_eq!((&object["measured"], &object["on"]), (&label.into(), &target.into()));
     assert_eq!((&object["budget"], &object["draft_max"]), (&"auto".into(), &32.into()));
     let help = run(&words("bench replay --help")).ok();
-    assert!(help.contains("recorded text, real passes of MODEL") && help.contains("pretended target"), "{help}");
+    assert!(help.contains("recorded text, real passes of MODEL") && help.contains("hypothetical target"), "{help}");
 }
 
 #[test]
-fn records_that_are_too_long_are_named_and_left_out() {
+fn too_long_records_are_named_and_left_out() {
     let (_folder, path) = file("records.json", RECORDS);
     let target = demo("demo-target");
     let on = ["--on", target.as_str()];
@@ -117,7 +117,7 @@ fn records_that_are_too_long_are_named_and_left_out() {
     assert_eq!(short["drafters"][0]["tokens"], 13);
     let table = replay(&path, &on, "-c 17 --quiet").ok();
     assert!(table.contains(": 2 records, 13 tokens, 2 too long and left out; budget auto"), "{table}");
-    // A context that a text fills to its end has no room for a tree there.
+    // At the end of a full context there is no room for a draft tree.
     let filled = object(&path, &on, "-c 17 --spec-type lookup --budget fixed --limit 3");
     assert_eq!((&filled["drafters"][0]["tokens"], &filled["drafters"][1]["tokens"]), (&11.into(), &11.into()));
     let none = replay(&path, &on, "-c 2 -q");
@@ -125,7 +125,7 @@ fn records_that_are_too_long_are_named_and_left_out() {
 }
 
 #[test]
-fn what_cannot_be_played_on_a_model_is_named() {
+fn unusable_models_and_options_are_named() {
     let (_folder, path) = file("records.json", RECORDS);
     let target = demo("demo-target");
     let small = golden("llama");
@@ -148,7 +148,7 @@ fn what_cannot_be_played_on_a_model_is_named() {
     ] {
         assert_eq!(replay(&path, &["--vocab", &target], options).error(2), expected, "{options}");
     }
-    // Where nothing is timed these mean nothing, and a file of defaults may have them.
+    // Without --on these options are ignored, since a configuration file may have them.
     replay(&path, &["--vocab", &target], "-c 64 -t 2 --dtype q8_0 --repeat 2 --seconds 3 --spec-type lookup").ok();
     for (options, expected) in [
         ("--repeat 0", "--repeat: expected a whole number from 1 up, found \"0\""),
@@ -161,7 +161,7 @@ fn what_cannot_be_played_on_a_model_is_named() {
 }
 
 #[test]
-fn a_network_that_says_no_numbers_ends_it_with_the_record_named() {
+fn logits_that_are_nan_name_the_record() {
     let (_folder, model) = quantized("q8_0");
     change(&model, "output.weight", |bytes| bytes[..2].copy_from_slice(&0x7e00_u16.to_le_bytes()));
     let (_folder, path) = file(

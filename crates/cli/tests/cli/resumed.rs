@@ -1,4 +1,4 @@
-//! `generate --resume`: a file of answers to many prompts, which a run that was stopped goes on with.
+//! `generate --resume`: a file of answers to many prompts, which a later run continues.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::{demo, file, golden, program, run, words};
 
-/// Twelve prompts of about equal length, and a file that is not there yet.
-fn place() -> (tempfile::TempDir, String, String) {
+/// Twelve prompts of about equal length, and the path of a file for answers.
+fn prompts_and_answers() -> (tempfile::TempDir, String, String) {
     let prompts: String = (0..12).map(|i| format!("{{\"prompt\": [{}, 5, 17, 3]}}\n", i + 2)).collect();
     let (folder, prompts) = file("prompts.jsonl", &prompts);
     let answers = folder.path().join("answers.jsonl").display().to_string();
@@ -22,7 +22,7 @@ fn line<'a>(prompts: &'a str, answers: &'a str, more: &'a str) -> Vec<&'a str> {
     line
 }
 
-/// All that does not tell of time and drafts.
+/// The fields of the answers that do not depend on time and drafts.
 fn answers(path: &str) -> Vec<[Value; 5]> {
     let text = std::fs::read_to_string(path).expect("the file is there");
     let object = |line: &str| serde_json::from_str::<Value>(line).expect("each line is JSON");
@@ -31,27 +31,27 @@ fn answers(path: &str) -> Vec<[Value; 5]> {
 }
 
 #[test]
-fn a_file_that_was_begun_is_gone_on_with_as_if_nothing_had_happened() {
-    let (_folder, prompts, path) = place();
+fn a_partial_file_is_completed_to_the_same_answers() {
+    let (_folder, prompts, path) = prompts_and_answers();
     let first = run(&line(&prompts, &path, ""));
     assert_eq!(first.out, "", "{}", first.err);
     first.ok();
-    let whole = answers(&path);
-    assert_eq!(whole.len(), 12);
-    assert!(whole.iter().enumerate().all(|(i, fields)| fields[4] == i), "{whole:?}");
+    let complete = answers(&path);
+    assert_eq!(complete.len(), 12);
+    assert!(complete.iter().enumerate().all(|(i, fields)| fields[4] == i), "{complete:?}");
     let text = std::fs::read_to_string(&path).expect("it is there");
     let ends: Vec<usize> = text.match_indices('\n').map(|(at, _)| at + 1).collect();
-    // Nothing, some lines, some and a half of the next, all but the last line's end, and all.
+    // Nothing, some lines, some lines and half of the next, all but the last line break, and all.
     for end in [0, ends[0], ends[4], ends[4] + 100, text.len() - 1, text.len()] {
         std::fs::write(&path, &text[..end]).expect("it can be written");
         let ended = run(&line(&prompts, &path, ""));
-        let there = ends.iter().filter(|line| **line <= end).count();
-        let note = format!("note: --resume: {there} of 12 answers are there");
-        assert_eq!(ended.err.contains(&note), there > 0, "{}", ended.err);
+        let found = ends.iter().filter(|line| **line <= end).count();
+        let note = format!("note: --resume: {found} of 12 answers are there");
+        assert_eq!(ended.err.contains(&note), found > 0, "{}", ended.err);
         ended.ok();
-        assert_eq!(answers(&path), whole, "from {end} bytes of {}", text.len());
+        assert_eq!(answers(&path), complete, "from {end} bytes of {}", text.len());
     }
-    // More prompts than before, and several answers to each.
+    // Several answers to each prompt.
     std::fs::remove_file(&path).expect("it can be removed");
     run(&line(&prompts, &path, "--n-best 2")).ok();
     let several = answers(&path);
@@ -63,30 +63,30 @@ fn a_file_that_was_begun_is_gone_on_with_as_if_nothing_had_happened() {
 
 #[cfg(unix)]
 #[test]
-fn answers_that_were_interrupted_are_asked_for_again() {
-    let (folder, prompts, path) = place();
+fn interrupted_answers_are_computed_again() {
+    let (folder, prompts, path) = prompts_and_answers();
     run(&line(&prompts, &path, "-n 200 --ignore-eos -c 512")).ok();
-    let whole = answers(&path);
+    let complete = answers(&path);
     std::fs::remove_file(&path).expect("it can be removed");
     let mut command = program(folder.path());
     command.args(line(&prompts, &path, "-n 200 --ignore-eos -c 512"));
     let mut child = command.stderr(Stdio::null()).spawn().expect("it starts");
-    let is_begun = || std::fs::read_to_string(&path).is_ok_and(|text| text.contains('\n'));
-    (0..1200).take_while(|_| !is_begun()).for_each(|_| std::thread::sleep(Duration::from_millis(10)));
+    let has_line = || std::fs::read_to_string(&path).is_ok_and(|text| text.contains('\n'));
+    (0..1200).take_while(|_| !has_line()).for_each(|_| std::thread::sleep(Duration::from_millis(10)));
     let id = child.id().to_string();
     assert!(Command::new("kill").args(["-INT", &id]).status().expect("kill runs").success());
     let code = child.wait().expect("it ends").code();
-    let there = answers(&path).len();
-    // A machine that is faster than the signal has them all.
-    assert!(code == Some(130) && (1..12).contains(&there) || code == Some(0) && there == 12, "{code:?}, {there}");
-    assert_eq!(answers(&path), whole[..there]);
+    let found = answers(&path).len();
+    // A fast machine has all answers before the signal.
+    assert!(code == Some(130) && (1..12).contains(&found) || code == Some(0) && found == 12, "{code:?}, {found}");
+    assert_eq!(answers(&path), complete[..found]);
     run(&line(&prompts, &path, "-n 200 --ignore-eos -c 512")).ok();
-    assert_eq!(answers(&path), whole);
+    assert_eq!(answers(&path), complete);
 }
 
 #[test]
-fn files_of_something_else_are_refused_and_kept() {
-    let (folder, prompts, path) = place();
+fn other_files_are_refused_and_kept() {
+    let (folder, prompts, path) = prompts_and_answers();
     run(&line(&prompts, &path, "")).ok();
     let text = std::fs::read_to_string(&path).expect("it is there");
     let refused = |text: &str, more: &str| {
@@ -116,13 +116,13 @@ fn files_of_something_else_are_refused_and_kept() {
     assert_eq!(error, "/dev/null: expected a regular file, which is read again, found another kind");
     let error = run(&line(&prompts, "-", "")).error(2);
     assert_eq!(error, "--resume: expected a file (./- for one of this name), found -");
-    let held = std::fs::File::open(&path).expect("it is there");
-    held.lock().expect("it can be locked");
+    let locked = std::fs::File::open(&path).expect("it is there");
+    locked.lock().expect("it can be locked");
     let error = run(&line(&prompts, &path, "")).error(1);
     assert_eq!(error, format!("{path}: expected a file that nobody else writes, found another process that does"));
     let error = run(&["generate", "x", "--resume", &path]).error(2);
     assert!(error.contains("--json"), "{error}");
-    // The network alone is enough.
+    // A model without a tokenizer is enough.
     let model = golden("llama");
     run(&line(&prompts, &at("others.jsonl"), &format!("-m {model}"))).ok();
     assert_eq!(answers(&at("others.jsonl")).len(), 12);

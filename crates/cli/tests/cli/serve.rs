@@ -1,4 +1,4 @@
-//! `foretoken serve` as a command: what it says, what it refuses, how it ends. What it answers is tested in its crate.
+//! `foretoken serve` as a command: its output, its errors and its end. Its answers are tested in the crate `server`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -6,22 +6,22 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 
 use super::{file, program, run, run_with, words};
 
-/// A server, the rest of what it says, and its address.
+/// A server, the rest of its standard error, and its address.
 fn start(home: &std::path::Path, options: &[&str]) -> (Child, BufReader<ChildStderr>, String) {
     let mut command = program(home);
     command.args(["serve", "--port", "0", "-c", "256", "-np", "2", "-a", "stories"]).args(options);
     command.stdin(Stdio::null()).stderr(Stdio::piped());
     let mut server = command.spawn().expect("the program starts");
-    let mut said = BufReader::new(server.stderr.take().expect("it is piped"));
-    match address(&mut said) {
-        Some(address) => (server, said, address),
+    let mut stderr = BufReader::new(server.stderr.take().expect("it is piped"));
+    match address(&mut stderr) {
+        Some(address) => (server, stderr, address),
         None => panic!("it ended without an address: {:?}", server.wait()),
     }
 }
 
-/// Where a server says that it is.
-fn address(said: &mut impl BufRead) -> Option<String> {
-    let mut lines = said.lines().map_while(Result::ok);
+/// The address that a server prints.
+fn address(stderr: &mut impl BufRead) -> Option<String> {
+    let mut lines = stderr.lines().map_while(Result::ok);
     lines.find_map(|line| Some(line.trim().strip_prefix("stories at http://")?.to_string()))
 }
 
@@ -42,16 +42,16 @@ fn signal(server: &Child, name: &str) {
 }
 
 #[test]
-fn it_says_where_it_is_answers_and_ends_when_asked() {
-    // As a service manager asks, and as a terminal that is closed.
+fn a_server_prints_its_address_answers_and_ends_on_a_signal() {
+    // The signals of a service manager and of a closed terminal.
     for name in ["-TERM", "-HUP"] {
         let home = tempfile::tempdir().expect("a folder can be made");
         let store = home.path().join("store").display().to_string();
-        let (mut server, mut said, address) = start(home.path(), &["-lcd", &store]);
+        let (mut server, mut stderr, address) = start(home.path(), &["-lcd", &store]);
         ask(&address);
         signal(&server, name);
         let mut rest = String::new();
-        said.read_to_string(&mut rest).expect("it can be read");
+        stderr.read_to_string(&mut rest).expect("it can be read");
         assert!(server.wait().expect("it ends").success(), "{name}: {rest}");
         assert!(rest.contains(" INFO answered ") && !rest.contains("prompt="), "{rest}");
         assert!(std::path::Path::new(&store).exists(), "{name}: its texts are kept");
@@ -59,7 +59,7 @@ fn it_says_where_it_is_answers_and_ends_when_asked() {
 }
 
 #[test]
-fn a_repeated_model_is_one_more_to_ask() {
+fn a_repeated_model_option_adds_a_model() {
     let models = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models");
     let [target, draft] = ["demo-target", "demo-draft"].map(|name| models.join(name).display().to_string());
     let get = |address: &str| {
@@ -75,7 +75,7 @@ fn a_repeated_model_is_one_more_to_ask() {
         vec!["-m", &target, "-np", "3", &format!("--model={draft}")],
     ] {
         let home = tempfile::tempdir().expect("a folder can be made");
-        let (mut server, mut said, address) = start(home.path(), &options);
+        let (mut server, mut stderr, address) = start(home.path(), &options);
         let list = get(&address);
         for part in [r#""id":"stories""#, r#""id":"demo-draft""#, r#""value":"loaded""#, r#""value":"unloaded""#] {
             assert!(list.contains(part), "no {part}: {list}");
@@ -83,23 +83,23 @@ fn a_repeated_model_is_one_more_to_ask() {
         ask(&address);
         signal(&server, "-TERM");
         let mut rest = String::new();
-        said.read_to_string(&mut rest).expect("it can be read");
+        stderr.read_to_string(&mut rest).expect("it can be read");
         assert!(server.wait().expect("it ends").success(), "{rest}");
     }
 }
 
 #[test]
-fn whoever_read_its_log_may_go() {
+fn a_closed_standard_error_does_not_end_the_server() {
     let home = tempfile::tempdir().expect("a folder can be made");
-    let (mut server, said, address) = start(home.path(), &[]);
-    drop(said);
+    let (mut server, stderr, address) = start(home.path(), &[]);
+    drop(stderr);
     (0..3).for_each(|_| drop(ask(&address)));
     signal(&server, "-TERM");
     assert!(server.wait().expect("it ends").success());
 }
 
 #[test]
-fn what_it_cannot_be_told_is_refused_in_one_line() {
+fn invalid_options_are_refused_in_one_line() {
     for (options, expected) in [
         ("--host nowhere", "--host: expected an IP address (127.0.0.1, 0.0.0.0, ::1), found nowhere"),
         ("--queue-max 2000000", "--queue-max: expected a whole number from 1 to 1048576, found 2000000"),
@@ -120,7 +120,7 @@ fn what_it_cannot_be_told_is_refused_in_one_line() {
 }
 
 #[test]
-fn clients_of_engine_and_server_are_timed_in_turn() {
+fn bench_serve_times_engine_and_server() {
     let line = "bench serve --texts 1 --repeat 1 -n 4 -np 1,2 -c 128 --json -p the";
     let lines = run_with(&words(line), &[], "").ok();
     let rows: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();

@@ -1,4 +1,4 @@
-//! Drafters by name: each writes the plain text, and says what it did.
+//! Drafters by name: each gives the plain text and reports its statistics.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use crate::{demo, file, golden, run, run_with, words};
 
 const STORY: &str = "the cat and the dog and the cat and the";
 
-/// Everything that `--spec-type` takes, on the demo pair.
+/// All values of `--spec-type`, for the demo pair.
 const KINDS: [&str; 23] = [
     "draft",
     "draft:lookup",
@@ -40,7 +40,7 @@ fn story(options: &str) -> String {
 }
 
 #[test]
-fn every_kind_of_drafter_writes_the_plain_text() {
+fn every_drafter_gives_the_plain_text() {
     for law in ["--temp 0", "--temp 0.8 -s 5"] {
         let plain = story(&format!("{law} --spec-type none"));
         for kind in KINDS {
@@ -50,7 +50,7 @@ fn every_kind_of_drafter_writes_the_plain_text() {
 }
 
 #[test]
-fn names_of_llama_cpp_are_the_nearest_drafters() {
+fn names_of_llama_cpp_are_aliases() {
     let names = |kind: &str| {
         let words = ["generate", STORY, "-n", "2", "-s", "1", "--json", "--spec-type", kind];
         let object: Value = serde_json::from_str(&run(&words).ok()).expect("the line is JSON");
@@ -64,7 +64,7 @@ fn names_of_llama_cpp_are_the_nearest_drafters() {
 }
 
 #[test]
-fn every_draft_takes_a_model_of_its_own() {
+fn each_draft_in_spec_type_has_its_own_model() {
     let draft = demo("demo-draft");
     let two = ["generate", STORY, "-n", "24", "--temp", "0", "-v", "-md", &draft, "-md", &draft];
     let plain = story("--temp 0 --spec-type none");
@@ -80,7 +80,7 @@ fn every_draft_takes_a_model_of_its_own() {
 }
 
 #[test]
-fn json_says_where_every_token_came_from() {
+fn json_has_the_origin_of_every_token() {
     let words = words("-n 40 -s 3 --temp 0.5 --json --budget fixed --spec-type draft,lookup");
     let object: Value =
         serde_json::from_str(&run(&[&["generate", STORY], words.as_slice()].concat()).ok()).expect("the line is JSON");
@@ -141,24 +141,24 @@ fn phrases_of_a_file_are_completed() {
 }
 
 #[test]
-fn what_was_written_is_known_to_the_next_run() {
+fn the_next_run_learns_from_saved_texts() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let path = folder.path().join("texts.ftk").display().to_string();
-    // A fixed budget: `auto` leaves to the clock how much is drafted.
+    // A fixed budget: `auto` decides by measured times how much is drafted.
     let options = words("-n 32 --temp 0 --budget fixed --spec-type trie --json");
     let all = [&["generate", "once upon a time"], &options[..], &["-lcd", &path]].concat();
     let object = || serde_json::from_str::<Value>(&run(&all).ok()).expect("the line is JSON");
     let passes = |object: &Value| object["speculation"]["passes"].as_u64().expect("passes are counted");
     let (first, second) = (object(), object());
     assert_eq!(first["ids"], second["ids"]);
-    // A known text is written in chunks; a few beginnings have to be found first.
+    // A known text is drafted in long chunks, after a few tokens to find it.
     assert!(2 * passes(&second) < passes(&first), "{} and {} passes", passes(&first), passes(&second));
-    // The same file as a corpus, which is not written.
+    // The same file as a corpus, which is only read.
     let before = std::fs::read(&path).expect("the file is there");
     let corpus = [&all[..all.len() - 2], &["-lcs", &path]].concat();
     let third: Value = serde_json::from_str(&run(&corpus).ok()).expect("the line is JSON");
     assert_eq!(third["ids"], first["ids"]);
-    // It holds the text twice by now.
+    // By now it has the text twice.
     assert!(passes(&third) <= passes(&second), "{} and {} passes", passes(&second), passes(&third));
     let (_prompts, prompts) = file("prompts.txt", "once upon a time\n");
     let line =
@@ -167,20 +167,20 @@ fn what_was_written_is_known_to_the_next_run() {
     let row: Value = serde_json::from_str(out.lines().last().expect("a row")).expect("the line is JSON");
     assert!(row["passes"].as_u64().is_some_and(|found| 2 * found < passes(&first)), "{row}");
     assert_eq!(std::fs::read(&path).expect("the file is there"), before);
-    // A conversation is kept after every answer.
+    // A conversation is saved after every answer.
     let line = format!("chat -n 4 --temp 0 -lcd {path}");
     run_with(&words(&line), &[], "hello\nhello\n").ok();
     assert!(std::fs::metadata(&path).expect("the file is there").len() > before.len() as u64);
 }
 
 #[test]
-fn a_file_of_texts_is_everybodys_and_never_cut() {
+fn a_store_serves_all_drafters_and_is_never_cut() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let path = folder.path().join("texts.ftk").display().to_string();
     let line = format!("-n 32 --temp 0 --ignore-eos --spec-type trie -lcd {path}");
     run(&[&["generate", "once upon a time"], words(&line).as_slice()].concat()).ok();
     let before = std::fs::read(&path).expect("the file is there");
-    // Every row sees what a run of this program wrote, whoever asks.
+    // Each row of a benchmark learns from the store.
     let (_prompts, prompts) = file("prompts.txt", "once upon a time\n");
     let passes = |texts: &str| {
         let line = format!(
@@ -202,7 +202,7 @@ fn a_file_of_texts_is_everybodys_and_never_cut() {
 }
 
 #[test]
-fn held_costs_make_a_seed_repeat_and_damaged_ones_are_named() {
+fn fixed_costs_make_a_seed_repeat_and_damaged_ones_are_named() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let path = folder.path().join("costs.json").display().to_string();
     let generate =
@@ -218,7 +218,7 @@ fn held_costs_make_a_seed_repeat_and_damaged_ones_are_named() {
         assert_eq!(found.ok(), first);
     }
     assert_eq!(std::fs::read_to_string(&path).expect("it is there"), before);
-    // Of another machine or model it is held all the same, and told.
+    // Costs of another machine or model are used with a note.
     std::fs::write(&path, before.replace("demo-target", "another")).expect("it can be written");
     let other = generate(law);
     assert!(other.err.contains(&format!("note: --costs {path}: measured for another")), "{}", other.err);
@@ -228,7 +228,7 @@ fn held_costs_make_a_seed_repeat_and_damaged_ones_are_named() {
 }
 
 #[test]
-fn costs_are_kept_and_damage_costs_one_line() {
+fn costs_are_saved_and_damaged_ones_are_measured_again() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let cache = folder.path().display().to_string();
     let generate = || run_with(&["generate", STORY, "-n", "24", "--temp", "0"], &[("XDG_CACHE_HOME", &cache)], "");
@@ -251,7 +251,7 @@ fn costs_are_kept_and_damage_costs_one_line() {
 }
 
 #[test]
-fn under_rejection_every_request_has_coins_of_its_own_also_in_the_next_run() {
+fn under_rejection_every_request_has_its_own_random_numbers() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let prompts = folder.path().join("twice.jsonl").display().to_string();
     let lines = format!("{{\"prompt\": \"{STORY}\"}}\n").repeat(2);
@@ -264,7 +264,7 @@ fn under_rejection_every_request_has_coins_of_its_own_also_in_the_next_run() {
         let first = text("");
         assert_eq!(text(""), first, "{verify}: the same command writes the same text");
         let remembering = format!("-lcd {path}");
-        assert_eq!(text(&remembering), first, "{verify}: nothing is remembered yet");
+        assert_eq!(text(&remembering), first, "{verify}: the store is still empty");
         assert_eq!(text(&remembering) == first, repeats, "{verify}: the next run");
         let both = run(&words(&format!("generate --prompts {prompts} --output-ids {law}"))).ok();
         let both: Vec<&str> = both.lines().collect();
@@ -274,16 +274,16 @@ fn under_rejection_every_request_has_coins_of_its_own_also_in_the_next_run() {
 }
 
 #[test]
-fn files_that_no_drafter_has_a_use_for_are_told_of() {
+fn files_without_a_drafter_that_uses_them_are_noted() {
     let (_folder, phrases) = file("phrases.txt", "the dog and the cat\n");
     let folder = tempfile::tempdir().expect("a folder can be made");
     let path = folder.path().join("texts.ftk").display().to_string();
-    let said =
+    let stderr_of =
         |options: &str| run(&[&["generate", STORY, "-n", "2", "-s", "1"], words(options).as_slice()].concat()).err;
-    let useless = "no drafter of --spec-type learns from texts of before";
-    let texts = format!("note: --lookup-cache-dynamic {path}: {useless}");
+    let no_learner = "no drafter of --spec-type learns from texts of before";
+    let texts = format!("note: --lookup-cache-dynamic {path}: {no_learner}");
     let unused = format!("note: --phrases {phrases}: --spec-type has no use for it");
-    let given = format!("-lcd {path} --phrases {phrases} --spec-type");
+    let files = format!("-lcd {path} --phrases {phrases} --spec-type");
     for (kind, expected) in [
         ("draft", [true, true]),
         ("lookup,phrases", [true, false]),
@@ -292,15 +292,15 @@ fn files_that_no_drafter_has_a_use_for_are_told_of() {
         ("auto", [false, false]),
         ("none", [false, false]),
     ] {
-        let err = said(&format!("{given} {kind}"));
+        let err = stderr_of(&format!("{files} {kind}"));
         assert_eq!([err.contains(&texts), err.contains(&unused)], expected, "{kind}: {err}");
     }
-    let err = said(&format!("-lcs {path} --spec-type random"));
-    assert!(err.contains(&format!("note: --lookup-cache-static {path}: {useless}")), "{err}");
+    let err = stderr_of(&format!("-lcs {path} --spec-type random"));
+    assert!(err.contains(&format!("note: --lookup-cache-static {path}: {no_learner}")), "{err}");
 }
 
 #[test]
-fn texts_of_before_that_cannot_be_used_are_named() {
+fn unusable_stores_are_named() {
     let (_folder, path) = file("texts.ftk", "not a store");
     for option in ["-lcs", "-lcd"] {
         let error = run(&["generate", "x", "--spec-type", "trie", option, &path]).error(1);
@@ -336,33 +336,36 @@ fn a_draft_model_with_another_vocabulary_is_translated() {
             run(&[&["generate", STORY, "-n", "32", "-m", &target, "--spec-type", "none"], words(law).as_slice()]
                 .concat())
             .ok();
-        for way in ["", "--spec-draft-translate uag --target-lookbehind 3", "--spec-draft-translate tli"] {
-            let found = run(&[&all[..], &words(law), &words(way)].concat());
+        for options in ["", "--spec-draft-translate uag --target-lookbehind 3", "--spec-draft-translate tli"] {
+            let found = run(&[&all[..], &words(law), &words(options)].concat());
             assert!(
                 found.err.contains("draft accepted ") && !found.err.contains("accepted 0%"),
-                "{way}: {}",
+                "{options}: {}",
                 found.err
             );
-            assert_eq!(found.ok(), plain, "{law} {way}");
+            assert_eq!(found.ok(), plain, "{law} {options}");
         }
     }
     let drawn = run(&[&all[..], &words("--verify rejection -s 5 --json")].concat()).ok();
     let object: Value = serde_json::from_str(&drawn).expect("the line is JSON");
     assert!(object["speculation"]["accepted"].as_u64().is_some_and(|accepted| accepted > 0), "{object}");
-    // Only a law that is drawn from has a q.
+    // Only sampled drafts have a q.
     let q = |object: &Value| object["q"].as_array().is_some_and(|all| all.iter().any(Value::is_f64));
     assert!(q(&object), "{object}");
-    // Greedy texts are drafted as text, whatever is promised.
-    for (way, expected) in [("", false), ("--spec-draft-translate uag", false), ("--spec-draft-translate tli", true)] {
-        let found = run(&[&all[..], &words(way), &["--temp", "0", "--verify", "rejection", "--json"]].concat()).ok();
+    // Under greedy decoding drafts are translated as text by default, whatever the promise.
+    for (options, expected) in
+        [("", false), ("--spec-draft-translate uag", false), ("--spec-draft-translate tli", true)]
+    {
+        let found =
+            run(&[&all[..], &words(options), &["--temp", "0", "--verify", "rejection", "--json"]].concat()).ok();
         let object: Value = serde_json::from_str(&found).expect("the line is JSON");
-        assert_eq!(q(&object), expected, "{way}: {object}");
+        assert_eq!(q(&object), expected, "{options}: {object}");
     }
 }
 
 #[test]
-fn a_draft_model_whose_tokens_have_other_numbers_is_translated_too() {
-    // The same size, but two tokens have changed places.
+fn a_draft_model_with_other_token_ids_is_translated() {
+    // The vocabulary has the same size, but two ids are swapped.
     let folder = tempfile::tempdir().expect("a folder can be made");
     let draft = demo("demo-draft");
     for name in ["config.json", "model.safetensors"] {
@@ -374,16 +377,16 @@ fn a_draft_model_whose_tokens_have_other_numbers_is_translated_too() {
     let (a, b) = (vocabulary["a"].clone(), vocabulary["b"].clone());
     (vocabulary["a"], vocabulary["b"]) = (b, a);
     std::fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).expect("a file can be written");
-    let place = folder.path().display().to_string();
-    let words = ["generate", STORY, "-n", "24", "--temp", "0", "-md", &place, "--spec-type"];
+    let path = folder.path().display().to_string();
+    let words = ["generate", STORY, "-n", "24", "--temp", "0", "-md", &path, "--spec-type"];
     let plain = run(&[&words[..], &["none"]].concat()).ok();
     assert_eq!(run(&[&words[..], &["draft"]].concat()).ok(), plain);
     let error = run(&[&words[..], &["draft:lookup"]].concat()).error(2);
-    assert!(error.ends_with(&format!("outside, found {place}")), "{error}");
+    assert!(error.ends_with(&format!("outside, found {path}")), "{error}");
 }
 
 #[test]
-fn colours_tell_drafters_apart() {
+fn drafters_have_different_colours() {
     let words = words("-n 48 --temp 0.5 -s 3 --spec-type draft,lookup --budget fixed --show-drafts --color always -v");
     let found = run(&[&["generate", STORY], words.as_slice()].concat());
     let legend = found.err.lines().find(|line| line.starts_with("tokens: ")).unwrap_or_default();
@@ -399,7 +402,7 @@ fn colours_tell_drafters_apart() {
 }
 
 #[test]
-fn a_table_has_a_line_for_every_token_behind_its_text() {
+fn the_table_after_a_text_has_a_line_per_token() {
     let line = words("-n 24 --temp 0.5 -s 3 --spec-type draft,lookup --budget fixed");
     let all = [&["generate", STORY], line.as_slice()].concat();
     let plain = run(&all).ok();
@@ -422,7 +425,7 @@ fn a_table_has_a_line_for_every_token_behind_its_text() {
         };
         assert!(close(line[3], &object["p"][i]) && close(line[4], &object["q"][i]), "token {i}: {line:?}");
     }
-    // Of a list each text has its own, behind it.
+    // In a list each text is followed by its table.
     let (_folder, path) = file("prompts.txt", "the cat and\nonce upon\n");
     let out = run(&words(&format!("generate --prompts {path} -n 3 -s 3 --show-drafts=table"))).ok();
     assert_eq!(out.matches("\n\npass  depth  drafter").count(), 2, "{out}");

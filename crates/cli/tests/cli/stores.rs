@@ -1,22 +1,22 @@
-//! Files that are kept between runs, where several processes write at once or a name is not what it should be.
+//! Files that are kept between runs: several processes write at once, and names are wrong.
 
 use std::process::Stdio;
 
 use crate::{demo, file, golden, program, run, run_with};
 
-/// Documents of a store, as its header says.
+/// The number of documents in a store's header.
 fn documents(store: &str) -> u64 {
     let bytes = std::fs::read(store).expect("the store was written");
     u64::from_le_bytes(bytes[24..32].try_into().expect("eight bytes"))
 }
 
 #[test]
-fn of_processes_that_write_at_once_no_text_is_lost() {
+fn concurrent_processes_lose_no_text() {
     const PROCESSES: usize = 4;
     let folder = tempfile::tempdir().expect("a folder can be made");
     let store = folder.path().join("store").display().to_string();
     let write = |process: usize| {
-        // One run of many texts, and several of one: those meet the file at all times.
+        // One run of many texts and several of one text write the file at different times.
         let prompts: String = (0..48).map(|i| format!("process {process}, text {i}\n")).collect();
         let list = folder.path().join(format!("{process}.txt"));
         std::fs::write(&list, prompts).expect("it can be written");
@@ -30,17 +30,17 @@ fn of_processes_that_write_at_once_no_text_is_lost() {
     };
     std::thread::scope(|scope| (0..PROCESSES).for_each(|process| _ = scope.spawn(move || write(process))));
     assert_eq!(documents(&store), 240, "texts of four processes, 60 each");
-    // Read again, and nothing lies beside it.
+    // It can be read again, and there are no temporary files.
     run(&["generate", "-n", "1", "-lcd", &store, "once more"]).ok();
     assert_eq!(documents(&store), 241);
-    let beside = std::fs::read_dir(folder.path()).expect("the folder is there").flatten();
-    let left: Vec<_> =
-        beside.map(|entry| entry.file_name()).filter(|name| !name.to_string_lossy().ends_with("txt")).collect();
-    assert_eq!(left, ["store"]);
+    let entries = std::fs::read_dir(folder.path()).expect("the folder is there").flatten();
+    let files: Vec<_> =
+        entries.map(|entry| entry.file_name()).filter(|name| !name.to_string_lossy().ends_with("txt")).collect();
+    assert_eq!(files, ["store"]);
 }
 
 #[test]
-fn a_chat_keeps_what_was_written_beside_it() {
+fn a_chat_keeps_what_another_process_wrote() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let store = folder.path().join("store").display().to_string();
     let mut command = program(folder.path());
@@ -68,22 +68,22 @@ fn two_options_cannot_write_one_file() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let at = |name: &str| folder.path().join(name).display().to_string();
     let file = at("file");
-    let begins = |options: &[&str]| run(&[&["generate", "-n", "1", "x"], options].concat()).error(2);
+    let usage_error = |options: &[&str]| run(&[&["generate", "-n", "1", "x"], options].concat()).error(2);
     let expected =
         format!("--prompt-cache: expected another file than that of --lookup-cache-dynamic, found {file} for both");
-    assert_eq!(begins(&["-lcd", &file, "--prompt-cache", &file]), expected);
+    assert_eq!(usage_error(&["-lcd", &file, "--prompt-cache", &file]), expected);
     let expected = format!("--costs: expected another file than that of --lookup-cache-dynamic, found {file} for both");
-    assert_eq!(begins(&["--costs", &file, "-lcd", &at("./file")]), expected);
+    assert_eq!(usage_error(&["--costs", &file, "-lcd", &at("./file")]), expected);
     #[cfg(unix)]
     {
         std::os::unix::fs::symlink("file", at("link")).expect("a link can be made");
         std::os::unix::fs::symlink(".", at("around")).expect("a link can be made");
         for other in ["link", "around/file", "around/link"] {
-            begins(&["--costs", &file, "--prompt-cache", &at(other)]);
+            usage_error(&["--costs", &file, "--prompt-cache", &at(other)]);
         }
     }
     for option in ["-lcd", "--costs", "--prompt-cache"] {
-        let error = begins(&[option, "-"]);
+        let error = usage_error(&[option, "-"]);
         assert!(
             error.ends_with(": expected a file, which is read again, found - (a stream; ./- is a file of this name)")
         );
@@ -97,7 +97,7 @@ fn two_options_cannot_write_one_file() {
 }
 
 #[test]
-fn standard_output_is_named_by_a_dash_where_it_has_nothing_else_to_say() {
+fn a_dash_is_standard_output_where_nothing_else_is_printed() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let mut command = program(folder.path());
     command.current_dir(folder.path());
@@ -110,10 +110,10 @@ fn standard_output_is_named_by_a_dash_where_it_has_nothing_else_to_say() {
     assert_eq!(error, "--output: expected a file (./- for one of this name), found -");
 }
 
-/// Everything that is read, as something that nobody writes to and as something that has no end.
+/// Every input file as a pipe without a writer, and as an endless device.
 #[cfg(unix)]
 #[test]
-fn what_never_ends_is_refused_by_name() {
+fn pipes_and_devices_are_refused_by_name() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let at = |name: &str| folder.path().join(name).display().to_string();
     let pipe = at("pipe");
@@ -126,10 +126,10 @@ fn what_never_ends_is_refused_by_name() {
         }
         let error = run(&[&one[..], &["--chat-template-file", device, "--chat-template-kwargs", "{}"]].concat());
         assert_ne!(error.code, 0, "{}", error.err);
-        let said = run_with(&["chat", "-n", "1"], &[], &format!("/load {device}\n"));
-        assert!(said.err.contains("expected a regular file"), "{}", said.err);
+        let chat = run_with(&["chat", "-n", "1"], &[], &format!("/load {device}\n"));
+        assert!(chat.err.contains("expected a regular file"), "{}", chat.err);
     }
-    // Of a model's folder each file in turn.
+    // Each file of a model's folder in turn.
     let model = at("model");
     let names = ["config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json"];
     let further = ["chat_template.jinja", "special_tokens_map.json"];
@@ -152,10 +152,10 @@ fn what_never_ends_is_refused_by_name() {
     }
 }
 
-/// What a folder is called is printed, and commands no terminal.
+/// Names of folders are printed with escapes.
 #[cfg(unix)]
 #[test]
-fn names_command_no_terminal() {
+fn names_with_escape_sequences_are_escaped() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let model = folder.path().join("a\u{1b}[31mb\nc");
     std::fs::create_dir(&model).expect("a folder can be made");

@@ -1,4 +1,4 @@
-//! What a person sees: on a pseudo-terminal, which `script` of util-linux makes. Where there is none these are skipped.
+//! Output on a pseudo-terminal, which `script` of util-linux provides. Without it these tests are skipped.
 
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
@@ -10,7 +10,7 @@ use crate::{at_home, file};
 /// The program on a terminal.
 struct Terminal {
     child: Child,
-    heard: Receiver<Vec<u8>>,
+    output: Receiver<Vec<u8>>,
     seen: String,
     _cache: tempfile::TempDir,
 }
@@ -27,35 +27,35 @@ impl Terminal {
         let line = std::iter::once(program).chain(words.iter().copied()).map(quoted).collect::<Vec<_>>().join(" ");
         let cache = tempfile::tempdir().expect("a folder can be made");
         let mut command = Command::new("script");
-        // Waits for the shell's own setup, so that no key comes before there is a terminal.
+        // The shell sets up the terminal before the program reads a key.
         command.args(["-qefc", &format!("stty -echo cols 120; exec {line}"), "/dev/null"]);
         at_home(&mut command, cache.path());
         command.env("TERM", "xterm");
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("script can be started");
         let mut out = child.stdout.take().expect("it is piped");
-        let (say, heard) = channel();
+        let (sender, output) = channel();
         std::thread::spawn(move || {
             let mut some = [0; 4096];
             while let Ok(len @ 1..) = out.read(&mut some) {
-                if say.send(some[..len].to_vec()).is_err() {
+                if sender.send(some[..len].to_vec()).is_err() {
                     return;
                 }
             }
         });
-        Some(Self { child, heard, seen: String::new(), _cache: cache })
+        Some(Self { child, output, seen: String::new(), _cache: cache })
     }
 
-    /// Waits until this stands on the terminal, behind what was waited for before.
+    /// Waits until this text appears after the text of the last wait.
     #[track_caller]
     fn wait_for(&mut self, text: &str) -> String {
         let end = Instant::now() + Duration::from_secs(60);
         loop {
             if let Some(at) = self.seen.find(text) {
-                let behind = self.seen.split_off(at + text.len());
-                return std::mem::replace(&mut self.seen, behind);
+                let tail = self.seen.split_off(at + text.len());
+                return std::mem::replace(&mut self.seen, tail);
             }
-            let left = end.saturating_duration_since(Instant::now());
-            match self.heard.recv_timeout(left) {
+            let timeout = end.saturating_duration_since(Instant::now());
+            match self.output.recv_timeout(timeout) {
                 Ok(more) => self.seen.push_str(&String::from_utf8_lossy(&more)),
                 Err(_) => panic!("expected {text:?}, found {:?}", self.seen),
             }
@@ -68,9 +68,9 @@ impl Terminal {
         to.write_all(keys.as_bytes()).and_then(|()| to.flush()).expect("it listens");
     }
 
-    /// All that is left to see, and the exit code.
+    /// The remaining output, and the exit code.
     fn end(mut self) -> (String, i32) {
-        while let Ok(more) = self.heard.recv_timeout(Duration::from_secs(60)) {
+        while let Ok(more) = self.output.recv_timeout(Duration::from_secs(60)) {
             self.seen.push_str(&String::from_utf8_lossy(&more));
         }
         let code = self.child.wait().expect("it ends").code().expect("a code");
@@ -79,7 +79,7 @@ impl Terminal {
 }
 
 #[test]
-fn a_text_on_a_terminal_has_one_line_of_statistics_unless_it_is_quiet() {
+fn a_terminal_gets_one_line_of_statistics_unless_quiet() {
     let line = ["generate", "once upon a time", "-n", "24", "-s", "1"];
     let Some(terminal) = Terminal::open(&line) else { return };
     let (seen, code) = terminal.end();
@@ -91,7 +91,7 @@ fn a_text_on_a_terminal_has_one_line_of_statistics_unless_it_is_quiet() {
 }
 
 #[test]
-fn ctrl_c_ends_generate_with_the_statistics_so_far() {
+fn ctrl_c_ends_generate_with_its_statistics() {
     let line = ["generate", "once upon a time", "-n", "100000", "--ignore-eos", "-s", "1", "-c", "2048"];
     let Some(mut terminal) = Terminal::open(&line) else { return };
     terminal.wait_for(", there was");
@@ -101,7 +101,7 @@ fn ctrl_c_ends_generate_with_the_statistics_so_far() {
 }
 
 #[test]
-fn ctrl_c_ends_lists_checks_and_measurements_with_what_is_complete() {
+fn ctrl_c_ends_lists_checks_and_measurements_with_complete_results() {
     let prompts: String = (0..400).map(|i| format!("{{\"prompt\": \"once upon a time {i}\"}}\n")).collect();
     let (_folder, path) = file("prompts.jsonl", &prompts);
     let cases: [(&[&str], &str, &str); 4] = [
@@ -110,10 +110,10 @@ fn ctrl_c_ends_lists_checks_and_measurements_with_what_is_complete() {
         (&["bench", "generate", "-n", "8", "--repeat", "100", "--temp", "0"], ", 1 at a time", "speed-up"),
         (&["generate", "--json", "-n", "32", "-s", "1"], "\"finish_reason\"", " texts, "),
     ];
-    for (words, begun, expected) in cases {
+    for (words, sign_of_progress, expected) in cases {
         let Some(mut terminal) = Terminal::open(&[words, &["--prompts", &path]].concat()) else { return };
-        terminal.wait_for(begun);
-        // Some more of it.
+        terminal.wait_for(sign_of_progress);
+        // Some more results.
         std::thread::sleep(Duration::from_millis(700));
         terminal.press("\x03");
         let (seen, code) = terminal.end();
@@ -123,11 +123,11 @@ fn ctrl_c_ends_lists_checks_and_measurements_with_what_is_complete() {
 }
 
 #[test]
-fn a_long_prompt_has_a_bar_before_its_first_pass_is_over() {
+fn a_long_prompt_has_a_progress_bar() {
     let prompt = "many words and more of them ".repeat(180);
     let line = ["generate", "-p", &prompt, "-n", "2", "-s", "1", "-t", "1", "-c", "2048"];
     let Some(mut terminal) = Terminal::open(&line) else { return };
-    // In a build for tests a pass of 512 rows takes about a second; on a machine that is faster there is none to see.
+    // In a test build a pass of 512 rows takes about a second; a fast machine shows no bar.
     let (seen, code) = (terminal.wait_for("tokens/s"), terminal.end().1);
     assert_eq!(code, 0, "{seen}");
     let took = seen.split("prompt (").nth(1).and_then(|rest| rest.split(") ").nth(1)).unwrap_or_default().to_string();
@@ -136,7 +136,7 @@ fn a_long_prompt_has_a_bar_before_its_first_pass_is_over() {
 }
 
 #[test]
-fn a_conversation_on_a_terminal_is_edited_stopped_and_left() {
+fn a_conversation_on_a_terminal_can_be_edited_stopped_and_left() {
     let line = ["chat", "--temp", "0", "-s", "1", "-n", "100000", "--ignore-eos"];
     let Some(mut terminal) = Terminal::open(&line) else { return };
     terminal.wait_for("/help lists");
@@ -144,7 +144,7 @@ fn a_conversation_on_a_terminal_is_edited_stopped_and_left() {
     terminal.press("hello \\\r");
     terminal.wait_for(". ");
     terminal.press("my friend\r");
-    // Some of the answer, which would go on until the context is full.
+    // A part of the answer, which would continue until the context is full.
     terminal.wait_for("\n");
     std::thread::sleep(Duration::from_millis(800));
     terminal.press("\x03");
@@ -160,7 +160,7 @@ fn a_conversation_on_a_terminal_is_edited_stopped_and_left() {
 }
 
 #[test]
-fn lines_that_were_typed_ahead_are_not_lost() {
+fn lines_typed_ahead_are_not_lost() {
     let Some(mut terminal) = Terminal::open(&["chat", "--temp", "0", "-n", "3"]) else { return };
     terminal.wait_for("> ");
     terminal.press("hello\rone more\r/stats\r/exit\r");
@@ -169,7 +169,7 @@ fn lines_that_were_typed_ahead_are_not_lost() {
 }
 
 #[test]
-fn a_measurement_says_how_long_it_still_takes() {
+fn a_measurement_shows_the_remaining_time() {
     let (_folder, path) = file("prompts.txt", &"once upon a time there was\n".repeat(6));
     let words = ["bench", "generate", "--prompts", &path, "-n", "32", "--temp", "0", "-np", "1,2", "--repeat", "3"];
     let Some(mut terminal) = Terminal::open(&words) else { return };

@@ -1,19 +1,20 @@
-//! A system that refuses threads: the text is the same, and one line says how many compute.
+//! A system that refuses threads: the text is the same, and one line has the number of threads.
 //!
-//! The limit is one of a user's processes, which root has none of: the program is run as a user that nobody is, and so
-//! the test needs root, `prlimit`, and a program that others may run. Elsewhere it says that it was skipped; the pool
-//! itself is tested in `kernels`.
+//! The limit is the number of a user's processes, which does not apply to root: the program runs as a user without
+//! other processes. So the test needs root, `prlimit`, and a program that other users may run; else it is skipped. The
+//! thread pool is tested in `kernels`.
 #![cfg(target_os = "linux")]
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-/// A user without processes.
+/// A user without other processes.
 const NOBODY: u32 = 1_876_543_210;
 
 const LINE: &str = "generate --prompt The --predict 8 --seed 1 --threads 8";
 
-/// Standard output and error of [`LINE`], with so many threads at most, if the program can be run so.
+/// Standard output and error of [`LINE`] with at most this many threads; `None` if the program cannot run as another
+/// user.
 fn run(threads: Option<usize>) -> Option<(String, String)> {
     let program = env!("CARGO_BIN_EXE_foretoken");
     let mut command = match threads {
@@ -36,22 +37,22 @@ fn run(threads: Option<usize>) -> Option<(String, String)> {
 }
 
 #[test]
-fn a_text_is_the_same_with_the_threads_that_there_are() {
-    let (text, said) = run(None).expect("the program runs");
-    assert!(!text.is_empty() && !said.contains("threads"), "{said}");
-    for (given, had) in [(1, 1), (3, 2), (5, 3)] {
-        let Some((found, said)) = run(Some(given)) else {
+fn fewer_threads_give_the_same_text() {
+    let (text, stderr) = run(None).expect("the program runs");
+    assert!(!text.is_empty() && !stderr.contains("threads"), "{stderr}");
+    for (given, found_threads) in [(1, 1), (3, 2), (5, 3)] {
+        let Some((found, stderr)) = run(Some(given)) else {
             println!("skipped: the program cannot be run as another user");
             return;
         };
         assert_eq!(found, text, "{given} threads");
-        let expected = format!("--threads: expected 8, found {had}: the system gives no more");
-        assert_eq!(said.matches(&expected).count(), 1, "{given} threads: {said}");
+        let expected = format!("--threads: expected 8, found {found_threads}: the system gives no more");
+        assert_eq!(stderr.matches(&expected).count(), 1, "{given} threads: {stderr}");
     }
 }
 
 #[test]
-fn a_server_that_has_no_threads_says_so() {
+fn a_server_without_threads_fails_in_one_line() {
     let mut command = Command::new("prlimit");
     command.arg("--nproc=3").arg(env!("CARGO_BIN_EXE_foretoken")).args(["serve", "--port", "0", "-t", "1"]);
     command.uid(NOBODY - 1).gid(NOBODY - 1).stdin(Stdio::null()).env("HOME", "/nonexistent").current_dir("/");
@@ -59,8 +60,8 @@ fn a_server_that_has_no_threads_says_so() {
         println!("skipped: the program cannot be run as another user");
         return;
     };
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    let last = said.lines().last().unwrap_or_default();
-    assert!(last.starts_with("error: threads: expected 5 for the server, found "), "{said}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    let last = stderr.lines().last().unwrap_or_default();
+    assert!(last.starts_with("error: threads: expected 5 for the server, found "), "{stderr}");
 }

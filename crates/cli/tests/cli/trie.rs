@@ -1,10 +1,10 @@
-//! `bench trie`: its tables have the shapes that were asked for, and its numbers are those of the trie.
+//! `bench trie`: its tables have the requested rows, and its numbers are plausible.
 
 use serde_json::Value;
 
 use crate::{demo, file, run, words};
 
-/// Two answers of which each is in the other half, and two that only their own prompts know.
+/// Two equal answers, one in each half, and two that only their own prompts contain.
 const RECORDS: &str = "\
 {\"prompt\": [1, 2], \"output\": [10, 11, 12, 13, 14, 15, 16, 17, 18]}
 {\"prompt\": [3, 2], \"output\": [10, 11, 12, 13, 14, 15, 16, 17, 18]}
@@ -59,7 +59,7 @@ fn the_tables_are_printed_one_after_another() {
 }
 
 #[test]
-fn lengths_that_cannot_be_are_refused() {
+fn invalid_lengths_are_refused() {
     for (options, expected) in [
         ("--branch-length 0", "--branch-length: expected a whole number from 1 to 256, found \"0\""),
         ("--branch-length 4,257", "--branch-length: expected a whole number from 1 to 256, found \"257\""),
@@ -69,7 +69,7 @@ fn lengths_that_cannot_be_are_refused() {
     ] {
         assert_eq!(bench(options).error(2), expected, "{options}");
     }
-    // The other length has no such limit.
+    // The decoding length has no such limit.
     let found = bench("--json --decoding-length 2 --branch-length 2 --tables-at 300,4");
     let object: Value = serde_json::from_str(&found.ok()).expect("it is an object");
     assert_eq!(object["procedures"][0]["decoding_length"], 300);

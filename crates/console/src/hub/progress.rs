@@ -1,4 +1,4 @@
-//! How far a download is: a bar with the time that is left on a terminal, a line at its beginning elsewhere.
+//! The progress of a download: a bar with the remaining time on a terminal, a line at the start elsewhere.
 
 use std::io::IsTerminal;
 use std::sync::Mutex;
@@ -6,13 +6,13 @@ use std::sync::Mutex;
 use foretoken_hub::{Event, Name, readable};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::loudness::quiet;
 use crate::progress::say;
+use crate::verbosity::quiet;
 
 const TEMPLATE: &str = "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec}, {eta} left";
 
-/// What is shown while a model is fetched.
-pub struct Shown {
+/// Shows the progress of fetching a model.
+pub struct DownloadProgress {
     name: String,
     state: Mutex<State>,
 }
@@ -20,18 +20,18 @@ pub struct Shown {
 #[derive(Default)]
 struct State {
     bar: Option<ProgressBar>,
-    /// What is said once the first byte lies here, so that an error before it stands alone.
+    /// A line that is printed with the first byte, so that an error before it is the only output.
     line: Option<String>,
 }
 
-impl Shown {
-    /// Nothing yet.
+impl DownloadProgress {
+    /// Shows nothing until the first event.
     pub fn new(name: &Name) -> Self {
         Self { name: name.to_string(), state: Mutex::default() }
     }
 
     /// Shows an event.
-    pub fn hear(&self, event: Event<'_>) {
+    pub fn on_event(&self, event: Event<'_>) {
         let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         match event {
             Event::Begin { files, bytes } => {
@@ -48,7 +48,7 @@ impl Shown {
             Event::Done { bytes } => {
                 state.line.take().iter().for_each(say);
                 let Some(bar) = state.bar.as_ref() else { return };
-                // What lies there from before took no time, which the time that is left must not go by.
+                // Bytes that were cached before took no time, so the remaining time must not be estimated by them.
                 if bar.position() == 0 {
                     bar.reset_eta();
                 }
@@ -64,7 +64,7 @@ impl Shown {
         }
     }
 
-    /// A line that does not disturb the bar.
+    /// Prints a line above the bar.
     fn line(&self, bar: Option<&ProgressBar>, line: &str) {
         let line = format!("note: {}: {line}", self.name);
         match bar {
@@ -73,7 +73,7 @@ impl Shown {
         }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn end(&self) {
         if let Some(bar) = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner).bar.take() {
             bar.finish_and_clear();
@@ -82,7 +82,7 @@ impl Shown {
 }
 
 /// Also after a failure, so that its message begins a line.
-impl Drop for Shown {
+impl Drop for DownloadProgress {
     fn drop(&mut self) {
         self.end();
     }

@@ -1,7 +1,7 @@
 //! Options of the single drafters, by the names that papers, transformers and llama.cpp gave them.
 //!
-//! Defaults are those of the library's settings, which a test checks; they are written here for the help. Left out:
-//! options that all drafters share.
+//! Defaults are those of the library's settings, which a test checks; they are repeated here for the help. Options that
+//! all drafters share are in `speculation.rs`.
 
 use std::path::PathBuf;
 
@@ -13,34 +13,34 @@ use foretoken::settings::{
 
 use crate::values;
 
-/// Of all drafters that need no model.
+/// Options of all drafters that need no model.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Drafters")]
 pub struct DrafterOptions {
-    /// lookup, trie, suffix, prediction: a guess that is accepted more rarely than this, by estimate, is not proposed
-    /// [default: where it does not pay; of budgets that do not weigh costs 0.1; of bench replay, where rows cost
-    /// nothing, 0]; not of lookup with --prompt-lookup-candidates 1
+    /// lookup, trie, suffix, prediction: a token whose estimated acceptance is less than this is not proposed [default:
+    /// where it does not pay; 0.1 with budgets that ignore costs; 0 in bench replay, where rows cost nothing]; ignored
+    /// by lookup with --prompt-lookup-candidates 1
     #[arg(long, value_name = "P", value_parser = values::fraction, allow_negative_numbers = true)]
     pub spec_gain_min: Option<f32>,
-    /// Those of lookup.
+    /// Options of lookup.
     #[command(flatten)]
     pub lookup: LookupOptions,
-    /// Those of llma.
+    /// Options of llma.
     #[command(flatten)]
     pub llma: LlmaOptions,
-    /// Those of trie.
+    /// Options of trie.
     #[command(flatten)]
-    pub trie: TrieChoices,
-    /// Those of suffix.
+    pub trie: TrieOptions,
+    /// Options of suffix.
     #[command(flatten)]
     pub suffix: SuffixOptions,
-    /// Those of ngram.
+    /// Options of ngram.
     #[command(flatten)]
     pub ngram: NgramOptions,
-    /// Those of jacobi.
+    /// Options of jacobi.
     #[command(flatten)]
     pub jacobi: JacobiOptions,
-    /// phrases: the file of phrases, one a line, the most wanted first
+    /// phrases: the file of phrases, one on each line, the most important first
     #[arg(long, value_name = "FILE")]
     pub phrases: Option<PathBuf>,
 }
@@ -88,18 +88,18 @@ impl DrafterOptions {
     }
 }
 
-/// What drafters know from before.
+/// Texts that drafters learn before a run.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Texts for drafters")]
 pub struct MemoryOptions {
     /// Texts that drafters learn before the first prompt: a file that `foretoken lookup build` wrote
     #[arg(long, value_name = "FILE")]
     pub lookup_cache_static: Option<PathBuf>,
-    /// The same with the texts of earlier runs, read if it is there; generate and chat add theirs, check and bench only
-    /// read it. Under --verify rejection or block each run then writes other texts, also for the same seed
+    /// The same with the texts of earlier runs, read if it exists; generate and chat add theirs, check and bench only
+    /// read it. Under --verify rejection or block each run then generates other texts, also for the same seed
     #[arg(long, value_name = "FILE")]
     pub lookup_cache_dynamic: Option<PathBuf>,
-    /// Most tokens kept in that file, those of the last texts; a file that holds more is refused
+    /// Most tokens kept in that file, those of the newest texts; a file that has more is refused
     #[arg(long, value_name = "N", default_value = "1048576",
         value_parser = values::one_up, allow_negative_numbers = true)]
     pub lookup_cache_tokens: usize,
@@ -117,70 +117,70 @@ impl MemoryOptions {
     }
 }
 
-/// Of lookup.
+/// Options of lookup.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Drafters")]
 pub struct LookupOptions {
-    /// lookup: longest run of last tokens that is searched for
+    /// lookup: longest suffix of the text that is searched for
     #[arg(long, value_name = "N", default_value = "3", value_parser = values::run_len, allow_negative_numbers = true)]
     pub max_matching_ngram_size: usize,
-    /// lookup: most tokens proposed a pass
+    /// lookup: most tokens proposed in a pass
     #[arg(long, value_name = "N", default_value = "10", value_parser = values::one_up, allow_negative_numbers = true)]
     pub prompt_lookup_num_tokens: usize,
-    /// lookup: most places in the text whose continuations make up the tree; 1 proposes a chain, as others do
+    /// lookup: most matches whose continuations form the tree; 1 proposes a chain, as other programs do
     #[arg(long, value_name = "N", default_value = "32", value_parser = values::one_up, allow_negative_numbers = true)]
     pub prompt_lookup_candidates: usize,
 }
 
-/// Of span copying.
+/// Options of span copying.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Drafters")]
 pub struct LlmaOptions {
-    /// llma: fewest last tokens of the answer that must stand in the prompt, n of its paper
+    /// llma: how many of the answer's last tokens must occur in the prompt, n of the paper
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::run_len, allow_negative_numbers = true)]
     pub llma_match: usize,
-    /// llma: most tokens copied a pass, k of its paper
+    /// llma: most tokens copied in a pass, k of the paper
     #[arg(long, value_name = "N", default_value = "7", value_parser = values::one_up, allow_negative_numbers = true)]
     pub llma_copy: usize,
 }
 
-/// Of the trie.
+/// Options of the trie.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Drafters")]
-pub struct TrieChoices {
-    /// trie: most tokens proposed a pass, in all branches together
+pub struct TrieOptions {
+    /// trie: most tokens proposed in a pass, in all branches together
     #[arg(long, value_name = "N", default_value = "16", value_parser = values::one_up, allow_negative_numbers = true)]
     pub decoding_length: usize,
-    /// trie: tokens that a branch goes on for
+    /// trie: tokens of a branch
     #[arg(long, value_name = "N", default_value = "12",
         value_parser = values::branch_length, allow_negative_numbers = true)]
     pub branch_length: usize,
-    /// trie: branches that share their beginnings, that stand side by side, or one alone (hier, par, one), of prompts,
-    /// outputs or both (input, output, mix)
+    /// trie: branches merged by common prefixes, in parallel, or a single one (hier, par, one), from prompts, outputs
+    /// or both (input, output, mix)
     #[arg(long, value_name = "LAYOUT-TEXTS", default_value = "hier-mix", value_parser = values::decoding_mode)]
     pub decoding_mode: (Layout, BranchSource),
-    /// trie: most nodes kept behind each first token when a text has ended [default: 16 times the decoding length]
+    /// trie: most nodes kept below each first token when a text has ended [default: 16 times the decoding length]
     #[arg(long, value_name = "N", value_parser = values::one_up, allow_negative_numbers = true)]
     pub trie_capacity: Option<usize>,
 }
 
-/// Of suffix matching.
+/// Options of suffix matching.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Drafters")]
 pub struct SuffixOptions {
-    /// suffix: most tokens proposed a pass, in all branches together
+    /// suffix: most tokens proposed in a pass, in all branches together
     #[arg(long, value_name = "N", default_value = "16", value_parser = values::one_up, allow_negative_numbers = true)]
     pub suffix_num_tokens: usize,
     /// suffix: most tokens of a branch
     #[arg(long, value_name = "N", default_value = "24", value_parser = values::one_up, allow_negative_numbers = true)]
     pub suffix_max_tree_depth: usize,
-    /// suffix: most tokens of a branch for each token that matched (besides 8 in any case)
+    /// suffix: most tokens of a branch for each token that matched (and 8 more in any case)
     #[arg(long, value_name = "X", default_value = "2", value_parser = values::zero_up, allow_negative_numbers = true)]
     pub suffix_max_spec_factor: f32,
-    /// suffix: no token that is less probable than this behind its parent
+    /// suffix: no token that is less probable than this after its parent
     #[arg(long, value_name = "P", default_value = "0", value_parser = values::fraction, allow_negative_numbers = true)]
     pub suffix_min_token_prob: f32,
-    /// suffix: most tokens of other texts that are remembered
+    /// suffix: most tokens of other texts that are kept
     #[arg(long, value_name = "N", default_value = "1000000",
         value_parser = values::whole, allow_negative_numbers = true)]
     pub suffix_capacity: usize,
@@ -188,8 +188,8 @@ pub struct SuffixOptions {
 
 /// What n-gram models count, as `--ngram-source` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Counted {
-    /// Texts from before and elsewhere.
+pub enum NgramTexts {
+    /// Other texts, and those of earlier runs.
     Corpus,
     /// The running text, prompt included.
     Text,
@@ -197,36 +197,36 @@ pub enum Counted {
     Both,
 }
 
-impl From<Counted> for NgramSource {
-    fn from(counted: Counted) -> Self {
-        match counted {
-            Counted::Corpus => Self::Corpus,
-            Counted::Text => Self::Text,
-            Counted::Both => Self::Both,
+impl From<NgramTexts> for NgramSource {
+    fn from(texts: NgramTexts) -> Self {
+        match texts {
+            NgramTexts::Corpus => Self::Corpus,
+            NgramTexts::Text => Self::Text,
+            NgramTexts::Both => Self::Both,
         }
     }
 }
 
-/// Of n-gram models.
+/// Options of n-gram models.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Drafters")]
 pub struct NgramOptions {
-    /// ngram: length of the longest n-gram that is counted, the proposed token included; 1 proposes the most frequent
-    /// tokens whatever came before
+    /// ngram: length of the longest n-gram that is counted, including the proposed token; 1 proposes the most frequent
+    /// tokens in any context
     #[arg(long, value_name = "N", default_value = "4", value_parser = values::order, allow_negative_numbers = true)]
     pub ngram_order: usize,
     /// ngram: what is counted: corpus, text or both
     #[arg(long, value_name = "TEXTS", default_value = "both", hide_possible_values = true)]
-    pub ngram_source: Counted,
+    pub ngram_source: NgramTexts,
     /// ngram: most tokens of a branch
     #[arg(long, value_name = "N", default_value = "5", value_parser = values::one_up, allow_negative_numbers = true)]
     pub ngram_num_tokens: usize,
-    /// ngram: most tokens proposed at one place, where --spec-draft-p-split allows it
+    /// ngram: most tokens proposed at one position, where --spec-draft-p-split allows it
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::one_up, allow_negative_numbers = true)]
     pub ngram_branches: usize,
 }
 
-/// Of Jacobi lookahead.
+/// Options of Jacobi lookahead.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Drafters")]
 pub struct JacobiOptions {
@@ -236,7 +236,7 @@ pub struct JacobiOptions {
     /// jacobi: tokens of an n-gram, N
     #[arg(long, value_name = "N", default_value = "4", value_parser = values::level, allow_negative_numbers = true)]
     pub lookahead_level: usize,
-    /// jacobi: most n-grams verified a pass, G
+    /// jacobi: most n-grams verified in a pass, G
     #[arg(long, value_name = "N", default_value = "2", value_parser = values::small, allow_negative_numbers = true)]
     pub lookahead_guesses: usize,
 }

@@ -1,7 +1,6 @@
-//! Options of guided texts: the form that a text has to have.
+//! Options of guided decoding: the grammar that a text has to match.
 //!
-//! Schemas and grammars are words of the line or files; here they become the text that the library reads. Left out:
-//! what a form may ask for, which the library says.
+//! Schemas and grammars are given on the command line or in files; here they become the text that the library parses.
 
 use std::path::PathBuf;
 
@@ -11,23 +10,23 @@ use foretoken::settings::{GrammarForcing, GuidedSettings};
 use crate::failure::Failure;
 use crate::prompts::text_of;
 
-/// The form that a text has to have; at most one of these.
+/// The grammar that a text has to match; at most one of these.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Sampling")]
 pub struct GuidedOptions {
-    /// JSON of this schema alone is written: a file, - for standard input, or the schema itself
+    /// The text is JSON of this schema: a file, - for standard input, or the schema itself
     ///
     /// Properties come in the schema's order, without whitespace between them. What cannot be enforced (not, if, an
-    /// unknown format) is refused, with its place in the schema. {} is any JSON.
+    /// unknown format) is refused, with its path in the schema. {} is any JSON.
     #[arg(long, hide_short_help = true, value_name = "FILE")]
     pub json_schema: Option<String>,
-    /// Whitespace may stand between the parts of JSON
+    /// Allow whitespace between the parts of JSON
     #[arg(long, hide_short_help = true)]
     pub json_whitespace: bool,
     /// The whole text matches this regular expression
     #[arg(long, hide_short_help = true, value_name = "RE", allow_hyphen_values = true)]
     pub regex: Option<String>,
-    /// The text is one of this grammar, in the notation of llama.cpp (GBNF) or Lark
+    /// The text matches this grammar, in the notation of llama.cpp (GBNF) or Lark
     #[arg(long, hide_short_help = true, value_name = "TEXT", conflicts_with = "grammar_file")]
     pub grammar: Option<String>,
     /// The same from a file; - is standard input
@@ -36,21 +35,21 @@ pub struct GuidedOptions {
     /// The text is one of these; repeatable
     #[arg(long, hide_short_help = true, value_name = "TEXT", allow_hyphen_values = true)]
     pub choice: Vec<String>,
-    /// What becomes of strings that the form leaves no choice about, as names of properties: off, they are the model's
-    /// to spell, and drafted; or canonical, they are spelt as encoding the text would, without asking
+    /// How strings are generated about which the grammar leaves no choice, as names of properties: off, the model
+    /// generates them, and they are drafted; canonical, they are written as encoding the text would, without the model
     ///
-    /// With canonical texts are drawn from another law than the model's own under the form: it might have spelt a
-    /// string in other tokens, and gone on otherwise.
+    /// With canonical, texts are drawn from another law than the model's own under the grammar, since the model might
+    /// have generated a string in other tokens and continued differently.
     #[arg(long, hide_short_help = true, value_name = "HOW", default_value = "off")]
     pub grammar_forcing: Forcing,
 }
 
-/// What becomes of strings that a form leaves no choice about, as `--grammar-forcing` names it.
+/// How strings are generated about which a grammar leaves no choice, as `--grammar-forcing` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Forcing {
-    /// They are the model's to spell.
+    /// The model generates them.
     Off,
-    /// They are spelt as encoding the text would.
+    /// They are written as encoding the text would.
     Canonical,
 }
 

@@ -1,4 +1,4 @@
-//! Options of the target: which model, how long its texts may be, and how it is run.
+//! Options of the target: which model, its context, and how it is run.
 
 use std::path::PathBuf;
 
@@ -6,10 +6,10 @@ use clap::Args;
 use foretoken::models::{Opened, Options};
 use foretoken::settings::ModelSettings;
 use foretoken::{CacheType, WeightType};
-use foretoken_hub::Name;
 
 use crate::failure::Failure;
-use crate::{hub, values};
+use crate::hub::{self, HubOptions};
+use crate::values;
 
 /// Which model, and how it is run.
 #[derive(Args, Clone, Debug)]
@@ -17,8 +17,8 @@ use crate::{hub, values};
 pub struct ModelOptions {
     /// The model: a directory, .gguf file or org/name [default: a demo]
     ///
-    /// It is the target: the model whose text is written, whoever drafts. A name is one of the Hugging Face hub (also
-    /// org/name:QUANT, org/name@REVISION), if there is no such path; what is not in the cache is fetched.
+    /// It is the target, the model whose text is generated. If there is no such path, it is a name of the Hugging Face
+    /// hub (also org/name:QUANT, org/name@REVISION), and is fetched if it is not in the cache.
     #[arg(short, long, value_name = "MODEL")]
     pub model: Option<PathBuf>,
     /// The same by a name of the hub.
@@ -32,41 +32,29 @@ pub struct ModelOptions {
     /// Threads [default: one a core]
     #[arg(short, long, value_name = "N", value_parser = values::threads, allow_negative_numbers = true)]
     pub threads: Option<usize>,
-    /// Bring the weights from floats to this type as they are loaded: f32, f16, bf16, q8_0, q4_0, q4_k or q6_k
-    /// [default: as they are]
+    /// Convert weights of floats to this type as they are loaded: f32, f16, bf16, q8_0, q4_0, q4_k or q6_k [default: as
+    /// they are]
     #[arg(long, hide_short_help = true, value_name = "TYPE", value_parser = values::weight_type)]
     pub dtype: Option<WeightType>,
-    /// How its keys and values are kept.
+    /// The types of its keys and values.
     #[command(flatten)]
     pub cache: CacheOptions,
-    /// Memory for copies of recurrent states, from which later prompts that begin alike go on [default: 512MiB]
+    /// Memory for checkpoints of recurrent states, from which later prompts with the same prefix continue [default:
+    /// 512MiB]
     ///
-    /// Of keys and values every row is kept; a recurrent state is kept before each answer and at ends of texts. Those
-    /// that were not used for longest go first. Models without recurrent states, all that are known by now, take none.
+    /// A checkpoint is taken before each answer and at the end of a text. The least recently used ones are dropped
+    /// first. Models without recurrent states, which are all that are supported now, need none.
     #[arg(long, value_name = "SIZE", hide_short_help = true, value_parser = values::size, allow_hyphen_values = true)]
     pub checkpoints: Option<usize>,
-    /// Memory for the experts that tokens choose, in networks of experts [default: all of them, or what there is]
+    /// Memory for the routed experts of a mixture of experts [default: room for all, or what is free]
     ///
-    /// Where not all fit, they are read from the model's file when they are chosen, and those that were not chosen for
-    /// longest make room. The text is the same.
+    /// Where not all fit, experts are read from the model's file when they are chosen, and replace the least recently
+    /// used ones. The text is the same.
     #[arg(long, value_name = "SIZE", hide_short_help = true, value_parser = values::size, allow_hyphen_values = true)]
     pub expert_memory: Option<usize>,
 }
 
-/// The target by a name of the hub.
-#[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Model")]
-pub struct HubOptions {
-    /// The target by its name on the Hugging Face hub (as -m)
-    #[arg(long, hide_short_help = true, value_name = "ORG/NAME[:QUANT]", value_parser = hub::name,
-        conflicts_with = "model")]
-    pub hf_repo: Option<Name>,
-    /// Which .gguf file of that repository [default: the one of QUANT; Q4_K_M, Q8_0 or the first]
-    #[arg(long, hide_short_help = true, value_name = "FILE", requires = "hf_repo")]
-    pub hf_file: Option<String>,
-}
-
-/// How conversations are written out.
+/// The chat template.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Model")]
 pub struct TemplateOptions {
@@ -85,13 +73,13 @@ impl TemplateOptions {
     }
 }
 
-/// What is kept of long prompts between runs.
+/// The file in which rows of prompts are kept between runs.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Model")]
 pub struct PromptCacheOptions {
-    /// Keep what was computed of the prompt in this file (of several prompts what they begin with), and begin with what
-    /// is in it already; one of another model, other types or other arithmetic is refused. The text is the same. A
-    /// prompt that goes another way takes the place of what was kept: --prompt-cache-ro keeps it
+    /// Keep the computed rows of the prompt in this file (of several prompts those of their common prefix), and reuse
+    /// those that are in it; a file of another model, other types or other arithmetic is refused. The text is the same.
+    /// A different prompt replaces what was kept; --prompt-cache-ro keeps it
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     prompt_cache: Option<PathBuf>,
     /// Only read that file
@@ -107,25 +95,25 @@ impl PromptCacheOptions {
     }
 }
 
-/// In what form the target's keys and values are kept.
+/// The types of the target's keys and values.
 #[derive(Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "Model")]
 pub struct CacheOptions {
-    /// What cached keys are rounded to: f32, f16, bf16 or q8_0
+    /// Type of cached keys: f32, f16, bf16 or q8_0
     #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = values::cache_type, hide_short_help = true)]
     pub cache_type_k: CacheType,
-    /// What cached values are rounded to
+    /// Type of cached values
     #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = values::cache_type, hide_short_help = true)]
     pub cache_type_v: CacheType,
 }
 
 impl ModelOptions {
-    /// The same of a model that is named in the command's first place.
-    pub fn at(&self, place: Option<&PathBuf>) -> Self {
+    /// The same options, with the model of the command's first argument, if there is one.
+    pub fn with_model(&self, place: Option<&PathBuf>) -> Self {
         Self { model: place.or(self.model.as_ref()).cloned(), ..self.clone() }
     }
 
-    /// Where the model lies, if one is named.
+    /// The model's path, if one is named.
     ///
     /// # Errors
     /// As [`settings`](Self::settings).
@@ -133,16 +121,16 @@ impl ModelOptions {
         hub::target(self.model.as_deref(), &self.hub)
     }
 
-    /// The library's settings. A model of the hub is fetched if it is not in the cache, and is a path from then on.
+    /// The library's settings. A model of the hub is fetched if it is not in the cache; the settings have its path.
     ///
     /// # Errors
-    /// It is not there and cannot be fetched.
+    /// The model is not in the cache and cannot be fetched.
     pub fn settings(&self) -> Result<ModelSettings, Failure> {
-        Ok(ModelSettings { path: self.path()?, ..self.manner() })
+        Ok(ModelSettings { path: self.path()?, ..self.run_settings() })
     }
 
-    /// How the model is run, whichever it is.
-    fn manner(&self) -> ModelSettings {
+    /// How the model is run: the settings without its path.
+    fn run_settings(&self) -> ModelSettings {
         let Self { ctx_size, threads, dtype, cache, checkpoints, expert_memory, .. } = self.clone();
         let CacheOptions { cache_type_k, cache_type_v } = cache;
         let default = ModelSettings::default();
@@ -158,23 +146,23 @@ impl ModelOptions {
         Ok(self.settings()?.open()?)
     }
 
-    /// Tokens that a text may have, of a model that was made for `own`, where no less is the default.
+    /// Tokens that a sequence may have, of a model with a context of `own` tokens, which is the default.
     pub fn context(&self, own: usize) -> usize {
-        asked_context(self.ctx_size, own)
+        requested_context(self.ctx_size, own)
     }
 
     /// How the target is run, with room for `positions` positions.
     pub fn run_with(&self, positions: usize) -> Options {
-        self.manner().run_with(positions)
+        self.run_settings().run_with(positions)
     }
 
     /// Threads to compute with.
     pub fn threads(&self) -> usize {
-        self.manner().threads()
+        self.run_settings().threads()
     }
 }
 
-/// What was asked for of the `own` tokens that a model was made for; 0 and nothing are all of them.
-pub fn asked_context(asked: Option<usize>, own: usize) -> usize {
+/// The requested context, at most the model's `own`; 0 and `None` are the model's own.
+pub fn requested_context(asked: Option<usize>, own: usize) -> usize {
     asked.filter(|asked| *asked > 0).map_or(own, |asked| asked.min(own))
 }

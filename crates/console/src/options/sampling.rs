@@ -1,7 +1,7 @@
 //! Options of the law: how the next token is chosen, and when a text ends.
 //!
-//! An option that is not given is decided by the model's own files, and else by llama.cpp's default, so it has to be
-//! told from one that is given: hence the `Option`s.
+//! An option that is not given is decided by the model's own files, and else by llama.cpp's default. So `Option`s
+//! distinguish it from one that is given.
 
 use clap::Args;
 use foretoken::Token;
@@ -24,11 +24,11 @@ pub struct SamplingOptions {
     pub law: LawOptions,
 }
 
-/// The same without the temperature, of which a measurement takes several.
+/// The same without the temperature, of which a benchmark takes several.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Sampling")]
 pub struct LawOptions {
-    /// Seed of all chance [default: random, and told]
+    /// Seed of all random numbers [default: random, and printed]
     #[arg(short, long, value_name = "N", value_parser = values::seed, allow_negative_numbers = true)]
     pub seed: Option<Seed>,
     /// Only the k most probable tokens; 0 is off [default: 40]
@@ -46,37 +46,37 @@ pub struct LawOptions {
         value_parser = values::positive_fraction,
         allow_negative_numbers = true)]
     pub typical: Option<f32>,
-    /// Divides the logits of tokens written before; 1 is off [default: 1]
+    /// Divides the logits of tokens that occurred before; 1 is off [default: 1]
     #[arg(hide_short_help = true, long, alias = "repetition-penalty", value_name = "X",
         value_parser = values::positive, allow_negative_numbers = true)]
     pub repeat_penalty: Option<f32>,
-    /// How many last tokens the penalties look at; 0 is off, -1 is all [default: 64]
+    /// How many of the last tokens are penalized; 0 is off, -1 is all [default: 64]
     #[arg(hide_short_help = true, long, value_name = "N", value_parser = values::whole_or_unlimited,
         allow_negative_numbers = true)]
     pub repeat_last_n: Option<Limit>,
-    /// Subtracted from the logits of tokens written before
+    /// Subtracted from the logits of tokens that occurred before
     #[arg(hide_short_help = true, long, value_name = "X", default_value = "0", value_parser = values::finite,
         allow_negative_numbers = true)]
     pub presence_penalty: f32,
-    /// Subtracted from logits for each time that the token was written before
+    /// Subtracted from logits for each earlier occurrence of the token
     #[arg(hide_short_help = true, long, value_name = "X", default_value = "0", value_parser = values::finite,
         allow_negative_numbers = true)]
     pub frequency_penalty: f32,
     /// Added to the logit of a token: TOKEN_ID+BIAS or TOKEN_ID-BIAS; can be repeated
     #[arg(hide_short_help = true, long, value_name = "ID+BIAS", value_parser = values::logit_bias)]
     pub logit_bias: Vec<(Token, f32)>,
-    /// Tokens that are never written; can be repeated
+    /// Tokens that are never generated; can be repeated
     #[arg(hide_short_help = true, long = "ban-token", alias = "ban-tokens", value_name = "ID,..", value_delimiter = ',',
         value_parser = values::token, allow_negative_numbers = true)]
     pub ban_tokens: Vec<Token>,
-    /// No end of the text before so many tokens
+    /// The text does not end before so many tokens
     #[arg(hide_short_help = true, long, value_name = "N", default_value = "0", value_parser = values::whole,
         allow_negative_numbers = true)]
     pub min_tokens: usize,
     /// A string that ends the text and is not part of it; repeatable
     #[arg(long, alias = "reverse-prompt", value_name = "TEXT", value_parser = values::stop, allow_hyphen_values = true)]
     pub stop: Vec<String>,
-    /// Go on past end tokens
+    /// Continue after end tokens
     #[arg(hide_short_help = true, long)]
     pub ignore_eos: bool,
     /// Show special tokens in the text
@@ -86,7 +86,7 @@ pub struct LawOptions {
     #[arg(short, long, visible_alias = "predict", value_name = "N", default_value = "-1",
         value_parser = values::whole_or_unlimited, allow_negative_numbers = true)]
     pub n_predict: Limit,
-    /// The form of the text.
+    /// The grammar of the text.
     #[command(flatten)]
     pub guided: GuidedOptions,
 }

@@ -1,7 +1,7 @@
-//! Options of speculation: who guesses, how far, and what is promised.
+//! Options of speculation: which drafters, how much they draft, and what is promised.
 //!
-//! [`DraftingOptions`] are what all commands share; [`SpeculationOptions`] adds the choices that a measurement makes
-//! several times over.
+//! [`DraftingOptions`] are shared by all commands; [`SpeculationOptions`] adds those of which a benchmark takes several
+//! values.
 
 use std::path::PathBuf;
 
@@ -40,14 +40,14 @@ impl From<Verify> for Promise {
 pub enum Budget {
     /// As much as pays on this machine, down to nothing.
     Auto,
-    /// From 5 on, two more after a draft that was accepted whole (of a tree its longest branch, which keeps wide trees
-    /// small), one less after another; each request begins anew, as heuristic_transient of transformers.
+    /// Starts with 5, two more after a draft that was accepted completely (of a tree its longest branch, which keeps
+    /// wide trees small), one less after any other; each request starts again, as heuristic_transient of transformers.
     Heuristic,
     /// Always the maximum.
     Fixed,
-    /// A branch stops behind a token that looks wrong; how a wrong one looks is learned.
+    /// A branch stops after a token of low probability; the threshold is learned.
     Confidence,
-    /// A branch stops where all of it has become improbable; how improbable is learned.
+    /// A branch stops where its probability as a whole is low; the threshold is learned.
     Threshold,
 }
 
@@ -63,15 +63,15 @@ impl From<Budget> for settings::Budget {
     }
 }
 
-/// How a draft model with a vocabulary of its own drafts, as `--spec-draft-translate` names it.
+/// How drafts of a model with another vocabulary are translated, as `--spec-draft-translate` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Translate {
-    /// By what each request is promised: text where the text is (exact, or greedy), or where little is shared.
+    /// Text for greedy requests, under exact, and where vocabularies share little; else shared.
     Auto,
     /// Its text is translated (universal assisted generation).
     #[value(alias = "uag")]
     Text,
-    /// Its law over the tokens that both have (token-level intersection).
+    /// Its law over the tokens that both vocabularies have (token-level intersection).
     #[value(alias = "tli")]
     Shared,
 }
@@ -86,15 +86,15 @@ impl From<Translate> for TranslationWay {
     }
 }
 
-/// How to guess, and what to do with the guesses.
+/// How to draft, and how drafts are verified.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Speculation")]
 pub struct SpeculationOptions {
     /// Drafters: none, draft, lookup, suffix, .. [default: auto]
     ///
-    /// Drafters, whose guesses fill one tree: none, or some of draft, lookup, llma, trie, suffix, ngram, prediction,
-    /// jacobi, phrases, grammar, random; draft:lookup lets the second draft for the model of the first; auto is draft,
-    /// if there is a model, suffix, phrases, if there are any, and grammar, where a text has a form.
+    /// Drafters, whose drafts fill one tree: none, or some of draft, lookup, llma, trie, suffix, ngram, prediction,
+    /// jacobi, phrases, grammar, random; with draft:lookup the second drafts for the model of the first; auto is draft,
+    /// if there is a draft model, suffix, phrases, if there are any, and grammar, for requests with a grammar.
     #[arg(long, value_name = "KIND,..", value_parser = str::parse::<SpecType>)]
     pub spec_type: Option<SpecType>,
     /// What speculation promises
@@ -111,31 +111,31 @@ pub struct SpeculationOptions {
     pub drafting: DraftingOptions,
 }
 
-/// How to guess.
+/// How to draft.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Draft models")]
 pub struct DraftingOptions {
     /// A draft model: a directory, a .gguf file or a name of the hub
     ///
-    /// Given several times, the n-th draft of --spec-type takes the n-th.
+    /// If given several times, the n-th draft of --spec-type takes the n-th.
     #[arg(help_heading = "Speculation", long, value_name = "MODEL")]
     pub model_draft: Vec<PathBuf>,
-    /// The draft model by its name on the hub, behind those of --model-draft (also -hfd, -hfrd)
+    /// The draft model by its name on the hub, after those of --model-draft (also -hfd, -hfrd)
     #[arg(long, value_name = "ORG/NAME[:QUANT]", value_parser = hub::name)]
     pub hf_repo_draft: Vec<Name>,
-    /// Most tokens drafted a pass [default: as many as pay; of the other budgets 16]
+    /// Most tokens drafted in a pass [default: as many as pay; 16 with other budgets]
     #[arg(help_heading = "Speculation", hide_short_help = true, long, aliases = ["draft-max", "draft"],
         value_name = "N",
         value_parser = values::whole, allow_negative_numbers = true)]
     pub spec_draft_n_max: Option<usize>,
     /// Fewest tokens that a draft model or an n-gram model drafts when it drafts, however improbable they are (see
-    /// --spec-draft-p-min); --budget auto may let it rest, verifies only those that are worth it, and heuristic may
+    /// --spec-draft-p-min); --budget auto may skip the drafter and verifies only tokens that pay, and heuristic may
     /// allow fewer
     #[arg(long, alias = "draft-min", value_name = "N", default_value = "0",
         value_parser = values::whole, allow_negative_numbers = true)]
     pub spec_draft_n_min: usize,
-    /// Stop drafting after a token that a drafter finds less probable than this [default: where it does not pay; of the
-    /// other budgets 0]
+    /// Stop drafting after a token whose probability under the drafter is less than this [default: where it does not
+    /// pay; 0 with other budgets]
     #[arg(long, alias = "draft-p-min", value_name = "P",
         value_parser = values::fraction, allow_negative_numbers = true)]
     pub spec_draft_p_min: Option<f32>,
@@ -156,34 +156,34 @@ pub struct DraftingOptions {
     /// The draft model's own min-p; 0 is off [default: the target's]
     #[arg(long, value_name = "P", value_parser = values::fraction, allow_negative_numbers = true)]
     pub spec_draft_min_p: Option<f32>,
-    /// How a draft model with another vocabulary drafts: text (uag), shared (tli), or auto: text for greedy
+    /// How drafts of a model with another vocabulary are translated: text (uag), shared (tli), or auto: text for greedy
     /// requests, under --verify exact and where vocabularies share little, else shared
     #[arg(long, value_name = "WAY", default_value = "auto")]
     pub spec_draft_translate: Translate,
-    /// Tokens of the target behind which translated drafts are encoded
+    /// How many of the target's last tokens are encoded together with a translated draft
     #[arg(long, value_name = "N", default_value = "10", value_parser = values::one_up, allow_negative_numbers = true)]
     pub target_lookbehind: usize,
-    /// Tokens of the draft model behind which the target's text is encoded
+    /// How many of the draft model's last tokens are encoded together with new text of the target
     #[arg(long, value_name = "N", default_value = "10", value_parser = values::one_up, allow_negative_numbers = true)]
     pub assistant_lookbehind: usize,
-    /// What passes and drafts cost, for --budget auto: this file is read and never changed, so that nothing depends on
-    /// the clock; if it is not there it is measured and written first [default: measured once a model and machine, kept
-    /// in the cache folder and corrected by every run]
+    /// A file of what passes and drafts cost, for --budget auto: it is read and never changed, so that nothing depends
+    /// on the clock; if it does not exist, costs are measured and written first [default: measured once for each model
+    /// and machine, kept in the cache folder and updated by every run]
     #[arg(help_heading = "Speculation", hide_short_help = true, long, value_name = "FILE")]
     pub costs: Option<PathBuf>,
-    /// As --dtype, of draft models
+    /// As --dtype, for draft models
     #[arg(long, value_name = "TYPE", value_parser = values::weight_type)]
     pub dtype_draft: Option<WeightType>,
-    /// What cached keys of draft models are rounded to
+    /// Type of cached keys of draft models
     #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = values::cache_type)]
     pub cache_type_k_draft: CacheType,
-    /// What cached values of draft models are rounded to
+    /// Type of cached values of draft models
     #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = values::cache_type)]
     pub cache_type_v_draft: CacheType,
     /// Options of single drafters.
     #[command(flatten)]
     pub own: DrafterOptions,
-    /// What drafters know from before.
+    /// Texts that drafters learn before a run.
     #[command(flatten)]
     pub memory: MemoryOptions,
 }
@@ -209,11 +209,11 @@ impl DraftingOptions {
         !self.model_draft.is_empty() || !self.hf_repo_draft.is_empty()
     }
 
-    /// The library's settings, with defaults for what a measurement takes several of. Draft models of the hub are
-    /// fetched if they are not in the cache.
+    /// The library's settings, with defaults for those of which a benchmark takes several values. Draft models of the
+    /// hub are fetched if they are not in the cache.
     ///
     /// # Errors
-    /// One is not there and cannot be fetched.
+    /// A draft model is not in the cache and cannot be fetched.
     pub fn settings(&self) -> Result<SpeculationSettings, Failure> {
         Ok(SpeculationSettings {
             model_draft: hub::drafts(&self.model_draft, &self.hf_repo_draft)?,
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_that_is_not_chosen_is_chosen_by_each_request() {
+    fn translation_is_decided_by_each_request_unless_it_is_set() {
         let ways = [Translate::Auto, Translate::Text, Translate::Shared].map(TranslationWay::from);
         assert_eq!(ways, [TranslationWay::ByPromise, TranslationWay::Text, TranslationWay::Shared]);
     }

@@ -1,17 +1,17 @@
-//! Prompts of a file that holds several: lines, or objects that may say what kind of prompt each is.
+//! Prompts of a file with several: lines, or objects that may have a prompt's kind.
 //!
-//! Objects of many data sets are understood, and conversations as `/save` of chat writes them. Left out: reading files.
+//! Objects of many data sets are accepted, and conversations as `/save` of chat writes them.
 
-use foretoken::line::{Line, line};
+use foretoken::line::{OneLine, one_line};
 use foretoken::{Prompt, Prompter, Request, RequestError, Token};
 use serde_json::Value;
 
 use crate::failure::Failure;
 
-/// A prompt of a file, and what the file says about it.
+/// A prompt of a file, with its place and kind.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Listed {
-    /// Where it stands: the file and the line or number, for messages; empty of what is no file's.
+pub struct ListedPrompt {
+    /// The file and the line or number, for messages; empty if the prompt is not from a file.
     pub place: String,
     /// The prompt.
     pub prompt: Prompt,
@@ -19,19 +19,19 @@ pub struct Listed {
     pub kind: Option<String>,
 }
 
-impl Listed {
-    /// The request that goes on with it.
+impl ListedPrompt {
+    /// The request that continues it.
     ///
     /// # Errors
-    /// None can be made of it; its place is named.
+    /// No request can be made of it; the error has its place.
     pub fn request(&self, prompter: &Prompter) -> Result<Request, Failure> {
         prompter.request(&self.prompt).map_err(|error| self.named(error.into()))
     }
 
-    /// The same, refusing also what the engine would refuse as soon as it is asked.
+    /// The same, also refusing what the engine would refuse.
     ///
     /// # Errors
-    /// As of [`Listed::request`]; it has no token or one that the network does not have, or leaves no room for another.
+    /// As [`ListedPrompt::request`]; it has no token or one that is not in the vocabulary, or it fills the context.
     pub fn usable_request(&self, prompter: &Prompter) -> Result<Request, Failure> {
         let request = self.request(prompter)?;
         let (prompt, context, vocabulary) = (&request.prompt, prompter.context, prompter.target.spec.vocabulary);
@@ -57,19 +57,23 @@ impl Listed {
 ///
 /// # Errors
 /// An object has no prompt, or there is none at all.
-pub fn of_text(place: &str, text: &str, kind: Option<&str>) -> Result<Vec<Listed>, Failure> {
-    let prompts: Vec<Listed> = each_of_text(place, text, kind)?.into_iter().collect::<Result<_, _>>()?;
+pub fn of_text(place: &str, text: &str, kind: Option<&str>) -> Result<Vec<ListedPrompt>, Failure> {
+    let prompts: Vec<ListedPrompt> = each_of_text(place, text, kind)?.into_iter().collect::<Result<_, _>>()?;
     match prompts.is_empty() {
         true => Err(Failure::Other(format!("{place}: expected prompts, found none"))),
         false => Ok(prompts),
     }
 }
 
-/// The prompts of a text, each with what is wrong with it, if something is. Arguments as of [`of_text`].
+/// The prompts of a text, each or its error. Arguments as in [`of_text`].
 ///
 /// # Errors
 /// The text of a `.json` file is no JSON.
-pub fn each_of_text(place: &str, text: &str, kind: Option<&str>) -> Result<Vec<Result<Listed, Failure>>, Failure> {
+pub fn each_of_text(
+    place: &str,
+    text: &str,
+    kind: Option<&str>,
+) -> Result<Vec<Result<ListedPrompt, Failure>>, Failure> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let at_line = |i: usize| format!("{place}: line {}", i + 1);
     Ok(match kind {
@@ -82,7 +86,7 @@ pub fn each_of_text(place: &str, text: &str, kind: Option<&str>) -> Result<Vec<R
         }
         Some("json") => of_document(place, &json(place, text)?),
         _ => {
-            let of_line = |(i, line): (usize, &str)| Listed {
+            let of_line = |(i, line): (usize, &str)| ListedPrompt {
                 place: at_line(i),
                 prompt: Prompt::Text(line.to_string()),
                 kind: None,
@@ -97,17 +101,17 @@ fn json(place: &str, text: &str) -> Result<Value, Failure> {
 }
 
 /// The prompts of a whole document: an object, a list of objects, or a list of messages, which is one conversation.
-fn of_document(place: &str, value: &Value) -> Vec<Result<Listed, Failure>> {
+fn of_document(place: &str, value: &Value) -> Vec<Result<ListedPrompt, Failure>> {
     let Value::Array(list) = value else { return vec![of_object(place, value)] };
     if list.first().is_some_and(|first| first.get("role").is_some()) {
-        let listed = |prompt| Listed { place: place.to_string(), prompt, kind: None };
+        let listed = |prompt| ListedPrompt { place: place.to_string(), prompt, kind: None };
         return vec![conversation(place, value).map(listed)];
     }
     let object = |(i, object): (usize, &Value)| of_object(&format!("{place}: prompt {}", i + 1), object);
     list.iter().enumerate().map(object).collect()
 }
 
-/// A conversation up to what the user said last: an answer that is there is asked for again.
+/// A conversation up to the user's last message: answers after it are dropped and generated again.
 fn conversation(place: &str, value: &Value) -> Result<Prompt, Failure> {
     let messages = foretoken::chat::messages(value);
     let mut messages = messages.map_err(|why| Failure::Other(format!("{place}: {why}")))?;
@@ -122,8 +126,8 @@ fn conversation(place: &str, value: &Value) -> Result<Prompt, Failure> {
 
 /// The prompt of one object: its `prompt` (text or ids), else its `messages`, else its `text` or `question`, else the
 /// first of its `turns`.
-fn of_object(place: &str, object: &Value) -> Result<Listed, Failure> {
-    let listed = |prompt| Listed { place: place.to_string(), prompt, kind: kind(object) };
+fn of_object(place: &str, object: &Value) -> Result<ListedPrompt, Failure> {
+    let listed = |prompt| ListedPrompt { place: place.to_string(), prompt, kind: kind(object) };
     if object.get("prompt").is_none() && object.get("messages").is_some() {
         return conversation(place, object).map(listed);
     }
@@ -144,9 +148,12 @@ fn of_object(place: &str, object: &Value) -> Result<Listed, Failure> {
     Err(Failure::Other(format!("{place}: prompt: expected a text or token ids, found {found}")))
 }
 
-/// What kind of prompt an object says it is: on one line, since it stands in tables, pages and charts.
+/// The kind of an object's prompt, on one line, since tables, pages and charts have it.
 fn kind(object: &Value) -> Option<String> {
-    ["category", "kind"].into_iter().find_map(|field| object.get(field)?.as_str()).map(|kind| line(kind, Line::MAX))
+    ["category", "kind"]
+        .into_iter()
+        .find_map(|field| object.get(field)?.as_str())
+        .map(|kind| one_line(kind, OneLine::CHARS_MAX))
 }
 
 #[cfg(test)]
@@ -174,14 +181,14 @@ mod tests {
     }
 
     #[test]
-    fn conversations_are_prompts_up_to_what_the_user_said_last() {
+    fn conversations_are_prompts_up_to_the_users_last_message() {
         let of = |text: &str| -> Result<Vec<usize>, String> {
             let listed = json("x", text).and_then(|value| of_document("x", &value).into_iter().collect());
-            let len = |listed: Listed| match listed.prompt {
+            let len = |listed: ListedPrompt| match listed.prompt {
                 Prompt::Chat(messages) => messages.len(),
                 _ => 0,
             };
-            let listed: Vec<Listed> = listed.map_err(|failure: Failure| failure.message().unwrap_or_default())?;
+            let listed: Vec<ListedPrompt> = listed.map_err(|failure: Failure| failure.message().unwrap_or_default())?;
             Ok(listed.into_iter().map(len).collect())
         };
         let turns = r#"[{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]"#;

@@ -1,4 +1,4 @@
-//! Files of prompts and of records as strangers write them.
+//! Untrusted files of prompts and of records.
 
 mod mutations;
 mod probe;

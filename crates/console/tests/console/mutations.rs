@@ -6,7 +6,7 @@ use foretoken_testkit::rows::Numbers;
 
 use crate::probe::file;
 
-/// What is read: the byte that says how, and a text.
+/// The inputs: a file's name, the byte that selects the parser, and a text.
 const SEEDS: [(&str, u8, &str); 9] = [
     (
         "objects.bin",
@@ -49,7 +49,7 @@ fn the_seeds_are_accepted_and_committed() {
     check_committed("prompts", seeds());
 }
 
-/// A seed with one to three pieces taken out, doubled or replaced.
+/// A seed with one to three pieces removed, doubled or replaced.
 fn changed(number: u64) -> Vec<u8> {
     const PIECES: [&str; 12] = ["[", "]", "{", "}", "\"", "null", "7", "-1", "1e999", "\"role\":", "\\ud800", "\u{0}"];
     let mut chance = Numbers::new(number);
@@ -70,7 +70,7 @@ fn changed(number: u64) -> Vec<u8> {
 }
 
 #[test]
-fn no_change_to_a_file_of_prompts_breaks_its_reader() {
+fn damaged_files_of_prompts_never_cause_a_panic() {
     try_changes(changed, file);
 }
 

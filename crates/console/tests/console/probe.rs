@@ -1,17 +1,17 @@
-//! What must hold for any text whatever that is given as a file of prompts or of records: reading it does not panic, a
-//! refusal names the file and says what was expected, and what is accepted are prompts that are there.
+//! What must hold for any text as a file of prompts or of records: reading it does not panic, an error names the file
+//! and says what was expected, and accepted prompts are in the text.
 //!
-//! The first byte of an input says how the file's name ends, and whether the rest is read as prompts or as records.
-//! The fuzz target calls the same function. Left out: files, and prompts that become tokens.
+//! The first byte of an input selects the ending of the file's name, and whether the rest is read as prompts or as
+//! records. The fuzz target calls the same function.
 
 use std::sync::LazyLock;
 
 use foretoken::{Prompt, Tokenizer};
 use foretoken_console::failure::Failure;
-use foretoken_console::prompts::listed::{self, Listed};
+use foretoken_console::prompts::listed::{self, ListedPrompt};
 use foretoken_console::records;
 
-/// How the file is called in messages.
+/// The name of the file in messages.
 const NAME: &str = "probe";
 
 static TOKENIZER: LazyLock<Tokenizer> = LazyLock::new(|| {
@@ -37,7 +37,7 @@ fn prompts(text: &str, kind: Option<&str>) -> bool {
         Err(failure) => return refuse(&failure),
     };
     assert!(!all.is_empty(), "no prompts");
-    for Listed { prompt, .. } in &all {
+    for ListedPrompt { prompt, .. } in &all {
         match prompt {
             Prompt::Chat(messages) => {
                 let last = messages.last().unwrap_or_else(|| panic!("a conversation of nobody"));
@@ -60,7 +60,7 @@ fn recorded(text: &str) -> bool {
         let records = records::parsed(NAME, object).and_then(|object| records::of_object(NAME, &object, &TOKENIZER));
         match records {
             Ok(records) => {
-                assert!(!records.is_empty() && !records[0].goes_on);
+                assert!(!records.is_empty() && !records[0].continues_conversation);
                 for record in &records {
                     assert!((1..record.tokens.len()).contains(&record.prompt_len), "{record:?}");
                     assert!(record.tokens.iter().all(|token| (*token as usize) < TOKENIZER.vocabulary_len()));

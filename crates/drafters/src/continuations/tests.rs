@@ -1,4 +1,4 @@
-//! Trees against the definition in the head of the file, computed the slow way.
+//! Tests of the trees against the definition in the module's documentation, computed naively.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::*;
 use foretoken_speculation::budget::Limits;
 use foretoken_speculation::{DraftSettings, DraftTree, Probes, Promise, Sampling, SequenceId};
 
-/// Occurrences by scanning: source, place after the match, tokens that match (at least 1).
+/// Occurrences by scanning: source, position after the match, tokens that match (at least 1).
 fn scan(texts: &[&[Token]]) -> Vec<(usize, usize, f32)> {
     let context = texts[0];
     let mut found = Vec::new();
@@ -20,17 +20,17 @@ fn scan(texts: &[&[Token]]) -> Vec<(usize, usize, f32)> {
     found
 }
 
-/// Acceptance of the last token of `path` once the ones before it are written, by the definition.
+/// Acceptance of the last token of `path` once the tokens before it are written, by the definition.
 fn acceptance(texts: &[&[Token]], shares: &[f32], window: usize, path: &[Token]) -> f32 {
     let mut extended = texts[0].to_vec();
     extended.extend(path);
     let (before, last) = (&path[..path.len() - 1], path[path.len() - 1]);
-    let (mut right, mut all) = (0.0, DOUBT);
+    let (mut right, mut all) = (0.0, PRIOR_WEIGHT);
     let empty = (texts[0].len().saturating_sub(window).max(1)..texts[0].len()).map(|next| (0, next, 0.0));
     for (source, after, matched) in scan(texts).into_iter().chain(empty) {
         let text: &[Token] = if source == 0 { &extended } else { texts[source] };
         let votes = text.get(after..after + path.len()).filter(|votes| !votes.contains(&END));
-        // An occurrence that is at its end says nothing, and one that said something else has gone.
+        // An occurrence at the end of its text has no vote, and one that voted for another token is not continued.
         let Some(votes) = votes else { continue };
         if votes[..before.len()] == *before {
             let weight = shares[source] * weight(matched + before.len() as f32, window);
@@ -79,20 +79,20 @@ fn tree_of(texts: &[&[Token]], shares: &[f32], window: usize, nodes_max: usize) 
 }
 
 #[test]
-fn a_match_goes_on_behind_a_gap() {
+fn a_match_continues_beyond_a_gap() {
     let context = [1, 2, 3, 4, 5];
     assert_eq!(matched(&[9, 9, 4, 5, 6], 4, &context), 2.0);
-    assert_eq!(matched(&[1, 2, 8, 4, 5, 6], 5, &context), 3.0, "one exchanged");
+    assert_eq!(matched(&[1, 2, 8, 4, 5, 6], 5, &context), 3.0, "one replaced");
     assert_eq!(matched(&[2, 3, 8, 4, 5, 6], 5, &context), 3.0, "one more in the text");
     assert_eq!(matched(&[1, 2, 4, 5, 6], 4, &context), 3.0, "one more in the context");
     assert_eq!(matched(&[1, 2, 8, 7, 5, 6], 5, &[1, 2, 3, 5]), 2.0, "two for one");
-    assert_eq!(matched(&[9, 2, 8, 4, 5, 6], 5, &context), 2.0, "a single token behind the gap may be chance");
+    assert_eq!(matched(&[9, 2, 8, 4, 5, 6], 5, &context), 2.0, "a single token before the gap does not count");
     assert_eq!(matched(&[7; 99], 50, &[7; 99]), MATCH_MAX as f32);
 }
 
 proptest! {
     #[test]
-    fn trees_are_the_best_nodes_of_the_definition(
+    fn trees_hold_the_nodes_of_the_highest_gain(
         own in prop::collection::vec(0..4_u32, 1..30),
         other in prop::collection::vec(0..5_u32, 0..24),
         share in prop::sample::select(vec![1.0_f32, 0.15]),

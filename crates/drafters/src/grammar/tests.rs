@@ -1,4 +1,4 @@
-//! The grammar drafter over a toy constraint: habits of spelling, ends of values, and what a hostile form may cost.
+//! Tests of the grammar drafter with a toy constraint: preferred tokens, ends of values, and bounded work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +17,8 @@ const LETTER: Token = 8;
 /// Letters of the text.
 const LEN: usize = 8000;
 
-/// So many letters have to come, usually spelt in pairs; then the text is free, and a value may end by token 1 or 2.
+/// A constraint of [`LEN`] letters, usually in tokens of two; then the text is free, and a value may end by token 1 or
+/// 2.
 #[derive(Clone, Default)]
 struct Letters {
     written: Vec<Token>,
@@ -81,41 +82,41 @@ fn draft(drafter: &mut GrammarDrafter, constraint: &Constrained, tokens: &[Token
     tree
 }
 
-fn tell(drafter: &mut GrammarDrafter, constraint: &Constrained, tokens: &mut Vec<Token>, emitted: &[Token]) {
+fn observe(drafter: &mut GrammarDrafter, constraint: &Constrained, tokens: &mut Vec<Token>, emitted: &[Token]) {
     tokens.extend_from_slice(emitted);
     assert!(constraint.advance(emitted));
     let (tree, path, probes, hidden_from, hidden) = (&DraftTree::new(), &[][..], &[][..], 0, &[][..]);
-    drafter.observe(&[News { sequence: SEQUENCE, tokens, emitted, tree, path, probes, hidden_from, hidden }]);
+    drafter.observe(&[StepOutput { sequence: SEQUENCE, tokens, emitted, tree, path, probes, hidden_from, hidden }]);
 }
 
 #[test]
-fn habits_are_learned_and_a_long_string_is_spelt_anew_a_few_times_only() {
+fn preferred_tokens_are_learned_and_a_long_string_is_split_again_a_few_times_only() {
     let letters = Letters::default();
     let asked = Arc::clone(&letters.asked);
     let constraint = Constrained::new(Box::new(letters));
     let (mut drafter, mut tokens) = (GrammarDrafter::default(), vec![0]);
     drafter.open(&Opening::new(SEQUENCE, &tokens));
     assert_eq!(draft(&mut drafter, &constraint, &tokens).tokens(), [PAIR; 9]);
-    tell(&mut drafter, &constraint, &mut tokens, &[PAIR, LETTER]);
+    observe(&mut drafter, &constraint, &mut tokens, &[PAIR, LETTER]);
     asked.store(0, Ordering::Relaxed);
     let drafted = draft(&mut drafter, &constraint, &tokens);
     assert_eq!(drafted.tokens()[..5], [LETTER, LETTER, LETTER, LETTER, PAIR]);
-    assert_eq!(asked.load(Ordering::Relaxed), 1 + HABITS_IN_STRING_MAX);
-    // It was spelt as usual after all.
-    tell(&mut drafter, &constraint, &mut tokens, &[PAIR]);
+    assert_eq!(asked.load(Ordering::Relaxed), 1 + PREFERRED_IN_STRING_MAX);
+    // The usual token was written after all.
+    observe(&mut drafter, &constraint, &mut tokens, &[PAIR]);
     assert_eq!(draft(&mut drafter, &constraint, &tokens).tokens(), [PAIR; 9]);
 }
 
 #[test]
-fn where_the_text_is_free_its_end_is_guessed_in_the_models_own_way() {
+fn where_the_text_is_free_the_end_of_a_value_is_proposed() {
     let free = Letters { written: vec![LETTER; LEN], ..Letters::default() };
     let constraint = Constrained::new(Box::new(free));
     let (mut drafter, mut tokens) = (GrammarDrafter::default(), vec![0]);
     drafter.open(&Opening::new(SEQUENCE, &tokens));
     assert_eq!(draft(&mut drafter, &constraint, &tokens).tokens(), [1, 5]);
-    tell(&mut drafter, &constraint, &mut tokens, &[2]);
+    observe(&mut drafter, &constraint, &mut tokens, &[2]);
     assert_eq!(draft(&mut drafter, &constraint, &tokens).tokens(), [2]);
-    tell(&mut drafter, &constraint, &mut tokens, &[1]);
+    observe(&mut drafter, &constraint, &mut tokens, &[1]);
     assert_eq!(draft(&mut drafter, &constraint, &tokens).tokens(), [1, 5]);
     drafter.close(SEQUENCE);
     assert!(draft(&mut drafter, &constraint, &tokens).is_empty());

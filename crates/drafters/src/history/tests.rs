@@ -1,4 +1,4 @@
-//! The index against a naive scan.
+//! Tests of the index against a naive scan.
 
 use proptest::prelude::*;
 
@@ -21,19 +21,19 @@ fn no_ngram_reaches_over_the_end_of_a_text() {
 }
 
 #[test]
-fn ngrams_made_to_collide_cost_no_more_than_a_bounded_walk() {
-    // They share a bucket of any table of up to 2^11.
+fn ngrams_made_to_collide_take_a_bounded_search() {
+    // They share a bucket in any table of up to 2^11.
     let mut history = History::new([1]);
     let colliding: Vec<Token> = (0..).filter(|token| hash(&[*token]) & 0x7ff == 3).take(300).collect();
     colliding.iter().for_each(|&token| history.push(token));
     assert_eq!(history.first_end(&colliding[299..]), Some(299));
-    assert_eq!(history.first_end(&colliding[..1]), None, "behind {NODES_MAX} others");
+    assert_eq!(history.first_end(&colliding[..1]), None, "after {NODES_MAX} others");
     history.push(colliding[0]);
     assert_eq!(history.first_end(&colliding[..1]), Some(300), "a node of its own");
 }
 
 #[test]
-fn a_text_of_one_token_takes_no_longer_than_another() {
+fn a_text_of_one_repeated_token_has_one_node() {
     let mut history = History::new([1, 2, 3]);
     (0..5000).for_each(|_| history.push(7));
     assert_eq!(history.ends(&[7, 7, 7]).take(3).collect::<Vec<_>>(), [4999, 4998, 4997]);
@@ -53,7 +53,7 @@ fn memory_of_three_lengths_is_at_most_56_bytes_a_token() {
 
 proptest! {
     #[test]
-    fn the_index_is_the_naive_scan_at_every_length(
+    fn the_index_finds_what_a_naive_scan_finds(
         more in prop::collection::vec(prop::collection::vec(0..3_u32, 1..60), 1..10),
         lengths in prop::sample::subsequence(vec![1_usize, 2, 3, 5], 1..4),
     ) {

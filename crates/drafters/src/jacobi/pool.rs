@@ -1,6 +1,4 @@
 //! The pool of n-grams: for each first token the latest few that begin with it.
-//!
-//! Left out: any count of how often an n-gram was right.
 
 use std::collections::HashMap;
 
@@ -32,7 +30,7 @@ impl Pool {
         self.guesses.get(&first).into_iter().flat_map(|list| list.chunks(self.rest).rev())
     }
 
-    /// Adds an n-gram; one that was there already counts as new, and the oldest goes where there is no room.
+    /// Adds an n-gram; one that was there already counts as new, and the oldest is dropped where there is no room.
     pub(super) fn add(&mut self, ngram: &[Token]) {
         let (rest, full) = (self.rest, self.rest * self.guesses_max);
         let list = self.guesses.entry(ngram[0]).or_default();

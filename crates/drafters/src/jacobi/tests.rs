@@ -1,4 +1,4 @@
-//! The window by hand, the pool against its shadow, and a target with a short period.
+//! Tests of the window against examples worked out by hand, and of drafts for a target with a short period.
 
 use super::*;
 use crate::trial::Trial;
@@ -6,10 +6,10 @@ use foretoken_speculation::DraftTree;
 
 const SEQUENCE: SequenceId = SequenceId(1);
 
-/// A greedy target: the token after a path, by all tokens of the text and the path.
+/// A greedy target: the next token, given all tokens of the sequence and of a path after it.
 type Target = dyn Fn(&[Token]) -> Token;
 
-/// One pass as the engine makes it; the tokens that it wrote and the number of probes.
+/// One pass as the engine makes it; returns the number of tokens written and of probes.
 fn pass(
     drafter: &mut JacobiDrafter,
     text: &mut Vec<Token>,
@@ -32,7 +32,7 @@ fn pass(
     }
     let rows: Vec<Vec<f32>> = (0..probes.len()).map(|probe| row(&old, &probes, probe, target)).collect();
     let rows: Vec<&[f32]> = rows.iter().map(Vec::as_slice).collect();
-    drafter.observe(&[News {
+    drafter.observe(&[StepOutput {
         sequence: SEQUENCE,
         tokens: text,
         emitted: &text[old_len..],
@@ -45,7 +45,7 @@ fn pass(
     (text.len() - old_len, probes.len())
 }
 
-/// Logits after a probe: what the target would say after the text and the probe's ancestors.
+/// Logits after a probe: those of the target after the sequence and the probe's ancestors.
 fn row(text: &[Token], probes: &Probes, probe: usize, target: &Target) -> Vec<f32> {
     let mut path = Vec::new();
     let mut at = Some(probe);
@@ -86,8 +86,8 @@ fn the_window_fills_level_by_level_and_is_a_trunk_with_columns() {
 }
 
 #[test]
-fn the_window_moves_as_the_paper_draws_it() {
-    // Every row says what its own token is followed by, so a level up is one more everywhere.
+fn the_window_moves_as_in_the_paper() {
+    // Every row predicts the successor of its own token, so each level is one more than the level below it.
     let mut drafter = opened(3, 3, 4, &[5]);
     drafter.pool_from_text = false;
     let mut text = vec![5];
@@ -106,7 +106,7 @@ fn the_window_moves_as_the_paper_draws_it() {
 }
 
 #[test]
-fn narrow_windows_never_ask_for_more_than_they_said() {
+fn windows_never_ask_for_more_probes_than_declared() {
     for columns in 1..6 {
         for ngram in 3..7 {
             let mut drafter = opened(columns, ngram, 2, &[1, 2]);
@@ -140,7 +140,7 @@ fn a_text_of_a_short_period_is_written_several_tokens_a_pass() {
 }
 
 #[test]
-fn without_room_the_window_waits_and_the_pool_still_speaks() {
+fn without_room_the_window_stays_and_the_pool_is_still_offered() {
     let mut drafter = opened(3, 4, 2, &[1, 2, 3, 4, 1]);
     let mut text = vec![1, 2, 3, 4, 1];
     let levels = drafter.sequences[&SEQUENCE].levels.clone();
@@ -150,7 +150,7 @@ fn without_room_the_window_waits_and_the_pool_still_speaks() {
 }
 
 #[test]
-fn end_tokens_do_not_stay_in_the_window_and_equal_beginnings_share_their_nodes() {
+fn end_tokens_are_replaced_in_the_window_and_equal_beginnings_share_their_nodes() {
     let mut drafter = opened(4, 3, 3, &[1, 2, 3, 1, 2, 4, 1, 5, 6, 1]);
     let mut trial = Trial::greedy(9);
     trial.sampling.end_tokens = vec![7];
@@ -170,7 +170,7 @@ fn end_tokens_do_not_stay_in_the_window_and_equal_beginnings_share_their_nodes()
     row[7] = 1.0;
     let rows = vec![&row[..]; probes.len()];
     let longer = [&text[..], &[2]].concat();
-    drafter.observe(&[News {
+    drafter.observe(&[StepOutput {
         sequence: SEQUENCE,
         tokens: &longer,
         emitted: &[2],

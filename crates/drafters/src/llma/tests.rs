@@ -1,4 +1,4 @@
-//! Span copying against its definition.
+//! Tests of span copying against its definition.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::trial::Trial;
 use foretoken_speculation::Token;
 
-/// What is proposed behind an answer, of up to 20 tokens.
+/// The chain that is proposed after an answer, up to 20 tokens.
 fn proposed(drafter: &mut LlmaDrafter, prediction: &[Token], prompt: &[Token], answer: &[Token]) -> Vec<Token> {
     let trial = Trial::greedy(20).after(prompt.len());
     drafter.open(&Opening { prediction, ..Opening::new(trial.sequence, prompt) });
@@ -16,7 +16,7 @@ fn proposed(drafter: &mut LlmaDrafter, prediction: &[Token], prompt: &[Token], a
     tree.tokens().to_vec()
 }
 
-/// Span copying in the words of its definition.
+/// Span copying, straight from its definition.
 fn naive(references: &[&[Token]], answer: &[Token], run_min: usize, copied_max: usize) -> Vec<Token> {
     for n in (run_min..=run_min.max(RUN_MAX)).rev().filter(|n| *n <= answer.len()) {
         let last = &answer[answer.len() - n..];
@@ -53,7 +53,7 @@ fn the_answer_is_never_copied_from_itself_nor_matched_across_the_prompts_end() {
 }
 
 #[test]
-fn a_prediction_is_a_reference_before_the_prompt_and_apart_from_it() {
+fn a_prediction_is_a_reference_of_its_own_before_the_prompt() {
     let mut drafter = LlmaDrafter::new(1, 4);
     assert_eq!(proposed(&mut drafter, &[4, 5, 6], &[4, 7, 8, 9, 9], &[4]), [5, 6], "not on into the prompt");
     assert_eq!(proposed(&mut drafter, &[4, 5, 6], &[6, 4, 7, 8], &[6, 4]), [7, 8], "a longer run elsewhere");

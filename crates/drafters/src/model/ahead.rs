@@ -1,15 +1,15 @@
-//! The drafter of the draft model: what it guesses is run ahead, in passes that are due anyway.
+//! The drafter of the draft model: rows of the tokens that it proposes are run ahead, in passes that are due anyway.
 //!
-//! It is asked as the draft model is asked, for a tree, whenever the draft model has a pass to make: after the pending
-//! token, and later after the best leaf that is not computed, which is where it went wrong or came to its end. It is
-//! asked under a promise of its own: what the draft model will say, and with which noise. Under *exact* that is the
-//! target's noise at each position, so an inner draft model races with the same, and agrees often. Under the other
-//! promises the draft's own draws are at addresses that only it knows; the inner drafter then guesses its likeliest
-//! tokens. One that draws all the same is given another seed, so none of its questions is one that the draft or the
-//! verification asks.
+//! It is asked for a tree whenever the draft model has a pass to make: after the pending token, and later after the
+//! best leaf that is not computed, where its last proposal was wrong or ended. It proposes what the draft model will
+//! draw, with the draft model's noise where that is known. Under *exact* that is the target's noise at each position,
+//! so an inner draft model races with the same noise, and agrees often. Under the other promises the draft's own draws
+//! are at addresses that only the draft model uses, so the inner drafter is asked for the most probable tokens. One
+//! that draws all the same is given another seed, so none of its draws shares an address with the draft or the
+//! verification.
 //!
-//! Its guesses are rows to be computed and nothing more, so no law can suffer. Guesses that the draft cannot reach
-//! (deeper than it may grow) are not run. Left out: whether asking pays, which is for whoever chose the inner drafter.
+//! Its proposals are only rows to be computed, so no law depends on them. Proposals that the draft cannot reach (deeper
+//! than it may grow) are not run. Whether an inner drafter pays is not measured here: it is always asked.
 
 use crate::Scorer;
 use foretoken_speculation::{Ask, DraftSettings, Drafter, Probes};
@@ -19,16 +19,15 @@ use super::ModelDrafter;
 use super::grow::Growth;
 use foretoken_speculation::budget::Limits;
 
-/// An inner drafter, the name of the whole, and memory that is used again.
+/// An inner drafter, the name of the whole, and reused memory.
 pub(super) struct Inner {
     pub drafter: Box<dyn Drafter>,
     pub name: String,
-    /// By growth: the text that it is asked to continue.
+    /// By draft: the tokens that it is asked to continue.
     texts: Vec<Vec<Token>>,
 }
 
-/// Flipped in the seed of a drafter that shall not race with the target: any bits but none, so that the seed is another
-/// one whatever it was.
+/// Bits that are flipped in the seed of a drafter that must not race with the target, so that its seed is another one.
 pub(crate) const SEED_FLIP: u64 = 0x6a09_e667_f3bc_c909;
 
 impl Inner {
@@ -43,7 +42,7 @@ impl<S: Scorer> ModelDrafter<S> {
     pub(super) fn look_ahead(&mut self, asks: &[Ask<'_>], growths: &[Growth], chance: &mut dyn Chance) {
         let Some(inner) = self.inner.as_mut().filter(|_| self.ahead_max > 0) else { return };
         inner.texts.resize_with(inner.texts.len().max(growths.len()), Vec::new);
-        // For each the growth, the row to guess behind, and the depth of the last row that the draft can use.
+        // For each its growth, the row to continue, and the depth of the last row that the draft can use.
         let mut wanted: Vec<(&Growth, Option<u32>, usize)> = Vec::new();
         let mut samplings: Vec<(Sampling, u64)> = Vec::new();
         for growth in growths {
@@ -70,7 +69,7 @@ impl<S: Scorer> ModelDrafter<S> {
             .map(|((((growth, ..), (sampling, seed)), text), (tree, probes))| Ask {
                 tokens: text,
                 sampling,
-                // It stands at the text, and these tokens lie beyond: what may not be written is left out behind.
+                // The constraint's state is before the drafted tokens: forbidden proposals are dropped below.
                 constraint: None,
                 settings: DraftSettings::default(),
                 promise: Promise::Exact,
@@ -84,7 +83,7 @@ impl<S: Scorer> ModelDrafter<S> {
             })
             .collect();
         inner.drafter.draft(&mut inner_asks, chance);
-        for (((growth, behind, depth_max), (tree, _)), text) in wanted.into_iter().zip(&trees).zip(&inner.texts) {
+        for (((growth, leaf_row, depth_max), (tree, _)), text) in wanted.into_iter().zip(&trees).zip(&inner.texts) {
             let ask = &asks[growth.ask];
             let is_allowed = |node| {
                 let path = || [&text[ask.tokens.len()..], &tree.path(node)].concat();
@@ -93,9 +92,9 @@ impl<S: Scorer> ModelDrafter<S> {
             let cached = self.caches.get_mut(&asks[growth.ask].sequence).expect("opened, or catching up had failed");
             let mut rows: Vec<Option<u32>> = Vec::with_capacity(tree.len());
             for node in tree.nodes() {
-                let parent = tree.parent(node).map_or(behind, |parent| rows[parent.index()]);
+                let parent = tree.parent(node).map_or(leaf_row, |parent| rows[parent.index()]);
                 let fits = tree.depth(node) <= depth_max && is_allowed(node);
-                rows.push(fits.then(|| cached.enter(parent, tree.token(node))));
+                rows.push(fits.then(|| cached.row_of(parent, tree.token(node))));
             }
         }
     }

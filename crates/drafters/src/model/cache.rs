@@ -1,9 +1,9 @@
-//! What a draft model has cached of one sequence: tokens for good, and behind them the rows of its last tree.
+//! The rows that a draft model has cached of one sequence: committed tokens, and after them its last tree.
 //!
-//! A row is known by the tokens that lead to it, so it is right whatever became of the draft: the longest path of rows
-//! that says what the sequence came to say is kept, and the rest forgotten. The tokens cached for good are compared
-//! with the sequence as well: they may be a draft themselves, of a draft model that this one drafts for. Left out: the
-//! bytes, which are the scorer's.
+//! A row is identified by the tokens that lead to it, so it is valid whatever was accepted: the longest path of rows
+//! that equals the tokens written since is kept, and the rest is forgotten. The committed tokens are compared with the
+//! sequence as well, since they may be drafted themselves, by a draft model that this one drafts for. The bytes of the
+//! cache are the scorer's.
 
 use std::borrow::Cow;
 
@@ -14,44 +14,45 @@ use foretoken_speculation::{Ask, SequenceId, Token};
 /// The rows of one sequence in the order in which the scorer has them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cached {
-    /// The tokens that are cached for good.
-    pub ran: Vec<Token>,
-    /// The guesses behind them, row by row.
+    /// The committed tokens: a chain.
+    pub committed: Vec<Token>,
+    /// The drafted tokens after them, row by row.
     pub tokens: Vec<Token>,
-    /// For each the row that it continues, `None`: the last of the tokens cached for good.
+    /// For each of these the row that it continues, `None`: the last committed token.
     pub parents: Vec<Option<u32>>,
-    /// So many of them have been run. The others are there for a pass to come, and go if it does not.
+    /// How many of them have been run. The others are rows of the next pass, and are dropped if there is none.
     pub computed: usize,
-    /// A pass began and has not ended: if it never does, what the scorer has beyond the computed rows is not known.
+    /// A pass began and has not ended: if it never does, the scorer's rows beyond the computed ones are unknown.
     pub in_pass: bool,
 }
 
 impl Cached {
     /// Rows in all.
     pub(crate) fn len(&self) -> usize {
-        self.ran.len() + self.tokens.len()
+        self.committed.len() + self.tokens.len()
     }
 
-    /// Where nothing is cached, takes over what others have computed of these tokens, but for the last one.
+    /// Where nothing is cached, takes over rows that other sequences have computed of these tokens, except the last
+    /// one.
     pub(crate) fn adopt(&mut self, sequence: SequenceId, tokens: &[Token], scorer: &mut impl Scorer) {
         if self.len() == 0 && !self.in_pass {
             let adopted = scorer.adopt(sequence, &tokens[..tokens.len() - 1]);
-            self.ran.extend_from_slice(&tokens[..adopted]);
+            self.committed.extend_from_slice(&tokens[..adopted]);
         }
     }
 
-    /// Keeps what agrees with the sequence, leaving at least its last token to be run.
+    /// Keeps the rows that agree with the sequence, leaving at least its last token to be run.
     pub(crate) fn catch_up(&mut self, sequence: SequenceId, tokens: &[Token], scorer: &mut impl Scorer) {
-        // A draft that ended in a panic, of whichever sequence, left rows that were never run, or perhaps.
+        // After a draft that panicked, of any sequence, there may be rows that were never run.
         self.truncate(self.computed);
         if std::mem::take(&mut self.in_pass) {
             let left = scorer.truncate(sequence, self.len());
-            self.ran.truncate(left);
-            self.truncate(left.saturating_sub(self.ran.len()));
+            self.committed.truncate(left);
+            self.truncate(left.saturating_sub(self.committed.len()));
         }
         let tokens = &tokens[..tokens.len() - 1];
-        let same = common_prefix(&self.ran, tokens);
-        let path = if same < self.ran.len() { Vec::new() } else { self.path(&tokens[same..]) };
+        let same = common_prefix(&self.committed, tokens);
+        let path = if same < self.committed.len() { Vec::new() } else { self.path(&tokens[same..]) };
         let kept = same + path.len();
         let mut left = kept;
         if path.iter().enumerate().any(|(i, row)| *row as usize != i) {
@@ -59,13 +60,13 @@ impl Cached {
         } else if kept < self.len() {
             left = scorer.truncate(sequence, kept);
         }
-        self.ran.truncate(same);
-        self.ran.extend_from_slice(&tokens[same..kept]);
-        self.ran.truncate(left);
+        self.committed.truncate(same);
+        self.committed.extend_from_slice(&tokens[same..kept]);
+        self.committed.truncate(left);
         self.truncate(0);
     }
 
-    /// Forgets the guesses from row `len` on.
+    /// Forgets the drafted rows from row `len` on.
     pub(crate) fn truncate(&mut self, len: usize) {
         self.tokens.truncate(len);
         self.parents.truncate(len);
@@ -81,7 +82,7 @@ impl Cached {
     }
 
     /// The row of a token after a row, added if it is new.
-    pub(crate) fn enter(&mut self, parent: Option<u32>, token: Token) -> u32 {
+    pub(crate) fn row_of(&mut self, parent: Option<u32>, token: Token) -> u32 {
         self.child(parent, token).unwrap_or_else(|| {
             self.tokens.push(token);
             self.parents.push(parent);
@@ -89,7 +90,7 @@ impl Cached {
         })
     }
 
-    /// The rows of the longest path of guesses that says what comes next.
+    /// The rows of the longest path whose tokens are the first of `next`.
     fn path(&self, next: &[Token]) -> Vec<u32> {
         let mut path: Vec<u32> = Vec::new();
         for &token in next {
@@ -99,10 +100,10 @@ impl Cached {
         path
     }
 
-    /// What there is to run. In the first pass of a draft: the tokens of the sequence that are not cached, the last of
-    /// which is wanted, then all guesses, wanted too; later the guesses that are not computed.
+    /// The span to run. In the first pass of a draft: the tokens of the sequence that are not cached, of which the last
+    /// one's logits are wanted, then all drafted tokens, wanted too; later the drafted tokens that are not computed.
     pub(crate) fn span<'a>(&'a self, tokens: &'a [Token], first: bool) -> TreeSpan<'a> {
-        let (start, computed, guesses) = (self.ran.len(), self.computed, self.tokens.len() as u32);
+        let (start, computed, guesses) = (self.committed.len(), self.computed, self.tokens.len() as u32);
         if !first {
             let (tokens, parents) = (Cow::Borrowed(&self.tokens[..]), Cow::Borrowed(&self.parents[..]));
             return TreeSpan { start, tokens, parents, computed, wanted: (computed as u32..guesses).collect() };
@@ -119,7 +120,7 @@ impl Cached {
     }
 }
 
-/// A [`ScoreAsk`] with what it borrows.
+/// The data that a [`ScoreAsk`] borrows.
 pub(crate) struct TreeSpan<'a> {
     start: usize,
     tokens: Cow<'a, [Token]>,
@@ -129,7 +130,7 @@ pub(crate) struct TreeSpan<'a> {
 }
 
 impl TreeSpan<'_> {
-    /// What is asked of the scorer for this ask.
+    /// The scorer's ask for a drafter's ask.
     pub(crate) fn ask_of(&self, ask: &Ask<'_>) -> ScoreAsk<'_> {
         self.ask(ask.sequence, ask.written_len)
     }

@@ -1,7 +1,6 @@
-//! How a draft goes on from the logits of a pass: tokens are drawn behind a leaf, offered, and judged.
+//! How a draft goes on from the logits of a pass: tokens are drawn after a leaf and offered, and may become leaves.
 //!
-//! The same for every drafter with a network, whatever it reads. Left out: which leaves are continued (`grow`), and who
-//! computes their rows.
+//! This is the same for every drafter with a network. `grow` chooses the leaves that are continued.
 
 use super::cache::Cached;
 use super::grow::{Growth, Leaf};
@@ -13,25 +12,25 @@ use foretoken_speculation::{Ask, Branch, Chance, Draws, Evidence, NodeId, Outloo
 pub(crate) struct Bounds {
     /// Draft length: most tokens of a branch.
     pub depth_max: usize,
-    /// Most tokens of a text, guesses included, that the network can say something behind.
+    /// Most tokens, drafted ones included, after which the network can compute logits.
     pub tokens_max: usize,
 }
 
-/// Buffers that are used again from node to node.
+/// Buffers that are reused from node to node.
 #[derive(Default)]
 pub(crate) struct Buffers {
     scratch: Scratch,
     path: Vec<Token>,
-    /// The likeliest tokens of a greedy law.
+    /// The most probable tokens of a greedy law.
     likeliest: Vec<Token>,
     draws: Draws,
-    /// What was offered under one node, with the drafter's confidence.
+    /// The nodes that were offered under one node, with the drafter's confidence.
     children: Vec<(NodeId, f32, Evidence)>,
 }
 
 impl Buffers {
-    /// Continues the picked leaves, and picks the next, until one of them is missing. Whether there is any. A leaf
-    /// whose row has no logits, or was refused, ends its branch; others go on.
+    /// Continues the picked leaves, and picks the next, until a row of theirs has to be computed; returns whether there
+    /// is such a row. A leaf whose row has no logits, or was refused, ends its branch; the others go on.
     pub(crate) fn advance(
         &mut self,
         cached: &mut Cached,
@@ -53,7 +52,7 @@ impl Buffers {
             }
             growth.picked = growth.take(ask.room(), bounds.depth_max);
             for leaf in &mut growth.picked {
-                leaf.row = Some(cached.enter(leaf.parent_row, leaf.token));
+                leaf.row = Some(cached.row_of(leaf.parent_row, leaf.token));
             }
             growth.needed = cached.tokens.len();
             if growth.picked.is_empty() {
@@ -63,8 +62,8 @@ impl Buffers {
         true
     }
 
-    /// Draws and offers the tokens after a leaf. How many siblings there are is a function of the law alone, one for
-    /// each token whose raw probability is above `p_split`, and at least one: it never looks at what was drawn.
+    /// Draws and offers the tokens after a leaf. The number of siblings is a function of the law alone, one for each
+    /// token whose raw probability is above `p_split`, and at least one: it never depends on what was drawn.
     fn expand(
         &mut self,
         ask: &mut Ask<'_>,
@@ -80,9 +79,9 @@ impl Buffers {
         let Self { scratch, path, likeliest, draws, children } = self;
         ask.tree.path_into(leaf.node, path);
         let (context, settings) = (ask.context(path), ask.settings);
-        let (said, sampling) = (rows.said(), growth.sampling.as_ref().unwrap_or(ask.sampling));
-        let law = match said {
-            Some(said) => sampling.law_of_said((said, logits), &context, scratch),
+        let (row_tokens, sampling) = (rows.row_tokens(), growth.sampling.as_ref().unwrap_or(ask.sampling));
+        let law = match row_tokens {
+            Some(row_tokens) => sampling.law_of_reduced((row_tokens, logits), &context, scratch),
             None => sampling.law_with(logits, &context, scratch),
         };
         let raw = RawLaw::new(logits);
@@ -92,14 +91,14 @@ impl Buffers {
         };
         likeliest.clear();
         if law.is_point() && count > 1 {
-            scratch.likeliest(count, said, likeliest);
+            scratch.likeliest(count, row_tokens, likeliest);
         }
         ask.draw(leaf.node, law, count, likeliest, chance, draws);
         children.clear();
         for &(token, q) in &draws.tokens {
-            // A token that the settings leave and the network cannot say is none of the row: its confidence is 0.
-            let place = said.map_or(token, |said| said.binary_search(&token).unwrap_or(said.len()) as Token);
-            let confidence = raw.log_probability(place).exp();
+            // A token that the settings leave and the row has no logit of gets an index beyond it: its confidence is 0.
+            let index_in = |tokens: &[Token]| tokens.binary_search(&token).unwrap_or(tokens.len()) as Token;
+            let confidence = raw.log_probability(row_tokens.map_or(token, index_in)).exp();
             let evidence = Evidence::of_law(confidence, q);
             let node = ask.tree.suggest(leaf.node, token, draws.proposal, ask.source, evidence);
             children.push((node, confidence, evidence));
@@ -114,11 +113,12 @@ impl Buffers {
         for &(node, confidence, evidence) in children.iter() {
             let (token, gain) = (ask.tree.token(node), leaf.gain * confidence);
             let acceptance = |outlook: Outlook<'_>| outlook.acceptance(ask.source, evidence, depth);
-            let worth = leaf.worth * ask.outlook.map_or(1.0, acceptance);
+            let calibrated_gain = leaf.calibrated_gain * ask.outlook.map_or(1.0, acceptance);
             let room = (bounds.depth_max - depth).min(ask.room());
-            if ask.goes_on(token, (confidence, gain), Branch { gain: worth, depth, nodes: growth.nodes, room }) {
+            let branch = Branch { gain: calibrated_gain, depth, nodes: growth.nodes, room };
+            if ask.goes_on(token, (confidence, gain), branch) {
                 let (node, parent_row) = (Some(node), leaf.row);
-                growth.leaves.push(Leaf { node, token, parent_row, row: None, depth, gain, worth });
+                growth.leaves.push(Leaf { node, token, parent_row, row: None, depth, gain, calibrated_gain });
             }
         }
     }

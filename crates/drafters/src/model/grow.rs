@@ -1,13 +1,13 @@
 //! How a draft grows: leaves, and which of them are continued together.
 //!
-//! A leaf's gain is the product of the confidences on the way to it. The draft is grown best first, but a pass of the
+//! A leaf's gain is the product of the confidences on the path to it. The draft is grown best first, but a pass of the
 //! draft model costs nearly the same for one row as for several, so a round continues all leaves that are expected to
-//! be continued before the tree is full: if each next token is as sure as this draft's first choices were on average,
-//! every leaf that has a child among the best of the nodes that still fit. Leaves of equal gain come in the order in
-//! which they were offered. A chain has one leaf, and a round for every token.
+//! be continued before the tree is full: assuming the mean confidence of this draft's first choices for each next
+//! token, every leaf that has a child among the best of the nodes that still fit. Leaves of equal gain come in the
+//! order in which they were offered. A chain has one leaf, and a round for every token.
 //!
-//! All of this is a function of tokens that are offered already, as the law demands, and of nothing that the cache
-//! holds: rows that are there before they are needed save passes and change no draft.
+//! All of this is a function of tokens that are offered already, so it is lawful under every promise, and does not
+//! depend on the cache: rows that are computed ahead save passes and change no draft.
 
 use foretoken_speculation::{NodeId, Sampling, Token};
 
@@ -24,26 +24,26 @@ pub(crate) struct Leaf {
     pub depth: usize,
     /// Product of the confidences from the root on.
     pub gain: f32,
-    /// The same of what is expected when they are corrected by experience; 1 where nobody asks for it.
-    pub worth: f64,
+    /// The same of calibrated acceptances; 1 where the ask has no outlook.
+    pub calibrated_gain: f64,
 }
 
 /// The draft of one ask while it grows.
 #[derive(Debug)]
 pub(crate) struct Growth {
-    /// Which of the asks it is.
+    /// The index of its ask.
     pub ask: usize,
-    /// What the draft's logits go through, where that is not what the target's go through.
+    /// The sampling settings of the draft's logits, where they differ from the target's.
     pub sampling: Option<Sampling>,
     /// In order of offer.
     pub leaves: Vec<Leaf>,
-    /// What this round continues, greatest gain first.
+    /// The leaves that this round continues, greatest gain first.
     pub picked: Vec<Leaf>,
-    /// So many rows of the tree must be computed for this round; what the cache lists beyond is run ahead.
+    /// How many rows of the tree must be computed for this round; further rows of the cache are run ahead.
     pub needed: usize,
-    /// Which of the drafter's rows the root's logits are, once they are computed.
+    /// The index of the root's logits among the drafter's rows, once they are computed.
     pub root: Option<usize>,
-    /// The same of the rows of the tree.
+    /// The same of each row of the tree.
     pub rows: Vec<usize>,
     /// Nodes that were offered.
     pub nodes: usize,
@@ -52,14 +52,15 @@ pub(crate) struct Growth {
 }
 
 impl Growth {
-    /// Nothing but a root that is to be continued.
+    /// A draft of which only the root is to be continued.
     pub(crate) fn new(ask: usize, sampling: Option<Sampling>) -> Growth {
-        let root = Leaf { node: None, token: 0, parent_row: None, row: None, depth: 0, gain: 1.0, worth: 1.0 };
+        let root =
+            Leaf { node: None, token: 0, parent_row: None, row: None, depth: 0, gain: 1.0, calibrated_gain: 1.0 };
         let (leaves, picked, rows) = (Vec::new(), vec![root], Vec::new());
         Growth { ask, sampling, leaves, picked, needed: 0, root: None, rows, nodes: 0, choices: (0.0, 0) }
     }
 
-    /// Which of the drafter's rows a leaf's logits are, if they are computed.
+    /// The index of a leaf's logits among the drafter's rows, if they are computed.
     pub(crate) fn logits(&self, leaf: &Leaf) -> Option<usize> {
         match leaf.row {
             None => self.root,
@@ -72,20 +73,20 @@ impl Growth {
         self.picked.iter().find(|leaf| self.logits(leaf).is_none())
     }
 
-    /// Leaves of this round that are not computed are not continued.
+    /// Drops the leaves of this round that are not computed.
     pub(crate) fn drop_missing(&mut self) {
         let mut picked = std::mem::take(&mut self.picked);
         picked.retain(|leaf| self.logits(leaf).is_some());
         self.picked = picked;
     }
 
-    /// Whether nothing that was computed before is wanted any more.
-    pub(crate) fn is_fresh(&self) -> bool {
+    /// Whether no row that was computed before is needed any more.
+    pub(crate) fn needs_no_old_rows(&self) -> bool {
         self.leaves.is_empty() && self.picked.iter().all(|leaf| self.logits(leaf).is_none())
     }
 
-    /// Takes out the leaves that are to be continued together, where `room` more nodes fit and branches end at
-    /// `depth_max`: the greatest gain first.
+    /// Removes and returns the leaves that are to be continued together, where `room` more nodes fit and branches end
+    /// at `depth_max`: the greatest gain first.
     pub(crate) fn take(&mut self, room: usize, depth_max: usize) -> Vec<Leaf> {
         if room == 0 {
             return Vec::new();
@@ -94,7 +95,7 @@ impl Growth {
             return std::mem::take(&mut self.leaves);
         }
         // The gain of each leaf's next expected descendant, and how many it can still have.
-        let sure = self.choices.0 / self.choices.1.max(1) as f32;
+        let mean_confidence = self.choices.0 / self.choices.1.max(1) as f32;
         let mut next: Vec<(f32, usize)> = self.leaves.iter().map(|leaf| (leaf.gain, depth_max - leaf.depth)).collect();
         let mut order: Vec<usize> = Vec::new();
         for _ in 0..room {
@@ -103,7 +104,7 @@ impl Growth {
                 _ => Some(at),
             };
             let Some(best) = (0..next.len()).filter(|&at| next[at].1 > 0).fold(None, better) else { break };
-            next[best] = (next[best].0 * sure, next[best].1 - 1);
+            next[best] = (next[best].0 * mean_confidence, next[best].1 - 1);
             if !order.contains(&best) {
                 order.push(best);
             }

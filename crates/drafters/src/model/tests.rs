@@ -1,5 +1,5 @@
-//! The draft model's bookkeeping: what it runs, what it has cached, where it stops. (Its law is proved by enumeration,
-//! in the workshop's tests.)
+//! Tests of the draft model's bookkeeping: what it runs, what it has cached, where it stops. (Its law is tested by
+//! enumeration in `foretoken_testkit`.)
 
 use super::grow::Leaf;
 use super::*;
@@ -7,8 +7,8 @@ use crate::trial::Likeliest;
 use foretoken_speculation::budget::Limits;
 use foretoken_speculation::{Address, DraftTree, Evidence, Law, Probes, Promise, Proposal, Sampling};
 
-/// Says that token t is followed by t + 1, with this logit against zeros, or by t + 2, with a logit of its own; notes
-/// what it was asked.
+/// A network in which token t is followed by t + 1, with this logit against zeros, or by t + 2, with a logit of its
+/// own; it records its passes.
 struct Successor {
     logit: f32,
     second: f32,
@@ -16,8 +16,8 @@ struct Successor {
     passes: Vec<usize>,
     run: usize,
     room: usize,
-    /// After this token nothing can be said.
-    dumb: Option<Token>,
+    /// The row of this token has no logits.
+    without_logits: Option<Token>,
 }
 
 impl Successor {
@@ -29,7 +29,7 @@ impl Successor {
             passes: Vec::new(),
             run: 0,
             room: usize::MAX,
-            dumb: None,
+            without_logits: None,
         });
         drafter.open(&Opening::new(SequenceId(1), &[]));
         drafter.open(&Opening::new(SequenceId(2), &[]));
@@ -46,15 +46,15 @@ impl Scorer for Successor {
         for ask in asks {
             let cached = self.cached.get_mut(&ask.sequence).unwrap();
             assert_eq!(cached.len(), ask.start + ask.computed);
-            let is_dumb = |row: &u32| self.dumb == Some(ask.tokens[*row as usize]);
-            if ask.start + ask.tokens.len() > self.room || ask.wanted.iter().all(is_dumb) {
+            let lacks_logits = |row: &u32| self.without_logits == Some(ask.tokens[*row as usize]);
+            if ask.start + ask.tokens.len() > self.room || ask.wanted.iter().all(lacks_logits) {
                 ask.wanted.iter().for_each(|_| rows.push(None));
                 continue;
             }
             cached.extend(&ask.tokens[ask.computed..]);
             self.run += ask.tokens.len() - ask.computed;
             for row in ask.wanted {
-                if is_dumb(row) {
+                if lacks_logits(row) {
                     rows.push(None);
                     continue;
                 }
@@ -128,30 +128,30 @@ fn it_catches_up_in_the_pass_of_the_first_step_and_batches_by_depth() {
     assert_eq!(trees[0].tokens(), [4, 5, 6, 7]);
     assert_eq!(trees[1].tokens(), [8, 9, 0, 1]);
     assert_eq!(drafter.scorer.passes, [2, 2, 2, 2]);
-    // The last guess of each chain was never run.
+    // The last token of each chain was never run.
     assert_eq!(drafter.scorer.cached[&SequenceId(1)], [1, 2, 3, 4, 5, 6]);
-    // All accepted and a bonus: only the last guess and the bonus are new to it.
+    // All accepted and a bonus token: only the last drafted token and the bonus are new to it.
     let run = drafter.scorer.run;
     draft(&mut drafter, &[&[1, 2, 3, 4, 5, 6, 7, 2]], &Sampling::default());
     assert_eq!(drafter.scorer.run - run, 2 + 3);
 }
 
 #[test]
-fn it_goes_back_to_the_first_difference_even_if_another_branch_won() {
+fn it_goes_back_to_the_first_difference_even_if_another_branch_was_accepted() {
     let mut drafter = Successor::drafter(5.0);
     draft(&mut drafter, &[&[1, 2, 3]], &Sampling::default());
     // The fifth token was another drafter's.
     let trees = draft(&mut drafter, &[&[1, 2, 3, 4, 8, 8]], &Sampling::default());
     assert_eq!(trees[0].tokens(), [9, 0, 1, 2]);
     assert_eq!(drafter.scorer.cached[&SequenceId(1)][..6], [1, 2, 3, 4, 8, 8]);
-    // Another text, as a draft model's own draft is to the drafter of it, and asked twice for the same.
+    // Other tokens, as drafted tokens are to the drafter of a draft model, and asked twice for the same.
     for _ in 0..2 {
         assert_eq!(draft(&mut drafter, &[&[1, 2]], &Sampling::default())[0].tokens(), [3, 4, 5, 6]);
     }
 }
 
 #[test]
-fn it_stops_after_an_unsure_token_and_after_an_end_token() {
+fn it_stops_after_a_token_of_low_confidence_and_after_an_end_token() {
     let mut drafter = Successor::drafter(1.0);
     drafter.settings.p_min = Some(0.5);
     // e / (e + 9) is below a half: the token is offered all the same, and the chain ends. Also under greedy.
@@ -176,12 +176,12 @@ fn bounds_of_chain_tree_context_and_room_are_kept() {
     assert_eq!(draft(&mut drafter, &[&[3]], &sampling)[0].len(), 2);
     drafter.depth_max = 9;
     assert_eq!(draft(&mut drafter, &[&[3]], &sampling)[0].len(), 4);
-    // A context of 12: the eleventh and twelfth token can be run, so two can be guessed.
+    // A context of 12: the eleventh and twelfth token can be run, so two can be drafted.
     let long: Vec<Token> = (0..11).map(|token| token % 10).collect();
     assert_eq!(draft(&mut drafter, &[&long], &sampling)[0].len(), 2);
     let longer = [&long[..], &[1, 2]].concat();
     assert_eq!(draft(&mut drafter, &[&longer], &sampling)[0].len(), 0);
-    // No room: whoever fits is drafted for.
+    // Without room for both, the sequence that fits is drafted for.
     drafter.scorer.room = 3;
     let trees = draft(&mut drafter, &[&[1, 2, 3, 4], &[1, 2]], &sampling);
     assert_eq!((trees[0].len(), trees[1].tokens()), (0, &[3, 4][..]));
@@ -242,7 +242,7 @@ fn it_branches_where_the_runner_up_is_likely_and_grows_best_first() {
             let nodes: Vec<(Token, i32)> = tree.tokens().iter().copied().zip(parents).collect();
             (nodes, drafter.scorer.passes.len())
         };
-        // 0.61 and what comes of it, 0.37, are worth more than 0.30.
+        // 0.61 and its child's 0.37 are more than 0.30.
         assert_eq!(grown(4, 0.0), (vec![(4, -1), (5, -1), (5, 0), (6, 0)], 2));
         // With more room 0.30 is continued in the same pass.
         assert_eq!(grown(6, 0.0), (vec![(4, -1), (5, -1), (5, 0), (6, 0), (6, 1), (7, 1)], 2));
@@ -255,14 +255,14 @@ fn it_branches_where_the_runner_up_is_likely_and_grows_best_first() {
 }
 
 #[test]
-fn greedy_siblings_are_the_next_likeliest_that_are_allowed() {
+fn greedy_siblings_are_the_next_most_probable_tokens_that_are_allowed() {
     let mut drafter = Successor::drafter(4.0);
     drafter.scorer.second = 3.3;
     drafter.settings.p_split = Some(0.001);
     let sampling = Sampling { temperature: 0.0, banned_tokens: vec![4, 0], ..Sampling::default() };
     let tree = draft(&mut drafter, &[&[3]], &sampling).remove(0);
-    assert_eq!(tree.tokens(), [5, 1, 2, 3], "the likeliest first, the lowest of equals, none that is banned");
-    // Where a token alone is possible, there is no second.
+    assert_eq!(tree.tokens(), [5, 1, 2, 3], "the most probable first, the lowest of equals, none that is banned");
+    // Where only one token is possible, there is no sibling.
     let only = Sampling { banned_tokens: (0..10).filter(|token| *token != 7).collect(), ..sampling };
     assert_eq!(draft(&mut drafter, &[&[3]], &only)[0].tokens(), [7, 7, 7, 7]);
 }
@@ -279,7 +279,7 @@ fn a_round_continues_the_leaves_that_are_expected_to_be_continued() {
             row: None,
             depth,
             gain,
-            worth: 1.0,
+            calibrated_gain: 1.0,
         };
         growth.leaves = gains.iter().map(leaf).collect();
         growth
@@ -302,7 +302,7 @@ fn a_round_continues_the_leaves_that_are_expected_to_be_continued() {
 }
 
 #[test]
-fn an_accepted_branch_closes_its_ranks() {
+fn the_rows_of_an_accepted_branch_are_compacted() {
     let mut drafter = Successor::drafter(4.0);
     drafter.scorer.second = 3.3;
     drafter.settings.p_split = Some(0.1);
@@ -319,12 +319,12 @@ fn an_accepted_branch_closes_its_ranks() {
 }
 
 #[test]
-fn a_branch_ends_where_nothing_can_be_said_and_others_go_on() {
+fn a_branch_ends_where_a_row_has_no_logits_and_others_go_on() {
     let mut drafter = Successor::drafter(4.0);
     drafter.scorer.second = 3.3;
     drafter.settings.p_split = Some(0.1);
-    let mut grown = |dumb, nodes| {
-        drafter.scorer.dumb = dumb;
+    let mut grown = |without_logits, nodes| {
+        drafter.scorer.without_logits = without_logits;
         let limits = Limits::nodes(nodes);
         let tree = draft_within(&mut drafter, &[&[3]], &Sampling::default(), Promise::Exact, limits).remove(0);
         let parents = tree.parents().iter().map(|parent| parent.map_or(-1, |parent| parent.index() as i32));
@@ -335,17 +335,21 @@ fn a_branch_ends_where_nothing_can_be_said_and_others_go_on() {
     assert_eq!(grown(Some(4), 6)[..4], [(4, -1), (5, -1), (6, 1), (7, 1)]);
     assert_eq!(grown(Some(5), 6)[..4], [(4, -1), (5, -1), (5, 0), (6, 0)]);
     assert_eq!(grown(Some(5), 4), [(4, -1), (5, -1), (5, 0), (6, 0)]);
-    assert_eq!(grown(Some(4), 4), [(4, -1), (5, -1), (6, 1), (7, 1)], "the likelier leaf alone was asked for first");
+    assert_eq!(
+        grown(Some(4), 4),
+        [(4, -1), (5, -1), (6, 1), (7, 1)],
+        "the more probable leaf alone was asked for first"
+    );
     assert_eq!(grown(Some(3), 4), [], "not even after the root");
     assert_eq!(grown(None, 4), [(4, -1), (5, -1), (5, 0), (6, 0)]);
 }
 
-/// Draws whatever it was promised, as one with settings of its own may.
-struct Gambler;
+/// Draws under every promise, as a drafter with settings of its own may.
+struct AlwaysDraws;
 
-impl Drafter for Gambler {
+impl Drafter for AlwaysDraws {
     fn name(&self) -> &str {
-        "gambler"
+        "always draws"
     }
     fn draft(&mut self, asks: &mut [Ask<'_>], chance: &mut dyn Chance) {
         for ask in asks {
@@ -364,7 +368,7 @@ fn an_inner_drafter_has_the_targets_noise_under_exact_alone() {
             let mut drafter = Successor::drafter(5.0);
             drafter.close(SequenceId(1));
             drafter.close(SequenceId(2));
-            let mut drafter = drafter.with_inner(Box::new(Gambler));
+            let mut drafter = drafter.with_inner(Box::new(AlwaysDraws));
             drafter.open(&Opening::new(SequenceId(1), &[]));
             let (mut tree, sampling) = (DraftTree::new(), Sampling::default());
             let ask = Ask {

@@ -1,4 +1,4 @@
-//! The counts against plain counting; what is proposed, by hand.
+//! Tests of the counts against naive counting, and of proposals against examples worked out by hand.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::trial::Trial;
 
 const SEQUENCE: SequenceId = SequenceId(1);
 
-/// A drafter that has learned a text and has an open sequence of somebody.
+/// A drafter that has learned a text, with an open sequence of tenant 1.
 fn learned(order: usize, text: &[Token]) -> NgramDrafter {
     let mut drafter = NgramDrafter::new(order, NgramSource::Corpus);
     drafter.warm_up(text, 0, None);
@@ -17,7 +17,7 @@ fn learned(order: usize, text: &[Token]) -> NgramDrafter {
     drafter
 }
 
-/// What followed the latest occurrences of the context in each text, counted by looking at every place.
+/// What followed the latest occurrences of the context in each text, counted by a scan.
 fn counted(texts: &[Vec<Token>], context: &[Token]) -> (u32, Vec<(Token, u32)>) {
     let most = if context.is_empty() { UNIGRAMS_MAX } else { OCCURRENCES_MAX };
     let mut followers = BTreeMap::new();
@@ -34,12 +34,12 @@ fn counted(texts: &[Vec<Token>], context: &[Token]) -> (u32, Vec<(Token, u32)>) 
 
 proptest! {
     #[test]
-    fn counts_are_as_one_would_count_by_hand(
+    fn counts_are_those_of_a_naive_scan(
         order in 1usize..=5,
         vocabulary in prop_oneof![Just(3u32), Just(40)],
         texts in proptest::collection::vec(proptest::collection::vec(any::<u32>(), 1..700), 1..3),
     ) {
-        // One token of each vocabulary is the end of a text.
+        // One token of each vocabulary stands for the end of a text.
         let token = |token: u32| if token.is_multiple_of(vocabulary) { END } else { token % vocabulary };
         let texts: Vec<Vec<Token>> = texts.iter().map(|text| text.iter().copied().map(token).collect()).collect();
         let histories: Vec<History> = texts.iter().map(|text| {
@@ -83,7 +83,7 @@ fn q_is_the_relative_frequency_of_what_followed_through_the_temperature() {
 }
 
 #[test]
-fn filters_of_the_target_and_of_the_draft_apply_and_banned_tokens_are_passed_over() {
+fn filters_of_the_target_and_of_the_draft_apply_and_banned_tokens_are_skipped() {
     let text = [1, 2, 1, 3, 1, 2, 1, 4, 1, 2, 1, 3];
     let mut trial = Trial::greedy(1);
     trial.promise = Promise::Rejection;
@@ -99,7 +99,7 @@ fn filters_of_the_target_and_of_the_draft_apply_and_banned_tokens_are_passed_ove
     trial.settings.top_k = Some(1);
     assert_eq!(support(&trial), [3]);
     trial.sampling.banned_tokens = vec![2, 3, 4];
-    assert_eq!(support(&trial), [1], "nothing else may follow, so the most frequent of all");
+    assert_eq!(support(&trial), [1], "no follower is allowed, so the most frequent of all");
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn the_most_frequent_of_all_are_proposed_only_if_they_are_frequent_enough() {
     assert_eq!(Trial::greedy(1).draft(&mut drafter, &[99]).tokens(), [4]);
     drafter.unigram_min = 0.7;
     assert!(Trial::greedy(1).draft(&mut drafter, &[99]).is_empty());
-    assert!(Trial::greedy(1).draft(&mut learned(3, &[]), &[99]).is_empty(), "nothing learned, nothing said");
+    assert!(Trial::greedy(1).draft(&mut learned(3, &[]), &[99]).is_empty(), "nothing was learned");
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn trees_grow_where_the_product_of_confidences_is_greatest() {
 }
 
 #[test]
-fn a_branch_ends_behind_the_token_that_is_unsure() {
+fn a_branch_ends_after_a_token_of_low_confidence() {
     let text = [[1, 2, 5, 1].repeat(5), [2, 6].repeat(3)].concat();
     let mut trial = Trial::greedy(9);
     assert_eq!(trial.draft(&mut learned(2, &text), &[1]).len(), 5);
@@ -179,11 +179,11 @@ fn a_branch_ends_behind_the_token_that_is_unsure() {
     let sure = trial.draft(&mut learned(2, &text), &[1]);
     assert_eq!(sure.tokens(), [2], "{:?}", sure.offers());
     trial.settings.n_min = Some(3);
-    assert_eq!(trial.draft(&mut learned(2, &text), &[1]).tokens(), [2, 5, 1, 2], "unsure again, and no longer excused");
+    assert_eq!(trial.draft(&mut learned(2, &text), &[1]).tokens(), [2, 5, 1, 2], "low confidence again, beyond n_min");
 }
 
 #[test]
-fn what_a_tenant_taught_is_his_and_a_text_is_forgotten_with_its_sequence() {
+fn a_tenants_texts_are_its_own_and_a_sequence_is_forgotten_when_it_ends() {
     let mut drafter = NgramDrafter::default();
     drafter.warm_up(&[1, 2, 3].repeat(3), 0, Some(Tenant(1)));
     drafter.open(&Opening { tenant: Tenant(1), ..Opening::new(SequenceId(1), &[1]) });
@@ -192,7 +192,7 @@ fn what_a_tenant_taught_is_his_and_a_text_is_forgotten_with_its_sequence() {
         Trial { sequence: SequenceId(sequence), ..Trial::greedy(1) }.draft(drafter, text).tokens().to_vec()
     };
     assert_eq!(draft(&mut drafter, 1, &[1]), [2]);
-    assert_eq!(draft(&mut drafter, 2, &[1]), [1], "he only knows his own text, which is 1");
+    assert_eq!(draft(&mut drafter, 2, &[1]), [1], "only its own sequence is known, which is 1");
     assert_eq!(draft(&mut drafter, 2, &[1, 8, 1]), [8]);
     drafter.close(SequenceId(2));
     drafter.open(&Opening { tenant: Tenant(2), ..Opening::new(SequenceId(2), &[1]) });

@@ -1,4 +1,4 @@
-//! Against a scan of the list, and by hand.
+//! Tests of phrases against a scan of the list, and against examples worked out by hand.
 
 use proptest::prelude::*;
 
@@ -17,30 +17,34 @@ fn after_going_comes_to() {
     assert_eq!(paths(&mut drafter, &[1, 7], 9), [vec![8]]);
     assert_eq!(paths(&mut drafter, &[5, 7], 9), [vec![3], vec![3, 4], vec![8]], "the longest beginning first");
     assert_eq!(paths(&mut drafter, &[5, 7, 3], 9), [vec![4]]);
-    assert_eq!(paths(&mut drafter, &[5, 7, 3, 4], 9), [[0; 0]; 0], "it is written, and nothing begins with 4");
+    assert_eq!(
+        paths(&mut drafter, &[5, 7, 3, 4], 9),
+        [[0; 0]; 0],
+        "the phrase is complete, and no phrase begins with 4"
+    );
     assert_eq!(paths(&mut drafter, &[9], 9), [[0; 0]; 0]);
     assert_eq!(paths(&mut drafter, &[5, 7], 1), [vec![3]]);
     assert_eq!(paths(&mut PhrasesDrafter::new([]), &[1], 9), [[0; 0]; 0]);
 }
 
 #[test]
-fn what_goes_on_in_several_ways_is_proposed_in_all_of_them_and_shares_the_odds() {
+fn several_continuations_are_all_proposed_and_share_the_probability() {
     let mut drafter = PhrasesDrafter::new([vec![1, 2, 3], vec![1, 2, 4], vec![1, 5]]);
     let tree = Trial::greedy(9).draft(&mut drafter, &[1]);
     let found: Vec<(Vec<Token>, f32)> =
         tree.offers().iter().map(|offer| (tree.path(offer.node), offer.evidence.acceptance)).collect();
     let third = 2.0 / 3.0 / 2.0;
     assert_eq!(found, [(vec![2], 0.25), (vec![2, 3], third), (vec![2, 4], third), (vec![5], 0.25)]);
-    let mut unsure = Trial::greedy(9);
-    unsure.limits.path_min = 0.2;
-    assert_eq!(unsure.draft(&mut drafter, &[1]).tokens(), [2, 3, 4, 5]);
-    unsure.limits.token_min = 0.3;
-    assert_eq!(unsure.draft(&mut drafter, &[1]).tokens(), [2, 5], "a branch ends behind the token that is unsure");
+    let mut limited = Trial::greedy(9);
+    limited.limits.path_min = 0.2;
+    assert_eq!(limited.draft(&mut drafter, &[1]).tokens(), [2, 3, 4, 5]);
+    limited.limits.token_min = 0.3;
+    assert_eq!(limited.draft(&mut drafter, &[1]).tokens(), [2, 5], "a branch ends after a token below the limit");
 }
 
 proptest! {
     #[test]
-    fn the_automaton_finds_what_a_scan_of_the_list_finds(
+    fn the_trie_finds_what_a_scan_of_the_list_finds(
         phrases in proptest::collection::vec(proptest::collection::vec(0u32..3, 0..6), 0..6),
         text in proptest::collection::vec(0u32..3, 1..12),
     ) {

@@ -1,4 +1,4 @@
-//! By hand, against edits of a text, and against a scan.
+//! Tests of predictions by examples, by random edits of a text, and of the index against a scan.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ fn opened(prediction: &[Token]) -> PredictionDrafter {
     drafter
 }
 
-/// The tree behind an answer of which the drafter sees each token as it is written.
+/// The branches that are proposed after an answer, if the drafter is asked before each of its tokens.
 fn tree(drafter: &mut PredictionDrafter, answer: &[Token], nodes_max: usize) -> Vec<Vec<Token>> {
     let mut tokens = PROMPT.to_vec();
     let trial = Trial::greedy(nodes_max).after(PROMPT.len());
@@ -30,7 +30,7 @@ fn tree(drafter: &mut PredictionDrafter, answer: &[Token], nodes_max: usize) -> 
     branches(&tree)
 }
 
-/// All branches, in the order in which they were begun.
+/// All branches of a tree, in the order of their first nodes.
 fn branches(tree: &DraftTree) -> Vec<Vec<Token>> {
     let leaves = tree.nodes().filter(|node| !tree.parents().contains(&Some(*node)));
     let mut branches: Vec<Vec<Token>> = leaves.map(|node| tree.path(node)).collect();
@@ -38,7 +38,7 @@ fn branches(tree: &DraftTree) -> Vec<Vec<Token>> {
     branches
 }
 
-/// What is proposed first.
+/// The first branch that is proposed.
 fn next(prediction: &[Token], answer: &[Token], nodes_max: usize) -> Vec<Token> {
     tree(&mut opened(prediction), answer, nodes_max).swap_remove(0)
 }
@@ -48,16 +48,16 @@ fn numbers(range: std::ops::Range<Token>) -> Vec<Token> {
 }
 
 #[test]
-fn what_is_predicted_is_proposed_as_far_as_there_is_room() {
+fn the_prediction_is_proposed_as_far_as_there_is_room() {
     let prediction = numbers(0..50);
     assert_eq!(next(&prediction, &[], 4), [0, 1, 2, 3], "before anything is written");
     assert_eq!(next(&prediction, &numbers(0..20), 6), [20, 21, 22, 23, 24, 25]);
-    assert_eq!(next(&prediction, &numbers(0..48), 6), [48, 49], "a prediction ends");
-    assert!(tree(&mut opened(&prediction), &prediction, 6).is_empty(), "and is done then");
+    assert_eq!(next(&prediction, &numbers(0..48), 6), [48, 49], "the prediction ends");
+    assert!(tree(&mut opened(&prediction), &prediction, 6).is_empty(), "nothing follows its end");
 }
 
 #[test]
-fn without_a_prediction_nothing_is_said_and_nothing_kept() {
+fn without_a_prediction_nothing_is_proposed_and_nothing_kept() {
     let mut drafter = opened(&[]);
     assert!(drafter.running.is_empty());
     assert!(tree(&mut drafter, &[1, 2, 3], 9).is_empty());
@@ -67,9 +67,9 @@ fn without_a_prediction_nothing_is_said_and_nothing_kept() {
 }
 
 #[test]
-fn a_text_that_differs_is_found_again_two_tokens_on() {
+fn the_cursor_is_found_two_tokens_after_a_difference() {
     let prediction = numbers(0..200);
-    let behind = |edit: &[Token], from: Token| [&numbers(0..40)[..], edit, &numbers(from..from + 2)].concat();
+    let after = |edit: &[Token], from: Token| [&numbers(0..40)[..], edit, &numbers(from..from + 2)].concat();
     for (what, edit, from) in [
         ("one replaced", &[777][..], 41),
         ("one replaced by three", &[777, 778, 779], 41),
@@ -80,9 +80,9 @@ fn a_text_that_differs_is_found_again_two_tokens_on() {
         ("many inserted", &numbers(700..760), 40),
     ] {
         let expected = numbers(from + 2..from + 6);
-        assert_eq!(next(&prediction, &behind(edit, from), 4), expected, "{what}");
+        assert_eq!(next(&prediction, &after(edit, from), 4), expected, "{what}");
     }
-    // Far away it takes three, and as long behind the difference.
+    // It takes three tokens far away, and long after the difference.
     let long = [&numbers(0..40)[..], &numbers(700..780), &numbers(40..43)].concat();
     assert_eq!(next(&prediction, &long, 4), [43, 44, 45, 46]);
     let far = [&numbers(0..40)[..], &numbers(150..152)].concat();
@@ -94,7 +94,7 @@ fn a_text_that_differs_is_found_again_two_tokens_on() {
 }
 
 #[test]
-fn behind_one_token_that_differs_the_ways_to_go_on_are_branches() {
+fn after_one_token_that_differs_each_kind_of_guess_is_a_branch() {
     let prediction = numbers(0..50);
     let first = |last: Token| -> Vec<Token> {
         let answer = [&numbers(0..20)[..], &[last]].concat();
@@ -105,18 +105,18 @@ fn behind_one_token_that_differs_the_ways_to_go_on_are_branches() {
 }
 
 #[test]
-fn kinds_of_differences_that_come_again_are_expected() {
+fn the_kinds_of_differences_are_learned() {
     let prediction = numbers(0..400);
-    // Each tenth token is inserted.
+    // A token is inserted after every tenth.
     let answer: Vec<Token> = (0..200).flat_map(|i| if i % 10 == 9 { vec![i, 1000 + i] } else { vec![i] }).collect();
-    assert_eq!(tree(&mut opened(&prediction), &answer[..11], 6)[0][0], 11, "the first time it may be replaced");
+    assert_eq!(tree(&mut opened(&prediction), &answer[..11], 6)[0][0], 11, "at first a replacement is assumed");
     let last = 17 * 11;
     assert!(answer[last - 1] >= 1000);
     assert_eq!(tree(&mut opened(&prediction), &answer[..last], 6)[0][0], answer[last]);
 }
 
 #[test]
-fn evidence_grows_with_what_agrees_and_falls_with_what_does_not() {
+fn the_estimate_grows_with_tokens_that_agree_and_falls_with_those_that_do_not() {
     let prediction = numbers(0..400);
     let first = |answer: &[Token]| {
         let mut drafter = opened(&prediction);
@@ -132,22 +132,22 @@ fn evidence_grows_with_what_agrees_and_falls_with_what_does_not() {
 }
 
 #[test]
-fn what_is_only_guessed_moves_nothing() {
+fn drafted_tokens_do_not_move_the_cursor() {
     let prediction = numbers(0..50);
     let mut drafter = opened(&prediction);
     let tokens = [&PROMPT[..], &numbers(0..10)].concat();
     let plain = Trial::greedy(3).after(PROMPT.len());
     assert_eq!(plain.draft(&mut drafter, &tokens).tokens(), [10, 11, 12]);
     let before = drafter.running[&plain.sequence].cursor;
-    let guessed = Trial { guessed: 2, ..plain.clone() };
+    let drafted = Trial { drafted: 2, ..plain.clone() };
     let longer = [&tokens[..], &[10, 11]].concat();
-    assert_eq!(guessed.draft(&mut drafter, &longer).tokens(), [12, 13, 14]);
+    assert_eq!(drafted.draft(&mut drafter, &longer).tokens(), [12, 13, 14]);
     assert_eq!(drafter.running[&plain.sequence].cursor, before);
     assert_eq!(plain.draft(&mut drafter, &tokens).tokens(), [10, 11, 12]);
 }
 
 #[test]
-fn a_prediction_that_says_the_same_for_ever_costs_no_more() {
+fn a_prediction_of_one_repeated_token_takes_bounded_time() {
     // A scan of all matches would compare 10^10 tokens here.
     let mut drafter = opened(&vec![7; 100_000]);
     let answer: Vec<Token> = (0..100_000).map(|i| if i % 2 == 0 { 7 } else { 8 }).collect();
@@ -157,7 +157,7 @@ fn a_prediction_that_says_the_same_for_ever_costs_no_more() {
     assert!(started.elapsed().as_secs() < 5, "{:?}", started.elapsed());
 }
 
-/// A text with words cut out, put in and replaced.
+/// A text with tokens left out, inserted and replaced.
 fn edited(text: &[Token], edits: &[(usize, u8, usize)]) -> Vec<Token> {
     let mut edited = text.to_vec();
     for (at, kind, len) in edits {
@@ -184,12 +184,12 @@ proptest! {
             expected.extend(all.iter().filter(|at| **at >= here).take(16));
             expected.extend(all.iter().rev().filter(|at| **at < here).take(8));
         }
-        prop_assert_eq!(Index::new(&text).places(&last, here).collect::<Vec<_>>(), expected);
+        prop_assert_eq!(Index::new(&text).positions(&last, here).collect::<Vec<_>>(), expected);
     }
 
-    /// Being asked seldom changes nothing, and whatever is written nothing panics.
+    /// The cursor does not depend on when the drafter is asked, and nothing panics for any output.
     #[test]
-    fn a_cursor_depends_on_the_text_alone(
+    fn a_cursor_depends_on_the_output_alone(
         text in prop::collection::vec(0u32..40, 0..80),
         edits in prop::collection::vec((0usize..80, 0u8..3, 0usize..6), 0..5),
         nodes_max in 0usize..12,
@@ -202,7 +202,7 @@ proptest! {
         prop_assert_eq!(often, branches(&once));
     }
 
-    /// In a text in which no word comes twice, few words are missed: each difference costs a few tokens.
+    /// In a text in which no token comes twice, each difference costs a few tokens that are not proposed.
     #[test]
     fn an_edited_text_is_followed(edits in prop::collection::vec((0usize..200, 0u8..3, 1usize..4), 0..6)) {
         let text = numbers(0..200);

@@ -1,11 +1,11 @@
-//! Shapes, windows, and the law of what is drawn.
+//! Tests of the shapes of trees, of windows, and of the law of the drawn tokens.
 
 use super::*;
 use crate::trial::Trial;
 use foretoken_speculation::{Promise, Proposal};
 
 #[test]
-fn chains_and_trees_have_the_nodes_there_is_room_for() {
+fn chains_and_trees_fill_the_room_for_nodes() {
     let mut drafter = RandomDrafter { nodes_max: 8, ..RandomDrafter::new(1000) };
     for forks in [false, true] {
         drafter.forks = forks;

@@ -1,4 +1,4 @@
-//! Matches of any length over text and histories, who may see what, and what is forgotten.
+//! Tests of suffix matching: matches of any length in the sequence and in histories, tenants, and forgetting.
 
 mod lookup;
 
@@ -12,12 +12,12 @@ use foretoken_speculation::DraftTree;
 const ALICE: Tenant = Tenant(7);
 const BOB: Tenant = Tenant(8);
 
-/// Without guesses where nothing matches.
+/// A drafter that proposes nothing where nothing matches.
 fn drafter(capacity_tokens: usize) -> SuffixDrafter {
     SuffixDrafter { window: 0, ..SuffixDrafter::new(capacity_tokens) }
 }
 
-/// What it proposes to a tenant after these tokens.
+/// The tree that it proposes to a tenant after these tokens.
 fn shown(drafter: &mut SuffixDrafter, tenant: Tenant, tokens: &[Token]) -> DraftTree {
     let trial = Trial { sequence: SequenceId(99), ..Trial::greedy(20) };
     drafter
@@ -29,7 +29,7 @@ fn shown(drafter: &mut SuffixDrafter, tenant: Tenant, tokens: &[Token]) -> Draft
 }
 
 #[test]
-fn a_long_match_wins_over_later_and_more_frequent_short_ones() {
+fn a_long_match_outweighs_later_and_more_frequent_short_ones() {
     let mut text: Vec<Token> = vec![1, 2, 3, 4, 5, 6, 7, 50];
     (0..12).for_each(|i| text.extend([6, 7, 60, 20 + i]));
     text.extend([1, 2, 3, 4, 5, 6, 7]);
@@ -42,12 +42,12 @@ fn a_long_match_wins_over_later_and_more_frequent_short_ones() {
 }
 
 #[test]
-fn what_a_tenant_wrote_is_its_own_and_what_nobody_owns_is_everybodys() {
+fn a_tenants_texts_are_its_own_and_texts_without_a_tenant_are_everybodys() {
     let mut drafter = drafter(1000);
     let trial = Trial::greedy(20);
     drafter.open(&Opening { tenant: ALICE, ..Opening::new(trial.sequence, &[1, 2]) });
     let tokens = [1, 2, 40, 41];
-    let news = News {
+    let output = StepOutput {
         sequence: trial.sequence,
         tokens: &tokens,
         emitted: &tokens[2..],
@@ -57,8 +57,8 @@ fn what_a_tenant_wrote_is_its_own_and_what_nobody_owns_is_everybodys() {
         hidden_from: 0,
         hidden: &[],
     };
-    drafter.observe(&[news]);
-    assert!(shown(&mut drafter, ALICE, &[9, 1, 2]).is_empty(), "a running text is not history yet");
+    drafter.observe(&[output]);
+    assert!(shown(&mut drafter, ALICE, &[9, 1, 2]).is_empty(), "a running sequence is not history yet");
     drafter.close(trial.sequence);
     drafter.warm_up(&[5, 6, 7, 8], 1, None);
     drafter.warm_up(&[5, 6, 30], 1, Some(BOB));
@@ -94,7 +94,7 @@ fn the_oldest_texts_are_forgotten_and_a_long_one_keeps_its_end() {
 }
 
 #[test]
-fn a_tenant_that_writes_much_takes_the_place_of_the_oldest_whosever_they_are() {
+fn a_tenant_that_writes_much_displaces_the_oldest_texts_of_any_tenant() {
     let mut drafter = drafter(60);
     drafter.warm_up(&[1, 2, 3], 1, Some(BOB));
     for i in 0..10 {
@@ -120,7 +120,7 @@ fn depth_follows_the_match_and_bounds_are_kept() {
 }
 
 #[test]
-fn a_text_of_one_token_costs_a_bounded_number_of_votes() {
+fn a_repeated_token_has_a_bounded_number_of_votes() {
     let mut drafter = SuffixDrafter::new(100_000);
     drafter.warm_up(&[3; 20_000], 1, None);
     drafter.warm_up(&[3; 20_000], 1, Some(ALICE));
@@ -132,7 +132,7 @@ fn a_text_of_one_token_costs_a_bounded_number_of_votes() {
 
 #[test]
 #[should_panic(expected = "tokens indexed of")]
-fn a_text_that_became_shorter_is_a_bug() {
+fn a_sequence_that_became_shorter_is_a_bug() {
     let mut drafter = drafter(10);
     drafter.open(&Opening::new(Trial::greedy(1).sequence, &[1, 2, 3]));
     Trial::greedy(1).draft(&mut drafter, &[1, 2]);
@@ -149,10 +149,10 @@ fn text(len: std::ops::Range<usize>) -> impl Strategy<Value = Vec<Token>> {
 }
 
 proptest! {
-    /// Grows at random, and is asked behind guesses of which none is learned: shown and kept for later is what a
-    /// drafter shows and keeps that was never asked.
+    /// A sequence grows at random, and the drafter is asked after drafted tokens, which it must not learn: its
+    /// proposals and its history are those of a drafter that was never asked so.
     #[test]
-    fn what_is_asked_behind_guesses_leaves_no_trace(
+    fn drafted_tokens_are_not_learned(
         more in prop::collection::vec((text(1..40), text(0..9)), 1..8),
         history in prop::collection::vec(0..3_u32, 0..30),
     ) {
@@ -165,9 +165,9 @@ proptest! {
         let mut drafter = fresh();
         let mut text: Vec<Token> = vec![0];
         drafter.open(&Opening { tenant: ALICE, ..Opening::new(trial.sequence, &text) });
-        for (new, guesses) in more {
+        for (new, drafted) in more {
             text.extend(new);
-            Trial { guessed: guesses.len(), ..trial.clone() }.draft(&mut drafter, &[&text[..], &guesses].concat());
+            Trial { drafted: drafted.len(), ..trial.clone() }.draft(&mut drafter, &[&text[..], &drafted].concat());
             let mut shadow = fresh();
             shadow.open(&Opening { tenant: ALICE, ..Opening::new(trial.sequence, &text) });
             let (found, expected) = (trial.draft(&mut drafter, &text), trial.draft(&mut shadow, &text));
@@ -179,7 +179,7 @@ proptest! {
         prop_assert_eq!(drafter.history_tokens(), len + if text.len() < 2 { 0 } else { text.len() + 1 });
     }
 
-    /// What is expected is drafted as if it had been written before, and is nobody else's.
+    /// A prediction is matched as if it had been written before, and only for its own sequence.
     #[test]
     fn a_prediction_is_matched(len in 2..30_u32, after in 50..90_u32) {
         let before: Vec<Token> = (0..len).collect();
@@ -193,9 +193,9 @@ proptest! {
         prop_assert!(trial.draft(&mut drafter, &before).tokens() != [after]);
     }
 
-    /// Whatever others teach, as long as nothing has to be forgotten.
+    /// Proposals do not depend on other tenants' texts, as long as nothing has to be forgotten.
     #[test]
-    fn no_tenant_sees_what_another_taught(taught in texts(), asked in prop::collection::vec(0..4_u32, 1..10)) {
+    fn no_tenant_is_shown_anothers_texts(taught in texts(), asked in prop::collection::vec(0..4_u32, 1..10)) {
         let (mut all, mut without) = (SuffixDrafter::new(2000), SuffixDrafter::new(2000));
         for (owner, tokens) in &taught {
             all.warm_up(tokens, 1, *owner);
@@ -207,7 +207,7 @@ proptest! {
         prop_assert_eq!(found.offers(), expected.offers());
     }
 
-    /// Never more than the capacity, and what an owner has is the last that it taught.
+    /// Histories never exceed the capacity, and a tenant's is the last of what it taught.
     #[test]
     fn histories_hold_the_last_texts_and_no_more_than_the_capacity(taught in texts(), capacity in 0..80_usize) {
         let mut drafter = SuffixDrafter::new(capacity);

@@ -1,16 +1,16 @@
 //! The assistant's law over the tokens that both vocabularies have (token-level intersection, Timor et al. 2025,
 //! Algorithm 4): a [`Scorer`] of the target's vocabulary over one of another.
 //!
-//! The target's tokens are translated, the assistant runs them, and its logits are dealt out to the target's tokens of
+//! The target's tokens are translated, the assistant runs them, and its logits are assigned to the target's tokens of
 //! the same bytes or role; all others get minus infinity, so that any law made of the row is the assistant's,
-//! restricted and renormalised. That is a law over target tokens like any other: whatever drafts with it draws and
-//! offers with q, and under *exact* races with the target's own noise. Where several assistant tokens stand for one of
-//! the target's, the most probable counts.
+//! restricted and renormalised. That is a law over target tokens like any other: a drafter draws from it and offers
+//! with q, and under *exact* races with the target's own noise. Where several assistant tokens correspond to one of the
+//! target's, the most probable counts.
 //!
-//! A drafted token can merge with the text before it in the assistant's vocabulary; the cache goes by what it ran, and
-//! is then set back to what agrees. In the middle of a character there is no row. A tree is run branch by branch, since
-//! its branches may be cut into different tokens: the assistant has one text at a time, and rows of one sequence cost a
-//! pass each.
+//! A drafted token can merge with the text before it in the assistant's vocabulary; the cache is then rolled back to
+//! the tokens that agree with those that were run. In the middle of a character there is no row. A tree is run branch
+//! by branch, since its branches may be split into different tokens: the assistant has one chain of tokens at a time,
+//! and each row of a sequence takes a pass.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::translate::{Reading, Translator};
 use crate::{HiddenInput, LogitRows, ScoreAsk, Scorer};
 use foretoken_speculation::{SequenceId, Tenant, Token};
 
-/// So many last tokens of what the assistant reads of a final text are thought to change yet with what follows.
+/// How many of the assistant's last tokens for final target tokens are assumed to change with the text that follows.
 const OPEN_TOKENS: usize = 4;
 
 /// A [`Scorer`] in the target's vocabulary, over an assistant with another one.
@@ -29,30 +29,30 @@ pub struct SharedScorer<S, T> {
     pub scorer: S,
     /// Translates between the target and the assistant.
     pub translator: T,
-    texts: BTreeMap<SequenceId, Text>,
+    sequences: BTreeMap<SequenceId, SequenceState>,
     rows: LogitRows,
 }
 
-/// What a sequence has come to.
+/// The state of one sequence.
 #[derive(Clone, Debug, Default)]
-struct Text {
-    /// The target tokens that are there for good.
+struct SequenceState {
+    /// The committed target tokens.
     kept: Vec<Token>,
-    /// So many first target tokens are final.
+    /// How many first target tokens are final.
     final_len: usize,
-    /// The last span behind them.
+    /// The last span after the committed tokens.
     tokens: Vec<Token>,
     parents: Vec<Option<u32>>,
     /// What the translator has read.
     reading: Reading,
     /// The assistant's tokens that were run.
     ran: Vec<Token>,
-    /// So many first tokens that it reads are taken to be final: those of the last row that was no guess, but for the
-    /// end.
+    /// How many first tokens of the assistant are taken to be final: those for the last row of final target tokens,
+    /// except the last few.
     certain: usize,
 }
 
-impl Text {
+impl SequenceState {
     fn parent(&self, row: u32) -> Option<u32> {
         if self.parents.is_empty() { row.checked_sub(1) } else { self.parents[row as usize] }
     }
@@ -65,7 +65,7 @@ impl Text {
         path
     }
 
-    /// Makes a row of the span, and what leads to it, there for good, and forgets the others.
+    /// Commits a row of the span and its ancestors, and forgets the others.
     fn keep_row(&mut self, row: Option<u32>) {
         let path = row.map_or(Vec::new(), |row| self.path(row));
         self.kept.extend(path);
@@ -77,44 +77,44 @@ impl Text {
 impl<S: Scorer, T: Translator> SharedScorer<S, T> {
     /// A scorer of the target's vocabulary.
     pub fn new(scorer: S, translator: T) -> SharedScorer<S, T> {
-        SharedScorer { scorer, translator, texts: BTreeMap::new(), rows: LogitRows::new() }
+        SharedScorer { scorer, translator, sequences: BTreeMap::new(), rows: LogitRows::new() }
     }
 
-    fn text(&mut self, sequence: SequenceId) -> &mut Text {
-        self.texts.get_mut(&sequence).unwrap_or_else(|| panic!("{sequence:?} was not opened"))
+    fn state(&mut self, sequence: SequenceId) -> &mut SequenceState {
+        self.sequences.get_mut(&sequence).unwrap_or_else(|| panic!("{sequence:?} was not opened"))
     }
 
-    /// Begins an ask: what was kept of the span before is there for good, and this is the new one.
+    /// Begins an ask: commits the rows of the last span that it starts after, and takes over its span.
     fn begin(&mut self, ask: &ScoreAsk<'_>) {
-        let text = self.text(ask.sequence);
-        let (kept, start) = (text.kept.len(), ask.start);
-        assert!(start >= kept, "{kept} tokens are there for good, asked from {start}");
-        text.keep_row((start - kept).checked_sub(1).map(|last| last as u32));
-        assert!(text.kept.len() == start, "rows up to {start} behind {kept} are no chain");
-        text.final_len = ask.certain;
-        text.tokens.extend_from_slice(ask.tokens);
-        text.parents.extend_from_slice(ask.parents);
+        let state = self.state(ask.sequence);
+        let (kept, start) = (state.kept.len(), ask.start);
+        assert!(start >= kept, "{kept} tokens are committed, asked from {start}");
+        state.keep_row((start - kept).checked_sub(1).map(|last| last as u32));
+        assert!(state.kept.len() == start, "rows up to {start} after {kept} are no chain");
+        state.final_len = ask.certain;
+        state.tokens.extend_from_slice(ask.tokens);
+        state.parents.extend_from_slice(ask.parents);
     }
 
-    /// Reads up to a row and sets the assistant's cache back to what agrees, leaving at least one token to be run.
-    /// Whether there is one, and whether its row would mean something.
+    /// Reads up to a row and rolls the assistant's cache back to the tokens that agree, leaving at least one to be run.
+    /// Returns whether there is one, and its row has logits.
     fn catch_up(&mut self, sequence: SequenceId, row: u32) -> bool {
-        let text = self.texts.get_mut(&sequence).unwrap_or_else(|| panic!("{sequence:?} was not opened"));
-        let path = text.path(row);
-        text.reading.read(&mut self.translator, sequence, [&text.kept, &path]);
+        let state = self.sequences.get_mut(&sequence).unwrap_or_else(|| panic!("{sequence:?} was not opened"));
+        let path = state.path(row);
+        state.reading.read(&mut self.translator, sequence, [&state.kept, &path]);
         let assistant = self.translator.assistant_tokens(sequence);
-        // What was cut once mostly stays as it is, but for the end. If it does not, the assistant runs it again.
-        if text.kept.len() + path.len() <= text.final_len {
-            text.certain = assistant.len().saturating_sub(OPEN_TOKENS);
+        // A split into tokens mostly stays as it is, except at its end. If it changes, the assistant runs it again.
+        if state.kept.len() + path.len() <= state.final_len {
+            state.certain = assistant.len().saturating_sub(OPEN_TOKENS);
         }
-        if text.ran.is_empty() && !assistant.is_empty() {
+        if state.ran.is_empty() && !assistant.is_empty() {
             let adopted = self.scorer.adopt(sequence, &assistant[..assistant.len() - 1]);
-            text.ran.extend_from_slice(&assistant[..adopted]);
+            state.ran.extend_from_slice(&assistant[..adopted]);
         }
-        let same = common_prefix(&text.ran, &assistant[..assistant.len().saturating_sub(1)]);
-        if same < text.ran.len() {
+        let same = common_prefix(&state.ran, &assistant[..assistant.len().saturating_sub(1)]);
+        if same < state.ran.len() {
             let left = self.scorer.truncate(sequence, same);
-            text.ran.truncate(left);
+            state.ran.truncate(left);
         }
         let has_row = !self.translator.shared(sequence).is_empty();
         has_row && !assistant.is_empty() && assistant.len() <= self.scorer.context_max()
@@ -126,13 +126,13 @@ impl<S: Scorer, T: Translator> SharedScorer<S, T> {
         let running =
             || wanted.iter().zip(&can_run).filter(|(_, can_run)| **can_run).map(|((sequence, _), _)| *sequence);
         let lasts: Vec<[u32; 1]> = running()
-            .map(|sequence| self.translator.assistant_tokens(sequence).len() - self.texts[&sequence].ran.len())
+            .map(|sequence| self.translator.assistant_tokens(sequence).len() - self.sequences[&sequence].ran.len())
             .map(|len| [len as u32 - 1])
             .collect();
         let score_ask = |(sequence, last)| {
-            let start = self.texts[&sequence].ran.len();
+            let start = self.sequences[&sequence].ran.len();
             let tokens = &self.translator.assistant_tokens(sequence)[start..];
-            let certain = self.texts[&sequence].certain.min(start + tokens.len());
+            let certain = self.sequences[&sequence].certain.min(start + tokens.len());
             let (parents, hidden_in) = (&[][..], HiddenInput::None);
             ScoreAsk { sequence, start, tokens, parents, computed: 0, wanted: last, certain, hidden_in }
         };
@@ -150,18 +150,18 @@ impl<S: Scorer, T: Translator> SharedScorer<S, T> {
                 rows.push(None);
                 continue;
             };
-            let text = self.texts.get_mut(&sequence).expect("opened, or there was nothing to run");
+            let state = self.sequences.get_mut(&sequence).expect("opened, or there was nothing to run");
             let assistant = self.translator.assistant_tokens(sequence);
-            text.ran.extend_from_slice(&assistant[text.ran.len()..]);
+            state.ran.extend_from_slice(&assistant[state.ran.len()..]);
             let row = rows.push_zeros(self.translator.target_vocabulary());
-            deal_out(logits, self.translator.shared(sequence), row);
+            assign_logits(logits, self.translator.shared(sequence), row);
         }
     }
 }
 
 impl<S: Scorer, T: Translator> Scorer for SharedScorer<S, T> {
     fn open(&mut self, sequence: SequenceId, tenant: Tenant) {
-        self.texts.insert(sequence, Text::default());
+        self.sequences.insert(sequence, SequenceState::default());
         self.translator.open(sequence);
         self.scorer.open(sequence, tenant);
     }
@@ -182,32 +182,32 @@ impl<S: Scorer, T: Translator> Scorer for SharedScorer<S, T> {
     }
 
     fn truncate(&mut self, sequence: SequenceId, len: usize) -> usize {
-        let text = self.text(sequence);
-        let rows = len.saturating_sub(text.kept.len());
-        text.tokens.truncate(rows);
-        text.parents.truncate(rows);
-        text.kept.truncate(len);
+        let state = self.state(sequence);
+        let rows = len.saturating_sub(state.kept.len());
+        state.tokens.truncate(rows);
+        state.parents.truncate(rows);
+        state.kept.truncate(len);
         len
     }
 
     fn keep_path(&mut self, sequence: SequenceId, start: usize, rows: &[u32]) {
-        let text = self.text(sequence);
-        let kept = text.kept.len();
-        assert!(start >= kept, "{kept} tokens are there for good, kept from {start}");
-        // Rows count from `start`, which may lie behind a part of the span that was kept without a word.
+        let state = self.state(sequence);
+        let kept = state.kept.len();
+        assert!(start >= kept, "{kept} tokens are committed, kept from {start}");
+        // Rows count from `start`, before which there may be rows of the span that are not committed here yet.
         let skipped = (start - kept) as u32;
-        text.keep_row(rows.last().map(|row| row + skipped).or(skipped.checked_sub(1)));
-        assert!(text.kept.len() == start + rows.len(), "rows {rows:?} behind {start} are no path");
+        state.keep_row(rows.last().map(|row| row + skipped).or(skipped.checked_sub(1)));
+        assert!(state.kept.len() == start + rows.len(), "rows {rows:?} after {start} are no path");
     }
 
     fn close(&mut self, sequence: SequenceId) {
-        if self.texts.remove(&sequence).is_some() {
+        if self.sequences.remove(&sequence).is_some() {
             self.translator.close(sequence);
             self.scorer.close(sequence);
         }
     }
 
-    /// No bound: that of the assistant counts its own tokens, and shows as an empty row where it is reached.
+    /// No bound: the assistant's bound counts its own tokens, and rows beyond it are empty.
     fn context_max(&self) -> usize {
         usize::MAX
     }
@@ -218,11 +218,11 @@ impl<S: Scorer, T: Translator> Scorer for SharedScorer<S, T> {
 }
 
 /// Gives the target's tokens the logits of the assistant's.
-fn deal_out(logits: &[f32], shared: &[(Token, Token)], row: &mut [f32]) {
+fn assign_logits(logits: &[f32], shared: &[(Token, Token)], row: &mut [f32]) {
     row.fill(f32::NEG_INFINITY);
     for &(assistant, target) in shared {
-        if let (Some(&logit), Some(place)) = (logits.get(assistant as usize), row.get_mut(target as usize)) {
-            *place = place.max(logit);
+        if let (Some(&logit), Some(to)) = (logits.get(assistant as usize), row.get_mut(target as usize)) {
+            *to = to.max(logit);
         }
     }
 }

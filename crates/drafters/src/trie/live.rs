@@ -1,7 +1,8 @@
-//! The branches of one live sequence: its prompt's, eliminated with it, and those of its output while that is written.
+//! The branches of one running sequence: those of its prompt, and those of its output while that is written.
 //!
 //! Tokens come one at a time. The windows that end at a token are each extended by one node, so every window is counted
-//! once, and the text can be matched up to its last token. Nothing is pruned here: it goes with its sequence.
+//! once, and the sequence can be matched up to its last token. Nothing is pruned here: the tries are dropped with their
+//! sequence.
 
 use std::collections::VecDeque;
 
@@ -19,23 +20,23 @@ pub(super) struct Live {
     learns_prompt: bool,
     learns_output: bool,
     tries: Tries,
-    /// Where each window that can still grow ends, the longest first; `None` where a node was full.
+    /// The end of each window that can still grow, the longest first; `None` where a node was full.
     ends: VecDeque<Option<End>>,
 }
 
 impl Live {
-    /// Nothing of a sequence whose prompt will have so many tokens.
+    /// No branches yet, of a sequence whose prompt will have `prompt_len` tokens.
     pub fn new(prompt_len: usize, window: usize, learns_prompt: bool, learns_output: bool) -> Live {
         let (tokens, tries, ends) = (Vec::new(), Tries::default(), VecDeque::with_capacity(window));
         Live { tokens, prompt_len, window, learns_prompt, learns_output, tries, ends }
     }
 
-    /// Its prompt, or as much as is known of it.
+    /// Its prompt, or the part of it that was added so far.
     pub fn prompt(&self) -> &[Token] {
         &self.tokens[..self.prompt_len.min(self.tokens.len())]
     }
 
-    /// What was written, behind the prompt's last token.
+    /// The prompt's last token and the output after it; empty if there is no output.
     pub fn written(&self) -> &[Token] {
         match self.tokens.len() > self.prompt_len {
             true => &self.tokens[self.prompt_len.saturating_sub(1)..],
@@ -48,7 +49,7 @@ impl Live {
         &self.tries
     }
 
-    /// Learns the tokens beyond those known; the known ones are taken to be the same.
+    /// Learns the tokens beyond those added before; the first ones are assumed to be the same.
     pub fn extend(&mut self, tokens: &[Token]) {
         for &token in tokens.get(self.tokens.len()..).unwrap_or(&[]) {
             self.push(token);

@@ -1,17 +1,16 @@
 //! Trie nodes in one array: twenty bytes each, children as sibling lists.
 //!
-//! A list has few entries nearly everywhere, and where it has many they lie in one array: a scan beats a map per node
-//! by an order of magnitude in memory and loses little time. A child that is found or added is put in front of its
-//! siblings, so the list says which of two equally frequent children was seen later.
-//!
-//! Left out: freeing of single nodes. [`Nodes::prune`] writes the array anew.
+//! A list has few entries nearly everywhere, and where it has many they are in one array: a scan takes an order of
+//! magnitude less memory than a map per node, and little more time. A child that is found or added is put in front of
+//! its siblings, so of two equally frequent children the one that was seen later comes first. Single nodes are not
+//! freed: [`Nodes::prune`] rewrites the array.
 
 use foretoken_speculation::Token;
 
 /// No node.
 const NONE: u32 = u32::MAX;
-/// Most children of a node: later ones are not learned. It bounds what one draft or one addition costs however long
-/// texts are, and only concerns contexts so common that each continuation is improbable.
+/// Most children of a node: later ones are not learned. It bounds the time of a draft or an insertion however long
+/// texts are, and only matters in contexts so frequent that each continuation is improbable.
 pub(super) const FAN_MAX: usize = 256;
 
 /// How often a path of tokens was seen, by where it was seen.
@@ -50,7 +49,7 @@ pub(super) struct Node {
 pub(super) struct Nodes(Vec<Node>);
 
 impl Nodes {
-    /// The trie of a first token, which is node 0, seen never yet.
+    /// The trie of a first token, which is node 0, with counts of 0.
     pub fn new(first: Token) -> Nodes {
         let mut nodes = Nodes(Vec::new());
         nodes.push(first, NONE);
@@ -72,14 +71,14 @@ impl Nodes {
         &self.0[node as usize]
     }
 
-    /// Counts a node once more; its counts now.
+    /// Counts a node once more, and returns its counts.
     pub fn count(&mut self, node: u32, is_output: bool) -> Counts {
         let counts = &mut self.0[node as usize].counts;
         counts.add(is_output);
         *counts
     }
 
-    /// A new node. Room grows by half: doubling would leave half of the memory idle.
+    /// Adds a node. The capacity grows by half: doubling could leave half of the memory unused.
     fn push(&mut self, token: Token, sibling: u32) -> u32 {
         let node = self.0.len() as u32;
         assert!(node < NONE, "fewer than 2^32 - 1 nodes");
@@ -90,7 +89,7 @@ impl Nodes {
         node
     }
 
-    /// The children of a node, those added or found last first.
+    /// The children of a node, the one added or found last first.
     pub fn children(&self, node: u32) -> impl Iterator<Item = u32> + '_ {
         let some = |node: u32| (node != NONE).then_some(node);
         std::iter::successors(some(self.node(node).child), move |&child| some(self.node(child).sibling))
@@ -101,9 +100,9 @@ impl Nodes {
         self.children(parent).find(|&child| self.0[child as usize].token == token)
     }
 
-    /// The child with this token, added if it is new, and in front of its siblings now; `None` if the parent has
+    /// The child with this token, added if it is new, and moved in front of its siblings; `None` if the parent has
     /// [`FAN_MAX`] others already.
-    pub fn enter(&mut self, parent: u32, token: Token) -> Option<u32> {
+    pub fn find_or_add(&mut self, parent: u32, token: Token) -> Option<u32> {
         let first = self.0[parent as usize].child;
         let (mut before, mut at, mut fan) = (NONE, first, 0);
         while at != NONE {
@@ -128,8 +127,8 @@ impl Nodes {
 
     /// Keeps the `len` most frequent nodes of the trie; of equals those in front.
     ///
-    /// No child is more frequent than its parent, so what stays is a trie; it is written anew in the order of a walk,
-    /// so that paths lie together.
+    /// No child is more frequent than its parent, so the kept nodes are a trie; it is rewritten in depth-first order,
+    /// so that the nodes of a path are near each other.
     pub fn prune(&mut self, len: usize) {
         if self.len() <= len {
             return;
@@ -138,7 +137,7 @@ impl Nodes {
         let (more, &mut least, _) = counts.select_nth_unstable_by(len - 1, |a, b| b.cmp(a));
         // How many with exactly the least count still fit.
         let mut equals = len - more.iter().filter(|&&count| count > least).count();
-        // What stays, each with the new number of its parent.
+        // The kept nodes, each with the new number of its parent.
         let mut kept: Vec<(Node, u32)> = Vec::with_capacity(len);
         let mut open = vec![(0, NONE)];
         while let Some((at, parent)) = open.pop() {

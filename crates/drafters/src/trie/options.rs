@@ -1,4 +1,4 @@
-//! What a trie drafter can be told: lengths, modes, weights, and which procedures run.
+//! Settings of a trie drafter: lengths, modes, weights, and which procedures run.
 
 /// How the retrieved branches are laid out in the draft.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -6,8 +6,8 @@ pub enum Layout {
     /// Hierarchical: branches share the nodes of their common prefix.
     #[default]
     Hier,
-    /// Parallel: as many branches as would fit side by side, each paying for all of its tokens. (A draft tree holds a
-    /// shared prefix once, so the rows that it would repeat are left empty.)
+    /// Parallel: as many branches as would fit side by side, each counted with all of its tokens. (A draft tree holds a
+    /// shared prefix once, so the rows that it would repeat are not used.)
     Par,
     /// A single branch, the most probable one, as in LLMA.
     One,
@@ -68,7 +68,7 @@ impl BranchSource {
 pub struct TrieOptions {
     /// Most nodes (the authors' `decoding_length`) drafted per pass, which has a limit of its own.
     pub nodes_max: usize,
-    /// Tokens of a branch behind its first one, from 1.
+    /// Tokens of a branch after its first one, from 1.
     pub branch_length: usize,
     /// First half of the authors' `decoding_mode`: how branches are laid out.
     pub layout: Layout,
@@ -76,39 +76,38 @@ pub struct TrieOptions {
     pub source: BranchSource,
     /// Longest run of last tokens that is matched; at most `branch_length`.
     pub prefix_max: usize,
-    /// Shortest run of last tokens that is matched; 0 offers the commonest tokens where longer runs leave room.
+    /// Shortest run of last tokens that is matched; 0 offers the most frequent tokens where longer runs leave room.
     pub prefix_min: usize,
-    /// What an occurrence in a prompt counts for; one in the output of another sequence counts 1.
+    /// Weight of an occurrence in a prompt; one in the output of another sequence has weight 1.
     pub prompt_weight: f32,
-    /// What an occurrence in the sequence's own output counts for.
+    /// Weight of an occurrence in the sequence's own output.
     pub own_weight: f32,
-    /// What all occurrences of a prefix in shared branches count for at most.
+    /// Most weight of all occurrences of a prefix in shared branches together.
     pub shared_max: f32,
     /// A prefix seen n times leaves backoff / (n + backoff) of the probability to the next shorter one, from 0.
     pub backoff: f32,
     /// A continuation less probable than this, given what it continues, is not drafted; 0 to 1.
     pub share_min: f32,
-    /// A continuation that is accepted less often than this, given nothing but the text so far, is not drafted; 0 to 1.
+    /// A continuation of a lower gain than this is not drafted; 0 to 1.
     pub gain_min: f32,
-    /// Most nodes of a trie that outlives its sequence (there is one per first token); `None`: 16 times
-    /// `nodes_max`.
+    /// Most nodes of a trie that outlives its sequence (there is one per first token); `None`: 16 times `nodes_max`.
     pub capacity: Option<usize>,
-    /// Most tenants whose tries are kept, from 1; the least recently used go first. Everybody's do not count.
+    /// Most tenants whose tries are kept, from 1; the least recently used are dropped first. Everybody's do not count.
     pub tenants_max: usize,
     /// Whether branches of prompts are inserted.
     pub insert_prompt: bool,
     /// Whether branches of outputs are inserted.
     pub insert_output: bool,
-    /// Whether a prompt's branches go when its sequence ends. Otherwise the tenant's later sequences see them.
+    /// Whether a prompt's branches are dropped when its sequence ends. Otherwise the tenant's later sequences see them.
     pub eliminate: bool,
-    /// Whether tries that outlive their sequence are held to their capacity.
+    /// Whether tries that outlive their sequence are pruned to their capacity.
     pub prune: bool,
 }
 
 impl Default for TrieOptions {
-    /// What accepted most on recorded news summaries with 7 and 15 nodes a pass, and whose estimates came true: of
-    /// branches of 8 to 16 tokens, prefixes of up to 4 to 8, weights of 2 to 8 and backoffs of 2 to 16 few do much
-    /// worse.
+    /// The settings of the highest acceptance, with well calibrated estimates, on recorded news summaries with 7 and 15
+    /// nodes per pass. Most combinations of branches of 8 to 16 tokens, prefixes of up to 4 to 8, weights of 2 to 8 and
+    /// backoffs of 2 to 16 are not much worse.
     fn default() -> TrieOptions {
         TrieOptions {
             nodes_max: 16,
@@ -139,7 +138,7 @@ impl TrieOptions {
         self.prune.then(|| self.capacity.unwrap_or(self.nodes_max.saturating_mul(16)))
     }
 
-    /// What is wrong with these settings, if something is: the name of the field, what is expected, what was found.
+    /// The first setting that is out of range, if any: the name of the field, what is expected, what was found.
     pub fn problem(&self) -> Option<String> {
         let lengths = (1..=BRANCH_LENGTH_MAX).contains(&self.branch_length);
         if !lengths {
@@ -175,5 +174,5 @@ impl TrieOptions {
     }
 }
 
-/// Longest branch: every token costs as many nodes while its sequence lives.
+/// Longest branch: while its sequence runs, every token takes as many nodes.
 pub const BRANCH_LENGTH_MAX: usize = 256;

@@ -1,18 +1,17 @@
 //! Retrieval: the branches that continue the last tokens, from several tries at once, into a draft tree.
 //!
 //! The authors match a long prefix first and a shorter one again where that gives too few tokens. Here all lengths are
-//! matched at once and merged by what they are worth: what a longer prefix was followed by gets its share of the
-//! probability, what it does not know is left to the next shorter one, down to the shortest. A prefix seen n times
-//! (prompts weighing more) keeps n / (n + backoff) and leaves the rest, as interpolated language models do. So a node's
-//! estimate is honest. The prefix of no tokens has all tries below it: where nothing longer is known, the commonest
-//! tokens are tried, each with what follows it. What is shared counts for a bounded number of occurrences next to the
-//! sequence's own, as the authors weigh prompts up by orders of magnitude, however large a store has grown.
+//! matched at once and interpolated: a prefix seen n times (prompts weighing more) gives its continuations n / (n +
+//! backoff) of the probability and leaves the rest to the next shorter prefix, down to the shortest, as interpolated
+//! language models do. So a node's estimate is calibrated. The prefix of no tokens has all tries below it: where
+//! nothing longer matches, the most frequent tokens are proposed, each with what follows it. Shared branches count for
+//! a bounded number of occurrences relative to the sequence's own, however large a store has grown; the authors weight
+//! prompts by orders of magnitude for the same reason.
 //!
-//! The best nodes are taken in order, the most probable path first, until the rows are spent: where more match than fit
-//! these are the most frequent ones, and where a long prefix gives few, shorter ones follow.
+//! The best nodes are taken in order, the most probable path first, until the rows are used up: where more match than
+//! fit these are the most frequent ones, and where a long prefix gives few, shorter ones follow.
 //!
-//! Each drafted node keeps where it is in all matched tries, one match per prefix and owner; its children are the
-//! children there.
+//! Each drafted node keeps its matches in all tries, one per prefix and owner; its children are the children of these.
 
 use crate::frontier::Frontier;
 use crate::trie::nodes::{Counts, Nodes};
@@ -21,19 +20,19 @@ use crate::trie::tries::Tries;
 use foretoken_speculation::Ask;
 use foretoken_speculation::{Evidence, NodeId, Proposal, Token};
 
-/// What is left of the backoff below the root: if a branch was right so far, its prefix is longer than it was, and what
-/// a longer prefix says comes true more often.
-const BACKOFF_BELOW: f32 = 0.5;
+/// Factor of the backoff below the root: if a branch was right so far, its prefix has become longer, and continuations
+/// of a longer prefix are right more often.
+const BACKOFF_BELOW_ROOT: f32 = 0.5;
 
-/// A node in somebody's tries, where a prefix of the text and what was drafted behind it ends.
+/// The node of a trie at which a matched prefix, and the path drafted after it, ends.
 #[derive(Copy, Clone)]
 struct Match<'a> {
     tries: &'a Tries,
     /// Whether these are the sequence's own tries.
     is_own: bool,
-    /// Tokens of the prefix that led here.
+    /// Tokens of the prefix.
     prefix_len: usize,
-    /// Where; `None` is above all tries, where the empty prefix ends.
+    /// The node; `None` is above all tries, where the empty prefix ends.
     node: Option<(&'a Nodes, u32)>,
 }
 
@@ -46,7 +45,7 @@ impl<'a> Match<'a> {
         node.map(|node| Match { node: Some(node), ..self })
     }
 
-    /// What occurrences count for.
+    /// The weight of occurrences.
     fn weight(self, options: &TrieOptions, counts: Counts) -> f32 {
         let prompt = counts.prompt as f32 * options.prompt_weight;
         let output = counts.output as f32 * if self.is_own { options.own_weight } else { 1.0 };
@@ -57,7 +56,7 @@ impl<'a> Match<'a> {
         }
     }
 
-    /// The tokens that follow, and what their occurrences count for.
+    /// The tokens that follow, and the weights of their occurrences.
     fn children(self, options: &TrieOptions) -> impl Iterator<Item = (Token, f32)> {
         let common: &'a [(Token, Counts)] = if self.node.is_none() { self.tries.common().0 } else { &[] };
         let below =
@@ -66,7 +65,7 @@ impl<'a> Match<'a> {
         children.map(move |(token, counts)| (token, self.weight(options, counts)))
     }
 
-    /// What the occurrences of all tokens that follow count for together.
+    /// The weight of the occurrences of all tokens that follow, together.
     fn seen(self, options: &TrieOptions) -> f32 {
         match self.node {
             None => self.weight(options, self.tries.common().1),
@@ -96,7 +95,7 @@ struct Candidate {
     gain: f32,
 }
 
-/// What one draft collects.
+/// The state of one draft.
 pub(super) struct Retrieval<'a> {
     options: &'a TrieOptions,
     matches: Vec<Match<'a>>,
@@ -112,7 +111,7 @@ impl<'a> Retrieval<'a> {
         Retrieval { options, matches: Vec::new(), drafted: Vec::new(), frontier, shares: Vec::new() }
     }
 
-    /// Matches the ends of the text, longest first, in the sequence's own tries and in those of others that it may see.
+    /// Matches the last tokens, longest run first, in the sequence's own tries and in the others that it may see.
     pub fn find(&mut self, tokens: &[Token], own: &'a Tries, others: impl Iterator<Item = &'a Tries> + Clone) {
         for prefix_len in (self.options.prefix_min..=self.options.prefix_max.min(tokens.len())).rev() {
             let run = &tokens[tokens.len() - prefix_len..];
@@ -133,10 +132,10 @@ impl<'a> Retrieval<'a> {
         let mut rows_left = self.options.nodes_max;
         while let Some(best) = self.frontier.pop() {
             if best.gain < ask.gain_min(self.options.gain_min) {
-                break; // the others are no better, and what follows them neither
+                break; // neither the others nor what follows them is better
             }
             let parent = &self.drafted[best.parent];
-            // Side by side, a branch that forks off pays for all its tokens; otherwise only for the new one.
+            // In the parallel layout a branch that forks off counts with all its tokens; otherwise only the new one.
             let forks = self.options.layout == Layout::Par && parent.has_child;
             let rows = if forks { parent.depth + 1 } else { 1 };
             if rows > rows_left || !ask.has_room_for(parent.node, best.token) {
@@ -149,7 +148,7 @@ impl<'a> Retrieval<'a> {
         }
     }
 
-    /// Adds an offered node, and what may follow it.
+    /// Adds an offered node, and the candidates after it.
     fn draft(&mut self, best: Candidate, node: NodeId, goes_on: bool) {
         let from = self.matches.len();
         for at in self.drafted[best.parent].matches.clone() {
@@ -168,7 +167,7 @@ impl<'a> Retrieval<'a> {
         }
     }
 
-    /// Finds what may follow a drafted node.
+    /// Adds the candidates after a drafted node.
     fn expand(&mut self, parent: usize) {
         let Drafted { matches, gain, depth, .. } = &self.drafted[parent];
         let (matches, gain, depth) = (matches.clone(), *gain, *depth);
@@ -185,10 +184,10 @@ impl<'a> Retrieval<'a> {
     fn share_out(&mut self, matches: std::ops::Range<usize>, depth: usize) {
         let Self { options, matches: all, shares, .. } = self;
         shares.clear();
-        let backoff = options.backoff * if depth == 0 { 1.0 } else { BACKOFF_BELOW };
+        let backoff = options.backoff * if depth == 0 { 1.0 } else { BACKOFF_BELOW_ROOT };
         let mut left = 1.0;
         for group in all[matches].chunk_by(|a, b| a.prefix_len == b.prefix_len) {
-            // What is shared may be ever so large: it must not drown what this text says.
+            // Shared tries may be very large: they must not outweigh the sequence's own.
             let seen_by = |is_own: bool| -> f32 {
                 group.iter().filter(|found| found.is_own == is_own).map(|found| found.seen(options)).sum()
             };

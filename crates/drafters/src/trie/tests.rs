@@ -1,4 +1,4 @@
-//! Tries against a map from paths to counts, and what each setting does.
+//! Tests of tries against a map from paths to counts, and of each setting.
 
 mod kept;
 
@@ -12,7 +12,7 @@ use crate::trial::NoChance;
 use foretoken_speculation::budget::Limits;
 use foretoken_speculation::{DraftSettings, DraftTree, NodeId, Probes, Promise, Sampling};
 
-/// What matches, and not the commonest tokens.
+/// Options that propose matches alone, without the most frequent tokens.
 fn matches() -> TrieOptions {
     TrieOptions { prefix_min: 1, ..TrieOptions::default() }
 }
@@ -44,11 +44,11 @@ fn propose(drafter: &mut TrieDrafter, sequence: SequenceId, tokens: &[Token], li
     tree
 }
 
-/// What a new sequence of the tenant with this prompt is offered.
+/// The draft for a new sequence of the tenant with this prompt.
 fn fresh(drafter: &mut TrieDrafter, prompt: &[Token], tenant: u64) -> DraftTree {
     drafter.open(&Opening { tenant: Tenant(tenant), ..Opening::new(TWO, prompt) });
     let tree = propose(drafter, TWO, prompt, Limits::nodes(64));
-    // It has written nothing, so unless prompts stay it leaves nothing.
+    // It has no output, so unless prompts are kept nothing of it is.
     drafter.close(TWO);
     tree
 }
@@ -57,7 +57,7 @@ fn fresh(drafter: &mut TrieDrafter, prompt: &[Token], tenant: u64) -> DraftTree 
 fn write(drafter: &mut TrieDrafter, prompt: &[Token], output: &[Token], tenant: u64) {
     drafter.open(&Opening { tenant: Tenant(tenant), ..Opening::new(ONE, prompt) });
     let tokens = [prompt, output].concat();
-    let news = News {
+    let output = StepOutput {
         sequence: ONE,
         tokens: &tokens,
         emitted: output,
@@ -67,7 +67,7 @@ fn write(drafter: &mut TrieDrafter, prompt: &[Token], output: &[Token], tenant: 
         hidden_from: 0,
         hidden: &[],
     };
-    drafter.observe(&[news]);
+    drafter.observe(&[output]);
     drafter.close(ONE);
 }
 
@@ -75,7 +75,7 @@ fn offers(tree: &DraftTree) -> Vec<(Vec<Token>, f32)> {
     tree.offers().iter().map(|offer| (tree.path(offer.node), offer.evidence.acceptance)).collect()
 }
 
-/// Counts by path: what tries are, in the words of the definition.
+/// Counts by path: a trie, straight from its definition.
 type Naive = BTreeMap<Vec<Token>, Counts>;
 
 /// Every window of the text, counted by where its last token is.
@@ -109,7 +109,7 @@ fn live_paths(live: &Live, vocabulary: Token) -> Naive {
         .collect()
 }
 
-/// Shares of all continuations of `path` after `tokens`, from maps alone; the formula of `retrieve`, written out.
+/// Shares of all continuations of `path` after `tokens`, from maps alone, by the formula of `retrieve`.
 fn naive_shares(maps: &[&Naive], options: &TrieOptions, tokens: &[Token], path: &[Token]) -> BTreeMap<Token, f32> {
     let backoff = options.backoff * if path.is_empty() { 1.0 } else { 0.5 };
     let (mut shares, mut left) = (BTreeMap::new(), 1.0);
@@ -140,7 +140,7 @@ fn naive_shares(maps: &[&Naive], options: &TrieOptions, tokens: &[Token], path: 
     shares
 }
 
-/// Whether the draft is what the maps say: shares of what was offered, and nothing better left out.
+/// Checks a draft against the maps: the shares of its nodes, and that no better node is left out.
 fn check_draft(
     tree: &DraftTree,
     maps: &[&Naive],
@@ -168,7 +168,7 @@ fn check_draft(
 
 proptest! {
     #[test]
-    fn a_live_sequence_is_the_map_of_its_windows(
+    fn the_tries_of_a_running_sequence_count_its_windows(
         tokens in prop::collection::vec(0u32..4, 1..60), prompt_len in 1usize..30, branch_length in 1usize..7,
     ) {
         let mut live = Live::new(prompt_len, branch_length + 1, true, true);
@@ -179,7 +179,7 @@ proptest! {
     }
 
     #[test]
-    fn a_draft_is_what_the_map_says(
+    fn a_draft_has_the_shares_of_the_maps(
         tokens in prop::collection::vec(0u32..4, 1..50), warm in prop::collection::vec(0u32..5, 0..50),
         prompt_len in 1usize..30, branch_length in 2usize..7, prefix_min in 0usize..2, prefix_max in 1usize..5,
         nodes_max in 1usize..12, own_weight in 0.5f32..6.0, shared_max in 1f32..30.0,
@@ -226,7 +226,7 @@ proptest! {
     }
 
     #[test]
-    fn the_commonest_are_those_of_all_counts(tokens in prop::collection::vec((0u32..60, any::<bool>()), 0..400)) {
+    fn the_most_frequent_first_tokens_are_listed(tokens in prop::collection::vec((0u32..60, any::<bool>()), 0..400)) {
         let mut tries = Tries::default();
         let mut counts: BTreeMap<Token, Counts> = BTreeMap::new();
         for (token, is_output) in tokens {
@@ -268,7 +268,7 @@ fn tenants_see_their_own_branches_and_everybodys() {
 }
 
 #[test]
-fn a_prompt_is_seen_by_its_sequence_alone_and_goes_with_it() {
+fn a_prompt_is_seen_by_its_sequence_alone_and_dropped_with_it() {
     let prompt = [1, 2, 3, 4, 5, 1, 2];
     let mut drafter = TrieDrafter::new(matches());
     let before = drafter.nodes();
@@ -278,7 +278,7 @@ fn a_prompt_is_seen_by_its_sequence_alone_and_goes_with_it() {
     drafter.close(ONE);
     assert!(fresh(&mut drafter, &[3], 1).is_empty());
     assert_eq!(drafter.nodes(), before);
-    // What was written stays, behind the prompt's last token.
+    // The output is kept, after the prompt's last token.
     write(&mut drafter, &prompt, &[8, 9], 1);
     assert_eq!(fresh(&mut drafter, &[2], 1).tokens(), [8, 9]);
     assert!(fresh(&mut drafter, &[1], 1).is_empty());
@@ -290,11 +290,11 @@ fn a_prompt_is_seen_by_its_sequence_alone_and_goes_with_it() {
 }
 
 #[test]
-fn where_nothing_matches_the_commonest_tokens_are_tried() {
+fn where_nothing_matches_the_most_frequent_tokens_are_proposed() {
     let mut drafter = TrieDrafter::new(TrieOptions { backoff: 0.0, ..TrieOptions::default() });
     drafter.warm_up(&[30, 31, 30, 31], 0, Some(Tenant(1)));
     let prompt = [5, 6, 7, 5, 6, 8, 5, 9];
-    // 5 three times of eight, then what follows it: 6 twice of three.
+    // 5 is three of eight tokens; of its three followers two are 6.
     drafter.open(&Opening { tenant: Tenant(2), ..Opening::new(ONE, &prompt) });
     let tree = propose(&mut drafter, ONE, &prompt, Limits::nodes(3));
     assert_eq!(offers(&tree), [(vec![5], 0.375), (vec![6], 0.25), (vec![5, 6], 2.0 / 3.0)]);
@@ -354,7 +354,7 @@ fn sources_choose_whose_branches_are_retrieved() {
 }
 
 #[test]
-fn layouts_differ_in_what_a_branch_costs() {
+fn layouts_differ_in_the_rows_of_a_branch() {
     let draft = |layout, nodes_max| {
         let mut drafter = TrieDrafter::new(TrieOptions { layout, nodes_max, ..matches() });
         for text in [[1, 2, 3, 4], [1, 2, 3, 5], [1, 2, 6, 7]] {
@@ -363,7 +363,7 @@ fn layouts_differ_in_what_a_branch_costs() {
         drafter.open(&Opening::new(ONE, &[1]));
         propose(&mut drafter, ONE, &[1], Limits::nodes(64))
     };
-    // 2, 3 and 6, 4 and 5 and 7: six shared nodes; side by side three branches of three tokens.
+    // 2, 3 and 6, 4 and 5 and 7: six shared nodes, or three branches of three tokens side by side.
     assert_eq!(draft(Layout::Hier, 6).len(), 6);
     assert_eq!(draft(Layout::Par, 9).len(), 6);
     let side_by_side = |tree: &DraftTree| -> usize {
@@ -389,7 +389,7 @@ fn limits_are_kept() {
     assert_eq!(propose(&mut drafter, ONE, &text, Limits::nodes(5)).len(), 5);
     assert_eq!(propose(&mut drafter, ONE, &text, Limits::nodes(0)).len(), 0);
     assert_eq!(propose(&mut drafter, ONE, &text, Limits::nodes(64)).len(), 12, "no longer than a branch");
-    // A branch ends behind the token that fell below.
+    // A branch ends after the token that fell below the limit.
     let low = Limits { token_min: 1.0, ..Limits::nodes(64) };
     assert_eq!(propose(&mut drafter, ONE, &text, low).len(), 1);
     let whole = propose(&mut drafter, ONE, &text, Limits::nodes(64));
@@ -413,7 +413,7 @@ fn a_node_has_a_bounded_number_of_children() {
 }
 
 #[test]
-fn names_are_read_back_and_problems_named() {
+fn names_are_parsed_and_problems_name_their_field() {
     for layout in Layout::ALL {
         assert_eq!(Layout::from_name(layout.name()), Some(layout));
     }

@@ -1,19 +1,19 @@
 //! Tries by first token: one for each token that begins a branch.
 //!
 //! The authors' code keeps a dict of trees by token and counts the nodes of each: a capacity per first token bounds the
-//! memory by the vocabulary, and no frequent token can crowd out the others. Each trie here is one array of its own, so
-//! adding a branch touches one small piece of memory, whatever else is held. One that is full is pruned to three
-//! quarters, so that the cost is shared by the branches that follow.
+//! memory by the vocabulary, and no frequent token can displace the branches of others. Each trie here is one array, so
+//! adding a branch touches little memory, however large the others are. A full one is pruned to three quarters, so that
+//! the time of pruning is spread over the insertions that follow.
 
 use std::collections::HashMap;
 
 use crate::trie::nodes::{Counts, Nodes};
 use foretoken_speculation::Token;
 
-/// How many of the commonest first tokens are known.
+/// How many of the most frequent first tokens are listed.
 const COMMON_MAX: usize = 32;
 
-/// Where a branch ends that may still grow: the number of its trie, and its last node.
+/// The end of a branch that may still grow: the number of its trie, and its last node.
 pub(super) type End = (u32, u32);
 
 /// Tries by first token.
@@ -22,7 +22,7 @@ pub(super) struct Tries {
     roots: HashMap<Token, u32>,
     /// Each begins at its node 0.
     tries: Vec<Nodes>,
-    /// The commonest first tokens, most frequent first, of equals the smaller: what follows the empty prefix.
+    /// The most frequent first tokens, of equals the smaller first: what follows the empty prefix.
     common: Vec<(Token, Counts)>,
     /// Counts of all first tokens together.
     total: Counts,
@@ -52,20 +52,20 @@ impl Tries {
         }
         let counts = self.tries[number as usize].count(0, is_output);
         self.total.add(is_output);
-        self.raise(first, counts);
+        self.update_common(first, counts);
         (number, 0)
     }
 
     /// Counts another token of a branch; `None` if too many others follow there already.
     pub fn extend(&mut self, (number, node): End, token: Token, is_output: bool) -> Option<End> {
         let nodes = &mut self.tries[number as usize];
-        let child = nodes.enter(node, token)?;
+        let child = nodes.find_or_add(node, token)?;
         nodes.count(child, is_output);
         Some((number, child))
     }
 
-    /// A first token is at these counts now, one more than before.
-    fn raise(&mut self, token: Token, counts: Counts) {
+    /// Updates the list of the most frequent first tokens for a token whose counts have grown by one.
+    fn update_common(&mut self, token: Token, counts: Counts) {
         let rank = |entry: &(Token, Counts)| (std::cmp::Reverse(entry.1.total()), entry.0);
         let (entry, full) = ((token, counts), self.common.len() == COMMON_MAX);
         if full && rank(&entry) > rank(&self.common[COMMON_MAX - 1]) {
@@ -80,14 +80,14 @@ impl Tries {
         self.common.insert(at, entry);
     }
 
-    /// Where a run of tokens ends, in the trie of its first token.
+    /// The node at which a run of tokens ends, in the trie of its first token.
     pub fn find(&self, run: &[Token]) -> Option<(&Nodes, u32)> {
         let nodes = &self.tries[*self.roots.get(&run[0])? as usize];
         let end = run[1..].iter().try_fold(0, |at, &token| nodes.child(at, token))?;
         Some((nodes, end))
     }
 
-    /// The commonest first tokens, and the counts of all.
+    /// The most frequent first tokens, and the counts of all.
     pub fn common(&self) -> (&[(Token, Counts)], Counts) {
         (&self.common, self.total)
     }
@@ -97,7 +97,7 @@ impl Tries {
         self.tries.iter().map(Nodes::len).sum()
     }
 
-    /// Bytes held; per place of a map an entry and a control byte.
+    /// Bytes held; a slot of the map takes an entry and a control byte.
     pub fn bytes(&self) -> usize {
         let tries = self.tries.iter().map(Nodes::bytes).sum::<usize>() + self.tries.capacity() * size_of::<Nodes>();
         self.roots.capacity() * (size_of::<(Token, u32)>() + 1) + tries

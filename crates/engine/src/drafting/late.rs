@@ -1,33 +1,33 @@
-//! Drafters that take far too long.
+//! Drafters that exceed a time limit.
 //!
-//! A draft that is waited for longer than it could ever save is a fault, of a drafter that hangs or of one that waits
-//! for something else. A call cannot be interrupted, but who took far too long twice in a row is not asked again in
-//! this engine, and whoever drafts with it is told. Twice, because one such time is no sign: the machine may have
-//! slept, or its clock was set; so nothing is learned from such a time either, or a drafter that looks so dear would
-//! rest for ever. Where costs are held nothing goes by the clock, this neither. Left out: drafters that are slow, which
-//! do not pay and rest (`weighing`).
+//! A draft that takes longer than it could ever save is a fault: the drafter hangs, or waits for something else. A call
+//! cannot be interrupted, but a drafter that exceeds the limit twice in a row is not asked again in this engine, and
+//! the requests that use it get an event. One such time is no evidence: the machine may have slept, or its clock was
+//! set. So it is not learned either, since a drafter that seems so slow would never be asked again. With fixed costs
+//! there is no limit, since nothing depends on the clock. Slow drafters below the limit do not pay and are seldom asked
+//! (`planner`).
 
 use std::time::Duration;
 
 use super::{DraftPass, Drafters, Member};
-use crate::meter::Call;
+use crate::planner::DrafterCall;
 use crate::sequence::Sequence;
 
-/// A drafter may take so many seconds for a pass of its network, or for all that it does where it has none: longer than
-/// any does that could save time, and shorter than somebody who waits for a text gives up.
+/// Seconds that a drafter may take per pass of its network, or for a call without a network: longer than any drafter
+/// that could save time, and shorter than a user waits for an answer.
 const LATE_SECONDS: f64 = 2.0;
-/// Or so many passes of the target, where these are slow: a draft is never worth as many.
+/// Passes of the target that it may take instead if these are longer: a draft is never worth as many.
 const LATE_PASSES: f64 = 20.0;
-/// After so many calls in a row that took longer a drafter is dropped. One alone is no sign: the machine may have
-/// slept, or its clock was set.
+/// Calls in a row beyond the limit after which a drafter is dropped: a single one may be a sleep of the machine or a
+/// change of its clock.
 const LATE_CALLS: usize = 2;
 
 impl Drafters {
-    /// Drops the drafters that are not asked any more for all who still have them.
+    /// Drops the drafters that are no longer asked for all sequences that still have them.
     pub(super) fn drop_late(&mut self, running: &mut [Sequence], pass: &mut DraftPass<'_>) {
         for number in 0..self.members.len() as u8 {
-            let Some(message) = self.members[usize::from(number)].out.clone() else { continue };
-            for sequence in running.iter_mut().filter(|sequence| sequence.drafters.contains(&number)) {
+            let Some(message) = self.members[usize::from(number)].dropped_because.clone() else { continue };
+            for sequence in running.iter_mut().filter(|sequence| sequence.draft.drafters.contains(&number)) {
                 self.drop_for(number, sequence, message.clone(), pass.events);
             }
         }
@@ -35,23 +35,23 @@ impl Drafters {
 }
 
 impl Member {
-    /// Notes whether a call took far too long. It cannot be interrupted, but need not be asked again.
+    /// Counts calls in a row beyond the limit, and decides whether the drafter is asked again.
     pub(super) fn note_time(&mut self, is_late: bool, time: Duration) {
-        self.late = if is_late { self.late + 1 } else { 0 };
-        if self.late >= LATE_CALLS {
+        self.late_calls = if is_late { self.late_calls + 1 } else { 0 };
+        if self.late_calls >= LATE_CALLS {
             let found = time.as_secs_f64();
-            self.out =
+            self.dropped_because =
                 Some(format!("expected a draft within {LATE_SECONDS} s a pass, found one of {found:.1} s, again"));
         }
     }
 }
 
 impl DraftPass<'_> {
-    /// Whether a call took far too long for what was done in it. Where costs are held nothing goes by the clock.
-    pub(super) fn is_late(&self, call: &Call) -> bool {
-        let (rows, context) = self.weighing.undrafted();
-        let allowed = LATE_SECONDS.max(LATE_PASSES * self.meter.costs().pass(rows, context));
+    /// Whether a call exceeded the limit for its work; never with fixed costs.
+    pub(super) fn is_late(&self, call: &DrafterCall) -> bool {
+        let Some(pass_seconds) = self.plan.seconds_by_clock() else { return false };
+        let allowed = LATE_SECONDS.max(LATE_PASSES * pass_seconds);
         let done = call.passes.max(1) + call.read;
-        !self.meter.is_held() && call.seconds > allowed * done as f64
+        call.seconds > allowed * done as f64
     }
 }

@@ -1,13 +1,13 @@
-//! A form that begins behind what a model thinks aloud.
+//! A grammar that begins after a model's thoughts.
 //!
-//! Thoughts are free until the mark behind them is written, be it one token or the bytes of several: the text's bytes
-//! are followed, as far as they are shown. The token that ends the mark ends with it, or has white space behind; then a
-//! little white space is free, too, which models write there by habit and which is no part of an answer; and then the
-//! grammar begins. Where the model itself decides whether it thinks, an answer is one of the grammar from its beginning
-//! on, or begins with the mark: both are followed until it is known which. No text ends in its thoughts.
+//! Thoughts are unconstrained until the closing mark is written, in one token or in several: the shown bytes of the
+//! output are matched against the mark. The token that completes the mark may have only white space after it; then a
+//! little more white space is allowed, which models usually write there and which is no part of an answer; then the
+//! grammar begins. Where the model decides itself whether it thinks, the output either follows the grammar from its
+//! first token or begins with the opening mark: both are tracked until only one is possible. No output may end within
+//! its thoughts, and thoughts that begin after the first tokens of an answer are not supported.
 //!
-//! What is allowed depends on the tokens alone, and each step keeps what was before it, so the way back is exact. Left
-//! out: thoughts behind the beginning of an answer.
+//! What is allowed depends on the tokens alone, and each step records the state before it, so that a rollback is exact.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ use foretoken_text::{Grammar, Thinking, ThinkingMarks, Tokenizer};
 
 use super::{Forcing, Guided};
 
-/// White space between the mark and the answer, in bytes: two line ends of any kind.
+/// White space allowed between the closing mark and the answer, in bytes: two line ends of any kind.
 const GAP_MAX: usize = 4;
 
-/// The constraint of a text that may think, between the marks of these words, before it has the form of this grammar.
-/// `end_tokens` and `forcing` as of [`guided`](super::guided).
-pub fn guided_behind(
+/// The constraint of an output with optional thoughts, between the marks of `words`, followed by an answer of this
+/// grammar. `end_tokens` and `forcing` are as for [`guided`](super::guided).
+pub fn guided_after_thoughts(
     grammar: &Arc<Grammar>,
     end_tokens: &[Token],
     forcing: Forcing,
@@ -33,65 +33,67 @@ pub fn guided_behind(
     }
     let guided = || Guided::new(grammar, end_tokens, forcing.clone());
     let is_begun = thinking == Thinking::Begun;
-    Constrained::new(Box::new(Behind {
+    Constrained::new(Box::new(AfterThoughts {
         words: Arc::clone(words),
         direct: (!is_begun).then(guided),
-        behind: guided(),
-        place: if is_begun { Place::Thoughts(0) } else { Place::First { opened: 0, may_answer: true } },
-        before: Vec::new(),
+        after: guided(),
+        state: if is_begun { State::Thoughts(0) } else { State::Start { opened: 0, may_answer: true } },
+        history: Vec::new(),
     }))
 }
 
-/// Where a text is.
+/// The part of the output that the next token belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    /// At its beginning: so many bytes of the first mark, and whether it may be an answer at once.
-    First { opened: usize, may_answer: bool },
-    /// In the thoughts, behind so many bytes of the mark that ends them.
+enum State {
+    /// The beginning: so many bytes of the opening mark are written, and the tokens may also be a direct answer.
+    Start { opened: usize, may_answer: bool },
+    /// The thoughts; the output ends with so many bytes of the closing mark.
     Thoughts(usize),
-    /// Behind them, and behind so many bytes of white space.
+    /// After the thoughts and so many bytes of white space.
     Gap(usize),
-    /// In an answer without thoughts before it.
+    /// An answer without thoughts before it.
     Direct,
-    /// In an answer behind them.
-    Behind,
+    /// An answer after thoughts.
+    Answer,
 }
 
-/// Which matcher has taken a token.
+/// The matcher that accepted a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Taken {
-    Nobody,
+enum AcceptedBy {
+    Neither,
     Direct,
-    Behind,
+    After,
 }
 
-struct Behind {
+/// An answer after optional thoughts, as a constraint.
+struct AfterThoughts {
     words: Arc<ThinkingWords>,
-    /// The answer that is one from the beginning on.
+    /// The matcher of an answer without thoughts; `None` if thoughts have already begun.
     direct: Option<Guided>,
-    behind: Guided,
-    place: Place,
-    /// For each token where the text was before it, and who took it.
-    before: Vec<(Place, Taken)>,
+    /// The matcher of an answer after thoughts.
+    after: Guided,
+    state: State,
+    /// For each token the state before it, and the matcher that accepted it.
+    history: Vec<(State, AcceptedBy)>,
 }
 
-/// What is known of a vocabulary's tokens beside these marks. All tokens are looked at to know it, so it is made once
-/// for all texts of a model.
+/// The tokens of a vocabulary that matter for these marks. Finding them reads the whole vocabulary, so it is done once
+/// for all requests of a model.
 pub struct ThinkingWords {
     tokenizer: Arc<Tokenizer>,
     marks: ThinkingMarks,
     /// Special tokens that are shown: the marks.
     shown: Vec<Token>,
-    /// Tokens that may end the last mark with something behind it that is no white space.
+    /// Tokens that may complete the closing mark and have something other than white space after it.
     crossing: Vec<Token>,
     /// Tokens of white space.
     blank: Vec<Token>,
-    /// Tokens that may begin or go on with the first mark, each a part of it or with the whole rest of it.
+    /// Tokens that may begin or continue the opening mark: each is a part of it, or contains the whole rest of it.
     opening: Vec<Token>,
 }
 
 impl ThinkingWords {
-    /// That of a tokenizer's vocabulary.
+    /// Classifies the tokens of a tokenizer's vocabulary.
     pub fn new(tokenizer: &Arc<Tokenizer>, marks: ThinkingMarks) -> Self {
         let shown = tokenizer.special_tokens(&marks.shown());
         let mut words = Self {
@@ -119,100 +121,101 @@ impl ThinkingWords {
         words
     }
 
-    /// What a token adds to the text as it is shown.
+    /// The bytes that a token adds to the shown output.
     fn bytes(&self, token: Token) -> &[u8] {
         let is_hidden = self.tokenizer.is_special(token) && !self.shown.contains(&token);
         if is_hidden { &[] } else { self.tokenizer.token_bytes(token) }
     }
 }
 
-/// White space that may stand before an answer.
+/// Whether the bytes are white space that may precede an answer.
 fn is_gap(bytes: &[u8]) -> bool {
     bytes.len() <= GAP_MAX && bytes.iter().all(u8::is_ascii_whitespace)
 }
 
-/// Where thoughts are behind these bytes; `None` if they end within them, and something else than white space follows.
-fn close_step(marks: ThinkingMarks, mut seen: usize, bytes: &[u8]) -> Option<Place> {
+/// The state after these bytes, in thoughts that end with `seen` bytes of the closing mark; `None` if the bytes
+/// complete the mark and something other than white space follows it.
+fn close_step(marks: ThinkingMarks, mut seen: usize, bytes: &[u8]) -> Option<State> {
     let close = marks.close.as_bytes();
     for (at, byte) in bytes.iter().enumerate() {
-        // The longest beginning of the mark that the text ends with.
+        // The longest prefix of the mark that the output ends with.
         while seen > 0 && close[seen] != *byte {
             seen = (0..seen).rev().find(|len| close[..seen].ends_with(&close[..*len])).unwrap_or(0);
         }
         seen += usize::from(close[seen] == *byte);
         if seen == close.len() {
             let rest = &bytes[at + 1..];
-            return is_gap(rest).then_some(Place::Gap(rest.len()));
+            return is_gap(rest).then_some(State::Gap(rest.len()));
         }
     }
-    Some(Place::Thoughts(seen))
+    Some(State::Thoughts(seen))
 }
 
-/// Where a text is that goes on with the first mark, behind so much of it; `None` if it does not.
-fn open_step(marks: ThinkingMarks, opened: usize, bytes: &[u8]) -> Option<Place> {
+/// The state after these bytes if they continue the opening mark after its first `opened` bytes, `None` otherwise.
+fn open_step(marks: ThinkingMarks, opened: usize, bytes: &[u8]) -> Option<State> {
     let rest = &marks.open.as_bytes()[opened..];
     if bytes.is_empty() {
         return None;
     }
     match bytes.strip_prefix(rest) {
-        Some(behind) => close_step(marks, 0, behind),
-        None => rest.starts_with(bytes).then_some(Place::First { opened: opened + bytes.len(), may_answer: false }),
+        Some(thoughts) => close_step(marks, 0, thoughts),
+        None => rest.starts_with(bytes).then_some(State::Start { opened: opened + bytes.len(), may_answer: false }),
     }
 }
 
-impl Behind {
+impl AfterThoughts {
     fn ends(&self) -> &[Token] {
-        &self.behind.ends
+        &self.after.ends
     }
 
-    /// The answer that the text is in, or may begin with here.
+    /// The matcher of the answer that the output is in, or may begin here.
     fn answer(&mut self) -> Option<&mut Guided> {
-        match self.place {
-            Place::First { may_answer: false, .. } | Place::Thoughts(_) => None,
-            Place::First { .. } | Place::Direct => self.direct.as_mut(),
-            Place::Gap(_) | Place::Behind => Some(&mut self.behind),
+        match self.state {
+            State::Start { may_answer: false, .. } | State::Thoughts(_) => None,
+            State::Start { .. } | State::Direct => self.direct.as_mut(),
+            State::Gap(_) | State::Answer => Some(&mut self.after),
         }
     }
 }
 
-impl Constraint for Behind {
+impl Constraint for AfterThoughts {
     fn allowed(&mut self) -> TokenSet {
         let words = Arc::clone(&self.words);
         let mut allowed = self.answer().map_or(TokenSet::none(), Guided::allowed);
-        match self.place {
-            Place::First { opened, .. } => {
+        match self.state {
+            State::Start { opened, .. } => {
                 let opens = |token: &&Token| {
                     !self.ends().contains(token) && open_step(words.marks, opened, words.bytes(**token)).is_some()
                 };
                 words.opening.iter().filter(opens).for_each(|token| allowed.insert(*token));
             }
-            Place::Thoughts(seen) => {
+            State::Thoughts(seen) => {
                 allowed = TokenSet::all();
                 let crosses = |token: &&Token| close_step(words.marks, seen, words.bytes(**token)).is_none();
                 let refused = words.crossing.iter().filter(crosses).chain(self.ends());
                 refused.for_each(|token| allowed.remove(*token));
             }
-            Place::Gap(written) => {
+            State::Gap(written) => {
                 let fits =
                     |token: &&Token| written + words.bytes(**token).len() <= GAP_MAX && !self.ends().contains(token);
                 words.blank.iter().filter(fits).for_each(|token| allowed.insert(*token));
             }
-            Place::Direct | Place::Behind => {}
+            State::Direct | State::Answer => {}
         }
         allowed
     }
 
     fn leaves_choice(&mut self) -> bool {
-        match self.place {
-            Place::Thoughts(_) => true,
-            Place::First { .. } | Place::Gap(_) => false,
-            Place::Direct | Place::Behind => self.answer().is_some_and(Guided::leaves_choice),
+        match self.state {
+            State::Thoughts(_) => true,
+            State::Start { .. } | State::Gap(_) => false,
+            State::Direct | State::Answer => self.answer().is_some_and(Guided::leaves_choice),
         }
     }
 
     fn foreseen(&mut self) -> Vec<Token> {
-        if matches!(self.place, Place::First { .. }) {
-            return Vec::new(); // nothing is certain before it is known whether the model thinks
+        if matches!(self.state, State::Start { .. }) {
+            return Vec::new(); // no token is certain while both thoughts and a direct answer are possible
         }
         self.answer().map_or(Vec::new(), Guided::foreseen)
     }
@@ -225,84 +228,84 @@ impl Constraint for Behind {
         let is_end = self.ends().contains(&token);
         let bytes = self.words.bytes(token);
         let marks = self.words.marks;
-        let (place, taken) = match self.place {
-            Place::First { opened, may_answer } => {
+        let (state, accepted_by) = match self.state {
+            State::Start { opened, may_answer } => {
                 let opens = open_step(marks, opened, bytes).filter(|_| !is_end);
-                let takes = may_answer && self.direct.as_mut().is_some_and(|guided| guided.accept(token));
-                let place = match opens {
-                    Some(Place::First { opened, .. }) => Place::First { opened, may_answer: takes },
+                let is_direct = may_answer && self.direct.as_mut().is_some_and(|guided| guided.accept(token));
+                let state = match opens {
+                    Some(State::Start { opened, .. }) => State::Start { opened, may_answer: is_direct },
                     Some(other) => other,
-                    None if takes => Place::Direct,
+                    None if is_direct => State::Direct,
                     None => return false,
                 };
-                (place, if takes { Taken::Direct } else { Taken::Nobody })
+                (state, if is_direct { AcceptedBy::Direct } else { AcceptedBy::Neither })
             }
-            Place::Thoughts(_) if is_end => return false,
-            Place::Thoughts(seen) => match close_step(marks, seen, bytes) {
-                Some(place) => (place, Taken::Nobody),
+            State::Thoughts(_) if is_end => return false,
+            State::Thoughts(seen) => match close_step(marks, seen, bytes) {
+                Some(state) => (state, AcceptedBy::Neither),
                 None => return false,
             },
-            Place::Gap(written) => {
+            State::Gap(written) => {
                 let is_blank = !is_end && !bytes.is_empty() && is_gap(bytes) && written + bytes.len() <= GAP_MAX;
-                match self.behind.accept(token) {
-                    true => (Place::Behind, Taken::Behind),
-                    false if is_blank => (Place::Gap(written + bytes.len()), Taken::Nobody),
+                match self.after.accept(token) {
+                    true => (State::Answer, AcceptedBy::After),
+                    false if is_blank => (State::Gap(written + bytes.len()), AcceptedBy::Neither),
                     false => return false,
                 }
             }
-            Place::Direct => match self.direct.as_mut().is_some_and(|guided| guided.accept(token)) {
-                true => (Place::Direct, Taken::Direct),
+            State::Direct => match self.direct.as_mut().is_some_and(|guided| guided.accept(token)) {
+                true => (State::Direct, AcceptedBy::Direct),
                 false => return false,
             },
-            Place::Behind => match self.behind.accept(token) {
-                true => (Place::Behind, Taken::Behind),
+            State::Answer => match self.after.accept(token) {
+                true => (State::Answer, AcceptedBy::After),
                 false => return false,
             },
         };
-        self.before.push((self.place, taken));
-        self.place = place;
+        self.history.push((self.state, accepted_by));
+        self.state = state;
         true
     }
 
     fn roll_back(&mut self, tokens: usize) {
-        let (mut direct, mut behind) = (0, 0);
-        for (place, taken) in self.before.drain(self.before.len() - tokens..).rev() {
-            self.place = place;
-            direct += usize::from(taken == Taken::Direct);
-            behind += usize::from(taken == Taken::Behind);
+        let (mut direct_tokens, mut after_tokens) = (0, 0);
+        for (state, accepted_by) in self.history.drain(self.history.len() - tokens..).rev() {
+            self.state = state;
+            direct_tokens += usize::from(accepted_by == AcceptedBy::Direct);
+            after_tokens += usize::from(accepted_by == AcceptedBy::After);
         }
         if let Some(guided) = &mut self.direct {
-            guided.roll_back(direct);
+            guided.roll_back(direct_tokens);
         }
-        self.behind.roll_back(behind);
+        self.after.roll_back(after_tokens);
     }
 
     fn duplicate(&self) -> Box<dyn Constraint> {
         Box::new(Self {
             words: Arc::clone(&self.words),
             direct: self.direct.as_ref().map(Guided::copy),
-            behind: self.behind.copy(),
-            place: self.place,
-            before: self.before.clone(),
+            after: self.after.copy(),
+            state: self.state,
+            history: self.history.clone(),
         })
     }
 
     fn name(&self) -> &'static str {
-        self.behind.name()
+        self.after.name()
     }
 
     fn has_given_up(&self) -> bool {
-        match self.place {
-            Place::First { may_answer: false, .. } | Place::Thoughts(_) | Place::Gap(_) => false,
-            Place::First { .. } | Place::Direct => self.direct.as_ref().is_some_and(Guided::has_given_up),
-            Place::Behind => self.behind.has_given_up(),
+        match self.state {
+            State::Start { may_answer: false, .. } | State::Thoughts(_) | State::Gap(_) => false,
+            State::Start { .. } | State::Direct => self.direct.as_ref().is_some_and(Guided::has_given_up),
+            State::Answer => self.after.has_given_up(),
         }
     }
 
     fn failure(&self) -> Option<String> {
-        match self.place {
-            Place::First { .. } | Place::Direct => self.direct.as_ref().and_then(Guided::failure),
-            Place::Thoughts(_) | Place::Gap(_) | Place::Behind => self.behind.failure(),
+        match self.state {
+            State::Start { .. } | State::Direct => self.direct.as_ref().and_then(Guided::failure),
+            State::Thoughts(_) | State::Gap(_) | State::Answer => self.after.failure(),
         }
     }
 }
@@ -336,14 +339,20 @@ mod tests {
         Arc::new(Tokenizer::from_gguf_vocabulary("toy", &vocabulary).expect("a good one"))
     }
 
-    fn constraint(is_special: bool, thinking: Thinking, form: &str) -> Constrained {
+    fn constraint(is_special: bool, thinking: Thinking, regex: &str) -> Constrained {
         let tokenizer = tokenizer(is_special);
-        let grammar = Grammar::compile(&tokenizer, &GrammarSource::Regex(form.into())).expect("a good one");
+        let grammar = Grammar::compile(&tokenizer, &GrammarSource::Regex(regex.into())).expect("a good one");
         let marks = ThinkingMarks::of_source("</think>").expect("it is one");
-        guided_behind(&grammar, &[END], Forcing::None, &Arc::new(ThinkingWords::new(&tokenizer, marks)), thinking)
+        guided_after_thoughts(
+            &grammar,
+            &[END],
+            Forcing::None,
+            &Arc::new(ThinkingWords::new(&tokenizer, marks)),
+            thinking,
+        )
     }
 
-    /// The words that may follow these.
+    /// The words that may follow this path.
     fn left(constraint: &Constrained, path: &[&str]) -> Vec<&'static str> {
         let number = |word: &&str| WORDS.iter().position(|other| other == word).expect("a word") as Token;
         let path: Vec<Token> = path.iter().map(number).collect();
@@ -353,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn thoughts_are_free_up_to_the_mark_and_the_form_holds_behind_it() {
+    fn thoughts_are_unconstrained_up_to_the_mark_and_the_grammar_holds_after_it() {
         for is_special in [true, false] {
             let begun = constraint(is_special, Thinking::Begun, "ab?");
             let free: Vec<&str> = WORDS.into_iter().filter(|word| *word != "<end>").collect();
@@ -364,13 +373,13 @@ mod tests {
             assert_eq!(
                 left(&begun, &["</", "think"]),
                 all_but(&[">a"]),
-                "what follows the mark is of the form, or white"
+                "only white space or the grammar may follow the mark"
             );
             assert_eq!(left(&begun, &["</", "think", "<"]), free);
-            let behind = ["\n", "\n\n", "a", "ab"];
-            assert_eq!(left(&begun, &["a", "</think>"]), behind);
-            assert_eq!(left(&begun, &["<", "<", "/think>"]), behind);
-            assert_eq!(left(&begun, &["</", "think", ">\n", "\n\n"]), ["\n", "a", "ab"], "white space ends");
+            let after_mark = ["\n", "\n\n", "a", "ab"];
+            assert_eq!(left(&begun, &["a", "</think>"]), after_mark);
+            assert_eq!(left(&begun, &["<", "<", "/think>"]), after_mark);
+            assert_eq!(left(&begun, &["</", "think", ">\n", "\n\n"]), ["\n", "a", "ab"], "white space is limited");
             assert_eq!(left(&begun, &["</think>", "\n", "a"]), ["b", "<end>"]);
             assert_eq!(left(&begun, &["</think>", "ab"]), ["<end>"]);
             assert_eq!(left(&begun, &["</think>", "b"]), [""; 0], "no such path");
@@ -386,7 +395,7 @@ mod tests {
         assert_eq!(left(&possible, &["<", "think", ">"]).len(), WORDS.len() - 1);
         assert_eq!(left(&possible, &["<think>", "b", "</think>", "\n", "a"]), ["b", "<end>"]);
         assert_eq!(left(&constraint(true, Thinking::Ended, "ab?"), &[]), ["a", "ab"]);
-        // A form that begins as the mark does: both are followed.
+        // Where the answer may begin like the mark, both are tracked.
         let alike = constraint(true, Thinking::Possible, "<(a|think>b)");
         assert_eq!(left(&alike, &["<"]), ["think", "a"]);
         assert_eq!(left(&alike, &["<", "a"]), ["<end>"]);
@@ -395,14 +404,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_way_does_not_matter(
+        fn the_allowed_tokens_depend_on_the_path_alone(
             paths in prop::collection::vec(prop::collection::vec(0..WORDS.len() as Token, 0..7), 1..20),
             written in prop::collection::vec(0..WORDS.len() as Token, 0..4),
             is_special in any::<bool>(),
             thinking in prop::sample::select(vec![Thinking::Begun, Thinking::Possible]),
-            form in prop::sample::select(vec!["ab?", "<(a|think>b)", "\na*"]),
+            regex in prop::sample::select(vec!["ab?", "<(a|think>b)", "\na*"]),
         ) {
-            let walked = constraint(is_special, thinking, form);
+            let walked = constraint(is_special, thinking, regex);
             let advanced = walked.advance(&written);
             let row = |constraint: &Constrained, path: &[Token]| {
                 let mut row = vec![1.0; WORDS.len()];
@@ -410,7 +419,7 @@ mod tests {
                 row
             };
             for path in &paths {
-                let fresh = constraint(is_special, thinking, form);
+                let fresh = constraint(is_special, thinking, regex);
                 prop_assert_eq!(fresh.advance(&written), advanced);
                 if !advanced {
                     return Ok(());
@@ -418,7 +427,7 @@ mod tests {
                 let expected = row(&fresh, path);
                 prop_assert_eq!(row(&walked, path), expected.clone());
                 prop_assert_eq!(row(&walked.clone(), path), expected.clone());
-                // What is left by the mask is what is accepted.
+                // The mask leaves exactly the tokens that are accepted.
                 for token in 0..WORDS.len() as Token {
                     let longer = [path.as_slice(), &[token]].concat();
                     prop_assert_eq!(walked.allows(&longer), expected[token as usize] == 1.0, "{:?} {}", path, token);

@@ -1,14 +1,12 @@
-//! Adopting a prefix: the longest beginning of a text whose rows are cached becomes a new sequence's own.
+//! Prefix caching: a new sequence adopts the longest cached prefix of its tokens.
 //!
-//! Full pages are shared. Where the text leaves a cached prefix inside a page, or the page is partly filled, the rows
-//! that agree are copied into a page of the sequence's own. In a group that keeps a window it is enough that the
-//! positions are cached which the next row sees; of a state a checkpoint is copied. A text is continued from the
+//! Full pages are shared. Where the sequence differs from a cached prefix inside a page, or the page is partly filled,
+//! the rows that agree are copied into a page of the sequence's own. In a group with a sliding window only the
+//! positions that the next row sees need to be cached; of a state a checkpoint is copied. The sequence adopts the
 //! longest prefix that every group can continue.
 //!
-//! A text begins with pages that are everybody's, as far as there are any, and goes on with pages of its tenant. What a
-//! request itself declares public is looked for among what is everybody's alone, so that it gets there.
-//!
-//! Left out: the copying itself, which is the executor's, and how a group finds a prefix (`group`).
+//! A prefix begins with public pages, if there are any, and continues with pages of the tenant. What a request itself
+//! declares public is looked for among public pages only, so that it becomes public if it is not.
 
 use std::ops::Range;
 
@@ -18,140 +16,148 @@ use foretoken_speculation::Token;
 use super::group::{GroupPages, Prefix, Shared};
 use super::{Pages, SequencePages, View};
 
-/// What a new sequence has of a prefix that was computed before.
+/// A prefix that a sequence has adopted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Adopted {
-    /// Its first positions, so many, are cached once `copied` is done.
+    /// How many leading positions are cached once `copied` is done.
     pub len: usize,
-    /// Rows to be copied before anything else happens to the pages.
+    /// The rows to copy before the pages are used in any other way.
     pub copied: Option<Copied>,
 }
 
-/// Rows that are to be copied into a sequence's own pages, at the same positions, and states that have come to the end
-/// of them. In groups in which nothing is copied the pages are the sequence's own.
+/// Rows to copy into a sequence's own pages, at the same positions, and states that have passed all of them. In groups
+/// where nothing is copied both page tables have the same pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Copied {
-    /// Page tables to copy from.
+    /// The page tables to copy from.
     pub from: Vec<PageTable>,
-    /// Which rows.
+    /// The positions of the rows.
     pub positions: Range<usize>,
 }
 
-/// A cached prefix, as every group has it.
-pub(super) struct Found {
+/// A cached prefix in all groups.
+pub(super) struct FoundPrefix {
     pub(super) len: usize,
-    /// One a group.
+    /// One for each group.
     prefixes: Vec<Prefix>,
 }
 
 impl Pages {
-    /// Lets a sequence without pages adopt the longest cached prefix of these tokens, at most `len_max` of them.
+    /// Makes a sequence without pages adopt the longest cached prefix of these tokens, at most `len_max` of them.
     ///
     /// # Panics
     /// If it has pages.
-    pub fn adopt(&mut self, held: &mut SequencePages, tokens: &[Token], len_max: usize) -> Adopted {
-        assert!(held.tables.iter().all(Vec::is_empty), "a sequence with pages adopts a prefix: {held:?}");
-        let mut found = self.find(held.view, tokens, len_max);
-        // Rows are copied where there is a page for them.
+    pub fn adopt(&mut self, sequence: &mut SequencePages, tokens: &[Token], len_max: usize) -> Adopted {
+        assert!(
+            sequence.tables.iter().all(Vec::is_empty),
+            "only a sequence without pages can adopt a prefix: {sequence:?}"
+        );
+        let mut found = self.find(sequence.view, tokens, len_max);
+        // Rows can be copied only where there is a page for them.
         while let Some(shorter) = self.without_room(&found) {
-            found = self.find(held.view, tokens, shorter);
+            found = self.find(sequence.view, tokens, shorter);
         }
-        let Found { len, prefixes } = found;
+        let FoundPrefix { len, prefixes } = found;
         if len == 0 {
             return Adopted { len, copied: None };
         }
         let share = |((pages, place, table), prefix): ((&mut GroupPages, _, _), _)| pages.share(prefix, place, table);
-        let shared: Vec<Shared> = self.each(held).zip(&prefixes).map(share).collect();
-        held.passed = shared.iter().map(|shared| shared.passed).max().unwrap_or(0);
+        let shared: Vec<Shared> = self.each(sequence).zip(&prefixes).map(share).collect();
+        sequence.passed = shared.iter().map(|shared| shared.passed).max().unwrap_or(0);
         let sources: Vec<Option<PageId>> = shared.into_iter().map(|shared| shared.source).collect();
-        Adopted { len, copied: self.copy(held, &sources, len) }
+        Adopted { len, copied: self.copy(sequence, &sources, len) }
     }
 
-    /// Where a prefix would have to end for the first group that has no page to copy to.
-    fn without_room(&self, found: &Found) -> Option<usize> {
+    /// The length to which a prefix has to be shortened for the first group that has no page to copy to.
+    fn without_room(&self, found: &FoundPrefix) -> Option<usize> {
         let mut groups = self.groups.iter().zip(&found.prefixes);
         let scarce = groups.find(|(pages, prefix)| !pages.has_room_to_copy(prefix));
         scarce.map(|(pages, _)| pages.uncopied(found.len))
     }
 
-    /// Forgets the rows of a sequence from `len` on, also committed ones, which some may go back behind
-    /// ([`Pages::that_keep_all`]). Of a page in the tree that is to be continued elsewhere, rows are copied like those
-    /// of a prefix; if there is no page for them, less is left.
+    /// Removes the rows of a sequence from `len` on, committed ones included if its pages may be rolled back
+    /// ([`Pages::with_rollback`]). Where the sequence now ends inside a page of the tree, the page's rows are copied
+    /// like those of a prefix; if there is no page for them, fewer rows are left.
     ///
     /// # Panics
-    /// If its recurrent states have passed more.
-    pub fn truncate(&mut self, held: &mut SequencePages, mut len: usize) -> Adopted {
+    /// If its recurrent states have passed more than `len` tokens.
+    pub fn truncate(&mut self, sequence: &mut SequencePages, mut len: usize) -> Adopted {
         loop {
-            let mut groups = self.groups.iter().zip(&held.places).zip(&held.tables);
-            let scarce = groups.find(|((pages, place), table)| !pages.has_room_to_go_back(place, table, len));
+            let mut groups = self.groups.iter().zip(&sequence.places).zip(&sequence.tables);
+            let scarce = groups.find(|((pages, place), table)| !pages.has_room_to_truncate(place, table, len));
             match scarce {
                 Some(((pages, _), _)) => len = pages.uncopied(len),
                 None => break,
             }
         }
-        assert!(len >= held.passed, "states that have passed {} positions go back to {len}", held.passed);
-        let go_back = |(pages, place, table): (&mut GroupPages, _, _)| pages.go_back(place, table, len);
-        let sources: Vec<Option<PageId>> = self.each(held).map(go_back).collect();
-        Adopted { len, copied: self.copy(held, &sources, len) }
+        assert!(
+            len >= sequence.passed,
+            "states that have passed {} tokens cannot be truncated to {len}",
+            sequence.passed
+        );
+        let truncate = |(pages, place, table): (&mut GroupPages, _, _)| pages.truncate(place, table, len);
+        let sources: Vec<Option<PageId>> = self.each(sequence).map(truncate).collect();
+        Adopted { len, copied: self.copy(sequence, &sources, len) }
     }
 
-    /// Gives a sequence that is to have `len` positions a page of its own in each group where one is to be copied.
-    fn copy(&mut self, held: &mut SequencePages, sources: &[Option<PageId>], len: usize) -> Option<Copied> {
+    /// Gives a sequence that is to have `len` positions a page of its own in each group where a page is to be copied.
+    fn copy(&mut self, sequence: &mut SequencePages, sources: &[Option<PageId>], len: usize) -> Option<Copied> {
         let of_rows = |(pages, source): (&GroupPages, &Option<PageId>)| {
             source.map(|_| if pages.group.kind == Kind::Rows { pages.uncopied(len) } else { len })
         };
         let start = self.groups.iter().zip(sources).filter_map(of_rows).min()?;
-        // What is held is not evicted.
+        // Held pages are not evicted while new ones are taken.
         for (pages, source) in self.groups.iter_mut().zip(sources) {
             source.iter().for_each(|page| pages.pool.hold(*page));
         }
-        // A slot that was taken over is the sequence's own already.
-        let behind = |(table, source): (&PageTable, &Option<PageId>)| {
+        // A slot that was taken over is in the sequence's table already.
+        let table_from = |(table, source): (&PageTable, &Option<PageId>)| {
             let source = source.filter(|page| table.last() != Some(page));
             table.iter().copied().chain(source).collect()
         };
-        let from = held.tables.iter().zip(sources).map(behind).collect();
-        let grown = self.grow(held, len);
-        assert!(grown, "pages were counted for positions {start}..{len}, and there are none");
+        let from = sequence.tables.iter().zip(sources).map(table_from).collect();
+        let grown = self.grow(sequence, len);
+        assert!(grown, "no pages for positions {start}..{len}, though they were counted");
         for (pages, source) in self.groups.iter_mut().zip(sources) {
-            source.iter().for_each(|page| pages.pool.let_go(*page));
+            source.iter().for_each(|page| pages.pool.release(*page));
         }
         Some(Copied { from, positions: start..len })
     }
 
-    /// Whether there are pages for a new sequence of these tokens, of which it may adopt `len_max`, and `spare` more of
-    /// each group that grows, `without_state` of those that keep states.
+    /// Whether there are pages for a new sequence of these tokens, of which it may adopt `len_max`, and besides them
+    /// `spare` in each group of rows and `without_state` in each group of states.
     pub fn admits(
         &self,
-        held: &SequencePages,
+        sequence: &SequencePages,
         tokens: &[Token],
         len_max: usize,
         [spare, without_state]: [usize; 2],
     ) -> bool {
-        // A text that runs needs pages as it grows, but one state: only those that have none yet will take one.
+        // A running sequence needs pages as it grows, but only one state: only sequences without a state take one.
         let spare = |pages: &GroupPages| if pages.has_rows() { spare } else { without_state };
-        // Whoever begins needs a page at least.
+        // A new sequence needs at least one page.
         if self.groups.iter().any(|pages| pages.pool.available() <= spare(pages)) {
             return false;
         }
-        let found = self.find(held.view, tokens, len_max);
+        let found = self.find(sequence.view, tokens, len_max);
         let fits = |(pages, prefix): (&GroupPages, &Prefix)| {
             pages.needed(prefix, tokens.len(), self.rows_max) + spare(pages) <= pages.pool.available()
         };
         self.groups.iter().zip(&found.prefixes).all(fits)
     }
 
-    /// The longest prefix of these tokens, at most `len_max` of them, that a sequence may see and that every group can
-    /// continue. A group may continue a longer one and not this one, so all are asked until they agree.
-    pub(super) fn find(&self, view: View, tokens: &[Token], mut len_max: usize) -> Found {
+    /// The longest prefix of these tokens, at most `len_max` of them, that a sequence may use and that every group can
+    /// continue. A group may be able to continue a longer prefix but not a shorter one, so all are asked until they
+    /// agree.
+    pub(super) fn find(&self, view: View, tokens: &[Token], mut len_max: usize) -> FoundPrefix {
         loop {
             let prefixes: Vec<Prefix> = self.groups.iter().map(|pages| pages.find(view, tokens, len_max)).collect();
             let len = prefixes.iter().map(|prefix| prefix.len).min().unwrap_or(0);
             if len == 0 {
-                return Found { len, prefixes: prefixes.iter().map(|_| Prefix::default()).collect() };
+                return FoundPrefix { len, prefixes: prefixes.iter().map(|_| Prefix::default()).collect() };
             }
             if prefixes.iter().all(|prefix| prefix.len == len) {
-                return Found { len, prefixes };
+                return FoundPrefix { len, prefixes };
             }
             len_max = len;
         }

@@ -1,43 +1,45 @@
-//! Whether the bookkeeping of pages is in order: everything that is said twice must agree. For tests, at any time.
+//! The integrity check of the bookkeeping of pages: everything that is recorded twice must agree. For tests.
 
 use foretoken_model::{PageId, PageTable};
 
-use super::group::{GroupPages, Place, Prefixes};
+use super::group::{GroupPages, Prefixes, TreePosition};
 use super::pool::NONE;
 use super::tree::{ROOT, Tree};
 use super::{Pages, SequencePages};
 
 impl Pages {
-    /// Checks that every page is free, cached or held, by as many as hold it; that what is known of prefixes and the
-    /// page tables tell the same; and that nothing is kept that nobody needs. `everybody`: all sequences that hold
-    /// pages.
+    /// Checks that every page is free, cached or held, with the right number of holders; that trees and page tables
+    /// agree; and that nothing unneeded is kept. `sequences`: all sequences that hold pages.
     ///
     /// # Errors
-    /// The first thing that is not in order.
-    pub fn check<'a>(&self, everybody: impl IntoIterator<Item = &'a SequencePages>) -> Result<(), String> {
-        let everybody: Vec<&SequencePages> = everybody.into_iter().collect();
+    /// The first inconsistency.
+    pub fn check<'a>(&self, sequences: impl IntoIterator<Item = &'a SequencePages>) -> Result<(), String> {
+        let sequences: Vec<&SequencePages> = sequences.into_iter().collect();
         for (number, pages) in self.groups.iter().enumerate() {
-            let held = everybody.iter().filter_map(|held| Some((*held.places.get(number)?, held.tables.get(number)?)));
-            let held: Vec<(Place, &PageTable)> = held.collect();
-            pages.check(&held).map_err(|error| format!("group {number}: {error}"))?;
+            let of_group = sequences.iter().filter_map(|sequence| {
+                let (place, table) = (*sequence.places.get(number)?, sequence.tables.get(number)?);
+                Some((place, table))
+            });
+            let of_group: Vec<(TreePosition, &PageTable)> = of_group.collect();
+            pages.check(&of_group).map_err(|error| format!("group {number}: {error}"))?;
         }
         Ok(())
     }
 }
 
 impl GroupPages {
-    fn check(&self, everybody: &[(Place, &PageTable)]) -> Result<(), String> {
-        self.check_pages(everybody)?;
-        for (place, table) in everybody {
+    fn check(&self, sequences: &[(TreePosition, &PageTable)]) -> Result<(), String> {
+        self.check_pages(sequences)?;
+        for (place, table) in sequences {
             self.check_place(*place, table).map_err(|error| format!("{error}: {place:?}, {table:?}"))?;
         }
         match &self.prefixes {
-            Prefixes::Rows(tree) => self.check_nodes(tree, everybody),
+            Prefixes::Rows(tree) => self.check_nodes(tree, sequences),
             Prefixes::States(_) => Ok(()),
         }
     }
 
-    /// Whether what is known of prefixes says that a page belongs to this node.
+    /// Whether the prefixes agree that a page belongs to this node.
     fn belongs(&self, page: PageId, node: u32) -> bool {
         match &self.prefixes {
             Prefixes::Rows(tree) => tree.page(node) == page,
@@ -45,12 +47,12 @@ impl GroupPages {
         }
     }
 
-    fn check_pages(&self, everybody: &[(Place, &PageTable)]) -> Result<(), String> {
+    fn check_pages(&self, sequences: &[(TreePosition, &PageTable)]) -> Result<(), String> {
         let (pool, count) = (&self.pool, self.group.pages);
         let mut holders = vec![0; count];
-        for (_, table) in everybody {
-            let held = table.iter().position(|page| *page != PageId::GONE).unwrap_or(table.len());
-            for (at, page) in table.iter().enumerate().skip(held) {
+        for (_, table) in sequences {
+            let first_held = table.iter().position(|page| *page != PageId::GONE).unwrap_or(table.len());
+            for (at, page) in table.iter().enumerate().skip(first_held) {
                 let counted = holders.get_mut(page.0 as usize).ok_or_else(|| format!("{page:?} in a table"))?;
                 if table[at + 1..].contains(page) {
                     return Err(format!("{page:?} is twice in a table"));
@@ -74,31 +76,31 @@ impl GroupPages {
                 return Err(format!("{page:?} is held {holders} times, free {is_free}, cached {is_cached}: {state:?}"));
             }
             if is_known && !self.belongs(page, state.node) {
-                return Err(format!("{page:?} belongs to node {}, which has another", state.node));
+                return Err(format!("{page:?} belongs to node {}, which has another page", state.node));
             }
             if let (false, Prefixes::States(checkpoints)) = (is_known, &self.prefixes)
                 && checkpoints.of(page).is_some()
             {
-                return Err(format!("{page:?} is taken for a checkpoint"));
+                return Err(format!("{page:?} is recorded as a checkpoint, but not in the pool"));
             }
         }
         Ok(())
     }
 
-    /// That the pages of a sequence are those of its place in the tree, then its own.
-    fn check_place(&self, place: Place, table: &PageTable) -> Result<(), String> {
-        let Place { mut node, entered: mut at } = place;
+    /// Checks that the pages of a sequence are those of its nodes in the tree, followed by its own.
+    fn check_place(&self, place: TreePosition, table: &PageTable) -> Result<(), String> {
+        let TreePosition { mut node, entered: mut at } = place;
         if let Prefixes::Rows(tree) = &self.prefixes {
             while at > 0 && node != ROOT {
                 at -= 1;
                 if table[at] != PageId::GONE && table[at] != tree.page(node) {
-                    return Err(format!("page {at} is not that of node {node}"));
+                    return Err(format!("page {at} is not the page of node {node}"));
                 }
                 node = tree.node(node).parent;
             }
         }
         if (at, node) != (0, ROOT) {
-            return Err(format!("{} pages are in the tree, but not its ancestors", place.entered));
+            return Err(format!("{} pages are in the tree, but not their ancestors", place.entered));
         }
         let mut own = table.iter().skip(place.entered).filter(|page| **page != PageId::GONE);
         match own.find(|page| self.pool.page(**page).node != NONE) {
@@ -107,14 +109,14 @@ impl GroupPages {
         }
     }
 
-    fn check_nodes(&self, tree: &Tree, everybody: &[(Place, &PageTable)]) -> Result<(), String> {
+    fn check_nodes(&self, tree: &Tree, sequences: &[(TreePosition, &PageTable)]) -> Result<(), String> {
         let nodes = tree.in_use();
         if nodes.len() + tree.unused() + 1 != tree.len() {
             return Err(format!("{} nodes in use, {} not, of {}", nodes.len(), tree.unused(), tree.len()));
         }
         for number in nodes {
             let node = tree.node(number);
-            let users = everybody.iter().filter(|(place, _)| place.node == number).count();
+            let users = sequences.iter().filter(|(place, _)| place.node == number).count();
             if users != node.users as usize {
                 return Err(format!("node {number} is continued by {users} sequences: {node:?}"));
             }
@@ -123,10 +125,10 @@ impl GroupPages {
             }
             let has_page = node.page != PageId::GONE;
             if has_page && self.pool.page(node.page).node != number {
-                return Err(format!("node {number} has {:?}, which belongs elsewhere", node.page));
+                return Err(format!("node {number} has {:?}, which belongs to another node", node.page));
             }
             if !has_page && users == 0 && tree.children(number).is_empty() {
-                return Err(format!("node {number} has nothing: {node:?}"));
+                return Err(format!("node {number} has no page, child or user: {node:?}"));
             }
             let is_full = node.len as usize == self.group.page_len;
             if is_full && tree.child(node.parent, node.owner, tree.tokens(number)) != Some(number) {

@@ -1,17 +1,15 @@
-//! The pages of one cache group, and the prefixes that it can continue: of rows a tree, of states checkpoints.
+//! The pages of one cache group, and the prefixes that it can continue: a tree of rows, or checkpoints of states.
 //!
-//! Groups know nothing of each other: they may differ in how long a page is, in what they keep, and in how far they can
-//! go on with a text. A group of states is one with pages without an end, so that a text has one (its slot) and never
-//! fills it; what is shared of it is copied.
-//!
-//! Left out: what all groups of a sequence have to agree in (`Pages`).
+//! Groups are independent: they may differ in their page length, in which positions they keep, and in the prefixes that
+//! they can continue. A group of states has pages of infinite length, so that a sequence has one (its slot) and never
+//! fills it; a shared state is copied. What the groups of a sequence have to agree on is in `Pages`.
 
 use foretoken_model::{Group, Kind, PageId, PageTable};
 use foretoken_speculation::Token;
 
 use super::checkpoints::Checkpoints;
 use super::pool::{NONE, Pool};
-use super::saved::Lies;
+use super::saved::PrefixPages;
 use super::tree::{ROOT, Tree};
 use super::{Owner, SequencePages, View};
 use crate::faults::{Fault, is_made};
@@ -41,21 +39,21 @@ impl Prefixes {
     }
 }
 
-/// The place of a sequence in the tree of a group.
+/// The position of a sequence in the tree of a group.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Place {
+pub(super) struct TreePosition {
     /// The node of its last page that is in the tree.
     pub(super) node: u32,
-    /// Its first pages, so many, are in the tree.
+    /// How many of its first pages are in the tree.
     pub(super) entered: usize,
 }
 
-/// A prefix as one group has it.
+/// A cached prefix in one group.
 #[derive(Debug, Default)]
 pub(super) struct Prefix {
-    /// Tokens of it that can be used.
+    /// How many tokens it has.
     pub(super) len: usize,
-    /// The pages that hold it, by node; of the last one perhaps only the first rows are meant. Of states the slot.
+    /// The nodes of its pages, of which the last may be used only in part; in a group of states the slot.
     nodes: Vec<u32>,
 }
 
@@ -68,7 +66,7 @@ impl GroupPages {
         Self { group: *group, pool: Pool::new(group.pages), prefixes }
     }
 
-    /// Whether it holds rows, and not states.
+    /// Whether it holds rows rather than states.
     pub(super) fn has_rows(&self) -> bool {
         self.group.kind == Kind::Rows
     }
@@ -81,17 +79,17 @@ impl GroupPages {
         }
     }
 
-    /// Pages that a table lacks for so many positions.
+    /// How many pages a table lacks for `positions`.
     pub(super) fn missing(&self, table: &PageTable, positions: usize) -> usize {
         self.group.pages_for(positions).saturating_sub(table.len())
     }
 
-    /// A page, of which one is free or cached.
+    /// Takes a free page, or evicts a cached one. The caller has made sure that there is one.
     pub(super) fn take(&mut self) -> PageId {
         if let Some(page) = self.pool.take() {
             return page;
         }
-        let (page, node) = self.pool.evict().expect("somebody counted a page that is available");
+        let (page, node) = self.pool.evict().expect("the caller counted an available page");
         match &mut self.prefixes {
             Prefixes::Rows(tree) => {
                 tree.set_page(node, PageId::GONE);
@@ -102,35 +100,36 @@ impl GroupPages {
         self.pool.take().expect("one was freed just now")
     }
 
-    /// Gives back the pages that hold nothing but positions from `len` on. They are the sequence's own.
-    pub(super) fn cut(&mut self, table: &mut PageTable, len: usize) {
+    /// Releases the pages that hold only positions from `len` on. They are private.
+    pub(super) fn truncate_table(&mut self, table: &mut PageTable, len: usize) {
         let needed = self.group.pages_for(len).min(table.len());
         for page in table.drain(needed..).rev() {
             let state = self.pool.page(page);
-            assert!((state.holders, state.node) == (1, NONE), "{page:?} behind position {len} is shared: {state:?}");
-            self.pool.let_go(page);
+            assert!((state.holders, state.node) == (1, NONE), "{page:?} after position {len} is shared: {state:?}");
+            self.pool.release(page);
         }
     }
 
-    /// Lets go of the pages whose positions no row from `len` on sees.
-    pub(super) fn give_back_unseen(&mut self, table: &mut PageTable, len: usize) {
+    /// Releases the pages that no row from position `len` on sees.
+    pub(super) fn release_unseen(&mut self, table: &mut PageTable, len: usize) {
         let gone = self.group.pages_gone(len).min(table.len());
-        // From the last on: those in front went before.
-        let held = table[..gone].iter_mut().rev().take_while(|page| **page != PageId::GONE);
-        held.for_each(|page| self.pool.let_go(std::mem::replace(page, PageId::GONE)));
+        // From the last page backwards, up to those that were released before.
+        let unseen = table[..gone].iter_mut().rev().take_while(|page| **page != PageId::GONE);
+        unseen.for_each(|page| self.pool.release(std::mem::replace(page, PageId::GONE)));
     }
 
-    /// Pages that are full of these tokens, the first of a sequence, enter the tree; where it has a page of the same
-    /// prefix already, this one takes the place of the sequence's.
-    pub(super) fn enter_full(&mut self, place: &mut Place, table: &mut PageTable, view: View, tokens: &[Token]) {
+    /// Adds the full pages of these tokens, the first of a sequence, to the tree. Where it has a page of the same
+    /// prefix already, the sequence uses that one instead of its own.
+    pub(super) fn enter_full(&mut self, place: &mut TreePosition, table: &mut PageTable, view: View, tokens: &[Token]) {
         let page_len = self.group.page_len;
         while (place.entered + 1).saturating_mul(page_len) <= tokens.len() {
-            self.enter(place, table, view.owner((place.entered + 1) * page_len), &tokens[place.entered * page_len..]);
+            let owner = view.prefix_owner((place.entered + 1) * page_len);
+            self.enter(place, table, owner, &tokens[place.entered * page_len..]);
         }
     }
 
-    /// The next page of a sequence, which is full of the first of these tokens, enters the tree.
-    fn enter(&mut self, place: &mut Place, table: &mut PageTable, owner: Option<Owner>, tokens: &[Token]) {
+    /// Adds the next page of a sequence, which is full of the first of these tokens, to the tree.
+    fn enter(&mut self, place: &mut TreePosition, table: &mut PageTable, owner: Option<Owner>, tokens: &[Token]) {
         let Self { group, pool, prefixes: Prefixes::Rows(tree) } = self else { return };
         let (at, parent, tokens) = (place.entered, place.node, &tokens[..group.page_len]);
         let known = tree.child(parent, owner, tokens).or_else(|| tree.child(parent, None, tokens));
@@ -143,17 +142,17 @@ impl GroupPages {
             }
             (own, known) => {
                 pool.hold(known);
-                pool.let_go(own);
+                pool.release(own);
                 table[at] = known;
             }
         }
         self.go_to(place, at + 1, node);
     }
 
-    /// The place of a sequence in the tree, behind so many pages.
-    fn go_to(&mut self, place: &mut Place, entered: usize, node: u32) {
+    /// Moves a sequence to a node, with `entered` pages in the tree.
+    fn go_to(&mut self, place: &mut TreePosition, entered: usize, node: u32) {
         let Prefixes::Rows(tree) = &mut self.prefixes else { return };
-        let before = std::mem::replace(place, Place { node, entered }).node;
+        let before = std::mem::replace(place, TreePosition { node, entered }).node;
         if node != ROOT {
             tree.use_node(node);
         }
@@ -162,25 +161,32 @@ impl GroupPages {
         }
     }
 
-    /// Keeps what a sequence of these tokens has beyond its pages in the tree, unless that is there already: its page
-    /// that is not full, or its state, which has `passed` so many of them.
-    pub(super) fn keep_rest(&mut self, place: Place, table: &PageTable, view: View, tokens: &[Token], passed: usize) {
+    /// Caches what a sequence of these tokens has beyond its pages in the tree, unless that is cached already: its last
+    /// page, which is partly filled, or its state, which has passed `passed` of the tokens.
+    pub(super) fn keep_rest(
+        &mut self,
+        place: TreePosition,
+        table: &PageTable,
+        view: View,
+        tokens: &[Token],
+        passed: usize,
+    ) {
         let Some(page) = table.get(place.entered).copied() else { return };
-        let owner = view.owner(tokens.len());
+        let owner = view.prefix_owner(tokens.len());
         match &mut self.prefixes {
             Prefixes::Rows(tree) => {
                 let rest = &tokens[place.entered * self.group.page_len..];
-                let is_there = || nearest(tree, place.node, owner, rest).is_some_and(|(_, agree)| agree == rest.len());
-                if !rest.is_empty() && !is_there() {
+                let is_cached = || nearest(tree, place.node, owner, rest).is_some_and(|(_, agree)| agree == rest.len());
+                if !rest.is_empty() && !is_cached() {
                     let node = tree.insert(place.node, owner, rest);
                     tree.set_page(node, page);
                     self.pool.enter(page, node);
                 }
             }
             Prefixes::States(checkpoints) => {
-                // A state that has come further than what is to be kept is of no use.
-                let is_there = || checkpoints.longest(view, tokens).is_some_and(|(_, len)| len == tokens.len());
-                if passed <= tokens.len() && !is_there() {
+                // A state that has passed more than these tokens cannot be used.
+                let is_cached = || checkpoints.longest(view, tokens).is_some_and(|(_, len)| len == tokens.len());
+                if passed <= tokens.len() && !is_cached() {
                     checkpoints.insert(page, view, passed, tokens);
                     self.pool.enter(page, page.0);
                 }
@@ -188,12 +194,12 @@ impl GroupPages {
         }
     }
 
-    /// Takes a page to which what a sequence of these tokens has beyond its pages in the tree is to be copied: a slot
-    /// for its state, or a page for rows that are not there yet, if one is to be had. The page, and the page table to
-    /// copy to.
+    /// Takes a page for a copy of what a sequence of these tokens has beyond its pages in the tree, if one is available
+    /// and the copy is needed: a slot for its state, or a page for rows that are not cached yet. Returns the page and
+    /// the page table to copy to.
     pub(super) fn take_copy(
         &mut self,
-        place: Place,
+        place: TreePosition,
         table: &PageTable,
         view: View,
         tokens: &[Token],
@@ -207,7 +213,7 @@ impl GroupPages {
         (Some(page), table[..full].iter().copied().chain([page]).collect())
     }
 
-    /// So many first tokens of a text are those of another that left a checkpoint.
+    /// How many leading tokens are those of a sequence that left a checkpoint.
     pub(super) fn known_len(&self, view: View, tokens: &[Token]) -> usize {
         match &self.prefixes {
             Prefixes::Rows(_) => 0,
@@ -223,13 +229,13 @@ impl GroupPages {
         }
     }
 
-    /// Gives back everything that a sequence holds, the deepest first, so that it is evicted first.
-    pub(super) fn release(&mut self, place: &mut Place, table: &mut PageTable) {
-        table.drain(..).rev().filter(|page| *page != PageId::GONE).for_each(|page| self.pool.let_go(page));
+    /// Releases everything that a sequence holds, the deepest page first, so that it is evicted first.
+    pub(super) fn release(&mut self, place: &mut TreePosition, table: &mut PageTable) {
+        table.drain(..).rev().filter(|page| *page != PageId::GONE).for_each(|page| self.pool.release(page));
         self.go_to(place, 0, ROOT);
     }
 
-    /// Pages of a prefix of so many positions that are shared; what lies behind them is copied.
+    /// How many pages of a prefix are shared; the rest is copied.
     fn shared(&self, prefix: &Prefix) -> usize {
         if is_made(Fault::SharedPageWritten) && self.has_rows() {
             return prefix.nodes.len();
@@ -237,41 +243,42 @@ impl GroupPages {
         prefix.len / self.group.page_len
     }
 
-    /// Whether rows or a state are copied where a sequence continues behind so many positions.
+    /// Whether rows or a state are copied for a sequence that continues a prefix of `len` positions.
     pub(super) fn is_copied(&self, len: usize) -> bool {
         !len.is_multiple_of(self.group.page_len)
     }
 
-    /// Where a sequence continues that was to continue at `len`, if nothing can be copied.
+    /// The prefix that a sequence can continue instead of one of `len` positions if nothing can be copied.
     pub(super) fn uncopied(&self, len: usize) -> usize {
         len / self.group.page_len * self.group.page_len
     }
 
-    /// Whether there is a page for what a sequence that adopts this prefix gets copied, if it does. The only slot for a
-    /// state may be that of the checkpoint: then it is taken over.
+    /// Whether there is a page for the copy that a sequence needs that adopts this prefix, if it needs one. If the only
+    /// available slot for a state is the checkpoint itself, it is taken over.
     pub(super) fn has_room_to_copy(&self, prefix: &Prefix) -> bool {
         let available = self.pool.available();
         !self.is_copied(prefix.len) || available > self.unheld(prefix) || available == 1 && !self.has_rows()
     }
 
-    /// Pages that nobody holds and that are no longer available when a prefix is adopted.
+    /// How many available pages are no longer available when a prefix is adopted.
     pub(super) fn unheld(&self, prefix: &Prefix) -> usize {
         let gone = unseen(&self.group, prefix.len, prefix.nodes.len());
         let pages = prefix.nodes[gone..].iter().map(|node| self.page(*node));
         pages.filter(|page| self.pool.page(*page).holders == 0).count()
     }
 
-    /// Pages that a new sequence of so many positions takes which adopts this prefix, those of the prefix included
-    /// that nobody holds.
+    /// How many available pages a new sequence of `positions` needs that adopts this prefix, the prefix's unheld pages
+    /// included.
     pub(super) fn needed(&self, prefix: &Prefix, positions: usize, rows_max: usize) -> usize {
         let needed = self.unheld(prefix) + self.group.pages_for(positions) - prefix.len / self.group.page_len;
-        // Those of a window that others hold are of no use to it when it gives them back.
+        // With a window it holds at most so many pages at once. Pages that others hold too are not subtracted, since
+        // they do not become available when it releases them.
         needed.min(self.group.pages_held(positions, rows_max))
     }
 
-    /// Gives a sequence without pages those of a prefix that are shared. The page that is to be copied from, if one is,
-    /// and of a state how many tokens it has passed.
-    pub(super) fn share(&mut self, prefix: &Prefix, place: &mut Place, table: &mut PageTable) -> Shared {
+    /// Gives a sequence without pages the shared pages of a prefix. Returns the page to copy from, if there is one, and
+    /// how many tokens the state in it has passed.
+    pub(super) fn share(&mut self, prefix: &Prefix, place: &mut TreePosition, table: &mut PageTable) -> Shared {
         let shared = self.shared(prefix);
         let gone = unseen(&self.group, prefix.len, shared);
         table.resize(gone, PageId::GONE);
@@ -282,7 +289,7 @@ impl GroupPages {
         let (Prefixes::States(checkpoints), Some(slot)) = (&mut self.prefixes, source) else {
             return Shared { source, passed: 0 };
         };
-        let passed = checkpoints.of(slot).map_or(0, |checkpoint| checkpoint.from);
+        let passed = checkpoints.of(slot).map_or(0, |checkpoint| checkpoint.passed);
         if self.pool.available() == 1 && self.pool.page(slot).holders == 0 {
             checkpoints.remove(slot);
             self.pool.take_cached(slot);
@@ -291,8 +298,8 @@ impl GroupPages {
         Shared { source, passed }
     }
 
-    /// Whether there is a page for the rows that are copied if a sequence forgets what it has from `len` on.
-    pub(super) fn has_room_to_go_back(&self, place: &Place, table: &PageTable, len: usize) -> bool {
+    /// Whether there is a page for the rows that have to be copied if a sequence is truncated to `len`.
+    pub(super) fn has_room_to_truncate(&self, place: &TreePosition, table: &PageTable, len: usize) -> bool {
         let full = len / self.group.page_len;
         let freed = |page: &PageId| self.pool.page(*page).holders == 1;
         full >= place.entered
@@ -301,30 +308,31 @@ impl GroupPages {
             || table[full + 1..].iter().any(freed)
     }
 
-    /// A sequence forgets what it has from `len` on. The page to copy from, where a page in the tree is to be continued
-    /// elsewhere.
-    pub(super) fn go_back(&mut self, place: &mut Place, table: &mut PageTable, len: usize) -> Option<PageId> {
+    /// Removes what a sequence has from position `len` on. Returns the page to copy from, if the sequence now ends
+    /// inside a page of the tree.
+    pub(super) fn truncate(&mut self, place: &mut TreePosition, table: &mut PageTable, len: usize) -> Option<PageId> {
         let (full, entered) = (len / self.group.page_len, place.entered);
-        self.cut(table, len.max(entered.saturating_mul(self.group.page_len)));
+        self.truncate_table(table, len.max(entered.saturating_mul(self.group.page_len)));
         let Prefixes::Rows(tree) = &self.prefixes else { return None };
         if full >= entered {
             return None;
         }
         let node = (full..entered).fold(place.node, |node, _| tree.node(node).parent);
         let source = table[full];
-        table.drain(full..).rev().for_each(|page| self.pool.let_go(page));
+        table.drain(full..).rev().for_each(|page| self.pool.release(page));
         self.go_to(place, full, node);
         self.is_copied(len).then_some(source)
     }
 
-    /// Where these tokens, the first of a sequence, lie, if all is there that a row behind them sees.
-    pub(super) fn lies(
+    /// The pages that hold the rows of these tokens, the first of a sequence, if no row that the next position sees is
+    /// missing.
+    pub(super) fn prefix_pages(
         &self,
-        mut place: Place,
+        mut place: TreePosition,
         table: &PageTable,
-        held: &SequencePages,
+        sequence: &SequencePages,
         tokens: &[Token],
-    ) -> Option<Lies> {
+    ) -> Option<PrefixPages> {
         let (group, len) = (&self.group, tokens.len());
         match &self.prefixes {
             Prefixes::Rows(tree) => {
@@ -333,24 +341,24 @@ impl GroupPages {
                     if let Some(entry) = table.get_mut(at) {
                         *entry = tree.page(place.node);
                     }
-                    place = Place { node: tree.node(place.node).parent, entered: at };
+                    place = TreePosition { node: tree.node(place.node).parent, entered: at };
                 }
                 let seen = table.get(group.pages_gone(len)..group.pages_for(len))?;
-                let is_whole = !seen.contains(&PageId::GONE);
+                let is_complete = !seen.contains(&PageId::GONE);
                 let gone = table.iter().rposition(|page| *page == PageId::GONE).map_or(0, |gone| gone + 1);
-                is_whole.then(|| Lies { table, first: (gone * group.page_len).min(len) })
+                is_complete.then(|| PrefixPages { table, first: (gone * group.page_len).min(len) })
             }
             Prefixes::States(checkpoints) => {
-                let kept = checkpoints.longest(held.view, tokens).filter(|(_, found)| *found == len);
-                let kept = kept.and_then(|(slot, _)| Some((slot, checkpoints.of(slot)?.from)));
-                let own = table.first().filter(|_| held.passed <= len).map(|slot| (*slot, held.passed));
-                kept.or(own).map(|(slot, first)| Lies { table: vec![slot], first })
+                let kept = checkpoints.longest(sequence.view, tokens).filter(|(_, found)| *found == len);
+                let kept = kept.and_then(|(slot, _)| Some((slot, checkpoints.of(slot)?.passed)));
+                let own = table.first().filter(|_| sequence.passed <= len).map(|slot| (*slot, sequence.passed));
+                kept.or(own).map(|(slot, first)| PrefixPages { table: vec![slot], first })
             }
         }
     }
 
-    /// The longest prefix of these tokens, at most `len_max` of them, that a sequence may see and that is cached as far
-    /// as later rows see it.
+    /// The longest prefix of these tokens, at most `len_max` of them, that a sequence may use and of which all rows are
+    /// cached that later rows see.
     pub(super) fn find(&self, view: View, tokens: &[Token], len_max: usize) -> Prefix {
         let tokens = &tokens[..len_max.min(tokens.len())];
         let tree = match &self.prefixes {
@@ -362,7 +370,7 @@ impl GroupPages {
         };
         let mut best = Prefix::default();
         let page_len = self.group.page_len;
-        // Also the page in which the tokens end is looked for, but only by its first rows.
+        // Full pages only; the page in which the tokens end is looked for in `keep_if_longer`.
         let pages = || tokens.chunks_exact(page_len);
         let (mut public, mut at) = (Vec::new(), ROOT);
         for page in pages() {
@@ -370,42 +378,43 @@ impl GroupPages {
             public.push(next);
             at = next;
         }
-        // Where the tenant's own pages may begin, from the last place on: mostly it is the only one.
+        // The tenant's own pages may begin after any number of public pages. The most public pages are tried first,
+        // which mostly is the only possibility.
         for shared in (0..=public.len()).rev() {
             let mut nodes = public[..shared].to_vec();
             if (shared + 1) * page_len > view.public_len {
                 for page in pages().skip(shared) {
                     let parent = nodes.last().copied().unwrap_or(ROOT);
-                    let Some(next) = tree.child(parent, Some(view.whose), page) else { break };
+                    let Some(next) = tree.child(parent, Some(view.owner), page) else { break };
                     nodes.push(next);
                 }
             }
             if best.len < (nodes.len() + 1) * page_len {
-                consider(tree, &self.group, nodes, view, tokens, &mut best);
+                keep_if_longer(tree, &self.group, nodes, view, tokens, &mut best);
             }
         }
         best
     }
 }
 
-/// What a sequence gets of a prefix in one group.
+/// What a sequence gets of a prefix in one group, besides its shared pages.
 pub(super) struct Shared {
-    /// The page that is to be copied.
+    /// The page to copy from.
     pub(super) source: Option<PageId>,
-    /// Tokens that the state has passed.
+    /// How many tokens the state in it has passed.
     pub(super) passed: usize,
 }
 
-/// Goes on from full pages into one that agrees for some rows, and shortens the whole until what is seen from its end
-/// is cached.
-fn consider(tree: &Tree, group: &Group, mut nodes: Vec<u32>, view: View, tokens: &[Token], best: &mut Prefix) {
+/// Extends a path of full pages by a page that agrees for some rows, shortens it until all rows are cached that its end
+/// sees, and keeps it in `best` if it is longer.
+fn keep_if_longer(tree: &Tree, group: &Group, mut nodes: Vec<u32>, view: View, tokens: &[Token], best: &mut Prefix) {
     let page_len = group.page_len;
     loop {
         let mut matched = nodes.len() * page_len;
         let parent = nodes.last().copied().unwrap_or(ROOT);
-        // A full page that agrees and is not among the nodes may not be shared, only copied.
+        // A full page that agrees and is not among the nodes must not be shared, only copied.
         let rest = &tokens[matched..tokens.len().min(matched + page_len - 1)];
-        if let Some((node, agree)) = nearest(tree, parent, Some(view.whose), rest) {
+        if let Some((node, agree)) = nearest(tree, parent, Some(view.owner), rest) {
             nodes.push(node);
             matched += agree;
         }
@@ -418,21 +427,21 @@ fn consider(tree: &Tree, group: &Group, mut nodes: Vec<u32>, view: View, tokens:
                 *best = Prefix { len: matched, nodes };
                 return;
             }
-            // Any prefix that goes so far needs this page too: a shorter one sees no less of what is before it.
+            // Every shorter prefix that includes this page needs it too, since it sees at least as far back.
             Some(at) => nodes.truncate(gone + at),
         }
     }
 }
 
-/// The child of a node, visible to this owner and cached, that agrees with the most first tokens, and with how many.
+/// The cached child of a node, usable by this owner, that has the most leading tokens in common, and how many.
 fn nearest(tree: &Tree, parent: u32, owner: Option<Owner>, tokens: &[Token]) -> Option<(u32, usize)> {
     let public = tree.nearest_child(parent, None, tokens);
     let own = owner.and_then(|_| tree.nearest_child(parent, owner, tokens));
-    // What is everybody's is taken where it is as good.
+    // A public child is preferred if it has as many in common.
     own.into_iter().chain(public).max_by_key(|(_, agree)| *agree)
 }
 
-/// How many of the first pages of a prefix of so many `positions` no later row sees; at most `pages`.
+/// How many of the first pages of a prefix of `positions` no later row sees, at most `pages`.
 fn unseen(group: &Group, positions: usize, pages: usize) -> usize {
     let unseen = group.pages_gone(positions);
     let one_more = is_made(Fault::WindowNotHeld) && unseen > 0;

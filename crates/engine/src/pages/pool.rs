@@ -1,10 +1,8 @@
-//! The pages of one cache group: how many page tables hold each, whose node it belongs to, and which can be had.
+//! The pages of one cache group: how many page tables hold each page, which node it belongs to, and which are free.
 //!
 //! A page is *free* (no table, no node), *private* (one table, no node: rows may be written to it), *shared* (in the
-//! tree of prefixes, held by one table or more) or *cached* (in the tree and held by nobody). Cached pages are in a
-//! list, the one that was let go of first at its head, which is evicted first. All operations take constant time.
-//!
-//! Left out: what the pages hold, and that a node forgets an evicted page (`Pages`).
+//! tree of prefixes, held by one table or more) or *cached* (in the tree, held by no table). Cached pages are in a list
+//! in the order of their release, and the first is evicted first. All operations take constant time.
 
 use foretoken_model::PageId;
 
@@ -13,14 +11,14 @@ use crate::faults::{Fault, is_made};
 /// No node, or no page: the end of a list.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// What is known of one page.
+/// The state of one page.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Page {
-    /// Page tables that hold it.
+    /// How many page tables hold it.
     pub(super) holders: u32,
     /// The node of the tree that it belongs to.
     pub(super) node: u32,
-    /// Its neighbours in the list of cached pages.
+    /// The adjacent pages in the list of cached pages.
     older: u32,
     newer: u32,
 }
@@ -29,7 +27,7 @@ pub(super) struct Page {
 #[derive(Clone, Debug)]
 pub(super) struct Pool {
     pages: Vec<Page>,
-    /// The last is taken next.
+    /// The free pages, of which the last is taken next.
     free: Vec<PageId>,
     /// The ends of the list of cached pages.
     oldest: u32,
@@ -48,7 +46,7 @@ impl Pool {
         self.pages[page.0 as usize]
     }
 
-    /// Pages, whoever has them.
+    /// All pages.
     pub(super) fn len(&self) -> usize {
         self.pages.len()
     }
@@ -63,14 +61,14 @@ impl Pool {
         self.cached
     }
 
-    /// A free page for one table, if there is any.
+    /// Takes a free page for one table, if there is any.
     pub(super) fn take(&mut self) -> Option<PageId> {
         let page = self.free.pop()?;
         self.pages[page.0 as usize].holders = 1;
         Some(page)
     }
 
-    /// Frees the page that has been cached for longest; which it was, and its node.
+    /// Frees the page that has been cached for longest. Returns the page and its node.
     pub(super) fn evict(&mut self) -> Option<(PageId, u32)> {
         let page = PageId(self.oldest);
         if page.0 == NONE {
@@ -82,13 +80,13 @@ impl Pool {
         Some((page, node))
     }
 
-    /// A cached page becomes that of one table, and nothing is known of it any more.
+    /// Makes a cached page private to one table: it leaves its node.
     pub(super) fn take_cached(&mut self, page: PageId) {
         self.hold(page);
         self.pages[page.0 as usize].node = NONE;
     }
 
-    /// Another table holds a page of the tree.
+    /// Adds a holder to a page of the tree.
     pub(super) fn hold(&mut self, page: PageId) {
         if self.page(page).holders == 0 {
             self.unlink(page);
@@ -96,10 +94,10 @@ impl Pool {
         self.pages[page.0 as usize].holders += 1;
     }
 
-    /// A table lets go of a page: held by nobody it is cached if it is in the tree, else free.
-    pub(super) fn let_go(&mut self, page: PageId) {
+    /// Removes a holder from a page. A page without holders becomes cached if it is in the tree, otherwise free.
+    pub(super) fn release(&mut self, page: PageId) {
         let state = &mut self.pages[page.0 as usize];
-        assert!(state.holders > 0, "{page:?} is given back, and nobody holds it");
+        assert!(state.holders > 0, "{page:?} is released, and no table holds it");
         state.holders -= 1;
         let holders = if is_made(Fault::PageGivenBackEarly) { 0 } else { state.holders };
         match (holders, state.node) {
@@ -109,7 +107,7 @@ impl Pool {
         }
     }
 
-    /// A private page enters the tree.
+    /// Adds a private page to a node of the tree.
     pub(super) fn enter(&mut self, page: PageId, node: u32) {
         let state = &mut self.pages[page.0 as usize];
         assert!(state.holders == 1 && state.node == NONE, "{page:?} enters the tree: {state:?}");
@@ -141,7 +139,7 @@ impl Pool {
         self.cached -= 1;
     }
 
-    /// Free pages, and cached ones from the oldest on, as the lists have them. `None`: a list is broken.
+    /// The lists of free pages and of cached ones, the oldest first. `None` if the list of cached pages is broken.
     pub(super) fn lists(&self) -> Option<(&[PageId], Vec<PageId>)> {
         let (mut cached, mut older, mut at) = (Vec::new(), NONE, self.oldest);
         while at != NONE && cached.len() <= self.cached {

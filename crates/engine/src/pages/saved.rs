@@ -1,11 +1,8 @@
-//! Prefixes that outlive their engine: the page tables that their rows are read from, and those they are written to.
+//! The page tables of prefixes that are saved to a file and loaded from one. The bytes are read in `step/saved`.
 //!
-//! Rows are saved of the page tables of a sequence, together with pages that it gave back behind a window and that are
-//! still cached; states of a checkpoint or, where it has come just so far, of the sequence itself. They are loaded into
-//! pages that nobody holds; a sequence that has them for a moment and is then released leaves them behind as one that
-//! had computed them would.
-//!
-//! Left out: the bytes (`step/saved`).
+//! Rows are saved from the pages of a sequence, and from pages that it has released before a window and that are still
+//! cached. States are saved from a checkpoint or, if it has passed exactly the saved tokens, from the sequence itself.
+//! Both are loaded into unused pages of a temporary sequence; when it is released, they stay cached like computed ones.
 
 use foretoken_model::{Keep, PageId, PageTable};
 use foretoken_speculation::Token;
@@ -13,37 +10,40 @@ use foretoken_speculation::Token;
 use super::group::GroupPages;
 use super::{Pages, SequencePages};
 
-/// Where a prefix lies in one group.
-pub(crate) struct Lies {
-    /// Its pages; those that were given back and evicted are [`PageId::GONE`].
+/// The pages of a prefix in one group.
+pub(crate) struct PrefixPages {
+    /// The pages; those that were evicted are [`PageId::GONE`].
     pub(crate) table: PageTable,
-    /// The first position that is there; of a state how many tokens it has passed.
+    /// The first position that the pages hold; of a state how many tokens it has passed.
     pub(crate) first: usize,
 }
 
 impl Pages {
-    /// Where the rows of these tokens, the first of a sequence, lie in each group: as far back as its pages are held or
-    /// cached. They are committed. `None` where not all is there that a row behind them sees.
-    pub(crate) fn lies(&self, held: &SequencePages, tokens: &[Token]) -> Option<Vec<Lies>> {
-        let groups = self.groups.iter().zip(&held.places).zip(&held.tables);
-        groups.map(|((pages, place), table)| pages.lies(*place, table, held, tokens)).collect()
+    /// The pages that hold the rows of these tokens, the first of a sequence, in each group: as far back as they are
+    /// held or cached. The rows must be committed. `None` if a row that the next position sees is missing.
+    pub(crate) fn prefix_pages(&self, sequence: &SequencePages, tokens: &[Token]) -> Option<Vec<PrefixPages>> {
+        let groups = self.groups.iter().zip(&sequence.places).zip(&sequence.tables);
+        groups.map(|((pages, place), table)| pages.prefix_pages(*place, table, sequence, tokens)).collect()
     }
 
-    /// Positions of a prefix that there are pages for, as far as groups keep all of them: those that keep a window have
-    /// room for that of any prefix, or for none.
+    /// How many positions of a prefix there are pages for, in the groups that keep all positions; a group with a
+    /// sliding window has room for the window of any prefix, or for none.
     pub fn room_for_prefix(&self) -> usize {
         let all = self.groups.iter().filter(|pages| pages.group.keep == Keep::All);
         all.map(|pages| pages.pool.available().saturating_mul(pages.group.page_len)).min().unwrap_or(usize::MAX)
     }
 
-    /// Gives a sequence without pages those of `len` positions, in each group from the page on that begins at one of
-    /// `firsts` or behind it or, where there are not enough, a later one; the pages before count as given back. False,
-    /// and nothing changed, where a row at position `len` would see what is missing.
+    /// Gives a sequence without pages the pages for `len` positions: in each group from the first page that begins at
+    /// its position of `firsts` or later, or from a later page if there are not enough. The pages before count as
+    /// released. Returns false and changes nothing where a row at position `len` would see a missing page.
     ///
     /// # Panics
     /// If it has pages.
-    pub fn grow_from(&mut self, held: &mut SequencePages, firsts: &[usize], len: usize) -> bool {
-        assert!(held.tables.iter().all(Vec::is_empty), "a sequence with pages begins with a saved prefix: {held:?}");
+    pub fn grow_from(&mut self, sequence: &mut SequencePages, firsts: &[usize], len: usize) -> bool {
+        assert!(
+            sequence.tables.iter().all(Vec::is_empty),
+            "only a sequence without pages can load a prefix: {sequence:?}"
+        );
         let first = |(pages, first): (&GroupPages, &usize)| {
             let GroupPages { group, pool, .. } = pages;
             let wanted = if pages.has_rows() { first.div_ceil(group.page_len) } else { 0 };
@@ -53,7 +53,7 @@ impl Pages {
         let Some(firsts) = self.groups.iter().zip(firsts).map(first).collect::<Option<Vec<usize>>>() else {
             return false;
         };
-        held.tables.iter_mut().zip(firsts).for_each(|(table, first)| table.resize(first, PageId::GONE));
-        self.grow(held, len)
+        sequence.tables.iter_mut().zip(firsts).for_each(|(table, first)| table.resize(first, PageId::GONE));
+        self.grow(sequence, len)
     }
 }

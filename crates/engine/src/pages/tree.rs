@@ -1,17 +1,15 @@
-//! The tree of prefixes that the cache holds: which tokens the rows of a page were computed from.
+//! The radix tree of cached prefixes: which tokens the rows of a page were computed from.
 //!
-//! Each cache group of rows has a tree of its own. A node stands for one page length of tokens behind those of its
-//! parent, and has their page, or none where it was given back or evicted. It belongs to a tenant, or to everybody if
-//! its tokens were declared public. So two nodes are the same prefix only if all their ancestors are. A node is found
-//! by a hash of its parent, its owner and its tokens, and is it only if these are equal: a hash alone proves nothing.
-//! The last page of a text that ended may be partly filled; its node is a leaf with fewer tokens.
+//! Each cache group of rows has a tree of its own. A node stands for one page length of tokens after those of its
+//! parent, and has their page, or none if it was released or evicted. It belongs to a tenant, or is public if its
+//! tokens were declared public. So two nodes are the same prefix only if all their ancestors are. A node is looked up
+//! by a hash of its parent, its owner and its tokens, which are then compared, since different ones may have the same
+//! hash. The last page of a sequence that ended may be partly filled; its node is a leaf with fewer tokens.
 //!
-//! The children of a node are kept in the order of their owners and tokens, so that the one that agrees with a text for
-//! the most first tokens is next to the text's place, however many there are.
+//! The children of a node are sorted by owner and tokens, so that the child with the most leading tokens in common with
+//! a sequence is found by binary search, however many there are.
 //!
-//! A node lives while it has a page or a child, or a sequence continues it.
-//!
-//! Left out: who may see what and how much of a prefix can be used (`adopt`), and the pages themselves (`pool`).
+//! A node is removed when it has no page and no child, and no sequence continues it.
 
 use std::collections::HashMap;
 
@@ -22,25 +20,25 @@ use super::Owner;
 use super::pool::NONE;
 use crate::faults::{Fault, is_made};
 
-/// Where every text begins.
+/// The empty prefix.
 pub(super) const ROOT: u32 = 0;
 
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) parent: u32,
-    /// `None`: everybody's.
+    /// `None`: public.
     pub(super) owner: Option<Owner>,
-    /// Tokens: those of a page, or fewer.
+    /// How many tokens it has: a page length or fewer.
     pub(super) len: u32,
-    /// Sequences whose last page in the tree this is.
+    /// How many sequences have it as their last node.
     pub(super) users: u32,
-    /// What it is found by.
+    /// The hash by which it is looked up.
     key: u64,
-    /// The next node of the same key.
+    /// The next node with the same key.
     same_key: u32,
-    /// [`PageId::GONE`] where there is none.
+    /// [`PageId::GONE`] if it has none.
     pub(super) page: PageId,
-    /// In the order of their owners, then of their tokens, then of their numbers.
+    /// Sorted by owner, then by tokens, then by number.
     children: Vec<u32>,
 }
 
@@ -51,11 +49,11 @@ pub(super) struct Tree {
     nodes: Vec<Node>,
     /// Nodes that are not in use.
     free: Vec<u32>,
-    /// Of each node `page_len`.
+    /// `page_len` for each node.
     tokens: Vec<Token>,
-    /// By key the first node.
+    /// The first node of each key.
     index: HashMap<u64, u32>,
-    /// Bits of a key that count: fewer in a test, so that hashes agree where tokens do not.
+    /// The bits of a key that are used: fewer in a test, so that different tokens have the same key.
     pub(super) key_bits: u64,
 }
 
@@ -97,11 +95,11 @@ impl Tree {
         let by_hash_alone = is_made(Fault::PrefixByHashAlone);
         let mut at = self.index.get(&self.key(parent, owner, tokens)).copied();
         while let Some(node) = at {
-            let Node { parent: found, owner: whose, same_key, .. } = self.node(node);
-            if (*found, *whose) == (parent, owner) && (self.tokens(node) == tokens || by_hash_alone) {
+            let found = self.node(node);
+            if (found.parent, found.owner) == (parent, owner) && (self.tokens(node) == tokens || by_hash_alone) {
                 return Some(node);
             }
-            at = (*same_key != NONE).then_some(*same_key);
+            at = (found.same_key != NONE).then_some(found.same_key);
         }
         None
     }
@@ -111,18 +109,18 @@ impl Tree {
         &self.node(parent).children
     }
 
-    /// What children are ordered by.
+    /// The key by which children are sorted.
     fn order(&self, node: u32) -> (Option<Owner>, &[Token], u32) {
         (self.node(node).owner, self.tokens(node), node)
     }
 
-    /// Whether the children of a node are in order.
+    /// Whether the children of a node are sorted.
     pub(super) fn is_in_order(&self, parent: u32) -> bool {
         self.children(parent).is_sorted_by(|a, b| self.order(*a) < self.order(*b))
     }
 
-    /// Of the children of this owner that have a page, the one that agrees with the most first tokens, at least one,
-    /// and with how many.
+    /// Of the children of this owner that have a page, the one with the most leading tokens in common, at least one,
+    /// and how many.
     pub(super) fn nearest_child(&self, parent: u32, owner: Option<Owner>, tokens: &[Token]) -> Option<(u32, usize)> {
         let children = self.children(parent);
         let (before, after) =
@@ -131,7 +129,7 @@ impl Tree {
             let found = if self.node(*node).owner == owner { self.tokens(*node) } else { &[] };
             (*node, found.iter().zip(tokens).take_while(|(a, b)| a == b).count())
         };
-        // The further away, the less they agree.
+        // The further away in the sorted list, the fewer tokens are in common.
         let nearest = |found: &mut dyn Iterator<Item = (u32, usize)>| {
             found.take_while(|(_, agree)| *agree > 0).find(|(node, _)| self.page(*node) != PageId::GONE)
         };
@@ -139,10 +137,10 @@ impl Tree {
         found.into_iter().flatten().max_by_key(|(_, agree)| *agree)
     }
 
-    /// A new child without a page. Its tokens are those of a page, or fewer.
+    /// Adds a child without a page. Its tokens are those of a page, or fewer.
     pub(super) fn insert(&mut self, parent: u32, owner: Option<Owner>, tokens: &[Token]) -> u32 {
         let node = self.make(parent, owner, tokens);
-        let at = self.place(node);
+        let at = self.child_index(node);
         self.nodes[parent as usize].children.insert(at, node);
         if tokens.len() == self.page_len {
             let key = self.key(parent, owner, tokens);
@@ -153,23 +151,23 @@ impl Tree {
         node
     }
 
-    /// Where a node is among the children of its parent, or would be.
-    fn place(&self, node: u32) -> usize {
+    /// The index of a node among the children of its parent, or the one at which it has to be inserted.
+    fn child_index(&self, node: u32) -> usize {
         self.children(self.node(node).parent).partition_point(|other| self.order(*other) < self.order(node))
     }
 
-    /// One more sequence continues this node.
+    /// Notes that one more sequence continues this node.
     pub(super) fn use_node(&mut self, node: u32) {
         self.nodes[node as usize].users += 1;
     }
 
-    /// One sequence fewer does.
+    /// Notes that one sequence fewer continues this node.
     pub(super) fn leave_node(&mut self, node: u32) {
         self.nodes[node as usize].users -= 1;
         self.prune(node);
     }
 
-    /// Removes a node that nothing needs any more, and the ancestors that were needed for it alone.
+    /// Removes a node if it is not needed any more, and then its ancestors likewise.
     pub(super) fn prune(&mut self, mut node: u32) {
         loop {
             let Node { parent, users, ref children, page, .. } = *self.node(node);
@@ -183,7 +181,7 @@ impl Tree {
 
     fn remove(&mut self, node: u32) {
         let Node { parent, key, same_key, len, .. } = *self.node(node);
-        let at = self.place(node);
+        let at = self.child_index(node);
         let removed = self.nodes[parent as usize].children.remove(at);
         assert_eq!(removed, node, "the children of node {parent} are not in order");
         if len as usize == self.page_len {
@@ -202,12 +200,12 @@ impl Tree {
         self.free.push(node);
     }
 
-    /// A node that nobody can find yet.
+    /// Makes a node that is neither in the index nor among its parent's children yet.
     fn make(&mut self, parent: u32, owner: Option<Owner>, tokens: &[Token]) -> u32 {
         let free = self.free.pop();
         let node = free.unwrap_or(self.nodes.len() as u32);
         let len = tokens.len() as u32;
-        // Its list of children, which is empty, is kept for its memory.
+        // The node's empty list of children is reused for its memory.
         let children = free.map_or(Vec::new(), |free| std::mem::take(&mut self.nodes[free as usize].children));
         let new = Node { parent, owner, len, users: 0, key: 0, same_key: NONE, page: PageId::GONE, children };
         if free.is_some() {
@@ -225,12 +223,12 @@ impl Tree {
             let state = (state ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             (state ^ (state >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9)
         };
-        let whose = owner.map_or(mix(1, 0), |Owner { tenant, source }| mix(mix(2, tenant.0), source));
-        let key = tokens.iter().fold(mix(whose, u64::from(parent)), |key, token| mix(key, u64::from(*token)));
+        let owner = owner.map_or(mix(1, 0), |Owner { tenant, source }| mix(mix(2, tenant.0), source));
+        let key = tokens.iter().fold(mix(owner, u64::from(parent)), |key, token| mix(key, u64::from(*token)));
         (key ^ (key >> 32)) & self.key_bits
     }
 
-    /// Nodes in use besides the root, as far as they are found from there: for the integrity check.
+    /// The nodes that are reachable from the root, without it: for the integrity check.
     pub(super) fn in_use(&self) -> Vec<u32> {
         let mut found = vec![ROOT];
         let mut at = 0;
@@ -242,12 +240,12 @@ impl Tree {
         found
     }
 
-    /// Nodes that there is memory for and that are not in use.
+    /// How many nodes have memory and are not in use.
     pub(super) fn unused(&self) -> usize {
         self.free.len()
     }
 
-    /// All nodes that there is memory for, the root included.
+    /// How many nodes have memory, the root included.
     pub(super) fn len(&self) -> usize {
         self.nodes.len()
     }

@@ -1,20 +1,20 @@
-//! Who runs and who waits: sequences are let in where there are pages for them, and give way where there are none.
+//! Admission and preemption: sequences are admitted if there are pages for them, and preempted if pages run out.
 //!
-//! Everything goes by rank: the higher priority first, then the earlier arrival. A sequence is let in when the cache
-//! has pages for what is not computed of its tokens, and one more for each that runs. If it has to wait, later ones
-//! that fit may pass it, but only so many times. Whoever begins with tokens that another is just reading waits for
-//! those, too: a prompt that is asked several things at once is computed once.
+//! The order is by rank: the higher priority first, then the earlier arrival. A sequence is admitted if the cache has
+//! pages for its tokens that are not cached, and one more for each running sequence. If it has to wait, later sequences
+//! may be admitted before it, but only [`BYPASSED_MAX`] times. A sequence also waits while a running one computes a
+//! prefix that both share, so that requests with the same prompt compute it once.
 //!
-//! Nobody reserves what it may need later. Where pages run out in the middle of a text, the running sequence of the
-//! last rank is *preempted*: it gives its pages back, waits in its old place, and computes its rows again, as far as
-//! they are not cached any more. This happens before anything of a pass is drafted, and pages are secured for all rows
-//! that a pass may have, so no draft outlives its pass and no pass stops halfway. The first of all is never preempted:
-//! what cannot run alone was refused. So everybody comes to an end.
+//! No pages are reserved for later. If pages run out, the running sequence of the last rank is *preempted*: it releases
+//! its pages, waits at its rank, and later computes its rows again, as far as they are no longer cached. This happens
+//! before a pass is drafted, and pages are taken for all rows that the pass may have, so no draft outlives its pass and
+//! no pass stops halfway. The sequence of the first rank is never preempted, since a request that cannot run alone was
+//! refused. So every sequence ends.
 //!
-//! A step's part of this is a few operations on integers for each sequence, plus one search for a prefix for each that
-//! is let in or is looked at in vain, of which there are at most [`LOOKED_AT_MAX`].
+//! A step costs a few integer operations per sequence, and one search for a prefix per sequence that is admitted or
+//! examined; at most [`EXAMINED_MAX`] are examined.
 //!
-//! Left out: which rows a pass has (`scheduler`), and which pages are whose (`pages`).
+//! Decided elsewhere: which rows a pass has (`planner/rows.rs`), and which sequence holds which pages (`pages`).
 
 use foretoken_model::{CacheEdit, ExecutorError, Source};
 
@@ -22,19 +22,20 @@ use super::Engine;
 use crate::faults::{Fault, is_made};
 use crate::output::{Event, FinishReason};
 use crate::pages::Pages;
-use crate::scheduler::Scheduled;
+use crate::planner::Scheduled;
 use crate::sequence::{Phase, Sequence};
-use crate::sources::Held;
+use crate::sources::HeldSource;
 use crate::stats::{PassTotals, Workload};
 
-/// So many times a sequence that waits for pages may be passed by later ones.
-const PASSED_MAX: usize = 8;
-/// So many of those that wait are looked at in a step.
-const LOOKED_AT_MAX: usize = 16;
+/// How often later sequences may be admitted before one that waits, so that a long request is not starved by short
+/// ones.
+const BYPASSED_MAX: usize = 8;
+/// Most waiting sequences that are examined in a step, a bound on its time.
+const EXAMINED_MAX: usize = 16;
 
 impl Engine {
-    /// From now on at most so many requests wait behind those that run or can begin with the next step, and more are
-    /// refused; without it there is no bound. Sequences that were preempted are let wait whatever it says.
+    /// Limits how many requests may wait besides those that can be admitted in the next step; more are refused. Without
+    /// it there is no limit. Preempted sequences wait whatever the limit is.
     pub fn set_waiting_max(&mut self, waiting_max: usize) {
         self.waiting_max = waiting_max;
     }
@@ -42,99 +43,101 @@ impl Engine {
     /// Checks the bookkeeping of pages, as [`crate::Pages::check`].
     ///
     /// # Errors
-    /// The first thing that is not in order.
+    /// The first inconsistency.
     pub fn check_pages(&self) -> Result<(), String> {
-        self.pages.check(self.running.iter().chain(&self.waiting).map(|sequence| &sequence.pages))?;
+        self.pages.check(self.running.iter().chain(&self.waiting).map(|sequence| &sequence.cache.pages))?;
         self.sources.check(self.running.iter().filter(|sequence| sequence.request.source.is_some()).count())
     }
 
-    /// Who holds which page, and what is cached.
+    /// The bookkeeping of the cache: who holds which page, and what is cached.
     pub fn pages(&self) -> &Pages {
         &self.pages
     }
 
-    /// The passes so far.
+    /// The totals of all passes so far.
     pub fn pass_totals(&self) -> PassTotals {
         self.totals
     }
 
-    /// How much there is to do.
+    /// The running and waiting sequences and the pages that they hold, between two steps.
     pub fn workload(&self) -> Workload {
         let (pages, available) = (self.pages.len(), self.pages.available());
         Workload { running: self.running.len(), waiting: self.waiting.len(), pages, pages_held: pages - available }
     }
 
-    /// Lets a sequence wait in its place.
-    pub(super) fn wait(&mut self, sequence: Sequence) {
+    /// Puts a sequence into the queue at its rank.
+    pub(super) fn enqueue(&mut self, sequence: Sequence) {
         let at = self.waiting.partition_point(|other| other.rank() < sequence.rank());
         self.waiting.insert(at, sequence);
     }
 
-    /// Lets waiting sequences in, in order of rank, while there is room.
+    /// Admits waiting sequences, in order of rank, while there is room.
     pub(super) fn admit(&mut self) {
         self.retire();
         let mut at = 0;
-        while at < self.waiting.len().min(LOOKED_AT_MAX) && self.running.len() < self.sequences_max {
-            if self.fits(&self.waiting[at]) {
-                self.waiting[..at].iter_mut().for_each(|passed| passed.passed += 1);
+        while at < self.waiting.len().min(EXAMINED_MAX) && self.running.len() < self.sequences_max {
+            if self.can_be_admitted(&self.waiting[at]) {
+                self.waiting[..at].iter_mut().for_each(|earlier| earlier.bypassed += 1);
                 let sequence = self.waiting.remove(at);
-                self.begin(sequence);
+                self.start(sequence);
             } else {
                 at += 1;
             }
-            if self.waiting[..at].iter().any(|passed| passed.passed >= PASSED_MAX) {
+            if self.waiting[..at].iter().any(|earlier| earlier.bypassed >= BYPASSED_MAX) {
                 break;
             }
         }
     }
 
-    /// Whether a sequence is to be let in now: there are pages for it, and nobody is computing a prefix that it can
-    /// have in a moment.
-    fn fits(&self, sequence: &Sequence) -> bool {
+    /// Whether a sequence can be admitted now: there are pages for it, and no running sequence is computing a prefix
+    /// that it can adopt soon.
+    fn can_be_admitted(&self, sequence: &Sequence) -> bool {
         let (adopted_max, beside) = (sequence.adopted_max(), self.running.len());
-        // Who was let in a moment ago takes its pages with its first pass.
-        let new = self.running.iter().filter(|other| other.pages.tables().iter().any(Vec::is_empty)).count();
-        // Alone everybody fits.
+        // Sequences that were admitted in this step take their pages with their first pass.
+        let new = self.running.iter().filter(|other| other.cache.pages.tables().iter().any(Vec::is_empty)).count();
+        // Every sequence fits alone.
         self.running.is_empty()
             || sequence
                 .request
                 .source
                 .as_ref()
-                .is_none_or(|source| self.sources.has_room(sequence.whose.tenant, source))
-                && !self.is_under_way(sequence, adopted_max)
-                && self.pages.admits(&sequence.pages, &sequence.tokens, adopted_max, [beside, new])
+                .is_none_or(|source| self.sources.has_room(sequence.owner.tenant, source))
+                && !self.is_being_computed(sequence, adopted_max)
+                && self.pages.admits(&sequence.cache.pages, &sequence.text.tokens, adopted_max, [beside, new])
     }
 
-    /// Whether a running sequence is about to compute a page that this one could adopt, or to come to a checkpoint.
-    fn is_under_way(&self, sequence: &Sequence, adopted_max: usize) -> bool {
+    /// Whether a running sequence will compute the next page of a prefix that this one can adopt, or reach a
+    /// checkpoint.
+    fn is_being_computed(&self, sequence: &Sequence, adopted_max: usize) -> bool {
         let next = |other: &Sequence| match self.pages.shared_every() {
-            Some(every) => Some((other.cached / every + 1) * every),
-            None => other.next_checkpoint(),
+            Some(every) => Some((other.cache.cached / every + 1) * every),
+            None => other.cache.next_checkpoint(),
         };
-        // A state cannot go back, so who computes a prefix may be behind what is there.
-        let is_new = |next| !self.pages.has_states() || next > self.pages.found(&sequence.pages, &sequence.tokens);
-        let tokens = &sequence.tokens[..adopted_max.min(sequence.tokens.len())];
-        self.running.iter().filter(|other| other.phase == Phase::Reads).any(|other| {
-            let public = if sequence.whose.source == other.whose.source { other.request.public_prefix } else { 0 };
-            let seen = if other.whose == sequence.whose { usize::MAX } else { public };
-            // One page is enough: what comes behind it is asked for again in the next step.
+        // A state cannot go back, so a sequence may compute a prefix that is already cached.
+        let is_new =
+            |next| !self.pages.has_states() || next > self.pages.found(&sequence.cache.pages, &sequence.text.tokens);
+        let tokens = &sequence.text.tokens[..adopted_max.min(sequence.text.tokens.len())];
+        self.running.iter().filter(|other| other.cache.phase == Phase::Prefill).any(|other| {
+            let public = if sequence.owner.source == other.owner.source { other.request.public_prefix } else { 0 };
+            let seen = if other.owner == sequence.owner { usize::MAX } else { public };
+            // One page is enough: the pages after it are considered in the next step.
             next(other).is_some_and(|next| {
                 let is_seen = next <= seen && next <= tokens.len();
-                is_seen && other.tokens.starts_with(&tokens[..next]) && is_new(next)
+                is_seen && other.text.tokens.starts_with(&tokens[..next]) && is_new(next)
             })
         })
     }
 
-    /// Lets a sequence run, with what is cached of its tokens.
-    fn begin(&mut self, mut sequence: Sequence) {
+    /// Lets a sequence run, with the cached rows of its prefix.
+    fn start(&mut self, mut sequence: Sequence) {
         let is_new = !std::mem::replace(&mut sequence.opened, true);
         if is_new {
             sequence.open();
-            if !sequence.drafters.is_empty() {
-                sequence.experience.clone_from(self.shared.of(&sequence.request));
+            if !sequence.draft.drafters.is_empty() {
+                sequence.draft.experience.clone_from(self.planner.experience_of(&sequence.request));
             }
             self.drafters.open(&mut sequence, &mut self.events);
-            self.tell_first_score(&mut sequence);
+            self.report_first_score(&mut sequence);
             self.write_first_forced(&mut sequence);
             if sequence.finished.is_some() {
                 return self.end(sequence);
@@ -145,35 +148,35 @@ impl Engine {
             return self.end(sequence);
         }
         let adopted_max = sequence.adopted_max();
-        let adopted = self.pages.adopt(&mut sequence.pages, &sequence.tokens, adopted_max);
+        let adopted = self.pages.adopt(&mut sequence.cache.pages, &sequence.text.tokens, adopted_max);
         let copied = adopted.copied.filter(|_| !is_made(Fault::RowsNotCopied)).map_or(Ok(()), |copied| {
-            let (from, to) = (&copied.from, sequence.pages.tables());
+            let (from, to) = (&copied.from, sequence.cache.pages.tables());
             self.executor.rows(CacheEdit::Copy { from, to, positions: copied.positions })
         });
         let cached = match copied {
-            Ok(()) if !is_new && is_made(Fault::ResumedLate) => (adopted.len + 1).min(sequence.tokens.len() - 1),
+            Ok(()) if !is_new && is_made(Fault::ResumedLate) => (adopted.len + 1).min(sequence.text.tokens.len() - 1),
             Ok(()) => adopted.len,
-            // What could not be copied is computed.
+            // Rows that could not be copied are computed.
             Err(_) => {
-                self.pages.release(&mut sequence.pages, &[]);
+                self.pages.release(&mut sequence.cache.pages, &[]);
                 0
             }
         };
         sequence.set_cached(cached);
         if self.pages.has_states() {
-            let known_len = self.pages.known_len(&sequence.pages, &sequence.tokens);
-            sequence.plan_checkpoints(known_len, self.wanted_len(&sequence));
+            let known_len = self.pages.known_len(&sequence.cache.pages, &sequence.text.tokens);
+            sequence.plan_checkpoints(known_len, self.len_to_save(&sequence));
         }
-        sequence.passed = 0;
+        sequence.bypassed = 0;
         sequence.stats.prompt_tokens_shared += if is_new { cached } else { 0 };
         let at = self.running.partition_point(|other| other.rank() < sequence.rank());
         self.running.insert(at, sequence);
     }
 
-    /// Writes what nobody has to be asked for behind the prompt.
+    /// Writes the tokens that are forced right after the prompt.
     fn write_first_forced(&mut self, sequence: &mut Sequence) {
         let mut emitted = Vec::new();
-        if sequence.finished.is_none() && sequence.limit > sequence.tokens.len() {
+        if sequence.finished.is_none() && sequence.text.limit > sequence.text.tokens.len() {
             sequence.write_forced(self.executor.capacity().vocabulary, &mut emitted);
         }
         if !emitted.is_empty() {
@@ -181,80 +184,82 @@ impl Engine {
         }
     }
 
-    /// Tells the executor that a sequence runs from now on, and has its source's rows computed if nobody has.
+    /// Opens a sequence in the executor, which computes its source's rows unless they are cached.
     fn open_in_executor(&mut self, sequence: &Sequence) -> Result<(), ExecutorError> {
-        let (id, tenant) = (sequence.id.0, sequence.whose.tenant);
+        let (id, tenant) = (sequence.id.0, sequence.owner.tenant);
         let Some(tokens) = &sequence.request.source else { return self.executor.open(id, None) };
-        let Held { table, is_computed } = self.sources.hold(tenant, tokens);
+        let HeldSource { table, is_computed } = self.sources.hold(tenant, tokens);
         let opened = self.executor.open(id, Some(Source { tokens, table: &table, is_computed }));
         if opened.is_err() {
-            self.sources.let_go(tenant, tokens, is_computed);
+            self.sources.release(tenant, tokens, is_computed);
         }
         opened
     }
 
-    /// The same of one that does not run any more.
+    /// Releases a sequence in the executor.
     fn release_in_executor(&mut self, sequence: &Sequence) {
         self.executor.release(sequence.id.0);
         if let Some(tokens) = &sequence.request.source {
-            self.sources.let_go(sequence.whose.tenant, tokens, true);
+            self.sources.release(sequence.owner.tenant, tokens, true);
         }
     }
 
-    /// Takes pages for all rows that the pass may have, trees and probes included. Where there are not enough for the
-    /// rows of the text, the last sequences by rank are preempted and leave the pass; where there are not enough for a
-    /// tree, it is kept to the pages that its sequence has, and probes are given up.
+    /// Takes pages for all rows that the pass may have, trees and probes included. If there are not enough for the rows
+    /// of tokens, the last sequences by rank are preempted and leave the pass. If there are not enough for a tree, it
+    /// is limited to the pages that its sequence has, and its probes are dropped.
     pub(super) fn secure_pages(&mut self, scheduled: &mut Vec<Scheduled>) {
         let mut next = 0;
         while let Some(entry) = scheduled.get(next) {
-            let sequence = &mut self.running[entry.at];
-            if self.pages.grow(&mut sequence.pages, sequence.cached + entry.take) {
+            let sequence = &mut self.running[entry.index];
+            if self.pages.grow(&mut sequence.cache.pages, sequence.cache.cached + entry.token_rows) {
                 next += 1;
                 continue;
             }
-            // It may be this one itself.
+            // The last sequence may be this one.
             let last = self.running.len() - 1;
-            assert!(last > 0, "{:?} has no room alone, and was not refused", self.running[0].id);
+            assert!(last > 0, "{:?} does not fit alone, and was not refused", self.running[0].id);
             self.preempt_last();
-            if let Some(at) = scheduled.iter().position(|entry| entry.at == last) {
+            if let Some(at) = scheduled.iter().position(|entry| entry.index == last) {
                 scheduled.remove(at);
                 next -= usize::from(at < next);
             }
         }
         for entry in scheduled.iter_mut().filter(|entry| entry.nodes_max > 0) {
-            let sequence = &mut self.running[entry.at];
-            let rows = sequence.cached + entry.take;
-            if !self.pages.grow(&mut sequence.pages, rows + entry.nodes_max + entry.probes_max) {
-                entry.nodes_max = entry.nodes_max.min(self.pages.room(&sequence.pages) - rows);
+            let sequence = &mut self.running[entry.index];
+            let rows = sequence.cache.cached + entry.token_rows;
+            if !self.pages.grow(&mut sequence.cache.pages, rows + entry.nodes_max + entry.probes_max) {
+                entry.nodes_max = entry.nodes_max.min(self.pages.room(&sequence.cache.pages) - rows);
                 entry.probes_max = 0;
             }
         }
     }
 
-    /// Keeps a checkpoint of a sequence that has just come to a position, if one is wanted there and its states have
-    /// not passed it.
+    /// Keeps a checkpoint of a sequence that has reached a position, if one is planned there and its states have not
+    /// advanced beyond it.
     pub(super) fn keep_checkpoint(&mut self, at: usize, position: usize) {
         let sequence = &self.running[at];
-        let is_wanted = sequence.checkpoints.binary_search(&position).is_ok();
-        if !is_wanted || sequence.pages.passed() > position {
+        let is_planned = sequence.cache.checkpoints.binary_search(&position).is_ok();
+        if !is_planned || sequence.cache.pages.passed() > position {
             return;
         }
-        let (from, executor) = (sequence.pages.tables(), &mut self.executor);
-        self.pages.keep_checkpoint(&sequence.pages, &sequence.tokens[..position], |to, positions| {
+        let (from, executor) = (sequence.cache.pages.tables(), &mut self.executor);
+        self.pages.keep_checkpoint(&sequence.cache.pages, &sequence.text.tokens[..position], |to, positions| {
             executor.rows(CacheEdit::Copy { from, to, positions }).is_ok()
         });
     }
 
+    /// Preempts the running sequence of the last rank.
     fn preempt_last(&mut self) {
-        let mut sequence = self.running.pop().expect("somebody runs");
-        let beyond = is_made(Fault::RefusedRowKept) && self.pages.room(&sequence.pages) > sequence.cached;
-        self.pages.release(&mut sequence.pages, &sequence.tokens[..sequence.cached + usize::from(beyond)]);
+        let mut sequence = self.running.pop().expect("a running sequence");
+        let beyond = is_made(Fault::RefusedRowKept) && self.pages.room(&sequence.cache.pages) > sequence.cache.cached;
+        self.pages
+            .release(&mut sequence.cache.pages, &sequence.text.tokens[..sequence.cache.cached + usize::from(beyond)]);
         self.release_in_executor(&sequence);
         sequence.preempt();
-        self.wait(sequence);
+        self.enqueue(sequence);
     }
 
-    /// Lets go of sequences that have ended.
+    /// Removes sequences that have ended.
     pub(super) fn retire(&mut self) {
         while let Some(at) = self.running.iter().position(|sequence| sequence.finished.is_some()) {
             let sequence = self.running.remove(at);
@@ -269,20 +274,21 @@ impl Engine {
         }
     }
 
+    /// Releases what a sequence holds that has ended, and reports its end.
     fn end(&mut self, mut sequence: Sequence) {
-        let reason = sequence.finished.clone().expect("only sequences that have ended are let go of");
-        // Of a sequence that failed only what others may hold already is kept.
-        let kept = if sequence.has_failed() { 0 } else { sequence.cached };
-        self.pages.release(&mut sequence.pages, &sequence.tokens[..kept]);
+        let reason = sequence.finished.clone().expect("only sequences that have ended are removed");
+        // Rows of a failed sequence are not cached, except those that others hold already.
+        let kept = if sequence.has_failed() { 0 } else { sequence.cache.cached };
+        self.pages.release(&mut sequence.cache.pages, &sequence.text.tokens[..kept]);
         if let Some(tokens) = &sequence.request.source {
-            self.sources.end_text(sequence.whose.tenant, tokens);
+            self.sources.remove_sequence(sequence.owner.tenant, tokens);
         }
         if sequence.opened {
             self.drafters.close(&sequence);
         }
-        let said_all = matches!(reason, FinishReason::EndToken(_) | FinishReason::StopString(_));
-        if said_all && !sequence.request.drafters.is_empty() {
-            self.shared.of(&sequence.request).learn_answer(sequence.stats.emitted);
+        let is_complete = matches!(reason, FinishReason::EndToken(_) | FinishReason::StopString(_));
+        if is_complete && !sequence.request.drafters.is_empty() {
+            self.planner.experience_of(&sequence.request).learn_answer(sequence.stats.emitted);
         }
         let text = sequence.held_text();
         self.events.push(Event::Finished { sequence: sequence.id, reason, text, stats: Box::new(sequence.stats) });

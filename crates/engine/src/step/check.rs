@@ -1,6 +1,4 @@
 //! Which requests are refused, before anything is changed for them.
-//!
-//! Left out: what only shows while they run.
 
 use foretoken_model::SourceCapacity;
 use foretoken_speculation::{Promise, Token};
@@ -11,7 +9,7 @@ use crate::request::{BudgetKind, Request, RequestError};
 impl Engine {
     /// Whether a request could ever run.
     pub(super) fn check(&self, request: &Request) -> Result<(), RequestError> {
-        // Those for whom there is a place wait only until the next step.
+        // Requests for which there is a place wait only until the next step, and do not count.
         let places = self.sequences_max.saturating_sub(self.running.len());
         if self.waiting.len() >= self.waiting_max.saturating_add(places) {
             return Err(RequestError::Queue { waiting_max: self.waiting_max });
@@ -65,7 +63,7 @@ impl Engine {
     }
 }
 
-/// That a request has a source if and only if there is an encoder, and one that it can read.
+/// Checks that a request has a source if and only if there is an encoder, and that the encoder can read it.
 fn check_source(request: &Request, capacity: Option<&SourceCapacity>) -> Result<(), RequestError> {
     let (source, capacity) = match (&request.source, capacity) {
         (None, None) => return Ok(()),

@@ -1,31 +1,32 @@
-//! Tokens that nobody is asked for: where settings and constraint leave one alone, it is written at once.
+//! Forced tokens: if the settings and the constraint leave only one possible token, it is written without a pass.
 //!
-//! Several tokens are pending then. Their rows ride in the next pass, which asks for the logits of the last alone,
-//! and whatever else holds for a pending token holds for each of them: it is part of the text, counts towards its
-//! limit, may end it, is seen by stop strings, and has its rows computed again when its pages were needed by others.
-//! A law that is forced is a point mass whatever the model says ([`foretoken_speculation::Sampling::forced`]), so a
-//! text is the same where such a place is verified in a tree instead, and noise, which goes by the position of a
-//! token, stays where it is. A row of NaN behind which nothing was to choose ends no text; the next one behind which
-//! something is does.
+//! Several tokens are pending then. Their rows are computed in the next pass, which wants the logits of the last only.
+//! Each of them is treated like any pending token: it is part of the output, counts towards the limit, may end the
+//! sequence, is searched for stop strings, and its row is computed again after a preemption. The law of a forced token
+//! is a point mass whatever the logits are ([`foretoken_speculation::Sampling::forced`]), so the output is the same if
+//! such a position is verified in a tree instead; and the noise of a token depends on its position only, so it does not
+//! change. A row of NaN after which a token is forced does not end the sequence; the next one after which a token is
+//! chosen does.
 //!
-//! Where log-probabilities are wanted, nothing is skipped: the pass that computes them tells the token. Left out: bytes
-//! that are forced where tokens are not, which are a draft (`foretoken_drafters::GrammarDrafter`).
+//! If log-probabilities are wanted, no token is written without a pass, since the pass computes them. Bytes that are
+//! forced while tokens are not become a draft (`foretoken_drafters::GrammarDrafter`).
 
 use foretoken_speculation::{Context, Token};
 
 use super::stuck::refuses_what_it_allowed;
 use crate::faults::{Fault, is_made};
 use crate::output::{Emitted, FinishReason, Origin};
-use crate::sequence::{PENDING_MAX, Phase, Sequence};
+use crate::sequence::{PENDING_TOKENS_MAX, Phase, Sequence};
 
-/// Tokens that are written at once: so long nobody else is heard. What is forced behind them is asked for.
+/// Most forced tokens that are written at once, since other sequences wait meanwhile. Further ones are verified in a
+/// pass.
 const FORCED_MAX: usize = 256;
 
 impl Sequence {
-    /// Writes tokens while only one is possible, and appends them to `emitted`. `vocabulary`: tokens there are.
+    /// Writes tokens while only one is possible, and appends them to `emitted`. `vocabulary`: number of tokens.
     pub(super) fn write_forced(&mut self, vocabulary: usize, emitted: &mut Vec<Emitted>) {
-        let is_told = self.request.log_probabilities || self.request.top_log_probabilities > 0;
-        if is_told || !self.request.skip_forced {
+        let needs_logits = self.request.log_probabilities || self.request.top_log_probabilities > 0;
+        if needs_logits || !self.request.skip_forced {
             return;
         }
         let last = self.stats.skipped + FORCED_MAX;
@@ -33,7 +34,7 @@ impl Sequence {
             && self.stats.skipped < last
             && let Some(token) = self.forced(vocabulary)
         {
-            let before = self.tokens.len();
+            let before = self.text.tokens.len();
             emitted.push(self.append(Emitted {
                 token,
                 origin: Origin::Forced,
@@ -47,11 +48,11 @@ impl Sequence {
             }));
             self.stats.skipped += 1;
             if !self.constraint_goes_on(before) {
-                self.finished.get_or_insert(FinishReason::Failed(refuses_what_it_allowed(self.tokens.len())));
+                self.finished.get_or_insert(FinishReason::Failed(refuses_what_it_allowed(self.text.tokens.len())));
             }
         }
-        if self.uncached() > PENDING_MAX {
-            self.phase = Phase::Reads;
+        if self.uncached() > PENDING_TOKENS_MAX {
+            self.cache.phase = Phase::Prefill;
         }
     }
 
@@ -63,17 +64,17 @@ impl Sequence {
         {
             return Some(token);
         }
-        let (tokens, prompt_len) = (&self.tokens[..], self.request.prompt.len());
+        let (tokens, prompt_len) = (&self.text.tokens[..], self.request.prompt.len());
         self.request.sampling.forced(vocabulary, &Context { tokens, prompt_len, path: &[], constraint })
     }
 
-    /// Tells the constraint, if there is one, of the tokens from this position on; false if it cannot go on with them.
+    /// Advances the constraint, if there is one, by the tokens from this position on; false if it refuses them.
     pub(super) fn constraint_goes_on(&self, from: usize) -> bool {
-        self.request.constraint.as_ref().is_none_or(|constraint| constraint.advance(&self.tokens[from..]))
+        self.request.constraint.as_ref().is_none_or(|constraint| constraint.advance(&self.text.tokens[from..]))
     }
 
-    /// The position by which the noise of the next pass goes: that of the token that it chooses.
+    /// The position that addresses the noise of the next pass: that of the token that it chooses.
     pub(super) fn place_of_noise(&self) -> usize {
-        self.tokens.len() - if is_made(Fault::NoiseShifted) { self.stats.skipped.min(1) } else { 0 }
+        self.text.tokens.len() - if is_made(Fault::NoiseShifted) { self.stats.skipped.min(1) } else { 0 }
     }
 }

@@ -1,19 +1,19 @@
-//! Prefixes that are kept beyond an engine: their rows are copied out as bytes, and copied into the pages of another.
+//! Saved prefixes: the cache rows of a prefix are copied out as bytes, and later into the pages of another engine.
 //!
-//! An engine is told which tokens are wanted. Rows are copied out at the end of the step in which the last of them is
-//! committed, before anything can be evicted; nothing of the text is changed by it. What is loaded is cached as if a
-//! request had computed it and ended: held by nobody, found by its tokens, evicted when its room is needed.
+//! A program requests a prefix by its tokens. Its rows are copied at the end of the step in which the last of them is
+//! committed, before any can be evicted; no output changes. A loaded prefix is cached as if a request had computed it
+//! and ended: no sequence holds it, requests find it by its tokens, and it is evicted if its pages are needed.
 //!
-//! Left out: files, and whether rows were saved by the same network (the library's).
+//! The library keeps the files, and checks that rows were saved by the same network.
 
 use foretoken_model::{CacheRows, Executor, ExecutorError, PageId, SavedBytes};
 use foretoken_speculation::{Tenant, Token};
 
 use super::Engine;
-use crate::pages::{Lies, Owner};
+use crate::pages::{Owner, PrefixPages};
 use crate::sequence::Sequence;
 
-/// The rows of a prefix, as bytes that only an executor of the same network, run in the same way, can read.
+/// The rows of a prefix, as bytes that only an executor of the same network and arithmetic can read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SavedPrefix {
     /// The tokens that the rows were computed from.
@@ -25,63 +25,65 @@ pub struct SavedPrefix {
 /// The rows of a prefix in one cache group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SavedRows {
-    /// The position of the first row; the last is that of the last token. More than 0 where a window is kept, or in
-    /// front of the rows is a state that has passed all before.
+    /// The position of the first row; the last row is that of the last token. Above 0 in a group with a window, and in
+    /// one with a state that has advanced over the tokens before.
     pub first: usize,
-    /// The state, if there is one, and the rows: as many as [`Engine::saved_bytes`] says.
+    /// The state, if there is one, and the rows, of the sizes of [`Engine::saved_bytes`].
     pub bytes: Vec<u8>,
 }
 
-/// A prefix that is wanted, or was copied.
+/// The requested prefix, and the last one that was copied.
 #[derive(Debug, Default)]
-pub(super) struct Wanted {
-    of: Option<(Tenant, Vec<Token>)>,
+pub(super) struct PrefixToSave {
+    requested: Option<(Tenant, Vec<Token>)>,
     saved: Option<SavedPrefix>,
 }
 
 impl Engine {
-    /// How many bytes are saved of each cache group; `None` if the executor saves none.
+    /// The sizes of the saved rows of each cache group; `None` if the executor cannot save rows.
     pub fn saved_bytes(&self) -> Option<Vec<SavedBytes>> {
         (0..self.executor.capacity().groups.len()).map(|group| self.executor.saved_bytes(group)).collect()
     }
 
-    /// From now on copies the rows of these tokens when a text of this tenant that begins with them has computed them
-    /// all. Takes the place of a prefix that was asked for before and is not there yet.
+    /// Requests the rows of these tokens: they are copied when a sequence of this tenant that begins with them has
+    /// computed them all. Replaces an earlier request that is not fulfilled yet.
     pub fn save_prefix(&mut self, tenant: Tenant, tokens: Vec<Token>) {
-        self.wanted.of =
+        self.prefix_to_save.requested =
             Some((tenant, tokens)).filter(|(_, tokens)| !tokens.is_empty() && self.saved_bytes().is_some());
     }
 
-    /// The prefix that was copied last and was not taken yet.
+    /// Takes the prefix that was copied last, if it was not taken before.
     pub fn take_saved_prefix(&mut self) -> Option<SavedPrefix> {
-        self.wanted.saved.take()
+        self.prefix_to_save.saved.take()
     }
 
-    /// Copies the prefix that is wanted, if its rows are there. What cannot be copied is not wanted any more.
-    pub(super) fn copy_wanted_prefix(&mut self) {
-        let Some((tenant, tokens)) = &self.wanted.of else { return };
+    /// Copies the requested prefix, if its rows are cached. A request that cannot be copied is dropped.
+    pub(super) fn save_requested_prefix(&mut self) {
+        let Some((tenant, tokens)) = &self.prefix_to_save.requested else { return };
         let len = tokens.len();
-        let own = |sequence: &&Sequence| sequence.whose == Owner::from(*tenant) && !sequence.has_failed();
+        let own = |sequence: &&Sequence| sequence.owner == Owner::from(*tenant) && !sequence.has_failed();
         let mut running = self.running.iter().filter(own);
-        let has_all = running.find(|other| other.cached >= len && other.tokens.starts_with(tokens));
-        let Some(groups) = has_all.and_then(|sequence| self.pages.lies(&sequence.pages, tokens)) else { return };
-        let (_, tokens) = self.wanted.of.take().expect("it was there a moment ago");
-        self.wanted.saved = save(&*self.executor, groups, tokens).ok();
+        let has_all = running.find(|other| other.cache.cached >= len && other.text.tokens.starts_with(tokens));
+        let Some(groups) = has_all.and_then(|sequence| self.pages.prefix_pages(&sequence.cache.pages, tokens)) else {
+            return;
+        };
+        let (_, tokens) = self.prefix_to_save.requested.take().expect("a requested prefix");
+        self.prefix_to_save.saved = save(&*self.executor, groups, tokens).ok();
     }
 
-    /// Where in the prompt of a sequence the prefix ends that is wanted, if it begins with it.
-    pub(super) fn wanted_len(&self, sequence: &Sequence) -> Option<usize> {
-        let (tenant, tokens) = self.wanted.of.as_ref()?;
-        let is_of = sequence.whose == Owner::from(*tenant) && sequence.tokens.starts_with(tokens);
+    /// The length of the requested prefix, if the sequence begins with it.
+    pub(super) fn len_to_save(&self, sequence: &Sequence) -> Option<usize> {
+        let (tenant, tokens) = self.prefix_to_save.requested.as_ref()?;
+        let is_of = sequence.owner == Owner::from(*tenant) && sequence.text.tokens.starts_with(tokens);
         is_of.then_some(tokens.len())
     }
 
-    /// Caches a saved prefix for this tenant, or for everybody. How many of its tokens are cached: none where there is
-    /// no room for them, or rows are missing that the next one would see; fewer than all only where no group keeps a
-    /// window or states.
+    /// Caches a saved prefix for this tenant, or for all tenants. Returns how many of its tokens are cached: none if
+    /// there is no room for them, or rows are missing that the next token would attend to; fewer than all only if no
+    /// group has a window or states.
     ///
     /// # Panics
-    /// If it has other groups or rows of other lengths than [`saved_bytes`](Self::saved_bytes) says.
+    /// If its groups or the sizes of its rows differ from [`saved_bytes`](Self::saved_bytes).
     pub fn load_prefix(&mut self, owner: Option<Tenant>, saved: &SavedPrefix) -> usize {
         let Some(sizes) = self.saved_bytes() else { return 0 };
         let all = saved.tokens.len();
@@ -117,16 +119,16 @@ impl Engine {
             self.executor.load_rows(CacheRows { group, table, positions: first..len }, &rows.bytes[from..to])
         });
         held.set_passed(passed);
-        // Rows that could not be written are nothing that may be found.
+        // Rows that could not be written must not be found.
         self.pages.enter_full(&mut held, if loaded.is_ok() { &saved.tokens[..len] } else { &[] });
         self.pages.release(&mut held, if loaded.is_ok() { &saved.tokens[..len] } else { &[] });
         loaded.ok().map(|()| len)
     }
 }
 
-/// Copies what lies there of each group.
-fn save(executor: &dyn Executor, groups: Vec<Lies>, tokens: Vec<Token>) -> Result<SavedPrefix, ExecutorError> {
-    let rows_of = |(group, Lies { table, first }): (usize, Lies)| {
+/// Copies the rows of each group.
+fn save(executor: &dyn Executor, groups: Vec<PrefixPages>, tokens: Vec<Token>) -> Result<SavedPrefix, ExecutorError> {
+    let rows_of = |(group, PrefixPages { table, first }): (usize, PrefixPages)| {
         let size = executor.saved_bytes(group).unwrap_or_default().of(tokens.len() - first);
         let mut bytes = Vec::with_capacity(size);
         let rows = CacheRows { group, table: &table, positions: first..tokens.len() };

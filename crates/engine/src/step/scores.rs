@@ -1,38 +1,39 @@
-//! What the model says of a prompt's own tokens, where a request asks for it: OpenAI's `echo` with `logprobs`, by which
-//! harnesses judge given answers.
+//! Log-probabilities of a prompt's tokens, if a request asks for them: OpenAI's `echo` with `logprobs`, by which
+//! evaluation harnesses score given answers.
 //!
-//! The row of a token scores the one behind it. Rows do not know their neighbours, so a token has the bits here that it
-//! has where it is written. Each is told once: of rows that are computed again no logits are wanted, and a row that
-//! somebody else computed has none, so such rows are not adopted ([`Sequence::adopted_max`]).
+//! The row of a token scores the token after it. Rows do not depend on the other rows of the batch, so a token has the
+//! same bits here as if it were generated. Each is reported once: rows that are computed again want no logits, and
+//! cached rows have none, so such rows are not adopted ([`Sequence::adopted_max`]).
 //!
-//! Left out: how many such rows a pass may have (`scheduler`).
+//! `planner/rows.rs` decides how many such rows a pass may have.
 
 use super::Engine;
 use super::stuck::not_numbers;
-use crate::law::told;
+use crate::law::raw_log_probabilities;
 use crate::output::{Event, FinishReason, Scored};
-use crate::scheduler::Scheduled;
+use crate::planner::Scheduled;
 use crate::sequence::Sequence;
 
 impl Engine {
-    /// Tells the first token of a prompt, which nothing comes before. One that writes nothing and has no other ends.
-    pub(super) fn tell_first_score(&mut self, sequence: &mut Sequence) {
-        if sequence.request.prompt_log_probabilities && sequence.scored == 0 {
-            let first = Scored { token: sequence.tokens[0], log_probability: None, top: Vec::new() };
+    /// Reports the first token of a prompt, which has no score. A sequence without another token that emits nothing
+    /// ends.
+    pub(super) fn report_first_score(&mut self, sequence: &mut Sequence) {
+        if sequence.request.prompt_log_probabilities && sequence.cache.scored == 0 {
+            let first = Scored { token: sequence.text.tokens[0], log_probability: None, top: Vec::new() };
             self.events.push(Event::PromptScored { sequence: sequence.id, scored: vec![first] });
-            sequence.scored = 1;
+            sequence.cache.scored = 1;
             if sequence.rows_left() == 0 {
                 sequence.finished = Some(FinishReason::Length);
             }
         }
     }
 
-    /// Tells the tokens of a prompt that rows of this pass score, of which the first is the `first`th wanted one. How
-    /// many rows that took. A sequence of which one is no number ends.
-    pub(super) fn tell_scores(&mut self, entry: Scheduled, first: usize) -> usize {
-        let sequence = &mut self.running[entry.at];
-        let rows = sequence.rows_to_score(entry.take);
-        assert_eq!(rows.len(), sequence.rows.scored, "rows that were laid out to score");
+    /// Reports the tokens of a prompt that rows of this pass score; `first` is the index of the first such row among
+    /// those with logits. Returns the number of these rows. A sequence ends if one of them has a NaN.
+    pub(super) fn report_scores(&mut self, entry: Scheduled, first: usize) -> usize {
+        let sequence = &mut self.running[entry.index];
+        let rows = sequence.rows_to_score(entry.token_rows);
+        assert_eq!(rows.len(), sequence.rows.scored, "the rows to score are those that were laid out");
         if rows.is_empty() {
             return 0;
         }
@@ -42,12 +43,13 @@ impl Engine {
             return rows.len();
         }
         let score = |(i, row): (usize, usize)| {
-            let token = sequence.tokens[row + 1];
-            let (log_probability, top) = told(outputs, first + i, token, top_len, &sequence.request.sampling);
+            let token = sequence.text.tokens[row + 1];
+            let (log_probability, top) =
+                raw_log_probabilities(outputs, first + i, token, top_len, &sequence.request.sampling);
             Scored { token, log_probability: Some(log_probability), top }
         };
         let scored = rows.clone().enumerate().map(score).collect();
-        sequence.scored = rows.end + 1;
+        sequence.cache.scored = rows.end + 1;
         self.events.push(Event::PromptScored { sequence: sequence.id, scored });
         rows.len()
     }

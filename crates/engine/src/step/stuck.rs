@@ -1,8 +1,8 @@
-//! Texts that cannot go on, and what is said of them.
+//! Sequences that cannot continue, and the messages that say why.
 //!
-//! A message begins with the field of the request that is the reason, where one is: the form that the text has to have,
-//! or the number of tokens that it needs to have before it may end. So doors can say which of their own fields it is.
-//! Where the network itself left nothing, it begins with the place in the text.
+//! A message begins with the field of the request that is the reason, if there is one: the constraint, or the least
+//! number of tokens. So an interface can name its own field. If the network itself left no possible token, the message
+//! begins with the position.
 
 use foretoken_model::ExecutorError;
 use foretoken_speculation::{Context, NodeId, Sampling, Token, Verdict};
@@ -11,7 +11,7 @@ use crate::law::NoLaw;
 use crate::output::FinishReason;
 use crate::sequence::Sequence;
 
-/// Why there is no law of the next token. `vocabulary`: tokens there are.
+/// Why there is no law of the next token. `vocabulary`: number of tokens.
 pub(super) fn why_no_law(why: NoLaw, sampling: &Sampling, context: &Context<'_>, vocabulary: usize) -> String {
     let position = context.tokens.len() + context.path.len();
     if why == NoLaw::NotNumbers {
@@ -43,19 +43,20 @@ pub(super) fn why_no_law(why: NoLaw, sampling: &Sampling, context: &Context<'_>,
     )
 }
 
-/// What is said where the logits of the token at this position are no numbers.
+/// The message if the logits of the token at this position are not numbers.
 pub(super) fn not_numbers(position: usize) -> String {
     format!("token {position}: expected logits that are numbers, found NaN: the model's weights cannot be right")
 }
 
-/// What is said where a constraint refuses a token before this position that it allowed.
+/// The message if a constraint refuses a token before this position that it allowed.
 pub(super) fn refuses_what_it_allowed(position: usize) -> String {
     format!("token {position}: expected a constraint that goes on, found one that refuses what it allowed")
 }
 
-/// Cuts a verdict before the first token that was chosen where there was no law. Why there was none.
+/// Cuts a verdict before the first token that was chosen without a law, and returns why there was none.
 ///
-/// Laws of such places only let verification come to its end; what plain decoding would have written before stands.
+/// Such a node has a placeholder law, so that verification can finish; the tokens before it, which plain decoding would
+/// have written too, stay.
 pub(super) fn cut_at_impossible(verdict: &mut Verdict, impossible: &[(Option<NodeId>, String)]) -> Option<String> {
     let chosen_at = std::iter::once(None).chain(verdict.path.iter().copied().map(Some));
     let why = |node: Option<NodeId>| impossible.iter().find(|(at, _)| *at == node).map(|(_, why)| why.clone());
@@ -66,8 +67,8 @@ pub(super) fn cut_at_impossible(verdict: &mut Verdict, impossible: &[(Option<Nod
     Some(why)
 }
 
-/// Ends a sequence, if it has not ended, that cannot go on: no token was possible next, its constraint refuses what was
-/// written, or its accepted rows could not be moved. What was verified is written all the same.
+/// Ends a sequence that cannot continue, if it has not ended: no next token was possible, its constraint refuses what
+/// was written, or its accepted rows could not be moved. Verified tokens are still emitted.
 pub(super) fn end_if_stuck(
     sequence: &mut Sequence,
     impossible: Option<String>,
@@ -77,7 +78,7 @@ pub(super) fn end_if_stuck(
     let reason = match (impossible, moved) {
         (Some(why), _) => why,
         (None, Err(error)) => error.to_string(),
-        (None, Ok(())) if refused => refuses_what_it_allowed(sequence.tokens.len()),
+        (None, Ok(())) if refused => refuses_what_it_allowed(sequence.text.tokens.len()),
         (None, Ok(())) => return,
     };
     sequence.finished.get_or_insert(FinishReason::Failed(reason));

@@ -1,9 +1,10 @@
-//! One assistant, two ways of drafting with it: each sequence goes the way that suits what it is promised.
+//! One assistant with two ways of drafting; the way is chosen for each sequence by its promise.
 //!
-//! Measured on the demo pair (`docs/log.md`): translated text is right more often where the target is greedy, since any
-//! text can be said; the law over shared tokens where tokens are drawn and weighed with it. Under *exact* with chance
-//! the two are even, and text does not depend on how much the vocabularies share. The way is chosen when a sequence is
-//! first drafted for, and kept. Both ways lend themselves one network, of which a sequence has one cache.
+//! Measured on the demo pair (`docs/log.md`): translated text is accepted more often where the target is greedy, since
+//! any text can be drafted; the law over shared tokens is accepted more often where tokens are drawn and compared with
+//! it. Under *exact* at a temperature above 0 the two are even, and translated text does not depend on how many tokens
+//! the vocabularies share. The way is chosen when a sequence is first drafted for, and kept. Both ways share one
+//! network, in which each sequence has one cache.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,22 +15,23 @@ use foretoken_speculation::{Ask, Chance, Drafter, Opening, Promise, ReadAsk, Seq
 use super::TextTranslator;
 use crate::scorer::ExecutorScorer;
 
-/// A scorer that is used by two drafters, never for the same sequence.
+/// A scorer shared by two drafters, which never use it for the same sequence.
 #[derive(Clone)]
-pub(super) struct Lent(Arc<Mutex<ExecutorScorer>>);
+pub(super) struct SharedNetwork(Arc<Mutex<ExecutorScorer>>);
 
-impl Lent {
+impl SharedNetwork {
     pub(super) fn new(scorer: ExecutorScorer) -> Self {
         Self(Arc::new(Mutex::new(scorer)))
     }
 
-    /// The network, for one call. A drafter that panicked in one is dropped for its request; the others go on.
+    /// The network, for one call. A drafter that panicked during a call is dropped for its request; the others
+    /// continue, so a poisoned lock is ignored.
     fn network(&self) -> MutexGuard<'_, ExecutorScorer> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Scorer for Lent {
+impl Scorer for SharedNetwork {
     fn open(&mut self, sequence: SequenceId, tenant: Tenant) {
         self.network().open(sequence, tenant);
     }
@@ -65,18 +67,18 @@ impl Scorer for Lent {
 
 /// Drafts by translated text under *exact* and for greedy requests, and over shared tokens for the others.
 pub(super) struct TwoWays {
-    text: TranslatedDrafter<Lent, TextTranslator>,
-    shared: ModelDrafter<SharedScorer<Lent, TextTranslator>>,
-    /// Of the sequences that were drafted for: whether it is by text.
+    text: TranslatedDrafter<SharedNetwork, TextTranslator>,
+    shared: ModelDrafter<SharedScorer<SharedNetwork, TextTranslator>>,
+    /// For each sequence that was drafted for, whether it is by text.
     by_text: BTreeMap<SequenceId, bool>,
-    /// Those open, with their tenants.
+    /// The open sequences, with their tenants.
     open: BTreeMap<SequenceId, Tenant>,
 }
 
 impl TwoWays {
     pub(super) fn new(
-        text: TranslatedDrafter<Lent, TextTranslator>,
-        shared: ModelDrafter<SharedScorer<Lent, TextTranslator>>,
+        text: TranslatedDrafter<SharedNetwork, TextTranslator>,
+        shared: ModelDrafter<SharedScorer<SharedNetwork, TextTranslator>>,
     ) -> Self {
         Self { text, shared, by_text: BTreeMap::new(), open: BTreeMap::new() }
     }
@@ -88,7 +90,7 @@ impl TwoWays {
         })
     }
 
-    /// Chooses a way for a sequence that has none; whether it is by text.
+    /// Chooses a way for a sequence that has none. Returns whether the sequence's way is text.
     fn choose(&mut self, ask: &ReadAsk<'_>) -> bool {
         if let Some(by_text) = self.by_text.get(&ask.sequence) {
             return *by_text;
@@ -115,7 +117,7 @@ impl Drafter for TwoWays {
 
     fn work(&self) -> Option<Work> {
         let [text, shared] = [self.text.work(), self.shared.work()].map(Option::unwrap_or_default);
-        // One network, whose count both say.
+        // Both drafters report the count of the one network.
         let not_numbers = text.not_numbers;
         Some(Work { passes: text.passes + shared.passes, read: text.read + shared.read, not_numbers })
     }
@@ -140,7 +142,7 @@ impl Drafter for TwoWays {
             let Ask { sequence, tokens, prompt_len, sampling, promise, .. } = *ask;
             let by_text =
                 self.choose(&ReadAsk { sequence, tokens, prompt_len, until: tokens.len(), sampling, promise });
-            // The same ask, lent for one call.
+            // The same ask, reborrowed for one call.
             let ask = Ask { tree: &mut *ask.tree, probes: &mut *ask.probes, ..*ask };
             if by_text { text.push(ask) } else { shared.push(ask) }
         }

@@ -1,14 +1,14 @@
-//! alpha, the mean overlap of the drafter's law with the target's, has one definition under every promise.
+//! Tests that alpha, the mean overlap of the drafter's law with the target's, has one definition under every promise.
 //!
-//! A drafter is watched: where it offered something at a place at which a token was chosen, it had a law there, and
-//! that place must be in the mean, whether the law was drawn from or is a point mass.
+//! A wrapper records what a drafter offers. Wherever a token was chosen and the drafter had offered children, it had a
+//! law there, which must be in the mean, whether tokens were drawn from it or it is a point mass.
 
 use std::sync::{Arc, Mutex};
 
 use foretoken_drafters::{ModelDrafter, NgramDrafter, NgramSource, RandomDrafter};
 use foretoken_engine::{BudgetKind, DrafterStats, Engine, Event, ExecutorScorer, Race, Request};
 use foretoken_speculation::{
-    Ask, Chance, Drafter, News, NodeId, Opening, Promise, Proposal, Sampling, SequenceId, Token,
+    Ask, Chance, Drafter, NodeId, Opening, Promise, Proposal, Sampling, SequenceId, StepOutput, Token,
 };
 use foretoken_testkit::table::Table;
 use foretoken_testkit::toy::ToyExecutor;
@@ -20,8 +20,8 @@ fn target() -> Table {
     Table::seeded(7, 4, 5)
 }
 
-/// The target, less sure of itself and with opinions of its own.
-fn likeness() -> Table {
+/// The target's logits, flattened and with noise.
+fn noisy_target() -> Table {
     let noise = Table::dense(7, 1, 8);
     Table::new(7, move |tokens| {
         target()
@@ -38,23 +38,23 @@ fn toy(table: Table) -> Box<ToyExecutor> {
 }
 
 fn model() -> Box<dyn Drafter> {
-    Box::new(ModelDrafter::new(ExecutorScorer::new(toy(likeness()))))
+    Box::new(ModelDrafter::new(ExecutorScorer::new(toy(noisy_target()))))
 }
 
-/// What was seen of a drafter.
+/// Counts of a drafter's offers.
 #[derive(Default)]
-struct Seen {
-    /// Places where a token was chosen and it had offered something.
-    places: usize,
+struct Counts {
+    /// Positions where a token was chosen and the drafter had offered children.
+    positions: usize,
     /// Offers that were drawn, and offers that were not.
     drawn: usize,
     points: usize,
 }
 
-/// A drafter that is watched.
-struct Watched(Box<dyn Drafter>, Arc<Mutex<Seen>>);
+/// A drafter whose offers are counted.
+struct CountedDrafter(Box<dyn Drafter>, Arc<Mutex<Counts>>);
 
-impl Drafter for Watched {
+impl Drafter for CountedDrafter {
     fn name(&self) -> &str {
         self.0.name()
     }
@@ -64,30 +64,30 @@ impl Drafter for Watched {
     fn draft(&mut self, asks: &mut [Ask<'_>], chance: &mut dyn Chance) {
         self.0.draft(asks, chance);
     }
-    fn observe(&mut self, news: &[News<'_>]) {
-        let mut seen = self.1.lock().unwrap();
-        for news in news {
-            let chosen_at = std::iter::once(None).chain(news.path.iter().map(|node: &NodeId| Some(*node)));
-            seen.places += chosen_at.filter(|place| news.tree.offers_under(*place).next().is_some()).count();
-            for offer in news.tree.offers() {
+    fn observe(&mut self, outputs: &[StepOutput<'_>]) {
+        let mut counts = self.1.lock().unwrap();
+        for output in outputs {
+            let chosen_under = std::iter::once(None).chain(output.path.iter().map(|node: &NodeId| Some(*node)));
+            counts.positions += chosen_under.filter(|node| output.tree.offers_under(*node).next().is_some()).count();
+            for offer in output.tree.offers() {
                 match offer.proposal {
-                    Proposal::Point => seen.points += 1,
-                    Proposal::Drawn(_) => seen.drawn += 1,
+                    Proposal::Point => counts.points += 1,
+                    Proposal::Drawn(_) => counts.drawn += 1,
                 }
             }
         }
-        self.0.observe(news);
+        self.0.observe(outputs);
     }
     fn close(&mut self, sequence: SequenceId) {
         self.0.close(sequence);
     }
 }
 
-/// What a drafter did over a text of 400 tokens, by the engine's count and by ours.
-fn measured(drafter: Box<dyn Drafter>, sampling: &Sampling, promise: Promise) -> (DrafterStats, Seen) {
-    let seen = Arc::new(Mutex::new(Seen::default()));
+/// A drafter's statistics over an output of 400 tokens, by the engine and by our counts.
+fn measured(drafter: Box<dyn Drafter>, sampling: &Sampling, promise: Promise) -> (DrafterStats, Counts) {
+    let counts = Arc::new(Mutex::new(Counts::default()));
     let mut engine = Engine::new(toy(target()), 1, usize::MAX);
-    engine.add_drafter(Box::new(Watched(drafter, Arc::clone(&seen))));
+    engine.add_drafter(Box::new(CountedDrafter(drafter, Arc::clone(&counts))));
     let request = Request {
         tokens_max: Some(400),
         sampling: sampling.clone(),
@@ -107,19 +107,19 @@ fn measured(drafter: Box<dyn Drafter>, sampling: &Sampling, promise: Promise) ->
             }
         }
     }
-    (stats.unwrap(), std::mem::take(&mut *seen.lock().unwrap()))
+    (stats.unwrap(), std::mem::take(&mut *counts.lock().unwrap()))
 }
 
 #[test]
-fn greedy_texts_have_one_alpha_under_every_promise() {
+fn greedy_requests_have_the_same_alpha_under_every_promise() {
     let greedy = Sampling { temperature: 0.0, ..Sampling::default() };
     let ngram = || -> Box<dyn Drafter> { Box::new(NgramDrafter::new(3, NgramSource::Text)) };
     for make in [model as fn() -> Box<dyn Drafter>, ngram] {
-        let (exact, seen) = measured(make(), &greedy, Promise::Exact);
+        let (exact, counts) = measured(make(), &greedy, Promise::Exact);
         assert!(
-            seen.places > 50 && exact.alpha().is_some_and(|alpha| alpha > 0.1 && alpha < 1.0),
+            counts.positions > 50 && exact.alpha().is_some_and(|alpha| alpha > 0.1 && alpha < 1.0),
             "{exact:?} {}",
-            seen.places
+            counts.positions
         );
         for promise in [Promise::Rejection, Promise::Block] {
             let (other, _) = measured(make(), &greedy, promise);
@@ -129,13 +129,13 @@ fn greedy_texts_have_one_alpha_under_every_promise() {
 }
 
 #[test]
-fn every_place_where_a_token_was_chosen_and_the_drafter_had_a_law_is_compared() {
+fn laws_are_compared_wherever_a_token_was_chosen_and_the_drafter_had_a_law() {
     // Some laws are point masses, and some are not.
     let sampling = Sampling { top_k: 3, min_p: 0.5, ..Sampling::default() };
     let makes: [fn() -> Box<dyn Drafter>; 4] = [
         model,
         || {
-            let mut drafter = ModelDrafter::new(ExecutorScorer::new(toy(likeness())));
+            let mut drafter = ModelDrafter::new(ExecutorScorer::new(toy(noisy_target())));
             drafter.settings.p_split = Some(0.15);
             Box::new(drafter)
         },
@@ -148,19 +148,19 @@ fn every_place_where_a_token_was_chosen_and_the_drafter_had_a_law_is_compared() 
     ];
     for (i, make) in makes.iter().enumerate() {
         for promise in PROMISES {
-            let (stats, seen) = measured(make(), &sampling, promise);
-            assert_eq!(stats.overlap.1, seen.places, "{promise:?} drafter {i}");
-            assert!(seen.points > 20, "{promise:?} drafter {i}: {} points", seen.points);
+            let (stats, counts) = measured(make(), &sampling, promise);
+            assert_eq!(stats.overlap.1, counts.positions, "{promise:?} drafter {i}");
+            assert!(counts.points > 20, "{promise:?} drafter {i}: {} points", counts.points);
             let draws = promise != Promise::Exact && i < 3;
-            assert_eq!(seen.drawn > 20, draws, "{promise:?} drafter {i}: {} draws", seen.drawn);
+            assert_eq!(counts.drawn > 20, draws, "{promise:?} drafter {i}: {} draws", counts.drawn);
         }
     }
 }
 
 #[test]
-fn alphas_of_all_promises_are_near_each_other() {
-    // The texts differ, so the places do; over 400 tokens a mean of numbers between 0 and 1 is known to a few
-    // hundredths.
+fn alphas_of_all_promises_agree_within_a_tenth() {
+    // The outputs differ, and so the compared laws; over 400 tokens the mean of numbers between 0 and 1 is accurate to
+    // a few hundredths.
     let sampling = Sampling { top_k: 3, min_p: 0.5, ..Sampling::default() };
     let alphas = PROMISES.map(|promise| measured(model(), &sampling, promise).0.alpha().unwrap());
     let (low, high) = alphas.iter().fold((1.0_f64, 0.0_f64), |(low, high), alpha| (low.min(*alpha), high.max(*alpha)));

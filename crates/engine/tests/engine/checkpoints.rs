@@ -1,7 +1,7 @@
-//! Trained networks: the golden text of the demo models and of a story model, plain and speculative.
+//! Tests with trained networks: the golden outputs of the demo models and of a story model, plain and speculative.
 //!
-//! `golden/demo.json` holds greedy continuations of the demo models as transformers computed them in f32. What they
-//! write under sampling is compared with ourselves: plain against every drafter, batch and number of threads.
+//! `golden/demo.json` holds greedy continuations of the demo models, computed by transformers in f32. Sampled outputs
+//! are compared between plain decoding and every drafter, batch size and number of threads.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ fn models() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models")
 }
 
-/// How an engine over real networks is put together.
+/// The networks and sizes of an engine.
 #[derive(Clone, Copy)]
 struct Setup<'a> {
     target: &'a Path,
@@ -26,7 +26,7 @@ struct Setup<'a> {
     batch: usize,
 }
 
-/// Numbers of the drafters in an engine made by [`engine`].
+/// The numbers of the drafters in an engine made by [`engine`].
 const DRAFT: u8 = 0;
 const LOOKUP: u8 = 1;
 const JACOBI: u8 = 2;
@@ -108,7 +108,7 @@ fn request(prompt: &[Token], tokenizer: &Arc<Tokenizer>, drafters: &[u8]) -> Req
 }
 
 #[test]
-fn the_demo_models_write_what_transformers_says_whoever_drafts() {
+fn the_demo_models_write_the_outputs_of_transformers_with_any_drafters() {
     let (target, draft) = (models().join("demo-target"), models().join("demo-draft"));
     let tokenizer = Arc::new(Tokenizer::from_dir(&target).unwrap());
     for (name, target) in [("demo-target", &target), ("demo-draft", &draft)] {
@@ -126,7 +126,7 @@ fn the_demo_models_write_what_transformers_says_whoever_drafts() {
 }
 
 #[test]
-fn sampled_text_is_the_same_bytes_for_every_drafter_batch_and_number_of_threads() {
+fn sampled_outputs_are_the_same_for_every_drafter_batch_and_number_of_threads() {
     let (target, draft) = (models().join("demo-target"), models().join("demo-draft"));
     let tokenizer = Arc::new(Tokenizer::from_dir(&target).unwrap());
     let samplers = [
@@ -169,7 +169,7 @@ fn sampled_text_is_the_same_bytes_for_every_drafter_batch_and_number_of_threads(
 }
 
 #[test]
-fn a_stop_string_or_an_end_inside_a_draft_ends_the_text_as_without_one() {
+fn a_stop_string_or_an_end_token_inside_a_draft_ends_the_output_as_without_one() {
     let (target, draft) = (models().join("demo-target"), models().join("demo-draft"));
     let tokenizer = Arc::new(Tokenizer::from_dir(&target).unwrap());
     let golden = &goldens()[0];
@@ -196,7 +196,7 @@ fn a_stop_string_or_an_end_inside_a_draft_ends_the_text_as_without_one() {
 }
 
 #[test]
-fn rejection_under_greedy_writes_the_golden_text() {
+fn greedy_rejection_and_block_write_the_golden_output() {
     let (target, draft) = (models().join("demo-target"), models().join("demo-draft"));
     let tokenizer = Arc::new(Tokenizer::from_dir(&target).unwrap());
     let golden = &goldens()[0];
@@ -208,7 +208,7 @@ fn rejection_under_greedy_writes_the_golden_text() {
 }
 
 #[test]
-fn the_story_model_writes_its_golden_text() {
+fn the_story_model_writes_its_golden_output() {
     let Some(data) = std::env::var_os("FORETOKEN_TEST_DATA") else {
         println!("skipped: FORETOKEN_TEST_DATA is not set");
         return;
@@ -219,7 +219,7 @@ fn the_story_model_writes_its_golden_text() {
     let metadata = gguf::open(&path).unwrap().metadata;
     let tokenizer = Arc::new(Tokenizer::from_gguf("stories260K.gguf", &metadata).unwrap());
     let prompt = tokenizer.encode("", true).unwrap();
-    assert_eq!(prompt, [tokenizer.bos().unwrap()], "an empty prompt is the beginning of text alone");
+    assert_eq!(prompt, [tokenizer.bos().unwrap()], "an empty prompt is the beginning-of-sequence token alone");
     let mut engine = engine(Setup { target: &path, draft: &path, threads: 2, batch: 1 });
     for drafters in [&[][..], &[LOOKUP], &[DRAFT], &[DRAFT, LOOKUP]] {
         let (_, _, text, rate) =
@@ -231,7 +231,7 @@ fn the_story_model_writes_its_golden_text() {
 }
 
 #[test]
-fn special_tokens_are_shown_where_asked_for() {
+fn requested_special_tokens_are_shown() {
     let target = models().join("demo-target");
     let tokenizer = Arc::new(Tokenizer::from_dir(&target).unwrap());
     let mark = tokenizer.special_tokens(&["<|call|>"]);

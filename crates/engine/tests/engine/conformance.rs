@@ -1,22 +1,32 @@
-//! Every registered drafter, promise, budget and batch, over toy models; then with each drafter removed.
+//! The conformance suite over toy models: every registered drafter, promise, budget and batch size, and then all
+//! drafters but one.
 
 use foretoken_engine::BudgetKind;
 use foretoken_speculation::{Promise, Sampling};
 use foretoken_testkit::conform::{Case, Form, Setting, cases, drafters, exact, law_error, selections};
 use foretoken_testkit::table::Table;
 
-/// Targets: easy to guess, hard to guess, with a long memory.
+/// Targets: one that is easy to predict, one that is hard to predict, and one with a long context.
 const TARGETS: [(u64, usize, usize); 3] = [(1, 6, 1), (2, 11, 2), (3, 5, 6)];
 
-/// `window`: what some of the executors see, at least as many tokens as the target's rows depend on.
+/// `window`: the sliding window of some of the executors, at least as many tokens as the target's rows depend on.
 fn settings(window: Option<usize>) -> Vec<Setting> {
     let mut all = Vec::new();
     let others =
         [BudgetKind::Heuristic { nodes_max: 9 }, BudgetKind::Fixed { nodes: 3 }, BudgetKind::Fixed { nodes: 0 }];
     for ((batch, page_len, rows_max), other) in [(1, 4, 64), (7, 1, 64), (16, 16, 24)].into_iter().zip(others) {
         for (budget, window) in [(BudgetKind::default(), None), (other, window)] {
-            let (far, about) = (window.is_some() && batch > 1, window.is_some());
-            all.push(Setting { batch, page_len, rows_max, window, about, far, budget, ..Setting::plain() });
+            let (remote_logits, has_encoder) = (window.is_some() && batch > 1, window.is_some());
+            all.push(Setting {
+                batch,
+                page_len,
+                rows_max,
+                window,
+                has_encoder,
+                remote_logits,
+                budget,
+                ..Setting::plain()
+            });
             if window.is_none() && batch > 1 {
                 all.push(Setting { batch, page_len, rows_max, states: true, ..Setting::plain() });
             }
@@ -32,7 +42,7 @@ fn settings(window: Option<usize>) -> Vec<Setting> {
     all
 }
 
-/// Runs a check on every target, each on a thread: they are the longest tests there are.
+/// Runs a check on every target, each on a thread, since these are the longest tests.
 fn each_target(check: impl Fn((u64, usize, usize)) + Sync) {
     std::thread::scope(|scope| {
         for target in TARGETS {
@@ -43,7 +53,7 @@ fn each_target(check: impl Fn((u64, usize, usize)) + Sync) {
 }
 
 #[test]
-fn exact_gives_the_oracles_tokens_and_bits_with_any_drafters() {
+fn exact_gives_the_tokens_and_bits_of_the_oracle_with_any_drafters() {
     each_target(|target| {
         let (all, cases) = (drafters(), cases(target));
         for setting in settings(Some(target.2)) {
@@ -75,7 +85,7 @@ fn rejection_and_block_are_exact_where_the_law_is_a_point_mass() {
 }
 
 #[test]
-fn the_law_of_a_constrained_text_is_the_targets_without_what_is_forbidden() {
+fn the_law_of_a_constrained_output_is_the_targets_restricted_to_allowed_tokens() {
     let (table, sampling) = (Table::dense(4, 2, 14), Sampling { temperature: 1.2, ..Sampling::default() });
     let case =
         Case { target: (14, 4, 2), prompt: vec![1, 2, 1], sampling, seed: 0, tokens_max: 3, form: Form::Forbidding };
@@ -89,7 +99,7 @@ fn the_law_of_a_constrained_text_is_the_targets_without_what_is_forbidden() {
 }
 
 #[test]
-fn the_law_of_the_text_is_the_targets_under_every_promise() {
+fn the_law_of_the_output_is_the_targets_under_every_promise() {
     let all = drafters();
     for (seed, sampling) in [
         (11, Sampling::default()),

@@ -1,6 +1,6 @@
-//! Passes of a network whose experts are not all in memory: they take what another expert had, and allocate no more
-//! than passes of one whose experts are all packed. Left out: matrices that are read column by column, or are quantized
-//! in a way of their own, each of which is made in memory of its own before it is packed.
+//! Tests that a network whose experts are not all in memory reuses the memory of evicted experts: its passes allocate
+//! no more than those of a network whose experts are all packed. Matrices that are read column by column, or have a
+//! quantization of their own, are not covered: each is unpacked into new memory before it is packed.
 
 use std::path::Path;
 
@@ -10,8 +10,7 @@ use foretoken_model::{
 
 const TOKENS: u32 = 60;
 
-/// Bytes that are allocated by passes of one row each, the most of any from the tenth on, and how many experts all of
-/// them packed.
+/// The most bytes that a pass of one row allocates, from the tenth pass on, and how many experts all passes packed.
 fn allocated(checkpoint: &Checkpoint, options: Options) -> (u64, usize) {
     let mut model = Model::load(checkpoint, options, &mut |_, _| ()).unwrap_or_else(|error| panic!("{error}"));
     let groups = model.capacity().groups.iter().map(|group| group.pages_for(TOKENS as usize) as u32);
@@ -23,7 +22,7 @@ fn allocated(checkpoint: &Checkpoint, options: Options) -> (u64, usize) {
         let span = Span { tables, start: start as usize, tokens, wanted: &[0], ..Span::default() };
         let batch = Batch { spans: &[span], hidden_layers: &[] };
         let bytes = allocation_counter::measure(|| model.forward(&batch).unwrap_or_else(|e| panic!("{e}"))).bytes_total;
-        packed += model.read().packed;
+        packed += model.weights_read().packed;
         if start >= 10 {
             most = most.max(bytes);
         }
@@ -42,13 +41,14 @@ fn packing_an_expert_allocates_nothing() {
             let ExpertNeed { all, least } = network.expert_need(weight_type).unwrap_or_else(|error| panic!("{error}"));
             let options = Options { weight_type, ..Options::for_positions(TOKENS as usize, 1) };
             let (plain, none) = allocated(&checkpoint, options);
-            assert_eq!(none, 0, "all are packed when it is loaded");
-            // With room for what a row chooses in a layer, so that there is one round, as where all are packed.
+            assert_eq!(none, 0, "all experts are packed when the network is loaded");
+            // At least room for the experts that a row chooses in a layer, so that a layer takes one round, as where
+            // all experts are packed.
             let chosen = network.spec.experts.as_ref().map_or(0, |experts| experts.chosen);
             for expert_bytes in [chosen * least, all / 2, all - 1] {
                 let (found, packed) = allocated(&checkpoint, Options { expert_bytes: Some(expert_bytes), ..options });
                 let what = format!("{name} in {weight_type:?}, experts in {expert_bytes} of {all} bytes");
-                println!("{what}: {found} bytes a pass at most, {plain} where all are packed; {packed} packed");
+                println!("{what}: at most {found} bytes per pass, {plain} where all are packed; {packed} packed");
                 assert!(packed > 10 && found <= plain + 64, "{what}: {found} bytes, {plain} without");
             }
         }

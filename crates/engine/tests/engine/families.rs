@@ -1,6 +1,6 @@
-//! Every family that can be run, with drafters of every kind: the same tokens and the same bits as without.
+//! Tests that every family writes the same tokens and the same bits with drafters of every kind as without.
 //!
-//! The networks are the golden folders of `foretoken-model`. Left out: what they compute, which is tested there.
+//! The networks are the golden folders of `foretoken-model`, where their outputs are tested.
 
 use std::path::{Path, PathBuf};
 
@@ -30,7 +30,7 @@ fn load(path: &Path) -> Model {
     Model::load(&checkpoint, options, &mut |_, _| ()).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Two texts.
+/// Two requests.
 fn requests(drafters: &[u8], promise: Promise, temperature: f32) -> Vec<Request> {
     let request = |seed: u64| Request {
         tokens_max: Some(48),
@@ -45,8 +45,8 @@ fn requests(drafters: &[u8], promise: Promise, temperature: f32) -> Vec<Request>
     [1, 2].map(request).to_vec()
 }
 
-/// Each family once and again: a text that was written has the same bits where it is a prompt, in company or alone,
-/// read whole or in pieces, drafted or not.
+/// An output has the same bits when it is scored as a prompt: in a batch or alone, read at once or in chunks, drafted
+/// or not.
 #[test]
 fn every_family_scores_a_prompt_as_it_was_written() {
     for folder in folders() {
@@ -57,27 +57,27 @@ fn every_family_scores_a_prompt_as_it_was_written() {
             .map(|request| Request { top_log_probabilities: 3, ..request })
             .collect();
         let written: Vec<_> = write_and_score(&mut engine, &asked).into_iter().map(|(written, _)| written).collect();
-        // Some have a context that is full now.
+        // Shorter than the shortest output, since the context of some networks is full.
         let len = written.iter().map(Vec::len).min().unwrap() - 2;
         assert!(len > 3, "{}: {len} tokens", folder.display());
         let again = |at: usize, tokens_max: usize| {
-            let text = written[at][..len].iter().map(|said| said.0);
-            let prompt = asked[at].prompt.iter().copied().chain(text).collect();
+            let output = written[at][..len].iter().map(|scored| scored.0);
+            let prompt = asked[at].prompt.iter().copied().chain(output).collect();
             let wanted = Request { prompt_log_probabilities: true, top_log_probabilities: 3, ..Request::new(prompt) };
             (at, Request { tokens_max: Some(tokens_max), drafters: vec![number], ..wanted })
         };
-        for company in [&[again(0, 0), again(1, 2)][..], &[again(1, 0)], &[again(0, 1)]] {
-            let requests: Vec<Request> = company.iter().map(|(_, request)| request.clone()).collect();
-            for ((at, request), (_, scored)) in company.iter().zip(write_and_score(&mut engine, &requests)) {
+        for batch in [&[again(0, 0), again(1, 2)][..], &[again(1, 0)], &[again(0, 1)]] {
+            let requests: Vec<Request> = batch.iter().map(|(_, request)| request.clone()).collect();
+            for ((at, request), (_, scored)) in batch.iter().zip(write_and_score(&mut engine, &requests)) {
                 assert_eq!(scored.len(), request.prompt.len(), "{}", folder.display());
-                assert!(scored.ends_with(&written[*at][..len]), "{}: text {at}", folder.display());
+                assert!(scored.ends_with(&written[*at][..len]), "{}: request {at}", folder.display());
             }
         }
     }
 }
 
 #[test]
-fn every_family_writes_the_same_whoever_drafts() {
+fn every_family_writes_the_same_with_any_drafters() {
     let folders = folders();
     assert!(folders.len() > 50, "{} networks", folders.len());
     for folder in folders {

@@ -1,21 +1,20 @@
-//! The law of texts that a real network writes under *rejection* and *block* while a draft head guesses, by
-//! enumeration: an EAGLE-3 head that can say some of the target's tokens only, in chains and in trees, and Medusa
-//! heads.
+//! Tests of the output law of a real network with draft heads under *rejection* and *block*, by enumeration: an EAGLE-3
+//! head whose vocabulary is a part of the target's, in chains and in trees, and Medusa heads.
 //!
-//! A head draws from its own law, which gives tokens that it cannot say nothing; the text's law must be the target's
-//! all the same, to rounding. Left out: *exact*, whose texts are compared to the bit (`networks.rs`).
+//! A head draws from its own law, in which tokens outside its vocabulary have probability 0; the output's law must be
+//! the target's nevertheless, up to rounding. Under *exact*, outputs are compared to the bit (`networks.rs`).
 
 use std::path::Path;
 
 use foretoken_engine::{BudgetKind, Engine, Request};
 use foretoken_speculation::{Chance, Promise, Sampling, Token};
-use foretoken_testkit::dial::enumerate;
+use foretoken_testkit::enumerator::enumerate;
 use foretoken_testkit::network::{Head, Network};
 use foretoken_testkit::table::{Joint, distance};
 
 use crate::writing::write_alone;
 
-/// Tokens of the target; EAGLE-3's head says the last three of them.
+/// Tokens of the target; the EAGLE-3 head has only the last three of them.
 const TOKENS: usize = 5;
 const PROMPT: [Token; 3] = [1, 0, 3];
 const LEN: usize = 3;
@@ -36,7 +35,7 @@ fn engine(kind: Head, split: Option<f32>) -> Engine {
     engine
 }
 
-/// Writes a text under the number of the first; adds up the guesses that were accepted.
+/// Writes an output as the engine's first request, and counts the accepted tokens.
 fn write(
     engine: &mut Engine,
     (promise, sampling): (Promise, &Sampling),
@@ -53,23 +52,23 @@ fn write(
         drafters: vec![0],
         ..Request::new(PROMPT.to_vec())
     };
-    let (text, stats) = write_alone(engine, request, chance);
+    let (tokens, stats) = write_alone(engine, request, chance);
     *accepted += stats.drafters[0].accepted;
-    text
+    tokens
 }
 
 #[test]
-fn texts_have_the_targets_law_whatever_a_head_can_say() {
+fn outputs_have_the_targets_law_whatever_the_vocabulary_of_a_head() {
     let samplings = [Sampling::default(), Sampling { temperature: 1.5, top_k: 4, ..Sampling::default() }];
     let table = network().table();
     for promise in [Promise::Rejection, Promise::Block] {
         for (kind, split) in [(Head::Layers, None), (Head::Layers, Some(0.1)), (Head::Medusa, None)] {
             for sampling in &samplings {
                 let (mut engine, mut accepted) = (engine(kind, split), 0);
-                let found: Joint = enumerate(|dial| write(&mut engine, (promise, sampling), &mut accepted, dial));
+                let found: Joint = enumerate(|chance| write(&mut engine, (promise, sampling), &mut accepted, chance));
                 let error = distance(&found, &table.plain(sampling, &PROMPT, LEN));
                 assert!(error < 1e-6, "{promise:?} {kind:?} {split:?}: {error}");
-                assert!(accepted > 0, "{promise:?} {kind:?} {split:?}: no guess was accepted");
+                assert!(accepted > 0, "{promise:?} {kind:?} {split:?}: no drafted token was accepted");
             }
         }
     }

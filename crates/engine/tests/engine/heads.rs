@@ -1,4 +1,5 @@
-//! Heads, which draft from the target's hidden states: what they are told, what they read, and which are refused.
+//! Tests of heads, which draft from the target's hidden states: the states that they get, the tokens that they read,
+//! and the heads that are refused.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,7 +7,7 @@ use foretoken_drafters::HeadDrafter;
 use foretoken_engine::{BudgetKind, Engine, Event, ExecutorScorer, Race, Request, Stats};
 use foretoken_model::{Executor, HiddenStates};
 use foretoken_speculation::{
-    Ask, Chance, Drafter, Needs, News, Opening, Promise, ReadAsk, Sampling, SequenceId, Token, Work,
+    Ask, Chance, Drafter, Needs, Opening, Promise, ReadAsk, Sampling, SequenceId, StepOutput, Token, Work,
 };
 use foretoken_testkit::head::{HeadFault, HeadScorer, TARGET_LAYERS, ToyHead, near};
 use foretoken_testkit::oracle::decode;
@@ -21,7 +22,7 @@ fn prompt(len: u64) -> Vec<Token> {
     (0..len).map(|at| (mix(at / 3) % 7) as Token).collect()
 }
 
-/// A request of which the one drafter offers up to four tokens a pass.
+/// A request whose drafter offers up to four tokens per pass.
 fn request(prompt: Vec<Token>, promise: Promise, seed: u64) -> Request {
     Request {
         tokens_max: Some(30),
@@ -34,7 +35,7 @@ fn request(prompt: Vec<Token>, promise: Promise, seed: u64) -> Request {
     }
 }
 
-/// Runs an engine dry; by sequence what it wrote, and its statistics. Nobody may fail.
+/// Runs an engine until it is idle. Returns the output and the statistics of each sequence; no drafter may fail.
 fn run(engine: &mut Engine) -> Vec<(Vec<Token>, Stats)> {
     let mut all: Vec<(SequenceId, Vec<Token>, Option<Stats>)> = Vec::new();
     while !engine.is_idle() {
@@ -43,7 +44,7 @@ fn run(engine: &mut Engine) -> Vec<(Vec<Token>, Stats)> {
                 Event::Tokens { sequence, emitted } => {
                     let tokens = emitted.iter().map(|emitted| emitted.token);
                     match all.iter_mut().find(|(id, ..)| id == sequence) {
-                        Some((_, text, _)) => text.extend(tokens),
+                        Some((_, output, _)) => output.extend(tokens),
                         None => all.push((*sequence, tokens.collect(), None)),
                     }
                 }
@@ -57,11 +58,11 @@ fn run(engine: &mut Engine) -> Vec<(Vec<Token>, Stats)> {
         engine.check_pages().unwrap();
     }
     all.sort_by_key(|(id, ..)| *id);
-    all.into_iter().map(|(_, text, stats)| (text, stats.expect("it ended"))).collect()
+    all.into_iter().map(|(_, output, stats)| (output, stats.expect("it ended"))).collect()
 }
 
 #[test]
-fn a_head_that_says_what_the_target_says_is_always_right() {
+fn every_draft_of_a_head_that_equals_the_target_is_accepted() {
     let table = Table::seeded(7, 40, 5);
     for (promise, rows_max) in [Promise::Exact, Promise::Rejection, Promise::Block].into_iter().zip([64, 3, 8]) {
         let mut engine = Engine::new(Box::new(ToyExecutor::new(table.clone(), 4, 200, 64)), 4, usize::MAX);
@@ -69,14 +70,14 @@ fn a_head_that_says_what_the_target_says_is_always_right() {
         for seed in 0..4 {
             engine.submit(request(prompt(1 + 9 * seed), promise, seed)).unwrap();
         }
-        for (seed, (text, stats)) in run(&mut engine).into_iter().enumerate() {
+        for (seed, (output, stats)) in run(&mut engine).into_iter().enumerate() {
             let (seed, sampling) = (seed as u64, Sampling::default());
             if promise == Promise::Exact {
                 let expected = decode(&table, &sampling, seed, &prompt(1 + 9 * seed), 30);
-                assert_eq!(text, expected.into_iter().map(|(token, _)| token).collect::<Vec<_>>());
+                assert_eq!(output, expected.into_iter().map(|(token, _)| token).collect::<Vec<_>>());
             }
-            // The first token comes of a pass that nothing was told before; then five a pass. One head has to read
-            // more than a piece while a prompt is read beside it, and does not draft in that pass.
+            // The first token comes from the pass that reads the prompt, before the head has any states; then there are
+            // five per pass. With few rows, one sequence needs a pass in which the head only reads.
             let expected = if seed == 2 { (22, 8) } else { (23, 7) };
             assert_eq!((stats.accepted, stats.passes), expected, "{promise:?}: seed {seed}");
             assert_eq!(stats.accepted, stats.drafted, "{promise:?}: seed {seed}");
@@ -85,7 +86,7 @@ fn a_head_that_says_what_the_target_says_is_always_right() {
 }
 
 #[test]
-fn of_what_others_computed_of_a_prompt_the_end_is_told_again() {
+fn the_end_of_a_shared_prompt_is_computed_again_for_the_head() {
     let table = Table::seeded(7, 40, 5);
     let accepted = |len: u64| {
         let mut engine = Engine::new(Box::new(ToyExecutor::new(table.clone(), 4, 200, 64)), 1, usize::MAX);
@@ -95,20 +96,20 @@ fn of_what_others_computed_of_a_prompt_the_end_is_told_again() {
         }
         run(&mut engine).into_iter().map(|(_, stats)| (stats.prompt_tokens_shared, stats.accepted)).collect::<Vec<_>>()
     };
-    // Short ones whole: nothing is shared, and the head knows the text.
+    // Short prompts are computed in full: nothing is shared, and the head has the states of the whole prompt.
     for (shared, accepted) in accepted(20) {
         assert!(shared == 0 && accepted > 5, "{shared} shared, {accepted} accepted");
     }
-    // Of long ones the head knows the end alone, and its table says of this what it says of a text that begins there.
+    // Of long shared prompts the head has only the states of the end, and drafts as if the sequence began there.
     let all = accepted(150);
     assert_eq!(all.iter().map(|(shared, _)| *shared).collect::<Vec<_>>(), [0, 86, 86]);
-    assert!(all[0].1 > 5, "{} accepted of the first", all[0].1);
+    assert!(all[0].1 > 5, "{} accepted of the first request", all[0].1);
 }
 
 #[test]
-fn a_text_that_was_preempted_is_drafted_for_as_before() {
+fn a_sequence_that_was_preempted_is_drafted_for_as_before() {
     let table = Table::seeded(7, 40, 5);
-    // Sixteen pages of four: two texts of fifty tokens each do not fit.
+    // Sixteen pages of four positions are too few for two sequences of fifty tokens.
     let mut engine = Engine::new(Box::new(ToyExecutor::new(table.clone(), 4, 16, 64)), 2, usize::MAX);
     engine.add_drafter(Box::new(head(&table, 64)));
     for seed in 0..2 {
@@ -122,13 +123,13 @@ fn a_text_that_was_preempted_is_drafted_for_as_before() {
     }
 }
 
-/// A head whose reading is noted: tokens that each call read.
-struct Noted {
+/// A head that records how many tokens each call read.
+struct RecordedHead {
     head: HeadDrafter<HeadScorer>,
     read: Arc<Mutex<Vec<u64>>>,
 }
 
-impl Drafter for Noted {
+impl Drafter for RecordedHead {
     fn name(&self) -> &str {
         self.head.name()
     }
@@ -152,8 +153,8 @@ impl Drafter for Noted {
     fn draft(&mut self, asks: &mut [Ask<'_>], chance: &mut dyn Chance) {
         self.head.draft(asks, chance);
     }
-    fn observe(&mut self, news: &[News<'_>]) {
-        self.head.observe(news);
+    fn observe(&mut self, outputs: &[StepOutput<'_>]) {
+        self.head.observe(outputs);
     }
     fn close(&mut self, sequence: SequenceId) {
         self.head.close(sequence);
@@ -161,20 +162,20 @@ impl Drafter for Noted {
 }
 
 #[test]
-fn a_head_reads_a_prompt_behind_the_target_a_pass_later() {
+fn a_head_reads_each_chunk_of_a_prompt_one_pass_after_the_target() {
     let table = Table::seeded(7, 40, 5);
     let mut engine = Engine::new(Box::new(ToyExecutor::new(table.clone(), 4, 200, 8)), 4, usize::MAX);
     let read = Arc::<Mutex<Vec<u64>>>::default();
-    engine.add_drafter(Box::new(Noted { head: head(&table, 64), read: read.clone() }));
+    engine.add_drafter(Box::new(RecordedHead { head: head(&table, 64), read: read.clone() }));
     engine.submit(request(prompt(30), Promise::Exact, 1)).unwrap();
     let (_, stats) = run(&mut engine).remove(0);
-    // Pieces of the prompt: 8, 8, 8, and 6 with the first token; of 8 tokens all states are told.
-    assert_eq!(*read.lock().unwrap(), [8, 8], "the last piece is read with the first draft");
+    // The chunks of the prompt have 8, 8, 8 and 6 tokens; the last pass writes the first token.
+    assert_eq!(*read.lock().unwrap(), [8, 8], "the last chunk is read with the first draft");
     assert_eq!(stats.accepted, 23);
 }
 
 #[test]
-fn a_head_of_another_target_is_refused_by_field() {
+fn a_head_of_another_target_is_refused_with_the_field_that_differs() {
     let (table, other) = (Table::seeded(7, 2, 5), Table::seeded(6, 2, 5));
     let target = ToyExecutor::new(table.clone(), 4, 20, 8);
     let refused = |head: Box<dyn Executor>, hidden: HiddenStates| {
@@ -201,30 +202,30 @@ fn a_head_of_another_target_is_refused_by_field() {
 }
 
 #[test]
-#[should_panic(expected = "a target that reads hidden rows, which nobody tells it")]
-fn a_head_is_no_target() {
+#[should_panic(expected = "a target must read tokens alone, not hidden rows")]
+fn a_head_is_refused_as_a_target() {
     drop(Engine::new(Box::new(ToyHead::new(Table::seeded(7, 2, 5), 4, 20, 8)), 1, 10));
 }
 
 #[test]
 #[should_panic(expected = "hidden states of layers [0, 8] of 8")]
-fn layers_that_the_target_does_not_have_are_no_drafters_to_need() {
+fn a_drafter_that_needs_layers_that_the_target_does_not_have_is_refused() {
     let mut engine = Engine::new(Box::new(ToyExecutor::new(Table::seeded(7, 2, 5), 4, 20, 8)), 1, 10);
-    engine.add_drafter(Box::new(Rehearsed { layers: vec![8, 0], told: Told::default() }));
+    engine.add_drafter(Box::new(HiddenRecorder { layers: vec![8, 0], seen: HiddenSeen::default() }));
 }
 
-/// Of each time that hidden states were told: from where, how many, and how wide.
-type Told = Arc<Mutex<Vec<(usize, usize, usize)>>>;
+/// The position, the number and the width of the hidden states of each call.
+type HiddenSeen = Arc<Mutex<Vec<(usize, usize, usize)>>>;
 
-/// Notes what it is told.
-struct Rehearsed {
+/// A drafter that records which hidden states it gets.
+struct HiddenRecorder {
     layers: Vec<usize>,
-    told: Told,
+    seen: HiddenSeen,
 }
 
-impl Drafter for Rehearsed {
+impl Drafter for HiddenRecorder {
     fn name(&self) -> &str {
-        "rehearsed"
+        "recorder"
     }
     fn needs(&self) -> Needs {
         Needs { hidden_layers: self.layers.clone(), prompt_rows: true, ..Needs::default() }
@@ -233,28 +234,29 @@ impl Drafter for Rehearsed {
         Some(Work::default())
     }
     fn draft(&mut self, _asks: &mut [Ask<'_>], _chance: &mut dyn Chance) {}
-    fn observe(&mut self, news: &[News<'_>]) {
-        let told = news.iter().map(|news| (news.hidden_from, news.hidden.len(), news.hidden[0].len()));
-        self.told.lock().unwrap().extend(told);
+    fn observe(&mut self, outputs: &[StepOutput<'_>]) {
+        let seen = outputs.iter().map(|output| (output.hidden_from, output.hidden.len(), output.hidden[0].len()));
+        self.seen.lock().unwrap().extend(seen);
     }
 }
 
 #[test]
-fn what_a_heads_step_takes_is_measured_with_hidden_states_of_nothing() {
+fn the_time_of_a_heads_step_is_measured_with_made_up_hidden_states() {
     let mut engine = Engine::new(Box::new(ToyExecutor::new(Table::seeded(7, 2, 5), 4, 200, 64)), 1, 100);
-    let told = Told::default();
-    engine.add_drafter(Box::new(Rehearsed { layers: vec![3, 0], told: told.clone() }));
+    let seen = HiddenSeen::default();
+    engine.add_drafter(Box::new(HiddenRecorder { layers: vec![3, 0], seen: seen.clone() }));
     engine.measure_costs();
     let width = foretoken_testkit::toy::HIDDEN_WIDTH;
-    assert_eq!(*told.lock().unwrap(), [(0, 2, width), (1, 2, width), (2, 64, width)], "of texts of 2, 3 and 35 tokens");
+    let expected = [(0, 2, width), (1, 2, width), (2, 64, width)];
+    assert_eq!(*seen.lock().unwrap(), expected, "for sequences of 2, 3 and 35 tokens");
 }
 
 #[test]
 #[should_panic(expected = "hidden row 1, its own")]
-fn a_head_that_reads_its_own_rows_of_the_pass_before_is_seen() {
+fn a_head_that_reads_its_own_rows_of_the_pass_before_is_caught() {
     let table = Table::seeded(7, 40, 5);
     let mut engine = Engine::new(Box::new(ToyExecutor::new(table.clone(), 4, 200, 64)), 1, usize::MAX);
-    let head = ToyHead::new(table.clone(), 4, 200, 64).with_fault(HeadFault::OwnOfPassBefore);
+    let head = ToyHead::new(table.clone(), 4, 200, 64).with_fault(HeadFault::StaleOwnRows);
     engine.add_drafter(Box::new(HeadDrafter::new(HeadScorer::new(head))));
     engine.submit(request(prompt(5), Promise::Exact, 1)).unwrap();
     run(&mut engine);

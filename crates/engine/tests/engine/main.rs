@@ -1,35 +1,35 @@
-//! The engine against the oracle, by enumeration, and in awkward company.
+//! Tests of the engine: against the oracle, by enumeration, and with executors and drafters that fail.
 
 mod alpha;
 mod auto;
-mod broken;
 mod budgets;
 mod canaries;
 mod checkpoints;
-mod company;
+mod chunked_prefill;
 mod conformance;
-mod crowded;
 mod expert_memory;
 mod experts;
-mod failing;
+mod failing_drafters;
+mod failing_edits;
 mod families;
-mod far;
-mod flat;
 mod head_laws;
 mod heads;
 mod hidden;
-mod late;
+mod invalid_inputs;
+mod isolation;
+mod nan_logits;
 mod networks;
-mod numbers;
-mod pieces;
 mod prediction;
+mod preemption;
 mod probes;
-mod refused;
+mod remote_logits;
 mod requests;
 mod saved;
 mod scores;
+mod slow_drafters;
 mod sources;
 mod states;
+mod steady_memory;
 mod translated;
 mod windows;
 mod writing;

@@ -1,9 +1,9 @@
-//! Networks of experts in the conformance suite: as targets of every drafter and as draft models of every kind, with
-//! greedy and sampled texts whose tokens and log-probabilities are those of a plain reading, to the bit. So are draft
-//! heads and early exits of these networks.
+//! The conformance suite with mixture-of-experts networks, as targets of every drafter and as draft models of every
+//! kind, and with draft heads and early exits of these networks: greedy and sampled outputs have the tokens and
+//! log-probabilities of plain decoding, to the bit.
 //!
-//! The networks are golden folders of `foretoken-model` with the vocabulary of toys. Left out: sampled texts under
-//! *rejection*, whose law is compared and not their tokens.
+//! The networks are golden folders of `foretoken-model` with the vocabulary of toys. Sampled outputs under *rejection*
+//! are compared by their law (`head_laws.rs`), not by their tokens.
 
 use std::path::Path;
 
@@ -14,26 +14,26 @@ use foretoken_testkit::conform::{Case, Registered, Setting, cases, drafters, exa
 use foretoken_testkit::network::{Head, Network};
 use foretoken_testkit::vocabulary;
 
-/// Words of the largest toy.
+/// The vocabulary of the largest toy.
 const TOKENS: usize = 11;
-/// Networks whose rows choose 3 of 8 experts, the second in groups, and a number for the cases of each.
+/// Networks whose rows choose 3 of 8 experts, in the second by groups, and a number for the cases of each.
 const TARGETS: [(&str, u64); 2] = [("olmoe", 1001), ("glm4_moe-groups", 1002)];
 
 fn network(name: &str, tokens: usize) -> Network {
     Network::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../model/tests/golden").join(name), tokens)
 }
 
-/// A draft model: pages shorter than a draft, and few rows a pass.
+/// A draft model with pages shorter than a draft and few rows per pass.
 fn scorer(name: &str, tokens: usize) -> ExecutorScorer {
     ExecutorScorer::new(Box::new(network(name, tokens).load(2, 5)))
 }
 
-/// Drafters whose draft model is a network of experts.
+/// Drafters whose draft model is a mixture-of-experts network.
 fn drafts() -> Vec<Registered> {
     vec![
         Registered { name: "draft of experts", make: |_| Box::new(ModelDrafter::new(scorer("mixtral", TOKENS))) },
         Registered {
-            name: "draft of experts that may be the target's own",
+            name: "draft of experts, the same network as one of the targets",
             make: |_| Box::new(ModelDrafter::new(scorer("olmoe", TOKENS))),
         },
         Registered {
@@ -71,9 +71,9 @@ fn drafts() -> Vec<Registered> {
     ]
 }
 
-/// What drafts with a network's own layers, or from its hidden states.
+/// Drafters that use the target's own layers or its hidden states.
 fn of_target(name: &str) -> Vec<Registered> {
-    // Makers are functions, which hold nothing.
+    // `make` is a function pointer, which cannot capture the name.
     match name {
         "olmoe" => vec![
             Registered { name: "early exit", make: |_| Box::new(exit("olmoe")) },
@@ -88,7 +88,7 @@ fn of_target(name: &str) -> Vec<Registered> {
     }
 }
 
-/// In trees where the target is the second one.
+/// The second target is drafted for in trees.
 fn split(name: &str) -> Option<f32> {
     (name != TARGETS[0].0).then_some(0.1)
 }
@@ -108,8 +108,8 @@ fn head(name: &str, kind: Head) -> HeadDrafter<ExecutorScorer> {
     drafter
 }
 
-/// All drafters together, each alone, and none, over a target and some of its cases.
-fn holds(settings: &[Setting], of_cases: impl Fn((u64, usize, usize)) -> Vec<Case> + Sync) {
+/// Checks every target and its cases with all drafters together, with each alone, and with none.
+fn check(settings: &[Setting], of_cases: impl Fn((u64, usize, usize)) -> Vec<Case> + Sync) {
     std::thread::scope(|scope| {
         for (name, number) in TARGETS {
             let of_cases = &of_cases;
@@ -123,8 +123,8 @@ fn holds(settings: &[Setting], of_cases: impl Fn((u64, usize, usize)) -> Vec<Cas
                 for setting in settings {
                     for drafters in &selections {
                         let executor = Box::new(target.load(setting.page_len, setting.rows_max));
-                        let held = exact_by((&table, executor), &cases, setting, drafters);
-                        held.unwrap_or_else(|message| panic!("{name}: {message}"));
+                        let result = exact_by((&table, executor), &cases, setting, drafters);
+                        result.unwrap_or_else(|message| panic!("{name}: {message}"));
                     }
                 }
             });
@@ -133,16 +133,16 @@ fn holds(settings: &[Setting], of_cases: impl Fn((u64, usize, usize)) -> Vec<Cas
 }
 
 #[test]
-fn networks_of_experts_give_the_oracles_tokens_and_bits_with_any_drafters() {
+fn mixtures_of_experts_give_the_oracles_tokens_and_bits_with_any_drafters() {
     let auto = BudgetKind::Auto { nodes_max: 9 };
-    holds(&[Setting { batch: 4, budget: auto, ..Setting::plain() }, Setting { batch: 12, ..Setting::plain() }], cases);
+    check(&[Setting { batch: 4, budget: auto, ..Setting::plain() }, Setting { batch: 12, ..Setting::plain() }], cases);
 }
 
 #[test]
-fn greedy_texts_of_networks_of_experts_are_the_same_under_every_promise() {
+fn greedy_outputs_of_mixtures_of_experts_are_the_same_under_every_promise() {
     let promises = [Promise::Rejection, Promise::Block];
     let settings = promises.map(|promise| Setting { promise, batch: 4, page_len: 16, ..Setting::plain() });
-    holds(&settings, |target| {
+    check(&settings, |target| {
         let mut cases = cases(target);
         cases.iter_mut().for_each(|case| case.sampling.temperature = 0.0);
         cases

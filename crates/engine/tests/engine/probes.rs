@@ -1,10 +1,11 @@
-//! Rows beside the tree: whoever asks gets his own rows, and nobody else notices.
+//! Tests of probes, rows that drafters ask for besides the tree: each drafter gets its own rows, and the outputs and
+//! the other drafters are not affected.
 
 use std::collections::BTreeMap;
 
 use foretoken_drafters::{JacobiDrafter, SuffixDrafter};
 use foretoken_engine::{BudgetKind, Engine, Event, FinishReason, Race, Request};
-use foretoken_speculation::{Ask, Chance, Drafter, Needs, News, Promise, Sampling, SequenceId, Token};
+use foretoken_speculation::{Ask, Chance, Drafter, Needs, Promise, Sampling, SequenceId, StepOutput, Token};
 use foretoken_testkit::conform::run;
 use foretoken_testkit::oracle::decode;
 use foretoken_testkit::table::{Table, mix};
@@ -14,11 +15,11 @@ fn table() -> Table {
     Table::seeded(7, 3, 21)
 }
 
-/// Asks for probes of random shape, offers a guess or two, and checks every row that it gets back.
+/// A drafter that asks for a random tree of probes, offers up to two tokens, and checks every row that it gets back.
 struct Prober {
     probes_max: usize,
     salt: u64,
-    /// What it asked for: the length of the text, and for each probe the tokens from the root down to it.
+    /// For each sequence its length at the last draft, and for each probe the tokens from the root down to it.
     asked: BTreeMap<SequenceId, (usize, Vec<Vec<Token>>)>,
 }
 
@@ -51,8 +52,8 @@ impl Drafter for Prober {
                 let path = above.map_or(Vec::new(), |above| paths[above].clone());
                 paths.push([&path[..], &[token]].concat());
             }
-            for guess in 0..state % 3 {
-                let token = ((state >> 20) + guess) % 7;
+            for offer in 0..state % 3 {
+                let token = ((state >> 20) + offer) % 7;
                 if ask.has_room() {
                     ask.tree.offer(None, token as Token, foretoken_speculation::Proposal::Point, ask.source);
                 }
@@ -61,12 +62,12 @@ impl Drafter for Prober {
         }
     }
 
-    fn observe(&mut self, news: &[News<'_>]) {
-        for news in news {
-            let (len, paths) = self.asked.remove(&news.sequence).unwrap_or_default();
-            assert_eq!(news.probes.len(), paths.len(), "rows for probes");
-            for (row, path) in news.probes.iter().zip(paths) {
-                let expected = table().logits(&[&news.tokens[..len], &path].concat());
+    fn observe(&mut self, outputs: &[StepOutput<'_>]) {
+        for output in outputs {
+            let (len, paths) = self.asked.remove(&output.sequence).unwrap_or_default();
+            assert_eq!(output.probes.len(), paths.len(), "rows for probes");
+            for (row, path) in output.probes.iter().zip(paths) {
+                let expected = table().logits(&[&output.tokens[..len], &path].concat());
                 assert_eq!(row, &expected, "after {path:?}");
             }
         }
@@ -90,9 +91,9 @@ fn sampled(i: u64, drafters: Vec<u8>, budget: BudgetKind, temperature: f32) -> R
 }
 
 #[test]
-fn sequences_with_probes_and_without_share_passes_and_get_the_oracles_bits() {
+fn sequences_with_and_without_probes_share_passes_and_get_the_oracles_bits() {
     let budgets = [BudgetKind::Fixed { nodes: 3 }, BudgetKind::Heuristic { nodes_max: 9 }];
-    let teams: [&[u8]; 8] = [&[], &[0], &[1], &[2], &[3, 4], &[0, 2, 1], &[4, 1, 3], &[1, 0]];
+    let drafter_sets: [&[u8]; 8] = [&[], &[0], &[1], &[2], &[3, 4], &[0, 2, 1], &[4, 1, 3], &[1, 0]];
     for (rows_max, page_len) in [(3, 4), (6, 1), (11, 2), (17, 3), (40, 16), (200, 4)] {
         for budget in &budgets {
             let mut engine =
@@ -103,18 +104,21 @@ fn sequences_with_probes_and_without_share_passes_and_get_the_oracles_bits() {
             engine.add_drafter(Prober::boxed(6, 1));
             engine.add_drafter(Prober::boxed(3, 2));
             let requests: Vec<Request> = (0..16u64)
-                .map(|i| sampled(i, teams[i as usize % 8].to_vec(), budget.clone(), [0.0, 0.8, 1.3][i as usize % 3]))
+                .map(|i| {
+                    let temperature = [0.0, 0.8, 1.3][i as usize % 3];
+                    sampled(i, drafter_sets[i as usize % 8].to_vec(), budget.clone(), temperature)
+                })
                 .collect();
             let ids: Vec<SequenceId> = requests.iter().map(|request| engine.submit(request.clone()).unwrap()).collect();
-            let mut texts: BTreeMap<SequenceId, Vec<(Token, u32)>> = BTreeMap::new();
+            let mut outputs: BTreeMap<SequenceId, Vec<(Token, u32)>> = BTreeMap::new();
             while !engine.is_idle() {
                 for event in engine.step(&mut Race) {
                     match event {
                         Event::Tokens { sequence, emitted } => {
                             let bits = emitted.iter().map(|e| (e.token, e.log_probability.unwrap().to_bits()));
-                            texts.entry(*sequence).or_default().extend(bits);
+                            outputs.entry(*sequence).or_default().extend(bits);
                         }
-                        // A row that is not what was asked for makes the prober panic, and that comes out here.
+                        // The prober panics if a row is wrong, which is reported as this event.
                         Event::DrafterFailed { message, .. } => panic!("{rows_max} rows: {message}"),
                         _ => {}
                     }
@@ -124,7 +128,7 @@ fn sequences_with_probes_and_without_share_passes_and_get_the_oracles_bits() {
                 let tokens_max = request.tokens_max.unwrap();
                 let expected = decode(&table(), &request.sampling, request.seed, &request.prompt, tokens_max);
                 assert_eq!(
-                    texts[&id], expected,
+                    outputs[&id], expected,
                     "{rows_max} rows, pages of {page_len}, drafters {:?}",
                     request.drafters
                 );
@@ -134,7 +138,7 @@ fn sequences_with_probes_and_without_share_passes_and_get_the_oracles_bits() {
 }
 
 #[test]
-fn probes_stay_within_the_context_and_the_text_fills_it() {
+fn probes_stay_within_the_context_and_the_output_fills_it() {
     for pages in 3..9 {
         for nodes in [1, 2, 5] {
             let mut engine = Engine::new(Box::new(ToyExecutor::new(table(), 4, pages, 64)), 1, usize::MAX);
@@ -144,12 +148,12 @@ fn probes_stay_within_the_context_and_the_text_fills_it() {
             let (prompt, context) = (request.prompt.clone(), engine.context());
             assert!(prompt.len() < context);
             let id = engine.submit(request.clone()).unwrap();
-            let (mut text, mut reason) = (Vec::new(), None);
+            let (mut tokens, mut reason) = (Vec::new(), None);
             while !engine.is_idle() {
                 for event in engine.step(&mut Race) {
                     match event {
                         Event::Tokens { sequence, emitted } if *sequence == id => {
-                            text.extend(emitted.iter().map(|e| (e.token, e.log_probability.unwrap().to_bits())));
+                            tokens.extend(emitted.iter().map(|e| (e.token, e.log_probability.unwrap().to_bits())));
                         }
                         Event::Finished { reason: why, .. } => reason = Some(why.clone()),
                         Event::DrafterFailed { message, .. } => panic!("{message}"),
@@ -159,14 +163,14 @@ fn probes_stay_within_the_context_and_the_text_fills_it() {
             }
             assert_eq!(reason, Some(FinishReason::Context));
             let expected = decode(&table(), &request.sampling, request.seed, &prompt, context - prompt.len());
-            assert_eq!(text, expected, "{pages} pages, {nodes} nodes");
+            assert_eq!(tokens, expected, "{pages} pages, {nodes} nodes");
         }
     }
 }
 
 #[test]
-fn a_target_of_a_short_period_looks_ahead_several_tokens_a_pass() {
-    // Each token is followed by its successor for certain; the prompt does not show it.
+fn jacobi_drafts_several_tokens_per_pass_of_a_periodic_target() {
+    // Each token is always followed by its successor, which the prompt does not show.
     let target = Table::new(9, |tokens| {
         let next = (tokens[tokens.len() - 1] as usize + 1) % 9;
         (0..9).map(|token| if token == next { 0.0 } else { f32::NEG_INFINITY }).collect()
@@ -186,23 +190,23 @@ fn a_target_of_a_short_period_looks_ahead_several_tokens_a_pass() {
         };
         engine.submit(request).unwrap();
         let mut passes = 0;
-        let mut text = Vec::new();
+        let mut tokens = Vec::new();
         while !engine.is_idle() {
             for event in engine.step(&mut Race) {
                 match event {
-                    Event::Tokens { emitted, .. } => text.extend(emitted.iter().map(|e| e.token)),
+                    Event::Tokens { emitted, .. } => tokens.extend(emitted.iter().map(|e| e.token)),
                     Event::Finished { stats, .. } => passes = stats.passes,
                     _ => {}
                 }
             }
         }
-        assert_eq!(text, (8..208).map(|token| token % 9).collect::<Vec<Token>>());
+        assert_eq!(tokens, (8..208).map(|token| token % 9).collect::<Vec<Token>>());
         assert!(passes < 100, "{promise:?}: {passes} passes for 200 tokens");
     }
 }
 
 #[test]
-fn a_drafter_that_fails_after_asking_for_probes_harms_nobody() {
+fn a_drafter_that_fails_after_asking_for_probes_does_not_affect_others() {
     struct Failing(Box<dyn Drafter>, usize);
     impl Drafter for Failing {
         fn name(&self) -> &str {
@@ -216,8 +220,8 @@ fn a_drafter_that_fails_after_asking_for_probes_harms_nobody() {
             self.1 += 1;
             assert!(self.1 != 3, "the third draft");
         }
-        fn observe(&mut self, news: &[News<'_>]) {
-            self.0.observe(news);
+        fn observe(&mut self, outputs: &[StepOutput<'_>]) {
+            self.0.observe(outputs);
         }
         fn close(&mut self, _sequence: SequenceId) {}
     }
@@ -226,7 +230,7 @@ fn a_drafter_that_fails_after_asking_for_probes_harms_nobody() {
     engine.add_drafter(Prober::boxed(4, 2));
     let request = sampled(3, vec![0, 1], BudgetKind::Fixed { nodes: 3 }, 1.0);
     let id = engine.submit(request.clone()).unwrap();
-    let texts = run(&mut engine, &mut Race);
+    let outputs = run(&mut engine, &mut Race);
     let expected = decode(&table(), &request.sampling, request.seed, &request.prompt, request.tokens_max.unwrap());
-    assert_eq!(texts[&id], expected);
+    assert_eq!(outputs[&id], expected);
 }

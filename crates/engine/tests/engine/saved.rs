@@ -1,4 +1,5 @@
-//! Prefixes that are saved by one engine and loaded by another: the same texts to the bit, with less to compute.
+//! Tests of prefixes that are saved by one engine and loaded by another: the outputs are the same to the bit, with less
+//! to compute.
 
 use std::path::{Path, PathBuf};
 
@@ -23,12 +24,12 @@ fn engine_of(path: &Path, types: [CacheType; 2], page_len: usize) -> Option<Engi
         page_len,
         pages: CONTEXT.div_ceil(page_len),
         rows_max: 24,
-        texts: Some(1),
+        sequences_max: Some(1),
         key_type,
         value_type,
         ..Options::for_positions(CONTEXT, 2)
     };
-    // Some heads are too narrow for blocks.
+    // Some networks have heads too narrow for the blocks of a quantized cache.
     let model = Model::load(&checkpoint, options, &mut |_, _| ()).ok()?;
     Some(Engine::new(Box::new(model), 1, CONTEXT))
 }
@@ -47,14 +48,14 @@ fn prompt(len: usize, end: Token) -> Vec<Token> {
     (0..len as Token - 1).map(|i| (i * i + 7) % 47).chain([end]).collect()
 }
 
-/// What is saved of a prompt while a text goes on behind it, which it does not change.
+/// Saves a prefix of a prompt while a request with the prompt runs.
 fn saved(engine: &mut Engine, prompt: &[Token], len: usize) -> SavedPrefix {
     engine.save_prefix(Tenant::default(), prompt[..len].to_vec());
     drop(write(engine, &[request(prompt, 0.0)]));
-    engine.take_saved_prefix().unwrap_or_else(|| panic!("{len} tokens of {} were computed", prompt.len()))
+    engine.take_saved_prefix().unwrap_or_else(|| panic!("no prefix of {len} of {} tokens was saved", prompt.len()))
 }
 
-/// The first text and how many rows of its prompt were there before.
+/// Runs a request. Returns how many tokens of its prompt were cached before.
 fn shared(engine: &mut Engine, request: Request) -> usize {
     engine.submit(request).unwrap();
     let mut shared = None;
@@ -70,7 +71,7 @@ fn shared(engine: &mut Engine, request: Request) -> usize {
 }
 
 #[test]
-fn every_family_goes_on_from_a_saved_prefix_as_from_one_it_computed() {
+fn every_family_continues_a_saved_prefix_like_a_computed_one() {
     let folders = crate::families::folders();
     assert!(folders.len() > 50, "{} networks", folders.len());
     for folder in folders {
@@ -86,23 +87,23 @@ fn every_family_goes_on_from_a_saved_prefix_as_from_one_it_computed() {
                 let loaded = later.load_prefix(Some(Tenant::default()), &saved);
                 assert_eq!(loaded, 75, "{} {types:?}, pages of {page_len}", folder.display());
                 later.check_pages().unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-                let text = write(&mut later, &[request(&tokens, temperature)]);
+                let output = write(&mut later, &[request(&tokens, temperature)]);
                 let mut again = engine_of(&folder, types, page_len).unwrap();
                 again.load_prefix(Some(Tenant::default()), &saved);
                 assert_eq!(shared(&mut again, request(&tokens, temperature)), 74, "{}", folder.display());
-                text
+                output
             };
             for (temperature, expected) in [0.0, 1.0].into_iter().zip(&expected) {
                 assert!(found(8, temperature) == *expected, "{} {types:?} at {temperature}", folder.display());
             }
-            // How pages are cut is no part of what is saved.
-            assert!(found(32, 0.0) == expected[0], "{} {types:?}: other pages", folder.display());
+            // The page length may differ between saving and loading.
+            assert!(found(32, 0.0) == expected[0], "{} {types:?}: another page length", folder.display());
         }
     }
 }
 
 #[test]
-fn a_prompt_that_begins_alike_has_what_is_common() {
+fn a_prompt_shares_its_common_prefix_with_a_saved_one() {
     for name in ["llama", "mistral", "gemma3"] {
         let mut first = engine_of(&goldens().join(name), [CacheType::F16; 2], 8).unwrap();
         let tokens = prompt(90, 3);
@@ -119,7 +120,8 @@ fn a_prompt_that_begins_alike_has_what_is_common() {
             later.load_prefix(Some(Tenant::default()), &saved);
             let found = shared(&mut later, request(&other, 1.0));
             let windowed = name != "llama";
-            // A group that keeps a window of 32 held 66 positions and more when the prompt was read in passes of 24.
+            // A group with a window of 32 still held the last 66 positions or more, since the prompt was read in passes
+            // of 24 rows.
             let expected = if windowed && len < 60 { 0 } else { common.min(len - 1) };
             assert_eq!(found, expected, "{name}: {len} tokens");
         }
@@ -136,32 +138,32 @@ fn toy(window: Option<usize>, pages: usize, page_len: usize) -> Engine {
 }
 
 #[test]
-fn every_length_of_every_prompt_is_saved_and_found() {
+fn prefixes_of_every_length_are_saved_and_loaded() {
     for window in [None, Some(1), Some(2), Some(7), Some(64)] {
         for page_len in [1, 4, 5] {
             for len in 1..=26 {
                 let tokens: Vec<Token> = (0..26).map(|i| i * 5 % 7).collect();
                 let saved = saved(&mut toy(window, 64, page_len), &tokens, len);
                 let mut later = toy(window, 64, 4);
-                let place = format!("window {window:?}, pages of {page_len}, {len} tokens");
+                let case = format!("window {window:?}, pages of {page_len}, {len} tokens");
                 let loaded = later.load_prefix(Some(Tenant::default()), &saved);
-                assert_eq!(loaded, len, "{place}");
-                later.check_pages().unwrap_or_else(|error| panic!("{place}: {error}"));
-                assert_eq!(shared(&mut later, request(&tokens, 0.5)), len.min(25), "{place}");
+                assert_eq!(loaded, len, "{case}");
+                later.check_pages().unwrap_or_else(|error| panic!("{case}: {error}"));
+                assert_eq!(shared(&mut later, request(&tokens, 0.5)), len.min(25), "{case}");
                 let expected = write(&mut toy(window, 64, 4), &[request(&tokens, 0.5)]);
                 let mut later = toy(window, 64, 4);
-                assert_eq!(later.load_prefix(None, &saved), len, "{place}");
-                assert_eq!(write(&mut later, &[request(&tokens, 0.5)]), expected, "{place}");
-                // Twice is once.
-                assert_eq!(later.load_prefix(None, &saved), len, "{place}");
-                later.check_pages().unwrap_or_else(|error| panic!("{place}: {error}"));
+                assert_eq!(later.load_prefix(None, &saved), len, "{case}");
+                assert_eq!(write(&mut later, &[request(&tokens, 0.5)]), expected, "{case}");
+                // Loading it again changes nothing.
+                assert_eq!(later.load_prefix(None, &saved), len, "{case}");
+                later.check_pages().unwrap_or_else(|error| panic!("{case}: {error}"));
             }
         }
     }
 }
 
 #[test]
-fn a_prefix_is_its_tenants_or_everybodys() {
+fn a_prefix_is_loaded_for_one_tenant_or_for_all() {
     let tokens: Vec<Token> = (0..26).map(|i| i * 5 % 7).collect();
     let saved = saved(&mut toy(None, 64, 4), &tokens, 26);
     let as_other = || Request { tenant: Tenant(9), ..request(&tokens, 0.0) };
@@ -171,7 +173,7 @@ fn a_prefix_is_its_tenants_or_everybodys() {
     let mut public = toy(None, 64, 4);
     public.load_prefix(None, &saved);
     assert_eq!(shared(&mut public, as_other()), 25);
-    // What another tenant computes is not saved as this one's.
+    // A prefix that another tenant computed is not saved for this one.
     let mut engine = toy(None, 64, 4);
     engine.save_prefix(Tenant(3), tokens.clone());
     drop(write(&mut engine, &[as_other()]));
@@ -179,26 +181,26 @@ fn a_prefix_is_its_tenants_or_everybodys() {
 }
 
 #[test]
-fn what_there_is_no_room_for_is_loaded_in_part_or_not_at_all() {
+fn a_prefix_is_loaded_as_far_as_there_is_room() {
     let tokens: Vec<Token> = (0..40).map(|i| i * 5 % 7).collect();
-    let whole = saved(&mut toy(None, 64, 4), &tokens, 40);
+    let full = saved(&mut toy(None, 64, 4), &tokens, 40);
     let mut small = toy(None, 6, 4);
-    assert_eq!(small.load_prefix(None, &whole), 24);
+    assert_eq!(small.load_prefix(None, &full), 24);
     small.check_pages().unwrap();
     let expected = write(&mut toy(None, 6, 4), &[request(&tokens[..20], 0.5)]);
     assert_eq!(write(&mut small, &[request(&tokens[..20], 0.5)]), expected);
     small.check_pages().unwrap();
 
     let mut windowed = saved(&mut toy(Some(7), 64, 4), &tokens, 40);
-    assert!(windowed.groups[1].first < 12, "more than the window is there: {}", windowed.groups[1].first);
+    assert!(windowed.groups[1].first < 12, "only the window was saved, from {}", windowed.groups[1].first);
     assert_eq!(toy(Some(7), 6, 4).load_prefix(None, &windowed), 24);
-    // Of a window no more pages are needed than there are.
+    // If a group has fewer pages than were saved of its window, as many as it has suffice.
     let narrow = ToyExecutor::new(Table::seeded(7, 3, 5), 4, 64, 1).with_window(7, 1);
     let mut narrow = Engine::new(Box::new(narrow), 1, 256);
     assert_eq!(narrow.load_prefix(None, &windowed), 40);
     narrow.check_pages().unwrap();
     assert_eq!(shared(&mut narrow, request(&tokens, 0.5)), 39);
-    // Rows that the next one sees are missing.
+    // Without all rows that the next row sees, nothing is loaded.
     let rows = &mut windowed.groups[1];
     let cut = 36 - rows.first;
     rows.first = 36;
@@ -210,14 +212,14 @@ fn what_there_is_no_room_for_is_loaded_in_part_or_not_at_all() {
 }
 
 #[test]
-fn nothing_is_saved_of_a_prompt_that_nobody_computed() {
+fn a_prefix_is_saved_only_after_a_request_has_computed_it() {
     let tokens: Vec<Token> = (0..26).map(|i| i * 5 % 7).collect();
     let mut engine = toy(None, 64, 4);
     engine.save_prefix(Tenant::default(), vec![1; 9]);
     drop(write(&mut engine, &[request(&tokens, 0.0)]));
     assert_eq!(engine.take_saved_prefix(), None);
-    // Later somebody does.
+    // A later request computes it.
     drop(write(&mut engine, &[request(&[1; 12], 0.0)]));
-    let found = engine.take_saved_prefix().expect("it was still wanted");
+    let found = engine.take_saved_prefix().expect("the engine still waits for it");
     assert_eq!((found.tokens.as_slice(), engine.take_saved_prefix()), (&[1; 9][..], None));
 }

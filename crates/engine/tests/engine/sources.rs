@@ -1,4 +1,4 @@
-//! Networks with an encoder: who is refused, what is computed once, and an encoder that fails.
+//! Tests of networks with an encoder: refused sources, sources that are computed once, and an encoder that fails.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,14 +10,14 @@ use foretoken_testkit::oracle::decode;
 use foretoken_testkit::table::Table;
 use foretoken_testkit::toy::ToyExecutor;
 
-/// A toy that counts the sources that it computes, and cannot read those that hold a 6.
-struct Reader {
+/// A toy that counts the sources that it computes, and fails on those that contain a 6.
+struct CountingEncoder {
     toy: ToyExecutor,
     computed: Arc<AtomicUsize>,
     open: Arc<Mutex<BTreeMap<u64, usize>>>,
 }
 
-impl Executor for Reader {
+impl Executor for CountingEncoder {
     fn open(&mut self, sequence: u64, source: Option<Source<'_>>) -> Result<(), ExecutorError> {
         if source.is_some_and(|source| source.tokens.contains(&6)) {
             return Err(ExecutorError::Failed { message: "the encoder was lost".to_string() });
@@ -54,19 +54,19 @@ fn table() -> Table {
     Table::dense(7, 3, 9)
 }
 
-fn about(source: &[Token]) -> Request {
+fn request(source: &[Token]) -> Request {
     Request { source: Some(source.into()), tokens_max: Some(9), ..Request::new(vec![1, 2]) }
 }
 
-/// How requests end, and what each wrote.
+/// The finish reason and the output of each request.
 fn run(engine: &mut Engine, requests: Vec<Request>) -> Vec<(FinishReason, Vec<Token>)> {
     let ids: Vec<SequenceId> = requests.into_iter().map(|request| engine.submit(request).unwrap()).collect();
-    let (mut texts, mut reasons) = (BTreeMap::<_, Vec<Token>>::new(), BTreeMap::new());
+    let (mut outputs, mut reasons) = (BTreeMap::<_, Vec<Token>>::new(), BTreeMap::new());
     while !engine.is_idle() {
         for event in engine.step(&mut Race) {
             match event {
                 Event::Tokens { sequence, emitted } => {
-                    texts.entry(*sequence).or_default().extend(emitted.iter().map(|emitted| emitted.token));
+                    outputs.entry(*sequence).or_default().extend(emitted.iter().map(|emitted| emitted.token));
                 }
                 Event::Finished { sequence, reason, .. } => _ = reasons.insert(*sequence, reason.clone()),
                 _ => {}
@@ -74,48 +74,48 @@ fn run(engine: &mut Engine, requests: Vec<Request>) -> Vec<(FinishReason, Vec<To
         }
         engine.check_pages().unwrap();
     }
-    ids.iter().map(|id| (reasons[id].clone(), texts.remove(id).unwrap_or_default())).collect()
+    ids.iter().map(|id| (reasons[id].clone(), outputs.remove(id).unwrap_or_default())).collect()
 }
 
 #[test]
-fn sources_are_refused_by_name_where_they_cannot_be() {
+fn invalid_sources_are_refused() {
     let plain = || ToyExecutor::new(table(), 4, 60, 30);
     let refused = |toy: ToyExecutor, source: Option<&[Token]>| {
         let request = Request { source: source.map(Into::into), ..Request::new(vec![1]) };
         Engine::new(Box::new(toy), 1, usize::MAX).submit(request).unwrap_err().to_string()
     };
     assert_eq!(refused(plain(), Some(&[1])), "source: expected none, since the network has no encoder, found one");
-    let reads = || plain().with_encoder(5, 2, 2);
-    assert_eq!(refused(reads(), None), "source: expected what the network's encoder is to read, found none");
-    assert_eq!(refused(reads(), Some(&[])), "source: expected 1 to 4 tokens, found 0");
-    assert_eq!(refused(reads(), Some(&[1; 5])), "source: expected 1 to 4 tokens, found 5");
+    let with_encoder = || plain().with_encoder(5, 2, 2);
+    assert_eq!(refused(with_encoder(), None), "source: expected what the network's encoder is to read, found none");
+    assert_eq!(refused(with_encoder(), Some(&[])), "source: expected 1 to 4 tokens, found 0");
+    assert_eq!(refused(with_encoder(), Some(&[1; 5])), "source: expected 1 to 4 tokens, found 5");
     assert_eq!(
-        refused(reads(), Some(&[1, 7])),
+        refused(with_encoder(), Some(&[1, 7])),
         "source: token 1: expected a number below 7 (the encoder's vocabulary), found 7"
     );
 }
 
 #[test]
-fn a_source_is_computed_once_and_an_encoder_that_fails_ends_its_text_alone() {
+fn a_source_is_computed_once_and_an_encoder_that_fails_ends_only_its_request() {
     let (computed, open) = (Arc::<AtomicUsize>::default(), Arc::<Mutex<BTreeMap<u64, usize>>>::default());
     let toy = ToyExecutor::new(table(), 4, 60, 30).with_encoder(5, 2, 9);
-    let reader = Reader { toy, computed: Arc::clone(&computed), open: Arc::clone(&open) };
-    let mut engine = Engine::new(Box::new(reader), 3, usize::MAX);
+    let encoder = CountingEncoder { toy, computed: Arc::clone(&computed), open: Arc::clone(&open) };
+    let mut engine = Engine::new(Box::new(encoder), 3, usize::MAX);
     engine.measure_costs();
     computed.store(0, Ordering::Relaxed);
     let sources: [&[Token]; 7] = [&[3, 4], &[3, 4], &[6, 1], &[4, 3], &[3, 4], &[6, 1], &[4, 3, 3]];
-    let ends = run(&mut engine, sources.map(about).to_vec());
-    for (source, (reason, text)) in sources.iter().zip(ends) {
+    let results = run(&mut engine, sources.map(request).to_vec());
+    for (source, (reason, output)) in sources.iter().zip(results) {
         if source.contains(&6) {
             let expected = FinishReason::Failed("executor: failed: the encoder was lost".to_string());
-            assert_eq!((reason, text), (expected, Vec::new()));
+            assert_eq!((reason, output), (expected, Vec::new()));
             continue;
         }
-        let sampling = about(source).sampling;
-        let expected = decode(&table().about(source), &sampling, 0, &[1, 2], 9);
+        let sampling = request(source).sampling;
+        let expected = decode(&table().with_source(source), &sampling, 0, &[1, 2], 9);
         let expected: Vec<Token> = expected.into_iter().map(|(token, _)| token).collect();
-        assert_eq!((reason, text), (FinishReason::Length, expected), "{source:?}");
+        assert_eq!((reason, output), (FinishReason::Length, expected), "{source:?}");
     }
-    assert_eq!(computed.load(Ordering::Relaxed), 3, "three contents that can be read");
+    assert_eq!(computed.load(Ordering::Relaxed), 3, "three different sources without a 6");
     assert!(open.lock().unwrap().values().all(|open| *open == 0), "{open:?}");
 }

@@ -1,4 +1,5 @@
-//! Assistants with a tokenizer of their own over the trained demo models: the same text, fewer passes, and a clear no.
+//! Tests of assistants with another tokenizer, with the trained demo models: the output is the same with fewer passes,
+//! and vocabularies without common tokens are refused.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,16 +18,16 @@ fn load(name: &str) -> (Box<Model>, Arc<Tokenizer>) {
     (Box::new(model.unwrap_or_else(|error| panic!("{error}"))), Arc::new(Tokenizer::from_dir(&folder).unwrap()))
 }
 
-/// Texts of all requests, run together, and what it took.
+/// Runs requests together. Returns their outputs and the sum of their statistics.
 fn generate(engine: &mut Engine, requests: &[Request]) -> (Vec<Vec<Token>>, Stats) {
     let ids: Vec<_> = requests.iter().map(|request| engine.submit(request.clone()).unwrap()).collect();
-    let (mut texts, mut all) = (vec![Vec::new(); ids.len()], Stats::default());
+    let (mut outputs, mut all) = (vec![Vec::new(); ids.len()], Stats::default());
     while !engine.is_idle() {
         for event in engine.step(&mut Race) {
             match event {
                 Event::Tokens { sequence, emitted } => {
                     let at = ids.iter().position(|id| id == sequence).unwrap();
-                    texts[at].extend(emitted.iter().map(|emitted| emitted.token));
+                    outputs[at].extend(emitted.iter().map(|emitted| emitted.token));
                 }
                 Event::Finished { stats, .. } => all.add(stats),
                 Event::DrafterFailed { message, .. } => panic!("{message}"),
@@ -34,7 +35,7 @@ fn generate(engine: &mut Engine, requests: &[Request]) -> (Vec<Vec<Token>>, Stat
             }
         }
     }
-    (texts, all)
+    (outputs, all)
 }
 
 const PROMPTS: [&str; 2] = [
@@ -45,13 +46,13 @@ const PROMPTS: [&str; 2] = [
 ];
 
 #[test]
-fn an_assistant_with_another_tokenizer_changes_nothing_and_helps() {
+fn an_assistant_with_another_tokenizer_saves_passes_and_does_not_change_the_output() {
     let (target, tokenizer) = load("demo-target");
     let mut engine = Engine::new(target, 2, 512);
     for way in [TranslationWay::Text, TranslationWay::Shared, TranslationWay::ByPromise] {
-        let (assistant, theirs) = load("demo-other-tokenizer");
+        let (assistant, assistant_tokenizer) = load("demo-other-tokenizer");
         let settings = TranslationSettings { way, ..TranslationSettings::default() };
-        engine.add_drafter(translated_drafter(assistant, &tokenizer, &theirs, &settings).unwrap());
+        engine.add_drafter(translated_drafter(assistant, &tokenizer, &assistant_tokenizer, &settings).unwrap());
     }
     let requests = |temperature: f32, promise, drafters: &[u8]| -> Vec<Request> {
         let request = |(seed, prompt): (usize, &&str)| Request {
@@ -68,19 +69,19 @@ fn an_assistant_with_another_tokenizer_changes_nothing_and_helps() {
     for temperature in [0.0, 0.7] {
         let (plain, _) = generate(&mut engine, &requests(temperature, Promise::Exact, &[]));
         for drafters in [&[0][..], &[1], &[2], &[0, 1]] {
-            let (texts, stats) = generate(&mut engine, &requests(temperature, Promise::Exact, drafters));
-            assert_eq!(texts, plain, "drafters {drafters:?} at temperature {temperature}");
+            let (outputs, stats) = generate(&mut engine, &requests(temperature, Promise::Exact, drafters));
+            assert_eq!(outputs, plain, "drafters {drafters:?} at temperature {temperature}");
             let floor = if temperature == 0.0 { 1.5 } else { 1.05 };
             let found = stats.tokens_per_pass();
-            assert!(found > floor, "drafters {drafters:?} at temperature {temperature}: {found} tokens a pass");
+            assert!(found > floor, "drafters {drafters:?} at temperature {temperature}: {found} tokens per pass");
         }
     }
     let (_, stats) = generate(&mut engine, &requests(0.7, Promise::Rejection, &[2]));
-    assert!(stats.tokens_per_pass() > 1.2, "{} tokens a pass", stats.tokens_per_pass());
+    assert!(stats.tokens_per_pass() > 1.2, "{} tokens per pass", stats.tokens_per_pass());
 }
 
 #[test]
-fn vocabularies_without_a_word_in_common_are_refused() {
+fn vocabularies_without_common_tokens_are_refused() {
     let (assistant, _) = load("demo-other-tokenizer");
     let (_, target) = load("demo-target");
     let vocabulary = GgufVocabulary {

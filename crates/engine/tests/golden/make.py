@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes demo.json: greedy continuations of the demo models as transformers computes them in f32.
+"""Writes demo.json: greedy continuations of the demo models, computed by transformers in f32.
 
 usage: make.py MODELS_FOLDER > demo.json      (needs torch and transformers)
 """

@@ -1,8 +1,7 @@
 //! Drafters from their specifications, each made once however many methods name it.
 //!
 //! Draft models are numbered in the order of `model_draft`: the n-th draft of a method takes the n-th. Drafters of one
-//! draft model share its weights, each with a cache of its own. Left out: what methods are made of, which `spec_type`
-//! says.
+//! draft model share its weights, each with a cache of its own. Methods are parsed by `spec_type`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +17,7 @@ use crate::Error;
 use crate::error::Message;
 use crate::memory::Need;
 use crate::models::Opened;
-use crate::prompter::made_keys;
+use crate::prompter::drafter_keys;
 use crate::settings::{ModelSettings, SpeculationSettings};
 use crate::spec_type::{DrafterKind, DrafterSpec};
 
@@ -29,29 +28,29 @@ pub struct DrafterMaker<'a> {
     tokenizer: Option<Arc<Tokenizer>>,
     /// What a user should know of the draft models.
     pub notes: Vec<Message>,
-    /// The target once it is loaded: what it says of itself, and its weights.
+    /// The target once it is loaded: its capacity and its weights.
     loaded: Option<(Capacity, Box<dyn Packed>)>,
     /// What runs draft models.
     backend: &'a dyn Backend,
-    /// How draft models are run that speak the target's tokens.
+    /// How draft models with the target's vocabulary are run.
     run_with: Options,
     /// Draft models that are open, by number.
     drafts: BTreeMap<usize, Draft>,
-    /// What was made: a specification with the number of its first draft model. The place is the drafter's number.
-    made: Vec<(DrafterSpec, usize)>,
+    /// Keys of the drafters by number: the specification with the number of its first draft model.
+    drafter_keys: Vec<(DrafterSpec, usize)>,
 }
 
 /// A draft model that is open.
 struct Draft {
     model: Opened,
-    /// Its tokenizer, if it speaks other tokens than the target: its drafts are translated.
-    foreign: Option<Arc<Tokenizer>>,
-    /// Its weights once they are loaded: drafters share them, and have caches of their own.
+    /// Its tokenizer, if its vocabulary is not the target's: its drafts are translated.
+    assistant_tokenizer: Option<Arc<Tokenizer>>,
+    /// Its weights once they are loaded, which its drafters share.
     weights: Option<Box<dyn Packed>>,
 }
 
 impl<'a> DrafterMaker<'a> {
-    /// Makes drafters for a target. `run_with`: by whom and how the target is run, with as many tokens as it has.
+    /// Makes drafters for a target. `backend`, `run_with`: what runs the target and how, with as many tokens as it has.
     pub fn new(
         settings: &'a SpeculationSettings,
         target: &'a Opened,
@@ -59,42 +58,42 @@ impl<'a> DrafterMaker<'a> {
         (backend, run_with): (&'a dyn Backend, Options),
     ) -> Self {
         let run_with = Options {
-            // Draft models are small, and what a step takes is learned from all their steps: all experts are packed.
+            // Draft models are small, and the time of a step is averaged over all steps: all experts are packed.
             expert_bytes: None,
             key_type: settings.cache_type_k_draft,
             value_type: settings.cache_type_v_draft,
             weight_type: settings.dtype_draft,
-            // A draft model may go back behind what it has run.
-            texts: None,
+            // A draft model may roll its cache back to any length.
+            sequences_max: None,
             ..run_with
         };
-        let (drafts, made, notes) = (BTreeMap::new(), Vec::new(), Vec::new());
-        Self { settings, target, tokenizer, notes, loaded: None, backend, run_with, drafts, made }
+        let (drafts, drafter_keys, notes) = (BTreeMap::new(), Vec::new(), Vec::new());
+        Self { settings, target, tokenizer, notes, loaded: None, backend, run_with, drafts, drafter_keys }
     }
 
-    /// The target is loaded: draft heads read its rows, and early exits run its layers.
+    /// Called when the target is loaded: draft heads read its hidden states, and early exits run its layers.
     pub fn set_loaded(&mut self, target: Capacity, weights: Box<dyn Packed>) {
         self.loaded = Some((target, weights));
     }
 
-    /// Opens the draft models of a method, if they are not open yet. Done before anything is loaded, so that what
-    /// cannot be used is told early.
+    /// Opens the draft models of a method, if they are not open yet. Called before anything is loaded, so that errors
+    /// come early.
     ///
     /// # Errors
-    /// A model cannot be opened, or does not speak the target's tokens.
+    /// A model cannot be opened, or its vocabulary cannot be translated.
     pub fn open_drafts(&mut self, specs: &[DrafterSpec]) -> Result<(), Error> {
         for number in 0..specs.iter().map(DrafterSpec::models).sum() {
             if !self.drafts.contains_key(&number) {
                 let model = self.settings.open_draft(number)?;
-                let foreign = self.foreign(&model)?;
-                self.drafts.insert(number, Draft { model, foreign, weights: None });
+                let assistant_tokenizer = self.assistant_tokenizer(&model)?;
+                self.drafts.insert(number, Draft { model, assistant_tokenizer, weights: None });
             }
         }
         self.check_exits(specs)?;
         self.check_nesting(specs)
     }
 
-    /// An early exit leaves layers out.
+    /// Checks that an early exit has fewer layers than the target.
     fn check_exits(&self, specs: &[DrafterSpec]) -> Result<(), Error> {
         let layers = self.target.spec.layers;
         match specs.iter().find(|spec| spec.layers >= layers) {
@@ -106,16 +105,16 @@ impl<'a> DrafterMaker<'a> {
         }
     }
 
-    /// The tokenizer of a draft model that does not speak the target's tokens.
-    fn foreign(&self, draft: &Opened) -> Result<Option<Arc<Tokenizer>>, Error> {
+    /// The tokenizer of a draft model whose vocabulary is not the target's.
+    fn assistant_tokenizer(&self, draft: &Opened) -> Result<Option<Arc<Tokenizer>>, Error> {
         if draft.spec.draft_head.is_some() {
-            // It reads the target's hidden states, and so its tokens: what does not fit is told when it is loaded.
+            // It reads the target's hidden states and has its vocabulary; loading reports a mismatch.
             return Ok(None);
         }
         let (ours, theirs) = (self.target.spec.vocabulary, draft.spec.vocabulary);
-        // However much either is padded: rows without a token are not run.
+        // Padding does not matter: rows without a token are not run.
         let has_rows = theirs >= self.tokens();
-        if has_rows && draft.has_tokenizer_of(self.target) {
+        if has_rows && draft.has_same_tokenizer_files(self.target) {
             return Ok(None);
         }
         let tokenizers = self.tokenizer.as_ref().zip(draft.tokenizer()?);
@@ -139,15 +138,15 @@ impl<'a> DrafterMaker<'a> {
         self.run_with.tokens.unwrap_or(self.target.spec.vocabulary)
     }
 
-    /// A draft that is translated cannot be drafted for.
+    /// Checks that no inner drafter drafts for a translated draft model or a draft head.
     fn check_nesting(&self, specs: &[DrafterSpec]) -> Result<(), Error> {
         let mut number = 0;
         for spec in specs {
             let mut at = Some(spec);
             while let Some(spec) = at.filter(|spec| spec.kind.has_model()) {
-                let Draft { model, foreign, .. } = &self.drafts[&number];
+                let Draft { model, assistant_tokenizer, .. } = &self.drafts[&number];
                 let is_head = model.spec.draft_head.is_some();
-                if spec.inner.is_some() && (foreign.is_some() || is_head) {
+                if spec.inner.is_some() && (assistant_tokenizer.is_some() || is_head) {
                     let expected = match is_head {
                         true => "expected a draft model outside (nobody drafts for a draft head)",
                         false => "expected a draft model with the target's vocabulary outside",
@@ -163,7 +162,7 @@ impl<'a> DrafterMaker<'a> {
         Ok(())
     }
 
-    /// The numbers of a method's drafters; those that are not there yet are made and added.
+    /// The numbers of a method's drafters; those that do not exist yet are made and added.
     ///
     /// # Errors
     /// A draft model cannot be loaded.
@@ -174,13 +173,13 @@ impl<'a> DrafterMaker<'a> {
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Vec<u8>, Error> {
         let mut drafters = Vec::with_capacity(specs.len());
-        for key in made_keys(specs) {
-            let known = self.made.iter().position(|made| *made == key);
+        for key in drafter_keys(specs) {
+            let known = self.drafter_keys.iter().position(|other| *other == key);
             drafters.push(match known {
                 Some(number) => number as u8,
                 None => {
                     let number = engine.add_drafter(self.make(&key.0, key.1, progress)?);
-                    self.made.push(key);
+                    self.drafter_keys.push(key);
                     number
                 }
             });
@@ -198,7 +197,7 @@ impl<'a> DrafterMaker<'a> {
         Ok(match spec.kind {
             DrafterKind::Draft => {
                 let executor = self.executor(first, progress)?;
-                if let (Some(target), Some(assistant)) = (&self.tokenizer, &self.drafts[&first].foreign) {
+                if let (Some(target), Some(assistant)) = (&self.tokenizer, &self.drafts[&first].assistant_tokenizer) {
                     return Ok(translated_drafter(executor, target, assistant, &self.translation())?);
                 }
                 let depth_max = self.settings.branch_max();
@@ -207,7 +206,7 @@ impl<'a> DrafterMaker<'a> {
                         Error::input(format!("draft head {}: {problem}", self.drafts[&first].model.name))
                     })?;
                     let mut drafter = HeadDrafter::new(scorer);
-                    // Of Medusa each head guesses one position.
+                    // Each head of Medusa predicts one position.
                     drafter.depth_max = depth_max.min(head.depth_max());
                     return Ok(Box::new(drafter));
                 }
@@ -236,24 +235,25 @@ impl<'a> DrafterMaker<'a> {
 
     /// The draft model of this number with a cache of its own.
     fn executor(&mut self, number: usize, progress: &mut dyn FnMut(usize, usize)) -> Result<Box<dyn Executor>, Error> {
-        let Draft { model, foreign, weights } = self.drafts.get_mut(&number).expect("draft models are opened first");
+        let Draft { model, assistant_tokenizer, weights } =
+            self.drafts.get_mut(&number).expect("draft models are opened first");
         if let Some(weights) = weights {
             let executor = weights.executor(self.run_with)?;
             backend::check(self.backend, &model.name, &*executor)?;
             return Ok(executor);
         }
-        let own = foreign.as_deref().map(|tokenizer| model.tokens(Some(tokenizer)));
+        let own = assistant_tokenizer.as_deref().map(|tokenizer| model.tokens(Some(tokenizer)));
         self.notes.extend(own.and_then(|own| model.note_tokens(own)));
         let options = Options { tokens: own.or(self.run_with.tokens), ..self.run_with };
         let loaded = match (&model.spec.draft_head, &self.loaded) {
             (None, _) => model.load_within(self.backend, options, progress)?,
             (Some(_), target) => {
                 let (capacity, weights) = target.as_ref().expect("the target is loaded first");
-                let lent = weights.lend().ok_or_else(|| {
+                let shared = weights.shared_embeddings().ok_or_else(|| {
                     let expected = "expected a target whose embedding is in this process";
                     Error::input(format!("draft head {}: {expected}", model.name))
                 })?;
-                model.load_head((capacity, &lent), self.backend, options, progress)?
+                model.load_head((capacity, &shared), self.backend, options, progress)?
             }
         };
         self.notes.extend(model.note_left_out(&loaded.left_out));
@@ -261,7 +261,7 @@ impl<'a> DrafterMaker<'a> {
         Ok(loaded.executor)
     }
 
-    /// Bytes that the draft models need that are open, and early exits of these methods.
+    /// Bytes needed by the open draft models and by early exits of these methods.
     ///
     /// # Errors
     /// As [`Need::of_target`].
@@ -273,8 +273,8 @@ impl<'a> DrafterMaker<'a> {
         Ok(exits.fold(drafts, usize::saturating_add))
     }
 
-    /// All that the costs of a pass depend on besides the machine, for a reader. `run_with`: how the target is run;
-    /// `threads`: those that were had.
+    /// All that the costs of a pass depend on besides the machine, as text. `run_with`: how the target is run;
+    /// `threads`: how many the system gave.
     pub fn key(&self, model: &ModelSettings, run_with: &Options, threads: usize) -> String {
         let Options { key_type, value_type, .. } = self.run_with;
         let named = |model: &Opened, weights: Option<WeightType>| {
@@ -285,7 +285,7 @@ impl<'a> DrafterMaker<'a> {
         let drafts = self.drafts.values().map(|draft| named(&draft.model, self.run_with.weight_type));
         let drafts: Vec<String> = drafts.collect();
         let target = named(self.target, model.dtype);
-        // To a power of two: what is free is not the same at each start, and hardly tells in what passes take.
+        // Rounded to a power of two: free memory differs at each start, and hardly changes the time of a pass.
         let about = |bytes: usize| 1usize << bytes.max(1).ilog2();
         let experts = run_with.expert_bytes.map(|bytes| format!(", experts in {} bytes or more", about(bytes)));
         let experts = experts.unwrap_or_default();
@@ -306,17 +306,17 @@ impl<'a> DrafterMaker<'a> {
         }
     }
 
-    /// What was made, by number: a specification with the number of its first draft model.
-    pub fn made(&self) -> Vec<(DrafterSpec, usize)> {
-        self.made.clone()
+    /// Keys of the drafters by number: the specification with the number of its first draft model.
+    pub fn drafter_keys(&self) -> Vec<(DrafterSpec, usize)> {
+        self.drafter_keys.clone()
     }
 
-    /// Names of what was made, by number: the specification, and a number behind it where two are alike.
+    /// Names of the drafters by number: the specification, with a suffix `-2`, `-3`, ... where several are alike.
     pub fn names(&self) -> Vec<String> {
         let name = |(i, (spec, _)): (usize, &(DrafterSpec, usize))| {
-            let alike = self.made[..i].iter().filter(|(other, _)| other == spec).count();
+            let alike = self.drafter_keys[..i].iter().filter(|(other, _)| other == spec).count();
             if alike == 0 { spec.to_string() } else { format!("{spec}-{}", alike + 1) }
         };
-        self.made.iter().enumerate().map(name).collect()
+        self.drafter_keys.iter().enumerate().map(name).collect()
     }
 }

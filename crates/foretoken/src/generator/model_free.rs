@@ -1,6 +1,6 @@
 //! The drafters that need no model, from their settings.
 //!
-//! Left out: drafters with a network, which are made in `drafters.rs`.
+//! Drafters with a network are made in `drafters.rs`.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ use crate::spec_type::DrafterKind;
 /// A drafter of this kind, for texts in a vocabulary of so many tokens. `most`: tokens drafted a pass, at most.
 ///
 /// # Errors
-/// What it needs is not given, or is a file that cannot be used.
+/// A setting that it needs is missing, or its file cannot be used.
 ///
 /// # Panics
 /// Panics if the kind needs a model.
@@ -42,7 +42,7 @@ pub fn without_model(
                 _ => SuffixDrafter::lookup(1, longest, most),
             };
             drafter.candidates = lookup.candidates;
-            // Prompt lookup as others have it proposes whatever it finds.
+            // Prompt lookup in other programs proposes whatever it finds.
             drafter.gain_min = if lookup.candidates == 1 { 0.0 } else { settings.gain_min() };
             Box::new(drafter)
         }
@@ -90,7 +90,7 @@ pub fn without_model(
     })
 }
 
-/// The phrases of a file as tokens, each as it begins a text and as it goes on behind a space.
+/// The phrases of a file as tokens, each with and without a space before it.
 fn phrases(path: &Path, tokenizer: Option<&Tokenizer>) -> Result<Vec<Vec<Token>>, Error> {
     let missing = || Message::setting("phrases").and(": expected a model with a tokenizer, found one without");
     let tokenizer = tokenizer.ok_or_else(|| Error::Setting(missing()))?;

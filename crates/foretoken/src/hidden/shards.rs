@@ -1,11 +1,12 @@
-//! Files of hidden rows: safetensors with the tokens of some texts and the rows of every token, and folders of them.
+//! Files of hidden states: safetensors with the tokens of some texts and the rows of every token, and folders of them.
 //!
-//! A file has `tokens` (I32, all texts one after another), `starts` (I64, of each text its first token, and the end of
-//! the last), `prompt_lens` (I32, tokens before the model's own words) and `hidden` (`[tokens, layers * width]`, a
-//! layer behind the other in the order of `layers`). Its metadata say what the rows depend on, and which texts they are
-//! of: `first..end`. Files of a folder are *shards*, numbered from 00000, each written whole or not at all; a run that
-//! finds some checks that they are of the same model, settings and texts and goes on behind them. A stream has the same
-//! file for each text, behind its length in 8 bytes. Left out: reading rows, which training does.
+//! A file has `tokens` (I32, all texts concatenated), `starts` (I64, the index of each text's first token, and the end
+//! of the last), `prompt_lens` (I32, tokens before the model's own output) and `hidden` (`[tokens, layers * width]`,
+//! the layers concatenated in the order of `layers`). Its metadata has everything that the rows depend on, and the
+//! range of texts: `first..end`. Files of a folder are *shards*, numbered from 00000, each written atomically; a run
+//! that finds some checks that they are of the same model, settings and texts and continues after them. A stream has
+//! such a file for each text, preceded by its length in 8 bytes. Rows are read by the training scripts
+//! (`training/shards.py`).
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -17,19 +18,20 @@ use foretoken_weights::safetensors::{self, Elements};
 
 use super::{Extractor, RowType, Text};
 use crate::Error;
-use crate::kept_file::{KeptFileError, is_there};
+use crate::error::KeptFileError;
+use crate::kept_file::is_there;
 use crate::output_file::{Existing, OutputFile};
 
-/// What says in the metadata that a file is one of these, and in which version of the form.
+/// The value of `format` in the metadata, with the format's version.
 pub const FORMAT: &str = "foretoken-hidden/1";
 
-/// The field of the metadata that differs from file to file.
+/// The field of the metadata with the range of texts, which differs from file to file.
 const TEXTS: &str = "texts";
 
-/// Header of a file, at most, beside the strings of its metadata: four tensors with their shapes and offsets.
+/// The most bytes of a file's header, without its metadata: four tensors with their shapes and offsets.
 const HEADER_BYTES: u64 = 1024;
 
-/// All of a file but its rows.
+/// The tensors of a file except its rows.
 struct Columns {
     tokens: Vec<i32>,
     starts: Vec<i64>,
@@ -48,16 +50,16 @@ impl Columns {
     }
 }
 
-/// The form of all files of a run.
-struct Form {
-    about: Vec<(&'static str, String)>,
+/// What all files of a run have in common.
+struct FileFormat {
+    metadata: Vec<(&'static str, String)>,
     row_len: usize,
     row_type: RowType,
 }
 
-impl Form {
+impl FileFormat {
     fn of(extractor: &Extractor) -> Self {
-        Self { about: extractor.about(), row_len: extractor.row_len(), row_type: extractor.row_type }
+        Self { metadata: extractor.metadata(), row_len: extractor.row_len(), row_type: extractor.row_type }
     }
 
     /// Writes a file of these texts.
@@ -71,7 +73,7 @@ impl Form {
     ) -> Result<(), WeightsError> {
         let Columns { tokens, starts, prompt_lens } = Columns::of(&texts[range.clone()]);
         let mut metadata: HashMap<String, String> =
-            self.about.iter().map(|(name, value)| (name.to_string(), value.clone())).collect();
+            self.metadata.iter().map(|(name, value)| (name.to_string(), value.clone())).collect();
         metadata.insert(TEXTS.to_string(), format!("{}..{}", range.start, range.end));
         let tensors: [(&str, &[usize], Elements<'_>); 4] = [
             ("tokens", &[tokens.len()], Elements::I32(&tokens)),
@@ -84,14 +86,14 @@ impl Form {
 
     /// Bytes of a file of so many texts and tokens, at most.
     fn bytes(&self, texts: usize, tokens: usize) -> u64 {
-        // What JSON escapes takes twice its bytes, control characters aside, which no path should have.
-        let about: usize = self.about.iter().map(|(name, value)| 2 * (name.len() + value.len())).sum();
+        // Escaped characters of JSON take two bytes; control characters, which take more, should not be in a path.
+        let metadata: usize = self.metadata.iter().map(|(name, value)| 2 * (name.len() + value.len())).sum();
         let row = 4 + self.row_len * self.row_type.bytes();
-        HEADER_BYTES + about as u64 + 8 + 12 * texts as u64 + row as u64 * tokens as u64
+        HEADER_BYTES + metadata as u64 + 8 + 12 * texts as u64 + row as u64 * tokens as u64
     }
 }
 
-/// How large files of a folder may become.
+/// Limits of a folder's size.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     /// Bytes of a shard, at most, unless a single text has more.
@@ -100,12 +102,12 @@ pub struct Sizes {
     pub all: u64,
 }
 
-/// What became of a folder.
+/// What a folder has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Shards that are there, their bytes, and the texts and tokens in them.
+    /// Its shards.
     pub shards: usize,
-    /// Bytes of these.
+    /// Bytes of the shards.
     pub bytes: u64,
     /// Texts in them.
     pub texts: usize,
@@ -118,21 +120,21 @@ pub struct Written {
 /// A folder of shards.
 pub struct Folder {
     path: PathBuf,
-    form: Form,
+    format: FileFormat,
     written: Written,
 }
 
 impl Folder {
-    /// Opens a folder, which is made if it is not there, and looks for shards of an earlier run.
+    /// Opens a folder, which is created if it does not exist, and checks the shards of an earlier run.
     ///
     /// # Errors
-    /// It cannot be made or read; or a shard is of another model, other settings or other texts, which are named.
+    /// It cannot be created or read; or a shard is of another model, other settings or other texts, which are named.
     pub fn open(path: &Path, extractor: &Extractor, texts: &[Text]) -> Result<Self, Error> {
         if !is_there(path)? {
             std::fs::create_dir(path).map_err(|error| KeptFileError::io(path, "written", &error))?;
         }
-        let (path, form) = (path.to_owned(), Form::of(extractor));
-        let mut folder = Self { path, form, written: Written::default() };
+        let (path, format) = (path.to_owned(), FileFormat::of(extractor));
+        let mut folder = Self { path, format, written: Written::default() };
         let mut names = folder.names()?;
         names.sort();
         for name in names {
@@ -147,13 +149,13 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Names of the files that are shards by their ending.
+    /// Names of the files with the ending of shards.
     fn names(&self) -> Result<Vec<String>, Error> {
         let unreadable = |error: io::Error| Error::unreadable(&self.path, &error);
         let mut names = Vec::new();
         for entry in std::fs::read_dir(&self.path).map_err(unreadable)? {
             let name = entry.map_err(unreadable)?.file_name().to_string_lossy().into_owned();
-            // What is half written has another ending.
+            // Temporary files have another ending.
             if name.ends_with(".safetensors") {
                 names.push(name);
             }
@@ -161,19 +163,19 @@ impl Folder {
         Ok(names)
     }
 
-    /// Where the next shard lies.
+    /// The path of the next shard.
     fn shard(&self) -> PathBuf {
         self.path.join(format!("{:05}.safetensors", self.written.shards))
     }
 
-    /// Counts a shard that is there, which has to be what this run would have written.
+    /// Checks that an existing shard is what this run would have written, and counts it.
     fn find(&mut self, path: &Path, texts: &[Text]) -> Result<(), Error> {
         let shard = safetensors::open(path)?;
         let wrong = |field: &str, expected: String, found: String| {
             let (file, field) = (path.display().to_string(), field.to_string());
             Error::from(KeptFileError::Field { file, field, expected, found })
         };
-        for (name, value) in &self.form.about {
+        for (name, value) in &self.format.metadata {
             let found = shard.metadata(name).unwrap_or("none");
             if found != value {
                 return Err(wrong(name, format!("{value}, as this run has it"), found.to_string()));
@@ -197,7 +199,7 @@ impl Folder {
                 return Err(wrong(name, expected, "others".to_string()));
             }
         }
-        let (dtype, shape) = (self.form.row_type.dtype(), [tokens.len(), self.form.row_len]);
+        let (dtype, shape) = (self.format.row_type.dtype(), [tokens.len(), self.format.row_len]);
         if shard.get("hidden").is_none_or(|found| (found.dtype, &found.shape[..]) != (dtype, &shape[..])) {
             return Err(wrong("hidden", format!("{dtype} {shape:?}"), "another tensor or none".to_string()));
         }
@@ -213,19 +215,19 @@ impl Folder {
         self.written.tokens += tokens;
     }
 
-    /// What is there by now.
+    /// What the folder has.
     pub fn written(&self) -> Written {
         self.written
     }
 
-    /// The texts of each further shard, as far as the sizes allow, and whether they allow all.
+    /// The texts of each further shard within the limits, and whether all texts are.
     fn plan(&self, texts: &[Text], sizes: Sizes) -> (Vec<Range<usize>>, bool) {
         let mut shards: Vec<Range<usize>> = Vec::new();
         let (mut before, mut last, mut tokens) = (self.written.bytes, 0, 0);
         for number in self.written.texts..texts.len() {
             let len = texts[number].tokens.len();
             let begun = shards.last().map_or(0, |shard| number - shard.start);
-            let longer = self.form.bytes(begun + 1, tokens + len);
+            let longer = self.format.bytes(begun + 1, tokens + len);
             if begun > 0 && longer <= sizes.shard {
                 if before + longer > sizes.all {
                     return (shards, false);
@@ -235,7 +237,7 @@ impl Folder {
                 continue;
             }
             before += last;
-            (last, tokens) = (self.form.bytes(1, len), len);
+            (last, tokens) = (self.format.bytes(1, len), len);
             if before + last > sizes.all {
                 return (shards, false);
             }
@@ -250,8 +252,8 @@ impl Folder {
         planned.map(|text| text.tokens.len()).sum()
     }
 
-    /// Adds shards of the texts that are not there yet. `goes_on` hears of each pass, how many rows it had, and says
-    /// whether another may follow; where it says no, what was computed is kept.
+    /// Adds shards of the texts that are missing. `keep_going` is called after each pass with its rows and returns
+    /// whether to continue; if not, what was computed is kept.
     ///
     /// # Errors
     /// The network fails, or a shard cannot be written.
@@ -260,7 +262,7 @@ impl Folder {
         extractor: &mut Extractor,
         texts: &[Text],
         sizes: Sizes,
-        goes_on: &mut dyn FnMut(usize) -> bool,
+        keep_going: &mut dyn FnMut(usize) -> bool,
     ) -> Result<Written, Error> {
         let (shards, fits) = self.plan(texts, sizes);
         let (Some(first), Some(last)) = (shards.first(), shards.last()) else {
@@ -269,9 +271,9 @@ impl Folder {
         };
         let (all, mut rows, mut ends) = (first.start..last.end, Vec::new(), shards.iter().map(|shard| shard.end));
         let (mut end, mut next) = (ends.next(), first.start);
-        // Begun before the work, so that what cannot be written is said at once.
+        // Created before the work, so that an error in writing comes at once.
         let mut file = Some(self.begin()?);
-        extractor.run(texts, all, goes_on, &mut |number, of_text: Vec<u8>| -> Result<(), Error> {
+        extractor.run(texts, all, keep_going, &mut |number, of_text: Vec<u8>| -> Result<(), Error> {
             rows.extend(of_text);
             next = number + 1;
             if Some(next) == end {
@@ -294,10 +296,10 @@ impl Folder {
         OutputFile::create(&self.shard(), Existing::Kept, &[])
     }
 
-    /// Writes the next shard, whose texts end there.
+    /// Writes the next shard, whose texts end at `end`.
     fn add(&mut self, mut file: OutputFile, texts: &[Text], end: usize, rows: &[u8]) -> Result<(), Error> {
         let (path, range) = (self.shard(), self.written.texts..end);
-        self.form.write(&mut file, &path.display().to_string(), texts, range.clone(), rows)?;
+        self.format.write(&mut file, &path.display().to_string(), texts, range.clone(), rows)?;
         file.finish()?;
         let len = std::fs::metadata(&path).map_err(|error| Error::unreadable(&path, &error))?.len();
         self.count(end, texts[range].iter().map(|text| text.tokens.len()).sum(), len);
@@ -305,7 +307,7 @@ impl Folder {
     }
 }
 
-/// Writes a file for each text, behind its length, which is 8 bytes, little-endian. `goes_on` as of [`Folder::fill`].
+/// Writes a file for each text, preceded by its length in 8 bytes, little-endian. `keep_going` as in [`Folder::fill`].
 ///
 /// # Errors
 /// The network fails, or `out` cannot be written.
@@ -313,12 +315,12 @@ pub fn stream<E: From<Error> + From<io::Error>>(
     extractor: &mut Extractor,
     texts: &[Text],
     out: &mut dyn Write,
-    goes_on: &mut dyn FnMut(usize) -> bool,
+    keep_going: &mut dyn FnMut(usize) -> bool,
 ) -> Result<(), E> {
-    let (form, mut file) = (Form::of(extractor), Vec::new());
-    extractor.run(texts, 0..texts.len(), goes_on, &mut |number, rows| {
+    let (format, mut file) = (FileFormat::of(extractor), Vec::new());
+    extractor.run(texts, 0..texts.len(), keep_going, &mut |number, rows| {
         file.clear();
-        form.write(&mut file, "memory", texts, number..number + 1, &rows).map_err(Error::from)?;
+        format.write(&mut file, "memory", texts, number..number + 1, &rows).map_err(Error::from)?;
         out.write_all(&(file.len() as u64).to_le_bytes())?;
         out.write_all(&file)?;
         Ok(out.flush()?)

@@ -1,8 +1,8 @@
-//! What the system has of memory for this process, as the files of Linux tell it.
+//! The memory that is available to this process, read from the files of Linux.
 //!
-//! It is the least of what the kernel says could be had without swapping (`MemAvailable`), of what control groups (a
-//! container, a service) are allowed beyond what they have, and of what the process is allowed of addresses and data
-//! (`ulimit -v`, `ulimit -d`). Left out: systems other than Linux, of which nothing is known.
+//! It is the least of three: what the kernel estimates to be available without swapping (`MemAvailable`), what the
+//! control groups (a container, a service) have left of their limits, and what the process has left of its limits of
+//! addresses and data (`ulimit -v`, `ulimit -d`). On systems other than Linux it is unknown.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -11,20 +11,20 @@ use std::path::Path;
 /// Reads a file of the system; `None` if it is not there.
 pub(super) type Read<'a> = &'a dyn Fn(&Path) -> Option<String>;
 
-/// Reads the files of this system: small ones that say no length, so they are asked for at once.
+/// Reads a file of this system. Such files are small and report no length, so room is allocated at once.
 pub(super) fn read(path: &Path) -> Option<String> {
     let mut text = String::with_capacity(8192);
     File::open(path).ok()?.read_to_string(&mut text).ok()?;
     Some(text)
 }
 
-/// Bytes of memory that this process has and no file has a copy of.
+/// Bytes of anonymous memory of this process.
 pub(super) fn held(read: Read<'_>) -> Option<usize> {
     let status = read(Path::new("/proc/self/status"))?;
     field(&status, "RssAnon:")?.checked_mul(1024)
 }
 
-/// Bytes that can be had; `None` where nothing is known.
+/// Bytes that are available; `None` if that is unknown.
 pub(super) fn available(read: Read<'_>) -> Option<usize> {
     let machine = read(Path::new("/proc/meminfo"))?;
     let of_machine = |name| Some(field(&machine, name)?.saturating_mul(1024));
@@ -34,7 +34,7 @@ pub(super) fn available(read: Read<'_>) -> Option<usize> {
     left.chain(left_of_process(read)).chain([all]).min()
 }
 
-/// What the process may take more than it has of addresses, and of data.
+/// What the process has left of its limits of addresses and of data.
 fn left_of_process(read: Read<'_>) -> impl Iterator<Item = usize> + '_ {
     let limits = read(Path::new("/proc/self/limits")).unwrap_or_default();
     let left = move |(limit, used): (&str, &str)| {
@@ -45,15 +45,16 @@ fn left_of_process(read: Read<'_>) -> impl Iterator<Item = usize> + '_ {
     [("Max address space", "VmSize:"), ("Max data size", "VmData:")].into_iter().filter_map(left)
 }
 
-/// The number behind a name at the beginning of a line.
+/// The number after a name at the beginning of a line.
 fn field(text: &str, name: &str) -> Option<usize> {
     let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
     rest.split_whitespace().next()?.parse().ok()
 }
 
-/// What a control group, and those that it lies in, may take more than they have: a line of `/proc/self/cgroup`, of
-/// version 2 (`0::/path`) or of the memory controller of version 1. A limit of the machine's `total` or more is none,
-/// and what such a group has, for which the kernel adds up numbers of all processors, is not asked.
+/// What a control group and its ancestors have left of their limits, the least of them. `line` is a line of
+/// `/proc/self/cgroup`, of version 2 (`0::/path`) or of the memory controller of version 1. A limit of the machine's
+/// `total` or more is no limit; the usage of such a group is not read, since the kernel adds up counters of all
+/// processors for it.
 fn left_of_group(line: &str, total: usize, read: Read<'_>) -> Option<usize> {
     let mut fields = line.splitn(3, ':').skip(1);
     let (controllers, path) = (fields.next()?, fields.next()?);
@@ -69,11 +70,11 @@ fn left_of_group(line: &str, total: usize, read: Read<'_>) -> Option<usize> {
     let left = |folder: &Path| {
         let limit = number(folder, limit).filter(|limit| *limit < total)?;
         let stat = read(&folder.join("memory.stat")).unwrap_or_default();
-        // Pages of files are given back when somebody needs them; a model's own file is among them.
+        // Cached pages of files are reclaimed when memory is needed; a model's own file is among them.
         let files = of_files.iter().filter_map(|name| field(&stat, name)).sum();
         Some(limit.saturating_sub(number(folder, usage)?.saturating_sub(files)))
     };
-    // In a container the path may be that of outside, which is not there; the root is.
+    // In a container the path may be the host's, which does not exist there; the root does.
     let inside = Path::new(path.trim_start_matches('/'));
     inside.ancestors().filter_map(|folder| left(&Path::new(root).join(folder))).min()
 }
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_of_what_the_machine_and_its_groups_have_is_what_there_is() {
+    fn available_is_the_least_of_the_machine_and_its_groups() {
         let machine = ("/proc/meminfo", "MemTotal: 9000 kB\nMemAvailable:    8000 kB\n");
         assert_eq!(available(&reading(&[machine])), Some(8_192_000));
         assert_eq!(available(&reading(&[])), None);
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_process_is_allowed_counts() {
+    fn limits_of_the_process_count() {
         let limits = "Limit                     Soft Limit           Hard Limit           Units     \n\
                       Max data size             unlimited            unlimited            bytes     \n\
                       Max address space         1024000              unlimited            bytes     \n";

@@ -1,14 +1,14 @@
-//! What a model's own files say about how it wants to be used: sampling, where a text begins and where it ends.
+//! The defaults in a model's own files: sampling, the token that begins a text, and those that end it.
 //!
-//! Read from `generation_config.json` and, for the tokens only, from `config.json`, as transformers does. A field
-//! that is missing or null says nothing. Left out: everything else that these files hold.
+//! Read from `generation_config.json` and, for the tokens only, from `config.json`, as transformers does. A field that
+//! is null counts as missing.
 
 use foretoken_speculation::Token;
 use serde_json::Value;
 
 use crate::Error;
 
-/// The fields that matter, each as far as the model has an opinion.
+/// The fields that are used; `None` where the files have no value.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Defaults {
     /// The file, for messages.
@@ -66,7 +66,7 @@ fn token(value: &Value) -> Option<Token> {
     value.as_u64().and_then(|number| Token::try_from(number).ok())
 }
 
-/// A JSON object whose getters say what they expected.
+/// A JSON object whose getters return errors with the expected type.
 struct Fields {
     file: String,
     value: Value,
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_files_are_asked_and_null_says_nothing() {
+    fn both_files_are_read_and_null_counts_as_missing() {
         let generation: &[u8] = br#"{"eos_token_id": [2, 5], "temperature": 0.6, "top_k": null, "do_sample": true}"#;
         let config: &[u8] = br#"{"eos_token_id": 7, "bos_token_id": 1}"#;
         let found = Defaults::read(("g", Some(generation)), ("c", Some(config))).expect("both are well-formed");

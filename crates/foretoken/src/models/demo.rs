@@ -1,8 +1,8 @@
-//! The demo pair, a part of the library with the feature `demo`: a target and its draft, so that a first try needs no
-//! file.
+//! The demo models, built into the library with the feature `demo`: a target and its draft model, so that a first try
+//! needs no file.
 //!
-//! The bytes lie at a multiple of 64, as they would in a mapped file, so that the weights are read where they are.
-//! Both models have one tokenizer, which is embedded once. Left out: the demo with another tokenizer.
+//! The bytes are aligned to 64, as they would be in a mapped file, so that the weights are read without a copy. Both
+//! models have the same tokenizer, which is embedded once.
 
 /// The files of one embedded model.
 pub struct Embedded {

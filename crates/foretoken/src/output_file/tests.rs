@@ -1,5 +1,5 @@
-//! A file has its name only when it is whole, whoever comes meanwhile; what the program's doors see of it is tested
-//! there.
+//! A file gets its name only when it is complete, also with concurrent writers; commands that write files are tested in
+//! `cli`.
 
 use super::*;
 
@@ -17,12 +17,12 @@ fn names(folder: &tempfile::TempDir) -> Vec<String> {
 }
 
 #[test]
-fn there_is_no_file_before_it_is_whole_and_no_trace_of_one_that_is_dropped() {
+fn a_file_appears_when_it_is_complete_and_leaves_nothing_when_dropped() {
     let (folder, path) = folder();
     std::fs::write(&path, "old").unwrap();
     let mut file = OutputFile::create(&path, Existing::Replaced, &[]).unwrap();
     file.write_all(b"half").unwrap();
-    assert_eq!(names(&folder).len(), 2, "the half file lies beside");
+    assert_eq!(names(&folder).len(), 2, "the temporary file exists");
     drop(file);
     assert_eq!((names(&folder), std::fs::read(&path).unwrap()), (vec!["out".to_string()], b"old".to_vec()));
     let mut file = OutputFile::create(&path, Existing::Replaced, &[]).unwrap();
@@ -33,7 +33,7 @@ fn there_is_no_file_before_it_is_whole_and_no_trace_of_one_that_is_dropped() {
 }
 
 #[test]
-fn a_file_that_comes_meanwhile_is_kept_as_well() {
+fn a_file_that_is_created_meanwhile_is_kept() {
     let (folder, path) = folder();
     let mut file = OutputFile::create(&path, Existing::Kept, &[]).unwrap();
     file.write_all(b"ours").unwrap();
@@ -47,7 +47,7 @@ fn a_file_that_comes_meanwhile_is_kept_as_well() {
 }
 
 #[test]
-fn only_what_nobody_writes_any_more_is_taken_away() {
+fn only_abandoned_temporary_files_are_removed() {
     let (folder, path) = folder();
     let left = folder.path().join(".out.1-0.part");
     std::fs::write(&left, "half").unwrap();
@@ -55,10 +55,10 @@ fn only_what_nobody_writes_any_more_is_taken_away() {
     writes.lock().unwrap();
     let mine = OutputFile::create(&path, Existing::Kept, &[]).unwrap();
     let other = OutputFile::create(&path, Existing::Kept, &[]).unwrap();
-    assert_eq!(names(&folder).len(), 3, "each writes its own");
+    assert_eq!(names(&folder).len(), 3, "each has a file of its own");
     drop(writes);
     let third = OutputFile::create(&path, Existing::Replaced, &[]).unwrap();
-    assert_eq!(names(&folder).len(), 3, "the dead one's is gone");
+    assert_eq!(names(&folder).len(), 3, "the abandoned one is removed");
     other.finish().unwrap();
     third.finish().unwrap();
     mine.finish().unwrap_err();
@@ -67,7 +67,7 @@ fn only_what_nobody_writes_any_more_is_taken_away() {
 
 #[cfg(unix)]
 #[test]
-fn permissions_stay_and_new_ones_are_the_users() {
+fn permissions_are_kept_and_new_ones_follow_the_umask() {
     use std::os::unix::fs::PermissionsExt;
     let (folder, path) = folder();
     let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
@@ -83,7 +83,7 @@ fn permissions_stay_and_new_ones_are_the_users() {
 
 #[cfg(unix)]
 #[test]
-fn a_folder_that_is_read_has_its_files_however_deep_and_by_whatever_name() {
+fn files_of_a_folder_that_is_read_are_protected_under_all_their_names() {
     let (folder, path) = folder();
     let at = |name: &str| folder.path().join(name);
     std::fs::create_dir_all(at("model/inner")).unwrap();
@@ -99,7 +99,7 @@ fn a_folder_that_is_read_has_its_files_however_deep_and_by_whatever_name() {
     }
     assert!(refused(&at("model")).ends_with("model: cannot be written: expected a file, found a folder"));
     OutputFile::create(&at("model/ours.gguf"), Existing::Replaced, &read).unwrap().finish().unwrap();
-    // A model in parts is read whole, whichever part is named.
+    // All parts of a model are read, whichever part is named.
     let [first, second, other] = ["m-00001-of-00002.gguf", "m-00002-of-00002.gguf", "n-00002-of-00002.gguf"].map(at);
     [&first, &second, &other].into_iter().for_each(|part| std::fs::write(part, "part").unwrap());
     let read = [first];

@@ -1,8 +1,8 @@
-//! The bytes of a prompt cache's file, read with suspicion.
+//! Parsing and writing a prompt cache's file, which is not trusted.
 //!
-//! Nothing is believed before it was compared, and nothing is allocated for a number before the file was found to be so
-//! long. The head has a checksum of its own, so that what is said of a file that does not fit is true: only a head that
-//! is whole is compared with this run. The format stands in `prompt_cache.rs`.
+//! Every field is checked, and nothing is allocated for a length before the file is known to be that long. The head has
+//! a checksum of its own, so that an error about a key that differs is true: only an undamaged head is compared with
+//! this run. The format is documented in `prompt_cache.rs`.
 
 use std::io::{self, Read, Write};
 
@@ -13,8 +13,9 @@ use foretoken_speculation::Token;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::key::Part;
-use crate::costs::shown;
-use crate::kept_file::{KeptFileError, Reader};
+use crate::costs::excerpt;
+use crate::error::KeptFileError;
+use crate::kept_file::Reader;
 
 const MAGIC: [u8; 8] = *b"ftkprefx";
 const VERSION: u32 = 1;
@@ -27,13 +28,13 @@ const GROUPS_MAX: u64 = 64;
 /// Bytes that are read at a time.
 const CHUNK: usize = 1 << 16;
 
-/// What a file must be to be used.
+/// What a file is compared with.
 pub(super) struct Expected<'a> {
     /// The key of a prefix of so many tokens.
     pub key: &'a dyn Fn(usize) -> Vec<Part>,
-    /// Tokens there are.
+    /// The number of tokens in the vocabulary.
     pub vocabulary: usize,
-    /// How much is saved of each cache group.
+    /// Bytes of a state and of a row of each cache group.
     pub sizes: &'a [SavedBytes],
 }
 
@@ -94,7 +95,7 @@ pub(super) fn read(
     Ok(saved)
 }
 
-/// Where the checksum of the head begins, in a file that is long enough for what its head says.
+/// Where the checksum of the head begins, in a file that is as long as its head says.
 pub(super) fn head_end(bytes: &[u8]) -> Option<usize> {
     let number = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
     let key = number(8)? >> 32;
@@ -103,11 +104,11 @@ pub(super) fn head_end(bytes: &[u8]) -> Option<usize> {
     (bytes.starts_with(&MAGIC) && bytes.len().checked_sub(end)? >= 2 * CHECKSUM as usize).then_some(end)
 }
 
-/// What is before the rows.
+/// The part of a file before the rows.
 struct Head {
     key: String,
     tokens: Vec<Token>,
-    /// Of each group the position of its first row, and bytes of a row.
+    /// For each group the position of its first row, and the bytes of a row.
     groups: Vec<(u64, u64)>,
 }
 
@@ -143,7 +144,7 @@ impl<R: Read> Reader<'_, R> {
         Ok(Head { key, tokens, groups })
     }
 
-    /// A number from 1 on.
+    /// Reads a number from 1 to `most`.
     fn within(&mut self, field: &str, most: u64) -> Result<u64, KeptFileError> {
         let found = self.u64(field)?;
         match (1..=most).contains(&found) {
@@ -152,7 +153,7 @@ impl<R: Read> Reader<'_, R> {
         }
     }
 
-    /// Appends so many bytes, which the file is long enough for.
+    /// Reads until there are `len` bytes; the file is known to be that long.
     fn append(&mut self, field: &str, bytes: &mut Vec<u8>, len: usize) -> Result<(), KeptFileError> {
         while bytes.len() < len {
             let at = bytes.len();
@@ -171,24 +172,24 @@ impl<R: Read> Reader<'_, R> {
         }
     }
 
-    /// That the rows were made from what this run has.
+    /// Checks that the rows were made from what this run has.
     fn check_key(&self, key: &str, expected: &[Part]) -> Result<(), KeptFileError> {
         let found: Vec<(&str, &str)> = key.lines().filter_map(|line| line.split_once(": ")).collect();
         for (name, value) in expected {
             match found.iter().find(|(other, _)| other == name) {
                 Some((_, other)) if other == value => {}
-                Some((_, other)) => return Err(self.field(name, value, shown(other))),
+                Some((_, other)) => return Err(self.field(name, value, excerpt(other))),
                 None => return Err(self.field(name, value, "none")),
             }
         }
         let known: Vec<&str> = expected.iter().map(|(name, _)| *name).collect();
         match found.iter().find(|(name, _)| !known.contains(name)) {
-            Some((name, _)) => Err(self.field("key", known.join(", "), shown(name))),
+            Some((name, _)) => Err(self.field("key", known.join(", "), excerpt(name))),
             None => Ok(()),
         }
     }
 
-    /// That the file has the groups of this run and is as long as it says; bytes of the rows of each group.
+    /// Checks that the file has the groups of this run and the right length; returns the bytes of each group.
     fn check_groups(
         &self,
         len: u64,

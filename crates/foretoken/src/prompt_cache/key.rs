@@ -1,15 +1,15 @@
-//! What rows of the cache were made from, besides their tokens: in parts with names, so that a refusal says which
-//! differs.
+//! The key of cached rows: everything that they depend on besides their tokens, in named parts, so that an error can
+//! name the one that differs.
 //!
-//! The model is told by a hash of all its tensors and its configuration. Sizes, dates and samples would be quicker and
-//! would let a model be taken for another that was trained a step longer; and the system has the file in memory anyway,
-//! since it was just loaded. XXH3-128 goes through 3 to 4 GB/s of a mapped file. That it resists no attacker is
-//! no loss: who writes a file of rows may write any rows into it.
+//! The model is identified by a hash of all its tensors and its configuration. Sizes, dates and samples would be
+//! faster, but could not distinguish a model from one that was trained a step longer; and the system has the file in
+//! memory anyway, since it was just loaded. XXH3-128 hashes 3 to 4 GB/s of a mapped file. It need not be cryptographic:
+//! whoever writes a file of rows can write any rows into it.
 //!
-//! Angles of positions come from the system's sine and cosine, and the frequencies of some networks from the context
-//! that was asked for. So both are hashed as they come out, for all positions of the prefix.
+//! The angles of positions come from the system's sine and cosine, and the frequencies of some networks depend on the
+//! context length. So the resulting angles are hashed, for all positions of the prefix.
 //!
-//! Left out: threads, pages and batches, which change no bit.
+//! Threads, pages and batches are not a part of it: they change no bit.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -36,7 +36,7 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// The key of a checkpoint. `spec`: of its network as it was loaded; reads all tensors, on as many threads as the
+    /// The key of a checkpoint, whose network was loaded as `spec`. Reads all tensors, on as many threads as the
     /// settings have.
     pub(crate) fn of(checkpoint: &Checkpoint, spec: &Spec, settings: &ModelSettings) -> Self {
         let ModelSettings { dtype, cache_type_k, cache_type_v, .. } = settings;
@@ -59,16 +59,16 @@ impl Key {
         parts
     }
 
-    /// Tokens there are.
+    /// The number of tokens in the vocabulary.
     pub(super) fn vocabulary(&self) -> usize {
         self.spec.vocabulary
     }
 }
 
-/// What positions do to the rows of so many first ones.
+/// A hash of everything that the first `len` positions do to rows.
 fn positions_hash(spec: &Spec, len: usize) -> u64 {
     let mut hash = Xxh3::new();
-    // Decimals of floats are as many as it takes to tell them apart.
+    // Rust's decimals of floats are unique.
     hash.update(format!("{:?} {:?}", spec.positions, spec.query_growth).as_bytes());
     let mut put = |numbers: &[f32]| numbers.iter().for_each(|number| hash.update(&number.to_le_bytes()));
     for Rotation { frequencies, magnitude, .. } in spec.positions.rotations() {
@@ -91,11 +91,11 @@ fn model_hash(checkpoint: &Checkpoint, spec: &Spec, threads: usize) -> u128 {
         hash.update(&(bytes.len() as u64).to_le_bytes());
         hash.update(bytes);
     };
-    // What the context chooses is a part of its own.
+    // What depends on the context length is in the part `rope`.
     put(format!("{:?}", Spec { positions: Positions::Learned, ..spec.clone() }).as_bytes());
     match &checkpoint.config {
         Config::Json(config) => put(config.text().as_bytes()),
-        // Words of the vocabulary are nothing to the network.
+        // The network does not depend on the tokenizer.
         Config::Gguf(metadata) => metadata
             .iter()
             .filter(|(key, _)| !key.starts_with("tokenizer."))
@@ -119,14 +119,14 @@ fn tensor_hashes(checkpoint: &Checkpoint, threads: usize) -> Vec<u128> {
         while let Some((at, chunk)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, all.get(at)?)))
         {
             done.push((at, xxh3_128(chunk)));
-            // They are not needed again: weights are packed by now.
+            // The pages are not needed again: weights are packed by now.
             chunk.release();
         }
         done
     };
     let mut hashes = vec![0; all.len()];
     std::thread::scope(|scope| {
-        // This thread works too, so all is done whether or not the system gives others.
+        // This thread works too, so all chunks are hashed even if the system refuses other threads.
         let worker = |_| std::thread::Builder::new().spawn_scoped(scope, work).ok();
         let workers: Vec<_> = (1..threads.clamp(1, all.len().max(1))).filter_map(worker).collect();
         let mut take = |done: Vec<(usize, u128)>| done.into_iter().for_each(|(at, hash)| hashes[at] = hash);

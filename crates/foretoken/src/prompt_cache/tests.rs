@@ -1,4 +1,4 @@
-//! A prefix comes back as it went; every other file is refused by name.
+//! A prefix survives writing and reading; every invalid file is refused with the name of the field.
 
 use foretoken_engine::{SavedPrefix, SavedRows};
 use foretoken_model::CacheType;
@@ -45,7 +45,7 @@ fn head_len() -> usize {
     32 + key + 5 * 4 + 2 * 16
 }
 
-/// The bytes with others put in at a place, and right checksums.
+/// The bytes with some of them replaced, and correct checksums.
 fn forged(at: usize, with: &[u8]) -> Vec<u8> {
     let mut bytes = bytes_of(&small());
     bytes[at..at + with.len()].copy_from_slice(with);
@@ -57,17 +57,17 @@ fn forged(at: usize, with: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn rows_come_back_as_they_went() {
+fn rows_survive_a_round_trip() {
     assert_eq!(read(&bytes_of(&small())), Ok(small()));
     assert_eq!(read(&forged(0, b"")), Ok(small()));
-    // Of rows nothing, and the state in front of them.
+    // A group without rows has the state alone.
     let none = SavedRows { first: 5, bytes: vec![1; 3] };
     let without = SavedPrefix { groups: vec![small().groups[0].clone(), none], ..small() };
     assert_eq!(read(&bytes_of(&without)), Ok(without));
 }
 
 #[test]
-fn a_file_that_ends_early_or_late_is_refused() {
+fn a_file_that_is_too_short_or_too_long_is_refused() {
     let whole = bytes_of(&small());
     for len in 0..whole.len() {
         let error = read(&whole[..len]).expect_err("it is cut");
@@ -81,20 +81,20 @@ fn a_file_that_ends_early_or_late_is_refused() {
 }
 
 #[test]
-fn every_bit_that_flips_is_noticed() {
+fn every_flipped_bit_is_detected() {
     let whole = bytes_of(&small());
     for bit in 0..8 * whole.len() {
         let mut damaged = whole.clone();
         damaged[bit / 8] ^= 1 << (bit % 8);
-        let error = read(&damaged).expect_err("a bit is another");
+        let error = read(&damaged).expect_err("a bit is flipped");
         assert!(error.starts_with("x: ") && error.contains("expected"), "bit {bit}: {error}");
-        // Damage is never taken for another model's file.
+        // Damage is never reported as another model's file.
         assert!(!parts(5).iter().any(|(name, _)| error.starts_with(&format!("x: {name}:"))), "bit {bit}: {error}");
     }
 }
 
 #[test]
-fn what_differs_is_named() {
+fn a_part_of_the_key_that_differs_is_named() {
     let whole = bytes_of(&small());
     let changed = |name: &'static str, value: &'static str| {
         let other = move |len| {
@@ -116,8 +116,8 @@ fn what_differs_is_named() {
 }
 
 #[test]
-fn headers_that_lie_are_refused_before_anything_is_made_of_them() {
-    let error = |at: usize, with: &[u8]| read(&forged(at, with)).expect_err("it lies");
+fn wrong_headers_are_refused() {
+    let error = |at: usize, with: &[u8]| read(&forged(at, with)).expect_err("it is wrong");
     assert_eq!(error(0, b"ftktexts"), r#"x: magic: expected "ftkprefx", found "ftktexts""#);
     assert_eq!(error(8, &[2]), "x: version: expected 1, found 2");
     assert_eq!(error(12, &[0xff; 4]), "x: length of the key: expected at most 4096, found 4294967295");
@@ -142,7 +142,7 @@ fn headers_that_lie_are_refused_before_anything_is_made_of_them() {
 }
 
 #[test]
-fn whatever_a_head_says_it_is_read_or_refused() {
+fn any_head_is_read_or_refused() {
     let whole = bytes_of(&small());
     let mut state = 1u64;
     let mut random = || {
@@ -161,7 +161,7 @@ fn whatever_a_head_says_it_is_read_or_refused() {
         }
         let keep = bytes.len() - if random() % 4 == 0 { random() as usize % bytes.len() } else { 0 };
         if let Ok(found) = read(&bytes[..keep]) {
-            // Tokens and first rows are any that can be.
+            // Tokens and first rows may be any valid ones.
             assert_eq!(found.tokens.len(), 5);
             assert!(found.tokens.iter().all(|token| (*token as usize) < VOCABULARY));
         }
@@ -186,7 +186,7 @@ fn differing(one: &[Part], other: &[Part]) -> Vec<&'static str> {
 }
 
 #[test]
-fn a_key_tells_models_types_and_rotations_apart() {
+fn a_key_depends_on_model_types_and_rotations() {
     let settings = ModelSettings { threads: Some(2), ..ModelSettings::default() };
     let llama = key_of(&golden("llama"), &settings, None);
     let none: [&str; 0] = [];
@@ -201,7 +201,7 @@ fn a_key_tells_models_types_and_rotations_apart() {
     let longrope = |context| key_of(&golden("longrope"), &settings, Some(context));
     assert_eq!(differing(&longrope(16), &longrope(4096)), ["rope"]);
 
-    // A model whose last weight is another.
+    // A model whose last weight differs.
     let folder = tempfile::tempdir().expect("a folder can be made");
     for file in std::fs::read_dir(golden("llama")).expect("it is there") {
         let file = file.expect("it can be listed").path();

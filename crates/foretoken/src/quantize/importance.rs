@@ -1,7 +1,7 @@
-//! The importances that a matrix is quantized by: those of a file, held against the model.
+//! The importance matrix of a file, checked against the model.
 //!
-//! What is in the file has to be of this model, name by name and column by column; a matrix that the file does not know
-//! (embeddings are never measured, heads rarely) is quantized without.
+//! Every entry of the file has to match a tensor of the model by name and columns; a matrix that is not in the file
+//! (embeddings are never measured, output heads rarely) is quantized without importances.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use foretoken_model::export::Exported;
 use foretoken_weights::gguf::Metadata;
 use foretoken_weights::imatrix::{self, ImportanceMatrix};
 
-use super::kinds::Choice;
+use super::kinds::TypeChoice;
 use crate::Error;
 
 /// A file of importances.
@@ -27,10 +27,10 @@ impl Importance {
         Ok(Self { path: path.to_path_buf(), matrix: imatrix::open(path)? })
     }
 
-    /// Holds every entry against the tensor of its name.
+    /// Checks every entry against the tensor of its name.
     ///
     /// # Errors
-    /// There is none, or it has other columns or another number of matrices.
+    /// There is no such tensor, or it has other columns or another number of matrices.
     pub fn check(&self, input: &Path, tensors: &[Exported]) -> Result<(), Error> {
         let wrong = |name: &str, expected: String, found: String| {
             let file = self.path.display();
@@ -55,16 +55,16 @@ impl Importance {
         Ok(())
     }
 
-    /// What an error in each column counts, for the matrices of a tensor one after another.
+    /// The importance of each column, for all matrices of a tensor in order.
     pub fn of(&self, tensor: &Exported) -> Option<&[f32]> {
         self.matrix.entries.get(&tensor.name).map(|entry| entry.values.as_slice())
     }
 
-    /// The keys that say what a file was made with.
-    pub fn tell(&self, metadata: &mut Metadata) {
+    /// Sets the keys that record which importance matrix was used.
+    pub fn set_keys(&self, metadata: &mut Metadata) {
         metadata.set("quantize.imatrix.file", self.path.display().to_string());
         metadata.set("quantize.imatrix.entries_count", u32::try_from(self.matrix.entries.len()).unwrap_or(u32::MAX));
-        // Those of another file, of which the source was made, would be wrong here.
+        // The source's keys are of the importance matrix that it was made with.
         metadata.remove("quantize.imatrix.dataset");
         metadata.remove("quantize.imatrix.chunks_count");
         if let Some(dataset) = &self.matrix.dataset {
@@ -75,8 +75,8 @@ impl Importance {
         }
     }
 
-    /// A line about matrices of layers that are quantized without importances, if there are any.
-    pub fn note(&self, tensors: &[Exported], plan: &[Choice]) -> Option<String> {
+    /// A note for users about matrices of layers that are quantized without importances, if there are any.
+    pub fn note(&self, tensors: &[Exported], plan: &[TypeChoice]) -> Option<String> {
         let mut without = tensors.iter().zip(plan).filter(|(tensor, choice)| {
             tensor.name.starts_with("blk.") && choice.is_searched() && self.of(tensor).is_none()
         });
@@ -86,7 +86,7 @@ impl Importance {
     }
 }
 
-/// How many matrices a tensor has, one after another.
+/// How many matrices a tensor has.
 pub fn matrices(tensor: &Exported) -> usize {
     tensor.shape.iter().rev().skip(2).product()
 }

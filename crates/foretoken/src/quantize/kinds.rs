@@ -1,9 +1,9 @@
-//! Which tensor gets which type: llama.cpp's names of types and mixtures, and what rows that do not fit fall to.
+//! Which tensor gets which type: llama.cpp's names of types and mixtures, and the fallbacks for rows that do not fit.
 //!
-//! A type asked for is the type of most matrices; `rules.rs` says which ones a mixture gives other formats. Norms,
-//! biases and tables of positions stay f32: they are small, and computed with element by element. Rows that are no
-//! whole blocks of 256 take the format of 32 that is next in bits. Left out: formats by larger codebooks, and tensors
-//! that somebody names one by one.
+//! Most matrices get the type that was asked for; `rules.rs` says which ones a mixture gives other formats. Norms,
+//! biases and position embeddings stay f32: they are small, and not used in products. Rows that are not a multiple of
+//! 256 get the format with blocks of 32 and the next larger number of bits. Formats with larger codebooks are not
+//! supported.
 
 use foretoken_kernels::block::Format;
 use foretoken_model::WeightType;
@@ -19,21 +19,21 @@ pub use network::Network;
 pub struct Mixture {
     base: WeightType,
     size: Size,
-    /// llama.cpp's number of this kind of file.
+    /// llama.cpp's number of this file type.
     file_type: u32,
 }
 
-/// How much a mixture gives to matrices that need more: llama.cpp's `_S`, `_M` and `_L`.
+/// How many more bits a mixture gives to important matrices: llama.cpp's `_S`, `_M` and `_L`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Size {
-    /// There is but one mixture of this format.
+    /// There is only one mixture of this format.
     Only,
     Small,
     Medium,
     Large,
 }
 
-/// The types there are, as llama.cpp names them. Without a size a name means the medium one.
+/// All types, with llama.cpp's names. A name without a size means the medium one.
 const NAMES: [(&str, WeightType, Size, u32); 22] = [
     ("f32", WeightType::F32, Size::Only, 0),
     ("f16", WeightType::F16, Size::Only, 1),
@@ -59,10 +59,10 @@ const NAMES: [(&str, WeightType, Size, u32); 22] = [
     ("q2_k", WeightType::Blocks(Format::Q2K), Size::Only, 10),
 ];
 
-/// Reads the name of a type.
+/// Parses the name of a type.
 ///
 /// # Errors
-/// It is none.
+/// It is unknown.
 pub fn mixture(word: &str) -> Result<Mixture, String> {
     let known = NAMES.iter().find(|(name, ..)| name.eq_ignore_ascii_case(word));
     known.map(|&(_, base, size, file_type)| Mixture { base, size, file_type }).ok_or_else(|| {
@@ -73,44 +73,44 @@ pub fn mixture(word: &str) -> Result<Mixture, String> {
 
 /// The type of a tensor, and the one that it would have if its rows were whole blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Choice {
+pub struct TypeChoice {
     /// The type.
     pub dtype: Dtype,
     /// The type that the rules give.
-    pub wanted: Dtype,
+    pub by_rules: Dtype,
 }
 
-impl Choice {
-    /// Whether blocks are made that an importance matrix makes better.
+impl TypeChoice {
+    /// Whether an importance matrix improves its blocks.
     pub fn is_searched(&self) -> bool {
         matches!(self.dtype, Dtype::Quantized(_)) && self.dtype != Dtype::Q8_0
     }
 }
 
 impl Mixture {
-    /// The number of `general.file_type`.
+    /// The value of `general.file_type`.
     pub fn file_type(self) -> u32 {
         self.file_type
     }
 
     /// The type of one tensor; its shape is outermost first.
-    pub fn of_tensor(self, name: &str, shape: &[usize], network: &Network) -> Choice {
+    pub fn of_tensor(self, name: &str, shape: &[usize], network: &Network) -> TypeChoice {
         if shape.len() < 2 || !is_matrix(name) {
-            return Choice { dtype: Dtype::F32, wanted: Dtype::F32 };
+            return TypeChoice { dtype: Dtype::F32, by_rules: Dtype::F32 };
         }
         let base = match self.base {
             WeightType::Blocks(base) => base,
-            floats => return Choice { dtype: dtype(floats), wanted: dtype(floats) },
+            floats => return TypeChoice { dtype: dtype(floats), by_rules: dtype(floats) },
         };
-        let wanted = rules::format(base, self.size, name, network);
+        let by_rules = rules::format(base, self.size, name, network);
         let columns = shape.last().copied().unwrap_or(1);
-        Choice { dtype: dtype(fitting(wanted, columns)), wanted: dtype(WeightType::Blocks(wanted)) }
+        TypeChoice { dtype: dtype(fitting_type(by_rules, columns)), by_rules: dtype(WeightType::Blocks(by_rules)) }
     }
 }
 
-/// A format, or what rows of so many columns take that are no whole blocks of it: the format of 32 that has at least as
-/// many bits, or f16.
-fn fitting(format: Format, columns: usize) -> WeightType {
+/// The format if rows of so many columns are whole blocks of it, else the format with blocks of 32 that has at least as
+/// many bits, else f16.
+fn fitting_type(format: Format, columns: usize) -> WeightType {
     let small = match format {
         Format::Q2K | Format::Q3K | Format::Iq4Xs => Format::Iq4Nl,
         Format::Q4K => Format::Q5_0,
@@ -122,22 +122,22 @@ fn fitting(format: Format, columns: usize) -> WeightType {
     [format, small].into_iter().find(fits).map_or(WeightType::F16, WeightType::Blocks)
 }
 
-/// The type of files that stands for a type of weights.
+/// The element type of a weight type.
 fn dtype(kind: WeightType) -> Dtype {
     match kind {
         WeightType::F32 => Dtype::F32,
         WeightType::F16 => Dtype::F16,
         WeightType::BF16 => Dtype::BF16,
-        WeightType::Blocks(format) => Dtype::of_ggml(format.name()).expect("formats have ggml's names"),
+        WeightType::Blocks(format) => Dtype::from_ggml_name(format.name()).expect("formats have ggml's names"),
     }
 }
 
-/// Whether the rules for matrices hold for a tensor of two dimensions or more.
+/// Whether the rules for matrices apply to a tensor of two dimensions or more.
 fn is_matrix(name: &str) -> bool {
     const EXCEPT: [&str; 7] = [
         "_norm.weight",
         "ffn_gate_inp.weight",
-        // One row: a vector to llama.cpp.
+        // It has one row, so llama.cpp treats it as a vector.
         "ffn_gate_inp_shexp.weight",
         "position_embd.weight",
         "token_types.weight",

@@ -1,7 +1,8 @@
-//! A tensor brought to another type, slab by slab, each slab by all threads.
+//! Converts a tensor to another type, slab by slab, each slab with all threads.
 //!
-//! A slab is some rows, and a task some of these: it spells them out as floats and makes its part of the slab's bytes.
-//! Rows do not depend on each other, so the file is the same for any number of threads. What need not change is copied.
+//! A slab is a range of rows, and a task a part of it, which dequantizes its rows to floats and encodes them. Rows do
+//! not depend on each other, so the file is the same for any number of threads. Tensors that keep their type are
+//! copied.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,16 +14,16 @@ use foretoken_weights::{Dtype, WeightsError};
 
 use super::importance::matrices;
 
-/// Elements of a task, or one row if that is longer; a quarter of a megabyte as floats.
+/// Elements of a task, or one row if that is longer: a quarter of a megabyte of floats.
 const TASK: usize = 1 << 16;
-/// Tasks of a slab, for each thread.
+/// Tasks of a slab for each thread.
 const TASKS: usize = 8;
 /// Bytes that are copied at once.
 const COPY: usize = 1 << 24;
 
 /// Why a tensor was not written.
 pub enum Problem {
-    /// Whoever listens wants no more.
+    /// The caller stopped it.
     Stopped,
     /// A row to be quantized holds a number that is not finite.
     NotFinite { row: usize },
@@ -30,27 +31,27 @@ pub enum Problem {
     Write(WeightsError),
 }
 
-/// What a tensor becomes.
+/// What a tensor is converted to.
 #[derive(Clone, Copy)]
-pub struct Wanted<'a> {
+pub struct Conversion<'a> {
     /// The type of its elements.
     pub dtype: Dtype,
-    /// What an error in each column counts, for its matrices one after another, if that is known.
+    /// The importance of each column, for all its matrices in order, if that is known.
     pub importance: Option<&'a [f32]>,
 }
 
-/// Hands the bytes of `tensor` as they are `wanted` to `put`, and says how many numbers were too large for it.
+/// Passes the converted bytes of `tensor` to `put`, and returns how many numbers exceeded the type's range.
 ///
 /// # Errors
-/// `stopped` says so, `put` fails, or numbers to be quantized are not finite.
+/// `stopped` returns true, `put` fails, or numbers to be quantized are not finite.
 pub fn convert(
     tensor: &Exported,
-    wanted: Wanted<'_>,
+    conversion: Conversion<'_>,
     pool: &Pool,
     stopped: &dyn Fn() -> bool,
     put: &mut dyn FnMut(&[u8]) -> Result<(), WeightsError>,
 ) -> Result<usize, Problem> {
-    let dtype = wanted.dtype;
+    let dtype = conversion.dtype;
     let mut put = |bytes: &[u8]| if stopped() { Err(Problem::Stopped) } else { put(bytes).map_err(Problem::Write) };
     if let Some(mut parts) = tensor.verbatim(dtype) {
         parts.try_for_each(|bytes| bytes.chunks(COPY).try_for_each(&mut put))?;
@@ -73,7 +74,7 @@ pub fn convert(
             let first = first + task * task_rows;
             let mut values = vec![0.0; out.len() / row_bytes * columns];
             reader.read(first, &mut values);
-            let encoded = match wanted.importance {
+            let encoded = match conversion.importance {
                 None => encode(dtype, &values, None, out).map_err(|at| at / columns),
                 Some(importance) => {
                     // Rows of one matrix share its importances.
@@ -98,8 +99,8 @@ pub fn convert(
     Ok(saturated.into_inner())
 }
 
-/// Floats as elements of a type. `Ok` counts those that are finite and beyond the type, `Err` is the place of the first
-/// that cannot be quantized.
+/// Encodes floats as elements of a type. `Ok` counts finite floats that exceed the type's range, `Err` is the index of
+/// the first that cannot be quantized.
 fn encode(dtype: Dtype, values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) -> Result<usize, usize> {
     let mut saturated = 0;
     match dtype {
@@ -123,7 +124,7 @@ fn encode(dtype: Dtype, values: &[f32], importance: Option<&[f32]>, out: &mut [u
         blocks => {
             let format = Format::ALL.into_iter().find(|format| format.name() == blocks.name());
             let format = format.expect("types are chosen among those that can be made");
-            if let Some(at) = block::first_beyond(format, values) {
+            if let Some(at) = block::first_unrepresentable(format, values) {
                 return Err(at);
             }
             match importance {

@@ -1,9 +1,9 @@
-//! What is quantized: a GGUF file or a Hugging Face directory, both as keys and tensors of a GGUF file.
+//! The source of a quantization: a GGUF file or a Hugging Face directory, both as keys and tensors of a GGUF file.
 
 use std::path::Path;
 
 use foretoken_model::export::{self, Exported};
-use foretoken_text::{Marks, gguf_vocabulary};
+use foretoken_text::{BoundaryTokens, gguf_vocabulary};
 use foretoken_weights::gguf::{self, Metadata};
 
 use crate::Error;
@@ -23,15 +23,15 @@ impl Source {
     /// Opens a directory or a file.
     ///
     /// # Errors
-    /// It is neither a GGUF file nor a directory that GGUF has words for, or a tensor's type cannot be computed with.
+    /// It is neither a GGUF file nor a directory that can be converted, or a tensor's type is not supported.
     pub fn open(path: &Path) -> Result<Self, Error> {
         if path.is_dir() { Self::directory(path) } else { Self::file(path) }
     }
 
-    /// A GGUF file of any architecture: keys that nobody knows go over too.
+    /// A GGUF file of any architecture: unknown keys are copied too.
     fn file(path: &Path) -> Result<Self, Error> {
         let mut file = gguf::open(path)?;
-        // Of a model in several files: what is written is one.
+        // A model in several files is written as one.
         for key in ["split.no", "split.count", "split.tensors.count"] {
             file.metadata.remove(key);
         }
@@ -53,9 +53,11 @@ impl Source {
         }
         match opened.tokenizer()? {
             Some(tokenizer) => {
-                let marks =
-                    Marks { beginning: opened.beginning(Some(&tokenizer)), ends: &opened.end_tokens(Some(&tokenizer)) };
-                let vocabulary = gguf_vocabulary(path, opened.spec.vocabulary, marks)?;
+                let boundary = BoundaryTokens {
+                    bos: opened.beginning(Some(&tokenizer)),
+                    ends: &opened.end_tokens(Some(&tokenizer)),
+                };
+                let vocabulary = gguf_vocabulary(path, opened.spec.vocabulary, boundary)?;
                 vocabulary.entries.into_iter().for_each(|(key, value)| metadata.set(key, value));
                 notes.extend(vocabulary.notes);
             }

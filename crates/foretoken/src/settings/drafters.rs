@@ -1,8 +1,8 @@
-//! Settings of the single drafters, and of what they know from before.
+//! Settings of the single drafters, and of the texts that they learn before a run.
 //!
-//! Defaults are the drafters' own, but for the least gain, which is a choice of each door. In each group `nodes_max` is
-//! the most tokens that the drafter proposes a pass, `depth_max` the most along a branch. Left out: settings that all
-//! drafters share ([`super::DraftingSettings`]).
+//! Defaults are the drafters' own, except for `gain_min`. In each group `nodes_max` is the most tokens that the drafter
+//! proposes in a pass, `depth_max` the most along a branch. Settings that all drafters share are in
+//! [`super::DraftingSettings`].
 
 use std::path::PathBuf;
 
@@ -14,36 +14,36 @@ use super::names;
 use crate::error::{Error, between, within};
 use crate::spec_type::DrafterKind;
 
-/// Of all drafters that need no model.
+/// Settings of the drafters that need no model.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DrafterSettings {
-    /// lookup, trie, suffix, prediction: a guess that is accepted more rarely than this, by estimate, is not proposed;
-    /// `None`: where it does not pay, and of budgets that do not weigh costs 0.1. Not of lookup with one candidate.
+    /// lookup, trie, suffix, prediction: a token whose estimated acceptance is less than this is not proposed; `None`:
+    /// where it does not pay, and 0.1 with budgets that ignore costs. Lookup with one candidate ignores it.
     pub gain_min: Option<f32>,
-    /// Of lookup.
+    /// Settings of lookup.
     pub lookup: LookupSettings,
-    /// Of span copying.
+    /// Settings of span copying.
     pub llma: LlmaSettings,
-    /// Of the trie.
+    /// Settings of the trie.
     pub trie: TrieSettings,
-    /// Of suffix matching.
+    /// Settings of suffix matching.
     pub suffix: SuffixSettings,
-    /// Of n-gram models.
+    /// Settings of n-gram models.
     pub ngram: NgramSettings,
-    /// Of Jacobi lookahead.
+    /// Settings of Jacobi lookahead.
     pub jacobi: JacobiSettings,
-    /// The file of phrases, one a line, the most wanted first.
+    /// The file of phrases, one on each line, the most important first.
     pub phrases: Option<PathBuf>,
 }
 
 impl DrafterSettings {
-    /// The least estimated acceptance that is worth a row.
+    /// The least estimated acceptance of a proposed token.
     pub(crate) fn gain_min(&self) -> f32 {
         self.gain_min.unwrap_or(0.1)
     }
 
-    /// Whether drafters of this kind learn from texts of before. A draft model does only by an inner drafter.
+    /// Whether drafters of this kind learn texts before a run. A draft model does so only through an inner drafter.
     pub fn learns(&self, kind: DrafterKind) -> bool {
         match kind {
             DrafterKind::Trie => true,
@@ -80,15 +80,15 @@ impl DrafterSettings {
     }
 }
 
-/// Of lookup.
+/// Settings of lookup.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LookupSettings {
-    /// Longest run of last tokens that is searched for, 1 to 64.
+    /// The longest suffix of the text that is searched for, 1 to 64.
     pub ngram_max: usize,
-    /// Most tokens proposed a pass.
+    /// The most tokens proposed in a pass.
     pub nodes_max: usize,
-    /// Most places in the text whose continuations make up the tree; 1 proposes a chain, as others do.
+    /// The most matches whose continuations form the tree; 1 proposes a chain, as other programs do.
     pub candidates: usize,
 }
 
@@ -98,13 +98,13 @@ impl Default for LookupSettings {
     }
 }
 
-/// Of span copying (LLMA).
+/// Settings of span copying (LLMA).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LlmaSettings {
-    /// Fewest last tokens of the answer that must stand in the prompt, 1 to 64; n of its paper.
+    /// How many of the answer's last tokens must occur in the prompt, 1 to 64; n of the paper.
     pub run_min: usize,
-    /// Most tokens copied a pass; k of its paper.
+    /// The most tokens copied in a pass; k of the paper.
     pub nodes_max: usize,
 }
 
@@ -114,21 +114,21 @@ impl Default for LlmaSettings {
     }
 }
 
-/// Of the trie.
+/// Settings of the trie.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TrieSettings {
-    /// Most tokens proposed a pass, in all branches together.
+    /// The most tokens proposed in a pass, in all branches together.
     pub nodes_max: usize,
-    /// Tokens that a branch goes on for.
+    /// Tokens of a branch.
     pub branch_length: usize,
     /// How branches are laid out.
     #[serde(with = "names")]
     pub layout: Layout,
-    /// Of which texts branches are retrieved.
+    /// From which texts branches are retrieved.
     #[serde(with = "names")]
     pub source: BranchSource,
-    /// Most nodes kept behind each first token when a text has ended; `None` is 16 times `nodes_max`.
+    /// The most nodes kept below each first token when a sequence has ended; `None` is 16 times `nodes_max`.
     pub capacity: Option<usize>,
 }
 
@@ -155,19 +155,19 @@ impl TrieSettings {
     }
 }
 
-/// Of suffix matching.
+/// Settings of suffix matching.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SuffixSettings {
-    /// Most tokens proposed a pass, in all branches together.
+    /// The most tokens proposed in a pass, in all branches together.
     pub nodes_max: usize,
-    /// Most tokens of a branch.
+    /// The most tokens of a branch.
     pub depth_max: usize,
-    /// Most tokens of a branch for each token that matched (besides 8 in any case).
+    /// The most tokens of a branch for each token that matched (and 8 more in any case).
     pub depth_factor: f32,
-    /// No token that is less probable than this behind its parent.
+    /// No token that is less probable than this after its parent.
     pub token_min: f32,
-    /// Most tokens of other texts that are remembered.
+    /// The most tokens of other sequences that are kept.
     pub capacity: usize,
 }
 
@@ -177,19 +177,19 @@ impl Default for SuffixSettings {
     }
 }
 
-/// Of n-gram models.
+/// Settings of n-gram models.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NgramSettings {
-    /// Length of the longest n-gram that is counted, the proposed token included, 1 to 8; 1 proposes the most frequent
-    /// tokens whatever came before.
+    /// The length of the longest n-gram that is counted, including the proposed token, 1 to 8; 1 proposes the most
+    /// frequent tokens in any context.
     pub order: usize,
-    /// What is counted.
+    /// Which texts are counted.
     #[serde(with = "names")]
     pub source: NgramSource,
-    /// Most tokens of a branch.
+    /// The most tokens of a branch.
     pub depth_max: usize,
-    /// Most tokens proposed at one place, where [`super::DraftingSettings::p_split`] allows it.
+    /// The most tokens proposed at one position, where [`super::DraftingSettings::p_split`] allows it.
     pub branches_max: usize,
 }
 
@@ -199,7 +199,7 @@ impl Default for NgramSettings {
     }
 }
 
-/// Of Jacobi lookahead.
+/// Settings of Jacobi lookahead.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct JacobiSettings {
@@ -207,7 +207,7 @@ pub struct JacobiSettings {
     pub window: usize,
     /// Tokens of an n-gram, N, 3 to 16.
     pub level: usize,
-    /// Most n-grams verified a pass, G, 1 to 64.
+    /// The most n-grams verified in a pass, G, 1 to 64.
     pub guesses: usize,
 }
 
@@ -217,18 +217,18 @@ impl Default for JacobiSettings {
     }
 }
 
-/// What drafters know from before.
+/// Texts that drafters learn before a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MemorySettings {
     /// Texts that drafters learn before the first prompt: a file of a [`Store`](crate::store::Store).
     pub lookup_cache_static: Option<PathBuf>,
-    /// The same with the texts of earlier runs, read if it is there, to which those of this run may be added. Under
-    /// rejection or block verification each run then writes other texts, also for the same seed.
+    /// The same with the texts of earlier runs, read if it exists, to which those of this run may be added. Under
+    /// rejection or block verification each run then generates other texts, also for the same seed.
     pub lookup_cache_dynamic: Option<PathBuf>,
-    /// Most tokens kept in that file, those of the last texts; a file that holds more is refused.
+    /// The most tokens kept in that file, those of the newest texts; a file that has more is refused.
     pub lookup_cache_tokens: usize,
-    /// Whether the texts of earlier runs are for requests of any tenant, and not only of the one that wrote them.
+    /// Whether texts of earlier runs are used for requests of any tenant, not only of their own.
     pub shared: bool,
 }
 

@@ -1,8 +1,8 @@
-//! Settings of guided texts: the form that a text has to have.
+//! Settings of guided decoding: the grammar that a text has to match.
 //!
-//! There is one of four, each with a setting of its own. It is compiled when the law is decided
-//! ([`SamplingSettings::decided`](super::SamplingSettings::decided)), so a form that cannot be kept to is refused
-//! before anything is written. Left out: what a grammar is (`text`), and how a text is held to it (`engine`).
+//! There are four kinds, each with a setting of its own. The grammar is compiled when the law is decided
+//! ([`SamplingSettings::decided`](super::SamplingSettings::decided)), so an invalid one is refused before anything is
+//! generated. Grammars are compiled in `text`, and applied in `engine`.
 
 use std::sync::Arc;
 
@@ -12,42 +12,42 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Message};
 
-/// The form that a text has to have: at most one of these. Without any, everything may be written.
+/// The grammar that a text has to match: at most one of these.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GuidedSettings {
     /// A JSON Schema, as JSON text. Properties come in the schema's order; keywords and formats that cannot be enforced
-    /// are refused by their place.
+    /// are refused with their path.
     pub json_schema: Option<String>,
-    /// Whether whitespace may stand between the parts of JSON; without it there is none.
+    /// Whether whitespace is allowed between the parts of JSON.
     pub json_whitespace: bool,
     /// A regular expression that the whole text matches.
     pub regex: Option<String>,
-    /// A grammar in Lark's notation, or in that of llama.cpp (GBNF), which its `::=` tells.
+    /// A grammar in Lark's notation, or in that of llama.cpp (GBNF), which is recognised by `::=`.
     pub grammar: Option<String>,
     /// The text is one of these.
     pub choices: Vec<String>,
-    /// What becomes of strings that the form leaves no choice about; without a form nothing.
+    /// How strings are generated about which the grammar leaves no choice.
     pub grammar_forcing: GrammarForcing,
 }
 
-/// What becomes of strings that a form leaves no choice about: names of properties, say.
+/// How strings are generated about which a grammar leaves no choice, such as names of properties.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GrammarForcing {
-    /// The model spells them, in whatever tokens it likes; the usual ones are drafted.
+    /// The model generates them, in any tokens that spell them; the usual tokens are drafted.
     #[default]
     Off,
-    /// They are spelt in the tokens that encoding the text gives, without asking. That is another law than the model's
-    /// under its mask.
+    /// They are written without asking the model, in the tokens that encoding the text gives. This changes the law: it
+    /// is not the model's law under the grammar's mask.
     Canonical,
 }
 
 impl GuidedSettings {
-    /// The form, if there is one.
+    /// The grammar, if there is one.
     ///
     /// # Errors
-    /// There are several, or whitespace is to be flexible in something that is no JSON.
+    /// There are several, or whitespace is allowed without a JSON Schema.
     pub fn source(&self) -> Result<Option<GrammarSource>, Error> {
         let Self { json_schema, json_whitespace: flexible, regex, grammar, choices, .. } = self.clone();
         let choices = Some(choices).filter(|choices| !choices.is_empty());
@@ -70,10 +70,10 @@ impl GuidedSettings {
         Ok(first.map(|(_, source)| source))
     }
 
-    /// The form, compiled for a vocabulary, if there is one.
+    /// The grammar, compiled for a vocabulary, if there is one.
     ///
     /// # Errors
-    /// As [`GuidedSettings::source`]; the form cannot be understood or kept to; or the model has no tokenizer.
+    /// As [`GuidedSettings::source`]; the grammar is invalid or cannot be enforced; or the model has no tokenizer.
     pub(super) fn compiled(&self, tokenizer: Option<&Tokenizer>) -> Result<Option<Arc<Grammar>>, Error> {
         let Some(source) = self.source()? else { return Ok(None) };
         let setting = source.name();
@@ -89,16 +89,16 @@ impl GuidedSettings {
     }
 }
 
-/// Refuses a form where no token ends a text, so that none could end where the form does; and one that names a token by
-/// which texts end, for behind it there is no more text. `ends`: these tokens.
+/// Refuses a grammar where no token ends a text, so that the text could not end where the grammar does; and a grammar
+/// that names a token which ends texts, since nothing can follow it. `ends`: the tokens that end a text.
 pub(crate) fn check_ends(grammar: &Grammar, tokenizer: &Tokenizer, ends: &[Token]) -> Result<(), Error> {
     if ends.is_empty() {
         let expected = Message::setting(grammar.source().name()).and(": expected tokens that end a text, found none (");
         return Err(Error::Setting(expected.and_setting("ignore_eos").and(", or a model without any)")));
     }
-    // Calls may have such a mark behind them, which is then the end.
+    // Tool calls may be followed by such a token, which then ends the text.
     let is_ours = matches!(grammar.source(), GrammarSource::ToolCalls(_));
-    let Some(end) = grammar.names(ends).filter(|_| !is_ours) else { return Ok(()) };
+    let Some(end) = grammar.named_token(ends).filter(|_| !is_ours) else { return Ok(()) };
     let spelt = String::from_utf8_lossy(tokenizer.token_bytes(end)).into_owned();
     let expected = format!(": expected no token that ends a text, for it may end where its form does, found {spelt}");
     Err(Error::Setting(Message::setting(grammar.source().name()).and(expected)))
@@ -109,18 +109,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_one_form_or_none() {
+    fn there_is_at_most_one_grammar() {
         let text = |text: &str| Some(text.to_string());
-        let said = |settings: GuidedSettings| settings.source().map_err(|error| error.to_string());
+        let parsed = |settings: GuidedSettings| settings.source().map_err(|error| error.to_string());
         let none = GuidedSettings::default;
-        assert_eq!(said(none()), Ok(None));
+        assert_eq!(parsed(none()), Ok(None));
         let choices = vec!["a".to_string()];
         let settings = GuidedSettings { choices: choices.clone(), ..none() };
-        assert_eq!(said(settings), Ok(Some(GrammarSource::Choices(choices.clone()))));
+        assert_eq!(parsed(settings), Ok(Some(GrammarSource::Choices(choices.clone()))));
         let settings = GuidedSettings { regex: text("a"), choices, ..none() };
-        assert_eq!(said(settings), Err("regex: expected one form of the text, found choices beside it".to_string()));
+        assert_eq!(parsed(settings), Err("regex: expected one form of the text, found choices beside it".to_string()));
         let settings = GuidedSettings { json_whitespace: true, regex: text("a"), ..none() };
         let beside = "json_whitespace: expected json_schema beside it, found none";
-        assert_eq!(said(settings), Err(beside.to_string()));
+        assert_eq!(parsed(settings), Err(beside.to_string()));
     }
 }

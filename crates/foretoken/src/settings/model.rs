@@ -1,4 +1,4 @@
-//! Settings of the target: which model, how long its texts may be, and how it is run.
+//! Settings of the target: which model, its context, and how it is run.
 
 use std::path::PathBuf;
 
@@ -10,12 +10,12 @@ use crate::Error;
 use crate::error::Message;
 use crate::models::{Opened, demo};
 
-/// The longest context that is made without being asked for.
+/// The longest context that is used by default.
 const CONTEXT_DEFAULT: usize = 4096;
 
-/// Tokens of a prompt of some paragraphs and its answer: so many at least are reckoned with for each text after the
-/// first.
-const FURTHER_TEXT_MIN: usize = 1024;
+/// The cache has room for at least so many tokens for each sequence after the first: a prompt of some paragraphs and
+/// its answer.
+const FURTHER_SEQUENCE_MIN: usize = 1024;
 
 /// Which model, and how it is run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -23,37 +23,36 @@ const FURTHER_TEXT_MIN: usize = 1024;
 pub struct ModelSettings {
     /// The target: a directory or a `.gguf` file; `None` is the demo model, if this build has it.
     pub path: Option<PathBuf>,
-    /// Longest text in tokens, prompt included; 0 is the model's own, `None` that, but at most 4096.
+    /// Longest sequence in tokens, prompt included; 0 is the model's own limit, `None` that, but at most 4096.
     pub ctx_size: Option<usize>,
-    /// Threads to compute with; `None` is one a core.
+    /// Threads to compute with; `None` is one for each core.
     pub threads: Option<usize>,
-    /// Weights are brought from floats to this type as they are loaded; `None` leaves them as they are.
+    /// Weights are converted from floats to this type as they are loaded; `None` leaves them as they are.
     #[serde(with = "names::optional")]
     pub dtype: Option<WeightType>,
-    /// What cached keys are rounded to.
+    /// The type of cached keys.
     #[serde(with = "names")]
     pub cache_type_k: CacheType,
-    /// What cached values are rounded to.
+    /// The type of cached values.
     #[serde(with = "names")]
     pub cache_type_v: CacheType,
-    /// Bytes for checkpoints of recurrent states, from which later prompts go on; networks without states need none.
+    /// Bytes for checkpoints of recurrent states, from which later prompts continue; networks without states need none.
     /// `None` is 512 MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoints: Option<usize>,
-    /// Bytes for the experts that rows choose, of a network of experts. Where not all fit, they are brought to memory
-    /// when they are chosen, and those that were not chosen for longest make room; no text changes. `None` is all, or
-    /// where there is not memory enough for them what there is.
+    /// Bytes for the routed experts of a mixture-of-experts network. Where not all fit, experts are packed when they
+    /// are chosen, in the memory of the least recently used ones; texts do not change. `None` is room for all, or all
+    /// free memory where that is less.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expert_memory: Option<usize>,
-    /// How conversations are written out, instead of the model's own chat template: a Jinja template, or the name of
-    /// one that is known ([`ChatTemplate::names`](crate::ChatTemplate::names)).
+    /// The chat template that is used instead of the model's own: a Jinja template, or the name of a built-in one
+    /// ([`ChatTemplate::names`](crate::ChatTemplate::names)).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chat_template: Option<String>,
-    /// Rows of a long prompt's beginning are read from this file, if it is there, and written to it. It changes no
-    /// text.
+    /// Rows of the prompts' common prefix are read from this file, if it exists, and written to it. It changes no text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_cache: Option<PathBuf>,
-    /// That file is read and never written.
+    /// The prompt cache is read and never written.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub prompt_cache_ro: bool,
 }
@@ -87,27 +86,27 @@ impl ModelSettings {
         self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
     }
 
-    /// What is to be said where the system gave fewer threads than were asked for.
+    /// A note for users where the system gave fewer threads than were asked for.
     pub(crate) fn note_threads(&self, found: usize) -> Option<Message> {
         let expected = self.threads();
         let rest = format!(": expected {expected}, found {found}: the system gives no more; texts stay the same");
         (found < expected).then(|| Message::setting("threads").and(rest))
     }
 
-    /// What is to be said where room for checkpoints was asked for and there is nothing to keep there.
+    /// A note for users where room for checkpoints was set and the network has no states.
     pub(crate) fn note_checkpoints(&self, model: &Opened, has_states: bool) -> Option<Message> {
         let rest = format!(": {} has no recurrent states, of which checkpoints would be kept", model.name);
         (self.checkpoints.is_some() && !has_states).then(|| Message::setting("checkpoints").and(rest))
     }
 
-    /// What is to be said where room for experts was asked for and the network has none.
+    /// A note for users where room for experts was set and the network has none.
     pub(crate) fn note_experts(&self, model: &Opened) -> Option<Message> {
         let rest = format!(": {} has no experts that tokens choose", model.name);
-        let is_vain = self.expert_memory.is_some() && model.spec.experts.is_none();
-        is_vain.then(|| Message::setting("expert_memory").and(rest))
+        let is_unused = self.expert_memory.is_some() && model.spec.experts.is_none();
+        is_unused.then(|| Message::setting("expert_memory").and(rest))
     }
 
-    /// Tokens that a text may have: what was asked for, but never more than the network can represent.
+    /// Tokens that a sequence may have: the setting, but never more than the network's limit.
     pub fn context(&self, model: &Opened) -> usize {
         let own = model.spec.context_max;
         match self.ctx_size {
@@ -117,20 +116,19 @@ impl ModelSettings {
         }
     }
 
-    /// Positions that the target's cache has for so many texts at a time of up to `context` tokens.
+    /// Positions of the target's cache for `parallel` sequences of up to `context` tokens.
     ///
-    /// Few texts are as long as they may be, and what is not computed yet takes no room; so only the first gets all
-    /// that a text may need, and the others a quarter of it, but 1024 tokens at least. Where they grow beyond
-    /// that, some give their pages back for a while and compute their rows again later. What is left over keeps
-    /// beginnings that later texts may share.
+    /// Few sequences fill their context, and pages are taken as they grow; so there is room for one full sequence, and
+    /// for a quarter of that, but at least 1024 tokens, for each of the others. Where they need more, some are
+    /// preempted and their rows computed again later. Free pages keep prefixes that later sequences may share.
     pub fn cache_positions(context: usize, parallel: usize) -> usize {
-        // A page belongs to one text, so each text's share is a whole number of pages.
+        // A page belongs to one sequence, so each share is a whole number of pages.
         let pages = |positions: usize| positions.next_multiple_of(Options::for_positions(1, 1).page_len);
-        let further = context.min((context / 4).max(FURTHER_TEXT_MIN));
+        let further = context.min((context / 4).max(FURTHER_SEQUENCE_MIN));
         pages(context) + (parallel - 1) * pages(further)
     }
 
-    /// What is to be said where less context is used than was asked for.
+    /// A note for users where less context is used than was asked for.
     pub(crate) fn note(&self, model: &Opened) -> Option<Message> {
         let (asked, own) = (self.ctx_size?, model.spec.context_max);
         let rest = format!(" {asked}: {} was made for {own} tokens, which is used", model.name);
@@ -144,7 +142,7 @@ mod tests {
 
     #[test]
     #[cfg(feature = "demo")]
-    fn a_context_of_nought_is_the_models_own() {
+    fn a_context_of_0_is_the_models_own() {
         let mut demo = ModelSettings::default().open().expect("the demo opens");
         demo.spec.context_max = 3 * CONTEXT_DEFAULT;
         let of = |ctx_size| ModelSettings { ctx_size, ..ModelSettings::default() }.context(&demo);
@@ -158,7 +156,7 @@ mod tests {
 
     #[test]
     #[cfg(feature = "demo")]
-    fn room_for_checkpoints_that_nobody_keeps_is_told() {
+    fn unused_room_for_checkpoints_is_noted() {
         let demo = ModelSettings::default().open().expect("the demo opens");
         let of = |checkpoints: Option<usize>, has_states: bool| {
             let settings = ModelSettings { checkpoints, ..ModelSettings::default() };
@@ -166,24 +164,24 @@ mod tests {
         };
         assert_eq!((of(None, false), of(Some(9), true)), (None, None));
         let expected = "checkpoints: demo has no recurrent states, of which checkpoints would be kept";
-        assert_eq!(of(Some(9), false).map(|said| said.replace(&demo.name, "demo")).as_deref(), Some(expected));
+        assert_eq!(of(Some(9), false).map(|note| note.replace(&demo.name, "demo")).as_deref(), Some(expected));
         let options = ModelSettings { checkpoints: Some(9), ..ModelSettings::default() }.run_with(5);
         assert_eq!(options.checkpoint_bytes, 9);
     }
 
     #[test]
     #[cfg(feature = "demo")]
-    fn room_for_experts_that_are_not_there_is_told() {
+    fn unused_room_for_experts_is_noted() {
         let settings = ModelSettings { expert_memory: Some(9), ..ModelSettings::default() };
         let demo = settings.open().expect("the demo opens");
-        let said = settings.note_experts(&demo).map(|said| said.to_string());
-        assert_eq!(said, Some(format!("expert_memory: {} has no experts that tokens choose", demo.name)));
+        let note = settings.note_experts(&demo).map(|note| note.to_string());
+        assert_eq!(note, Some(format!("expert_memory: {} has no experts that tokens choose", demo.name)));
         assert_eq!(ModelSettings::default().note_experts(&demo), None);
         assert_eq!(settings.run_with(5).expert_bytes, Some(9));
     }
 
     #[test]
-    fn threads_that_the_system_refuses_are_told() {
+    fn threads_that_the_system_refuses_are_noted() {
         let settings = ModelSettings { threads: Some(8), ..ModelSettings::default() };
         let line = settings.note_threads(3).expect("three are fewer than eight").to_string();
         assert_eq!(line, "threads: expected 8, found 3: the system gives no more; texts stay the same");
@@ -191,11 +189,11 @@ mod tests {
     }
 
     #[test]
-    fn the_cache_grows_with_the_texts_by_what_they_mostly_need() {
+    fn the_cache_grows_by_a_quarter_of_the_context_for_each_sequence() {
         let positions = ModelSettings::cache_positions;
         assert_eq!([positions(4096, 1), positions(4096, 16)], [4096, 4096 + 15 * 1024]);
         assert_eq!([positions(32_768, 4), positions(100, 1)], [32_768 + 3 * 8192, 128]);
-        // A short context is reserved whole: texts that may not be long do not give way.
+        // A short context is reserved whole: short sequences are not preempted.
         assert_eq!([positions(1024, 4), positions(100, 3)], [4 * 1024, 3 * 128]);
     }
 }

@@ -1,6 +1,6 @@
-//! Values of the crates below as words: those that users know from the command line.
+//! Serialization of values of lower crates by their names, which are those of the command line.
 //!
-//! The crates below know no serialization, and should not; so their values are written here by name.
+//! The lower crates do not depend on serde, so the names are given here.
 
 use foretoken_drafters::NgramSource;
 use foretoken_drafters::{BranchSource, Layout};
@@ -26,7 +26,7 @@ pub(crate) fn deserialize<'a, T: Named, D: Deserializer<'a>>(deserializer: D) ->
     T::named(&name).ok_or_else(|| de::Error::custom(format!("expected a name that is known, found {name:?}")))
 }
 
-/// The same of values that may be missing.
+/// The same for optional values.
 pub(crate) mod optional {
     use super::{Deserialize, Deserializer, Named, Serializer, de};
 
@@ -44,7 +44,7 @@ pub(crate) mod optional {
     }
 }
 
-/// A value's name from a list of all.
+/// Implements [`Named`] by a list of all values.
 macro_rules! listed {
     ($type:ty: $($name:literal => $value:path),*) => {
         impl Named for $type {

@@ -1,7 +1,8 @@
 //! Settings of the law: how the next token is chosen, and when a text ends.
 //!
-//! What is not set is decided by the model's own `generation_config.json`, and else by llama.cpp's default; who decided
-//! is kept ([`DecidedSampling`]), because a model's file changes texts without anybody having asked for it.
+//! What is not set is decided by the model's own `generation_config.json`, and else by llama.cpp's default.
+//! [`DecidedSampling`] records who decided each setting, since a model's file changes texts without the user's
+//! knowledge.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::error::{Message, within};
 use crate::models::Opened;
 use crate::settings::GuidedSettings;
 
-/// A number of tokens, or none for no limit, which is written -1.
+/// A limit of tokens; `None` is no limit, which is written -1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit(pub Option<usize>);
 
@@ -57,36 +58,36 @@ pub struct SamplingSettings {
     pub min_p: Option<f32>,
     /// Only the tokens nearest to the entropy, of this mass; 1 is off. `None`: the model's, else 1.
     pub typical_p: Option<f32>,
-    /// Divides the logits of tokens written before; 1 is off. `None`: the model's, else 1.
+    /// Divides the logits of tokens that occurred before; 1 is off. `None`: the model's, else 1.
     pub repetition_penalty: Option<f32>,
-    /// How many last tokens the penalties look at; 0 is off. `None`: all beside a repetition penalty of the model's,
-    /// else 64.
+    /// How many of the last tokens are penalized; 0 is off. `None`: all where the model's file sets a repetition
+    /// penalty, else 64.
     pub penalty_window: Option<Limit>,
-    /// Subtracted from the logits of tokens written before.
+    /// Subtracted from the logits of tokens that occurred before.
     pub presence_penalty: f32,
-    /// Subtracted from logits for each time that the token was written before.
+    /// Subtracted from logits for each earlier occurrence of the token.
     pub frequency_penalty: f32,
     /// Added to the logits of tokens; written as llama.cpp does, `"15043+1"` or `"15043-inf"`.
     #[serde(with = "biases")]
     pub logit_bias: Vec<(Token, f32)>,
-    /// Tokens that are never written.
+    /// Tokens that are never generated.
     pub banned_tokens: Vec<Token>,
-    /// No end of the text before so many tokens.
+    /// The text does not end before so many tokens.
     pub tokens_min: usize,
-    /// Tokens to generate, at most; without a limit until the text ends or the context is full.
+    /// The most tokens to generate; without a limit until the text ends or the context is full.
     pub tokens_max: Limit,
     /// Strings that end the text and are not part of it.
     pub stop: Vec<String>,
-    /// Go on past end tokens.
+    /// Continue after end tokens.
     pub ignore_eos: bool,
     /// Show special tokens in the text.
     pub special: bool,
-    /// Seed of all chance; `None`: a random one.
+    /// Seed of all random numbers; `None`: a random one.
     pub seed: Option<u64>,
-    /// The form that the text has to have, if any.
+    /// The grammar that the text has to match, if any.
     pub guided: GuidedSettings,
-    /// Answers to each prompt, 1 to 256. Each has a seed of its own ([`seed_of_answer`](crate::seed_of_answer)), the
-    /// first this one.
+    /// Answers to each prompt, 1 to 256. Each has its own seed ([`seed_of_answer`](crate::seed_of_answer)), the first
+    /// `seed` itself.
     pub n_best: usize,
 }
 
@@ -116,7 +117,7 @@ impl Default for SamplingSettings {
     }
 }
 
-/// Most stop strings of a text, and most bytes of one: each is looked for behind every token.
+/// The most stop strings of a request, and the most bytes of one: each is searched for after every token.
 const STOPS_MAX: usize = 64;
 const STOP_BYTES_MAX: usize = 1024;
 
@@ -129,18 +130,18 @@ pub struct FromModel {
     pub value: String,
 }
 
-/// The law of a text, and who decided it.
+/// The law of a request, and who decided it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DecidedSampling {
     /// The law, for the engine.
     pub sampling: Sampling,
-    /// The form that the text has to have, if any, for the tokenizer that it was decided with.
+    /// The grammar that the text has to match, if any, compiled for the tokenizer.
     pub grammar: Option<Arc<Grammar>>,
     /// The settings, with a value for each that was left open.
     pub settings: SamplingSettings,
     /// The settings as they were given.
     pub asked: SamplingSettings,
-    /// The settings that the model's file decided, whether or not they are the program's default as well.
+    /// The settings that the model's file decided, even if the value equals the program's default.
     pub decided_by_model: Vec<&'static str>,
     /// Those of them that differ from the program's default.
     pub from_model: Vec<FromModel>,
@@ -149,7 +150,7 @@ pub struct DecidedSampling {
 }
 
 impl DecidedSampling {
-    /// What a user should know of the model's file: it decided something, in one line.
+    /// A note for users about the settings that the model's file decided.
     pub fn note(&self) -> Option<Message> {
         let (first, rest) = self.from_model.split_first()?;
         let values = self.from_model.iter().map(|from| format!("{} {}", from.setting, from.value));
@@ -160,7 +161,7 @@ impl DecidedSampling {
     }
 }
 
-/// Decides one setting: what was asked for, else what the model says, else the program's default.
+/// Decides each setting: the user's value, else the model's, else the program's default.
 struct Decider {
     decided_by_model: Vec<&'static str>,
     from_model: Vec<FromModel>,
@@ -186,7 +187,7 @@ impl Decider {
 }
 
 impl SamplingSettings {
-    /// Refuses more stop strings, or longer ones, than can be looked for behind every token.
+    /// Refuses too many stop strings, or too long ones.
     fn check_stops(&self) -> Result<(), Error> {
         let longest = self.stop.iter().map(String::len).max().unwrap_or(0);
         if self.stop.len() > STOPS_MAX || longest > STOP_BYTES_MAX {
@@ -197,11 +198,12 @@ impl SamplingSettings {
         Ok(())
     }
 
-    /// The law: these settings, then the model's own files, then llama.cpp's defaults. A seed that is open is drawn.
+    /// Decides the law: by these settings, then the model's own files, then llama.cpp's defaults. If no seed is set,
+    /// one is drawn.
     ///
     /// # Errors
-    /// The model's files or these settings hold a value out of its range, there are stop strings and no tokenizer, or
-    /// the form of the text cannot be kept to ([`GuidedSettings`]).
+    /// A value of the model's files or of these settings is out of its range, there are stop strings and no tokenizer,
+    /// or the grammar cannot be used ([`GuidedSettings`]).
     pub fn decided(&self, model: &Opened, tokenizer: Option<&Tokenizer>) -> Result<DecidedSampling, Error> {
         if tokenizer.is_none() && !self.stop.is_empty() {
             let expected = ": expected a model with a tokenizer, found one without";
@@ -224,12 +226,12 @@ impl SamplingSettings {
         let penalty = (self.repetition_penalty, own.repetition_penalty, 1.0);
         let repetition_penalty = number("repetition_penalty", penalty);
         let top_k = decider.decide("top_k", (self.top_k, own.top_k, 40), |value: usize| value.to_string());
-        // A penalty of the model's own is transformers', which looks at everything.
+        // A penalty of the model's file is applied as in transformers, to all tokens.
         let everything = (self.repetition_penalty.is_none() && own.repetition_penalty.is_some()).then_some(Limit(None));
         let window = (self.penalty_window, everything, Limit(Some(64)));
         let penalty_window = decider.decide("penalty_window", window, |_| "-1".to_string());
         if (repetition_penalty, self.presence_penalty, self.frequency_penalty) == (1.0, 0.0, 0.0) {
-            // Without penalties it changes nothing, and is not worth a word.
+            // Without penalties it has no effect, so it is not noted.
             decider.from_model.retain(|from| from.setting != "penalty_window");
         }
         let sampling = Sampling {
@@ -266,7 +268,7 @@ impl SamplingSettings {
             typical_p: Some(typical_p),
             repetition_penalty: Some(repetition_penalty),
             penalty_window: Some(penalty_window),
-            // The standard library seeds its hash tables from the system; 32 bits are easy to type again.
+            // The standard library seeds its hash tables with random numbers of the system; 32 bits are easy to type.
             seed: Some(self.seed.unwrap_or_else(|| RandomState::new().hash_one(0) >> 32)),
             ..self.clone()
         };
@@ -290,7 +292,7 @@ pub fn logit_bias(word: &str) -> Result<(Token, f32), String> {
     Ok((token, bias))
 }
 
-/// Biases as words, since JSON has no infinity.
+/// Biases as strings, since JSON has no infinity.
 mod biases {
     use super::{Deserialize, Deserializer, Serializer, Token, logit_bias};
     use serde::de::Error as _;

@@ -1,4 +1,4 @@
-//! Settings of speculation: who guesses, how far, and what is promised.
+//! Settings of speculation: which drafters, how much they draft, and what is promised.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use crate::error::{Message, between};
 use crate::models::{Opened, demo};
 use crate::spec_type::{DrafterKind, DrafterSpec, SpecType};
 
-/// Most tokens drafted a pass where nobody says it.
+/// The default of the most tokens drafted in a pass.
 const NODES_MAX: usize = 16;
 
 /// How much to draft.
@@ -24,19 +24,18 @@ pub enum Budget {
     /// As much as pays on this machine, down to nothing.
     #[default]
     Auto,
-    /// From 5 on, two more after a draft that was accepted whole, one less after another.
+    /// Starts with 5, two more after a draft that was accepted completely, one less after any other.
     Heuristic,
     /// Always the maximum.
     Fixed,
-    /// A branch stops behind a token that looks wrong; how a wrong one looks is learned.
+    /// A branch stops after a token of low probability; the threshold is learned.
     Confidence,
-    /// A branch stops where all of it has become improbable; how improbable is learned.
+    /// A branch stops where its probability as a whole is low; the threshold is learned.
     Threshold,
 }
 
 impl Budget {
-    /// The budget of so many nodes at most; without a limit, up to what ever pays, and where costs are not weighed up
-    /// to 16.
+    /// The budget of so many nodes at most; without a limit, `auto` drafts as much as can ever pay, and the others 16.
     pub fn up_to(self, limit: Option<usize>) -> BudgetKind {
         let nodes_max = limit.unwrap_or(NODES_MAX);
         match self {
@@ -49,45 +48,45 @@ impl Budget {
     }
 }
 
-/// How to guess, and what to do with the guesses.
+/// How to draft, and how drafts are verified.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SpeculationSettings {
-    /// The drafters, whose guesses fill one tree.
+    /// The drafters, whose drafts fill one tree.
     pub spec_type: SpecType,
     /// What speculation promises.
     #[serde(with = "names")]
     pub verify: Promise,
     /// How much to draft.
     pub budget: Budget,
-    /// The draft models: directories or `.gguf` files. The n-th draft of `spec_type` takes the n-th; without any, the
+    /// The draft models: directories or `.gguf` files. The n-th `draft` of `spec_type` takes the n-th; without any, the
     /// demo model has its own.
     pub model_draft: Vec<PathBuf>,
-    /// How far drafts go.
+    /// Limits of drafts, and how a draft model samples.
     pub draft: DraftingSettings,
-    /// How a draft model with another vocabulary drafts.
+    /// How drafts of a draft model with another vocabulary are translated.
     #[serde(with = "names")]
     pub translate: TranslationWay,
-    /// Tokens of the target behind which translated drafts are encoded.
+    /// How many of the target's last tokens are encoded together with a translated draft.
     pub target_lookbehind: usize,
-    /// Tokens of the draft model behind which the target's text is encoded.
+    /// How many of the draft model's last tokens are encoded together with new text of the target.
     pub assistant_lookbehind: usize,
-    /// What passes and drafts cost: this file is read and never changed, so that nothing depends on the clock; if it is
-    /// not there it is measured and written first. `None`: measured once a model and machine, kept in the cache folder
-    /// and corrected by every run.
+    /// A file of what passes and drafts cost: it is read and never changed, so that nothing depends on the clock; if it
+    /// does not exist, costs are measured and written first. `None`: costs are measured once for each model and
+    /// machine, kept in the cache folder and updated by every run.
     pub costs: Option<PathBuf>,
-    /// As the target's, of draft models.
+    /// As [`dtype`](super::ModelSettings::dtype), of draft models.
     #[serde(with = "names::optional")]
     pub dtype_draft: Option<WeightType>,
-    /// What cached keys of draft models are rounded to.
+    /// The type of cached keys of draft models.
     #[serde(with = "names")]
     pub cache_type_k_draft: CacheType,
-    /// What cached values of draft models are rounded to.
+    /// The type of cached values of draft models.
     #[serde(with = "names")]
     pub cache_type_v_draft: CacheType,
-    /// Of the single drafters.
+    /// Settings of the single drafters.
     pub drafters: DrafterSettings,
-    /// What drafters know from before.
+    /// Texts that drafters learn before a run.
     pub memory: MemorySettings,
 }
 
@@ -112,16 +111,16 @@ impl Default for SpeculationSettings {
     }
 }
 
-/// How far drafts go, and the law that a draft model draws them from.
+/// Limits of drafts, and the law that a draft model draws them from.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DraftingSettings {
-    /// Most tokens drafted a pass; `None`: as many as pay, and of the other budgets 16.
+    /// The most tokens drafted in a pass; `None`: as many as pay, and 16 with the other budgets.
     pub n_max: Option<usize>,
-    /// Fewest tokens that a draft model or an n-gram model drafts when it drafts, however improbable they are.
+    /// The fewest tokens that a draft model or an n-gram model drafts when it drafts, however improbable they are.
     pub n_min: usize,
-    /// Drafting stops after a token that a drafter finds less probable than this; `None`: where it does not pay, and of
-    /// the other budgets 0.
+    /// Drafting stops after a token whose probability under the drafter is less than this; `None`: where it does not
+    /// pay, and 0 with the other budgets.
     pub p_min: Option<f32>,
     /// Drafts branch where another token has at least this probability under the draft model; 1 never branches; `None`
     /// is up to the drafter.
@@ -137,7 +136,7 @@ pub struct DraftingSettings {
 }
 
 impl DraftingSettings {
-    /// Checks each setting by itself.
+    /// Checks the range of each setting.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let fractions = [
             ("draft.p_min", self.p_min),
@@ -158,7 +157,7 @@ impl SpeculationSettings {
         if *spec_type == SpecType::Auto { Order::Learned } else { Order::Given }
     }
 
-    /// The drafters of a method. `demo`: the target is the demo model, which brings a draft model along.
+    /// The drafters of a method. `demo`: the target is the demo model, which has a draft model.
     ///
     /// # Errors
     /// More drafts than draft models, or phrases without a file.
@@ -189,8 +188,7 @@ impl SpeculationSettings {
         Ok(specs)
     }
 
-    /// What is to be said of files that were given and that none of the methods takes, unless all of them are plain
-    /// decoding.
+    /// Notes for users about files that none of the methods uses, unless all of them are plain decoding.
     pub(crate) fn unused(&self, methods: &[Vec<DrafterSpec>]) -> Vec<Message> {
         let mut notes = Vec::new();
         if methods.iter().all(Vec::is_empty) {
@@ -200,14 +198,14 @@ impl SpeculationSettings {
         let mut note = |setting: &'static str, path: &std::path::Path, why: Message| {
             notes.push(Message::setting(setting).followed_by(no_use(path)).followed_by(why));
         };
-        let useless = || Message::setting("spec_type").and(" has no use for it");
+        let unneeded = || Message::setting("spec_type").and(" has no use for it");
         let needed = methods.iter().map(|specs| specs.iter().map(DrafterSpec::models).sum()).max().unwrap_or(0);
         if let Some(unused) = self.model_draft.get(needed) {
-            note("model_draft", unused, useless());
+            note("model_draft", unused, unneeded());
         }
         let any = |right: &dyn Fn(DrafterKind) -> bool| methods.iter().flatten().any(|spec| spec.any(right));
         if let (Some(phrases), false) = (&self.drafters.phrases, any(&|kind| kind == DrafterKind::Phrases)) {
-            note("phrases", phrases, useless());
+            note("phrases", phrases, unneeded());
         }
         let MemorySettings { lookup_cache_static, lookup_cache_dynamic, .. } = &self.memory;
         let texts = [("lookup_cache_static", lookup_cache_static), ("lookup_cache_dynamic", lookup_cache_dynamic)];
@@ -220,9 +218,9 @@ impl SpeculationSettings {
         notes
     }
 
-    /// What `auto` stands for. Suffix matching finds what lookup and tries find, and a drafter that says little which
-    /// others do not say better takes room from them: two that differ much are the best company. `has_prediction`: a
-    /// prediction is followed first. A grammar has its say where a request has one.
+    /// The drafters of `auto`. Suffix matching finds what lookup and tries find, and a drafter that adds little to the
+    /// others takes rows from them: two drafters that differ much work best together. `has_prediction`: the
+    /// prediction's drafter is asked first. The grammar's drafter drafts only for requests with a grammar.
     pub(crate) fn auto_kinds(has_prediction: bool) -> impl Iterator<Item = DrafterKind> {
         let followed = has_prediction.then_some(DrafterKind::Prediction);
         followed.into_iter().chain([
@@ -233,14 +231,14 @@ impl SpeculationSettings {
         ])
     }
 
-    /// The same of requests without a prediction, as far as it can be had.
+    /// The same for requests without a prediction, as far as the settings allow it.
     fn auto(&self, has_draft: bool) -> Vec<DrafterSpec> {
         let kinds = Self::auto_kinds(false);
-        kinds.filter(|kind| self.can_be_had(*kind, has_draft)).map(DrafterSpec::new).collect()
+        kinds.filter(|kind| self.is_available(*kind, has_draft)).map(DrafterSpec::new).collect()
     }
 
-    /// Whether a drafter of this kind, alone, needs nothing that is not given.
-    fn can_be_had(&self, kind: DrafterKind, has_draft: bool) -> bool {
+    /// Whether everything that a drafter of this kind needs is given.
+    fn is_available(&self, kind: DrafterKind, has_draft: bool) -> bool {
         match kind {
             DrafterKind::Draft => has_draft,
             DrafterKind::Phrases => self.drafters.phrases.is_some(),
@@ -249,11 +247,12 @@ impl SpeculationSettings {
         }
     }
 
-    /// Every way of drafting by one drafter alone that requests may choose: those that need nothing that is not given,
-    /// and guess better than by chance. `demo`: as of [`specs`](Self::specs).
+    /// The methods of a single drafter that requests may choose: those for which everything is given, except `random`.
+    /// `demo`: as in [`specs`](Self::specs).
     pub(crate) fn choices(&self, demo: bool) -> Vec<SpecType> {
         let has_draft = demo || !self.model_draft.is_empty();
-        let kinds = DrafterKind::all().filter(|kind| *kind != DrafterKind::Random && self.can_be_had(*kind, has_draft));
+        let kinds =
+            DrafterKind::all().filter(|kind| *kind != DrafterKind::Random && self.is_available(*kind, has_draft));
         kinds.map(|kind| SpecType::Drafters(vec![DrafterSpec::new(kind)])).collect()
     }
 
@@ -269,13 +268,13 @@ impl SpeculationSettings {
         }
     }
 
-    /// Most tokens of a branch of a draft model.
+    /// The most tokens of a branch of a draft model.
     pub(crate) fn branch_max(&self) -> usize {
         self.draft.n_max.unwrap_or(NODES_MAX)
     }
 
-    /// What requests say about drafting.
-    pub(crate) fn of_requests(&self) -> DraftSettings {
+    /// The draft settings of requests.
+    pub(crate) fn for_requests(&self) -> DraftSettings {
         let DraftingSettings { n_min, p_min, p_split, temperature, top_k, top_p, min_p, .. } = self.draft;
         let gain_min = self.drafters.gain_min;
         DraftSettings { n_min: Some(n_min), p_min, gain_min, p_split, temperature, top_k, top_p, min_p }

@@ -1,8 +1,8 @@
-//! The bytes of a store's file, read with suspicion.
+//! Parsing and writing a store's file, which is not trusted.
 //!
-//! Nothing in a file is believed before it was compared: the header with the file's real length, each length with what
-//! is left of the announced tokens, each token with the vocabulary, and all bytes with their checksum. Memory grows
-//! with what was really read. The format stands in `store.rs`.
+//! Everything is checked: the header against the file's real length, each length against what is left of the tokens in
+//! the header, each token against the vocabulary, and all bytes against their checksum. Memory is allocated for what
+//! was read, never for a length in the file. The format is documented in `store.rs`.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -10,7 +10,8 @@ use std::io::{self, Read, Write};
 use foretoken_speculation::{Tenant, Token};
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::kept_file::{KeptFileError, Reader};
+use crate::error::KeptFileError;
+use crate::kept_file::Reader;
 
 use super::{Document, NEXT_REQUEST_MAX, Store, TOKENS_MAX, Vocabulary};
 
@@ -18,7 +19,7 @@ const MAGIC: [u8; 8] = *b"ftktexts";
 /// The version that is written. Version 1, without the number of the next request, is read as well.
 const VERSION: u32 = 2;
 const HEADER: u64 = 48;
-const HEADER_OF_1: u64 = 40;
+const HEADER_V1: u64 = 40;
 const DOCUMENT: u64 = 20;
 const CHECKSUM: u64 = 8;
 /// Tokens that are read at a time.
@@ -35,16 +36,16 @@ pub(super) struct Contents {
 
 /// Bytes of a file with so many documents and tokens; `None` if no file can be so long.
 pub(super) fn file_len(documents: u64, tokens: u64) -> Option<u64> {
-    len_behind(HEADER, documents, tokens)
+    file_len_with_header(HEADER, documents, tokens)
 }
 
-/// Bytes of a file whose header has so many.
-fn len_behind(header: u64, documents: u64, tokens: u64) -> Option<u64> {
+/// Bytes of a file with a header of so many bytes.
+fn file_len_with_header(header: u64, documents: u64, tokens: u64) -> Option<u64> {
     let documents = documents.checked_mul(DOCUMENT)?;
     tokens.checked_mul(4)?.checked_add(documents)?.checked_add(header + CHECKSUM)
 }
 
-/// Writes a whole file; its checksum.
+/// Writes a whole file; returns its checksum.
 pub(super) fn write(out: &mut impl Write, store: &Store) -> io::Result<u64> {
     let Store { vocabulary, documents, tokens, next_request, .. } = store;
     let mut hash = Xxh3::new();
@@ -93,7 +94,7 @@ pub(super) fn read(name: &str, from: impl Read, len: u64, vocabulary: Vocabulary
     }
 }
 
-/// A field of a document, as messages have it. Put into words only where one is written: there may be millions.
+/// A field of a document, for messages. It is formatted only for an error, since there may be millions.
 #[derive(Clone, Copy)]
 struct Field {
     number: u64,
@@ -106,7 +107,7 @@ impl fmt::Display for Field {
     }
 }
 
-/// What a header says, compared with the file's length.
+/// A header whose numbers agree with the file's length.
 struct Header {
     documents: u64,
     tokens: u64,
@@ -140,19 +141,19 @@ impl<R: Read> Reader<'_, R> {
         if tokens > TOKENS_MAX as u64 {
             return Err(self.field("tokens", format!("at most {TOKENS_MAX}"), tokens));
         }
-        // Each document has a token, so a number that passes here is small as well.
+        // Each document has a token, so this bounds the number of documents.
         if documents > tokens {
             return Err(self.field("documents", format!("at most one a token ({tokens})"), documents));
         }
-        let header = if version == 1 { HEADER_OF_1 } else { HEADER };
-        let expected = len_behind(header, documents, tokens);
+        let header = if version == 1 { HEADER_V1 } else { HEADER };
+        let expected = file_len_with_header(header, documents, tokens);
         if expected != Some(len) {
             let expected = expected.map_or("a length".to_string(), |expected| expected.to_string());
             let why = format!("{expected} bytes ({documents} documents with {tokens} tokens)");
             return Err(self.field("length", why, len));
         }
-        // When version 1 was written, all requests drew as number 0 draws now. So any other number is new to its texts,
-        // and one a text is as if they had been counted. A file without texts tells nothing of any request.
+        // With version 1 all requests drew as number 0 does now. So any other number is new to its texts, and the
+        // number of texts is what counting them would have given.
         let next_request = if version == 1 { documents } else { self.u64("next_request")? };
         if next_request > NEXT_REQUEST_MAX {
             let expected = format!("at most {NEXT_REQUEST_MAX} (2^32 requests are still to come)");

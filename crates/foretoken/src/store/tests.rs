@@ -1,4 +1,4 @@
-//! A store comes back as it went; every other file is refused by name.
+//! A store survives writing and reading; every invalid file is refused with the name of the field.
 
 use foretoken_speculation::{Ask, Chance, Drafter, SequenceId};
 use foretoken_testkit::{table::Table, toy::ToyExecutor};
@@ -31,38 +31,38 @@ fn read(bytes: &[u8]) -> Result<format::Contents, KeptFileError> {
     format::read("x", bytes, bytes.len() as u64, VOCABULARY)
 }
 
-/// The bytes with a checksum that is right again.
-fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
+/// The bytes with a correct checksum.
+fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
     let end = bytes.len() - 8;
     let checksum = xxh3_64(&bytes[..end]);
     bytes[end..].copy_from_slice(&checksum.to_le_bytes());
     bytes
 }
 
-/// The bytes with others put in at a place, and a right checksum.
+/// The bytes with some of them replaced, and a correct checksum.
 fn forged(at: usize, with: &[u8]) -> Vec<u8> {
     let mut bytes = bytes(&small());
     bytes[at..at + with.len()].copy_from_slice(with);
-    sealed(bytes)
+    with_checksum(bytes)
 }
 
-/// The bytes of a store as version 1 had them.
+/// The bytes of a store in the format of version 1.
 fn bytes_of_version_1(store: &Store) -> Vec<u8> {
     let mut bytes = bytes(store);
     bytes[8..12].copy_from_slice(&1u32.to_le_bytes());
     bytes.drain(40..48);
-    sealed(bytes)
+    with_checksum(bytes)
 }
 
 #[test]
-fn texts_come_back_as_they_went() {
+fn texts_survive_a_round_trip() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("texts");
     for store in [small(), Store::new(VOCABULARY, 1000)] {
         store.save(&path).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().len(), store.bytes());
         assert_eq!(Store::load(&path, VOCABULARY, 1000).unwrap(), store);
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file is left");
     }
     let mut long = Store::new(VOCABULARY, TOKENS_MAX);
     long.add(document(&[3; 10_000], 9_999, None));
@@ -71,7 +71,7 @@ fn texts_come_back_as_they_went() {
 }
 
 #[test]
-fn the_next_request_comes_back_up_to_the_last_that_leaves_room() {
+fn the_next_request_survives_a_round_trip_up_to_its_limit() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("texts");
     let mut store = small();
@@ -89,7 +89,7 @@ fn the_next_request_comes_back_up_to_the_last_that_leaves_room() {
 }
 
 #[test]
-fn files_of_version_1_are_read_as_if_each_text_had_been_counted() {
+fn files_of_version_1_have_one_request_for_each_text() {
     let mut store = small();
     let right = bytes_of_version_1(&store);
     store.set_next_request(3);
@@ -108,7 +108,7 @@ fn files_of_version_1_are_read_as_if_each_text_had_been_counted() {
 }
 
 #[test]
-fn the_oldest_texts_make_room() {
+fn the_oldest_texts_are_dropped_where_there_is_no_room() {
     let mut store = Store::new(VOCABULARY, 5);
     for i in 0..4 {
         assert!(store.add(document(&[i, i], 1, None)));
@@ -126,7 +126,7 @@ fn the_oldest_texts_make_room() {
 }
 
 #[test]
-fn every_changed_bit_is_noticed() {
+fn every_changed_bit_is_detected() {
     let right = bytes(&small());
     for at in 0..right.len() {
         for bit in 0..8 {
@@ -143,7 +143,7 @@ fn every_changed_bit_is_noticed() {
 }
 
 #[test]
-fn every_cut_and_every_addition_is_noticed() {
+fn every_truncation_and_every_extension_is_detected() {
     let right = bytes(&small());
     for len in 0..right.len() {
         assert!(read(&right[..len]).is_err(), "{len} bytes");
@@ -158,9 +158,9 @@ fn every_cut_and_every_addition_is_noticed() {
     );
 }
 
-/// Files with a right checksum, each with one lie.
+/// Files with a correct checksum, each with one wrong field.
 #[test]
-fn lies_are_refused_by_name() {
+fn wrong_fields_are_refused_by_name() {
     let u32s = |number: u32| number.to_le_bytes().to_vec();
     let u64s = |number: u64| number.to_le_bytes().to_vec();
     assert!(read(&forged(0, b"ftktexts")).is_ok());
@@ -211,7 +211,7 @@ fn lies_are_refused_by_name() {
 }
 
 #[test]
-fn any_bytes_behind_a_right_checksum_are_texts_or_an_error() {
+fn any_bytes_with_a_correct_checksum_are_texts_or_an_error() {
     let right = bytes(&small());
     let mut state = 1u64;
     let mut next = |below: usize| {
@@ -225,7 +225,7 @@ fn any_bytes_behind_a_right_checksum_are_texts_or_an_error() {
             let (at, small) = (8 + next(right.len() - 16), next(2) == 0);
             wrong[at] = if small { next(8) } else { next(256) } as u8;
         }
-        match read(&sealed(wrong)) {
+        match read(&with_checksum(wrong)) {
             Ok(format::Contents { documents, next_request, .. }) => {
                 taken += 1;
                 assert!(next_request <= NEXT_REQUEST_MAX);
@@ -243,7 +243,7 @@ fn any_bytes_behind_a_right_checksum_are_texts_or_an_error() {
 }
 
 #[test]
-fn two_writers_leave_one_whole_file() {
+fn concurrent_writers_leave_one_complete_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("texts");
     let mut other = Store::new(VOCABULARY, 1000);
@@ -257,12 +257,12 @@ fn two_writers_leave_one_whole_file() {
     });
     let found = Store::load(&path, VOCABULARY, 1000).unwrap();
     assert!(found == small() || found == other);
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file is left");
 }
 
 #[test]
-fn an_announced_giant_costs_no_memory() {
-    // The length agrees with the header, as in a file with holes; what is there ends after the header.
+fn a_huge_length_in_a_header_allocates_nothing() {
+    // The length agrees with the header, as in a sparse file; the bytes end after the header.
     let len = format::file_len(1 << 30, 1 << 30).unwrap();
     let mut header = bytes(&small())[..48].to_vec();
     header[24..32].copy_from_slice(&(1u64 << 30).to_le_bytes());
@@ -272,7 +272,7 @@ fn an_announced_giant_costs_no_memory() {
 }
 
 #[test]
-fn what_cannot_be_written_leaves_the_old_file() {
+fn a_failed_write_leaves_the_old_file() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("no/such/folder");
     let error = small().save(&missing).unwrap_err().to_string();
@@ -283,7 +283,7 @@ fn what_cannot_be_written_leaves_the_old_file() {
     std::fs::create_dir(&full).unwrap();
     std::fs::write(full.join("inside"), "x").unwrap();
     assert!(small().save(&full).is_err() && full.join("inside").exists());
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file is left");
     assert!(small().save(Path::new("..")).is_err());
 }
 
@@ -301,7 +301,7 @@ fn a_link_stays_a_link() {
 
 #[cfg(unix)]
 #[test]
-fn links_to_nothing_are_followed_and_those_that_go_round_refused() {
+fn dangling_links_are_followed_and_cycles_of_links_refused() {
     use std::os::unix::fs::symlink;
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
@@ -320,7 +320,7 @@ fn links_to_nothing_are_followed_and_those_that_go_round_refused() {
 
 #[cfg(unix)]
 #[test]
-fn permissions_stay_and_a_new_file_is_its_owners() {
+fn permissions_are_kept_and_a_new_file_is_for_its_owner() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("texts");
@@ -334,12 +334,12 @@ fn permissions_stay_and_a_new_file_is_its_owners() {
     }
 }
 
-/// A drafter that writes down what it is told.
-struct Listener(std::sync::Arc<std::sync::Mutex<Vec<Document>>>);
+/// A drafter that records what it learns.
+struct Recorder(std::sync::Arc<std::sync::Mutex<Vec<Document>>>);
 
-impl Drafter for Listener {
+impl Drafter for Recorder {
     fn name(&self) -> &str {
-        "listener"
+        "recorder"
     }
 
     fn warm_up(&mut self, tokens: &[Token], prompt_len: usize, tenant: Option<Tenant>) {
@@ -353,11 +353,11 @@ impl Drafter for Listener {
 
 #[test]
 fn drafters_learn_every_text_in_order() {
-    let heard = std::sync::Arc::default();
+    let learned = std::sync::Arc::default();
     let network = ToyExecutor::new(Table::constant(&[1.0]), 8, 1, 8);
     let mut engine = Engine::new(Box::new(network), 1, 8);
-    engine.add_drafter(Box::new(Listener(std::sync::Arc::clone(&heard))));
+    engine.add_drafter(Box::new(Recorder(std::sync::Arc::clone(&learned))));
     let store = small();
     store.warm_up(&mut engine);
-    assert_eq!(*heard.lock().unwrap(), store.documents().cloned().collect::<Vec<_>>());
+    assert_eq!(*learned.lock().unwrap(), store.documents().cloned().collect::<Vec<_>>());
 }

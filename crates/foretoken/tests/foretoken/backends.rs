@@ -1,4 +1,4 @@
-//! Backends: one that is not the CPU's runs targets and draft models, and one that says nonsense is refused.
+//! Backends: another one than the CPU's runs targets and draft models, and one with an impossible capacity is refused.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,14 +11,14 @@ use foretoken_model::{
 
 use crate::generators::settings;
 
-/// The CPU's, which counts what it loads, and perhaps gives executors that say nonsense of themselves.
+/// The CPU's, which counts what it loads, and may return executors with an impossible capacity.
 #[derive(Debug, Default)]
-struct Counted {
+struct CountingBackend {
     loaded: AtomicUsize,
     has_no_slots: bool,
 }
 
-impl Backend for Counted {
+impl Backend for CountingBackend {
     fn name(&self) -> &'static str {
         "counted"
     }
@@ -34,7 +34,7 @@ impl Backend for Counted {
     }
 }
 
-/// An executor with states and no slots for them.
+/// An executor with recurrent states and no slots for them.
 struct NoSlots(Capacity);
 
 impl Executor for NoSlots {
@@ -67,7 +67,7 @@ fn any_backend_runs_targets_and_draft_models() {
     let mut settings = settings(&folder);
     settings.speculation.spec_type = "draft+suffix".parse().expect("it is well-formed");
     settings.sampling.temperature = Some(0.0);
-    let backend = Counted::default();
+    let backend = CountingBackend::default();
     let text = |choices: &Choices<'_>| {
         let mut generator = Generator::with(choices, &mut |_| {}).expect("both models are there");
         let request = generator.request("once upon a time").expect("the model has a tokenizer");
@@ -80,10 +80,10 @@ fn any_backend_runs_targets_and_draft_models() {
 }
 
 #[test]
-fn an_executor_that_says_nonsense_of_itself_is_refused_by_field() {
+fn an_executor_with_an_impossible_capacity_is_refused_by_field() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let settings = settings(&folder);
-    let backend = Counted { has_no_slots: true, ..Counted::default() };
+    let backend = CountingBackend { has_no_slots: true, ..CountingBackend::default() };
     let choices = Choices { backend: &backend, ..Choices::new(&settings) };
     let refused = Generator::with(&choices, &mut |_| {}).map(drop).expect_err("it has no slots").to_string();
     let line = "backend counted: capacity: groups: group 0: slots: expected at least 1, found 0";

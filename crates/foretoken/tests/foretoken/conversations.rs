@@ -1,4 +1,4 @@
-//! Conversations whose turns continue each other's rows.
+//! Conversations whose turns reuse the cached rows of earlier turns.
 
 use foretoken::{Answer, Conversation, Error, Event, Generator, Request, Tenant};
 
@@ -15,7 +15,7 @@ fn computed(answer: &Answer) -> usize {
 }
 
 #[test]
-fn every_turn_continues_the_rows_of_the_one_before() {
+fn every_turn_reuses_the_rows_of_the_one_before() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let mut settings = settings(&folder);
     settings.model.ctx_size = Some(1024);
@@ -28,7 +28,7 @@ fn every_turn_continues_the_rows_of_the_one_before() {
         let request = conversation.request().expect("it has a template");
         assert!(request.prompt.starts_with(&before), "turn {turn} begins with all tokens of the one before");
         let answer = run(&mut generator, request.clone());
-        // The last token that was written has no row yet unless it was drafted; everything before it has.
+        // The last generated token has no row yet unless it was drafted; all tokens before it have.
         let new = request.prompt.len() - before.len();
         assert!(new < 64, "{new} tokens are new");
         assert!(
@@ -82,7 +82,7 @@ fn another_answer_has_the_prompt_of_the_first_and_computes_one_row_of_it() {
 }
 
 #[test]
-fn texts_that_cannot_fit_are_refused_before_they_are_tokens() {
+fn texts_that_cannot_fit_are_refused_before_they_are_tokenized() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let mut settings = settings(&folder);
     settings.model.ctx_size = Some(512);
@@ -98,7 +98,7 @@ fn texts_that_cannot_fit_are_refused_before_they_are_tokens() {
     let mut conversation = Conversation::new(&generator.prompter, None).expect("the demo can chat");
     conversation.ask(text.clone());
     assert_eq!(refused(conversation.request()), expected("messages"));
-    // Also where the template makes it long.
+    // Also where the template writes a long text.
     drop(conversation);
     settings.model.chat_template = Some("{{ 'a' * 1000000 }}".to_owned());
     let generator = Generator::open(&settings).expect("both are there");
@@ -111,7 +111,7 @@ fn texts_that_cannot_fit_are_refused_before_they_are_tokens() {
 }
 
 #[test]
-fn what_a_template_fails_at_names_its_setting_and_line() {
+fn an_error_of_a_template_names_its_setting_and_line() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let mut settings = settings(&folder);
     settings.model.chat_template = Some("\n{{ raise_exception('roles') }}".to_owned());

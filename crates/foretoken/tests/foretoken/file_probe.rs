@@ -1,19 +1,18 @@
-//! What must hold for any bytes that stand where a file of an earlier run is expected: reading them does not panic,
-//! takes memory in proportion to them, and a refusal is one line that names the file and the field. What is accepted
-//! is written as the file that was read.
+//! What must hold for any bytes in place of a file of an earlier run: reading them does not panic, takes memory in
+//! proportion to them, and an error is one line that names the file and the field. What is accepted is written again as
+//! the same file.
 //!
-//! The first byte of an input says which file the rest is, and whether its checksums are put right before it is read:
-//! no fuzzer guesses a checksum. The fuzz target calls the same function. Left out: files themselves, and what is done
-//! with what they hold.
+//! The first byte of an input says which file the rest is, and whether its checksums are corrected before it is read,
+//! since no fuzzer guesses a checksum. The fuzz target calls the same function.
 
 use foretoken::probe;
 use foretoken::store::{Store, Vocabulary};
 
-/// How the file is called in messages.
+/// The name of the file in messages.
 const NAME: &str = "probe";
 /// The vocabulary whose files are read.
 pub const VOCABULARY: Vocabulary = Vocabulary { fingerprint: 0x0123_4567_89ab_cdef, len: 100 };
-/// Tokens that are kept of a store that is read by somebody who keeps little.
+/// A small limit of tokens, so that texts are dropped.
 const FEW: usize = 5;
 
 /// Reads bytes as a file of an earlier run. True if it is accepted.
@@ -61,7 +60,7 @@ fn check(store: &Store) {
 
 fn prefix(bytes: &[u8]) -> bool {
     match probe::prefix(NAME, bytes) {
-        // The parts of the key may stand in another order; what was read is what is said of them then.
+        // The parts of the key may come in another order, in which they are not written again.
         Ok(written) => {
             assert_eq!(written.len(), bytes.len());
             assert_eq!(probe::prefix(NAME, &written).as_ref(), Ok(&written), "rows change when they are written");
@@ -86,6 +85,6 @@ fn refuse(message: &str) -> bool {
     assert!(message.starts_with(NAME), "does not name the file: {message}");
     assert!(message.contains("expected") && message.contains("found"), "does not say what was expected: {message}");
     assert!(!message.contains(char::is_control), "not one line: {message:?}");
-    assert!(message.len() < 8192, "as long as an essay: {} bytes", message.len());
+    assert!(message.len() < 8192, "too long: {} bytes", message.len());
     false
 }

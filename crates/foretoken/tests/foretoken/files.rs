@@ -17,7 +17,7 @@ fn store() -> Vec<u8> {
     probe::store_file(&store)
 }
 
-/// The same as version 1 had it.
+/// The same in the format of version 1.
 fn store_of_version_1() -> Vec<u8> {
     let mut bytes = store();
     bytes[8..12].copy_from_slice(&1_u32.to_le_bytes());
@@ -25,7 +25,7 @@ fn store_of_version_1() -> Vec<u8> {
     bytes
 }
 
-/// Five tokens in two groups of rows, the second of which has the last three, behind a state of three bytes.
+/// Five tokens in two groups of rows, the second of which has a state of three bytes and the last three rows.
 fn prefix() -> Vec<u8> {
     let key = b"model: 00ff\nrope: 0005\n";
     let numbers = |all: &[u64]| all.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
@@ -82,7 +82,7 @@ fn changed(number: u64) -> Vec<u8> {
 }
 
 #[test]
-fn no_change_to_a_file_of_an_earlier_run_breaks_its_reader() {
+fn damaged_files_of_earlier_runs_never_cause_a_panic() {
     try_changes(changed, file);
 }
 

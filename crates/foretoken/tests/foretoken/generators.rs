@@ -1,4 +1,4 @@
-//! Generators: models are loaded once, and a record says enough.
+//! Generators: models are loaded once, and a record is enough to repeat a run.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ fn demo(name: &str) -> PathBuf {
     PathBuf::from(format!("{}/../../models/{name}", env!("CARGO_MANIFEST_DIR")))
 }
 
-/// The demo pair as folders, with costs in a file of this folder, so that no test writes into a home.
+/// The demo models as folders, with costs in a file of this folder, so that no test writes into the cache folder.
 pub fn settings(folder: &tempfile::TempDir) -> Settings {
     let mut settings = Settings::default();
     settings.model.path = Some(demo("demo-target"));
@@ -22,7 +22,7 @@ pub fn settings(folder: &tempfile::TempDir) -> Settings {
     settings
 }
 
-/// What is written behind some prompts, and the numbers of the requests.
+/// The answers to some prompts, and the numbers of the requests.
 fn texts(generator: &mut Generator) -> Vec<(Vec<u32>, Option<u64>)> {
     let prompts = ["once upon a time, there was a", "the little dog", "once upon a time, there was a"];
     let requests = prompts.map(|prompt| generator.request(prompt).expect("the model has a tokenizer"));
@@ -32,7 +32,7 @@ fn texts(generator: &mut Generator) -> Vec<(Vec<u32>, Option<u64>)> {
 }
 
 #[test]
-fn a_draft_model_is_loaded_once_however_many_drafters_have_it() {
+fn a_draft_model_is_loaded_once_for_all_its_drafters() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let settings = settings(&folder);
     let methods = ["draft", "draft:lookup", "draft:suffix", "draft+suffix"];
@@ -47,7 +47,7 @@ fn a_draft_model_is_loaded_once_however_many_drafters_have_it() {
 }
 
 #[test]
-fn requests_choose_among_the_drafters_that_there_are() {
+fn requests_choose_among_the_available_drafters() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let mut settings = settings(&folder);
     settings.speculation.spec_type = "draft:lookup".parse().expect("it is well-formed");
@@ -55,7 +55,7 @@ fn requests_choose_among_the_drafters_that_there_are() {
     let prompter = &generator.prompter;
     let names = "draft:lookup draft lookup llma trie suffix ngram prediction jacobi grammar";
     assert_eq!(prompter.names.join(" "), names);
-    assert_eq!(prompter.methods[0].drafters, [0], "what the settings say comes first");
+    assert_eq!(prompter.methods[0].drafters, [0], "the settings' method comes first");
     let named = |spec_type: &str, has_prediction: bool| {
         let method = prompter.method(&spec_type.parse().expect("it is well-formed"), has_prediction)?;
         let names = method.drafters.iter().map(|number| prompter.names[usize::from(*number)].as_str());
@@ -83,7 +83,7 @@ fn requests_choose_among_the_drafters_that_there_are() {
 }
 
 #[test]
-fn a_generator_of_one_drafter_has_no_other_to_choose() {
+fn a_generator_of_one_drafter_offers_no_other() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let mut settings = settings(&folder);
     settings.speculation.model_draft.clear();
@@ -98,18 +98,18 @@ fn a_generator_of_one_drafter_has_no_other_to_choose() {
     assert_eq!(generator.prompter.names.join(" "), "lookup llma trie suffix ngram prediction jacobi grammar");
 }
 
-/// What is said of a token, to the bit.
-fn said(value: Option<f32>, top: &[(u32, f32)]) -> (Option<u32>, Vec<(u32, u32)>) {
+/// A token's log-probability and those of the top tokens, as bits.
+fn bits(value: Option<f32>, top: &[(u32, f32)]) -> (Option<u32>, Vec<(u32, u32)>) {
     (value.map(f32::to_bits), top.iter().map(|(token, value)| (*token, value.to_bits())).collect())
 }
 
 #[test]
-fn a_prompt_is_scored_as_it_was_written_by_whoever_drafted() {
+fn scores_of_a_prompt_equal_those_of_generating_it() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let mut settings = settings(&folder);
     settings.parallel = 2;
     settings.sampling.ignore_eos = true;
-    // Drafts whatever this machine's passes cost: where drafting does not pay, nothing would be tested.
+    // A fixed budget, so that drafts are made even if they do not pay on this machine.
     settings.speculation.spec_type = "draft".parse().expect("it is well-formed");
     settings.speculation.budget = Budget::Fixed;
     settings.speculation.draft.n_max = Some(4);
@@ -130,8 +130,8 @@ fn a_prompt_is_scored_as_it_was_written_by_whoever_drafted() {
         assert!(answer.scored.iter().map(|one| one.token).eq(request.prompt.iter().copied()));
         assert!(answer.scored[0].log_probability.is_none() && answer.scored[1].log_probability.is_some());
         let behind = &answer.scored[answer.scored.len() - written.emitted.len()..];
-        let found: Vec<_> = behind.iter().map(|one| said(one.log_probability, &one.top)).collect();
-        let expected: Vec<_> = written.emitted.iter().map(|one| said(one.log_probability, &one.top)).collect();
+        let found: Vec<_> = behind.iter().map(|one| bits(one.log_probability, &one.top)).collect();
+        let expected: Vec<_> = written.emitted.iter().map(|one| bits(one.log_probability, &one.top)).collect();
         assert_eq!(found, expected);
         assert_eq!(answer.ids().len(), request.tokens_max.unwrap());
     }
@@ -148,7 +148,7 @@ fn a_run_under_rejection_is_repeated_from_its_record_alone() {
     let written = serde_json::to_string(&first.record()).expect("a record can be written");
     let expected = texts(&mut first);
     assert!(expected[0].0 != expected[2].0, "under rejection each request draws for itself");
-    // Neither the file of costs nor what was settled by chance is needed any more.
+    // The file of costs is not needed any more.
     std::fs::remove_file(folder.path().join("costs.json")).expect("costs were written");
     let record: Record = serde_json::from_str(&written).expect("a record can be read");
     assert!(record.settings.sampling.seed.is_some() && record.costs.is_some());

@@ -1,5 +1,5 @@
-//! Guided texts of the demo model: each is of its form, and the same with and without drafters; what cannot be is
-//! refused before anything is written.
+//! Guided decoding with the demo model: each text matches its grammar, and is the same with and without drafters;
+//! invalid grammars are refused before anything is generated.
 #![cfg(feature = "demo")]
 
 use foretoken::settings::{GrammarForcing, GuidedSettings, SamplingSettings};
@@ -18,7 +18,7 @@ const SCHEMA: &str = r#"{
     "additionalProperties": false
 }"#;
 
-/// Whether a text is of the schema, by its own words.
+/// Whether a text is valid under the schema, checked by hand.
 fn is_valid(text: &str) -> bool {
     let Ok(Value::Object(fields)) = serde_json::from_str(text) else { return false };
     let in_order = fields.keys().eq(["name", "kind", "age", "friends"]);
@@ -46,7 +46,7 @@ fn run(generator: &mut Generator, requests: Vec<Request>) -> Vec<Answer> {
 }
 
 #[test]
-fn each_text_of_a_schema_is_valid_and_the_same_without_drafters() {
+fn texts_of_a_schema_are_valid_and_the_same_without_drafters() {
     let mut settings = Settings { parallel: 4, ..Settings::default() };
     settings.speculation.spec_type = "draft+suffix+lookup".parse().expect("these are there");
     let mut generator = Generator::open(&settings).expect("the demo model opens");
@@ -72,7 +72,7 @@ fn each_text_of_a_schema_is_valid_and_the_same_without_drafters() {
 }
 
 #[test]
-fn usual_spellings_as_the_law_leave_less_to_ask_and_texts_as_valid() {
+fn canonical_forcing_skips_more_passes_and_texts_stay_valid() {
     let mut settings = Settings { parallel: 4, ..Settings::default() };
     settings.speculation.spec_type = "draft+suffix+grammar".parse().expect("these are there");
     let mut generator = Generator::open(&settings).expect("the demo model opens");
@@ -93,7 +93,7 @@ fn usual_spellings_as_the_law_leave_less_to_ask_and_texts_as_valid() {
             assert_eq!((plain.ids(), &plain.text), (drafted.ids(), &drafted.text));
             assert_eq!((plain.ids(), &plain.text), (asked.ids(), &asked.text));
             let forced = |answer: &Answer| answer.emitted.iter().filter(|token| token.origin == Origin::Forced).count();
-            assert_eq!(forced(plain), forced(asked), "who is asked does not matter");
+            assert_eq!(forced(plain), forced(asked), "forced tokens are the same with and without passes");
             assert_eq!((forced(plain), asked.stats.skipped), (plain.stats.skipped, 0));
             assert!(is_valid(&plain.text), "{}", plain.text);
             *skipped += plain.stats.skipped;
@@ -103,7 +103,7 @@ fn usual_spellings_as_the_law_leave_less_to_ask_and_texts_as_valid() {
 }
 
 #[test]
-fn each_form_has_its_setting() {
+fn each_kind_of_grammar_has_its_setting() {
     let mut generator = Generator::open(&Settings::default()).expect("the demo model opens");
     let some = |text: &str| Some(text.to_string());
     let none = GuidedSettings::default;
@@ -128,7 +128,7 @@ fn each_form_has_its_setting() {
 }
 
 #[test]
-fn what_cannot_be_kept_to_is_refused_by_its_setting() {
+fn an_invalid_grammar_is_refused_by_its_setting() {
     let generator = Generator::open(&Settings::default()).expect("the demo model opens");
     let prompter = &generator.prompter;
     let refused = |settings: SamplingSettings| {

@@ -1,4 +1,4 @@
-//! Hidden states of texts: each row is what the executor tells of its token alone, and folders, streams and runs that
+//! Hidden states of texts: each row equals the executor's row of its token alone, and folders, streams and runs that
 //! were stopped have the same rows.
 
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ fn open(name: &str, row_type: RowType) -> Extractor {
     Extractor::open(&settings(name), Some(&LAYERS), row_type, &mut |_, _| {}).expect("the fixture opens")
 }
 
-/// Texts of many lengths: many in a pass, and one that lies across several.
+/// Texts of many lengths: many in a pass, and one that takes several passes.
 fn texts() -> Vec<Text> {
     let text = |(i, len): (usize, usize)| Text {
         tokens: (0..len).map(|at| ((i * 31 + at * 7) % 64) as Token).collect(),
@@ -70,8 +70,8 @@ fn streamed(extractor: &mut Extractor, texts: &[Text]) -> Vec<Columns> {
 }
 
 #[test]
-fn rows_are_those_that_the_executor_tells_one_by_one() {
-    // All rows seen, a window, and other networks.
+fn rows_equal_those_of_an_executor_that_runs_one_token_at_a_time() {
+    // Full attention, sliding windows, and other networks.
     for name in ["llama", "ministral", "gemma3", "gpt2"] {
         let found = streamed(&mut open(name, RowType::F32), &texts());
         let opened = Opened::at(&golden(name)).expect("the fixture opens");
@@ -97,7 +97,7 @@ fn rows_are_those_that_the_executor_tells_one_by_one() {
     }
 }
 
-/// So small that each has a few texts, and large.
+/// Shards so small that each has a few texts, in a folder without a limit.
 const SMALL: Sizes = Sizes { shard: 40_000, all: 1 << 30 };
 
 /// The shards of a folder.
@@ -124,15 +124,15 @@ fn together(folder: &Path) -> Columns {
 fn fill(extractor: &mut Extractor, path: &Path, texts: &[Text], sizes: Sizes, passes: usize) -> Written {
     let mut folder = Folder::open(path, extractor, texts).expect("it opens");
     let mut left = passes;
-    let mut goes_on = |_| {
+    let mut keep_going = |_| {
         left -= 1;
         left > 0
     };
-    folder.fill(extractor, texts, sizes, &mut goes_on).expect("it runs")
+    folder.fill(extractor, texts, sizes, &mut keep_going).expect("it runs")
 }
 
 #[test]
-fn runs_that_were_stopped_and_went_on_have_the_rows_of_one_run() {
+fn runs_that_were_stopped_and_continued_have_the_rows_of_one_run() {
     let place = tempfile::tempdir().expect("a folder can be made");
     let (at, texts) = (|name: &str| place.path().join(name), texts());
     let mut extractor = open("llama", RowType::F32);
@@ -149,7 +149,7 @@ fn runs_that_were_stopped_and_went_on_have_the_rows_of_one_run() {
         let texts = shard.get("prompt_lens").expect("it is there").shape[0];
         assert!(len <= SMALL.shard || texts == 1, "{}: {len} bytes of {texts} texts", shard.source());
     }
-    // Stopped after each number of passes, whose texts are kept.
+    // Runs that are stopped after one or two passes, whose texts are kept.
     for passes in 1..3 {
         let path = at(&format!("stopped-{passes}"));
         let written = fill(&mut open("llama", RowType::F32), &path, &texts, SMALL, passes);
@@ -158,7 +158,7 @@ fn runs_that_were_stopped_and_went_on_have_the_rows_of_one_run() {
         assert_eq!(written.texts, texts.len());
         assert!(together(&path) == whole, "{passes} passes");
     }
-    // Killed while it wrote the third shard: what is left are the first two, and half a file under another name.
+    // A run that was killed while it wrote the third shard: the first two are left, and half a temporary file.
     let killed = at("killed");
     fill(&mut extractor, &killed, &texts, SMALL, usize::MAX);
     let path = |number: usize| killed.join(format!("{number:05}.safetensors"));
@@ -170,7 +170,7 @@ fn runs_that_were_stopped_and_went_on_have_the_rows_of_one_run() {
     for (one, other) in shards(&at("whole")).iter().zip(shards(&killed)) {
         assert!(columns(one) == columns(&other) && one.metadata("texts") == other.metadata("texts"));
     }
-    // Texts that came later, and nothing to do.
+    // A run with more texts, and one with nothing to do.
     let growing = at("growing");
     fill(&mut extractor, &growing, &texts[..4], SMALL, usize::MAX);
     fill(&mut extractor, &growing, &texts, SMALL, usize::MAX);
@@ -194,7 +194,7 @@ fn columns_of_each(all: &Columns) -> Vec<Columns> {
 }
 
 #[test]
-fn a_folder_never_has_more_bytes_than_it_may() {
+fn a_folder_never_exceeds_its_limit() {
     let place = tempfile::tempdir().expect("a folder can be made");
     let mut extractor = open("llama", RowType::Bf16);
     let mut before = 0;
@@ -206,7 +206,7 @@ fn a_folder_never_has_more_bytes_than_it_may() {
         let on_disk: u64 =
             std::fs::read_dir(&path).expect("it is there").map(|it| it.unwrap().metadata().unwrap().len()).sum();
         assert_eq!(on_disk, written.bytes);
-        // Full is full, however often it is tried; with more room it goes on.
+        // A full folder stays as it is; with more room the run continues.
         assert_eq!(fill(&mut extractor, &path, &texts(), sizes, usize::MAX), written);
         assert_eq!(fill(&mut extractor, &path, &texts(), SMALL, usize::MAX).texts, texts().len());
         before = written.texts;
@@ -283,7 +283,7 @@ fn shards_of_something_else_are_refused_by_name() {
 }
 
 #[test]
-fn texts_that_the_network_cannot_run_over_are_told_or_cut() {
+fn texts_that_the_network_cannot_run_are_reported_or_truncated() {
     let extractor = open("llama", RowType::Bf16);
     let text = |tokens: Vec<Token>| Text { tokens, prompt_len: 600 };
     let problem = |tokens| extractor.problem(&text(tokens));

@@ -1,7 +1,7 @@
-//! The library as its doors use it: an engine on a thread, users at a time, runs from their records, models that are
-//! loaded once.
+//! The library as front ends use it: an engine on a thread, concurrent users, runs repeated from records, models that
+//! are loaded once.
 //!
-//! Those of the demo models need the feature `demo`, except that models are also opened as folders.
+//! Tests of the built-in demo models need the feature `demo`; others open them as folders.
 
 mod backends;
 mod conversations;

@@ -1,4 +1,4 @@
-//! The prompt cache: the same answers with and without, and a file that is whole whatever happens.
+//! The prompt cache: the same answers with and without it, and a file that is always complete.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::generators::settings;
 const LONG: &str = "once upon a time, there was a little dog who lived in a big house with a boy, and they were happy. \
      one day the dog saw a bird in the tree. the bird said hello to the dog, and the dog said hello to the bird. they \
      played in the park all day, and the boy played with them. then it was night, and the dog went home with the boy";
-/// How it begins.
+/// The beginning of it.
 const BEGINNING: &str = "once upon a time, there was a little dog who lived in a big house with a boy, and they were \
      happy. one day the dog saw a bird in the tree. the bird said hello to the dog,";
 
@@ -21,7 +21,7 @@ fn with_cache(folder: &tempfile::TempDir, file: &Path) -> Settings {
     settings
 }
 
-/// Answers to prompts, with log-probabilities; what is to be kept is kept.
+/// Answers to prompts, with log-probabilities, after which the prompt cache is written.
 fn answers(settings: &Settings, prompts: &[&str]) -> Result<Vec<Answer>, Error> {
     let mut generator = Generator::open(settings)?;
     let mut requests = prompts.iter().map(|prompt| generator.request(*prompt)).collect::<Result<Vec<_>, _>>()?;
@@ -39,7 +39,7 @@ fn written(answers: &[Answer]) -> Vec<Vec<(u32, Option<u32>)>> {
 }
 
 #[test]
-fn answers_are_the_same_with_and_without_to_the_bit() {
+fn answers_are_bit_identical_with_and_without_the_cache() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let kinds = CacheType::ALL;
     for (number, types) in [[kinds[1]; 2], [kinds[0]; 2], [kinds[2], kinds[3]], [kinds[3]; 2]].into_iter().enumerate() {
@@ -64,7 +64,7 @@ fn answers_are_the_same_with_and_without_to_the_bit() {
 }
 
 #[test]
-fn a_file_is_written_when_it_does_not_hold_the_prompt() {
+fn a_file_is_written_when_it_does_not_have_the_prompt() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let file = folder.path().join("cache");
     let settings = with_cache(&folder, &file);
@@ -75,21 +75,21 @@ fn a_file_is_written_when_it_does_not_hold_the_prompt() {
     };
     drop(answers(&settings, &[LONG]).expect("it is good"));
     let first = bytes();
-    // The same again, and a beginning of it: the file holds them.
+    // The same prompt again, and a prefix of it: the file has them.
     for prompt in [LONG, BEGINNING] {
         drop(answers(&settings, &[prompt]).expect("it is good"));
         assert!(bytes() == first, "{prompt}");
     }
-    // Another end is read as far as it is the same, and written.
+    // For a prompt with another end the common prefix is reused, and the file is written.
     let other = format!("{BEGINNING} and a cat");
     let mut read_only = settings.clone();
     read_only.model.prompt_cache_ro = true;
     let common = shared(&read_only, &[&other]);
     assert!(common > Some(32) && bytes() == first, "{common:?}");
     assert_eq!(shared(&settings, &[&other]), common);
-    assert!(bytes() != first, "the file holds what was computed last");
+    assert!(bytes() != first, "the file has the prompt that was computed last");
     assert!(shared(&read_only, &[&other]) > common);
-    // Of several prompts what they have in common, when all of it is computed.
+    // For several prompts their common prefix is written.
     std::fs::remove_file(&file).expect("it is there");
     drop(answers(&settings, &[LONG, &other]).expect("they are good"));
     assert_eq!(shared(&read_only, &[LONG]), common);
@@ -104,7 +104,7 @@ fn a_file_is_written_when_it_does_not_hold_the_prompt() {
 }
 
 #[test]
-fn a_conversation_keeps_how_it_began() {
+fn the_first_prompt_of_a_conversation_is_kept() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let file = folder.path().join("cache");
     let settings = with_cache(&folder, &file);
@@ -128,13 +128,13 @@ fn a_conversation_keeps_how_it_began() {
     assert_eq!(first, [0]);
     let (again, same) = talk(&["what do you eat?"]);
     assert!(again[0] > 5 && same == begun, "{again:?}");
-    // What conversations have in common is how they all begin.
+    // For several conversations their common prefix is written.
     let (other, _) = talk(&["where do you live?", "what do you eat?"]);
     assert!(other[0] > 2 && other[0] < again[0], "{other:?}");
 }
 
 #[test]
-fn what_does_not_fit_is_refused_by_name_and_left_alone() {
+fn a_file_that_does_not_fit_is_refused_by_name_and_not_overwritten() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let file = folder.path().join("cache");
     let settings = with_cache(&folder, &file);
@@ -153,7 +153,7 @@ fn what_does_not_fit_is_refused_by_name_and_left_alone() {
     damaged[middle] ^= 4;
     std::fs::write(&file, &damaged).expect("it can be written");
     assert!(refused(&settings).starts_with(&format!("{}: checksum: expected ", file.display())));
-    assert!(std::fs::read(&file).expect("it is there") == damaged, "it is not written over");
+    assert!(std::fs::read(&file).expect("it is there") == damaged, "it is not overwritten");
     for wrong in [&b""[..], b"not a cache"] {
         std::fs::write(&file, wrong).expect("it can be written");
         assert!(refused(&settings).starts_with(&format!("{}: magic: expected ", file.display())));
@@ -164,12 +164,12 @@ fn what_does_not_fit_is_refused_by_name_and_left_alone() {
 }
 
 #[test]
-fn of_several_writers_one_wins_and_a_crash_leaves_the_old_file() {
+fn concurrent_writers_leave_one_complete_file() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let file = folder.path().join("cache");
     let settings = with_cache(&folder, &file);
     drop(answers(&settings, &[LONG]).expect("it is good"));
-    // What a process leaves that died while it wrote is read by nobody, and taken away by the next one that writes.
+    // A temporary file of a process that was killed is never read, and removed by the next writer.
     std::fs::write(folder.path().join(".cache.1-0.part"), b"half of").expect("it can be written");
     let prompts = ["the little dog", "a big house", LONG, "they were happy"];
     std::thread::scope(|scope| {
@@ -183,15 +183,15 @@ fn of_several_writers_one_wins_and_a_crash_leaves_the_old_file() {
     read_only.model.prompt_cache_ro = true;
     let found = prompts.map(|prompt| answers(&read_only, &[prompt]).expect("it is good")[0].clone());
     let all_of = |answer: &Answer| answer.stats.prompt_tokens_shared + 1 == answer.prompt.len();
-    assert!(found.iter().any(all_of), "the file holds one of them");
+    assert!(found.iter().any(all_of), "the file has one of them");
     let parts = std::fs::read_dir(folder.path()).expect("it is there");
     let parts =
         parts.filter(|entry| entry.as_ref().is_ok_and(|entry| entry.path().extension().is_some_and(|e| e == "part")));
-    assert_eq!(parts.count(), 0, "nothing half is left, not even the dead one's");
+    assert_eq!(parts.count(), 0, "no temporary file is left, not even the killed process's");
 }
 
 #[test]
-fn what_could_not_be_written_is_refused_before_the_work() {
+fn files_that_cannot_be_written_are_refused_before_the_work() {
     let folder = tempfile::tempdir().expect("a folder");
     let settings = with_cache(&folder, &folder.path().join("missing/file"));
     let refused = Generator::open(&settings).err().expect("it cannot be written").to_string();

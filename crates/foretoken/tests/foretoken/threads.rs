@@ -1,4 +1,4 @@
-//! An engine on a thread writes what a loop writes, and hangs nobody whatever happens to it.
+//! An engine on a thread generates the same texts as a loop, and no caller ever hangs.
 
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use foretoken_model::Executor;
 use foretoken_testkit::table::Table;
 use foretoken_testkit::toy::{ToyExecutor, Watched};
 
-/// An engine for two texts at a time, with two drafters.
+/// An engine for two sequences at a time, with two drafters.
 fn engine(context: usize) -> Engine {
     let network = ToyExecutor::new(Table::dense(7, 2, 3), 8, 2 * context.div_ceil(8), 64);
     with(Box::new(network), context)
@@ -53,7 +53,7 @@ fn go_on(_: usize, _: &Event) -> Result<bool, Error> {
 }
 
 #[test]
-fn the_texts_are_those_of_a_loop() {
+fn the_texts_equal_those_of_a_loop() {
     let requests = || (0..7).map(|i| request(i, 5 + 3 * i as usize)).collect::<Vec<Request>>();
     let texts = |answers: Vec<Answer>| -> Vec<_> {
         answers.iter().map(|answer| (answer.ids(), answer.request, answer.stats.passes)).collect()
@@ -91,12 +91,12 @@ fn answers_are_handed_over_in_order_as_soon_as_they_are_complete() {
 #[test]
 fn a_request_that_is_refused_comes_back_and_the_others_run() {
     let thread = EngineThread::start(engine(64)).expect("a thread can be had");
-    let (events, heard) = channel();
+    let (events, received) = channel();
     let submitted = thread.submit_all(vec![request(0, 3), Request::new(Vec::new()), request(1, 3)], &events);
     let submitted = submitted.expect("the thread lives");
     assert_eq!(submitted[1], Err(RequestError::EmptyPrompt));
     assert_eq!(submitted[2].as_ref().map(|submitted| submitted.request), Ok(1));
-    assert_eq!([end(&heard), end(&heard)], [FinishReason::Length, FinishReason::Length]);
+    assert_eq!([end(&received), end(&received)], [FinishReason::Length, FinishReason::Length]);
     let refused = thread.submit(request(9, 3), &events).expect_err("the vocabulary has 7 tokens");
     assert!(matches!(refused, Error::Request(RequestError::Token { found: 9, .. })), "{refused}");
     let answers = thread.run(vec![Request::new(Vec::new()), request(1, 2)], &mut go_on).expect("one is good");
@@ -104,19 +104,19 @@ fn a_request_that_is_refused_comes_back_and_the_others_run() {
 }
 
 #[test]
-fn what_is_cancelled_or_heard_by_nobody_ends() {
+fn requests_that_are_cancelled_or_disconnected_end() {
     let thread = EngineThread::start(engine(1 << 20)).expect("a thread can be had");
-    let (events, heard) = channel();
+    let (events, received) = channel();
     let endless = thread.submit(request(0, 1 << 20), &events).expect("it fits");
-    assert!(matches!(next(&heard), Event::Prompt { .. }));
+    assert!(matches!(next(&received), Event::Prompt { .. }));
     thread.cancel(endless.sequence);
-    assert_eq!(end(&heard), FinishReason::Cancelled);
+    assert_eq!(end(&received), FinishReason::Cancelled);
     for _ in 0..2 {
         thread.submit(request(0, 1 << 20), &channel().0).expect("it fits");
     }
-    // There is room for two texts: this one begins when one of those ends.
+    // There is room for two sequences: this one begins when one of those ends.
     thread.submit(request(3, 4), &events).expect("it fits");
-    assert_eq!(end(&heard), FinishReason::Length);
+    assert_eq!(end(&received), FinishReason::Length);
     let stopped = thread.run(vec![request(2, 1 << 20)], &mut |_, event: &Event| -> Result<bool, Error> {
         Ok(!matches!(event, Event::Tokens { .. }))
     });
@@ -126,13 +126,13 @@ fn what_is_cancelled_or_heard_by_nobody_ends() {
 #[test]
 fn dropping_the_thread_ends_all_requests() {
     let thread = EngineThread::start(engine(1 << 20)).expect("a thread can be had");
-    let (events, heard) = channel();
+    let (events, received) = channel();
     for first in 0..3 {
         thread.submit(request(first, 1 << 20), &events).expect("it fits");
     }
     drop(events);
     drop(thread);
-    let ends = heard.iter().filter(|event| matches!(event, Event::Finished { reason: FinishReason::Cancelled, .. }));
+    let ends = received.iter().filter(|event| matches!(event, Event::Finished { reason: FinishReason::Cancelled, .. }));
     assert_eq!(ends.count(), 3);
 }
 
@@ -147,45 +147,45 @@ fn panics(toy: ToyExecutor) -> Watched {
 }
 
 #[test]
-fn a_panic_is_told_to_everybody_and_hangs_nobody() {
+fn after_a_panic_all_requests_end_and_all_calls_fail() {
     let network = panics(ToyExecutor::new(Table::dense(7, 2, 3), 8, 20, 64));
     let thread = EngineThread::start(with(Box::new(network), 64)).expect("a thread can be had");
-    let (events, heard) = channel();
+    let (events, received) = channel();
     let submitted = thread.submit_all((0..4).map(|first| request(first, 30)).collect(), &events).expect("they fit");
     assert!(submitted.iter().all(Result::is_ok));
     let expected = FinishReason::Failed("the engine stopped: pass 3 was one too many".to_string());
     for _ in 0..4 {
-        assert_eq!(end(&heard), expected);
+        assert_eq!(end(&received), expected);
     }
     let stopped = Error::Stopped("pass 3 was one too many".to_string());
     assert_eq!(thread.submit(request(0, 3), &events), Err(stopped.clone()));
-    thread.cancel(submitted[0].as_ref().expect("it was taken").sequence);
+    thread.cancel(submitted[0].as_ref().expect("it was accepted").sequence);
     assert_eq!(thread.run(vec![request(0, 3)], &mut go_on), Err(stopped.clone()));
     assert_eq!(thread.stop().map(|_| ()), Err(stopped));
 }
 
 #[test]
-fn what_all_have_in_common_is_refused_for_all() {
+fn an_error_that_all_requests_share_refuses_all() {
     let wrong = || Request { drafters: vec![7], ..request(1, 3) };
     let refused = Error::Request(RequestError::Drafter { found: 7, count: 2 });
     let mut looped = engine(1 << 20);
     let requests = vec![request(0, 1 << 20), wrong(), request(2, 1 << 20)];
     let found = foretoken::answers::run(&mut looped, requests.clone(), &mut go_on);
     assert_eq!(found, Err(refused.clone()));
-    assert!(looped.is_idle(), "nobody waits for those that were taken");
+    assert!(looped.is_idle(), "those that were accepted are cancelled");
     let thread = EngineThread::start(engine(1 << 20)).expect("a thread can be had");
     assert_eq!(thread.run(requests, &mut go_on), Err(refused));
-    // There is room for two texts, so this one would wait for those.
+    // There is room for two sequences, so this one would wait for those.
     let answers: Vec<Answer> = thread.run(vec![request(3, 4)], &mut go_on).expect("it is good");
     assert_eq!(answers[0].reason, Some(FinishReason::Length));
 }
 
 #[test]
-fn a_closure_has_the_engine_between_two_steps() {
+fn a_closure_runs_between_two_steps() {
     let thread = EngineThread::start(engine(1 << 20)).expect("a thread can be had");
-    let (events, heard) = channel();
+    let (events, received) = channel();
     thread.submit(request(0, 1 << 20), &events).expect("it fits");
-    assert!(matches!(next(&heard), Event::Prompt { .. }));
+    assert!(matches!(next(&received), Event::Prompt { .. }));
     let is_idle = thread.with(|engine| {
         engine.set_next_request(70);
         engine.is_idle()
@@ -195,14 +195,14 @@ fn a_closure_has_the_engine_between_two_steps() {
 }
 
 #[test]
-fn a_panic_of_a_closure_ends_the_thread_as_one_of_the_engine() {
+fn a_panic_of_a_closure_ends_the_thread() {
     let thread = EngineThread::start(engine(1 << 20)).expect("a thread can be had");
-    let (events, heard) = channel();
+    let (events, received) = channel();
     thread.submit(request(0, 1 << 20), &events).expect("it fits");
     let found: Result<(), Error> = thread.with(|_| panic!("half done"));
     let stopped = Error::Stopped("half done".to_string());
     assert_eq!(found, Err(stopped.clone()));
-    assert_eq!(end(&heard), FinishReason::Failed("the engine stopped: half done".to_string()));
+    assert_eq!(end(&received), FinishReason::Failed("the engine stopped: half done".to_string()));
     assert_eq!(thread.with(|engine| engine.is_idle()), Err(stopped.clone()));
     assert_eq!(thread.stop().map(|_| ()), Err(stopped));
 }

@@ -1,4 +1,4 @@
-//! A door for several users at a time: each on a thread of its own, with settings of its own, over one engine.
+//! Several users at a time: each on a thread of its own, with settings of its own, with one engine.
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -12,7 +12,7 @@ use foretoken::{
 
 use crate::generators::settings;
 
-/// What a user wants.
+/// A user's settings.
 fn wanted(temperature: f32, seed: u64, stop: &str, tokens_max: usize) -> SamplingSettings {
     SamplingSettings {
         temperature: Some(temperature),
@@ -24,8 +24,8 @@ fn wanted(temperature: f32, seed: u64, stop: &str, tokens_max: usize) -> Samplin
     }
 }
 
-/// Asks for one text and hears it to its end. `patience`: events after which the user has heard enough.
-fn hear(
+/// Runs one request to its end. `patience`: the number of events after which the user cancels it.
+fn serve(
     prompter: &Prompter,
     engine: &EngineThread<Generator>,
     (prompt, wanted): &(&str, SamplingSettings),
@@ -33,11 +33,11 @@ fn hear(
 ) -> Result<Answer, Error> {
     let request = prompter.request_by(*prompt, &prompter.decide(wanted)?)?;
     let mut answer = Answer::to(&request);
-    let (events, heard) = channel();
+    let (events, received) = channel();
     let submitted = engine.submit(request, &events)?;
     answer.request = Some(submitted.request);
     drop(events);
-    for (number, event) in heard.iter().enumerate() {
+    for (number, event) in received.iter().enumerate() {
         answer.take(&event, Instant::now());
         if number + 1 == patience {
             engine.cancel(submitted.sequence);
@@ -47,7 +47,7 @@ fn hear(
 }
 
 #[test]
-fn users_at_a_time_get_the_texts_that_each_gets_alone() {
+fn concurrent_users_get_the_same_texts_as_alone() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let mut settings = settings(&folder);
     settings.parallel = 2;
@@ -68,7 +68,7 @@ fn users_at_a_time_get_the_texts_that_each_gets_alone() {
     });
     let engine = EngineThread::start(generator).expect("a thread can be had");
     let patience = [usize::MAX, usize::MAX, 2];
-    let serve = |number: usize| hear(&prompter, &engine, &users[number], patience[number]);
+    let serve = |number: usize| serve(&prompter, &engine, &users[number], patience[number]);
     let together = std::thread::scope(|threads| {
         let threads = [0, 1, 2].map(|number| threads.spawn(move || serve(number)));
         threads.map(|user| user.join().expect("no user panics").expect("all are good"))
@@ -80,14 +80,14 @@ fn users_at_a_time_get_the_texts_that_each_gets_alone() {
     assert_eq!(together[1].reason, Some(FinishReason::StopString(".".to_string())));
     assert_eq!(together[2].reason, Some(FinishReason::Cancelled));
     assert!(alone[2].text.starts_with(&together[2].text) && together[2].ids().len() < alone[2].ids().len());
-    // What the engine's owner keeps is reached between two steps.
+    // The engine's owner is accessed between two steps.
     let kept = engine.with(move |generator| generator.keep(&together)).expect("the thread lives");
     assert!(kept.is_ok() && folder.path().join("texts").exists());
     assert!(engine.stop().expect("nothing panicked").engine.is_idle());
 }
 
 #[test]
-fn conversations_are_whole_lists_of_messages_with_settings_of_their_own() {
+fn conversations_can_be_lists_of_messages_with_settings_of_their_own() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let settings = settings(&folder);
     let generator = Generator::open(&settings).expect("both are there");
@@ -102,19 +102,19 @@ fn conversations_are_whole_lists_of_messages_with_settings_of_their_own() {
     assert_eq!(by_generator.prompt, by_itself.prompt);
     assert_eq!((by_itself.seed, by_itself.tokens_max, by_itself.sampling.temperature), (11, Some(9), 0.5));
     assert_eq!((by_itself.stop, by_itself.drafters), (vec!["!".to_string()], by_generator.drafters));
-    // This one ignores ends, its own settings say so; the generator's do not.
+    // This one's settings ignore end tokens, the generator's do not.
     assert!(by_itself.sampling.end_tokens.is_empty() && !by_generator.sampling.end_tokens.is_empty());
     assert_eq!((by_generator.tenant, by_generator.tokens_max), (Tenant::default(), Some(24)));
 }
 
 #[test]
-fn what_cannot_be_is_said_to_the_user_who_asked() {
+fn an_invalid_setting_is_an_error_of_its_request() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let mut settings = settings(&folder);
     settings.speculation.spec_type = "none".parse().expect("it is well-formed");
     let generator = Generator::with(&Choices::new(&settings), &mut |_| {}).expect("it is there");
     let hot = SamplingSettings { temperature: Some(-1.0), ..SamplingSettings::default() };
-    let refused = generator.prompter.decide(&hot).expect_err("nothing is as cold").to_string();
+    let refused = generator.prompter.decide(&hot).expect_err("it is negative").to_string();
     assert!(refused.starts_with("temperature: expected "), "{refused}");
     let open = SamplingSettings::default();
     let seeds = [(); 2].map(|()| generator.prompter.decide(&open).expect("all is open").settings.seed);
@@ -122,13 +122,13 @@ fn what_cannot_be_is_said_to_the_user_who_asked() {
 }
 
 #[test]
-fn texts_that_grow_beyond_the_cache_give_way_and_are_the_same() {
+fn sequences_that_exceed_the_cache_are_preempted_and_keep_their_texts() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let mut settings = settings(&folder);
     settings.speculation.spec_type = "suffix".parse().expect("it is well-formed");
     settings.model.ctx_size = Some(2048);
     settings.parallel = 3;
-    // Three of these fill 126 of the 128 pages that three texts have, and each grows by two more.
+    // Three of these fill 126 of the 128 pages, and each grows by two more.
     let wanted = SamplingSettings { tokens_max: 64.into(), ignore_eos: true, ..settings.sampling.clone() };
     settings.sampling = SamplingSettings { seed: Some(3), temperature: Some(1.0), ..wanted };
     let mut generator = Generator::open(&settings).expect("it is there");

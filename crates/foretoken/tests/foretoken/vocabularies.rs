@@ -1,4 +1,4 @@
-//! Networks with more rows than their vocabulary has tokens, and with fewer: what has no token is never written, and
+//! Networks with more or fewer rows than their vocabulary has tokens: rows without a token are never generated, and
 //! nothing else changes.
 
 use std::path::{Path, PathBuf};
@@ -16,8 +16,8 @@ fn demo() -> PathBuf {
     PathBuf::from(format!("{}/../../models/demo-draft", env!("CARGO_MANIFEST_DIR")))
 }
 
-/// The small demo model with so many rows: those behind its vocabulary are twice its first ones, so they would mostly
-/// be the likeliest.
+/// The small demo model with so many rows: those after its vocabulary are its first ones doubled, so they would mostly
+/// be the most probable.
 fn with_rows(folder: &Path, rows: usize) -> PathBuf {
     let (from, to) = (demo(), folder.join(format!("rows-{rows}")));
     std::fs::create_dir(&to).expect("a folder can be made");
@@ -56,7 +56,7 @@ fn with_rows(folder: &Path, rows: usize) -> PathBuf {
     to
 }
 
-/// A target and a draft model, which are given a budget that does not go by the clock.
+/// A target and a draft model, with a budget that does not depend on the clock.
 fn settings(folder: &TempDir, model: &Path, draft: &Path, temperature: f32) -> Settings {
     let mut settings = Settings::default();
     settings.model.path = Some(model.to_owned());
@@ -72,7 +72,7 @@ fn settings(folder: &TempDir, model: &Path, draft: &Path, temperature: f32) -> S
     settings
 }
 
-/// Tokens with the bits of their log-probabilities, how many were drafted rightly, and what was told.
+/// Tokens with the bits of their log-probabilities, how many drafted tokens were accepted, and the notes.
 fn text(settings: &Settings, drafters: bool) -> (Vec<(u32, u32)>, usize, Vec<String>) {
     let mut generator = Generator::open(settings).expect("both can be used");
     let mut request = generator.request("once upon a time, there was a").expect("there is a tokenizer");
@@ -85,29 +85,29 @@ fn text(settings: &Settings, drafters: bool) -> (Vec<(u32, u32)>, usize, Vec<Str
     assert_eq!(answers[0].failure, None);
     let bits = answers[0].emitted.iter().map(|e| (e.token, e.log_probability.expect("asked for").to_bits()));
     let accepted = answers[0].stats.drafters.first().map_or(0, |drafter| drafter.accepted);
-    // That costs were measured is no matter here.
+    // The note that costs were measured does not matter here.
     let notes = generator.notes.iter().map(ToString::to_string).filter(|note| !note.starts_with("costs "));
     (bits.collect(), accepted, notes.collect())
 }
 
 #[test]
-fn rows_without_a_token_are_never_written_nor_drafted() {
+fn rows_without_a_token_are_never_generated_nor_drafted() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let padded = [4096, 100].map(|further| with_rows(folder.path(), VOCABULARY + further));
     for temperature in [0.0, 1.0] {
         for drafters in [false, true] {
-            let (expected, _, told) = text(&settings(&folder, &demo(), &demo(), temperature), drafters);
-            assert!(expected.len() > 3 && told.is_empty(), "{told:?}");
+            let (expected, _, notes) = text(&settings(&folder, &demo(), &demo(), temperature), drafters);
+            assert!(expected.len() > 3 && notes.is_empty(), "{notes:?}");
             for (target, draft) in [(&padded[0], &padded[0]), (&padded[0], &padded[1]), (&padded[1], &demo())] {
-                let (found, accepted, told) = text(&settings(&folder, target, draft, temperature), drafters);
+                let (found, accepted, notes) = text(&settings(&folder, target, draft, temperature), drafters);
                 assert_eq!(found, expected, "{} with {}", target.display(), draft.display());
-                // Of another padding the draft model is the target itself all the same.
+                // With another padding the draft model equals the target all the same.
                 assert!(!drafters || accepted > 3, "{} with {}: {accepted}", target.display(), draft.display());
                 let line = format!(
                     "{}: the network has 12288 tokens and its tokenizer 8192; the others are never written",
                     padded[0].display()
                 );
-                assert_eq!(told, if target == &padded[0] { vec![line] } else { Vec::new() });
+                assert_eq!(notes, if target == &padded[0] { vec![line] } else { Vec::new() });
             }
         }
     }

@@ -1,12 +1,12 @@
-//! What is fetched, where it lies, and that nobody is asked once it lies there.
+//! What is fetched, where it is stored, and that a cached model needs no request.
 
-use foretoken_hub::{Asked, Event, Found, Hub, HubError, Kind, Proxy, Settings};
+use foretoken_hub::{CachedModel, Event, Hub, HubError, ModelFormat, ModelRequest, Proxy, Settings};
 
 use crate::server::{Server, etag};
 use crate::{content, folder, get, hub, kept, offer, settings};
 
 #[test]
-fn only_what_is_needed_is_fetched_and_lies_where_transformers_looks() {
+fn only_needed_files_are_fetched_to_the_cache_of_transformers() {
     let (server, cache) = (Server::start(), folder());
     offer(&server, "demo/target");
     let hub = hub(&server, cache.path());
@@ -32,7 +32,7 @@ fn only_what_is_needed_is_fetched_and_lies_where_transformers_looks() {
     assert_eq!(paths.iter().filter(|path| path.contains("/api/")).count(), 1, "{paths:?}");
     assert!(!paths.iter().any(|path| path.contains(".bin") || path.contains("README")), "{paths:?}");
 
-    // Once it lies there, nobody is asked.
+    // Once it is cached, no request is sent.
     let again = get(&hub, "demo/target").expect("it is there");
     assert_eq!((again.path, again.fetched_bytes, server.seen().len()), (found.path, 0, 0));
     assert_eq!(get(&hub, &format!("demo/target@{commit}")).expect("it is there").files, 5);
@@ -40,7 +40,7 @@ fn only_what_is_needed_is_fetched_and_lies_where_transformers_looks() {
 }
 
 #[test]
-fn a_repository_that_says_no_checksums_is_asked_for_them_file_by_file() {
+fn missing_checksums_are_requested_file_by_file() {
     let (server, cache) = (Server::start(), folder());
     offer(&server, "demo/target");
     server.change("demo/target", |repository| repository.terse = true);
@@ -48,17 +48,17 @@ fn a_repository_that_says_no_checksums_is_asked_for_them_file_by_file() {
     let found = get(&hub, "demo/target").expect("it is fetched");
     assert_eq!(found.bytes, 70_017);
     let heads = server.seen().into_iter().filter(|seen| seen.method == "HEAD");
-    // None of them is followed to the other host, whose etags are no checksums.
+    // None of them is redirected to the other host, whose etags are no checksums.
     assert_eq!(heads.map(|seen| assert!(!seen.elsewhere, "{seen:?}")).count(), 5);
-    // What was found out is kept, and nobody is asked again.
-    assert_eq!(get(&hub, "demo/target").expect("it is there"), Found { fetched_bytes: 0, ..found.clone() });
+    // The checksums are recorded, and not requested again.
+    assert_eq!(get(&hub, "demo/target").expect("it is there"), CachedModel { fetched_bytes: 0, ..found.clone() });
     assert_eq!(server.seen().len(), 0);
     std::fs::write(found.path.join("model.safetensors"), b"half").expect("it can be written");
     assert_eq!(get(&hub, "demo/target").expect("it is fetched").fetched_bytes, 50_000);
 }
 
 #[test]
-fn of_a_repository_that_says_no_checksums_each_quant_is_asked_for_once() {
+fn missing_checksums_of_each_quant_are_requested_once() {
     let (server, cache) = (Server::start(), folder());
     let files = ["m-F16.gguf", "m-Q4_K_M.gguf", "m-Q8_0.gguf"];
     let files: Vec<(&str, Vec<u8>)> =
@@ -74,16 +74,16 @@ fn of_a_repository_that_says_no_checksums_each_quant_is_asked_for_once() {
         assert!(get(&hub, name).expect("it is there").path.ends_with(path), "{name}");
     }
     assert_eq!(server.seen().len(), 0);
-    assert!(hub.held()[0].forms.iter().all(|form| form.lacks.is_none()), "{:?}", hub.held());
+    assert!(hub.snapshots()[0].models.iter().all(|form| form.missing_file.is_none()), "{:?}", hub.snapshots());
 }
 
 #[test]
-fn a_record_that_is_not_understood_stays_and_is_done_without() {
+fn a_record_of_another_version_is_kept_and_not_used() {
     let (server, cache) = (Server::start(), folder());
     offer(&server, "demo/target");
     let hub = hub(&server, cache.path());
     let found = get(&hub, "demo/target").expect("it is fetched");
-    // As if a newer program had been here.
+    // As if a newer program had written it.
     let record = cache.path().join("models--demo--target/trees").join(format!("{}.json", found.commit));
     let newer =
         std::fs::read_to_string(&record).expect("it is kept").replace("\"format_version\": 1", "\"format_version\": 2");
@@ -92,20 +92,20 @@ fn a_record_that_is_not_understood_stays_and_is_done_without() {
     server.seen();
     get(&hub, "demo/target").expect("it is there");
     assert_eq!(std::fs::read_to_string(&record).expect("it stays"), newer);
-    // The hub was asked, but once.
+    // One request was sent, and none later.
     assert_eq!(server.seen().len(), 1);
     get(&hub, "demo/target").expect("it is there");
     assert_eq!(server.seen().len(), 0);
 }
 
 #[test]
-fn what_others_fetched_is_used_where_it_cannot_be_completed() {
+fn files_of_other_programs_are_used_where_they_cannot_be_completed() {
     let (server, cache) = (Server::start(), folder());
     offer(&server, "demo/target");
     let hub = hub(&server, cache.path());
     let found = get(&hub, "demo/target").expect("it is fetched");
     let (trees, locks) = (cache.path().join("models--demo--target/trees"), cache.path().join(".locks"));
-    let asked = Asked::new("demo/target".parse().expect("a name"));
+    let asked = ModelRequest::new("demo/target".parse().expect("a name"));
     let notes = || {
         let notes = std::sync::Mutex::new(Vec::new());
         let watch = |event: Event<'_>| {
@@ -117,18 +117,18 @@ fn what_others_fetched_is_used_where_it_cannot_be_completed() {
         assert_eq!((again.path, again.files), (found.path.clone(), 5));
         notes.into_inner().expect("nobody panics")
     };
-    // Where locks cannot be made, as in a cache that may only be read.
+    // Lock files cannot be created, as in a read-only cache.
     std::fs::remove_dir_all(&trees).expect("it is there");
     std::fs::remove_dir_all(&locks).expect("it is there");
     std::fs::write(&locks, "").expect("a file can be written");
     let line = notes().concat();
     assert!(line.contains(".lock: cannot be locked: "), "{line}");
-    // Where a page to log in at stands between.
+    // The response is a login page of a network.
     let page = Some("<html>Welcome</html>".to_string());
     server.change("demo/target", |repository| repository.listing = page);
     let line = notes().concat();
     assert!(line.starts_with("listing: expected JSON"), "{line}");
-    // Who asks for what is new hears of it.
+    // `fetch` reports the error.
     assert!(matches!(hub.fetch(&asked, &|_| {}), Err(HubError::Content(_))));
 }
 
@@ -161,32 +161,36 @@ fn a_quant_is_one_file_or_all_parts_of_one() {
     assert_eq!(named("demo/target-GGUF:f16"), ("m-F16-00001-of-00002.gguf".to_string(), 2, 40_005));
     assert_eq!(named("demo/target-GGUF"), ("m-Q4_K_M.gguf".to_string(), 1, 20_000));
     server.seen();
-    // The listing is kept, so the same file is meant although another is there too.
+    // The listing is recorded, so the same file is chosen although another is cached too.
     assert_eq!(named("demo/target-GGUF"), ("m-Q4_K_M.gguf".to_string(), 1, 20_000));
     assert_eq!(server.seen().len(), 0);
     let Err(HubError::Refused(line)) = get(&hub, "demo/target-GGUF:Q5_K") else { panic!("there is none") };
     assert_eq!(line, "demo/target-GGUF:Q5_K: expected a GGUF file of Q5_K, found F16, Q4_K_M, Q8_0");
-    let file = Asked { file: Some(names[1].to_string()), ..Asked::new("demo/target-GGUF".parse().expect("a name")) };
+    let file = ModelRequest {
+        file: Some(names[1].to_string()),
+        ..ModelRequest::new("demo/target-GGUF".parse().expect("a name"))
+    };
     assert!(hub.get(&file, &|_| {}).expect("it is fetched").path.ends_with(names[1]));
-    let held = hub.held();
-    let kinds: Vec<&Kind> = held[0].forms.iter().map(|form| &form.kind).collect();
-    let gguf = |quant: &str| Kind::Gguf(quant.to_string());
+    let snapshots = hub.snapshots();
+    let kinds: Vec<&ModelFormat> = snapshots[0].models.iter().map(|form| &form.kind).collect();
+    let gguf = |quant: &str| ModelFormat::Gguf(quant.to_string());
     assert_eq!(kinds, [&gguf("Q4_K_M"), &gguf("Q8_0"), &gguf("F16")]);
-    assert!(held[0].forms.iter().all(|form| form.lacks.is_none()), "{held:?}");
+    assert!(snapshots[0].models.iter().all(|form| form.missing_file.is_none()), "{snapshots:?}");
 }
 
 #[test]
-fn of_both_forms_the_configuration_decides() {
+fn with_both_formats_the_configuration_decides() {
     let (server, cache) = (Server::start(), folder());
     let files =
         [("config.json", b"{}".to_vec()), ("model.safetensors", content(1, 30_000)), ("m.gguf", content(2, 30_000))];
     server.offer("demo/both", &files);
     let hub = hub(&server, cache.path());
-    let asked = Asked { usable: &|config| config != b"{}", ..Asked::new("demo/both".parse().expect("a name")) };
+    let asked =
+        ModelRequest { usable: &|config| config != b"{}", ..ModelRequest::new("demo/both".parse().expect("a name")) };
     assert!(hub.get(&asked, &|_| {}).expect("it is fetched").path.ends_with("m.gguf"));
     assert!(!kept(cache.path()).iter().any(|path| path.ends_with("model.safetensors")));
     server.seen();
-    // What was chosen is chosen again, also by who cannot ask.
+    // The same format is chosen again, also offline.
     let settings = Settings { offline: true, ..settings(&server, cache.path()) };
     for hub in [hub, Hub::new(settings).expect("the settings are good")] {
         let found = hub.get(&asked, &|_| {}).expect("it is there");
@@ -212,13 +216,13 @@ fn shards_are_those_of_the_index() {
     assert_eq!((found.files, found.path.join("consolidated.safetensors").exists()), (4, false));
     server.seen();
     std::fs::remove_file(found.path.join("m-2.safetensors")).expect("it is there");
-    assert_eq!(hub.held()[0].forms[0].lacks.as_deref(), Some("m-2.safetensors"));
+    assert_eq!(hub.snapshots()[0].models[0].missing_file.as_deref(), Some("m-2.safetensors"));
     assert_eq!(get(&hub, "demo/shards").expect("it is linked again").fetched_bytes, 0);
-    assert_eq!(hub.held()[0].forms[0].lacks, None);
+    assert_eq!(hub.snapshots()[0].models[0].missing_file, None);
 }
 
 #[test]
-fn without_a_network_the_cache_is_all_there_is() {
+fn without_a_network_only_the_cache_is_used() {
     let (server, cache) = (Server::start(), folder());
     offer(&server, "demo/target");
     get(&hub(&server, cache.path()), "demo/target").expect("it is fetched");
@@ -236,7 +240,7 @@ fn without_a_network_the_cache_is_all_there_is() {
             line.contains("HF_HUB_OFFLINE is set") || line.contains("no connection to http://127.0.0.1:9"),
             "{line}"
         );
-        let pulled = hub.fetch(&Asked::new("demo/target".parse().expect("a name")), &|_| {});
+        let pulled = hub.fetch(&ModelRequest::new("demo/target".parse().expect("a name")), &|_| {});
         assert!(matches!(pulled, Err(HubError::NoNetwork(line)) if line.contains("in the cache it is /")));
     }
     let empty = folder();
@@ -247,19 +251,19 @@ fn without_a_network_the_cache_is_all_there_is() {
 }
 
 #[test]
-fn what_others_fetched_is_completed_once_and_used_without_a_network() {
+fn files_of_other_programs_are_completed_once_and_used_without_a_network() {
     let (server, cache) = (Server::start(), folder());
     offer(&server, "demo/target");
     let hub = hub(&server, cache.path());
     let found = get(&hub, "demo/target").expect("it is fetched");
-    // As if another program had been here, which needed no generation_config.json.
+    // As if another program had fetched it, without generation_config.json.
     std::fs::remove_dir_all(cache.path().join("models--demo--target/trees")).expect("it is there");
     std::fs::remove_file(found.path.join("generation_config.json")).expect("it is there");
     let settings = Settings { offline: true, ..settings(&server, cache.path()) };
     let offline = Hub::new(settings).expect("the settings are good");
     assert_eq!(get(&offline, "demo/target").expect("it is there").files, 4);
     server.seen();
-    // The branch has moved on; what lies here is completed and not mixed with the new.
+    // The cached revision is completed, not mixed with a newer one.
     let commit = found.commit.clone();
     let again = get(&hub, "demo/target").expect("it is there");
     assert_eq!((again.commit, again.files, again.fetched_bytes), (commit.clone(), 5, 0));
@@ -269,7 +273,7 @@ fn what_others_fetched_is_completed_once_and_used_without_a_network() {
 }
 
 #[test]
-fn a_branch_that_moved_on_is_fetched_by_pull_alone_and_shares_blobs() {
+fn a_branch_that_moved_is_fetched_only_by_fetch_and_shares_blobs() {
     let (server, cache) = (Server::start(), folder());
     offer(&server, "demo/target");
     let hub = hub(&server, cache.path());
@@ -279,24 +283,24 @@ fn a_branch_that_moved_on_is_fetched_by_pull_alone_and_shares_blobs() {
         repository.files.insert("config.json".to_string(), b"{\"new\": 1}".to_vec());
     });
     assert_eq!(get(&hub, "demo/target").expect("it is there").commit, before.commit);
-    let pulled = hub.fetch(&Asked::new("demo/target".parse().expect("a name")), &|_| {}).expect("it is fetched");
+    let pulled = hub.fetch(&ModelRequest::new("demo/target".parse().expect("a name")), &|_| {}).expect("it is fetched");
     assert_eq!((pulled.commit.as_str(), pulled.fetched_bytes), ("f".repeat(40).as_str(), 10));
     assert_eq!(get(&hub, "demo/target").expect("it is there").commit, pulled.commit);
-    assert_eq!(hub.held().len(), 2);
+    assert_eq!(hub.snapshots().len(), 2);
     assert!(get(&hub, "demo/target@refs/pr/1").is_ok() && get(&hub, "demo/target@nowhere").is_err());
 }
 
 #[test]
-fn a_proxy_is_asked_unless_the_host_is_one_of_those_without() {
+fn a_proxy_is_used_unless_the_host_is_in_no_proxy() {
     let (server, cache) = (Server::start(), folder());
     offer(&server, "demo/target");
-    let through = |address: &str, without: &[&str]| {
-        let without = without.iter().map(ToString::to_string).collect();
-        let proxy = Proxy { address: address.to_string(), place: "ALL_PROXY".to_string(), without };
+    let through = |address: &str, no_proxy: &[&str]| {
+        let no_proxy = no_proxy.iter().map(ToString::to_string).collect();
+        let proxy = Proxy { address: address.to_string(), source: "ALL_PROXY".to_string(), no_proxy };
         let settings = Settings { proxy: Some(proxy), ..settings(&server, cache.path()) };
         get(&Hub::new(settings).expect("good"), "demo/target").map(|found| found.files)
     };
-    // Nobody listens there.
+    // There is no server.
     let nobody = "http://me:secret@127.0.0.1:9";
     let Err(HubError::NoNetwork(line)) = through(nobody, &["example.com"]) else { panic!("it is not asked") };
     assert!(!line.contains("secret"), "{line}");

@@ -1,12 +1,12 @@
-//! Downloads that break, lie, stall or are done twice: they go on, or are refused; nothing is half-used.
+//! Downloads that break, stall, are wrong or run twice: they continue or are refused, and no partial file is used.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use foretoken_hub::{Asked, Event, Found, Hub, HubError, Settings, Token};
+use foretoken_hub::{CachedModel, Event, Hub, HubError, ModelRequest, Settings, Token};
 
 use crate::server::{Fault, Server, etag};
-use crate::{content, files, folder, get, hub, impatient, kept, offer, settings};
+use crate::{content, files, folder, get, hub, hub_with_short_timeout, kept, offer, settings};
 
 /// The weights' blob of the repository that `offer` makes.
 fn blob(cache: &Path, ending: &str) -> PathBuf {
@@ -14,18 +14,18 @@ fn blob(cache: &Path, ending: &str) -> PathBuf {
 }
 
 #[track_caller]
-fn is_whole(found: &Found) {
+fn is_whole(found: &CachedModel) {
     assert_eq!(std::fs::read(found.path.join("model.safetensors")).expect("a file"), content(1, 50_000));
 }
 
 #[track_caller]
-fn refused(result: Result<Found, HubError>, with: &str) -> String {
+fn refused(result: Result<CachedModel, HubError>, with: &str) -> String {
     let error = result.expect_err(with).to_string();
     assert!(error.starts_with("demo/target: ") && error.contains(with) && !error.contains('\n'), "{error}");
     error
 }
 
-/// The ranges that were asked for at the other host.
+/// The ranges of the requests for the weights, at the host of large files.
 fn ranges(server: &Server) -> Vec<Option<String>> {
     let large = |path: &str| path.contains(&etag(&content(1, 50_000)));
     let seen = server.seen().into_iter().filter(|seen| seen.elsewhere && large(&seen.path));
@@ -33,7 +33,7 @@ fn ranges(server: &Server) -> Vec<Option<String>> {
 }
 
 #[test]
-fn a_connection_that_breaks_goes_on_where_it_broke() {
+fn a_broken_connection_is_resumed() {
     let (server, cache) = (Server::start(), folder());
     offer(&server, "demo/target");
     let weights = etag(&content(1, 50_000));
@@ -45,7 +45,7 @@ fn a_connection_that_breaks_goes_on_where_it_broke() {
             retries.lock().expect("nobody panics").push(format!("{file}: {why}"));
         }
     };
-    let found = hub(&server, cache.path()).get(&Asked::new("demo/target".parse().expect("a name")), &watch);
+    let found = hub(&server, cache.path()).get(&ModelRequest::new("demo/target".parse().expect("a name")), &watch);
     let found = found.expect("it is fetched");
     is_whole(&found);
     assert_eq!(found.fetched_bytes, 70_017);
@@ -55,17 +55,17 @@ fn a_connection_that_breaks_goes_on_where_it_broke() {
 }
 
 #[test]
-fn a_connection_that_says_nothing_is_given_up_and_goes_on() {
+fn an_idle_connection_is_closed_and_resumed() {
     let (server, cache) = (Server::start(), folder());
     offer(&server, "demo/target");
     server.fault(&etag(&content(1, 50_000)), Fault::StallAfter(10_000), 1);
-    is_whole(&get(&impatient(&server, cache.path()), "demo/target").expect("it is fetched"));
-    // A busy machine may be silent elsewhere, too.
+    is_whole(&get(&hub_with_short_timeout(&server, cache.path()), "demo/target").expect("it is fetched"));
+    // On a busy machine other connections may be idle, too.
     assert!(ranges(&server).contains(&Some("bytes=10000-".to_string())));
 }
 
 #[test]
-fn an_interrupted_run_is_taken_up_by_the_next() {
+fn an_interrupted_run_is_resumed_by_the_next() {
     let (server, cache) = (Server::start(), folder());
     offer(&server, "demo/target");
     let weights = etag(&content(1, 50_000));
@@ -74,11 +74,11 @@ fn an_interrupted_run_is_taken_up_by_the_next() {
     let hub = hub(&server, cache.path());
     let error = refused(get(&hub, "demo/target"), "30000 of 50000 bytes are kept");
     assert!(error.starts_with("demo/target: model.safetensors: "), "{error}");
-    // Nothing of it can be taken for a model.
+    // There is no snapshot yet.
     assert!(
         blob(cache.path(), ".incomplete").exists() && !kept(cache.path()).iter().any(|path| path.contains("snapshots"))
     );
-    assert!(hub.held()[0].forms.is_empty() && hub.held()[0].partial_bytes == 30_000);
+    assert!(hub.snapshots()[0].models.is_empty() && hub.snapshots()[0].partial_bytes == 30_000);
     // Another server, which has none of these faults.
     let server = Server::start();
     offer(&server, "demo/target");
@@ -89,7 +89,7 @@ fn an_interrupted_run_is_taken_up_by_the_next() {
 }
 
 #[test]
-fn what_another_run_left_is_checked_and_fetched_anew_if_it_is_wrong() {
+fn an_incomplete_file_is_checked_and_fetched_again_if_it_is_wrong() {
     for (left, requests) in [
         (content(1, 50_000)[..20_000].to_vec(), vec![Some("bytes=20000-".to_string())]),
         (vec![0; 20_000], vec![Some("bytes=20000-".to_string()), None]),
@@ -108,7 +108,7 @@ fn what_another_run_left_is_checked_and_fetched_anew_if_it_is_wrong() {
 }
 
 #[test]
-fn a_server_without_ranges_begins_again() {
+fn without_ranges_a_download_starts_again() {
     let (server, cache) = (Server::start(), folder());
     offer(&server, "demo/target");
     let weights = etag(&content(1, 50_000));
@@ -119,7 +119,7 @@ fn a_server_without_ranges_begins_again() {
 }
 
 #[test]
-fn a_wrong_checksum_is_refused_and_nothing_of_it_stays() {
+fn a_file_with_a_wrong_checksum_is_refused_and_removed() {
     let (server, cache) = (Server::start(), folder());
     offer(&server, "demo/target");
     server.fault(&etag(&content(1, 50_000)), Fault::Flip, 5);
@@ -127,7 +127,7 @@ fn a_wrong_checksum_is_refused_and_nothing_of_it_stays() {
     let line = refused(get(&hub, "demo/target"), "model.safetensors: checksum: expected ");
     assert!(line.contains(&etag(&content(1, 50_000))), "{line}");
     assert!(!blob(cache.path(), "").exists() && !blob(cache.path(), ".incomplete").exists());
-    assert!(hub.held().iter().all(|held| held.forms.is_empty()));
+    assert!(hub.snapshots().iter().all(|snapshot| snapshot.models.is_empty()));
     // A small file, whose checksum is git's.
     let (server, cache) = (Server::start(), folder());
     offer(&server, "demo/target");
@@ -136,33 +136,33 @@ fn a_wrong_checksum_is_refused_and_nothing_of_it_stays() {
 }
 
 #[test]
-fn damage_in_the_cache_is_fetched_again() {
+fn damaged_files_in_the_cache_are_fetched_again() {
     let (server, cache) = (Server::start(), folder());
     offer(&server, "demo/target");
     let hub = hub(&server, cache.path());
     let found = get(&hub, "demo/target").expect("it is fetched");
-    // Another size is seen at once.
+    // A wrong size is detected at once.
     std::fs::write(blob(cache.path(), ""), b"half").expect("it can be written");
-    assert_eq!(hub.held()[0].forms[0].lacks.as_deref(), Some("model.safetensors"));
+    assert_eq!(hub.snapshots()[0].models[0].missing_file.as_deref(), Some("model.safetensors"));
     let offline =
         Hub::new(Settings { offline: true, ..settings(&server, cache.path()) }).expect("the settings are good");
     refused(get(&offline, "demo/target"), "model.safetensors: expected 50000 bytes in the cache, found 4");
     let again = get(&hub, "demo/target").expect("it is fetched");
     is_whole(&again);
     assert_eq!(again.fetched_bytes, 50_000);
-    // So is a link that leads nowhere.
+    // So is a dangling link.
     std::fs::remove_file(blob(cache.path(), "")).expect("it is there");
     is_whole(&get(&hub, "demo/target").expect("it is fetched"));
-    // Other bytes of the same length are seen by who reads them all.
+    // Other bytes of the same length are detected if checksums are verified.
     std::fs::write(blob(cache.path(), ""), content(9, 50_000)).expect("it can be written");
-    let asked = |verify| Asked { verify, ..Asked::new("demo/target".parse().expect("a name")) };
+    let asked = |verify| ModelRequest { verify, ..ModelRequest::new("demo/target".parse().expect("a name")) };
     assert_eq!(hub.fetch(&asked(false), &|_| {}).expect("it is there").fetched_bytes, 0);
     assert_eq!(hub.fetch(&asked(true), &|_| {}).expect("it is fetched").fetched_bytes, 50_000);
     is_whole(&found);
 }
 
 #[test]
-fn two_at_once_do_each_others_work_and_no_harm() {
+fn concurrent_downloads_fetch_each_file_once() {
     let (server, cache) = (Server::start(), folder());
     offer(&server, "demo/target");
     let weights = etag(&content(1, 50_000));
@@ -179,7 +179,7 @@ fn two_at_once_do_each_others_work_and_no_harm() {
 }
 
 #[test]
-fn busy_and_broken_servers_are_asked_again() {
+fn busy_and_failing_servers_are_retried() {
     let (server, cache) = (Server::start(), folder());
     offer(&server, "demo/target");
     server.fault(&etag(&content(1, 50_000)), Fault::Status(503), 1);
@@ -191,12 +191,12 @@ fn busy_and_broken_servers_are_asked_again() {
 }
 
 #[test]
-fn the_token_goes_to_the_hub_and_nowhere_else() {
+fn the_token_is_sent_only_to_the_hub() {
     let (server, cache) = (Server::start(), folder());
     offer(&server, "demo/target");
     server.change("demo/target", |repository| repository.token = Some("hf_secret".to_string()));
     let with = |token: Option<&str>| {
-        let token = token.map(|text| Token { text: text.to_string(), place: "/home/me/token".to_string() });
+        let token = token.map(|text| Token { text: text.to_string(), source: "/home/me/token".to_string() });
         Hub::new(Settings { token, ..settings(&server, cache.path()) }).expect("the settings are good")
     };
     let line = refused(get(&with(None), "demo/target"), "gated: access is asked for at http://127.0.0.1:");
@@ -212,7 +212,7 @@ fn the_token_goes_to_the_hub_and_nowhere_else() {
 }
 
 #[test]
-fn what_is_not_there_is_said_in_a_line() {
+fn a_missing_model_is_an_error_of_one_line() {
     let (server, cache) = (Server::start(), folder());
     offer(&server, "demo/target");
     let hub = hub(&server, cache.path());

@@ -1,14 +1,14 @@
-//! Servers that mean harm: each is refused in one line, and nothing is written outside the cache.
+//! Hostile servers: each response is refused in one line, and nothing is written outside the cache.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use foretoken_hub::{Asked, Hub};
+use foretoken_hub::{Hub, ModelRequest};
 
 use crate::server::{Fault, Server, etag};
-use crate::{content, files, folder, hub, impatient, offer};
+use crate::{content, files, folder, hub, hub_with_short_timeout, offer};
 
-/// What becomes of a model of a server that `harm` has had its way with.
+/// The error of fetching a model from a server that `harm` has changed.
 #[track_caller]
 fn refused(with: &str, harm: impl FnOnce(&Server)) -> String {
     refused_by(hub, with, harm)
@@ -21,7 +21,7 @@ fn refused_by(hub: fn(&Server, &Path) -> Hub, with: &str, harm: impl FnOnce(&Ser
     harm(&server);
     let cache = outside.path().join("a/b/cache");
     let started = Instant::now();
-    let result = hub(&server, &cache).get(&Asked::new("demo/target".parse().expect("a name")), &|_| {});
+    let result = hub(&server, &cache).get(&ModelRequest::new("demo/target".parse().expect("a name")), &|_| {});
     let error = result.expect_err(with);
     assert!(started.elapsed() < Duration::from_secs(60), "{with}: {:?}", started.elapsed());
     let line = error.to_string();
@@ -39,7 +39,7 @@ fn listing(server: &Server, siblings: &str) {
 }
 
 #[test]
-fn names_that_lead_out_of_the_snapshot() {
+fn paths_that_lead_out_of_the_snapshot() {
     for path in ["../../../x", "/tmp/x", "a/../../../x", "..\\\\x", "x\\u0000y", "x\\u001b[2Jy", "C:/x", "a//b"] {
         let file = format!("{{\"rfilename\":\"{path}\",\"size\":1,\"blobId\":\"{}\"}}", "b".repeat(40));
         refused("listing: expected paths below the repository", |server| listing(server, &file));
@@ -57,7 +57,7 @@ fn checksums_and_commits_that_are_paths() {
 }
 
 #[test]
-fn listings_that_are_none_or_never_end() {
+fn listings_that_are_invalid_or_endless() {
     let say = |text: &str| {
         let text = text.to_string();
         move |server: &Server| server.change("demo/target", |repository| repository.listing = Some(text))
@@ -68,7 +68,7 @@ fn listings_that_are_none_or_never_end() {
     let many = vec!["{}"; 100_001].join(",");
     refused("listing: siblings: expected a list of at most 100000", |server| listing(server, &many));
     refused("listing: expected at most", |server| server.fault("/api/", Fault::Endless, 1));
-    refused_by(impatient, "no connection", |server| server.fault("/api/", Fault::StallAfter(5), 1));
+    refused_by(hub_with_short_timeout, "no connection", |server| server.fault("/api/", Fault::StallAfter(5), 1));
     refused("no connection", |server| server.fault("/api/", Fault::BreakAfter(5), 1));
 }
 
@@ -89,7 +89,7 @@ fn bodies_of_another_length() {
 }
 
 #[test]
-fn sizes_that_no_disk_has() {
+fn sizes_larger_than_any_disk() {
     for size in ["1152921504606846976", "18446744073709551615"] {
         let config = format!("{{\"rfilename\":\"config.json\",\"size\":2,\"blobId\":\"{}\"}}", etag(b"{}"));
         let weights = format!(
@@ -102,7 +102,7 @@ fn sizes_that_no_disk_has() {
 }
 
 #[test]
-fn redirects_to_nowhere_good() {
+fn unsafe_redirects() {
     for to in ["file:///etc/passwd", "ftp://x/y", "http://me:secret@x/y", "http://", "http://a b/"] {
         refused("redirect: expected an address as safe as this", |server| {
             server.fault("resolve", Fault::Redirect(Box::leak(to.to_string().into_boxed_str())), 100);
@@ -113,7 +113,7 @@ fn redirects_to_nowhere_good() {
 
 #[cfg(unix)]
 #[test]
-fn a_link_in_the_place_of_a_download_is_not_written_through() {
+fn a_link_in_place_of_an_incomplete_file_is_not_followed() {
     for is_hard in [false, true] {
         let (server, outside) = (Server::start(), folder());
         offer(&server, "demo/target");
@@ -127,7 +127,7 @@ fn a_link_in_the_place_of_a_download_is_not_written_through() {
             false => std::os::unix::fs::symlink(&victim, &place),
         };
         made.expect("a link can be made");
-        let found = hub(&server, &cache).get(&Asked::new("demo/target".parse().expect("a name")), &|_| {});
+        let found = hub(&server, &cache).get(&ModelRequest::new("demo/target".parse().expect("a name")), &|_| {});
         assert!(matches!(&found, Ok(found) if found.files == 5), "{found:?}");
         assert_eq!(std::fs::read_to_string(victim).expect("it is there"), "mine");
     }

@@ -1,4 +1,4 @@
-//! The hub as its users see it, next to a server of our own: what is fetched, kept, resumed, refused and removed.
+//! The hub's public interface, tested with a local server: what is fetched, kept, resumed, refused and removed.
 
 mod cached;
 mod downloads;
@@ -9,16 +9,16 @@ mod server;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use foretoken_hub::{Asked, Found, Hub, HubError, Settings};
+use foretoken_hub::{CachedModel, Hub, HubError, ModelRequest, Settings};
 
 use server::Server;
 
-/// Content that differs from place to place.
+/// Content that differs from position to position.
 fn content(seed: u8, len: usize) -> Vec<u8> {
     (0..len).map(|i| (i as u8).wrapping_mul(31).wrapping_add((i >> 8) as u8) ^ seed).collect()
 }
 
-/// A repository of both small and large files, and of some that nobody needs.
+/// Offers a repository of small and large files, some of which are not needed.
 fn offer(server: &Server, name: &str) {
     let text = |text: &str| text.as_bytes().to_vec();
     server.offer(
@@ -36,28 +36,28 @@ fn offer(server: &Server, name: &str) {
     );
 }
 
-/// A folder for a cache.
+/// A folder for the cache.
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a folder can be made")
 }
 
-/// What the environment would say.
+/// Settings for the local server.
 fn settings(server: &Server, cache: &Path) -> Settings {
     Settings {
         cache: cache.to_path_buf(),
         endpoint: server.url(),
         token: None,
         offline: false,
-        stall: Duration::from_secs(10),
+        idle_timeout: Duration::from_secs(10),
         retry_pause: Duration::from_millis(5),
         proxy: None,
         certificates: None,
     }
 }
 
-/// The same of somebody who does not wait long for a connection that says nothing.
-fn impatient(server: &Server, cache: &Path) -> Hub {
-    let settings = Settings { stall: Duration::from_millis(700), ..settings(server, cache) };
+/// A hub with a short idle timeout.
+fn hub_with_short_timeout(server: &Server, cache: &Path) -> Hub {
+    let settings = Settings { idle_timeout: Duration::from_millis(700), ..settings(server, cache) };
     Hub::new(settings).expect("the settings are good")
 }
 
@@ -66,8 +66,8 @@ fn hub(server: &Server, cache: &Path) -> Hub {
 }
 
 /// Gets a model, from the cache or the hub.
-fn get(hub: &Hub, name: &str) -> Result<Found, HubError> {
-    hub.get(&Asked::new(name.parse().expect("a name")), &|_| {})
+fn get(hub: &Hub, name: &str) -> Result<CachedModel, HubError> {
+    hub.get(&ModelRequest::new(name.parse().expect("a name")), &|_| {})
 }
 
 /// The paths of all files below a folder, links included and not followed.

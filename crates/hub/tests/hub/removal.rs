@@ -1,6 +1,6 @@
-//! What is removed, what stays, and that links are not followed.
+//! Removal: what is removed, what is kept, and that links are not followed.
 
-use foretoken_hub::{Asked, Removal};
+use foretoken_hub::{ModelRequest, Removal};
 
 use crate::server::{Server, etag};
 use crate::{content, files, folder, get, hub, kept, offer};
@@ -12,7 +12,7 @@ fn remove(cache: &std::path::Path, name: &str) -> Result<u64, String> {
 }
 
 #[test]
-fn a_revision_goes_and_what_others_share_stays() {
+fn a_revision_is_removed_and_shared_blobs_are_kept() {
     let (server, cache) = (Server::start(), folder());
     offer(&server, "demo/target");
     let hub = hub(&server, cache.path());
@@ -21,7 +21,7 @@ fn a_revision_goes_and_what_others_share_stays() {
         repository.commit = "f".repeat(40);
         repository.files.insert("model.safetensors".to_string(), content(7, 60_000));
     });
-    let asked = Asked::new("demo/target".parse().expect("a name"));
+    let asked = ModelRequest::new("demo/target".parse().expect("a name"));
     let after = hub.fetch(&asked, &|_| {}).expect("it is fetched");
     let freed = remove(cache.path(), &format!("demo/target@{}", before.commit));
     assert_eq!((freed, before.path.exists()), (Ok(50_000), false));
@@ -35,7 +35,7 @@ fn a_revision_goes_and_what_others_share_stays() {
 }
 
 #[test]
-fn a_quant_goes_with_all_its_parts() {
+fn a_quant_is_removed_with_all_its_parts() {
     let (server, cache) = (Server::start(), folder());
     let names = ["m-Q8_0.gguf", "m-F16-00001-of-00002.gguf", "m-F16-00002-of-00002.gguf"];
     let all: Vec<(&str, Vec<u8>)> =
@@ -45,14 +45,14 @@ fn a_quant_goes_with_all_its_parts() {
     get(&hub, "demo/g:q8_0").expect("it is fetched");
     get(&hub, "demo/g:f16").expect("it is fetched");
     assert_eq!(remove(cache.path(), "demo/g:F16"), Ok(40_000));
-    assert_eq!(hub.held()[0].names(), ["demo/g:Q8_0"]);
+    assert_eq!(hub.snapshots()[0].names(), ["demo/g:Q8_0"]);
     assert!(remove(cache.path(), "demo/g:F16").is_err());
     assert_eq!(remove(cache.path(), "demo/g:q8_0"), Ok(20_000));
-    assert!(hub.held().is_empty());
+    assert!(hub.snapshots().is_empty());
 }
 
 #[test]
-fn what_a_name_fetches_it_removes() {
+fn a_name_removes_what_it_fetches() {
     let (server, cache) = (Server::start(), folder());
     let names = [
         "m-UD-Q2_K_XL-00001-of-00002.gguf",
@@ -69,17 +69,17 @@ fn what_a_name_fetches_it_removes() {
     for (name, bytes) in [("demo/g:UD-Q2_K_XL", 40_000), ("demo/g:q4_k_m", 40_000), ("demo/g:Q8_0", 20_000)] {
         let found = get(&hub, name).expect("it is fetched");
         assert_eq!(found.bytes, bytes, "{name}");
-        // What belongs to a network and is none is nobody's quantization.
+        // A projector is not a part of the quantization.
         let snapshot = cache.path().join("models--demo--g/snapshots").join(&found.commit);
         std::fs::write(snapshot.join(names[5]), "mine").expect("a file can be written");
         assert_eq!(remove(cache.path(), name), Ok(bytes), "{name}");
         assert!(snapshot.join(names[5]).exists(), "{name}");
-        assert!(hub.held().iter().all(|held| held.forms.is_empty()), "{name}");
+        assert!(hub.snapshots().iter().all(|snapshot| snapshot.models.is_empty()), "{name}");
     }
 }
 
 #[test]
-fn what_is_being_fetched_is_not_removed() {
+fn files_that_are_being_fetched_are_not_removed() {
     let (server, cache) = (Server::start(), folder());
     offer(&server, "demo/target");
     let hub = hub(&server, cache.path());
@@ -87,11 +87,11 @@ fn what_is_being_fetched_is_not_removed() {
     let weights = etag(&content(1, 50_000));
     let lock = cache.path().join(".locks/models--demo--target").join(format!("{weights}.lock"));
     let before = kept(cache.path());
-    // As if another process were at it.
+    // As if another process were fetching it.
     let file = std::fs::File::open(&lock).expect("it is kept");
-    file.lock().expect("nobody else has it");
+    file.lock().expect("no other process has the lock");
     for name in ["demo/target", "demo/target@main"] {
-        let line = remove(cache.path(), name).expect_err("somebody has it");
+        let line = remove(cache.path(), name).expect_err("it is locked");
         assert!(
             line.ends_with(&format!("{weights}: another process fetches it; nothing is removed while it does")),
             "{line}"
@@ -100,13 +100,13 @@ fn what_is_being_fetched_is_not_removed() {
     }
     drop(file);
     assert!(remove(cache.path(), "demo/target").is_ok_and(|freed| freed > 70_017));
-    // Who waits for a lock and who comes later have the same.
+    // The lock file is kept, so that all processes lock the same one.
     assert_eq!((kept(cache.path()), lock.exists()), (Vec::new(), true));
 }
 
 #[cfg(unix)]
 #[test]
-fn links_out_of_the_cache_are_taken_away_and_not_followed() {
+fn links_out_of_the_cache_are_removed_and_not_followed() {
     use std::os::unix::fs::symlink;
     let (server, cache, outside) = (Server::start(), folder(), folder());
     offer(&server, "demo/target");
@@ -122,7 +122,7 @@ fn links_out_of_the_cache_are_taken_away_and_not_followed() {
     assert!(!found.path.exists());
     assert!(remove(cache.path(), "demo/target").is_ok());
     assert_eq!((repo.exists(), files(outside.path())), (false, vec!["precious".to_string()]));
-    // A repository that is a link belongs to somebody else.
+    // A repository that is a link is not removed.
     symlink(outside.path(), &repo).expect("a link can be made");
     let line = remove(cache.path(), "demo/target").expect_err("it is a link");
     assert!(line.ends_with("expected a folder, found a link or a file, which stays"), "{line}");

@@ -1,7 +1,7 @@
-//! A hub of our own, on the loopback device: the same addresses, and everything that can go wrong on demand.
+//! A local hub for tests: the same URLs as the real one, and faults on demand.
 //!
-//! Two listeners, since large files are redirected to another host (here: another port). Every request is written
-//! down. What goes wrong is said by a part of a path and a number of times. Left out: TLS, and more than a request a
+//! There are two listeners, since large files are redirected to another host (here: another port). Every request is
+//! recorded. A fault is set for a part of a path and a number of times. There is no TLS, and one request for each
 //! connection.
 
 #![allow(dead_code, reason = "two test programs use it, neither all of it")]
@@ -16,29 +16,29 @@ use std::time::Duration;
 use sha1::{Digest, Sha1};
 use sha2::Sha256;
 
-/// Files from this size on are "large": they have a sha256 and lie at the other host.
+/// Files from this size on are "large": they have a sha256 and are at the other host.
 pub const LARGE: usize = 10_000;
 
-/// What goes wrong with an answer.
+/// A fault of a response.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fault {
-    /// The connection ends behind so many bytes of the body.
+    /// The connection ends after so many bytes of the body.
     BreakAfter(usize),
-    /// The connection stays and says nothing behind so many bytes of the body.
+    /// The connection stays open and idle after so many bytes of the body.
     StallAfter(usize),
-    /// One byte is another.
+    /// One byte is changed.
     Flip,
     /// This status, and nothing else.
     Status(u16),
-    /// `Content-Length` says so many bytes more than there are.
+    /// `Content-Length` is larger than the body by so many bytes.
     LongerBy(i64),
-    /// A body in pieces that never ends.
+    /// A chunked body that never ends.
     Endless,
-    /// Ranges are not understood.
+    /// Ranges are ignored.
     NoRange,
-    /// The other half of the file than the one that was asked for.
+    /// Another range than the one that was asked for.
     WrongRange,
-    /// A piece of a thousand bytes every so many milliseconds.
+    /// A chunk of a thousand bytes every so many milliseconds.
     Slow(u64),
     /// A redirect to there.
     Redirect(&'static str),
@@ -49,24 +49,24 @@ pub enum Fault {
 pub struct Repository {
     /// By path.
     pub files: BTreeMap<String, Vec<u8>>,
-    /// Who may read it; none: everybody.
+    /// The token that may read it; `None` for everybody.
     pub token: Option<String>,
-    /// What the listing is instead.
+    /// A replacement of the listing.
     pub listing: Option<String>,
-    /// Whether listings say sizes and checksums.
+    /// Whether listings lack sizes and checksums.
     pub terse: bool,
     /// The number of its only commit.
     pub commit: String,
 }
 
-/// A request as it came.
+/// A request that was received.
 #[derive(Clone, Debug)]
 pub struct Seen {
     /// Whether it came to the other host.
     pub elsewhere: bool,
     /// GET or HEAD.
     pub method: String,
-    /// The path with what is asked.
+    /// The path with the query.
     pub path: String,
     /// By name, in lower case.
     pub headers: BTreeMap<String, String>,
@@ -97,7 +97,7 @@ impl Server {
             std::thread::spawn(move || {
                 for connection in listener.incoming().flatten() {
                     let state = state.clone();
-                    // Who goes away is not this server's concern.
+                    // Errors of a client that disconnects are ignored.
                     std::thread::spawn(move || drop(state.answer(connection, is_elsewhere, elsewhere_at)));
                 }
             });
@@ -126,7 +126,7 @@ impl Server {
         self.change(name, |repository| repository.files = files);
     }
 
-    /// Changes a repository, or makes it.
+    /// Changes a repository, or creates it.
     pub fn change(&self, name: &str, change: impl FnOnce(&mut Repository)) {
         let mut all = self.state.repositories.lock().expect("nobody panics");
         let repository = all.entry(name.to_string()).or_default();
@@ -136,12 +136,12 @@ impl Server {
         change(repository);
     }
 
-    /// Lets answers to requests whose path has `part` in it go wrong, so many times.
+    /// Sets a fault for the next `times` requests whose path contains `part`.
     pub fn fault(&self, part: &str, fault: Fault, times: usize) {
         self.state.faults.lock().expect("nobody panics").push((part.to_string(), fault, times));
     }
 
-    /// The requests since the last time.
+    /// The requests since the last call.
     pub fn seen(&self) -> Vec<Seen> {
         std::mem::take(&mut self.state.seen.lock().expect("nobody panics"))
     }
@@ -210,7 +210,7 @@ impl State {
         };
         let Some((name, rest)) = rest else { return out.send(404, &[], b"") };
         let Some(repository) = repositories.get(name) else {
-            // The hub does not tell strangers what there is.
+            // The real hub does not reveal which repositories exist.
             return out.send(
                 401,
                 &[("X-Error-Code", "RepoNotFound")],
@@ -332,7 +332,7 @@ impl Answer {
         self.end()
     }
 
-    /// Closes so that what was sent arrives.
+    /// Closes the connection so that everything sent arrives.
     fn end(&mut self) -> std::io::Result<()> {
         self.connection.shutdown(Shutdown::Write)?;
         self.connection.set_read_timeout(Some(Duration::from_millis(200)))?;

@@ -1,26 +1,26 @@
-//! The plain form of a block put into ggml's order of bits: the way back of `read.rs`.
+//! Packs a block into ggml's bit layout: the inverse of `read.rs`.
 //!
-//! Left out: Q8_0, which is written where it is rounded, and the formats that are only read.
+//! Q8_0 is packed where it is rounded (`write.rs`), and some formats are only read.
 
 use super::{Format, Large, Small};
 
-/// Writes a block of 32.
+/// Packs a block of 32.
 ///
 /// # Panics
-/// If the format is not one that is made by way of the plain form, or `bytes` is not exactly one block.
+/// If the format is not one that is packed here, or `bytes` is not exactly one block.
 pub(crate) fn small(format: Format, block: &Small, bytes: &mut [u8]) {
     let (scale, minimum) = (block.scale.to_le_bytes(), block.minimum.to_le_bytes());
     let packed = nibbles(&block.quants);
     match format {
         Format::Q4_0 | Format::Iq4Nl => fill(bytes, &[&scale, &packed]),
         Format::Q4_1 => fill(bytes, &[&scale, &minimum, &packed]),
-        Format::Q5_0 => fill(bytes, &[&scale, &fifths(&block.quants), &packed]),
-        Format::Q5_1 => fill(bytes, &[&scale, &minimum, &fifths(&block.quants), &packed]),
-        _ => panic!("small: {} is not made by way of the plain form", format.name()),
+        Format::Q5_0 => fill(bytes, &[&scale, &fifth_bits(&block.quants), &packed]),
+        Format::Q5_1 => fill(bytes, &[&scale, &minimum, &fifth_bits(&block.quants), &packed]),
+        _ => panic!("small: {} is not packed here", format.name()),
     }
 }
 
-/// Writes a block of 256.
+/// Packs a block of 256.
 ///
 /// # Panics
 /// If the format's blocks are not of 256, or `bytes` is not exactly one block.
@@ -30,16 +30,18 @@ pub(crate) fn large(format: Format, block: &Large, bytes: &mut [u8]) {
     match format {
         Format::Q2K => {
             let both: [u8; 16] = std::array::from_fn(|j| block.scales[j] as u8 | block.minimums[j] << 4);
-            fill(bytes, &[&both, &crumbs(quants), &scale, &minimum]);
+            fill(bytes, &[&both, &two_bit_runs(quants), &scale, &minimum]);
         }
-        Format::Q3K => fill(bytes, &[&bits(quants, 2), &crumbs(quants), &six_bit_scales(&block.scales), &scale]),
-        Format::Q4K => fill(bytes, &[&scale, &minimum, &sixes(block), &nibble_runs::<32>(quants)]),
+        Format::Q3K => {
+            fill(bytes, &[&bits(quants, 2), &two_bit_runs(quants), &signed_six_bit_scales(&block.scales), &scale])
+        }
+        Format::Q4K => fill(bytes, &[&scale, &minimum, &six_bit_scales(block), &nibble_runs::<32>(quants)]),
         Format::Q5K => {
-            fill(bytes, &[&scale, &minimum, &sixes(block), &bits(quants, 4), &nibble_runs::<32>(quants)]);
+            fill(bytes, &[&scale, &minimum, &six_bit_scales(block), &bits(quants, 4), &nibble_runs::<32>(quants)]);
         }
         Format::Q6K => {
             let scales = block.scales.map(|scale| scale as u8);
-            fill(bytes, &[&nibble_runs::<64>(quants), &crumbs(&quants.map(|quant| quant >> 4)), &scales, &scale]);
+            fill(bytes, &[&nibble_runs::<64>(quants), &two_bit_runs(&quants.map(|quant| quant >> 4)), &scales, &scale]);
         }
         Format::Iq4Xs => {
             let scales: [u8; 8] = std::array::from_fn(|j| (block.scales[j] + 32) as u8);
@@ -51,7 +53,7 @@ pub(crate) fn large(format: Format, block: &Large, bytes: &mut [u8]) {
     }
 }
 
-/// Puts pieces one after another; they must fill the block.
+/// Writes pieces one after another; they must fill the block.
 #[inline(always)]
 fn fill(bytes: &mut [u8], pieces: &[&[u8]]) {
     let mut rest = bytes;
@@ -71,13 +73,13 @@ fn nibbles(quants: &[u8; 32]) -> [u8; 16] {
 
 /// The fifth bits of all 32 in one word.
 #[inline(always)]
-fn fifths(quants: &[u8; 32]) -> [u8; 4] {
+fn fifth_bits(quants: &[u8; 32]) -> [u8; 4] {
     quants.iter().enumerate().fold(0u32, |all, (i, quant)| all | u32::from(quant >> 4 & 1) << i).to_le_bytes()
 }
 
-/// The lowest two bits, in the order that `crumbs` of `read.rs` reads.
+/// The lowest two bits, in the order that `two_bit_runs` of `read.rs` reads.
 #[inline(always)]
-fn crumbs(quants: &[u8; 256]) -> [u8; 64] {
+fn two_bit_runs(quants: &[u8; 256]) -> [u8; 64] {
     let mut packed = [0; 64];
     for run in 0..2 {
         for l in 0..32 {
@@ -112,9 +114,9 @@ fn bits(quants: &[u8; 256], place: u32) -> [u8; 32] {
     packed
 }
 
-/// Six bits each of eight scales and eight minimums: see `sixes` in `read.rs`.
+/// Six bits each of eight scales and eight minimums: see `six_bit_scales` in `read.rs`.
 #[inline(always)]
-fn sixes(block: &Large) -> [u8; 12] {
+fn six_bit_scales(block: &Large) -> [u8; 12] {
     let mut packed = [0; 12];
     for j in 0..4 {
         let (scale, high_scale) = (block.scales[j] as u8, block.scales[j + 4] as u8);
@@ -128,7 +130,7 @@ fn sixes(block: &Large) -> [u8; 12] {
 
 /// Sixteen scales from -32 to 31: four low bits each in eight bytes, two high bits each in four.
 #[inline(always)]
-fn six_bit_scales(scales: &[i8; 16]) -> [u8; 12] {
+fn signed_six_bit_scales(scales: &[i8; 16]) -> [u8; 12] {
     let mut packed = [0; 12];
     for (j, scale) in scales.iter().enumerate() {
         let scale = (scale + 32) as u8;
@@ -143,7 +145,7 @@ mod tests {
     use super::super::read;
     use super::*;
 
-    /// Bytes without a pattern.
+    /// Pseudorandom bytes.
     fn noise(len: usize) -> Vec<u8> {
         let mut state = 1u64;
         let next = |_| {

@@ -1,73 +1,76 @@
-//! One block of a file, in ggml's order of bits, read into a plain form.
+//! Unpacks a block of a file from ggml's bit layout.
 //!
-//! The idea: only this file knows where which bit lies. Quants come out in the order of the elements, one byte
-//! each; scales of parts come out as small whole numbers; the f16 scales stay bits. Every pattern of bits is a block,
-//! so nothing here can fail. The layouts are those of ggml's `ggml-common.h` and of the Python package `gguf`,
-//! `quants`.
+//! Only this file and `pack.rs` know the bit layouts. Quants are returned in the order of the elements, one byte each;
+//! scales of parts as small integers; the f16 scales as bits. Every bit pattern is a block, so nothing here can fail.
+//! The layouts are those of ggml's `ggml-common.h` and of the Python package `gguf`, `quants`.
 //!
-//! Left out: floats, which [`super::dequantize`] makes.
+//! [`super::dequantize`] makes floats of it.
 
 use super::{Format, Large, Small};
 use crate::dtype::f16;
 
-/// Reads a block of 32.
+/// Unpacks a block of 32.
 ///
 /// # Panics
 /// If the format's blocks are not of 32, or `bytes` is not exactly one block.
 #[inline]
 pub(crate) fn small(format: Format, bytes: &[u8]) -> Small {
     match format {
-        Format::Q8_0 => q8_0(one(format, bytes)),
+        Format::Q8_0 => q8_0(as_array(format, bytes)),
         Format::Q4_0 | Format::Iq4Nl => {
-            let bytes: &[u8; 18] = one(format, bytes);
-            Small { quants: nibbles(take(bytes, 2)), scale: half(bytes, 0), minimum: 0 }
+            let bytes: &[u8; 18] = as_array(format, bytes);
+            Small { quants: nibbles(take(bytes, 2)), scale: u16_at(bytes, 0), minimum: 0 }
         }
         Format::Q4_1 => {
-            let bytes: &[u8; 20] = one(format, bytes);
-            Small { quants: nibbles(take(bytes, 4)), scale: half(bytes, 0), minimum: half(bytes, 2) }
+            let bytes: &[u8; 20] = as_array(format, bytes);
+            Small { quants: nibbles(take(bytes, 4)), scale: u16_at(bytes, 0), minimum: u16_at(bytes, 2) }
         }
         Format::Int4 => {
-            let bytes: &[u8; 19] = one(format, bytes);
-            // A whole number below 256 is an f16.
+            let bytes: &[u8; 19] = as_array(format, bytes);
+            // An integer below 256 is exact in f16.
             let minimum = f16::from_f32(-f32::from(bytes[2])).to_bits();
-            Small { quants: nibbles(take(bytes, 3)), scale: half(bytes, 0), minimum }
+            Small { quants: nibbles(take(bytes, 3)), scale: u16_at(bytes, 0), minimum }
         }
         Format::Mxfp4 => {
-            let bytes: &[u8; 17] = one(format, bytes);
-            Small { quants: nibbles(take(bytes, 1)), scale: half_of_power(bytes[0]), minimum: 0 }
+            let bytes: &[u8; 17] = as_array(format, bytes);
+            Small { quants: nibbles(take(bytes, 1)), scale: half_of_power_of_two(bytes[0]), minimum: 0 }
         }
         Format::Q5_0 => {
-            let bytes: &[u8; 22] = one(format, bytes);
-            Small { quants: fives(take(bytes, 2), take(bytes, 6)), scale: half(bytes, 0), minimum: 0 }
+            let bytes: &[u8; 22] = as_array(format, bytes);
+            Small { quants: five_bit_quants(take(bytes, 2), take(bytes, 6)), scale: u16_at(bytes, 0), minimum: 0 }
         }
         Format::Q5_1 => {
-            let bytes: &[u8; 24] = one(format, bytes);
-            Small { quants: fives(take(bytes, 4), take(bytes, 8)), scale: half(bytes, 0), minimum: half(bytes, 2) }
+            let bytes: &[u8; 24] = as_array(format, bytes);
+            Small {
+                quants: five_bit_quants(take(bytes, 4), take(bytes, 8)),
+                scale: u16_at(bytes, 0),
+                minimum: u16_at(bytes, 2),
+            }
         }
         _ => panic!("small: {} has blocks of {}", format.name(), format.elements()),
     }
 }
 
-/// Reads a block of 256.
+/// Unpacks a block of 256.
 ///
 /// # Panics
 /// If the format's blocks are not of 256, or `bytes` is not exactly one block.
 #[inline]
 pub(crate) fn large(format: Format, bytes: &[u8]) -> Large {
     match format {
-        Format::Q2K => q2_k(one(format, bytes)),
-        Format::Q3K => q3_k(one(format, bytes)),
-        Format::Q4K => q4_k(one(format, bytes)),
-        Format::Q5K => q5_k(one(format, bytes)),
-        Format::Q6K => q6_k(one(format, bytes)),
-        Format::Iq4Xs => iq4_xs(one(format, bytes)),
+        Format::Q2K => q2_k(as_array(format, bytes)),
+        Format::Q3K => q3_k(as_array(format, bytes)),
+        Format::Q4K => q4_k(as_array(format, bytes)),
+        Format::Q5K => q5_k(as_array(format, bytes)),
+        Format::Q6K => q6_k(as_array(format, bytes)),
+        Format::Iq4Xs => iq4_xs(as_array(format, bytes)),
         _ => panic!("large: {} has blocks of {}", format.name(), format.elements()),
     }
 }
 
 /// The block as an array, so that what follows needs no checks.
 #[inline(always)]
-fn one<const N: usize>(format: Format, bytes: &[u8]) -> &[u8; N] {
+fn as_array<const N: usize>(format: Format, bytes: &[u8]) -> &[u8; N] {
     debug_assert_eq!(format.bytes(), N);
     bytes.try_into().unwrap_or_else(|_| panic!("a {} block of {N} bytes, given {}", format.name(), bytes.len()))
 }
@@ -79,13 +82,14 @@ fn take<const N: usize>(bytes: &[u8], start: usize) -> &[u8; N] {
 }
 
 #[inline(always)]
-fn half(bytes: &[u8], start: usize) -> u16 {
+fn u16_at(bytes: &[u8], start: usize) -> u16 {
     u16::from_le_bytes(*take(bytes, start))
 }
 
-/// Half of 2^(exponent - 127), as the bits of a bf16: from its denormals up to its greatest power, every one is there.
+/// Half of 2^(exponent - 127), as the bits of a bf16: bf16 has all of these powers, from its denormals up to its
+/// greatest.
 #[inline(always)]
-fn half_of_power(exponent: u8) -> u16 {
+fn half_of_power_of_two(exponent: u8) -> u16 {
     match exponent {
         0 | 1 => 0x20 << exponent,
         _ => u16::from(exponent - 1) << 7,
@@ -105,7 +109,7 @@ fn nibbles(packed: &[u8; 16]) -> [u8; 32] {
 
 /// Nibbles with a fifth bit each, the bits of all 32 in one word.
 #[inline(always)]
-fn fives(high: &[u8; 4], packed: &[u8; 16]) -> [u8; 32] {
+fn five_bit_quants(high: &[u8; 4], packed: &[u8; 16]) -> [u8; 32] {
     let high = u32::from_le_bytes(*high);
     let mut quants = nibbles(packed);
     for (i, quant) in quants.iter_mut().enumerate() {
@@ -118,12 +122,12 @@ fn fives(high: &[u8; 4], packed: &[u8; 16]) -> [u8; 32] {
 fn q8_0(bytes: &[u8; 34]) -> Small {
     let signed: &[u8; 32] = take(bytes, 2);
     // Adding 128 to a signed byte is flipping its highest bit.
-    Small { quants: signed.map(|quant| quant ^ 0x80), scale: half(bytes, 0), minimum: 0 }
+    Small { quants: signed.map(|quant| quant ^ 0x80), scale: u16_at(bytes, 0), minimum: 0 }
 }
 
 /// 64 bytes of four 2-bit numbers: a run of 32 bytes holds 128 elements, their lowest two bits the first 32.
 #[inline(always)]
-fn crumbs(packed: &[u8; 64]) -> [u8; 256] {
+fn two_bit_runs(packed: &[u8; 64]) -> [u8; 256] {
     let mut quants = [0; 256];
     for run in 0..2 {
         for shift in 0..4 {
@@ -161,7 +165,7 @@ fn add_bits(quants: &mut [u8; 256], packed: &[u8; 32], place: u32) {
 /// Eight scales and eight minimums of 6 bits in 12 bytes: the first four of each in the low 6 bits of bytes 0..4 and
 /// 4..8, the last four as a low half in bytes 8..12 and the two bits that the former left free.
 #[inline(always)]
-fn sixes(packed: &[u8; 12]) -> ([i8; 16], [u8; 16]) {
+fn six_bit_scales(packed: &[u8; 12]) -> ([i8; 16], [u8; 16]) {
     let (mut scales, mut minimums) = ([0; 16], [0; 16]);
     for j in 0..4 {
         let (s, m, both) = (packed[j], packed[j + 4], packed[j + 8]);
@@ -177,17 +181,17 @@ fn sixes(packed: &[u8; 12]) -> ([i8; 16], [u8; 16]) {
 fn q2_k(bytes: &[u8; 84]) -> Large {
     let both: &[u8; 16] = take(bytes, 0);
     Large {
-        quants: crumbs(take(bytes, 16)),
+        quants: two_bit_runs(take(bytes, 16)),
         scales: both.map(|both| (both & 15) as i8),
         minimums: both.map(|both| both >> 4),
-        scale: half(bytes, 80),
-        minimum: half(bytes, 82),
+        scale: u16_at(bytes, 80),
+        minimum: u16_at(bytes, 82),
     }
 }
 
 #[inline(always)]
 fn q3_k(bytes: &[u8; 110]) -> Large {
-    let mut quants = crumbs(take(bytes, 32));
+    let mut quants = two_bit_runs(take(bytes, 32));
     add_bits(&mut quants, take(bytes, 0), 2);
     let packed: &[u8; 12] = take(bytes, 96);
     let mut scales = [0; 16];
@@ -196,43 +200,43 @@ fn q3_k(bytes: &[u8; 110]) -> Large {
         let high = packed[8 + j % 4] >> (j / 4 * 2) & 3;
         *scale = (low | high << 4) as i8 - 32;
     }
-    Large { quants, scales, minimums: [0; 16], scale: half(bytes, 108), minimum: 0 }
+    Large { quants, scales, minimums: [0; 16], scale: u16_at(bytes, 108), minimum: 0 }
 }
 
 #[inline(always)]
 fn q4_k(bytes: &[u8; 144]) -> Large {
-    let (scales, minimums) = sixes(take(bytes, 4));
+    let (scales, minimums) = six_bit_scales(take(bytes, 4));
     let quants = nibble_runs::<32>(take(bytes, 16));
-    Large { quants, scales, minimums, scale: half(bytes, 0), minimum: half(bytes, 2) }
+    Large { quants, scales, minimums, scale: u16_at(bytes, 0), minimum: u16_at(bytes, 2) }
 }
 
 #[inline(always)]
 fn q5_k(bytes: &[u8; 176]) -> Large {
-    let (scales, minimums) = sixes(take(bytes, 4));
+    let (scales, minimums) = six_bit_scales(take(bytes, 4));
     let mut quants = nibble_runs::<32>(take(bytes, 48));
     add_bits(&mut quants, take(bytes, 16), 4);
-    Large { quants, scales, minimums, scale: half(bytes, 0), minimum: half(bytes, 2) }
+    Large { quants, scales, minimums, scale: u16_at(bytes, 0), minimum: u16_at(bytes, 2) }
 }
 
 #[inline(always)]
 fn q6_k(bytes: &[u8; 210]) -> Large {
     let mut quants = nibble_runs::<64>(take(bytes, 0));
-    let high = crumbs(take(bytes, 128));
+    let high = two_bit_runs(take(bytes, 128));
     for (quant, high) in quants.iter_mut().zip(high) {
         *quant |= high << 4;
     }
     let scales: &[u8; 16] = take(bytes, 192);
-    Large { quants, scales: scales.map(|scale| scale as i8), minimums: [0; 16], scale: half(bytes, 208), minimum: 0 }
+    Large { quants, scales: scales.map(|scale| scale as i8), minimums: [0; 16], scale: u16_at(bytes, 208), minimum: 0 }
 }
 
 #[inline(always)]
 fn iq4_xs(bytes: &[u8; 136]) -> Large {
-    let high = half(bytes, 2);
+    let high = u16_at(bytes, 2);
     let mut scales = [0; 16];
     for (j, scale) in scales.iter_mut().take(8).enumerate() {
         let low = bytes[4 + j / 2] >> (j % 2 * 4) & 15;
         *scale = (low | ((high >> (2 * j) & 3) as u8) << 4) as i8 - 32;
     }
     let quants = nibble_runs::<16>(take(bytes, 8));
-    Large { quants, scales, minimums: [0; 16], scale: half(bytes, 0), minimum: 0 }
+    Large { quants, scales, minimums: [0; 16], scale: u16_at(bytes, 0), minimum: 0 }
 }

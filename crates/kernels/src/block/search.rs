@@ -1,19 +1,19 @@
 //! The search for the scales of a block: least squares over several roundings.
 //!
-//! The idea: once every element is rounded to some level, the best scale (and minimum) for these levels has a closed
-//! form, weighted least squares; so try several roundings, a little finer and a little coarser than the plain one, and
-//! keep the one whose best scale leaves the least error. In large blocks the scales of the parts are then rounded
-//! themselves, to small whole numbers under one f16 scale; each tries its neighbours too. The elements are rounded
+//! Once every element is rounded to some level, the best scale (and minimum) for these levels has a closed form,
+//! weighted least squares. So several roundings are tried, a little finer and a little coarser than the plain one, and
+//! the one whose best scale leaves the least error is kept. In large blocks the scales of the parts are then rounded
+//! themselves, to small integers under one f16 scale; each also tries the adjacent integers. The elements are rounded
 //! last, to the levels that a reader will see. `affine.rs` does so for formats with a minimum, `symmetric.rs` for those
 //! without.
 //!
 //! The block is first scaled by a power of two so that its largest element lies between 1 and 4: no square overflows.
 //! Every sum has eight lanes in an order that the source fixes, so that all machines write the same bytes.
 //!
-//! What an error counts depends on the element and, where somebody measured it, on the importance of its column. Only
-//! the proportions of importances within a part count.
+//! The weight of an error depends on the element and, where it was measured, on the importance of its column. Only the
+//! ratios of importances within a part matter.
 //!
-//! Left out: any search over the f16 scale itself, and errors that make up for each other across a row.
+//! The f16 scale itself is not searched for, and errors are not balanced against each other across a row.
 
 pub(super) mod affine;
 pub(super) mod symmetric;
@@ -26,7 +26,7 @@ use crate::dtype::f16_to_f32;
 /// Lanes of the sums below.
 const LANES: usize = 8;
 
-/// Adding this to a number between -2^21 and 2^21 leaves the nearest whole number in its low bits.
+/// Adding this to a number between -2^21 and 2^21 leaves the nearest integer in its low bits.
 const ROUNDER: f32 = 12_582_912.0;
 
 #[inline(always)]
@@ -46,10 +46,10 @@ fn total(lanes: [f32; LANES]) -> f32 {
     (four[0] + four[2]) + (four[1] + four[3])
 }
 
-/// Adds up what `term` says of each index below `N`, for three sums at once.
+/// Adds up `term` over the indices below `N`, for three sums at once.
 #[inline(always)]
 fn sums<const N: usize>(term: impl Fn(usize) -> [f32; 3]) -> [f32; 3] {
-    // All terms first, then the sums: two plain loops, which become vector code where one loop of both does not.
+    // All terms first, then the sums: two plain loops are vectorized, where one loop of both is not.
     let mut terms = [[0f32; N]; 3];
     for i in 0..N {
         [terms[0][i], terms[1][i], terms[2][i]] = term(i);
@@ -68,7 +68,7 @@ fn sums<const N: usize>(term: impl Fn(usize) -> [f32; 3]) -> [f32; 3] {
 /// A block scaled by a power of two.
 struct Scaled<const N: usize> {
     values: [f32; N],
-    /// 2^exponent of these is one of the block.
+    /// The block's values are these times 2^exponent.
     exponent: i32,
 }
 
@@ -79,7 +79,7 @@ fn scaled<const N: usize>(values: &[f32; N]) -> Option<Scaled<N>> {
     if largest <= power_of_two(-25) {
         return None;
     }
-    // A normal number, so its exponent is where it seems; 127 has no reciprocal that is normal.
+    // A normal number, so these bits are its exponent; 2^127 has no reciprocal that is normal.
     let exponent = ((largest.to_bits() >> 23) as i32 - 127).min(126);
     let factor = power_of_two(-exponent);
     Some(Scaled { values: values.map(|value| value * factor), exponent })
@@ -91,33 +91,33 @@ fn power_of_two(exponent: i32) -> f32 {
 }
 
 impl<const N: usize> Scaled<N> {
-    /// The least f16 not below `scale` of this block (the greatest finite one if there is none), as bits and as what it
-    /// is here. Rounding up lets the largest scale of a part fit, also where f16 has few bits left.
-    fn half(&self, scale: f32) -> (u16, f32) {
+    /// The least f16 not below `scale` in the block's own size (the greatest finite one if there is none), as bits and
+    /// as a scaled number. Rounding up lets the largest scale of a part fit, also where f16 has few bits left.
+    fn ceil_f16(&self, scale: f32) -> (u16, f32) {
         // In the block's own size. What overflows is infinite, and what underflows is 0: both are right below.
-        let own = f64::from(scale) * 2f64.powi(self.exponent);
-        let mut half = f16::from_f64(own);
-        if half.to_f64() < own {
+        let unscaled = f64::from(scale) * 2f64.powi(self.exponent);
+        let mut half = f16::from_f64(unscaled);
+        if half.to_f64() < unscaled {
             half = f16::from_bits(half.to_bits() + 1);
         }
         let bits = half.to_bits().min(f16::MAX.to_bits());
-        (bits, self.here(bits))
+        (bits, self.to_scaled(bits))
     }
 
-    /// The finite f16 nearest to `number` of this block, as bits and as what it is here.
-    fn nearest_half(&self, number: f32) -> (u16, f32) {
-        let own = f64::from(number) * 2f64.powi(self.exponent);
-        let bits = f16::from_f64(own.clamp(f16::MIN.to_f64(), f16::MAX.to_f64())).to_bits();
-        (bits, self.here(bits))
+    /// The finite f16 nearest to `number` in the block's own size, as bits and as a scaled number.
+    fn nearest_f16(&self, number: f32) -> (u16, f32) {
+        let unscaled = f64::from(number) * 2f64.powi(self.exponent);
+        let bits = f16::from_f64(unscaled.clamp(f16::MIN.to_f64(), f16::MAX.to_f64())).to_bits();
+        (bits, self.to_scaled(bits))
     }
 
-    /// What an f16 of the block is in its own size.
-    fn here(&self, bits: u16) -> f32 {
+    /// An f16 of the block as a scaled number.
+    fn to_scaled(&self, bits: u16) -> f32 {
         (f64::from(f16_to_f32(bits)) * 2f64.powi(-self.exponent)) as f32
     }
 }
 
-/// The numbers that the elements of a format are before any scale.
+/// The levels of a format: the values that its quants stand for before any scale.
 trait Levels: Copy {
     /// The level nearest to `x`.
     fn nearest(self, x: f32) -> f32;
@@ -126,14 +126,14 @@ trait Levels: Copy {
     fn quant(self, x: f32) -> u8;
 }
 
-/// The whole numbers from `low` to `high`; the quant of `low` is 0.
+/// The integers from `low` to `high`; the quant of `low` is 0.
 #[derive(Clone, Copy)]
-struct Even {
+struct Uniform {
     low: f32,
     high: f32,
 }
 
-impl Levels for Even {
+impl Levels for Uniform {
     #[inline(always)]
     fn nearest(self, x: f32) -> f32 {
         round(clamp(x, self.low, self.high))
@@ -147,26 +147,26 @@ impl Levels for Even {
 
 /// The sixteen values of IQ4, closer to each other near 0.
 #[derive(Clone, Copy)]
-struct Curved;
+struct NonLinear;
 
 /// Where the nearest of the sixteen values changes to the next, and by how much that is larger.
-const CHANGES: [(f32, f32); 15] = {
-    let mut changes = [(0.0, 0.0); 15];
+const THRESHOLDS: [(f32, f32); 15] = {
+    let mut thresholds = [(0.0, 0.0); 15];
     let mut i = 0;
     while i < 15 {
         let (low, high) = (IQ4_VALUES[i] as f32, IQ4_VALUES[i + 1] as f32);
-        changes[i] = ((low + high) / 2.0, high - low);
+        thresholds[i] = ((low + high) / 2.0, high - low);
         i += 1;
     }
-    changes
+    thresholds
 };
 
-impl Levels for Curved {
+impl Levels for NonLinear {
     #[inline(always)]
     fn nearest(self, x: f32) -> f32 {
-        // Sums of whole numbers: exact, and without a table that each element would be looked up in.
+        // Sums of integers are exact, and need no table lookup for each element.
         let mut level = f32::from(IQ4_VALUES[0]);
-        for (middle, step) in CHANGES {
+        for (middle, step) in THRESHOLDS {
             level += if x > middle { step } else { 0.0 };
         }
         level
@@ -174,22 +174,22 @@ impl Levels for Curved {
 
     #[inline(always)]
     fn quant(self, x: f32) -> u8 {
-        CHANGES.iter().map(|(middle, _)| u8::from(x > *middle)).sum()
+        THRESHOLDS.iter().map(|(middle, _)| u8::from(x > *middle)).sum()
     }
 }
 
-/// Least importance of an element beside the most important one of its part: an element that never counted while
-/// importances were measured may count later.
-const LEAST_IMPORTANCE: f32 = 1e-6;
+/// Least importance of an element relative to the most important one of its part: an element that never mattered while
+/// importances were measured may matter later.
+const IMPORTANCE_MIN: f32 = 1e-6;
 
-/// Importances as shares of the largest; all the same where none is above 0.
-fn shares<const N: usize>(importance: &[f32]) -> [f32; N] {
+/// Importances relative to the largest; all the same if none is above 0.
+fn relative_importances<const N: usize>(importance: &[f32]) -> [f32; N] {
     let importance: &[f32; N] = importance.try_into().expect("as many as a part has elements");
     let most = importance.iter().fold(0f32, |most, &x| if x > most { x } else { most });
-    if most > 0.0 { importance.map(|x| (x / most).max(LEAST_IMPORTANCE)) } else { [1.0; N] }
+    if most > 0.0 { importance.map(|x| (x / most).max(IMPORTANCE_MIN)) } else { [1.0; N] }
 }
 
-/// The elements of a part and what an error in each counts.
+/// The elements of a part and the weight of an error in each.
 struct Part<'a, const N: usize> {
     values: &'a [f32; N],
     weights: [f32; N],
@@ -198,16 +198,19 @@ struct Part<'a, const N: usize> {
 }
 
 impl<'a, const N: usize> Part<'a, N> {
-    /// Part `j` of a block. Large elements count more than small ones, since products do not divide an error by the
+    /// Part `j` of a block. Large elements weigh more than small ones, since products do not divide an error by the
     /// size of a weight.
     fn new(block: &'a [f32], importance: Option<&[f32]>, j: usize) -> Self {
-        let place = j * N..(j + 1) * N;
-        let values: &[f32; N] = block[place.clone()].try_into().expect("a part");
+        let range = j * N..(j + 1) * N;
+        let values: &[f32; N] = block[range.clone()].try_into().expect("a part");
         let [squares, ..] = sums::<N>(|i| [values[i] * values[i], 0.0, 0.0]);
         let typical = (squares / N as f32).sqrt();
         let mut weights = values.map(|value| typical + value.abs());
         if let Some(importance) = importance {
-            weights.iter_mut().zip(shares::<N>(&importance[place])).for_each(|(weight, share)| *weight *= share);
+            weights
+                .iter_mut()
+                .zip(relative_importances::<N>(&importance[range]))
+                .for_each(|(weight, relative)| *weight *= relative);
         }
         let sums = sums::<N>(|i| {
             let weighted = weights[i] * values[i];
@@ -222,8 +225,8 @@ impl<'a, const N: usize> Part<'a, N> {
         let inverse = if scale != 0.0 { 1.0 / scale } else { 0.0 };
         let [error, ..] = sums::<N>(|i| {
             let level = levels.nearest((self.values[i] + minimum) * inverse);
-            let off = scale * level - minimum - self.values[i];
-            [self.weights[i] * off * off, 0.0, 0.0]
+            let difference = scale * level - minimum - self.values[i];
+            [self.weights[i] * difference * difference, 0.0, 0.0]
         });
         error
     }

@@ -1,12 +1,12 @@
-//! Floats made into blocks: the small formats as ggml's reference rounds them, the large ones, IQ4_NL and all that are
+//! Quantizes floats into blocks: the small formats as ggml's reference does, the large ones, IQ4_NL and all that are
 //! made with importances by the search of `search.rs`.
 //!
-//! The idea: a block is made of finite numbers only. A NaN counts as 0 and an infinity as the greatest float before
-//! anything is computed, and a scale beyond f16 stays at the greatest f16, so that every block that is written reads
-//! back as finite numbers. Rounding avoids conversions that saturate: adding 2^23 to a number leaves its nearest whole
-//! number in the low bits, and such loops become vector code.
+//! Blocks are made of finite numbers only. A NaN counts as 0 and an infinity as the greatest float before anything is
+//! computed, and a scale beyond f16 stays at the greatest f16, so that every block is dequantized to finite numbers.
+//! Rounding avoids conversions that saturate: adding 2^23 to a number leaves its nearest integer in the low bits, and
+//! such loops are vectorized.
 //!
-//! Left out: INT4 and MXFP4, which are only read; threads, which are the caller's.
+//! INT4 and MXFP4 are only read.
 
 use half::f16;
 
@@ -20,14 +20,14 @@ impl Format {
     }
 }
 
-/// The place of the first value that blocks of a format cannot hold: one that is not finite, or beyond the greatest
-/// scale. Made into blocks it would come back as another number without a word.
+/// The index of the first value that blocks of a format cannot hold: one that is not finite, or beyond the greatest
+/// scale. Quantized, it would silently become another number.
 ///
 /// # Panics
 /// If the format is not one that [`Format::can_quantize`].
-pub fn first_beyond(format: Format, values: &[f32]) -> Option<usize> {
-    // The greatest magnitude of a quant, times that of its scale where scales are scaled again. Where there is a
-    // minimum, it alone has to reach the least value.
+pub fn first_unrepresentable(format: Format, values: &[f32]) -> Option<usize> {
+    // The greatest magnitude of a quant, times that of its part's scale where parts have one. Where there is a minimum,
+    // it alone has to reach the least value.
     let steps = match format {
         Format::Q8_0 => 127.0,
         Format::Q4_0 => 8.0,
@@ -39,18 +39,18 @@ pub fn first_beyond(format: Format, values: &[f32]) -> Option<usize> {
         Format::Q3K => 4.0 * 31.0,
         Format::Q6K => 32.0 * 127.0,
         Format::Iq4Xs => 127.0 * 31.0,
-        Format::Int4 | Format::Mxfp4 => panic!("first_beyond: {} is only read", format.name()),
+        Format::Int4 | Format::Mxfp4 => panic!("first_unrepresentable: {} is only read", format.name()),
     };
     let most = f16::MAX.to_f32() * steps;
     values.iter().position(|value| value.is_nan() || value.abs() > most)
 }
 
-/// Makes blocks of floats. A pure function: each block depends on its own elements only.
+/// Quantizes floats into blocks. Each block depends on its own elements only.
 ///
 /// Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1 have the bits of the Python package `gguf` wherever that is defined: where input and
-/// scale are finite and the scale's reciprocal is no infinity. The others search for the scales of least squared error.
-/// NaN is taken for 0, infinities for the greatest floats; scales saturate at the greatest f16, so huge values come
-/// back smaller, but finite.
+/// scale are finite and the scale's reciprocal is not infinite. The others search for the scales of least squared
+/// error. NaN counts as 0, infinities as the greatest floats; scales saturate at the greatest f16, so huge values
+/// become smaller, but finite.
 ///
 /// # Panics
 /// If the format is not one that [`Format::can_quantize`], `bytes` is not a whole number of blocks, or `values` has
@@ -71,9 +71,9 @@ pub fn quantize(format: Format, values: &[f32], bytes: &mut [u8]) {
     }
 }
 
-/// Makes blocks of floats, with an error in each element counting as `importance` says of it. All formats search for
-/// their scales then, but Q8_0, which has nothing to gain. Importances that are not above 0 count next to nothing; if
-/// none in a part is, all of it count the same.
+/// Quantizes floats into blocks, with the error of each element weighted by its `importance`. All formats then search
+/// for their scales, except Q8_0, which would gain nothing. Importances that are not above 0 count next to nothing; if
+/// no importance of a part is above 0, all of its elements count the same.
 ///
 /// # Panics
 /// As [`quantize`], or if there are not as many importances as values.
@@ -113,34 +113,34 @@ fn finite<const N: usize>(values: &[f32]) -> [f32; N] {
     values.map(|value| if value.is_nan() { 0.0 } else { value.clamp(-f32::MAX, f32::MAX) })
 }
 
-/// The bits of the f16 nearest to a scale, the greatest if that is an infinity.
+/// The bits of the f16 nearest to a scale, or of the greatest f16 if the scale is beyond it.
 #[inline(always)]
-fn half_bits(scale: f32) -> u16 {
+fn f16_bits(scale: f32) -> u16 {
     let greatest = f16::MAX.to_f32();
     f16::from_f32(scale.clamp(-greatest, greatest)).to_bits()
 }
 
-/// What elements are multiplied by; 0 where that is beyond f32, since the f16 scale is 0 long before.
+/// What elements are multiplied by; 0 if it is beyond f32, since the f16 scale is 0 long before that.
 #[inline(always)]
 fn reciprocal(scale: f32) -> f32 {
     let reciprocal = 1.0 / scale.clamp(-f16::MAX.to_f32(), f16::MAX.to_f32());
     if reciprocal.is_finite() { reciprocal } else { 0.0 }
 }
 
-/// Adding this rounds a magnitude below 2^22 to a whole number (the nearest, halves to even) in the low bits.
+/// Adding this rounds a magnitude below 2^22 to an integer (the nearest, halves to even) in the low bits.
 const ROUNDER: f32 = 8_388_608.0;
 
 fn q8_0(values: &[f32; 32], bytes: &mut [u8]) {
     let largest = values.iter().fold(0f32, |largest, value| if value.abs() > largest { value.abs() } else { largest });
     let scale = largest / 127.0;
     let inverse = reciprocal(scale);
-    bytes[..2].copy_from_slice(&half_bits(scale).to_le_bytes());
+    bytes[..2].copy_from_slice(&f16_bits(scale).to_le_bytes());
     let quants: &mut [u8; 32] = (&mut bytes[2..]).try_into().expect("32 quants");
     for (quant, value) in quants.iter_mut().zip(values) {
         let scaled = value * inverse;
         let magnitude = if scaled.abs() < 127.0 { scaled.abs() } else { 127.0 };
         let even = (magnitude + ROUNDER) - ROUNDER;
-        // Halves go away from zero; the nearest even number may lie below.
+        // Halves are rounded away from zero; the nearest even number may lie below.
         let away = if magnitude - even == 0.5 { even + 1.0 } else { even };
         let magnitude = (away + ROUNDER).to_bits() as u8;
         let negative = ((scaled.to_bits() >> 31) as u8).wrapping_neg();
@@ -160,9 +160,9 @@ fn around_zero(values: &[f32; 32], steps: f32) -> Small {
     let inverse = reciprocal(scale);
     let mut quants = [0u8; 32];
     for (quant, value) in quants.iter_mut().zip(values) {
-        *quant = up_to(value * inverse + (steps + 0.5), 2.0 * steps - 1.0);
+        *quant = clamped_floor(value * inverse + (steps + 0.5), 2.0 * steps - 1.0);
     }
-    Small { quants, scale: half_bits(scale), minimum: 0 }
+    Small { quants, scale: f16_bits(scale), minimum: 0 }
 }
 
 /// A block of Q4_1 (greatest level 15) or Q5_1 (31).
@@ -175,13 +175,13 @@ fn with_minimum(values: &[f32; 32], top: f32) -> Small {
     }
     let scale = (high - low) / top;
     let inverse = reciprocal(scale);
-    let quants = values.map(|value| up_to((value - low) * inverse + 0.5, top));
-    Small { quants, scale: half_bits(scale), minimum: half_bits(low) }
+    let quants = values.map(|value| clamped_floor((value - low) * inverse + 0.5, top));
+    Small { quants, scale: f16_bits(scale), minimum: f16_bits(low) }
 }
 
-/// The whole part of a number between 0 and `top`, to which it is brought.
+/// The integer part of a number, which is clamped to 0..=`top` first.
 #[inline(always)]
-fn up_to(x: f32, top: f32) -> u8 {
+fn clamped_floor(x: f32, top: f32) -> u8 {
     let x = if x > 0.0 { x } else { 0.0 };
     (if x < top { x } else { top }) as u8
 }

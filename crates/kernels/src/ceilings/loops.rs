@@ -1,10 +1,8 @@
 //! The loops that are timed: one instruction, in as many chains as keep a core busy, and two ways to read memory.
 //!
-//! What keeps the optimizer from removing them: sums start from numbers that it cannot see, each chain from its own,
-//! and end where it cannot look. Instructions that do not depend on the sum would be moved out of the loop; their
-//! operand passes through an empty piece of assembly instead, which costs nothing and may have changed it.
-//!
-//! Left out: instructions that no kernel would use.
+//! The optimizer cannot remove them: sums start from numbers that it cannot see, a different one for each chain, and
+//! end in `black_box`. Instructions that do not depend on the sum would be moved out of the loop, so their operand
+//! passes through an empty piece of assembly, which costs nothing and may have changed it.
 
 use std::hint::black_box;
 
@@ -20,7 +18,7 @@ pub(super) struct Loop {
 impl Loop {
     /// Executes the loop's body `rounds` times.
     pub(super) fn run(self, rounds: usize) {
-        // SAFETY: `fma`, `int8` and `bf16` hand out loops of features that were detected.
+        // SAFETY: `fma`, `int8` and `bf16` return loops of features that were detected.
         unsafe { (self.body)(rounds) }
     }
 
@@ -38,7 +36,7 @@ impl Read {
     /// Reads all of `chunk`, which is whole groups of [`GROUP`] elements.
     pub(super) fn run(self, chunk: &[f32]) {
         assert!(chunk.len().is_multiple_of(GROUP), "read: {} elements are not whole groups of {GROUP}", chunk.len());
-        // SAFETY: `reads` hands out ways of features that were detected.
+        // SAFETY: `reads` returns ways of features that were detected.
         unsafe { (self.0)(chunk) }
     }
 }
@@ -104,7 +102,7 @@ mod portable {
     pub(super) const LEN: usize = 64;
 
     /// # Safety
-    /// None is needed; the type is that of its siblings.
+    /// Nothing is required; the function is unsafe to have the type of the others.
     pub(super) unsafe fn fma(rounds: usize) {
         let (a, b) = black_box(([1.0f32; LEN], [1e-9f32; LEN]));
         let mut sums = black_box([1.0f32; LEN]);
@@ -143,20 +141,20 @@ mod portable {
     }
 }
 
-/// Reading, written once over `Wide`, `nothing()` and `plus(sum, address)`: in ascending order with eight sums, and in
-/// four streams that ask the second cache for what comes [`AHEAD`] bytes later.
+/// Loops that read, written once over `Wide`, `zero_vector()` and `add_load(sum, address)`: in ascending order with
+/// eight sums, and in four streams that prefetch into the L2 cache what comes [`PREFETCH_DISTANCE_BYTES`] bytes later.
 #[cfg(target_arch = "x86_64")]
-macro_rules! reading {
+macro_rules! read_loops {
     ($feature:literal, $lanes:literal) => {
         /// # Safety
-        /// The features of this module are there; the chunk is whole groups.
+        /// The CPU has the features of this module; the chunk is whole groups.
         #[target_feature(enable = $feature)]
         pub(super) unsafe fn read(chunk: &[f32]) {
-            let mut sums = [nothing(); 8];
+            let mut sums = [zero_vector(); 8];
             for group in chunk.as_chunks::<{ 8 * $lanes }>().0 {
                 for n in 0..8 {
                     // SAFETY: the group has eight vectors.
-                    sums[n] = unsafe { plus(sums[n], group.as_ptr().add(n * $lanes)) };
+                    sums[n] = unsafe { add_load(sums[n], group.as_ptr().add(n * $lanes)) };
                 }
             }
             super::black_box(sums);
@@ -166,7 +164,7 @@ macro_rules! reading {
         /// As [`read`].
         #[target_feature(enable = $feature)]
         pub(super) unsafe fn read_streams(chunk: &[f32]) {
-            let mut sums = [nothing(); 8];
+            let mut sums = [zero_vector(); 8];
             let stream_len = chunk.len() / 4;
             for at in (0..stream_len).step_by(32) {
                 for stream in 0..4 {
@@ -174,13 +172,13 @@ macro_rules! reading {
                     let from = unsafe { chunk.as_ptr().add(stream * stream_len + at) };
                     for line in 0..2 {
                         _mm_prefetch::<_MM_HINT_T1>(
-                            from.wrapping_add(16 * line).wrapping_byte_add(super::AHEAD).cast(),
+                            from.wrapping_add(16 * line).wrapping_byte_add(super::PREFETCH_DISTANCE_BYTES).cast(),
                         );
                     }
                     for n in 0..32 / $lanes {
                         let to = (2 * stream + n) % 8;
                         // SAFETY: as above.
-                        sums[to] = unsafe { plus(sums[to], from.add(n * $lanes)) };
+                        sums[to] = unsafe { add_load(sums[to], from.add(n * $lanes)) };
                     }
                 }
             }
@@ -189,16 +187,16 @@ macro_rules! reading {
     };
 }
 
-/// Bytes between what is read and what is asked for.
+/// Bytes between what is read and what is prefetched.
 #[cfg(target_arch = "x86_64")]
-const AHEAD: usize = 1024;
+const PREFETCH_DISTANCE_BYTES: usize = 1024;
 
 /// Loops over one instruction: `(accumulator, operands) = instruction`, in `CHAINS` chains.
 #[cfg(target_arch = "x86_64")]
 macro_rules! chains {
     ($name:ident, $feature:literal, $zero:expr, $operands:expr, $step:expr) => {
         /// # Safety
-        /// The features that the attribute names are there.
+        /// The CPU has the features that the attribute names.
         #[target_feature(enable = $feature)]
         pub(super) unsafe fn $name(rounds: usize) {
             let mut sums = super::black_box([$zero; CHAINS]);
@@ -225,7 +223,7 @@ mod avx2 {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn nothing() -> Wide {
+    fn zero_vector() -> Wide {
         _mm256_setzero_si256()
     }
 
@@ -233,12 +231,12 @@ mod avx2 {
     /// A vector can be read at `from`.
     #[inline]
     #[target_feature(enable = "avx2")]
-    unsafe fn plus(sum: Wide, from: *const f32) -> Wide {
+    unsafe fn add_load(sum: Wide, from: *const f32) -> Wide {
         // SAFETY: the caller's promise.
         _mm256_add_epi32(sum, unsafe { _mm256_loadu_si256(from.cast()) })
     }
 
-    reading!("avx2", 8);
+    read_loops!("avx2", 8);
 
     chains!(fma, "avx2,fma", _mm256_set1_ps(1.0), (_mm256_set1_ps(1.0), _mm256_set1_ps(1e-9)), |sum, a, b| {
         _mm256_fmadd_ps(a, b, sum)
@@ -253,13 +251,13 @@ mod avx2 {
     );
 
     chains!(int8, "avx2", _mm256_setzero_si256(), (_mm256_set1_epi8(99), _mm256_set1_epi8(-77)), |sum, a, b| {
-        _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(unseen(a), b), _mm256_set1_epi16(1)))
+        _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(opaque(a), b), _mm256_set1_epi16(1)))
     });
 
-    /// The same vector, which the compiler cannot know.
+    /// Returns the vector, which the compiler cannot know.
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn unseen(mut vector: __m256i) -> __m256i {
+    fn opaque(mut vector: __m256i) -> __m256i {
         // SAFETY: no instruction at all.
         unsafe { asm!("/* {0} */", inout(ymm_reg) vector, options(nomem, nostack, preserves_flags)) };
         vector
@@ -277,7 +275,7 @@ mod avx512 {
 
     #[inline]
     #[target_feature(enable = "avx512f")]
-    fn nothing() -> Wide {
+    fn zero_vector() -> Wide {
         _mm512_setzero_si512()
     }
 
@@ -285,12 +283,12 @@ mod avx512 {
     /// A vector can be read at `from`.
     #[inline]
     #[target_feature(enable = "avx512f")]
-    unsafe fn plus(sum: Wide, from: *const f32) -> Wide {
+    unsafe fn add_load(sum: Wide, from: *const f32) -> Wide {
         // SAFETY: the caller's promise.
         _mm512_add_epi32(sum, unsafe { _mm512_loadu_si512(from.cast()) })
     }
 
-    reading!("avx512f", 16);
+    read_loops!("avx512f", 16);
 
     chains!(fma, "avx512f", _mm512_set1_ps(1.0), (_mm512_set1_ps(1.0), _mm512_set1_ps(1e-9)), |sum, a, b| {
         _mm512_fmadd_ps(a, b, sum)

@@ -1,15 +1,15 @@
 //! Attention's arithmetic, written once over the vector operations of an instruction set.
 //!
-//! The idea: scores and weighted sums are the same operation, [`Sum`](crate::isa::shapes::Sum): rows of numbers, each
-//! times a vector, added up in order. A tile of R rows by N vectors keeps R x N accumulators in registers, so each
-//! vector that is loaded serves R rows, each number N vectors, and the chains are enough to hide the latency of a
-//! multiply-add. Which tile an accumulator lies in cannot change its bits: it has a chain of its own.
+//! Scores and weighted sums are the same operation, [`Sum`](crate::isa::shapes::Sum): rows of factors, each times a
+//! vector, added up in order. A tile of R rows by N vectors keeps R x N accumulators in registers, so each loaded
+//! vector is used for R rows and each factor for N vectors, and there are enough chains to hide the latency of a
+//! multiply-add. The tile of an accumulator cannot change its bits, since each accumulator is a chain of its own.
 //!
-//! Left out: arithmetic in other types than f32. Blocks of the cache are widened first, once for all rows.
+//! All arithmetic is in f32: blocks of the cache are widened first, once for all rows.
 
-/// `Sum`, the widening of each cache type, and the exponentials, over `Vector`, `zero`, `splat`, `fma`, `load_f32`,
-/// `load_f16`, `load_bf16`, `load_i8`, `store` and `prefetch` of the module that instantiates it. The three lists are
-/// the heights of tiles of one, two and four vectors, each from 1 up.
+/// The kernels of `Sum`, of the widening of each cache type and of the exponentials, over `Vector`, `zero`, `splat`,
+/// `fma`, `load_f32`, `load_f16`, `load_bf16`, `load_i8`, `store` and `prefetch` of the module that instantiates it.
+/// The three lists are the heights of tiles of one, two and four vectors, each from 1 up.
 macro_rules! attention_kernels {
     (
         $(#[$feature:meta])*
@@ -18,7 +18,7 @@ macro_rules! attention_kernels {
         /// See [`Sum`](crate::isa::shapes::Sum), for all rows and vectors of it.
         ///
         /// # Safety
-        /// The features of this module are there, and the sum's pointers lead to what its fields say.
+        /// The CPU has the features of this module, and the sum's pointers lead to what its fields say.
         $(#[$feature])*
         pub(crate) unsafe fn accumulate(sum: &$crate::isa::shapes::Sum<'_>) {
             const ONE: usize = [$($one),*].len();
@@ -26,8 +26,8 @@ macro_rules! attention_kernels {
             const FOUR: usize = [$($four),*].len();
             let mut row = 0;
             while row < sum.rows {
-                let left = sum.rows - row;
-                let height = left.div_ceil(left.div_ceil(ONE));
+                let remaining = sum.rows - row;
+                let height = remaining.div_ceil(remaining.div_ceil(ONE));
                 let mut vector = 0;
                 while vector < sum.vectors {
                     let width = match sum.vectors - vector {
@@ -62,19 +62,19 @@ macro_rules! attention_kernels {
             vector: usize,
         ) {
             let mut sums = [[zero(); N]; R];
-            // The first row of tiles asks for what is needed next, each tile for its share, as evenly as it can.
-            let (mut blocks, mut lines, mut line, mut left) = (std::ptr::null::<usize>(), 0, 0, 0);
-            if let (0, Some(ahead)) = (row, sum.ahead) {
-                let all = ahead.lines * ahead.blocks.len();
+            // The tiles of the first row prefetch what is needed next, each an equal share as far as possible.
+            let (mut blocks, mut lines, mut line, mut remaining) = (std::ptr::null::<usize>(), 0, 0, 0);
+            if let (0, Some(list)) = (row, sum.prefetch) {
+                let all = list.lines * list.blocks.len();
                 let first = all * vector / sum.vectors;
-                left = all * (vector + N) / sum.vectors - first;
-                lines = ahead.lines;
-                if left > 0 {
+                remaining = all * (vector + N) / sum.vectors - first;
+                lines = list.lines;
+                if remaining > 0 {
                     line = first % lines;
-                    blocks = ahead.blocks[first / lines..].as_ptr();
+                    blocks = list.blocks[first / lines..].as_ptr();
                 }
             }
-            let share = left.div_ceil(sum.count);
+            let share = remaining.div_ceil(sum.count);
             // SAFETY: as many lines are left as the blocks from `blocks` on have; row + R <= rows and vector + N <=
             // vectors, and so each address is one of the sum's.
             unsafe {
@@ -89,9 +89,9 @@ macro_rules! attention_kernels {
                 let mut factors = sum.factors.add(row * $crate::isa::shapes::FACTORS_STRIDE);
                 let mut terms = sum.terms.add(vector * sum.terms_next);
                 for _ in 0..sum.count {
-                    for _ in 0..share.min(left) {
+                    for _ in 0..share.min(remaining) {
                         prefetch(std::ptr::without_provenance(*blocks + line * $crate::isa::shapes::CACHE_LINE));
-                        (line, left) = (line + 1, left - 1);
+                        (line, remaining) = (line + 1, remaining - 1);
                         if line == lines {
                             (line, blocks) = (0, blocks.add(1));
                         }
@@ -121,10 +121,10 @@ macro_rules! attention_kernels {
         $crate::isa::widen_kernel!($(#[$feature])* widen_f16, half::f16, load_f16);
         $crate::isa::widen_kernel!($(#[$feature])* widen_bf16, half::bf16, load_bf16);
 
-        /// A block of keys `[dim, 16]` in bytes times its scales `[dim / 32, 16]`.
+        /// Widens a block of keys `[dim, 16]` in bytes, times its scales `[dim / 32, 16]`.
         ///
         /// # Safety
-        /// The features of this module are there; so many elements can be read and written.
+        /// The CPU has the features of this module; this many elements can be read and written.
         $(#[$feature])*
         pub(crate) unsafe fn widen_q8_keys(
             from: *const i8,
@@ -132,17 +132,17 @@ macro_rules! attention_kernels {
             to: *mut f32,
             dim: usize,
         ) {
-            for first in (0..dim).step_by($crate::isa::shapes::QUANTS) {
+            for first in (0..dim).step_by($crate::isa::shapes::Q8_BLOCK) {
                 // SAFETY: the caller's promise.
-                let scale = unsafe { load_f16(scales.add(first / $crate::isa::shapes::QUANTS * $crate::LANES)) };
-                for at in (first..first + $crate::isa::shapes::QUANTS).map(|d| d * $crate::LANES) {
+                let scale = unsafe { load_f16(scales.add(first / $crate::isa::shapes::Q8_BLOCK * $crate::LANES)) };
+                for at in (first..first + $crate::isa::shapes::Q8_BLOCK).map(|d| d * $crate::LANES) {
                     // SAFETY: the caller's promise.
                     unsafe { store(to.add(at), fma(load_i8(from.add(at)), scale, zero())) };
                 }
             }
         }
 
-        /// `count` rows of values `[count, dim]` in bytes times their scales, from number `lane` on of those of a
+        /// Widens `count` rows of values `[count, dim]` in bytes, times their scales, from `lane` on among those of a
         /// block, `[dim / 32, 16]`.
         ///
         /// # Safety
@@ -156,16 +156,16 @@ macro_rules! attention_kernels {
             lane: usize,
             count: usize,
         ) {
-            for first in (0..dim).step_by($crate::isa::shapes::QUANTS) {
+            for first in (0..dim).step_by($crate::isa::shapes::Q8_BLOCK) {
                 let mut wide = [0f32; $crate::LANES];
                 // SAFETY: the caller's promise; the array has sixteen elements.
                 unsafe {
-                    let scales = load_f16(scales.add(first / $crate::isa::shapes::QUANTS * $crate::LANES));
+                    let scales = load_f16(scales.add(first / $crate::isa::shapes::Q8_BLOCK * $crate::LANES));
                     store(wide.as_mut_ptr(), scales);
                 }
                 for row in 0..count {
                     let scale = splat(wide[lane + row]);
-                    for half in 0..$crate::isa::shapes::QUANTS / $crate::LANES {
+                    for half in 0..$crate::isa::shapes::Q8_BLOCK / $crate::LANES {
                         let at = row * dim + first + half * $crate::LANES;
                         // SAFETY: the caller's promise.
                         unsafe { store(to.add(at), fma(load_i8(from.add(at)), scale, zero())) };
@@ -177,7 +177,7 @@ macro_rules! attention_kernels {
         /// See [`exponentials`](crate::softmax::exponentials).
         ///
         /// # Safety
-        /// The features of this module are there.
+        /// The CPU has the features of this module.
         $(#[$feature])*
         pub(crate) unsafe fn exponentials(scores: &mut [f32], scale: f32) -> (f32, f32) {
             $crate::softmax::exponentials(scores, scale)
@@ -186,7 +186,7 @@ macro_rules! attention_kernels {
         /// See [`cap_scores`](crate::softmax::cap_scores).
         ///
         /// # Safety
-        /// The features of this module are there.
+        /// The CPU has the features of this module.
         $(#[$feature])*
         pub(crate) unsafe fn cap_scores(scores: &mut [f32], scale: f32, cap: f32) {
             $crate::softmax::cap_scores(scores, scale, cap);
@@ -195,7 +195,7 @@ macro_rules! attention_kernels {
         /// See [`slope_scores`](crate::softmax::slope_scores).
         ///
         /// # Safety
-        /// The features of this module are there.
+        /// The CPU has the features of this module.
         $(#[$feature])*
         pub(crate) unsafe fn slope_scores(scores: &mut [f32], scale: f32, slope: f32, distance: usize) {
             $crate::softmax::slope_scores(scores, scale, slope, distance);
@@ -204,13 +204,13 @@ macro_rules! attention_kernels {
 }
 pub(crate) use attention_kernels;
 
-/// Elements in one type as f32.
+/// Widens elements of one type to f32.
 macro_rules! widen_kernel {
     ($(#[$feature:meta])* $widen:ident, $type:ty, $load:ident) => {
         /// Widens `count` elements, rounded up to a multiple of sixteen.
         ///
         /// # Safety
-        /// The features of this module are there; so many elements can be read and written.
+        /// The CPU has the features of this module; this many elements can be read and written.
         $(#[$feature])*
         pub(crate) unsafe fn $widen(from: *const $type, to: *mut f32, count: usize) {
             for i in (0..count).step_by($crate::LANES) {

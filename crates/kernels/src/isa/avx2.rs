@@ -8,7 +8,7 @@ pub(crate) mod vnni;
 
 use std::arch::x86_64::*;
 
-pub(crate) use products::{TILES, round_row, strip_bf16, strip_blocks, strip_f16, strip_f32};
+pub(crate) use products::{TILES, quantize_row, strip_bf16, strip_blocks, strip_f16, strip_f32};
 
 pub(crate) type Vector = [__m256; 2];
 
@@ -86,7 +86,7 @@ unsafe fn store(to: *mut f32, v: Vector) {
     }
 }
 
-/// Asks for a cache line that will be needed soon, if there is such an address.
+/// Prefetches a cache line into the L1 cache, if there is such an address.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn prefetch(address: *const i8) {

@@ -1,13 +1,13 @@
 //! Sixteen lanes as one 512-bit register: AVX-512 with BW and VNNI.
 //!
 //! Tiles of floats of up to 12 rows by two panels: 24 of the 32 registers accumulate, in as many independent chains.
-//! What the tiles of quantized weights keep in registers, `avx512/products.rs` says.
+//! The tiles of quantized weights are in `avx512/products.rs`.
 
 mod products;
 
 use std::arch::x86_64::*;
 
-pub(crate) use products::{TILES, round_row, strip_bf16, strip_blocks, strip_f16, strip_f32};
+pub(crate) use products::{TILES, quantize_row, strip_bf16, strip_blocks, strip_f16, strip_f32};
 
 pub(crate) type Vector = __m512;
 
@@ -75,7 +75,7 @@ unsafe fn store(to: *mut f32, v: Vector) {
     unsafe { _mm512_storeu_ps(to, v) }
 }
 
-/// Asks for a cache line that will be needed soon, if there is such an address.
+/// Prefetches a cache line into the L1 cache, if there is such an address.
 #[inline]
 #[target_feature(enable = "avx512f,avx2,fma,f16c")]
 fn prefetch(address: *const i8) {

@@ -1,15 +1,15 @@
 //! The products of float weights, written once: a tile of one or two panels (16 outputs each) by R rows.
 //!
-//! Over the vector operations of the module that instantiates it: `zero`, `splat`, `fma`, `load_f32`, `load_f16`,
-//! `two_bf16` (a line of pairs, as two vectors), `store`, `prefetch_far`. Weights are widened in registers, which is
-//! exact; each (row, output) is one chain of fused multiply-adds in order of k, on every instruction set, so its bits
-//! do not depend on anything else.
+//! The vector operations come from the module that instantiates the macro: `zero`, `splat`, `fma`, `load_f32`,
+//! `load_f16`, `two_bf16` (a line of pairs, as two vectors), `store`, `prefetch_l2`. Weights are widened in registers,
+//! which is exact; each (row, output) is one chain of fused multiply-adds in order of k, on every instruction set, so
+//! its bits depend on nothing else.
 //!
-//! Estimate, 16 outputs by one element of k by one row: one multiply-add; and for all rows together one load, and for
+//! Estimate for 16 outputs by one element of k: for each row one multiply-add; for all rows together one load, and for
 //! half types one or two conversions. A core with two multipliers (Sapphire Rapids) computes 8 rows in 4 cycles while
-//! its share of the memory delivers 32 bytes of bf16 in 5 to 8: memory decides up to some 10 rows, on one with one
-//! multiplier (Zen 4) up to 6 or 7. `vdpbf16ps` would double that on Zen 4, and halve it on Sapphire Rapids, where it
-//! was measured at a quarter of the rate; it rounds activations, and is left out.
+//! its share of the memory bandwidth delivers 32 bytes of bf16 in 5 to 8: products are memory-bound up to some 10 rows,
+//! on a core with one multiplier (Zen 4) up to 6 or 7. `vdpbf16ps` would double that on Zen 4, and halve it on Sapphire
+//! Rapids, where it was measured at a quarter of the rate; it is not used, since it rounds activations.
 
 /// See the file's head. `single` and `double` list the heights of tiles of one panel and of two.
 macro_rules! float_kernels {
@@ -55,16 +55,16 @@ macro_rules! float_tile {
         $tile:ident, $strip:ident, $type:ty, $unit:literal, $load:ident,
         [$($single:literal),*], [$($double:literal),*]
     ) => {
-        /// P panels by R rows over a chunk of k; added to `out`, where the 16 sums of each row follow one another, and
-        /// the panels' lie `apart`.
+        /// Multiplies P panels by R rows over a chunk of k. Results are added to `out`, where the 16 sums of each row
+        /// follow one another and those of the panels are `sums_stride` apart.
         ///
         /// # Safety
-        /// The features of this module are there; P panels and a strip of R rows from `row` lie where `tile` says, and
-        /// `out` is there to be read and written.
+        /// The CPU has the features of this module; P panels and a strip of R rows from `row` lie where `tile` says,
+        /// and `out` can be read and written.
         $(#[$feature])*
         #[inline(never)] // registers are allocated for this loop alone
         unsafe fn $tile<const R: usize, const P: usize>(
-            tile: &Tile<'_>, row: usize, chunk: Range<usize>, out: *mut f32, apart: usize,
+            tile: &Tile<'_>, row: usize, chunk: Range<usize>, out: *mut f32, sums_stride: usize,
         ) {
             const LINE: usize = $crate::LANES * $unit * size_of::<$type>();
             let mut sums = [[zero(); R]; P];
@@ -72,17 +72,21 @@ macro_rules! float_tile {
             unsafe {
                 for p in 0..P {
                     for r in 0..R {
-                        sums[p][r] = load_f32(out.add(p * apart + r * $crate::LANES));
+                        sums[p][r] = load_f32(out.add(p * sums_stride + r * $crate::LANES));
                     }
                 }
                 let x = tile.rows.floats.as_ptr().add(row * tile.rows.inputs);
                 let whole = chunk.end / $unit;
                 for unit in chunk.start / $unit..whole {
-                    let skipped = if unit < tile.turn { 0 } else { (P - 1) * tile.stride };
+                    let skipped = if unit < tile.next_pair_step { 0 } else { (P - 1) * tile.stride };
                     let mut weights = [[zero(); $unit]; P];
                     for p in 0..P {
                         weights[p] = $load(tile.panel.add(p * tile.stride + unit * LINE));
-                        prefetch_far(tile.ahead.wrapping_add(p * tile.stride + skipped + unit * tile.share).cast());
+                        prefetch_l2(
+                            tile.prefetch_from
+                                .wrapping_add(p * tile.stride + skipped + unit * tile.prefetch_bytes)
+                                .cast(),
+                        );
                     }
                     for u in 0..$unit {
                         for r in 0..R {
@@ -94,7 +98,7 @@ macro_rules! float_tile {
                     }
                 }
                 if !chunk.end.is_multiple_of($unit) {
-                    // Half of the last pair.
+                    // The first half of the last pair.
                     for p in 0..P {
                         let weights = $load(tile.panel.add(p * tile.stride + whole * LINE));
                         for r in 0..R {
@@ -104,7 +108,7 @@ macro_rules! float_tile {
                 }
                 for p in 0..P {
                     for r in 0..R {
-                        store(out.add(p * apart + r * $crate::LANES), sums[p][r]);
+                        store(out.add(p * sums_stride + r * $crate::LANES), sums[p][r]);
                     }
                 }
             }
@@ -116,18 +120,18 @@ macro_rules! float_tile {
         /// As the tile's.
         $(#[$feature])*
         pub(crate) unsafe fn $strip(
-            tile: &Tile<'_>, (row, height): (usize, usize), chunk: Range<usize>, out: *mut f32, apart: usize,
+            tile: &Tile<'_>, (row, height): (usize, usize), chunk: Range<usize>, out: *mut f32, sums_stride: usize,
         ) {
             // SAFETY: the caller's promise.
             unsafe {
-                if tile.paired {
+                if tile.is_paired {
                     match height {
-                        $($double => return $tile::<$double, 2>(tile, row, chunk, out, apart),)*
+                        $($double => return $tile::<$double, 2>(tile, row, chunk, out, sums_stride),)*
                         _ => unreachable!("a pair of tiles of {height} rows"),
                     }
                 }
                 match height {
-                    $($single => $tile::<$single, 1>(tile, row, chunk, out, apart),)*
+                    $($single => $tile::<$single, 1>(tile, row, chunk, out, sums_stride),)*
                     _ => unreachable!("a tile of {height} rows"),
                 }
             }

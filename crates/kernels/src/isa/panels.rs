@@ -1,39 +1,40 @@
 //! The products of quantized weights, written once: a tile of one or two panels (16 outputs each) by R rows.
 //!
-//! Over the vector operations of the module that instantiates it: `Line` (64 bytes: 4 elements of each of 16 outputs),
-//! `Ints` (16 whole numbers), `load_line`, `mask`, `right`, `left`, `or`, `look_up`, `splat4` (4 activations, sixteen
-//! times), `dot`/`dot_wide` (exact sums of 4 products a lane; quants of up to 7 and up to 8 bits), `dot_pairs`,
-//! `widen_pairs`, `first_of_pairs`, `second_of_pairs`, `splat_ints`, `load_splat`, `multiply_add`, `floats`.
+//! The vector operations come from the module that instantiates the macro: `Line` (64 bytes: 4 elements of each of 16
+//! outputs), `Ints` (16 integers), `load_line`, `mask`, `shift_right`, `shift_left`, `or`, `look_up`, `splat4` (4
+//! activations, sixteen times), `dot`/`dot_wide` (exact sums of 4 products per lane; quants of up to 7 and up to 8
+//! bits), `dot_pairs`, `widen_pairs`, `first_of_pairs`, `second_of_pairs`, `splat_ints`, `load_splat`, `multiply_add`,
+//! `floats`.
 //!
-//! Everything in integers is exact. The float part of each (row, output) is one fixed sequence over the blocks in order
-//! of k, whatever the tile, so a row's result does not know its neighbours: small blocks: `sum = fma(dot, scale_w *
+//! Integer arithmetic is exact. The float part of each (row, output) is one fixed sequence over the blocks in order of
+//! k, whatever the tile, so a row's result does not depend on other rows. Small blocks: `sum = fma(dot, scale_w *
 //! scale_x, sum)`, then, with a minimum, `sum = fma(minimum, scale_x * sum_x, sum)`, where INT4's minimum is its
-//! negative zero point times its scale, which is exact; large blocks: with minimums `sum = fma(minimums . sums_x,
+//! negative zero point times its scale, which is exact. Large blocks: with minimums `sum = fma(minimums . sums_x,
 //! -minimum_w * scale_x, sum)`, then as above.
 //!
-//! Estimate, a panel of 16 outputs by 32 elements by one row: 8 dots, a conversion, a multiplication, an addition. A
-//! core with two dot units (Sapphire Rapids) needs 5.5 cycles for these 512 products, one with one (Zen 4) 10; reading
-//! the 544 bytes of Q8_0 takes about 130 cycles of a core's share of memory. So memory decides up to some 20 (12) rows,
-//! and with 4 bits a weight up to half as many.
+//! Estimate for a panel of 16 outputs by 32 elements by one row: 8 dots, a conversion, a multiplication, an addition. A
+//! core with two dot units (Sapphire Rapids) needs 5.5 cycles for these 512 products, a core with one (Zen 4) 10;
+//! reading the 544 bytes of Q8_0 takes about 130 cycles of a core's share of memory bandwidth. So products are
+//! memory-bound up to some 20 (12) rows, and with 4 bits per weight up to half as many.
 
 /// See the file's head. `single` lists the heights of tiles of one panel, 1 up to the highest; `double` those of two
-/// panels, of small blocks, which need each activation once for both; `bias` is what `dot_wide` takes off each quant by
-/// itself.
+/// panels of small blocks, which load each activation once for both; `dot_offset` is what `dot_wide` subtracts from
+/// each quant by itself.
 macro_rules! panel_kernels {
     (
         $(#[$feature:meta])*
         single: [$($single:literal),*], double: [$($double:literal),*],
         floats: [$($float:literal),*], float_pairs: [$($float_pair:literal),*],
-        bias: $bias:literal
+        dot_offset: $dot_offset:literal
     ) => {
         use std::ops::Range;
 
         use $crate::block::table;
         use $crate::isa::shapes::Tile;
 
-        /// What the panels of this module are made for.
-        pub(crate) const TILES: $crate::isa::shapes::Tiles = $crate::isa::shapes::Tiles {
-            bias: $bias,
+        /// The tiles of this module.
+        pub(crate) const TILES: $crate::isa::shapes::TileShapes = $crate::isa::shapes::TileShapes {
+            dot_offset: $dot_offset,
             single: &[$($single),*],
             double: &[$($double),*],
             floats: &[$($float),*],
@@ -41,12 +42,12 @@ macro_rules! panel_kernels {
         };
 
         /// Adds 32 elements of 16 outputs of P panels to the sums of R rows; elements 16 to 31 to the second ones, if
-        /// there are two. `LOW` bits of each quant lie in as many lines at `from`, `HIGH` more above these in as many
-        /// lines after them. A line is unpacked once and multiplied with all rows: independent sums hide the time that
-        /// each dot takes.
+        /// there are two. The `LOW` low bits of each quant lie in as many lines at `from`, the `HIGH` bits above them
+        /// in as many lines after these. A line is unpacked once and multiplied with all rows: independent sums hide
+        /// the latency of the dots.
         ///
-        /// Between the lines as much is asked for at `ahead`, in steps of `step` bytes: a burst would fill the few
-        /// buffers in which requests wait.
+        /// Between the lines as many lines are prefetched from `prefetch_from`, in steps of `step` bytes: a burst would
+        /// fill the few buffers for cache misses.
         ///
         /// # Safety
         /// The 64 (LOW + HIGH) bytes at each place of `from` can be read, and the 32 R activations at `x`.
@@ -54,7 +55,13 @@ macro_rules! panel_kernels {
         #[inline]
         unsafe fn group<
             const R: usize, const P: usize, const LOW: usize, const HIGH: usize, const TABLE: usize, const SUMS: usize,
-        >(from: [*const u8; P], x: *const i8, sums: &mut [[[Ints; R]; SUMS]; P], ahead: *const u8, step: usize) {
+        >(
+            from: [*const u8; P],
+            x: *const i8,
+            sums: &mut [[[Ints; R]; SUMS]; P],
+            prefetch_from: *const u8,
+            step: usize,
+        ) {
             for v in 0..LOW {
                 for part in 0..8 / LOW {
                     let i = part * LOW + v;
@@ -62,7 +69,8 @@ macro_rules! panel_kernels {
                     for p in 0..P {
                         // SAFETY: the caller's promise.
                         let packed = unsafe { load_line(from[p].add(64 * v)) };
-                        lines[p] = if LOW == 8 { packed } else { mask(right(packed, part * LOW), (1 << LOW) - 1) };
+                        lines[p] =
+                            if LOW == 8 { packed } else { mask(shift_right(packed, part * LOW), (1 << LOW) - 1) };
                         if TABLE != table::NONE {
                             lines[p] = look_up(lines[p], &table::UNSIGNED[TABLE]);
                         }
@@ -70,7 +78,8 @@ macro_rules! panel_kernels {
                             // SAFETY: the caller's promise.
                             let packed = unsafe { load_line(from[p].add(64 * (LOW + i % HIGH))) };
                             let at = i / HIGH * HIGH;
-                            let moved = if at > LOW { right(packed, at - LOW) } else { left(packed, LOW - at) };
+                            let moved =
+                                if at > LOW { shift_right(packed, at - LOW) } else { shift_left(packed, LOW - at) };
                             lines[p] = or(lines[p], mask(moved, ((1 << HIGH) - 1) << LOW));
                         }
                     }
@@ -85,59 +94,60 @@ macro_rules! panel_kernels {
                         }
                     }
                     if i < LOW + HIGH + 1 {
-                        prefetch_far(ahead.wrapping_add(i * step).cast());
+                        prefetch_l2(prefetch_from.wrapping_add(i * step).cast());
                     }
                 }
             }
             if LOW + HIGH == 8 {
-                prefetch_far(ahead.wrapping_add(8 * step).cast());
+                prefetch_l2(prefetch_from.wrapping_add(8 * step).cast());
             }
         }
 
-        /// The same of one panel from nothing, as a function of its own: inside a longer loop the compiler loads all
-        /// activations first, and has no registers for them.
+        /// The same for one panel and sums that begin at zero, as a function of its own: inside a longer loop the
+        /// compiler loads all activations first, and has no registers for them.
         ///
         /// # Safety
         /// As `group`.
         $(#[$feature])*
         #[inline(never)]
-        unsafe fn group_alone<
+        unsafe fn group_from_zero<
             const R: usize, const LOW: usize, const HIGH: usize, const TABLE: usize,
-        >(from: *const u8, x: *const i8, ahead: *const u8, step: usize) -> [Ints; R] {
+        >(from: *const u8, x: *const i8, prefetch_from: *const u8, step: usize) -> [Ints; R] {
             let mut sums = [[[splat_ints(0); R]]];
             // SAFETY: the caller's promise.
-            unsafe { group::<R, 1, LOW, HIGH, TABLE, 1>([from], x, &mut sums, ahead, step) };
+            unsafe { group::<R, 1, LOW, HIGH, TABLE, 1>([from], x, &mut sums, prefetch_from, step) };
             sums[0][0]
         }
 
-        /// Where a tile at one step asks for what comes next: a strip alone, line by line while it computes; one of
-        /// several, at once for the little that falls to it.
+        /// Prefetches what comes next, for one step of a tile. A single strip prefetches line by line while it
+        /// computes: the address and the step are returned. One of several strips prefetches its small share at once,
+        /// and its lines prefetch only the address `fallback`.
         $(#[$feature])*
         #[inline]
-        fn ask(tile: &Tile<'_>, step: usize, here: *const u8) -> (*const u8, usize) {
-            let next = tile.ahead.wrapping_add(step * tile.share);
-            if tile.alone {
+        fn prefetch_next(tile: &Tile<'_>, step: usize, fallback: *const u8) -> (*const u8, usize) {
+            let next = tile.prefetch_from.wrapping_add(step * tile.prefetch_bytes);
+            if tile.is_single_strip {
                 return (next, $crate::isa::shapes::CACHE_LINE);
             }
-            for line in (0..tile.share).step_by($crate::isa::shapes::CACHE_LINE) {
-                prefetch_far(next.wrapping_add(line).cast());
+            for line in (0..tile.prefetch_bytes).step_by($crate::isa::shapes::CACHE_LINE) {
+                prefetch_l2(next.wrapping_add(line).cast());
             }
-            (here, 0)
+            (fallback, 0)
         }
 
-        /// P panels of small blocks by R rows, over a chunk of k that is whole groups; added to `out`, where the 16
-        /// sums of each row follow one another, and the panels' lie `apart`. A minimum that is a zero point is in units
-        /// of the scale.
+        /// Multiplies P panels of small blocks by R rows, over a chunk of k that is whole groups. Results are added to
+        /// `out`, where the 16 sums of each row follow one another and those of the panels are `sums_stride` apart. A
+        /// minimum that is a zero point (`ZERO`) is in units of the scale.
         ///
         /// # Safety
-        /// The features of this module are there; P panels and a strip of R rows from `row` lie where `tile` says, and
-        /// `out` is there to be read and written.
+        /// The CPU has the features of this module; P panels and a strip of R rows from `row` lie where `tile` says,
+        /// and `out` can be read and written.
         $(#[$feature])*
         #[inline(never)] // registers are allocated for this loop alone
         unsafe fn small_tile<
             const R: usize, const P: usize, const LOW: usize, const HIGH: usize, const TABLE: usize,
             const MINIMUM: bool, const ZERO: bool,
-        >(tile: &Tile<'_>, row: usize, chunk: Range<usize>, out: *mut f32, apart: usize) {
+        >(tile: &Tile<'_>, row: usize, chunk: Range<usize>, out: *mut f32, sums_stride: usize) {
             let x = tile.rows;
             let (blocks, inputs) = (x.inputs / 32, x.inputs);
             let (quants_bytes, extras_bytes) = (64 * (LOW + HIGH), if MINIMUM { 64 } else { 32 });
@@ -147,12 +157,12 @@ macro_rules! panel_kernels {
             unsafe {
                 for p in 0..P {
                     for r in 0..R {
-                        sums[p][r] = load_f32(out.add(p * apart + r * $crate::LANES));
+                        sums[p][r] = load_f32(out.add(p * sums_stride + r * $crate::LANES));
                     }
                 }
                 let quants = x.quants.as_ptr().add(row * inputs);
                 let scales = x.scales.as_ptr().add(row * blocks);
-                let starts = x.starts.as_ptr().add(row * blocks);
+                let initial_sums = x.initial_sums.as_ptr().add(row * blocks);
                 let weighted = x.weighted_sums.as_ptr().add(row * blocks);
                 for group_of_8 in (chunk.start / 32..chunk.end / 32).step_by(8) {
                     let count = (chunk.end / 32 - group_of_8).min(8);
@@ -163,12 +173,14 @@ macro_rules! panel_kernels {
                         let mut from = [base; P];
                         for p in 0..P {
                             for r in 0..R {
-                                dots[p][0][r] = load_splat(starts.add(block * R + r));
+                                dots[p][0][r] = load_splat(initial_sums.add(block * R + r));
                             }
                             from[p] = base.add(p * tile.stride + i * quants_bytes);
                         }
-                        let (ahead, step) = ask(tile, block, from[0]);
-                        group::<R, P, LOW, HIGH, TABLE, 1>(from, quants.add(block * 32 * R), &mut dots, ahead, step);
+                        let (prefetch_from, step) = prefetch_next(tile, block, from[0]);
+                        group::<R, P, LOW, HIGH, TABLE, 1>(
+                            from, quants.add(block * 32 * R), &mut dots, prefetch_from, step,
+                        );
                         for p in 0..P {
                             let extras = base.add(p * tile.stride + count * quants_bytes + i * extras_bytes);
                             let scale = if bf16 { load_bf16(extras.cast()) } else { load_f16(extras.cast()) };
@@ -188,13 +200,13 @@ macro_rules! panel_kernels {
                 }
                 for p in 0..P {
                     for r in 0..R {
-                        store(out.add(p * apart + r * $crate::LANES), sums[p][r]);
+                        store(out.add(p * sums_stride + r * $crate::LANES), sums[p][r]);
                     }
                 }
             }
         }
 
-        /// The same of one panel of large blocks, whose parts have `PART` elements.
+        /// The same for one panel of large blocks, whose parts have `PART` elements.
         ///
         /// # Safety
         /// As `small_tile`.
@@ -219,40 +231,41 @@ macro_rules! panel_kernels {
                     let factors = extras.add(if MINIMUM { 64 } else { 32 });
                     let part_sums = part_sums.add(block * parts * 2 * R);
                     let scales = scales.add(block * R);
-                    let mut wholes = minimums::<R, MINIMUM, PART>(tile, extras, part_sums, scales, out);
+                    let mut int_sums = minimums::<R, MINIMUM, PART>(tile, extras, part_sums, scales, out);
                     for number in 0..8 {
                         let from = from.add(number * quants_bytes);
                         let x = quants.add((block * 256 + number * 32) * R);
-                        let (ahead, step) = ask(tile, block * 8 + number, from);
+                        let (prefetch_from, step) = prefetch_next(tile, block * 8 + number, from);
                         if PART == 32 {
-                            let dots = group_alone::<R, LOW, HIGH, TABLE>(from, x, ahead, step);
+                            let dots = group_from_zero::<R, LOW, HIGH, TABLE>(from, x, prefetch_from, step);
                             let pair = widen_pairs(factors.add(number / 2 * 32));
                             let factor = if number % 2 == 0 { first_of_pairs(pair) } else { second_of_pairs(pair) };
                             for r in 0..R {
-                                wholes[r] = multiply_add(dots[r], factor, wholes[r]);
+                                int_sums[r] = multiply_add(dots[r], factor, int_sums[r]);
                             }
                         } else {
                             let mut dots = [[[splat_ints(0); R]; 2]];
-                            group::<R, 1, LOW, HIGH, TABLE, 2>([from], x, &mut dots, ahead, step);
+                            group::<R, 1, LOW, HIGH, TABLE, 2>([from], x, &mut dots, prefetch_from, step);
                             let pair = widen_pairs(factors.add(number * 32));
                             let (first, second) = (first_of_pairs(pair), second_of_pairs(pair));
                             for r in 0..R {
-                                wholes[r] = multiply_add(dots[0][0][r], first, wholes[r]);
-                                wholes[r] = multiply_add(dots[0][1][r], second, wholes[r]);
+                                int_sums[r] = multiply_add(dots[0][0][r], first, int_sums[r]);
+                                int_sums[r] = multiply_add(dots[0][1][r], second, int_sums[r]);
                             }
                         }
                     }
                     let scale = load_f16(extras.cast());
                     for r in 0..R {
                         let (both, out) = (multiply(scale, splat(*scales.add(r))), out.add(r * $crate::LANES));
-                        store(out, fma(floats(wholes[r]), both, load_f32(out)));
+                        store(out, fma(floats(int_sums[r]), both, load_f32(out)));
                     }
                 }
             }
         }
 
-        /// What a large block adds beside its dots: the parts' minimums times their sums of activations, added to
-        /// `out`; or, where quants have an offset instead, what the sums of dots start with.
+        /// Adds to `out` what a large block has beside its dots, the minimums of its parts times the sums of their
+        /// activations, and returns zeros; or, for formats whose quants have an offset instead, returns the initial
+        /// sums of the dots.
         ///
         /// # Safety
         /// As `large_tile`, which calls it.
@@ -265,73 +278,75 @@ macro_rules! panel_kernels {
             scales: *const f32,
             out: *mut f32,
         ) -> [Ints; R] {
-            let mut wholes = [splat_ints(0); R];
+            let mut int_sums = [splat_ints(0); R];
             // SAFETY: the caller's promise.
             unsafe {
                 let factors = extras.add(if MINIMUM { 64 + 256 / PART * 16 } else { 32 });
                 for pair in 0..128 / PART {
                     let pair_of_16 = widen_pairs(factors.add(pair * 32));
                     for r in 0..R {
-                        wholes[r] = dot_pairs(wholes[r], pair_of_16, splat4(part_sums.add(4 * (pair * R + r))));
+                        int_sums[r] = dot_pairs(int_sums[r], pair_of_16, splat4(part_sums.add(4 * (pair * R + r))));
                     }
                 }
                 if !MINIMUM {
-                    return wholes.map(|whole| multiply_add(whole, splat_ints(-tile.offset), splat_ints(0)));
+                    return int_sums.map(|sum| multiply_add(sum, splat_ints(-tile.offset), splat_ints(0)));
                 }
                 let minimum = load_f16(extras.add(32).cast());
                 for r in 0..R {
                     let (both, out) = (multiply(minimum, splat(*scales.add(r))), out.add(r * $crate::LANES));
-                    store(out, fma(floats(wholes[r]), both, load_f32(out)));
+                    store(out, fma(floats(int_sums[r]), both, load_f32(out)));
                 }
             }
             [splat_ints(0); R]
         }
 
-        /// One panel by R rows, of whatever format.
+        /// One panel by R rows, of any format.
         ///
         /// # Safety
         /// As `small_tile`.
         $(#[$feature])*
         #[inline]
-        unsafe fn one<const R: usize>(tile: &Tile<'_>, row: usize, chunk: Range<usize>, out: *mut f32, apart: usize) {
+        unsafe fn one<const R: usize>(
+            tile: &Tile<'_>, row: usize, chunk: Range<usize>, out: *mut f32, sums_stride: usize,
+        ) {
             use $crate::block::Format;
             use $crate::block::table::{IQ4, NONE};
             // SAFETY: the caller's promise.
             unsafe {
-                match tile.form.format() {
+                match tile.form.block_format() {
                     Format::Q2K => large_tile::<R, 2, 0, NONE, true, 16>(tile, row, chunk, out),
                     Format::Q3K => large_tile::<R, 2, 1, NONE, false, 16>(tile, row, chunk, out),
                     Format::Q4K => large_tile::<R, 4, 0, NONE, true, 32>(tile, row, chunk, out),
                     Format::Q5K => large_tile::<R, 4, 1, NONE, true, 32>(tile, row, chunk, out),
                     Format::Q6K => large_tile::<R, 4, 2, NONE, false, 16>(tile, row, chunk, out),
                     Format::Iq4Xs => large_tile::<R, 4, 0, IQ4, false, 32>(tile, row, chunk, out),
-                    _ => small::<R, 1>(tile, row, chunk, out, apart),
+                    _ => small::<R, 1>(tile, row, chunk, out, sums_stride),
                 }
             }
         }
 
-        /// P panels by R rows, of whatever format of small blocks.
+        /// P panels by R rows, of any format of small blocks.
         ///
         /// # Safety
         /// As `small_tile`.
         $(#[$feature])*
         #[inline]
         unsafe fn small<const R: usize, const P: usize>(
-            tile: &Tile<'_>, row: usize, chunk: Range<usize>, out: *mut f32, apart: usize,
+            tile: &Tile<'_>, row: usize, chunk: Range<usize>, out: *mut f32, sums_stride: usize,
         ) {
             use $crate::block::Format;
             use $crate::block::table::{IQ4, MXFP4, NONE};
             // SAFETY: the caller's promise.
             unsafe {
-                match tile.form.format() {
-                    Format::Q8_0 => small_tile::<R, P, 8, 0, NONE, false, false>(tile, row, chunk, out, apart),
-                    Format::Q4_0 => small_tile::<R, P, 4, 0, NONE, false, false>(tile, row, chunk, out, apart),
-                    Format::Q4_1 => small_tile::<R, P, 4, 0, NONE, true, false>(tile, row, chunk, out, apart),
-                    Format::Q5_0 => small_tile::<R, P, 4, 1, NONE, false, false>(tile, row, chunk, out, apart),
-                    Format::Q5_1 => small_tile::<R, P, 4, 1, NONE, true, false>(tile, row, chunk, out, apart),
-                    Format::Iq4Nl => small_tile::<R, P, 4, 0, IQ4, false, false>(tile, row, chunk, out, apart),
-                    Format::Mxfp4 => small_tile::<R, P, 4, 0, MXFP4, false, false>(tile, row, chunk, out, apart),
-                    Format::Int4 => small_tile::<R, P, 4, 0, NONE, true, true>(tile, row, chunk, out, apart),
+                match tile.form.block_format() {
+                    Format::Q8_0 => small_tile::<R, P, 8, 0, NONE, false, false>(tile, row, chunk, out, sums_stride),
+                    Format::Q4_0 => small_tile::<R, P, 4, 0, NONE, false, false>(tile, row, chunk, out, sums_stride),
+                    Format::Q4_1 => small_tile::<R, P, 4, 0, NONE, true, false>(tile, row, chunk, out, sums_stride),
+                    Format::Q5_0 => small_tile::<R, P, 4, 1, NONE, false, false>(tile, row, chunk, out, sums_stride),
+                    Format::Q5_1 => small_tile::<R, P, 4, 1, NONE, true, false>(tile, row, chunk, out, sums_stride),
+                    Format::Iq4Nl => small_tile::<R, P, 4, 0, IQ4, false, false>(tile, row, chunk, out, sums_stride),
+                    Format::Mxfp4 => small_tile::<R, P, 4, 0, MXFP4, false, false>(tile, row, chunk, out, sums_stride),
+                    Format::Int4 => small_tile::<R, P, 4, 0, NONE, true, true>(tile, row, chunk, out, sums_stride),
                     other => unreachable!("{} has large blocks", other.name()),
                 }
             }
@@ -343,18 +358,18 @@ macro_rules! panel_kernels {
         /// As `small_tile`.
         $(#[$feature])*
         pub(crate) unsafe fn strip_blocks(
-            tile: &Tile<'_>, (row, height): (usize, usize), chunk: Range<usize>, out: *mut f32, apart: usize,
+            tile: &Tile<'_>, (row, height): (usize, usize), chunk: Range<usize>, out: *mut f32, sums_stride: usize,
         ) {
             // SAFETY: the caller's promise.
             unsafe {
-                if tile.paired {
+                if tile.is_paired {
                     match height {
-                        $($double => return small::<$double, 2>(tile, row, chunk, out, apart),)*
+                        $($double => return small::<$double, 2>(tile, row, chunk, out, sums_stride),)*
                         _ => unreachable!("a pair of tiles of {height} rows"),
                     }
                 }
                 match height {
-                    $($single => one::<$single>(tile, row, chunk, out, apart),)*
+                    $($single => one::<$single>(tile, row, chunk, out, sums_stride),)*
                     _ => unreachable!("a tile of {height} rows"),
                 }
             }

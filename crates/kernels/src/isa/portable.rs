@@ -1,12 +1,13 @@
-//! Sixteen lanes as a plain array: the path for machines without a file of their own, and the meaning of the
-//! others. Right everywhere; slow where the machine has no fused multiply-add, since Rust then calls a library.
+//! Sixteen lanes as a plain array: the path for machines without a file of their own, and the reference for the others.
+//! It is right everywhere, but slow where the machine has no fused multiply-add, since Rust then calls a library
+//! function.
 
 mod products;
 
 use crate::LANES;
 use crate::dtype::f16_to_f32;
 
-pub(crate) use products::{TILES, round_row, strip_bf16, strip_blocks, strip_f16, strip_f32};
+pub(crate) use products::{TILES, quantize_row, strip_bf16, strip_blocks, strip_f16, strip_f32};
 
 pub(crate) type Vector = [f32; LANES];
 

@@ -1,12 +1,12 @@
-//! What is computed element by element or row by row beside the products: activations, norms, rotations, and the move
-//! of a tile's sums into their rows.
+//! The kernels beside the products, which work on elements or rows: activations, norms, rotations, and storing the sums
+//! of a tile.
 //!
-//! These are plain loops, written where they are explained (`activation.rs`, `norm.rs`, `rope.rs`, `panel/columns.rs`)
-//! and compiled here once an instruction set, whose vectors they become. None of them adds up in another order or fuses
-//! operations for it, so their results are equal to the bit on all sets.
+//! These are plain loops, written where they are explained (`activation.rs`, `norm.rs`, `rope.rs`, `panel/columns.rs`),
+//! compiled here for each instruction set and vectorized by the compiler. None of them is compiled to another order of
+//! additions or to fused operations, so their results are equal to the bit on all sets.
 //!
-//! Why it matters: on a network of 135 M parameters these loops took a fifth of a pass of 8 rows when they were
-//! compiled for the plainest processors alone, since one thread runs them while the others wait.
+//! On a network of 135 M parameters these loops took a fifth of a pass of 8 rows when they were compiled for the
+//! baseline instruction set alone, since one thread runs them while the others wait.
 
 /// Compiles the loops with the features of the module that instantiates this.
 macro_rules! row_kernels {
@@ -14,7 +14,7 @@ macro_rules! row_kernels {
         /// See [`silu_gate`](crate::activation::silu_gate).
         ///
         /// # Safety
-        /// The features of this module are there.
+        /// The CPU has the features of this module.
         $(#[$feature])*
         pub(crate) unsafe fn silu_gate(gate: &mut [f32], up: &[f32]) {
             $crate::activation::plain::silu_gate(gate, up);
@@ -23,7 +23,7 @@ macro_rules! row_kernels {
         /// See [`clamped_gate`](crate::activation::clamped_gate).
         ///
         /// # Safety
-        /// The features of this module are there.
+        /// The CPU has the features of this module.
         $(#[$feature])*
         pub(crate) unsafe fn clamped_gate(gate: &mut [f32], up: &[f32], slope: f32, limit: f32) {
             $crate::activation::plain::clamped_gate(gate, up, slope, limit);
@@ -32,7 +32,7 @@ macro_rules! row_kernels {
         /// See [`silu`](crate::activation::silu).
         ///
         /// # Safety
-        /// The features of this module are there.
+        /// The CPU has the features of this module.
         $(#[$feature])*
         pub(crate) unsafe fn silu(x: &mut [f32]) {
             $crate::activation::plain::silu(x);
@@ -41,7 +41,7 @@ macro_rules! row_kernels {
         /// See [`gelu_tanh`](crate::activation::gelu_tanh).
         ///
         /// # Safety
-        /// The features of this module are there.
+        /// The CPU has the features of this module.
         $(#[$feature])*
         pub(crate) unsafe fn gelu_tanh(x: &mut [f32]) {
             $crate::activation::plain::gelu_tanh(x);
@@ -50,7 +50,7 @@ macro_rules! row_kernels {
         /// See [`rms_norm`](crate::norm::rms_norm).
         ///
         /// # Safety
-        /// The features of this module are there.
+        /// The CPU has the features of this module.
         $(#[$feature])*
         pub(crate) unsafe fn rms_norm(x: &[f32], weight: &[f32], epsilon: f32, out: &mut [f32]) {
             $crate::norm::plain::rms_norm(x, weight, epsilon, out);
@@ -59,7 +59,7 @@ macro_rules! row_kernels {
         /// See [`layer_norm`](crate::norm::layer_norm).
         ///
         /// # Safety
-        /// The features of this module are there.
+        /// The CPU has the features of this module.
         $(#[$feature])*
         pub(crate) unsafe fn layer_norm(x: &[f32], weight: &[f32], bias: &[f32], epsilon: f32, out: &mut [f32]) {
             $crate::norm::plain::layer_norm(x, weight, bias, epsilon, out);
@@ -68,19 +68,19 @@ macro_rules! row_kernels {
         /// See [`rotate`](crate::rope::rotate).
         ///
         /// # Safety
-        /// The features of this module are there.
+        /// The CPU has the features of this module.
         $(#[$feature])*
         pub(crate) unsafe fn rotate(row: &mut [f32], head_dim: usize, angles: &[f32], pairing: $crate::rope::Pairing) {
             $crate::rope::plain::rotate(row, head_dim, angles, pairing);
         }
 
-        /// Writes a panel's sums `[rows][16]` into its columns of an output, `stride` elements apart, or adds them to
-        /// what is there; with the panel's biases first, if there are any.
+        /// Adds the panel's biases, if any, to its sums `[rows][16]`, then writes them to its columns of an output,
+        /// whose rows are `stride` elements apart, or adds them to the values there.
         ///
         /// # Safety
-        /// The features of this module are there; sixteen elements of each of these rows can be read and written.
+        /// The CPU has the features of this module; sixteen elements of each of these rows can be read and written.
         $(#[$feature])*
-        pub(crate) unsafe fn put(
+        pub(crate) unsafe fn store_sums(
             sums: &[[f32; $crate::LANES]],
             out: *mut f32,
             stride: usize,

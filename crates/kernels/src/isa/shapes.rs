@@ -1,13 +1,13 @@
-//! What the kernels of every instruction set are given: the arguments of their functions, field by field, and the
-//! lengths that they are written for.
+//! The arguments of the kernels of every instruction set, field by field, and the lengths that the kernels are written
+//! for.
 //!
-//! This file lies below both sides. Who prepares the arguments (`panel`, `rounded`, `attention`) calls kernels through
-//! [`dispatch`](crate::isa::dispatch); the kernels know these arguments and nothing of who prepares them.
+//! Both sides depend on this file: the modules that prepare the arguments (`panel`, `quantized_rows`, `attention`) call
+//! kernels through [`dispatch`](crate::isa::dispatch); the kernels know only the arguments.
 
 use crate::LANES;
 use crate::block::Format;
 
-/// Bytes that memory delivers at once.
+/// Bytes of a cache line.
 pub(crate) const CACHE_LINE: usize = 64;
 
 /// Elements of a small block, and of a part of a large one.
@@ -15,31 +15,32 @@ pub(crate) const SMALL: usize = 32;
 /// Elements of a large block.
 pub(crate) const LARGE: usize = 256;
 
-/// Positions of a split; the first is a multiple of it. A constant: how long texts are cut is part of their bits.
+/// Positions of a split; the first is a multiple of it. It is constant, since the bits of results depend on where long
+/// contexts are split.
 pub(crate) const SPLIT: usize = 512;
 
-/// Between rows of numbers in a [`Sum`]. A constant, so that one register finds them all.
+/// Elements between rows of factors in a [`Sum`]. It is constant, so that one register addresses all rows.
 pub(crate) const FACTORS_STRIDE: usize = SPLIT + LANES;
 
 /// Elements of a head that share a scale in [`CacheType::Q8_0`].
-pub(crate) const QUANTS: usize = 32;
+pub(crate) const Q8_BLOCK: usize = 32;
 
-/// What the kernels of one instruction set are made for.
-pub(crate) struct Tiles {
-    /// What its dots take off quants of 8 bits by themselves.
-    pub(crate) bias: i32,
+/// The tiles that the kernels of one instruction set have.
+pub(crate) struct TileShapes {
+    /// What `dot_wide` subtracts from quants of 8 bits by itself.
+    pub(crate) dot_offset: i32,
     /// Heights of its tiles of one panel, 1 up to the highest.
     pub(crate) single: &'static [usize],
-    /// Heights of its tiles of two panels of small blocks. Of several strips, all are made for the highest of these.
+    /// Heights of its tiles of two panels of small blocks. Several strips are all cut for the highest of these.
     pub(crate) double: &'static [usize],
     /// Heights of its tiles of one panel of floats, 1 up to the highest, and of two.
     pub(crate) floats: &'static [usize],
     pub(crate) float_pairs: &'static [usize],
 }
 
-/// What the weights of a matrix are.
+/// The format of the weights of a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum PanelFormat {
     /// 32-bit floats.
     F32,
     /// IEEE half precision.
@@ -50,66 +51,67 @@ pub enum Form {
     Blocks(Format),
 }
 
-impl Form {
+impl PanelFormat {
     /// The name as GGUF spells it.
     pub const fn name(self) -> &'static str {
         match self {
-            Form::F32 => "F32",
-            Form::F16 => "F16",
-            Form::BF16 => "BF16",
-            Form::Blocks(format) => format.name(),
+            PanelFormat::F32 => "F32",
+            PanelFormat::F16 => "F16",
+            PanelFormat::BF16 => "BF16",
+            PanelFormat::Blocks(format) => format.name(),
         }
     }
 
     /// The format of blocks.
-    pub(crate) fn format(self) -> Format {
+    pub(crate) fn block_format(self) -> Format {
         match self {
-            Form::Blocks(format) => format,
+            PanelFormat::Blocks(format) => format,
             floats => unreachable!("{floats:?} has no blocks"),
         }
     }
 }
 
-/// One panel, or two side by side, as a tile of a product sees them, with the rows that they are multiplied with.
+/// The arguments of a tile of a product: one panel, or two at once, and the rows that they are multiplied with.
 pub(crate) struct Tile<'a> {
-    pub(crate) form: Form,
+    pub(crate) form: PanelFormat,
     /// The panel, or the first.
     pub(crate) panel: *const u8,
     pub(crate) count: usize,
     pub(crate) rows: &'a Rows<'a>,
-    /// What is left to be taken off each quant of a large block.
+    /// What is still to be subtracted from each quant of a large block.
     pub(crate) offset: i32,
     /// Bytes from a panel to the next.
     pub(crate) stride: usize,
-    /// What will be read soon, and how much of it belongs to each step: set for each run of a tile.
-    pub(crate) ahead: *const u8,
-    pub(crate) share: usize,
-    /// Floats, two panels at a time: the step from which what will be read soon is the panel after the other one.
-    pub(crate) turn: usize,
+    /// The address to prefetch from, and the bytes to prefetch in each step; set for each run of a tile.
+    pub(crate) prefetch_from: *const u8,
+    pub(crate) prefetch_bytes: usize,
+    /// For two panels of floats: the step from which prefetches skip to the next pair, since the panel that follows is
+    /// the other one of this pair.
+    pub(crate) next_pair_step: usize,
     /// Whether there is one strip of rows.
-    pub(crate) alone: bool,
-    /// Whether the two panels are computed side by side by a tile that is made for it.
-    pub(crate) paired: bool,
+    pub(crate) is_single_strip: bool,
+    /// Whether both panels are computed at once, by a tile for pairs.
+    pub(crate) is_paired: bool,
 }
 
-/// What a tile reads of its rows: strips of up to `highest` of them. The shapes are those of
-/// [`Rounded`](crate::rounded::Rounded).
+/// The rows that a tile reads, in strips of up to `height_max`. The shapes are those of
+/// [`QuantizedRows`](crate::quantized_rows::QuantizedRows).
 pub(crate) struct Rows<'a> {
     pub(crate) inputs: usize,
-    pub(crate) highest: usize,
+    pub(crate) height_max: usize,
     /// For weights that are floats, `[strip][inputs][rows of the strip]`.
     pub(crate) floats: &'a [f32],
     pub(crate) quants: &'a [i8],
     pub(crate) scales: &'a [f32],
-    /// Small blocks: what each sum starts with.
-    pub(crate) starts: &'a [i32],
-    /// Small blocks, read for those with minimums.
+    /// Small blocks: the initial value of each sum.
+    pub(crate) initial_sums: &'a [i32],
+    /// Small blocks: scale times sum of quants, read by formats with minimums.
     pub(crate) weighted_sums: &'a [f32],
     /// Large blocks: sums of the quants of each part.
     pub(crate) part_sums: &'a [i16],
 }
 
-/// One row, as the kernels round it.
+/// One row that a kernel quantizes.
 pub(crate) struct Row<'a> {
     pub(crate) quants: &'a mut [i8],
     pub(crate) scales: &'a mut [f32],
@@ -128,19 +130,19 @@ pub(crate) struct Sum<'a> {
     pub(crate) terms_next: usize,
     pub(crate) count: usize,
     pub(crate) sums: *mut f32,
-    /// Elements between rows of sums; vectors are neighbours.
+    /// Elements between rows of sums; vectors are adjacent.
     pub(crate) sums_stride: usize,
     pub(crate) rows: usize,
     pub(crate) vectors: usize,
-    /// The sums begin at zero instead of what is there.
+    /// Whether the sums begin at zero, not at their current values.
     pub(crate) fresh: bool,
-    /// What to ask the memory for meanwhile.
-    pub(crate) ahead: Option<&'a Ahead>,
+    /// What to prefetch meanwhile.
+    pub(crate) prefetch: Option<&'a Prefetch>,
 }
 
-/// The cache lines of some blocks of a side, to be asked for while something else is computed.
+/// The cache lines of some blocks of the KV cache, to be prefetched while something else is computed.
 #[derive(Default)]
-pub(crate) struct Ahead {
+pub(crate) struct Prefetch {
     /// Addresses of the blocks' first bytes.
     pub(crate) blocks: Vec<usize>,
     /// Lines of a block.

@@ -1,4 +1,4 @@
-//! Where the results of a product go: columns of its output, a task's each.
+//! The output of a product, whose columns are divided among tasks.
 
 use crate::isa::dispatch;
 use crate::{Isa, LANES};
@@ -12,11 +12,11 @@ pub(crate) struct Columns<'a> {
     accumulate: bool,
 }
 
-// SAFETY: tasks write disjoint columns through `set`, whose contract says so; nothing is read across tasks.
+// SAFETY: tasks write disjoint columns through `write_panel`, whose contract says so; nothing is read across tasks.
 unsafe impl Sync for Columns<'_> {}
 
 impl<'a> Columns<'a> {
-    /// All of `out` `[rows, outputs]`, with what is added to it.
+    /// All of `out` `[rows, outputs]`, with the bias that is added, and whether results are added to its values.
     pub(crate) fn new(out: &'a mut [f32], rows: usize, bias: Option<&'a [f32]>, accumulate: bool) -> Self {
         Self { stride: out.len() / rows, out: out.as_mut_ptr(), rows, bias, accumulate }
     }
@@ -25,23 +25,23 @@ impl<'a> Columns<'a> {
         self.stride
     }
 
-    /// Writes a panel's sixteen results of each row from `row` on, with bias and residual in this order, or those of
-    /// them that are columns: the last panel may reach beyond.
+    /// Writes a panel's sixteen results of each row from `row` on, with bias and residual added in this order. The last
+    /// panel may extend beyond the output; only existing columns are written.
     ///
     /// # Safety
     /// The rows are among those of the output, `column < stride`, and no other thread touches these elements.
-    pub(crate) unsafe fn set(&self, isa: Isa, row: usize, column: usize, sums: &[[f32; LANES]]) {
+    pub(crate) unsafe fn write_panel(&self, isa: Isa, row: usize, column: usize, sums: &[[f32; LANES]]) {
         let Self { stride, accumulate, .. } = *self;
         let bias = self.bias.map(|bias| &bias[column..]);
         // SAFETY: the caller's promise.
         let out = unsafe { self.out.add(row * stride + column) };
         if column + LANES <= stride {
             let bias = bias.and_then(|bias| bias.first_chunk());
-            // The features are those that `isa` proves; sixteen columns of these rows are there, and this thread's.
-            return dispatch!(isa, put(sums, out, stride, bias, accumulate));
+            // The features are those that `isa` proves; sixteen columns of these rows exist and belong to this thread.
+            return dispatch!(isa, store_sums(sums, out, stride, bias, accumulate));
         }
         for (row, lanes) in sums.iter().enumerate() {
-            // SAFETY: the columns up to the stride are there, and nobody else touches these elements.
+            // SAFETY: the columns up to the stride exist, and no other thread touches these elements.
             let out = unsafe { std::slice::from_raw_parts_mut(out.add(row * stride), stride - column) };
             for (l, out) in out.iter_mut().enumerate() {
                 let value = bias.map_or(lanes[l], |bias| lanes[l] + bias[l]);

@@ -1,29 +1,29 @@
-//! Memory of the panels: zeros from the system, in large pages where it gives them.
+//! Memory of the panels: zeroed by the system, in huge pages if it has them.
 //!
-//! Reading weights touches every page of a model once a pass; pages of 2 MB instead of 4 kB spare most of the lookups
-//! of addresses, and most of the faults when the memory is first written: one row is read a tenth faster. So matrices
-//! lie side by side in large reserves, of which only what is written takes memory. A reserve goes when the last of its
-//! matrices does.
+//! Reading weights touches every page of a model once per pass. Pages of 2 MB instead of 4 kB avoid most TLB misses,
+//! and most page faults when the memory is first written: with one row, weights are read a tenth faster. So matrices
+//! are placed side by side in large arenas, of which only written pages take memory. An arena is freed with the last of
+//! its matrices.
 
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use memmap2::{MmapMut, MmapRaw};
 
-/// Bytes of a reserve; a larger matrix has one for itself. Small where tests go through all sizes around it.
-const RESERVE: usize = if cfg!(any(test, miri)) { 1 << 16 } else { 256 << 20 };
-/// Bytes of a large page.
-const PAGE: usize = if cfg!(any(test, miri)) { 1 << 14 } else { 2 << 20 };
-/// Matrices begin at lines of memory.
-const LINE: usize = 64;
+/// Bytes of an arena; a larger matrix has one for itself. Small in tests, which go through all sizes around it.
+const ARENA_BYTES: usize = if cfg!(any(test, miri)) { 1 << 16 } else { 256 << 20 };
+/// Bytes of a huge page.
+const HUGE_PAGE_BYTES: usize = if cfg!(any(test, miri)) { 1 << 14 } else { 2 << 20 };
+/// Matrices are aligned to cache lines.
+const ALIGNMENT: usize = 64;
 
-/// The reserve that the next matrix is cut from, while any of its matrices lives, and how much of it is gone.
+/// The arena of the next matrix, while any of its matrices lives, and how many of its bytes are used.
 static CURRENT: Mutex<(Weak<MmapRaw>, usize)> = Mutex::new((Weak::new(), 0));
 
 /// Zeroed bytes that belong to one matrix.
 pub(super) struct Memory {
     /// Keeps the bytes alive.
-    _reserve: Option<Arc<MmapRaw>>,
+    _arena: Option<Arc<MmapRaw>>,
     start: NonNull<u8>,
     len: usize,
 }
@@ -36,33 +36,33 @@ unsafe impl Sync for Memory {}
 impl Memory {
     /// No bytes.
     pub(super) const fn none() -> Self {
-        Self { _reserve: None, start: NonNull::dangling(), len: 0 }
+        Self { _arena: None, start: NonNull::dangling(), len: 0 }
     }
 
-    /// So many; `None` if the system has no memory left.
+    /// `len` zeroed bytes; `None` if the system has no memory left.
     pub(super) fn zeroed(len: usize) -> Option<Self> {
         if len == 0 {
             return Some(Self::none());
         }
         let mut current: MutexGuard<'_, (Weak<MmapRaw>, usize)> =
             CURRENT.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let (reserve, used) = match (current.0.upgrade(), current.1) {
-            // Not one that is larger than a reserve, even where it would fit into the rest of the last page: what it
-            // takes is not noted below.
-            (Some(reserve), used) if len <= RESERVE.min(reserve.len() - used) => (reserve, used),
-            // Where addresses are few (`ulimit -v`), what is asked for may still be had, and nothing beyond.
-            _ => reserve(len.max(RESERVE)).or_else(|| reserve(len))?,
+        let (arena, used) = match (current.0.upgrade(), current.1) {
+            // A matrix larger than an arena never shares one, even where it would fit into the rest of the last page:
+            // the bytes that it uses are not noted below.
+            (Some(arena), used) if len <= ARENA_BYTES.min(arena.len() - used) => (arena, used),
+            // Where address space is limited (`ulimit -v`), there may be room for the matrix alone.
+            _ => map_arena(len.max(ARENA_BYTES)).or_else(|| map_arena(len))?,
         };
-        // SAFETY: used + len <= the reserve's length, by the test above or by its making.
-        let start = unsafe { NonNull::new_unchecked(reserve.as_mut_ptr().add(used)) };
-        if len <= RESERVE {
-            *current = (Arc::downgrade(&reserve), (used + len).next_multiple_of(LINE).min(reserve.len()));
+        // SAFETY: used + len <= the arena's length, by the guard above or because it was made for `len` bytes.
+        let start = unsafe { NonNull::new_unchecked(arena.as_mut_ptr().add(used)) };
+        if len <= ARENA_BYTES {
+            *current = (Arc::downgrade(&arena), (used + len).next_multiple_of(ALIGNMENT).min(arena.len()));
         }
-        Some(Self { _reserve: Some(reserve), start, len })
+        Some(Self { _arena: Some(arena), start, len })
     }
 
     pub(super) fn as_slice(&self) -> &[u8] {
-        // SAFETY: the range lies in the reserve, which this value keeps, and is handed out to nobody else.
+        // SAFETY: the range lies in the arena, which this value keeps alive, and belongs to no other value.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
@@ -72,14 +72,14 @@ impl Memory {
     }
 }
 
-/// A new reserve for `len` bytes, and where its first large page begins; `None` if the system refuses it.
-fn reserve(len: usize) -> Option<(Arc<MmapRaw>, usize)> {
-    let map = MmapMut::map_anon(len.checked_add(PAGE)?).ok()?;
-    // A wish: whether it is granted changes the speed and nothing else.
-    #[cfg(all(target_os = "linux", not(miri)))] // Miri knows no such wish
+/// A new arena for `len` bytes, and the offset of its first huge page; `None` if the system refuses it.
+fn map_arena(len: usize) -> Option<(Arc<MmapRaw>, usize)> {
+    let map = MmapMut::map_anon(len.checked_add(HUGE_PAGE_BYTES)?).ok()?;
+    // Only advice: it changes the speed and nothing else.
+    #[cfg(all(target_os = "linux", not(miri)))] // Miri has no such call
     let _ = map.advise(memmap2::Advice::HugePage);
     let map = MmapRaw::from(map);
-    let used = map.as_mut_ptr().align_offset(PAGE).min(PAGE);
+    let used = map.as_mut_ptr().align_offset(HUGE_PAGE_BYTES).min(HUGE_PAGE_BYTES);
     Some((Arc::new(map), used))
 }
 
@@ -89,15 +89,15 @@ mod tests {
 
     #[test]
     fn matrices_do_not_overlap_and_begin_with_zeros() {
-        let mut all: Vec<Memory> = [1, 64, 1000, RESERVE / 80, 0, RESERVE + 5, 77]
+        let mut all: Vec<Memory> = [1, 64, 1000, ARENA_BYTES / 80, 0, ARENA_BYTES + 5, 77]
             .map(|len| Memory::zeroed(len).expect("there is memory"))
             .into();
-        // Where memory is refused Miri ends.
+        // Miri aborts where memory is refused.
         assert!(Memory::zeroed(usize::MAX - 5).is_none() && (cfg!(miri) || Memory::zeroed(1 << 60).is_none()));
-        // What fills a reserve to its last byte, and one more.
+        // A matrix that fills an arena to its last byte, and one more.
         let rest = {
             let current = CURRENT.lock().expect("no test panicked");
-            current.0.upgrade().map_or(1, |reserve| reserve.len() - current.1)
+            current.0.upgrade().map_or(1, |arena| arena.len() - current.1)
         };
         all.extend([rest.max(1), 64].map(|len| Memory::zeroed(len).expect("there is memory")));
         for (i, memory) in all.iter_mut().enumerate() {
@@ -106,14 +106,24 @@ mod tests {
         }
         for (i, memory) in all.iter().enumerate() {
             assert!(memory.as_slice().iter().all(|byte| *byte == i as u8 + 1), "memory {i}");
-            assert!(memory.len == 0 || memory.start.as_ptr().addr().is_multiple_of(LINE), "memory {i}");
+            assert!(memory.len == 0 || memory.start.as_ptr().addr().is_multiple_of(ALIGNMENT), "memory {i}");
         }
     }
 
     #[test]
-    fn no_two_matrices_have_a_byte_in_common() {
-        // Sizes around those at which a reserve or a large page ends, some of them given back on the way.
-        let sizes = [1, RESERVE + 1, LINE, PAGE, RESERVE - 1, RESERVE, 7, RESERVE + PAGE / 2, RESERVE * 2];
+    fn no_two_matrices_share_a_byte() {
+        // Sizes around those of an arena and of a huge page; some matrices are dropped on the way.
+        let sizes = [
+            1,
+            ARENA_BYTES + 1,
+            ALIGNMENT,
+            HUGE_PAGE_BYTES,
+            ARENA_BYTES - 1,
+            ARENA_BYTES,
+            7,
+            ARENA_BYTES + HUGE_PAGE_BYTES / 2,
+            ARENA_BYTES * 2,
+        ];
         let mut all: Vec<Memory> = Vec::new();
         for round in 0..40 {
             for step in 0..sizes.len() {

@@ -1,9 +1,9 @@
-//! Quantized blocks: read as the Python package `gguf` reads them, made as it makes them, and what the search promises
-//! of each. How much is lost in all: `lost.rs`.
+//! Blocks are dequantized and quantized as the Python package `gguf` does it, and the search keeps its bounds for each.
+//! The total errors are in `quantization_error.rs`.
 //!
 //! `fixtures/blocks.bin` was made by `fixtures/make_blocks.py`, which says how it is laid out.
 
-use foretoken_kernels::block::{Format, dequantize, first_beyond, quantize, quantize_by_importance};
+use foretoken_kernels::block::{Format, dequantize, first_unrepresentable, quantize, quantize_by_importance};
 use foretoken_testkit::rows::Numbers;
 use proptest::prelude::*;
 
@@ -13,7 +13,7 @@ static FIXTURE: &[u8] = include_bytes!("../fixtures/blocks.bin");
 
 /// Blocks and floats that belong together.
 struct Record {
-    made: bool,
+    quantized_records: bool,
     format: Format,
     blocks: &'static [u8],
     floats: Vec<f32>,
@@ -40,17 +40,17 @@ fn records() -> Vec<Record> {
         let len = take_length(&mut bytes);
         let floats = take(&mut bytes, 4 * len).chunks_exact(4);
         let floats = floats.map(|float| f32::from_le_bytes(float.try_into().unwrap())).collect();
-        records.push(Record { made: head[0] == 1, format, blocks, floats });
+        records.push(Record { quantized_records: head[0] == 1, format, blocks, floats });
     }
     records
 }
 
 #[test]
 fn floats_have_the_bits_that_gguf_gives() {
-    let read: Vec<Record> = records().into_iter().filter(|record| !record.made).collect();
+    let read: Vec<Record> = records().into_iter().filter(|record| !record.quantized_records).collect();
     let formats: Vec<Format> = read.iter().map(|record| record.format).collect();
-    let of_ggml: Vec<Format> = Format::ALL.into_iter().filter(|format| *format != Format::Int4).collect();
-    assert_eq!(formats, of_ggml, "the formats of the fixture");
+    let ggml_formats: Vec<Format> = Format::ALL.into_iter().filter(|format| *format != Format::Int4).collect();
+    assert_eq!(formats, ggml_formats, "the formats of the fixture");
     for Record { format, blocks, floats, .. } in read {
         let mut found = vec![f32::NAN; floats.len()];
         dequantize(format, blocks, &mut found);
@@ -58,7 +58,7 @@ fn floats_have_the_bits_that_gguf_gives() {
             let (block, element, name) = (i / format.elements(), i % format.elements(), format.name());
             assert!(same_float(*found, *expected), "{name} block {block} element {element}: {found:e}, {expected:e}");
         }
-        // The greatest power of two of MXFP4 is one more, and no NaN.
+        // The greatest exponent of MXFP4 is a power of two, not NaN.
         let nan = format != Format::Mxfp4;
         assert!(floats.iter().any(|value| value.is_infinite()) && floats.iter().any(|value| value.is_nan()) == nan);
     }
@@ -87,10 +87,10 @@ fn integers_with_a_zero_point_are_exact() {
 
 #[test]
 fn blocks_have_the_bytes_that_gguf_makes() {
-    let made: Vec<Record> = records().into_iter().filter(|record| record.made).collect();
+    let quantized_records: Vec<Record> = records().into_iter().filter(|record| record.quantized_records).collect();
     let formats = [Format::Q8_0, Format::Q4_0, Format::Q4_1, Format::Q5_0, Format::Q5_1];
-    assert_eq!(made.iter().map(|record| record.format).collect::<Vec<_>>(), formats);
-    for Record { format, blocks, floats, .. } in made {
+    assert_eq!(quantized_records.iter().map(|record| record.format).collect::<Vec<_>>(), formats);
+    for Record { format, blocks, floats, .. } in quantized_records {
         let found = quantized(format, &floats);
         for (block, (found, expected)) in found.chunks(format.bytes()).zip(blocks.chunks(format.bytes())).enumerate() {
             assert_eq!(found, expected, "{} block {block}", format.name());
@@ -98,8 +98,8 @@ fn blocks_have_the_bytes_that_gguf_makes() {
     }
 }
 
-/// The formats that can be made.
-pub(crate) fn makeable() -> impl Iterator<Item = Format> {
+/// The formats that can be quantized to.
+pub(crate) fn quantizable_formats() -> impl Iterator<Item = Format> {
     Format::ALL.into_iter().filter(|format| format.can_quantize())
 }
 
@@ -109,14 +109,14 @@ fn quantized(format: Format, values: &[f32]) -> Vec<u8> {
     bytes
 }
 
-/// Quantized and spelled out again.
+/// Quantizes and dequantizes values.
 pub(crate) fn round_trip(format: Format, values: &[f32]) -> Vec<f32> {
     let mut found = vec![f32::NAN; values.len()];
     dequantize(format, &quantized(format, values), &mut found);
     found
 }
 
-/// Quantized by importance and spelled out again.
+/// Quantizes values by importance and dequantizes them.
 pub(crate) fn round_trip_by(format: Format, values: &[f32], importance: &[f32]) -> Vec<f32> {
     let (mut bytes, mut found) = (vec![0xA5; values.len() / format.elements() * format.bytes()], values.to_vec());
     quantize_by_importance(format, values, importance, &mut bytes);
@@ -124,7 +124,7 @@ pub(crate) fn round_trip_by(format: Format, values: &[f32], importance: &[f32]) 
     found
 }
 
-/// Pairs by Box and Muller.
+/// Normally distributed numbers, by Box and Muller.
 pub(crate) fn normal(numbers: &mut Numbers, len: usize) -> Vec<f32> {
     let mut values = Vec::with_capacity(len + 1);
     while values.len() < len {
@@ -136,7 +136,7 @@ pub(crate) fn normal(numbers: &mut Numbers, len: usize) -> Vec<f32> {
     values
 }
 
-/// What an element of this block may be off by, from the steps that the format has between its extremes.
+/// The greatest error of an element of this block, from the steps that the format has between its extremes.
 fn error_bound(format: Format, block: &[f32]) -> f32 {
     let greatest = |values: &[f32]| values.iter().fold(0f32, |most, value| most.max(value.abs()));
     // An f16 is off by its last bit or, near 0, by half of its least step.
@@ -190,8 +190,8 @@ fn searched(format: Format) -> Option<Searched> {
     Some(Searched { quants, halves, len, gap })
 }
 
-/// What an element may be off by where a part is rounded plainly between its extremes.
-fn plainly(format: Format, (low, high): (f32, f32), units: &[f32]) -> f32 {
+/// The greatest error of an element where a part is rounded plainly between its extremes.
+fn plain_bound(format: Format, (low, high): (f32, f32), units: &[f32]) -> f32 {
     let most = high.max(-low);
     match format {
         // Scale and minimum are off by half a unit each.
@@ -208,11 +208,11 @@ fn plainly(format: Format, (low, high): (f32, f32), units: &[f32]) -> f32 {
     }
 }
 
-/// What the search promises of a block, from the scales that it wrote.
+/// Checks what the search guarantees for a block, given the scales that it wrote.
 ///
-/// Each element is at its nearest level. Of each part the weighted squares of what is lost are no more than those of
-/// plain rounding between the part's extremes, with scale and minimum then moved to a whole number of units of the
-/// block. No single element is promised half a step: the search may clip an extreme if the others gain more.
+/// Each element is at its nearest level. The weighted squared errors of each part are no more than those of plain
+/// rounding between the part's extremes, with scale and minimum then moved to a whole number of units of the block. A
+/// single element may be off by more than half a step: the search may clip an extreme if the others gain more.
 fn check_parts(format: Format, values: &[f32], blocks: &[u8]) -> Result<(), String> {
     let Searched { quants, halves, len, gap } = searched(format).expect("a format that is searched for");
     let levels = |fill: Option<u8>| {
@@ -236,7 +236,7 @@ fn check_parts(format: Format, values: &[f32], blocks: &[u8]) -> Result<(), Stri
     for (j, (part, found)) in values.chunks(len).zip(found.chunks(len)).enumerate() {
         let typical = (part.iter().map(|x| x * x).sum::<f32>() / len as f32).sqrt();
         let extremes = part.iter().fold((0f32, f32::MIN), |(low, high), x| (low.min(*x), high.max(*x)));
-        let plain = plainly(format, extremes, &units);
+        let plain = plain_bound(format, extremes, &units);
         let (mut weight, mut lost) = (0.0, 0.0);
         for (value, found) in part.iter().zip(found) {
             weight += typical + value.abs();
@@ -249,7 +249,7 @@ fn check_parts(format: Format, values: &[f32], blocks: &[u8]) -> Result<(), Stri
     Ok(())
 }
 
-/// A block in one of the shapes that weights have, and some that they have not.
+/// Values of one of several distributions, some of which weights do not have.
 fn shaped(numbers: &mut Numbers, len: usize, shape: usize, size: f32) -> Vec<f32> {
     let mut values = normal(numbers, len);
     for (i, value) in values.iter_mut().enumerate() {
@@ -286,9 +286,9 @@ proptest! {
     /// No element, or part of a large block, is further off than the steps of its block imply.
     #[test]
     fn elements_lie_within_a_step(seed: u64, shape in 0..8usize, exponent in -12..12i32) {
-        for format in makeable() {
+        for format in quantizable_formats() {
             let values = shaped(&mut Numbers::new(seed), 256, shape, f32::powi(2.0, exponent));
-            if first_beyond(format, &values).is_some() {
+            if first_unrepresentable(format, &values).is_some() {
                 continue;
             }
             if searched(format).is_some() {
@@ -308,7 +308,7 @@ proptest! {
         }
     }
 
-    /// Any bits are floats to make blocks of, and the blocks hold finite numbers.
+    /// Floats of any bits give blocks of finite numbers.
     #[test]
     fn any_floats_become_finite_blocks(seed: u64, shape in 0..4usize) {
         let mut numbers = Numbers::new(seed);
@@ -320,7 +320,7 @@ proptest! {
             _ => numbers.unit(),
         };
         let values: Vec<f32> = (0..512).map(|_| float(&mut numbers)).collect();
-        for format in makeable() {
+        for format in quantizable_formats() {
             let importance: Vec<f32> = values.iter().rev().copied().collect();
             for found in [round_trip(format, &values), round_trip_by(format, &values, &importance)] {
                 prop_assert!(found.iter().all(|value| value.is_finite()), "{}: {values:?}: {found:?}", format.name());
@@ -328,7 +328,7 @@ proptest! {
         }
     }
 
-    /// Any bytes are blocks to read.
+    /// Any bytes can be dequantized.
     #[test]
     fn any_bytes_can_be_read(bytes in proptest::collection::vec(any::<u8>(), 4 * 210)) {
         for format in Format::ALL {
@@ -343,13 +343,13 @@ proptest! {
         }
     }
 
-    /// A block does not know its neighbours.
+    /// A block does not depend on other blocks.
     #[test]
-    fn blocks_are_made_alone(seed: u64, shape in 0..8usize) {
-        for format in makeable() {
+    fn blocks_are_independent(seed: u64, shape in 0..8usize) {
+        for format in quantizable_formats() {
             let values = shaped(&mut Numbers::new(seed), 1024, shape, 1.0);
-            let pieces = values.chunks(format.elements()).flat_map(|block| quantized(format, block));
-            prop_assert_eq!(quantized(format, &values), pieces.collect::<Vec<u8>>());
+            let separately = values.chunks(format.elements()).flat_map(|block| quantized(format, block));
+            prop_assert_eq!(quantized(format, &values), separately.collect::<Vec<u8>>());
         }
     }
 }
@@ -364,7 +364,7 @@ fn an_extreme_is_clipped_where_the_others_gain() {
     let worst = (0..256).max_by(|a, b| off(a).total_cmp(&off(b))).expect("elements");
     let highest = values[worst / 32 * 32..][..32].iter().fold(0f32, |most, value| most.max(*value));
     assert!(values[worst] == highest && off(&worst) > 0.8 * highest / 15.0, "{} of {highest}", values[worst]);
-    // The instrument itself: one quant that is not the nearest level, or a unit of the block that is too coarse.
+    // The check itself finds one quant that is not the nearest level, or a unit of the block that is too coarse.
     let mut blocks = quantized(Format::Q4K, &values);
     blocks[40] ^= 1;
     assert!(check_parts(Format::Q4K, &values, &blocks).is_err());
@@ -376,7 +376,7 @@ fn an_extreme_is_clipped_where_the_others_gain() {
 
 #[test]
 fn the_ends_of_the_range() {
-    for format in makeable() {
+    for format in quantizable_formats() {
         let name = format.name();
         let constant = |value: f32| round_trip(format, &[value; 256]);
         for zero in [0.0, f32::MIN_POSITIVE, 1e-40, -1e-40, 1e-12] {
@@ -389,7 +389,7 @@ fn the_ends_of_the_range() {
             let most = 4e-3 * one.abs() + 2e-5;
             assert!(found.iter().all(|value| (value - one).abs() < most), "{name} of {one:e}: {found:?}");
         }
-        // What the greatest f16 can reach, as scale or as minimum, and the sign.
+        // Huge values reach what the greatest f16 can, as scale or as minimum, and keep their sign.
         let most = if matches!(format, Format::Q4_1 | Format::Q5_1) { 65504.0 } else { 65504.0 * 3.0 };
         for huge in [f32::MAX, -f32::MAX, 1e30, -1e10] {
             let found = constant(huge);
@@ -408,9 +408,9 @@ fn the_ends_of_the_range() {
     }
 }
 
-/// Where an f16 has few bits left, the scales of the parts do the work.
+/// Where an f16 has few bits left, the scales of the parts keep the errors small.
 #[test]
-fn small_numbers_fade_gradually() {
+fn small_numbers_lose_precision_gradually() {
     for (format, levels) in [(Format::Q4K, 7.0), (Format::Q5K, 14.0), (Format::Q6K, 7.0), (Format::Q3K, 3.0)] {
         for exponent in -24..-10 {
             let size = f32::powi(2.0, exponent);
@@ -425,18 +425,18 @@ fn small_numbers_fade_gradually() {
 
 #[test]
 #[should_panic(expected = "MXFP4 is only read")]
-fn a_format_that_is_only_read_is_not_made() {
+fn quantizing_to_a_read_only_format_is_a_bug() {
     quantize(Format::Mxfp4, &[0.0; 32], &mut [0; 17]);
 }
 
 #[test]
 #[should_panic(expected = "35 bytes are not whole Q8_0 blocks of 34")]
-fn half_a_block_is_a_mistake() {
+fn half_a_block_is_a_bug() {
     dequantize(Format::Q8_0, &[0; 35], &mut [0.0; 32]);
 }
 
 #[test]
 #[should_panic(expected = "2 Q4_0 blocks do not fit 32 elements")]
-fn too_few_places_are_a_mistake() {
+fn too_few_elements_are_a_bug() {
     dequantize(Format::Q4_0, &[0; 36], &mut [0.0; 32]);
 }

@@ -1,4 +1,4 @@
-//! Ceilings on every instruction set: each rate is there, and in the order that the machine must have it.
+//! Ceilings on every instruction set: each rate is measured, finite and not implausibly low.
 
 use foretoken_kernels::{Ceilings, Compute, Isa, Pool};
 

@@ -1,14 +1,15 @@
-//! The kernels against their naive twins, against themselves among other rows, and the threads that run them.
+//! The kernels compared with their naive references and with themselves among other rows, and the threads that run
+//! them.
 
 mod attention;
 mod block;
-mod boundary;
 mod ceilings;
-mod lost;
 mod panels;
 mod pool;
+mod quantization_error;
+mod reference;
 mod rows;
-mod twins;
+mod shape_overflow;
 
 use std::sync::LazyLock;
 
@@ -17,13 +18,13 @@ use foretoken_kernels::matmul::{Product, product};
 use foretoken_kernels::{Compute, Isa, Panels, Pool};
 use foretoken_testkit::rows::{Numbers, first_difference};
 
-/// Every instruction set of this machine with 1 to 4 threads. The first is the plainest: one thread, portable.
+/// Every instruction set of this machine with 1 to 4 threads. The first is portable with one thread.
 pub(crate) static COMPUTES: LazyLock<Vec<Compute>> = LazyLock::new(|| {
     let all = Isa::available().into_iter();
     all.flat_map(|isa| (1..=4).map(move |threads| Compute::with(isa, Pool::new(threads)))).collect()
 });
 
-/// What a failing comparison says about a means of computing.
+/// The instruction set and the threads, for messages.
 pub(crate) fn name(compute: &Compute) -> String {
     format!("{} with {} threads", compute.isa.name(), compute.pool.threads())
 }
@@ -36,7 +37,7 @@ pub(crate) fn assert_same_bits(found: &[f32], expected: &[f32], what: &str) {
     }
 }
 
-/// The same bits, or both no number.
+/// The same bits, or both NaN.
 pub(crate) fn same_float(a: f32, b: f32) -> bool {
     a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan())
 }

@@ -1,4 +1,5 @@
-//! Products of quantized weights: every format, on every instruction set, against the floats that the blocks stand for.
+//! Products of quantized weights: every format, on every instruction set, compared with products of the dequantized
+//! floats.
 
 use foretoken_kernels::block::{Format, dequantize};
 use foretoken_kernels::dtype::{Matrix, bf16, f16};
@@ -70,8 +71,8 @@ impl Case {
         out
     }
 
-    /// What the product stands for, in f64, and how far from it rounding the activations may lead: half a step of each
-    /// block, times the weights; and a little for the sums in f32.
+    /// The product in f64, and how far from it quantizing the activations may lead: half a step of each block, times
+    /// the weights; and a little for the sums in f32.
     fn expected(&self, row: usize, output: usize, weights: &[f32]) -> (f64, f64) {
         let x = &self.x[row * self.inputs..][..self.inputs];
         let w = &weights[output * self.inputs..][..self.inputs];
@@ -93,9 +94,10 @@ impl Case {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Near the floats; the same bits on every instruction set and number of threads, and for each row alone.
+    /// Products are near those of the floats, with the same bits on every instruction set, with every number of
+    /// threads, and for each row alone.
     #[test]
-    fn a_quantized_product_is_near_and_its_rows_are_alone(seed: u64) {
+    fn a_quantized_product_is_near_and_its_rows_are_independent(seed: u64) {
         for format in Format::ALL {
             let case = Case::random(seed, format);
             let mut weights = vec![0.0; case.outputs * case.inputs];
@@ -180,9 +182,9 @@ fn small_shapes_of_every_format() {
     }
 }
 
-/// A matrix that is packed where another was says what it says in memory of its own, in every form.
+/// A matrix that is packed into used memory gives the same products as in memory of its own, in every format.
 #[test]
-fn memory_of_another_matrix_leaves_no_trace() {
+fn used_memory_changes_no_product() {
     let mut numbers = Numbers::new(9);
     let compute = &COMPUTES[0];
     let (rows, outputs) = (3, 21);
@@ -197,12 +199,12 @@ fn memory_of_another_matrix_leaves_no_trace() {
         let inputs = 512;
         let [first, second] = [0; 2].map(|_| blocks(&mut numbers, format, outputs * inputs));
         let own = Panels::pack(&compute.pool, format, outputs, inputs, &second).expect("there is memory");
-        let mut taken = Panels::reserve(own.form(), outputs, inputs).expect("there is memory");
+        let mut reused = Panels::reserve(own.form(), outputs, inputs).expect("there is memory");
         assert_eq!(Panels::bytes_of(own.form(), outputs, inputs), Some(own.bytes()), "{}", format.name());
         for bytes in [&first, &second] {
-            taken.refill(&compute.pool, bytes);
+            reused.refill(&compute.pool, bytes);
         }
-        assert_same_bits(&product_of(&taken, inputs), &product_of(&own, inputs), format.name());
+        assert_same_bits(&product_of(&reused, inputs), &product_of(&own, inputs), format.name());
     }
     // An odd number of inputs: the last pair of bf16 is not full.
     let inputs = 33;
@@ -217,16 +219,16 @@ fn memory_of_another_matrix_leaves_no_trace() {
         [Matrix::BF16(&first_uppers), Matrix::BF16(&second_uppers)],
     ] {
         let own = Panels::pack_floats(&compute.pool, second, outputs, inputs).expect("there is memory");
-        let mut taken = Panels::reserve(own.form(), outputs, inputs).expect("there is memory");
-        taken.refill_floats(&compute.pool, first);
-        taken.refill_floats(&compute.pool, second);
-        assert_same_bits(&product_of(&taken, inputs), &product_of(&own, inputs), own.form().name());
+        let mut reused = Panels::reserve(own.form(), outputs, inputs).expect("there is memory");
+        reused.refill_floats(&compute.pool, first);
+        reused.refill_floats(&compute.pool, second);
+        assert_same_bits(&product_of(&reused, inputs), &product_of(&own, inputs), own.form().name());
     }
 }
 
-/// Scales that are no numbers, and activations that are none, come out as NaN in their own row and output, at once.
+/// Scales and activations that are not finite give NaN in their own row and output, and nowhere else.
 #[test]
-fn what_is_not_finite_stays_where_it_is() {
+fn non_finite_numbers_stay_in_their_row_and_output() {
     for format in Format::ALL {
         let mut case = Case::random(7, format);
         case.x.fill(0.25);
@@ -243,15 +245,15 @@ fn what_is_not_finite_stays_where_it_is() {
             let mut bytes = case.bytes.clone();
             bytes[scale..scale + 2].copy_from_slice(&bits.to_le_bytes());
             for compute in COMPUTES.iter() {
-                let hurt =
+                let affected =
                     Panels::pack(&compute.pool, format, case.outputs, case.inputs, &bytes).expect("there is memory");
-                let (found, sound) =
-                    (case.run(compute, &hurt, &case.x), case.run(compute, &case.panels(&compute.pool), &case.x));
-                for (i, (found, sound)) in found.iter().zip(&sound).enumerate() {
+                let (found, intact) =
+                    (case.run(compute, &affected, &case.x), case.run(compute, &case.panels(&compute.pool), &case.x));
+                for (i, (found, intact)) in found.iter().zip(&intact).enumerate() {
                     if i % case.outputs == 0 {
-                        assert!(!found.is_finite() || found == sound, "{}: {found}", format.name());
+                        assert!(!found.is_finite() || found == intact, "{}: {found}", format.name());
                     } else {
-                        assert_eq!(found.to_bits(), sound.to_bits(), "{}: another output", format.name());
+                        assert_eq!(found.to_bits(), intact.to_bits(), "{}: another output", format.name());
                     }
                 }
             }
@@ -263,8 +265,8 @@ fn what_is_not_finite_stays_where_it_is() {
             for compute in COMPUTES.iter() {
                 let panels = case.panels(&compute.pool);
                 let found = case.run(compute, &panels, &x);
-                let (hurt, others) = found.split_at(case.outputs);
-                assert!(hurt.iter().all(|y| y.is_nan()), "{} {}", format.name(), name(compute));
+                let (affected, others) = found.split_at(case.outputs);
+                assert!(affected.iter().all(|y| y.is_nan()), "{} {}", format.name(), name(compute));
                 assert!(others.iter().all(|y| y.is_finite()), "{} {}", format.name(), name(compute));
             }
         }

@@ -1,4 +1,4 @@
-//! The pool: every task once, nothing lost by a panic, several callers, and what a fork-join costs.
+//! The pool runs every task once, survives panics and serves several callers; and what a fork-join costs.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -26,12 +26,12 @@ fn message(payload: &(dyn std::any::Any + Send)) -> String {
     text.or_else(|| payload.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default()
 }
 
-/// A pool of a system that has so many threads at a time.
-fn pool_of_at_most(given: usize, threads: usize) -> Pool {
+/// A pool of a system that has only `available` threads at a time.
+fn pool_of_at_most(available: usize, threads: usize) -> Pool {
     let alive = Arc::new(AtomicUsize::new(0));
-    Pool::sharing(threads, &mut |name, work| {
+    Pool::with_spawn(threads, &mut |name, work| {
         let alive = Arc::clone(&alive);
-        if alive.fetch_add(1, Ordering::SeqCst) >= given {
+        if alive.fetch_add(1, Ordering::SeqCst) >= available {
             alive.fetch_sub(1, Ordering::SeqCst);
             return Err(std::io::ErrorKind::WouldBlock.into());
         }
@@ -43,17 +43,22 @@ fn pool_of_at_most(given: usize, threads: usize) -> Pool {
 }
 
 #[test]
-fn a_pool_makes_do_with_the_threads_that_it_gets_and_leaves_some() {
-    for (given, asked, had) in [(0, 8, 1), (1, 8, 1), (2, 8, 2), (3, 8, 2), (4, 8, 3), (7, 8, 8), (20, 40, 13)] {
-        let pool = pool_of_at_most(given, asked);
-        assert_eq!(pool.threads(), had, "{given} given");
+fn a_pool_uses_the_threads_that_it_gets_and_gives_some_back() {
+    for (available, requested, expected) in
+        [(0, 8, 1), (1, 8, 1), (2, 8, 2), (3, 8, 2), (4, 8, 3), (7, 8, 8), (20, 40, 13)]
+    {
+        let pool = pool_of_at_most(available, requested);
+        assert_eq!(pool.threads(), expected, "{available} available");
         for tasks in [1, 2, 7, 100] {
             let counts: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
             pool.run_as(tasks, &|task, thread| {
-                assert!(thread < had);
+                assert!(thread < expected);
                 counts[task].fetch_add(1, Ordering::Relaxed);
             });
-            assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 1), "{given} given, {tasks} tasks");
+            assert!(
+                counts.iter().all(|count| count.load(Ordering::Relaxed) == 1),
+                "{available} available, {tasks} tasks"
+            );
         }
     }
 }
@@ -112,9 +117,9 @@ fn small_runs() {
     }
 }
 
-/// The message comes through, every other task that was begun ends, and the pool works as before.
+/// The message is passed on, every other task that was started ends, and the pool still works.
 #[test]
-fn a_panic_comes_through_and_the_pool_goes_on() {
+fn a_panic_is_passed_on_and_the_pool_still_works() {
     for threads in 1..=4 {
         let pool = Pool::new(threads);
         for (tasks, bad) in [(1, 0), (2, 1), (100, 0), (100, 57), (100, 99)] {

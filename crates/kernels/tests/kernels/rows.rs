@@ -1,4 +1,4 @@
-//! Rows do not know their neighbours: random shapes, batches, threads and instruction sets, bit for bit.
+//! No row depends on the other rows of its batch: random shapes, batches, threads and instruction sets, bit for bit.
 
 use foretoken_kernels::Isa;
 use foretoken_kernels::activation::{gelu_erf, gelu_tanh, relu, silu_gate};
@@ -18,7 +18,7 @@ fn assert_independent(kernel: &mut RowKernel<'_>, x: &[f32], width: usize, what:
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// One row alone on the plainest path is the same row in any batch, with any threads, on any instruction set.
+    /// One row alone on the portable path is the same row in any batch, with any threads, on any instruction set.
     #[test]
     fn products(seed: u64, kind in 0..3usize, inputs in 1..150usize, outputs in 1..150usize, rows in 1..=40usize) {
         let mut numbers = Numbers::new(seed);
@@ -30,9 +30,10 @@ proptest! {
         }
     }
 
-    /// The same through the runner: all batch sizes, several offsets, another order, hostile neighbours.
+    /// The same by `first_dependence`: all batch sizes, several offsets, another order, NaN and huge values in other
+    /// rows.
     #[test]
-    fn products_among_all_neighbours(seed: u64, kind in 0..3usize, inputs in 1..70usize, outputs in 1..70usize) {
+    fn products_among_other_rows(seed: u64, kind in 0..3usize, inputs in 1..70usize, outputs in 1..70usize) {
         let mut numbers = Numbers::new(seed);
         let layer = Layer::random(&mut numbers, kind, inputs, outputs);
         let rows = 1 + numbers.below(14);

@@ -1,10 +1,10 @@
-//! The pool in a model of its locks and counters (loom): the orders in which its threads could come, those in which
-//! each is interrupted a few times in every run of the tests and all of them on request, also such as memory allows on
-//! other processors than this one.
+//! The pool in a model of its locks and counters (loom), which tries the interleavings of its threads: in every run of
+//! the tests those with a few preemptions, on request all of them; including those that only the memory orders of other
+//! processors allow.
 //!
 //! `pool.rs` is included here with loom's primitives in place of the standard library's (`src/sync.rs`). Some copies
-//! have mistakes on purpose, which the model must see, or it could not fail. Left out: more tasks and threads, whose
-//! orders are too many; `tests/kernels/pool.rs` has them at random.
+//! have deliberate bugs, which the model must find. More tasks and threads have too many interleavings;
+//! `tests/kernels/pool.rs` runs them at random.
 
 #![allow(
     clippy::duplicate_mod,
@@ -12,10 +12,10 @@
     reason = "copies of one file are the test, and the model yields at once"
 )]
 
-mod deaf;
-mod hasty;
+mod correct;
+mod lost_wakeup;
+mod no_wait;
 mod relaxed;
-mod whole;
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -26,7 +26,7 @@ use loom::model::Builder;
 use loom::sync::atomic::AtomicUsize as Number;
 
 loom::thread_local! {
-    /// Whether this is the thread that a job is given to the pool by.
+    /// Whether this is the thread that calls the pool.
     static IS_CALLER: Cell<bool> = Cell::new(false);
 }
 
@@ -55,12 +55,12 @@ macro_rules! copies {
     };
 }
 
-copies!(deaf, hasty, relaxed, whole);
+copies!(lost_wakeup, no_wait, relaxed, correct);
 
-/// Tries orders of threads: all, or those in which a thread is interrupted at most so often. How many there were.
-fn orders(interruptions: Option<usize>, run: impl Fn() + Sync + Send + 'static) -> usize {
+/// Tries interleavings of threads: all, or those with at most this many preemptions. Returns their number.
+fn interleavings(preemptions: Option<usize>, run: impl Fn() + Sync + Send + 'static) -> usize {
     let mut builder = Builder::new();
-    builder.preemption_bound = interruptions;
+    builder.preemption_bound = preemptions;
     let count = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&count);
     builder.check(move || {
@@ -71,39 +71,39 @@ fn orders(interruptions: Option<usize>, run: impl Fn() + Sync + Send + 'static) 
     count.load(Ordering::Relaxed)
 }
 
-/// What a run of tasks leaves behind. Kept for ever: a pool with a mistake may come back to it after the run.
-struct Left {
-    /// How often each task was run: counted in the order of the model's steps.
+/// What tasks record. It is leaked, since a pool with a bug may use it after the run.
+struct RunState {
+    /// How often each task was run; counted in sequential consistency.
     times: Vec<AtomicUsize>,
-    /// Written by each task, in no order but the pool's.
+    /// Written by each task with relaxed stores, which only the pool orders.
     written: Vec<Number>,
     /// Whether the run is over.
-    over: AtomicBool,
+    is_over: AtomicBool,
 }
 
 /// Runs tasks on a pool and requires that each ran once, before the end, and that the caller sees what it wrote.
 fn each_once(pool: &impl Pool, tasks: usize) {
-    let left: &Left = Box::leak(Box::new(Left {
+    let state: &RunState = Box::leak(Box::new(RunState {
         times: (0..tasks).map(|_| AtomicUsize::new(0)).collect(),
         written: (0..tasks).map(|_| Number::new(0)).collect(),
-        over: AtomicBool::new(false),
+        is_over: AtomicBool::new(false),
     }));
     let threads = pool.threads();
     let task: &(dyn Fn(usize, usize) + Sync) = Box::leak(Box::new(move |task: usize, thread: usize| {
-        assert!(!left.over.load(Ordering::SeqCst), "task {task} runs after the end");
+        assert!(!state.is_over.load(Ordering::SeqCst), "task {task} runs after the end");
         assert!(thread < threads);
-        left.times[task].fetch_add(1, Ordering::SeqCst);
-        left.written[task].store(1, Ordering::Relaxed);
+        state.times[task].fetch_add(1, Ordering::SeqCst);
+        state.written[task].store(1, Ordering::Relaxed);
     }));
     pool.run(tasks, task);
-    left.over.store(true, Ordering::SeqCst);
+    state.is_over.store(true, Ordering::SeqCst);
     for task in 0..tasks {
-        assert_eq!(left.times[task].load(Ordering::SeqCst), 1, "task {task}");
-        assert_eq!(left.written[task].load(Ordering::Relaxed), 1, "what task {task} wrote is not seen");
+        assert_eq!(state.times[task].load(Ordering::SeqCst), 1, "task {task}");
+        assert_eq!(state.written[task].load(Ordering::Relaxed), 1, "what task {task} wrote is not seen");
     }
 }
 
-/// One run of so many tasks and the end of the pool.
+/// One run of this many tasks and the end of the pool.
 fn one_run<P: Pool>(threads: usize, tasks: usize) {
     let pool = P::new(threads);
     assert_eq!(pool.threads(), threads);
@@ -117,44 +117,44 @@ fn two_runs<P: Pool>(threads: usize) {
     each_once(&pool, 2);
 }
 
-/// 709514 of them: `cargo test -p foretoken-kernels --test loom every_order -- --ignored`.
+/// 709514 of them: `cargo test -p foretoken-kernels --test loom every_interleaving -- --ignored`.
 #[test]
 #[ignore = "takes minutes"]
-fn two_threads_and_two_tasks_in_every_order() {
-    println!("{} orders", orders(None, || one_run::<whole::pool::Pool>(2, 2)));
+fn two_threads_and_two_tasks_in_every_interleaving() {
+    println!("{} interleavings", interleavings(None, || one_run::<correct::pool::Pool>(2, 2)));
 }
 
 #[test]
 fn two_threads_and_two_tasks() {
-    println!("{} orders", orders(Some(4), || one_run::<whole::pool::Pool>(2, 2)));
+    println!("{} interleavings", interleavings(Some(4), || one_run::<correct::pool::Pool>(2, 2)));
 }
 
 #[test]
 fn two_threads_and_three_tasks() {
-    println!("{} orders", orders(Some(3), || one_run::<whole::pool::Pool>(2, 3)));
+    println!("{} interleavings", interleavings(Some(3), || one_run::<correct::pool::Pool>(2, 3)));
 }
 
 #[test]
 fn two_runs_one_after_the_other() {
-    println!("{} orders", orders(Some(3), || two_runs::<whole::pool::Pool>(2)));
+    println!("{} interleavings", interleavings(Some(3), || two_runs::<correct::pool::Pool>(2)));
 }
 
 #[test]
 fn three_threads() {
-    println!("{} orders", orders(Some(2), || one_run::<whole::pool::Pool>(3, 3)));
+    println!("{} interleavings", interleavings(Some(2), || one_run::<correct::pool::Pool>(3, 3)));
 }
 
 #[test]
 fn a_pool_that_is_dropped_while_its_workers_wait() {
-    println!("{} orders", orders(None, || drop(whole::pool::Pool::new(2))));
-    println!("{} orders", orders(Some(3), || drop(whole::pool::Pool::new(3))));
+    println!("{} interleavings", interleavings(None, || drop(correct::pool::Pool::new(2))));
+    println!("{} interleavings", interleavings(Some(3), || drop(correct::pool::Pool::new(3))));
 }
 
 #[test]
 fn a_task_that_panics() {
-    let count = orders(Some(3), || {
-        let pool = whole::pool::Pool::new(2);
-        // Not `panic!`, which would print thousands of times where it happened.
+    let count = interleavings(Some(3), || {
+        let pool = correct::pool::Pool::new(2);
+        // Not `panic!`, which would print its location thousands of times.
         let bad = |task| {
             if task == 1 {
                 resume_unwind(Box::new("task 1 is bad"))
@@ -164,15 +164,15 @@ fn a_task_that_panics() {
         assert_eq!(payload.downcast_ref::<&str>(), Some(&"task 1 is bad"));
         each_once(&pool, 2);
     });
-    println!("{count} orders");
+    println!("{count} interleavings");
 }
 
-/// Of four threads that are wanted the system has two, so the pool has one besides the caller's and leaves one.
+/// Four threads are requested and the system has two besides the caller's, of which the pool gives one back.
 #[test]
-fn a_pool_that_leaves_threads_to_others() {
-    let count = orders(Some(2), || {
+fn a_pool_that_gives_threads_back() {
+    let count = interleavings(Some(2), || {
         let mut started = 0;
-        let pool = whole::pool::Pool::sharing(4, &mut |name, work| {
+        let pool = correct::pool::Pool::with_spawn(4, &mut |name, work| {
             started += 1;
             match started {
                 3 => Err(std::io::ErrorKind::WouldBlock.into()),
@@ -182,42 +182,43 @@ fn a_pool_that_leaves_threads_to_others() {
         assert_eq!(pool.threads(), 2);
         each_once(&pool, 2);
     });
-    println!("{count} orders");
+    println!("{count} interleavings");
 }
 
-/// What the model says of a pool with a mistake.
-fn found(run: impl Fn() + Sync + Send + 'static) -> String {
-    let result = catch_unwind(AssertUnwindSafe(|| orders(Some(3), run)));
-    let payload = result.expect_err("the model did not see the mistake");
+/// The message with which the model fails for a pool with a bug.
+fn failure(run: impl Fn() + Sync + Send + 'static) -> String {
+    let result = catch_unwind(AssertUnwindSafe(|| interleavings(Some(3), run)));
+    let payload = result.expect_err("the model did not find the bug");
     let text = payload.downcast_ref::<String>().cloned();
     text.or_else(|| payload.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default()
 }
 
 #[test]
-fn the_model_sees_a_caller_that_does_not_wait() {
-    let message = found(|| one_run::<hasty::pool::Pool>(2, 2));
+fn the_model_finds_a_caller_that_does_not_wait() {
+    let message = failure(|| one_run::<no_wait::pool::Pool>(2, 2));
     assert!(message.contains("task"), "{message}");
 }
 
 #[test]
-fn the_model_sees_counters_that_order_nothing() {
-    let message = found(|| one_run::<relaxed::pool::Pool>(2, 2));
+fn the_model_finds_counters_that_order_nothing() {
+    let message = failure(|| one_run::<relaxed::pool::Pool>(2, 2));
     assert!(message.contains("is not seen"), "{message}");
 }
 
 #[test]
-#[ignore = "ends the process: a pool that waits for ever is dropped by the model while it fails"]
-fn a_worker_that_nobody_wakes() {
-    orders(Some(3), || one_run::<deaf::pool::Pool>(2, 2));
+#[ignore = "ends the process: a pool that waits forever is dropped by the model while it fails"]
+fn a_worker_that_is_never_woken() {
+    interleavings(Some(3), || one_run::<lost_wakeup::pool::Pool>(2, 2));
 }
 
 #[test]
-fn the_model_sees_a_worker_that_nobody_wakes() {
+fn the_model_finds_a_worker_that_is_never_woken() {
     let program = std::env::current_exe().expect("this program");
     let mut again = std::process::Command::new(program);
-    let output = again.args(["--ignored", "--exact", "a_worker_that_nobody_wakes"]).env("RUST_BACKTRACE", "0").output();
+    let output =
+        again.args(["--ignored", "--exact", "a_worker_that_is_never_woken"]).env("RUST_BACKTRACE", "0").output();
     let output = output.expect("this program can be run again");
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said);
-    assert!(!output.status.success() && said.contains("deadlock"), "the model did not see the mistake: {said}");
+    let printed = [output.stdout, output.stderr].concat();
+    let printed = String::from_utf8_lossy(&printed);
+    assert!(!output.status.success() && printed.contains("deadlock"), "the model did not find the bug: {printed}");
 }

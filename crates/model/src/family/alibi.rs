@@ -1,7 +1,7 @@
 //! Slopes of ALiBi: what the scores of each head lose a position of distance.
 
-/// 2^(-8/n), 2^(-16/n), ... for n heads; where n is no power of two, those of the power below, and between them those
-/// of twice as many heads. Press et al. 2022, as BLOOM has it.
+/// The slopes 2^(-8/n), 2^(-16/n), ... for n heads. If n is no power of two: those of the next lower power of two, and
+/// then every second slope of twice as many heads (Press et al. 2022, as in BLOOM).
 pub(super) fn slopes(heads: usize) -> Vec<f32> {
     let power = (heads / 2 + 1).next_power_of_two();
     let slope = |i: usize, of: usize| (-8.0 * i as f64 / of as f64).exp2() as f32;

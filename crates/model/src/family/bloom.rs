@@ -1,19 +1,20 @@
-//! BLOOM: ALiBi instead of positions, a norm behind the embedding, queries, keys and values fused head by head.
+//! BLOOM: ALiBi instead of position embeddings, a norm after the embedding, queries, keys and values fused head by
+//! head.
 
 use super::alibi::slopes;
 use super::gguf::{Gguf, NormKind};
-use super::layout::{Fusion, GGUF, GGUF_QKV, HUGGING, Layout, Qkv, Up};
+use super::layout::{Fusion, GGUF, GGUF_QKV, HUGGING_FACE, Layout, Qkv, Up};
 use super::tensors::Bias;
-use super::write::nothing;
+use super::write::no_further_keys;
 use super::{Family, Plan, json};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward, Positions};
 
 pub(super) const FAMILIES: &[Family] =
-    &[Family::new(Some(("bloom", of_json)), Some(("bloom", of_gguf))).written("bloom", nothing)];
+    &[Family::new(Some(("bloom", from_json)), Some(("bloom", from_gguf))).exported_as("bloom", no_further_keys)];
 
-fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
+fn from_json(config: &JsonConfig) -> Result<Plan, ModelError> {
     json::refuse_true(config, &["apply_residual_connection_post_layernorm"])?;
     let fields = json::Fields {
         width: if config.has("n_embed") { "n_embed" } else { "hidden_size" },
@@ -26,11 +27,11 @@ fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
         epsilon: "layer_norm_epsilon",
         epsilon_default: 1e-5,
         norm: json::layer,
-        // Not a field of transformers: it has no other.
+        // transformers has no such field and no other activation.
         activation_default: "gelu_new",
         gated: false,
         tied: true,
-        ..json::HUGGING
+        ..json::HUGGING_FACE
     };
     let mut spec = json::spec(config, "bloom", &fields)?;
     spec.positions = Positions::Alibi(slopes(spec.heads));
@@ -48,12 +49,12 @@ fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
         output_bias: Bias::Required,
         ffn_bias: Bias::Required,
         norm_bias: true,
-        ..HUGGING
+        ..HUGGING_FACE
     };
     Ok(Plan { spec, layout })
 }
 
-fn of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
+fn from_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     let mut spec = gguf.spec("bloom", NormKind::Layer, FeedForward::Plain(Activation::GeluTanh))?;
     spec.positions = Positions::Alibi(slopes(spec.heads));
     let embedding_norm = Some("token_embd_norm");

@@ -1,4 +1,4 @@
-//! Checks of configurations that all families need, with errors that name the field.
+//! Checks of configurations for all families, with errors that name the field.
 
 use foretoken_weights::Weights;
 use foretoken_weights::gguf::{Metadata, Value};
@@ -7,7 +7,7 @@ use super::experts::check_all;
 use crate::error::ModelError;
 use crate::spec::Spec;
 
-/// Bounds that keep a hostile configuration from overflowing products of its fields. Far beyond any network.
+/// A bound that keeps a hostile configuration from overflowing products of its fields. Far beyond any network.
 const FIELD_MAX: usize = 1 << 24;
 
 /// Checks a field that counts something.
@@ -19,10 +19,10 @@ pub(super) fn count(file: &str, field: &str, found: usize) -> Result<usize, Mode
     }
 }
 
-/// Widest head believed; the widest known have 512.
+/// The widest head that is accepted; the widest known have 512.
 const HEAD_DIM_MAX: usize = 1 << 12;
 
-/// Checks the width of a head: rotary frequencies are worked out before any tensor can contradict it.
+/// Checks the width of a head: rotary frequencies are computed before any tensor can contradict it.
 pub(super) fn check_head_dim(file: &str, field: &str, found: usize) -> Result<usize, ModelError> {
     if (1..=HEAD_DIM_MAX).contains(&found) {
         Ok(found)
@@ -31,7 +31,7 @@ pub(super) fn check_head_dim(file: &str, field: &str, found: usize) -> Result<us
     }
 }
 
-/// Checks what is added to a variance: NaN or a negative number would make every row NaN.
+/// Checks the epsilon of a norm: NaN or a negative number would make every row NaN.
 pub(super) fn check_epsilon(file: &str, field: &str, found: f32) -> Result<f32, ModelError> {
     if found >= 0.0 && found.is_finite() {
         Ok(found)
@@ -40,7 +40,7 @@ pub(super) fn check_epsilon(file: &str, field: &str, found: f32) -> Result<f32, 
     }
 }
 
-/// Checks the fields that must divide one another, whatever the family.
+/// Checks that the key-value heads divide the heads.
 pub(super) fn check_heads(file: &str, fields: [&str; 2], heads: usize, kv_heads: usize) -> Result<(), ModelError> {
     if heads.is_multiple_of(kv_heads) {
         return Ok(());
@@ -49,14 +49,14 @@ pub(super) fn check_heads(file: &str, fields: [&str; 2], heads: usize, kv_heads:
     Err(ModelError::config(file, fields[1], expected, kv_heads))
 }
 
-/// Checks what was made of all fields together.
+/// Checks a spec after all fields were read.
 pub(super) fn check_spec(file: &str, spec: &Spec) -> Result<(), ModelError> {
     check_all(file, spec)?;
     check_finite(file, spec)
 }
 
-/// Checks what was made of numbers that are each possible: their quotients and powers may be none that can be computed
-/// with, and every row would be NaN.
+/// Checks numbers that were computed from several fields: each field may be acceptable, but a quotient or power of them
+/// infinite or NaN, and every row would be NaN.
 fn check_finite(file: &str, spec: &Spec) -> Result<(), ModelError> {
     let refuse = |field: &str, found: f32| {
         let expected = "fields that make finite numbers of it";
@@ -83,8 +83,8 @@ fn check_finite(file: &str, spec: &Spec) -> Result<(), ModelError> {
     multipliers.into_iter().find(|(_, found)| !found.is_finite()).map_or(Ok(()), |(field, found)| refuse(field, found))
 }
 
-/// Rows of the embedding: what a GGUF file's vocabulary has, whatever its keys say. Of a draft head that has none what
-/// they say.
+/// The size of a GGUF file's vocabulary: the rows of its embedding, whatever its keys say. For a draft head without an
+/// embedding, its keys decide.
 pub(super) fn gguf_vocabulary(metadata: &Metadata, weights: &Weights, family: &str) -> Result<usize, ModelError> {
     if family == "eagle3" && weights.get("token_embd.weight").is_none() {
         let key = format!("{family}.vocab_size");

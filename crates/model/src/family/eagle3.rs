@@ -1,23 +1,23 @@
 //! EAGLE-3 (Li et al. 2025): draft heads, which read the hidden states of a target beside its tokens.
 //!
-//! One layer of Llama's kind, or Qwen3's, that attends by embedding and hidden row, a matrix that brings three layers
-//! of the target to one row, and output rows for the tokens that the target says most. Its files name the layers of the
-//! target by the residual stream that *enters* them, before any norm; hidden rows here are those *behind* a layer, so
-//! each number is one less. Read are the authors' files (a Llama configuration with `draft_vocab_size`), those of the
-//! `speculators` package, which vLLM reads too, and GGUF's architecture `eagle3`. Left out: heads that norm their own
-//! hidden rows before they read them again, and those that draft several tokens in one step.
+//! A head has one layer like Llama's or Qwen3's, whose attention reads embedding and hidden row, a matrix that projects
+//! three layers of the target to one row, and an output matrix for the target's most frequent tokens. Its files name
+//! the layers of the target whose *input*, before any norm, the head reads; hidden rows here are *outputs* of layers,
+//! so each number is one less. Three formats are read: the authors' (a Llama configuration with `draft_vocab_size`),
+//! that of the `speculators` package, which vLLM reads too, and GGUF's architecture `eagle3`. Not supported: heads that
+//! normalize their own hidden rows before they read them again, and heads that draft several tokens in one step.
 
 use foretoken_kernels::rope::Pairing;
 
 use super::checks::count;
 use super::gguf::{Gguf, NormKind};
 use super::layout::{GGUF, Layout};
-use super::{Family, Plan, json, reader_of_json};
+use super::{Family, Plan, json, json_reader};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, DraftHead, FeedForward, HeadKind, Spec};
 
-pub(super) const FAMILIES: &[Family] = &[Family::new(None, Some((NAME, of_gguf)))];
+pub(super) const FAMILIES: &[Family] = &[Family::new(None, Some((NAME, from_gguf)))];
 
 const NAME: &str = "eagle3";
 
@@ -27,25 +27,25 @@ const VOCABULARY: &str = "draft_vocab_size";
 const TARGET_WIDTH: &str = "target_hidden_size";
 const LAYERS: &str = "eagle_aux_hidden_state_layer_ids";
 
-/// Most layers of a target that a head reads.
+/// The most layers of a target that a head may read.
 const LAYERS_MAX: usize = 64;
 
-/// Whether a configuration is one of such a head.
+/// Whether a configuration describes such a head.
 pub(super) fn is(config: &JsonConfig) -> bool {
     let of_head = |name: &String| name.to_ascii_lowercase().contains(NAME);
     let architectures = config.optional_strings("architectures").ok().flatten().unwrap_or_default();
     config.has(KIND) || config.has(VOCABULARY) || architectures.iter().any(of_head)
 }
 
-/// What such a configuration says.
-pub(super) fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
+/// The plan of such a head.
+pub(super) fn from_json(config: &JsonConfig) -> Result<Plan, ModelError> {
     json::refuse_text(config, KIND, NAME)?;
     json::refuse_true(config, &["norm_output", "fc_norm", "parallel_drafting"])?;
     let layer = config.optional_object("transformer_layer_config")?;
     let layer = layer.as_ref().unwrap_or(config);
     const FIELD: &str = "model_type";
     let kind = layer.optional_str(FIELD)?.unwrap_or("llama");
-    let of_layer = ["llama", "qwen3"].contains(&kind).then(|| reader_of_json(kind)).flatten();
+    let of_layer = ["llama", "qwen3"].contains(&kind).then(|| json_reader(kind)).flatten();
     let of_layer = of_layer.ok_or_else(|| layer.refuse(FIELD, "llama or qwen3", format!("{kind:?}")))?;
     let Plan { mut spec, layout } = of_layer(layer)?;
     let or = |field: &str, default: usize| match config.optional_usize(field)? {
@@ -75,7 +75,7 @@ pub(super) fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
     };
     let refuse = |expected: &str, found: String| config.refuse(LAYERS, expected, found);
     spec.draft_head = Some(DraftHead {
-        target_layers: behind(listed.unwrap_or_default(), refuse)?,
+        target_layers: output_layers(listed.unwrap_or_default(), refuse)?,
         target_width: or(TARGET_WIDTH, spec.width)?,
         draft_vocabulary,
         kind: HeadKind::Layers {
@@ -86,11 +86,11 @@ pub(super) fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
     Ok(Plan { spec: named(spec), layout: Layout { prefixes: &["model."], ..layout } })
 }
 
-fn of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
+fn from_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     let mut spec = gguf.spec(NAME, NormKind::Rms, FeedForward::Gated(Activation::Silu))?;
-    gguf.rotate(&mut spec, Pairing::Neighbours)?;
+    gguf.rotate(&mut spec, Pairing::Interleaved)?;
     let truth = |field: &str| Ok::<bool, ModelError>(gguf.optional_bool(&spec, field)?.unwrap_or(false));
-    // The name that llama.cpp gave the key first, and the one that it has now.
+    // llama.cpp's first name of the key, and its present one.
     let mut listed = None;
     for field in ["target_layers", "extract_layers"].map(|field| gguf.key(&spec, field)) {
         if let Some(found) = gguf.metadata.optional_usizes(&field)? {
@@ -99,7 +99,7 @@ fn of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
         }
     }
     let target_layers = match listed {
-        Some((key, listed)) => behind(listed, |expected, found| gguf.refuse(&key, expected, found))?,
+        Some((key, listed)) => output_layers(listed, |expected, found| gguf.refuse(&key, expected, found))?,
         None => Vec::new(),
     };
     let rows = gguf.weights.get(GGUF.draft_head.tokens).map(|tensor| tensor.shape.clone());
@@ -124,8 +124,8 @@ fn named(spec: Spec) -> Spec {
     Spec { family: NAME, tied_head: false, ..spec }
 }
 
-/// The layers behind which a head reads, of those that it reads at the entry of.
-fn behind(entered: Vec<usize>, refuse: impl Fn(&str, String) -> ModelError) -> Result<Vec<usize>, ModelError> {
+/// The layers whose output a head reads, from the layers whose input that is.
+fn output_layers(entered: Vec<usize>, refuse: impl Fn(&str, String) -> ModelError) -> Result<Vec<usize>, ModelError> {
     if entered.len() > LAYERS_MAX {
         return Err(refuse("at most 64 layers", entered.len().to_string()));
     }

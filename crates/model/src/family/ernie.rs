@@ -1,4 +1,4 @@
-//! Ernie 4.5: Llama whose rotations turn neighbours, in transformers too. Its networks with experts have dense layers
+//! Ernie 4.5: Llama with interleaved pairs rotated, also in transformers. Its networks with experts have dense layers
 //! before and between those, and corrections of scores.
 
 use foretoken_kernels::rope::Pairing;
@@ -6,43 +6,43 @@ use foretoken_kernels::rope::Pairing;
 use super::checks::count;
 use super::experts;
 use super::gguf::{Gguf, NormKind};
-use super::layout::{EACH, ExpertNames, GGUF, HUGGING, IN_MEMORY, Layout, Up};
+use super::layout::{EACH, ExpertNames, GGUF, HUGGING_FACE, IN_MEMORY, Layout, Up};
 use super::rope::Rope;
-use super::write::Writing;
+use super::write::GgufDescription;
 use super::{Family, Plan, json};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, Experts, FeedForward, Router, SharedExpert, Spec, Sum};
 
 pub(super) const FAMILIES: &[Family] = &[
-    Family::new(Some(("ernie4_5", dense)), Some(("ernie4_5", dense_of_gguf))).written("ernie4_5", keys),
-    Family::new(Some(("ernie4_5_moe", moe)), Some(("ernie4_5-moe", moe_of_gguf))),
+    Family::new(Some(("ernie4_5", dense)), Some(("ernie4_5", dense_from_gguf))).exported_as("ernie4_5", keys),
+    Family::new(Some(("ernie4_5_moe", moe)), Some(("ernie4_5-moe", moe_from_gguf))),
 ];
 
 fn spec(config: &JsonConfig, family: &'static str, fields: json::Fields) -> Result<Spec, ModelError> {
     let fields = json::Fields { context_default: 131_072, epsilon_default: 1e-5, tied: true, ..fields };
-    // Positions are divided by it in the code that older checkpoints bring; transformers does not know it.
+    // The code that comes with older checkpoints divides positions by it; transformers ignores it.
     const COMPRESSION: &str = "compression_ratio";
     if let Some(ratio) = config.optional_f32(COMPRESSION)?.filter(|ratio| *ratio != 1.0) {
         return Err(config.refuse(COMPRESSION, 1, ratio));
     }
     let mut spec = json::spec(config, family, &fields)?;
-    let rope = Rope { pairing: Pairing::Neighbours, theta: 500_000.0, partial: None };
+    let rope = Rope { pairing: Pairing::Interleaved, theta: 500_000.0, partial: None };
     rope.set(config, &mut spec)?;
     Ok(spec)
 }
 
 fn dense(config: &JsonConfig) -> Result<Plan, ModelError> {
-    let fields = json::Fields { kv_heads_default: Some(2), head_dim_default: Some(128), ..json::HUGGING };
+    let fields = json::Fields { kv_heads_default: Some(2), head_dim_default: Some(128), ..json::HUGGING_FACE };
     let bias = json::bias(config, "use_bias", false)?;
-    let layout = Layout { qkv_bias: bias, output_bias: bias, ffn_bias: bias, ..HUGGING };
+    let layout = Layout { qkv_bias: bias, output_bias: bias, ffn_bias: bias, ..HUGGING_FACE };
     Ok(Plan { spec: spec(config, "ernie4_5", fields)?, layout })
 }
 
 fn moe(config: &JsonConfig) -> Result<Plan, ModelError> {
     json::refuse_true(config, &["use_bias"])?;
-    let mut spec = spec(config, "ernie4_5_moe", json::Fields { kv_heads_default: Some(4), ..json::HUGGING })?;
-    let experts = experts::of_json(config, &EXPERTS)?;
+    let mut spec = spec(config, "ernie4_5_moe", json::Fields { kv_heads_default: Some(4), ..json::HUGGING_FACE })?;
+    let experts = experts::from_json(config, &EXPERTS)?;
     let shared = config.optional_usize("moe_num_shared_experts")?.unwrap_or(2);
     let shared = match shared.saturating_mul(experts.ffn_width) {
         0 => None,
@@ -59,7 +59,7 @@ fn moe(config: &JsonConfig) -> Result<Plan, ModelError> {
         layers: sparse_layers(config, spec.layers)?,
         ..experts
     });
-    Ok(Plan { spec, layout: Layout { experts: NAMES, ..HUGGING } })
+    Ok(Plan { spec, layout: Layout { experts: NAMES, ..HUGGING_FACE } })
 }
 
 const EXPERTS: experts::Fields = experts::Fields {
@@ -69,10 +69,10 @@ const EXPERTS: experts::Fields = experts::Fields {
     chosen_default: 6,
     ffn_width: "moe_intermediate_size",
     ffn_width_default: 1536,
-    ..experts::HUGGING
+    ..experts::HUGGING_FACE
 };
 
-/// What the sum of the chosen scores is at least, where nothing is said of it.
+/// The default lower bound of the sum of the chosen scores.
 const LEAST: Sum = Sum { added: 0.0, least: 1e-12 };
 
 const PUBLISHED: ExpertNames = ExpertNames {
@@ -81,13 +81,18 @@ const PUBLISHED: ExpertNames = ExpertNames {
     ..EACH
 };
 
-/// As published, and as transformers 5 holds them.
+/// The names of published checkpoints, and those of transformers 5 in memory.
 const NAMES: &[ExpertNames] = &[
     PUBLISHED,
-    ExpertNames { corrections: "mlp.gate.moe_statics.e_score_correction_bias", stored: IN_MEMORY.stored, ..PUBLISHED },
+    ExpertNames {
+        corrections: "mlp.gate.moe_statics.e_score_correction_bias",
+        storage: IN_MEMORY.storage,
+        ..PUBLISHED
+    },
 ];
 
-/// One of so many layers (`moe_layer_interval`) from one on and up to another, whose number -1 means the last.
+/// Which layers have experts: every `moe_layer_interval`th from the start index to the end index, of which -1 means the
+/// last layer.
 fn sparse_layers(config: &JsonConfig, layers: usize) -> Result<Vec<bool>, ModelError> {
     let [of_first, of_last, of_interval] = ["moe_layer_start_index", "moe_layer_end_index", "moe_layer_interval"];
     let interval = count(config.file(), of_interval, config.optional_usize(of_interval)?.unwrap_or(1))?;
@@ -100,22 +105,22 @@ fn sparse_layers(config: &JsonConfig, layers: usize) -> Result<Vec<bool>, ModelE
     Ok((0..layers).map(|layer| (layer + 1).is_multiple_of(interval) && (first..=last).contains(&layer)).collect())
 }
 
-fn of_gguf(gguf: Gguf<'_>, family: &'static str) -> Result<Spec, ModelError> {
+fn from_gguf(gguf: Gguf<'_>, family: &'static str) -> Result<Spec, ModelError> {
     let mut spec = gguf.spec(family, NormKind::Rms, FeedForward::Gated(Activation::Silu))?;
-    gguf.rotate(&mut spec, Pairing::Neighbours)?;
+    gguf.rotate(&mut spec, Pairing::Interleaved)?;
     Ok(spec)
 }
 
-fn dense_of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
-    Ok(Plan { spec: of_gguf(gguf, "ernie4_5")?, layout: GGUF })
+fn dense_from_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
+    Ok(Plan { spec: from_gguf(gguf, "ernie4_5")?, layout: GGUF })
 }
 
-fn moe_of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
-    let mut spec = of_gguf(gguf, "ernie4_5-moe")?;
+fn moe_from_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
+    let mut spec = from_gguf(gguf, "ernie4_5-moe")?;
     spec.experts = Some(gguf.experts(&spec, Router { divided: Some(LEAST), ..Router::SOFTMAX })?);
     Ok(Plan { spec, layout: GGUF })
 }
 
-fn keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
+fn keys(file: &mut GgufDescription<'_>) -> Result<(), ModelError> {
     file.refuse_biases("use_bias", &[file.layout.ffn_bias])
 }

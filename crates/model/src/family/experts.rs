@@ -1,7 +1,7 @@
-//! What configurations say of experts, in both formats.
+//! The experts in configurations of both formats.
 //!
-//! Names differ from family to family and are given; what is checked is the same: there are some, a row chooses no
-//! more than there are, and groups of them are of one size. Left out: which tensors they are (`layout/experts.rs`).
+//! Names differ from family to family; the checks are the same: there are experts, a row chooses no more than there
+//! are, and their groups have one size. Their tensors are described in `layout/experts.rs`.
 
 use super::checks::count;
 use super::gguf::Gguf;
@@ -10,30 +10,30 @@ use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Experts, GroupScore, Groups, Router, Scoring, SharedExpert, Spec, Sum};
 
-/// The names of a configuration's fields of experts, and what holds where a field is missing.
+/// The names of a configuration's fields of experts, and the values of missing fields.
 #[derive(Clone, Copy)]
 pub(super) struct Fields {
-    /// How many there are: the first of these that is there.
+    /// The number of experts: the first of these that is present.
     pub(super) count: &'static [&'static str],
     pub(super) count_default: usize,
     pub(super) chosen: &'static str,
     pub(super) chosen_default: usize,
     pub(super) ffn_width: &'static str,
     pub(super) ffn_width_default: usize,
-    /// Whether the weights of those that are chosen are brought to the sum 1.
+    /// Whether the weights of the chosen experts are normalized to the sum 1.
     pub(super) normalized: Normalized,
 }
 
-/// Where it is said whether weights are brought to the sum 1.
+/// Whether the weights of the chosen experts are normalized to the sum 1.
 #[derive(Clone, Copy)]
 pub(super) enum Normalized {
     Always,
-    /// In a field, which is `false` where it is missing.
+    /// As this field says, which is `false` if it is missing.
     Field(&'static str),
 }
 
-/// As Qwen 3 has them.
-pub(super) const HUGGING: Fields = Fields {
+/// Qwen 3's fields.
+pub(super) const HUGGING_FACE: Fields = Fields {
     count: &["num_experts", "num_local_experts"],
     count_default: 128,
     chosen: "num_experts_per_tok",
@@ -44,10 +44,10 @@ pub(super) const HUGGING: Fields = Fields {
 };
 
 /// The experts of a configuration, of all layers.
-pub(super) fn of_json(config: &JsonConfig, fields: &Fields) -> Result<Experts, ModelError> {
+pub(super) fn from_json(config: &JsonConfig, fields: &Fields) -> Result<Experts, ModelError> {
     let file = config.file();
     let field = |name: &str, default: usize| count(file, name, config.optional_usize(name)?.unwrap_or(default));
-    let of_count = fields.count.iter().find(|name| config.names(name)).unwrap_or(&fields.count[0]);
+    let of_count = fields.count.iter().find(|name| config.has_key(name)).unwrap_or(&fields.count[0]);
     let (all, chosen) = (field(of_count, fields.count_default)?, field(fields.chosen, fields.chosen_default)?);
     if all > COUNT_MAX {
         return Err(config.refuse(of_count, AT_MOST, all));
@@ -64,14 +64,14 @@ pub(super) fn of_json(config: &JsonConfig, fields: &Fields) -> Result<Experts, M
     Ok(Experts { count: all, chosen, ffn_width, router, shared: None, beside_dense: false, layers: vec![true] })
 }
 
-/// What DeepSeek's code and those that follow it add to the sum that they divide by.
+/// The sum with the number that DeepSeek's code and its descendants add to it.
 pub(super) const ADDED: Sum = Sum { added: 1e-20, least: 0.0 };
 
-/// Groups of experts of which a row chooses `chosen`, if there is more than one. `fields`: what counts them, those that
-/// are chosen, and the experts.
+/// Groups of experts of which a row chooses `chosen`, if there is more than one. `fields`: the fields with the numbers
+/// of groups, of chosen groups, and of experts.
 ///
 /// # Errors
-/// They cannot be of one size, or they have too few experts.
+/// The groups cannot have one size, or have too few experts.
 pub(super) fn groups(
     file: &str,
     fields: [&str; 3],
@@ -112,7 +112,7 @@ pub(super) fn from_layer(config: &JsonConfig, first: usize, layers: usize) -> Re
     Ok((0..layers).map(|layer| layer >= first).collect())
 }
 
-/// Which layers have experts: one of so many (`decoder_sparse_step`), but for those that are named (`mlp_only_layers`).
+/// Which layers have experts: every `decoder_sparse_step`th, except those in `mlp_only_layers`.
 pub(super) fn sparse_layers(config: &JsonConfig, layers: usize) -> Result<Vec<bool>, ModelError> {
     const STEP: &str = "decoder_sparse_step";
     let step = count(config.file(), STEP, config.optional_usize(STEP)?.unwrap_or(1))?;
@@ -124,19 +124,19 @@ pub(super) fn sparse_layers(config: &JsonConfig, layers: usize) -> Result<Vec<bo
     Ok((0..layers).map(|layer| (layer + 1).is_multiple_of(step) && !dense.contains(&layer)).collect())
 }
 
-/// How a GGUF file says what the router's numbers are worth.
+/// The key of the scoring function of a GGUF file's router.
 const SCORING: &str = "expert_gating_func";
-/// Its number for a softmax over those that are chosen.
+/// Its value for a softmax over the chosen experts.
 const SOFTMAX_OF_CHOSEN: usize = 3;
 
-/// More experts of a layer are not believed; the most known are 2048 (Switch Transformers).
+/// The most experts of a layer that are accepted; the most known are 2048 (Switch Transformers).
 const COUNT_MAX: usize = 1 << 12;
 const AT_MOST: &str = "at most 4096";
-/// More of all layers are not believed, since each is described before its weights are read; the most known are some
-/// 23 000 (Kimi K2).
+/// The most experts of all layers that are accepted, since each is described before its weights are read; the most
+/// known are about 23 000 (Kimi K2).
 const ALL_MAX: usize = 1 << 18;
 
-/// Checks that the experts of all layers can be described.
+/// Checks the number of experts of all layers.
 pub(super) fn check_all(file: &str, spec: &Spec) -> Result<(), ModelError> {
     let all = spec.experts.as_ref().map_or(0, |experts| experts.count.saturating_mul(spec.layers));
     if all <= ALL_MAX {
@@ -146,7 +146,7 @@ pub(super) fn check_all(file: &str, spec: &Spec) -> Result<(), ModelError> {
 }
 
 impl Gguf<'_> {
-    /// The experts of a file, in the layers that have a router; `router` holds where the file says nothing else.
+    /// The experts of a file, in the layers that have a router; `router` is the default.
     pub(super) fn experts(&self, spec: &Spec, router: Router) -> Result<Experts, ModelError> {
         let required = |field: &str| {
             let missing = || self.refuse(&self.key(spec, field), "a number above 0", "none");
@@ -165,7 +165,7 @@ impl Gguf<'_> {
             let width = found.and_then(|found| Some((found, *found.shape.last()?)));
             width.map(|(found, width)| count(self.metadata.source(), &found.name, width)).transpose()
         };
-        // Older files do not say their widths: the tensors do.
+        // Older files have no key for their widths: the shapes of tensors are used.
         let ffn_width = match self.optional_count(spec, "expert_feed_forward_length")? {
             Some(width) => width,
             None => width_of("ffn_down_exps")?.unwrap_or(spec.ffn_width),
@@ -189,7 +189,7 @@ impl Gguf<'_> {
         let corrected = (0..spec.layers).any(|layer| self.has(&format!("blk.{layer}.exp_probs_b.bias")));
         let mut experts = Experts { count: all, chosen, ffn_width, router, shared, beside_dense: false, layers };
         experts.router = Router { corrected, ..self.router(spec, &experts)? };
-        // Others add corrections to the numbers before the softmax there, and no family has both.
+        // Other programs then add corrections to the logits before the softmax, and no family has both.
         if corrected && self.optional_count(spec, SCORING)? == Some(SOFTMAX_OF_CHOSEN) {
             let expected = "another than 3 (softmax over the chosen) beside corrections (exp_probs_b)";
             return Err(self.refuse(&self.key(spec, SCORING), expected, SOFTMAX_OF_CHOSEN));
@@ -197,7 +197,7 @@ impl Gguf<'_> {
         Ok(experts)
     }
 
-    /// The router of these experts as the file has it.
+    /// The router of these experts, with the keys of the file.
     fn router(&self, spec: &Spec, experts: &Experts) -> Result<Router, ModelError> {
         let mut router = experts.router;
         let scoring = self.optional_count(spec, SCORING)?;
@@ -216,7 +216,7 @@ impl Gguf<'_> {
         match self.optional_bool(spec, "expert_weights_norm")? {
             None => {}
             Some(true) => router.divided = router.divided.or(Some(ADDED)),
-            // Weights of a softmax over the chosen have the sum 1 without being divided.
+            // The weights of a softmax over the chosen experts have the sum 1 without a division.
             Some(false) if scoring == Some(SOFTMAX_OF_CHOSEN) => {}
             Some(false) => router.divided = None,
         }

@@ -1,26 +1,26 @@
-//! Falcon: parallel blocks behind one LayerNorm (7B, 11B) or two (40B), or sequential ones with ALiBi (RW).
+//! Falcon: parallel blocks with one LayerNorm (7B, 11B) or two (40B), or sequential ones with ALiBi (RW).
 //!
 //! ALiBi is computed in f32 here, and its slopes are not rounded; transformers rounds slopes, positions and their
-//! products to bf16, in networks of any type, which makes scores jump with the absolute position. Logits of Falcon-RW
-//! differ by that (docs/families.md).
+//! products to bf16, in networks of any type, so that scores jump with the absolute position. Logits of Falcon-RW
+//! differ for this reason (docs/families.md).
 
 use foretoken_kernels::rope::Pairing;
 
 use super::alibi::slopes;
 use super::checks::{check_heads, count};
 use super::gguf::{Gguf, NormKind};
-use super::layout::{Fusion, GGUF, GGUF_QKV, HUGGING, Layout, Qkv, Up};
-use super::write::Writing;
+use super::layout::{Fusion, GGUF, GGUF_QKV, HUGGING_FACE, Layout, Qkv, Up};
+use super::write::GgufDescription;
 use super::{Family, Plan, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward, Positions, Residual};
 
 pub(super) const FAMILIES: &[Family] =
-    &[Family::new(Some(("falcon", of_json)), Some(("falcon", of_gguf))).written("falcon", keys)];
+    &[Family::new(Some(("falcon", from_json)), Some(("falcon", from_gguf))).exported_as("falcon", keys)];
 
 const FIELDS: json::Fields = json::Fields {
-    // Read below: its meaning depends on the form.
+    // The number of key-value heads is read below, since it depends on the variant.
     kv_heads: "num_key_value_heads",
     ffn_width: "ffn_hidden_size",
     ffn_factor: Some(4),
@@ -31,13 +31,13 @@ const FIELDS: json::Fields = json::Fields {
     activation_default: "gelu",
     gated: false,
     tied: true,
-    ..json::HUGGING
+    ..json::HUGGING_FACE
 };
 
-fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
-    let says = |field: &str, default: bool| Ok::<_, ModelError>(config.optional_bool(field)?.unwrap_or(default));
-    let (grouped, one) = (says("new_decoder_architecture", false)?, says("multi_query", true)?);
-    let (parallel, alibi) = (says("parallel_attn", true)?, says("alibi", false)?);
+fn from_json(config: &JsonConfig) -> Result<Plan, ModelError> {
+    let flag = |field: &str, default: bool| Ok::<_, ModelError>(config.optional_bool(field)?.unwrap_or(default));
+    let (grouped, one) = (flag("new_decoder_architecture", false)?, flag("multi_query", true)?);
+    let (parallel, alibi) = (flag("parallel_attn", true)?, flag("alibi", false)?);
     if grouped && !parallel {
         return Err(config.refuse("parallel_attn", "true (with new_decoder_architecture)", false));
     }
@@ -50,7 +50,7 @@ fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
     spec.kv_heads = count(config.file(), "num_kv_heads", kv_heads)?;
     check_heads(config.file(), ["num_attention_heads", "num_kv_heads"], spec.heads, spec.kv_heads)?;
     if alibi {
-        // The sum of score and slope is scaled.
+        // transformers scales the sum of score and slope.
         let scaled = slopes(spec.heads).into_iter().map(|slope| slope * spec.attention_scale);
         spec.positions = Positions::Alibi(scaled.collect());
     } else {
@@ -81,17 +81,17 @@ fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
         output_bias: bias,
         ffn_bias: bias,
         norm_bias: true,
-        ..HUGGING
+        ..HUGGING_FACE
     };
     Ok(Plan { spec, layout })
 }
 
-/// Where there are two norms.
+/// A tensor that files of blocks with two norms have.
 const SECOND_NORM: &str = "blk.0.attn_norm_2.weight";
 
-/// Parallel and rotated, always. Where there are two norms, `attn_norm` is that of the feed-forward half. llama.cpp
-/// computes GELU by tanh.
-fn of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
+/// Always parallel and with rotary positions. With two norms, `attn_norm` is that of the feed-forward network.
+/// llama.cpp computes GELU by tanh.
+fn from_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     let mut spec = gguf.spec("falcon", NormKind::Layer, FeedForward::Plain(Activation::GeluTanh))?;
     gguf.rotate(&mut spec, Pairing::Halves)?;
     spec.residual = Residual::Parallel;
@@ -103,13 +103,13 @@ fn of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     Ok(Plan { spec, layout: Layout { attention_norm, ffn_norm, qkv: GGUF_QKV, up, norm_bias: true, ..GGUF } })
 }
 
-fn keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
+fn keys(file: &mut GgufDescription<'_>) -> Result<(), ModelError> {
     file.refuse_biases("bias", &[file.layout.qkv_bias])?;
-    file.gelu_by_tanh();
-    // Queries, keys and values lie one after another.
-    file.say("tensor_data_layout", "jploski");
+    file.use_tanh_gelu();
+    // Queries, keys and values are stored one after another.
+    file.add_key("tensor_data_layout", "jploski");
     if file.layout.ffn_norm.is_some() {
-        file.tell(SECOND_NORM);
+        file.add_marker_tensor(SECOND_NORM);
     }
     Ok(())
 }

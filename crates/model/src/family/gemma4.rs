@@ -1,20 +1,20 @@
 //! Gemma 4 (text): Gemma 3 with two kinds of layers that differ in more than their window.
 //!
-//! Layers that see everything have wider heads, perhaps fewer of keys and values and none but the keys for values, and
+//! Layers with full attention have wider heads, perhaps fewer key-value heads and keys that also serve as values, and
 //! rotate only the first pairs of whole heads ("proportional"). Queries, keys and values are normalized, values without
-//! weights, and scores are not scaled; norms multiply by their weight as it is; each layer ends with a multiplier. In
-//! small models layers get inputs of their own beside the stream, and the last layers attend to the keys and values of
-//! earlier ones, with a feed-forward half that may be twice as wide. One model has experts beside a dense half in every
-//! layer, each of the two with norms of its own. Left out: images, sound.
+//! weights, and scores are not scaled; norms multiply by their weight as it is; each layer ends with a multiplier.
+//! Small models have per-layer embeddings, and their last layers attend to the keys and values of earlier ones, with a
+//! feed-forward network that may be twice as wide. One model has experts beside a dense network in every layer, each of
+//! the two with norms of its own. Only text is run.
 
 use foretoken_kernels::rope::Pairing;
 
 use super::checks::{check_head_dim, check_heads, count};
 use super::experts::{self, Normalized};
-use super::gemma::{FIELDS, FOUR_NORMS, FOUR_NORMS_OF_GGUF, OF_GGUF, cap, embedding_multiplier, pattern};
+use super::gemma::{FIELDS, FOUR_NORMS, FOUR_NORMS_OF_GGUF, GGUF_FEED_FORWARD, cap, embedding_multiplier, pattern};
 use super::gguf::{Gguf, NormKind};
-use super::layout::{EACH, ExpertNames, GGUF_FUSED, Layout, Pieces, Stored};
-use super::write::Writing;
+use super::layout::{EACH, ExpertNames, ExpertStorage, GGUF_FUSED, Layout, QkNormNames};
+use super::write::GgufDescription;
 use super::{Family, Plan, gemma, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::collected::tensor;
@@ -22,34 +22,35 @@ use crate::error::ModelError;
 use crate::spec::{Experts, Heads, LayerAttention, LayerInputs, Positions, Rotation, Router, Scaling, SharedKv, Spec};
 
 pub(super) const FAMILIES: &[Family] =
-    &[Family::new(Some(("gemma4_text", of_json)), Some(("gemma4", of_gguf))).written("gemma4", keys)];
+    &[Family::new(Some(("gemma4_text", from_json)), Some(("gemma4", from_gguf))).exported_as("gemma4", keys)];
 
 const LAYOUT: Layout = Layout {
     one_plus: false,
-    piece_norms: Pieces::EveryHead(["self_attn.q_norm", "self_attn.k_norm"]),
+    qk_norms: QkNormNames::SharedByHeads(["self_attn.q_norm", "self_attn.k_norm"]),
     value_norm: true,
     multiplier: Some("layer_scalar"),
     experts: EXPERTS,
     ..FOUR_NORMS
 };
 
-/// As published, and a matrix each, as programs that quantize checkpoints write them.
+/// The names of published checkpoints, and of a tensor for each matrix, as programs that quantize checkpoints write
+/// them.
 const EXPERTS: &[ExpertNames] = &[
-    ExpertNames { stored: Stored::Fused(["experts.gate_up_proj", "experts.down_proj"]), ..ROUTED },
-    ExpertNames { stored: Stored::Each("experts", ["gate_proj", "up_proj", "down_proj"]), ..ROUTED },
+    ExpertNames { storage: ExpertStorage::Fused(["experts.gate_up_proj", "experts.down_proj"]), ..ROUTED },
+    ExpertNames { storage: ExpertStorage::Each("experts", ["gate_proj", "up_proj", "down_proj"]), ..ROUTED },
 ];
 
 const ROUTED: ExpertNames = ExpertNames { router: "router.proj", ..EACH };
 
 const LAYOUT_OF_GGUF: Layout = Layout {
-    piece_norms: Pieces::EveryHead(["attn_q_norm", "attn_k_norm"]),
+    qk_norms: QkNormNames::SharedByHeads(["attn_q_norm", "attn_k_norm"]),
     value_norm: true,
     experts: GGUF_FUSED,
     ..FOUR_NORMS_OF_GGUF
 };
 
-fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
-    // What images see of one another does not matter to text.
+fn from_json(config: &JsonConfig) -> Result<Plan, ModelError> {
+    // Bidirectional attention within images does not affect text.
     const BOTH_WAYS: &str = "use_bidirectional_attention";
     if let Some(found) = config.optional_str(BOTH_WAYS)?.filter(|found| *found != "vision") {
         return Err(config.refuse(BOTH_WAYS, "null or vision", format!("{found:?}")));
@@ -81,13 +82,13 @@ fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
     let ffn_width = if double { 2 * spec.ffn_width } else { spec.ffn_width };
     share(&mut spec, shared, ffn_width).map_err(refuse)?;
     spec.layer_inputs = layer_inputs(config, spec.vocabulary)?;
-    spec.experts = experts_of_json(config)?;
+    spec.experts = experts_from_json(config)?;
     let bias = json::bias(config, "attention_bias", false)?;
     Ok(Plan { spec, layout: Layout { qkv_bias: bias, output_bias: bias, ..LAYOUT } })
 }
 
-/// The experts beside the dense halves, if there are any.
-fn experts_of_json(config: &JsonConfig) -> Result<Option<Experts>, ModelError> {
+/// The experts beside the dense networks, if there are any.
+fn experts_from_json(config: &JsonConfig) -> Result<Option<Experts>, ModelError> {
     if !config.optional_bool("enable_moe_block")?.unwrap_or(false) {
         return Ok(None);
     }
@@ -95,29 +96,29 @@ fn experts_of_json(config: &JsonConfig) -> Result<Option<Experts>, ModelError> {
     for field in [FIELDS_OF_EXPERTS.count[0], FIELDS_OF_EXPERTS.chosen, FIELDS_OF_EXPERTS.ffn_width] {
         config.usize(field)?;
     }
-    Ok(Some(Experts { beside_dense: true, ..experts::of_json(config, &FIELDS_OF_EXPERTS)? }))
+    Ok(Some(Experts { beside_dense: true, ..experts::from_json(config, &FIELDS_OF_EXPERTS)? }))
 }
 
 const FIELDS_OF_EXPERTS: experts::Fields = experts::Fields {
     count: &["num_experts"],
     chosen: "top_k_experts",
     normalized: Normalized::Always,
-    ..experts::HUGGING
+    ..experts::HUGGING_FACE
 };
 
-/// Which layers see everything: those that `layer_types` names or every sixth, and always the last.
+/// Which layers have full attention: those that `layer_types` names or every sixth, and always the last.
 fn full_layers(config: &JsonConfig, layers: usize) -> Result<Vec<bool>, ModelError> {
     let [full, sliding] = [None, Some(1)].map(|window| LayerAttention::rotated(0, window));
     let named = json::windows(config, layers, [full, sliding], pattern(6, [full, sliding]))?;
     Ok((0..layers).map(|layer| layer + 1 == layers || named[layer % named.len()] == full).collect())
 }
 
-/// The heads of keys and values of layers that see everything, and of the others: in fields of their own, or layer by
-/// layer, as transformers 5 writes them.
+/// The key-value heads of layers with full attention, and of the others: from fields of their own, or layer by layer,
+/// as transformers 5 writes them.
 fn heads(config: &JsonConfig, spec: &Spec, full: &[bool], keys_are_values: bool) -> Result<[Heads; 2], ModelError> {
     const EACH: &str = "per_layer_config";
     let network = Heads { count: spec.kv_heads, head_dim: spec.head_dim };
-    if !config.names(EACH) {
+    if !config.has_key(EACH) {
         let names = ["num_global_key_value_heads", "global_head_dim"];
         let [count, head_dim] = names.map(|name| config.optional_usize(name));
         let count = count?.filter(|_| keys_are_values).unwrap_or(network.count);
@@ -138,16 +139,16 @@ fn heads(config: &JsonConfig, spec: &Spec, full: &[bool], keys_are_values: bool)
     let of = |kind: bool| {
         let mut heads = layers.iter().zip(full).filter(|(_, full)| **full == kind).map(|(heads, _)| *heads);
         let first = heads.next().unwrap_or(network);
-        let said = |heads: Heads| format!("{} of {}", heads.count, heads.head_dim);
+        let shown = |heads: Heads| format!("{} of {}", heads.count, heads.head_dim);
         match heads.find(|heads| *heads != first) {
             None => Ok(first),
-            Some(other) => Err(config.refuse(EACH, format!("{} in all layers of a kind", said(first)), said(other))),
+            Some(other) => Err(config.refuse(EACH, format!("{} in all layers of a kind", shown(first)), shown(other))),
         }
     };
     Ok([of(true)?, of(false)?])
 }
 
-/// The heads of a layer that says what it has different.
+/// The heads of a layer with its own configuration, which lists differences.
 fn heads_of_layer(layer: &JsonConfig, spec: &Spec, network: Heads) -> Result<Heads, ModelError> {
     const FIELDS: [&str; 2] = ["num_key_value_heads", "head_dim"];
     if let Some(other) = layer.fields().find(|field| !FIELDS.contains(field)) {
@@ -158,7 +159,7 @@ fn heads_of_layer(layer: &JsonConfig, spec: &Spec, network: Heads) -> Result<Hea
     checked(layer, spec, FIELDS, heads)
 }
 
-/// Heads of keys and values that can be; the names are of their number and of their width.
+/// Checks key-value heads; `names` are the fields of their number and width.
 fn checked(config: &JsonConfig, spec: &Spec, names: [&str; 2], heads: Heads) -> Result<Heads, ModelError> {
     let file = config.file();
     count(file, names[0], heads.count)?;
@@ -167,7 +168,7 @@ fn checked(config: &JsonConfig, spec: &Spec, names: [&str; 2], heads: Heads) -> 
     Ok(heads)
 }
 
-/// The rotations of layers that see everything and of the others, each by parameters of its own.
+/// The rotations of layers with full attention and of the others, each with parameters of its own.
 fn rotations(config: &JsonConfig, spec: &mut Spec, heads: [Heads; 2]) -> Result<[Rotation; 2], ModelError> {
     let [full, sliding] = heads.map(|heads| heads.head_dim);
     for head_dim in [full, sliding] {
@@ -185,14 +186,14 @@ fn rotations(config: &JsonConfig, spec: &mut Spec, heads: [Heads; 2]) -> Result<
             return proportional(&parameters, head_dim);
         }
         spec.head_dim = head_dim;
-        rope::HALVES.of_json(config, Some(&parameters), spec)
+        rope::HALVES.from_json(config, Some(&parameters), spec)
     };
     let both = [of("full_attention", full)?, of("sliding_attention", sliding)?];
     spec.head_dim = network;
     Ok(both)
 }
 
-/// A rotation of pairs with frequencies of their own.
+/// A rotation with these frequencies.
 fn of_pairs(base: f32, frequencies: Vec<f32>) -> Rotation {
     Rotation { frequencies, pairing: Pairing::Halves, magnitude: 1.0, base, scaling: Scaling::Divided, by_length: None }
 }
@@ -209,7 +210,7 @@ fn proportional(parameters: &JsonConfig, head_dim: usize) -> Result<Rotation, Mo
     Ok(of_pairs(theta, frequencies.collect()))
 }
 
-/// Lets the last layers share the keys and values of earlier ones, or says what was expected of their number.
+/// Lets the last layers share the keys and values of earlier ones; `Err`: what was expected of their number.
 fn share(spec: &mut Spec, layers: usize, ffn_width: usize) -> Result<(), String> {
     if layers == 0 {
         return Ok(());
@@ -225,11 +226,11 @@ fn share(spec: &mut Spec, layers: usize, ffn_width: usize) -> Result<(), String>
     Ok(())
 }
 
-/// What layers get beside the stream.
+/// The per-layer embeddings, if there are any.
 fn layer_inputs(config: &JsonConfig, tokens: usize) -> Result<Option<LayerInputs>, ModelError> {
     const WIDTH: &str = "hidden_size_per_layer_input";
     const VOCABULARY: &str = "vocab_size_per_layer_input";
-    let width = if config.names(WIDTH) { config.optional_usize(WIDTH)?.unwrap_or(0) } else { 256 };
+    let width = if config.has_key(WIDTH) { config.optional_usize(WIDTH)?.unwrap_or(0) } else { 256 };
     if width == 0 {
         return Ok(None);
     }
@@ -242,9 +243,9 @@ fn layer_inputs(config: &JsonConfig, tokens: usize) -> Result<Option<LayerInputs
     Ok(Some(LayerInputs { width, vocabulary, multiplier }))
 }
 
-fn of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
+fn from_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     let first = |key: &str| Ok(gguf.listed(key)?.and_then(|all| all.first().copied()));
-    let mut spec = gguf.spec_by("gemma4", NormKind::Rms, OF_GGUF, first)?;
+    let mut spec = gguf.spec_by("gemma4", NormKind::Rms, GGUF_FEED_FORWARD, first)?;
     spec.attention_scale = 1.0;
     spec.embedding_multiplier = (spec.width as f32).sqrt();
     spec.logit_soft_cap = gguf.optional_f32(&spec, "final_logit_softcapping")?.filter(|cap| *cap > 0.0);
@@ -256,15 +257,15 @@ fn of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
         return Err(gguf.refuse(&key, format!("a truth value for each of {} layers", spec.layers), "others"));
     }
     gguf.weights.require("rope_freqs.weight")?;
-    // What the file says of heads is of layers that see everything.
+    // The file's keys of heads describe layers with full attention.
     let global = gguf.rotation(&spec, Pairing::Halves)?;
     let of_full = spec.head_dim;
     spec.head_dim = head_dim_of_windows(gguf, &spec)?;
     let rotated = gguf.rotated(&spec, "rope.dimension_count_swa")?;
     let local = rope::HALVES.rotation(gguf.base_of_windows(&spec)?, rotated);
     spec.positions = Positions::Rope(vec![global, local]);
-    heads_of_gguf(gguf, &mut spec, of_full)?;
-    share_of_gguf(gguf, &mut spec)?;
+    heads_from_gguf(gguf, &mut spec, of_full)?;
+    share_from_gguf(gguf, &mut spec)?;
     let inputs = gguf.optional_count(&spec, "embedding_length_per_layer_input")?;
     let inputs = inputs.map(|width| (width, (width as f32).sqrt()));
     let vocabulary = spec.vocabulary;
@@ -288,8 +289,8 @@ fn head_dim_of_windows(gguf: Gguf<'_>, spec: &Spec) -> Result<usize, ModelError>
     }
 }
 
-/// Heads of keys and values, and whether there are matrices of values, by the kind of layer.
-fn heads_of_gguf(gguf: Gguf<'_>, spec: &mut Spec, of_full: usize) -> Result<(), ModelError> {
+/// Sets the key-value heads of each kind of layer, and whether it has matrices of values.
+fn heads_from_gguf(gguf: Gguf<'_>, spec: &mut Spec, of_full: usize) -> Result<(), ModelError> {
     let counts = gguf.counts(spec, "attention.head_count_kv")?.unwrap_or_else(|| vec![spec.heads]);
     let key = gguf.key(spec, "attention.head_count_kv");
     let own = spec.layers - gguf.optional_count(spec, SHARED)?.unwrap_or(0).min(spec.layers);
@@ -315,8 +316,8 @@ fn heads_of_gguf(gguf: Gguf<'_>, spec: &mut Spec, of_full: usize) -> Result<(), 
 
 const SHARED: &str = "attention.shared_kv_layers";
 
-/// The last layers, which share keys and values, and how wide their feed-forward halves are.
-fn share_of_gguf(gguf: Gguf<'_>, spec: &mut Spec) -> Result<(), ModelError> {
+/// Sets the last layers, which share keys and values, and the width of their feed-forward networks.
+fn share_from_gguf(gguf: Gguf<'_>, spec: &mut Spec) -> Result<(), ModelError> {
     const WIDTHS: &str = "feed_forward_length";
     let shared = gguf.optional_count(spec, SHARED)?.unwrap_or(0);
     let widths = gguf.counts(spec, WIDTHS)?.unwrap_or_else(|| vec![spec.ffn_width]);
@@ -330,20 +331,20 @@ fn share_of_gguf(gguf: Gguf<'_>, spec: &mut Spec) -> Result<(), ModelError> {
     Ok(())
 }
 
-/// What rotations are divided by where pairs stand still: converters write this number.
-const STILL: f32 = 1e30;
+/// The divisor of frequencies of pairs that are not rotated, as converters write it.
+const UNROTATED_DIVISOR: f32 = 1e30;
 
-/// What is said of heads and rotations is of layers that see everything; of the others it has keys of its own.
-fn keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
+/// The keys of heads and rotations describe layers with full attention; the others have keys of their own.
+fn keys(file: &mut GgufDescription<'_>) -> Result<(), ModelError> {
     gemma::keys(file)?;
     inputs(file)?;
-    file.say_expert_width();
+    file.add_expert_width();
     let spec = file.spec.clone();
     let layers = 0..spec.layers;
     let sliding = |layer: usize| spec.attention_of(layer).rotation == Some(1);
     let shared = spec.layers - spec.kv_layers();
     if shared > 0 && !(spec.kv_layers() > 1 && sliding(spec.kv_layers() - 2) && !sliding(spec.kv_layers() - 1)) {
-        // llama.cpp lets all layers share the keys and values of these two.
+        // In llama.cpp all sharing layers use the keys and values of these two.
         let expected = "a layer with a window and one without as the last two before those that share";
         return Err(file.refuse(&["num_kv_shared_layers"], expected, shared));
     }
@@ -352,27 +353,27 @@ fn keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
         layer.map_or(spec.head_dim, |layer| spec.kv_heads_of(layer).head_dim)
     };
     let each = |of: &dyn Fn(usize) -> usize| layers.clone().map(of).collect::<Vec<usize>>();
-    file.count_each("feed_forward_length", &each(&|layer| spec.ffn_width_of(layer)));
-    file.count_each("attention.head_count_kv", &each(&|layer| spec.kv_heads_of(layer).count));
+    file.add_counts("feed_forward_length", &each(&|layer| spec.ffn_width_of(layer)));
+    file.add_counts("attention.head_count_kv", &each(&|layer| spec.kv_heads_of(layer).count));
     for (field, kind) in [("length", false), ("length_swa", true)] {
         for part in ["attention.key", "attention.value"] {
-            file.count_each(&format!("{part}_{field}"), &[head_dim_of(kind)]);
+            file.add_counts(&format!("{part}_{field}"), &[head_dim_of(kind)]);
         }
     }
-    file.count("attention.shared_kv_layers", shared);
-    file.say_each("attention.sliding_window_pattern", layers.clone().map(sliding).collect());
+    file.add_count("attention.shared_kv_layers", shared);
+    file.add_flags("attention.sliding_window_pattern", layers.clone().map(sliding).collect());
     if let Some(window) = layers.clone().find_map(|layer| spec.attention_of(layer).window) {
-        file.count("attention.sliding_window", window);
+        file.add_count("attention.sliding_window", window);
     }
     let values = layers.filter(|layer| *layer < spec.kv_layers() && !spec.attention_of(*layer).values_are_keys);
-    values.for_each(|layer| file.tell(format!("blk.{layer}.attn_v.weight")));
-    file.tell("blk.0.layer_output_scale.weight");
+    values.for_each(|layer| file.add_marker_tensor(format!("blk.{layer}.attn_v.weight")));
+    file.add_marker_tensor("blk.0.layer_output_scale.weight");
     if let [full, local] = spec.positions.rotations() {
-        file.count("rope.dimension_count_swa", 2 * local.frequencies.len());
-        file.say("rope.freq_base_swa", local.base);
+        file.add_count("rope.dimension_count_swa", 2 * local.frequencies.len());
+        file.add_key("rope.freq_base_swa", local.base);
         let plain = rope::plain(full.base, 2 * full.frequencies.len());
         let divisor = |(plain, turned): (&f32, &f32)| match full.scaling {
-            Scaling::Divided if *turned == 0.0 => STILL,
+            Scaling::Divided if *turned == 0.0 => UNROTATED_DIVISOR,
             Scaling::Divided => plain / turned,
             _ => 1.0,
         };
@@ -382,12 +383,12 @@ fn keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
     Ok(())
 }
 
-/// What is said of the inputs that layers get of their own.
-fn inputs(file: &mut Writing<'_>) -> Result<(), ModelError> {
+/// Adds the keys of per-layer embeddings.
+fn inputs(file: &mut GgufDescription<'_>) -> Result<(), ModelError> {
     let vocabulary = file.spec.vocabulary;
-    file.count("embedding_length_per_layer_input", file.spec.layer_inputs.map_or(0, |inputs| inputs.width));
+    file.add_count("embedding_length_per_layer_input", file.spec.layer_inputs.map_or(0, |inputs| inputs.width));
     let Some(inputs) = &mut file.spec.layer_inputs else { return Ok(()) };
-    // The type of the checkpoint would round it, like the embedding's, of which there is a note.
+    // The checkpoint's type would round it, as it does the embedding's multiplier, which is noted.
     inputs.multiplier = (inputs.width as f32).sqrt();
     match inputs.vocabulary {
         found if found != vocabulary => Err(file.refuse(&["vocab_size_per_layer_input"], vocabulary, found)),

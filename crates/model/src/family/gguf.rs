@@ -1,8 +1,8 @@
-//! What nearly all families say in the metadata of a GGUF file: keys that begin with the architecture's name.
+//! The metadata of GGUF files that nearly all families have: keys that begin with the architecture's name.
 //!
-//! A family's file calls [`Gguf::spec`] and then changes what is particular to it. Which tensors there are (biases, a
-//! head, fused projections) is seen in the file. Counts that differ from layer to layer are read by [`Gguf::counts`],
-//! for the families that have such; experts by `experts.rs`.
+//! A family's file calls [`Gguf::spec`] and then changes what is particular to it. The file shows which tensors there
+//! are (biases, a head, fused projections). [`Gguf::counts`] reads counts that differ from layer to layer; `experts.rs`
+//! reads experts.
 
 use foretoken_kernels::rope::Pairing;
 use foretoken_weights::Weights;
@@ -21,7 +21,7 @@ pub(super) struct Gguf<'a> {
     pub(super) weights: &'a Weights,
 }
 
-/// Which normalization a file's epsilon is of.
+/// The normalization that a file's epsilon belongs to.
 #[derive(Clone, Copy)]
 pub(super) enum NormKind {
     Rms,
@@ -55,7 +55,7 @@ impl Gguf<'_> {
         found.map(|found| count(self.metadata.source(), &key, found)).transpose()
     }
 
-    /// Numbers that a key gives once for all layers or in a list of as many as there are, if it is there.
+    /// The numbers of a key, one for all layers or a list with one for each, if it is there.
     pub(super) fn listed(&self, key: &str) -> Result<Option<Vec<usize>>, ModelError> {
         match self.metadata.get(key) {
             Some(Value::Array(_)) => Ok(self.metadata.optional_usizes(key)?),
@@ -63,7 +63,7 @@ impl Gguf<'_> {
         }
     }
 
-    /// A count of the architecture for each layer, over and over, if it is there.
+    /// A count of the architecture for each layer, or one for all, if it is there.
     pub(super) fn counts(&self, spec: &Spec, field: &str) -> Result<Option<Vec<usize>>, ModelError> {
         let key = self.key(spec, field);
         let Some(all) = self.listed(&key)? else { return Ok(None) };
@@ -73,7 +73,7 @@ impl Gguf<'_> {
         all.iter().map(|found| count(self.metadata.source(), &key, *found)).collect::<Result<_, _>>().map(Some)
     }
 
-    /// A truth value of the architecture, if it is there.
+    /// A boolean of the architecture, if it is there.
     pub(super) fn optional_bool(&self, spec: &Spec, field: &str) -> Result<Option<bool>, ModelError> {
         Ok(self.metadata.optional_bool(&self.key(spec, field))?)
     }
@@ -88,7 +88,7 @@ impl Gguf<'_> {
         ModelError::config(self.metadata.source(), key, expected, found)
     }
 
-    /// A plain network of an architecture's keys, without rotations.
+    /// The spec of a plain network with an architecture's keys, without rotations.
     ///
     /// # Errors
     /// A key is missing, of another type, impossible, or contradicts another.
@@ -101,8 +101,8 @@ impl Gguf<'_> {
         self.spec_by(family, norm, feed_forward, |key| Ok(self.metadata.optional_usize(key)?))
     }
 
-    /// The same of an architecture whose key-value heads and widths of the feed-forward half may differ from layer to
-    /// layer: `of_layers` says what a key of them says of the network.
+    /// The same for an architecture whose key-value heads and feed-forward widths may differ from layer to layer:
+    /// `of_layers` reads the network's value of such a key.
     pub(super) fn spec_by(
         &self,
         family: &'static str,
@@ -164,15 +164,15 @@ impl Gguf<'_> {
         })
     }
 
-    /// Layers of the network. Those that predict further tokens are counted with them, as the last.
+    /// Number of the network's layers. The file also counts multi-token prediction layers, which come last.
     fn layers(&self, family: &str) -> Result<usize, ModelError> {
-        let (metadata, of_further) = (self.metadata, format!("{family}.nextn_predict_layers"));
+        let (metadata, nextn_key) = (self.metadata, format!("{family}.nextn_predict_layers"));
         let key = format!("{family}.block_count");
         let all = count(metadata.source(), &key, metadata.usize(&key)?)?;
-        let further = metadata.optional_usize(&of_further)?.unwrap_or(0);
-        match all.checked_sub(further).filter(|layers| *layers > 0) {
+        let nextn = metadata.optional_usize(&nextn_key)?.unwrap_or(0);
+        match all.checked_sub(nextn).filter(|layers| *layers > 0) {
             Some(layers) => Ok(layers),
-            None => Err(self.refuse(&of_further, format!("fewer than {key}, {all}"), further)),
+            None => Err(self.refuse(&nextn_key, format!("fewer than {key}, {all}"), nextn)),
         }
     }
 
@@ -199,10 +199,10 @@ impl Gguf<'_> {
         Ok(head_dim)
     }
 
-    /// Layers with and without a window as the file lists them, or by `default`.
+    /// Layers with and without a window as the file lists them, or the pattern `default`.
     ///
     /// # Errors
-    /// The list is not one a layer.
+    /// The list does not have one entry a layer.
     pub(super) fn windows(
         &self,
         spec: &Spec,
@@ -235,8 +235,8 @@ impl Gguf<'_> {
         Ok(())
     }
 
-    /// The rotation of a file: linear scaling and yarn by its keys, llama3 and longrope by tensors of divisors that
-    /// the converter has already worked out.
+    /// The rotation of a file: linear scaling and yarn by its keys, llama3 and longrope by tensors of divisors that the
+    /// converter has computed.
     pub(super) fn rotation(&self, spec: &Spec, pairing: Pairing) -> Result<Rotation, ModelError> {
         let positive = |field: &str, found: f32| {
             let fits = found > 0.0 && found.is_finite();
@@ -276,19 +276,19 @@ impl Gguf<'_> {
             (None, None, None) => {}
             (Some(divisors), ..) => (frequencies, scaling) = (divided(&divisors), Scaling::Divided),
             (None, short, long) => {
-                // One that is missing divides nothing.
+                // A missing list divides nothing.
                 let both = [short, long].map(|divisors| divisors.as_ref().map_or(frequencies.clone(), divided));
-                // Where it is not said what is long, all is short.
+                // If the file does not say which sequences are long, all are short.
                 by_length = Some(ByLength { short_max: original.unwrap_or(usize::MAX), frequencies: both });
                 scaling = Scaling::Divided;
             }
         }
-        Ok(Rotation { frequencies, pairing, magnitude, base, scaling, by_length }.fixed(spec.context_max))
+        Ok(Rotation { frequencies, pairing, magnitude, base, scaling, by_length }.for_context(spec.context_max))
     }
 
-    /// Frequencies of yarn, the context that the network had before, and the magnitude beside `attn_factor`. Turns of
-    /// the pairs that are blended are read from the files of every family, as transformers reads them from its
-    /// configuration; llama.cpp takes 32 and 1 for granted in all but `mistral3`.
+    /// Frequencies of yarn, the context that the network was trained with, and the magnitude beside `attn_factor`. The
+    /// turns between which pairs are blended (beta_fast, beta_slow) are read for every family, as in transformers;
+    /// llama.cpp assumes 32 and 1 in all but `mistral3`.
     fn yarn(&self, spec: &Spec, base_dim: (f32, usize), factor: f32) -> Result<(Vec<f32>, f32, f32), ModelError> {
         let number = |field: &str| match self.optional_f32(spec, field)?.filter(|found| *found != 0.0) {
             Some(found) if found < 0.0 => Err(self.refuse(&self.key(spec, field), "a number of at least 0", found)),
@@ -298,13 +298,13 @@ impl Gguf<'_> {
         let original = original.unwrap_or(spec.context_max) as f32;
         let fast = number("rope.scaling.yarn_beta_fast")?.unwrap_or(32.0);
         let slow = number("rope.scaling.yarn_beta_slow")?.unwrap_or(1.0);
-        // `mscale_all_dim` of the checkpoint, beside which its `mscale` is taken to be 1.
-        let all = number(rope::YARN_LOGARITHM)?.map_or(1.0, |all| rope::yarn_magnitude(factor, all));
+        // `mscale_all_dim` of the checkpoint; its `mscale` is assumed to be 1.
+        let all = number(rope::YARN_LOG_MULTIPLIER)?.map_or(1.0, |all| rope::yarn_magnitude(factor, all));
         let frequencies = rope::yarn_frequencies(base_dim, factor, original, [fast, slow], true);
         Ok((frequencies, original, rope::yarn_magnitude(factor, 1.0) / all))
     }
 
-    /// Elements of a head that are rotated; all of them if the key is not there.
+    /// Number of a head's elements that are rotated; all of them if the key is missing.
     pub(super) fn rotated(&self, spec: &Spec, field: &str) -> Result<usize, ModelError> {
         let key = self.key(spec, field);
         let dim = self.metadata.optional_usize(&key)?.unwrap_or(spec.head_dim);
@@ -314,7 +314,7 @@ impl Gguf<'_> {
         Ok(dim)
     }
 
-    /// The base of the rotation in layers with a window, where they have one of their own.
+    /// The base of the rotation in layers with a window, for networks in which it differs from the others'.
     pub(super) fn base_of_windows(&self, spec: &Spec) -> Result<f32, ModelError> {
         let base = self.optional_f32(spec, "rope.freq_base_swa")?;
         Ok(base.filter(|base| *base > 0.0).unwrap_or(10_000.0))

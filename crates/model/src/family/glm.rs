@@ -1,47 +1,47 @@
-//! GLM-4: Llama with biases of q, k and v, half of each head rotated in neighbouring pairs, gate and up fused. The
-//! later ones (`glm4`) have a norm behind each half, too. ChatGLM 2 and 3 and the first GLM-4 files (`chatglm`) are the
-//! same network by other names; ChatGLM 1 is another one, and refused.
+//! GLM-4: Llama with biases of q, k and v, half of each head rotated in interleaved pairs, gate and up fused. Later
+//! models (`glm4`) also have a norm after each sublayer. ChatGLM 2 and 3 and the first GLM-4 files (`chatglm`) are the
+//! same network with other names; ChatGLM 1 is another one, and refused.
 
 use foretoken_kernels::rope::Pairing;
 
 use super::gguf::{Gguf, NormKind};
-use super::layout::{Fusion, GGUF, GGUF_QKV, HUGGING, Layout, Qkv, Up};
+use super::layout::{Fusion, GGUF, GGUF_QKV, HUGGING_FACE, Layout, Qkv, Up};
 use super::rope::Rope;
-use super::write::nothing;
+use super::write::no_further_keys;
 use super::{Family, Plan, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward, LayerAttention, Positions};
 
 pub(super) const FAMILIES: &[Family] = &[
-    Family::new(Some(("glm", glm)), Some(("chatglm", chatglm_of_gguf))).written("chatglm", nothing),
-    Family::new(Some(("glm4", glm4)), Some(("glm4", glm4_of_gguf))).written("glm4", nothing),
-    Family::new(Some(("chatglm", chatglm)), None).written("chatglm", nothing),
+    Family::new(Some(("glm", glm)), Some(("chatglm", chatglm_from_gguf))).exported_as("chatglm", no_further_keys),
+    Family::new(Some(("glm4", glm4)), Some(("glm4", glm4_from_gguf))).exported_as("glm4", no_further_keys),
+    Family::new(Some(("chatglm", chatglm)), None).exported_as("chatglm", no_further_keys),
 ];
 
-/// Half of each head, in neighbouring pairs.
-const ROPE: Rope = Rope { pairing: Pairing::Neighbours, theta: 10_000.0, partial: Some(0.5) };
+/// Half of each head, in interleaved pairs.
+const ROPE: Rope = Rope { pairing: Pairing::Interleaved, theta: 10_000.0, partial: Some(0.5) };
 
-fn of_json(config: &JsonConfig, name: &'static str) -> Result<Plan, ModelError> {
+fn from_json(config: &JsonConfig, name: &'static str) -> Result<Plan, ModelError> {
     let fields = json::Fields {
         kv_heads_default: Some(2),
         head_dim_default: Some(128),
         context_default: 131_072,
         epsilon_default: 1.562_5e-7,
-        ..json::HUGGING
+        ..json::HUGGING_FACE
     };
     let mut spec = json::spec(config, name, &fields)?;
     ROPE.set(config, &mut spec)?;
     let qkv_bias = json::bias(config, "attention_bias", true)?;
-    Ok(Plan { spec, layout: Layout { up: Up::Fused("mlp.gate_up_proj"), qkv_bias, ..HUGGING } })
+    Ok(Plan { spec, layout: Layout { up: Up::Fused("mlp.gate_up_proj"), qkv_bias, ..HUGGING_FACE } })
 }
 
 fn glm(config: &JsonConfig) -> Result<Plan, ModelError> {
-    of_json(config, "chatglm")
+    from_json(config, "chatglm")
 }
 
 fn glm4(config: &JsonConfig) -> Result<Plan, ModelError> {
-    let Plan { spec, layout } = of_json(config, "glm4")?;
+    let Plan { spec, layout } = from_json(config, "glm4")?;
     let layout = Layout {
         attention_post_norm: Some("post_self_attn_layernorm"),
         ffn_post_norm: Some("post_mlp_layernorm"),
@@ -50,7 +50,7 @@ fn glm4(config: &JsonConfig) -> Result<Plan, ModelError> {
     Ok(Plan { spec, layout })
 }
 
-/// As the code that comes with the checkpoints has it; transformers has no class for it.
+/// Follows the code that comes with the checkpoints; transformers has no class for it.
 fn chatglm(config: &JsonConfig) -> Result<Plan, ModelError> {
     let refuse = |field: &str, only: bool| match config.optional_bool(field)?.filter(|found| *found != only) {
         None => Ok(()),
@@ -75,7 +75,7 @@ fn chatglm(config: &JsonConfig) -> Result<Plan, ModelError> {
         epsilon: "layernorm_epsilon",
         epsilon_default: 1e-5,
         vocabulary: "padded_vocab_size",
-        ..json::HUGGING
+        ..json::HUGGING_FACE
     };
     let mut spec = json::spec(config, "chatglm", &fields)?;
     let theta = 10_000.0 * json::positive(config, "rope_ratio", 1.0)?;
@@ -93,24 +93,24 @@ fn chatglm(config: &JsonConfig) -> Result<Plan, ModelError> {
         output_norm: Some("encoder.final_layernorm"),
         heads: &["transformer.output_layer", "output_layer"],
         qkv_bias: json::bias(config, "add_qkv_bias", false)?,
-        ..HUGGING
+        ..HUGGING_FACE
     };
     Ok(Plan { spec, layout })
 }
 
-fn of_gguf(gguf: Gguf<'_>, name: &'static str) -> Result<Plan, ModelError> {
+fn from_gguf(gguf: Gguf<'_>, name: &'static str) -> Result<Plan, ModelError> {
     let mut spec = gguf.spec(name, NormKind::Rms, FeedForward::Gated(Activation::Silu))?;
-    gguf.rotate(&mut spec, Pairing::Neighbours)?;
+    gguf.rotate(&mut spec, Pairing::Interleaved)?;
     let qkv = if gguf.has("blk.0.attn_qkv.weight") { GGUF_QKV } else { GGUF.qkv };
     Ok(Plan { spec, layout: Layout { qkv, up: Up::Fused("ffn_up"), ..GGUF } })
 }
 
-fn chatglm_of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
-    of_gguf(gguf, "chatglm")
+fn chatglm_from_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
+    from_gguf(gguf, "chatglm")
 }
 
-fn glm4_of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
-    let Plan { spec, layout } = of_gguf(gguf, "glm4")?;
+fn glm4_from_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
+    let Plan { spec, layout } = from_gguf(gguf, "glm4")?;
     let [attention_post_norm, ffn_post_norm] = [Some("post_attention_norm"), Some("post_ffw_norm")];
     Ok(Plan { spec, layout: Layout { attention_post_norm, ffn_post_norm, ..layout } })
 }

@@ -1,33 +1,37 @@
-//! GLM-4.5 and 4.6, and their Air: Llama with half of each head rotated, dense first layers, and experts whose scores
-//! are sigmoids, with corrections, perhaps in groups, and one beside them that all rows go through. The large ones have
-//! norms of the heads of queries and keys.
+//! GLM-4.5 and 4.6, and their Air variants: Llama with half of each head rotated, dense first layers, and experts with
+//! sigmoid scores, corrections, perhaps groups, and a shared expert. The large models have norms of the heads of
+//! queries and keys.
 //!
-//! Checkpoints have one more layer that predicts the token behind the next (`num_nextn_predict_layers`): it is not run
-//! and told as left out. Left out: drafting with it.
+//! Checkpoints have one more layer for multi-token prediction (`num_nextn_predict_layers`): it is not run, but reported
+//! as left out.
 
 use foretoken_kernels::rope::Pairing;
 
 use super::checks::count;
 use super::experts;
 use super::gguf::{Gguf, NormKind};
-use super::layout::{EACH, ExpertNames, GGUF, HUGGING, IN_MEMORY, Layout, Pieces, Up};
+use super::layout::{EACH, ExpertNames, GGUF, HUGGING_FACE, IN_MEMORY, Layout, QkNormNames, Up};
 use super::rope::Rope;
 use super::{Family, Plan, json};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, Experts, FeedForward, GroupScore, Router, Scoring, SharedExpert};
 
-pub(super) const FAMILIES: &[Family] = &[Family::new(Some(("glm4_moe", of_json)), Some(("glm4moe", of_gguf)))];
+pub(super) const FAMILIES: &[Family] = &[Family::new(Some(("glm4_moe", from_json)), Some(("glm4moe", from_gguf)))];
 
 const ROUTER: Router = Router { scoring: Scoring::Sigmoid, ..Router::SOFTMAX };
 
-fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
-    let fields =
-        json::Fields { kv_heads_default: Some(8), context_default: 131_072, epsilon_default: 1e-5, ..json::HUGGING };
+fn from_json(config: &JsonConfig) -> Result<Plan, ModelError> {
+    let fields = json::Fields {
+        kv_heads_default: Some(8),
+        context_default: 131_072,
+        epsilon_default: 1e-5,
+        ..json::HUGGING_FACE
+    };
     let mut spec = json::spec(config, "glm4_moe", &fields)?;
     let rope = Rope { pairing: Pairing::Halves, theta: 10_000.0, partial: Some(0.5) };
     rope.set(config, &mut spec)?;
-    let experts = experts::of_json(config, &EXPERTS)?;
+    let experts = experts::from_json(config, &EXPERTS)?;
     let number = |field: &str| Ok::<_, ModelError>(config.optional_usize(field)?.unwrap_or(1));
     let file = config.file();
     let shared = match number("n_shared_experts")?.saturating_mul(experts.ffn_width) {
@@ -52,30 +56,33 @@ fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
     let normed = config.optional_bool("use_qk_norm")?.unwrap_or(false);
     let names = ["self_attn.q_norm", "self_attn.k_norm"];
     let layout = Layout {
-        piece_norms: if normed { Pieces::EveryHead(names) } else { Pieces::None },
+        qk_norms: if normed { QkNormNames::SharedByHeads(names) } else { QkNormNames::None },
         qkv_bias: json::bias(config, "attention_bias", false)?,
         experts: NAMES,
-        ..HUGGING
+        ..HUGGING_FACE
     };
     Ok(Plan { spec, layout })
 }
 
-const EXPERTS: experts::Fields =
-    experts::Fields { count: &["n_routed_experts", "num_local_experts"], ffn_width_default: 1408, ..experts::HUGGING };
+const EXPERTS: experts::Fields = experts::Fields {
+    count: &["n_routed_experts", "num_local_experts"],
+    ffn_width_default: 1408,
+    ..experts::HUGGING_FACE
+};
 
 const PUBLISHED: ExpertNames = ExpertNames {
     shared: (Up::Gated(["mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj"]), "mlp.shared_experts.down_proj"),
     ..EACH
 };
 
-/// As published, and as transformers 5 holds them.
-const NAMES: &[ExpertNames] = &[PUBLISHED, ExpertNames { stored: IN_MEMORY.stored, ..PUBLISHED }];
+/// The names of published checkpoints, and those of transformers 5 in memory.
+const NAMES: &[ExpertNames] = &[PUBLISHED, ExpertNames { storage: IN_MEMORY.storage, ..PUBLISHED }];
 
-fn of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
+fn from_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     let mut spec = gguf.spec("glm4moe", NormKind::Rms, FeedForward::Gated(Activation::Silu))?;
     gguf.rotate(&mut spec, Pairing::Halves)?;
     spec.experts = Some(gguf.experts(&spec, ROUTER)?);
     let normed = gguf.has("blk.0.attn_q_norm.weight");
-    let piece_norms = if normed { Pieces::EveryHead(["attn_q_norm", "attn_k_norm"]) } else { Pieces::None };
-    Ok(Plan { spec, layout: Layout { ffn_norm: Some("post_attention_norm"), piece_norms, ..GGUF } })
+    let qk_norms = if normed { QkNormNames::SharedByHeads(["attn_q_norm", "attn_k_norm"]) } else { QkNormNames::None };
+    Ok(Plan { spec, layout: Layout { ffn_norm: Some("post_attention_norm"), qk_norms, ..GGUF } })
 }

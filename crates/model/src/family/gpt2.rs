@@ -1,23 +1,23 @@
 //! GPT-2: LayerNorm with biases, learned positions, one fused projection for q, k and v, GELU, a tied head.
 //!
-//! Hugging Face stores its matrices `[inputs, outputs]` and its names come with and without `transformer.`;
-//! GGUF stores them the usual way round. The fused projection is taken apart here, so the decoder sees three.
+//! Hugging Face stores its matrices `[inputs, outputs]`, with names with and without `transformer.`; GGUF stores them
+//! `[outputs, inputs]`. The fused projection is split here, so the decoder sees three matrices.
 
 use super::gguf::{Gguf, NormKind};
-use super::layout::{Fusion, GGUF, GGUF_QKV, HUGGING, Layout, Qkv, Up};
+use super::layout::{Fusion, GGUF, GGUF_QKV, HUGGING_FACE, Layout, Qkv, Up};
 use super::tensors::Bias;
-use super::write::nothing;
+use super::write::no_further_keys;
 use super::{Family, Plan, json};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward};
 
 pub(super) const FAMILIES: &[Family] =
-    &[Family::new(Some((NAME, of_json)), Some((NAME, of_gguf))).written(NAME, nothing)];
+    &[Family::new(Some((NAME, from_json)), Some((NAME, from_gguf))).exported_as(NAME, no_further_keys)];
 
 const NAME: &str = "gpt2";
 
-/// As GPT-2 and its kin name them.
+/// The fields of GPT-2 and related families.
 pub(super) const FIELDS: json::Fields = json::Fields {
     width: "n_embd",
     layers: "n_layer",
@@ -33,10 +33,10 @@ pub(super) const FIELDS: json::Fields = json::Fields {
     activation_default: "gelu_new",
     gated: false,
     tied: true,
-    ..json::HUGGING
+    ..json::HUGGING_FACE
 };
 
-fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
+fn from_json(config: &JsonConfig) -> Result<Plan, ModelError> {
     json::refuse_true(config, &["scale_attn_by_inverse_layer_idx", "add_cross_attention"])?;
     let mut spec = json::spec(config, NAME, &FIELDS)?;
     if !config.optional_bool("scale_attn_weights")?.unwrap_or(true) {
@@ -63,14 +63,14 @@ pub(super) const LAYOUT: Layout = Layout {
     ffn_bias: Bias::Required,
     norm_bias: true,
     transposed: true,
-    ..HUGGING
+    ..HUGGING_FACE
 };
 
 /// The only activation that GGUF's gpt2 has.
-const OF_GGUF: FeedForward = FeedForward::Plain(Activation::GeluTanh);
+const GGUF_FEED_FORWARD: FeedForward = FeedForward::Plain(Activation::GeluTanh);
 
-fn of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
-    let spec = gguf.spec(NAME, NormKind::Layer, OF_GGUF)?;
+fn from_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
+    let spec = gguf.spec(NAME, NormKind::Layer, GGUF_FEED_FORWARD)?;
     Ok(Plan { spec, layout: LAYOUT_OF_GGUF })
 }
 

@@ -1,32 +1,32 @@
-//! GPT-NeoX and Pythia: two LayerNorms of what comes into a parallel block, part of each head rotated, queries, keys
-//! and values fused head by head. The sequential form is there, too.
+//! GPT-NeoX and Pythia: a parallel block with two LayerNorms of its input, part of each head rotated, queries, keys and
+//! values fused head by head. Sequential blocks are supported, too.
 
 use foretoken_kernels::rope::Pairing;
 
 use super::gguf::{Gguf, NormKind};
-use super::layout::{Fusion, GGUF, GGUF_QKV, HUGGING, Layout, Qkv, Up};
+use super::layout::{Fusion, GGUF, GGUF_QKV, HUGGING_FACE, Layout, Qkv, Up};
 use super::rope::{HALVES, Rope};
 use super::tensors::Bias;
-use super::write::Writing;
+use super::write::GgufDescription;
 use super::{Family, Plan, json};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward, Residual};
 
 pub(super) const FAMILIES: &[Family] =
-    &[Family::new(Some(("gpt_neox", of_json)), Some(("gptneox", of_gguf))).written("gptneox", keys)];
+    &[Family::new(Some(("gpt_neox", from_json)), Some(("gptneox", from_gguf))).exported_as("gptneox", keys)];
 
-fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
+fn from_json(config: &JsonConfig) -> Result<Plan, ModelError> {
     let fields = json::Fields {
         epsilon: "layer_norm_eps",
         epsilon_default: 1e-5,
         norm: json::layer,
         activation_default: "gelu",
         gated: false,
-        ..json::HUGGING
+        ..json::HUGGING_FACE
     };
     let mut spec = json::spec(config, "gptneox", &fields)?;
-    // Older spellings of base and part.
+    // Older names of base and rotated part.
     let theta = json::positive(config, "rotary_emb_base", 10_000.0)?;
     let partial = json::positive(config, "rotary_pct", 0.25)?;
     Rope { theta, partial: Some(partial), ..HALVES }.set(config, &mut spec)?;
@@ -45,27 +45,27 @@ fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
         output_bias: bias,
         ffn_bias: Bias::Required,
         norm_bias: true,
-        ..HUGGING
+        ..HUGGING_FACE
     };
     Ok(Plan { spec, layout })
 }
 
-fn parallel(says: Option<bool>) -> Residual {
-    if says.unwrap_or(true) { Residual::Parallel } else { Residual::Sequential }
+fn parallel(field: Option<bool>) -> Residual {
+    if field.unwrap_or(true) { Residual::Parallel } else { Residual::Sequential }
 }
 
 /// llama.cpp computes this architecture's GELU by tanh, whatever the checkpoint had.
-fn of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
+fn from_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     let mut spec = gguf.spec("gptneox", NormKind::Layer, FeedForward::Plain(Activation::GeluTanh))?;
     gguf.rotate(&mut spec, Pairing::Halves)?;
     spec.residual = parallel(gguf.optional_bool(&spec, "use_parallel_residual")?);
     Ok(Plan { spec, layout: Layout { qkv: GGUF_QKV, up: Up::Plain("ffn_up"), norm_bias: true, ..GGUF } })
 }
 
-fn keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
+fn keys(file: &mut GgufDescription<'_>) -> Result<(), ModelError> {
     file.require_tied(false)?;
     file.require_biases("attention_bias", file.layout.qkv_bias)?;
-    file.gelu_by_tanh();
-    file.say("use_parallel_residual", file.spec.residual == Residual::Parallel);
+    file.use_tanh_gelu();
+    file.add_key("use_parallel_residual", file.spec.residual == Residual::Parallel);
     Ok(())
 }

@@ -1,16 +1,16 @@
-//! gpt-oss: experts in all layers, a sink beside the scores of every head, and every second layer without a window.
+//! gpt-oss: experts in all layers, an attention sink for every head, and every second layer without a window.
 //!
-//! Experts, their router and the matrices of attention have biases. The feed-forward form is a SwiGLU whose halves are
-//! clamped. In checkpoints of floats the experts of a layer are one tensor a matrix, `[experts, inputs, outputs]`, and
-//! gate and up lie in one whose columns are theirs in turn; the published ones have the same as MXFP4 blocks, row by
-//! row (`mxfp4.rs`). Left out: writing GGUF files.
+//! Experts, their router and the matrices of attention have biases. The activation is a SwiGLU with clamped gate and
+//! up. In checkpoints of floats the experts of a layer are one tensor for each matrix, `[experts, inputs, outputs]`,
+//! and gate and up are one tensor with alternating columns; the published ones have the same as MXFP4 blocks, row by
+//! row (`mxfp4.rs`). GGUF files are read but not written.
 
 use foretoken_kernels::rope::Pairing;
 
 use super::experts::{self, Normalized};
 use super::gguf::{Gguf, NormKind};
 use super::json;
-use super::layout::{EACH, ExpertNames, GGUF, HUGGING, Layout, STACKED, Stored};
+use super::layout::{EACH, ExpertNames, ExpertStorage, GGUF, HUGGING_FACE, Layout, STACKED};
 use super::rope::{self, HALVES, Rope};
 use super::tensors::Bias;
 use super::{Family, Plan};
@@ -18,7 +18,7 @@ use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward, LayerAttention, Positions, Router};
 
-pub(super) const FAMILIES: &[Family] = &[Family::new(Some(("gpt_oss", gpt_oss)), Some(("gpt-oss", of_gguf)))];
+pub(super) const FAMILIES: &[Family] = &[Family::new(Some(("gpt_oss", gpt_oss)), Some(("gpt-oss", from_gguf)))];
 
 const EXPERTS: experts::Fields = experts::Fields {
     count: &["num_local_experts", "num_experts"],
@@ -26,19 +26,19 @@ const EXPERTS: experts::Fields = experts::Fields {
     ffn_width: "intermediate_size",
     ffn_width_default: 2880,
     normalized: Normalized::Always,
-    ..experts::HUGGING
+    ..experts::HUGGING_FACE
 };
 
 const INTERLEAVED: &[ExpertNames] = &[ExpertNames {
     router: "mlp.router",
-    stored: Stored::Interleaved(["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]),
+    storage: ExpertStorage::Interleaved(["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]),
     bias: Bias::Required,
     ..EACH
 }];
 
 const STACKED_WITH_BIASES: &[ExpertNames] = &[ExpertNames { bias: Bias::Required, ..STACKED }];
 
-/// Where a sigmoid is steeper, and what clamps, if it is not said (files have no word for it).
+/// Slope and limit of the activation if the configuration has none (GGUF files have no keys for them).
 const SLOPE: f32 = 1.702;
 const LIMIT: f32 = 7.0;
 
@@ -48,14 +48,14 @@ fn gpt_oss(config: &JsonConfig) -> Result<Plan, ModelError> {
         head_dim_default: Some(64),
         context_default: 131_072,
         epsilon_default: 1e-5,
-        ..json::HUGGING
+        ..json::HUGGING_FACE
     };
     let mut spec = json::spec(config, "gpt-oss", &fields)?;
     let Some(scaling) = rope::parameters(config)? else {
         let expected = "how positions are scaled (here or in rope_scaling)";
         return Err(config.refuse("rope_parameters", expected, "nothing"));
     };
-    let rotation = Rope { theta: 150_000.0, ..HALVES }.of_json(config, Some(&scaling), &mut spec)?;
+    let rotation = Rope { theta: 150_000.0, ..HALVES }.from_json(config, Some(&scaling), &mut spec)?;
     spec.positions = Positions::Rope(vec![rotation]);
     let Some(window) = json::window_or(config, "sliding_window", 128)? else {
         return Err(config.refuse("sliding_window", "a number of positions", "null"));
@@ -64,10 +64,10 @@ fn gpt_oss(config: &JsonConfig) -> Result<Plan, ModelError> {
     let slope = json::positive(config, "swiglu_alpha", SLOPE)?;
     let limit = json::positive(config, "swiglu_limit", LIMIT)?;
     spec.feed_forward = FeedForward::Gated(Activation::ClampedSwiglu { slope, limit });
-    spec.experts = Some(experts::of_json(config, &EXPERTS)?);
+    spec.experts = Some(experts::from_json(config, &EXPERTS)?);
     let bias = json::bias(config, "attention_bias", true)?;
     let sinks = Some("self_attn.sinks");
-    Ok(Plan { spec, layout: Layout { qkv_bias: bias, output_bias: bias, sinks, experts: INTERLEAVED, ..HUGGING } })
+    Ok(Plan { spec, layout: Layout { qkv_bias: bias, output_bias: bias, sinks, experts: INTERLEAVED, ..HUGGING_FACE } })
 }
 
 /// Layers without and with the window.
@@ -80,9 +80,9 @@ fn every_second(window: usize) -> Vec<LayerAttention> {
     vec![sliding, full]
 }
 
-/// A file says the window, and which layers have it only where it is not every second. Whether the borders of YaRN's
-/// blended pairs are whole numbers it does not say: they are, as in llama.cpp.
-fn of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
+/// A file has the window, and a list of the layers that have it only if these are not every second. It has no key for
+/// whether the borders of YaRN's blended pairs are rounded to integers: they are, as in llama.cpp.
+fn from_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     let activation = Activation::ClampedSwiglu { slope: SLOPE, limit: LIMIT };
     let mut spec = gguf.spec("gpt-oss", NormKind::Rms, FeedForward::Gated(activation))?;
     gguf.rotate(&mut spec, Pairing::Halves)?;

@@ -1,10 +1,10 @@
-//! GPT-J and CodeGen: a parallel block behind one LayerNorm, neighbouring elements rotated in the first part of each
-//! head, biases in the feed-forward half and the head alone. GGUF has neither.
+//! GPT-J and CodeGen: a parallel block with one LayerNorm, interleaved pairs rotated in the first part of each
+//! head, biases in the feed-forward network and the head alone. GGUF has neither family.
 
 use foretoken_kernels::rope::Pairing;
 
 use super::checks::count;
-use super::layout::{Fusion, HUGGING, Layout, Qkv, Up};
+use super::layout::{Fusion, HUGGING_FACE, Layout, Qkv, Up};
 use super::rope::{HALVES, Rope, even};
 use super::tensors::Bias;
 use super::{Family, Plan, gpt2, json};
@@ -16,27 +16,27 @@ pub(super) const FAMILIES: &[Family] =
     &[Family::new(Some(("gptj", gptj)), None), Family::new(Some(("codegen", codegen)), None)];
 
 fn gptj(config: &JsonConfig) -> Result<Plan, ModelError> {
-    of_json(config, "gptj", Qkv::Three(["attn.q_proj", "attn.k_proj", "attn.v_proj"]))
+    from_json(config, "gptj", Qkv::Three(["attn.q_proj", "attn.k_proj", "attn.v_proj"]))
 }
 
 fn codegen(config: &JsonConfig) -> Result<Plan, ModelError> {
-    let plan = of_json(config, "codegen", Qkv::Fused("attn.qkv_proj", Fusion::InFourParts))?;
+    let plan = from_json(config, "codegen", Qkv::Fused("attn.qkv_proj", Fusion::InFourParts))?;
     if !plan.spec.heads.is_multiple_of(4) {
         return Err(config.refuse("n_head", "a multiple of 4", plan.spec.heads));
     }
     Ok(plan)
 }
 
-fn of_json(config: &JsonConfig, name: &'static str, qkv: Qkv) -> Result<Plan, ModelError> {
+fn from_json(config: &JsonConfig, name: &'static str, qkv: Qkv) -> Result<Plan, ModelError> {
     let fields = json::Fields { context_default: 2048, tied: false, ..gpt2::FIELDS };
     let mut spec = json::spec(config, name, &fields)?;
     const FIELD: &str = "rotary_dim";
-    let dim = if config.names(FIELD) { count(config.file(), FIELD, config.usize(FIELD)?)? } else { 64 };
+    let dim = if config.has_key(FIELD) { count(config.file(), FIELD, config.usize(FIELD)?)? } else { 64 };
     if dim > spec.head_dim {
         return Err(config.refuse(FIELD, format!("at most the width of a head, {}", spec.head_dim), dim));
     }
-    let neighbours = Rope { pairing: Pairing::Neighbours, ..HALVES };
-    spec.positions = Positions::Rope(vec![neighbours.rotation(10_000.0, even(config, FIELD, dim)?)]);
+    let interleaved = Rope { pairing: Pairing::Interleaved, ..HALVES };
+    spec.positions = Positions::Rope(vec![interleaved.rotation(10_000.0, even(config, FIELD, dim)?)]);
     spec.attention = vec![LayerAttention::rotated(0, None)];
     spec.residual = Residual::Parallel;
     let layout = Layout {
@@ -53,7 +53,7 @@ fn of_json(config: &JsonConfig, name: &'static str, qkv: Qkv) -> Result<Plan, Mo
         ffn_bias: Bias::Required,
         head_bias: Bias::Required,
         norm_bias: true,
-        ..HUGGING
+        ..HUGGING_FACE
     };
     Ok(Plan { spec, layout })
 }

@@ -1,37 +1,37 @@
-//! Hunyuan, dense: Llama with norms of the heads of q and k behind the rotation, whose base `alpha` stretches.
+//! Hunyuan, dense: Llama with norms of the heads of q and k after the rotation, and a rotary base that `alpha` scales.
 
 use foretoken_kernels::rope::Pairing;
 
 use super::gguf::{Gguf, NormKind};
-use super::layout::{GGUF, HUGGING, Layout, Pieces};
-use super::write::Writing;
+use super::layout::{GGUF, HUGGING_FACE, Layout, QkNormNames};
+use super::write::GgufDescription;
 use super::{Family, Plan, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward, LayerAttention, Positions, Spec};
 
 pub(super) const FAMILIES: &[Family] =
-    &[Family::new(Some(("hunyuan_v1_dense", of_json)), Some(("hunyuan-dense", of_gguf)))
-        .written("hunyuan-dense", keys)];
+    &[Family::new(Some(("hunyuan_v1_dense", from_json)), Some(("hunyuan-dense", from_gguf)))
+        .exported_as("hunyuan-dense", keys)];
 
-fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
-    // Of the code that older checkpoints bring; transformers reads none of them.
+fn from_json(config: &JsonConfig) -> Result<Plan, ModelError> {
+    // Fields of the code that comes with older checkpoints; transformers ignores them.
     json::refuse_true(config, &["use_cla", "mlp_bias"])?;
     if !config.optional_bool("use_qk_norm")?.unwrap_or(true) {
         return Err(config.refuse("use_qk_norm", true, false));
     }
-    let fields = json::Fields { epsilon_default: 1e-5, ..json::HUGGING };
+    let fields = json::Fields { epsilon_default: 1e-5, ..json::HUGGING_FACE };
     let mut spec = json::spec(config, "hunyuan-dense", &fields)?;
-    stretched(config, &mut spec)?;
+    set_rotation(config, &mut spec)?;
     spec.norms_after_rotation = true;
     let bias = json::bias(config, "attention_bias", false)?;
-    let piece_norms = Pieces::EveryHead(["self_attn.query_layernorm", "self_attn.key_layernorm"]);
-    Ok(Plan { spec, layout: Layout { qkv_bias: bias, output_bias: bias, piece_norms, ..HUGGING } })
+    let qk_norms = QkNormNames::SharedByHeads(["self_attn.query_layernorm", "self_attn.key_layernorm"]);
+    Ok(Plan { spec, layout: Layout { qkv_bias: bias, output_bias: bias, qk_norms, ..HUGGING_FACE } })
 }
 
-/// Sets the rotation. With `alpha` a scaling that is called dynamic is one for texts of every length, by a base that is
+/// Sets the rotation. With `alpha` a scaling named dynamic applies to sequences of every length, with a base that is
 /// alpha^(d / (d - 2)) times as large, d elements a head.
-fn stretched(config: &JsonConfig, spec: &mut Spec) -> Result<(), ModelError> {
+fn set_rotation(config: &JsonConfig, spec: &mut Spec) -> Result<(), ModelError> {
     let parameters = rope::parameters(config)?;
     let dynamic = |scaling: &JsonConfig, field| Ok::<_, ModelError>(scaling.optional_str(field)? == Some("dynamic"));
     let alpha = match &parameters {
@@ -44,7 +44,7 @@ fn stretched(config: &JsonConfig, spec: &mut Spec) -> Result<(), ModelError> {
     if alpha < 0.0 {
         return Err(scaling.refuse("alpha", "a number above 0", alpha));
     }
-    let unscaled = rope::HALVES.of_json(config, None, spec)?;
+    let unscaled = rope::HALVES.from_json(config, None, spec)?;
     let (theta, dim) = (json::positive(scaling, "rope_theta", unscaled.base)?, spec.head_dim);
     let base = f64::from(theta) * f64::from(alpha).powf(dim as f64 / (dim as f64 - 2.0));
     let base = base as f32;
@@ -56,13 +56,13 @@ fn stretched(config: &JsonConfig, spec: &mut Spec) -> Result<(), ModelError> {
     Ok(())
 }
 
-fn of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
+fn from_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     let mut spec = gguf.spec("hunyuan-dense", NormKind::Rms, FeedForward::Gated(Activation::Silu))?;
     gguf.rotate(&mut spec, Pairing::Halves)?;
     spec.norms_after_rotation = true;
-    Ok(Plan { spec, layout: Layout { piece_norms: Pieces::EveryHead(["attn_q_norm", "attn_k_norm"]), ..GGUF } })
+    Ok(Plan { spec, layout: Layout { qk_norms: QkNormNames::SharedByHeads(["attn_q_norm", "attn_k_norm"]), ..GGUF } })
 }
 
-fn keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
+fn keys(file: &mut GgufDescription<'_>) -> Result<(), ModelError> {
     file.refuse_biases("attention_bias", &[file.layout.output_bias])
 }

@@ -1,20 +1,20 @@
-//! InternLM 2: Llama with names of its own, and queries, keys and values fused group by group.
+//! InternLM 2: Llama with tensor names of its own, and queries, keys and values fused group by group.
 
 use foretoken_kernels::rope::Pairing;
 
 use super::gguf::{Gguf, NormKind};
-use super::layout::{Fusion, GGUF, HUGGING, Layout, Qkv, Up};
-use super::write::Writing;
+use super::layout::{Fusion, GGUF, HUGGING_FACE, Layout, Qkv, Up};
+use super::write::GgufDescription;
 use super::{Family, Plan, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward};
 
 pub(super) const FAMILIES: &[Family] =
-    &[Family::new(Some(("internlm2", of_json)), Some(("internlm2", of_gguf))).written("internlm2", keys)];
+    &[Family::new(Some(("internlm2", from_json)), Some(("internlm2", from_gguf))).exported_as("internlm2", keys)];
 
-fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
-    let mut spec = json::spec(config, "internlm2", &json::HUGGING)?;
+fn from_json(config: &JsonConfig) -> Result<Plan, ModelError> {
+    let mut spec = json::spec(config, "internlm2", &json::HUGGING_FACE)?;
     rope::HALVES.set(config, &mut spec)?;
     let bias = json::bias(config, "bias", false)?;
     let layout = Layout {
@@ -28,18 +28,18 @@ fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
         heads: &["output", "lm_head"],
         qkv_bias: bias,
         output_bias: bias,
-        ..HUGGING
+        ..HUGGING_FACE
     };
     Ok(Plan { spec, layout })
 }
 
-fn of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
+fn from_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     let mut spec = gguf.spec("internlm2", NormKind::Rms, FeedForward::Gated(Activation::Silu))?;
-    gguf.rotate(&mut spec, Pairing::Neighbours)?;
+    gguf.rotate(&mut spec, Pairing::Interleaved)?;
     Ok(Plan { spec, layout: GGUF })
 }
 
-fn keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
+fn keys(file: &mut GgufDescription<'_>) -> Result<(), ModelError> {
     file.require_tied(false)?;
     file.refuse_biases("bias", &[file.layout.output_bias])
 }

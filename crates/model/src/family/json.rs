@@ -1,7 +1,7 @@
-//! What nearly all families say in `config.json`, by the names that each gives its fields.
+//! The fields of `config.json` that nearly all families have, by the names that each gives them.
 //!
 //! A family's file calls [`spec`] with its [`Fields`] and then changes what is particular to it. Every number is
-//! checked here, so that no configuration can ask for a shape that overflows. Left out: rotations (`rope.rs`).
+//! checked here, so that no configuration can ask for a shape that overflows. Rotations are read in `rope.rs`.
 
 use super::checks::{check_epsilon, check_head_dim, check_heads, count};
 use super::tensors::Bias;
@@ -9,25 +9,25 @@ use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward, LayerAttention, Norm, Positions, Residual, Spec};
 
-/// The names of a family's fields, and what holds where a field is missing.
+/// The names of a family's fields, and the values of missing fields.
 #[derive(Clone, Copy)]
 pub(super) struct Fields {
     pub(super) vocabulary: &'static str,
-    /// Tokens where the field is missing; none: it must be there.
+    /// Tokens if the field is missing; `None`: it is required.
     pub(super) vocabulary_default: Option<usize>,
     pub(super) width: &'static str,
     pub(super) layers: &'static str,
     pub(super) heads: &'static str,
-    /// Heads where the field is missing; none: it must be there.
+    /// Heads if the field is missing; `None`: it is required.
     pub(super) heads_default: Option<usize>,
     pub(super) kv_heads: &'static str,
-    /// What they are where the field is missing; none: as many as `heads`.
+    /// Key-value heads if the field is missing; `None`: as many as `heads`.
     pub(super) kv_heads_default: Option<usize>,
     pub(super) head_dim: &'static str,
-    /// What it is where the field is missing; none: the width by the heads.
+    /// The width of a head if the field is missing; `None`: the width divided by the heads.
     pub(super) head_dim_default: Option<usize>,
     pub(super) ffn_width: &'static str,
-    /// Where the last is missing: so many times the width; none: it must be there.
+    /// If `ffn_width` is missing, it is this many times the width; `None`: it is required.
     pub(super) ffn_factor: Option<usize>,
     pub(super) context: &'static str,
     pub(super) context_default: usize,
@@ -37,22 +37,22 @@ pub(super) struct Fields {
     pub(super) activation: &'static str,
     pub(super) activation_default: &'static str,
     pub(super) gated: bool,
-    /// What `tie_word_embeddings` is where it is missing.
+    /// `tie_word_embeddings` if it is missing.
     pub(super) tied: bool,
 }
 
-/// RMSNorm of this epsilon.
+/// RMSNorm with this epsilon.
 pub(super) fn rms(epsilon: f32) -> Norm {
     Norm::Rms { epsilon }
 }
 
-/// LayerNorm of this epsilon.
+/// LayerNorm with this epsilon.
 pub(super) fn layer(epsilon: f32) -> Norm {
     Norm::Layer { epsilon }
 }
 
-/// As Llama has them.
-pub(super) const HUGGING: Fields = Fields {
+/// Llama's fields.
+pub(super) const HUGGING_FACE: Fields = Fields {
     vocabulary: "vocab_size",
     vocabulary_default: None,
     width: "hidden_size",
@@ -76,7 +76,7 @@ pub(super) const HUGGING: Fields = Fields {
     tied: false,
 };
 
-/// A plain network of these fields, which learns of positions by nothing but a table.
+/// The spec of a plain network with these fields and learned positions.
 ///
 /// # Errors
 /// A field is missing, of another type, impossible, or contradicts another.
@@ -89,8 +89,8 @@ pub(super) fn spec(config: &JsonConfig, family: &'static str, fields: &Fields) -
         Some(default) => field_or(name, default),
     };
     let (width, heads) = (field(fields.width)?, required(fields.heads, fields.heads_default)?);
-    // A field that is there and null says the same as none in families without a number of their own.
-    let kv_heads_default = fields.kv_heads_default.filter(|_| !config.names(fields.kv_heads)).unwrap_or(heads);
+    // If the field is present and null, the family's default does not apply.
+    let kv_heads_default = fields.kv_heads_default.filter(|_| !config.has_key(fields.kv_heads)).unwrap_or(heads);
     let kv_heads = field_or(fields.kv_heads, kv_heads_default)?;
     check_heads(file, [fields.heads, fields.kv_heads], heads, kv_heads)?;
     let head_dim = head_dim(config, fields, width, heads)?;
@@ -132,7 +132,7 @@ pub(super) fn spec(config: &JsonConfig, family: &'static str, fields: &Fields) -
 }
 
 fn head_dim(config: &JsonConfig, fields: &Fields, width: usize, heads: usize) -> Result<usize, ModelError> {
-    let default = fields.head_dim_default.filter(|_| !config.names(fields.head_dim));
+    let default = fields.head_dim_default.filter(|_| !config.has_key(fields.head_dim));
     match config.optional_usize(fields.head_dim)?.or(default) {
         Some(head_dim) => check_head_dim(config.file(), fields.head_dim, head_dim),
         None if width.is_multiple_of(heads) => {
@@ -142,7 +142,7 @@ fn head_dim(config: &JsonConfig, fields: &Fields, width: usize, heads: usize) ->
     }
 }
 
-/// The activations there are, by the names of transformers.
+/// All activations, by their names in transformers.
 const ACTIVATIONS: [(&str, Activation); 11] = [
     ("silu", Activation::Silu),
     ("swish", Activation::Silu),
@@ -188,7 +188,7 @@ pub(super) fn refuse_true(config: &JsonConfig, fields: &[&str]) -> Result<(), Mo
     Ok(())
 }
 
-/// Refuses a text that is there and not this one.
+/// Refuses a string that is present and not this one.
 pub(super) fn refuse_text(config: &JsonConfig, field: &str, only: &str) -> Result<(), ModelError> {
     match config.optional_str(field)?.filter(|found| *found != only) {
         None => Ok(()),
@@ -207,22 +207,22 @@ pub(super) fn window(config: &JsonConfig, field: &str) -> Result<Option<usize>, 
     config.optional_usize(field)?.map(|window| count(config.file(), field, window)).transpose()
 }
 
-/// A window, whose default holds where the field is missing and not where it is null.
+/// A window, with a default if the field is missing; null means none.
 pub(super) fn window_or(config: &JsonConfig, field: &str, default: usize) -> Result<Option<usize>, ModelError> {
-    if config.names(field) { window(config, field) } else { Ok(Some(default)) }
+    if config.has_key(field) { window(config, field) } else { Ok(Some(default)) }
 }
 
-/// How often a kind of layer comes, or the default.
+/// The period of a pattern of layers, or the default.
 pub(super) fn period(config: &JsonConfig, field: &str, default: usize) -> Result<usize, ModelError> {
     let found = config.optional_usize(field)?.unwrap_or(default);
     let fits = (1..=LISTED_MAX).contains(&found);
     if fits { Ok(found) } else { Err(config.refuse(field, format!("a number from 1 to {LISTED_MAX}"), found)) }
 }
 
-/// Layers that can be told apart one by one.
+/// The most layers that are described one by one.
 pub(super) const LISTED_MAX: usize = 1 << 16;
 
-/// Checks that so many layers can be told apart one by one: a configuration may promise any number.
+/// Checks that the layers are few enough to be described one by one: a configuration may contain any number.
 pub(super) fn check_listed(config: &JsonConfig, field: &str, layers: usize) -> Result<(), ModelError> {
     if layers <= LISTED_MAX {
         return Ok(());
@@ -230,10 +230,10 @@ pub(super) fn check_listed(config: &JsonConfig, field: &str, layers: usize) -> R
     Err(config.refuse(field, format!("at most {LISTED_MAX} layers that differ"), layers))
 }
 
-/// What each layer does, by the names that `layer_types` gives it; none: the field is not there.
+/// The attention of each layer, by its name in `layer_types`; `None` if the field is missing.
 ///
 /// # Errors
-/// The field is no list of as many names as there are layers, or `kind` refuses one.
+/// The field is not a list with one name for each layer, or `kind` does not know one.
 pub(super) fn layer_types(
     config: &JsonConfig,
     layers: usize,
@@ -250,8 +250,8 @@ pub(super) fn layer_types(
 
 const EXPECTED: &str = "full_attention or sliding_attention, as the family has them";
 
-/// Layers by their number: a window of `sliding_window` for those that `layer_types` calls sliding, or by `default`
-/// where the field is missing.
+/// The attention of the layers as `layer_types` lists them (full or sliding), or the pattern `default` if the field is
+/// missing.
 pub(super) fn windows(
     config: &JsonConfig,
     layers: usize,

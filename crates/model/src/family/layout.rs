@@ -1,68 +1,68 @@
 //! Where the parts of a network lie in its files, and how they are read from there.
 //!
-//! The idea: a family says in one plain struct what its tensors are called and in which of the known ways they are
-//! written ([`Layout`]); reading is the same for all. Most families are one of the two layouts here, Llama's in
-//! transformers ([`HUGGING`]) and that of GGUF files ([`GGUF`]), with a few fields changed. Matrices are described and
-//! not read; fused ones are cut by stretches of their rows. Left out: what the network computes (`Spec`).
+//! A family lists in one plain struct the names of its tensors and in which of the known ways they are stored
+//! ([`Layout`]); reading is the same for all. Most families have one of the two layouts here, Llama's in transformers
+//! ([`HUGGING_FACE`]) and that of GGUF files ([`GGUF`]), with a few fields changed. Matrices are described and not
+//! read; fused ones are cut by ranges of their rows.
 
 mod experts;
-mod feed;
+mod ffn;
 mod head;
 mod write;
 
 use std::ops::Range;
 
-pub(super) use self::experts::{EACH, ExpertNames, GGUF_FUSED, IN_MEMORY, STACKED, Stored};
-use self::feed::BothNames;
-use self::head::HeadNames;
+pub(super) use self::experts::{EACH, ExpertNames, ExpertStorage, GGUF_FUSED, IN_MEMORY, STACKED};
+use self::ffn::DenseWithExpertsNames;
+use self::head::DraftHeadNames;
 use super::tensors::{Bias, Tensors};
 use crate::error::ModelError;
-use crate::lent::Lent;
 use crate::linear::Unpacked;
-use crate::network::{InputReader, InputSource, KeyValue, Layer, Network, NormWeights, PieceNorms};
+use crate::network::{InputReader, InputSource, KeyValue, Layer, Network, NormWeights, QkNorms};
+use crate::shared_embeddings::SharedEmbeddings;
 use crate::spec::{FeedForward, Heads, Norm, Spec};
 
-/// Names of tensors, without `.weight`, and how they are written.
+/// Names of tensors, without `.weight`, and how they are stored.
 #[derive(Clone)]
 pub struct Layout {
-    /// What all names but the head's begin with: the first of these with which there is an embedding, or nothing.
-    /// Checkpoints of the bare network leave it away.
+    /// Prefixes of all names but the head's: the first with which there is an embedding is used, or none. Checkpoints
+    /// of the bare network (transformers' base models) have none.
     pub(super) prefixes: &'static [&'static str],
     pub(super) embedding: &'static str,
-    /// The table of learned positions, and how many of its rows lie before that of position 0.
+    /// The table of learned positions, and the number of its rows before that of position 0.
     pub(super) positions: Option<(&'static str, usize)>,
     pub(super) embedding_norm: Option<&'static str>,
-    /// Between embedding and stream, and between stream and head, where their widths differ.
+    /// The matrices from embedding to stream and from stream to head, if their widths differ.
     pub(super) projections: [&'static str; 2],
-    /// What the names of a layer begin with, before its number.
+    /// The prefix of a layer's names, before its number.
     pub(super) layers: &'static str,
     pub(super) attention_norm: Option<&'static str>,
     pub(super) qkv: Qkv,
-    pub(super) piece_norms: Pieces,
+    pub(super) qk_norms: QkNormNames,
     /// Whether each head of the values is normalized, by a norm without weights.
     pub(super) value_norm: bool,
-    /// The whole name of the sinks of a layer's heads.
+    /// The whole name of a layer's attention sinks.
     pub(super) sinks: Option<&'static str>,
     pub(super) attention_output: &'static str,
     pub(super) attention_post_norm: Option<&'static str>,
     pub(super) ffn_norm: Option<&'static str>,
     pub(super) up: Up,
     pub(super) down: &'static str,
-    /// Of layers with experts, mostly in place of the two before: the first of these that a layer has.
+    /// The names in layers with experts, usually in place of the two before: the first of these that a layer has.
     pub(super) experts: &'static [ExpertNames],
-    /// Of experts beside a dense half.
-    pub(super) both: BothNames,
+    /// The norms of a dense network with experts beside it.
+    pub(super) dense_with_experts: DenseWithExpertsNames,
     pub(super) ffn_post_norm: Option<&'static str>,
-    /// What only draft heads have.
-    pub(super) draft_head: HeadNames,
-    /// Of the inputs that layers get of their own: the table, the projection and its norm.
+    /// The tensors that only draft heads have.
+    pub(super) draft_head: DraftHeadNames,
+    /// Per-layer embeddings: the table, the projection and its norm.
     pub(super) inputs: [&'static str; 3],
-    /// Of a layer that reads them: the gate, the projection and the norm behind it.
+    /// A layer's reader of its per-layer embedding: the gate, the projection and the norm after it.
     pub(super) input: [&'static str; 3],
-    /// The whole name of the one number that the stream is multiplied with behind a layer.
+    /// The whole name of the one number that multiplies the stream after a layer.
     pub(super) multiplier: Option<&'static str>,
     pub(super) output_norm: Option<&'static str>,
-    /// The first of these that is there.
+    /// Names of the output head (lm_head), of which the first that is present is used.
     pub(super) heads: &'static [&'static str],
     pub(super) qkv_bias: Bias,
     pub(super) output_bias: Bias,
@@ -74,55 +74,55 @@ pub struct Layout {
     pub(super) one_plus: bool,
     /// Whether the matrices of layers are stored `[inputs, outputs]`.
     pub(super) transposed: bool,
-    /// Whether the rows of the head are brought to length 1.
+    /// Whether the rows of the head are normalized to length 1.
     pub(super) unit_head: bool,
 }
 
-/// How queries, keys and values are written.
+/// How the matrices of queries, keys and values are stored.
 #[derive(Clone, Copy)]
 pub(super) enum Qkv {
-    /// A matrix each.
+    /// In a matrix each.
     Three([&'static str; 3]),
-    /// One matrix.
+    /// In one matrix.
     Fused(&'static str, Fusion),
 }
 
-/// How the rows of a fused matrix follow one another.
+/// The order of the rows of a fused matrix.
 #[derive(Clone, Copy)]
 pub(super) enum Fusion {
     /// Queries, keys, values.
     Stacked,
     /// For each key-value head: the queries of its group, its key, its value.
     ByGroup,
-    /// In four parts, each with its share of queries, values and keys, in this order (CodeGen).
+    /// Four parts, each with a quarter of queries, values and keys, in this order (CodeGen).
     InFourParts,
 }
 
-/// Norms of queries and keys.
+/// Names of the norms of queries and keys, and how they are stored.
 #[derive(Clone, Copy)]
-pub(super) enum Pieces {
+pub(super) enum QkNormNames {
     None,
-    /// One `[head_dim]` for every head.
-    EveryHead([&'static str; 2]),
+    /// One norm `[head_dim]` for all heads.
+    SharedByHeads([&'static str; 2]),
     /// A row of `[heads, head_dim]` for each head, without biases.
-    EachHead([&'static str; 2]),
-    /// A tensor for each head, by its number, `{name}.{head}`, without biases.
-    Listed([&'static str; 2]),
-    /// One of the whole row.
-    Whole([&'static str; 2]),
+    PerHead([&'static str; 2]),
+    /// A tensor `{name}.{head}` for each head, without biases.
+    PerHeadTensors([&'static str; 2]),
+    /// One norm of the whole row.
+    WholeRow([&'static str; 2]),
 }
 
-/// How the matrices of the feed-forward half that read its input are written.
+/// How the input matrices of a feed-forward network are stored.
 #[derive(Clone, Copy)]
 pub(super) enum Up {
     Plain(&'static str),
     Gated([&'static str; 2]),
-    /// The gate's rows, then those of `up`.
+    /// In one matrix: the rows of the gate, then those of `up`.
     Fused(&'static str),
 }
 
-/// Llama as transformers writes it.
-pub(super) const HUGGING: Layout = Layout {
+/// Llama's layout in transformers.
+pub(super) const HUGGING_FACE: Layout = Layout {
     prefixes: &["model."],
     embedding: "embed_tokens",
     positions: None,
@@ -131,7 +131,7 @@ pub(super) const HUGGING: Layout = Layout {
     layers: "layers",
     attention_norm: Some("input_layernorm"),
     qkv: Qkv::Three(["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"]),
-    piece_norms: Pieces::None,
+    qk_norms: QkNormNames::None,
     value_norm: false,
     sinks: None,
     attention_output: "self_attn.o_proj",
@@ -139,9 +139,9 @@ pub(super) const HUGGING: Layout = Layout {
     ffn_norm: Some("post_attention_layernorm"),
     up: Up::Gated(["mlp.gate_proj", "mlp.up_proj"]),
     down: "mlp.down_proj",
-    experts: experts::HUGGING,
-    both: feed::HUGGING,
-    draft_head: head::HUGGING,
+    experts: experts::HUGGING_FACE,
+    dense_with_experts: ffn::HUGGING_FACE,
+    draft_head: head::HUGGING_FACE,
     ffn_post_norm: None,
     inputs: ["embed_tokens_per_layer", "per_layer_model_projection", "per_layer_projection_norm"],
     input: ["per_layer_input_gate", "per_layer_projection", "post_per_layer_input_norm"],
@@ -158,7 +158,7 @@ pub(super) const HUGGING: Layout = Layout {
     unit_head: false,
 };
 
-/// Llama in a GGUF file. Whether there are biases is said by the file's tensors.
+/// Llama's layout in a GGUF file. Whether there are biases depends on the file's tensors.
 pub(super) const GGUF: Layout = Layout {
     prefixes: &[],
     embedding: "token_embd",
@@ -170,7 +170,7 @@ pub(super) const GGUF: Layout = Layout {
     up: Up::Gated(["ffn_gate", "ffn_up"]),
     down: "ffn_down",
     experts: experts::GGUF,
-    both: feed::GGUF,
+    dense_with_experts: ffn::GGUF,
     draft_head: head::GGUF,
     inputs: ["per_layer_token_embd", "per_layer_model_proj", "per_layer_proj_norm"],
     input: ["inp_gate", "proj", "post_norm"],
@@ -180,15 +180,15 @@ pub(super) const GGUF: Layout = Layout {
     output_bias: Bias::IfThere,
     ffn_bias: Bias::IfThere,
     head_bias: Bias::IfThere,
-    ..HUGGING
+    ..HUGGING_FACE
 };
 
-/// Fused queries, keys and values of a GGUF file: converters bring them into this order.
+/// Fused queries, keys and values of a GGUF file: converters store them in this order.
 pub(super) const GGUF_QKV: Qkv = Qkv::Fused("attn_qkv", Fusion::Stacked);
 
 impl Fusion {
     /// The rows of queries, keys and values.
-    fn stretches(self, spec: &Spec) -> Result<[Vec<Range<usize>>; 3], String> {
+    fn row_ranges(self, spec: &Spec) -> Result<[Vec<Range<usize>>; 3], String> {
         let (dim, group) = (spec.head_dim, spec.heads / spec.kv_heads);
         let one = |first: usize, len: usize| first..first + len;
         Ok(match self {
@@ -215,7 +215,7 @@ impl Fusion {
 }
 
 impl Layout {
-    /// What all names but the head's begin with in a file that has these tensors.
+    /// The prefix of all names but the head's in a file that has these tensors.
     pub(super) fn prefix(&self, has: impl Fn(&str) -> bool) -> &'static str {
         let fits = |prefix: &&&str| has(&format!("{prefix}{}.weight", self.embedding));
         self.prefixes.iter().find(fits).copied().unwrap_or_default()
@@ -223,7 +223,7 @@ impl Layout {
 
     /// Describes the network; of its tensors only vectors are read.
     ///
-    /// `lent`: rows of the target, for a draft head that has none of its own.
+    /// `shared`: embedding and output matrix of the target, for a draft head that has none of its own.
     ///
     /// # Errors
     /// A tensor is missing or contradicts the configuration.
@@ -231,7 +231,7 @@ impl Layout {
         &self,
         spec: Spec,
         tensors: &Tensors<'_>,
-        lent: Option<&Lent>,
+        shared: Option<&SharedEmbeddings>,
     ) -> Result<Network<Unpacked>, ModelError> {
         let prefix = self.prefix(|name| tensors.has(name));
         let head = self.heads.iter().find(|head| tensors.has_matrix(head)).unwrap_or(&self.heads[0]);
@@ -242,8 +242,8 @@ impl Layout {
             layers.push(reader.layer(i, &reader.layer_prefix(prefix, i))?);
         }
         let embedding_name = format!("{prefix}{}", self.embedding);
-        let embedding = match lent.filter(|_| !tensors.has_matrix(&embedding_name)) {
-            Some(lent) => reader.lent_embedding(lent)?,
+        let embedding = match shared.filter(|_| !tensors.has_matrix(&embedding_name)) {
+            Some(shared) => reader.shared_embedding(shared)?,
             None => tensors.table(&embedding_name, embedding_width, vocabulary)?,
         };
         let positions = match self.positions {
@@ -259,8 +259,8 @@ impl Layout {
             true => Ok(None),
             false => tensors.linear(&format!("{prefix}{name}"), shape[0], shape[1], Bias::None).map(Some),
         };
-        let head = match lent.filter(|_| !tensors.has_matrix(head)) {
-            Some(lent) => reader.lent_output(lent)?,
+        let head = match shared.filter(|_| !tensors.has_matrix(head)) {
+            Some(shared) => reader.shared_output_rows(shared)?,
             None => tensors.head(head, &embedding_name, &spec, self.head_bias)?,
         };
         Ok(Network {
@@ -291,7 +291,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Where the inputs that layers get of their own come from, if they do.
+    /// The per-layer embeddings, if there are any.
     fn inputs(&self, prefix: &str) -> Result<Option<InputSource<Unpacked>>, ModelError> {
         let Some(inputs) = self.spec.layer_inputs else { return Ok(None) };
         let all = self.spec.layers * inputs.width;
@@ -314,13 +314,13 @@ impl Reader<'_> {
         Ok(Layer {
             attention_norm,
             query,
-            query_norm: self.piece_norms(0, at, Heads { count: spec.heads, ..heads })?,
+            query_norm: self.qk_norms(0, at, Heads { count: spec.heads, ..heads })?,
             key_value,
             sinks: layout.sinks.map_or(Ok(vec![]), |name| self.tensors.vector(&format!("{at}{name}"), spec.heads))?,
             attention_output: self.linear(at, layout.attention_output, [attended, width], layout.output_bias)?,
             attention_post_norm: norm(layout.attention_post_norm)?,
             ffn_norm: norm(layout.ffn_norm)?,
-            feed: self.feed(number, at)?,
+            ffn: self.ffn(number, at)?,
             ffn_post_norm: norm(layout.ffn_post_norm)?,
             input: self.input(at)?,
             multiplier: match layout.multiplier {
@@ -340,7 +340,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The matrix of a layer's queries, and what keys and values are made by, if it has its own.
+    /// The query matrix of a layer, and its keys and values if it has its own.
     fn qkv(&self, number: usize, at: &str) -> Result<(Unpacked, Option<KeyValue<Unpacked>>), ModelError> {
         let Self { spec, layout, .. } = *self;
         let heads = spec.kv_heads_of(number);
@@ -356,39 +356,39 @@ impl Reader<'_> {
             }
             Qkv::Fused(name, fusion) => {
                 let fused = matrix(name, queries + 2 * keys)?;
-                let stretches = fusion.stretches(spec).map_err(|expected| {
+                let ranges = fusion.row_ranges(spec).map_err(|expected| {
                     ModelError::config(self.tensors.weights.source(), "number of heads", expected, spec.heads)
                 })?;
-                let [query, key, value] = stretches.map(|stretches| fused.stretches(&stretches));
+                let [query, key, value] = ranges.map(|ranges| fused.row_ranges(&ranges));
                 (query, key, Some(value))
             }
         };
         let ones = || NormWeights { weight: vec![1.0; heads.head_dim], bias: Vec::new() };
-        let key_norm = self.piece_norms(1, at, heads)?;
+        let key_norm = self.qk_norms(1, at, heads)?;
         let value_norm = if layout.value_norm { vec![ones()] } else { Vec::new() };
         Ok((query, Some(KeyValue { key, value, key_norm, value_norm })))
     }
 
     /// Norms of queries, side 0, or of keys, side 1.
-    fn piece_norms(&self, side: usize, at: &str, heads: Heads) -> Result<PieceNorms, ModelError> {
+    fn qk_norms(&self, side: usize, at: &str, heads: Heads) -> Result<QkNorms, ModelError> {
         let Heads { count, head_dim } = heads;
         let name = |names: [&str; 2]| format!("{at}{}", names[side]);
-        match self.layout.piece_norms {
-            Pieces::None => Ok(Vec::new()),
-            Pieces::EveryHead(names) => Ok(vec![self.norm(&name(names), head_dim)?]),
-            Pieces::Whole(names) => Ok(vec![self.norm(&name(names), count * head_dim)?]),
-            Pieces::EachHead(names) => {
+        match self.layout.qk_norms {
+            QkNormNames::None => Ok(Vec::new()),
+            QkNormNames::SharedByHeads(names) => Ok(vec![self.norm(&name(names), head_dim)?]),
+            QkNormNames::WholeRow(names) => Ok(vec![self.norm(&name(names), count * head_dim)?]),
+            QkNormNames::PerHead(names) => {
                 let rows = self.tensors.matrix(&format!("{}.weight", name(names)), [count, head_dim])?;
                 Ok(rows.chunks_exact(head_dim).map(|row| self.with_bias(row.to_vec())).collect())
             }
-            Pieces::Listed(names) => {
+            QkNormNames::PerHeadTensors(names) => {
                 let weight = |head| self.tensors.vector(&format!("{}.{head}.weight", name(names)), head_dim);
                 (0..count).map(|head| Ok(self.with_bias(weight(head)?))).collect()
             }
         }
     }
 
-    /// What a layer reads its own input by, if it gets one.
+    /// A layer's reader of its per-layer embedding, if it has one.
     fn input(&self, at: &str) -> Result<Option<InputReader<Unpacked>>, ModelError> {
         let (width, [gate, projection, norm]) = (self.spec.width, self.layout.input);
         let Some(inputs) = self.spec.layer_inputs else { return Ok(None) };
@@ -410,7 +410,7 @@ impl Reader<'_> {
         Ok(NormWeights { bias: self.tensors.vector(&format!("{name}.bias"), width)?, ..self.with_bias(weight) })
     }
 
-    /// A normalization whose file has no bias.
+    /// A normalization without a bias in the file.
     fn with_bias(&self, mut weight: Vec<f32>) -> NormWeights {
         if self.layout.one_plus {
             weight.iter_mut().for_each(|weight| *weight += 1.0);

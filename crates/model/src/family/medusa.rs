@@ -1,8 +1,8 @@
-//! Medusa heads (Cai et al. 2024) in their files: the authors', and those that vLLM has.
+//! Files of Medusa heads (Cai et al. 2024), in the authors' format and in vLLM's.
 //!
-//! The authors' configuration says how many heads and blocks there are, and nothing of their width, which is that of
-//! the tensors; a file may have more heads than it says. Read is the stream behind the target's last layer and norm.
-//! Left out: pickled files, output rows that all heads share, and vocabularies of some tokens.
+//! The authors' configuration has the numbers of heads and blocks but not their width, which is that of the tensors; a
+//! file may have more heads than the configuration says. The heads read the stream after the target's last layer and
+//! norm. Not supported: pickled files, an output matrix that all heads share, and reduced vocabularies.
 
 use foretoken_kernels::rope::Pairing;
 
@@ -20,19 +20,19 @@ use crate::spec::{
 
 pub(super) const FAMILY: &Family = &Family::new(None, None);
 
-/// Names of how many heads and blocks there are: the authors', and vLLM's.
+/// The fields with the numbers of heads and blocks: the authors', and vLLM's.
 const FIELDS: [[&str; 2]; 2] = [["medusa_num_heads", "medusa_num_layers"], ["num_heads", "num_hidden_layers"]];
 
-/// Positions that no text reaches: nothing is cached, and nothing depends on a position.
+/// A context that no sequence reaches: nothing is cached, and nothing depends on a position.
 const CONTEXT: usize = 1 << 24;
 
-/// Whether a configuration is one of such heads.
+/// Whether a configuration describes Medusa heads.
 pub(super) fn is(config: &JsonConfig) -> Result<bool, ModelError> {
     Ok(config.has(FIELDS[0][0]) || config.optional_str("model_type")? == Some("medusa"))
 }
 
-/// What such a checkpoint says.
-pub(super) fn of_json(config: &JsonConfig, checkpoint: &Checkpoint) -> Result<Plan, ModelError> {
+/// The plan of a checkpoint of Medusa heads.
+pub(super) fn from_json(config: &JsonConfig, checkpoint: &Checkpoint) -> Result<Plan, ModelError> {
     json::refuse_true(config, &["original_lm_head"])?;
     let [of_heads, of_blocks] = FIELDS[usize::from(!config.has(FIELDS[0][0]))];
     let small = |field: &str| {
@@ -50,10 +50,10 @@ pub(super) fn of_json(config: &JsonConfig, checkpoint: &Checkpoint) -> Result<Pl
     let (vocabulary, width) = (count(source, &place, vocabulary)?, count(source, &place, width)?);
     let kind = HeadKind::Medusa { heads, blocks };
     let head = DraftHead { target_layers: Vec::new(), target_width: width, draft_vocabulary: vocabulary, kind };
-    Ok(Plan { spec: spec(head), layout: layout::HUGGING })
+    Ok(Plan { spec: spec(head), layout: layout::HUGGING_FACE })
 }
 
-/// What is known of a network that is none.
+/// The spec of Medusa heads, most of whose fields are placeholders: they are no network with layers.
 fn spec(head: DraftHead) -> Spec {
     let rotation = Rotation {
         frequencies: Vec::new(),
@@ -115,7 +115,7 @@ fn names(checkpoint: &Checkpoint, head: usize, blocks: usize) -> Names {
 /// Describes the heads.
 ///
 /// # Errors
-/// A tensor is missing, contradicts the configuration, or holds numbers that are none.
+/// A tensor is missing, contradicts the configuration, or holds numbers that are not finite.
 pub(super) fn read(checkpoint: &Checkpoint, spec: &Spec) -> Result<Vec<Head<Unpacked>>, ModelError> {
     let Some(DraftHead { kind: HeadKind::Medusa { heads, blocks }, .. }) = spec.draft_head else {
         unreachable!("not Medusa's: {spec:?}")

@@ -1,19 +1,19 @@
-//! OPT: GPT-2 with ReLU, its table of positions two rows late. OPT-350m differs: norms of the sums instead of what the
-//! halves read, and an embedding narrower than the stream. GGUF does not have it.
+//! OPT: GPT-2 with ReLU and a table of positions that begins at row 2. OPT-350m differs: post-norm, and an embedding
+//! narrower than the stream. GGUF does not have this family.
 
 use super::checks::count;
-use super::layout::{HUGGING, Layout, Qkv, Up};
+use super::layout::{HUGGING_FACE, Layout, Qkv, Up};
 use super::{Family, Plan, json};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::Residual;
 
-pub(super) const FAMILIES: &[Family] = &[Family::new(Some(("opt", of_json)), None)];
+pub(super) const FAMILIES: &[Family] = &[Family::new(Some(("opt", from_json)), None)];
 
-fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
+fn from_json(config: &JsonConfig) -> Result<Plan, ModelError> {
     let fields = json::Fields {
         ffn_width: "ffn_dim",
-        // transformers knows no such field: LayerNorm's own default.
+        // transformers has no such field; the default is that of its LayerNorm.
         epsilon: "layer_norm_eps",
         epsilon_default: 1e-5,
         norm: json::layer,
@@ -21,7 +21,7 @@ fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
         activation_default: "relu",
         gated: false,
         tied: true,
-        ..json::HUGGING
+        ..json::HUGGING_FACE
     };
     const AFFINE: &str = "layer_norm_elementwise_affine";
     if !config.optional_bool(AFFINE)?.unwrap_or(true) {
@@ -48,7 +48,7 @@ fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
         output_bias: bias,
         ffn_bias: bias,
         norm_bias: true,
-        ..HUGGING
+        ..HUGGING_FACE
     };
     Ok(Plan { spec, layout })
 }

@@ -1,38 +1,41 @@
 //! Phi: the parallel block of Phi-1 to Phi-2, and the fused Llama of Phi-3 to Phi-4-mini.
 //!
-//! Phi-3's long models choose between two lists of divisors of their frequencies by the context that is asked for
-//! (`rope.rs`). Left out: Phi-3-small and the experts, which are other architectures.
+//! Phi-3's long-context models choose between two lists of divisors of their frequencies by the requested context
+//! (`rope.rs`). Not supported: Phi-3-small and Phi with experts, which are other architectures.
 
 use foretoken_kernels::rope::Pairing;
 
 use super::gguf::{Gguf, NormKind};
-use super::layout::{Fusion, GGUF, GGUF_QKV, HUGGING, Layout, Pieces, Qkv, Up};
+use super::layout::{Fusion, GGUF, GGUF_QKV, HUGGING_FACE, Layout, QkNormNames, Qkv, Up};
 use super::rope::{HALVES, Rope};
 use super::tensors::Bias;
-use super::write::Writing;
+use super::write::GgufDescription;
 use super::{Family, Plan, json};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward, Residual};
 
 pub(super) const FAMILIES: &[Family] = &[
-    Family::new(Some(("phi3", phi3)), Some(("phi3", phi3_of_gguf))).written("phi3", phi3_keys),
-    Family::new(Some(("phi", phi)), Some(("phi2", phi2_of_gguf))).written("phi2", phi2_keys),
+    Family::new(Some(("phi3", phi3)), Some(("phi3", phi3_from_gguf))).exported_as("phi3", phi3_keys),
+    Family::new(Some(("phi", phi)), Some(("phi2", phi2_from_gguf))).exported_as("phi2", phi2_keys),
 ];
 
 fn phi3(config: &JsonConfig) -> Result<Plan, ModelError> {
     json::refuse_true(config, &["attention_bias"])?;
-    let fields = json::Fields { context_default: 4096, epsilon_default: 1e-5, ..json::HUGGING };
+    let fields = json::Fields { context_default: 4096, epsilon_default: 1e-5, ..json::HUGGING_FACE };
     let mut spec = json::spec(config, "phi3", &fields)?;
     Rope { partial: Some(1.0), ..HALVES }.set(config, &mut spec)?;
     spec.attention[0].window = json::window(config, "sliding_window")?;
-    let layout =
-        Layout { qkv: Qkv::Fused("self_attn.qkv_proj", Fusion::Stacked), up: Up::Fused("mlp.gate_up_proj"), ..HUGGING };
+    let layout = Layout {
+        qkv: Qkv::Fused("self_attn.qkv_proj", Fusion::Stacked),
+        up: Up::Fused("mlp.gate_up_proj"),
+        ..HUGGING_FACE
+    };
     Ok(Plan { spec, layout })
 }
 
-/// Windows are left out, as llama.cpp leaves them out.
-fn phi3_of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
+/// Windows are ignored, as in llama.cpp.
+fn phi3_from_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     let mut spec = gguf.spec("phi3", NormKind::Rms, FeedForward::Gated(Activation::Silu))?;
     gguf.rotate(&mut spec, Pairing::Halves)?;
     Ok(Plan { spec, layout: Layout { qkv: GGUF_QKV, up: Up::Fused("ffn_up"), ..GGUF } })
@@ -46,15 +49,15 @@ fn phi(config: &JsonConfig) -> Result<Plan, ModelError> {
         norm: json::layer,
         activation_default: "gelu_new",
         gated: false,
-        ..json::HUGGING
+        ..json::HUGGING_FACE
     };
     let mut spec = json::spec(config, "phi", &fields)?;
     Rope { partial: Some(0.5), ..HALVES }.set(config, &mut spec)?;
     spec.residual = Residual::Parallel;
     let normed = config.optional_bool("qk_layernorm")?.unwrap_or(false);
-    let norms = Pieces::EveryHead(["self_attn.q_layernorm", "self_attn.k_layernorm"]);
+    let norms = QkNormNames::SharedByHeads(["self_attn.q_layernorm", "self_attn.k_layernorm"]);
     let layout = Layout {
-        piece_norms: if normed { norms } else { Pieces::None },
+        qk_norms: if normed { norms } else { QkNormNames::None },
         attention_output: "self_attn.dense",
         ffn_norm: None,
         up: Up::Plain("mlp.fc1"),
@@ -65,12 +68,12 @@ fn phi(config: &JsonConfig) -> Result<Plan, ModelError> {
         ffn_bias: Bias::Required,
         head_bias: Bias::Required,
         norm_bias: true,
-        ..HUGGING
+        ..HUGGING_FACE
     };
     Ok(Plan { spec, layout })
 }
 
-fn phi2_of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
+fn phi2_from_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     let mut spec = gguf.spec("phi2", NormKind::Layer, FeedForward::Plain(Activation::GeluTanh))?;
     gguf.rotate(&mut spec, Pairing::Halves)?;
     spec.residual = Residual::Parallel;
@@ -79,17 +82,17 @@ fn phi2_of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     Ok(Plan { spec, layout })
 }
 
-/// Files say the window, and programs ignore it.
-fn phi3_keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
-    file.divisors();
+/// The window is written, though programs ignore it.
+fn phi3_keys(file: &mut GgufDescription<'_>) -> Result<(), ModelError> {
+    file.add_divisors();
     let window = file.spec.attention[0].window.take();
-    file.count("attention.sliding_window", window.unwrap_or(0));
+    file.add_count("attention.sliding_window", window.unwrap_or(0));
     if let Some(window) = window.filter(|window| *window < file.spec.context_max) {
         file.note(format!("the file says that rows see {window} positions; programs let them see all"));
     }
     Ok(())
 }
 
-fn phi2_keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
+fn phi2_keys(file: &mut GgufDescription<'_>) -> Result<(), ModelError> {
     file.require_tied(false)
 }

@@ -1,13 +1,13 @@
 //! Frequencies of the rotary embedding, with the scalings that checkpoints ask for.
 //!
-//! Computed in f32 as transformers does, so that angles at far positions agree. Both spellings are read:
-//! `rope_parameters` (transformers 5), and `rope_theta` with `rope_scaling` beside it.
+//! They are computed in f32 as in transformers, so that angles at far positions agree. Both formats are read:
+//! `rope_parameters` (transformers 5), and `rope_theta` with `rope_scaling`.
 //!
-//! Scalings that have other frequencies for long texts than for short ones (dynamic, longrope) are read for both, and
-//! fixed once the longest text that is meant to be run is known ([`fix`]): transformers looks at how long the text is
-//! at each pass, so that a row's logits depend on what was written after it. The two agree on which side of the
-//! threshold a text lies if the context that is asked for does. Left out: mrope, and who rotates the first pairs of
-//! whole heads ("proportional": Gemma 4); both are refused by name here.
+//! Scalings that have other frequencies for long sequences than for short ones (dynamic, longrope) are read for both,
+//! and one is chosen when the longest sequence that will be run is known ([`set_context`]). transformers chooses by the
+//! current length in each pass, so that a row's logits depend on tokens after it. Both make the same choice if sequence
+//! and requested context lie on the same side of the threshold. Not supported here, and refused by name: mrope, and
+//! "proportional" rotation of the first pairs of whole heads (which `gemma4.rs` reads).
 
 use foretoken_kernels::rope::Pairing;
 
@@ -25,13 +25,13 @@ fn power(base: f32, i: usize, dim: usize) -> f32 {
     base.powf((2 * i) as f32 / dim as f32)
 }
 
-/// The frequencies of [`plain`], of which only the first are turned by: those of this part of the head's pairs.
+/// The frequencies of [`plain`] for this part of the head's pairs, the first ones; those of the others are 0.
 pub(super) fn proportional(base: f32, head_dim: usize, part: f32) -> Vec<f32> {
-    let turned = (f64::from(part) * head_dim as f64 / 2.0 + 1e-6) as usize;
+    let rotated = (f64::from(part) * head_dim as f64 / 2.0 + 1e-6) as usize;
     plain(base, head_dim)
         .into_iter()
         .enumerate()
-        .map(|(i, frequency)| if i < turned { frequency } else { 0.0 })
+        .map(|(i, frequency)| if i < rotated { frequency } else { 0.0 })
         .collect()
 }
 
@@ -39,9 +39,9 @@ pub(super) fn proportional(base: f32, head_dim: usize, part: f32) -> Vec<f32> {
 #[derive(Clone, Copy)]
 pub(super) struct Rope {
     pub(super) pairing: Pairing,
-    /// The base where none is named.
+    /// The base if the configuration has none.
     pub(super) theta: f32,
-    /// Which part of a head is rotated where `partial_rotary_factor` is missing; none: always all of it.
+    /// The part of a head that is rotated if `partial_rotary_factor` is missing; `None`: always all of it.
     pub(super) partial: Option<f32>,
 }
 
@@ -54,17 +54,17 @@ impl Rope {
     /// # Errors
     /// A parameter is missing or impossible, or the kind of scaling is not known.
     pub(super) fn set(&self, config: &JsonConfig, spec: &mut Spec) -> Result<(), ModelError> {
-        let rotation = self.of_json(config, parameters(config)?.as_ref(), spec)?;
+        let rotation = self.from_json(config, parameters(config)?.as_ref(), spec)?;
         spec.positions = Positions::Rope(vec![rotation]);
         spec.attention = vec![LayerAttention::rotated(0, None)];
         Ok(())
     }
 
-    /// The rotation that some parameters ask for. A scaling that stretches the context raises `spec.context_max`.
+    /// The rotation of these parameters. A scaling that extends the context raises `spec.context_max`.
     ///
     /// # Errors
     /// As [`set`](Self::set).
-    pub(super) fn of_json(
+    pub(super) fn from_json(
         &self,
         config: &JsonConfig,
         scaling: Option<&JsonConfig>,
@@ -102,13 +102,13 @@ impl Rope {
         }
     }
 
-    /// The rotation of so many elements by a base, not scaled.
+    /// The unscaled rotation of so many elements with a base.
     pub(super) fn rotation(&self, base: f32, dim: usize) -> Rotation {
         let frequencies = plain(base, dim);
         Rotation { frequencies, pairing: self.pairing, magnitude: 1.0, base, scaling: Scaling::None, by_length: None }
     }
 
-    /// Elements of a head that are rotated.
+    /// Number of a head's elements that are rotated.
     fn dim(&self, config: &JsonConfig, head_dim: usize) -> Result<usize, ModelError> {
         const FIELD: &str = "partial_rotary_factor";
         let factor = config.optional_f32(FIELD)?.unwrap_or(self.partial.unwrap_or(1.0));
@@ -123,9 +123,9 @@ impl Rope {
     }
 }
 
-/// Rotations of the layers that see everything and of those with a window: each by parameters of its own under the name
-/// of its kind, or in the older spelling of Gemma 3, whose scaling is of the former alone. `thetas` are the bases where
-/// none is named.
+/// Rotations of the layers with full attention and of those with a window: each has parameters of its own under the
+/// name of its kind, or, in the older format of Gemma 3, the scaling applies to the former only. `thetas` are the
+/// default bases.
 ///
 /// # Errors
 /// As [`Rope::set`].
@@ -144,10 +144,10 @@ pub(super) fn of_layer_types(
         None => None,
     };
     if let Some((of_full, of_sliding)) = nested {
-        let full = full.of_json(config, of_full.as_ref(), spec)?;
-        return Ok([full, sliding.of_json(config, of_sliding.as_ref(), spec)?]);
+        let full = full.from_json(config, of_full.as_ref(), spec)?;
+        return Ok([full, sliding.from_json(config, of_sliding.as_ref(), spec)?]);
     }
-    let full = full.of_json(config, parameters(config)?.as_ref(), spec)?;
+    let full = full.from_json(config, parameters(config)?.as_ref(), spec)?;
     let base = match config.has("rope_local_base_freq") {
         true => positive(config, "rope_local_base_freq")?,
         false => sliding.theta,
@@ -156,7 +156,7 @@ pub(super) fn of_layer_types(
     Ok([full, local])
 }
 
-/// A number of elements that are rotated: they are pairs.
+/// Checks a number of rotated elements, which form pairs.
 pub(super) fn even(config: &JsonConfig, field: &str, dim: usize) -> Result<usize, ModelError> {
     if dim > 0 && dim.is_multiple_of(2) {
         return Ok(dim);
@@ -165,7 +165,7 @@ pub(super) fn even(config: &JsonConfig, field: &str, dim: usize) -> Result<usize
     Err(config.refuse(field, expected, dim))
 }
 
-/// The parameters of rotation, in either spelling.
+/// The parameters of the rotation, in either format.
 pub(super) fn parameters(config: &JsonConfig) -> Result<Option<JsonConfig>, ModelError> {
     match config.optional_object("rope_parameters")? {
         Some(parameters) => Ok(Some(parameters)),
@@ -182,7 +182,7 @@ fn optional_positive(scaling: &JsonConfig, field: &str) -> Result<Option<f32>, M
     if scaling.has(field) { positive(scaling, field).map(Some) } else { Ok(None) }
 }
 
-/// Positions that the network was trained with before it was stretched.
+/// Number of positions that the network was trained with before its context was extended.
 fn original(config: &JsonConfig, scaling: &JsonConfig, spec: &Spec) -> Result<f32, ModelError> {
     const FIELD: &str = "original_max_position_embeddings";
     let found = match optional_positive(config, FIELD)? {
@@ -192,8 +192,8 @@ fn original(config: &JsonConfig, scaling: &JsonConfig, spec: &Spec) -> Result<f3
     if found >= 2.0 { Ok(found) } else { Err(scaling.refuse(FIELD, "a number of positions", found)) }
 }
 
-/// Raises a context to what a scaling stretches it to.
-fn stretch(spec: &mut Spec, positions: f32) {
+/// Raises the context to what a scaling extends it to.
+fn extend_context(spec: &mut Spec, positions: f32) {
     const CONTEXT_MAX: usize = 1 << 24;
     spec.context_max = spec.context_max.max((positions as usize).min(CONTEXT_MAX));
 }
@@ -221,17 +221,17 @@ fn llama3(scaling: &JsonConfig, frequencies: &[f32]) -> Result<Vec<f32>, ModelEr
     Ok(frequencies.iter().map(scale).collect())
 }
 
-/// Dynamic scaling: a larger base, as large as the longest text needs it.
+/// Dynamic scaling: a larger base, which depends on the longest sequence.
 fn dynamic(scaling: &JsonConfig, unscaled: Rotation, spec: &mut Spec) -> Result<Rotation, ModelError> {
     let factor = positive(scaling, "factor")?;
     let trained = spec.context_max;
-    stretch(spec, trained as f32 * factor);
-    Ok(Rotation { scaling: Scaling::Dynamic { trained, factor }, ..unscaled }.fixed(trained))
+    extend_context(spec, trained as f32 * factor);
+    Ok(Rotation { scaling: Scaling::Dynamic { trained, factor }, ..unscaled }.for_context(trained))
 }
 
 impl Rotation {
-    /// The same with the frequencies for texts of up to so many tokens.
-    pub(super) fn fixed(self, context: usize) -> Self {
+    /// The same with the frequencies for sequences of up to so many tokens.
+    pub(super) fn for_context(self, context: usize) -> Self {
         let dim = 2 * self.frequencies.len();
         let frequencies = match (&self.scaling, &self.by_length) {
             (Scaling::Dynamic { trained, factor }, _) if dim > 2 => {
@@ -247,15 +247,15 @@ impl Rotation {
     }
 }
 
-/// Fixes what the frequencies of a network are, where that is decided by the longest text that is meant to be run.
-pub(super) fn fix(spec: &mut Spec, context: usize) {
+/// Sets the frequencies of a network for the longest sequence that will be run, if they depend on it.
+pub(super) fn set_context(spec: &mut Spec, context: usize) {
     if let Positions::Rope(rotations) = &mut spec.positions {
-        rotations.iter_mut().for_each(|rotation| *rotation = rotation.clone().fixed(context));
+        rotations.iter_mut().for_each(|rotation| *rotation = rotation.clone().for_context(context));
     }
 }
 
-/// YaRN: frequencies that turn often within the trained context stay, those that turn less than once are divided by
-/// the factor, those between are blended; and what is rotated grows a little.
+/// YaRN: frequencies with many turns within the trained context stay, those with less than one are divided by the
+/// factor, those between are blended; and the rotated elements are multiplied by a number slightly above 1.
 fn yarn(
     config: &JsonConfig,
     scaling: &JsonConfig,
@@ -274,21 +274,21 @@ fn yarn(
     };
     let betas = [number("beta_fast")?.unwrap_or(32.0), number("beta_slow")?.unwrap_or(1.0)];
     let truncate = scaling.optional_bool("truncate")?.unwrap_or(true);
-    stretch(spec, original * factor);
+    extend_context(spec, original * factor);
     let frequencies = yarn_frequencies((unscaled.base, dim), factor, original, betas, truncate);
     Ok(Rotation { frequencies, magnitude, scaling: Scaling::Yarn { factor, original }, ..unscaled })
 }
 
-/// What is rotated grows with the factor by so much, times the logarithm's multiplier.
+/// YaRN's multiplier of rotated elements for a factor, with a multiplier of its logarithm.
 pub(super) fn yarn_magnitude(factor: f32, multiplier: f32) -> f32 {
     0.1 * multiplier * factor.max(1.0).ln() + 1.0
 }
 
-/// The key of a multiplier by whose growth that of what is rotated is divided.
-pub(super) const YARN_LOGARITHM: &str = "rope.scaling.yarn_log_multiplier";
+/// The GGUF key of the logarithm multiplier (`mscale_all_dim`) whose [`yarn_magnitude`] divides the other.
+pub(super) const YARN_LOG_MULTIPLIER: &str = "rope.scaling.yarn_log_multiplier";
 
-/// The frequencies of [`yarn`]; `betas` are turns within the trained context: of the fastest pair that is blended, and
-/// of the slowest.
+/// The frequencies of [`yarn`]; `betas` are the turns within the trained context of the fastest pair that is blended
+/// and of the slowest.
 pub(super) fn yarn_frequencies(
     (theta, dim): (f32, usize),
     factor: f32,
@@ -314,7 +314,8 @@ pub(super) fn yarn_frequencies(
     (0..dim / 2).map(blended).collect()
 }
 
-/// LongRoPE: a divisor a pair, of one list for texts within the trained context and of another for longer ones.
+/// LongRoPE: a divisor for each pair, from one list for sequences within the trained context and from another for
+/// longer ones.
 fn longrope(
     config: &JsonConfig,
     scaling: &JsonConfig,
@@ -334,10 +335,10 @@ fn longrope(
     let frequencies = [0, 1].map(|list: usize| divisors[list].iter().enumerate().map(frequency).collect());
     let by_length = Some(ByLength { short_max: original as usize, frequencies });
     let scaling = Scaling::LongRope { original, divisors };
-    Ok(Rotation { magnitude, scaling, by_length, ..unscaled }.fixed(spec.context_max))
+    Ok(Rotation { magnitude, scaling, by_length, ..unscaled }.for_context(spec.context_max))
 }
 
-/// A list of divisors, one a pair.
+/// A list of divisors, one for each pair.
 fn divisors(scaling: &JsonConfig, field: &str, dim: usize) -> Result<Vec<f32>, ModelError> {
     let divisors = scaling.f32s(field)?;
     let positive = divisors.iter().all(|divisor| *divisor > 0.0);

@@ -1,27 +1,27 @@
-//! SmolLM 3: Llama of which every fourth layer does not rotate.
+//! SmolLM 3: Llama in which every fourth layer has no rotary embedding (NoPE).
 
 use foretoken_kernels::rope::Pairing;
 
 use super::gguf::{Gguf, NormKind};
-use super::layout::{GGUF, HUGGING, Layout};
+use super::layout::{GGUF, HUGGING_FACE, Layout};
 use super::rope::{HALVES, Rope};
-use super::write::Writing;
+use super::write::GgufDescription;
 use super::{Family, Plan, json};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward, LayerAttention};
 
 pub(super) const FAMILIES: &[Family] =
-    &[Family::new(Some(("smollm3", of_json)), Some(("smollm3", of_gguf))).written("smollm3", keys)];
+    &[Family::new(Some(("smollm3", from_json)), Some(("smollm3", from_gguf))).exported_as("smollm3", keys)];
 
-fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
-    let fields = json::Fields { kv_heads_default: Some(4), context_default: 32_768, tied: true, ..json::HUGGING };
+fn from_json(config: &JsonConfig) -> Result<Plan, ModelError> {
+    let fields = json::Fields { kv_heads_default: Some(4), context_default: 32_768, tied: true, ..json::HUGGING_FACE };
     let mut spec = json::spec(config, "smollm3", &fields)?;
     Rope { theta: 2_000_000.0, ..HALVES }.set(config, &mut spec)?;
     let rotated = rotated_layers(config, spec.layers)?;
     let windowed = config.optional_bool("use_sliding_window")?.unwrap_or(false);
     let window = if windowed { json::window(config, "sliding_window")? } else { None };
-    // Where windows are on, they are those of the layers that do not rotate, or of those that the file names.
+    // If windows are on, the layers without rotation have them, or those that the file names.
     let kinds = json::layer_types(config, spec.layers, |name| match name {
         "full_attention" => Some(LayerAttention::default()),
         "sliding_attention" => Some(LayerAttention { window, ..LayerAttention::default() }),
@@ -39,10 +39,10 @@ fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
     spec.attention = layers.collect();
     let attention = json::bias(config, "attention_bias", false)?;
     let ffn_bias = json::bias(config, "mlp_bias", false)?;
-    Ok(Plan { spec, layout: Layout { qkv_bias: attention, output_bias: attention, ffn_bias, ..HUGGING } })
+    Ok(Plan { spec, layout: Layout { qkv_bias: attention, output_bias: attention, ffn_bias, ..HUGGING_FACE } })
 }
 
-/// Whether each layer rotates, over and over.
+/// Whether each layer has a rotation, as a repeating pattern.
 fn rotated_layers(config: &JsonConfig, layers: usize) -> Result<Vec<bool>, ModelError> {
     const LIST: &str = "no_rope_layers";
     const PERIOD: &str = "no_rope_layer_interval";
@@ -57,15 +57,15 @@ fn rotated_layers(config: &JsonConfig, layers: usize) -> Result<Vec<bool>, Model
     }
 }
 
-fn of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
+fn from_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     let mut spec = gguf.spec("smollm3", NormKind::Rms, FeedForward::Gated(Activation::Silu))?;
-    gguf.rotate(&mut spec, Pairing::Neighbours)?;
+    gguf.rotate(&mut spec, Pairing::Interleaved)?;
     let rotated = spec.attention[0];
     spec.attention = vec![rotated, rotated, rotated, LayerAttention::default()];
     Ok(Plan { spec, layout: GGUF })
 }
 
-fn keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
+fn keys(file: &mut GgufDescription<'_>) -> Result<(), ModelError> {
     file.refuse_biases("attention_bias", &[file.layout.output_bias])?;
     file.refuse_biases("mlp_bias", &[file.layout.ffn_bias])
 }

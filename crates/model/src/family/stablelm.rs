@@ -4,25 +4,25 @@
 use foretoken_kernels::rope::Pairing;
 
 use super::gguf::{Gguf, NormKind};
-use super::layout::{GGUF, HUGGING, Layout, Pieces};
+use super::layout::{GGUF, HUGGING_FACE, Layout, QkNormNames};
 use super::rope::{HALVES, Rope};
-use super::write::Writing;
+use super::write::GgufDescription;
 use super::{Family, Plan, json};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward, Residual};
 
 pub(super) const FAMILIES: &[Family] =
-    &[Family::new(Some(("stablelm", of_json)), Some(("stablelm", of_gguf))).written("stablelm", keys)];
+    &[Family::new(Some(("stablelm", from_json)), Some(("stablelm", from_gguf))).exported_as("stablelm", keys)];
 
-fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
+fn from_json(config: &JsonConfig) -> Result<Plan, ModelError> {
     let fields = json::Fields {
         kv_heads_default: Some(32),
         context_default: 4096,
         epsilon: "layer_norm_eps",
         epsilon_default: 1e-5,
         norm: json::layer,
-        ..json::HUGGING
+        ..json::HUGGING_FACE
     };
     let mut spec = json::spec(config, "stablelm", &fields)?;
     Rope { partial: Some(0.25), ..HALVES }.set(config, &mut spec)?;
@@ -31,18 +31,18 @@ fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
         spec.residual = Residual::Parallel;
     }
     let normed = config.optional_bool("qk_layernorm")?.unwrap_or(false);
-    let norms = Pieces::Listed(["self_attn.q_layernorm.norms", "self_attn.k_layernorm.norms"]);
+    let norms = QkNormNames::PerHeadTensors(["self_attn.q_layernorm.norms", "self_attn.k_layernorm.norms"]);
     let layout = Layout {
-        piece_norms: if normed { norms } else { Pieces::None },
-        ffn_norm: if parallel { None } else { HUGGING.ffn_norm },
+        qk_norms: if normed { norms } else { QkNormNames::None },
+        ffn_norm: if parallel { None } else { HUGGING_FACE.ffn_norm },
         qkv_bias: json::bias(config, "use_qkv_bias", false)?,
         norm_bias: true,
-        ..HUGGING
+        ..HUGGING_FACE
     };
     Ok(Plan { spec, layout })
 }
 
-fn of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
+fn from_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     let mut spec = gguf.spec("stablelm", NormKind::Layer, FeedForward::Gated(Activation::Silu))?;
     gguf.rotate(&mut spec, Pairing::Halves)?;
     let parallel = !gguf.has("blk.0.ffn_norm.weight");
@@ -51,7 +51,7 @@ fn of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     }
     let normed = gguf.has("blk.0.attn_q_norm.weight");
     let layout = Layout {
-        piece_norms: if normed { Pieces::EachHead(["attn_q_norm", "attn_k_norm"]) } else { Pieces::None },
+        qk_norms: if normed { QkNormNames::PerHead(["attn_q_norm", "attn_k_norm"]) } else { QkNormNames::None },
         ffn_norm: if parallel { None } else { GGUF.ffn_norm },
         norm_bias: true,
         ..GGUF
@@ -59,8 +59,8 @@ fn of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     Ok(Plan { spec, layout })
 }
 
-fn keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
+fn keys(file: &mut GgufDescription<'_>) -> Result<(), ModelError> {
     file.require_tied(false)?;
-    file.say("use_parallel_residual", file.spec.residual == Residual::Parallel);
+    file.add_key("use_parallel_residual", file.spec.residual == Residual::Parallel);
     Ok(())
 }

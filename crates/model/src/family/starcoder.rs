@@ -1,23 +1,24 @@
-//! StarCoder: GPTBigCode is GPT-2 with one head of keys and values (or all), StarCoder2 is Llama with LayerNorms,
-//! biases and a plain feed-forward half.
+//! StarCoder: GPTBigCode is GPT-2 with one key-value head (or all), StarCoder2 is Llama with LayerNorms, biases and a
+//! feed-forward network without gate.
 
 use foretoken_kernels::rope::Pairing;
 
 use super::gguf::{Gguf, NormKind};
-use super::layout::{Fusion, GGUF, HUGGING, Layout, Qkv, Up};
-use super::write::{nothing, within_windows};
+use super::layout::{Fusion, GGUF, HUGGING_FACE, Layout, Qkv, Up};
+use super::write::{limit_context_to_window, no_further_keys};
 use super::{Family, Plan, gpt2, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward};
 
 pub(super) const FAMILIES: &[Family] = &[
-    Family::new(Some(("gpt_bigcode", bigcode)), Some(("starcoder", bigcode_of_gguf))).written("starcoder", nothing),
-    Family::new(Some(("starcoder2", starcoder2)), Some(("starcoder2", starcoder2_of_gguf)))
-        .written("starcoder2", within_windows),
+    Family::new(Some(("gpt_bigcode", bigcode)), Some(("starcoder", bigcode_from_gguf)))
+        .exported_as("starcoder", no_further_keys),
+    Family::new(Some(("starcoder2", starcoder2)), Some(("starcoder2", starcoder2_from_gguf)))
+        .exported_as("starcoder2", limit_context_to_window),
 ];
 
-const OF_GGUF: FeedForward = FeedForward::Plain(Activation::GeluTanh);
+const GGUF_FEED_FORWARD: FeedForward = FeedForward::Plain(Activation::GeluTanh);
 
 fn bigcode(config: &JsonConfig) -> Result<Plan, ModelError> {
     json::refuse_true(config, &["add_cross_attention"])?;
@@ -33,8 +34,8 @@ fn bigcode(config: &JsonConfig) -> Result<Plan, ModelError> {
     Ok(Plan { spec, layout })
 }
 
-fn bigcode_of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
-    let spec = gguf.spec("starcoder", NormKind::Layer, OF_GGUF)?;
+fn bigcode_from_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
+    let spec = gguf.spec("starcoder", NormKind::Layer, GGUF_FEED_FORWARD)?;
     Ok(Plan { spec, layout: gpt2::LAYOUT_OF_GGUF })
 }
 
@@ -48,7 +49,7 @@ fn starcoder2(config: &JsonConfig) -> Result<Plan, ModelError> {
         activation_default: "gelu_pytorch_tanh",
         gated: false,
         tied: true,
-        ..json::HUGGING
+        ..json::HUGGING_FACE
     };
     json::refuse_text(config, "norm_type", "layer_norm")?;
     json::refuse_text(config, "mlp_type", "default")?;
@@ -63,14 +64,14 @@ fn starcoder2(config: &JsonConfig) -> Result<Plan, ModelError> {
         output_bias: bias,
         ffn_bias: bias,
         norm_bias: true,
-        ..HUGGING
+        ..HUGGING_FACE
     };
     Ok(Plan { spec, layout })
 }
 
-/// Files say nothing of windows.
-fn starcoder2_of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
-    let mut spec = gguf.spec("starcoder2", NormKind::Layer, OF_GGUF)?;
+/// Files have no key for windows.
+fn starcoder2_from_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
+    let mut spec = gguf.spec("starcoder2", NormKind::Layer, GGUF_FEED_FORWARD)?;
     gguf.rotate(&mut spec, Pairing::Halves)?;
     Ok(Plan { spec, layout: Layout { up: Up::Plain("ffn_up"), norm_bias: true, ..GGUF } })
 }

@@ -1,4 +1,4 @@
-//! How families find their tensors: by name, with their shapes checked against the configuration.
+//! Lookup of tensors for the families: by name, with their shapes checked against the configuration.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -7,20 +7,20 @@ use foretoken_weights::{Dtype, Tensor, Weights};
 
 use crate::error::ModelError;
 use crate::linear::{Table, Unpacked};
-use crate::mxfp4::{self, Among, Mxfp4};
+use crate::mxfp4::{self, MatrixSelection, Mxfp4};
 use crate::quantization::Quantization;
 use crate::quantized::{PARTS, Quantized, has_integers};
 use crate::spec::Spec;
-use crate::storage::{Storage, among};
+use crate::storage::{Storage, nth_matrix};
 
-/// Whether a linear layer has a bias. A tensor that the configuration promises and the file lacks is an error: a
-/// network without it would still talk, and be wrong.
+/// Whether a linear layer has a bias. A bias that the configuration requires and the file lacks is an error: without it
+/// the network would still run, and be wrong.
 #[derive(Clone, Copy)]
 pub(super) enum Bias {
     Required,
-    /// A file that has one all the same is refused unless it is all zeros (`unused.rs`).
+    /// A file that has one anyway is refused unless it is all zeros (`unused.rs`).
     None,
-    /// The file decides: formats whose configuration does not say.
+    /// The file decides, in formats whose configuration does not say.
     IfThere,
 }
 
@@ -38,7 +38,7 @@ fn require<'a>(weights: &'a Weights, name: &str, shape: &[usize]) -> Result<&'a 
     Ok(tensor)
 }
 
-/// A vector, widened: norms and biases are small and used by element-wise kernels.
+/// A vector as f32: norms and biases are small and used by element-wise kernels.
 fn vector(weights: &Weights, name: &str, len: usize) -> Result<Vec<f32>, ModelError> {
     let storage = Storage::new(require(weights, name, &[len])?);
     let mut out = vec![0.0; len];
@@ -54,31 +54,31 @@ pub(super) fn optional_vector(weights: &Weights, name: &str, len: usize) -> Resu
 /// The tensors of a checkpoint, as parts of a network.
 pub(super) struct Tensors<'a> {
     pub(super) weights: &'a Weights,
-    /// How matrices are packed that are not floats.
+    /// How quantized matrices are packed.
     quantization: Option<Quantization>,
-    /// Names of those that were read.
+    /// Names of the tensors that were read.
     read: RefCell<BTreeSet<String>>,
 }
 
 impl<'a> Tensors<'a> {
-    /// None of them is read yet. `quantization`: how matrices are packed that are not floats.
+    /// The tensors of a checkpoint, none of them read. `quantization`: how quantized matrices are packed.
     pub(super) fn new(weights: &'a Weights, quantization: Option<Quantization>) -> Self {
         Self { weights, quantization, read: RefCell::default() }
     }
 
-    /// Names of those that were read.
+    /// Names of the tensors that were read.
     pub(super) fn into_read(self) -> BTreeSet<String> {
         self.read.into_inner()
     }
 
-    /// Notes that a tensor is read.
-    fn note(&self, name: &str) {
+    /// Records that a tensor is read.
+    fn mark_read(&self, name: &str) {
         self.read.borrow_mut().insert(name.to_string());
     }
 
     /// The tensor of this name, which must be there and have this shape.
     fn require(&self, name: &str, shape: &[usize]) -> Result<&'a Tensor, ModelError> {
-        self.note(name);
+        self.mark_read(name);
         require(self.weights, name, shape)
     }
 
@@ -86,17 +86,17 @@ impl<'a> Tensors<'a> {
         self.weights.get(name).is_some()
     }
 
-    /// Whether there is a matrix of this name, be it quantized.
+    /// Whether there is a matrix of this name, quantized or not.
     pub(super) fn has_matrix(&self, name: &str) -> bool {
         self.has(&format!("{name}.weight")) || self.quantization.is_some() && has_integers(self.weights, name)
     }
 
-    /// The matrix of this name where it is quantized.
+    /// The matrix of this name, if it is quantized.
     fn quantized(&self, name: &str, inputs: usize, outputs: usize) -> Result<Option<Quantized>, ModelError> {
-        let Some(how) = self.quantization else { return Ok(None) };
-        let found = Quantized::find(self.weights, name, how, [inputs, outputs])?;
+        let Some(quantization) = self.quantization else { return Ok(None) };
+        let found = Quantized::find(self.weights, name, quantization, [inputs, outputs])?;
         if found.is_some() {
-            PARTS.iter().for_each(|part| self.note(&format!("{name}.{part}")));
+            PARTS.iter().for_each(|part| self.mark_read(&format!("{name}.{part}")));
         }
         Ok(found)
     }
@@ -107,7 +107,7 @@ impl<'a> Tensors<'a> {
             Bias::Required => self.vector(&name, len).map(Some),
             Bias::None => Ok(None),
             Bias::IfThere => {
-                self.note(&name);
+                self.mark_read(&name);
                 optional_vector(self.weights, &name, len)
             }
         }
@@ -119,12 +119,12 @@ impl<'a> Tensors<'a> {
         Ok(Table::new(Storage::new(tensor), width, rows))
     }
 
-    /// The head: `head.weight` `[vocabulary, embedding_width]`, or the embedding where the network has none of its own.
+    /// The head: `head.weight` `[vocabulary, embedding_width]`, or the embedding if the head is tied.
     pub(super) fn head(&self, head: &str, embedding: &str, spec: &Spec, bias: Bias) -> Result<Unpacked, ModelError> {
         let (inputs, outputs) = (spec.embedding_width, spec.output_vocabulary());
         if spec.tied_head {
             let table = self.linear(embedding, inputs, outputs, Bias::None)?;
-            return Ok(table.called("the embedding, which is the head"));
+            return Ok(table.with_name("the embedding, which is the head"));
         }
         self.linear(head, inputs, outputs, bias)
     }
@@ -139,8 +139,8 @@ impl<'a> Tensors<'a> {
         Ok(Unpacked::new(tensor, self.bias(name, outputs, bias)?, inputs, outputs))
     }
 
-    /// One of so many matrices of a tensor `[matrices, outputs, inputs]` of this whole name, with its share
-    /// of `bias_name` `[matrices, outputs]`.
+    /// Matrix `number` of a tensor `[matrices, outputs, inputs]` of this whole name, with its row of `bias_name`
+    /// `[matrices, outputs]`.
     pub(super) fn stacked(
         &self,
         name: &str,
@@ -149,13 +149,13 @@ impl<'a> Tensors<'a> {
         [inputs, outputs]: [usize; 2],
         bias: Bias,
     ) -> Result<Unpacked, ModelError> {
-        let bias = self.bias_among(bias_name, [number, matrices, outputs], bias)?;
-        let tensor = among(self.require(name, &[matrices, outputs, inputs])?, number);
-        Ok(Unpacked::new(&tensor, bias, inputs, outputs).called(&format!("tensor {name}, matrix {number}")))
+        let bias = self.bias_of_matrix(bias_name, [number, matrices, outputs], bias)?;
+        let tensor = nth_matrix(self.require(name, &[matrices, outputs, inputs])?, number);
+        Ok(Unpacked::new(&tensor, bias, inputs, outputs).with_name(&format!("tensor {name}, matrix {number}")))
     }
 
-    /// One of so many rows of biases `[matrices, outputs]`.
-    fn bias_among(
+    /// Row `number` of biases `[matrices, outputs]`.
+    fn bias_of_matrix(
         &self,
         name: &str,
         [number, matrices, outputs]: [usize; 3],
@@ -166,14 +166,15 @@ impl<'a> Tensors<'a> {
             Bias::IfThere if !self.has(name) => Ok(None),
             Bias::IfThere | Bias::Required => {
                 let mut out = vec![0.0; outputs];
-                Storage::new(&among(self.require(name, &[matrices, outputs])?, number)).widen(0..outputs, &mut out);
+                Storage::new(&nth_matrix(self.require(name, &[matrices, outputs])?, number))
+                    .widen(0..outputs, &mut out);
                 Ok(Some(out))
             }
         }
     }
 
-    /// One of so many matrices of `name` `[matrices, inputs, columns]`, or of its blocks in MXFP4 `[matrices, columns,
-    /// inputs]`: every `step`th of the columns from `first` on, with its share of `name_bias` `[matrices, columns]`.
+    /// Every `step`th column from `first` on of matrix `number` of `name` `[matrices, inputs, columns]`, or of its
+    /// blocks in MXFP4 `[matrices, columns, inputs]`, with its part of `name_bias` `[matrices, columns]`.
     pub(super) fn interleaved(
         &self,
         name: &str,
@@ -182,21 +183,21 @@ impl<'a> Tensors<'a> {
         [inputs, outputs]: [usize; 2],
         bias: Bias,
     ) -> Result<Unpacked, ModelError> {
-        let (columns, called) = (outputs * step, format!("tensor {name}, matrix {number}"));
-        let bias = self.bias_among(&format!("{name}_bias"), [number, matrices, columns], bias)?;
+        let (columns, matrix_name) = (outputs * step, format!("tensor {name}, matrix {number}"));
+        let bias = self.bias_of_matrix(&format!("{name}_bias"), [number, matrices, columns], bias)?;
         let bias = bias.map(|bias| bias.into_iter().skip(first).step_by(step).collect());
         if self.quantization == Some(Quantization::Mxfp4) {
-            let place = Among { number, matrices, first, step };
-            if let Some(matrix) = Mxfp4::find(self.weights, name, place, [inputs, outputs])? {
-                mxfp4::parts(name).iter().for_each(|part| self.note(part));
-                return Ok(Unpacked::mxfp4(called, matrix, bias, [inputs, outputs]));
+            let selection = MatrixSelection { number, matrices, first, step };
+            if let Some(matrix) = Mxfp4::find(self.weights, name, selection, [inputs, outputs])? {
+                mxfp4::parts(name).iter().for_each(|part| self.mark_read(part));
+                return Ok(Unpacked::mxfp4(matrix_name, matrix, bias, [inputs, outputs]));
             }
         }
-        let tensor = among(self.require(name, &[matrices, inputs, columns])?, number);
-        Ok(Unpacked::columns(&tensor, [first, step], bias, outputs).called(&called))
+        let tensor = nth_matrix(self.require(name, &[matrices, inputs, columns])?, number);
+        Ok(Unpacked::columns(&tensor, [first, step], bias, outputs).with_name(&matrix_name))
     }
 
-    /// `name.weight` `[1, inputs]`, or `[inputs]` as GGUF writes it.
+    /// `name.weight` `[1, inputs]`, or `[inputs]` as in GGUF.
     pub(super) fn row(&self, name: &str, inputs: usize) -> Result<Unpacked, ModelError> {
         let is_vector = |tensor: &Tensor| tensor.shape.len() == 1;
         if !self.weights.get(&format!("{name}.weight")).is_some_and(is_vector) {
@@ -206,7 +207,7 @@ impl<'a> Tensors<'a> {
         Ok(Unpacked::new(&Tensor { shape: vec![1, inputs], ..tensor.clone() }, None, inputs, 1))
     }
 
-    /// The same of a weight that is stored `[inputs, outputs]`, unless it is quantized.
+    /// As [`linear`](Self::linear), with a weight that is stored `[inputs, outputs]` unless it is quantized.
     pub(super) fn transposed(
         &self,
         name: &str,
@@ -221,13 +222,13 @@ impl<'a> Tensors<'a> {
         Ok(Unpacked::transposed(tensor, self.bias(name, outputs, bias)?, inputs, outputs))
     }
 
-    /// A vector, widened.
+    /// A vector as f32.
     pub(super) fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, ModelError> {
-        self.note(name);
+        self.mark_read(name);
         vector(self.weights, name, len)
     }
 
-    /// A vector of numbers that are none of them infinite or NaN, of this whole name: `[len]` or `[1, len]`.
+    /// A vector of finite numbers, of this whole name: `[len]` or `[1, len]`.
     pub(super) fn finite(&self, name: &str, len: usize) -> Result<Vec<f32>, ModelError> {
         let is_row = |tensor: &Tensor| tensor.shape.len() == 2;
         let all = match self.weights.get(name).is_some_and(is_row) {
@@ -243,10 +244,10 @@ impl<'a> Tensors<'a> {
         }
     }
 
-    /// The tensor of this whole name and length, of whatever type; `None`: there is none.
-    fn listed(&self, name: &str, len: usize) -> Result<Option<&'a Tensor>, ModelError> {
+    /// The tensor of this whole name and length, of any type; `None` if there is none.
+    fn tensor_of_len(&self, name: &str, len: usize) -> Result<Option<&'a Tensor>, ModelError> {
         let Some(tensor) = self.weights.get(name) else { return Ok(None) };
-        self.note(name);
+        self.mark_read(name);
         if tensor.shape == [len] {
             return Ok(Some(tensor));
         }
@@ -260,9 +261,9 @@ impl<'a> Tensors<'a> {
         ModelError::config(self.weights.source(), field, expected, tensor.dtype.name())
     }
 
-    /// Whole numbers in 32 or 64 bits, of this whole name; `None`: there is no such tensor.
+    /// Integers of 32 or 64 bits, of this whole name; `None` if there is no such tensor.
     pub(super) fn integers(&self, name: &str, len: usize) -> Result<Option<Vec<i64>>, ModelError> {
-        let Some(tensor) = self.listed(name, len)? else { return Ok(None) };
+        let Some(tensor) = self.tensor_of_len(name, len)? else { return Ok(None) };
         match tensor.dtype.name() {
             "I64" => Ok(Some(tensor.bytes.as_chunks().0.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect())),
             "I32" => {
@@ -273,23 +274,23 @@ impl<'a> Tensors<'a> {
         }
     }
 
-    /// Truth values of this whole name; `None`: there is no such tensor.
-    pub(super) fn truth_values(&self, name: &str, len: usize) -> Result<Option<Vec<bool>>, ModelError> {
-        let Some(tensor) = self.listed(name, len)? else { return Ok(None) };
+    /// Booleans of this whole name; `None` if there is no such tensor.
+    pub(super) fn booleans(&self, name: &str, len: usize) -> Result<Option<Vec<bool>>, ModelError> {
+        let Some(tensor) = self.tensor_of_len(name, len)? else { return Ok(None) };
         match tensor.dtype.name() {
             "BOOL" | "U8" => Ok(Some(tensor.bytes.iter().map(|byte| *byte != 0).collect())),
             _ => Err(self.wrong_type(tensor, "BOOL")),
         }
     }
 
-    /// Checks that all tensors of floats or blocks that were read hold finite numbers alone.
+    /// Checks that all numbers are finite in the tensors of floats or blocks that were read.
     pub(super) fn check_all_finite(&self) -> Result<(), ModelError> {
         let read = self.read.borrow();
         let computed = |tensor: &&Tensor| read.contains(&tensor.name) && !matches!(tensor.dtype, Dtype::Other(_));
         self.weights.iter().filter(computed).try_for_each(|tensor| self.check_finite(&tensor.name))
     }
 
-    /// Checks that a tensor of floats or blocks holds finite numbers alone.
+    /// Checks that all numbers of a tensor of floats or blocks are finite.
     fn check_finite(&self, name: &str) -> Result<(), ModelError> {
         const CHUNK: usize = 1 << 14;
         let storage = Storage::new(self.weights.require(name)?);
@@ -305,7 +306,7 @@ impl<'a> Tensors<'a> {
         Ok(())
     }
 
-    /// A small matrix, widened.
+    /// A small matrix as f32.
     pub(super) fn matrix(&self, name: &str, shape: [usize; 2]) -> Result<Vec<f32>, ModelError> {
         let storage = Storage::new(self.require(name, &shape)?);
         let mut out = vec![0.0; storage.elements()];

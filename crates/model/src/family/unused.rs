@@ -1,65 +1,62 @@
-//! What a network leaves of its files: tensors that it does not read, and what they mean.
+//! Check of the tensors that a network does not read.
 //!
-//! The idea: a configuration that says less than its file is not an error that any tensor would show, as a network of
-//! the first four of six layers runs well and writes another text. So every tensor has to be accounted for. Those of
-//! layers beyond the last, those that belong to a layer that is run, and those with a name of this layout are refused:
-//! without them it is another network. What is known to change nothing is passed over (buffers, biases of zeros, a copy
-//! of the embedding as the head, keys and values of layers that attend to those of others). The rest is not the text
-//! network's, as the towers of images or layers that predict further tokens, and is told once. Left out: files of which
-//! a tensor is missing, which is seen where it is read.
+//! A configuration that describes less than its file would go unnoticed: a network of the first four of six layers runs
+//! well and writes another text. So every tensor has to be accounted for. Unread tensors of layers beyond the last, of
+//! layers that are run, and with other names of this layout are refused: without them it is another network. Tensors
+//! that no computation needs are ignored (buffers, biases of zeros, a copy of the embedding as the head, keys and
+//! values of layers that attend to those of others). The rest does not belong to the language model, such as vision
+//! towers and multi-token prediction layers, and is reported once. A missing tensor is an error where it is read.
 
 use std::collections::BTreeSet;
 
 use foretoken_weights::Tensor;
 
-use super::layout::{Layout, Pieces, Qkv};
+use super::layout::{Layout, QkNormNames, Qkv};
 use crate::checkpoint::{Checkpoint, Config};
 use crate::error::ModelError;
 use crate::spec::Spec;
 use crate::storage::Storage;
 
-/// What tensors of layers that predict further tokens have and no others: the matrix that joins a token with a state.
-const FURTHER: [&str; 2] = ["eh_proj.weight", "nextn.eh_proj.weight"];
+/// A matrix that only multi-token prediction layers have: it joins the embedding of a token with a hidden state.
+const NEXTN_TENSORS: [&str; 2] = ["eh_proj.weight", "nextn.eh_proj.weight"];
 
-/// The names of the tensors that are told, in order of the alphabet.
-///
-/// `read`: those that were read.
+/// Checks all tensors but those in `read`; returns the names of those that are left out, in alphabetical order.
 ///
 /// # Errors
-/// A tensor would have to be read for the network to be the one of the file.
-pub(super) fn told(
+/// An unread tensor is essential: the network would be another one without it.
+pub(super) fn check(
     checkpoint: &Checkpoint,
     (spec, layout): (&Spec, &Layout),
     read: &BTreeSet<String>,
 ) -> Result<Vec<String>, ModelError> {
     let prefix = layout.prefix(|name| checkpoint.weights.get(name).is_some());
     let layers = format!("{prefix}{}.", layout.layers);
-    let judge = Judge { checkpoint, spec, layout, prefix, layers };
-    let (mut told, mut beyond, mut strays) = (Vec::new(), Vec::new(), Vec::new());
+    let classifier = Classifier { checkpoint, spec, layout, prefix, layers };
+    let (mut left_out, mut beyond, mut essential) = (Vec::new(), Vec::new(), Vec::new());
     for tensor in checkpoint.weights.iter().filter(|tensor| !read.contains(&tensor.name) && !is_buffer(&tensor.name)) {
-        match judge.means(tensor)? {
-            Means::Nothing => {}
-            Means::Other => told.push(tensor.name.clone()),
-            Means::Beyond(layer) => beyond.push((layer, tensor.name.as_str())),
-            Means::Stray => strays.push(tensor.name.as_str()),
+        match classifier.classify(tensor)? {
+            UnreadTensor::Ignored => {}
+            UnreadTensor::OtherPart => left_out.push(tensor.name.clone()),
+            UnreadTensor::BeyondLastLayer(layer) => beyond.push((layer, tensor.name.as_str())),
+            UnreadTensor::Essential => essential.push(tensor.name.as_str()),
         }
     }
     if let Some(last) = beyond.iter().map(|(layer, _)| *layer).max() {
-        return Err(judge.too_few_layers(last, &beyond));
+        return Err(classifier.too_few_layers(last, &beyond));
     }
-    if let Some(first) = strays.first() {
+    if let Some(first) = essential.first() {
         return Err(ModelError::Unused {
             file: checkpoint.weights.source().to_string(),
             tensor: (*first).to_string(),
-            count: strays.len(),
+            count: essential.len(),
             family: spec.family,
         });
     }
-    Ok(told)
+    Ok(left_out)
 }
 
-/// Whether a tensor is one that old checkpoints carry along and that follows from the configuration: a mask, or
-/// frequencies. (Divisors of frequencies in GGUF files are read with the configuration.)
+/// Whether a tensor is a buffer of old checkpoints that follows from the configuration: a mask, or frequencies.
+/// (Divisors of frequencies in GGUF files are read with the configuration.)
 fn is_buffer(name: &str) -> bool {
     const ENDS: [&str; 12] = [
         ".attn.bias",
@@ -78,52 +75,56 @@ fn is_buffer(name: &str) -> bool {
     ENDS.iter().any(|end| name.ends_with(end))
 }
 
-/// What it means that a tensor was not read.
-enum Means {
-    /// Nothing at all.
-    Nothing,
-    /// That it is of something else than the text's network.
-    Other,
-    /// That its layer is not run.
-    Beyond(usize),
-    /// That the network is another one.
-    Stray,
+/// Why a tensor was not read.
+enum UnreadTensor {
+    /// No computation needs it.
+    Ignored,
+    /// It does not belong to the language model.
+    OtherPart,
+    /// It belongs to this layer, which is not run.
+    BeyondLastLayer(usize),
+    /// It should have been read: the network is another one without it.
+    Essential,
 }
 
-/// What is needed to judge.
-struct Judge<'a> {
+/// What is needed to classify an unread tensor.
+struct Classifier<'a> {
     checkpoint: &'a Checkpoint,
     spec: &'a Spec,
     layout: &'a Layout,
     prefix: &'a str,
-    /// What the names of layers begin with, before the number.
+    /// The prefix of the names of layers, before the number.
     layers: String,
 }
 
-impl Judge<'_> {
-    fn means(&self, tensor: &Tensor) -> Result<Means, ModelError> {
+impl Classifier<'_> {
+    fn classify(&self, tensor: &Tensor) -> Result<UnreadTensor, ModelError> {
         let (name, Spec { layers, .. }) = (tensor.name.as_str(), self.spec);
         let layer = name.strip_prefix(&self.layers).and_then(|rest| rest.split_once('.'));
         match layer.and_then(|(number, part)| Some((number.parse::<usize>().ok()?, part))) {
-            Some((layer, _)) if layer >= *layers && self.predicts_further(layer) => Ok(Means::Other),
-            Some((layer, _)) if layer >= *layers => Ok(Means::Beyond(layer)),
-            Some((layer, part)) if layer >= self.spec.kv_layers() && self.is_key_value(part) => Ok(Means::Nothing),
-            None if self.spec.tied_head && self.is_head(name) => self.is_copy(tensor).map(|()| Means::Nothing),
-            None if !self.is_known(name) => Ok(Means::Other),
-            _ if is_zero_bias(tensor) => Ok(Means::Nothing),
-            _ => Ok(Means::Stray),
+            Some((layer, _)) if layer >= *layers && self.is_nextn_layer(layer) => Ok(UnreadTensor::OtherPart),
+            Some((layer, _)) if layer >= *layers => Ok(UnreadTensor::BeyondLastLayer(layer)),
+            Some((layer, part)) if layer >= self.spec.kv_layers() && self.is_key_value(part) => {
+                Ok(UnreadTensor::Ignored)
+            }
+            None if self.spec.tied_head && self.is_head(name) => self.is_copy(tensor).map(|()| UnreadTensor::Ignored),
+            None if !self.is_known(name) => Ok(UnreadTensor::OtherPart),
+            _ if is_zero_bias(tensor) => Ok(UnreadTensor::Ignored),
+            _ => Ok(UnreadTensor::Essential),
         }
     }
 
-    /// Whether a layer is one that guesses tokens behind the next, which its model does not need.
-    fn predicts_further(&self, layer: usize) -> bool {
-        FURTHER.iter().any(|part| self.checkpoint.weights.get(&format!("{}{layer}.{part}", self.layers)).is_some())
+    /// Whether a layer is a multi-token prediction layer, which the model itself does not need.
+    fn is_nextn_layer(&self, layer: usize) -> bool {
+        NEXTN_TENSORS
+            .iter()
+            .any(|part| self.checkpoint.weights.get(&format!("{}{layer}.{part}", self.layers)).is_some())
     }
 
-    /// Whether a part of a layer makes keys or values: files may have them in layers that attend to those of others.
+    /// Whether a tensor of a layer makes keys or values: files may have them in layers that attend to those of others.
     fn is_key_value(&self, part: &str) -> bool {
         let matrices = if let Qkv::Three([_, key, value]) = self.layout.qkv { [key, value] } else { [""; 2] };
-        let norm = if let Pieces::EveryHead([_, key]) = self.layout.piece_norms { key } else { "" };
+        let norm = if let QkNormNames::SharedByHeads([_, key]) = self.layout.qk_norms { key } else { "" };
         matrices.into_iter().chain([norm]).any(|name| is_of(part, name))
     }
 
@@ -131,7 +132,7 @@ impl Judge<'_> {
         self.layout.heads.iter().any(|head| is_of(name, head))
     }
 
-    /// Whether a tensor outside the layers is called as one that networks of this layout may have.
+    /// Whether a tensor outside the layers has a name that networks of this layout may have.
     fn is_known(&self, name: &str) -> bool {
         let Layout { embedding, positions, embedding_norm, projections, inputs, output_norm, .. } = self.layout;
         let positions = positions.map(|(name, _)| name);
@@ -141,9 +142,9 @@ impl Judge<'_> {
         self.is_head(name) || own.is_some_and(|own| all.any(|known| is_of(own, known)))
     }
 
-    /// Checks that the head of a file whose configuration takes the embedding for it is a copy of that.
+    /// Checks that the head in a file whose configuration says it is tied is a copy of the embedding.
     ///
-    /// What else it could be is not known: some programs use such a head and some do not.
+    /// Otherwise the file is ambiguous: some programs use such a head and some do not.
     fn is_copy(&self, head: &Tensor) -> Result<(), ModelError> {
         let weights = &self.checkpoint.weights;
         let embedding = format!("{}{}.weight", self.prefix, self.layout.embedding);
@@ -159,7 +160,7 @@ impl Judge<'_> {
         Err(config.refuse(FIELD, expected, found))
     }
 
-    /// An error about the number of layers. `last`: the last of those beyond.
+    /// An error about the number of layers. `last`: the last layer that has tensors.
     fn too_few_layers(&self, last: usize, beyond: &[(usize, &str)]) -> ModelError {
         let (file, field) = self.layers_field();
         let (source, there) = (self.checkpoint.weights.source(), last.saturating_add(1));
@@ -191,13 +192,13 @@ impl Judge<'_> {
     }
 }
 
-/// Whether a tensor's name is this one and what comes behind it: `.weight`, `.bias`, or a part of a quantized matrix.
+/// Whether a tensor's name is this one followed by `.weight`, `.bias`, or a part of a quantized matrix.
 fn is_of(tensor: &str, name: &str) -> bool {
     !name.is_empty()
         && tensor.strip_prefix(name).is_some_and(|rest| rest.starts_with('.') && rest.rfind('.') == Some(0))
 }
 
-/// Whether a tensor adds nothing: some programs write biases of zeros wherever there could be one.
+/// Whether a tensor is a bias of zeros: some programs write one wherever there could be a bias.
 fn is_zero_bias(tensor: &Tensor) -> bool {
     tensor.name.ends_with(".bias") && tensor.shape.len() == 1 && tensor.bytes.iter().all(|byte| *byte == 0)
 }

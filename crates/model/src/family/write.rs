@@ -1,21 +1,21 @@
-//! A checkpoint's configuration said in the keys of a GGUF file.
+//! Export of a checkpoint's configuration to the keys of a GGUF file.
 //!
-//! The idea: a description is made from what the configuration says ([`Spec`]) and read by the architecture's own
-//! reader before anything is written. What that reader makes of it must be what the configuration says; a difference is
-//! refused by the field that it comes from. So a writer cannot disagree with the reader, and what files have no word
-//! for, or take for granted (windows, which layers have them, what scores are scaled by), needs no list of its own. The
-//! reader also says how the file's tensors are called and lie ([`Layout`]).
+//! A description of the file is made from the [`Spec`] and read by the architecture's own reader before anything is
+//! written. The reader must find the same [`Spec`]; a difference is refused with the field that it comes from. So a
+//! writer cannot disagree with the reader, and features that files cannot express or imply (windows, which layers have
+//! them, the scale of scores) need no list of their own. The reader also yields the names and the [`Layout`] of the
+//! file's tensors.
 //!
-//! A family's file adds the keys that are particular to it. Left out: the tensors (`layout/write.rs`).
+//! A family's file adds the keys that are particular to it. Tensors are exported by `layout/write.rs`.
 
 use foretoken_kernels::rope::Pairing;
 use foretoken_weights::gguf::{Array, Metadata, Value};
 use foretoken_weights::{Tensor, Weights};
 
 use super::gguf::Gguf;
-use super::layout::{Layout, Pieces, Qkv};
+use super::layout::{Layout, QkNormNames, Qkv};
 use super::tensors::Bias;
-use super::{OfGguf, Plan, json, rope};
+use super::{Plan, ReadGguf, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::collected::tensor;
 use crate::error::ModelError;
@@ -24,21 +24,21 @@ use crate::spec::{Activation, Experts, FeedForward, LayerAttention, Norm, Positi
 /// Keys of a GGUF file with their values, in order.
 pub(crate) type Keys = Vec<(String, Value)>;
 
-/// What is rotated is multiplied with this besides.
+/// The key of a further multiplier of rotated elements.
 const ATTENTION_FACTOR: &str = "rope.scaling.attn_factor";
 
-/// How the checkpoints of a family are written.
-pub(super) struct Written {
+/// How the checkpoints of a family are exported.
+pub(super) struct GgufExport {
     /// The architecture of the file.
     pub(super) architecture: &'static str,
-    /// Adds what is particular to the family.
-    pub(super) keys: fn(&mut Writing<'_>) -> Result<(), ModelError>,
+    /// Adds the keys that are particular to the family.
+    pub(super) keys: fn(&mut GgufDescription<'_>) -> Result<(), ModelError>,
 }
 
-/// A file that is being described.
-pub(super) struct Writing<'a> {
+/// The description of a GGUF file before it is written.
+pub(super) struct GgufDescription<'a> {
     pub(super) config: &'a JsonConfig,
-    /// What the file is to say: what the configuration says, unless a family notes a difference.
+    /// The spec that the file should express: that of the configuration, unless a family notes a difference.
     pub(super) spec: Spec,
     /// Where the checkpoint's tensors lie.
     pub(super) layout: &'a Layout,
@@ -46,23 +46,23 @@ pub(super) struct Writing<'a> {
     /// Tensors that the checkpoint does not have.
     pub(super) tensors: Vec<Tensor>,
     pub(super) notes: Vec<String>,
-    /// Names of tensors by which the reader tells forms of the network apart.
-    tells: Vec<String>,
+    /// Names of tensors by which the reader distinguishes variants of the network.
+    marker_tensors: Vec<String>,
 }
 
-/// Of an architecture whose keys are those that all have.
-pub(super) fn nothing(_: &mut Writing<'_>) -> Result<(), ModelError> {
+/// The keys of an architecture without keys of its own.
+pub(super) fn no_further_keys(_: &mut GgufDescription<'_>) -> Result<(), ModelError> {
     Ok(())
 }
 
-/// The same of an architecture that has no word for windows ([`Writing::within_windows`]).
-pub(super) fn within_windows(file: &mut Writing<'_>) -> Result<(), ModelError> {
-    file.within_windows();
+/// The keys of an architecture that cannot express windows ([`GgufDescription::limit_context_to_window`]).
+pub(super) fn limit_context_to_window(file: &mut GgufDescription<'_>) -> Result<(), ModelError> {
+    file.limit_context_to_window();
     Ok(())
 }
 
-/// A pair of this frequency or a lower one is not turned in any text.
-const STANDING: f32 = 1e-24;
+/// A pair of this frequency or a lower one is not rotated at any position.
+const UNROTATED_FREQUENCY_MAX: f32 = 1e-24;
 
 /// A count as GGUF stores it. Every count of a [`Spec`] is bounded far below.
 fn number(number: usize) -> Value {
@@ -73,34 +73,34 @@ fn near(a: f32, b: f32) -> bool {
     (a - b).abs() <= 2e-6 * a.abs().max(b.abs())
 }
 
-impl<'a> Writing<'a> {
-    /// Describes a file of what a configuration says.
+impl<'a> GgufDescription<'a> {
+    /// Describes a file of a checkpoint.
     ///
     /// # Errors
-    /// The family knows that files cannot say something.
-    pub(super) fn new(config: &'a JsonConfig, plan: &'a Plan, written: &Written) -> Result<Self, ModelError> {
-        let architecture = written.architecture;
+    /// The family knows that the file format cannot express something.
+    pub(super) fn new(config: &'a JsonConfig, plan: &'a Plan, export: &GgufExport) -> Result<Self, ModelError> {
+        let architecture = export.architecture;
         let spec = Spec { family: architecture, ..plan.spec.clone() };
         let keys = vec![("general.architecture".to_string(), architecture.into())];
-        let (layout, tensors, notes, tells) = (&plan.layout, Vec::new(), Vec::new(), Vec::new());
-        let mut writing = Self { config, spec, layout, keys, tensors, notes, tells };
-        let rotation = writing.spec.positions.rotations().first().cloned();
+        let (layout, tensors, notes, marker_tensors) = (&plan.layout, Vec::new(), Vec::new(), Vec::new());
+        let mut description = Self { config, spec, layout, keys, tensors, notes, marker_tensors };
+        let rotation = description.spec.positions.rotations().first().cloned();
         if let Some(Scaling::Dynamic { trained, .. }) = rotation.as_ref().map(|rotation| &rotation.scaling) {
-            writing.spec.context_max = *trained;
-            writing.note(format!(
+            description.spec.context_max = *trained;
+            description.note(format!(
                 "GGUF has no word for dynamic scaling of rotations; the file is one for texts of up to {trained} tokens"
             ));
         }
-        writing.common();
+        description.add_common_keys();
         if let Some(rotation) = rotation {
-            writing.rotation(&rotation);
+            description.add_rotation(&rotation);
         }
-        (written.keys)(&mut writing)?;
-        Ok(writing)
+        (export.keys)(&mut description)?;
+        Ok(description)
     }
 
     /// Adds the keys that all architectures have.
-    fn common(&mut self) {
+    fn add_common_keys(&mut self) {
         let Spec { context_max, width, layers, ffn_width, heads, kv_heads, head_dim, vocabulary, norm, .. } = self.spec;
         for (field, count) in [
             ("context_length", context_max),
@@ -113,41 +113,41 @@ impl<'a> Writing<'a> {
             ("attention.value_length", head_dim),
             ("vocab_size", vocabulary),
         ] {
-            self.count(field, count);
+            self.add_count(field, count);
         }
-        self.experts();
+        self.add_experts();
         match norm {
-            Norm::Rms { epsilon } => self.say("attention.layer_norm_rms_epsilon", epsilon),
-            Norm::Layer { epsilon } => self.say("attention.layer_norm_epsilon", epsilon),
+            Norm::Rms { epsilon } => self.add_key("attention.layer_norm_rms_epsilon", epsilon),
+            Norm::Layer { epsilon } => self.add_key("attention.layer_norm_epsilon", epsilon),
         }
     }
 
-    /// Adds what is said of experts in all architectures that have some; readers see by tensors which layers do.
-    fn experts(&mut self) {
+    /// Adds the keys of experts that all architectures have; readers see by tensors which layers have experts.
+    fn add_experts(&mut self) {
         let Some(experts) = self.spec.experts.clone() else { return };
-        self.count("expert_count", experts.count);
-        self.count("expert_used_count", experts.chosen);
+        self.add_count("expert_count", experts.count);
+        self.add_count("expert_used_count", experts.chosen);
         if let Some(shared) = experts.shared {
-            self.count("expert_shared_feed_forward_length", shared.ffn_width);
+            self.add_count("expert_shared_feed_forward_length", shared.ffn_width);
         }
         for layer in 0..self.spec.layers {
             if self.spec.experts_of(layer).is_none() {
                 continue;
             }
-            self.tell(format!("blk.{layer}.ffn_gate_inp.weight"));
+            self.add_marker_tensor(format!("blk.{layer}.ffn_gate_inp.weight"));
             if experts.shared.is_some_and(|shared| shared.gated) {
-                self.tell(format!("blk.{layer}.ffn_gate_inp_shexp.weight"));
+                self.add_marker_tensor(format!("blk.{layer}.ffn_gate_inp_shexp.weight"));
             }
         }
     }
 
-    /// Says how wide experts are, where it is not as wide as dense halves would be.
-    pub(super) fn say_expert_width(&mut self) {
+    /// Adds the width of experts, for architectures in which it differs from that of dense layers.
+    pub(super) fn add_expert_width(&mut self) {
         let width = self.spec.experts.as_ref().map(|experts| experts.ffn_width);
-        width.into_iter().for_each(|width| self.count("expert_feed_forward_length", width));
+        width.into_iter().for_each(|width| self.add_count("expert_feed_forward_length", width));
     }
 
-    /// Refuses dense layers beside those with experts, which llama.cpp expects in all layers of most architectures.
+    /// Refuses dense layers beside layers with experts: llama.cpp expects experts in all layers of most architectures.
     pub(super) fn require_experts_everywhere(&self) -> Result<(), ModelError> {
         let dense = (0..self.spec.layers).find(|layer| self.spec.experts_of(*layer).is_none());
         let Some(layer) = dense else { return Ok(()) };
@@ -157,17 +157,17 @@ impl<'a> Writing<'a> {
     }
 
     /// Adds a key of the architecture.
-    pub(super) fn say(&mut self, field: &str, value: impl Into<Value>) {
+    pub(super) fn add_key(&mut self, field: &str, value: impl Into<Value>) {
         self.keys.push((format!("{}.{field}", self.spec.family), value.into()));
     }
 
-    /// Adds a key of the architecture that counts something.
-    pub(super) fn count(&mut self, field: &str, count: usize) {
-        self.say(field, number(count));
+    /// Adds a key of the architecture that is a count.
+    pub(super) fn add_count(&mut self, field: &str, count: usize) {
+        self.add_key(field, number(count));
     }
 
-    /// Adds a key of the architecture that has a truth value for each layer.
-    pub(super) fn say_each(&mut self, field: &str, layers: Vec<bool>) {
+    /// Adds a key of the architecture that has a boolean for each layer.
+    pub(super) fn add_flags(&mut self, field: &str, layers: Vec<bool>) {
         self.keys.push((format!("{}.{field}", self.spec.family), Value::Array(Array::Bool(layers))));
     }
 
@@ -176,19 +176,19 @@ impl<'a> Writing<'a> {
         (0..self.spec.layers).map(|layer| self.spec.attention_of(layer).window.is_some()).collect()
     }
 
-    /// Adds a line about something that the file says otherwise than the checkpoint.
+    /// Adds a line about a difference between the file and the checkpoint.
     pub(super) fn note(&mut self, line: String) {
         self.notes.push(format!("{}: {line}", self.config.file()));
     }
 
-    /// Adds a tensor by whose being there the reader tells forms of the network apart.
-    pub(super) fn tell(&mut self, tensor: impl Into<String>) {
-        self.tells.push(tensor.into());
+    /// Adds a tensor by whose presence the reader distinguishes variants of the network.
+    pub(super) fn add_marker_tensor(&mut self, tensor: impl Into<String>) {
+        self.marker_tensors.push(tensor.into());
     }
 
-    /// Adds a key of the architecture that counts something in each layer, as one count where all are equal; instead
-    /// of what was said of it before.
-    pub(super) fn count_each(&mut self, field: &str, layers: &[usize]) {
+    /// Sets a key of the architecture that has a count for each layer, or one count if all are equal; it replaces an
+    /// earlier value.
+    pub(super) fn add_counts(&mut self, field: &str, layers: &[usize]) {
         let key = format!("{}.{field}", self.spec.family);
         self.keys.retain(|(known, _)| *known != key);
         match layers {
@@ -196,47 +196,47 @@ impl<'a> Writing<'a> {
                 let counts = layers.iter().map(|count| u32::try_from(*count).unwrap_or(u32::MAX)).collect();
                 self.keys.push((key, Value::Array(Array::U32(counts))));
             }
-            _ => self.count(field, layers[0]),
+            _ => self.add_count(field, layers[0]),
         }
     }
 
-    fn rotation(&mut self, rotation: &Rotation) {
+    fn add_rotation(&mut self, rotation: &Rotation) {
         let Rotation { frequencies, magnitude, base, scaling, .. } = rotation;
-        self.count("rope.dimension_count", 2 * frequencies.len());
-        self.say("rope.freq_base", *base);
+        self.add_count("rope.dimension_count", 2 * frequencies.len());
+        self.add_key("rope.freq_base", *base);
         match scaling {
             Scaling::None | Scaling::Divided | Scaling::Dynamic { .. } => {}
             Scaling::Linear { factor } => {
-                self.say("rope.scaling.type", "linear");
-                self.say("rope.scaling.factor", *factor);
+                self.add_key("rope.scaling.type", "linear");
+                self.add_key("rope.scaling.factor", *factor);
             }
             Scaling::Yarn { factor, original } => {
-                self.say("rope.scaling.type", "yarn");
-                self.say("rope.scaling.factor", *factor);
-                self.count("rope.scaling.original_context_length", *original as usize);
+                self.add_key("rope.scaling.type", "yarn");
+                self.add_key("rope.scaling.factor", *factor);
+                self.add_count("rope.scaling.original_context_length", *original as usize);
                 let further = magnitude / rope::yarn_magnitude(*factor, 1.0);
                 if !near(further, 1.0) {
-                    self.say(ATTENTION_FACTOR, further);
+                    self.add_key(ATTENTION_FACTOR, further);
                 }
             }
             Scaling::LongRope { original, .. } => {
-                self.say("rope.scaling.type", "longrope");
-                self.count("rope.scaling.original_context_length", *original as usize);
-                self.say(ATTENTION_FACTOR, *magnitude);
+                self.add_key("rope.scaling.type", "longrope");
+                self.add_count("rope.scaling.original_context_length", *original as usize);
+                self.add_key(ATTENTION_FACTOR, *magnitude);
             }
         }
     }
 
-    /// Says what the growth of what YaRN rotates is divided by in the way of the architectures that know this key.
-    pub(super) fn say_yarn_logarithm(&mut self, multiplier: f32) {
+    /// Replaces the attention factor by YaRN's logarithm multiplier, for architectures that have this key.
+    pub(super) fn add_yarn_log_multiplier(&mut self, multiplier: f32) {
         let factor = format!("{}.{ATTENTION_FACTOR}", self.spec.family);
         self.keys.retain(|(key, _)| *key != factor);
-        self.say(rope::YARN_LOGARITHM, multiplier);
+        self.add_key(rope::YARN_LOG_MULTIPLIER, multiplier);
     }
 
-    /// Adds the tensors of divisors of frequencies, if there are any. llama.cpp knows them in some architectures;
-    /// where they are not added, scalings that need them are refused.
-    pub(super) fn divisors(&mut self) {
+    /// Adds the tensors of divisors of frequencies, if there are any. llama.cpp reads them in some architectures; where
+    /// they are not added, scalings that need them are refused.
+    pub(super) fn add_divisors(&mut self) {
         let Some(Rotation { frequencies, base, scaling, .. }) = self.spec.positions.rotations().first() else { return };
         let mut add = |name: &str, divisors: &[f32]| {
             self.tensors.push(tensor(name, vec![divisors.len()], divisors));
@@ -255,14 +255,14 @@ impl<'a> Writing<'a> {
         }
     }
 
-    /// Where an architecture has no word for windows: makes the file one for texts in which no row sees less for them,
-    /// and notes it.
-    pub(super) fn within_windows(&mut self) {
+    /// For an architecture that cannot express windows: limits the file's context to the shortest window, within which
+    /// windows have no effect, and notes it.
+    pub(super) fn limit_context_to_window(&mut self) {
         let Some(shortest) = (0..self.spec.layers).filter_map(|layer| self.spec.window_of(layer)).min() else { return };
         self.spec.context_max = shortest;
         let context = format!("{}.context_length", self.spec.family);
         self.keys.retain(|(key, _)| *key != context);
-        self.count("context_length", shortest);
+        self.add_count("context_length", shortest);
         self.note(format!(
             "GGUF's {} has no word for windows; the file is one for texts of up to {shortest} tokens, in which they \
              change nothing",
@@ -270,8 +270,9 @@ impl<'a> Writing<'a> {
         ));
     }
 
-    /// Says that GELU is computed by tanh, as llama.cpp does in this architecture, whatever the checkpoint had.
-    pub(super) fn gelu_by_tanh(&mut self) {
+    /// Sets GELU to its tanh form, which llama.cpp computes in this architecture whatever the checkpoint had, and notes
+    /// it.
+    pub(super) fn use_tanh_gelu(&mut self) {
         if self.spec.feed_forward == FeedForward::Plain(Activation::GeluErf) {
             self.spec.feed_forward = FeedForward::Plain(Activation::GeluTanh);
             let family = self.spec.family;
@@ -279,7 +280,7 @@ impl<'a> Writing<'a> {
         }
     }
 
-    /// Refuses biases that llama.cpp has no place for in this architecture.
+    /// Refuses biases that llama.cpp does not load in this architecture.
     pub(super) fn refuse_biases(&self, field: &str, biases: &[Bias]) -> Result<(), ModelError> {
         match biases.iter().any(|bias| matches!(bias, Bias::Required)) {
             true => Err(self.refuse(&[field], "false", "true")),
@@ -295,7 +296,7 @@ impl<'a> Writing<'a> {
         }
     }
 
-    /// Refuses a head of its own, or none, where llama.cpp expects the other.
+    /// Refuses a tied head where llama.cpp expects one of its own, or the reverse.
     pub(super) fn require_tied(&self, tied: bool) -> Result<(), ModelError> {
         match self.spec.tied_head == tied {
             true => Ok(()),
@@ -319,29 +320,29 @@ impl<'a> Writing<'a> {
         self.config.refuse(self.field(fields), expected, found)
     }
 
-    /// What the architecture's reader makes of the description for texts of up to so many tokens, which is what the
-    /// configuration says.
+    /// Reads the description with the architecture's reader, for sequences of up to so many tokens, and checks that the
+    /// result is what the configuration says.
     ///
     /// # Errors
-    /// It makes something else of it.
-    pub(super) fn read_back(&self, of_gguf: OfGguf, context: Option<usize>) -> Result<Plan, ModelError> {
+    /// The reader finds something else.
+    pub(super) fn read_back(&self, from_gguf: ReadGguf, context: Option<usize>) -> Result<Plan, ModelError> {
         let metadata = Metadata::new(self.config.file(), self.keys.iter().cloned());
-        let mut names: Vec<&str> = self.tells.iter().map(String::as_str).collect();
+        let mut names: Vec<&str> = self.marker_tensors.iter().map(String::as_str).collect();
         names.extend((!self.spec.tied_head).then_some("output.weight"));
         names.extend(self.layout.ffn_norm.map(|_| "blk.0.ffn_norm.weight"));
-        names.extend((!matches!(self.layout.piece_norms, Pieces::None)).then_some("blk.0.attn_q_norm.weight"));
+        names.extend((!matches!(self.layout.qk_norms, QkNormNames::None)).then_some("blk.0.attn_q_norm.weight"));
         names.extend(matches!(self.layout.qkv, Qkv::Fused(..)).then_some("blk.0.attn_qkv.weight"));
-        // Only that they are there is looked at, and how many rows the embedding has.
+        // The reader checks only that they are present, and how many rows the embedding has.
         let stubs = names.into_iter().map(|name| tensor(name, vec![0], &[]));
         let embedding = tensor("token_embd.weight", vec![self.spec.vocabulary, 0], &[]);
         let tensors = self.tensors.iter().cloned().chain(stubs).chain([embedding]);
         let weights = Weights::new(self.config.file(), tensors)?;
-        let plan = of_gguf(Gguf { metadata: &metadata, weights: &weights })?.fixed(context);
+        let plan = from_gguf(Gguf { metadata: &metadata, weights: &weights })?.for_context(context);
         self.compare(&plan.spec)?;
         Ok(plan)
     }
 
-    /// Refuses what the reader understands otherwise.
+    /// Refuses what the reader finds different.
     fn compare(&self, file: &Spec) -> Result<(), ModelError> {
         let own = &self.spec;
         self.compare_layers(file)?;
@@ -382,24 +383,24 @@ impl<'a> Writing<'a> {
                 (file, own) => file == own,
             };
             if !same {
-                let told = |number: Option<f32>| number.map_or("nothing".to_string(), |number| number.to_string());
+                let shown = |number: Option<f32>| number.map_or("nothing".to_string(), |number| number.to_string());
                 let field = self.field(fields);
                 let scale = fields[0] == "scale_attn_weights";
                 let what = if scale { "scores multiplied with " } else { "" };
-                return Err(self.refuse(&[field], format!("{what}{}", told(file)), format!("{what}{}", told(own))));
+                return Err(self.refuse(&[field], format!("{what}{}", shown(file)), format!("{what}{}", shown(own))));
             }
         }
         Ok(())
     }
 
-    /// Refuses another way of weighing experts than the reader's.
+    /// Refuses a router that the reader finds different.
     fn compare_experts(&self, file: &Spec) -> Result<(), ModelError> {
         let [own, other] = [&self.spec, file].map(|spec| spec.experts.clone());
         if let (Some(own), Some(other)) = (&own, &other)
             && own.router != other.router
         {
-            let told = |router: &Router| format!("weights brought to the sum 1: {}", router.divided.is_some());
-            return Err(self.refuse(&["norm_topk_prob", "model_type"], told(&other.router), told(&own.router)));
+            let shown = |router: &Router| format!("weights brought to the sum 1: {}", router.divided.is_some());
+            return Err(self.refuse(&["norm_topk_prob", "model_type"], shown(&other.router), shown(&own.router)));
         }
         let layers = |spec: &Spec| (0..spec.layers).map(|layer| spec.experts_of(layer).is_some()).collect::<Vec<_>>();
         assert_eq!(layers(&self.spec), layers(file), "layers of {} with experts", file.family);
@@ -408,7 +409,7 @@ impl<'a> Writing<'a> {
         Ok(())
     }
 
-    /// Refuses positions, rotations and windows that the reader understands otherwise.
+    /// Refuses positions, rotations and windows that the reader finds different.
     fn compare_layers(&self, file: &Spec) -> Result<(), ModelError> {
         let own = &self.spec;
         let kind = |spec: &Spec| match spec.positions {
@@ -425,11 +426,11 @@ impl<'a> Writing<'a> {
             |spec: &Spec, layer| Some(spec.positions.rotations()[spec.attention_of(layer).rotation?].clone());
         for layer in 0..own.layers {
             if own.window_of(layer) != file.window_of(layer) {
-                let told = |window: Option<usize>| match window {
+                let shown = |window: Option<usize>| match window {
                     None => format!("no window below the context of {}", own.context_max),
                     Some(window) => format!("a window of {window}"),
                 };
-                let (expected, found) = (told(file.window_of(layer)), told(own.window_of(layer)));
+                let (expected, found) = (shown(file.window_of(layer)), shown(own.window_of(layer)));
                 let windowed = (0..file.layers).any(|layer| file.window_of(layer).is_some());
                 let fields = ["layer_types", "sliding_window_pattern", "sliding_window"];
                 let fields = if windowed { &fields[..] } else { &fields[2..] };
@@ -437,12 +438,12 @@ impl<'a> Writing<'a> {
             }
             let same = match (rotation(file, layer), rotation(own, layer)) {
                 (None, None) => true,
-                (Some(file), Some(own)) => alike(&file, &own),
+                (Some(file), Some(own)) => is_same_rotation(&file, &own),
                 (file, own) => {
-                    let told = |there: bool| if there { "a rotation" } else { "none" };
+                    let shown = |is_rotated: bool| if is_rotated { "a rotation" } else { "none" };
                     let fields = ["no_rope_layers", "no_rope_layer_interval", "layer_types"];
-                    let expected = format!("{} in layer {layer}", told(file.is_some()));
-                    return Err(self.refuse(&fields, expected, told(own.is_some())));
+                    let expected = format!("{} in layer {layer}", shown(file.is_some()));
+                    return Err(self.refuse(&fields, expected, shown(own.is_some())));
                 }
             };
             if !same {
@@ -454,22 +455,22 @@ impl<'a> Writing<'a> {
     }
 }
 
-/// Whether two rotations turn by the same angles.
-fn alike(a: &Rotation, b: &Rotation) -> bool {
+/// Whether two rotations have the same angles.
+fn is_same_rotation(a: &Rotation, b: &Rotation) -> bool {
     let frequencies = a.frequencies.iter().zip(&b.frequencies);
     a.frequencies.len() == b.frequencies.len()
         && near(a.magnitude, b.magnitude)
-        && frequencies.clone().all(|(a, b)| near(*a, *b) || a.max(*b) < STANDING)
+        && frequencies.clone().all(|(a, b)| near(*a, *b) || a.max(*b) < UNROTATED_FREQUENCY_MAX)
 }
 
-/// Whether pairs are halves of a head in a checkpoint and neighbours in its file.
+/// Whether rotated pairs are halves of a head in a checkpoint and interleaved in its file.
 ///
 /// # Panics
 /// If it is the other way round.
 pub(super) fn interleaved(checkpoint: &Spec, file: &Spec) -> bool {
     let pairing = |spec: &Spec| spec.positions.rotations().first().map(|rotation| rotation.pairing);
     match (pairing(checkpoint), pairing(file)) {
-        (Some(Pairing::Halves), Some(Pairing::Neighbours)) => true,
+        (Some(Pairing::Halves), Some(Pairing::Interleaved)) => true,
         (own, of_file) => {
             assert_eq!(own, of_file, "pairs of {}", file.family);
             false

@@ -1,14 +1,14 @@
-//! What a matrix in integers says: quants, and a scale and a zero point a group of inputs.
+//! Matrices of integers: quants, and a scale and a zero point for each group of inputs.
 
 use foretoken_kernels::block::Format;
 use foretoken_kernels::dtype::f16;
-use foretoken_kernels::panel::Form;
+use foretoken_kernels::panel::PanelFormat;
 use foretoken_weights::Tensor;
 
 use super::{AWQ_NIBBLES, BLOCK, MIDDLE, Quantized};
 use crate::quantization::Packing;
 
-/// A matrix in integers, as it is read.
+/// A matrix of integers whose scales and zero points have been read.
 pub(super) struct Integers<'a> {
     pub(super) packing: Packing,
     pub(super) words: &'a Tensor,
@@ -18,17 +18,17 @@ pub(super) struct Integers<'a> {
 }
 
 impl Integers<'_> {
-    /// That of the same numbers: Q4_0 where all zero points are 8, floats where a scale is no f16.
-    pub(super) fn form(&self) -> Form {
+    /// The form of the same numbers: Q4_0 if all zero points are 8, floats if a scale is no f16, otherwise INT4.
+    pub(super) fn form(&self) -> PanelFormat {
         let is_half = |scale: &f32| f16::from_f32(*scale).to_f32() == *scale || scale.is_nan();
         match self.zeros.iter().flatten().all(|zero| *zero == MIDDLE) {
-            _ if !self.scales.iter().all(is_half) => Form::F32,
-            true => Form::Blocks(Format::Q4_0),
-            false => Form::Blocks(Format::Int4),
+            _ if !self.scales.iter().all(is_half) => PanelFormat::F32,
+            true => PanelFormat::Blocks(Format::Q4_0),
+            false => PanelFormat::Blocks(Format::Int4),
         }
     }
 
-    /// The quants of 32 inputs from `first` on, and where their scale and zero point are.
+    /// The quants of 32 inputs from `first` on, and the index of their scale and zero point.
     pub(super) fn block(&self, matrix: &Quantized, output: usize, first: usize) -> ([u8; BLOCK], usize) {
         let Quantized { inputs, outputs, .. } = *matrix;
         let word = |at: usize| u32::from_le_bytes(self.words.bytes[4 * at..4 * at + 4].try_into().expect("4 bytes"));

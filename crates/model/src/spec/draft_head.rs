@@ -1,49 +1,50 @@
 //! What a configuration says about a draft head: what it reads of a target, and of which kind it is.
 //!
-//! Left out: the layers of such a head, which are described as those of any network.
+//! The layers of such a head are described as those of any network.
 
 /// What makes a network a draft head: it drafts for a target whose hidden states it reads beside its tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DraftHead {
-    /// Layers of the target *behind* which it reads the residual stream, numbered from 0, in this order. EAGLE-3's
-    /// files name the layers that this stream *enters*, each one more. Empty: the file does not say it, which means
-    /// three by how many layers the target has ([`DraftHead::layers_of`]).
+    /// Layers of the target whose *output* (the residual stream) it reads, numbered from 0, in this order. EAGLE-3's
+    /// files name the layers whose *input* this is, each one more. Empty if the file does not say it: then three layers
+    /// are chosen by the number of the target's ([`DraftHead::layers_of`]).
     pub target_layers: Vec<usize>,
     /// Width of the target.
     pub target_width: usize,
-    /// Tokens that it can say: rows of its output matrix.
+    /// Number of tokens that it can draft: the rows of its output matrix.
     pub draft_vocabulary: usize,
-    /// What it does with them.
+    /// What it computes from the hidden states.
     pub kind: HeadKind,
 }
 
 /// Kinds of draft heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadKind {
-    /// Layers of a network (Li et al. 2025, EAGLE-3). The first attends by the embedding of a token and the hidden row
-    /// of the position before, each normalized, one behind the other; the residual stream begins with the hidden row.
+    /// Layers of a network (Li et al. 2025, EAGLE-3). The attention of the first reads the embedding of a token and the
+    /// hidden row of the position before, each normalized, concatenated; the residual stream begins with the hidden
+    /// row.
     Layers {
-        /// Whether rows of the target are normalized before the matrix that brings them to the head's width.
+        /// Whether rows of the target are normalized before they are projected to the head's width.
         norms_target: bool,
-        /// Whether the residual stream begins with the hidden row behind its norm, not before it.
+        /// Whether the residual stream begins with the normalized hidden row.
         residual_is_normed: bool,
     },
-    /// For each position ahead a few residual blocks and output rows of their own, which all read the target's last
-    /// hidden row and no token (Cai et al. 2024, Medusa).
+    /// For each position ahead a few residual blocks and an output matrix, which all read the target's last hidden row
+    /// and no token (Cai et al. 2024, Medusa).
     Medusa {
-        /// Positions ahead.
+        /// Number of positions ahead.
         heads: usize,
-        /// Residual blocks of each.
+        /// Residual blocks of each head.
         blocks: usize,
     },
 }
 
 impl DraftHead {
-    /// Layers that are read of the target where no file says which.
+    /// Number of the target's layers that are read where no file says which.
     pub const LAYERS: usize = 3;
 
-    /// The layers that it reads of a target that has so many: those of its file, or behind layers 1, n / 2 - 1 and
-    /// n - 4, which is what EAGLE-3's authors read. A target of too few layers has no such. Medusa reads the last.
+    /// The layers whose output it reads of a target with so many: those of its file, or layers 1, n / 2 - 1 and n - 4,
+    /// as EAGLE-3's authors do; Medusa reads the last. `None` if the target has too few layers.
     pub fn layers_of(&self, target: usize) -> Option<Vec<usize>> {
         if let HeadKind::Medusa { .. } = self.kind {
             return Some(vec![target.checked_sub(1)?]);
@@ -55,12 +56,12 @@ impl DraftHead {
         layers.is_sorted_by(|a, b| a < b).then_some(layers)
     }
 
-    /// Tokens that it can guess one behind the other.
+    /// Length of the longest chain of tokens that it can draft.
     pub fn depth_max(&self) -> usize {
         if let HeadKind::Medusa { heads, .. } = self.kind { heads } else { usize::MAX }
     }
 
-    /// How many layers it reads.
+    /// Number of the target's layers that it reads.
     pub fn layers(&self) -> usize {
         if self.target_layers.is_empty() { Self::LAYERS } else { self.target_layers.len() }
     }

@@ -1,23 +1,22 @@
 //! A second backend, made of public items alone: the smallest that runs a described network.
 //!
-//! It knows the networks that Llama's golden folders have, computes with the plain functions that specify the kernels,
-//! and keeps tokens where others keep keys and values, so every row computes its whole text again. Left out: all that
-//! would make it fast, and every other network, which it refuses.
+//! It runs the networks of Llama's golden folders, computes with the plain functions that specify the kernels, and
+//! stores tokens instead of keys and values, so every row computes its whole sequence again. It refuses other networks.
 
 use std::sync::Arc;
 
 use crate::forms::assert_within;
 use crate::{fixture, logits};
 use foretoken_kernels::dtype::Matrix;
-use foretoken_kernels::naive::{self, Scores};
+use foretoken_kernels::naive::{self, ScoreOptions};
 use foretoken_kernels::rope::{angles, rotate};
 use foretoken_kernels::{Isa, Pool};
-use foretoken_model::network::{Dense, Feed, Inner, Layer, NormWeights};
+use foretoken_model::network::{Dense, Ffn, Inner, Layer, NormWeights};
 use foretoken_model::spec::{Activation, Norm, Residual};
 use foretoken_model::{
     Backend, Batch, CacheEdit, CacheType, Capacity, CapacityProblem, Checkpoint, Cpu, Executor, ExecutorError, Group,
     HostOutputs, Loaded, ModelError, Network, Options, Outputs, Packed, PackedMatrix, PageId, PageTable, Progress,
-    Reading, Source, Span, Spec, Table, Unpacked, backend, family,
+    Source, Span, Spec, Table, Unpacked, WeightsRead, backend, family,
 };
 
 /// A matrix `[outputs, inputs]` as plain floats.
@@ -84,7 +83,7 @@ impl Backend for Naive {
 
 impl PlainLayer {
     fn read(layer: &Layer<Unpacked>, pool: &Pool) -> Result<Self, ModelError> {
-        let Feed::Dense(Dense { inner: Inner::Gated { activation: Activation::Silu, gate, up }, down }) = &layer.feed
+        let Ffn::Dense(Dense { inner: Inner::Gated { activation: Activation::Silu, gate, up }, down }) = &layer.ffn
         else {
             panic!("not like Llama")
         };
@@ -101,12 +100,12 @@ impl PlainLayer {
         Ok(Self { norms, matrices: matrices.try_into().ok().expect("seven") })
     }
 
-    /// The stream `x` `[positions][width]` of a text behind this block.
+    /// Runs this block on the stream `x` `[positions][width]` of a sequence.
     fn run(&self, number: usize, spec: &Spec, x: &mut [Vec<f32>]) {
         let [query, key, value, output, gate, up, down] = &self.matrices;
         let (dim, group) = (spec.head_dim, spec.heads / spec.kv_heads);
         let rotation = &spec.positions.rotations()[spec.attention_of(number).rotation.expect("it rotates")];
-        let turned = |mut row: Vec<f32>, position: usize| {
+        let rotate_row = |mut row: Vec<f32>, position: usize| {
             let mut by = vec![0.0; 2 * rotation.frequencies.len()];
             angles(position, &rotation.frequencies, rotation.magnitude, &mut by);
             rotate(Isa::chosen(), &mut row, dim, &by, rotation.pairing);
@@ -114,9 +113,9 @@ impl PlainLayer {
         };
         let read: Vec<Vec<f32>> = x.iter().map(|x| normed(spec, &self.norms[0], x)).collect();
         let all = |matrix: &Plain| read.iter().map(|row| matrix.times(row)).collect::<Vec<_>>();
-        let rotated = |rows: Vec<Vec<f32>>| (0..).zip(rows).map(|(at, row)| turned(row, at)).collect::<Vec<_>>();
+        let rotated = |rows: Vec<Vec<f32>>| (0..).zip(rows).map(|(at, row)| rotate_row(row, at)).collect::<Vec<_>>();
         let (queries, keys, values) = (rotated(all(query)), rotated(all(key)), all(value));
-        let how = Scores { scale: spec.attention_scale, soft_cap: None, slope: 0.0, window: None, sink: None };
+        let how = ScoreOptions { scale: spec.attention_scale, soft_cap: None, slope: 0.0, window: None, sink: None };
         for (position, x) in x.iter_mut().enumerate() {
             let heads = (0..spec.heads).flat_map(|head| {
                 let seen = |row: &'_ Vec<f32>| -> Vec<f32> { row[head / group * dim..][..dim].to_vec() };
@@ -141,7 +140,7 @@ fn normed(spec: &Spec, norm: &NormWeights, x: &[f32]) -> Vec<f32> {
 }
 
 impl PlainNetwork {
-    /// Logits behind the last of these tokens.
+    /// Logits after the last of these tokens.
     fn logits(&self, tokens: &[u32]) -> Vec<f32> {
         let width = self.spec.width;
         let mut embedded = vec![0.0; tokens.len() * width];
@@ -168,7 +167,7 @@ impl Packed for Shared {
     }
 }
 
-/// Tokens by slot, and the network.
+/// The executor: tokens by slot, and the network.
 struct Runner {
     network: Arc<PlainNetwork>,
     slots: Vec<u32>,
@@ -204,8 +203,8 @@ impl Runner {
             path.push(span.start + row);
             at = span.parent(row);
         }
-        let places = (0..span.start).chain(path.into_iter().rev());
-        places.map(|place| self.slots[self.slot(&span.tables[0], place)]).collect()
+        let positions = (0..span.start).chain(path.into_iter().rev());
+        positions.map(|position| self.slots[self.slot(&span.tables[0], position)]).collect()
     }
 }
 
@@ -238,8 +237,8 @@ impl Executor for Runner {
     fn rows(&mut self, edit: CacheEdit<'_>) -> Result<(), ExecutorError> {
         let pairs: Vec<[usize; 2]> = match edit {
             CacheEdit::Move { tables, from, to } => {
-                let places = from.iter().zip(to..);
-                places.map(|(from, to)| [self.slot(&tables[0], *from), self.slot(&tables[0], to)]).collect()
+                let moves = from.iter().zip(to..);
+                moves.map(|(from, to)| [self.slot(&tables[0], *from), self.slot(&tables[0], to)]).collect()
             }
             CacheEdit::Copy { from, to, positions } => {
                 positions.map(|position| [self.slot(&from[0], position), self.slot(&to[0], position)]).collect()
@@ -255,27 +254,27 @@ impl Executor for Runner {
 }
 
 #[test]
-fn a_backend_of_public_items_says_what_the_cpu_says() {
+fn a_backend_of_public_items_has_the_logits_of_the_cpu() {
     let options = Options::for_positions(64, 1).with_cache(CacheType::F32);
     let tokens: Vec<u32> = (0..12u32).map(|i| (i * 37 + 5) % 90).collect();
     for name in ["llama", "llama-tied", "llama-biased", "llama3-rope"] {
         let checkpoint = Checkpoint::open(&fixture(name)).unwrap();
-        let mut said = Vec::new();
+        let mut results = Vec::new();
         for backend in [&Naive as &dyn Backend, &Cpu] {
             let network = family::read(&checkpoint, None).unwrap().with_tokens(Some(90));
-            let mut heard = Vec::new();
-            let mut loaded = backend.load(network, options, &mut |done, of| heard.push((done, of))).unwrap();
+            let mut reports = Vec::new();
+            let mut loaded = backend.load(network, options, &mut |done, of| reports.push((done, of))).unwrap();
             backend::check(backend, name, &*loaded.executor).unwrap();
-            assert_eq!((heard, loaded.executor.capacity().vocabulary), (vec![(1, 2), (2, 2)], 90));
+            assert_eq!((reports, loaded.executor.capacity().vocabulary), (vec![(1, 2), (2, 2)], 90));
             let first = logits(&mut loaded.executor, &tokens, &[5, 1, 6]);
             // Weights are shared, caches are not.
             let mut second = loaded.weights.executor(options).unwrap();
             drop(loaded.executor);
             assert_eq!(logits(&mut second, &tokens, &[12]), first, "{name} on {}", backend.name());
             let elements: Vec<_> = loaded.weights.matrices().iter().map(|matrix| matrix.elements).collect();
-            said.push((first, elements));
+            results.push((first, elements));
         }
-        let [(naive, matrices), (cpu, same)] = &said[..] else { panic!("two backends") };
+        let [(naive, matrices), (cpu, same)] = &results[..] else { panic!("two backends") };
         assert_eq!(matrices, same, "{name}");
         assert_within(1e-5, cpu, naive, name);
     }
@@ -286,7 +285,7 @@ fn a_described_network_has_names_shapes_and_parts() {
     let network = family::read(&Checkpoint::open(&fixture("falcon-new")).unwrap(), None).unwrap();
     let (Spec { width, heads, head_dim, .. }, pool) = (network.spec.clone(), Pool::new(1));
     assert!(network.name.ends_with("falcon-new") && network.source.ends_with("model.safetensors"), "{}", network.name);
-    // Fused with keys and values, head by head: the queries are stretches of its rows.
+    // The matrix is fused with keys and values head by head, so the queries are ranges of its rows.
     let query = &network.layers[1].query;
     assert_eq!(query.shape(), [heads * head_dim, width]);
     assert!(query.name().contains("h.1.self_attention.query_key_value"), "{}", query.name());
@@ -297,13 +296,13 @@ fn a_described_network_has_names_shapes_and_parts() {
     }
 }
 
-/// A backend whose executor says that it has no cache.
+/// A backend whose executor has a cache without pages.
 #[derive(Debug)]
-struct Nonsense;
+struct NoPages;
 
-impl Backend for Nonsense {
+impl Backend for NoPages {
     fn name(&self) -> &'static str {
-        "nonsense"
+        "no-pages"
     }
 
     fn load(&self, network: Network<Unpacked>, options: Options, progress: Progress<'_>) -> Result<Loaded, ModelError> {
@@ -312,28 +311,33 @@ impl Backend for Nonsense {
 }
 
 #[test]
-fn an_executor_that_says_nonsense_of_itself_is_refused_by_field() {
+fn an_inconsistent_capacity_is_refused_by_field() {
     let network = family::read(&Checkpoint::open(&fixture("llama")).unwrap(), None).unwrap();
-    let loaded = Nonsense.load(network, Options::for_positions(64, 1), &mut |_, _| ()).unwrap();
-    let error = backend::check(&Nonsense, "llama", &*loaded.executor).expect_err("it has no pages");
-    let line = "llama: backend nonsense: capacity: groups: group 0: pages: expected at least 1, found 0";
+    let loaded = NoPages.load(network, Options::for_positions(64, 1), &mut |_, _| ()).unwrap();
+    let error = backend::check(&NoPages, "llama", &*loaded.executor).expect_err("it has no pages");
+    let line = "llama: backend no-pages: capacity: groups: group 0: pages: expected at least 1, found 0";
     assert_eq!(error.to_string(), line);
     let ModelError::Capacity { problem: CapacityProblem { field, .. }, .. } = error else { panic!("{error}") };
     assert_eq!(field, "groups: group 0: pages");
 }
 
 #[test]
-fn a_pass_reads_every_matrix_and_the_head_where_rows_are_wanted() {
+fn a_pass_reads_every_matrix_and_the_head_if_logits_are_wanted() {
     let network = family::read(&Checkpoint::open(&fixture("llama")).unwrap(), None).unwrap();
     let mut loaded = Cpu.load(network, Options::for_positions(64, 1), &mut |_, _| ()).unwrap();
     let matrices = loaded.weights.matrices();
     let (all, head) = (matrices.iter().map(|matrix| matrix.bytes).sum::<usize>(), matrices[matrices.len() - 1].bytes);
-    assert_eq!(loaded.executor.read(), Reading::default(), "there was no pass");
+    assert_eq!(loaded.executor.weights_read(), WeightsRead::default(), "there was no pass");
     let tables: Vec<PageTable> = vec![vec![PageId(0)]];
     for (tokens, wanted, bytes) in [(3, &[2][..], all), (9, &[0, 4, 8], all), (1, &[0], all), (5, &[], all - head)] {
         let tokens = vec![1; tokens];
         let span = Span { tables: &tables, tokens: &tokens, wanted, ..Span::default() };
         loaded.executor.forward(&Batch { spans: &[span], hidden_layers: &[] }).unwrap();
-        assert_eq!(loaded.executor.read(), Reading { bytes, experts: 0, packed: 0 }, "{} rows", tokens.len());
+        assert_eq!(
+            loaded.executor.weights_read(),
+            WeightsRead { bytes, experts: 0, packed: 0 },
+            "{} rows",
+            tokens.len()
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! What is wrong with a checkpoint is said in one line that names the file, the field or tensor, what was expected and
-//! what was found; and nothing that a file says makes the loader panic or reserve memory for what is not there.
+//! Bad checkpoints: an error is one line that names the file, the field or tensor, what was expected and what was
+//! found; and no file makes the loader panic or allocate memory for data that it does not have.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -19,9 +19,9 @@ fn load(config: &[u8], file: Vec<u8>) -> Result<Model, ModelError> {
     Model::load(&checkpoint, Options::for_positions(32, 1), &mut |_, _| ())
 }
 
-/// Requires an error of one line that says all of `parts`, soon.
+/// Asserts that the result is an error of one line that contains all of `parts`, within a few seconds.
 #[track_caller]
-fn assert_says(result: Result<Model, ModelError>, parts: &[&str], start: Instant) {
+fn assert_error(result: Result<Model, ModelError>, parts: &[&str], start: Instant) {
     assert!(start.elapsed() < Duration::from_secs(5), "it took {:?}", start.elapsed());
     let message = match result {
         Ok(_) => panic!("loaded, instead of an error with {parts:?}"),
@@ -34,7 +34,7 @@ fn assert_says(result: Result<Model, ModelError>, parts: &[&str], start: Instant
     }
 }
 
-/// A fixture with fields set (null takes one away) must be refused with a message that says `parts`.
+/// Asserts that a fixture with these fields (null removes one) is refused with a message that contains `parts`.
 #[track_caller]
 pub(crate) fn refused(family: &str, changes: Value, parts: &[&str]) {
     let mut config = config(&fixture(family));
@@ -43,44 +43,44 @@ pub(crate) fn refused(family: &str, changes: Value, parts: &[&str]) {
     }
     let file = safetensors_file(&read(&fixture(family)), Form::F32, 0);
     let start = Instant::now();
-    assert_says(load(config.to_string().as_bytes(), file), parts, start);
+    assert_error(load(config.to_string().as_bytes(), file), parts, start);
 }
 
-/// A fixture whose tensors were changed must be refused.
+/// Asserts that a fixture with changed tensors is refused.
 #[track_caller]
 pub(crate) fn refused_tensors(family: &str, change: impl FnOnce(&mut Tensors), parts: &[&str]) {
     let mut tensors = read(&fixture(family));
     change(&mut tensors);
     let file = safetensors_file(&tensors, Form::F32, 0);
-    assert_says(load(config(&fixture(family)).to_string().as_bytes(), file), parts, Instant::now());
+    assert_error(load(config(&fixture(family)).to_string().as_bytes(), file), parts, Instant::now());
 }
 
 pub(crate) const FILE: &str = "test/config.json: ";
 
 #[test]
-fn files_that_are_not_there_or_not_json() {
+fn missing_and_malformed_files_are_refused() {
     let empty = tempfile::tempdir().unwrap();
     let open = |path: &Path| Checkpoint::open(path).map(|_| unreachable!("opened {}", path.display()));
-    assert_says(open(empty.path()), &["config.json", "cannot be read"], Instant::now());
+    assert_error(open(empty.path()), &["config.json", "cannot be read"], Instant::now());
     std::fs::copy(fixture("llama").join("config.json"), empty.path().join("config.json")).unwrap();
-    assert_says(open(empty.path()), &["expected model.safetensors"], Instant::now());
-    assert_says(open(&empty.path().join("model.gguf")), &["model.gguf"], Instant::now());
+    assert_error(open(empty.path()), &["expected model.safetensors"], Instant::now());
+    assert_error(open(&empty.path().join("model.gguf")), &["model.gguf"], Instant::now());
 
     let text = std::fs::read(fixture("llama").join("config.json")).unwrap();
     let file = || safetensors_file(&read(&fixture("llama")), Form::F32, 0);
     for end in [0, 1, text.len() / 2, text.len() - 2] {
-        assert_says(load(&text[..end], file()), &[FILE, "expected JSON"], Instant::now());
+        assert_error(load(&text[..end], file()), &[FILE, "expected JSON"], Instant::now());
     }
-    assert_says(load(b"[1, 2]", file()), &[FILE, "expected a JSON object", "an array of 2"], Instant::now());
-    assert_says(load(b"\xff\xfe", file()), &[FILE, "JSON"], Instant::now());
+    assert_error(load(b"[1, 2]", file()), &[FILE, "expected a JSON object", "an array of 2"], Instant::now());
+    assert_error(load(b"\xff\xfe", file()), &[FILE, "JSON"], Instant::now());
     let cut = file().split_off(1000);
-    assert_says(load(&text, cut), &["test/model.safetensors"], Instant::now());
+    assert_error(load(&text, cut), &["test/model.safetensors"], Instant::now());
     let nested = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
-    assert_says(load(nested.as_bytes(), file()), &[FILE, "recursion"], Instant::now());
+    assert_error(load(nested.as_bytes(), file()), &[FILE, "recursion"], Instant::now());
 }
 
 #[test]
-fn fields_that_are_missing() {
+fn missing_fields_are_refused() {
     let llama = ["hidden_size", "num_attention_heads", "num_hidden_layers", "intermediate_size", "vocab_size"];
     for field in llama {
         refused("llama", json!({ field: null }), &[FILE, field, "expected a whole number", "found nothing"]);
@@ -98,7 +98,7 @@ fn fields_that_are_missing() {
 }
 
 #[test]
-fn fields_of_the_wrong_type() {
+fn fields_of_the_wrong_type_are_refused() {
     for wrong in [json!("32"), json!(32.5), json!(-32), json!(true), json!([32]), json!({}), json!(1e40)] {
         refused("llama", json!({"hidden_size": wrong}), &[FILE, "hidden_size", "expected a whole number"]);
         refused("gpt2", json!({"n_inner": wrong}), &[FILE, "n_inner", "expected a whole number"]);
@@ -114,7 +114,7 @@ fn fields_of_the_wrong_type() {
 }
 
 #[test]
-fn what_is_not_implemented_is_refused_by_name() {
+fn unsupported_values_are_refused_by_field() {
     refused("llama", json!({"model_type": "mamba"}), &[FILE, "model_type", "one of llama, gpt2", "\"mamba\""]);
     refused("llama", json!({"model_type": "a\nb".repeat(1000)}), &[FILE, "model_type"]);
     refused("llama", json!({"hidden_act": "tanh"}), &[FILE, "hidden_act", "silu", "\"tanh\""]);
@@ -135,7 +135,7 @@ fn what_is_not_implemented_is_refused_by_name() {
 }
 
 #[test]
-fn numbers_that_cannot_be() {
+fn impossible_numbers_are_refused() {
     for (field, zero) in [("num_hidden_layers", 0), ("num_attention_heads", 0), ("hidden_size", 0), ("vocab_size", 0)] {
         refused("llama", json!({ field: zero }), &[FILE, field, "a number from 1", "found 0"]);
     }
@@ -159,7 +159,7 @@ fn numbers_that_cannot_be() {
     refused("llama3-rope", json!({"rope_parameters": rope}), &[FILE, "high_freq_factor", "above low_freq_factor = 1"]);
 }
 
-/// A configuration may promise anything; what is not in the file costs neither memory nor time.
+/// A configuration may contain any number; data that is not in the file costs neither memory nor time.
 #[test]
 fn absurd_numbers_fail_at_once() {
     let fields = [
@@ -196,7 +196,7 @@ fn a_cache_beyond_the_memory_is_refused() {
         let options = Options { pages, ..Options::for_positions(1, 1) };
         let start = Instant::now();
         let result = Model::load(&checkpoint, options, &mut |_, _| ());
-        assert_says(result, &["llama: cache: expected memory for", "positions of", "bytes each, found less"], start);
+        assert_error(result, &["llama: cache: expected memory for", "positions of", "bytes each, found less"], start);
     }
 }
 
@@ -210,17 +210,17 @@ fn a_cache_type_that_does_not_fit_the_heads_is_refused() {
     for (options, option) in [(keys, "key_type q8_0"), (values, "value_type q8_0")] {
         let start = Instant::now();
         let result = Model::load(&checkpoint, options, &mut |_, _| ());
-        assert_says(result, &["llama", option, "a multiple of 32", "found a width of 8"], start);
+        assert_error(result, &["llama", option, "a multiple of 32", "found a width of 8"], start);
     }
 }
 
 #[test]
-fn tensors_that_contradict_the_configuration() {
+fn tensors_that_contradict_the_configuration_are_refused() {
     let names: Vec<String> = read(&fixture("llama")).into_keys().chain(read(&fixture("gpt2")).into_keys()).collect();
     for name in names {
         let family = if name.starts_with("transformer.") { "gpt2" } else { "llama" };
         let gone = |tensors: &mut Tensors| assert!(tensors.remove(&name).is_some());
-        // Without the embedding of its prefix the other spelling is looked for.
+        // Without the embedding under its prefix, names without the prefix are expected.
         let parts = if name.contains("embed_tokens") || name.contains("wte") {
             vec!["test/model.safetensors", "expected tensor"]
         } else {
@@ -247,12 +247,12 @@ fn tensors_that_contradict_the_configuration() {
     refused("llama", json!({"vocab_size": 95}), &["model.embed_tokens.weight", "[95, 32]", "[96, 32]"]);
 }
 
-/// Of every family: a tensor that is missing or of another shape is refused, in one line that names a tensor.
+/// In every family a tensor that is missing or of another shape is refused, in one line that names a tensor.
 #[test]
 fn tensors_of_every_family_that_contradict_its_configuration() {
     for family in GOLDENS.into_iter().flatten() {
         let (config, tensors) = (config(&fixture(family)).to_string(), read(&fixture(family)));
-        // The first layer is as good as all.
+        // The first layer stands for all.
         let later = |name: &str| name.split('.').any(|part| part.parse().is_ok_and(|number: usize| number > 0));
         let names = tensors.keys().filter(|name| !later(name));
         for name in names {
@@ -273,9 +273,9 @@ fn tensors_of_every_family_that_contradict_its_configuration() {
     }
 }
 
-/// What families do not do is refused by the field that asks for it.
+/// Features that a family does not support are refused by the field that asks for them.
 #[test]
-fn what_a_family_does_not_do_is_refused_by_its_field() {
+fn unsupported_features_of_families_are_refused_by_field() {
     for (family, changes, parts) in [
         ("mistral", json!({"hidden_act": "quick_gelu"}), &["hidden_act", "one of silu", "quick_gelu"][..]),
         ("ministral", json!({"layer_types": vec!["chunked_attention"; 4]}), &["layer_types", "chunked_attention"]),
@@ -333,18 +333,18 @@ fn what_a_family_does_not_do_is_refused_by_its_field() {
     }
 }
 
-/// A type that cannot be computed with is named; so is the tensor.
+/// The error names the type that cannot be computed with, and the tensor.
 #[test]
-fn types_that_are_not_numbers() {
+fn tensors_of_unsupported_types_are_refused() {
     let file = safetensors_file(&read(&fixture("llama")), Form::F32, 0);
     let header = u64::from_le_bytes(*file.first_chunk().unwrap()) as usize;
     let text = String::from_utf8(file[8..8 + header].to_vec()).unwrap().replace("\"F32\"", "\"I32\"");
     let bytes = [&file[..8], text.as_bytes(), &file[8 + header..]].concat();
     let config = config(&fixture("llama")).to_string();
-    assert_says(load(config.as_bytes(), bytes), &["test/model.safetensors", "input_layernorm", "I32"], Instant::now());
+    assert_error(load(config.as_bytes(), bytes), &["test/model.safetensors", "input_layernorm", "I32"], Instant::now());
 }
 
-/// A small GGUF whose keys are right, for one to be changed.
+/// A small GGUF file with valid keys, of which one may be changed.
 fn gguf(change: impl Fn(&str) -> Option<Option<f32>>) -> Gguf {
     let integers = [
         ("llama.block_count", 1),
@@ -372,62 +372,68 @@ fn gguf(change: impl Fn(&str) -> Option<Option<f32>>) -> Gguf {
 }
 
 #[test]
-fn gguf_files_that_cannot_be_run() {
+fn gguf_files_that_cannot_be_run_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("bad.gguf");
-    let says = |gguf: Gguf, parts: &[&str]| {
+    let refused = |gguf: Gguf, parts: &[&str]| {
         std::fs::write(&path, gguf.bytes()).unwrap();
         let load = |checkpoint| Model::load(&checkpoint, Options::for_positions(32, 1), &mut |_, _| ());
         let start = Instant::now();
-        assert_says(Checkpoint::open(&path).and_then(load), &[&["bad.gguf"], parts].concat(), start);
+        assert_error(Checkpoint::open(&path).and_then(load), &[&["bad.gguf"], parts].concat(), start);
     };
     let with = |field: &'static str, value: Option<f32>| gguf(move |key| (key == field).then_some(value));
-    says(gguf(|_| None), &["expected tensor `blk.0.attn_norm.weight`"]);
+    refused(gguf(|_| None), &["expected tensor `blk.0.attn_norm.weight`"]);
     for key in ["llama.block_count", "llama.embedding_length", "llama.attention.layer_norm_rms_epsilon"] {
-        says(with(key, None), &[key, "no such key"]);
+        refused(with(key, None), &[key, "no such key"]);
     }
-    says(with("llama.attention.head_count", Some(3.0)), &["llama.embedding_length", "a multiple of", "found 8"]);
-    says(with("llama.attention.head_count", Some(0.0)), &["llama.attention.head_count", "found 0"]);
-    says(with("llama.block_count", Some(4e9)), &["llama.block_count", "from 1 to"]);
-    says(with("llama.embedding_length", Some(1e9)), &["llama.embedding_length", "from 1 to"]);
-    says(with("llama.embedding_length", Some((1 << 24) as f32)), &["width of heads"]);
-    says(with("llama.rope.freq_base", Some(f32::NAN)), &["llama.rope.freq_base", "above 0", "NaN"]);
-    says(with("llama.attention.layer_norm_rms_epsilon", Some(f32::NAN)), &["layer_norm_rms_epsilon", "NaN"]);
-    says(Gguf::default(), &["general.architecture", "no such key"]);
-    says(Gguf::default().str("general.architecture", "mamba"), &["general.architecture", "llama, gpt2", "\"mamba\""]);
+    refused(with("llama.attention.head_count", Some(3.0)), &["llama.embedding_length", "a multiple of", "found 8"]);
+    refused(with("llama.attention.head_count", Some(0.0)), &["llama.attention.head_count", "found 0"]);
+    refused(with("llama.block_count", Some(4e9)), &["llama.block_count", "from 1 to"]);
+    refused(with("llama.embedding_length", Some(1e9)), &["llama.embedding_length", "from 1 to"]);
+    refused(with("llama.embedding_length", Some((1 << 24) as f32)), &["width of heads"]);
+    refused(with("llama.rope.freq_base", Some(f32::NAN)), &["llama.rope.freq_base", "above 0", "NaN"]);
+    refused(with("llama.attention.layer_norm_rms_epsilon", Some(f32::NAN)), &["layer_norm_rms_epsilon", "NaN"]);
+    refused(Gguf::default(), &["general.architecture", "no such key"]);
+    refused(
+        Gguf::default().str("general.architecture", "mamba"),
+        &["general.architecture", "llama, gpt2", "\"mamba\""],
+    );
     let experts = |chosen: usize| {
         let file = gguf(|_| None).u32("llama.expert_count", 8);
         if chosen > 0 { file.u32("llama.expert_used_count", chosen) } else { file }
     };
-    says(experts(0), &["llama.expert_used_count", "a number above 0", "none"]);
-    says(experts(9), &["llama.expert_used_count", "at most llama.expert_count, 8", "9"]);
-    says(experts(2), &["llama.expert_count", "0 (a dense network)", "8"]);
+    refused(experts(0), &["llama.expert_used_count", "a number above 0", "none"]);
+    refused(experts(9), &["llama.expert_used_count", "at most llama.expert_count, 8", "9"]);
+    refused(experts(2), &["llama.expert_count", "0 (a dense network)", "8"]);
     let router = Wide { shape: vec![8, 8], elements: vec![0.5; 64] };
     let routed = || experts(5).tensor("blk.0.ffn_gate_inp.weight", &router, Form::F32);
-    says(routed().u32("llama.expert_gating_func", 4), &["llama.expert_gating_func", "2 (sigmoid)", "found 4"]);
+    refused(routed().u32("llama.expert_gating_func", 4), &["llama.expert_gating_func", "2 (sigmoid)", "found 4"]);
     let corrections = Wide { shape: vec![8], elements: vec![0.5; 8] };
     let corrected =
         routed().u32("llama.expert_gating_func", 3).tensor("blk.0.exp_probs_b.bias", &corrections, Form::F32);
-    says(corrected, &["llama.expert_gating_func", "another than 3", "exp_probs_b", "found 3"]);
-    says(gguf(|_| None).u32("llama.expert_count", 5000).u32("llama.expert_used_count", 2), &["at most 4096", "5000"]);
+    refused(corrected, &["llama.expert_gating_func", "another than 3", "exp_probs_b", "found 3"]);
+    refused(
+        gguf(|_| None).u32("llama.expert_count", 5000).u32("llama.expert_used_count", 2),
+        &["at most 4096", "5000"],
+    );
     let groups =
         |count, chosen| routed().u32("llama.expert_group_count", count).u32("llama.expert_group_used_count", chosen);
-    says(groups(3, 1), &["llama.expert_group_count", "groups of one size", "llama.expert_count, 8", "found 3"]);
-    says(groups(4, 0), &["llama.expert_group_used_count", "from 1 to llama.expert_group_count, 4", "found 0"]);
-    says(groups(4, 2), &["llama.expert_group_used_count", "at least the 5 experts", "found 2"]);
-    says(groups(2, 2), &["expected tensor `blk.0.attn_norm.weight`"]);
-    says(gguf(|_| None).u32("llama.rope.dimension_count", 3), &["llama.rope.dimension_count", "even", "3"]);
-    says(gguf(|_| None).u32("llama.attention.head_count_kv", 0), &["head_count_kv", "found 0"]);
-    says(gguf(|_| None).u32("llama.attention.value_length", 2), &["value_length", "the key length, 4", "2"]);
+    refused(groups(3, 1), &["llama.expert_group_count", "groups of one size", "llama.expert_count, 8", "found 3"]);
+    refused(groups(4, 0), &["llama.expert_group_used_count", "from 1 to llama.expert_group_count, 4", "found 0"]);
+    refused(groups(4, 2), &["llama.expert_group_used_count", "at least the 5 experts", "found 2"]);
+    refused(groups(2, 2), &["expected tensor `blk.0.attn_norm.weight`"]);
+    refused(gguf(|_| None).u32("llama.rope.dimension_count", 3), &["llama.rope.dimension_count", "even", "3"]);
+    refused(gguf(|_| None).u32("llama.attention.head_count_kv", 0), &["head_count_kv", "found 0"]);
+    refused(gguf(|_| None).u32("llama.attention.value_length", 2), &["value_length", "the key length, 4", "2"]);
     for divisor in [0.0, f32::NAN] {
         let divisors = Wide { shape: vec![2], elements: vec![1.0, divisor] };
         let file = gguf(|_| None).tensor("rope_freqs.weight", &divisors, Form::F32);
-        says(file, &["rope_freqs.weight", "finite numbers above 0", &divisor.to_string()]);
+        refused(file, &["rope_freqs.weight", "finite numbers above 0", &divisor.to_string()]);
     }
-    says(gguf(|_| None).str("llama.rope.scaling.type", "su"), &["llama.rope.scaling.type", "none, linear", "su"]);
+    refused(gguf(|_| None).str("llama.rope.scaling.type", "su"), &["llama.rope.scaling.type", "none, linear", "su"]);
 }
 
-/// A value that has no business being where it is put.
+/// A value that is unlikely to be valid.
 fn odd_value(numbers: &mut Numbers) -> Value {
     let sizes = [0, 1, 2, 3, 7, 8, 31, 33, 64, 96, 97, 1 << 12, 1 << 24, 1 << 40, u64::MAX];
     match numbers.below(9) {
@@ -442,7 +448,7 @@ fn odd_value(numbers: &mut Numbers) -> Value {
     }
 }
 
-/// Some fields of a configuration, at any depth, get other values.
+/// Replaces some fields of a configuration, at any depth, by other values.
 fn mutate(value: &mut Value, numbers: &mut Numbers) {
     let Value::Object(fields) = value else { return };
     for (_, value) in fields.iter_mut() {
@@ -456,7 +462,7 @@ fn mutate(value: &mut Value, numbers: &mut Numbers) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever a configuration says: a model or a line, in a moment.
+    /// Any configuration gives a model or an error of one line, within seconds.
     #[test]
     fn mutated_configurations_never_panic(seed: u64) {
         let mut numbers = Numbers::new(seed);
@@ -469,7 +475,7 @@ proptest! {
         let file = std::fs::read(fixture(family).join("model.safetensors")).unwrap();
         let start = Instant::now();
         match load(config.to_string().as_bytes(), file) {
-            // A context of one position is lawful, and too short for this.
+            // A context of one position is valid, but too short for this.
             Ok(model) if model.spec().context_max < 3 => drop(model),
             Ok(mut model) => {
                 crate::logits(&mut model, &[1, 2, 3], &[3]);

@@ -1,9 +1,8 @@
-//! Whole models in each of the thirteen formats of blocks of GGUF files, and in blocks that no sane program would
-//! write.
+//! Whole models in each of the thirteen block formats of GGUF files, and with absurd scales.
 //!
-//! A small Llama whose rows are whole blocks of 256, of random bytes under sane scales, so that every bit of a format
-//! is in use. What it says is compared with the f32 model of the floats that its blocks stand for, and its rows with
-//! themselves in other company. Left out: how much quantizing loses, which the kernels' tests say.
+//! A small Llama whose rows are whole blocks of 256, of random bytes with sane scales, so that every bit of a format is
+//! in use. Its logits are compared with those of the f32 model of the floats that its blocks represent, and its rows
+//! with themselves in other batches. The loss of quantization is tested with the kernels.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -14,18 +13,18 @@ use foretoken_model::{CacheType, Checkpoint, Model, ModelError, Options, WeightT
 use foretoken_testkit::rows::{Numbers, first_difference};
 
 use crate::files::{Form, Gguf, Wide};
-use crate::forms::{assert_within, said, said_by_gguf, tokens};
+use crate::forms::{assert_within, logits_of, logits_of_gguf, tokens};
 use crate::logits;
 use crate::rows::{Subject, play_subject};
 
 const WIDTH: usize = 256;
 const VOCABULARY: usize = 96;
 
-/// What logits may be off by, as a part of the largest: activations are rounded, to 8 bits a block of 32 or 256, so
+/// The allowed error of logits, as a part of the largest: activations are rounded to 8 bits in blocks of 32 or 256, so
 /// each is off by up to a 254th of its block's largest, before every product. Up to 0.031 was seen.
 const NEAR: f32 = 0.05;
 
-/// Those of GGUF files; the other is in `quantized.rs`.
+/// The formats of GGUF files; the other one is in `quantized.rs`.
 fn formats() -> impl Iterator<Item = Format> {
     Format::ALL.into_iter().filter(|format| *format != Format::Int4)
 }
@@ -50,8 +49,8 @@ fn number(format: Format) -> u32 {
     }
 }
 
-/// Where a block's f16 scale and, if it has one, its f16 minimum lie, and the minimum that puts quants around 0, as a
-/// multiple of the scale.
+/// The offsets of a block's f16 scale and, if it has one, its f16 minimum, and the minimum that centers quants around
+/// 0, as a multiple of the scale.
 fn halves(format: Format) -> (usize, Option<(usize, f32)>) {
     match format {
         Format::Q8_0 | Format::Q4_0 | Format::Q5_0 | Format::Iq4Nl | Format::Iq4Xs | Format::Int4 => (0, None),
@@ -66,8 +65,8 @@ fn halves(format: Format) -> (usize, Option<(usize, f32)>) {
     }
 }
 
-fn set_half(block: &mut [u8], place: usize, half: f16) {
-    block[place..place + 2].copy_from_slice(&half.to_le_bytes());
+fn set_half(block: &mut [u8], offset: usize, half: f16) {
+    block[offset..offset + 2].copy_from_slice(&half.to_le_bytes());
 }
 
 /// Random blocks whose floats have a root mean square of about `size`.
@@ -103,7 +102,7 @@ struct Quantized {
     bytes: Vec<u8>,
 }
 
-/// A Llama of two layers whose matrices are all of one format.
+/// A Llama of two layers whose matrices all have one format.
 struct Blocks {
     format: Format,
     norms: Vec<(String, Wide)>,
@@ -161,7 +160,7 @@ impl Blocks {
         let first = row * self.row_bytes(&self.matrices[at]);
         let block = &mut self.matrices[at].bytes[first..];
         if self.format == Format::Mxfp4 {
-            // The least and the greatest power there is.
+            // The least and the greatest power.
             block[0] = if half.is_finite() && half != f16::MAX { 0 } else { 255 };
             return;
         }
@@ -172,7 +171,7 @@ impl Blocks {
         }
     }
 
-    /// The keys and what is no matrix.
+    /// The keys and the vectors.
     fn head(&self) -> Gguf {
         let mut gguf = Gguf::default()
             .str("general.architecture", "llama")
@@ -198,7 +197,7 @@ impl Blocks {
         self.matrices.iter().fold(self.head(), add)
     }
 
-    /// The file of the floats that the blocks stand for.
+    /// The file of the floats that the blocks represent.
     fn widened(&self) -> Gguf {
         let add = |gguf: Gguf, matrix: &Quantized| {
             let mut elements = vec![0.0; matrix.shape[0] * matrix.shape[1]];
@@ -209,7 +208,7 @@ impl Blocks {
     }
 }
 
-/// A file in a folder that goes with it.
+/// A file in a temporary folder, which is removed when it is dropped.
 fn written(bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.gguf");
@@ -219,16 +218,16 @@ fn written(bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
 
 /// Only activations are rounded.
 #[test]
-fn each_format_says_what_its_floats_say() {
+fn each_format_has_nearly_the_logits_of_its_floats() {
     for format in formats() {
         let model = Blocks::random(format);
-        let (found, expected) = (said_by_gguf(&model.gguf()), said_by_gguf(&model.widened()));
+        let (found, expected) = (logits_of_gguf(&model.gguf()), logits_of_gguf(&model.widened()));
         assert!(expected.iter().all(|logit| logit.is_finite()), "{}", format.name());
         assert_within(NEAR, &found, &expected, format.name());
-        // The tolerance means something: one wrong matrix of fifteen is far outside.
+        // The tolerance detects errors: one wrong matrix of fifteen is far outside.
         let mut other = Blocks::random(format);
         other.matrices[6].bytes = random_blocks(&mut Numbers::new(12), format, 2 * WIDTH * WIDTH, 1.0 / 22.6);
-        let wrong = std::panic::catch_unwind(|| assert_within(NEAR, &said_by_gguf(&other.gguf()), &expected, ""));
+        let wrong = std::panic::catch_unwind(|| assert_within(NEAR, &logits_of_gguf(&other.gguf()), &expected, ""));
         assert!(wrong.is_err(), "{}", format.name());
     }
 }
@@ -241,32 +240,32 @@ fn rows_of_each_format_are_scored_as_if_alone() {
     }
 }
 
-/// No scale makes a load or a pass fail or hang, and what is poisoned is only what follows from it.
+/// No scale makes a load or a pass fail or hang, and it affects only what depends on it.
 #[test]
-fn scales_that_are_no_scales() {
+fn absurd_scales_affect_only_what_depends_on_them() {
     let start = Instant::now();
     for format in formats() {
         let name = format.name();
-        let healthy = said_by_gguf(&Blocks::random(format).gguf());
+        let healthy = logits_of_gguf(&Blocks::random(format).gguf());
         for half in [f16::NAN, f16::INFINITY, f16::NEG_INFINITY, f16::MAX, f16::MIN_POSITIVE_SUBNORMAL, f16::NEG_ZERO] {
             let sound = half.is_finite() && half != f16::MAX;
             let mut model = Blocks::random(format);
             for part in ["blk.0.attn_q", "blk.0.ffn_up", "blk.1.ffn_down", "blk.1.attn_v", "output"] {
                 model.set_halves(&format!("{part}.weight"), 3, half);
             }
-            let found = said_by_gguf(&model.gguf());
+            let found = logits_of_gguf(&model.gguf());
             assert_eq!(found.len(), tokens().len() * VOCABULARY);
             if sound {
-                assert_within(NEAR, &found, &said_by_gguf(&model.widened()), &format!("{name} with {half}"));
+                assert_within(NEAR, &found, &logits_of_gguf(&model.widened()), &format!("{name} with {half}"));
             } else if !half.is_finite() {
                 assert!(found.iter().any(|logit| !logit.is_finite()), "{name} with {half}");
             }
-            // In the row of one token of the embedding: the rows before that token have never heard of it.
+            // In the embedding of one token: the rows before that token do not depend on it.
             let mut model = Blocks::random(format);
-            let place = 10;
-            model.set_halves("token_embd.weight", tokens()[place] as usize, half);
-            let found = said_by_gguf(&model.gguf());
-            let before = place * VOCABULARY;
+            let position = 10;
+            model.set_halves("token_embd.weight", tokens()[position] as usize, half);
+            let found = logits_of_gguf(&model.gguf());
+            let before = position * VOCABULARY;
             assert_eq!(first_difference(&found[..before], &healthy[..before]), None, "{name} with {half}");
             assert!(first_difference(&found[before..], &healthy[before..]).is_some(), "{name} with {half}");
         }
@@ -274,7 +273,7 @@ fn scales_that_are_no_scales() {
     assert!(start.elapsed() < Duration::from_secs(120), "it took {:?}", start.elapsed());
 }
 
-/// What opening and loading these bytes says, which must be one line.
+/// Asserts that opening and loading these bytes fails with one line that has these parts.
 #[track_caller]
 fn refused(bytes: &[u8], parts: &[&str]) {
     let (_folder, path) = written(bytes);
@@ -296,7 +295,7 @@ fn assert_refused(path: &Path, options: Options, parts: &[&str]) {
 }
 
 #[test]
-fn types_that_cannot_be_used_name_the_tensor_and_the_type() {
+fn unsupported_types_are_refused_with_tensor_and_type() {
     let with = |number: u32, bytes: usize| {
         let mut model = Blocks::random(Format::Q8_0);
         let at = model.matrices.iter().position(|matrix| matrix.name == "blk.1.ffn_up.weight").unwrap();
@@ -317,14 +316,14 @@ fn types_that_cannot_be_used_name_the_tensor_and_the_type() {
 #[test]
 fn rows_that_are_no_whole_blocks_are_refused_with_their_shape() {
     for (format, columns) in [(Format::Q4K, 128), (Format::Q6K, 384), (Format::Q8_0, 20), (Format::Iq4Nl, 16)] {
-        // As many blocks as there are elements for: only the rows are wrong.
+        // The number of blocks is right: only the rows are wrong.
         let (name, multiple) = (format.name(), format.elements());
         let bytes = vec![0; (16_usize * columns).div_ceil(multiple) * format.bytes()];
         let file = Blocks::random(format).gguf().raw("odd.weight", &[16, columns], number(format), bytes);
         let rows = format!("rows of a multiple of {multiple} {name} elements");
         refused(&file.bytes(), &["tensor `odd.weight`: shape", &rows, &format!("found [16, {columns}]")]);
     }
-    // Whole blocks, but not as many as the network's width asks for.
+    // Whole blocks, but not as many as the network's width requires.
     let mut model = Blocks::random(Format::Q8_0);
     let up = model.matrices.iter_mut().find(|matrix| matrix.name == "blk.0.ffn_up.weight").unwrap();
     (up.shape[1], up.bytes) = (128, vec![0; 2 * WIDTH * 128 / 32 * 34]);
@@ -342,10 +341,10 @@ fn blocks_that_end_early_are_refused() {
     }
 }
 
-/// A type to load in is for floats: what is quantized already is refused. And it fits the rows that there are.
+/// Only floats are converted to a requested type, and narrow rows get a type that fits; quantized weights are refused.
 #[test]
-fn a_type_to_load_in() {
-    let asked = |gguf: &Gguf, wanted: &str| {
+fn a_requested_type_converts_floats_and_refuses_blocks() {
+    let converted = |gguf: &Gguf, wanted: &str| {
         let (_folder, path) = written(&gguf.bytes());
         let weight_type: Option<WeightType> = Some(wanted.parse().unwrap());
         let options = Options { weight_type, ..Options::for_positions(64, 1).with_cache(CacheType::F32) };
@@ -362,8 +361,8 @@ fn a_type_to_load_in() {
         }
     }
     let wide = Blocks::random(Format::Q8_0).widened();
-    assert!(asked(&wide, "f32") == said_by_gguf(&wide) && asked(&wide, "q4_k") != said_by_gguf(&wide));
-    // What blocks cannot hold would come back as another number.
+    assert!(converted(&wide, "f32") == logits_of_gguf(&wide) && converted(&wide, "q4_k") != logits_of_gguf(&wide));
+    // Numbers that blocks cannot hold would become other numbers.
     for (value, wanted, found) in
         [(f32::NAN, "q8_0", "NaN"), (f32::NEG_INFINITY, "q4_0", "-inf"), (3e38, "q4_k", "3"), (1e9, "q6_k", "1")]
     {
@@ -375,7 +374,7 @@ fn a_type_to_load_in() {
         let options = Options { weight_type, ..Options::for_positions(32, 1) };
         assert_refused(&path, options, &["tensor blk.0.ffn_up.weight: row ", &expected]);
     }
-    // Rows of 32 and of 72, of which no one is a block of 256 and the latter no block of 32.
+    // Rows of 32 and of 72: neither is a multiple of 256, and the latter no multiple of 32.
     let narrow = Checkpoint::open(&crate::fixture("llama")).unwrap();
     let narrowed = |wanted: &str| {
         let weight_type: WeightType = wanted.parse().unwrap();
@@ -387,7 +386,7 @@ fn a_type_to_load_in() {
     };
     // Weights and activations are rounded to 8 bits in a very narrow network: 0.0503 was seen.
     let found = narrowed("q8_0");
-    assert_within(0.1, &found, &said(&narrow), "q8_0");
+    assert_within(0.1, &found, &logits_of(&narrow), "q8_0");
     assert_eq!(first_difference(&narrowed("q4_k"), &found), None);
     assert_eq!(first_difference(&narrowed("q6_k"), &found), None);
 }

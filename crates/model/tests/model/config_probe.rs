@@ -1,11 +1,10 @@
-//! What must hold for any `config.json` whatever: reading it does not panic, a refusal is one line that names the file
-//! and the field, and what is accepted is a network that can be described, packed and run, or refused by its tensors.
+//! Checks for any `config.json`: reading it does not panic, an error is one line that names the file and the field, and
+//! an accepted configuration is a network that can be described, packed and run, or is refused by its tensors.
 //!
-//! The first byte of an input says which checkpoint of the golden tests the configuration is of; the bytes behind it
-//! are edits of its fields ([`edited`]), so that most inputs are configurations of some family that differ in a few
-//! fields. Some are packed and run with the tensors of the checkpoint. Beyond the last checkpoint the bytes are the
-//! text of a configuration as they are. The fuzz target calls the same function. Left out: quantized checkpoints'
-//! numbers, and files (`golden.rs` has both).
+//! The first byte of an input selects a checkpoint of the golden tests; the bytes after it are edits of its fields
+//! ([`edited`]), so that most inputs are configurations of some family that differ in a few fields. Some are packed and
+//! run with the tensors of the checkpoint. If the first byte is beyond the last checkpoint, the rest is the text of a
+//! configuration. The fuzz target calls the same function.
 
 use std::sync::LazyLock;
 
@@ -16,19 +15,19 @@ use foretoken_model::{
 use foretoken_weights::Bytes;
 use serde_json::{Map, Value, json};
 
-/// How the configuration is called in messages.
+/// The name of the configuration in messages.
 const NAME: &str = "probe";
-/// Layers that are told apart one by one, and elements of a head: more are refused.
+/// The most layers that are described one by one, and the most elements of a head.
 const LAYERS_MAX: usize = 1 << 16;
 const HEAD_DIM_MAX: usize = 1 << 12;
-/// Any other number.
+/// The largest value of other numbers.
 const FIELD_MAX: usize = 1 << 24;
-/// Edits of one input.
+/// The most edits of one input.
 const EDITS_MAX: usize = 8;
 /// Bytes of one edit.
 const EDIT_LEN: usize = 6;
-/// Of inputs whose last edit is cut off one in so many is packed and run, which takes a hundred times as long as
-/// reading it; those without any are, too.
+/// One in so many inputs whose last edit is truncated is packed and run, which takes a hundred times as long as reading
+/// it; so are all inputs without edits.
 const RUN_ONE_IN: u8 = 8;
 
 macro_rules! checkpoints {
@@ -46,7 +45,7 @@ struct Golden {
     tensors: &'static [u8],
 }
 
-/// At least one of each family and of each thing that a family may have or not.
+/// At least one of each family and of each optional feature of a family.
 #[rustfmt::skip]
 const GOLDENS: &[Golden] = checkpoints![
     "arcee", "baichuan", "baichuan-13b", "bloom", "chatglm", "codegen", "cohere", "cohere-qk-norm", "cohere2",
@@ -63,10 +62,10 @@ const GOLDENS: &[Golden] = checkpoints![
     "ernie4_5_moe-least", "gemma4-experts", "gpt_oss", "quantized-mxfp4",
 ];
 
-/// How many checkpoints there are: the first byte of an input is below this, or the rest is the text itself.
+/// The number of checkpoints: if the first byte of an input is not below this, the rest is the text itself.
 pub const CHECKPOINTS: usize = GOLDENS.len();
 
-/// What edits are made of: all that stands in the configurations of the golden tests, and what should not.
+/// The material of edits: everything in the configurations of the golden tests, and invalid values.
 struct Vocabulary {
     configs: Vec<Value>,
     tensors: Vec<Bytes>,
@@ -88,7 +87,7 @@ static VOCABULARY: LazyLock<Vocabulary> = LazyLock::new(|| {
     Vocabulary { configs, tensors, fields, values }
 });
 
-/// Values at the edges of what fields may be.
+/// Edge values of fields.
 fn edges() -> Vec<Value> {
     let mut all = vec![json!(null), json!(true), json!(false), json!(""), json!("a\nb"), json!([]), json!({})];
     for number in [0_u64, 1, 2, 3, 5, 7, 8, 31, 32, 64, 65, 4095, 4097, 65_535, 65_537] {
@@ -108,7 +107,7 @@ fn edges() -> Vec<Value> {
     all
 }
 
-/// The fields and values of a configuration, those of objects within too.
+/// Collects the fields and values of a configuration, including nested objects.
 fn collect(value: &Value, fields: &mut Vec<String>, values: &mut Vec<Value>) {
     let Value::Object(object) = value else { return };
     for (field, value) in object {
@@ -120,7 +119,7 @@ fn collect(value: &Value, fields: &mut Vec<String>, values: &mut Vec<Value>) {
     }
 }
 
-/// Reads a configuration made of bytes. True if it is accepted, whatever its tensors.
+/// Reads a configuration made of bytes. True if it is accepted, with any tensors.
 pub fn config(data: &[u8]) -> bool {
     let Some((first, rest)) = data.split_first() else { return false };
     let Some(golden) = VOCABULARY.configs.get(usize::from(*first)) else { return document(rest, None) };
@@ -130,8 +129,8 @@ pub fn config(data: &[u8]) -> bool {
     document(config.to_string().as_bytes(), is_run.then(|| VOCABULARY.tensors[usize::from(*first)].clone()))
 }
 
-/// A configuration after edits of six bytes each: which object within it, which field (of those that it has, or of all
-/// there are), and what becomes of it.
+/// A configuration after edits of six bytes each: which nested object, which field (of its own or of all known ones),
+/// and the change.
 fn edited(mut config: Value, edits: &[u8]) -> Value {
     for edit in edits.chunks_exact(EDIT_LEN).take(EDITS_MAX) {
         let [object, kind, field_low, field_high, low, high] = edit.try_into().expect("six bytes");
@@ -211,7 +210,7 @@ pub fn document(text: &[u8], tensors: Option<Bytes>) -> bool {
     true
 }
 
-/// What a description must be, so that nothing that is made of it overflows, divides by nothing or runs away.
+/// Asserts that a description is valid: nothing that is computed from it overflows, divides by zero or never ends.
 fn check(spec: &Spec) {
     let Spec { vocabulary, width, embedding_width, layers, heads, kv_heads, head_dim, ffn_width, context_max, .. } =
         spec;
@@ -224,7 +223,7 @@ fn check(spec: &Spec) {
     for layer in 0..spec.attention.len().min(*layers) {
         let attention = spec.attention_of(layer);
         assert!(attention.rotation.is_none_or(|rotation| rotation < rotations.len()), "layer {layer} of {spec:?}");
-        assert!(attention.window != Some(0), "layer {layer} sees nothing: {spec:?}");
+        assert!(attention.window != Some(0), "layer {layer} has an empty window: {spec:?}");
         let own = spec.kv_heads_of(layer);
         assert!((1..=HEAD_DIM_MAX).contains(&own.head_dim), "layer {layer}: {own:?}");
         assert!(own.count > 0 && heads.is_multiple_of(own.count), "layer {layer}: {own:?}");
@@ -248,7 +247,7 @@ fn check(spec: &Spec) {
     assert!(spec.cache_bytes_per_position([CacheType::F32; 2]) > 0);
 }
 
-/// What experts must be, so that every row finds as many as it chooses.
+/// Asserts that every row finds as many experts as it chooses.
 fn check_experts(experts: &Experts) {
     let Experts { count, chosen, ffn_width, router, shared, beside_dense: _, layers } = experts;
     for number in [*count, *ffn_width, shared.map_or(1, |shared| shared.ffn_width)] {
@@ -264,12 +263,12 @@ fn check_experts(experts: &Experts) {
     assert!(router.factor.is_finite() && numbers.iter().all(|number| number.is_finite()), "{experts:?}");
 }
 
-/// Scores a few tokens: whatever the numbers are, there is one for each token of the vocabulary.
+/// Scores a few tokens and checks that there is a logit for each token of the vocabulary.
 fn run(model: &mut Model) {
     let groups = model.capacity().groups.clone();
     let table = |group: &foretoken_model::Group| (0..group.pages_for(4) as u32).map(PageId).collect();
     let tables: Vec<PageTable> = groups.iter().map(table).collect();
-    // As many as a short context allows.
+    // A context may be shorter than 4.
     let tokens = vec![0; 4.min(model.capacity().context_max)];
     let wanted = [0, tokens.len() as u32 - 1];
     let wanted = &wanted[..tokens.len().min(2)];
@@ -284,6 +283,6 @@ fn refuse(error: &ModelError) -> bool {
     assert!(message.starts_with(NAME), "does not name the file: {message}");
     assert!(!message.contains(char::is_control), "not one line: {message:?}");
     assert!(message.contains("expected") || message.contains("missing"), "does not say what was expected: {message}");
-    assert!(message.len() < 8192, "as long as an essay: {} bytes", message.len());
+    assert!(message.len() < 8192, "too long: {} bytes", message.len());
     false
 }

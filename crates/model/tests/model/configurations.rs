@@ -1,4 +1,4 @@
-//! Configurations of every family with random edits, held to [`config_probe`](crate::config_probe); and the seeds of
+//! Configurations of every family with random edits, checked by [`config_probe`](crate::config_probe); and the seeds of
 //! the fuzz target that does the same with coverage:
 //! `cargo test -p foretoken-model -- --ignored write_the_seeds`.
 
@@ -8,7 +8,7 @@ use foretoken_testkit::rows::Numbers;
 use crate::config_probe::{CHECKPOINTS, config};
 use crate::fixture;
 
-/// Every checkpoint as it is, the same without a field, and some whole texts.
+/// Edits of every ninth checkpoint, and some whole configurations.
 fn seeds() -> Vec<(String, Vec<u8>)> {
     let edited = |first: usize| (format!("edited-{first}.bin"), vec![first as u8, 0, 0, first as u8, 0, 0, 0]);
     let text = |name: &&str| {

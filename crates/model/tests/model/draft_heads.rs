@@ -1,15 +1,15 @@
-//! Draft heads against the programs of those who make them, against themselves in other company, and against files
-//! that contradict themselves or the target.
+//! Draft heads compared with the programs of their authors and with themselves in other batches, and files that
+//! contradict themselves or the target.
 //!
-//! The goldens (`eagle3-*`, see the folder's README) hold what seven rows beside hidden rows of a target say, and three
-//! more beside the head's own. A head's embedding may be the target's: that of a golden network with these rows.
+//! The goldens (`eagle3-*`, see the folder's README) hold the outputs of seven rows with hidden rows of a target, and
+//! of three more with the head's own. A head's embedding may be the target's: that of a golden network with these rows.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use foretoken_model::{
-    Backend, Batch, CacheType, Capacity, Checkpoint, Cpu, Executor, HiddenInput, HiddenStates, Lent, Loaded, Options,
-    PageId, Span, family,
+    Backend, Batch, CacheType, Capacity, Checkpoint, Cpu, Executor, HiddenInput, HiddenStates, Loaded, Options, PageId,
+    SharedEmbeddings, Span, family,
 };
 use foretoken_testkit::rows::first_difference;
 use foretoken_weights::{Bytes, safetensors};
@@ -19,21 +19,21 @@ use crate::files::{Form, config, read, safetensors_file};
 use crate::fixture;
 
 const GOLDENS: [&str; 5] = ["eagle3-speculators", "eagle3-llama3", "eagle3-authors", "eagle3-wide", "eagle3-gguf"];
-/// Rows beside the target's, and beside the head's own.
+/// Number of rows with hidden rows of the target, and with the head's own.
 const TARGET_ROWS: usize = 7;
 const OWN_ROWS: usize = 3;
-/// Tokens of the target, and of the heads.
+/// Number of tokens of the target, and of the heads.
 const TOKENS: usize = 96;
 const DRAFT_TOKENS: usize = 40;
 
-/// What a golden file holds.
+/// The contents of a golden file.
 struct Golden {
     tokens: Vec<u32>,
     hidden: Vec<f32>,
     logits: Vec<f32>,
     own: Vec<f32>,
-    /// Which token each of the head's is.
-    said: Vec<u32>,
+    /// The target's token of each token of the head.
+    draft_tokens: Vec<u32>,
     embeddings: Option<Vec<f32>>,
 }
 
@@ -44,17 +44,17 @@ impl Golden {
         let floats = |bytes: Vec<u8>| bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect::<Vec<_>>();
         let all = |name: &str| floats(bytes(name).unwrap_or_else(|| panic!("{name}")));
         let tokens = bytes("tokens").unwrap().as_chunks().0.iter().map(|b| u32::from_le_bytes(*b)).collect();
-        // The file in GGUF is made of the authors'.
+        // The GGUF file is made of the authors'.
         let of_weights = fixture(if name == "eagle3-gguf" { "eagle3-authors" } else { name });
         let weights = safetensors::open(of_weights.join("model.safetensors")).unwrap();
-        let distances = weights.get("d2t").unwrap().bytes.to_vec();
-        let distances = distances.as_chunks().0.iter().map(|b| i64::from_le_bytes(*b));
+        let offsets = weights.get("d2t").unwrap().bytes.to_vec();
+        let offsets = offsets.as_chunks().0.iter().map(|b| i64::from_le_bytes(*b));
         Golden {
             tokens,
             hidden: all("hidden"),
             logits: all("logits"),
             own: all("own"),
-            said: distances.zip(0..).map(|(distance, own): (i64, i64)| (own + distance) as u32).collect(),
+            draft_tokens: offsets.zip(0..).map(|(offset, own): (i64, i64)| (own + offset) as u32).collect(),
             embeddings: bytes("embeddings").map(floats),
         }
     }
@@ -75,8 +75,8 @@ fn of_parts(config: &Value, weights: Vec<u8>) -> Checkpoint {
     Checkpoint::from_parts("head", config.as_bytes(), Bytes::from_vec(weights)).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Embedding and output rows of a golden network whose embedding is this one.
-fn lent(embeddings: Option<&[f32]>) -> Lent {
+/// Embedding and output matrix of a golden network whose embedding is this one.
+fn target_embeddings(embeddings: Option<&[f32]>) -> SharedEmbeddings {
     let (folder, mut tensors) = (fixture("llama"), read(&fixture("llama")));
     if let Some(rows) = embeddings {
         tensors.get_mut("model.embed_tokens.weight").expect("it has one").elements = rows.to_vec();
@@ -84,7 +84,7 @@ fn lent(embeddings: Option<&[f32]>) -> Lent {
     let checkpoint = of_parts(&config(&folder), safetensors_file(&tensors, Form::F32, 0));
     let network = family::read(&checkpoint, None).unwrap_or_else(|error| panic!("{error}"));
     let loaded = Cpu.load(network, Options::for_positions(32, 1), &mut |_, _| ());
-    loaded.unwrap_or_else(|error| panic!("{error}")).weights.lend().expect("the processor lends")
+    loaded.unwrap_or_else(|error| panic!("{error}")).weights.shared_embeddings().expect("the CPU shares them")
 }
 
 fn target(width: usize) -> Capacity {
@@ -99,11 +99,11 @@ fn target(width: usize) -> Capacity {
     }
 }
 
-fn open(checkpoint: &Checkpoint, lent: &Lent, tokens: Option<usize>) -> Result<Loaded, String> {
+fn open(checkpoint: &Checkpoint, shared: &SharedEmbeddings, tokens: Option<usize>) -> Result<Loaded, String> {
     let plan = family::plan(checkpoint).map_err(|error| error.to_string())?;
     let width = plan.spec.draft_head.as_ref().map_or(0, |head| head.target_width);
     let target = Capacity { vocabulary: tokens.unwrap_or(TOKENS), ..target(width) };
-    let network = plan.read_head(checkpoint, (&target, lent), None).map_err(|error| error.to_string())?;
+    let network = plan.read_head(checkpoint, (&target, shared), None).map_err(|error| error.to_string())?;
     let options = Options { tokens, ..Options::for_positions(128, 1).with_cache(CacheType::F32) };
     Cpu.load(network.with_tokens(tokens), options, &mut |_, _| ()).map_err(|error| error.to_string())
 }
@@ -111,12 +111,14 @@ fn open(checkpoint: &Checkpoint, lent: &Lent, tokens: Option<usize>) -> Result<L
 fn head(name: &str, golden: &Golden, tokens: Option<usize>) -> Box<dyn Executor> {
     let path = if name == "eagle3-gguf" { fixture(name).join("head.gguf") } else { fixture(name) };
     let checkpoint = Checkpoint::open(&path).unwrap_or_else(|error| panic!("{error}"));
-    open(&checkpoint, &lent(golden.embeddings.as_deref()), tokens).unwrap_or_else(|e| panic!("{name}: {e}")).executor
+    open(&checkpoint, &target_embeddings(golden.embeddings.as_deref()), tokens)
+        .unwrap_or_else(|e| panic!("{name}: {e}"))
+        .executor
 }
 
-/// Rows of one text: where they begin, their tokens, whom each continues, and the hidden rows beside them.
+/// A span of one sequence with its page, start, tokens, parents and hidden rows.
 #[derive(Clone, Copy)]
-struct Piece<'a> {
+struct TestSpan<'a> {
     page: u32,
     start: usize,
     tokens: &'a [u32],
@@ -124,60 +126,63 @@ struct Piece<'a> {
     hidden_in: HiddenInput<'a>,
 }
 
-/// A row of logits with minus infinity for what a head cannot say.
+/// A row of logits over the whole vocabulary, with minus infinity for tokens that a head cannot draft.
 fn whole(head: &dyn Executor, row: usize) -> Vec<f32> {
     let outputs = head.outputs();
-    let Some(said) = outputs.said() else { return outputs.row(row).to_vec() };
-    assert!(said.is_sorted_by(|a, b| a < b) && outputs.row(row).len() == said.len());
+    let Some(tokens) = outputs.row_tokens() else { return outputs.row(row).to_vec() };
+    assert!(tokens.is_sorted_by(|a, b| a < b) && outputs.row(row).len() == tokens.len());
     let mut whole = vec![f32::NEG_INFINITY; head.capacity().vocabulary];
-    said.iter().zip(outputs.row(row)).for_each(|(token, logit)| whole[*token as usize] = *logit);
+    tokens.iter().zip(outputs.row(row)).for_each(|(token, logit)| whole[*token as usize] = *logit);
     whole
 }
 
-/// Runs pieces in one pass: what each row says, and its own hidden row.
-fn run(head: &mut dyn Executor, pieces: &[Piece<'_>]) -> Vec<(Vec<f32>, Vec<f32>)> {
-    let tables: Vec<_> = pieces.iter().map(|piece| [vec![PageId(piece.page)]]).collect();
-    let rows: Vec<Vec<u32>> = pieces.iter().map(|piece| (0..piece.tokens.len() as u32).collect()).collect();
+/// Runs spans in one pass: the logits of each row, and its own hidden row.
+fn run(head: &mut dyn Executor, spans: &[TestSpan<'_>]) -> Vec<(Vec<f32>, Vec<f32>)> {
+    let tables: Vec<_> = spans.iter().map(|span| [vec![PageId(span.page)]]).collect();
+    let rows: Vec<Vec<u32>> = spans.iter().map(|span| (0..span.tokens.len() as u32).collect()).collect();
     let span = |i: usize| {
-        let Piece { start, tokens, parents, hidden_in, .. } = pieces[i];
+        let TestSpan { start, tokens, parents, hidden_in, .. } = spans[i];
         let (tables, wanted, hidden) = (&tables[i], &rows[i][..], &rows[i][..]);
         Span { sequence: i as u64, tables, start, tokens, parents, wanted, hidden, hidden_in, ..Span::default() }
     };
-    let spans: Vec<Span<'_>> = (0..pieces.len()).map(span).collect();
+    let spans: Vec<Span<'_>> = (0..spans.len()).map(span).collect();
     head.forward(&Batch { spans: &spans, hidden_layers: &[0] }).unwrap_or_else(|error| panic!("{error}"));
     let outputs = head.outputs();
     let all = 0..rows.iter().map(Vec::len).sum();
     all.map(|row| (whole(head, row), outputs.hidden(0, row).to_vec())).collect()
 }
 
-/// All rows of a golden, row by row beside its own hidden rows at the end.
-fn plainly(head: &mut dyn Executor, golden: &Golden) -> Vec<(Vec<f32>, Vec<f32>)> {
+/// All rows of a golden: those with the target's hidden rows in one pass, then each with the head's own.
+fn all_rows(head: &mut dyn Executor, golden: &Golden) -> Vec<(Vec<f32>, Vec<f32>)> {
     let tokens = &golden.tokens[..TARGET_ROWS];
     let hidden_in = HiddenInput::Target(&golden.hidden);
-    let mut all = run(head, &[Piece { page: 0, start: 0, tokens, parents: &[], hidden_in }]);
+    let mut all = run(head, &[TestSpan { page: 0, start: 0, tokens, parents: &[], hidden_in }]);
     for start in TARGET_ROWS..TARGET_ROWS + OWN_ROWS {
         let (own, tokens) = (all[start - 1].1.clone(), &golden.tokens[start..=start]);
-        all.extend(run(head, &[Piece { page: 0, start, tokens, parents: &[], hidden_in: HiddenInput::Own(&own) }]));
+        all.extend(run(head, &[TestSpan { page: 0, start, tokens, parents: &[], hidden_in: HiddenInput::Own(&own) }]));
     }
     all
 }
 
 #[test]
-fn heads_say_what_the_programs_of_their_makers_say() {
+fn heads_have_the_logits_of_their_authors_programs() {
     for name in GOLDENS {
         let golden = Golden::of(name);
         let mut head = head(name, &golden, None);
         let rows = TARGET_ROWS + OWN_ROWS;
         let largest = golden.logits.iter().fold(0f32, |largest, logit| largest.max(logit.abs()));
         let mut worst = 0f32;
-        for (row, (logits, own)) in plainly(&mut *head, &golden).into_iter().enumerate() {
-            let said: BTreeMap<u32, f32> = logits.iter().zip(0..).map(|(logit, token)| (token, *logit)).collect();
+        for (row, (logits, own)) in all_rows(&mut *head, &golden).into_iter().enumerate() {
+            let found: BTreeMap<u32, f32> = logits.iter().zip(0..).map(|(logit, token)| (token, *logit)).collect();
             let expected = Golden::row(&golden.logits, row, rows);
-            for (token, expected) in golden.said.iter().zip(expected) {
-                worst = worst.max((said[token] - expected).abs() / largest);
+            for (token, expected) in golden.draft_tokens.iter().zip(expected) {
+                worst = worst.max((found[token] - expected).abs() / largest);
             }
-            let others = said.iter().filter(|(token, _)| !golden.said.contains(token));
-            assert!(others.clone().all(|(_, logit)| *logit == f32::NEG_INFINITY), "{name}: a token that it has not");
+            let others = found.iter().filter(|(token, _)| !golden.draft_tokens.contains(token));
+            assert!(
+                others.clone().all(|(_, logit)| *logit == f32::NEG_INFINITY),
+                "{name}: a token outside its vocabulary"
+            );
             assert_eq!((logits.len(), others.count()), (TOKENS, TOKENS - DRAFT_TOKENS), "{name}");
             let expected = Golden::row(&golden.own, row, rows);
             let of_own = expected.iter().fold(0f32, |largest, x| largest.max(x.abs()));
@@ -190,30 +195,31 @@ fn heads_say_what_the_programs_of_their_makers_say() {
 }
 
 #[test]
-fn rows_of_a_head_do_not_know_their_neighbours() {
+fn rows_of_a_head_do_not_depend_on_other_rows() {
     for name in GOLDENS {
         let golden = Golden::of(name);
-        let expected = plainly(&mut *head(name, &golden, None), &golden);
+        let expected = all_rows(&mut *head(name, &golden, None), &golden);
         let mut other = head(name, &golden, None);
-        // In pieces, beside another text, of which first the target's rows and then its own are read.
+        // In several spans, beside another sequence with hidden rows of the target first and then of its own.
         let mut found = Vec::new();
         let own = |row: usize| HiddenInput::Own(&expected[row].1);
         for (start, end) in [(0, 2), (2, 3), (3, TARGET_ROWS)] {
             let hidden_in = HiddenInput::Target(golden.target_rows(start..end));
-            let piece = Piece { page: 1, start, tokens: &golden.tokens[start..end], parents: &[], hidden_in };
-            let stranger = match start {
+            let span = TestSpan { page: 1, start, tokens: &golden.tokens[start..end], parents: &[], hidden_in };
+            let hidden_of_other = match start {
                 0 => HiddenInput::Target(golden.target_rows(5..6)),
                 other => own(other),
             };
-            let stranger = Piece { page: 2, start, tokens: &golden.tokens[5..6], parents: &[], hidden_in: stranger };
-            let mut said = run(&mut *other, &[stranger, piece]);
-            found.extend(said.drain(1..));
+            let other_span =
+                TestSpan { page: 2, start, tokens: &golden.tokens[5..6], parents: &[], hidden_in: hidden_of_other };
+            let mut rows = run(&mut *other, &[other_span, span]);
+            found.extend(rows.drain(1..));
         }
-        // Its own rows as one tree: two that continue the text, and one behind the second of them.
+        // Its own rows as one tree: two that continue the sequence, and one that continues the second of them.
         let tokens = [golden.tokens[3], golden.tokens[TARGET_ROWS], golden.tokens[TARGET_ROWS + 1]];
         let last = [&expected[TARGET_ROWS - 1].1[..], &expected[TARGET_ROWS - 1].1, &expected[TARGET_ROWS].1].concat();
         let (parents, hidden_in) = (&[None, None, Some(1)], HiddenInput::Own(&last));
-        let tree = Piece { page: 1, start: TARGET_ROWS, tokens: &tokens, parents, hidden_in };
+        let tree = TestSpan { page: 1, start: TARGET_ROWS, tokens: &tokens, parents, hidden_in };
         found.extend(run(&mut *other, &[tree]).drain(1..));
         for (row, (found, expected)) in found.iter().zip(&expected).enumerate() {
             assert_eq!(first_difference(&found.0, &expected.0), None, "{name}: logits of row {row}");
@@ -223,30 +229,30 @@ fn rows_of_a_head_do_not_know_their_neighbours() {
 }
 
 #[test]
-fn a_vocabulary_that_is_cut_takes_the_heads_tokens_along() {
+fn cutting_the_vocabulary_cuts_the_draft_vocabulary() {
     let (mut golden, tokens) = (Golden::of("eagle3-wide"), 40);
     golden.tokens.iter_mut().for_each(|token| *token %= tokens as u32);
-    let all = plainly(&mut *head("eagle3-wide", &golden, None), &golden);
-    assert!(golden.said.iter().any(|token| *token as usize >= tokens), "nothing is cut");
-    let few = plainly(&mut *head("eagle3-wide", &golden, Some(tokens)), &golden);
+    let all = all_rows(&mut *head("eagle3-wide", &golden, None), &golden);
+    assert!(golden.draft_tokens.iter().any(|token| *token as usize >= tokens), "nothing is cut");
+    let few = all_rows(&mut *head("eagle3-wide", &golden, Some(tokens)), &golden);
     for (all, few) in all.iter().zip(&few) {
         assert_eq!((few.0.len(), first_difference(&few.0, &all.0[..tokens])), (tokens, None));
     }
 }
 
 #[test]
-fn a_head_that_can_say_none_of_a_cut_vocabulary_says_its_first_token() {
+fn a_head_without_tokens_in_a_cut_vocabulary_drafts_token_0() {
     let mut golden = Golden::of("eagle3-wide");
-    let tokens = golden.said[0] as usize;
-    assert!(tokens > 0 && golden.said.is_sorted(), "{:?}", golden.said);
+    let tokens = golden.draft_tokens[0] as usize;
+    assert!(tokens > 0 && golden.draft_tokens.is_sorted(), "{:?}", golden.draft_tokens);
     golden.tokens.iter_mut().for_each(|token| *token %= tokens as u32);
-    for (logits, _) in plainly(&mut *head("eagle3-wide", &golden, Some(tokens)), &golden) {
+    for (logits, _) in all_rows(&mut *head("eagle3-wide", &golden, Some(tokens)), &golden) {
         let [first, others @ ..] = &logits[..] else { panic!("no logits") };
         assert!(first.is_finite() && others.iter().all(|logit| *logit == f32::NEG_INFINITY), "{logits:?}");
     }
 }
 
-/// What is said of the wide golden with other fields and tensors: dtype, shape, bytes.
+/// The error for the wide golden with other fields and tensors.
 fn refusal(fields: &Value, change: impl FnOnce(&mut Raw)) -> String {
     let folder = fixture("eagle3-wide");
     let mut config = config(&folder);
@@ -256,10 +262,12 @@ fn refusal(fields: &Value, change: impl FnOnce(&mut Raw)) -> String {
     let mut raw = Raw::read(&folder);
     change(&mut raw);
     let golden = Golden::of("eagle3-authors");
-    open(&of_parts(&config, raw.file()), &lent(golden.embeddings.as_deref()), None).map(|_| ()).expect_err("refused")
+    open(&of_parts(&config, raw.file()), &target_embeddings(golden.embeddings.as_deref()), None)
+        .map(|_| ())
+        .expect_err("refused")
 }
 
-/// A file's tensors as they are.
+/// A file's raw tensors: dtype, shape, bytes.
 struct Raw(BTreeMap<String, (String, Vec<usize>, Vec<u8>)>);
 
 impl Raw {
@@ -291,7 +299,7 @@ fn heads_that_contradict_themselves_or_the_target_are_refused() {
     let none = json!({});
     let nothing = |_: &mut Raw| ();
     let layers = |layers: Value| json!({"eagle_aux_hidden_state_layer_ids": layers});
-    let said = [
+    let messages = [
         refusal(&none, |raw| raw.set("d2t", 8, &1000i64.to_le_bytes())),
         refusal(&none, |raw| raw.set("d2t", 8, &(-1000i64).to_le_bytes())),
         refusal(&none, |raw| raw.set("d2t", 16, &i64::MAX.to_le_bytes())),
@@ -299,14 +307,14 @@ fn heads_that_contradict_themselves_or_the_target_are_refused() {
             let first = i64::from_le_bytes(raw.0["d2t"].2[..8].try_into().unwrap());
             raw.set("d2t", 8, &(first - 1).to_le_bytes());
         }),
-        // The first row a token that the second is before.
+        // The first row has a larger token than the second.
         refusal(&none, |raw| raw.set("d2t", 0, &95i64.to_le_bytes())),
         refusal(&none, |raw| {
             raw.0.remove("d2t");
         }),
         refusal(&none, |raw| {
-            let said = raw.0["t2d"].2.iter().position(|byte| *byte == 1).unwrap();
-            raw.set("t2d", said, &[0]);
+            let first = raw.0["t2d"].2.iter().position(|byte| *byte == 1).unwrap();
+            raw.set("t2d", first, &[0]);
         }),
         refusal(&none, |raw| raw.set("lm_head.weight", 4, &f32::NAN.to_le_bytes())),
         refusal(&none, |raw| raw.set("midlayer.hidden_norm.weight", 0, &f32::INFINITY.to_le_bytes())),
@@ -323,7 +331,7 @@ fn heads_that_contradict_themselves_or_the_target_are_refused() {
         refusal(&json!({"speculators_model_type": "dflash"}), nothing),
         refusal(&json!({"fc_norm": true}), nothing),
         refusal(&none, |raw| {
-            // Then the target's rows of another width would be its embedding.
+            // The target's embedding would be used instead, which has another width.
             raw.0.remove("embed_tokens.weight");
         }),
         refusal(&none, |raw| {
@@ -353,8 +361,8 @@ fn heads_that_contradict_themselves_or_the_target_are_refused() {
         "tensor embed_tokens.weight: expected rows of 48 elements, since the target's have 32, found nothing",
         "tensor lm_head.weight: expected rows of 48 elements, since the target's have 32, found nothing",
     ];
-    for (said, expected) in said.iter().zip(expected) {
-        assert!(said.contains(expected), "expected {expected:?}, said {said:?}");
+    for (message, expected) in messages.iter().zip(expected) {
+        assert!(message.contains(expected), "expected {expected:?}, found {message:?}");
     }
 }
 
@@ -365,6 +373,6 @@ fn a_head_is_no_model_and_a_model_no_head() {
     let expected = "architecture: expected a model, found a draft head of 40 tokens, which writes nothing without its";
     assert!(refused.contains(expected), "{refused}");
     let model = Checkpoint::open(&fixture("llama")).unwrap();
-    let refused = open(&model, &lent(None), None).map(|_| ()).unwrap_err();
+    let refused = open(&model, &target_embeddings(None), None).map(|_| ()).unwrap_err();
     assert!(refused.contains("architecture: expected a draft head, found llama"), "{refused}");
 }

@@ -1,9 +1,9 @@
-//! Networks of experts that are not all in memory: the bits are those of all packed, whatever there is room for, what
-//! was chosen longest ago makes room, and what cannot be is refused or fails where it is chosen.
+//! Networks of experts that are not all in memory: the bits are those of a network with all experts packed, whatever
+//! fits, the least recently used expert is evicted, and what cannot be packed is refused or fails when it is chosen.
 
 use foretoken_model::{
     Backend, Batch, CacheType, Checkpoint, Cpu, Executor, ExpertNeed, Loaded, Model, ModelError, Options, PageId,
-    PageTable, Reading, Span, WeightType, family,
+    PageTable, Span, WeightType, WeightsRead, family,
 };
 use foretoken_weights::Bytes;
 
@@ -36,32 +36,32 @@ fn options(expert_bytes: Option<usize>) -> Options {
     Options { expert_bytes, ..Options::for_positions(64, 2).with_cache(CacheType::F32) }
 }
 
-/// A text that goes on by the network's choice, from its beginning.
+/// A fixed text within the vocabulary.
 fn tokens(vocabulary: usize) -> Vec<u32> {
     (0..32u32).map(|i| (i * 37 + 5) % vocabulary as u32).collect()
 }
 
-/// What passes of one row read, each.
-fn readings(model: &mut Model, tokens: &[u32]) -> Vec<Reading> {
+/// The weights that each pass of one row reads.
+fn readings(model: &mut Model, tokens: &[u32]) -> Vec<WeightsRead> {
     let pages = model.capacity().groups[0].pages_for(tokens.len()) as u32;
     let tables: Vec<PageTable> = vec![(0..pages).map(PageId).collect()];
     let one = |(start, token): (usize, &u32)| {
         let (tables, tokens) = (&tables[..], &[*token][..]);
         let span = Span { tables, start, tokens, wanted: &[0], ..Span::default() };
         model.forward(&Batch { spans: &[span], hidden_layers: &[] }).unwrap_or_else(|error| panic!("{error}"));
-        model.read()
+        model.weights_read()
     };
     tokens.iter().enumerate().map(one).collect()
 }
 
-/// From room for one expert to room for all, in passes of any length: long ones choose more experts a layer than there
-/// is room for.
+/// From memory for one expert to memory for all, in passes of several lengths: long ones choose more experts a layer
+/// than fit.
 #[test]
 fn room_for_any_number_of_experts_gives_the_bits_of_all() {
     for name in NETWORKS {
         let checkpoint = Checkpoint::open(&fixture(name)).unwrap();
         for weight_type in [None, "bf16".parse().ok(), "q8_0".parse().ok()] {
-            // Of blocks no other type can be asked for.
+            // No other type can be requested for blocks.
             if weight_type.is_some() && name.starts_with("quantized") {
                 continue;
             }
@@ -84,9 +84,9 @@ fn room_for_any_number_of_experts_gives_the_bits_of_all() {
     }
 }
 
-/// Cuts, trees, strangers, threads and pages, as `rows.rs` tries them, with room for few and for most.
+/// Cuts, trees, other sequences, threads and pages, as in `rows.rs`, with memory for few experts and for most.
 #[test]
-fn rows_do_not_know_who_made_room() {
+fn rows_do_not_depend_on_evictions() {
     for name in ["mixtral", "qwen3_moe", "glm4_moe-groups", "gemma4-experts", "gpt_oss"] {
         let path = fixture(name);
         let ExpertNeed { all, least } = need(&Checkpoint::open(&path).unwrap(), None);
@@ -97,10 +97,9 @@ fn rows_do_not_know_who_made_room() {
     }
 }
 
-/// Of the same text: a miss for each expert at first, none where there is room for all, and never more places than
-/// there is room for.
+/// For one text: no expert is packed late if all fit, and more memory never packs more.
 #[test]
-fn what_was_chosen_longest_ago_makes_room() {
+fn the_least_recently_used_expert_is_evicted() {
     for name in ["mixtral", "qwen3_moe"] {
         let checkpoint = Checkpoint::open(&fixture(name)).unwrap();
         let ExpertNeed { all, least } = need(&checkpoint, None);
@@ -114,16 +113,16 @@ fn what_was_chosen_longest_ago_makes_room() {
             let mut model = load(&checkpoint, options(Some(room * least)));
             let found = readings(&mut model, &tokens);
             for (found, expected) in found.iter().zip(&expected) {
-                assert_eq!(Reading { packed: 0, ..*found }, *expected, "{name}: what is read is what was chosen");
+                assert_eq!(WeightsRead { packed: 0, ..*found }, *expected, "{name}: the chosen experts are read");
             }
             let packed: usize = found.iter().map(|read| read.packed).sum();
             let drops = packed.saturating_sub(room);
             println!("{name}: room for {room} of {count}: {packed} of {all_read} packed first, {drops} dropped");
-            // More room is never worse: what was chosen last is there, and more behind it.
+            // More memory is never worse: it holds the experts that less memory holds, and more.
             assert!(packed <= before, "{name}: {packed} of {all_read} with room for {room}, {before} with less");
-            assert_eq!(packed > 0, room < count, "{name}: all are packed at once where all fit");
+            assert_eq!(packed > 0, room < count, "{name}: all are packed at load if all fit");
             before = packed;
-            // The same expert again and again: it is there after the first time.
+            // The same experts again: they are in memory after the first time.
             let again = readings(&mut model, &[tokens[0]; 2]);
             let chosen = again[1].experts;
             assert!(again[0].packed <= chosen && (room < chosen || again[1].experts == again[0].experts), "{name}");
@@ -140,13 +139,13 @@ fn less_than_one_expert_is_refused() {
         let rest = format!(": expert_bytes {bytes}: expected at least {least} bytes, room for an expert of each shape");
         assert!(matches!(refused, ModelError::Setting { .. }) && refused.to_string().contains(&rest), "{refused}");
     }
-    // A network without experts needs no room for them.
+    // A network without experts needs no memory for them.
     let dense = Checkpoint::open(&fixture("llama")).unwrap();
     assert_eq!(need(&dense, None), ExpertNeed::default());
     drop(load(&dense, options(Some(0))));
 }
 
-/// A number that blocks cannot hold is found where its expert is first chosen; what does not choose it goes on.
+/// A number that blocks cannot hold is found when its expert is first chosen; other passes succeed.
 #[test]
 fn an_expert_that_cannot_be_packed_fails_the_passes_that_choose_it() {
     let (config, mut tensors) = (config(&fixture("mixtral")), read(&fixture("mixtral")));
@@ -158,7 +157,7 @@ fn an_expert_that_cannot_be_packed_fails_the_passes_that_choose_it() {
     let ExpertNeed { least, .. } = need(&checkpoint, weight_type);
     let mut model = load(&checkpoint, Options { weight_type, ..options(Some(3 * least)) });
     let tables: Vec<PageTable> = vec![vec![PageId(0)]];
-    let (mut failed, mut said) = (0, 0);
+    let (mut failed, mut succeeded) = (0, 0);
     for token in 0..model.spec().vocabulary as u32 {
         let span = Span { tables: &tables, tokens: &[token], wanted: &[0], ..Span::default() };
         match model.forward(&Batch { spans: &[span], hidden_layers: &[] }) {
@@ -169,14 +168,14 @@ fn an_expert_that_cannot_be_packed_fails_the_passes_that_choose_it() {
             }
             Ok(()) => {
                 assert!(model.outputs().row(0).iter().all(|logit| logit.is_finite()), "token {token}");
-                said += 1;
+                succeeded += 1;
             }
         }
     }
-    assert!(failed > 1 && said > 1, "{failed} passes failed and {said} did not");
+    assert!(failed > 1 && succeeded > 1, "{failed} passes failed and {succeeded} did not");
 }
 
-/// Executors over the same weights have one memory of experts, and each says what it says alone.
+/// Executors over the same weights share one memory of experts, and each has the logits that it has alone.
 #[test]
 fn executors_share_the_memory_of_experts() {
     let checkpoint = Checkpoint::open(&fixture("qwen3_moe")).unwrap();
@@ -185,7 +184,7 @@ fn executors_share_the_memory_of_experts() {
     let Loaded { executor: mut first, weights, spec, .. } =
         Cpu.load(network, options(Some(all / 2)), &mut |_, _| ()).unwrap();
     let experts = weights.matrices().iter().filter(|matrix| matrix.is_chosen).map(|matrix| matrix.bytes).sum::<usize>();
-    assert_eq!((experts, all.is_multiple_of(least)), (all, true), "those that are not packed are told");
+    assert_eq!((experts, all.is_multiple_of(least)), (all, true), "experts that are not packed are listed");
     let tokens = tokens(spec.vocabulary);
     let expected = logits(&mut load(&checkpoint, options(None)), &tokens, &[1]);
     let mut second = weights.executor(options(None)).unwrap();
@@ -194,8 +193,8 @@ fn executors_share_the_memory_of_experts() {
             let tokens = &tokens;
             scope.spawn(move || (0..4).map(|_| logits(executor, tokens, &[3, 1])).collect::<Vec<_>>())
         });
-        for said in both.map(|one| one.join().expect("nobody panics")) {
-            assert!(said.iter().all(|said| *said == expected));
+        for found in both.map(|one| one.join().expect("no thread panics")) {
+            assert!(found.iter().all(|found| *found == expected));
         }
     });
 }

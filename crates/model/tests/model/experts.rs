@@ -1,5 +1,5 @@
-//! Networks of experts: what contradicts itself is refused, and one network is the same however its tensors lie:
-//! a matrix each, fused as transformers 5 holds them, or as a GGUF file has them.
+//! Networks of experts: contradictory configurations are refused, and a network is the same however its experts are
+//! stored: in a tensor for each matrix, fused as in transformers 5, or as in a GGUF file.
 
 use foretoken_model::{Batch, CacheType, Checkpoint, Executor, Model, Options, PageId, PageTable, Span, family};
 use foretoken_weights::Bytes;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::bad_input::{FILE, refused, refused_tensors};
 use crate::files::{Form, Gguf, Tensors, Wide, config, read, safetensors_file};
-use crate::forms::{said_by, said_by_gguf};
+use crate::forms::{logits_of_gguf, logits_of_tensors};
 use crate::{fixture, load_with, logits};
 
 /// A golden network.
@@ -21,11 +21,11 @@ impl Golden {
         Self { config: config(&fixture(name)), tensors: read(&fixture(name)) }
     }
 
-    fn said(&self) -> Vec<f32> {
-        said_by(&self.config, &self.tensors)
+    fn logits(&self) -> Vec<f32> {
+        logits_of_tensors(&self.config, &self.tensors)
     }
 
-    /// The first of these fields that is there, as a number.
+    /// The first of these fields that is present, as a number.
     fn number(&self, fields: &[&str]) -> usize {
         let found = fields.iter().find_map(|field| self.config[*field].as_u64());
         found.unwrap_or_else(|| panic!("none of {fields:?}")) as usize
@@ -35,20 +35,19 @@ impl Golden {
         self.number(&["num_hidden_layers"])
     }
 
-    /// Takes the experts of a layer out of its tensors: of each matrix all of them, one after another; nothing if the
-    /// layer has none.
-    fn take_experts(&mut self, place: &str, names: [&str; 3]) -> Option<[Vec<Wide>; 3]> {
+    /// Takes the experts of a layer out of its tensors: all gates, all ups and all downs; `None` if the layer has none.
+    fn take_experts(&mut self, prefix: &str, names: [&str; 3]) -> Option<[Vec<Wide>; 3]> {
         let of = |name: &str, tensors: &mut Tensors| {
-            (0..).map_while(|number| tensors.remove(&format!("{place}.{number}.{name}.weight"))).collect::<Vec<_>>()
+            (0..).map_while(|number| tensors.remove(&format!("{prefix}.{number}.{name}.weight"))).collect::<Vec<_>>()
         };
         let all = names.map(|name| of(name, &mut self.tensors));
         (!all[0].is_empty()).then_some(all)
     }
 
-    /// The network as transformers 5 holds it in memory: gate and up of all experts of a layer in one tensor.
-    fn fused(mut self, place: &str, names: [&str; 3]) -> Self {
+    /// The network as in transformers 5's memory: gate and up of all experts of a layer in one tensor.
+    fn fused(mut self, prefix: &str, names: [&str; 3]) -> Self {
         for layer in 0..self.layers() {
-            let Some([gates, ups, downs]) = self.take_experts(&format!("model.layers.{layer}.{place}"), names) else {
+            let Some([gates, ups, downs]) = self.take_experts(&format!("model.layers.{layer}.{prefix}"), names) else {
                 continue;
             };
             let both = in_one(gates, ups);
@@ -71,7 +70,7 @@ fn stacked(all: &[Wide]) -> Wide {
     Wide { shape, elements: all.iter().flat_map(|wide| wide.elements.clone()).collect() }
 }
 
-/// The rows of each gate and then those of its up, of all experts in one tensor.
+/// The rows of gate and up of all experts in one tensor.
 fn in_one(gates: Vec<Wide>, ups: Vec<Wide>) -> Wide {
     let both: Vec<Wide> = gates.into_iter().zip(ups).flat_map(|(gate, up)| [gate, up]).collect();
     let Wide { shape, elements } = stacked(&both);
@@ -81,25 +80,25 @@ fn in_one(gates: Vec<Wide>, ups: Vec<Wide>) -> Wide {
 const PROJECTIONS: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
 
 #[test]
-fn fused_experts_say_what_single_ones_say() {
-    const PLACE: &str = "mlp.experts";
+fn fused_experts_have_the_logits_of_single_ones() {
+    const PREFIX: &str = "mlp.experts";
     for name in ["qwen2_moe", "qwen3_moe", "olmoe", "glm4_moe", "glm4_moe-groups", "ernie4_5_moe"] {
         let statics = [("mlp.moe_statics", "mlp.gate.moe_statics")];
-        let fused = Golden::new(name).fused(PLACE, PROJECTIONS).renamed(&statics);
+        let fused = Golden::new(name).fused(PREFIX, PROJECTIONS).renamed(&statics);
         assert!(fused.tensors.keys().any(|name| name.ends_with(".mlp.experts.gate_up_proj")), "{name}");
-        assert!(fused.said() == Golden::new(name).said(), "{name}");
+        assert!(fused.logits() == Golden::new(name).logits(), "{name}");
     }
     let mixtral = Golden::new("mixtral").fused("block_sparse_moe.experts", ["w1", "w3", "w2"]);
     let mixtral = mixtral.renamed(&[("block_sparse_moe.gate", "mlp.gate")]);
-    assert!(mixtral.said() == Golden::new("mixtral").said());
-    // Granite's are fused in files, too, by other names.
+    assert!(mixtral.logits() == Golden::new("mixtral").logits());
+    // Granite's are also fused in files, with other names.
     for name in ["granitemoe", "granitemoeshared"] {
         let held = Golden::new(name).renamed(&[
             ("block_sparse_moe.input_linear.weight", "block_sparse_moe.experts.gate_up_proj"),
             ("block_sparse_moe.output_linear.weight", "block_sparse_moe.experts.down_proj"),
             ("block_sparse_moe.router.layer", "block_sparse_moe.router"),
         ]);
-        assert!(held.said() == Golden::new(name).said(), "{name}");
+        assert!(held.logits() == Golden::new(name).logits(), "{name}");
     }
 }
 
@@ -110,7 +109,7 @@ pub(crate) enum Key {
     Truth(&'static str, bool),
 }
 
-/// A golden network as a file of an architecture whose queries and keys are written as they are.
+/// A golden network as a file of an architecture whose queries and keys are not permuted.
 fn gguf(name: &str, architecture: &str, keys: &[Key]) -> Gguf {
     gguf_of((name, false), architecture, keys)
 }
@@ -193,7 +192,7 @@ fn sigmoid(normed: bool, factor: f32) -> Vec<Key> {
     vec![scoring, Key::Truth("expert_weights_norm", normed), Key::Number("expert_weights_scale", factor)]
 }
 
-/// What the file of `glm4_moe-groups` says of its router.
+/// The router's keys in the file of `glm4_moe-groups`.
 pub(crate) fn sigmoid_in_groups() -> Vec<Key> {
     let mut keys = sigmoid(false, 0.5);
     keys.extend([Key::Count("expert_group_count", 4), Key::Count("expert_group_used_count", 2)]);
@@ -201,7 +200,7 @@ pub(crate) fn sigmoid_in_groups() -> Vec<Key> {
 }
 
 #[test]
-fn files_say_what_folders_say() {
+fn files_have_the_logits_of_folders() {
     for (name, architecture, keys) in [
         ("qwen2_moe", "qwen2moe", Vec::new()),
         ("qwen3_moe", "qwen3moe", Vec::new()),
@@ -210,26 +209,26 @@ fn files_say_what_folders_say() {
         ("glm4_moe-groups", "glm4moe", sigmoid_in_groups()),
         ("ernie4_5_moe", "ernie4_5-moe", Vec::new()),
     ] {
-        assert!(said_by_gguf(&gguf(name, architecture, &keys)) == Golden::new(name).said(), "{name}");
+        assert!(logits_of_gguf(&gguf(name, architecture, &keys)) == Golden::new(name).logits(), "{name}");
     }
-    let fused = said_by_gguf(&gguf_of(("qwen2_moe", true), "qwen2moe", &[]));
-    assert!(fused == Golden::new("qwen2_moe").said());
-    // What files may say otherwise: another factor, weights that are not brought to 1, and a softmax over the chosen.
-    let other = said_by_gguf(&gguf("glm4_moe", "glm4moe", &sigmoid(true, 1.0)));
-    assert!(other != Golden::new("glm4_moe").said());
-    let of_chosen = said_by_gguf(&gguf("olmoe", "olmoe", &[Key::Count("expert_gating_func", 3)]));
+    let fused = logits_of_gguf(&gguf_of(("qwen2_moe", true), "qwen2moe", &[]));
+    assert!(fused == Golden::new("qwen2_moe").logits());
+    // Keys that change the network: another factor, weights that are not normalized, and a softmax over the chosen.
+    let other = logits_of_gguf(&gguf("glm4_moe", "glm4moe", &sigmoid(true, 1.0)));
+    assert!(other != Golden::new("glm4_moe").logits());
+    let of_chosen = logits_of_gguf(&gguf("olmoe", "olmoe", &[Key::Count("expert_gating_func", 3)]));
     let mut normalized = Golden::new("olmoe");
     normalized.config["norm_topk_prob"] = json!(true);
-    assert!(of_chosen == normalized.said() && of_chosen != Golden::new("olmoe").said());
-    // Such weights have the sum 1, whatever is said of that; and one group is none.
+    assert!(of_chosen == normalized.logits() && of_chosen != Golden::new("olmoe").logits());
+    // The weights of such a softmax have the sum 1 whatever the key says; and one group has no effect.
     let same = [Key::Count("expert_gating_func", 3), Key::Truth("expert_weights_norm", false)];
     let alone = [Key::Count("expert_gating_func", 3), Key::Count("expert_group_count", 1)];
-    assert!([same, alone].iter().all(|keys| said_by_gguf(&gguf("olmoe", "olmoe", keys)) == of_chosen));
+    assert!([same, alone].iter().all(|keys| logits_of_gguf(&gguf("olmoe", "olmoe", keys)) == of_chosen));
 }
 
-/// A tensor of experts that are written in both ways, or of which a part is missing.
+/// Experts that are stored in both ways, or of which a part is missing.
 #[test]
-fn experts_that_are_written_twice_or_by_half() {
+fn experts_that_are_stored_twice_or_incompletely_are_refused() {
     let twice = |tensors: &mut Tensors| {
         let fused = Wide { shape: vec![8, 32, 32], elements: vec![0.5; 8 * 32 * 32] };
         tensors.insert("model.layers.0.mlp.experts.gate_up_proj".to_string(), fused);
@@ -244,7 +243,7 @@ fn experts_that_are_written_twice_or_by_half() {
 }
 
 #[test]
-fn corrections_are_numbers_one_an_expert() {
+fn corrections_that_are_missing_infinite_or_misshapen_are_refused() {
     let glm = "model.layers.1.mlp.gate.e_score_correction_bias";
     let gone = |tensors: &mut Tensors| assert!(tensors.remove(glm).is_some());
     refused_tensors("glm4_moe", gone, &[glm, "expected tensor"]);
@@ -257,7 +256,7 @@ fn corrections_are_numbers_one_an_expert() {
 }
 
 #[test]
-fn groups_that_cannot_be() {
+fn impossible_groups_are_refused() {
     const GLM: &str = "glm4_moe-groups";
     refused(GLM, json!({"n_group": 3}), &[FILE, "n_group", "groups of one size", "n_routed_experts, 8", "found 3"]);
     refused(GLM, json!({"n_group": 8}), &[FILE, "n_group", "at least 2 of n_routed_experts, 8", "found 8"]);
@@ -314,7 +313,7 @@ fn experts_that_contradict_the_configuration() {
     gemma4(json!({"top_k_experts": 7}), &[FILE, "top_k_experts", "at most num_experts, 6", "found 7"]);
     gemma4(json!({"num_experts": 5}), &["test/model.safetensors", "layers.0.", "[6, ", "[5, "]);
     gemma4(json!({"moe_intermediate_size": 4}), &["experts.gate_up_proj", "[6, 8, 24]", "[6, 16, 24]"]);
-    // Without its experts it would be another network.
+    // Without experts it would be another network.
     gemma4(json!({"enable_moe_block": false}), &["test/model.safetensors", "model.layers.0.experts.down_proj"]);
     refused("gpt_oss", json!({"sliding_window": null}), &[FILE, "sliding_window", "a number of positions"]);
     refused("gpt_oss", json!({"swiglu_limit": 0.0}), &[FILE, "swiglu_limit", "above 0", "found 0"]);
@@ -328,8 +327,8 @@ fn experts_that_contradict_the_configuration() {
     refused_tensors("olmoe", router, &["model.layers.1.mlp.gate.weight", "shape: expected [8, 32], found [32, 8]"]);
 }
 
-/// Of the file's matrices a token reads all but the embedding and the experts that it does not choose, and a pass of
-/// one row no less: matrices are packed in panels of 16 outputs.
+/// A token reads all matrices of the file but the embedding and the experts that it does not choose, and a pass of one
+/// row reads at least as much: matrices are packed in panels of 16 outputs.
 #[test]
 fn a_token_reads_the_experts_that_it_chooses() {
     for name in ["mixtral", "qwen2_moe", "granitemoe", "glm4_moe", "ernie4_5_moe-least", "gpt_oss"] {
@@ -353,22 +352,22 @@ fn a_token_reads_the_experts_that_it_chooses() {
         assert_eq!(network.token_bytes(), expected, "{name}");
         let mut model = load_with(&fixture(name), Options::for_positions(16, 1));
         logits(&mut model, &[1], &[1]);
-        let packed = model.read().bytes;
+        let packed = model.weights_read().bytes;
         assert!((expected..2 * expected).contains(&packed), "{name}: {packed} bytes, in the file {expected}");
     }
 }
 
-/// A row whose scores are not numbers says nothing, and the rows beside it what they say alone, though they go through
-/// the same experts.
+/// A row with NaN scores has NaN logits, and the rows beside it have the logits that they have alone, though they go
+/// through the same experts.
 #[test]
-fn what_is_not_a_number_stays_in_its_row() {
+fn nan_stays_in_its_row() {
     const WRONG: u32 = 5;
     for name in ["mixtral", "glm4_moe-groups", "ernie4_5_moe"] {
         let mut golden = Golden::new(name);
         let embedding = golden.tensors.get_mut("model.embed_tokens.weight").unwrap();
         let width = embedding.shape[1];
         embedding.elements[WRONG as usize * width..][..width].fill(f32::NAN);
-        // The head of a network that shares its embedding would say NaN of this token in every row.
+        // With a tied head, the logit of this token would be NaN in every row.
         if golden.config["tie_word_embeddings"] == json!(true) {
             golden.config["tie_word_embeddings"] = json!(false);
             let rows = Golden::new(name).tensors["model.embed_tokens.weight"].clone();

@@ -1,4 +1,5 @@
-//! Writers of model files for tests: safetensors of any type and alignment, and GGUF as the usual converter writes it.
+//! Writers of model files for tests: safetensors of any type and alignment, and GGUF as llama.cpp's converter writes
+//! it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -51,7 +52,7 @@ impl Form {
         }
     }
 
-    /// The elements after they have been through the file.
+    /// The elements rounded to this type.
     pub(crate) fn rounded(self, elements: &[f32]) -> Vec<f32> {
         match self {
             Form::F32 => elements.to_vec(),
@@ -61,7 +62,7 @@ impl Form {
         }
     }
 
-    /// The number that ggml gives the type.
+    /// ggml's number of the type.
     fn ggml(self) -> u32 {
         match self {
             Form::F32 => 0,
@@ -72,7 +73,7 @@ impl Form {
     }
 }
 
-/// 32 elements as an f16 scale and signed bytes, and what they mean.
+/// 32 elements as an f16 scale and signed bytes, and the values that these represent.
 fn q8_block(block: &[f32]) -> (Vec<u8>, Vec<f32>) {
     assert_eq!(block.len(), 32, "rows of Q8_0 are whole blocks");
     let largest = block.iter().fold(0f32, |largest, x| largest.max(x.abs()));
@@ -82,7 +83,7 @@ fn q8_block(block: &[f32]) -> (Vec<u8>, Vec<f32>) {
     (bytes, quants.iter().map(|q| scale.to_f32() * f32::from(*q)).collect())
 }
 
-/// A safetensors file of one type, its data beginning `offset` bytes behind a multiple of 64.
+/// A safetensors file of one type whose data begins `offset` bytes after a multiple of 64.
 pub(crate) fn safetensors_file(tensors: &Tensors, form: Form, offset: usize) -> Vec<u8> {
     let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
     for (name, Wide { shape, elements }) in tensors {
@@ -100,7 +101,7 @@ pub(crate) fn safetensors_file(tensors: &Tensors, form: Form, offset: usize) -> 
     file
 }
 
-/// A GGUF file in the making.
+/// A builder of GGUF files.
 #[derive(Default)]
 pub(crate) struct Gguf {
     entries: Vec<Vec<u8>>,
@@ -113,7 +114,7 @@ fn text(text: &str) -> Vec<u8> {
 }
 
 impl Gguf {
-    /// The same file with other bytes at this place of a tensor.
+    /// The same file with other bytes at this offset of a tensor.
     pub(crate) fn with_bytes(mut self, tensor: &str, at: usize, bytes: &[u8]) -> Self {
         let found = self.tensors.iter_mut().find(|(name, ..)| name == tensor).expect("it is there");
         found.3[at..at + bytes.len()].copy_from_slice(bytes);
@@ -177,7 +178,7 @@ impl Gguf {
         self.list(key, (4, values.len() / 4), &values)
     }
 
-    /// A list of truth values.
+    /// A list of booleans.
     pub(crate) fn bools(self, key: &str, values: &[bool]) -> Self {
         let values: Vec<u8> = values.iter().map(|value| u8::from(*value)).collect();
         self.list(key, (7, values.len()), &values)
@@ -191,7 +192,7 @@ impl Gguf {
         self.raw(name, &tensor.shape, form.ggml(), form.bytes(&tensor.elements))
     }
 
-    /// A tensor of any type, or of none: ggml's number and the bytes are not looked at.
+    /// A tensor of any type, even an invalid one: ggml's number and the bytes are not checked.
     pub(crate) fn raw(mut self, name: &str, shape: &[usize], number: u32, bytes: Vec<u8>) -> Self {
         self.tensors.push((name.to_string(), shape.to_vec(), number, bytes));
         self

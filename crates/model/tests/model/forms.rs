@@ -1,5 +1,5 @@
-//! One network in every form that its family is spread in: half types, odd addresses, shards, other names, older
-//! configurations, GGUF. Each must say what the plain f32 fixture says.
+//! One network in every format in which its family is distributed: half types, odd addresses, shards, other names,
+//! older configurations, GGUF. Each must have the logits of the plain f32 fixture.
 
 use std::path::Path;
 
@@ -21,8 +21,8 @@ fn tokens_below(vocabulary: usize) -> Vec<u32> {
     tokens().into_iter().map(|token| token % vocabulary as u32).collect()
 }
 
-/// What a checkpoint says about the tokens.
-pub(crate) fn said(checkpoint: &Checkpoint) -> Vec<f32> {
+/// A checkpoint's logits for the tokens.
+pub(crate) fn logits_of(checkpoint: &Checkpoint) -> Vec<f32> {
     let options = Options::for_positions(64, 1).with_cache(CacheType::F32);
     let mut model = Model::load(checkpoint, options, &mut |_, _| ()).unwrap_or_else(|error| panic!("{error}"));
     let tokens = tokens_below(model.spec().vocabulary);
@@ -34,26 +34,26 @@ fn of_parts(config: &Value, file: Vec<u8>) -> Checkpoint {
         .unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// What a Hugging Face checkpoint of f32 tensors says.
-pub(crate) fn said_by(config: &Value, tensors: &Tensors) -> Vec<f32> {
-    said(&of_parts(config, safetensors_file(tensors, Form::F32, 0)))
+/// The logits of a Hugging Face checkpoint of f32 tensors.
+pub(crate) fn logits_of_tensors(config: &Value, tensors: &Tensors) -> Vec<f32> {
+    logits_of(&of_parts(config, safetensors_file(tensors, Form::F32, 0)))
 }
 
-/// What a GGUF file says, through a real file.
-pub(crate) fn said_by_gguf(gguf: &Gguf) -> Vec<f32> {
+/// The logits of a GGUF file, through a real file.
+pub(crate) fn logits_of_gguf(gguf: &Gguf) -> Vec<f32> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.gguf");
     std::fs::write(&path, gguf.bytes()).unwrap();
-    said(&Checkpoint::open(&path).unwrap_or_else(|error| panic!("{error}")))
+    logits_of(&Checkpoint::open(&path).unwrap_or_else(|error| panic!("{error}")))
 }
 
-/// Equal to 1e-5 of the largest: the same sums in another order.
+/// Asserts that logits differ by at most 1e-5 of the largest: the same sums in another order.
 #[track_caller]
 fn assert_near(found: &[f32], expected: &[f32], what: &str) {
     assert_within(1e-5, found, expected, what);
 }
 
-/// Equal to a part of the largest.
+/// Asserts that logits differ by at most a part of the largest.
 #[track_caller]
 pub(crate) fn assert_within(part: f32, found: &[f32], expected: &[f32], what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}");
@@ -68,16 +68,16 @@ fn rounded(tensors: &Tensors, form: Form) -> Tensors {
     tensors.iter().map(|(name, wide)| (name.clone(), round(wide))).collect()
 }
 
-/// Widening is exact: a network in half precision is the f32 network of the same numbers, to the bit. And where its
-/// bytes lie does not matter: at an odd address they are copied.
+/// Widening is exact: a network in half precision has the bits of the f32 network of the same numbers. The address of
+/// its bytes does not matter: at an odd address they are copied.
 #[test]
-fn half_types_are_their_widened_selves_at_any_address() {
+fn half_types_have_the_bits_of_their_f32_values_at_any_address() {
     for family in ["llama", "llama-tied", "gpt2"] {
         let (config, tensors) = (config(&fixture(family)), read(&fixture(family)));
         for form in [Form::F32, Form::F16, Form::BF16] {
-            let expected = said_by(&config, &rounded(&tensors, form));
+            let expected = logits_of_tensors(&config, &rounded(&tensors, form));
             for offset in [0, 1, 2, 4] {
-                let found = said(&of_parts(&config, safetensors_file(&tensors, form, offset)));
+                let found = logits_of(&of_parts(&config, safetensors_file(&tensors, form, offset)));
                 assert!(found == expected, "{family} in {form:?}, {offset} bytes off");
             }
         }
@@ -101,8 +101,8 @@ fn shards_are_one_model() {
         }
         let index = json!({"metadata": {"total_size": 1}, "weight_map": map}).to_string();
         std::fs::write(folder.path().join("model.safetensors.index.json"), index).unwrap();
-        let found = said(&Checkpoint::open(folder.path()).unwrap());
-        assert!(found == said(&Checkpoint::open(&fixture(family)).unwrap()), "{family}");
+        let found = logits_of(&Checkpoint::open(folder.path()).unwrap());
+        assert!(found == logits_of(&Checkpoint::open(&fixture(family)).unwrap()), "{family}");
     }
 }
 
@@ -112,16 +112,16 @@ fn names_without_their_prefix() {
         let (config, tensors) = (config(&fixture(family)), read(&fixture(family)));
         let short = |name: &str| name.strip_prefix(prefix).unwrap_or(name).to_string();
         let bare: Tensors = tensors.iter().map(|(name, tensor)| (short(name), tensor.clone())).collect();
-        assert!(said_by(&config, &bare) == said_by(&config, &tensors), "{family}");
+        assert!(logits_of_tensors(&config, &bare) == logits_of_tensors(&config, &tensors), "{family}");
     }
 }
 
-/// `rope_scaling` beside a top-level `rope_theta`, its kind under `rope_type` or, older still, `type`.
+/// `rope_scaling` with a top-level `rope_theta`, and its kind under `rope_type` or, older still, `type`.
 #[test]
-fn older_spellings_of_rope_scaling() {
+fn older_formats_of_rope_scaling() {
     for family in ["llama3-rope", "linear-rope", "llama"] {
         let (config, tensors) = (config(&fixture(family)), read(&fixture(family)));
-        let expected = said_by(&config, &tensors);
+        let expected = logits_of_tensors(&config, &tensors);
         for kind in ["rope_type", "type"] {
             let mut older = config.clone();
             let fields = older.as_object_mut().unwrap();
@@ -136,13 +136,13 @@ fn older_spellings_of_rope_scaling() {
                 scaling
             };
             fields.insert("rope_scaling".into(), scaling);
-            assert!(said_by(&older, &tensors) == expected, "{family} with {kind}");
+            assert!(logits_of_tensors(&older, &tensors) == expected, "{family} with {kind}");
         }
     }
 }
 
-/// Each golden network's configuration as transformers 4 wrote it, `config.4.json`: other names, other places, fields
-/// that were not there yet.
+/// Each golden network's configuration as transformers 4 wrote it, `config.4.json`: other names and places of fields,
+/// and fields that did not exist yet.
 #[test]
 fn configurations_of_transformers_4() {
     let mut read_ones = 0;
@@ -151,13 +151,13 @@ fn configurations_of_transformers_4() {
         let Ok(older) = std::fs::read(folder.join("config.4.json")) else { continue };
         let older: Value = serde_json::from_slice(&older).unwrap();
         let tensors = read(&folder);
-        assert!(said_by(&older, &tensors) == said_by(&config(&folder), &tensors), "{name}");
+        assert!(logits_of_tensors(&older, &tensors) == logits_of_tensors(&config(&folder), &tensors), "{name}");
         read_ones += 1;
     }
     assert!(read_ones > 40, "{read_ones}");
 }
 
-/// The base is not ignored, wherever it stands.
+/// The base is read in both of its places.
 #[test]
 fn rope_theta_matters() {
     let (config, tensors) = (config(&fixture("llama")), read(&fixture("llama")));
@@ -166,8 +166,8 @@ fn rope_theta_matters() {
     let mut older = config.clone();
     older.as_object_mut().unwrap().remove("rope_parameters");
     older["rope_theta"] = json!(500.0);
-    assert!(said_by(&other, &tensors) != said_by(&config, &tensors));
-    assert!(said_by(&other, &tensors) == said_by(&older, &tensors));
+    assert!(logits_of_tensors(&other, &tensors) != logits_of_tensors(&config, &tensors));
+    assert!(logits_of_tensors(&other, &tensors) == logits_of_tensors(&older, &tensors));
 }
 
 /// Rows of q or k as the converter permutes them: within a head, (half, pair) becomes (pair, half).
@@ -182,7 +182,7 @@ fn permuted(tensor: &Wide, heads: usize) -> Wide {
     Wide { shape: tensor.shape.clone(), elements }
 }
 
-/// What the converter calls a tensor of a Llama.
+/// The converter's name of a Llama tensor.
 fn llama_name(name: &str) -> String {
     let name = name.strip_prefix("model.").unwrap_or(name);
     let parts = [
@@ -208,7 +208,7 @@ pub(crate) fn llama_gguf(config: &Value, tensors: &Tensors, form: Form) -> Gguf 
     llama_kin_gguf("llama", config, tensors, form)
 }
 
-/// The same of an architecture that is written in the same way.
+/// The same for an architecture that is written in the same way.
 fn llama_kin_gguf(architecture: &str, config: &Value, tensors: &Tensors, form: Form) -> Gguf {
     let number = |field: &str| config[field].as_u64().unwrap() as usize;
     let (heads, kv_heads) = (number("num_attention_heads"), number("num_key_value_heads"));
@@ -259,7 +259,7 @@ fn llama_kin_gguf(architecture: &str, config: &Value, tensors: &Tensors, form: F
     gguf
 }
 
-/// The type in which a tensor is written if matrices shall be of `form`.
+/// The type in which a tensor is written if matrices are written in `form`.
 fn form_of(tensor: &Wide, form: Form) -> Form {
     match (tensor.shape.len(), form) {
         (1, _) => Form::F32,
@@ -268,7 +268,7 @@ fn form_of(tensor: &Wide, form: Form) -> Form {
     }
 }
 
-/// The tensor of divisors that the converter works out of llama3 scaling, in its own words.
+/// The tensor of divisors that the converter computes for llama3 scaling, with the converter's formula.
 fn llama3_divisors(scaling: &Value, head_dim: usize) -> Wide {
     let number = |field: &str| scaling[field].as_f64().unwrap();
     let (factor, trained) = (number("factor"), number("original_max_position_embeddings"));
@@ -298,8 +298,8 @@ fn llama_in_gguf() {
                 let elements = form_of(wide, form).rounded(&wide.elements);
                 (name.clone(), Wide { shape: wide.shape.clone(), elements })
             };
-            let expected = said_by(&config, &tensors.iter().map(round).collect());
-            let found = said_by_gguf(&llama_gguf(&config, &tensors, form));
+            let expected = logits_of_tensors(&config, &tensors.iter().map(round).collect());
+            let found = logits_of_gguf(&llama_gguf(&config, &tensors, form));
             let what = format!("{family} in {form:?}");
             if form == Form::Q8 {
                 // Activations are rounded to 8 bits, by up to a 254th of the largest of 32, before each product.
@@ -311,7 +311,7 @@ fn llama_in_gguf() {
     }
 }
 
-/// Yarn by the file's own turns and multiplier, and queries that grow with every eighth position.
+/// Yarn with the file's own betas and multiplier, and queries that grow with every eighth position.
 #[test]
 fn ministral3_in_gguf() {
     let tensors = read(&fixture("ministral3"));
@@ -322,28 +322,28 @@ fn ministral3_in_gguf() {
         json!({"mscale_all_dim": 0.0}),
         json!({"llama_4_scaling_beta": 0.7}),
     ];
-    let mut said = Vec::new();
+    let mut earlier = Vec::new();
     for change in &changes {
         let mut config = config(&fixture("ministral3"));
         let parameters = config["rope_parameters"].as_object_mut().unwrap();
         for fields in [&json!({"original_max_position_embeddings": 8, "rope_theta": 100.0}), change] {
             parameters.extend(fields.as_object().unwrap().clone());
         }
-        let expected = said_by(&config, &tensors);
-        let found = said_by_gguf(&llama_kin_gguf("mistral3", &config, &tensors, Form::F32));
+        let expected = logits_of_tensors(&config, &tensors);
+        let found = logits_of_gguf(&llama_kin_gguf("mistral3", &config, &tensors, Form::F32));
         assert_near(&found, &expected, &format!("mistral3 with {change}"));
-        assert!(said.iter().all(|other| *other != found), "{change} changes nothing");
-        said.push(found);
+        assert!(earlier.iter().all(|other| *other != found), "{change} has no effect");
+        earlier.push(found);
     }
 }
 
 #[test]
-fn gguf_pairs_are_neighbours() {
+fn gguf_pairs_are_interleaved() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.gguf");
     std::fs::write(&path, llama_gguf(&config(&fixture("llama")), &read(&fixture("llama")), Form::F32).bytes()).unwrap();
     let spec = foretoken_model::family::plan(&Checkpoint::open(&path).unwrap()).unwrap().spec;
-    assert_eq!(spec.positions.rotations().first().map(|rotation| rotation.pairing), Some(Pairing::Neighbours));
+    assert_eq!(spec.positions.rotations().first().map(|rotation| rotation.pairing), Some(Pairing::Interleaved));
     assert_eq!((spec.vocabulary, spec.width, spec.layers, spec.heads, spec.kv_heads), (96, 32, 2, 4, 2));
 }
 
@@ -378,8 +378,8 @@ fn gpt2_gguf(config: &Value, tensors: &Tensors, form: Form, with_head: bool) -> 
     for (name, tensor) in tensors {
         let short = name.strip_prefix("transformer.").unwrap();
         let found = parts.iter().fold(short.to_string(), |name, (from, to)| name.replacen(from, to, 1));
-        let turned = if name.contains(".c_") && tensor.shape.len() == 2 { &transposed(tensor) } else { tensor };
-        gguf = gguf.tensor(&found, turned, if tensor.shape.len() == 1 { Form::F32 } else { form });
+        let stored = if name.contains(".c_") && tensor.shape.len() == 2 { &transposed(tensor) } else { tensor };
+        gguf = gguf.tensor(&found, stored, if tensor.shape.len() == 1 { Form::F32 } else { form });
     }
     if with_head { gguf.tensor("output.weight", &tensors["transformer.wte.weight"], form) } else { gguf }
 }
@@ -392,34 +392,33 @@ fn gpt2_in_gguf() {
             let elements = if wide.shape.len() == 1 { wide.elements.clone() } else { form.rounded(&wide.elements) };
             (name.clone(), Wide { shape: wide.shape.clone(), elements })
         };
-        let expected = said_by(&config, &tensors.iter().map(round).collect());
+        let expected = logits_of_tensors(&config, &tensors.iter().map(round).collect());
         for with_head in [false, true] {
-            let found = said_by_gguf(&gpt2_gguf(&config, &tensors, form, with_head));
-            // The same rows in the same order: nothing is rounded differently.
+            let found = logits_of_gguf(&gpt2_gguf(&config, &tensors, form, with_head));
+            // The rows have the same order, so nothing is rounded differently.
             assert!(found == expected, "gpt2 in {form:?}, head of its own: {with_head}");
         }
     }
 }
 
-/// A head of its own is used when the configuration says so, also where the family has none as a rule.
+/// An untied head is used when the configuration says so, even if the family's heads are usually tied.
 #[test]
-fn a_head_of_its_own() {
+fn an_untied_head_is_used() {
     for (family, embedding) in [("gpt2", "transformer.wte.weight"), ("llama", "lm_head.weight")] {
         let (mut config, mut tensors) = (config(&fixture(family)), read(&fixture(family)));
-        let before = said_by(&config, &tensors);
+        let before = logits_of_tensors(&config, &tensors);
         let mut head = tensors[embedding].clone();
         head.elements.iter_mut().for_each(|x| *x *= 2.0);
         tensors.insert("lm_head.weight".into(), head);
         config["tie_word_embeddings"] = json!(false);
-        assert!(said_by(&config, &tensors) != before, "{family}");
+        assert!(logits_of_tensors(&config, &tensors) != before, "{family}");
     }
 }
 
-/// Progress is told layer by layer.
 #[test]
-fn loading_tells_of_each_layer() {
+fn loading_reports_progress_after_each_layer() {
     let checkpoint = Checkpoint::open(Path::new(&fixture("llama"))).unwrap();
-    let mut heard = Vec::new();
-    Model::load(&checkpoint, Options::for_positions(8, 1), &mut |done, all| heard.push((done, all))).unwrap();
-    assert_eq!(heard, [(1, 2), (2, 2)]);
+    let mut reports = Vec::new();
+    Model::load(&checkpoint, Options::for_positions(8, 1), &mut |done, all| reports.push((done, all))).unwrap();
+    assert_eq!(reports, [(1, 2), (2, 2)]);
 }

@@ -1,5 +1,5 @@
-//! Gemma 4, of which much is its own: as a GGUF file it says what its Hugging Face form says, layers that share keys
-//! and values take no room for them, and what is not run is refused by its field or key.
+//! Gemma 4, which has many features of its own: its GGUF files have the logits of its Hugging Face form, layers that
+//! share keys and values take no cache, and unsupported fields and keys are refused by name.
 
 use std::path::Path;
 
@@ -8,16 +8,16 @@ use serde_json::{Value, json};
 
 use crate::files::{Form, Gguf, Tensors, Wide, config, read};
 use crate::fixture;
-use crate::forms::{said_by, said_by_gguf};
+use crate::forms::{logits_of_gguf, logits_of_tensors};
 
 const GOLDENS: [&str; 3] = ["gemma4", "gemma4-per-layer", "gemma4-experts"];
 
-/// What the converter writes for a golden network.
+/// The data of a golden network that the converter writes.
 struct Written {
     config: Value,
     tensors: Tensors,
     layers: usize,
-    /// Of each layer whether it sees everything.
+    /// Whether each layer has full attention.
     full: Vec<bool>,
     kv_heads: Vec<usize>,
     ffn_widths: Vec<usize>,
@@ -126,19 +126,19 @@ fn gguf_name(name: &str) -> String {
 }
 
 #[test]
-fn gguf_says_what_the_hugging_face_form_says() {
+fn gguf_has_the_logits_of_the_hugging_face_form() {
     for name in GOLDENS {
         let written = Written::golden(name);
-        let expected = said_by(&written.config, &written.tensors);
-        assert!(said_by_gguf(&written.gguf()) == expected, "{name}");
+        let expected = logits_of_tensors(&written.config, &written.tensors);
+        assert!(logits_of_gguf(&written.gguf()) == expected, "{name}");
     }
 }
 
-/// Files may have the gates of all experts in one tensor and what they multiply in another.
+/// Files may have gate and up of all experts in separate tensors.
 #[test]
 fn experts_of_gguf_are_fused_or_not() {
     let mut written = Written::golden("gemma4-experts");
-    let expected = said_by_gguf(&written.gguf());
+    let expected = logits_of_gguf(&written.gguf());
     for layer in 0..written.layers {
         let at = |name: &str| format!("model.layers.{layer}.{name}");
         let fused = written.tensors.remove(&at("experts.gate_up_proj")).unwrap();
@@ -150,32 +150,32 @@ fn experts_of_gguf_are_fused_or_not() {
             written.tensors.insert(at(&format!("{name}.weight")), tensor);
         }
     }
-    assert!(said_by_gguf(&written.gguf()) == expected);
+    assert!(logits_of_gguf(&written.gguf()) == expected);
 }
 
-/// Programs that quantize checkpoints write a matrix each.
+/// Programs that quantize checkpoints write a tensor for each matrix.
 #[test]
 fn experts_of_a_directory_are_fused_or_each_by_itself() {
     let Written { config, mut tensors, layers, .. } = Written::golden("gemma4-experts");
-    let expected = said_by(&config, &tensors);
+    let expected = logits_of_tensors(&config, &tensors);
     for layer in 0..layers {
         let at = |name: &str| format!("model.layers.{layer}.experts.{name}");
         for (name, parts) in [("gate_up_proj", &["gate_proj", "up_proj"][..]), ("down_proj", &["down_proj"])] {
             let fused = tensors.remove(&at(name)).unwrap();
             let shape = vec![fused.shape[1] / parts.len(), fused.shape[2]];
-            for (place, elements) in fused.elements.chunks_exact(shape[0] * shape[1]).enumerate() {
-                let (expert, part) = (place / parts.len(), parts[place % parts.len()]);
+            for (i, elements) in fused.elements.chunks_exact(shape[0] * shape[1]).enumerate() {
+                let (expert, part) = (i / parts.len(), parts[i % parts.len()]);
                 let tensor = Wide { shape: shape.clone(), elements: elements.to_vec() };
                 tensors.insert(at(&format!("{expert}.{part}.weight")), tensor);
             }
         }
     }
-    assert!(said_by(&config, &tensors) == expected);
+    assert!(logits_of_tensors(&config, &tensors) == expected);
 }
 
 /// The second half of the layers has no keys and values.
 #[test]
-fn layers_that_share_keys_and_values_take_no_room() {
+fn layers_that_share_keys_and_values_take_no_cache() {
     let checkpoint = Checkpoint::open(&fixture("gemma4-per-layer")).unwrap();
     let model = Model::load(&checkpoint, Options::for_positions(64, 1), &mut |_, _| ()).unwrap();
     let spec = model.spec();
@@ -211,7 +211,7 @@ fn refused_file(path: &Path, parts: &[&str]) {
 }
 
 #[test]
-fn gguf_files_whose_layers_contradict_one_another() {
+fn gguf_files_with_contradictory_layers_are_refused() {
     let golden = || Written::golden("gemma4-per-layer");
     let kv_heads = vec![1, 1, 2, 1];
     refused(Written { kv_heads, ..golden() }, &["gemma4.attention.head_count_kv", "1 in all layers of a kind", "2"]);
@@ -244,20 +244,20 @@ fn gguf_files_whose_layers_contradict_one_another() {
     refused(scales, &["blk.1.ffn_gate_inp.scale"]);
 }
 
-/// What published configurations say in fields of their own, and what they leave to the class.
+/// Published configurations have separate fields, or rely on the defaults of transformers' class.
 #[test]
-fn heads_are_said_layer_by_layer_or_in_fields() {
+fn heads_are_read_layer_by_layer_or_from_fields() {
     let folder = tempfile::tempdir().unwrap();
     for (name, count) in [("gemma4", Some(1)), ("gemma4-per-layer", None)] {
         let (mut config, tensors) = (config(&fixture(name)), read(&fixture(name)));
-        let expected = said_by(&config, &tensors);
+        let expected = logits_of_tensors(&config, &tensors);
         let fields = config.as_object_mut().unwrap();
         fields.remove("per_layer_config");
         fields.insert("global_head_dim".into(), json!(16));
         fields.insert("num_global_key_value_heads".into(), json!(count));
         fields.remove("rope_parameters");
-        assert!(said_by(&config, &tensors) == expected, "{name}");
-        // 512, where the field is missing.
+        assert!(logits_of_tensors(&config, &tensors) == expected, "{name}");
+        // The default is 512.
         config.as_object_mut().unwrap().remove("global_head_dim");
         std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
         std::fs::copy(fixture(name).join("model.safetensors"), folder.path().join("model.safetensors")).unwrap();

@@ -1,8 +1,8 @@
-//! What must hold for GGUF files of networks of experts whose keys or stacked tensors are wrong: no panic and no memory
-//! for what is not there, a refusal is one line that names the file, and what is accepted runs.
+//! GGUF files of networks of experts with wrong keys or stacked tensors: loading does not panic or allocate memory for
+//! missing data, an error is one line that names the file, and an accepted file can be run.
 //!
-//! The files are golden networks, a few of whose keys of experts get other values and a few of whose tensors get other
-//! shapes or go. Left out: the format itself, whose bytes are probed in `foretoken-weights`.
+//! The files are golden networks, in which a few keys of experts get other values and a few tensors get other shapes or
+//! are removed. The bytes of the format itself are tested in `foretoken-weights`.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ const NETWORKS: [(&str, &str); 5] = [
     ("ernie4_5_moe", "ernie4_5-moe"),
 ];
 
-/// Keys that say something of experts.
+/// Keys that affect experts.
 const KEYS: [&str; 15] = [
     "expert_count",
     "expert_used_count",
@@ -44,14 +44,14 @@ const KEYS: [&str; 15] = [
 const COUNTS: [usize; 18] =
     [0, 1, 2, 3, 4, 6, 7, 8, 9, 16, 64, 65_535, 65_537, 1 << 20, 1 << 24, (1 << 24) + 1, 1 << 31, u32::MAX as usize];
 
-/// A network whose file is written with gate and up of experts in one tensor, or not.
+/// The file of a network, with gate and up of experts in one tensor if `fused`.
 fn file_of(network: usize, fused: bool) -> (Gguf, &'static str) {
     let (name, architecture) = NETWORKS[network];
     let keys = if name == "glm4_moe-groups" { sigmoid_in_groups() } else { Vec::new() };
     (gguf_of((name, fused), architecture, &keys), architecture)
 }
 
-/// Another value of a key, of a type that it may have or not.
+/// The file with another value of a key, perhaps of a wrong type.
 fn with_key(file: Gguf, key: &str, numbers: &mut Numbers) -> Gguf {
     let file = file.without(key);
     let count = COUNTS[numbers.below(COUNTS.len())];
@@ -65,7 +65,7 @@ fn with_key(file: Gguf, key: &str, numbers: &mut Numbers) -> Gguf {
     }
 }
 
-/// Another shape of a tensor, with as many bytes as it needs; or none.
+/// The file with another shape of a tensor and as many bytes as it needs, or without the tensor.
 fn with_shape(file: Gguf, name: &str, numbers: &mut Numbers) -> Gguf {
     let Some(mut shape) = file.shape(name) else { return file };
     let at = numbers.below(shape.len());
@@ -81,7 +81,7 @@ fn with_shape(file: Gguf, name: &str, numbers: &mut Numbers) -> Gguf {
     file.with_shape(name, &shape)
 }
 
-/// A model that was run, or a line.
+/// Loads and runs a file; whether it was accepted.
 fn is_accepted(file: &Gguf, what: &str) -> bool {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("probe.gguf");
@@ -127,9 +127,9 @@ proptest! {
     }
 }
 
-/// Each key at each edge, alone: the same, but nothing is left to chance.
+/// Each key alone with each edge value: the same without random choices.
 #[test]
-fn counts_at_the_edges_cost_nothing_that_is_not_there() {
+fn edge_values_of_counts_never_panic() {
     for network in 0..NETWORKS.len() {
         for key in KEYS {
             let mut accepted = 0;
@@ -139,7 +139,8 @@ fn counts_at_the_edges_cost_nothing_that_is_not_there() {
                 let file = file.without(&name).u32(&name, count);
                 accepted += usize::from(is_accepted(&file, &format!("{name} = {count}")));
             }
-            // A count of what is in the file has one right value at most, and 0 where that says nothing.
+            // A count of something in the file has at most one right value, and perhaps 0, which means that it is
+            // unset.
             if ["expert_count", "expert_feed_forward_length", "block_count"].contains(&key) {
                 assert!(accepted <= 2, "{network}: {accepted} values of {key}");
             }
@@ -147,7 +148,7 @@ fn counts_at_the_edges_cost_nothing_that_is_not_there() {
     }
 }
 
-/// Widths that a file does not say are those of its tensors: nothing may be 0 wide.
+/// Widths without a key are those of the tensors, and may not be 0.
 #[test]
 fn experts_of_no_width_are_refused() {
     for name in ["ffn_down_exps", "ffn_down_shexp"] {

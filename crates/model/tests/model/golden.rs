@@ -1,8 +1,8 @@
-//! Logits and greedy continuations as transformers computed them, for small random networks of each family; as
-//! llama.cpp did for the families that transformers has no class for.
+//! Logits and greedy continuations compared with those of transformers, for small random networks of each family; with
+//! llama.cpp's for the families that transformers has no class for.
 //!
-//! The fixtures hold f32 weights, the tokens, the logits of every row and 48 greedy tokens. The bound is 1e-5 of
-//! the largest logit: far above the rounding of either side, far below what a wrong activation does.
+//! The fixtures hold f32 weights, the tokens, the logits of every row and 48 greedy tokens. The bound is 1e-5 of the
+//! largest logit: far above the rounding of either program, far below the effect of a wrong activation.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ use foretoken_weights::safetensors;
 
 use crate::{fixture, load_with, logits};
 
-/// Golden folders by the families of the register: all that there are, but for quantized ones, which are compared
-/// with their own weights (`quantized.rs`), and heads, which read hidden rows.
+/// All golden folders by family, except quantized ones, which are compared with their own weights (`quantized.rs`), and
+/// heads, which read hidden rows.
 pub(crate) const GOLDENS: [&[&str]; 17] = [
     &["llama", "llama-tied", "llama-biased", "llama-head-dim", "gpt2"],
     &["llama3-rope", "linear-rope", "yarn-rope", "dynamic-rope-below", "dynamic-rope-above", "longrope"],
@@ -71,16 +71,16 @@ fn greedy(model: &mut Model, tokens: &[u32], len: usize) -> Vec<u32> {
     tokens
 }
 
-/// A folder's logits and greedy text, as its own checkpoint says them.
+/// Compares the golden logits and greedy text of a folder with those of its checkpoint.
 fn check(folder: &Path) {
     compare(folder, folder, 1e-5);
 }
 
-/// The same of any checkpoint of the network: `bound` is the part of the largest logit that it may be off by.
+/// The same for any checkpoint of the network; `bound` is the allowed error as a part of the largest logit.
 fn compare(folder: &Path, checkpoint: &Path, bound: f32) {
     let golden = safetensors::open(folder.join("golden.safetensors")).unwrap();
     let (prompt, expected) = (tokens(&golden, "tokens"), floats(&golden, "logits"));
-    // Frequencies of some rotary embeddings are chosen by the longest text.
+    // Some rotary embeddings choose their frequencies by the longest sequence.
     let context = golden.get("context").map(|_| tokens(&golden, "context")[0] as usize);
     let options = Options { context, ..Options::for_positions(256, 2).with_cache(CacheType::F32) };
     let mut model = load_with(checkpoint, options);
@@ -108,28 +108,28 @@ fn logits_and_greedy_text_are_those_of_the_goldens() {
     assert!(failed.is_empty(), "{failed:?}");
 }
 
-/// How far a network's logits are from those with a cache that rounds nothing, as a part of the largest: of the key
-/// type and of the value type, 200 positions of a trained network in one pass.
+/// The errors of a network's logits, as a part of the largest, against a cache without rounding: with this type of keys
+/// and with this type of values, for 200 positions of a trained network in one pass.
 fn error_of(kind: CacheType) -> [f32; 2] {
     let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/demo-draft"));
     let plain = Options::for_positions(200, 2).with_cache(CacheType::F32);
-    let said = |options: Options| {
+    let logits_with = |options: Options| {
         let mut model = load_with(&path, options);
         let tokens: Vec<u32> = (0..200).map(|i| (i * 37 % 500) as u32).collect();
         logits(&mut model, &tokens, &[200])
     };
-    let expected = said(plain);
+    let expected = logits_with(plain);
     let largest = expected.iter().fold(0f32, |largest, logit| largest.max(logit.abs()));
     [Options { key_type: kind, ..plain }, Options { value_type: kind, ..plain }].map(|options| {
-        let found = said(options);
+        let found = logits_with(options);
         found.iter().zip(&expected).fold(0f32, |worst, (a, b)| worst.max((a - b).abs())) / largest
     })
 }
 
-/// Each type of the cache has its own error, which is that of its rounding: 11 bits, 8 bits, and 7 bits of the largest
-/// of 32. Measured: see the table; allowed is twice that. None is without any, or it would not be in use.
+/// Each type of the cache has an error according to its rounding: 11 bits, 8 bits, and 7 bits of the largest of 32. The
+/// table has the measured errors, of which twice is allowed; an error of 0 would mean that the type is not in use.
 #[test]
-fn a_narrow_cache_costs_what_its_type_rounds() {
+fn the_error_of_a_narrow_cache_is_that_of_its_rounding() {
     assert_eq!(error_of(CacheType::F32), [0.0, 0.0]);
     let table =
         [(CacheType::F16, [1.4e-4, 8.1e-5]), (CacheType::BF16, [1.7e-3, 6.9e-4]), (CacheType::Q8_0, [5.1e-3, 2.6e-3])];
@@ -157,9 +157,9 @@ fn goldens_of_a_given_folder() {
     }
 }
 
-/// Golden networks of which a GGUF file says all. Of the others files lack a window, the pattern of layers, the scale
-/// of scores, a scaling of rotations, or the width of the feed-forward half.
-const SAID_BY_GGUF: [&str; 47] = [
+/// Golden networks that a GGUF file expresses completely. For the others it lacks a window, the pattern of layers, the
+/// scale of scores, a scaling of rotations, or the width of the feed-forward network.
+const EXPRESSIBLE_IN_GGUF: [&str; 47] = [
     "llama",
     "llama-tied",
     "llama-biased",
@@ -211,7 +211,7 @@ const SAID_BY_GGUF: [&str; 47] = [
 
 /// Goldens as llama.cpp's converter writes them (`bench/peers/golden_gguf.py`), one `NAME.gguf` each:
 /// `FORETOKEN_GOLDEN_GGUF=DIR cargo test -p foretoken-model`. The folders are in `FORETOKEN_GOLDEN` if that is set:
-/// those that `golden.py --gguf` makes, of which files say all.
+/// those that `golden.py --gguf` makes, which files express completely.
 #[test]
 fn goldens_as_gguf_of_a_given_folder() {
     let Some(folder) = std::env::var_os("FORETOKEN_GOLDEN_GGUF") else {
@@ -223,8 +223,8 @@ fn goldens_as_gguf_of_a_given_folder() {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        if given.is_none() && !SAID_BY_GGUF.contains(&&*name) {
-            println!("{name}: not compared, GGUF does not say all of it");
+        if given.is_none() && !EXPRESSIBLE_IN_GGUF.contains(&&*name) {
+            println!("{name}: not compared, GGUF does not express it completely");
             continue;
         }
         let folder = given.as_ref().map_or_else(|| fixture(&name), |given| given.join(&name));

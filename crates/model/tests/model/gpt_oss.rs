@@ -1,12 +1,12 @@
-//! gpt-oss as a GGUF file says what its folder says, to the bit, and what such files lack is refused by name.
+//! gpt-oss as a GGUF file has the logits of its folder, to the bit, and missing keys and tensors are refused by name.
 
 use serde_json::{Value, json};
 
 use crate::files::{Form, Gguf, Tensors, Wide, config, read};
 use crate::fixture;
-use crate::forms::{said_by, said_by_gguf};
+use crate::forms::{logits_of_gguf, logits_of_tensors};
 
-/// The golden network with what files take for granted: the limit of gates, and YaRN's borders as whole numbers.
+/// The golden network with what files imply: the limit of gates, and YaRN's borders as integers.
 fn golden() -> (Value, Tensors) {
     let mut config = config(&fixture("gpt_oss"));
     config["swiglu_limit"] = json!(7.0);
@@ -14,8 +14,8 @@ fn golden() -> (Value, Tensors) {
     (config, read(&fixture("gpt_oss")))
 }
 
-/// Of a tensor `[experts, inputs, columns]` every `step`th column from `first` on, as a row of each expert's matrix.
-fn turned(tensor: &Wide, [first, step]: [usize; 2]) -> Wide {
+/// Every `step`th column from `first` on of a tensor `[experts, inputs, columns]`, as a row of each expert's matrix.
+fn transposed(tensor: &Wide, [first, step]: [usize; 2]) -> Wide {
     let [experts, inputs, columns] = tensor.shape[..] else { panic!("shape {:?}", tensor.shape) };
     let mut elements = Vec::new();
     for expert in 0..experts {
@@ -26,7 +26,7 @@ fn turned(tensor: &Wide, [first, step]: [usize; 2]) -> Wide {
     Wide { shape: vec![experts, columns / step, inputs], elements }
 }
 
-/// Of biases `[experts, columns]` every `step`th from `first` on.
+/// Every `step`th from `first` on of biases `[experts, columns]`.
 fn biases(tensor: &Wide, [first, step]: [usize; 2]) -> Wide {
     let [experts, columns] = tensor.shape[..] else { panic!("shape {:?}", tensor.shape) };
     let rows = tensor.elements.chunks_exact(columns);
@@ -34,7 +34,7 @@ fn biases(tensor: &Wide, [first, step]: [usize; 2]) -> Wide {
     Wide { shape: vec![experts, columns / step], elements }
 }
 
-/// What the converter writes, but for keys and tensors that `keep` does not.
+/// The file that the converter writes, without the keys and tensors that `keep` rejects.
 fn gguf(keep: &dyn Fn(&str) -> bool) -> Gguf {
     let (config, tensors) = golden();
     let mut file = Gguf::default().str("general.architecture", "gpt-oss");
@@ -91,7 +91,7 @@ fn gguf(keep: &dyn Fn(&str) -> bool) -> Gguf {
                 };
                 let written = |(matrix, columns): &(&str, [usize; 2])| match part.ends_with("_bias") {
                     true => (format!("{layer}ffn_{matrix}_exps.bias"), biases(tensor, *columns)),
-                    false => (format!("{layer}ffn_{matrix}_exps.weight"), turned(tensor, *columns)),
+                    false => (format!("{layer}ffn_{matrix}_exps.weight"), transposed(tensor, *columns)),
                 };
                 matrices.iter().map(written).collect()
             }
@@ -105,32 +105,32 @@ fn gguf(keep: &dyn Fn(&str) -> bool) -> Gguf {
 }
 
 #[test]
-fn a_file_says_what_the_folder_says() {
+fn a_file_has_the_logits_of_the_folder() {
     let (config, tensors) = golden();
-    let found = said_by_gguf(&gguf(&|_| true));
-    assert!(found == said_by(&config, &tensors));
-    // Each of these is part of what is compared.
+    let found = logits_of_gguf(&gguf(&|_| true));
+    assert!(found == logits_of_tensors(&config, &tensors));
+    // Each of these changes the logits.
     for change in [json!({"swiglu_limit": 1.5}), json!({"sliding_window": 20}), json!({"swiglu_alpha": 1.0})] {
         let mut other = config.clone();
         change.as_object().unwrap().iter().for_each(|(field, value)| other[field] = value.clone());
-        assert!(found != said_by(&other, &tensors), "{change}");
+        assert!(found != logits_of_tensors(&other, &tensors), "{change}");
     }
     let mut other = read(&fixture("gpt_oss"));
     other.get_mut("model.layers.2.self_attn.sinks").unwrap().elements[3] -= 1.0;
-    assert!(found != said_by(&config, &other));
+    assert!(found != logits_of_tensors(&config, &other));
 }
 
-/// What is said where a key or a tensor is missing.
+/// Asserts the error of a file without a key or a tensor.
 #[track_caller]
 fn refused_without(missing: &str, part: &str) {
-    let said = std::panic::catch_unwind(|| said_by_gguf(&gguf(&|name| name != missing)));
-    let error = said.expect_err(missing);
+    let result = std::panic::catch_unwind(|| logits_of_gguf(&gguf(&|name| name != missing)));
+    let error = result.expect_err(missing);
     let message = error.downcast_ref::<String>().cloned().unwrap_or_default();
     assert!(message.contains(part), "without {missing}: {message}");
 }
 
 #[test]
-fn files_without_a_part_are_refused_by_its_name() {
+fn files_without_a_key_or_tensor_are_refused_by_its_name() {
     refused_without("attention.sliding_window", "gpt-oss.attention.sliding_window: expected a number of positions");
     for tensor in ["attn_sinks.weight", "ffn_gate_inp.bias", "ffn_up_exps.bias", "post_attention_norm.weight"] {
         refused_without(&format!("blk.1.{tensor}"), tensor);

@@ -1,9 +1,8 @@
-//! The networks against transformers, against themselves cut up, and against bad input.
+//! The networks compared with transformers, with themselves in passes of other shapes, and tried with bad input.
 
 mod backend;
 mod bad_input;
 mod blocks;
-mod company;
 mod config_probe;
 mod configurations;
 mod draft_heads;
@@ -20,6 +19,7 @@ mod quantized;
 mod quantized_experts;
 mod ranks;
 mod renamed;
+mod routing_isolation;
 mod rows;
 mod saved;
 mod shared;
@@ -46,7 +46,7 @@ pub fn load_with(path: &Path, options: Options) -> Model {
     Model::load(&checkpoint, options, &mut |_, _| ()).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Pages that nobody sees any more, once so many positions are committed, are not there any more.
+/// Takes the pages out of the tables that no row sees once so many positions are committed.
 pub fn give_back(groups: &[Group], tables: &mut [PageTable], committed: usize) {
     for (group, table) in groups.iter().zip(tables) {
         let gone = group.pages_gone(committed).min(table.len());

@@ -1,7 +1,8 @@
-//! Medusa heads against their definition, in both spellings of their files, and files that are refused.
+//! Medusa heads compared with their definition, in both formats of their files, and files that are refused.
 
 use foretoken_model::{
-    Batch, Capacity, Checkpoint, Cpu, Executor, HiddenInput, HiddenStates, Lent, Options, PageId, Span, backend, family,
+    Batch, Capacity, Checkpoint, Cpu, Executor, HiddenInput, HiddenStates, Options, PageId, SharedEmbeddings, Span,
+    backend, family,
 };
 use foretoken_testkit::rows::{Numbers, first_difference};
 use foretoken_weights::{Bytes, safetensors};
@@ -13,7 +14,7 @@ use crate::fixture;
 const HEADS: usize = 3;
 const BLOCKS: usize = 2;
 
-/// Heads of random numbers for the golden Llama, by the authors' names or by vLLM's.
+/// Heads of random numbers for the golden Llama, with the authors' names or with vLLM's.
 fn tensors(of_vllm: bool) -> Tensors {
     let target = config(&fixture("llama"));
     let [width, vocabulary] = ["hidden_size", "vocab_size"].map(|field| target[field].as_u64().unwrap() as usize);
@@ -44,23 +45,23 @@ fn fields(of_vllm: bool) -> Value {
     }
 }
 
-/// The golden Llama as a target: what it says of itself, and what it lends.
-fn target() -> (Capacity, Lent) {
+/// The golden Llama as a target: its capacity, and its embedding and output matrix.
+fn target() -> (Capacity, SharedEmbeddings) {
     let network = family::read(&Checkpoint::open(&fixture("llama")).unwrap(), None).unwrap();
     let loaded = backend::Backend::load(&Cpu, network, Options::for_positions(32, 1), &mut |_, _| ()).unwrap();
-    (loaded.executor.capacity().clone(), loaded.weights.lend().unwrap())
+    (loaded.executor.capacity().clone(), loaded.weights.shared_embeddings().unwrap())
 }
 
 fn open(fields: &Value, tensors: &Tensors) -> Result<Box<dyn Executor>, String> {
     let bytes = Bytes::from_vec(safetensors_file(tensors, Form::F32, 0));
     let checkpoint = Checkpoint::from_parts("medusa", fields.to_string().as_bytes(), bytes).unwrap();
     let plan = family::plan(&checkpoint).map_err(|error| error.to_string())?;
-    let (capacity, lent) = target();
-    let loaded = plan.load_head(&checkpoint, (&capacity, &lent), &Cpu, Options::for_positions(64, 1), &mut |_, _| ());
+    let (capacity, shared) = target();
+    let loaded = plan.load_head(&checkpoint, (&capacity, &shared), &Cpu, Options::for_positions(64, 1), &mut |_, _| ());
     loaded.map(|loaded| loaded.executor).map_err(|error| error.to_string())
 }
 
-/// What head `number` says of a hidden row: output(x + silu(block(x))), in f64.
+/// The logits of head `number` for a hidden row by definition: output(x + silu(block(x))), in f64.
 fn naive(tensors: &Tensors, of_vllm: bool, number: usize, row: &[f32]) -> Vec<f64> {
     let folder = fixture("llama");
     let epsilon = config(&folder)["rms_norm_eps"].as_f64().unwrap();
@@ -85,7 +86,7 @@ fn naive(tensors: &Tensors, of_vllm: bool, number: usize, row: &[f32]) -> Vec<f6
     product(&output, &x)
 }
 
-/// Rows of one text in a pass: logits and own hidden row of each.
+/// Runs spans in one pass: logits and own hidden row of each row.
 fn run(executor: &mut dyn Executor, spans: &[(usize, &[u32], HiddenInput<'_>)]) -> Vec<(Vec<f32>, Vec<f32>)> {
     let tables: Vec<_> = (0..spans.len()).map(|page| [vec![PageId(page as u32)]]).collect();
     let rows: Vec<Vec<u32>> = spans.iter().map(|(_, tokens, _)| (0..tokens.len() as u32).collect()).collect();
@@ -102,7 +103,7 @@ fn run(executor: &mut dyn Executor, spans: &[(usize, &[u32], HiddenInput<'_>)]) 
 }
 
 #[test]
-fn each_position_ahead_is_answered_by_its_head_whatever_the_company() {
+fn each_position_ahead_has_the_logits_of_its_head_in_any_batch() {
     for of_vllm in [false, true] {
         let tensors = tensors(of_vllm);
         let mut heads = open(&fields(of_vllm), &tensors).unwrap();
@@ -120,7 +121,7 @@ fn each_position_ahead_is_answered_by_its_head_whatever_the_company() {
             let off = logits.iter().zip(&expected).fold(0f64, |off, (a, b)| off.max((f64::from(*a) - b).abs()));
             assert!(off <= 1e-5 * largest, "head {number}: off by {off} of {largest}");
         }
-        // Rows of three heads in one pass, of which each goes through its own.
+        // Rows for three heads in one pass, each of which goes through its own.
         let second = [&alone[1].1[..], &alone[0].1].concat();
         let spans = [(0, &[3, 5][..], HiddenInput::Target(&hidden)), (2, &[9, 1], HiddenInput::Own(&second))];
         let together = run(&mut *heads, &spans);
@@ -132,29 +133,29 @@ fn each_position_ahead_is_answered_by_its_head_whatever_the_company() {
 }
 
 #[test]
-fn heads_say_what_the_authors_program_says() {
+fn heads_have_the_logits_of_the_authors_program() {
     let folder = fixture("medusa-authors");
     let golden = safetensors::open(folder.join("golden.safetensors")).unwrap();
     let floats = |name: &str| -> Vec<f32> {
         golden.get(name).unwrap().bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
     };
-    let (hidden, logits) = (floats("hidden"), floats("logits"));
-    let (capacity, lent) = target();
+    let (hidden, golden_logits) = (floats("hidden"), floats("logits"));
+    let (capacity, shared) = target();
     let (width, vocabulary) = (capacity.hidden.width, capacity.vocabulary);
     let rows = hidden.len() / width;
     let checkpoint = Checkpoint::open(&folder).unwrap();
     let plan = family::plan(&checkpoint).unwrap();
     let options = Options::for_positions(64, 1);
-    let mut heads = plan.load_head(&checkpoint, (&capacity, &lent), &Cpu, options, &mut |_, _| ()).unwrap().executor;
-    let largest = logits.iter().fold(0f32, |largest, x| largest.max(x.abs()));
+    let mut heads = plan.load_head(&checkpoint, (&capacity, &shared), &Cpu, options, &mut |_, _| ()).unwrap().executor;
+    let largest = golden_logits.iter().fold(0f32, |largest, x| largest.max(x.abs()));
     for row in 0..rows {
-        // What the first head reads is the target's row; each further one reads what its forerunner kept of it.
+        // The first head reads the target's row; each further one reads the own hidden row of the head before.
         let mut own = hidden[row * width..][..width].to_vec();
         for head in 0..HEADS {
             let hidden_in = if head == 0 { HiddenInput::Target(&own) } else { HiddenInput::Own(&own) };
-            let (said, kept) = run(&mut *heads, &[(head, &[5], hidden_in)]).remove(0);
-            let expected = &logits[(head * rows + row) * vocabulary..][..vocabulary];
-            let off = said.iter().zip(expected).fold(0f32, |off, (a, b)| off.max((a - b).abs()));
+            let (logits, kept) = run(&mut *heads, &[(head, &[5], hidden_in)]).remove(0);
+            let expected = &golden_logits[(head * rows + row) * vocabulary..][..vocabulary];
+            let off = logits.iter().zip(expected).fold(0f32, |off, (a, b)| off.max((a - b).abs()));
             assert!(off <= 1e-5 * largest, "head {head}, row {row}: off by {off} of {largest}");
             own = kept;
         }
@@ -163,7 +164,7 @@ fn heads_say_what_the_authors_program_says() {
 
 #[test]
 fn files_that_contradict_themselves_or_the_target_are_refused() {
-    let said = |fields: &Value, change: &dyn Fn(&mut Tensors)| {
+    let refusal = |fields: &Value, change: &dyn Fn(&mut Tensors)| {
         let mut tensors = tensors(false);
         change(&mut tensors);
         open(fields, &tensors).map(|_| ()).expect_err("refused")
@@ -176,28 +177,28 @@ fn files_that_contradict_themselves_or_the_target_are_refused() {
     let cut = |shape: &[usize]| Wide { shape: shape.to_vec(), elements: vec![0.5; shape.iter().product()] };
     let own = fields(false);
     for (found, expected) in [
-        (said(&with("medusa_num_heads", json!(4)), &|_| ()), "expected tensor `3.0.linear.weight`"),
-        (said(&with("medusa_num_heads", json!(0)), &|_| ()), "medusa_num_heads: expected a number from 1 to"),
-        (said(&with("medusa_num_layers", json!(65)), &|_| ()), "medusa_num_layers: expected a number from 1 to 64"),
-        (said(&with("original_lm_head", json!(true)), &|_| ()), "original_lm_head: expected false, found true"),
+        (refusal(&with("medusa_num_heads", json!(4)), &|_| ()), "expected tensor `3.0.linear.weight`"),
+        (refusal(&with("medusa_num_heads", json!(0)), &|_| ()), "medusa_num_heads: expected a number from 1 to"),
+        (refusal(&with("medusa_num_layers", json!(65)), &|_| ()), "medusa_num_layers: expected a number from 1 to 64"),
+        (refusal(&with("original_lm_head", json!(true)), &|_| ()), "original_lm_head: expected false, found true"),
         (
-            said(&own, &|tensors| {
+            refusal(&own, &|tensors| {
                 tensors.insert("1.2.weight".to_string(), cut(&[95, 32]));
             }),
             "tensor 1.2.weight: shape: expected [96, 32], found [95, 32]",
         ),
         (
-            said(&own, &|tensors| {
+            refusal(&own, &|tensors| {
                 (0..3).for_each(|head| drop(tensors.insert(format!("{head}.2.weight"), cut(&[90, 32]))));
             }),
             "vocabulary: expected at least 96 (the target's), found 90",
         ),
         (
-            said(&own, &|tensors| drop(tensors.insert("0.2.weight".to_string(), cut(&[96, 24])))),
+            refusal(&own, &|tensors| drop(tensors.insert("0.2.weight".to_string(), cut(&[96, 24])))),
             "target_hidden_size: expected 32 (the target's width), found 24",
         ),
         (
-            said(&own, &|tensors| tensors.get_mut("2.1.linear.bias").unwrap().elements[3] = f32::NAN),
+            refusal(&own, &|tensors| tensors.get_mut("2.1.linear.bias").unwrap().elements[3] = f32::NAN),
             "tensor 2.1.linear.bias: expected finite numbers, found NaN",
         ),
     ] {
@@ -206,7 +207,7 @@ fn files_that_contradict_themselves_or_the_target_are_refused() {
 }
 
 #[test]
-fn a_target_is_named_by_what_it_tells() {
+fn heads_read_the_last_layer_of_their_target() {
     let (capacity, _) = target();
     let heads = open(&fields(false), &tensors(false)).unwrap();
     let reads = heads.capacity().hidden_in.clone().unwrap();

@@ -1,13 +1,13 @@
-//! Quantized Hugging Face checkpoints: what they say is what transformers says of the floats that they stand for, and
+//! Quantized Hugging Face checkpoints: their logits are those of transformers for the floats that they represent, and
 //! bad ones are refused.
 //!
-//! The goldens were packed by `bench/peers/quantized.py` from integers that it knows. That every weight has the bits
-//! that it should have is tested beside the reader (`src/quantized.rs`). Left out: GGUF's blocks (`blocks.rs`).
+//! The goldens were packed by `bench/peers/quantized.py` from known integers. The bits of every weight are tested
+//! beside the reader (`src/quantized.rs`), GGUF's blocks in `blocks.rs`.
 
 use std::path::Path;
 
 use foretoken_kernels::Pool;
-use foretoken_model::network::{Dense, Feed, Inner};
+use foretoken_model::network::{Dense, Ffn, Inner};
 use foretoken_model::{CacheType, Checkpoint, Model, Options};
 use foretoken_weights::{Tensor, Weights, safetensors};
 use serde_json::{Value, json};
@@ -17,8 +17,8 @@ use crate::forms::assert_within;
 use crate::rows::{Subject, play_subject};
 use crate::{fixture, logits};
 
-/// Blocks of 4 bits, whose products round activations to 8 bits; and how far logits of this narrow network may be off
-/// for it, as a part of the largest (up to 0.064 was seen; a zero point that is off by one makes it 1.19).
+/// Blocks of 4 bits, whose products round activations to 8 bits; and the error that this may cause in the logits of
+/// this narrow network, as a part of the largest (up to 0.064 was seen; a zero point that is off by one makes it 1.19).
 const INTEGERS: [&str; 6] = [
     "quantized-gptq",
     "quantized-gptq-zeros",
@@ -29,15 +29,15 @@ const INTEGERS: [&str; 6] = [
 ];
 const NEAR: f32 = 0.1;
 
-/// Floats, whose products round nothing.
+/// Floats, whose products do not round activations.
 const FLOATS: [&str; 2] = ["quantized-float8", "quantized-float8-tensor"];
 
 fn elements<T: bytemuck::AnyBitPattern>(weights: &Weights, name: &str) -> Vec<T> {
     weights.get(name).unwrap().bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
 }
 
-/// The logits of the tokens of a golden folder, as a checkpoint and transformers compute them.
-fn said(folder: &Path, golden: &str) -> (Vec<f32>, Vec<f32>) {
+/// The logits for the tokens of a golden folder: those of a checkpoint, and transformers'.
+fn logits_of(folder: &Path, golden: &str) -> (Vec<f32>, Vec<f32>) {
     let golden = safetensors::open(fixture(golden).join("golden.safetensors")).unwrap();
     let options = Options::for_positions(64, 2).with_cache(CacheType::F32);
     let checkpoint = Checkpoint::open(folder).unwrap_or_else(|error| panic!("{error}"));
@@ -47,17 +47,17 @@ fn said(folder: &Path, golden: &str) -> (Vec<f32>, Vec<f32>) {
 }
 
 #[test]
-fn integers_say_what_their_floats_say() {
+fn integers_have_nearly_the_logits_of_their_floats() {
     for name in INTEGERS {
-        let (found, expected) = said(&fixture(name), name);
+        let (found, expected) = logits_of(&fixture(name), name);
         assert_within(NEAR, &found, &expected, name);
     }
 }
 
 #[test]
-fn floats_of_8_bits_say_what_their_floats_say() {
+fn floats_of_8_bits_have_the_logits_of_their_floats() {
     for name in FLOATS {
-        let (found, expected) = said(&fixture(name), name);
+        let (found, expected) = logits_of(&fixture(name), name);
         assert_within(1e-5, &found, &expected, name);
     }
 }
@@ -69,12 +69,12 @@ fn rows_are_scored_as_if_alone() {
     }
 }
 
-/// The matrices of one expert have the floats that transformers takes them for.
+/// The matrices of one expert have the floats that transformers reads.
 #[test]
 fn experts_in_mxfp4_are_exact() {
     let folder = fixture("quantized-mxfp4");
     let network = foretoken_model::family::read(&Checkpoint::open(&folder).unwrap(), None).unwrap();
-    let Feed::Experts(experts) = &network.layers[1].feed else { panic!("no experts") };
+    let Ffn::Experts(experts) = &network.layers[1].ffn else { panic!("no experts") };
     let Dense { inner: Inner::Gated { gate, up, .. }, down } = &experts.all[2] else { panic!("no gates") };
     let golden = safetensors::open(folder.join("golden.safetensors")).unwrap();
     for (name, matrix) in [("gate", gate), ("up", up), ("down", down)] {
@@ -89,12 +89,12 @@ fn experts_in_mxfp4_are_exact() {
 }
 
 #[test]
-fn experts_in_mxfp4_that_are_none_are_refused() {
+fn malformed_experts_in_mxfp4_are_refused() {
     let (name, scales) = ("quantized-mxfp4", "layers.1.mlp.experts.down_proj_scales");
     Changed::new(name).without(scales).refused(&["model.safetensors", scales]);
     let blocks = "layers.0.mlp.experts.gate_up_proj_blocks";
-    let turned = |tensor: &mut Tensor| tensor.shape.swap(1, 2);
-    Changed::new(name).tensor(blocks, turned).refused(&[blocks, "[4, 192, 2, 16]", "[4, 2, 192, 16]"]);
+    let swapped = |tensor: &mut Tensor| tensor.shape.swap(1, 2);
+    Changed::new(name).tensor(blocks, swapped).refused(&[blocks, "[4, 192, 2, 16]", "[4, 2, 192, 16]"]);
     let signed = |tensor: &mut Tensor| {
         let half = foretoken_weights::Bytes::from_vec(vec![0; 2 * tensor.bytes.len()]);
         (tensor.dtype, tensor.bytes) = (foretoken_weights::Dtype::BF16, half);
@@ -120,7 +120,7 @@ impl Changed {
         Self { folder: tempfile::tempdir().unwrap(), config: config(&fixture(name)), tensors }
     }
 
-    /// With a field of the quantization, by its path, of another value.
+    /// With another value of a field of the quantization, given by its path.
     fn field(mut self, path: &str, value: Value) -> Self {
         let mut at = &mut self.config["quantization_config"];
         for part in path.split('.') {
@@ -180,7 +180,7 @@ impl Changed {
     }
 }
 
-/// Zero points stored as they are, not minus 1; and read as if they were, everything is off.
+/// Version 2 stores zero points as they are, version 1 minus 1; a file that is read as the wrong version is far off.
 #[test]
 fn zero_points_of_both_versions_of_gptq() {
     let name = "quantized-gptq-zeros";
@@ -191,13 +191,13 @@ fn zero_points_of_both_versions_of_gptq() {
         let bytes = words.flat_map(|word| (word + 0x1111_1111).to_le_bytes()).collect();
         tensor.bytes = foretoken_weights::Bytes::from_vec(bytes);
     }
-    let (found, expected) = said(&fixture(name), name);
-    assert!(said(second.written(), name).0 == found);
-    let wrong = said(version("gptq_v2").written(), name).0;
+    let (found, expected) = logits_of(&fixture(name), name);
+    assert!(logits_of(second.written(), name).0 == found);
+    let wrong = logits_of(version("gptq_v2").written(), name).0;
     assert!(std::panic::catch_unwind(|| assert_within(3.0 * NEAR, &wrong, &expected, "off by one")).is_err());
 }
 
-/// Scales that are no f16 make the matrix one of floats, to which nothing is done.
+/// A matrix with scales that are no f16 becomes floats and is not rounded.
 #[test]
 fn scales_of_any_float() {
     let (name, tiny) = ("quantized-packed-zeros", 2f32.powi(-40));
@@ -207,13 +207,13 @@ fn scales_of_any_float() {
             bytes[..2].copy_from_slice(&foretoken_kernels::dtype::bf16::from_f32(value).to_le_bytes());
         })
     };
-    // A group of next to nothing.
-    let (found, expected) = (said(set(tiny).written(), name).0, said(set(0.0).written(), name).0);
+    // A group whose weights are nearly 0.
+    let (found, expected) = (logits_of(set(tiny).written(), name).0, logits_of(set(0.0).written(), name).0);
     assert_within(NEAR, &found, &expected, "a scale of 2^-40");
 }
 
 #[test]
-fn what_is_not_done_is_refused_by_field() {
+fn unsupported_fields_are_refused_by_name() {
     let gptq = |field: &str, value: Value| Changed::new("quantized-gptq").field(field, value);
     gptq("desc_act", json!(true)).refused(&["config.json: quantization_config.desc_act", "expected nothing"]);
     gptq("bits", json!(8)).refused(&["quantization_config.bits: expected 4, found 8"]);
@@ -255,9 +255,11 @@ fn tensors_that_do_not_fit_are_refused_by_name() {
     gptq().without(&format!("{up}.scales")).refused(&["model.safetensors", &format!("{up}.scales`")]);
     gptq().without(&format!("{up}.qzeros")).refused(&[&format!("{up}.qzeros`")]);
     gptq().without(&format!("{up}.qweight")).refused(&[&format!("{up}.qweight`")]);
-    // Without the list of groups they follow one another.
+    // Without `g_idx`, groups are consecutive inputs.
     let sound = gptq().without(&format!("{up}.g_idx"));
-    assert!(said(sound.written(), "quantized-gptq").0 == said(&fixture("quantized-gptq"), "quantized-gptq").0);
+    assert!(
+        logits_of(sound.written(), "quantized-gptq").0 == logits_of(&fixture("quantized-gptq"), "quantized-gptq").0
+    );
     gptq().bytes(&format!("{up}.g_idx"), |bytes| bytes[0] = 1).refused(&["up_proj.g_idx", "expected 0 for input 0"]);
     gptq().bytes(&format!("{up}.g_idx"), |bytes| bytes[3] = 0x80).refused(&["up_proj.g_idx", "found -2147483648"]);
     gptq().bytes(&format!("{up}.qzeros"), |bytes| bytes[0] = 0xf7).refused(&["up_proj.qzeros", "0 to 14", "output 1"]);
@@ -275,7 +277,7 @@ fn tensors_that_do_not_fit_are_refused_by_name() {
     packed().without("up_proj.weight_zero_point").refused(&["up_proj.weight_zero_point"]);
     packed().bytes("0.mlp.up_proj.weight_shape", |bytes| bytes[1] = 1).refused(&["weight_shape", "[128, 64]", "384"]);
     Changed::new("quantized-float8").without("0.mlp.up_proj.weight_scale").refused(&["up_proj.weight_scale"]);
-    // Packed as one thing and said to be another.
+    // Packed in one way and declared as another.
     packed().field("quant_method", json!("gptq")).refused(&["quantization_config.bits"]);
     let unsaid = |name: &str| {
         let mut changed = Changed::new(name);

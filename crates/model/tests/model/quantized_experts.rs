@@ -1,15 +1,15 @@
-//! Quantized checkpoints of networks of experts: each expert's matrices are read as any other matrix is, whichever
-//! program packed them, and what was left alone (the router) stays as it is.
+//! Quantized checkpoints of networks of experts: each expert's matrices are read like other matrices, whichever program
+//! packed them, and matrices that were not quantized (the router) stay as they are.
 //!
-//! The checkpoints are packed here from integers and bits of floats that are known, beside the floats that they stand
-//! for. Left out: dense networks, and what the packing programs write themselves (`quantized.rs`).
+//! The checkpoints are packed here from known integers and bits of floats, together with the floats that these
+//! represent. Dense networks, and files of the packing programs, are tested in `quantized.rs`.
 
 use std::path::Path;
 
 use foretoken_kernels::Pool;
 use foretoken_kernels::dtype::f16;
 
-use foretoken_model::network::{Dense, Experts, Feed, Inner};
+use foretoken_model::network::{Dense, Experts, Ffn, Inner};
 use foretoken_model::{CacheType, Checkpoint, Model, Options, Unpacked, family};
 use foretoken_testkit::rows::Numbers;
 use foretoken_weights::Bytes;
@@ -19,14 +19,14 @@ use crate::files::{config, read};
 use crate::rows::{Subject, play_subject};
 use crate::{fixture, logits};
 
-/// Families, and what makes their golden configurations wide enough for blocks of 32.
+/// Families, and changes that make their golden configurations wide enough for blocks of 32.
 const FAMILIES: [(&str, &str); 3] = [
     ("mixtral", r#"{"intermediate_size": 32}"#),
     ("olmoe", r#"{"intermediate_size": 32}"#),
     ("qwen3_moe", r#"{"hidden_size": 32, "intermediate_size": 64, "moe_intermediate_size": 32}"#),
 ];
 
-/// Where a golden family's dimensions become multiples of 32.
+/// A shape of a golden family with dimensions that are multiples of 32.
 fn widened(family: &str, name: &str, shape: &[usize]) -> Vec<usize> {
     let of = |dimension: &usize| match (family, dimension) {
         ("mixtral" | "qwen3_moe", 24) | ("olmoe" | "qwen3_moe", 16) if name.contains(".experts.") => 32,
@@ -45,7 +45,7 @@ enum Method {
     Compressed,
     /// A scale for each block of so many outputs and inputs.
     Float8([usize; 2]),
-    /// The same, as compressed-tensors says it.
+    /// The same, in the format of compressed-tensors.
     CompressedFloat8([usize; 2]),
 }
 
@@ -98,13 +98,13 @@ fn words(quants: &[u8], order: [usize; 8]) -> Vec<u8> {
 }
 
 /// `[rows, columns]` as `[columns, rows]`.
-fn turned<T: Copy>(all: &[T], columns: usize) -> Vec<T> {
+fn transposed<T: Copy>(all: &[T], columns: usize) -> Vec<T> {
     (0..columns).flat_map(|column| all.iter().skip(column).step_by(columns).copied()).collect()
 }
 
 const IN_ORDER: [usize; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
 
-/// A random matrix `[outputs, inputs]` in integers, and the floats that it stands for.
+/// A random matrix `[outputs, inputs]` of integers, and the floats that it represents.
 fn integers(how: Method, name: &str, [outputs, inputs]: [usize; 2], chance: &mut Numbers) -> (Vec<Raw>, Vec<f32>) {
     let groups = inputs / 32;
     let mut below = |end: usize, len: usize| -> Vec<u8> { (0..len).map(|_| chance.below(end) as u8).collect() };
@@ -122,27 +122,27 @@ fn integers(how: Method, name: &str, [outputs, inputs]: [usize; 2], chance: &mut
         (format!("{name}.{part}"), dtype, shape.to_vec(), bytes)
     };
     // Zero points and scales `[groups, outputs]`.
-    let (zeros, turned_scales) = (turned(&zeros, groups), of_scales(&turned(&scales, groups)));
+    let (zeros, transposed_scales) = (transposed(&zeros, groups), of_scales(&transposed(&scales, groups)));
     let raw = match how {
         Method::Gptq => {
             let (quants, zeros) = (words(&quants, IN_ORDER), zeros.iter().map(|zero| zero - 1).collect::<Vec<_>>());
-            let quants = turned(quants.as_chunks::<4>().0, inputs / 8).concat();
+            let quants = transposed(quants.as_chunks::<4>().0, inputs / 8).concat();
             vec![
                 part("qweight", "I32", [inputs / 8, outputs], quants),
                 part("qzeros", "I32", [groups, outputs / 8], words(&zeros, IN_ORDER)),
-                part("scales", "F16", [groups, outputs], turned_scales),
+                part("scales", "F16", [groups, outputs], transposed_scales),
             ]
         }
         Method::Awq => {
             let order = [0, 2, 4, 6, 1, 3, 5, 7];
             vec![
-                part("qweight", "I32", [inputs, outputs / 8], words(&turned(&quants, inputs), order)),
+                part("qweight", "I32", [inputs, outputs / 8], words(&transposed(&quants, inputs), order)),
                 part("qzeros", "I32", [groups, outputs / 8], words(&zeros, order)),
-                part("scales", "F16", [groups, outputs], turned_scales),
+                part("scales", "F16", [groups, outputs], transposed_scales),
             ]
         }
         _ => {
-            let zeros = turned(words(&zeros, IN_ORDER).as_chunks::<4>().0, outputs / 8).concat();
+            let zeros = transposed(words(&zeros, IN_ORDER).as_chunks::<4>().0, outputs / 8).concat();
             vec![
                 part("weight_packed", "I32", [outputs, inputs / 8], words(&quants, IN_ORDER)),
                 part("weight_zero_point", "I32", [outputs / 8, groups], zeros),
@@ -232,7 +232,7 @@ impl Packed {
         checkpoint(&config, &self.plain)
     }
 
-    /// With a tensor changed.
+    /// The same with a changed tensor.
     fn tensor(mut self, end: &str, change: impl FnOnce(&mut Raw)) -> Self {
         change(self.quantized.iter_mut().find(|(name, ..)| name.ends_with(end)).expect(end));
         self
@@ -267,20 +267,20 @@ fn checkpoint(config: &Value, tensors: &[Raw]) -> Checkpoint {
     Checkpoint::from_parts("test", config.to_string().as_bytes(), file).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The floats of all matrices of the feed-forward halves, in order.
+/// The floats of all matrices of the feed-forward networks, in order.
 fn matrices(checkpoint: &Checkpoint) -> Vec<Vec<f32>> {
     let network = family::read(checkpoint, None).unwrap_or_else(|error| panic!("{error}"));
     let pool = Pool::new(1);
     let mut all = Vec::new();
     let mut add = |matrix: &Unpacked| all.push(matrix.read(&pool).unwrap_or_else(|error| panic!("{error}")).floats());
     for layer in &network.layers {
-        let of_layer: Vec<&Dense<Unpacked>> = match &layer.feed {
-            Feed::Dense(dense) => vec![dense],
-            Feed::Experts(Experts { router, all, .. }) => {
+        let of_layer: Vec<&Dense<Unpacked>> = match &layer.ffn {
+            Ffn::Dense(dense) => vec![dense],
+            Ffn::Experts(Experts { router, all, .. }) => {
                 add(router);
                 all.iter().collect()
             }
-            Feed::Both(_) => panic!("both"),
+            Ffn::DenseWithExperts(_) => panic!("both"),
         };
         for Dense { inner, down } in of_layer {
             let Inner::Gated { gate, up, .. } = inner else { panic!("no gate") };
@@ -290,23 +290,24 @@ fn matrices(checkpoint: &Checkpoint) -> Vec<Vec<f32>> {
     all
 }
 
-fn said(checkpoint: &Checkpoint) -> Vec<f32> {
+fn logits_of(checkpoint: &Checkpoint) -> Vec<f32> {
     let options = Options::for_positions(64, 2).with_cache(CacheType::F32);
     let mut model = Model::load(checkpoint, options, &mut |_, _| ()).unwrap_or_else(|error| panic!("{error}"));
     let tokens: Vec<u32> = (0..32).map(|i| (i * 37 + 5) % 64).collect();
     logits(&mut model, &tokens, &[32])
 }
 
-/// Every matrix to the bit; and of floats of 8 bits, whose products round nothing, every logit.
+/// Every matrix is compared to the bit, and so is every logit of floats of 8 bits, whose products do not round
+/// activations.
 #[test]
-fn experts_are_those_of_their_floats() {
+fn experts_have_the_bits_of_their_floats() {
     for family in FAMILIES {
         for how in METHODS {
             let packed = Packed::new(family, how);
             let (quantized, plain) = (packed.quantized(), packed.plain());
             let [found, expected] = [&quantized, &plain].map(matrices);
             assert!(expected.len() > 8 && found == expected, "{family:?}, {how:?}");
-            let (found, expected) = (said(&quantized), said(&plain));
+            let (found, expected) = (logits_of(&quantized), logits_of(&plain));
             assert!(found.iter().all(|logit| logit.is_finite()), "{family:?}, {how:?}");
             let rounds = matches!(how, Method::Gptq | Method::Awq | Method::Compressed);
             assert!((found == expected) != rounds, "{family:?}, {how:?}: {} logits", found.len());
@@ -328,9 +329,9 @@ fn rows_of_quantized_experts_are_scored_as_if_alone() {
     }
 }
 
-/// A router that was quantized all the same is multiplied as floats: what it reads is not rounded.
+/// A router that was quantized is multiplied as floats: its input is not rounded.
 #[test]
-fn a_quantized_router_rounds_nothing_of_its_rows() {
+fn a_quantized_router_does_not_round_its_input() {
     let (how, router) = (Method::Compressed, "model.layers.1.mlp.gate");
     let packed = |scale: f32| {
         let mut packed = Packed::new(FAMILIES[2], how);
@@ -355,12 +356,12 @@ fn a_quantized_router_rounds_nothing_of_its_rows() {
     let parts: Vec<Raw> = same.quantized.iter().filter(|(name, ..)| name.starts_with(router)).cloned().collect();
     let plain = same.plain.iter().filter(|(name, ..)| !name.starts_with(router)).cloned();
     let mixed: Vec<Raw> = plain.chain(parts).collect();
-    assert!(said(&checkpoint(&same.config, &mixed)) == said(&same.plain()));
-    assert!(said(&packed(0.5).plain()) != said(&same.plain()), "the router changes nothing");
+    assert!(logits_of(&checkpoint(&same.config, &mixed)) == logits_of(&same.plain()));
+    assert!(logits_of(&packed(0.5).plain()) != logits_of(&same.plain()), "the router has no effect");
 }
 
 #[test]
-fn what_does_not_fit_is_refused_by_name() {
+fn misshapen_tensors_and_unsupported_fields_are_refused_by_name() {
     let expert = "experts.3.down_proj";
     let packed = |how: Method| Packed::new(FAMILIES[2], how);
     let gptq = |end: &str, change: fn(&mut Raw)| packed(Method::Gptq).tensor(&format!("{expert}.{end}"), change);
@@ -383,7 +384,7 @@ fn what_does_not_fit_is_refused_by_name() {
     let mut dynamic = packed(Method::Gptq);
     dynamic.config["quantization_config"]["dynamic"] = json!({"+:.*up_proj.*": {"bits": 8}});
     dynamic.refused(&["quantization_config.dynamic"]);
-    // Stacked in one tensor, as transformers has them in memory.
+    // Stacked in one tensor, as in transformers' memory.
     let mut stacked = float8();
     let place = "model.layers.1.mlp.experts";
     stacked.quantized.retain(|(name, ..)| !name.starts_with(place));

@@ -1,4 +1,5 @@
-//! Ranks in one process: each has its part of every matrix's outputs, and all say the very bits of one.
+//! Ranks in one process: each has its part of every matrix's outputs, and the logits of all have the bits of one
+//! process.
 
 use std::sync::{Arc, Barrier, Mutex};
 
@@ -12,36 +13,36 @@ use crate::files::{Form, config, read, safetensors_file};
 use crate::golden::GOLDENS;
 use crate::{fixture, logits};
 
-/// What threads of one process exchange: each leaves its part, and all take all of them.
+/// The exchange between threads of one process: each writes its part, and then all read all parts.
 #[derive(Debug)]
 struct InProcess {
     parts: Vec<Mutex<Vec<f32>>>,
-    all_left: Barrier,
-    all_taken: Barrier,
+    all_written: Barrier,
+    all_read: Barrier,
 }
 
 impl InProcess {
     fn new(count: usize) -> Arc<Self> {
         let parts = (0..count).map(|_| Mutex::default()).collect();
-        Arc::new(Self { parts, all_left: Barrier::new(count), all_taken: Barrier::new(count) })
+        Arc::new(Self { parts, all_written: Barrier::new(count), all_read: Barrier::new(count) })
     }
 }
 
-/// A rank's way to the others.
+/// One rank's end of the exchange.
 #[derive(Debug)]
-struct Way {
+struct InProcessEnd {
     number: usize,
     shared: Arc<InProcess>,
 }
 
-impl Exchange for Way {
+impl Exchange for InProcessEnd {
     fn gather(&self, part: &[f32], lens: &[usize], all: &mut [f32]) -> Result<(), ExecutorError> {
         assert_eq!(part.len(), lens[self.number]);
         *self.shared.parts[self.number].lock().unwrap() = part.to_vec();
-        self.shared.all_left.wait();
+        self.shared.all_written.wait();
         let parts: Vec<f32> = self.shared.parts.iter().flat_map(|part| part.lock().unwrap().clone()).collect();
         all.copy_from_slice(&parts);
-        self.shared.all_taken.wait();
+        self.shared.all_read.wait();
         Ok(())
     }
 }
@@ -54,14 +55,14 @@ fn tokens(vocabulary: usize) -> Vec<u32> {
     (0..20u32).map(|i| (i * 37 + 5) % vocabulary as u32).collect()
 }
 
-/// What each of so many ranks says of a folder's network in passes of these lengths.
-fn said_by_ranks(name: &str, weight_type: Option<WeightType>, count: usize, lengths: &[usize]) -> Vec<Vec<f32>> {
+/// The logits of each of so many ranks for a folder's network, in passes of these lengths.
+fn logits_of_ranks(name: &str, weight_type: Option<WeightType>, count: usize, lengths: &[usize]) -> Vec<Vec<f32>> {
     let options = |_| options(weight_type);
-    said_by_ranks_with(name, options, count, lengths)
+    logits_of_ranks_with(name, options, count, lengths)
 }
 
-/// The same of ranks that have options of their own.
-fn said_by_ranks_with(
+/// The same for ranks with options of their own.
+fn logits_of_ranks_with(
     name: &str,
     options: impl Fn(usize) -> Options + Sync,
     count: usize,
@@ -69,7 +70,7 @@ fn said_by_ranks_with(
 ) -> Vec<Vec<f32>> {
     let shared = InProcess::new(count);
     let run = |number: usize| {
-        let exchange = Arc::new(Way { number, shared: Arc::clone(&shared) });
+        let exchange = Arc::new(InProcessEnd { number, shared: Arc::clone(&shared) });
         let rank = Rank { number, count, exchange };
         let network = family::read(&Checkpoint::open(&fixture(name)).unwrap(), None).unwrap();
         let vocabulary = network.spec.vocabulary;
@@ -80,16 +81,17 @@ fn said_by_ranks_with(
     std::thread::scope(|scope| {
         let run = &run;
         let ranks: Vec<_> = (0..count).map(|number| scope.spawn(move || run(number))).collect();
-        let said: Vec<_> = ranks.into_iter().map(|rank| rank.join().expect("no rank panics")).collect();
-        // No rank has everything.
-        let all: usize = said.iter().map(|(_, own)| own).sum();
-        assert!(count == 1 || said.iter().all(|(_, own)| *own < all), "{name}: {:?}", said.iter().map(|(_, own)| own));
-        said.into_iter().map(|(said, _)| said).collect()
+        let results: Vec<_> = ranks.into_iter().map(|rank| rank.join().expect("no rank panics")).collect();
+        // No rank has all weights.
+        let all: usize = results.iter().map(|(_, own)| own).sum();
+        let own = results.iter().map(|(_, own)| own);
+        assert!(count == 1 || results.iter().all(|(_, own)| *own < all), "{name}: {own:?}");
+        results.into_iter().map(|(logits, _)| logits).collect()
     })
 }
 
-/// What one process says.
-fn said_alone(name: &str, weight_type: Option<WeightType>) -> Vec<f32> {
+/// The logits of one process.
+fn logits_of_one_process(name: &str, weight_type: Option<WeightType>) -> Vec<f32> {
     let mut model = crate::load_with(&fixture(name), options(weight_type));
     let tokens = tokens(model.spec().vocabulary);
     logits(&mut model, &tokens, &[7, 1, 12])
@@ -104,15 +106,15 @@ fn assert_same(found: &[Vec<f32>], expected: &[f32], what: &str) {
 }
 
 #[test]
-fn two_ranks_say_the_bits_of_one_for_every_network() {
+fn two_ranks_have_the_bits_of_one_process_for_every_network() {
     for name in GOLDENS.into_iter().flatten() {
-        assert_same(&said_by_ranks(name, None, 2, &[7, 1, 12]), &said_alone(name, None), name);
+        assert_same(&logits_of_ranks(name, None, 2, &[7, 1, 12]), &logits_of_one_process(name, None), name);
     }
 }
 
-/// Each rank has room for another number of experts, the last for all, and still they exchange in the same order.
+/// Each rank has memory for another number of experts, the last for all, and still they exchange in the same order.
 #[test]
-fn ranks_with_room_for_few_experts_say_the_bits_of_one() {
+fn ranks_with_memory_for_few_experts_have_the_bits_of_one_process() {
     for name in ["mixtral", "qwen2_moe", "glm4_moe-groups"] {
         let network = family::read(&Checkpoint::open(&fixture(name)).unwrap(), None).unwrap();
         let ExpertNeed { all, least } = network.expert_need(None).unwrap();
@@ -121,31 +123,31 @@ fn ranks_with_room_for_few_experts_say_the_bits_of_one() {
             1 => Options { expert_bytes: Some(all / 5), ..options(None) },
             _ => options(None),
         };
-        assert_same(&said_by_ranks_with(name, few, 3, &[7, 1, 12]), &said_alone(name, None), name);
+        assert_same(&logits_of_ranks_with(name, few, 3, &[7, 1, 12]), &logits_of_one_process(name, None), name);
     }
 }
 
 #[test]
-fn any_number_of_ranks_says_the_bits_of_one_in_any_type() {
+fn any_number_of_ranks_has_the_bits_of_one_process_in_any_type() {
     for name in ["llama", "gpt2", "gemma4-per-layer", "quantized-gptq", "quantized-float8", "quantized-mxfp4"] {
-        // Of quantized checkpoints no other type can be asked for.
+        // No other type can be requested for quantized checkpoints.
         let types = [None, Some(WeightType::BF16), "q8_0".parse().ok()];
-        for weight_type in types.into_iter().filter(|asked| asked.is_none() || !name.starts_with("quantized")) {
-            let expected = said_alone(name, weight_type);
+        for weight_type in types.into_iter().filter(|requested| requested.is_none() || !name.starts_with("quantized")) {
+            let expected = logits_of_one_process(name, weight_type);
             // Twenty: more than some matrices have outputs.
             for count in [1, 3, 20] {
-                let found = said_by_ranks(name, weight_type, count, &[7, 1, 12]);
+                let found = logits_of_ranks(name, weight_type, count, &[7, 1, 12]);
                 assert_same(&found, &expected, &format!("{name} in {weight_type:?} on {count} ranks"));
             }
         }
     }
 }
 
-/// Two ranks that both compute the passes of all tokens: what each says of every pass, an error as its message.
+/// Two ranks that both compute the passes of all tokens: the error message of each in every pass, if it fails.
 fn passes_of_two_ranks(checkpoint: &Checkpoint, options: Options) -> Vec<[Option<String>; 2]> {
     let shared = InProcess::new(2);
     let run = |number: usize| {
-        let rank = Rank { number, count: 2, exchange: Arc::new(Way { number, shared: Arc::clone(&shared) }) };
+        let rank = Rank { number, count: 2, exchange: Arc::new(InProcessEnd { number, shared: Arc::clone(&shared) }) };
         let network = family::read(checkpoint, None).unwrap();
         let vocabulary = network.spec.vocabulary as u32;
         let mut executor = rank.load(network, options, &mut |_, _| ()).unwrap().executor;
@@ -164,7 +166,7 @@ fn passes_of_two_ranks(checkpoint: &Checkpoint, options: Options) -> Vec<[Option
     })
 }
 
-/// The first rank alone has the outputs of an expert that cannot be packed, and the passes fail on both.
+/// Only the first rank has the outputs of an expert that cannot be packed, and the passes fail on both.
 #[test]
 fn an_expert_that_one_rank_cannot_pack_fails_the_pass_on_all() {
     let (config, mut tensors) = (config(&fixture("mixtral")), read(&fixture("mixtral")));
@@ -175,7 +177,7 @@ fn an_expert_that_one_rank_cannot_pack_fails_the_pass_on_all() {
     let weight_type = "q8_0".parse().ok();
     let ExpertNeed { least, .. } = family::read(&checkpoint, None).unwrap().expert_need(weight_type).unwrap();
     let options = Options { expert_bytes: Some(least), ..options(weight_type) };
-    let (mut failed, mut said) = (0, 0);
+    let (mut failed, mut succeeded) = (0, 0);
     for pass in passes_of_two_ranks(&checkpoint, options) {
         match pass {
             [Some(first), Some(second)] => {
@@ -184,26 +186,26 @@ fn an_expert_that_one_rank_cannot_pack_fails_the_pass_on_all() {
             }
             [first, second] => {
                 assert_eq!(first, second, "only one of them failed");
-                said += 1;
+                succeeded += 1;
             }
         }
     }
-    assert!(failed > 1 && said > 1, "{failed} passes failed and {said} did not");
+    assert!(failed > 1 && succeeded > 1, "{failed} passes failed and {succeeded} did not");
 }
 
-/// A rank that is alone in the world.
+/// The exchange of a rank whose peer does not answer.
 #[derive(Debug)]
-struct Lost;
+struct Disconnected;
 
-impl Exchange for Lost {
+impl Exchange for Disconnected {
     fn gather(&self, _: &[f32], lens: &[usize], _: &mut [f32]) -> Result<(), ExecutorError> {
         Err(ExecutorError::Failed { message: format!("rank 1 of {} does not answer", lens.len()) })
     }
 }
 
 #[test]
-fn a_pass_fails_where_a_rank_does_not_answer() {
-    let rank = Rank { number: 0, count: 2, exchange: Arc::new(Lost) };
+fn a_pass_fails_if_a_rank_does_not_answer() {
+    let rank = Rank { number: 0, count: 2, exchange: Arc::new(Disconnected) };
     let network = family::read(&Checkpoint::open(&fixture("llama")).unwrap(), None).unwrap();
     let mut executor = rank.load(network, options(None), &mut |_, _| ()).unwrap().executor;
     let tables: Vec<PageTable> = vec![vec![PageId(0)]];

@@ -1,14 +1,14 @@
-//! Families that transformers has no class for are networks of others by other names: their tensors renamed, fused and
-//! cut as their checkpoints have them, a golden network must say what it said, to the bit.
+//! Families that transformers has no class for, but that are networks of other families with other names: a golden
+//! network whose tensors are renamed, fused and cut as in their checkpoints must have the same logits, to the bit.
 
 use serde_json::{Value, json};
 
 use crate::files::{Tensors, Wide, config, read};
 use crate::fixture;
-use crate::forms::{assert_within, said_by};
+use crate::forms::{assert_within, logits_of_tensors};
 use crate::written::assert_written;
 
-/// A golden network, by the parts of its names.
+/// A golden network: its configuration and its tensors.
 struct Network {
     config: Value,
     tensors: Tensors,
@@ -24,28 +24,28 @@ impl Network {
     }
 
     /// Rows of several tensors one after another: `(name, rows)` each.
-    fn rows(&self, stretches: &[(String, std::ops::Range<usize>)]) -> Wide {
-        let columns = self.tensors[&stretches[0].0].shape.get(1).copied();
+    fn rows(&self, parts: &[(String, std::ops::Range<usize>)]) -> Wide {
+        let columns = self.tensors[&parts[0].0].shape.get(1).copied();
         let of = |(name, rows): &(String, std::ops::Range<usize>)| {
             let width = columns.unwrap_or(1);
             self.tensors[name].elements[rows.start * width..rows.end * width].to_vec()
         };
-        let rows = stretches.iter().map(|(_, rows)| rows.len()).sum();
+        let rows = parts.iter().map(|(_, rows)| rows.len()).sum();
         let shape = std::iter::once(rows).chain(columns).collect();
-        Wide { shape, elements: stretches.iter().flat_map(of).collect() }
+        Wide { shape, elements: parts.iter().flat_map(of).collect() }
     }
 
-    /// Queries, keys and values of a layer in one tensor, in an order of heads: of queries (0), keys (1), values (2).
+    /// Queries, keys and values of a layer in one tensor, in this order of heads of queries (0), keys (1), values (2).
     fn fused(&self, layer: usize, part: &str, order: &[(usize, usize)]) -> Wide {
         let dim = self.number("head_dim");
-        let stretch = |(which, head): &(usize, usize)| {
+        let part_of = |(which, head): &(usize, usize)| {
             let name = ["q_proj", "k_proj", "v_proj"][*which];
             (format!("model.layers.{layer}.self_attn.{name}.{part}"), head * dim..(head + 1) * dim)
         };
-        self.rows(&order.iter().map(stretch).collect::<Vec<_>>())
+        self.rows(&order.iter().map(part_of).collect::<Vec<_>>())
     }
 
-    /// The tensors under names in which the parts are replaced, without those of queries, keys and values.
+    /// The tensors, without queries, keys and values, with parts of their names replaced.
     fn renamed(&self, parts: &[(&str, &str)]) -> Tensors {
         let kept =
             self.tensors.iter().filter(|(name, _)| !["q_proj", "k_proj", "v_proj"].iter().any(|p| name.contains(p)));
@@ -53,7 +53,7 @@ impl Network {
         kept.map(|(name, tensor)| (rename(name), tensor.clone())).collect()
     }
 
-    /// The configuration with other fields; null takes one away.
+    /// The configuration with other fields; null removes one.
     fn with(&self, changes: Value) -> Value {
         let mut config = self.config.clone();
         for (field, value) in changes.as_object().unwrap() {
@@ -62,15 +62,15 @@ impl Network {
         config
     }
 
-    fn said(&self) -> Vec<f32> {
-        said_by(&self.config, &self.tensors)
+    fn logits(&self) -> Vec<f32> {
+        logits_of_tensors(&self.config, &self.tensors)
     }
 }
 
-/// The logits of the first so many tokens, of each row.
+/// The logits of the first `count` tokens, of each row.
 fn first_logits(config: &Value, tensors: &Tensors, count: usize) -> Vec<f32> {
     let vocabulary = config["vocab_size"].as_u64().unwrap() as usize;
-    said_by(config, tensors).chunks_exact(vocabulary).flat_map(|row| row[..count].to_vec()).collect()
+    logits_of_tensors(config, tensors).chunks_exact(vocabulary).flat_map(|row| row[..count].to_vec()).collect()
 }
 
 #[test]
@@ -92,11 +92,11 @@ fn internlm2_is_llama_fused_group_by_group() {
         tensors.insert(format!("model.layers.{layer}.attention.wqkv.weight"), llama.fused(layer, "weight", &order));
     }
     let config = llama.with(json!({"model_type": "internlm2", "bias": false}));
-    assert!(said_by(&config, &tensors) == llama.said());
+    assert!(logits_of_tensors(&config, &tensors) == llama.logits());
     assert_written(&config, &tensors, 2e-6, "internlm2");
 }
 
-/// The 7B, whose heads all have keys and values of their own: those of the golden network are given out twice.
+/// The 7B, in which every head has its own keys and values: those of the golden network are used twice.
 #[test]
 fn baichuan_is_llama_fused() {
     let llama = Network::golden("llama-head-dim");
@@ -110,16 +110,16 @@ fn baichuan_is_llama_fused() {
         tensors.insert(format!("model.layers.{layer}.self_attn.W_pack.weight"), fused);
     }
     let config = llama.with(json!({"model_type": "baichuan", "num_key_value_heads": null}));
-    assert!(said_by(&config, &tensors) == llama.said());
+    assert!(logits_of_tensors(&config, &tensors) == llama.logits());
     assert_written(&config, &tensors, 2e-6, "baichuan");
-    // Without positions that rotate it is the 13B, and says something else.
+    // Without rotary positions it is the 13B, and has other logits.
     let other = llama.with(json!({"model_type": "baichuan", "num_key_value_heads": null,
         "max_position_embeddings": null, "model_max_length": 512}));
-    assert!(said_by(&other, &tensors) != llama.said());
+    assert!(logits_of_tensors(&other, &tensors) != llama.logits());
 }
 
-/// Baichuan 2, told by its 125 696 tokens, brings the rows of its head to length 1, where those of the golden network
-/// are already: with its tokens over and over, and rows of other lengths, the first logits are the golden's.
+/// Baichuan 2, recognized by its 125 696 tokens, normalizes the rows of its head to length 1, which those of the golden
+/// network already have: with its tokens repeated and rows of other lengths, the first logits are the golden's.
 #[test]
 fn the_head_of_baichuan_2() {
     const VOCABULARY: usize = 125_696;
@@ -138,8 +138,8 @@ fn the_head_of_baichuan_2() {
         }
         let config = first.with(json!({"vocab_size": VOCABULARY}));
         let found = first_logits(&config, &tensors, known);
-        assert_within(1e-6, &found, &first.said(), golden);
-        // One token fewer, and it is Baichuan 1, whose head is as it is.
+        assert_within(1e-6, &found, &first.logits(), golden);
+        // With one token fewer it is Baichuan 1, whose head is not normalized.
         for name in ["model.embed_tokens.weight", "lm_head.weight"] {
             let tensor = tensors.get_mut(name).unwrap();
             tensor.shape[0] -= 1;
@@ -163,7 +163,7 @@ fn the_text_of_a_model_with_images() {
             };
             let tensors = text.tensors.iter().map(|(name, tensor)| (rename(name), tensor.clone())).collect();
             let config = json!({"model_type": wrapper, "text_config": text.config, "vision_config": {}});
-            assert!(said_by(&config, &tensors) == text.said(), "{golden} with {prefix}");
+            assert!(logits_of_tensors(&config, &tensors) == text.logits(), "{golden} with {prefix}");
         }
     }
 }
@@ -195,6 +195,6 @@ fn chatglm_is_glm_by_other_names() {
         "layernorm_epsilon": glm.config["rms_norm_eps"], "seq_length": 512, "add_qkv_bias": true, "rmsnorm": true,
         "post_layer_norm": true, "add_bias_linear": false,
     });
-    assert!(said_by(&config, &tensors) == glm.said());
+    assert!(logits_of_tensors(&config, &tensors) == glm.logits());
     assert_written(&config, &tensors, 0.0, "chatglm");
 }

@@ -1,9 +1,9 @@
-//! Rows do not know their neighbours, through the whole forward pass.
+//! Independence of rows, through the whole forward pass: a row's bits do not depend on the other rows of the batch.
 //!
-//! The plain reading of a sequence is one row a pass, one thread, its own pages in order. Against it, bit for bit:
-//! passes of any lengths, any page size and order of pages, any number of threads, any instruction set, strangers in
-//! the same batch, draft trees instead of chains, and going on after an accepted path has closed its ranks. (Room for
-//! few experts: `expert_memory.rs`.)
+//! The reference for a sequence is one row a pass, on one thread, with its pages in order. It is compared, bit for bit,
+//! with passes of any lengths, any page size and order of pages, any number of threads, any instruction set, other
+//! sequences in the same batch, draft trees instead of chains, and passes after an accepted path was compacted.
+//! (`expert_memory.rs` does the same with memory for few experts.)
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -22,19 +22,19 @@ use crate::golden::GOLDENS;
 /// Positions of the cache of every model under test; scenes are far smaller.
 const POSITIONS: usize = 256;
 
-/// What one row says: its logits, then the residual stream behind every layer.
-type Said = Vec<f32>;
+/// The output of one row: its logits, then the residual stream after every layer.
+type RowOutput = Vec<f32>;
 
-/// One checkpoint in all the ways of running it, and what the plain way said so far.
+/// One checkpoint under test, and the reference outputs computed so far.
 pub(crate) struct Subject {
     name: String,
     checkpoint: Checkpoint,
-    /// How it is run, but for what is tried.
+    /// The options of all runs, except for those that are varied.
     options: Options,
     vocabulary: usize,
     layers: Vec<usize>,
     plain: RefCell<Model>,
-    known: RefCell<HashMap<Vec<u32>, Said>>,
+    known: RefCell<HashMap<Vec<u32>, RowOutput>>,
 }
 
 impl Subject {
@@ -62,8 +62,8 @@ impl Subject {
         (0..len).map(|_| numbers.below(self.vocabulary) as u32).collect()
     }
 
-    /// What the last row of `tokens` says in the plain reading.
-    fn plainly(&self, tokens: &[u32]) -> Said {
+    /// The reference output of the last row of `tokens`.
+    fn reference(&self, tokens: &[u32]) -> RowOutput {
         if let Some(known) = self.known.borrow().get(tokens) {
             return known.clone();
         }
@@ -74,19 +74,24 @@ impl Subject {
             let (parents, wanted, hidden) = (&[], &[0], &[0]);
             let span = Span { tables: &tables, start, tokens: one, parents, wanted, hidden, ..Span::default() };
             forward(&mut plain, &[span], &self.layers);
-            let said = [plain.outputs().row(0).to_vec(), hidden_states(&plain, &self.layers, 0)].concat();
-            known.insert(tokens[..=start].to_vec(), said);
+            let output = [plain.outputs().row(0).to_vec(), hidden_states(&plain, &self.layers, 0)].concat();
+            known.insert(tokens[..=start].to_vec(), output);
         }
         known[tokens].clone()
     }
 
-    /// Compares what a row says, from an element of [`Said`] on.
+    /// Compares the output of a row with the reference, from element `from` of [`RowOutput`] on.
     #[track_caller]
     fn check(&self, tokens: &[u32], from: usize, found: &[f32], what: &str) {
-        let expected = &self.plainly(tokens)[from..][..found.len()];
+        let expected = &self.reference(tokens)[from..][..found.len()];
         if let Some(at) = first_difference(found, expected) {
             let name = &self.name;
-            panic!("{name}: {what}: token {}, element {at}: {:e}, plainly {:e}", tokens.len(), found[at], expected[at]);
+            panic!(
+                "{name}: {what}: token {}, element {at}: {:e}, in the reference {:e}",
+                tokens.len(),
+                found[at],
+                expected[at]
+            );
         }
     }
 }
@@ -99,8 +104,8 @@ fn forward(model: &mut Model, spans: &[Span<'_>], hidden_layers: &[usize]) {
     model.forward(&Batch { spans, hidden_layers }).unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// The residual stream behind the layers at the `row`th of the pass's hidden rows.
-fn hidden_states(model: &Model, layers: &[usize], row: usize) -> Said {
+/// The residual stream after the layers for the `row`th of the pass's hidden rows.
+fn hidden_states(model: &Model, layers: &[usize], row: usize) -> RowOutput {
     (0..layers.len()).flat_map(|layer| model.outputs().hidden(layer, row)).copied().collect()
 }
 
@@ -113,8 +118,8 @@ struct Sequence {
     tokens: Vec<u32>,
 }
 
-/// A piece of a sequence that takes part in a pass.
-struct Piece {
+/// A span of a test with its own data.
+struct TestSpan {
     tokens: Vec<u32>,
     /// Rows that earlier passes have computed.
     computed: usize,
@@ -123,8 +128,8 @@ struct Piece {
     hidden: Vec<u32>,
 }
 
-impl Piece {
-    /// New tokens as a chain; sometimes spelled as a tree without forks, which is the same thing.
+impl TestSpan {
+    /// New tokens as a chain, sometimes written as a tree without forks, which is equivalent.
     fn chain(numbers: &mut Numbers, tokens: Vec<u32>) -> Self {
         let rows = tokens.len() as u32;
         let parents = if numbers.below(3) == 0 { (0..rows).map(|i| i.checked_sub(1)).collect() } else { vec![] };
@@ -141,7 +146,7 @@ impl Piece {
         Self { tokens, computed: 0, parents, wanted, hidden }
     }
 
-    /// The rows up to `to`, of which those before `from` are computed.
+    /// The rows up to `to`, of which those before `from` are already computed.
     fn part(&self, from: usize, to: usize) -> Self {
         let new = |rows: &[u32]| rows.iter().copied().filter(|row| (from..to).contains(&(*row as usize))).collect();
         Self {
@@ -189,7 +194,7 @@ impl<'a> Scene<'a> {
         let page_len = [1, 2, 16, 32][numbers.below(4)];
         let threads = 1 + numbers.below(4);
         let available = Isa::available();
-        // The plain path takes the best instruction set; the portable one is slow in large models.
+        // The reference takes the best instruction set; the portable one is slow in large models.
         let isas = if subject.layers.len() * subject.vocabulary > 1000 { &available[1..] } else { &available[..] };
         let isa = if isas.is_empty() { Isa::PORTABLE } else { isas[numbers.below(isas.len())] };
         let options = Options { page_len, pages: POSITIONS / page_len, rows_max: 128, threads, ..subject.options };
@@ -209,78 +214,87 @@ impl<'a> Scene<'a> {
         Self { subject, what, model, sequences }
     }
 
-    /// One pass over pieces of some sequences, in the order given; every wanted row must say what it says plainly.
-    fn pass(&mut self, pieces: &[(usize, Piece)]) {
-        let spans: Vec<Span<'_>> = pieces.iter().map(|(who, piece)| piece.span(&self.sequences[*who])).collect();
+    /// Runs one pass over spans of some sequences, in the order given, and compares every wanted row with the
+    /// reference.
+    fn pass(&mut self, test_spans: &[(usize, TestSpan)]) {
+        let spans: Vec<Span<'_>> =
+            test_spans.iter().map(|(who, test_span)| test_span.span(&self.sequences[*who])).collect();
         forward(&mut self.model, &spans, &self.subject.layers);
         let (mut logits, mut hidden) = (0.., 0..);
-        for (who, piece) in pieces {
+        for (who, test_span) in test_spans {
             let sequence = &self.sequences[*who];
             let tokens_to = |row: &u32| {
-                let path = piece.path(sequence, *row as usize);
+                let path = test_span.path(sequence, *row as usize);
                 let mut tokens = sequence.tokens.clone();
-                tokens.extend(path.iter().map(|row| piece.tokens[*row]));
+                tokens.extend(path.iter().map(|row| test_span.tokens[*row]));
                 tokens
             };
-            let what = |row| format!("row {row} of {} of sequence {who}, {}", piece.tokens.len(), self.what);
-            for (row, at) in piece.wanted.iter().zip(logits.by_ref()) {
+            let what = |row| format!("row {row} of {} of sequence {who}, {}", test_span.tokens.len(), self.what);
+            for (row, at) in test_span.wanted.iter().zip(logits.by_ref()) {
                 self.subject.check(&tokens_to(row), 0, self.model.outputs().row(at), &what(row));
             }
-            for (row, at) in piece.hidden.iter().zip(hidden.by_ref()) {
+            for (row, at) in test_span.hidden.iter().zip(hidden.by_ref()) {
                 let found = hidden_states(&self.model, &self.subject.layers, at);
                 self.subject.check(&tokens_to(row), self.subject.vocabulary, &found, &what(row));
             }
         }
     }
 
-    /// The same pieces, each grown over several passes.
-    fn grow(&mut self, pieces: &[(usize, Piece)], numbers: &mut Numbers) {
-        let mut done = vec![0; pieces.len()];
-        while pieces.iter().zip(&done).any(|((_, piece), done)| *done < piece.tokens.len()) {
+    /// Runs the same spans, each grown over several passes.
+    fn grow(&mut self, spans: &[(usize, TestSpan)], numbers: &mut Numbers) {
+        let mut done = vec![0; spans.len()];
+        while spans.iter().zip(&done).any(|((_, test_span), done)| *done < test_span.tokens.len()) {
             let mut parts = Vec::new();
-            for ((who, piece), done) in pieces.iter().zip(&mut done) {
-                let to = *done + numbers.below(piece.tokens.len() - *done + 1);
-                parts.push((*who, piece.part(*done, to)));
+            for ((who, test_span), done) in spans.iter().zip(&mut done) {
+                let to = *done + numbers.below(test_span.tokens.len() - *done + 1);
+                parts.push((*who, test_span.part(*done, to)));
                 *done = to;
             }
             self.pass(&parts);
         }
     }
 
-    /// Keeps the path to a random row of a piece: moves its rows to the positions that they stand for.
-    fn accept(&mut self, who: usize, piece: &Piece, numbers: &mut Numbers) {
-        if piece.tokens.is_empty() || numbers.below(5) == 0 {
-            return; // nothing accepted: the rows are forgotten where they lie
+    /// Accepts the path to a random row of a span: moves its rows to their logical positions.
+    fn accept(&mut self, who: usize, test_span: &TestSpan, numbers: &mut Numbers) {
+        if test_span.tokens.is_empty() || numbers.below(5) == 0 {
+            return; // nothing is accepted: the rows are left and overwritten later
         }
         let sequence = &mut self.sequences[who];
-        let row = if piece.parents.is_empty() { piece.tokens.len() - 1 } else { numbers.below(piece.tokens.len()) };
-        let path = piece.path(sequence, row);
+        let row = if test_span.parents.is_empty() {
+            test_span.tokens.len() - 1
+        } else {
+            numbers.below(test_span.tokens.len())
+        };
+        let path = test_span.path(sequence, row);
         let start = sequence.tokens.len();
         let from: Vec<usize> = path.iter().map(|row| start + row).collect();
         let edit = CacheEdit::Move { tables: &sequence.tables, from: &from, to: start };
         self.model.rows(edit).unwrap_or_else(|error| panic!("{error}"));
-        sequence.tokens.extend(path.iter().map(|row| piece.tokens[*row]));
+        sequence.tokens.extend(path.iter().map(|row| test_span.tokens[*row]));
         crate::give_back(&self.model.capacity().groups, &mut sequence.tables, sequence.tokens.len());
     }
 
-    /// A few passes in which every sequence takes part now and then, with a chain or a tree.
+    /// Runs a few passes, in each of which some sequences take part with a chain or a tree.
     fn play(&mut self, numbers: &mut Numbers) {
         for _ in 0..2 + numbers.below(4) {
-            let mut pieces = Vec::new();
+            let mut spans = Vec::new();
             for who in numbers.permutation(self.sequences.len()) {
                 let len = [0, 1, 1, 7, 1 + numbers.below(12)][numbers.below(5)];
                 let room = self.model.capacity().groups[0].page_len * self.sequences[who].tables[0].len();
                 let tokens = self.subject.tokens(numbers, len.min(room - self.sequences[who].tokens.len()));
                 let forks = numbers.below(2) == 0;
-                pieces.push((who, if forks { Piece::tree(numbers, tokens) } else { Piece::chain(numbers, tokens) }));
+                spans.push((
+                    who,
+                    if forks { TestSpan::tree(numbers, tokens) } else { TestSpan::chain(numbers, tokens) },
+                ));
             }
             if numbers.below(2) == 0 {
-                self.pass(&pieces);
+                self.pass(&spans);
             } else {
-                self.grow(&pieces, numbers);
+                self.grow(&spans, numbers);
             }
-            for (who, piece) in &pieces {
-                self.accept(*who, piece, numbers);
+            for (who, test_span) in &spans {
+                self.accept(*who, test_span, numbers);
             }
         }
     }
@@ -317,8 +331,8 @@ fn gpt2_scores_rows_as_if_alone() {
     play_many(&fixture("gpt2"), [BF16, F16], 20);
 }
 
-/// Every golden network: each form of block, mask and position that a family has. Windows are of 32 positions there,
-/// and sequences reach beyond them, so trees lie across a window's edge, and paths are moved and forgotten there.
+/// Every golden network, so every form of block, mask and position. Their windows have 32 positions, and sequences are
+/// longer, so trees cross a window's edge, and paths are accepted and rejected there.
 #[test]
 fn every_family_scores_rows_as_if_alone() {
     for (i, name) in GOLDENS.into_iter().flatten().enumerate() {
@@ -355,20 +369,20 @@ fn a_real_model_in_bf16_scores_rows_as_if_alone() {
     play_many(&demo(), [Q8_0, Q8_0], 8);
 }
 
-/// In every form of weights that the instruction sets multiply differently.
+/// Every form of weights that the instruction sets multiply differently.
 #[test]
 fn quantized_models_score_rows_as_if_alone() {
     for weights in ["f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k"] {
         let weight_type: Option<WeightType> = weights.parse().ok();
         assert!(weight_type.is_some(), "{weights}");
         let options = Options { weight_type, ..Options::for_positions(POSITIONS, 1) };
-        // Rows of 128 weights take q8_0 for the k-quants; the wide rows of the second matrix do not.
+        // Rows of 128 weights get q8_0 instead of k-quants; the wide rows of the second matrix do not.
         play_subject(&Subject::with(&demo(), options), 4);
         play_subject(&Subject::with(&fixture("llama"), options), 4);
     }
 }
 
-/// One sequence, cut up in every simple way: the smallest form of the same statement.
+/// One sequence in passes of several lengths: the simplest form of the same property.
 #[test]
 fn a_sequence_may_be_cut_anywhere() {
     let mut numbers = Numbers::new(3);
@@ -389,7 +403,7 @@ fn a_sequence_may_be_cut_anywhere() {
     }
 }
 
-/// The same over the border of a split of attention's positions, where a row may be computed by several threads.
+/// The same across the border of a split of attention's positions, where several threads may compute one row.
 #[test]
 fn a_long_sequence_may_be_cut_anywhere() {
     let tokens: Vec<u32> = (0..1100).map(|i| i * 37 % 500).collect();
@@ -407,7 +421,7 @@ fn a_long_sequence_may_be_cut_anywhere() {
     }
 }
 
-/// A prefix that was copied says what one that was computed says: both sequences go on from it, each in its own pages.
+/// Two sequences continue from a prefix, one that computed it and one to whose pages it was copied.
 #[test]
 fn a_copied_prefix_is_a_computed_one() {
     for (path, types) in [(fixture("llama"), [F16, F32]), (fixture("gpt2"), [F32, BF16]), (demo(), [Q8_0, F16])] {
@@ -425,7 +439,7 @@ fn a_copied_prefix_is_a_computed_one() {
             let tables = scene.sequences[0].tables.iter().map(others).collect();
             scene.sequences.push(Sequence { number: 1, tables, tokens: Vec::new() });
             let tokens = subject.tokens(&mut numbers, len + 3);
-            let prefix = Piece::chain(&mut numbers, tokens);
+            let prefix = TestSpan::chain(&mut numbers, tokens);
             scene.pass(&[(0, prefix.part(0, len + 3))]);
             scene.sequences[0].tokens.clone_from(&prefix.tokens);
             let [from, to] = [0, 1].map(|who: usize| scene.sequences[who].tables.clone());
@@ -437,55 +451,55 @@ fn a_copied_prefix_is_a_computed_one() {
     }
 }
 
-/// Hidden states of rows without logits are those of rows that have both, and no row of logits is there.
+/// Hidden states of rows without logits equal those of rows with both, and no logits are computed.
 #[test]
-fn hidden_states_do_not_ask_for_the_head() {
+fn hidden_states_do_not_need_the_head() {
     let tables = [vec![PageId(0)]];
     for path in [fixture("llama"), fixture("gpt2"), demo()] {
         let checkpoint = Checkpoint::open(&path).unwrap();
         let mut model = load(&checkpoint, Options { page_len: 32, ..Options::for_positions(32, 2) });
         let layers: Vec<usize> = (0..model.spec().layers).rev().collect();
-        let said = |model: &mut Model, wanted: &[u32], hidden: &[u32]| -> Said {
+        let states = |model: &mut Model, wanted: &[u32], hidden: &[u32]| -> RowOutput {
             let (tokens, parents) = (&[5, 3, 8, 1, 9], &[]);
             let span = Span { tables: &tables, start: 0, tokens, parents, wanted, hidden, ..Span::default() };
             forward(model, &[span], &layers);
             (0..hidden.len()).flat_map(|row| hidden_states(model, &layers, row)).collect()
         };
-        let together = said(&mut model, &[0, 1, 2, 3, 4], &[0, 1, 2, 3, 4]);
+        let together = states(&mut model, &[0, 1, 2, 3, 4], &[0, 1, 2, 3, 4]);
         let last = model.outputs().row(4).to_vec();
-        assert_eq!(first_difference(&said(&mut model, &[4], &[0, 1, 2, 3, 4]), &together), None);
+        assert_eq!(first_difference(&states(&mut model, &[4], &[0, 1, 2, 3, 4]), &together), None);
         assert_eq!(first_difference(model.outputs().row(0), &last), None);
-        assert_eq!(first_difference(&said(&mut model, &[], &[0, 1, 2, 3, 4]), &together), None);
+        assert_eq!(first_difference(&states(&mut model, &[], &[0, 1, 2, 3, 4]), &together), None);
         let row = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| model.outputs().row(0).len()));
-        assert!(row.is_err(), "logits that nobody asked for");
+        assert!(row.is_err(), "logits of a row that was not wanted");
     }
 }
 
-/// The instrument itself: a scene that reads the wrong row of the cache is seen.
+/// A test of this test: a pass that reads the wrong row of the cache is detected.
 #[test]
-#[should_panic(expected = "plainly")]
-fn a_path_that_was_not_moved_is_seen() {
+#[should_panic(expected = "in the reference")]
+fn a_path_that_was_not_moved_is_detected() {
     let subject = Subject::new(&fixture("llama"), [F16; 2]);
     let mut numbers = Numbers::new(5);
     let mut scene = Scene::random(&subject, &mut numbers);
     let parents = vec![None, None, Some(1)];
-    let fork = Piece { tokens: vec![3, 4, 5], computed: 0, parents, wanted: vec![], hidden: vec![] };
+    let fork = TestSpan { tokens: vec![3, 4, 5], computed: 0, parents, wanted: vec![], hidden: vec![] };
     scene.pass(&[(0, fork)]);
-    // The path 4, 5 was accepted, but its rows still lie one place too far.
+    // The path 4, 5 was accepted, but its rows are still stored one position too far.
     scene.sequences[0].tokens = vec![4, 5];
-    scene.pass(&[(0, Piece { tokens: vec![6], computed: 0, parents: vec![], wanted: vec![0], hidden: vec![] })]);
+    scene.pass(&[(0, TestSpan { tokens: vec![6], computed: 0, parents: vec![], wanted: vec![0], hidden: vec![] })]);
 }
 
-/// The same for a tree that grows: a computed row that is not where the span says is seen.
+/// The same for a tree that grows: a computed row with another token than in the span is detected.
 #[test]
-#[should_panic(expected = "plainly")]
-fn a_grown_tree_over_another_computed_row_is_seen() {
+#[should_panic(expected = "in the reference")]
+fn a_grown_tree_over_another_computed_row_is_detected() {
     let subject = Subject::new(&fixture("llama"), [F16; 2]);
     let mut numbers = Numbers::new(5);
     let mut scene = Scene::random(&subject, &mut numbers);
     let tree = |second| {
         let parents = vec![None, None, Some(1)];
-        Piece { tokens: vec![3, second, 5], computed: 0, parents, wanted: vec![2], hidden: vec![] }
+        TestSpan { tokens: vec![3, second, 5], computed: 0, parents, wanted: vec![2], hidden: vec![] }
     };
     scene.pass(&[(0, tree(4).part(0, 2))]);
     scene.pass(&[(0, tree(7).part(2, 3))]);

@@ -1,4 +1,4 @@
-//! Rows of the cache as bytes: they are what they were, and a change of any of them has to be said.
+//! Saved rows of the cache: their bytes have not changed, and any change requires a new version of the arithmetic.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ fn tables(model: &Model, first: u32) -> Vec<PageTable> {
     vec![(first..first + 5).map(PageId).collect(); model.capacity().groups.len()]
 }
 
-/// Reads a text into these pages.
+/// Runs a text whose rows are stored in these pages.
 fn read(model: &mut Model, tables: &[PageTable]) {
     let tokens: Vec<u32> = (0..LEN as u32).map(|i| (i * i + 3) % 47).collect();
     let (start, wanted, hidden) = (0, &[0], &[]);
@@ -46,7 +46,7 @@ fn checksum(path: &Path, kind: CacheType, weights: Option<WeightType>) -> u64 {
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// The demo target is the only one here with heads that hold blocks.
+/// The demo target, the only model here with heads wide enough for blocks.
 fn demo() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-target")
 }
@@ -69,12 +69,12 @@ fn rows_that_change_raise_the_version_of_the_arithmetic() {
         0x20a6_140c_d727_7c69,
         0x0787_3c3d_d9f8_2884,
     ];
-    let told = "rows are no longer what they were: raise ARITHMETIC_VERSION, and put the new checksums here";
-    assert_eq!((ARITHMETIC_VERSION, found), (1, expected), "{told}: {found:016x?}");
+    let advice = "rows have changed: raise ARITHMETIC_VERSION, and put the new checksums here";
+    assert_eq!((ARITHMETIC_VERSION, found), (1, expected), "{advice}: {found:016x?}");
 }
 
 #[test]
-fn rows_are_the_same_in_whatever_pages_they_are_loaded() {
+fn saved_rows_do_not_depend_on_pages() {
     for name in ["llama", "mistral", "gemma3"] {
         let mut model = load(&fixture(name), CacheType::F16, None);
         let (from, to) = (tables(&model, 0), tables(&model, 6));
@@ -83,7 +83,7 @@ fn rows_are_the_same_in_whatever_pages_they_are_loaded() {
             let saved = save(&model, group, from);
             model.load_rows(CacheRows { group, table: to, positions: 0..LEN }, &saved).unwrap();
             assert!(save(&model, group, to) == saved, "{name}");
-            // A part of them is a part of the bytes.
+            // The bytes of some of the rows are a part of the bytes of all.
             let mut part = Vec::new();
             model.save_rows(CacheRows { group, table: to, positions: 7..19 }, &mut part).unwrap();
             let row_bytes = model.saved_bytes(group).unwrap().row;
@@ -91,7 +91,7 @@ fn rows_are_the_same_in_whatever_pages_they_are_loaded() {
         }
         let gone = vec![PageId::GONE; 5];
         let refused = model.save_rows(CacheRows { group: 0, table: &gone, positions: 3..4 }, &mut Vec::new());
-        let refused = refused.expect_err("nothing is there").to_string();
+        let refused = refused.expect_err("the page is gone").to_string();
         assert_eq!(refused, "executor: failed: position 3 of a prefix was given back");
     }
 }

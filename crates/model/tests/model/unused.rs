@@ -1,5 +1,5 @@
-//! Every tensor of a file is accounted for: a configuration that says less than its file is refused, what changes
-//! nothing is passed over, and what is not the text's is told.
+//! Every tensor of a file is accounted for: a configuration that describes less than its file is refused, tensors that
+//! no computation needs are ignored, and tensors of other parts of the model are reported.
 
 use std::fs;
 
@@ -11,8 +11,7 @@ use crate::files::{Form, Tensors, Wide, config, read, safetensors_file};
 use crate::fixture;
 use crate::forms::llama_gguf;
 
-/// What is left out of a fixture whose fields were set (null takes one away) and whose tensors were changed, or why it
-/// cannot be loaded.
+/// The tensors that are left out of a fixture with these fields (null removes one) and changed tensors, or the error.
 fn left_out(family: &str, changes: Value, change: impl FnOnce(&mut Tensors)) -> Result<Vec<String>, String> {
     let mut config = config(&fixture(family));
     for (field, value) in changes.as_object().unwrap() {
@@ -44,7 +43,7 @@ fn fewer_layers_than_the_file_has_are_refused() {
     assert_eq!(found, expected);
     let found = left_out("gpt2", json!({"n_layer": 1}), |_| ()).unwrap_err();
     assert!(found.starts_with("test/config.json: n_layer: expected 2, as "), "{found}");
-    // A number that no layer has is no reason to fail otherwise.
+    // An absurd layer number gives the same error.
     let name = format!("model.layers.{}.mlp.up_proj.weight", usize::MAX);
     let found = left_out("llama", json!({}), |all| _ = all.insert(name, vector(&[1.0]))).unwrap_err();
     assert!(found.contains(&format!("expected {}", usize::MAX)), "{found}");
@@ -92,7 +91,7 @@ fn fewer_blocks_than_a_gguf_file_has_are_refused() {
         format!("{0}: llama.block_count: expected 2, as there are tensors of so many layers (", path.display());
     assert!(found.starts_with(&expected) && found.ends_with("found 1"), "{found}");
     assert_eq!(open(json!({}), &[]), Ok(Vec::new()));
-    // Layers that predict further tokens are counted as layers, and are none of the text's.
+    // Multi-token prediction layers are counted as layers, but do not belong to the language model.
     let further = ["blk.2.attn_norm.weight", "blk.2.nextn.eh_proj.weight"];
     assert_eq!(open(json!({"num_hidden_layers": 3}), &further).unwrap(), further);
     let found = open(json!({"num_hidden_layers": 1}), &further).unwrap_err();
@@ -108,7 +107,7 @@ fn tensors_of_another_network_are_refused() {
          says it, found it"
     );
     assert_eq!(found, expected);
-    // Biases that the configuration denies, in layers and at the head.
+    // Biases that the configuration excludes, in layers and of the head.
     let found = left_out("llama-biased", json!({"attention_bias": false}), |_| ()).unwrap_err();
     assert!(found.contains("tensor model.layers.0.self_attn.k_proj.bias: expected none"), "{found}");
     assert!(found.ends_with(" like it"), "{found}");
@@ -132,13 +131,13 @@ fn a_head_beside_a_tied_embedding_has_to_be_a_copy() {
          {EMBEDDING}, found true"
     );
     assert_eq!(found, expected);
-    // With the field said right it is another network, which is run.
+    // With the correct field it is another network, which is run.
     assert_eq!(left_out("llama-tied", json!({"tie_word_embeddings": false}), other), Ok(Vec::new()));
 }
 
 #[test]
-fn what_changes_nothing_is_passed_over_and_what_is_not_of_the_text_is_told() {
-    let mut told = vec!["vision_tower.patch.weight", "model.mtp.0.norm.weight", "model.layers.2.eh_proj.weight"];
+fn buffers_are_ignored_and_other_parts_of_the_model_are_reported() {
+    let mut reported = vec!["vision_tower.patch.weight", "model.mtp.0.norm.weight", "model.layers.2.eh_proj.weight"];
     let silent = [
         "model.layers.0.self_attn.rotary_emb.inv_freq",
         "model.layers.1.self_attn.o_proj.bias",
@@ -146,18 +145,18 @@ fn what_changes_nothing_is_passed_over_and_what_is_not_of_the_text_is_told() {
     ];
     let further = "model.layers.2.input_layernorm.weight";
     let found = left_out("llama", json!({}), |all| {
-        for name in told.iter().chain(&silent).chain([&further]) {
+        for name in reported.iter().chain(&silent).chain([&further]) {
             all.insert(name.to_string(), vector(&[0.0; 4]));
         }
     });
-    told.push(further);
-    told.sort_unstable();
-    assert_eq!(found.unwrap(), told);
+    reported.push(further);
+    reported.sort_unstable();
+    assert_eq!(found.unwrap(), reported);
 }
 
-/// The layer of a GLM-4.5 that predicts the token behind the next has experts of its own and a head.
+/// The multi-token prediction layer of a GLM-4.5 has experts of its own and a head.
 #[test]
-fn layers_that_predict_further_tokens_are_told() {
+fn multi_token_prediction_layers_are_reported() {
     let of_layer = |name: &str| format!("model.layers.3.{name}");
     let found = left_out("glm4_moe", json!({}), |all| {
         let last: Vec<_> = all.iter().filter(|(name, _)| name.starts_with("model.layers.2.")).collect();
@@ -167,12 +166,12 @@ fn layers_that_predict_further_tokens_are_told() {
             all.insert(of_layer(name), vector(&[0.0; 4]));
         }
     });
-    let told = found.unwrap();
-    assert!(told.iter().all(|name| name.starts_with("model.layers.3.")), "{told:?}");
+    let reported = found.unwrap();
+    assert!(reported.iter().all(|name| name.starts_with("model.layers.3.")), "{reported:?}");
     for name in ["eh_proj.weight", "mlp.experts.5.up_proj.weight", "mlp.gate.e_score_correction_bias"] {
-        assert!(told.contains(&of_layer(name)), "{name} in {told:?}");
+        assert!(reported.contains(&of_layer(name)), "{name} in {reported:?}");
     }
-    // Without what makes it such a layer it is one that is missing.
+    // Without the matrix that marks such a layer, it counts as an ordinary layer.
     let found = left_out("glm4_moe", json!({}), |all| _ = all.insert(of_layer("enorm.weight"), vector(&[0.0; 4])));
     assert!(found.unwrap_err().contains("num_hidden_layers: expected 4"));
 }

@@ -1,9 +1,9 @@
-//! Checkpoints written as GGUF files: what is read back from the file says what the checkpoint says. What files cannot
-//! say is refused by its field.
+//! Checkpoints exported to GGUF files: the file has the logits of the checkpoint, and what files cannot express is
+//! refused by its field.
 //!
-//! To the bit, but for three things: where the rows of q and k are turned, the elements of a head are added in another
-//! order; where frequencies are divided one by one, the quotient is rounded once more; and in some architectures GGUF
-//! computes GELU by tanh.
+//! Logits are equal to the bit with three exceptions: if the rows of q and k are permuted, the elements of a head are
+//! added in another order; if frequencies are divided one by one, the quotient is rounded once more; and in some
+//! architectures GGUF computes GELU by tanh.
 
 use std::fs::File;
 use std::path::Path;
@@ -19,13 +19,13 @@ use crate::forms::tokens;
 use crate::golden::GOLDENS;
 use crate::{fixture, logits};
 
-/// What a checkpoint says of some tokens as one that was opened for texts of so many.
-fn said_for(checkpoint: &Checkpoint, context: Option<usize>) -> Vec<f32> {
-    said(checkpoint, context, 48)
+/// A checkpoint's logits for 48 tokens if it is opened for sequences of this length.
+fn logits_for_context(checkpoint: &Checkpoint, context: Option<usize>) -> Vec<f32> {
+    logits_of(checkpoint, context, 48)
 }
 
-/// What it says of the first `len` of 48 tokens.
-fn said(checkpoint: &Checkpoint, context: Option<usize>, len: usize) -> Vec<f32> {
+/// Its logits for the first `len` of 48 tokens.
+fn logits_of(checkpoint: &Checkpoint, context: Option<usize>, len: usize) -> Vec<f32> {
     let options = Options { context, ..Options::for_positions(64, 1).with_cache(CacheType::F32) };
     let mut model = Model::load(checkpoint, options, &mut |_, _| ()).unwrap_or_else(|error| panic!("{error}"));
     let vocabulary = model.spec().vocabulary as u32;
@@ -33,7 +33,7 @@ fn said(checkpoint: &Checkpoint, context: Option<usize>, len: usize) -> Vec<f32>
     logits(&mut model, &tokens.take(len).collect::<Vec<u32>>(), &[len])
 }
 
-/// The largest difference, as a part of the largest number.
+/// The largest difference, as a part of the largest expected number.
 fn difference(found: &[f32], expected: &[f32]) -> f32 {
     assert_eq!(found.len(), expected.len());
     let largest = expected.iter().fold(0f32, |largest, x| largest.max(x.abs()));
@@ -63,7 +63,7 @@ fn of_parts(config: &Value, tensors: &Tensors) -> Checkpoint {
     Checkpoint::from_parts("test", config.to_string().as_bytes(), file).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// How far the file that is written of a checkpoint is off, as a part of the largest number, and the notes on it.
+/// The error of a checkpoint's exported file, as a part of the largest logit, and the notes on it.
 fn off(checkpoint: &Checkpoint, context: Option<usize>) -> Result<(f32, Vec<String>), ModelError> {
     let export = gguf(checkpoint)?;
     assert!(export.left_out.is_empty(), "{:?}", export.left_out);
@@ -71,19 +71,19 @@ fn off(checkpoint: &Checkpoint, context: Option<usize>) -> Result<(f32, Vec<Stri
     let path = folder.path().join("model.gguf");
     write(&export, &path);
     let file = Checkpoint::open(&path).unwrap_or_else(|error| panic!("{error}"));
-    Ok((difference(&said_for(&file, context), &said_for(checkpoint, context)), export.notes))
+    Ok((difference(&logits_for_context(&file, context), &logits_for_context(checkpoint, context)), export.notes))
 }
 
-/// The file that is written of a checkpoint says the same, within a part of the largest number.
+/// Asserts that a checkpoint's exported file has its logits, within a part of the largest.
 #[track_caller]
 pub(crate) fn assert_written(config: &Value, tensors: &Tensors, bound: f32, what: &str) {
     let (off, _) = off(&of_parts(config, tensors), None).unwrap_or_else(|error| panic!("{what}: {error}"));
     assert!(off <= bound, "{what}: off by {off:e}");
 }
 
-/// How far a golden network's file may be off.
+/// The allowed error of a golden network's file.
 fn bound(name: &str) -> f32 {
-    const TURNED: [&str; 14] = [
+    const PERMUTED: [&str; 14] = [
         "llama",
         "linear-rope",
         "llama3-rope",
@@ -102,12 +102,12 @@ fn bound(name: &str) -> f32 {
     match name {
         _ if name.starts_with("gpt_neox") || name.starts_with("falcon") => 1e-3,
         _ if name.starts_with("phi3-long") || name == "phi4-mini" => 1e-5,
-        _ if TURNED.iter().any(|turned| name.starts_with(turned)) => 2e-6,
+        _ if PERMUTED.iter().any(|permuted| name.starts_with(permuted)) => 2e-6,
         _ => 0.0,
     }
 }
 
-/// Golden networks that files cannot say, by the field that is refused, and changes with which they can.
+/// Golden networks that files cannot express, with the field that is refused, and changes with which they can.
 const REFUSED: [(&str, &str, Option<&str>); 22] = [
     ("gemma2", "query_pre_attn_scalar", Some(r#"{"query_pre_attn_scalar": 8}"#)),
     ("gemma3", "query_pre_attn_scalar", Some(r#"{"query_pre_attn_scalar": 8}"#)),
@@ -134,8 +134,8 @@ const REFUSED: [(&str, &str, Option<&str>); 22] = [
     ("gpt_oss", "model_type", None),
 ];
 
-/// Golden networks with windows of 32 that files of their architecture have no word for, and a change without which
-/// texts longer than a window can be compared.
+/// Golden networks with windows of 32 that files of their architecture cannot express, and a change that removes the
+/// windows, so that longer sequences can be compared.
 const BOUNDED: [(&str, &str); 4] = [
     ("mistral", r#"{"sliding_window": 512}"#),
     ("ministral", r#"{"sliding_window": null, "layer_types": null}"#),
@@ -149,7 +149,7 @@ fn change(config: &mut Value, changes: &str) {
 }
 
 #[test]
-fn files_without_a_word_for_windows_are_for_texts_within_them() {
+fn files_that_cannot_express_windows_have_a_context_within_them() {
     for (name, _) in BOUNDED {
         let checkpoint = Checkpoint::open(&fixture(name)).unwrap();
         let export = gguf(&checkpoint).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -160,14 +160,14 @@ fn files_without_a_word_for_windows_are_for_texts_within_them() {
         let path = folder.path().join("model.gguf");
         write(&export, &path);
         let file = Checkpoint::open(&path).unwrap();
-        let [from_file, from_folder] = [&file, &checkpoint].map(|checkpoint| said(checkpoint, None, 32));
+        let [from_file, from_folder] = [&file, &checkpoint].map(|checkpoint| logits_of(checkpoint, None, 32));
         let off = difference(&from_file, &from_folder);
         assert!(off <= bound(name), "{name}: off by {off:e}");
     }
 }
 
 #[test]
-fn golden_networks_say_the_same_from_their_files_or_are_refused_by_field() {
+fn golden_networks_have_the_same_logits_from_their_files_or_are_refused_by_field() {
     let mut written = 0;
     for name in GOLDENS.into_iter().flatten().copied() {
         let (mut config, tensors) = (config(&fixture(name)), read(&fixture(name)));
@@ -203,7 +203,7 @@ fn golden_networks_say_the_same_from_their_files_or_are_refused_by_field() {
     assert!(written > 40, "{written}");
 }
 
-/// A golden network whose dense layers are like one that has experts.
+/// A golden network whose dense layers are replaced by copies of a layer with experts.
 fn with_experts_everywhere(name: &str, changes: &str) -> (Value, Tensors) {
     let (mut config, mut tensors) = (config(&fixture(name)), read(&fixture(name)));
     change(&mut config, changes);
@@ -222,7 +222,7 @@ fn with_experts_everywhere(name: &str, changes: &str) -> (Value, Tensors) {
 const EVERYWHERE: [(&str, &str); 2] =
     [("qwen2_moe", r#"{"mlp_only_layers": []}"#), ("qwen3_moe", r#"{"decoder_sparse_step": 1}"#)];
 
-/// A matrix of each expert, or gate and up of all fused, as transformers 5 holds them: the file is the same.
+/// Experts in a tensor for each matrix, or fused as in transformers 5, give the same file.
 #[test]
 fn experts_are_stacked_in_files() {
     for (name, changes) in EVERYWHERE {
@@ -256,9 +256,9 @@ fn experts_are_stacked_in_files() {
     }
 }
 
-/// Weights of experts are brought to the sum 1 in files of Qwen 3 and OLMoE as their architectures have it.
+/// In files, the architecture implies whether the weights of experts are normalized.
 #[test]
-fn how_experts_are_weighed_is_refused_where_files_have_another_way() {
+fn another_normalization_of_expert_weights_than_the_architectures_is_refused() {
     for (name, changes) in EVERYWHERE {
         let (mut config, tensors) = with_experts_everywhere(name, changes);
         config["norm_topk_prob"] = json!(!config["norm_topk_prob"].as_bool().unwrap());
@@ -267,7 +267,7 @@ fn how_experts_are_weighed_is_refused_where_files_have_another_way() {
     }
 }
 
-/// Some of those that are particular to an architecture; `bench/peers/gguf_files.py` compares them all.
+/// Some names and keys that are particular to an architecture; `bench/peers/gguf_files.py` compares them all.
 #[test]
 fn names_and_keys_are_those_of_llama_cpp() {
     let exported = |name: &str| gguf(&Checkpoint::open(&fixture(name)).unwrap()).unwrap();
@@ -299,7 +299,7 @@ fn names_and_keys_are_those_of_llama_cpp() {
     assert_eq!(key(&exported("mistral-nemo"), "general.architecture"), Some("llama".into()));
 }
 
-/// Norms of Gemma multiply by 1 + their weight, and those of files by their weight.
+/// Gemma's norms multiply by 1 + their weight, and those of files by their weight.
 #[test]
 fn the_norms_of_gemma_are_written_plus_1() {
     let folder = fixture("gemma");
@@ -312,7 +312,7 @@ fn the_norms_of_gemma_are_written_plus_1() {
 }
 
 #[test]
-fn the_text_of_a_model_with_images_is_written() {
+fn the_language_model_of_a_multimodal_model_is_exported() {
     let text = fixture("mistral-nemo");
     let (config, tensors) = (config(&text), read(&text));
     let rename = |name: &String| match name.strip_prefix("model.") {
@@ -324,22 +324,23 @@ fn the_text_of_a_model_with_images_is_written() {
     assert_written(&config, &tensors, 2e-6, "mistral3");
 }
 
-/// Of the architectures with YaRN one has words for the turns between which pairs are blended.
+/// Of the architectures with YaRN, one has keys for the turns between which pairs are blended.
 #[test]
 fn the_turns_of_yarn_are_written_for_mistral3() {
     let (mut config, tensors) = (config(&fixture("ministral3")), read(&fixture("ministral3")));
     let export = |config: &Value| gguf(&of_parts(config, &tensors)).unwrap_or_else(|error| panic!("{error}"));
-    let before = said_for(&of_parts(&config, &tensors), None);
+    let before = logits_for_context(&of_parts(&config, &tensors), None);
     change(&mut config["rope_parameters"], r#"{"beta_fast": 16.0, "beta_slow": 0.015625}"#);
-    assert_ne!(said_for(&of_parts(&config, &tensors), None), before, "the turns change nothing");
+    assert_ne!(logits_for_context(&of_parts(&config, &tensors), None), before, "the turns have no effect");
     assert_written(&config, &tensors, 2e-6, "ministral3");
-    let said = ("mistral3.rope.scaling.yarn_beta_slow".to_string(), 0.015625f32.into());
-    assert!(export(&config).metadata.contains(&said));
+    let expected = ("mistral3.rope.scaling.yarn_beta_slow".to_string(), 0.015625f32.into());
+    assert!(export(&config).metadata.contains(&expected));
 }
 
-/// What llama.cpp has no place for, or another, is refused as well, though our own reader would find it.
+/// Networks that llama.cpp could not load, or would run otherwise, are refused even if our own reader could run the
+/// file.
 #[test]
-fn what_llama_cpp_could_not_load_is_refused() {
+fn networks_that_llama_cpp_cannot_load_are_refused() {
     for (name, changes, field) in [
         ("qwen3", json!({"attention_bias": true}), "attention_bias"),
         ("gemma", json!({"tie_word_embeddings": false}), "tie_word_embeddings"),

@@ -1,5 +1,5 @@
-// Chromium without a window, and a page in it that is watched: errors on the console, violations of the content
-// security policy, requests to other places. `close` fails where one of them was seen.
+// Headless Chromium with a monitored page: `close` fails if there were errors on the console, violations of the content
+// security policy, or requests to other hosts.
 
 import assert from "node:assert/strict";
 import { chromium } from "playwright-core";
@@ -10,7 +10,7 @@ export async function launch() {
   return chromium.launch({ executablePath, args: ["--no-sandbox", "--disable-gpu"] });
 }
 
-/** Points at something that may go on in the next line: at the middle of its widest part, which is surely on it. */
+/** Points at something that may be broken across lines: at the middle of its widest part. */
 export async function pointAt(locator) {
   await locator.scrollIntoViewIfNeeded();
   const [x, y] = await locator.evaluate((element) => {
@@ -39,16 +39,16 @@ export async function open(browser, address, options = {}) {
     });
   });
   await page.goto(address);
-  /** `expected`: a pattern of the browser's own words about requests that fail on purpose. */
+  /** `expected`: a pattern of the browser's messages about requests that fail on purpose. */
   const close = async (expected = null) => {
     await context.close();
     assert.deepEqual(errors.filter((error) => !expected?.test(error)), [], "errors on the console");
-    assert.deepEqual(elsewhere, [], "requests to other places");
+    assert.deepEqual(elsewhere, [], "requests to other hosts");
   };
   return { page, context, close };
 }
 
-/** Types into the box and sends, with keys alone. */
+/** Types into the box and sends, only with keys. */
 export async function say(page, text) {
   await page.locator("#send:enabled").waitFor();
   await page.focus("#box");
@@ -56,7 +56,7 @@ export async function say(page, text) {
   await page.keyboard.press("Enter");
 }
 
-/** Waits until the last answer has ended, well or not, and all of it is drawn. */
+/** Waits until the last answer has ended, also by an error, and all of it is drawn. */
 export async function ended(page) {
   await page.locator("article:last-of-type .foot > *").first().waitFor();
   await page.locator("body:not(.busy)").waitFor();
@@ -75,7 +75,7 @@ export async function drawn(page) {
   });
 }
 
-/** The last answer as the document holds it, without rejected drafts. */
+/** The text of the last answer in the document, without rejected drafts. */
 export async function shownText(page) {
   return page.evaluate(() => {
     const copy = [...document.querySelectorAll("article:last-of-type .text")].at(-1).cloneNode(true);
@@ -84,7 +84,7 @@ export async function shownText(page) {
   });
 }
 
-/** Contrast as WCAG 2 counts it, of each selector's text to what lies behind it: `[selector, ratio]`. */
+/** The WCAG 2 contrast of each selector's text to its background: `[selector, ratio]`. */
 export async function contrasts(page, selectors) {
   return page.evaluate((selectors) => {
     const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
@@ -113,7 +113,7 @@ export async function contrasts(page, selectors) {
   }, selectors);
 }
 
-/** How many times longer things may take than they should: a machine that only tests may be slow (FORETOKEN_PATIENCE). */
+/** The factor by which time limits are extended on slow machines (FORETOKEN_PATIENCE). */
 export const patience = Number(process.env.FORETOKEN_PATIENCE ?? 1);
 
 /**
@@ -126,7 +126,7 @@ export async function paintsWithin(milliseconds, browser, address) {
   const times = [];
   for (let visit = 0; visit < 7; visit++) {
     await page.locator("#send:enabled").waitFor();
-    await page.waitForTimeout(50); // what the visit before began is over
+    await page.waitForTimeout(50); // let the tasks of the previous visit end
     await page.goto(address);
     await page.waitForFunction(() => performance.getEntriesByName("first-contentful-paint").length > 0);
     times.push(await page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0].startTime));

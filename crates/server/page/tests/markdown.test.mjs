@@ -1,5 +1,5 @@
-// The reader of Markdown, without a browser: what it understands, what it leaves as text, and that hostile texts take
-// time in step with their length.
+// The Markdown parser, without a browser: the supported syntax, what stays text, and that the time for hostile texts is
+// linear in their length.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -9,7 +9,7 @@ import { chance } from "./mock.mjs";
 
 const patience = Number(process.env.FORETOKEN_PATIENCE ?? 1);
 
-/** A tree as a short word: `kind(children)`, text as it is. */
+/** A tree as a short string: `kind(children)`, text as it is. */
 function short(node) {
   if (Array.isArray(node)) return node.map(short).join("");
   if (node.kind === "text") return node.text;
@@ -44,7 +44,7 @@ test("emphasis, code and breaks", () => {
   ]);
 });
 
-test("links lead to the web and to mailboxes, and nowhere else", () => {
+test("links lead only to the web and to mailboxes", () => {
   holds(inline, [
     ["[a *b*](https://x.org/p \"title\")", "link[https://x.org/p](a emphasis(b))"],
     ["[w](https://x.org/a_(b))", "link[https://x.org/a_(b)](w)"],
@@ -60,8 +60,8 @@ test("links lead to the web and to mailboxes, and nowhere else", () => {
     "\u0001javascript:x", "view-source:https://x.org", ""];
   for (const address of bad) {
     assert.equal(safeAddress(address), null, address);
-    const said = short(inline(`[x](${address}) [y](<${address}>)`));
-    assert.ok(said.startsWith("[x](") && !/link\[(?!https:)/.test(said), said);
+    const tree = short(inline(`[x](${address}) [y](<${address}>)`));
+    assert.ok(tree.startsWith("[x](") && !/link\[(?!https:)/.test(tree), tree);
   }
 });
 
@@ -100,7 +100,7 @@ const HOSTILE = {
   "nested links": "![", "rules that are none": ["- ", "x"], "code in items": "- ```\n",
 };
 
-/** Milliseconds, the least of some, that reading takes. */
+/** Milliseconds that parsing takes, the least of some runs. */
 function timeOf(text) {
   let least = Infinity;
   for (let round = 0; round < 2; round++) {
@@ -123,7 +123,7 @@ for (const [name, unit] of Object.entries(HOSTILE)) {
   });
 }
 
-test("no text is lost, whatever it is made of", () => {
+test("no text is lost", () => {
   const parts = ["a", " ", "\n", "*", "_", "**", "`", "```", "[", "](", ")", "https://x.org", "<", ">", "- ", "1. ", "|", "#", "~~", "\\"];
   const next = chance(11);
   const letters = (text) => text.replace(/[^a-z]/g, "").replaceAll("br", "");
@@ -131,12 +131,12 @@ test("no text is lost, whatever it is made of", () => {
     const text = Array.from({ length: 24 }, () => parts[Math.floor(next() * parts.length)]).join("");
     const found = JSON.stringify(markdown(text), (key, value) => (key === "url" ? String(value) : value));
     const count = (of) => (of.match(/a/g) ?? []).length;
-    const said = short(markdown(text));
-    assert.ok(count(said) >= count(letters(text)) || found.includes("url") || found.includes("language"), `${text}\n${said}`);
+    const tree = short(markdown(text));
+    assert.ok(count(tree) >= count(letters(text)) || found.includes("url") || found.includes("language"), `${text}\n${tree}`);
   }
 });
 
-test("a depth has an end", () => {
+test("the depth is limited", () => {
   const depthOf = (blocks) =>
     Math.max(0, ...blocks.map(({ children, items }) => 1 + depthOf(items?.flat() ?? children ?? [])));
   for (const text of [">".repeat(1000), "- ".repeat(1000), HOSTILE["deep lists"], "*a **b ".repeat(500)]) {

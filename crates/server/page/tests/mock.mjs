@@ -1,8 +1,8 @@
-// A server that speaks as `foretoken serve` does, without a model: it serves the page's own files under the same
-// content security policy, and streams texts made up from the seed, drafted and rejected tokens among them.
+// A mock of `foretoken serve` without a model: it serves the page's files under the same content security policy, and
+// streams texts generated from the seed, with drafted and rejected tokens.
 //
-// `scenario` says how the next requests go: how fast, how many tokens, and what fails. What a request asked is kept in
-// `asked`. The same prompt and seed give the same text with and without drafts, unless the scenario says `lie`.
+// `scenario` determines the next requests: speed, number of tokens, and failures. `requests` has the received requests.
+// The same prompt and seed give the same text with and without drafts, unless the scenario has `lie`.
 
 import { createServer } from "node:http";
 import { readFile } from "node:fs/promises";
@@ -19,14 +19,14 @@ const WORDS = (
   " before; but now they were glad of it and sat down under old tree:\n\n Then came wind, rain, snow, night. One day"
 ).split(/(?= )/);
 
-/** Tokens of a text where no length is asked for. */
+/** Tokens of a text if the request has no length. */
 const OWN_LENGTH = 256;
 
-/** How requests go where a test says nothing else. */
+/** The default scenario. */
 export const PLAIN_SCENARIO = {
   passMilliseconds: 0,
-  tokensPerSecond: 0, // if given, passes come when this speed asks for them
-  tokens: null, // texts to send one by one instead of made-up ones
+  tokensPerSecond: 0, // if not 0, passes are sent at this speed
+  tokens: null, // texts to send one by one instead of generated ones
   lie: false,
   key: null,
   busy: null, // seconds for Retry-After
@@ -37,12 +37,12 @@ export const PLAIN_SCENARIO = {
   cutBy: null,
   chat: true,
   id: "demo",
-  finish: null, // else "length" where a length was asked for, "stop" where none was
-  others: [], // names of further models, which are not open at first
+  finish: null, // null: "length" if the request has a length, else "stop"
+  others: [], // names of further models, which are not loaded at first
   fragment: 0, // bytes written at once; 0 for whole events
 };
 
-/** Numbers from 0 up to 1 that a seed decides (mulberry32). */
+/** A generator of numbers in [0, 1) from a seed (mulberry32). */
 export function chance(seed) {
   let state = seed >>> 0;
   return () => {
@@ -53,7 +53,7 @@ export function chance(seed) {
   };
 }
 
-/** The texts of the tokens that this request writes. */
+/** The texts of the tokens that answer this request. */
 function textOf(body, scenario) {
   if (scenario.tokens) return scenario.tokens;
   const next = chance(body.seed ?? 0);
@@ -68,7 +68,7 @@ function draftersOf(body) {
   return type === "auto" ? ["draft", "suffix"] : type.split("+");
 }
 
-/** The passes of a text: `{tokens, drafted}` each, in the protocol's words. */
+/** The passes of a text: `{tokens, drafted}` each, with the protocol's names. */
 export function* passes(texts, drafters, seed) {
   const next = chance(seed + 1);
   const number = (text) => [...text].reduce((sum, character) => (sum * 31 + character.codePointAt(0)) % 4096, 7);
@@ -101,10 +101,10 @@ const sleepUntil = (time) => new Promise((done) => setTimeout(done, Math.max(tim
 
 export class Mock {
   scenario = { ...PLAIN_SCENARIO };
-  asked = [];
-  /** Names of models that were opened. */
+  requests = [];
+  /** Names of models that were loaded. */
   opened = [];
-  /** Requests whose client went away before the end. */
+  /** Requests whose client disconnected before the end. */
   abandoned = 0;
 
   async start(port = 0) {
@@ -121,7 +121,7 @@ export class Mock {
     await new Promise((done) => this.server.close(done));
   }
 
-  /** The texts of the tokens of this request, as the scenario has them now. */
+  /** The texts of the tokens that answer this request in the current scenario. */
   textOf(body) {
     return textOf(body, this.scenario);
   }
@@ -142,7 +142,7 @@ export class Mock {
       this.opened.push(body.model);
       return json(response, 200, { tokens: [] });
     }
-    this.asked.push({ pathname, body, headers: request.headers });
+    this.requests.push({ pathname, body, headers: request.headers });
     if (busy !== null) return refusal(response, 429, "the queue is full", { "Retry-After": String(busy) });
     if (refuse) return refusal(response, 400, refuse, {}, { param: refuseParam ?? null, ...this.scenario.more });
     await this.#stream(pathname, body, response);
@@ -150,10 +150,10 @@ export class Mock {
 
   #model(id) {
     const isOpen = id === this.scenario.id || this.opened.includes(id);
-    const told = { id, object: "model", created: 0, owned_by: "foretoken" };
-    if (!isOpen) return { ...told, status: { value: "unloaded" } };
+    const common = { id, object: "model", created: 0, owned_by: "foretoken" };
+    if (!isOpen) return { ...common, status: { value: "unloaded" } };
     return {
-      ...told, status: { value: "loaded" },
+      ...common, status: { value: "loaded" },
       meta: {
         n_ctx: 4096, n_vocab: 4096, parallel: 4, chat: this.scenario.chat, drafters: DRAFTERS, spec_type: "auto",
         auto: ["draft", "suffix"], verify: "exact", defaults: { temperature: 0.8, top_k: 40, top_p: 0.95, min_p: 0.05 },
@@ -172,17 +172,17 @@ export class Mock {
       id: "x-1", object, created: 1, model: "demo", ...more,
       choices: choice ? [{ index: 0, finish_reason: null, ...choice }] : [],
     });
-    const said = (text) => (chat ? { delta: { content: text } } : { text });
+    const content = (text) => (chat ? { delta: { content: text } } : { text });
     response.write(": ping\n\n");
     if (chat) send(chunk({ delta: { role: "assistant", content: "" } }));
     let sent = 0;
-    let first = null; // when, and how many tokens
+    let first = null; // time and number of tokens
     const started = performance.now();
     const drafters = draftersOf(body);
     for (const { tokens, drafted } of passes(textOf(body, scenario), drafters, body.seed ?? 0)) {
       if (response.destroyed) return;
       if (scenario.breakAfter !== null && sent >= scenario.breakAfter) {
-        await sleepUntil(performance.now() + 30); // what was written is on its way
+        await sleepUntil(performance.now() + 30); // until the written bytes are sent
         return response.destroy();
       }
       if (scenario.failAfter !== null && sent >= scenario.failAfter) {
@@ -190,7 +190,7 @@ export class Mock {
         return response.end();
       }
       const shown = tokens.map((token) => ({ ...token, text: token.text ?? "" }));
-      send(chunk({ ...said(shown.map(({ text }) => text).join("")), provenance: shown, drafted }));
+      send(chunk({ ...content(shown.map(({ text }) => text).join("")), provenance: shown, drafted }));
       sent += tokens.length;
       first ??= [performance.now(), sent];
       const { tokensPerSecond, passMilliseconds } = scenario;
@@ -202,7 +202,7 @@ export class Mock {
     const predicted_per_second = ((sent - (first?.[1] ?? 0)) * 1000) / Math.max(predicted_ms, 0.001);
     const timings = { predicted_n: sent, predicted_ms, predicted_per_second };
     const finish_reason = scenario.finish ?? (body.max_tokens === undefined ? "stop" : "length");
-    send(chunk({ ...said(""), finish_reason, ...end }, { timings }));
+    send(chunk({ ...content(""), finish_reason, ...end }, { timings }));
     send(chunk(null, { usage: { prompt_tokens: 4, completion_tokens: sent, total_tokens: sent + 4 } }));
     response.end("data: [DONE]\n\n");
   }

@@ -1,4 +1,4 @@
-// The page against the mock: what a person does with keys and pointer, what the server is asked, what is then seen.
+// The page against the mock: input by keys and pointer, the requests to the server, and what the page shows then.
 
 import assert from "node:assert/strict";
 import { readdir, readFile } from "node:fs/promises";
@@ -7,7 +7,7 @@ import { contrasts, ended, launch, open, paintsWithin, patience, pointAt, say, s
 import { DRAFTERS, Mock, passes, PLAIN_SCENARIO } from "./mock.mjs";
 
 const FOLDER = new URL("..", import.meta.url);
-const FAILED_LOAD = /Failed to load resource/; // the browser's own words about requests that fail on purpose
+const FAILED_LOAD = /Failed to load resource/; // the browser's message about requests that fail on purpose
 
 let browser;
 let mock;
@@ -23,7 +23,7 @@ after(async () => {
 });
 beforeEach(() => {
   mock.scenario = { ...PLAIN_SCENARIO };
-  mock.asked = [];
+  mock.requests = [];
   mock.opened = [];
   mock.abandoned = 0;
 });
@@ -33,15 +33,15 @@ afterEach(async () => {
   await opened?.context.close();
 });
 
-/** Opens the page; the test ends it with `close`, which checks that nothing went wrong unseen. */
+/** Opens the page; the test calls `close` at its end, which checks that there were no hidden errors. */
 async function visit(options) {
   current = await open(browser, mock.address, options);
   await current.page.locator("#send:enabled, .problem").first().waitFor();
   return current;
 }
 
-/** What the mock wrote for its last request: the passes. */
-function written({ body } = mock.asked.at(-1), drafters = ["draft", "suffix"]) {
+/** The passes that the mock sent for its last request. */
+function written({ body } = mock.requests.at(-1), drafters = ["draft", "suffix"]) {
   const all = mock.textOf(body);
   return [...passes(all, drafters, body.seed)];
 }
@@ -49,12 +49,12 @@ function written({ body } = mock.asked.at(-1), drafters = ["draft", "suffix"]) {
 const last = (items) => items[items.length - 1];
 
 describe("a conversation", () => {
-  test("a text streams in, exactly as sent, each token in the colour of its author", async () => {
+  test("a text is streamed exactly as sent, each token in the colour of its origin", async () => {
     mock.scenario.passMilliseconds = 2;
     const { page, close } = await visit();
     await say(page, "once upon a time");
     await page.locator(".t >> nth=20").waitFor();
-    assert.ok(await page.locator("#stop").isVisible(), "it is still being written while its beginning is shown");
+    assert.ok(await page.locator("#stop").isVisible(), "the answer is incomplete while its beginning is shown");
     await ended(page);
     const tokens = written().flatMap((pass) => pass.tokens);
     assert.equal(await shownText(page), tokens.map(({ text }) => text).join(""));
@@ -65,11 +65,11 @@ describe("a conversation", () => {
     await close();
   });
 
-  test("what the switches say is what is asked", async () => {
+  test("requests have the settings", async () => {
     const { page, close } = await visit();
     await say(page, "first");
     await ended(page);
-    const { body, pathname, headers } = mock.asked[0];
+    const { body, pathname, headers } = mock.requests[0];
     assert.equal(pathname, "/v1/chat/completions");
     assert.equal(headers.authorization, undefined);
     assert.deepEqual(body.messages, [{ role: "user", content: "first" }]);
@@ -78,7 +78,7 @@ describe("a conversation", () => {
     assert.equal(body.ignore_eos, undefined);
     assert.deepEqual([body.return_provenance, body.stream_options], [true, { include_usage: true }]);
     await page.getByLabel("lookup").check();
-    assert.ok(await page.locator("[name=type][value=chosen]").isChecked(), "a box that is ticked is a choice");
+    assert.ok(await page.locator("[name=type][value=chosen]").isChecked(), "ticking a box selects the choice");
     await page.getByLabel("suffix").uncheck();
     await page.locator("[name=verify][value=block]").check();
     await page.locator("#temperature").fill("1.25");
@@ -90,7 +90,7 @@ describe("a conversation", () => {
     await page.locator("#system").fill("Be brief.");
     await say(page, "second");
     await ended(page);
-    const second = mock.asked[1].body;
+    const second = mock.requests[1].body;
     assert.deepEqual(second.speculative, { type: "draft+lookup", verify: "block", n_max: 3 });
     assert.deepEqual([second.temperature, second.max_tokens, second.seed, second.ignore_eos], [1.25, 12, 42, true]);
     assert.deepEqual(second.messages[0], { role: "system", content: "Be brief." });
@@ -99,62 +99,62 @@ describe("a conversation", () => {
     assert.equal(await page.locator("#drafters input:checked").count(), 0);
     await say(page, "third");
     await ended(page);
-    assert.deepEqual(mock.asked[2].body.speculative, { type: "none", verify: "block" });
+    assert.deepEqual(mock.requests[2].body.speculative, { type: "none", verify: "block" });
     assert.equal(await page.locator("article:last-of-type .t:not(.o0)").count(), 0);
     await close();
   });
 
-  test("seeds are new each time and shown, unless one is kept", async () => {
+  test("each request has a new seed, which is shown, unless it is locked", async () => {
     const { page, close } = await visit();
     for (const text of ["one", "two"]) {
       await say(page, text);
       await ended(page);
-      assert.equal(await page.locator("#seed").inputValue(), String(last(mock.asked).body.seed));
+      assert.equal(await page.locator("#seed").inputValue(), String(last(mock.requests).body.seed));
     }
     await page.locator("#locked").check();
     await say(page, "three");
     await ended(page);
-    const seeds = mock.asked.map(({ body }) => body.seed);
+    const seeds = mock.requests.map(({ body }) => body.seed);
     assert.notEqual(seeds[0], seeds[1]);
     assert.equal(seeds[1], seeds[2]);
     await close();
   });
 
-  test("an answer can be written anew, a conversation cleared", async () => {
+  test("an answer can be regenerated, a conversation cleared", async () => {
     const { page, close } = await visit();
     await say(page, "one");
     await ended(page);
     const first = await shownText(page);
     await say(page, "two");
     await ended(page);
-    assert.deepEqual(mock.asked[1].body.messages.map(({ content }) => content), ["one", first, "two"]);
+    assert.deepEqual(mock.requests[1].body.messages.map(({ content }) => content), ["one", first, "two"]);
     assert.equal(await page.getByRole("button", { name: "Write anew" }).count(), 1, "only the last answer can");
     await page.getByRole("button", { name: "Write anew" }).click();
     await ended(page);
-    assert.deepEqual(mock.asked[2].body.messages, mock.asked[1].body.messages);
+    assert.deepEqual(mock.requests[2].body.messages, mock.requests[1].body.messages);
     assert.equal(await page.locator("article").count(), 2);
-    assert.notEqual(mock.asked[2].body.seed, mock.asked[1].body.seed);
+    assert.notEqual(mock.requests[2].body.seed, mock.requests[1].body.seed);
     await page.getByRole("button", { name: "New", exact: true }).click();
     assert.equal(await page.locator("article").count(), 0);
     await say(page, "three");
     await ended(page);
-    assert.deepEqual(mock.asked[3].body.messages.map(({ content }) => content), ["three"]);
+    assert.deepEqual(mock.requests[3].body.messages.map(({ content }) => content), ["three"]);
     await close();
   });
 
-  test("a model without a chat template goes on with a text", async () => {
+  test("a model without a chat template continues a text", async () => {
     mock.scenario.chat = false;
     const { page, close } = await visit();
     assert.equal(await page.locator("#system-part").isVisible(), false);
     await say(page, "Once");
     await ended(page);
-    assert.equal(mock.asked[0].pathname, "/v1/completions");
-    assert.equal(mock.asked[0].body.prompt, "Once");
+    assert.equal(mock.requests[0].pathname, "/v1/completions");
+    assert.equal(mock.requests[0].body.prompt, "Once");
     const first = await shownText(page);
-    await page.keyboard.press("Enter"); // nothing written: the text itself is gone on with
+    await page.keyboard.press("Enter"); // empty input: the text itself is continued
     await ended(page);
     await page.locator("article >> nth=1").waitFor();
-    assert.equal(mock.asked[1].body.prompt, `Once${first}`);
+    assert.equal(mock.requests[1].body.prompt, `Once${first}`);
     await close();
   });
 
@@ -164,41 +164,41 @@ describe("a conversation", () => {
     await page.locator("#prediction").fill("as before");
     await say(page, "one");
     await ended(page);
-    assert.deepEqual(mock.asked[0].body.prediction, { type: "content", content: "as before" });
-    assert.equal(mock.asked[0].body.speculative.type, "draft+suffix+prediction");
+    assert.deepEqual(mock.requests[0].body.prediction, { type: "content", content: "as before" });
+    assert.equal(mock.requests[0].body.speculative.type, "draft+suffix+prediction");
     await page.locator("#prediction").fill("");
     await say(page, "two");
     await ended(page);
-    assert.equal(mock.asked[1].body.prediction, undefined);
-    assert.equal(mock.asked[1].body.speculative.type, "draft+suffix", "nothing to predict from, no one who predicts");
+    assert.equal(mock.requests[1].body.prediction, undefined);
+    assert.equal(mock.requests[1].body.speculative.type, "draft+suffix", "without a prediction its drafter is not requested");
     await close();
   });
 });
 
 describe("tokens", () => {
-  test("a form of the answer is asked for, and what is wrong with it stands with it", async () => {
+  test("the request has the form of the answer, and errors in it are shown beside it", async () => {
     const { page, close } = await visit();
     await say(page, "free");
     await ended(page);
-    assert.equal(mock.asked[0].body.response_format, undefined);
+    assert.equal(mock.requests[0].body.response_format, undefined);
     await page.locator("[name=form][value=json]").check();
     assert.ok(await page.locator("#schema").isHidden());
     await say(page, "json");
     await ended(page);
-    assert.deepEqual(mock.asked[1].body.response_format, { type: "json_object" });
+    assert.deepEqual(mock.requests[1].body.response_format, { type: "json_object" });
     await page.locator("[name=form][value=schema]").check();
     await page.locator("#schema").fill('{"type": "boolean"}');
     await say(page, "schema");
     await ended(page);
-    const asked = { type: "json_schema", json_schema: { name: "answer", schema: { type: "boolean" } } };
-    assert.deepEqual(mock.asked[2].body.response_format, asked);
+    const expected = { type: "json_schema", json_schema: { name: "answer", schema: { type: "boolean" } } };
+    assert.deepEqual(mock.requests[2].body.response_format, expected);
     for (const [text, problem] of [['{"type": ', /expected JSON/], ["[1]", /expected a JSON object/]]) {
       await page.locator("#schema").fill(text);
       assert.match(await page.locator("#form-problem").innerText(), problem);
       await page.locator("#box").fill("never");
       await page.locator("#send").click();
       assert.equal(await page.evaluate(() => document.activeElement.id), "schema");
-      assert.equal(mock.asked.length, 3, "nothing was asked");
+      assert.equal(mock.requests.length, 3, "no request was sent");
     }
     await page.locator("#schema").fill('{"type": "no"}');
     assert.ok(await page.locator("#form-problem").isHidden());
@@ -213,7 +213,7 @@ describe("tokens", () => {
     await close(FAILED_LOAD);
   });
 
-  test("pointing at a token tells all that is known of it, and marks its pass", async () => {
+  test("pointing at a token shows its details, and highlights its pass", async () => {
     const { page, close } = await visit();
     await say(page, "hello");
     await ended(page);
@@ -243,7 +243,7 @@ describe("tokens", () => {
     await close();
   });
 
-  test("arrow keys go through tokens and passes", async () => {
+  test("arrow keys move through tokens and passes", async () => {
     const { page, close } = await visit();
     await say(page, "hello");
     await ended(page);
@@ -258,7 +258,7 @@ describe("tokens", () => {
       await page.keyboard.press("ArrowRight");
       const here = await focused();
       assert.equal(here.text, token.text);
-      assert.notEqual(here.outline, "none", "focus is to be seen");
+      assert.notEqual(here.outline, "none", "the focus is visible");
       assert.ok(await page.locator("#detail").isVisible());
     }
     await page.keyboard.press("ArrowDown");
@@ -275,7 +275,7 @@ describe("tokens", () => {
     await close();
   });
 
-  test("rejected drafts are shown struck out when asked for, and are no part of the text", async () => {
+  test("rejected drafts are shown struck out if switched on, and are not part of the text", async () => {
     const { page, close } = await visit();
     await say(page, "hello");
     await ended(page);
@@ -298,7 +298,7 @@ describe("tokens", () => {
     await close();
   });
 
-  test("figures, legend and chart say what the passes held", async () => {
+  test("figures, legend and chart agree with the passes", async () => {
     const { page, close } = await visit();
     await say(page, "hello");
     await ended(page);
@@ -323,7 +323,7 @@ describe("tokens", () => {
     await close();
   });
 
-  test("hostile tokens are text and nothing else", async () => {
+  test("hostile tokens are only text", async () => {
     const tokens = [
       "<img src=x onerror=\"document.title='broken'\">", "<script>document.title='broken'</script>", "&lt;b&gt;",
       "\u200b", "\u202e", "desrever", "\u202c", "", "😀", "\u0000", "</div></main>", "\u05e9\u05dc\u05d5\u05dd",
@@ -350,7 +350,7 @@ describe("tokens", () => {
     await close();
   });
 
-  test("bytes of the stream may be split anywhere", async () => {
+  test("the bytes of the stream may be split anywhere", async () => {
     mock.scenario.tokens = [" ü", "€", "😀", " ", "日", "本"];
     mock.scenario.fragment = 1;
     const { page, close } = await visit();
@@ -362,7 +362,7 @@ describe("tokens", () => {
 });
 
 describe("keys", () => {
-  test("Enter sends, Shift and Enter begins a line, Escape stops and keeps what came", async () => {
+  test("Enter sends, Shift and Enter begins a line, Escape stops and keeps the partial answer", async () => {
     mock.scenario.passMilliseconds = 10;
     const { page, close } = await visit();
     await page.focus("#box");
@@ -374,20 +374,20 @@ describe("keys", () => {
     assert.equal(await page.locator("#box").inputValue(), "");
     await page.keyboard.press("Escape");
     await ended(page);
-    assert.equal(mock.asked[0].body.messages[0].content, "one\ntwo");
+    assert.equal(mock.requests[0].body.messages[0].content, "one\ntwo");
     assert.match(await page.locator(".foot .told").innerText(), /stopped/);
     const kept = await shownText(page);
     assert.ok(kept.length > 10);
     await page.waitForTimeout(50);
-    assert.equal(mock.abandoned, 1, "the server is told, so that it stops");
+    assert.equal(mock.abandoned, 1, "the server is notified, so that it stops");
     mock.scenario.passMilliseconds = 0;
     await say(page, "go on");
     await ended(page);
-    assert.equal(mock.asked[1].body.messages[1].content, kept);
+    assert.equal(mock.requests[1].body.messages[1].content, kept);
     await close();
   });
 
-  test("everything is reached by Tab and shows that it has the focus", async () => {
+  test("all controls are reachable by Tab and show their focus", async () => {
     const { page, close } = await visit();
     await say(page, "hello");
     await ended(page);
@@ -410,7 +410,7 @@ describe("keys", () => {
       "new", "keys-button", "list-button", "delete-all", "markdown", "Copy", "Write anew", "box", "send", "race", "type", "draft", "prediction", "rejected",
       "verify", "temperature", "seed", "locked", "max-tokens", "n-max", "form",
     ]) assert.ok(reached.includes(name), `${name} in ${reached}`);
-    assert.ok(reached.some((name) => name.length > 200), "the text itself is a stop");
+    assert.ok(reached.some((name) => name.length > 200), "the text is a tab stop");
     await close();
   });
 
@@ -425,8 +425,8 @@ describe("keys", () => {
     await page.keyboard.press("Alt+Enter");
     await page.waitForFunction(() => document.querySelectorAll("span.t").length === 256);
     await ended(page);
-    assert.equal(mock.asked.length, 2);
-    assert.deepEqual(mock.asked[1].body.messages, mock.asked[0].body.messages);
+    assert.equal(mock.requests.length, 2);
+    assert.deepEqual(mock.requests[1].body.messages, mock.requests[0].body.messages);
     await page.keyboard.press("?");
     assert.ok(await page.getByRole("dialog").isVisible());
     await page.keyboard.press("Escape");
@@ -443,7 +443,7 @@ describe("keys", () => {
 });
 
 describe("the race", () => {
-  /** Types a text and races with it, by keys. */
+  /** Types a text and starts a race with it, by keys. */
   const race = async (page, text) => {
     await page.focus("#box");
     await page.keyboard.type(text);
@@ -452,28 +452,28 @@ describe("the race", () => {
     await page.locator("body:not(.busy)").waitFor();
   };
 
-  test("the same prompt and seed, plain and then with drafts, are the same text", async () => {
+  test("the same prompt and seed give the same text, plain and with drafts", async () => {
     mock.scenario.passMilliseconds = 2;
     const { page, close } = await visit();
     await page.locator("[name=verify][value=rejection]").check();
     await page.locator("#max-tokens").fill("15");
     await race(page, "a race");
     assert.match(await page.locator(".faster").innerText(), /too short/);
-    const first = mock.asked[1].body;
+    const first = mock.requests[1].body;
     await page.locator("#new").click();
     await page.locator("#box").fill("");
-    mock.asked = [];
+    mock.requests = [];
     await page.locator("#max-tokens").fill("120");
     await race(page, "a race");
-    assert.equal(mock.asked.length, 2);
-    const [plain, drafts] = mock.asked.map(({ body }) => body);
+    assert.equal(mock.requests.length, 2);
+    const [plain, drafts] = mock.requests.map(({ body }) => body);
     assert.deepEqual(plain.speculative, { type: "none", verify: "exact" });
     assert.deepEqual(drafts.speculative, { type: "auto", verify: "exact" });
     for (const name of Object.keys(plain)) {
       if (name !== "speculative" && name !== "cache_salt") assert.deepEqual(plain[name], drafts[name], name);
     }
     assert.match(plain.cache_salt, /^\w{28}$/);
-    assert.equal(new Set([first.cache_salt, plain.cache_salt, drafts.cache_salt]).size, 3, "nothing is remembered");
+    assert.equal(new Set([first.cache_salt, plain.cache_salt, drafts.cache_salt]).size, 3, "each run has its own salt");
     assert.match(await page.locator(".same").innerText(), /^same text: yes/);
     assert.match(await page.locator(".faster").innerText(), /^[1-9]\.\d+ times faster$/);
     assert.equal(await page.locator("#box").inputValue(), "a race", "it can be sent or raced again");
@@ -492,20 +492,20 @@ describe("the race", () => {
       await page.locator(".lane .text").evaluateAll((texts) => texts.map((text) => text.textContent)), texts);
     await say(page, "");
     await ended(page);
-    assert.equal(last(mock.asked).body.messages.length, 1, "a race is no part of the conversation");
+    assert.equal(last(mock.requests).body.messages.length, 1, "a race is not part of the conversation");
     await close();
   });
 
-  test("a server that changes the text is found out", async () => {
+  test("a server that changes the text is detected", async () => {
     mock.scenario.lie = true;
     const { page, close } = await visit();
     await page.locator("#max-tokens").fill("40");
     await page.locator("[name=type][value=none]").check();
     await race(page, "a race");
-    assert.equal(mock.asked[1].body.speculative.type, "auto", "a race needs drafts");
+    assert.equal(mock.requests[1].body.speculative.type, "auto", "a race needs drafts");
     assert.equal(await page.locator(".same").innerText(), "same text: no");
-    const before = Buffer.from(mock.textOf(mock.asked[0].body).join(""));
-    const after = Buffer.from(mock.textOf(mock.asked[1].body).join(""));
+    const before = Buffer.from(mock.textOf(mock.requests[0].body).join(""));
+    const after = Buffer.from(mock.textOf(mock.requests[1].body).join(""));
     const at = before.findIndex((byte, index) => byte !== after[index]);
     const words = await page.locator(".difference").innerText();
     assert.ok(words.includes(`byte ${at}:`), `${words}, ${at}`);
@@ -516,7 +516,7 @@ describe("the race", () => {
     await close();
   });
 
-  test("a race that breaks, or is cut or stopped, says so and gives no verdict", async () => {
+  test("a race that fails, or is cut or stopped, shows that and no verdict", async () => {
     const { page, close } = await visit();
     mock.scenario.breakAfter = 20;
     await race(page, "a race");
@@ -538,7 +538,7 @@ describe("the race", () => {
 });
 
 describe("failures", () => {
-  test("a server that stops in the middle: the text stays, the question comes back", async () => {
+  test("a server that stops during an answer: the text stays, the question returns to the box", async () => {
     mock.scenario.breakAfter = 30;
     const { page, close } = await visit();
     await say(page, "hello");
@@ -551,12 +551,12 @@ describe("failures", () => {
     await page.getByRole("button", { name: "Try again" }).click();
     await page.getByRole("button", { name: "Write anew" }).waitFor();
     assert.equal(await page.locator(".problem").count(), 0);
-    assert.equal(await page.locator("#box").inputValue(), "", "what is asked again leaves the box");
-    assert.equal(last(mock.asked).body.messages.length, 1);
+    assert.equal(await page.locator("#box").inputValue(), "", "the repeated question is removed from the box");
+    assert.equal(last(mock.requests).body.messages.length, 1);
     await close(FAILED_LOAD);
   });
 
-  test("a server that is gone: one line, and it goes on when the server is back", async () => {
+  test("a server that does not answer: one line, and it works again once the server is back", async () => {
     const lost = await new Mock().start();
     current = await open(browser, lost.address);
     const { page, close } = current;
@@ -573,12 +573,12 @@ describe("failures", () => {
     await page.keyboard.press("Enter");
     await page.waitForFunction(() => document.querySelectorAll(".again").length === 1);
     assert.equal(await page.locator("article").count(), 2, "the empty failed turn is gone");
-    assert.equal(last(back.asked).body.messages.length, 3);
+    assert.equal(last(back.requests).body.messages.length, 3);
     await back.stop();
     await close(FAILED_LOAD);
   });
 
-  test("an error in the stream and a text that is cut are told where they are", async () => {
+  test("an error in the stream and a cut answer are shown where they occur", async () => {
     mock.scenario.failAfter = 10;
     const { page, close } = await visit();
     await say(page, "hello");
@@ -590,11 +590,11 @@ describe("failures", () => {
     await ended(page);
     const line = page.locator("article:last-of-type .problem");
     assert.equal(await line.innerText(), "The text was cut here: the server is stopping.");
-    assert.equal(last(mock.asked).body.messages.length, 1, "a failed turn is not told to the model");
+    assert.equal(last(mock.requests).body.messages.length, 1, "a failed turn is not sent to the model");
     await close();
   });
 
-  test("a refusal says what the server says", async () => {
+  test("a refusal shows the server's message", async () => {
     mock.scenario.refuse = "temperature: expected a number from 0 up, found -1";
     const { page, close } = await visit();
     await say(page, "hello");
@@ -604,7 +604,7 @@ describe("failures", () => {
     await close(FAILED_LOAD);
   });
 
-  test("a busy server: when to try again, and then it may be", async () => {
+  test("a busy server: the page shows when to retry, and then allows it", async () => {
     mock.scenario.busy = 2;
     const { page, close } = await visit();
     await say(page, "hello");
@@ -621,7 +621,7 @@ describe("failures", () => {
     await close(FAILED_LOAD);
   });
 
-  test("a server with a key asks for it and keeps it for this tab alone", async () => {
+  test("if the server requires a key, the page asks for it and keeps it for this tab only", async () => {
     mock.scenario.key = "secret";
     const { page, close } = await visit();
     const field = page.getByLabel("Key", { exact: true });
@@ -634,7 +634,7 @@ describe("failures", () => {
     await page.keyboard.press("Enter");
     await say(page, "hello");
     await ended(page);
-    assert.equal(mock.asked[0].headers.authorization, "Bearer secret");
+    assert.equal(mock.requests[0].headers.authorization, "Bearer secret");
     const kept = await page.evaluate(() => [sessionStorage["foretoken-key"], { ...localStorage }, document.cookie]);
     assert.deepEqual([kept[0], kept[2]], ["secret", ""]);
     assert.doesNotMatch(JSON.stringify(kept[1]), /secret/);
@@ -648,7 +648,7 @@ describe("failures", () => {
     await page.locator("#box").focus();
     await page.keyboard.press("Enter");
     await page.waitForFunction(() => document.querySelectorAll(".again").length === 1);
-    assert.equal(last(mock.asked).body.messages.length, 3);
+    assert.equal(last(mock.requests).body.messages.length, 3);
     await close(FAILED_LOAD);
   });
 });
@@ -683,7 +683,7 @@ describe("looks", () => {
     });
   }
 
-  test("a narrow window holds everything, with the settings in a sheet", async () => {
+  test("a narrow window shows everything, with the settings in a sheet", async () => {
     mock.scenario.passMilliseconds = 1;
     const { page, close } = await visit({ viewport: { width: 360, height: 640 } });
     assert.ok(await inside(page));
@@ -717,7 +717,7 @@ describe("looks", () => {
     await close();
   });
 
-  test("whoever wants less motion gets none", async () => {
+  test("reduced motion means no motion", async () => {
     mock.scenario.passMilliseconds = 3;
     const { page, close } = await visit({ reducedMotion: "reduce" });
     await page.locator("#max-tokens").fill("40");
@@ -730,7 +730,7 @@ describe("looks", () => {
     await close();
   });
 
-  test("the end of a text is followed, unless one reads further up", async () => {
+  test("the log scrolls with the text, unless the user has scrolled up", async () => {
     mock.scenario.tokensPerSecond = 1500;
     const { page, close } = await visit({ viewport: { width: 900, height: 500 } });
     await page.locator("#max-tokens").fill("2000");
@@ -757,7 +757,7 @@ describe("looks", () => {
 });
 
 describe("weight and speed", () => {
-  test("the page is small, and every file of it opens by saying what it is", async () => {
+  test("the page is small, and each of its files begins with a description", async () => {
     const names = (await readdir(FOLDER)).filter((name) => /\.(js|css|html)$/.test(name));
     let size = 0;
     for (const name of names) {
@@ -779,11 +779,11 @@ describe("weight and speed", () => {
   });
 
   const measured = process.env.FORETOKEN_SERVER ? "measured with the server that is given" : false;
-  test("the first paint comes within 100 ms", { skip: measured }, async () => {
+  test("the first paint is within 100 ms", { skip: measured }, async () => {
     await paintsWithin(100 * patience, browser, mock.address);
   });
 
-  /** Milliseconds between frames while a text of this length streams in, sorted. */
+  /** Milliseconds between frames while a text of this length is streamed, sorted. */
   async function frames(tokens) {
     mock.scenario.tokensPerSecond = 200;
     const { page, close } = await visit();
@@ -808,7 +808,7 @@ describe("weight and speed", () => {
     return found.sort((one, other) => one - other);
   }
 
-  test("frames stay short while 200 tokens a second stream in", async () => {
+  test("frames stay short while 200 tokens per second are streamed", async () => {
     const tries = [];
     for (let round = 0; round < 3; round++) {
       const found = await frames(400);
@@ -820,7 +820,7 @@ describe("weight and speed", () => {
     assert.fail(`95 % of the frames within ${tries.map((time) => time.toFixed(1))} ms, expected 20 in one of them`);
   });
 
-  test("a fast stream changes the text once a frame", async () => {
+  test("a fast stream changes the text once per frame", async () => {
     mock.scenario.tokensPerSecond = 2000;
     const { page, close } = await visit();
     await page.evaluate(() => {
@@ -844,7 +844,7 @@ describe("weight and speed", () => {
     await close();
   });
 
-  test("4000 tokens in view do not slow it down", async () => {
+  test("4000 visible tokens do not slow the page down", async () => {
     mock.scenario.tokensPerSecond = 0;
     const { page, close } = await visit();
     await page.locator("#max-tokens").fill("4000");

@@ -1,5 +1,5 @@
-// The page against a real server: `FORETOKEN_SERVER` is the address of one, or the path of a binary, which is then
-// started here and, at the end, stopped in the middle of a text. Without it these tests are skipped.
+// The page against a real server: `FORETOKEN_SERVER` is its address, or the path of a binary, which is started here
+// and, at the end, killed during an answer. Without it these tests are skipped.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -10,7 +10,7 @@ import { drawn, ended, launch, open, paintsWithin, patience, pointAt, say, shown
 const given = process.env.FORETOKEN_SERVER ?? "";
 const skip = given === "" ? "FORETOKEN_SERVER is not set" : false;
 
-/** Starts the binary on a free port and waits until it says its address. */
+/** Starts the binary on a free port and waits until it prints its address. */
 async function start(binary) {
   const child = spawn(binary, ["serve", "--port", "0"], { stdio: ["ignore", "pipe", "pipe"] });
   const address = await new Promise((found, failed) => {
@@ -44,7 +44,7 @@ describe("with a real server", { skip }, () => {
     child?.kill();
   });
 
-  /** Sends a text and gives back the chunks of the answer, as the server sent them. */
+  /** Sends a text and returns the chunks of the answer, as the server sent them. */
   async function answer(page, text) {
     await page.evaluate(() => {
       const real = window.fetch;
@@ -62,7 +62,7 @@ describe("with a real server", { skip }, () => {
     return events.slice(0, -1).map((event) => JSON.parse(event));
   }
 
-  test("a text is shown as sent, in the colours of its authors", async () => {
+  test("a text is shown as sent, in the colours of its origins", async () => {
     const { page, close } = await open(browser, address);
     await page.locator("#endless").check();
     await page.locator("#max-tokens").fill("80");
@@ -73,7 +73,7 @@ describe("with a real server", { skip }, () => {
     const tokens = choices.flatMap(({ provenance }) => provenance ?? []);
     assert.ok(tokens.length > 4, `${tokens.length} tokens`);
     assert.ok(tokens.map((token) => token.text).join("").startsWith(text), "the tokens make up the text");
-    // Tokens that end inside of a character are shown with the one that ends it, in its colour.
+    // Tokens that end within a character are shown with the token that completes it, in its colour.
     const shown = await page.locator(".t").evaluateAll((all) =>
       all.map(({ tokens, colour }) => ({ tokens: tokens.length, author: tokens.at(-1).origin, colour })));
     const held = tokens.slice(0, shown.reduce((count, piece) => count + piece.tokens, 0));
@@ -111,7 +111,7 @@ describe("with a real server", { skip }, () => {
     await close();
   });
 
-  test("every choice of drafters and promise is understood", async () => {
+  test("every choice of drafters and promise works", async () => {
     const { page, close } = await open(browser, address);
     await page.locator("#send:enabled").waitFor();
     await page.locator("#max-tokens").fill("12");
@@ -131,7 +131,7 @@ describe("with a real server", { skip }, () => {
     await close();
   });
 
-  test("stopping stops it, and the next text comes", async () => {
+  test("an answer can be stopped, and the next request works", async () => {
     const { page, close } = await open(browser, address);
     await page.locator("#send:enabled").waitFor();
     await page.locator("#max-tokens").fill("2000");
@@ -151,7 +151,7 @@ describe("with a real server", { skip }, () => {
     await paintsWithin(100 * patience, browser, address);
   });
 
-  test("a server that is killed in the middle of a text", { skip: given.startsWith("http") }, async () => {
+  test("a server that is killed during an answer", { skip: given.startsWith("http") }, async () => {
     const { page, close } = await open(browser, address);
     await page.locator("#send:enabled").waitFor();
     await page.locator("#max-tokens").fill("2000");

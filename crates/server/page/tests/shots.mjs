@@ -1,5 +1,5 @@
-// Pictures of the page, to look at: empty, in the middle of a text with a token pointed at, a race at its end, a
-// failure, a form that is none, Markdown beside the list of conversations; wide and narrow, light and dark.
+// Screenshots of the page for inspection: empty, during an answer with a token selected, a finished race, an error, an
+// invalid form of the answer, Markdown beside the list of conversations; wide and narrow, light and dark.
 // `./run shots FOLDER`.
 
 import { join } from "node:path";

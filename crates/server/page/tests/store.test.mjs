@@ -1,12 +1,12 @@
-// What survives a reload, without a browser: a storage with little room, one that forbids everything, and entries that
-// others have written.
+// Stored conversations, without a browser: a storage with little room, one that forbids access, and entries of other
+// pages.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { examplesFor } from "../examples.js";
 import { MOST, packed, SIZE_MAX, Store, titleOf, unpacked } from "../store.js";
 
-/** A storage as browsers have it, with room for so many characters. */
+/** A storage like that of browsers, with room for this many characters. */
 class Shelf {
   #entries = new Map();
 
@@ -41,15 +41,15 @@ class Shelf {
 }
 
 function storeOn(shelf) {
-  const said = [];
-  return { said, store: new Store(() => shelf, (words) => said.push(words)) };
+  const reported = [];
+  return { reported, store: new Store(() => shelf, (words) => reported.push(words)) };
 }
 
 const turn = (text) => ({ user: "a question", text, isChat: true, isDone: true, line: "" });
 const conversation = (changed, turns = [turn("an answer")]) => ({ title: `of ${changed}`, isNamed: false, changed, turns });
 
-test("conversations come back, the latest first, and go when they are deleted", () => {
-  const { store, said } = storeOn(new Shelf());
+test("conversations are listed, the latest first, until they are deleted", () => {
+  const { store, reported } = storeOn(new Shelf());
   assert.ok(store.write("one", conversation(1)));
   assert.ok(store.write("two", conversation(2)));
   assert.ok(store.write("one", conversation(3)));
@@ -59,29 +59,29 @@ test("conversations come back, the latest first, and go when they are deleted", 
   store.remove("one");
   assert.deepEqual([store.read("one"), store.list().length], [null, 1]);
   store.removeAll();
-  assert.deepEqual([store.list(), store.recall("markdown"), said], [[], "on", []]);
+  assert.deepEqual([store.list(), store.recall("markdown"), reported], [[], "on", []]);
 });
 
-test("number and size are bounded: the oldest go", () => {
+test("number and size are limited: the oldest are deleted", () => {
   const shelf = new Shelf();
-  const { store, said } = storeOn(shelf);
+  const { store, reported } = storeOn(shelf);
   for (let at = 0; at < MOST + 5; at++) assert.ok(store.write(`c${at}`, conversation(at)));
   assert.deepEqual(store.list().map(({ changed }) => changed), Array.from({ length: MOST }, (_, at) => MOST + 4 - at));
   for (let at = 0; at < 9; at++) store.write(`large${at}`, conversation(1000 + at, [turn("x".repeat(SIZE_MAX / 3))]));
   assert.ok(shelf.size < 1.1 * SIZE_MAX, `${shelf.size}`);
   assert.deepEqual(store.list().map(({ id }) => id).slice(0, 2), ["large8", "large7"]);
-  assert.deepEqual(said, []);
+  assert.deepEqual(reported, []);
 });
 
-test("a browser with less room: the oldest go, but not for nothing", () => {
-  const { store, said } = storeOn(new Shelf(3000));
+test("a browser with less room: the oldest are deleted, but no more than needed", () => {
+  const { store, reported } = storeOn(new Shelf(3000));
   for (let at = 0; at < 20; at++) assert.ok(store.write(`c${at}`, conversation(at)), `${at}`);
   assert.ok(store.list().length < 20 && store.list()[0].id === "c19");
   const before = store.list().length;
   assert.equal(store.write("large", conversation(99, [turn("x".repeat(5000))])), false);
   assert.equal(store.write("large", conversation(99, [turn("x".repeat(5000))])), false);
-  assert.equal(said.length, 1, "it is said once");
-  assert.match(said[0], /not kept/);
+  assert.equal(reported.length, 1, "it is reported once");
+  assert.match(reported[0], /not kept/);
   const { store: full } = storeOn(Object.assign(new Shelf(), { setItem: () => { throw new Error("quota"); } }));
   assert.equal(full.write("x", conversation(1)), false);
   assert.ok(before > 0);
@@ -90,30 +90,30 @@ test("a browser with less room: the oldest go, but not for nothing", () => {
   for (let at = 0; at < 9; at++) other.write(`c${at}`, conversation(at));
   shelf.room = 0; // filled by another page of the same address
   assert.equal(other.write("new", conversation(10)), false);
-  assert.ok(other.list().length >= 5, "nothing is given up that does not help");
+  assert.ok(other.list().length >= 5, "no more is deleted than needed");
 });
 
-test("who wrote what goes before the text does, where a conversation is too long", () => {
+test("a conversation that is too long is stored without its origins", () => {
   const { store } = storeOn(new Shelf());
   const long = turn("y".repeat(SIZE_MAX / 2));
   assert.ok(store.write("one", conversation(1, [{ ...long, told: { origins: ["z".repeat(SIZE_MAX)], passes: [] } }])));
   assert.deepEqual(store.read("one").turns, [long]);
 });
 
-test("a browser that forbids storage: it is said once, and nothing fails", () => {
-  const said = [];
-  const store = new Store(() => { throw new Error("SecurityError"); }, (words) => said.push(words));
+test("a browser that forbids storage: it is reported once, and nothing fails", () => {
+  const reported = [];
+  const store = new Store(() => { throw new Error("SecurityError"); }, (words) => reported.push(words));
   assert.equal(store.write("one", conversation(1)), false);
   assert.equal(store.write("one", conversation(2)), false);
   store.remember("markdown", "on");
   store.remove("one");
   store.removeAll();
   assert.deepEqual([store.list(), store.read("one"), store.recall("markdown")], [[], null, null]);
-  assert.equal(said.length, 1);
-  assert.match(said[0], /forbids/);
+  assert.equal(reported.length, 1);
+  assert.match(reported[0], /forbids/);
 });
 
-test("entries that others wrote harm nobody", () => {
+test("entries of other pages are ignored", () => {
   const shelf = new Shelf();
   const { store } = storeOn(shelf);
   const bad = ["", "x", "\n", "null\n[]", "{}\n[]", '{"title":5,"changed":1}\n[]', '{"title":"a"}\n[]', '{"title":"a","changed":1}\n{'];
@@ -126,7 +126,7 @@ test("entries that others wrote harm nobody", () => {
   assert.equal(shelf.length, 0);
 });
 
-test("who wrote a text is kept in few characters, and read with care", () => {
+test("origins are stored in few characters, and checked when they are read", () => {
   const token = (text, origin) => ({ text, origin });
   const passes = [
     { text: "a bc", tokens: [token("a", "target"), token(" b", "draft"), token("c", "target")] },
@@ -154,7 +154,7 @@ test("titles are the first words", () => {
   assert.equal(titleOf("x".repeat(500)), `${"x".repeat(60)}…`);
 });
 
-test("examples suit the model", () => {
+test("examples depend on the model", () => {
   const of = (id, chat) => examplesFor({ id, meta: { chat } }).join("\n");
   assert.match(of("demo-target", true), /little dog/);
   assert.equal(of("demo-draft", false), of("demo-target", true));

@@ -1,4 +1,4 @@
-// The parts of the page that need no browser: the parser of event streams, the figures, how a text is cut into tokens.
+// The parts of the page that need no browser: the parser of event streams, the figures, splitting a text by its tokens.
 
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
@@ -13,7 +13,7 @@ import { chance } from "./mock.mjs";
 
 const bytes = (text) => new TextEncoder().encode(text);
 
-/** The events of a stream whose bytes come in parts of these lengths, over and over. */
+/** The events of a stream whose bytes arrive in chunks of these lengths, repeated. */
 function eventsOf(text, lengths) {
   const parser = new EventParser();
   const whole = bytes(text);
@@ -26,7 +26,7 @@ function eventsOf(text, lengths) {
   return events;
 }
 
-test("events are the same however their bytes are split", () => {
+test("events do not depend on how their bytes are split", () => {
   const stream =
     "\uFEFF: ping\n\ndata: {\"a\":\"ü€😀\"}\n\ndata:without a space\r\n\r\ndata: one\ndata: two\n\n" +
     "event: x\nid: 1\ndata:  two spaces\n\n\n\ndata\n\ndata: old mac\r\rdata: [DONE]\n\ndata: never ended";
@@ -39,13 +39,13 @@ test("events are the same however their bytes are split", () => {
   }
 });
 
-test("a carriage return and a line feed in two parts are one end of a line", () => {
+test("a carriage return and a line feed in two chunks are one line end", () => {
   const parser = new EventParser();
   const parts = ["data: a\r", "\ndata: b\r", "\n\r", "\n"];
   assert.deepEqual(parts.flatMap((part) => parser.push(bytes(part))), ["a\nb"]);
 });
 
-/** `fetch` replaced by one answer, while `work` runs. */
+/** Replaces `fetch` by one answer while `work` runs. */
 async function answering(response, work) {
   const real = globalThis.fetch;
   globalThis.fetch = async () => {
@@ -65,7 +65,7 @@ const collect = async () => {
   return found;
 };
 
-test("failures of a request become errors that say what they are", async () => {
+test("failures of a request become errors of their kind", async () => {
   const failing = async (response, kind, more = {}) => {
     const error = await answering(response, collect).then(() => null, (error) => error);
     assert.ok(error instanceof ServerError, `${kind}: ${error}`);
@@ -85,7 +85,7 @@ test("failures of a request become errors that say what they are", async () => {
   assert.deepEqual(await answering(new Response('data: {"a":1}\n\ndata: [DONE]\n\n'), collect), [{ a: 1 }]);
 });
 
-test("chat and plain texts ask differently for the same", () => {
+test("chats and completions make equivalent requests", () => {
   const lengths = { maxTokens: 9, nMax: 4 };
   const settings = { type: "auto", verify: "exact", temperature: 0.5, ...lengths, system: "be kind", prediction: "" };
   const dialogue = { turns: [{ user: "a", answer: "b" }], text: "c" };
@@ -129,10 +129,10 @@ test("figures count tokens, drafts and depths as servers do", () => {
   figures.end(1300);
   assert.deepEqual([figures.ended, figures.speed], [1300, 20]);
   figures.end(1300, { predicted_per_second: 25 });
-  assert.equal(figures.speed, 25, "the server knows better");
+  assert.equal(figures.speed, 25, "the server's own speed is used");
 });
 
-test("the speed of the last second forgets what is older", () => {
+test("the speed of the last second ignores older tokens", () => {
   const figures = new Figures(0);
   for (let at = 0; at <= 2000; at += 100) figures.add({ tokens: [token("a"), token("b")], drafted: [] }, at);
   assert.equal(figures.speedAt(2000), 20);
@@ -144,7 +144,7 @@ test("the speed of the last second forgets what is older", () => {
   assert.equal(young.speedAt(300), 10);
 });
 
-test("a text is cut by its tokens and never changed by them", () => {
+test("a text is split by its tokens and never changed by them", () => {
   const texts = (found) => found.pieces.map((piece) => piece.text);
   assert.deepEqual(texts(cut("a bc", [token("a"), token(" b"), token("c")])), ["a", " b", "c"]);
   const emoji = cut("x😀", [token("x"), token(""), token("😀")]);
@@ -168,7 +168,7 @@ test("a text is cut by its tokens and never changed by them", () => {
   }
 });
 
-test("rejected drafts stand before the token that took their place", () => {
+test("rejected drafts are before the token that replaced them", () => {
   const pass = {
     tokens: [token("a", "draft", 1), token("b")],
     drafted: [draft(1, true), draft(1, false), draft(3, false), draft(2, false)],
@@ -199,7 +199,7 @@ test("numbers, characters, colours and ticks", () => {
   assert.deepEqual(ticks(10, 4), [0, 5, 10]);
 });
 
-// How colours look without one of the three kinds of cones: Machado, Oliveira and Fernandes 2009, severity 1.
+// Simulates the lack of one of the three kinds of cones: Machado, Oliveira and Fernandes 2009, severity 1.
 const SIGHTS = {
   all: [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
   "no red": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
@@ -207,7 +207,7 @@ const SIGHTS = {
   "no blue": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]],
 };
 
-/** A colour (#rrggbb) in CIE Lab, as seen. */
+/** A colour (#rrggbb) in CIE Lab, as perceived. */
 function seen(colour, sight) {
   const part = (at) => Number.parseInt(colour.slice(at, at + 2), 16) / 255;
   const toLinear = (value) => (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4);
@@ -220,7 +220,7 @@ function seen(colour, sight) {
   return [116 * y - 16, 500 * (x - y), 200 * (y - z)];
 }
 
-test("the colours of drafters stay apart, also for colour-blind people", async () => {
+test("the colours of drafters are distinct, also for colour-blind people", async () => {
   const style = await readFile(new URL("../style.css", import.meta.url), "utf8");
   const [light, dark] = style.split("@media (prefers-color-scheme: dark)");
   for (const [scheme, part] of Object.entries({ light, dark })) {

@@ -1,7 +1,7 @@
-//! Log-probabilities in OpenAI's two forms: that of chats, and the older one of completions.
+//! Log-probabilities in OpenAI's two formats: that of chats, and the older one of completions.
 //!
-//! They are those of the model's own law, before temperature and filters. Tokens are shown as the text of their bytes;
-//! where that is no text (a part of a character), chats have the bytes too. Left out: the token that ended a text.
+//! They are those of the model before temperature and filters. A token is shown as the text of its bytes, which may be
+//! part of a character; chats have the bytes, too. The token that ended the answer is omitted.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,17 @@ use foretoken::{Emitted, Prompter, Scored, Token};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-/// A token with its log-probability, and with the most probable ones at its place.
-pub(crate) struct Told<'a> {
+/// A token with its log-probability, and the most probable tokens at its position.
+pub(crate) struct TokenLogProbability<'a> {
     token: Token,
     /// `None` for the first token of a prompt.
     log_probability: Option<f32>,
     top: &'a [(Token, f32)],
 }
 
-impl<'a> Told<'a> {
-    /// Those of these tokens that are part of the text.
-    pub(crate) fn all(emitted: &'a [Emitted], end_tokens: &'a [Token]) -> impl Iterator<Item = Self> {
+impl<'a> TokenLogProbability<'a> {
+    /// The emitted tokens, except end tokens.
+    pub(crate) fn without_end_tokens(emitted: &'a [Emitted], end_tokens: &'a [Token]) -> impl Iterator<Item = Self> {
         emitted.iter().filter(|emitted| !end_tokens.contains(&emitted.token)).map(Self::emitted)
     }
 
@@ -36,8 +36,8 @@ fn bytes(prompter: &Prompter, token: Token) -> &[u8] {
     prompter.tokenizer.as_deref().map_or(&[], |tokenizer| tokenizer.token_bytes(token))
 }
 
-/// A token as text; where its bytes are none, as OpenAI writes them.
-pub(crate) fn text_of(prompter: &Prompter, token: Token) -> String {
+/// A token as text; bytes that are not UTF-8 are written as OpenAI does.
+pub(crate) fn token_text(prompter: &Prompter, token: Token) -> String {
     let bytes = bytes(prompter, token);
     match std::str::from_utf8(bytes) {
         Ok(text) => text.to_string(),
@@ -45,12 +45,12 @@ pub(crate) fn text_of(prompter: &Prompter, token: Token) -> String {
     }
 }
 
-/// JSON has no infinity; OpenAI says -9999 for what is impossible.
-fn number(log_probability: f32) -> f32 {
+/// JSON has no infinity; OpenAI writes -9999 for impossible tokens.
+fn json_number(log_probability: f32) -> f32 {
     log_probability.max(-9999.0)
 }
 
-/// A token in the form of chats.
+/// A token in the format of chats.
 #[derive(Serialize)]
 struct ChatToken<'a> {
     token: String,
@@ -63,52 +63,55 @@ struct ChatToken<'a> {
 
 impl<'a> ChatToken<'a> {
     fn new(prompter: &'a Prompter, id: Token, log_probability: f32) -> Self {
-        let (token, bytes) = (text_of(prompter, id), bytes(prompter, id));
-        Self { token, id, logprob: number(log_probability), bytes, top_logprobs: None }
+        let (token, bytes) = (token_text(prompter, id), bytes(prompter, id));
+        Self { token, id, logprob: json_number(log_probability), bytes, top_logprobs: None }
     }
 }
 
-/// The form of chats, as JSON: there may be much of it, so it is written at once.
-pub(crate) fn of_chat<'a>(told: impl Iterator<Item = Told<'a>>, prompter: &Prompter) -> Box<RawValue> {
+/// The format of chats, as JSON text, since it may be large.
+pub(crate) fn chat_log_probabilities<'a>(
+    tokens: impl Iterator<Item = TokenLogProbability<'a>>,
+    prompter: &Prompter,
+) -> Box<RawValue> {
     #[derive(Serialize)]
-    struct Form<'a> {
+    struct ChatLogProbabilities<'a> {
         content: Vec<ChatToken<'a>>,
         refusal: Option<()>,
     }
-    let one = |told: Told<'_>| {
-        let top = told.top.iter().map(|(token, value)| ChatToken::new(prompter, *token, *value)).collect();
-        let own = ChatToken::new(prompter, told.token, told.log_probability.unwrap_or(f32::NEG_INFINITY));
+    let one = |token: TokenLogProbability<'_>| {
+        let top = token.top.iter().map(|(token, value)| ChatToken::new(prompter, *token, *value)).collect();
+        let own = ChatToken::new(prompter, token.token, token.log_probability.unwrap_or(f32::NEG_INFINITY));
         ChatToken { top_logprobs: Some(top), ..own }
     };
-    written(&Form { content: told.map(one).collect(), refusal: None })
+    raw_json(&ChatLogProbabilities { content: tokens.map(one).collect(), refusal: None })
 }
 
-/// The form of completions, as JSON. `offset`: characters of the text before; moved on.
-pub(crate) fn of_completion<'a>(
-    told: impl Iterator<Item = Told<'a>>,
+/// The format of completions, as JSON text. `offset`: characters of the text so far; updated.
+pub(crate) fn completion_log_probabilities<'a>(
+    tokens: impl Iterator<Item = TokenLogProbability<'a>>,
     prompter: &Prompter,
     offset: &mut usize,
 ) -> Box<RawValue> {
     #[derive(Default, Serialize)]
-    struct Form {
+    struct CompletionLogProbabilities {
         tokens: Vec<String>,
         token_logprobs: Vec<Option<f32>>,
         top_logprobs: Vec<Option<BTreeMap<String, f32>>>,
         text_offset: Vec<usize>,
     }
-    let mut form = Form::default();
-    for told in told {
-        let text = text_of(prompter, told.token);
-        form.text_offset.push(*offset);
+    let mut logprobs = CompletionLogProbabilities::default();
+    for token in tokens {
+        let text = token_text(prompter, token.token);
+        logprobs.text_offset.push(*offset);
         *offset += text.chars().count();
-        form.tokens.push(text);
-        form.token_logprobs.push(told.log_probability.map(number));
-        let top = told.top.iter().map(|(token, value)| (text_of(prompter, *token), number(*value)));
-        form.top_logprobs.push(told.log_probability.map(|_| top.collect()));
+        logprobs.tokens.push(text);
+        logprobs.token_logprobs.push(token.log_probability.map(json_number));
+        let top = token.top.iter().map(|(token, value)| (token_text(prompter, *token), json_number(*value)));
+        logprobs.top_logprobs.push(token.log_probability.map(|_| top.collect()));
     }
-    written(&form)
+    raw_json(&logprobs)
 }
 
-fn written(form: &impl Serialize) -> Box<RawValue> {
-    serde_json::value::to_raw_value(form).expect("numbers and texts can be written")
+fn raw_json(logprobs: &impl Serialize) -> Box<RawValue> {
+    serde_json::value::to_raw_value(logprobs).expect("numbers and strings can be serialized")
 }

@@ -1,14 +1,14 @@
-//! Who produced each token, and what was drafted in vain.
+//! The origin of each token, and the drafted tokens.
 
 use foretoken::report::{digits, origin};
 use foretoken::{Drafted, Emitted, Origin, Prompter};
 use serde_json::{Value, json};
 
-use super::log_probabilities::text_of;
+use super::log_probabilities::token_text;
 
-/// The tokens of a text: who, how deep in the draft, in which pass, with which probabilities under the laws of the
-/// target (p) and of the drafter (q).
-pub(crate) fn of_tokens(emitted: &[Emitted], prompter: &Prompter) -> Value {
+/// The tokens of an answer: origin, depth in the draft, pass, and the probabilities under the laws of the target (p)
+/// and of the drafter (q).
+pub(crate) fn tokens_json(emitted: &[Emitted], prompter: &Prompter) -> Value {
     let one = |emitted: &Emitted| {
         json!({
             "token": emitted.token,
@@ -24,13 +24,13 @@ pub(crate) fn of_tokens(emitted: &[Emitted], prompter: &Prompter) -> Value {
 }
 
 /// The tokens of draft trees that were verified.
-pub(crate) fn of_drafts(drafted: &[Drafted], prompter: &Prompter) -> Value {
+pub(crate) fn drafts_json(drafted: &[Drafted], prompter: &Prompter) -> Value {
     let one = |drafted: &Drafted| {
         json!({
             "drafter": origin(Origin::Drafted(drafted.drafter), &prompter.names),
             "depth": drafted.depth,
             "token": drafted.token,
-            "text": text_of(prompter, drafted.token),
+            "text": token_text(prompter, drafted.token),
             "accepted": drafted.accepted,
         })
     };

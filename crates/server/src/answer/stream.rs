@@ -1,9 +1,8 @@
-//! Answers that are told while they are written, as server-sent events.
+//! Streamed answers, as server-sent events.
 //!
-//! The idea: what a pass wrote is one event, however many tokens that are, so a client sees text as soon as it is
-//! certain and a fast model does not drown in headers. Text that may yet turn out to be a stop string, half a character
-//! or a call of a tool is held back until it is known. What goes wrong in the middle is told as an `error` event, and
-//! what was written before it stands. Left out: what events say (`answer.rs`).
+//! All tokens of a pass are one event, so clients receive text as soon as it is certain, with little overhead. Text
+//! that may be the beginning of a stop string or of a tool call, or an incomplete character, is buffered until that is
+//! certain. An error while streaming is sent as an `error` event; the text before it remains valid.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -16,44 +15,44 @@ use futures_util::stream::unfold;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::form::{EVENTS, Progress, streamed};
-use super::log_probabilities::{Told, of_chat, of_completion};
-use super::pieces::{PieceReader, Pieces};
-use super::whole::{failed, never_begun};
-use super::{ChoiceJson, Head, Kind, call_object, finish_reason, provenance};
-use crate::ask::completion::CompletionAsk;
-use crate::run::{Next, Run};
+use super::complete::{cut_before_start, failed};
+use super::format::{EVENTS, Progress, streamed};
+use super::log_probabilities::{TokenLogProbability, chat_log_probabilities, completion_log_probabilities};
+use super::parts::{AnswerParser, AnswerParts};
+use super::{AnswerContext, ChoiceJson, RequestKind, call_object, finish_reason, provenance};
+use crate::parse::completion::CompletionRequest;
+use crate::run::{Run, RunEvent};
 
-/// One answer on its way.
+/// The state of one streamed answer.
 struct Choice {
-    reader: PieceReader,
-    /// Characters that were told, for log-probabilities.
+    parser: AnswerParser,
+    /// Characters that were sent, for the offsets of log-probabilities.
     offset: usize,
     drafted: Vec<Drafted>,
-    /// Scored tokens of a prompt that is told with its text when all of it is known.
+    /// Scored tokens of the prompt, which is sent once all of it is scored.
     scored: Vec<Scored>,
     stats: Stats,
-    /// What was told, if texts are logged.
+    /// The text that was sent, if it is logged.
     text: String,
 }
 
-/// See the head of this file.
+/// The state of streamed answers.
 struct Stream {
-    head: Head,
+    context: AnswerContext,
     run: Run,
     choices: Vec<Choice>,
     ready: VecDeque<String>,
-    begun: Instant,
-    /// Answers that go on.
+    started: Instant,
+    /// Answers that have not ended.
     open: usize,
-    /// Whether anything was written.
+    /// Whether any token was generated.
     has_begun: bool,
-    ended: bool,
+    has_ended: bool,
 }
 
-/// The response that tells the answers.
-pub(crate) fn response(head: Head, run: Run) -> Response {
-    let mut stream = Stream::new(head, run);
+/// The response that streams the answers.
+pub(crate) fn response(context: AnswerContext, run: Run) -> Response {
+    let mut stream = Stream::new(context, run);
     stream.begin();
     let next = |mut stream: Stream| async move {
         let bytes = stream.next().await?;
@@ -62,8 +61,8 @@ pub(crate) fn response(head: Head, run: Run) -> Response {
     streamed(EVENTS, unfold(stream, next))
 }
 
-/// The text that an echo of a prompt has.
-pub(super) fn echoed(completion: &CompletionAsk, prompt: usize, prompter: &Prompter) -> String {
+/// The text of an echoed prompt.
+pub(super) fn echoed_prompt(completion: &CompletionRequest, prompt: usize, prompter: &Prompter) -> String {
     match (&completion.prompts[prompt], &prompter.tokenizer) {
         (Prompt::Text(text), _) => text.clone(),
         (Prompt::Ids(ids), Some(tokenizer)) => tokenizer.decode(ids, true),
@@ -72,41 +71,54 @@ pub(super) fn echoed(completion: &CompletionAsk, prompt: usize, prompter: &Promp
 }
 
 impl Stream {
-    fn new(head: Head, run: Run) -> Self {
+    fn new(context: AnswerContext, run: Run) -> Self {
         let choice = |_: usize| Choice {
-            reader: PieceReader::new(&head.kind),
+            parser: AnswerParser::new(&context.kind),
             offset: 0,
             drafted: Vec::new(),
             scored: Vec::new(),
             stats: Stats::default(),
             text: String::new(),
         };
-        let open = run.asked().len();
+        let open = run.records().len();
         let choices = (0..open).map(choice).collect();
-        Self { head, run, choices, ready: VecDeque::new(), begun: Instant::now(), open, has_begun: false, ended: false }
+        Self {
+            context,
+            run,
+            choices,
+            ready: VecDeque::new(),
+            started: Instant::now(),
+            open,
+            has_begun: false,
+            has_ended: false,
+        }
     }
 
-    /// What stands before the first token: the role, or the prompt.
+    /// Sends what precedes the first token: the role, or the prompt.
     fn begin(&mut self) {
         for index in 0..self.choices.len() {
-            match &self.head.kind {
-                Kind::Chat(_) => self.say(index, json!({ "role": "assistant", "content": "" }), Map::new(), None),
-                Kind::Completion(completion) if completion.echo && completion.ask.log_probabilities.is_none() => {
-                    let text = echoed(completion, index / completion.ask.best_of, self.head.prompter());
-                    self.say(index, json!(text), Map::new(), None);
+            match &self.context.kind {
+                RequestKind::Chat(_) => {
+                    self.send(index, json!({ "role": "assistant", "content": "" }), Map::new(), None)
                 }
-                Kind::Completion(_) => {}
+                RequestKind::Completion(completion)
+                    if completion.echo && completion.options.log_probabilities.is_none() =>
+                {
+                    let text = echoed_prompt(completion, index / completion.options.best_of, self.context.prompter());
+                    self.send(index, json!(text), Map::new(), None);
+                }
+                RequestKind::Completion(_) => {}
             }
         }
     }
 
-    /// The next bytes; all that is ready goes out together.
+    /// The next bytes: all that is ready.
     async fn next(&mut self) -> Option<Bytes> {
-        while self.ready.is_empty() && !self.ended {
+        while self.ready.is_empty() && !self.has_ended {
             match self.run.next().await {
-                Next::Nothing => self.ready.push_back(": nothing new yet\n\n".to_string()),
-                Next::End => self.end(),
-                Next::Event(number, event) => self.take(number, event),
+                RunEvent::Idle => self.ready.push_back(": nothing new yet\n\n".to_string()),
+                RunEvent::End => self.end(),
+                RunEvent::Event(number, event) => self.handle(number, event),
             }
         }
         if self.ready.is_empty() {
@@ -115,13 +127,13 @@ impl Stream {
         Some(Bytes::from(self.ready.drain(..).collect::<String>()))
     }
 
-    fn take(&mut self, number: usize, event: Event) {
+    fn handle(&mut self, number: usize, event: Event) {
         match event {
             Event::Prompt { done, total, shared, .. } => self.progress(number, Progress { done, total, shared }),
             Event::DrafterFailed { .. } => {}
             Event::PromptScored { scored, .. } => self.score(number, scored),
             Event::Drafts { drafted, .. } => self.choices[number].drafted.extend(drafted),
-            Event::Tokens { emitted, .. } => self.write(number, &emitted),
+            Event::Tokens { emitted, .. } => self.send_tokens(number, &emitted),
             Event::Finished { reason, text, stats, .. } => {
                 self.choices[number].stats = *stats;
                 self.finish(number, &reason, &text);
@@ -129,60 +141,72 @@ impl Stream {
         }
     }
 
-    /// Tells how much of a prompt is read, where that is asked for.
+    /// Sends the progress of prefill, if the request asks for it.
     fn progress(&mut self, number: usize, progress: Progress) {
-        if !self.head.kind.ask().progress {
+        if !self.context.kind.options().progress {
             return;
         }
-        let progress = progress.object(self.begun.elapsed());
-        let said = if self.head.kind.is_chat() { json!({}) } else { json!("") };
-        let choice = self.choice(number, said, Map::new(), None);
-        self.push(&[choice], Map::from_iter([("prompt_progress".to_string(), progress)]));
+        let progress = progress.object(self.started.elapsed());
+        let content = if self.context.kind.is_chat() { json!({}) } else { json!("") };
+        let choice = self.choice(number, content, Map::new(), None);
+        self.push_chunk(&[choice], Map::from_iter([("prompt_progress".to_string(), progress)]));
     }
 
-    /// Tells the prompt with its log-probabilities, once all of it is scored.
+    /// Sends the prompt with its log-probabilities, once all of it is scored.
     fn score(&mut self, number: usize, scored: Vec<Scored>) {
-        let Kind::Completion(completion) = &self.head.kind else { return };
+        let RequestKind::Completion(completion) = &self.context.kind else { return };
         let choice = &mut self.choices[number];
         choice.scored.extend(scored);
-        if choice.scored.len() < self.run.asked()[number].prompt_len {
+        if choice.scored.len() < self.run.records()[number].prompt_len {
             return;
         }
-        let text = echoed(completion, number / completion.ask.best_of, self.head.prompter());
-        let told = std::mem::take(&mut choice.scored);
-        let told = of_completion(told.iter().map(Told::scored), self.head.prompter(), &mut choice.offset);
-        self.say(number, json!(text), Map::new(), Some(told));
+        let text = echoed_prompt(completion, number / completion.options.best_of, self.context.prompter());
+        let scored = std::mem::take(&mut choice.scored);
+        let logprobs = completion_log_probabilities(
+            scored.iter().map(TokenLogProbability::scored),
+            self.context.prompter(),
+            &mut choice.offset,
+        );
+        self.send(number, json!(text), Map::new(), Some(logprobs));
     }
 
-    /// Tells what a pass wrote.
-    fn write(&mut self, number: usize, emitted: &[Emitted]) {
+    /// Sends the tokens of a pass.
+    fn send_tokens(&mut self, number: usize, emitted: &[Emitted]) {
         self.has_begun = true;
         let text: String = emitted.iter().map(|emitted| emitted.text.as_str()).collect();
         let choice = &mut self.choices[number];
         let mut extras = Map::new();
-        let mut told = None;
-        if self.head.kind.ask().log_probabilities.is_some() {
-            let written = Told::all(emitted, &self.run.asked()[number].end_tokens);
-            told = Some(match &self.head.kind {
-                Kind::Chat(_) => of_chat(written, &self.head.app.prompter),
-                Kind::Completion(_) => of_completion(written, &self.head.app.prompter, &mut choice.offset),
+        let mut logprobs = None;
+        if self.context.kind.options().log_probabilities.is_some() {
+            let tokens = TokenLogProbability::without_end_tokens(emitted, &self.run.records()[number].end_tokens);
+            logprobs = Some(match &self.context.kind {
+                RequestKind::Chat(_) => chat_log_probabilities(tokens, &self.context.app.prompter),
+                RequestKind::Completion(_) => {
+                    completion_log_probabilities(tokens, &self.context.app.prompter, &mut choice.offset)
+                }
             });
         }
-        if self.head.kind.ask().provenance {
+        if self.context.kind.options().provenance {
             let drafted = std::mem::take(&mut choice.drafted);
-            extras.insert("provenance".into(), provenance::of_tokens(emitted, &self.head.app.prompter));
-            extras.insert("drafted".into(), provenance::of_drafts(&drafted, &self.head.app.prompter));
+            extras.insert("provenance".into(), provenance::tokens_json(emitted, &self.context.app.prompter));
+            extras.insert("drafted".into(), provenance::drafts_json(&drafted, &self.context.app.prompter));
         }
-        let pieces = self.choices[number].reader.push(&text);
-        self.tell(number, pieces, extras, told);
+        let parts = self.choices[number].parser.push(&text);
+        self.send_parts(number, parts, extras, logprobs);
     }
 
-    /// Tells thoughts, text, and calls of tools.
-    fn tell(&mut self, number: usize, pieces: Pieces, extras: Map<String, Value>, told: Option<Box<RawValue>>) {
-        let Pieces { thoughts, text, calls } = pieces;
-        if !thoughts.is_empty() || !text.is_empty() || !extras.is_empty() || told.is_some() {
-            match &self.head.kind {
-                Kind::Chat(_) => {
+    /// Sends reasoning, text, and tool calls.
+    fn send_parts(
+        &mut self,
+        number: usize,
+        parts: AnswerParts,
+        extras: Map<String, Value>,
+        logprobs: Option<Box<RawValue>>,
+    ) {
+        let AnswerParts { thoughts, text, calls } = parts;
+        if !thoughts.is_empty() || !text.is_empty() || !extras.is_empty() || logprobs.is_some() {
+            match &self.context.kind {
+                RequestKind::Chat(_) => {
                     let mut delta = Map::new();
                     if !text.is_empty() || thoughts.is_empty() {
                         delta.insert("content".to_string(), json!(text));
@@ -190,100 +214,100 @@ impl Stream {
                     if !thoughts.is_empty() {
                         delta.insert("reasoning_content".to_string(), json!(thoughts));
                     }
-                    self.say(number, Value::Object(delta), extras, told);
+                    self.send(number, Value::Object(delta), extras, logprobs);
                 }
-                Kind::Completion(_) => self.say(number, json!(text), extras, told),
+                RequestKind::Completion(_) => self.send(number, json!(text), extras, logprobs),
             }
         }
-        for (place, call) in &calls {
-            let call = call_object(&self.head, number, *place, call);
-            self.say(number, json!({ "tool_calls": [call] }), Map::new(), None);
+        for (index, call) in &calls {
+            let call = call_object(&self.context, number, *index, call);
+            self.send(number, json!({ "tool_calls": [call] }), Map::new(), None);
         }
     }
 
-    /// Tells the end of an answer.
-    fn finish(&mut self, number: usize, reason: &FinishReason, held: &str) {
-        let reader = &mut self.choices[number].reader;
-        let mut rest = reader.push(held);
-        rest.extend(reader.finish());
-        self.tell(number, rest, Map::new(), None);
+    /// Sends the end of an answer.
+    fn finish(&mut self, number: usize, reason: &FinishReason, remaining_text: &str) {
+        let parser = &mut self.choices[number].parser;
+        let mut rest = parser.push(remaining_text);
+        rest.extend(parser.finish());
+        self.send_parts(number, rest, Map::new(), None);
         if let FinishReason::Failed(why) = reason {
-            let error = failed(&self.head, why, self.run.asked()[number].forbids);
+            let error = failed(&self.context, why, self.run.records()[number].forbids);
             self.ready.push_back(format!("data: {}\n\n", error.object()));
             return;
         }
         let choice = &self.choices[number];
         if let (Some(cut), FinishReason::Cancelled, false) = (self.run.cut(), reason, self.has_begun) {
-            // Once for all answers.
+            // One error for all answers.
             if number == 0 {
-                self.ready.push_back(format!("data: {}\n\n", never_begun(&self.head, cut).object()));
+                self.ready.push_back(format!("data: {}\n\n", cut_before_start(&self.context, cut).object()));
             }
             return;
         }
         let mut extras = Map::new();
-        extras.insert("finish_reason".into(), json!(finish_reason(reason, choice.reader.told())));
-        extras.insert("seed".into(), json!(self.run.asked()[number].seed));
+        extras.insert("finish_reason".into(), json!(finish_reason(reason, choice.parser.reported_calls())));
+        extras.insert("seed".into(), json!(self.run.records()[number].seed));
         if let (Some(cut), FinishReason::Cancelled) = (self.run.cut(), reason) {
             extras.insert("cut_by".into(), json!(cut.name()));
         }
-        let delta = if self.head.kind.is_chat() { json!({}) } else { json!("") };
-        let timings = self.head.timings(std::slice::from_ref(&choice.stats));
+        let delta = if self.context.kind.is_chat() { json!({}) } else { json!("") };
+        let timings = self.context.timings(std::slice::from_ref(&choice.stats));
         let choice = self.choice(number, delta, extras, None);
         self.open -= 1;
         let mut further = Map::from_iter([("timings".to_string(), timings)]);
-        if self.open == 0 && !self.head.kind.ask().stream.is_some_and(|stream| stream.include_usage) {
-            // Who does not ask for it as OpenAI has it may still look for it at the end.
-            further.insert("usage".to_string(), self.head.usage(self.run.asked(), &self.stats()));
+        if self.open == 0 && !self.context.kind.options().stream.is_some_and(|stream| stream.include_usage) {
+            // Some clients expect it in the last chunk even without OpenAI's `include_usage`.
+            further.insert("usage".to_string(), self.context.usage(self.run.records(), &self.stats()));
         }
-        self.push(&[choice], further);
+        self.push_chunk(&[choice], further);
     }
 
     fn stats(&self) -> Vec<Stats> {
         self.choices.iter().map(|choice| choice.stats.clone()).collect()
     }
 
-    /// Tells that all answers are told.
+    /// Sends the end of the stream.
     fn end(&mut self) {
-        self.ended = true;
+        self.has_ended = true;
         let stats = self.stats();
-        self.head.log(&stats, self.run.cut());
-        if self.head.app.settings.log_prompts {
+        self.context.log(&stats, self.run.cut());
+        if self.context.app.settings.log_prompts {
             let texts: Vec<&str> = self.choices.iter().map(|choice| choice.text.as_str()).collect();
-            tracing::info!(id = self.head.id, ?texts, "text");
+            tracing::info!(id = self.context.id, ?texts, "text");
         }
-        if self.head.kind.ask().stream.is_some_and(|stream| stream.include_usage) {
-            let (usage, timings) = (self.head.usage(self.run.asked(), &stats), self.head.timings(&stats));
+        if self.context.kind.options().stream.is_some_and(|stream| stream.include_usage) {
+            let (usage, timings) = (self.context.usage(self.run.records(), &stats), self.context.timings(&stats));
             let further = [("usage", usage), ("timings", timings)].map(|(name, value)| (name.to_string(), value));
-            self.push(&[], Map::from_iter(further));
+            self.push_chunk(&[], Map::from_iter(further));
         }
         self.ready.push_back("data: [DONE]\n\n".to_string());
     }
 
-    /// A choice of a chunk. `said`: the delta of a chat, the text of a completion.
+    /// A choice of a chunk. `content`: the delta of a chat, the text of a completion.
     fn choice(
         &self,
         number: usize,
-        said: Value,
+        content: Value,
         extras: Map<String, Value>,
         logprobs: Option<Box<RawValue>>,
     ) -> ChoiceJson {
-        let name = if self.head.kind.is_chat() { "delta" } else { "text" };
-        let own = [("index", json!(number)), (name, said), ("finish_reason", Value::Null)];
+        let name = if self.context.kind.is_chat() { "delta" } else { "text" };
+        let own = [("index", json!(number)), (name, content), ("finish_reason", Value::Null)];
         let own = own.into_iter().map(|(name, value)| (name.to_string(), value));
         ChoiceJson { fields: own.chain(extras).collect(), logprobs }
     }
 
-    fn say(&mut self, number: usize, said: Value, extras: Map<String, Value>, told: Option<Box<RawValue>>) {
-        if self.head.app.settings.log_prompts {
-            let parts = [said.as_str(), said["reasoning_content"].as_str(), said["content"].as_str()];
-            parts.into_iter().flatten().for_each(|text| self.choices[number].text.push_str(text));
+    fn send(&mut self, number: usize, content: Value, extras: Map<String, Value>, logprobs: Option<Box<RawValue>>) {
+        if self.context.app.settings.log_prompts {
+            let texts = [content.as_str(), content["reasoning_content"].as_str(), content["content"].as_str()];
+            texts.into_iter().flatten().for_each(|text| self.choices[number].text.push_str(text));
         }
-        let choice = self.choice(number, said, extras, told);
-        self.push(&[choice], Map::new());
+        let choice = self.choice(number, content, extras, logprobs);
+        self.push_chunk(&[choice], Map::new());
     }
 
-    fn push(&mut self, choices: &[ChoiceJson], extras: Map<String, Value>) {
-        let object = self.head.object(true, choices, extras);
+    fn push_chunk(&mut self, choices: &[ChoiceJson], extras: Map<String, Value>) {
+        let object = self.context.object(true, choices, extras);
         self.ready.push_back(format!("data: {object}\n\n"));
     }
 }

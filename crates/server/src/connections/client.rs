@@ -1,11 +1,10 @@
-//! A client's stream: read and written by hyper, and watched beside it.
+//! A client's stream, which hyper reads and writes and which is watched for a disconnect.
 //!
-//! The idea: hyper stops reading while an answer is written and something waits behind the request (a pipelined byte is
-//! enough), and then it cannot see that its client has gone. So the stream is shared with a watcher, which asks the
-//! system instead: it tells that the other side has closed whatever is still to be read. Whoever takes no byte for too
-//! long is gone as well. After an answer that came before the whole request was read, what still comes is read for a
-//! moment and thrown away, for closing at once would make the client's system drop the answer. Left out: who may
-//! connect at all.
+//! While an answer is written and further bytes wait after the request (a pipelined byte suffices), hyper stops reading
+//! and cannot notice that the client disconnected. So a watcher shares the stream and asks the operating system, which
+//! reports the closed side even before all bytes are read. A client that takes no byte for too long counts as
+//! disconnected, too. If an answer was sent before the whole request was read, further bytes are read and discarded for
+//! a moment: closing at once would make the client's system drop the answer.
 
 use std::future::Future;
 use std::io;
@@ -21,52 +20,53 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
-/// Where bytes wait that hyper does not read, it is asked so often whether the client is still there.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
-/// What a client still sends behind its answer is read for so long.
+/// How often a stream with unread bytes is checked for a disconnect.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// How long bytes after the answer are read and discarded.
 pub(super) const LINGER: Duration = Duration::from_secs(1);
 
-/// A client's stream, and what is known of it.
+/// A client's stream and its state.
 pub(super) struct Client {
     stream: TcpStream,
-    /// One more than requests that are being answered.
+    /// Its reference count is the number of answers under way plus one.
     answers: Arc<()>,
-    /// Whether something waits to be taken by the client.
-    waits: AtomicBool,
+    /// Whether a write waits for the client.
+    is_write_pending: AtomicBool,
 }
 
 impl Client {
     pub(super) fn new(stream: TcpStream) -> Self {
-        Self { stream, answers: Arc::default(), waits: AtomicBool::new(false) }
+        Self { stream, answers: Arc::default(), is_write_pending: AtomicBool::new(false) }
     }
 
-    /// A request is being answered for as long as what this returns is kept.
-    pub(super) fn answers(&self) -> Arc<()> {
+    /// Registers an answer as under way until the returned guard is dropped.
+    pub(super) fn begin_answer(&self) -> Arc<()> {
         Arc::clone(&self.answers)
     }
 
-    /// Waits until the client has closed its side, which is how programs go away.
-    pub(super) async fn hung_up(&self) {
+    /// Waits until the client has closed its side.
+    pub(super) async fn disconnected(&self) {
         loop {
             match self.stream.ready(Interest::READABLE).await {
-                Ok(ready) if !ready.is_read_closed() => tokio::time::sleep(LOOK_AGAIN).await,
+                Ok(ready) if !ready.is_read_closed() => tokio::time::sleep(POLL_INTERVAL).await,
                 Ok(_) | Err(_) => return,
             }
         }
     }
 
-    /// Waits for `time`, and then until nothing is owed to the client: no answer, and no byte of one.
-    pub(super) async fn owed_nothing(&self, time: impl Future<Output = ()>) {
+    /// Waits for `time`, and then until no answer is under way and no write waits for the client.
+    pub(super) async fn idle_after(&self, time: impl Future<Output = ()>) {
         time.await;
-        while Arc::strong_count(&self.answers) > 1 || self.waits.load(Ordering::Relaxed) {
-            tokio::time::sleep(LOOK_AGAIN).await;
+        while Arc::strong_count(&self.answers) > 1 || self.is_write_pending.load(Ordering::Relaxed) {
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Ends the server's side, and reads what still comes until the client has ended its own, for a moment at most.
+    /// Closes the server's side, and discards further bytes until the client has closed its own, for [`LINGER`] at
+    /// most.
     pub(super) async fn linger(&self) {
         if SockRef::from(&self.stream).shutdown(Shutdown::Write).is_err() {
-            return; // it is gone
+            return; // the client has disconnected
         }
         let drain = async {
             let mut bytes = [0; 4096];
@@ -83,22 +83,22 @@ impl Client {
     }
 }
 
-/// A shared stream that fails if its client takes no byte for too long.
-pub(super) struct Watched {
+/// A shared stream that fails if the client takes no byte for too long.
+pub(super) struct WatchedStream {
     client: Arc<Client>,
     idle: Duration,
-    /// Runs while something waits to be taken.
+    /// Runs while a write waits for the client.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl Watched {
+impl WatchedStream {
     pub(super) fn new(client: Arc<Client>, idle: Duration) -> Self {
         Self { client, idle, timer: None }
     }
 
-    /// Passes on what came of writing; if nothing did, until time is over.
-    fn watch<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        self.client.waits.store(written.is_pending(), Ordering::Relaxed);
+    /// Passes on the result of a write; fails once a pending one takes too long.
+    fn check_timeout<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        self.client.is_write_pending.store(written.is_pending(), Ordering::Relaxed);
         if written.is_ready() {
             self.timer = None;
             return written;
@@ -109,7 +109,7 @@ impl Watched {
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing")))
     }
 
-    /// Writes once the system takes something.
+    /// Writes once the stream is ready.
     fn write(
         &mut self,
         context: &mut Context<'_>,
@@ -126,11 +126,11 @@ impl Watched {
                 written => break Poll::Ready(written),
             }
         };
-        self.watch(context, written)
+        self.check_timeout(context, written)
     }
 }
 
-impl AsyncRead for Watched {
+impl AsyncRead for WatchedStream {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         loop {
             ready!(self.client.stream.poll_read_ready(context))?;
@@ -146,7 +146,7 @@ impl AsyncRead for Watched {
     }
 }
 
-impl AsyncWrite for Watched {
+impl AsyncWrite for WatchedStream {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
         self.write(context, |stream| stream.try_write(from))
     }
@@ -163,14 +163,14 @@ impl AsyncWrite for Watched {
         true
     }
 
-    /// What was written has been handed to the system.
+    /// Written bytes are already with the operating system.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         match SockRef::from(&self.client.stream).shutdown(Shutdown::Write) {
-            // It is shut already.
+            // It is already shut down.
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
             shut => Poll::Ready(shut),
         }

@@ -1,7 +1,7 @@
 // Vercel's packages `ai` and `@ai-sdk/openai-compatible` against a server: SERVER and TOOLS, with the key KEY.
 //
-// What their users rely on: texts whole and streamed with what they took, objects of a schema, calls of tools with the
-// turn behind them, and errors that name the field. Left out: what the page of a framework does with them.
+// What their users rely on: texts streamed and not, with their usage; structured outputs; tool calls and the turn after
+// their results; and errors that name the field.
 
 import assert from 'node:assert/strict';
 import test from 'node:test';
@@ -14,15 +14,15 @@ const { SERVER, TOOLS, KEY } = process.env;
 
 /** A model of the server at `address`. */
 function model(address = SERVER, key = KEY) {
-  const about = { name: 'foretoken', baseURL: address + '/v1', apiKey: key };
-  return createOpenAICompatible({ ...about, includeUsage: true, supportsStructuredOutputs: true })(MODEL);
+  const provider = { name: 'foretoken', baseURL: address + '/v1', apiKey: key };
+  return createOpenAICompatible({ ...provider, includeUsage: true, supportsStructuredOutputs: true })(MODEL);
 }
 
-/** What asks for one text, once. */
-const asked = { model: model(), prompt, maxOutputTokens: 40, temperature: 0.9, seed: 7, maxRetries: 0 };
+/** The options of one request without retries. */
+const options = { model: model(), prompt, maxOutputTokens: 40, temperature: 0.9, seed: 7, maxRetries: 0 };
 
-/** What the server says without a package. */
-async function said() {
+/** The server's response to the same request, without a package. */
+async function chatWithoutPackage() {
   const messages = [{ role: 'user', content: prompt }];
   const body = JSON.stringify({ model: MODEL, messages, max_tokens: 40, temperature: 0.9, seed: 7 });
   const headers = { authorization: 'Bearer ' + KEY, 'content-type': 'application/json' };
@@ -31,7 +31,7 @@ async function said() {
 }
 
 test('a text', async () => {
-  const [plain, answer] = [await said(), await generateText(asked)];
+  const [plain, answer] = [await chatWithoutPackage(), await generateText(options)];
   assert.equal(answer.text, plain.choices[0].message.content);
   assert.equal(answer.finishReason, plain.choices[0].finish_reason);
   assert.equal(answer.usage.outputTokens, plain.usage.completion_tokens);
@@ -39,7 +39,7 @@ test('a text', async () => {
 });
 
 test('a stream, with usage at its end', async () => {
-  const [plain, stream, pieces] = [await said(), streamText(asked), []];
+  const [plain, stream, pieces] = [await chatWithoutPackage(), streamText(options), []];
   for await (const piece of stream.textStream) pieces.push(piece);
   assert.equal(pieces.join(''), plain.choices[0].message.content);
   assert.ok(pieces.length > 1);
@@ -50,16 +50,16 @@ test('a stream, with usage at its end', async () => {
 test('an object', async () => {
   const properties = { sea: { type: 'boolean' }, depth: { enum: [10, 200] } };
   const schema = jsonSchema({ type: 'object', properties, required: ['sea', 'depth'], additionalProperties: false });
-  const { object } = await generateObject({ ...asked, schema });
+  const { object } = await generateObject({ ...options, schema });
   assert.deepEqual(Object.keys(object).sort(), ['depth', 'sea']);
   assert.ok([10, 200].includes(object.depth) && typeof object.sea === 'boolean');
 });
 
-test('a call of a tool, and the turn behind its result', async () => {
+test('a tool call, and the turn after its result', async () => {
   const properties = { city: { enum: ['Rome', 'Oslo'] } };
   const inputSchema = jsonSchema({ type: 'object', properties, required: ['city'], additionalProperties: false });
   const tools = { find: tool({ description: 'finds a place', inputSchema, execute: ({ city }) => 'sun in ' + city }) };
-  const forced = { ...asked, model: model(TOOLS), maxOutputTokens: 100, tools, toolChoice: 'required' };
+  const forced = { ...options, model: model(TOOLS), maxOutputTokens: 100, tools, toolChoice: 'required' };
   const prepareStep = ({ stepNumber }) => ({ toolChoice: stepNumber ? 'auto' : 'required' });
   const { steps } = await generateText({ ...forced, stopWhen: stepCountIs(2), prepareStep });
   assert.equal(steps.length, 2);
@@ -76,7 +76,7 @@ test('a call of a tool, and the turn behind its result', async () => {
 
 test('errors', async () => {
   const refused = (more, status, start) =>
-    assert.rejects(generateText({ ...asked, ...more }), (error) => {
+    assert.rejects(generateText({ ...options, ...more }), (error) => {
       assert.ok(APICallError.isInstance(error), error);
       assert.equal(error.statusCode, status);
       assert.ok(error.message.startsWith(start), error.message);

@@ -1,7 +1,6 @@
-"""`aider` against a server: SERVER with the key KEY. One edit is asked for, and has to be in the file in the end.
+"""`aider` against a server: SERVER with the key KEY. One edit is requested and must be in the file afterwards.
 
-The demo model would write nonsense, so its answer is held to a form: a file in the notation that aider reads. Left out:
-repositories, and all that aider does without a model.
+The demo model would write nonsense, so `choices` constrains its answer to a file in aider's edit format.
 """
 
 import json
@@ -12,7 +11,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from plain import MODEL, finished
+from plain_http import MODEL, finished_requests
 
 BEFORE, AFTER = 'print("hello")\n', 'print("hello")\nprint("hello")\n'
 ARGUMENTS = [
@@ -25,14 +24,14 @@ ARGUMENTS = [
 
 class Aider(unittest.TestCase):
     def test_an_edit(self):
-        name, before = "openai/" + MODEL, finished()
-        form = {"max_tokens": 100, "extra_body": {"choices": ["hello.py\n```\n" + AFTER + "```\n"]}}
-        # Its prompts are long for a small model, so its reminders are left out.
-        settings = {"name": name, "weak_model_name": name, "reminder": "none", "extra_params": form}
-        # Without these it would look into the network.
+        name, before = "openai/" + MODEL, finished_requests()
+        parameters = {"max_tokens": 100, "extra_body": {"choices": ["hello.py\n```\n" + AFTER + "```\n"]}}
+        # Its prompts are long for a small model, so reminders are off.
+        settings = {"name": name, "weak_model_name": name, "reminder": "none", "extra_params": parameters}
+        # Without these it would download them.
         sizes = {"max_input_tokens": 1024, "max_output_tokens": 1024, "litellm_provider": "openai", "mode": "chat"}
         with tempfile.TemporaryDirectory() as folder:
-            # JSON is YAML.
+            # JSON is valid YAML.
             Path(folder, "settings.yml").write_text(json.dumps([settings]))
             Path(folder, "metadata.json").write_text(json.dumps({name: sizes}))
             file = Path(folder, "hello.py")
@@ -48,7 +47,7 @@ class Aider(unittest.TestCase):
         for bad in ("Traceback", "Exception", "Error", "token limit"):
             self.assertNotIn(bad, program.stdout)
         self.assertIn("Applied edit to hello.py", program.stdout)
-        self.assertGreater(finished(), before)
+        self.assertGreater(finished_requests(), before)
 
 
 if __name__ == "__main__":

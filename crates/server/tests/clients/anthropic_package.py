@@ -1,7 +1,7 @@
-"""The `anthropic` package against a server: SERVER with the key KEY, and TOOLS, whose template writes calls of tools.
+"""The `anthropic` package against a server: SERVER with the key KEY, and TOOLS, whose template supports tools.
 
 What its users rely on: objects that its types can read, streams and its helper for them, tools, counts, and errors of
-the right class that name the field. Left out: what the server's own tests cover without it.
+the right class that name the field. What needs no package is covered by the server's own tests.
 """
 
 import os
@@ -16,24 +16,24 @@ TOOL = {"name": "find", "description": "finds a place", "input_schema": {**SCHEM
 
 
 def client(address=None, key=None):
-    """A client that asks once."""
+    """A client that does not retry."""
     address = address or os.environ["SERVER"]
     return anthropic.Anthropic(base_url=address, api_key=key or os.environ["KEY"], max_retries=0, timeout=60)
 
 
 def fields(**more):
-    """A turn of a conversation."""
+    """The fields of a request."""
     body = {"model": MODEL, "messages": QUESTION, "max_tokens": 40, "extra_body": {"seed": 7, "temperature": 0.9}}
     return {**body, **more}
 
 
 def message(address=None, **more):
-    """The answer to a turn."""
+    """The message that answers a request."""
     return client(address).messages.create(**fields(**more))
 
 
 def text(answer):
-    """The text of an answer."""
+    """The text of a message."""
     return "".join(block.text for block in answer.content if block.type == "text")
 
 
@@ -65,9 +65,9 @@ class Messages(unittest.TestCase):
     def test_streams(self):
         whole = message()
         with client().messages.stream(**fields()) as stream:
-            said = "".join(stream.text_stream)
+            streamed = "".join(stream.text_stream)
             final = stream.get_final_message()
-        self.assertEqual((said, text(final)), (text(whole), text(whole)))
+        self.assertEqual((streamed, text(final)), (text(whole), text(whole)))
         self.assertEqual((final.stop_reason, final.usage.output_tokens), (whole.stop_reason, whole.usage.output_tokens))
         total = final.usage.input_tokens + final.usage.cache_read_input_tokens
         self.assertEqual(total, whole.usage.input_tokens + whole.usage.cache_read_input_tokens)
@@ -107,14 +107,14 @@ class Errors(unittest.TestCase):
             "stop_sequences": {"stop_sequences": [""]},
             "messages": {"messages": []},
             "messages[0].content[0].type": {"messages": [{"role": "user", "content": [image]}]},
-            # The demo model's template says nothing of tools, so one cannot be made to come.
+            # The demo model's template does not support tools, so a call cannot be forced.
             "tools": {"tools": [TOOL], "tool_choice": {"type": "any"}},
             "thinking.type": {"thinking": {"type": "some"}},
         }.items():
             with self.subTest(field):
                 self.refused(anthropic.BadRequestError, 400, lambda more=more: message(**more), field)
 
-    def test_what_is_not_there(self):
+    def test_unknown_models_and_keys(self):
         self.refused(anthropic.NotFoundError, 404, lambda: message(model="claude"), "model")
         wrong = client(key="wrong")
         ask = lambda: wrong.messages.create(**fields())

@@ -1,6 +1,6 @@
-"""The benchmark `guidellm` against a server: SERVER with the key KEY. A few requests, none of which may fail.
+"""The benchmark `guidellm` against a server: SERVER with the key KEY. None of a few requests may fail.
 
-Left out: its figures, which are those of a program that was not made to be fast.
+Its measurements are ignored: they include the overhead of guidellm itself.
 """
 
 import json
@@ -11,14 +11,14 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from plain import MODEL, finished
+from plain_http import MODEL, finished_requests
 
 PROMPTS = ["Once upon a time,", "i want to find a restaurant", "The little girl", "A dog"]
 
 
 class GuideLlm(unittest.TestCase):
     def benchmark(self, path):
-        """What guidellm reports of requests under this path."""
+        """The report of guidellm for requests to this path."""
         with tempfile.TemporaryDirectory() as folder:
             prompts, report = Path(folder, "prompts.jsonl"), Path(folder, "report.json")
             prompts.write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in PROMPTS))
@@ -38,13 +38,13 @@ class GuideLlm(unittest.TestCase):
 
     def test_a_benchmark(self):
         for path in ("/v1/chat/completions", "/v1/completions"):
-            before = finished()
-            [told] = self.benchmark(path)["benchmarks"]
-            totals = told["metrics"]["request_totals"]
+            before = finished_requests()
+            [report] = self.benchmark(path)["benchmarks"]
+            totals = report["metrics"]["request_totals"]
             counts = (totals["successful"], totals["errored"], totals["incomplete"])
             self.assertEqual(counts, (len(PROMPTS), 0, 0))
-            self.assertGreaterEqual(finished() - before, len(PROMPTS))
-            for request in told["requests"]["successful"]:
+            self.assertGreaterEqual(finished_requests() - before, len(PROMPTS))
+            for request in report["requests"]["successful"]:
                 self.assertGreater(request["output_metrics"]["text_tokens"], 0)
 
 

@@ -1,7 +1,7 @@
 """The packages `langchain-openai` and `langchain-ollama` against a server: SERVER and TOOLS, with the key KEY.
 
-What their users rely on: a model that is invoked and streamed, counts, answers of a form, calls of tools and answers to
-them. Left out: chains and agents, which are made of these.
+What their users rely on: a model that is invoked and streamed, token counts, structured outputs, tool calls and their
+results. Chains and agents are made of these.
 """
 
 import os
@@ -14,7 +14,7 @@ from langchain_openai import ChatOpenAI, OpenAI
 from langchain_openai.chat_models.base import OpenAIInvalidRequestError
 from pydantic import BaseModel
 
-from plain import MODEL, PROMPT, SAMPLED, post, said
+from plain_http import MODEL, PROMPT, SAMPLED, chat_text, post
 
 
 class Place(BaseModel):
@@ -29,18 +29,18 @@ def find(city: Literal["Rome", "Oslo"]) -> str:
     return "it is sunny in " + city
 
 
-def where(server):
-    """What says which server is meant."""
+def connection(server):
+    """The address and the key of a server."""
     return {"model": MODEL, "base_url": os.environ[server] + "/v1", "api_key": os.environ["KEY"], "max_retries": 0}
 
 
 def chat(server="SERVER", **more):
-    """A model of chats."""
-    return ChatOpenAI(**{**where(server), **SAMPLED, **more})
+    """A chat model over OpenAI's API."""
+    return ChatOpenAI(**{**connection(server), **SAMPLED, **more})
 
 
 def ollama(server="SERVER"):
-    """The same by Ollama's API."""
+    """The same over Ollama's API."""
     key = {"headers": {"Authorization": "Bearer " + os.environ["KEY"]}}
     sampled = {"num_predict": SAMPLED["max_tokens"], "temperature": SAMPLED["temperature"], "seed": SAMPLED["seed"]}
     return ChatOllama(model=MODEL, base_url=os.environ[server], client_kwargs=key, **sampled)
@@ -49,22 +49,22 @@ def ollama(server="SERVER"):
 class Answers(unittest.TestCase):
     def test_a_chat(self):
         answer = chat().invoke(PROMPT)
-        self.assertEqual((answer.text, answer.response_metadata["model_name"]), (said(), MODEL))
+        self.assertEqual((answer.text, answer.response_metadata["model_name"]), (chat_text(), MODEL))
         usage = answer.usage_metadata
         self.assertEqual(usage["total_tokens"], usage["input_tokens"] + usage["output_tokens"])
 
     def test_a_chat_is_streamed(self):
         chunks = list(chat(stream_usage=True).stream(PROMPT))
-        self.assertEqual("".join(chunk.text for chunk in chunks), said())
+        self.assertEqual("".join(chunk.text for chunk in chunks), chat_text())
         [usage] = [chunk.usage_metadata for chunk in chunks if chunk.usage_metadata]
         self.assertEqual(usage["output_tokens"], chat().invoke(PROMPT).usage_metadata["output_tokens"])
         self.assertGreater(sum(bool(chunk.text) for chunk in chunks), 1)
 
     def test_a_prompt(self):
-        answer = OpenAI(**where("SERVER"), **SAMPLED).invoke(PROMPT)
+        answer = OpenAI(**connection("SERVER"), **SAMPLED).invoke(PROMPT)
         self.assertEqual(answer, post("/v1/completions", prompt=PROMPT, **SAMPLED)["choices"][0]["text"])
 
-    def test_forms(self):
+    def test_structured_outputs(self):
         for model in (chat(max_tokens=100), ollama()):
             place = model.with_structured_output(Place, method="json_schema").invoke(PROMPT)
             self.assertIsInstance(place, Place)
@@ -75,8 +75,8 @@ class Answers(unittest.TestCase):
         self.assertIn("top_p: expected", str(refused.exception))
 
     def test_ollama(self):
-        self.assertEqual(ollama().invoke(PROMPT).text, said())
-        self.assertEqual("".join(chunk.text for chunk in ollama().stream(PROMPT)), said())
+        self.assertEqual(ollama().invoke(PROMPT).text, chat_text())
+        self.assertEqual("".join(chunk.text for chunk in ollama().stream(PROMPT)), chat_text())
 
 
 class Tools(unittest.TestCase):
@@ -92,8 +92,8 @@ class Tools(unittest.TestCase):
         self.assertEqual([one["args"] for one in streamed.tool_calls], [call["args"]])
         self.assertEqual(streamed.text, "")
         result = ToolMessage(find(**call["args"]), tool_call_id=call["id"])
-        told = model.bind_tools([find]).invoke([HumanMessage(PROMPT), answer, result])
-        self.assertGreater(told.usage_metadata["input_tokens"], answer.usage_metadata["input_tokens"])
+        followup = model.bind_tools([find]).invoke([HumanMessage(PROMPT), answer, result])
+        self.assertGreater(followup.usage_metadata["input_tokens"], answer.usage_metadata["input_tokens"])
 
 
 if __name__ == "__main__":

@@ -1,18 +1,18 @@
-"""The `litellm` package against a server: SERVER with the key KEY, and TOOLS, whose template writes calls of tools.
+"""The `litellm` package against a server: SERVER with the key KEY, and TOOLS, whose template supports tools.
 
-What its users rely on: a model behind `openai/` and an `api_base`, whole and streamed, calls of tools, and errors of
-the right class that name the field. Left out: its proxy, which answers requests with the same functions.
+What its users rely on: a model behind `openai/` and an `api_base`, streamed and not, tool calls, and errors of the
+right class that name the field. Its proxy is not tested: it uses the same functions.
 """
 
 import json
 import os
 import unittest
 
-os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # or it looks for prices in the network
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # otherwise it downloads prices
 
 import litellm
 
-from plain import MODEL, PROMPT, QUESTION, SAMPLED, post, said
+from plain_http import MODEL, PROMPT, QUESTION, SAMPLED, chat_text, post
 
 litellm.suppress_debug_info = True
 SCHEMA = {
@@ -24,31 +24,32 @@ SCHEMA = {
 TOOL = {"type": "function", "function": {"name": "find", "parameters": SCHEMA}}
 
 
-def where(server="SERVER", key=None):
-    """What says which server is meant."""
+def connection(server="SERVER", key=None):
+    """The address and the key of a server."""
     return {"api_base": os.environ[server] + "/v1", "api_key": key or os.environ["KEY"], "num_retries": 0}
 
 
 def completion(server="SERVER", key=None, **more):
-    """A turn of a chat."""
+    """A chat completion."""
     body = {"model": "openai/" + MODEL, "messages": QUESTION, **SAMPLED}
-    return litellm.completion(**{**where(server, key), **body, **more})
+    return litellm.completion(**{**connection(server, key), **body, **more})
 
 
 class Answers(unittest.TestCase):
     def test_a_chat(self):
         answer = completion()
-        self.assertEqual((answer.choices[0].message.content, answer.model), (said(), MODEL))
+        self.assertEqual((answer.choices[0].message.content, answer.model), (chat_text(), MODEL))
         self.assertEqual(answer.usage.total_tokens, answer.usage.prompt_tokens + answer.usage.completion_tokens)
 
     def test_a_chat_is_streamed(self):
         chunks = list(completion(stream=True, stream_options={"include_usage": True}))
         pieces = [chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices]
-        self.assertEqual("".join(pieces), said())
+        self.assertEqual("".join(pieces), chat_text())
         self.assertEqual(chunks[-1].usage.completion_tokens, completion().usage.completion_tokens)
 
     def test_a_prompt(self):
-        answer = litellm.text_completion(model="text-completion-openai/" + MODEL, prompt=PROMPT, **SAMPLED, **where())
+        model = "text-completion-openai/" + MODEL
+        answer = litellm.text_completion(model=model, prompt=PROMPT, **SAMPLED, **connection())
         plain = post("/v1/completions", prompt=PROMPT, **SAMPLED)
         self.assertEqual(answer.choices[0].text, plain["choices"][0]["text"])
 
@@ -74,10 +75,10 @@ class Errors(unittest.TestCase):
 
     def test_they_name_the_field(self):
         self.refused(litellm.BadRequestError, 400, "top_p: expected", top_p=2)
-        form = {"type": "jsonish"}
-        self.refused(litellm.BadRequestError, 400, "response_format.type: expected", response_format=form)
+        response_format = {"type": "jsonish"}
+        self.refused(litellm.BadRequestError, 400, "response_format.type: expected", response_format=response_format)
 
-    def test_what_is_not_there(self):
+    def test_unknown_models_and_keys(self):
         self.refused(litellm.NotFoundError, 404, "model", model="openai/gpt-9")
         self.refused(litellm.AuthenticationError, 401, "Authorization", key="wrong")
 

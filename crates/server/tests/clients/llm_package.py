@@ -1,7 +1,7 @@
-"""`llm`, a program and package, with a model of `extra-openai-models.yaml`: SERVER with the key KEY.
+"""The program and package `llm` with a model from `extra-openai-models.yaml`: SERVER with the key KEY.
 
-What its users rely on: a prompt whole and streamed, a conversation, and answers of a schema. Left out: tools, which are
-told in the same fields as those of `openai`, and its own log.
+What its users rely on: a prompt streamed and not, a conversation, and structured outputs. Tools are not tested, since
+they are sent in the same fields as those of `openai`.
 """
 
 import json
@@ -18,7 +18,7 @@ import llm
 import llm.cli
 import openai
 
-from plain import MODEL, PROMPT, QUESTION, SAMPLED, said
+from plain_http import MODEL, PROMPT, QUESTION, SAMPLED, chat_text
 
 SCHEMA = {
     "type": "object",
@@ -31,7 +31,7 @@ SCHEMA = {
 def setUpModule():
     model = {"model_id": "here", "model_name": MODEL, "supports_schema": True}
     model |= {"api_base": os.environ["SERVER"] + "/v1", "api_key_name": "here"}
-    # JSON is YAML.
+    # JSON is valid YAML.
     Path(folder.name, "extra-openai-models.yaml").write_text(json.dumps([model]))
     Path(folder.name, "keys.json").write_text(json.dumps({"here": os.environ["KEY"]}))
 
@@ -50,17 +50,17 @@ def program(*arguments):
 class Llm(unittest.TestCase):
     def test_the_program(self):
         options = [word for name, value in SAMPLED.items() for word in ("-o", name, str(value))]
-        self.assertEqual(program("-m", "here", *options, PROMPT), said().strip())
-        self.assertEqual(json.loads(program("logs", "--json"))[0]["response"], said())
+        self.assertEqual(program("-m", "here", *options, PROMPT), chat_text().strip())
+        self.assertEqual(json.loads(program("logs", "--json"))[0]["response"], chat_text())
 
     def test_a_prompt(self):
         answer = llm.get_model("here").prompt(PROMPT, stream=False, **SAMPLED)
-        self.assertEqual(answer.text(), said())
+        self.assertEqual(answer.text(), chat_text())
         self.assertGreater(answer.usage().output, 0)
 
     def test_a_prompt_is_streamed(self):
         pieces = list(llm.get_model("here").prompt(PROMPT, **SAMPLED))
-        self.assertEqual("".join(pieces), said())
+        self.assertEqual("".join(pieces), chat_text())
         self.assertGreater(len(pieces), 1)
 
     def test_a_conversation(self):
@@ -68,8 +68,8 @@ class Llm(unittest.TestCase):
         first = conversation.prompt(PROMPT, **SAMPLED).text()
         second = conversation.prompt("in the north", **SAMPLED).text()
         history = [*QUESTION, {"role": "assistant", "content": first}, {"role": "user", "content": "in the north"}]
-        self.assertEqual((first, second), (said(), said(history)))
-        self.assertNotEqual(second, said(history[2:]))
+        self.assertEqual((first, second), (chat_text(), chat_text(history)))
+        self.assertNotEqual(second, chat_text(history[2:]))
 
     def test_schemas(self):
         for stream in (False, True):

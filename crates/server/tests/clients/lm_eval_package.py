@@ -1,8 +1,8 @@
 """The evaluation harness `lm_eval` against a server: SERVER with the key KEY.
 
-What its users rely on: figures of choices, of whole texts and of written answers over `local-completions`, with the
-server's tokenizer, which it finds by itself (`/tokenizer_info`). They have to be those that the server's own
-log-probabilities give. Left out: the tasks that come with it, whose data are in the network.
+What its users rely on: metrics of multiple choice, perplexity and generation over `local-completions`, with the
+server's tokenizer, which it finds by itself (`/tokenizer_info`). They must equal those computed from the server's own
+log-probabilities. Its own tasks are not tested, since their data would be downloaded.
 """
 
 import json
@@ -19,7 +19,7 @@ os.environ["OPENAI_API_KEY"] = os.environ["KEY"]
 import lm_eval
 from lm_eval.tasks import TaskManager
 
-from plain import MODEL, post
+from plain_http import MODEL, post
 
 ROWS = [
     {"question": "Once upon a time, there was a little", "choices": [" girl", " elephant", " of"], "gold": 0},
@@ -33,14 +33,14 @@ CHAT = {"model": "local-chat-completions", "path": "/v1/chat/completions"}
 
 
 def evaluate(name, metric, api=COMPLETIONS, **settings):
-    """The figure of a task over the rows, and what was asked and answered for each row."""
+    """The metric of a task over the rows, and the sample of each row."""
     data = Path(folder.name, "rows.jsonl")
     data.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     task = {"task": name, "dataset_path": "json", "dataset_kwargs": {"data_files": {"test": str(data)}}}
     task |= {"test_split": "test", "doc_to_text": "{{question}}", "target_delimiter": "", **settings}
     task["metric_list"] = [{"metric": metric}]
     arguments = {"base_url": os.environ["SERVER"] + api["path"], "model": MODEL, "max_length": 1024, "max_retries": 1}
-    told = lm_eval.simple_evaluate(
+    report = lm_eval.simple_evaluate(
         model=api["model"],
         model_args=arguments | {key: value for key, value in api.items() if key == "auth_token"},
         tasks=[task],
@@ -50,26 +50,26 @@ def evaluate(name, metric, api=COMPLETIONS, **settings):
         bootstrap_iters=0,
         verbosity="ERROR",
     )
-    samples = sorted(told["samples"][name], key=lambda sample: sample["doc_id"])
-    return told["results"][name][metric + ",none"], samples
+    samples = sorted(report["samples"][name], key=lambda sample: sample["doc_id"])
+    return report["results"][name][metric + ",none"], samples
 
 
 def tokens(text):
-    """The tokens of a text, without those that only begin one."""
+    """The tokens of a text, without a BOS token."""
     return post("/tokenize", prompt=text, add_special_tokens=False)["tokens"]
 
 
 def score(context, text):
-    """The log-probability of text behind a context, both tokens, and whether it is what a greedy text would be."""
+    """The log-probability of a text after a context, both given as tokens, and whether it is the greedy text."""
     body = {"prompt": context + text, "max_tokens": 1, "temperature": 0, "echo": True, "logprobs": 1}
-    told = post("/v1/completions", **body)["choices"][0]["logprobs"]
+    logprobs = post("/v1/completions", **body)["choices"][0]["logprobs"]
     own = slice(len(context), len(context + text))
-    values, best = told["token_logprobs"][own], told["top_logprobs"][own]
+    values, best = logprobs["token_logprobs"][own], logprobs["top_logprobs"][own]
     return sum(values), all(value == max(top.values()) for value, top in zip(values, best))
 
 
 def continued(context, text):
-    """The same for texts: tokens of the text are those that the whole has behind the context's."""
+    """As `score`, for texts: the tokens of the text are those of the concatenation after the context's."""
     context, whole = tokens(context), tokens(context + text)
     return score(context, whole[len(context) :])
 
@@ -89,10 +89,10 @@ class Harness(unittest.TestCase):
             right += values.index(max(values)) == row["gold"]
             greedy += sum(is_greedy for _, is_greedy in expected)
         self.assertAlmostEqual(accuracy, right / len(ROWS))
-        # Or nothing would have been compared.
+        # Otherwise nothing would have been compared.
         self.assertTrue(0 < right < len(ROWS) and greedy > 0, (right, greedy))
 
-    def test_whole_texts(self):
+    def test_perplexity(self):
         settings = {"output_type": "loglikelihood_rolling", "doc_to_text": "", "doc_to_target": "{{question}}"}
         perplexity, _ = evaluate("texts", "byte_perplexity", **settings)
         [begin] = tokens("<|endoftext|>")
@@ -100,7 +100,7 @@ class Harness(unittest.TestCase):
         size = sum(len(row["question"].encode()) for row in ROWS)
         self.assertAlmostEqual(perplexity, math.exp(-total / size), places=5)
 
-    def test_written_answers(self):
+    def test_generation(self):
         kwargs = {"until": ["."], "max_gen_toks": 12, "temperature": 0}
         settings = {"output_type": "generate_until", "doc_to_target": "", "generation_kwargs": kwargs}
         _, samples = evaluate("answers", "exact_match", **settings)

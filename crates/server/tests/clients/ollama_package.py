@@ -1,7 +1,8 @@
-"""Ollama's own Python package against a server: SERVER with the key KEY, and TOOLS, whose template knows tools.
+"""Ollama's own Python package against a server: SERVER with the key KEY, and TOOLS, whose template supports tools.
 
-What its users rely on: models that are listed and described, chats and prompts whole and streamed, forms, calls of
-tools and answers to them, thoughts, and errors with a status. Left out: what the server's own tests cover without it.
+What its users rely on: models that are listed and described, chats and prompts streamed and not, structured outputs,
+tool calls and their results, thinking, and errors with a status. What needs no package is covered by the server's own
+tests.
 """
 
 import asyncio
@@ -31,12 +32,12 @@ def client(address=None, kind=ollama.Client):
 
 
 def chat(**more):
-    """A turn of a chat."""
+    """A chat completion."""
     return client().chat(**{"model": MODEL, "messages": QUESTION, "options": OPTIONS, **more})
 
 
 def generate(**more):
-    """What is written for a prompt."""
+    """A completion of a prompt."""
     return client().generate(**{"model": MODEL, "prompt": QUESTION[0]["content"], "options": OPTIONS, **more})
 
 
@@ -81,7 +82,7 @@ class Answers(unittest.TestCase):
 
     def test_a_chat_is_streamed(self):
         whole = chat()
-        parts = list(chat(stream=True, options={**OPTIONS, "draft_num_predict": 0}))  # a line a token
+        parts = list(chat(stream=True, options={**OPTIONS, "draft_num_predict": 0}))  # one line per token
         self.assertEqual("".join(part.message.content for part in parts), whole.message.content)
         self.assertEqual([part.done for part in parts], [False] * (len(parts) - 1) + [True])
         self.assertEqual((parts[-1].done_reason, parts[-1].eval_count), (whole.done_reason, whole.eval_count))
@@ -103,20 +104,20 @@ class Answers(unittest.TestCase):
         self.assertEqual("".join(token.token for token in answer.logprobs), answer.message.content)
         self.assertTrue(all(len(token.top_logprobs) == 2 for token in answer.logprobs))
 
-    def test_forms(self):
+    def test_structured_outputs(self):
         answer = json.loads(chat(format=SCHEMA).message.content)
         self.assertIn((answer["sea"], answer["depth"]), [(sea, depth) for sea in (True, False) for depth in (10, 200)])
         self.assertEqual(generate(format="json", options={**OPTIONS, "num_predict": 4}).response[0], "{")
 
-    def test_several_at_a_time(self):
+    def test_concurrent_requests(self):
         async def ask():
             one = client(kind=ollama.AsyncClient)
-            asked = [one.chat(model=MODEL, messages=QUESTION, options=OPTIONS) for _ in range(3)]
-            return await asyncio.gather(*asked)
+            requests = [one.chat(model=MODEL, messages=QUESTION, options=OPTIONS) for _ in range(3)]
+            return await asyncio.gather(*requests)
 
         self.assertEqual({answer.message.content for answer in asyncio.run(ask())}, {chat().message.content})
 
-    def test_a_stream_can_be_left(self):
+    def test_a_stream_can_be_closed_early(self):
         stream = chat(stream=True, options={**OPTIONS, "num_predict": 900, "ignore_eos": True})
         next(iter(stream))
         stream.close()
@@ -129,19 +130,19 @@ class Tools(unittest.TestCase):
         return client(os.environ["TOOLS"]).chat(model=MODEL, messages=messages, tools=[find], options=options)
 
     def test_calls(self):
-        # The package cannot ask for a call, which its options can.
+        # The package has no argument for `tool_choice`, but its options are passed on.
         called = self.ask(QUESTION, tool_choice="required", parallel_tool_calls=False)
         [call] = called.message.tool_calls
         self.assertEqual((call.function.name, called.done_reason), ("find", "stop"))
         self.assertIsInstance(call.function.arguments["city"], str)
-        told = {"role": "tool", "tool_name": "find", "content": find(call.function.arguments["city"])}
-        answer = self.ask([*QUESTION, called.message, told])
+        result = {"role": "tool", "tool_name": "find", "content": find(call.function.arguments["city"])}
+        answer = self.ask([*QUESTION, called.message, result])
         self.assertGreater(answer.prompt_eval_count, called.prompt_eval_count)
         self.assertGreater(len(answer.message.content), 0)
 
-    def test_thoughts(self):
-        form = {"regex": "<think>[a-c]{3,9}</think>(yes|no)"}
-        ask = {"model": MODEL, "messages": QUESTION, "think": False, "options": {**OPTIONS, **form}}
+    def test_thinking(self):
+        regex = {"regex": "<think>[a-c]{3,9}</think>(yes|no)"}
+        ask = {"model": MODEL, "messages": QUESTION, "think": False, "options": {**OPTIONS, **regex}}
         answer = client(os.environ["TOOLS"]).chat(**ask)
         self.assertIn(answer.message.content, ("yes", "no"))
         self.assertRegex(answer.message.thinking, "^[a-c]{3,9}$")
@@ -167,7 +168,7 @@ class Errors(unittest.TestCase):
                 self.refused(400, lambda more=more: chat(**more), begin)
         self.refused(400, lambda: list(chat(stream=True, options={"top_p": 2})), "options.top_p: expected")
 
-    def test_what_is_not_there(self):
+    def test_unknown_models_and_paths(self):
         self.refused(404, lambda: chat(model="llama3"), "model 'llama3' not found")
         self.refused(404, lambda: client().show("llama3"), "model 'llama3' not found")
         for ask in (

@@ -1,7 +1,7 @@
-"""The `openai` package against a server: SERVER with the key KEY, and NARROW, which writes and queues one text.
+"""The `openai` package against a server: SERVER with the key KEY, and NARROW, which runs and queues one sequence.
 
 What its users rely on: objects that its types can read, streams, log-probabilities, seeds, several answers, and errors
-of the right class that name the field. Left out: what the server's own tests cover without it.
+of the right class that name the field. What needs no package is covered by the server's own tests.
 """
 
 import os
@@ -17,20 +17,20 @@ TOOL = {"type": "function", "function": {"name": "find", "parameters": {"type": 
 
 
 def client(address=None, key=None):
-    """A client that asks once."""
+    """A client that does not retry."""
     address = address or os.environ["SERVER"]
     return openai.OpenAI(base_url=address + "/v1", api_key=key or os.environ["KEY"], max_retries=0, timeout=60)
 
 
 def chat(**more):
-    """A turn of a chat."""
+    """A chat completion."""
     return client().chat.completions.create(
         **{"model": MODEL, "messages": QUESTION, "max_tokens": 40, "temperature": 0.9, "seed": 7, **more}
     )
 
 
 def completion(**more):
-    """A completion that is 24 tokens long."""
+    """A completion of 24 tokens."""
     body = {"model": MODEL, "prompt": "Once upon a time,", "max_tokens": 24, "temperature": 0.9, "seed": 7, **more}
     body["extra_body"] = {"ignore_eos": True, **more.get("extra_body", {})}
     return client().completions.create(**body)
@@ -76,9 +76,9 @@ class Answers(unittest.TestCase):
 
     def test_log_probabilities(self):
         answer = chat(logprobs=True, top_logprobs=3)
-        told = answer.choices[0].logprobs.content
-        self.assertEqual("".join(token.token for token in told), text(answer))
-        for token in told:
+        logprobs = answer.choices[0].logprobs.content
+        self.assertEqual("".join(token.token for token in logprobs), text(answer))
+        for token in logprobs:
             self.assertEqual(len(token.top_logprobs), 3)
             self.assertLessEqual(token.logprob, 0)
             self.assertEqual(bytes(token.bytes).decode(errors="replace"), token.token)
@@ -91,8 +91,8 @@ class Answers(unittest.TestCase):
         self.assertEqual(plain.timings["draft_n"], 0)
         for more in ({"speculative.type": "draft", "speculative.n_max": 4}, {"top_k": 50, "min_p": 0.0}):
             self.assertEqual(text(completion(extra_body=more)), text(plain))
-        told = completion(extra_body={"return_provenance": True}).choices[0].provenance
-        self.assertEqual("".join(token["text"] for token in told), text(plain))
+        provenance = completion(extra_body={"return_provenance": True}).choices[0].provenance
+        self.assertEqual("".join(token["text"] for token in provenance), text(plain))
 
     def test_predictions(self):
         expected = text(chat())
@@ -105,7 +105,7 @@ class Answers(unittest.TestCase):
         self.assertGreater(drafted, 0)
 
     def test_tools(self):
-        # The demo model's template has no place for them, which is said; where one has to be called it is refused.
+        # The demo model's template does not support tools: a warning says so, and forced calls are refused.
         self.assertEqual(text(chat(tools=[TOOL], tool_choice="none")), text(chat()))
         with self.assertRaises(openai.BadRequestError) as refused:
             chat(tools=[TOOL], tool_choice="required")
@@ -117,7 +117,7 @@ class Answers(unittest.TestCase):
 class Streams(unittest.TestCase):
     def test_chunks_are_the_text(self):
         pieces, usage, ends = [], None, []
-        plain = {"speculative.n_max": 0}  # a chunk a token
+        plain = {"speculative.n_max": 0}  # one chunk per token
         for chunk in chat(stream=True, stream_options={"include_usage": True}, extra_body=plain):
             usage = chunk.usage or usage
             for choice in chunk.choices:
@@ -131,21 +131,21 @@ class Streams(unittest.TestCase):
         self.assertEqual("".join(chunk.choices[0].text for chunk in completion(stream=True)), text(completion()))
 
     def test_log_probabilities(self):
-        told = []
+        logprobs = []
         for chunk in chat(stream=True, logprobs=True, top_logprobs=2):
             if chunk.choices[0].logprobs:
-                told += [(token.token, token.logprob) for token in chunk.choices[0].logprobs.content]
+                logprobs += [(token.token, token.logprob) for token in chunk.choices[0].logprobs.content]
         whole = chat(logprobs=True, top_logprobs=2).choices[0].logprobs.content
-        self.assertEqual(told, [(token.token, token.logprob) for token in whole])
+        self.assertEqual(logprobs, [(token.token, token.logprob) for token in whole])
 
-    def test_the_helper(self):
+    def test_the_stream_helper(self):
         body = {"model": MODEL, "messages": QUESTION, "max_tokens": 40, "temperature": 0.9, "seed": 7}
         with client().chat.completions.stream(**body) as it:
-            said = "".join(event.delta for event in it if event.type == "content.delta")
+            streamed = "".join(event.delta for event in it if event.type == "content.delta")
             self.assertEqual(it.get_final_completion().choices[0].message.content, text(chat()))
-        self.assertEqual(said, text(chat()))
+        self.assertEqual(streamed, text(chat()))
 
-    def test_a_stream_can_be_left(self):
+    def test_a_stream_can_be_closed_early(self):
         stream = completion(stream=True, max_tokens=900)
         next(iter(stream))
         stream.close()
@@ -166,7 +166,7 @@ class Errors(unittest.TestCase):
             "n": {"n": 0},
             "stop": {"stop": [""]},
             "response_format.type": {"response_format": {"type": "jsonish"}},
-            "tools": {"tools": [TOOL], "tool_choice": "required"},  # which this model's template cannot write out
+            "tools": {"tools": [TOOL], "tool_choice": "required"},  # which this model's template does not support
             "tool_choice": {"tool_choice": "required"},
             "messages": {"messages": []},
             "top_logprobs": {"logprobs": True, "top_logprobs": 30},
@@ -176,7 +176,7 @@ class Errors(unittest.TestCase):
                 error = self.refused(openai.BadRequestError, 400, lambda more=more: chat(**more), param)
                 self.assertIn("expected", error.message)
 
-    def test_what_is_not_there(self):
+    def test_unknown_models_and_paths(self):
         self.refused(openai.NotFoundError, 404, lambda: chat(model="gpt-9"), "model")
         self.refused(openai.NotFoundError, 404, lambda: client().models.retrieve("gpt-9"), "model")
         self.refused(openai.BadRequestError, 400, lambda: client().embeddings.create(model=MODEL, input="a"), "path")

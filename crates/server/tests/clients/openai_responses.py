@@ -1,7 +1,7 @@
-"""The `openai` package's responses against a server: SERVER with the key KEY, and TOOLS, whose template writes calls.
+"""The Responses API of the `openai` package: SERVER with the key KEY, and TOOLS, whose template supports tools.
 
-What its users rely on: objects that its types can read, streams and its helper for them, tools, forms, and errors of
-the right class that name the field. Left out: what the server's own tests cover without it.
+What its users rely on: objects that its types can read, streams and its helper for them, tools, structured outputs,
+and errors of the right class that name the field. What needs no package is covered by the server's own tests.
 """
 
 import json
@@ -18,19 +18,19 @@ TOOL = {"type": "function", "name": "find", "parameters": SCHEMA, "strict": True
 
 
 def client(address=None):
-    """A client that asks once."""
+    """A client that does not retry."""
     address = address or os.environ["SERVER"]
     return openai.OpenAI(base_url=address + "/v1", api_key=os.environ["KEY"], max_retries=0, timeout=60)
 
 
 def fields(**more):
-    """What is asked for."""
+    """The fields of a request."""
     body = {"model": MODEL, "input": QUESTION, "max_output_tokens": 40, "temperature": 0.9, "extra_body": {"seed": 7}}
     return {**body, **more}
 
 
 def response(address=None, **more):
-    """The answer."""
+    """The response to a request."""
     return client(address).responses.create(**fields(**more))
 
 
@@ -46,35 +46,35 @@ class Responses(unittest.TestCase):
         self.assertEqual(usage.output_tokens_details.reasoning_tokens, 0)
         self.assertGreaterEqual(usage.input_tokens_details.cached_tokens, 0)
 
-    def test_it_is_what_a_chat_says(self):
+    def test_texts_equal_those_of_chat_completions(self):
         messages = [{"role": "user", "content": QUESTION}]
         more = {"max_tokens": 40, "temperature": 0.9, "seed": 7}
         chat = client().chat.completions.create(model=MODEL, messages=messages, **more)
         self.assertEqual(response().output_text, chat.choices[0].message.content)
-        # What has been answered is sent back as it came.
+        # Output items are sent back unchanged.
         first = response()
         history = [{"role": "user", "content": QUESTION}, *first.output, {"role": "user", "content": "in the west"}]
         messages += [{"role": "assistant", "content": first.output_text}, {"role": "user", "content": "in the west"}]
         chat = client().chat.completions.create(model=MODEL, messages=messages, **more)
         self.assertEqual(response(input=history).output_text, chat.choices[0].message.content)
 
-    def test_a_cut(self):
+    def test_a_truncated_response(self):
         answer = response(max_output_tokens=1)
         self.assertEqual((answer.status, answer.incomplete_details.reason), ("incomplete", "max_output_tokens"))
 
     def test_streams(self):
         whole = response()
         with client().responses.stream(**fields()) as stream:
-            said = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
+            streamed = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
             final = stream.get_final_response()
-        self.assertEqual((said, final.output_text), (whole.output_text, whole.output_text))
+        self.assertEqual((streamed, final.output_text), (whole.output_text, whole.output_text))
         events = list(response(stream=True))
         self.assertEqual([event.sequence_number for event in events], list(range(len(events))))
         self.assertEqual((events[0].type, events[-1].type), ("response.created", "response.completed"))
 
-    def test_forms(self):
-        form = {"type": "json_schema", "name": "place", "schema": SCHEMA, "strict": True}
-        answer = response(text={"format": form})
+    def test_structured_outputs(self):
+        text_format = {"type": "json_schema", "name": "place", "schema": SCHEMA, "strict": True}
+        answer = response(text={"format": text_format})
         self.assertIn(json.loads(answer.output_text), ({"city": "Rome"}, {"city": "Oslo"}))
 
     def test_tools(self):

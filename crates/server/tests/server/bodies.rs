@@ -1,25 +1,25 @@
-//! Bodies of requests, and the texts of their answers.
+//! Request bodies, and the texts of their responses.
 
 use serde_json::{Value, json};
 
-use crate::client::Answer;
+use crate::client::Response;
 
-/// What most texts go on from.
+/// The prompt of most requests.
 pub const PROMPT: &str = "Once upon a time,";
 
-/// A seeded request, with these fields too.
+/// A seeded request with further fields.
 pub fn seeded(seed: u64, more: Value) -> Value {
     with(json!({ "prompt": PROMPT, "max_tokens": 40, "temperature": 0.9, "ignore_eos": true, "seed": seed }), more)
 }
 
-/// The fields of both; the latter hold.
+/// The fields of both; those of `more` take precedence.
 pub fn with(mut body: Value, more: Value) -> Value {
     let all = body.as_object_mut().expect("an object");
     all.extend(more.as_object().expect("an object").clone());
     body
 }
 
-/// The texts of a whole answer, of either kind.
+/// The texts of a response that is not streamed, of a completion or a chat.
 #[track_caller]
 pub fn texts(answer: &Value) -> Vec<String> {
     let choices = answer["choices"].as_array().unwrap_or_else(|| panic!("{answer}"));
@@ -31,7 +31,7 @@ pub fn texts(answer: &Value) -> Vec<String> {
     choices.iter().enumerate().map(text).collect()
 }
 
-/// The texts of a stream's choices.
+/// The text of each choice of a stream.
 #[track_caller]
 pub fn streamed_texts(events: &[Value]) -> Vec<String> {
     let mut texts: Vec<String> = Vec::new();
@@ -44,11 +44,12 @@ pub fn streamed_texts(events: &[Value]) -> Vec<String> {
     texts
 }
 
-/// The events of a stream whose events have names, of an answer that is complete.
+/// The events of a complete event stream whose events have names.
 #[track_caller]
-pub fn named_events(answer: &Answer) -> Vec<Value> {
-    assert!(answer.head.is_event_stream(), "{}", answer.text());
-    let text = answer.text().strip_suffix("\n\n").unwrap_or_else(|| panic!("no end: {}", answer.text()));
+pub fn named_events(response: &Response) -> Vec<Value> {
+    assert!(response.head.is_event_stream(), "{}", response.text());
+    let text =
+        response.text().strip_suffix("\n\n").unwrap_or_else(|| panic!("the stream is incomplete: {}", response.text()));
     let event = |event: &str| {
         let (name, data) = event.split_once('\n').unwrap_or_else(|| panic!("{event}"));
         let data: Value = serde_json::from_str(data.strip_prefix("data: ").expect("data")).expect("JSON");

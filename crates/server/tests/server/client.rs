@@ -1,7 +1,6 @@
-//! A small HTTP/1.1 client over plain sockets: whole answers, chunked ones, and streams of events.
+//! A small HTTP/1.1 client over plain sockets: responses with a length, chunked responses, and event streams.
 //!
-//! It is stricter than clients of the world: what a server must not send (no length, a wrong chunk, no end) is an
-//! error. Left out: everything that the tests do not need, redirects and encryption first.
+//! It is stricter than real clients: a missing length, a malformed chunk or a missing end of a stream is an error.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,8 +10,8 @@ use serde_json::Value;
 
 use crate::probe::error_of;
 
-/// So long a test waits for a byte before it fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a test waits for a byte before it fails.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One connection.
 pub struct Client {
@@ -20,7 +19,7 @@ pub struct Client {
     pub address: SocketAddr,
 }
 
-/// Status and headers of an answer; names in lower case.
+/// Status and headers of a response. Header names are in lower case.
 #[derive(Clone, Debug)]
 pub struct Head {
     pub status: u16,
@@ -28,11 +27,11 @@ pub struct Head {
 }
 
 impl Head {
-    /// A header's value; an error if it is there twice.
+    /// A header's value. Panics if the header occurs twice.
     pub fn header(&self, name: &str) -> Option<&str> {
         let mut all = self.headers.iter().filter(|(found, _)| found == name).map(|(_, value)| value.as_str());
         let first = all.next();
-        assert!(all.next().is_none(), "{name} is there twice: {self:?}");
+        assert!(all.next().is_none(), "{name} occurs twice: {self:?}");
         first
     }
 
@@ -41,20 +40,20 @@ impl Head {
     }
 }
 
-/// A whole answer.
+/// A complete response.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct Response {
     pub head: Head,
     pub body: Vec<u8>,
 }
 
-impl Answer {
+impl Response {
     pub fn status(&self) -> u16 {
         self.head.status
     }
 
     pub fn text(&self) -> &str {
-        std::str::from_utf8(&self.body).expect("answers are UTF-8")
+        std::str::from_utf8(&self.body).expect("responses are UTF-8")
     }
 
     /// The body as JSON.
@@ -62,14 +61,14 @@ impl Answer {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// The body of an answer that must be good.
+    /// The JSON body of a response whose status must be 200.
     #[track_caller]
-    pub fn good(&self) -> Value {
+    pub fn success(&self) -> Value {
         assert_eq!(self.status(), 200, "{}", self.text());
         self.json()
     }
 
-    /// The field that an error names, and its message, of an answer that must have this status and be OpenAI's object.
+    /// The `param` and the message of OpenAI's error object, in a response that must have this status.
     #[track_caller]
     pub fn error(&self, status: u16) -> (Option<String>, String) {
         assert_eq!(self.status(), status, "{}", self.text());
@@ -78,28 +77,28 @@ impl Answer {
 }
 
 impl Client {
-    pub fn open(address: SocketAddr) -> io::Result<Self> {
+    pub fn try_connect(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(address)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
         stream.set_nodelay(true)?;
         Ok(Self { reader: BufReader::new(stream), address })
     }
 
-    pub fn to(address: SocketAddr) -> Self {
-        Self::open(address).expect("the server listens")
+    pub fn connect(address: SocketAddr) -> Self {
+        Self::try_connect(address).expect("the server listens")
     }
 
     pub fn stream(&self) -> &TcpStream {
         self.reader.get_ref()
     }
 
-    /// Sends bytes as they are.
-    pub fn raw(&mut self, bytes: &[u8]) -> io::Result<()> {
+    /// Sends bytes unchanged.
+    pub fn send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.reader.get_mut().write_all(bytes)
     }
 
-    /// Sends a request, as the bytes of one packet. A `Host` among the headers replaces the usual one.
+    /// Sends a request in one write. A `Host` among the headers replaces the default one.
     pub fn send(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> io::Result<()> {
         let mut head = format!("{method} {path} HTTP/1.1\r\n");
         if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
@@ -112,7 +111,7 @@ impl Client {
             head.push_str(&format!("Content-Length: {}\r\n", body.len()));
         }
         head.push_str("\r\n");
-        self.raw(&[head.as_bytes(), body].concat())
+        self.send_raw(&[head.as_bytes(), body].concat())
     }
 
     fn line(&mut self) -> io::Result<String> {
@@ -124,7 +123,7 @@ impl Client {
         Ok(line)
     }
 
-    /// Waits for the head of an answer.
+    /// Waits for status and headers of a response.
     pub fn head(&mut self) -> io::Result<Head> {
         let wrong = |line: &str| io::Error::new(ErrorKind::InvalidData, line.to_string());
         let line = self.line()?;
@@ -141,7 +140,7 @@ impl Client {
         }
     }
 
-    /// The next chunk of a chunked body; `None` behind the last.
+    /// The next chunk of a chunked body; `None` after the last.
     fn chunk(&mut self) -> io::Result<Option<Vec<u8>>> {
         let line = self.line()?;
         let wrong = |_| io::Error::new(ErrorKind::InvalidData, line.clone());
@@ -154,7 +153,7 @@ impl Client {
         }
     }
 
-    /// The rest of an answer whose head was read.
+    /// The body of a response whose head was read.
     fn body(&mut self, head: &Head) -> io::Result<Vec<u8>> {
         if head.header("transfer-encoding") == Some("chunked") {
             let mut body = Vec::new();
@@ -173,42 +172,46 @@ impl Client {
         Ok(body)
     }
 
-    /// Waits for a whole answer.
-    pub fn receive(&mut self) -> io::Result<Answer> {
+    /// Waits for a complete response.
+    pub fn receive(&mut self) -> io::Result<Response> {
         let head = self.head()?;
         let body = self.body(&head)?;
-        Ok(Answer { head, body })
+        Ok(Response { head, body })
     }
 
-    /// Asks with whatever method and headers, and waits.
+    /// Sends a request with any method and headers, and waits for the response.
     #[track_caller]
-    pub fn ask(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+    pub fn request(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Response {
         self.send(method, path, headers, body).expect("the server takes it");
         self.receive().unwrap_or_else(|error| panic!("{method} {path}: {error}"))
     }
 
     #[track_caller]
-    pub fn get(&mut self, path: &str) -> Answer {
-        self.ask("GET", path, &[], &[])
+    pub fn get(&mut self, path: &str) -> Response {
+        self.request("GET", path, &[], &[])
     }
 
     #[track_caller]
-    pub fn post(&mut self, path: &str, body: &Value) -> Answer {
-        self.ask("POST", path, &[], body.to_string().as_bytes())
+    pub fn post(&mut self, path: &str, body: &Value) -> Response {
+        self.request("POST", path, &[], body.to_string().as_bytes())
     }
 
-    /// Asks for a stream, whose events come one by one.
+    /// Sends a request for a stream, whose events are read one by one.
     pub fn events(mut self, path: &str, body: &Value) -> io::Result<Events> {
         self.send("POST", path, &[], body.to_string().as_bytes())?;
         let head = self.head()?;
         if !head.is_event_stream() {
             let body = self.body(&head)?;
-            return Err(io::Error::other(format!("no stream: {} {}", head.status, String::from_utf8_lossy(&body))));
+            return Err(io::Error::other(format!(
+                "not an event stream: {} {}",
+                head.status,
+                String::from_utf8_lossy(&body)
+            )));
         }
         Ok(Events { client: self, text: String::new(), ended: false })
     }
 
-    /// Waits for bytes, and whether the server closed the connection instead.
+    /// Waits until bytes arrive or the server closes the connection; true if it was closed.
     pub fn is_closed(&mut self) -> bool {
         match self.reader.fill_buf() {
             Ok(bytes) => bytes.is_empty(),
@@ -217,7 +220,7 @@ impl Client {
     }
 }
 
-/// The events of a streamed answer.
+/// The events of a streamed response.
 pub struct Events {
     client: Client,
     text: String,
@@ -225,7 +228,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// The next event; `None` behind `[DONE]` and the end of the body, which must follow it.
+    /// The next event; `None` after `[DONE]` and the end of the body, which must follow it.
     pub fn next(&mut self) -> io::Result<Option<Value>> {
         let wrong = |what: &str| io::Error::new(ErrorKind::InvalidData, what.to_string());
         loop {
@@ -233,7 +236,7 @@ impl Events {
                 let (event, rest) = (event.to_string(), rest.to_string());
                 self.text = rest;
                 let Some(data) = event.strip_prefix("data: ") else {
-                    // Signs of life are comments.
+                    // Keep-alives are comments.
                     if event.starts_with(':') { continue } else { return Err(wrong(&event)) }
                 };
                 if data == "[DONE]" {
@@ -241,13 +244,14 @@ impl Events {
                     continue;
                 }
                 if self.ended {
-                    return Err(wrong("an event behind the end"));
+                    return Err(wrong("an event after [DONE]"));
                 }
                 return serde_json::from_str(data).map(Some).map_err(|_| wrong(data));
             }
             match self.client.chunk()? {
                 Some(chunk) => {
-                    self.text.push_str(std::str::from_utf8(&chunk).map_err(|_| wrong("a chunk with half a letter"))?);
+                    self.text
+                        .push_str(std::str::from_utf8(&chunk).map_err(|_| wrong("a chunk that splits a character"))?);
                 }
                 None if self.ended && self.text.is_empty() => return Ok(None),
                 None => return Err(wrong("no [DONE]")),
@@ -255,7 +259,7 @@ impl Events {
         }
     }
 
-    /// All events that are left.
+    /// All remaining events.
     pub fn all(mut self) -> io::Result<Vec<Value>> {
         let mut all = Vec::new();
         while let Some(event) = self.next()? {

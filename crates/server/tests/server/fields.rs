@@ -1,32 +1,32 @@
-//! What the fields of completions do, one by one.
+//! The effect of each field of completions.
 
 use serde_json::{Value, json};
 
 use crate::bodies::{seeded, streamed_texts, texts, with};
-use crate::house::shared;
-use crate::texts::text_of;
+use crate::determinism::text_of;
+use crate::test_server::shared;
 
 #[track_caller]
-fn ask(more: Value) -> Value {
-    shared().post("/v1/completions", &seeded(21, more)).good()
+fn complete(more: Value) -> Value {
+    shared().post("/v1/completions", &seeded(21, more)).success()
 }
 
 fn tokens(text: &str) -> Vec<u32> {
-    let found = shared().post("/tokenize", &json!({ "content": text })).good();
+    let found = shared().post("/tokenize", &json!({ "content": text })).success();
     assert_eq!(found["count"], found["tokens"].as_array().expect("a list").len());
     serde_json::from_value(found["tokens"].clone()).expect("tokens")
 }
 
-/// The tokens of an answer.
-fn written(more: Value) -> Vec<u64> {
-    let answer = ask(with(more, json!({ "return_provenance": true })));
-    let told = answer["choices"][0]["provenance"].as_array().expect("a list");
-    told.iter().map(|token| token["token"].as_u64().expect("a token")).collect()
+/// The generated tokens of a completion.
+fn generated_tokens(more: Value) -> Vec<u64> {
+    let answer = complete(with(more, json!({ "return_provenance": true })));
+    let provenance = answer["choices"][0]["provenance"].as_array().expect("a list");
+    provenance.iter().map(|token| token["token"].as_u64().expect("a token")).collect()
 }
 
 #[test]
-fn objects_are_openais() {
-    let answer = ask(json!({ "max_tokens": 5, "speculative.n_max": 0 }));
+fn objects_have_the_fields_of_openai() {
+    let answer = complete(json!({ "max_tokens": 5, "speculative.n_max": 0 }));
     let names: Vec<&String> = answer.as_object().expect("an object").keys().collect();
     let expected = ["id", "object", "created", "model", "system_fingerprint", "choices", "usage", "timings"];
     assert_eq!(names, expected);
@@ -46,8 +46,8 @@ fn objects_are_openais() {
 }
 
 #[test]
-fn streams_have_usage_at_their_end_in_an_event_of_its_own_where_it_is_asked_for() {
-    let whole = ask(json!({ "n": 2 }));
+fn streams_end_with_usage_in_an_event_of_its_own_if_it_is_requested() {
+    let whole = complete(json!({ "n": 2 }));
     for (include, options) in
         [(false, json!(null)), (false, json!({ "include_usage": false })), (true, json!({ "include_usage": true }))]
     {
@@ -69,14 +69,14 @@ fn streams_have_usage_at_their_end_in_an_event_of_its_own_where_it_is_asked_for(
 }
 
 #[test]
-fn stop_strings_end_a_text_and_are_no_part_of_it() {
+fn stop_strings_end_a_text_and_are_not_part_of_it() {
     let whole = text_of(&seeded(21, json!({})));
-    let at = whole.char_indices().nth(30).expect("it is longer").0;
+    let at = whole.char_indices().nth(30).expect("the text is longer").0;
     let stop: String = whole[at..].chars().take(6).collect();
-    let cut = whole.find(&stop).expect("it is there");
+    let cut = whole.find(&stop).expect("the text contains it");
     for stops in [json!(stop), json!(["never seen in this text", stop])] {
         let more = json!({ "stop": stops });
-        let answer = ask(more.clone());
+        let answer = complete(more.clone());
         assert_eq!(texts(&answer), [&whole[..cut]]);
         assert_eq!(answer["choices"][0]["finish_reason"], "stop");
         let events = shared().events("/v1/completions", &seeded(21, with(more, json!({ "stream": true }))));
@@ -85,77 +85,77 @@ fn stop_strings_end_a_text_and_are_no_part_of_it() {
 }
 
 #[test]
-fn tokens_can_end_a_text_or_be_kept_from_it() {
-    let all = written(json!({}));
+fn tokens_can_end_a_text_or_be_banned() {
+    let all = generated_tokens(json!({}));
     let stop = all[12];
-    let first = all.iter().position(|token| *token == stop).expect("it is there");
-    let answer = ask(json!({ "stop_token_ids": [stop] }));
+    let first = all.iter().position(|token| *token == stop).expect("the text contains it");
+    let answer = complete(json!({ "stop_token_ids": [stop] }));
     assert_eq!(answer["choices"][0]["finish_reason"], "stop");
     assert_eq!(answer["usage"]["completion_tokens"], first + 1);
     for ban in [json!({ stop.to_string(): -100 }), json!([[stop, false]]), json!([[stop, -100.0]])] {
-        let without = written(json!({ "logit_bias": ban }));
+        let without = generated_tokens(json!({ "logit_bias": ban }));
         assert!(!without.contains(&stop) && without.len() == all.len());
         assert_eq!(without[..first], all[..first]);
     }
-    let wanted = written(json!({ "logit_bias": { "300": 100 }, "max_tokens": 4 }));
+    let wanted = generated_tokens(json!({ "logit_bias": { "300": 100 }, "max_tokens": 4 }));
     assert_eq!(wanted, [300; 4]);
 }
 
 #[test]
-fn a_text_ends_by_itself_unless_that_is_ignored() {
+fn a_text_ends_at_eos_unless_that_is_ignored() {
     let chat = json!({ "messages": [{ "role": "user", "content": "hello" }], "temperature": 0, "max_tokens": 400 });
-    let ends = shared().post("/v1/chat/completions", &chat).good();
+    let ends = shared().post("/v1/chat/completions", &chat).success();
     assert_eq!(ends["choices"][0]["finish_reason"], "stop");
     let short = ends["usage"]["completion_tokens"].as_u64().expect("a count");
-    let goes_on = shared().post("/v1/chat/completions", &with(chat, json!({ "ignore_eos": true }))).good();
+    let goes_on = shared().post("/v1/chat/completions", &with(chat, json!({ "ignore_eos": true }))).success();
     assert_eq!(goes_on["choices"][0]["finish_reason"], "length");
     assert!(goes_on["usage"]["completion_tokens"] == 400 && short < 400);
-    // Without a bound a text ends with the context.
-    let all = ask(json!({ "max_tokens": -1, "prompt": vec![5; 480] }));
+    // Without a limit a text ends when the context is full.
+    let all = complete(json!({ "max_tokens": -1, "prompt": vec![5; 480] }));
     assert_eq!(all["choices"][0]["finish_reason"], "length");
     let used = all["usage"]["total_tokens"].as_u64().expect("a count");
     assert!((512..=513).contains(&used), "{used}");
 }
 
 #[test]
-fn the_law_changes_the_text() {
-    let plain = written(json!({}));
-    let greedy = written(json!({ "temperature": 0 }));
-    assert_eq!(written(json!({ "top_k": 1 })), greedy);
-    assert_eq!(written(json!({ "temperature": 0, "seed": 99 })), greedy);
-    assert_eq!(written(json!({ "top_p": 1e-6 })), greedy);
-    assert_eq!(written(json!({ "min_p": 1 })), greedy);
+fn sampling_settings_change_the_text() {
+    let plain = generated_tokens(json!({}));
+    let greedy = generated_tokens(json!({ "temperature": 0 }));
+    assert_eq!(generated_tokens(json!({ "top_k": 1 })), greedy);
+    assert_eq!(generated_tokens(json!({ "temperature": 0, "seed": 99 })), greedy);
+    assert_eq!(generated_tokens(json!({ "top_p": 1e-6 })), greedy);
+    assert_eq!(generated_tokens(json!({ "min_p": 1 })), greedy);
     assert_ne!(plain, greedy);
-    let model = shared().get("/v1/models/demo-target").good();
+    let model = shared().get("/v1/models/demo-target").success();
     let defaults = with(model["meta"]["defaults"].clone(), json!({ "temperature": 0.9 }));
-    assert_eq!(written(defaults), plain);
+    assert_eq!(generated_tokens(defaults), plain);
     let distinct = |tokens: &[u64]| tokens.iter().collect::<std::collections::BTreeSet<_>>().len();
     for penalty in [json!({ "presence_penalty": 2 }), json!({ "frequency_penalty": 2 }), json!({ "repeat_penalty": 3 })]
     {
-        let penalized = written(with(json!({ "temperature": 0, "max_tokens": 120 }), penalty.clone()));
-        let without = written(json!({ "temperature": 0, "max_tokens": 120 }));
+        let penalized = generated_tokens(with(json!({ "temperature": 0, "max_tokens": 120 }), penalty.clone()));
+        let without = generated_tokens(json!({ "temperature": 0, "max_tokens": 120 }));
         assert!(distinct(&penalized) > distinct(&without), "{penalty}");
     }
-    let other = written(json!({ "typical_p": 0.2 }));
+    let other = generated_tokens(json!({ "typical_p": 0.2 }));
     assert_ne!(other, plain);
 }
 
 #[test]
-fn lengths_have_all_their_names() {
+fn lengths_have_several_fields() {
     for name in ["max_tokens", "max_completion_tokens", "n_predict"] {
         let body = json!({ "prompt": "a", "ignore_eos": true, name: 3 });
-        assert_eq!(shared().post("/v1/completions", &body).good()["usage"]["completion_tokens"], 3);
+        assert_eq!(shared().post("/v1/completions", &body).success()["usage"]["completion_tokens"], 3);
     }
-    let none = ask(json!({ "max_tokens": 0 }));
+    let none = complete(json!({ "max_tokens": 0 }));
     assert_eq!((texts(&none), &none["usage"]["completion_tokens"]), (vec![String::new()], &json!(0)));
     assert_eq!(none["choices"][0]["finish_reason"], "length");
-    let long = ask(json!({ "ignore_eos": false, "min_tokens": 30, "max_tokens": 40, "logit_bias": { "0": 100 } }));
+    let long = complete(json!({ "ignore_eos": false, "min_tokens": 30, "max_tokens": 40, "logit_bias": { "0": 100 } }));
     assert_eq!(long["usage"]["completion_tokens"], 31);
 }
 
 #[test]
-fn the_best_of_several_are_told() {
-    let all = ask(json!({ "n": 4, "logprobs": 0 }));
+fn the_best_of_several_answers_are_returned() {
+    let all = complete(json!({ "n": 4, "logprobs": 0 }));
     let mean = |choice: &Value| {
         let all: Vec<f64> = serde_json::from_value(choice["logprobs"]["token_logprobs"].clone()).expect("numbers");
         all.iter().sum::<f64>() / all.len() as f64
@@ -163,7 +163,7 @@ fn the_best_of_several_are_told() {
     let choices = all["choices"].as_array().expect("a list");
     let mut order: Vec<&Value> = choices.iter().collect();
     order.sort_by(|a, b| mean(b).total_cmp(&mean(a)));
-    let best = ask(json!({ "n": 2, "best_of": 4 }));
+    let best = complete(json!({ "n": 2, "best_of": 4 }));
     assert_eq!(texts(&best), [order[0], order[1]].map(|choice| choice["text"].as_str().expect("a text")));
     assert_eq!(best["usage"]["completion_tokens"], 160);
     for (more, field) in
@@ -185,19 +185,19 @@ fn a_prompt_is_echoed() {
 }
 
 #[test]
-fn tokens_and_texts_are_each_others() {
+fn tokenize_and_detokenize_are_inverse() {
     let text = "Hello, w\u{f6}rld \u{1f600} <|end|>";
     let ids = tokens(text);
     for body in [json!({ "prompt": text }), json!({ "content": text, "add_special": false, "parse_special": true })] {
-        assert_eq!(shared().post("/v1/tokenize", &body).good()["tokens"], json!(ids));
+        assert_eq!(shared().post("/v1/tokenize", &body).success()["tokens"], json!(ids));
     }
-    let back = shared().post("/detokenize", &json!({ "tokens": ids })).good();
+    let back = shared().post("/detokenize", &json!({ "tokens": ids })).success();
     assert_eq!((&back["content"], &back["prompt"]), (&json!(text), &json!(text)));
-    let pieces = shared().post("/tokenize", &json!({ "content": "Hello there", "with_pieces": true })).good();
+    let pieces = shared().post("/tokenize", &json!({ "content": "Hello there", "with_pieces": true })).success();
     let pieces = pieces["tokens"].as_array().expect("a list").clone();
     assert_eq!(pieces.iter().map(|piece| piece["piece"].as_str().expect("a text")).collect::<String>(), "Hello there");
-    let plain = shared().post("/tokenize", &json!({ "content": "<|end|>", "parse_special": false })).good();
-    assert!(plain["count"].as_u64() > Some(1), "a special token of a user's text: {plain}");
+    let plain = shared().post("/tokenize", &json!({ "content": "<|end|>", "parse_special": false })).success();
+    assert!(plain["count"].as_u64() > Some(1), "a user's text has a special token: {plain}");
     for (path, body, field) in [
         ("/tokenize", json!({}), "content"),
         ("/tokenize", json!({ "content": 5 }), "content"),
@@ -211,7 +211,7 @@ fn tokens_and_texts_are_each_others() {
 }
 
 #[test]
-fn what_is_not_possible_is_refused_by_name() {
+fn unsupported_values_are_refused_by_name() {
     for (field, value) in [
         ("suffix", json!("the end")),
         ("response_format", json!("json_object")),
@@ -237,7 +237,7 @@ fn what_is_not_possible_is_refused_by_name() {
         assert_eq!(param.as_deref(), Some(field), "{message}");
         assert!(message.contains("expected") && message.contains("found"), "{message}");
     }
-    // What asks for nothing is let through.
+    // Empty and default values are accepted.
     let nothing = json!({ "suffix": "", "response_format": { "type": "text" }, "mirostat": 0, "grammar": null });
     assert_eq!(text_of(&seeded(1, nothing)), text_of(&seeded(1, json!({}))));
 }

@@ -1,21 +1,21 @@
-//! Who may ask, and how HTTP is spoken: keys, hosts, origins, methods, connections that are used again.
+//! Access control and HTTP: keys, hosts, origins, methods, and connections that are kept alive.
 
 use std::io::Read;
 
 use serde_json::{Value, json};
 
 use crate::bodies::{seeded, texts, with};
-use crate::house::{House, shared};
+use crate::test_server::{TestServer, shared};
 
 const CHAT: &str = "/v1/chat/completions";
 
 #[test]
-fn there_is_one_model_and_it_is_named() {
+fn the_model_is_listed_and_checked_by_name() {
     for path in ["/v1/models", "/models"] {
-        let list = shared().get(path).good();
+        let list = shared().get(path).success();
         assert_eq!((&list["object"], &list["data"][0]["id"]), (&json!("list"), &json!("demo-target")));
     }
-    let model = shared().get("/v1/models/demo-target").good();
+    let model = shared().get("/v1/models/demo-target").success();
     assert_eq!((&model["object"], &model["max_model_len"]), (&json!("model"), &json!(512)));
     assert_eq!((&model["meta"]["n_vocab"], &model["meta"]["parallel"]), (&json!(8192), &json!(8)));
     let (param, _) = shared().get("/v1/models/gpt-9").error(404);
@@ -29,15 +29,15 @@ fn there_is_one_model_and_it_is_named() {
         shared().post("/v1/completions", &seeded(1, json!({ "model": 5 }))).error(400).0.as_deref(),
         Some("model")
     );
-    shared().post("/v1/completions", &seeded(1, json!({ "model": "demo-target" }))).good();
-    let house = House::open(|_, server| server.aliases = vec!["house/of \u{e9}".into()]);
-    assert_eq!(house.get("/v1/models/house/of%20%C3%A9").good()["id"], "house/of \u{e9}");
-    assert_eq!(house.post("/v1/completions", &seeded(1, json!({ "model": "demo-target" }))).status(), 404);
-    house.end();
+    shared().post("/v1/completions", &seeded(1, json!({ "model": "demo-target" }))).success();
+    let server = TestServer::open(|_, server_settings| server_settings.aliases = vec!["house/of \u{e9}".into()]);
+    assert_eq!(server.get("/v1/models/house/of%20%C3%A9").success()["id"], "house/of \u{e9}");
+    assert_eq!(server.post("/v1/completions", &seeded(1, json!({ "model": "demo-target" }))).status(), 404);
+    server.shut_down();
 }
 
 #[test]
-fn paths_and_methods_that_are_not_there_are_refused() {
+fn unknown_paths_and_methods_are_refused() {
     for path in [
         "/nothing",
         "/v1",
@@ -59,7 +59,7 @@ fn paths_and_methods_that_are_not_there_are_refused() {
         ("POST", "/health"),
         ("POST", "/"),
     ] {
-        let answer = shared().client().ask(method, path, &[], &[]);
+        let answer = shared().client().request(method, path, &[], &[]);
         answer.error(405);
         assert!(answer.head.header("allow").is_some(), "{method} {path}");
     }
@@ -72,12 +72,14 @@ fn paths_and_methods_that_are_not_there_are_refused() {
 }
 
 #[test]
-fn a_key_is_asked_for_where_there_are_some() {
-    let house = House::open(|_, server| server.api_keys = vec!["secret-one".into(), "secret-two".into()]);
+fn a_key_is_required_if_some_are_set() {
+    let server = TestServer::open(|_, server_settings| {
+        server_settings.api_keys = vec!["secret-one".into(), "secret-two".into()]
+    });
     let with_key = |method: &str, path: &str, key: &str| {
         let body = if method == "POST" { seeded(1, json!({ "max_tokens": 1 })).to_string() } else { String::new() };
         let headers: &[(&str, &str)] = if key.is_empty() { &[] } else { &[("Authorization", key)] };
-        house.client().ask(method, path, headers, body.as_bytes())
+        server.client().request(method, path, headers, body.as_bytes())
     };
     for (method, path) in
         [("POST", "/v1/completions"), ("GET", "/v1/models"), ("GET", "/metrics"), ("POST", "/tokenize")]
@@ -87,40 +89,40 @@ fn a_key_is_asked_for_where_there_are_some() {
             answer.error(401);
             assert_eq!(answer.head.header("www-authenticate"), Some("Bearer"));
             assert_eq!(answer.json()["error"]["type"], "authentication_error");
-            assert!(!answer.text().contains("secret"), "a key is told");
+            assert!(!answer.text().contains("secret"), "the response contains a key");
         }
     }
     for key in ["Bearer secret-one", "bearer secret-two"] {
         assert_eq!(with_key("POST", "/v1/completions", key).status(), 200);
         assert_eq!(with_key("GET", "/v1/models", key).status(), 200);
     }
-    // Whether it lives anybody may know, and the page is no secret.
+    // Health and the page are public.
     assert_eq!(with_key("GET", "/health", "").status(), 200);
     assert_eq!(with_key("GET", "/", "").status(), 200);
     assert_eq!(with_key("GET", "/nothing", "").status(), 404);
-    house.end();
+    server.shut_down();
 }
 
 #[test]
-fn texts_of_different_keys_share_nothing() {
-    let house = House::open(|_, server| server.api_keys = vec!["a".into(), "b".into()]);
+fn requests_with_different_keys_share_no_cache() {
+    let server = TestServer::open(|_, server_settings| server_settings.api_keys = vec!["a".into(), "b".into()]);
     let ask = |key: &str, salt: Value| {
         let body = seeded(1, json!({ "prompt": "word ".repeat(100), "max_tokens": 1, "cache_salt": salt }));
         let key = format!("Bearer {key}");
         let answer =
-            house.client().ask("POST", "/v1/completions", &[("Authorization", &key)], body.to_string().as_bytes());
-        answer.good()["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().expect("a count")
+            server.client().request("POST", "/v1/completions", &[("Authorization", &key)], body.to_string().as_bytes());
+        answer.success()["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().expect("a count")
     };
     assert_eq!(ask("a", json!(null)), 0);
     assert!(ask("a", json!(null)) > 50);
     assert_eq!(ask("b", json!(null)), 0);
     assert_eq!(ask("a", json!("pepper")), 0);
     assert!(ask("a", json!("pepper")) > 50);
-    house.end();
+    server.shut_down();
 }
 
 #[test]
-fn on_the_loopback_device_only_its_names_are_answered() {
+fn on_the_loopback_interface_only_its_host_names_are_allowed() {
     for (host, status) in [
         ("localhost", 200),
         ("localhost:1234", 200),
@@ -133,7 +135,7 @@ fn on_the_loopback_device_only_its_names_are_answered() {
         ("", 403),
     ] {
         for path in ["/health", "/", "/v1/models", "/nothing"] {
-            let found = shared().client().ask("GET", path, &[("Host", host)], &[]).status();
+            let found = shared().client().request("GET", path, &[("Host", host)], &[]).status();
             let expected = if path == "/nothing" && status == 200 { 404 } else { status };
             assert_eq!(found, expected, "{host} {path}");
         }
@@ -141,10 +143,10 @@ fn on_the_loopback_device_only_its_names_are_answered() {
 }
 
 #[test]
-fn pages_of_others_may_ask_only_where_they_are_let() {
+fn other_origins_need_permission() {
     let own = format!("http://{}", shared().address);
-    let ask = |house: &House, method: &str, origin: &str| {
-        house.client().ask(method, "/v1/models", &[("Origin", origin)], &[])
+    let ask = |server: &TestServer, method: &str, origin: &str| {
+        server.client().request(method, "/v1/models", &[("Origin", origin)], &[])
     };
     let same = ask(shared(), "GET", &own);
     assert_eq!((same.status(), same.head.header("access-control-allow-origin")), (200, None));
@@ -154,26 +156,26 @@ fn pages_of_others_may_ask_only_where_they_are_let() {
         assert_eq!(answer.head.header("access-control-allow-origin"), None);
         assert_eq!(ask(shared(), "OPTIONS", origin).status(), 403);
     }
-    let house = House::open(|_, server| {
-        server.cors_origins = vec!["http://good.example".into()];
-        server.api_keys = vec!["key".into()];
+    let server = TestServer::open(|_, server_settings| {
+        server_settings.cors_origins = vec!["http://good.example".into()];
+        server_settings.api_keys = vec!["key".into()];
     });
-    let allowed = ask(&house, "OPTIONS", "http://good.example");
+    let allowed = ask(&server, "OPTIONS", "http://good.example");
     assert_eq!(allowed.status(), 204);
     assert_eq!(allowed.head.header("access-control-allow-origin"), Some("http://good.example"));
     for name in ["access-control-allow-methods", "access-control-allow-headers", "access-control-max-age", "vary"] {
         assert!(allowed.head.header(name).is_some(), "{name}: {allowed:?}");
     }
-    // A page must be able to read why it is refused, too.
-    let refused = ask(&house, "GET", "http://good.example");
+    // A page must be able to read errors, too.
+    let refused = ask(&server, "GET", "http://good.example");
     refused.error(401);
     assert_eq!(refused.head.header("access-control-allow-origin"), Some("http://good.example"));
-    assert_eq!(ask(&house, "OPTIONS", "http://evil.example").status(), 403);
-    house.end();
+    assert_eq!(ask(&server, "OPTIONS", "http://evil.example").status(), 403);
+    server.shut_down();
 }
 
 #[test]
-fn the_page_is_served_and_asks_nobody_else() {
+fn the_page_is_served_and_loads_nothing_from_elsewhere() {
     let page = shared().get("/");
     assert_eq!(page.status(), 200);
     assert!(page.head.header("content-type").is_some_and(|kind| kind.starts_with("text/html")));
@@ -183,13 +185,13 @@ fn the_page_is_served_and_asks_nobody_else() {
         assert_eq!(shared().get(link).status(), 200, "{link}");
     }
     assert_eq!(page.head.header("x-content-type-options"), Some("nosniff"));
-    let house = House::open(|_, server| server.page = false);
-    house.get("/").error(404);
-    house.end();
+    let server = TestServer::open(|_, server_settings| server_settings.page = false);
+    server.get("/").error(404);
+    server.shut_down();
 }
 
 #[test]
-fn heads_have_no_body_and_connections_are_used_again() {
+fn head_responses_have_no_body_and_connections_are_kept_alive() {
     let mut client = shared().client();
     for path in ["/health", "/v1/models", "/", "/metrics"] {
         client.send("HEAD", path, &[], &[]).expect("the server takes it");
@@ -198,7 +200,7 @@ fn heads_have_no_body_and_connections_are_used_again() {
     }
     for seed in 0..3 {
         let body = seeded(seed, json!({ "max_tokens": 3 }));
-        assert_eq!(texts(&client.post("/v1/completions", &body).good()).len(), 1);
+        assert_eq!(texts(&client.post("/v1/completions", &body).success()).len(), 1);
         client.post("/v1/completions", &json!({ "prompt": 5 })).error(400);
         client.get("/nothing").error(404);
     }
@@ -224,19 +226,19 @@ fn pipelined_requests_are_answered_in_order() {
     for (seed, body) in bodies.iter().enumerate() {
         let answer = client.receive().expect("an answer");
         match seed % 3 {
-            0 => assert_eq!(answer.good(), with(answer.good(), json!({})), "{body}"),
+            0 => assert_eq!(answer.success(), with(answer.success(), json!({})), "{body}"),
             1 => assert!(answer.head.is_event_stream() && answer.text().ends_with("data: [DONE]\n\n"), "{body}"),
             _ => drop(answer.error(400)),
         }
         if seed % 3 == 0 {
-            assert_eq!(answer.good()["choices"][0]["seed"], seed);
+            assert_eq!(answer.success()["choices"][0]["seed"], seed);
         }
     }
-    assert_eq!(client.receive().expect("an answer").good()["status"], "ok");
+    assert_eq!(client.receive().expect("an answer").success()["status"], "ok");
 }
 
 #[test]
-fn requests_that_are_no_http_are_refused_or_dropped() {
+fn malformed_http_is_refused_or_disconnected() {
     for bytes in [
         &b"\r\n\r\n\r\n"[..],
         b"GET / HTTP/3.0\r\n\r\n",
@@ -248,23 +250,25 @@ fn requests_that_are_no_http_are_refused_or_dropped() {
         b"GET /health HTTP/1.1\r\nHost: a b\r\n\r\n",
     ] {
         let mut client = shared().client();
-        client.raw(bytes).expect("the server takes it");
+        client.send_raw(bytes).expect("the server takes it");
         client.stream().shutdown(std::net::Shutdown::Write).expect("it is open");
         if let Ok(answer) = client.receive() {
             assert!((400..500).contains(&answer.status()), "{bytes:?}: {answer:?}");
         }
     }
-    // A body in chunks is a body.
+    // Chunked bodies are accepted.
     let mut client = shared().client();
     let body = seeded(2, json!({ "max_tokens": 2 })).to_string();
     let (first, second) = body.split_at(10);
     let head =
         format!("POST /v1/completions HTTP/1.1\r\nHost: {}\r\nTransfer-Encoding: chunked\r\n\r\n", client.address);
     client
-        .raw(format!("{head}{:x}\r\n{first}\r\n{:x}\r\n{second}\r\n0\r\n\r\n", first.len(), second.len()).as_bytes())
+        .send_raw(
+            format!("{head}{:x}\r\n{first}\r\n{:x}\r\n{second}\r\n0\r\n\r\n", first.len(), second.len()).as_bytes(),
+        )
         .expect("the server takes it");
-    client.receive().expect("an answer").good();
-    // What a server before this one may understand otherwise.
+    client.receive().expect("an answer").success();
+    // Requests that a proxy in front may interpret differently.
     for (status, request) in [
         (400, "GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n"),
         (403, "GET http://evil.example/health HTTP/1.1\r\nHost: localhost\r\n\r\n"),
@@ -279,26 +283,26 @@ fn requests_that_are_no_http_are_refused_or_dropped() {
         ),
     ] {
         let mut client = shared().client();
-        client.raw(request.as_bytes()).expect("the server takes it");
+        client.send_raw(request.as_bytes()).expect("the server takes it");
         assert_eq!(client.receive().expect("an answer").status(), status, "{request}");
     }
-    // As before there were hosts.
+    // HTTP/1.0 has no Host header.
     let mut client = shared().client();
-    client.raw(b"GET /health HTTP/1.0\r\n\r\n").expect("the server takes it");
+    client.send_raw(b"GET /health HTTP/1.0\r\n\r\n").expect("the server takes it");
     let mut answer = String::new();
     client.stream().read_to_string(&mut answer).expect("an answer");
     assert!(answer.starts_with("HTTP/1.0 200 OK\r\n"), "{answer}");
     let (param, _) = shared().get("/v1/models/%FF").error(404);
     assert_eq!(param.as_deref(), Some("model"));
-    // Who waits to be let on with a body is, unless it would be too large.
+    // `Expect: 100-continue` is answered, unless the body would be too large.
     let mut client = shared().client();
     let head = format!("POST /v1/completions HTTP/1.1\r\nHost: {}\r\nExpect: 100-continue\r\n", client.address);
-    client.raw(format!("{head}Content-Length: 99999999999\r\n\r\n").as_bytes()).expect("the server takes it");
+    client.send_raw(format!("{head}Content-Length: 99999999999\r\n\r\n").as_bytes()).expect("the server takes it");
     client.receive().expect("an answer").error(413);
     let mut client = shared().client();
     let head = format!("POST /v1/completions HTTP/1.1\r\nHost: {}\r\nExpect: 100-continue\r\n", client.address);
-    client.raw(format!("{head}Content-Length: {}\r\n\r\n", body.len()).as_bytes()).expect("the server takes it");
+    client.send_raw(format!("{head}Content-Length: {}\r\n\r\n", body.len()).as_bytes()).expect("the server takes it");
     assert_eq!(client.head().expect("a head").status, 100);
-    client.raw(body.as_bytes()).expect("the server takes it");
-    client.receive().expect("an answer").good();
+    client.send_raw(body.as_bytes()).expect("the server takes it");
+    client.receive().expect("an answer").success();
 }

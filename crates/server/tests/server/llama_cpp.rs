@@ -1,5 +1,6 @@
-//! llama.cpp's own paths, and what the tests of its server expect, one by one: each is held here, or it is not, for a
-//! reason that is written beside it. Expectations of texts of a model that is not ours are those of the demo pair.
+//! llama.cpp's own paths, and the expectations of the tests of its server, one by one. Each is met here, or the
+//! difference is checked and its reason given. Where those tests compare texts of their model, texts of the demo pair
+//! are compared.
 
 mod chats;
 mod completions;
@@ -9,22 +10,22 @@ use std::sync::LazyLock;
 use serde_json::{Value, json};
 
 use crate::bodies::with;
-use crate::house::{House, shared};
+use crate::test_server::{TestServer, shared};
 
-/// Whether an expectation is met.
-enum Met {
-    /// It is.
-    Held(fn()),
-    /// It is not: this is checked to be so, and why.
-    Not(fn(), &'static str),
+/// An expectation of llama.cpp's tests.
+enum Expectation {
+    /// It is met, as this checks.
+    Met(fn()),
+    /// It is not met: a check of the difference, and the reason.
+    Differs(fn(), &'static str),
 }
 
-use Met::{Held, Not};
+use Expectation::{Differs, Met};
 
 const PROMPT: &str = "once upon a time, there was a little";
 
 fn completion(body: Value) -> Value {
-    shared().post("/completion", &with_prompt(body)).good()
+    shared().post("/completion", &with_prompt(body)).success()
 }
 
 fn with_prompt(mut body: Value) -> Value {
@@ -61,8 +62,8 @@ fn chat(mut body: Value) -> Value {
     body
 }
 
-fn said(body: Value) -> Value {
-    shared().post("/chat/completions", &chat(body)).good()
+fn chat_completion(body: Value) -> Value {
+    shared().post("/chat/completions", &chat(body)).success()
 }
 
 fn refused(path: &str, body: Value, field: &str) {
@@ -75,27 +76,28 @@ fn text(answer: &Value) -> &str {
 }
 
 fn tokens_of(text: &str) -> Value {
-    shared().post("/tokenize", &json!({ "content": text, "add_special": true })).good()["tokens"].take()
+    shared().post("/tokenize", &json!({ "content": text, "add_special": true })).success()["tokens"].take()
 }
 
-/// One whose first model has several names, one of which is any, and no page.
-fn named() -> &'static House {
-    static HOUSE: LazyLock<House> = LazyLock::new(|| {
-        House::open(|_, server| {
-            server.aliases = ["tiny", "fim", "*"].map(str::to_string).to_vec();
-            server.page = false;
+/// A server without a page, whose model has several names, one of which is `*`.
+fn server_with_aliases() -> &'static TestServer {
+    static SERVER: LazyLock<TestServer> = LazyLock::new(|| {
+        TestServer::open(|_, server_settings| {
+            server_settings.aliases = ["tiny", "fim", "*"].map(str::to_string).to_vec();
+            server_settings.page = false;
         })
     });
-    &HOUSE
+    &SERVER
 }
 
-fn keyed() -> &'static House {
-    static HOUSE: LazyLock<House> =
-        LazyLock::new(|| House::open(|_, server| server.api_keys = vec!["sk-this-is-it".to_string()]));
-    &HOUSE
+fn server_with_key() -> &'static TestServer {
+    static SERVER: LazyLock<TestServer> = LazyLock::new(|| {
+        TestServer::open(|_, server_settings| server_settings.api_keys = vec!["sk-this-is-it".to_string()])
+    });
+    &SERVER
 }
 
-fn is_whole(answer: &Value) {
+fn is_complete(answer: &Value) {
     assert_eq!(answer["timings"]["predicted_n"], 8, "{answer}");
     assert_eq!((&answer["truncated"], &answer["stop"]), (&json!(false), &json!(true)));
     assert!(answer["has_new_line"].is_boolean() && answer["timings"]["prompt_n"].is_number());
@@ -114,8 +116,8 @@ fn probabilities(all: &Value, count: usize) {
 }
 
 fn response_format(format: Value) -> Value {
-    said(json!({ "response_format": format, "max_tokens": 24, "temperature": 0 }))["choices"][0]["message"]["content"]
-        .take()
+    let body = json!({ "response_format": format, "max_tokens": 24, "temperature": 0 });
+    chat_completion(body)["choices"][0]["message"]["content"].take()
 }
 
 fn bad_messages(messages: Value) {
@@ -125,55 +127,55 @@ fn bad_messages(messages: Value) {
     assert!(answer.json()["error"].is_object());
 }
 
-fn status(house: &House, key: Option<&str>, path: &str) -> u16 {
-    let mut client = house.client();
+fn status(server: &TestServer, key: Option<&str>, path: &str) -> u16 {
+    let mut client = server.client();
     let bearer = key.map(|key| format!("Bearer {key}"));
     let headers: Vec<(&str, &str)> = bearer.iter().map(|value| ("Authorization", value.as_str())).collect();
     client.send("GET", path, &headers, b"").expect("it is open");
     client.receive().expect("an answer").status()
 }
 
-const SERVER: [(&str, Met); 9] = [
-    ("health", Held(|| drop(shared().get("/health").good()))),
+const SERVER_PATHS: [(&str, Expectation); 9] = [
+    ("health", Met(|| drop(shared().get("/health").success()))),
     (
         "props: total_slots, model_path, defaults",
-        Held(|| {
-            let found = shared().get("/props").good();
+        Met(|| {
+            let found = shared().get("/props").success();
             assert_eq!((&found["total_slots"], &found["model_path"]), (&json!(8), &json!("demo-target")));
             let defaults = &found["default_generation_settings"];
             assert_eq!((&defaults["n_ctx"], &defaults["params"]["seed"]), (&json!(512), &json!(-1)));
             assert!(found["chat_template"].as_str().is_some_and(|template| !template.is_empty()));
         }),
     ),
-    ("models: one", Held(|| assert_eq!(shared().get("/models").good()["data"].as_array().map(Vec::len), Some(1)))),
+    ("models: one", Met(|| assert_eq!(shared().get("/models").success()["data"].as_array().map(Vec::len), Some(1)))),
     (
         "models: all aliases",
-        Held(|| {
-            let model = named().get("/models").good()["data"][0].take();
+        Met(|| {
+            let model = server_with_aliases().get("/models").success()["data"][0].take();
             assert_eq!((&model["id"], &model["aliases"]), (&json!("tiny"), &json!(["fim", "*"])));
         }),
     ),
     (
         "models: tags",
-        Not(
-            || assert!(named().get("/models").good()["data"][0]["tags"].is_null()),
+        Differs(
+            || assert!(server_with_aliases().get("/models").success()["data"][0]["tags"].is_null()),
             "a model has names, and no tags beside them",
         ),
     ),
     (
-        "slots: one a text, with n_ctx and without parameters",
-        Held(|| {
-            let found = shared().get("/slots").good();
+        "slots: one per sequence, with n_ctx and without parameters",
+        Met(|| {
+            let found = shared().get("/slots").success();
             assert_eq!(found.as_array().map(Vec::len), Some(8));
             assert_eq!((&found[0]["n_ctx"], &found[0]["params"]), (&json!(512), &Value::Null));
         }),
     ),
     (
-        "slots: 501 where they are switched off",
-        Not(|| drop(shared().get("/slots").good()), "they tell nothing that /health does not"),
+        "slots: 501 if they are switched off",
+        Differs(|| drop(shared().get("/slots").success()), "they show nothing that /health does not"),
     ),
-    ("page: there", Held(|| assert!(shared().get("/").text().contains("<!doctype html>")))),
-    ("page: not there where it is not served", Held(|| assert_eq!(named().get("/").status(), 404))),
+    ("page: served", Met(|| assert!(shared().get("/").text().contains("<!doctype html>")))),
+    ("page: 404 if it is switched off", Met(|| assert_eq!(server_with_aliases().get("/").status(), 404))),
 ];
 
 fn bad_format(format: Value) {
@@ -181,57 +183,66 @@ fn bad_format(format: Value) {
     assert_eq!(answer.status(), 400, "{}", answer.text());
 }
 
-const OTHERS: [(&str, Met); 14] = [
+const OTHER_PATHS: [(&str, Expectation); 14] = [
     (
-        "tokens: there and back",
-        Held(|| {
-            let tokens = shared().post("/tokenize", &json!({ "content": PROMPT })).good()["tokens"].take();
-            let back = shared().post("/detokenize", &json!({ "tokens": tokens })).good();
+        "tokens: round trip",
+        Met(|| {
+            let tokens = shared().post("/tokenize", &json!({ "content": PROMPT })).success()["tokens"].take();
+            let back = shared().post("/detokenize", &json!({ "tokens": tokens })).success();
             assert_eq!(back["content"].as_str().map(str::trim_start), Some(PROMPT));
         }),
     ),
     (
-        "tokens: with their texts",
-        Held(|| {
-            let found = shared().post("/tokenize", &json!({ "content": PROMPT, "with_pieces": true })).good();
+        "tokens: with their pieces",
+        Met(|| {
+            let found = shared().post("/tokenize", &json!({ "content": PROMPT, "with_pieces": true })).success();
             assert!(found["tokens"][0]["id"].is_u64() && found["tokens"][0]["piece"].is_string());
         }),
     ),
     (
-        "tokens: what the tokenizer is",
-        Held(|| {
-            let found = shared().get("/tokenizer_info").good();
+        "tokens: properties of the tokenizer",
+        Met(|| {
+            let found = shared().get("/tokenizer_info").success();
             assert!(found["eos_token"].is_string() && found["chat_template"].is_string(), "{found}");
         }),
     ),
     (
-        "infill: refused for a model without marks",
-        Held(|| refused("/infill", json!({ "input_prefix": "a", "input_suffix": "b" }), "path")),
+        "infill: refused for a model without FIM tokens",
+        Met(|| refused("/infill", json!({ "input_prefix": "a", "input_suffix": "b" }), "path")),
     ),
-    ("key: the right one", Held(|| assert_eq!(status(keyed(), Some("sk-this-is-it"), "/v1/models"), 200))),
-    ("key: none", Held(|| assert_eq!(status(keyed(), None, "/props"), 401))),
-    ("key: a wrong one", Held(|| assert_eq!(status(keyed(), Some("sk-other"), "/slots"), 401))),
-    ("key: not for /health", Held(|| assert_eq!(status(keyed(), None, "/health"), 200))),
+    ("key: the right one", Met(|| assert_eq!(status(server_with_key(), Some("sk-this-is-it"), "/v1/models"), 200))),
+    ("key: none", Met(|| assert_eq!(status(server_with_key(), None, "/props"), 401))),
+    ("key: a wrong one", Met(|| assert_eq!(status(server_with_key(), Some("sk-other"), "/slots"), 401))),
+    ("key: not for /health", Met(|| assert_eq!(status(server_with_key(), None, "/health"), 200))),
     (
         "key: not for /models",
-        Not(|| assert_eq!(status(keyed(), None, "/models"), 401), "who has no key is told nothing of models"),
+        Differs(
+            || assert_eq!(status(server_with_key(), None, "/models"), 401),
+            "without a key nothing is returned about models",
+        ),
     ),
-    ("embeddings", Not(|| refused("/v1/embeddings", json!({ "input": "a" }), "path"), "models of text write text")),
-    ("rerank", Not(|| refused("/v1/rerank", json!({ "query": "a" }), "path"), "models of text write text")),
+    (
+        "embeddings",
+        Differs(|| refused("/v1/embeddings", json!({ "input": "a" }), "path"), "models here only generate text"),
+    ),
+    ("rerank", Differs(|| refused("/v1/rerank", json!({ "query": "a" }), "path"), "models here only generate text")),
     (
         "adapters",
-        Not(|| refused("/completion", with_prompt(json!({ "lora": [{ "id": 0 }] })), "lora"), "there are none"),
+        Differs(
+            || refused("/completion", with_prompt(json!({ "lora": [{ "id": 0 }] })), "lora"),
+            "LoRA adapters are not supported",
+        ),
     ),
     (
         "slots: saved and restored",
-        Not(
+        Differs(
             || assert_eq!(shared().post("/slots/0?action=save", &json!({})).status(), 404),
-            "prompts that begin alike share what was computed, and --prompt-cache keeps it",
+            "prompts with a common prefix share its KV cache, and --prompt-cache stores it",
         ),
     ),
     (
         "drafts: the same text with and without",
-        Held(|| {
+        Met(|| {
             let of = |most: usize| completion(json!({ "temperature": 0, "n_predict": 32, "speculative.n_max": most }));
             assert_eq!(text(&of(0)), text(&of(8)));
         }),
@@ -239,32 +250,32 @@ const OTHERS: [(&str, Met); 14] = [
 ];
 
 #[test]
-fn what_its_tests_expect_is_held_or_is_not_for_a_reason() {
-    let all = SERVER.iter().chain(&completions::COMPLETIONS).chain(&chats::CHATS).chain(&OTHERS);
-    let (mut held, mut not, mut wrong) = (0, 0, Vec::new());
-    for (what, met) in all {
-        let check = match met {
-            Held(check) => {
-                held += 1;
+fn expectations_of_its_tests_are_met_or_differ_for_a_reason() {
+    let all = SERVER_PATHS.iter().chain(&completions::COMPLETIONS).chain(&chats::CHATS).chain(&OTHER_PATHS);
+    let (mut met_count, mut differs_count, mut failed) = (0, 0, Vec::new());
+    for (what, expectation) in all {
+        let check = match expectation {
+            Met(check) => {
+                met_count += 1;
                 check
             }
-            Not(check, why) => {
+            Differs(check, why) => {
                 assert!(!why.is_empty());
-                not += 1;
+                differs_count += 1;
                 check
             }
         };
         if std::panic::catch_unwind(check).is_err() {
-            wrong.push(what);
+            failed.push(what);
         }
     }
-    assert_eq!(wrong, [&""; 0]);
-    println!("{held} of {} are held", held + not);
-    assert_eq!((held, not), (69, 15));
+    assert_eq!(failed, [&""; 0]);
+    println!("{met_count} of {} are met", met_count + differs_count);
+    assert_eq!((met_count, differs_count), (69, 15));
 }
 
 #[test]
-fn fields_of_two_doors_are_named_both() {
+fn fields_of_two_apis_are_both_named() {
     for (fields, expected) in [
         (json!({ "n_predict": 4, "max_tokens": 5 }), "n_predict: expected it or max_tokens, found both"),
         (json!({ "n_cmpl": 2, "n": 3 }), "n_cmpl: expected it or n, found both"),
@@ -278,28 +289,29 @@ fn fields_of_two_doors_are_named_both() {
 }
 
 #[test]
-fn tools_are_left_out_with_a_warning_where_no_template_knows_them() {
+fn tools_are_left_out_with_a_warning_if_the_template_does_not_support_them() {
     let tool = |strict: bool| json!([{ "type": "function", "function": { "name": "f", "strict": strict } }]);
-    let house = House::open(|settings, _| settings.model.chat_template = Some("{{ messages[0].content }}".into()));
+    let server =
+        TestServer::open(|settings, _| settings.model.chat_template = Some("{{ messages[0].content }}".into()));
     let ask = |tools: Value, stream: bool| {
         let body = chat(json!({ "tools": tools, "stream": stream }));
-        house.post("/v1/chat/completions", &body)
+        server.post("/v1/chat/completions", &body)
     };
-    let warning = "tools: left out, the model's chat template says nothing of tools";
-    assert_eq!(ask(tool(false), false).good()["warnings"], json!([warning]));
+    let warning = "tools: left out, the model's chat template does not support tools";
+    assert_eq!(ask(tool(false), false).success()["warnings"], json!([warning]));
     let (field, message) = ask(tool(true), false).error(400);
     assert_eq!(field.as_deref(), Some("tools"), "{message}");
     let mut body = chat(json!({ "tools": tool(false), "tool_choice": "required" }));
-    house.post("/v1/chat/completions", &body).error(400);
+    server.post("/v1/chat/completions", &body).error(400);
     let tools = json!([{ "name": "f", "input_schema": { "type": "object" } }]);
     let of_messages = json!({ "messages": [{ "role": "user", "content": "a" }], "max_tokens": 4, "tools": tools });
-    assert_eq!(house.post("/v1/messages", &of_messages).good()["warnings"], json!([warning]));
+    assert_eq!(server.post("/v1/messages", &of_messages).success()["warnings"], json!([warning]));
     body["tool_choice"] = json!("auto");
     body["stream_options"] = json!({ "include_usage": true });
     body["stream"] = json!(true);
-    let all = house.events("/v1/chat/completions", &body).all().expect("it is told to its end");
+    let all = server.events("/v1/chat/completions", &body).all().expect("a complete stream");
     assert_eq!(all.last().expect("some")["warnings"], json!([warning]));
-    // In streams of other forms the last object has them.
+    // In streams of other formats the last object has them.
     let function = json!({ "name": "f", "parameters": { "type": "object" } });
     let turns = json!([{ "role": "user", "content": "a" }]);
     let of_ollama = json!({ "messages": turns, "tools": [{ "type": "function", "function": function }],
@@ -307,23 +319,23 @@ fn tools_are_left_out_with_a_warning_where_no_template_knows_them() {
     let tool = with(json!({ "type": "function" }), function);
     let of_responses = json!({ "input": "a", "max_output_tokens": 4, "tools": [tool] });
     for (path, body) in [("/v1/messages", of_messages), ("/v1/responses", of_responses), ("/api/chat", of_ollama)] {
-        let told = house.post(path, &with(body, json!({ "stream": true })));
-        let lines: Vec<&str> = told.text().lines().filter(|line| line.contains('{')).collect();
+        let response = server.post(path, &with(body, json!({ "stream": true })));
+        let lines: Vec<&str> = response.text().lines().filter(|line| line.contains('{')).collect();
         let objects = lines.iter().map(|line| line.strip_prefix("data: ").unwrap_or(line));
         let objects: Vec<Value> = objects.map(|line| serde_json::from_str(line).expect("an object")).collect();
         let (last, before) = objects.split_last().expect("some");
         assert_eq!(last["warnings"], json!([warning]), "{path}");
         assert!(!before.is_empty() && before.iter().all(|object| object.get("warnings").is_none()), "{path}");
     }
-    house.end();
+    server.shut_down();
 }
 
 #[test]
-fn content_that_is_null_is_an_empty_text() {
+fn null_content_is_an_empty_text() {
     let of = |content: Value| {
         let user = |text: &str| json!({ "role": "user", "content": text });
         let messages = json!([user("a"), { "role": "assistant", "content": content }, user("b")]);
-        shared().post("/apply-template", &json!({ "messages": messages })).good()
+        shared().post("/apply-template", &json!({ "messages": messages })).success()
     };
     assert_eq!(of(Value::Null), of(json!("")));
 }

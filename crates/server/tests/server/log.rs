@@ -1,4 +1,4 @@
-//! The log of all servers of this program, kept as text: what it says, and what it must not say.
+//! The log of all servers of this program, collected as text: what it must contain, and what it must not contain.
 
 use std::fmt::{Debug, Write};
 use std::sync::{Mutex, Once, PoisonError};
@@ -8,22 +8,22 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-use crate::house::{House, shared};
+use crate::test_server::{TestServer, shared};
 
 static LINES: Mutex<String> = Mutex::new(String::new());
 
-/// Writes every event down, of every level.
-struct Everything;
+/// Collects every event of every level.
+struct Collector;
 
 struct Line(String);
 
 impl Visit for Line {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        write!(self.0, "{}={value:?} ", field.name()).expect("a text takes everything");
+        write!(self.0, "{}={value:?} ", field.name()).expect("writing to a String cannot fail");
     }
 }
 
-impl Subscriber for Everything {
+impl Subscriber for Collector {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.target().starts_with("foretoken")
     }
@@ -49,25 +49,26 @@ impl Subscriber for Everything {
     fn exit(&self, _: &Id) {}
 }
 
-/// Logs from now on, once.
-pub fn begin() {
+/// Installs the collector, once.
+pub fn install() {
     static ONCE: Once = Once::new();
-    ONCE.call_once(|| tracing::subscriber::set_global_default(Everything).expect("nobody else logs"));
+    ONCE.call_once(|| tracing::subscriber::set_global_default(Collector).expect("no other subscriber is installed"));
 }
 
-/// What was logged and has this word.
+/// The lines of the log that contain this word.
 fn lines_with(word: &str) -> Vec<String> {
     let lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
     lines.lines().filter(|line| line.contains(word)).map(str::to_string).collect()
 }
 
-/// Asks for a text of a prompt with this word, whole and streamed; the ids of the answers, and their texts.
-fn ask(house: &House, word: &str) -> (Vec<String>, Vec<String>) {
+/// Sends a completion and a streamed chat whose prompts contain this word. Returns the ids and the texts of the
+/// responses.
+fn send_requests(server: &TestServer, word: &str) -> (Vec<String>, Vec<String>) {
     let body = json!({ "prompt": format!("my name is {word} and"), "max_tokens": 24, "ignore_eos": true, "seed": 5 });
-    let whole = house.post("/v1/completions", &body).good();
+    let whole = server.post("/v1/completions", &body).success();
     let message = json!([{ "role": "user", "content": format!("i am {word}") }]);
     let chat = json!({ "messages": message, "max_tokens": 24, "stream": true, "ignore_eos": true });
-    let events = house.events("/v1/chat/completions", &chat).all().expect("a stream");
+    let events = server.events("/v1/chat/completions", &chat).all().expect("a stream");
     let text = events.iter().filter_map(|event| event["choices"][0]["delta"]["content"].as_str()).collect();
     let ids = [&whole, &events[0]].map(|answer| answer["id"].as_str().expect("an id").to_string());
     (ids.into(), vec![whole["choices"][0]["text"].as_str().expect("a text").to_string(), text])
@@ -76,35 +77,35 @@ fn ask(house: &House, word: &str) -> (Vec<String>, Vec<String>) {
 #[test]
 fn the_log_has_a_line_for_each_request_and_nothing_of_its_text() {
     let word = "zanzibarquux";
-    let (ids, texts) = ask(shared(), word);
+    let (ids, texts) = send_requests(shared(), word);
     for id in &ids {
-        let line = lines_with(id).into_iter().find(|line| line.contains("answered")).expect("a line of it");
+        let line = lines_with(id).into_iter().find(|line| line.contains("answered")).expect("a line for the request");
         for part in ["INFO", "prompt_tokens=", "tokens=24", "drafted=", "accepted=", "first_token_ms=", "ms="] {
             assert!(line.contains(part), "no {part}: {line}");
         }
     }
     assert_eq!(lines_with(word), [""; 0]);
     for text in texts {
-        // Long enough that no other text, which a test may have logged, begins with the same.
+        // The prefix is long enough that no text logged by another test begins with it.
         let some: String = format!("{text:?}").chars().skip(1).take(48).collect();
         assert_eq!(lines_with(&some), [""; 0], "a text is in the log");
     }
-    // Refusals, too: what was found is shown to who sent it, and to nobody else.
+    // Refused values are returned to the client, and not logged.
     shared().post("/v1/completions", &json!({ "prompt": [word, {}] })).error(400);
     shared().post("/v1/chat/completions", &json!({ "messages": word })).error(400);
     assert_eq!(lines_with(word), [""; 0]);
 }
 
 #[test]
-fn texts_are_logged_where_that_is_asked_for() {
-    let house = House::open(|_, server| server.log_prompts = true);
+fn texts_are_logged_if_log_prompts_is_set() {
+    let server = TestServer::open(|_, server_settings| server_settings.log_prompts = true);
     let word = "timbuktufoo";
-    let (ids, _) = ask(&house, word);
+    let (ids, _) = send_requests(&server, word);
     for id in &ids {
         assert!(lines_with(id).iter().any(|line| line.contains(word) && line.contains("prompt=")), "no prompt");
         assert!(lines_with(id).iter().any(|line| line.contains("texts=")), "no text");
     }
-    house.end();
+    server.shut_down();
 }
 
 #[test]
@@ -112,7 +113,7 @@ fn unknown_fields_are_ignored_and_named_once() {
     let field = "a_field_of_tomorrow";
     for _ in 0..2 {
         let body = json!({ "prompt": "a", "max_tokens": 1, field: 7 });
-        shared().post("/v1/completions", &body).good();
+        shared().post("/v1/completions", &body).success();
     }
     assert_eq!(lines_with(field).len(), 1);
 }

@@ -1,19 +1,18 @@
-//! The server as its clients see it: over sockets, with the demo pair.
+//! Tests of the server as its clients see it: over sockets, with the demo pair.
 //!
-//! What is asked for is what comes: the same text however it is asked (`texts`), each field (`fields`, `chats`,
-//! `speculation`, `log_probabilities`), each refusal by name (`mutations`), and so by Ollama's API (`ollama`). Limits,
-//! guards and ends are those of `limits`, `guards` and `ends`; counts are read as Prometheus reads them (`metrics`,
-//! `prometheus`). Whatever comes, the engine is empty and intact afterwards (`properties`, and every `House` that is
-//! ended). Load is in a program of its own (`../load.rs`).
+//! A seeded text is the same for every way of requesting it (`determinism`). Each field is tested (`fields`, `chats`,
+//! `speculation`, `log_probabilities`), as are errors for mutated bodies (`mutations`) and the other APIs (`ollama`,
+//! `messages`, `responses`, `llama_cpp`). Metrics are parsed as Prometheus parses them (`metrics`, `prometheus`). The
+//! engine is empty and consistent afterwards (`properties`, and every `TestServer` that is shut down). Tests under load
+//! are a program of their own (`../load.rs`).
 
 mod bodies;
 mod chats;
 mod client;
-mod ends;
+mod determinism;
 mod fields;
 mod guards;
 mod guided;
-mod house;
 mod infill;
 mod limits;
 mod llama_cpp;
@@ -27,7 +26,8 @@ mod probe;
 mod prometheus;
 mod properties;
 mod responses;
+mod shutdown;
 mod speculation;
-mod texts;
+mod test_server;
 mod thinking;
 mod tools;

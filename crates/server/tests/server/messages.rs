@@ -1,25 +1,26 @@
-//! Anthropic's messages: the texts of chats, told in blocks, and what that API's clients rely on.
+//! Anthropic's Messages API: the same texts as chat completions, in content blocks, and what that API's clients rely
+//! on.
 
 use serde_json::{Value, json};
 
 use crate::bodies::{named_events, texts, with};
-use crate::client::Answer;
-use crate::house::{House, shared};
+use crate::client::Response;
+use crate::test_server::{TestServer, shared};
 use crate::tools::TEMPLATE;
 
 const PATH: &str = "/v1/messages";
 const COUNT: &str = "/v1/messages/count_tokens";
 const CHAT: &str = "/v1/chat/completions";
 
-/// A template that writes out all that it is given.
+/// A template that renders everything it is given.
 const ALL: &str = "{% if tools %}{{ tools | tojson }} <tool_call>{% endif %}{% for m in messages %}\
     {{ '<|' + m['role'] + '|>' + (m | tojson) + '<|end|>' }}{% endfor %}\
     {% if enable_thinking is defined %}{{ enable_thinking }}{% endif %}\
     {% if reasoning_effort is defined %}{{ reasoning_effort }}{% endif %}\
     {% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}";
 
-fn house(template: &str) -> House {
-    House::open(|settings, _| {
+fn server(template: &str) -> TestServer {
+    TestServer::open(|settings, _| {
         settings.model.chat_template = Some(template.to_string());
         settings.model.ctx_size = Some(1024);
     })
@@ -32,17 +33,17 @@ fn body(more: Value) -> Value {
 
 /// The message of Anthropic's error object.
 #[track_caller]
-fn refused(answer: &Answer, status: u16, kind: &str) -> String {
-    assert_eq!(answer.status(), status, "{}", answer.text());
-    let object = answer.json();
+fn refused(response: &Response, status: u16, kind: &str) -> String {
+    assert_eq!(response.status(), status, "{}", response.text());
+    let object = response.json();
     let message = object["error"]["message"].as_str().expect("a message").to_string();
     assert_eq!(object, json!({ "type": "error", "error": { "type": kind, "message": message } }));
     message
 }
 
-/// A message that a stream adds up to, as clients do it; blocks come one by one.
+/// The message that the events of a stream add up to, as clients build it. Blocks must not overlap.
 #[track_caller]
-fn added_up(events: &[Value]) -> Value {
+fn from_events(events: &[Value]) -> Value {
     let mut message = events[0]["message"].clone();
     assert_eq!((&events[0]["type"], &message["content"]), (&json!("message_start"), &json!([])));
     let mut open = None;
@@ -86,11 +87,11 @@ fn added_up(events: &[Value]) -> Value {
     message
 }
 
-/// A whole answer, which a stream has to add up to, but for its name and what the cache had by then.
+/// A message, which must be the same whether or not it is streamed, except for its id and the number of cached tokens.
 #[track_caller]
-fn message(house: &House, body: &Value) -> Value {
-    let whole = house.post(PATH, body).good();
-    let mut streamed = added_up(&named_events(&house.post(PATH, &with(body.clone(), json!({ "stream": true })))));
+fn message(server: &TestServer, body: &Value) -> Value {
+    let whole = server.post(PATH, body).success();
+    let mut streamed = from_events(&named_events(&server.post(PATH, &with(body.clone(), json!({ "stream": true })))));
     let total = |message: &Value| {
         let count = |name: &str| message["usage"][name].as_u64().expect("a count");
         (count("input_tokens") + count("cache_read_input_tokens"), count("output_tokens"))
@@ -111,25 +112,25 @@ fn message(house: &House, body: &Value) -> Value {
 }
 
 #[track_caller]
-fn text_of(house: &House, body: &Value) -> String {
-    let message = message(house, body);
+fn text_of(server: &TestServer, body: &Value) -> String {
+    let message = message(server, body);
     let blocks = message["content"].as_array().expect("blocks");
     assert!(blocks.len() == 1 && blocks[0]["type"] == "text", "{message}");
     blocks[0]["text"].as_str().expect("a text").to_string()
 }
 
 #[test]
-fn texts_are_those_of_chats() {
-    let house = shared();
+fn texts_equal_those_of_chat_completions() {
+    let server = shared();
     for seed in 0..3 {
         let body = body(json!({ "seed": seed, "system": "be brief" }));
         let mut chat = body.clone();
         chat.as_object_mut().expect("an object").remove("system");
         let user = &body["messages"][0];
         chat["messages"] = json!([{ "role": "system", "content": "be brief" }, user]);
-        let chat = house.post(CHAT, &chat).good();
-        assert_eq!(text_of(house, &body), texts(&chat)[0]);
-        let answer = house.post("/messages?beta=true", &body).good();
+        let chat = server.post(CHAT, &chat).success();
+        assert_eq!(text_of(server, &body), texts(&chat)[0]);
+        let answer = server.post("/messages?beta=true", &body).success();
         let reason = if chat["choices"][0]["finish_reason"] == "stop" { "end_turn" } else { "max_tokens" };
         assert_eq!((&answer["type"], &answer["role"]), (&json!("message"), &json!("assistant")));
         assert_eq!((&answer["stop_reason"], &answer["stop_sequence"]), (&json!(reason), &Value::Null));
@@ -140,39 +141,39 @@ fn texts_are_those_of_chats() {
         assert_eq!(usage["output_tokens"], chat["usage"]["completion_tokens"]);
         let mut count = body.clone();
         count.as_object_mut().expect("an object").remove("max_tokens");
-        assert_eq!(house.post(COUNT, &count).good(), json!({ "input_tokens": chat["usage"]["prompt_tokens"] }));
+        assert_eq!(server.post(COUNT, &count).success(), json!({ "input_tokens": chat["usage"]["prompt_tokens"] }));
     }
 }
 
 #[test]
-fn texts_end_where_they_are_to_end() {
-    let house = shared();
-    let whole = text_of(house, &body(json!({})));
+fn stop_sequences_lengths_and_regexes_end_texts() {
+    let server = shared();
+    let whole = text_of(server, &body(json!({})));
     let word = whole.split_whitespace().nth(3).expect("words");
-    let stopped = message(house, &body(json!({ "stop_sequences": ["zzzz", word] })));
+    let stopped = message(server, &body(json!({ "stop_sequences": ["zzzz", word] })));
     assert_eq!((&stopped["stop_reason"], &stopped["stop_sequence"]), (&json!("stop_sequence"), &json!(word)));
     let text = stopped["content"][0]["text"].as_str().expect("a text");
     assert!(whole.starts_with(text) && !text.contains(word), "{text:?} {word:?}");
-    let cut = message(house, &body(json!({ "max_tokens": 1 })));
+    let cut = message(server, &body(json!({ "max_tokens": 1 })));
     assert_eq!((&cut["stop_reason"], &cut["usage"]["output_tokens"]), (&json!("max_tokens"), &json!(1)));
-    let forced = message(house, &body(json!({ "regex": "(yes|no)" })));
+    let forced = message(server, &body(json!({ "regex": "(yes|no)" })));
     assert_eq!(forced["stop_reason"], "end_turn");
     assert!(forced["content"][0]["text"] == "yes" || forced["content"][0]["text"] == "no", "{forced}");
 }
 
-/// The histories of both APIs mean the same: the same count of tokens, and the same text.
+/// Checks that a request of each API has the same number of prompt tokens and the same text.
 #[track_caller]
-fn same(house: &House, own: Value, chat: Value) {
+fn assert_same(server: &TestServer, own: Value, chat: Value) {
     let [own, chat] = [own, chat].map(|more| with(body(more), json!({ "ignore_eos": true, "max_tokens": 12 })));
-    let expected = house.post(CHAT, &chat).good();
-    let count = house.post(COUNT, &own).good()["input_tokens"].clone();
+    let expected = server.post(CHAT, &chat).success();
+    let count = server.post(COUNT, &own).success()["input_tokens"].clone();
     assert_eq!(count, expected["usage"]["prompt_tokens"], "{own}");
-    assert_eq!(text_of(house, &own), texts(&expected)[0], "{own}");
+    assert_eq!(text_of(server, &own), texts(&expected)[0], "{own}");
 }
 
 #[test]
-fn histories_are_those_of_chats() {
-    let house = house(ALL);
+fn histories_render_like_those_of_chat_completions() {
+    let server = server(ALL);
     let input = json!({ "city": "Rome", "days": [1, 2.5] });
     let cache = json!({ "type": "ephemeral" });
     let own = json!({
@@ -220,10 +221,14 @@ fn histories_are_those_of_chats() {
         "chat_template_kwargs": { "enable_thinking": true },
         "reasoning_effort": "low",
     });
-    same(&house, own, chat);
-    // An answer that has begun is gone on with.
-    let begun = json!([{ "role": "user", "content": "hi" }, { "role": "assistant", "content": "good" }]);
-    same(&house, json!({ "messages": begun }), json!({ "messages": begun, "continue_final_message": true }));
+    assert_same(&server, own, chat);
+    // A final assistant message is continued.
+    let unfinished = json!([{ "role": "user", "content": "hi" }, { "role": "assistant", "content": "good" }]);
+    assert_same(
+        &server,
+        json!({ "messages": unfinished }),
+        json!({ "messages": unfinished, "continue_final_message": true }),
+    );
 }
 
 fn tools() -> Value {
@@ -237,17 +242,17 @@ fn tools() -> Value {
 }
 
 #[test]
-fn calls_are_blocks_with_an_object() {
-    let house = house(TEMPLATE);
+fn tool_calls_are_blocks_with_an_object() {
+    let server = server(TEMPLATE);
     let any = json!({ "type": "any", "disable_parallel_tool_use": true });
-    for (choice, only) in [(any, None), (json!({ "type": "tool", "name": "find" }), Some("find"))] {
+    for (choice, forced_name) in [(any, None), (json!({ "type": "tool", "name": "find" }), Some("find"))] {
         for seed in 0..4 {
             let body = body(json!({ "tools": tools(), "tool_choice": choice, "seed": seed, "max_tokens": 100 }));
-            let message = message(&house, &body);
+            let message = message(&server, &body);
             let blocks = message["content"].as_array().expect("blocks");
             assert!(blocks.len() == 1 && message["stop_reason"] == "tool_use", "{message}");
             let (name, input) = (blocks[0]["name"].as_str().expect("a name"), &blocks[0]["input"]);
-            assert!(only.is_none_or(|only| only == name) && blocks[0]["type"] == "tool_use", "{message}");
+            assert!(forced_name.is_none_or(|forced| forced == name) && blocks[0]["type"] == "tool_use", "{message}");
             let fits = match name {
                 "find" => *input == json!({ "city": "Rome" }) || *input == json!({ "city": "Oslo" }),
                 _ => *input == json!({}),
@@ -255,11 +260,11 @@ fn calls_are_blocks_with_an_object() {
             assert!(fits && blocks[0]["id"].as_str().is_some_and(|id| !id.is_empty()), "{message}");
         }
     }
-    // Half a call is told of by its end alone.
+    // Of an incomplete call only the stop reason is returned.
     let cut = json!({ "tools": tools(), "tool_choice": { "type": "any" }, "max_tokens": 4 });
-    let cut = message(&house, &body(cut));
+    let cut = message(&server, &body(cut));
     assert_eq!((&cut["content"], &cut["stop_reason"]), (&json!([]), &json!("max_tokens")));
-    // Where they are free the model writes what it would write.
+    // If calls are optional the model writes its ordinary text.
     let functions: Vec<Value> = tools()
         .as_array()
         .expect("tools")
@@ -274,15 +279,15 @@ fn calls_are_blocks_with_an_object() {
         .collect();
     for (own, choice) in [("auto", "auto"), ("none", "none")] {
         let own = json!({ "tools": tools(), "tool_choice": { "type": own } });
-        same(&house, own, json!({ "tools": functions, "tool_choice": choice }));
+        assert_same(&server, own, json!({ "tools": functions, "tool_choice": choice }));
     }
 }
 
 #[test]
 fn schemas_and_arguments_keep_their_order() {
-    let house = house(ALL);
-    // Bodies as they are sent, whatever order objects have here.
-    let ask = |path: &str, body: &str| house.client().ask("POST", path, &[], body.as_bytes()).good();
+    let server = server(ALL);
+    // Bodies are texts here, since `Value` may reorder objects.
+    let ask = |path: &str, body: &str| server.client().request("POST", path, &[], body.as_bytes()).success();
     let count = |input: &str| {
         let blocks = format!(r#"[{{"type": "tool_use", "id": "1", "name": "f", "input": {input}}}]"#);
         let messages = format!(r#"[{{"role": "user", "content": "a"}}, {{"role": "assistant", "content": {blocks}}}]"#);
@@ -294,17 +299,17 @@ fn schemas_and_arguments_keep_their_order() {
         count(&format!(r#"{{"{first}": "{text}", "{second}": "{text}"}}"#))
     };
     long("zeta", "alpha");
-    let same = long("zeta", "alpha");
-    assert!(same > 60 && long("alpha", "zeta") < same / 2, "{same}");
+    let same_order = long("zeta", "alpha");
+    assert!(same_order > 60 && long("alpha", "zeta") < same_order / 2, "{same_order}");
 }
 
 #[test]
-fn thoughts_are_blocks_before_the_text() {
+fn reasoning_is_a_block_before_the_text() {
     let template = TEMPLATE.replace("'<|assistant|>'", "'<|assistant|><think></think>'");
-    let house = house(&format!("{template}{{# </think> #}}"));
+    let server = server(&format!("{template}{{# </think> #}}"));
     let regex = "<think>\n[a-c]{3,9}\n</think>\n\n(yes|no)";
     for seed in 0..3 {
-        let message = message(&house, &body(json!({ "regex": regex, "seed": seed })));
+        let message = message(&server, &body(json!({ "regex": regex, "seed": seed })));
         let blocks = message["content"].as_array().expect("blocks");
         assert_eq!((blocks.len(), &blocks[0]["type"], &blocks[1]["type"]), (2, &json!("thinking"), &json!("text")));
         assert!(blocks[0]["thinking"].as_str().is_some_and(|text| text.len() >= 3) && blocks[0]["signature"] == "");
@@ -313,7 +318,7 @@ fn thoughts_are_blocks_before_the_text() {
 }
 
 #[test]
-fn a_form_is_kept_to() {
+fn structured_outputs_match_their_format() {
     let schema = json!({ "type": "object", "properties": { "n": { "type": "integer", "minimum": 1, "maximum": 9 } },
         "required": ["n"], "additionalProperties": false });
     let format = json!({ "type": "json_schema", "schema": schema });
@@ -325,58 +330,58 @@ fn a_form_is_kept_to() {
 }
 
 #[test]
-fn side_requests_and_attribution_leave_the_conversation_in_the_cache() {
+fn side_requests_and_billing_headers_keep_the_conversation_cached() {
     let system = |header: &str, text: &str| {
         let line = format!("x-anthropic-billing-header: cc_version=2.1.{header}; cc_entrypoint=cli; cch={header};");
         json!([{ "type": "text", "text": line }, { "type": "text", "text": text }])
     };
-    // Without drafts it does not depend on the clock which rows of an answer were computed.
+    // Without drafts, the rows of an answer that are computed do not depend on measured times.
     let main = "you help with restaurants, hotels and trains, and you answer in one short sentence ".repeat(2);
     let cached = |has_sides: bool| {
-        let house = House::open(|_, _| {});
+        let server = TestServer::open(|_, _| {});
         let first = json!([{ "role": "user", "content": "i want to find a restaurant in san jose" }]);
         let ask = |header: &str, messages: &Value, more: Value| {
             let body = json!({ "system": system(header, &main), "messages": messages, "max_tokens": 20, "seed": 1,
                 "speculative.n_max": 0,
                 "metadata": { "user_id": header } });
-            house.post("/v1/messages?beta=true", &with(body, more)).good()
+            server.post("/v1/messages?beta=true", &with(body, more)).success()
         };
         let answer = ask("a1b2c", &first, json!({}));
         assert_eq!(answer["usage"]["cache_read_input_tokens"], 0);
         if has_sides {
-            // A check of quotas, a title, and a count, as such clients send them.
+            // Side requests as Anthropic clients send them: a quota check, a request for a title, and a token count.
             let quota = json!({ "messages": [{ "role": "user", "content": "quota" }], "max_tokens": 1 });
-            house.post("/v1/messages?beta=true", &quota).good();
+            server.post("/v1/messages?beta=true", &quota).success();
             let title = json!({ "system": system("11111", "Write a title of three words."), "messages": first,
                 "max_tokens": 20, "output_config": { "effort": "low" }, "thinking": { "type": "disabled" },
                 "context_management": { "edits": [{ "type": "clear_thinking_20251015", "keep": "all" }] } });
-            house.post("/v1/messages?beta=true", &title).good();
-            house.post(COUNT, &json!({ "system": system("22222", &main), "messages": first })).good();
+            server.post("/v1/messages?beta=true", &title).success();
+            server.post(COUNT, &json!({ "system": system("22222", &main), "messages": first })).success();
         }
-        let said = &answer["content"][0]["text"];
-        let messages = json!([first[0], { "role": "assistant", "content": [{ "type": "text", "text": said,
+        let text = &answer["content"][0]["text"];
+        let messages = json!([first[0], { "role": "assistant", "content": [{ "type": "text", "text": text,
             "cache_control": { "type": "ephemeral" } }] }, { "role": "user", "content": "in the west" }]);
         let next = ask("d3e4f", &messages, json!({}));
-        let prompt = house.post(COUNT, &json!({ "system": system("0", &main), "messages": first })).good();
-        house.end();
+        let prompt = server.post(COUNT, &json!({ "system": system("0", &main), "messages": first })).success();
+        server.shut_down();
         (next["usage"]["cache_read_input_tokens"].as_u64(), prompt["input_tokens"].as_u64())
     };
     let (without, prompt) = cached(false);
     assert_eq!(cached(true), (without, prompt));
-    // All of the first turn was found again, up to the page that its end lies in.
+    // All full pages of the first turn are found in the cache.
     assert!(without.zip(prompt).is_some_and(|(cached, prompt)| cached + 16 > prompt), "{without:?} of {prompt:?}");
 }
 
-/// A request that is refused for this field.
+/// Checks that a request is refused with this field.
 #[track_caller]
-fn check(more: &Value, field: &str) {
+fn assert_refused(more: &Value, field: &str) {
     let message = refused(&shared().post(PATH, &body(more.clone())), 400, "invalid_request_error");
     assert!(message.starts_with(&format!("{field}: ")), "{more}: {message}");
     assert!(message.contains("expected") && message.contains("found"), "{message}");
 }
 
 #[test]
-fn messages_that_are_wrong_are_named_by_their_place() {
+fn errors_in_messages_name_their_place() {
     let user = json!({ "role": "user", "content": "hi" });
     let says = |blocks: Value| json!({ "messages": [user, { "role": "assistant", "content": blocks }, user] });
     let asks = |blocks: Value| json!({ "messages": [user, { "role": "user", "content": blocks }] });
@@ -409,12 +414,12 @@ fn messages_that_are_wrong_are_named_by_their_place() {
         (says(json!([{ "type": "tool_use", "id": "1", "name": "f", "input": "x" }])), "messages[1].content[0].input"),
         (says(json!([{ "type": "thinking" }])), "messages[1].content[0].thinking"),
     ] {
-        check(&more, field);
+        assert_refused(&more, field);
     }
 }
 
 #[test]
-fn other_fields_that_are_wrong_are_named() {
+fn other_wrong_fields_are_named() {
     let image = json!({ "type": "image", "source": { "type": "url", "url": "x" } });
     let schema = json!({ "type": "object" });
     for (more, field) in [
@@ -450,12 +455,12 @@ fn other_fields_that_are_wrong_are_named() {
         ),
         (json!({ "mcp_servers": [{}] }), "mcp_servers"),
     ] {
-        check(&more, field);
+        assert_refused(&more, field);
     }
-    let unkept = json!({ "tools": [{ "name": "f", "input_schema": { "type": "string" } }],
+    let unsupported = json!({ "tools": [{ "name": "f", "input_schema": { "type": "string" } }],
         "tool_choice": { "type": "any" } });
-    let house = house(TEMPLATE);
-    let message = refused(&house.post(PATH, &body(unkept)), 400, "invalid_request_error");
+    let server = server(TEMPLATE);
+    let message = refused(&server.post(PATH, &body(unsupported)), 400, "invalid_request_error");
     assert!(message.starts_with("tools[0].input_schema: "), "{message}");
     let message = refused(&shared().post(PATH, &body(json!({ "model": "claude" }))), 404, "not_found_error");
     assert!(message.starts_with("model: "), "{message}");
@@ -464,8 +469,8 @@ fn other_fields_that_are_wrong_are_named() {
 }
 
 #[test]
-fn what_goes_wrong_on_the_way_is_an_event() {
-    // The form ends before the text may.
+fn an_error_during_generation_is_an_event() {
+    // The regular expression ends before min_tokens allow an end.
     let body = body(json!({ "regex": "[ab]{3}", "min_tokens": 9 }));
     let message = refused(&shared().post(PATH, &body), 400, "invalid_request_error");
     let events = named_events(&shared().post(PATH, &with(body, json!({ "stream": true }))));
@@ -475,12 +480,12 @@ fn what_goes_wrong_on_the_way_is_an_event() {
 }
 
 #[test]
-fn keys_are_asked_for_as_everywhere() {
-    let house = House::open(|_, server| server.api_keys = vec!["secret".to_string()]);
+fn api_keys_are_required() {
+    let server = TestServer::open(|_, server_settings| server_settings.api_keys = vec!["secret".to_string()]);
     let body = body(json!({ "max_tokens": 1 })).to_string();
-    let message = refused(&house.client().ask("POST", PATH, &[], body.as_bytes()), 401, "authentication_error");
+    let message = refused(&server.client().request("POST", PATH, &[], body.as_bytes()), 401, "authentication_error");
     assert!(message.starts_with("Authorization: "), "{message}");
     let headers = [("X-Api-Key", "secret"), ("anthropic-version", "2023-06-01"), ("anthropic-beta", "a,b")];
-    house.client().ask("POST", PATH, &headers, body.as_bytes()).good();
-    house.end();
+    server.client().request("POST", PATH, &headers, body.as_bytes()).success();
+    server.shut_down();
 }

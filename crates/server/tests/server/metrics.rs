@@ -1,19 +1,19 @@
-//! `/metrics`: what Prometheus can read, and counts that are those of what was asked.
+//! `/metrics`: Prometheus can parse it, and its counts match the requests.
 
 use serde_json::{Value, json};
 
 use crate::bodies::seeded;
-use crate::house::House;
 use crate::prometheus::{Exposition, read};
+use crate::test_server::TestServer;
 
-pub fn metrics(house: &House) -> Exposition {
-    let answer = house.get("/metrics");
+pub fn metrics(server: &TestServer) -> Exposition {
+    let answer = server.get("/metrics");
     let kind = answer.head.header("content-type").expect("a type");
     assert!(kind.starts_with("application/openmetrics-text; version=1.0.0"), "{kind}");
     read(answer.text()).unwrap_or_else(|error| panic!("{error}\n{}", answer.text()))
 }
 
-/// All names that a dashboard may stand on, with their kinds.
+/// All names that dashboards may use, with their types.
 const NAMES: [(&str, &str); 23] = [
     ("num_requests_running", "gauge"),
     ("num_requests_waiting", "gauge"),
@@ -41,40 +41,40 @@ const NAMES: [(&str, &str); 23] = [
 ];
 
 #[test]
-fn counts_are_those_of_what_was_asked() {
-    let house = House::open(|settings, _| settings.speculation.budget = foretoken::settings::Budget::Fixed);
-    // The first answer of all cannot count itself.
-    house.get("/health").good();
-    let before = metrics(&house);
+fn counts_match_the_requests() {
+    let server = TestServer::open(|settings, _| settings.speculation.budget = foretoken::settings::Budget::Fixed);
+    // The very first response cannot count itself.
+    server.get("/health").success();
+    let before = metrics(&server);
     for (name, kind) in NAMES {
         assert_eq!(before.kinds.get(&format!("foretoken:{name}")).map(String::as_str), Some(kind), "{name}");
     }
     assert_eq!(before.kinds.len(), NAMES.len());
     assert_eq!(before.sum("foretoken:generation_tokens_total"), 0.0);
-    // Two whole answers, one streamed, one of a chat, some refused.
+    // Completions with and without streaming, a chat, and some refused requests.
     let number = |value: &Value| value.as_f64().expect("a number");
     let mut answers = Vec::new();
     for more in
         [json!({ "n": 2 }), json!({ "speculative.type": "draft", "speculative.n_min": 2 }), json!({ "max_tokens": 1 })]
     {
-        answers.push(house.post("/v1/completions", &seeded(1, more)).good());
+        answers.push(server.post("/v1/completions", &seeded(1, more)).success());
     }
     let stream = seeded(1, json!({ "stream": true, "stream_options": { "include_usage": true } }));
-    let events = house.events("/v1/completions", &stream).all().expect("a stream");
+    let events = server.events("/v1/completions", &stream).all().expect("a stream");
     let chat = json!({ "messages": [{ "role": "user", "content": "hello" }], "temperature": 0, "max_tokens": 200 });
-    let chat = house.post("/v1/chat/completions", &chat).good();
+    let chat = server.post("/v1/chat/completions", &chat).success();
     for _ in 0..3 {
-        house.post("/v1/completions", &json!({ "prompt": 5 })).error(400);
+        server.post("/v1/completions", &json!({ "prompt": 5 })).error(400);
     }
-    house.get("/secret/path").error(404);
-    let after = metrics(&house);
+    server.get("/secret/path").error(404);
+    let after = metrics(&server);
     let last = events.last().expect("usage")["usage"].clone();
     let written: f64 = answers.iter().chain([&chat]).map(|answer| number(&answer["usage"]["completion_tokens"])).sum();
     assert_eq!(after.sum("foretoken:generation_tokens_total"), written + number(&last["completion_tokens"]));
     let timings: Vec<&Value> = answers
         .iter()
         .chain([&chat])
-        // The last event of a stream adds up what its answers had.
+        // The last event of a stream has the totals of its choices.
         .chain(events.iter().filter(|event| event["choices"] != json!([])))
         .map(|answer| &answer["timings"])
         .filter(|t| t.is_object())
@@ -90,33 +90,33 @@ fn counts_are_those_of_what_was_asked() {
     assert_eq!(after.sum("foretoken:spec_decode_drafter_failures_total"), 0.0);
     let ended = |why| after.value("foretoken:request_success_total", &[("finished_reason", why)]);
     assert_eq!((ended("length"), ended("stop"), ended("cancelled")), (5.0, 1.0, 0.0));
-    for (name, texts) in
+    for (name, requests) in
         [("time_to_first_token", 6.0), ("e2e_request_latency", 6.0), ("request_time_per_output_token", 5.0)]
     {
-        assert_eq!(after.sum(&format!("foretoken:{name}_seconds_count")), texts, "{name}");
+        assert_eq!(after.sum(&format!("foretoken:{name}_seconds_count")), requests, "{name}");
         assert!(after.sum(&format!("foretoken:{name}_seconds_sum")) > 0.0, "{name}");
     }
     let http = |path, status| after.value("foretoken:http_requests_total", &[("path", path), ("status", status)]);
     assert_eq!((http("/v1/completions", "200"), http("/v1/completions", "400")), (4.0, 3.0));
     assert_eq!((http("/v1/chat/completions", "200"), http("/metrics", "200")), (1.0, 1.0));
-    // Paths that anybody can think of do not become series.
+    // Unknown paths share one series.
     assert_eq!(http("other", "404"), 1.0);
-    house.end();
+    server.shut_down();
 }
 
 #[test]
-fn a_text_that_is_cancelled_is_counted_and_shown_while_it_runs() {
-    let house = House::open(|_, _| {});
-    let mut events = house.events("/v1/completions", &seeded(1, json!({ "stream": true, "max_tokens": 480, "n": 2 })));
+fn running_and_cancelled_requests_are_counted() {
+    let server = TestServer::open(|_, _| {});
+    let mut events = server.events("/v1/completions", &seeded(1, json!({ "stream": true, "max_tokens": 480, "n": 2 })));
     events.next().expect("an event");
-    let during = metrics(&house);
+    let during = metrics(&server);
     let running = during.sum("foretoken:num_requests_running") + during.sum("foretoken:num_requests_waiting");
     assert!(running >= 1.0 && during.sum("foretoken:kv_cache_usage_perc") <= 1.0);
     drop(events);
-    house.wait_for(0, 0);
-    let after = metrics(&house);
+    server.wait_for(0, 0);
+    let after = metrics(&server);
     assert_eq!(after.value("foretoken:request_success_total", &[("finished_reason", "cancelled")]), 2.0);
     assert_eq!(after.sum("foretoken:num_requests_running"), 0.0);
     assert_eq!(after.sum("foretoken:kv_cache_usage_perc"), 0.0);
-    house.end();
+    server.shut_down();
 }

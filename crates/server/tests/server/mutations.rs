@@ -1,8 +1,7 @@
-//! Good bodies with something wrong in them: every answer is the text or a refusal that names what is wrong, never a
-//! bug, never silence.
+//! Mutated valid bodies: every response is a text or an error that names the problem.
 //!
-//! A mutation changes a body's structure (a value of another type or size, a field too many, none, or twice) or its
-//! bytes. Many are read without a server, some are sent to one.
+//! A mutation changes a body's structure (a value of another type or size; a field added, removed or duplicated) or its
+//! bytes. Many mutated bodies are only parsed, some are sent to a server.
 
 use std::sync::LazyLock;
 
@@ -11,11 +10,11 @@ use proptest::sample::{Index, select};
 use serde_json::{Value, json};
 
 use crate::bodies::named_events;
-use crate::house::House;
 use crate::probe::{Route, bytes, request};
+use crate::test_server::TestServer;
 
-/// Values that are of the wrong type, or of the right one and out of every range; as they are written.
-const NASTY: [&str; 34] = [
+/// Values of wrong types and at the limits of ranges, as JSON text.
+const EDGE_VALUES: [&str; 34] = [
     "null",
     "true",
     "false",
@@ -131,7 +130,7 @@ const NAMES: [&str; 75] = [
     "unheard_of",
 ];
 
-fn good_bodies() -> Vec<(Route, Value)> {
+fn valid_bodies() -> Vec<(Route, Value)> {
     let user = json!({ "role": "user", "content": [{ "type": "text", "text": "hi" }] });
     let call = json!({ "id": "a", "type": "function", "function": { "name": "f", "arguments": "{\"x\": 1}" } });
     let tool = json!({ "type": "function", "function": { "name": "f", "parameters": { "type": "object" } } });
@@ -164,48 +163,48 @@ fn good_bodies() -> Vec<(Route, Value)> {
     ]
 }
 
-/// What is done to a body.
+/// A change of a body.
 #[derive(Clone, Debug)]
 pub enum Mutation {
-    /// A value anywhere is replaced.
+    /// Replaces any value.
     Replace(Index, &'static str),
-    /// A field or an item anywhere is removed.
+    /// Removes any field or item.
     Remove(Index),
-    /// A field is added, or replaced.
+    /// Adds or replaces a field.
     Set(&'static str, &'static str),
-    /// A field gets another name.
+    /// Renames any field.
     Rename(Index, &'static str),
-    /// A value anywhere becomes very long or very deep.
+    /// Makes any value very long, or deeply nested if true.
     Grow(Index, bool),
-    /// The field is written once more, at the end.
-    Twice(&'static str, &'static str),
-    /// The text ends there.
+    /// Writes the field once more, at the end.
+    Duplicate(&'static str, &'static str),
+    /// Truncates the text.
     Cut(Index),
-    /// A byte becomes another.
+    /// Replaces a byte.
     Byte(Index, u8),
 }
 
-/// A mutation of a body.
+/// Any mutation.
 pub fn mutation() -> impl Strategy<Value = Mutation> {
-    let (index, nasty, name) = (any::<Index>, || select(&NASTY[..]), || select(&NAMES[..]));
+    let (index, edge_value, name) = (any::<Index>, || select(&EDGE_VALUES[..]), || select(&NAMES[..]));
     prop_oneof![
-        4 => (index(), nasty()).prop_map(|(at, to)| Mutation::Replace(at, to)),
+        4 => (index(), edge_value()).prop_map(|(at, to)| Mutation::Replace(at, to)),
         1 => index().prop_map(Mutation::Remove),
-        4 => (name(), nasty()).prop_map(|(name, to)| Mutation::Set(name, to)),
+        4 => (name(), edge_value()).prop_map(|(name, to)| Mutation::Set(name, to)),
         1 => (index(), name()).prop_map(|(at, to)| Mutation::Rename(at, to)),
         1 => (index(), any::<bool>()).prop_map(|(at, deep)| Mutation::Grow(at, deep)),
-        1 => (name(), nasty()).prop_map(|(name, to)| Mutation::Twice(name, to)),
+        1 => (name(), edge_value()).prop_map(|(name, to)| Mutation::Duplicate(name, to)),
         1 => index().prop_map(Mutation::Cut),
         1 => (index(), any::<u8>()).prop_map(|(at, to)| Mutation::Byte(at, to)),
     ]
 }
 
-/// Pointers to all values in a value.
-fn places(value: &Value, place: &str, found: &mut Vec<String>) {
+/// JSON pointers to all values inside a value.
+fn pointers(value: &Value, pointer: &str, found: &mut Vec<String>) {
     let mut go = |name: &str, inner: &Value| {
-        let place = format!("{place}/{}", name.replace('~', "~0").replace('/', "~1"));
-        found.push(place.clone());
-        places(inner, &place, found);
+        let pointer = format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1"));
+        found.push(pointer.clone());
+        pointers(inner, &pointer, found);
     };
     match value {
         Value::Object(fields) => fields.iter().for_each(|(name, inner)| go(name, inner)),
@@ -214,35 +213,37 @@ fn places(value: &Value, place: &str, found: &mut Vec<String>) {
     }
 }
 
-/// One of the places in a body, if it has any.
-fn place(body: &Value, at: &Index) -> Option<String> {
+/// One of the JSON pointers of a body, if it has any.
+fn pointer(body: &Value, at: &Index) -> Option<String> {
     let mut found = Vec::new();
-    places(body, "", &mut found);
+    pointers(body, "", &mut found);
     (!found.is_empty()).then(|| at.get(&found).clone())
 }
 
-/// A text that stands for what JSON values cannot hold, until the body is text.
-fn stands_for(written: &str) -> Value {
+/// The value, or a marked string in its place if `serde_json` cannot represent it. The body's text gets the real value.
+fn placeholder(written: &str) -> Value {
     serde_json::from_str(written).unwrap_or_else(|_| json!(format!("@@{written}@@")))
 }
 
-/// Changes the structure, where the mutation does that.
+/// Applies a mutation of the structure.
 fn change(body: &mut Value, mutation: &Mutation) {
     let at = match mutation {
         Mutation::Replace(at, _) | Mutation::Remove(at) | Mutation::Rename(at, _) | Mutation::Grow(at, _) => at,
-        Mutation::Set(name, to) => return body[*name] = stands_for(to),
+        Mutation::Set(name, to) => return body[*name] = placeholder(to),
         _ => return,
     };
-    let Some(place) = place(body, at) else { return };
-    let (parent, name) = place.rsplit_once('/').expect("it begins with one");
+    let Some(pointer) = pointer(body, at) else { return };
+    let (parent, name) = pointer.rsplit_once('/').expect("a JSON pointer begins with a slash");
     match mutation {
-        Mutation::Replace(_, to) => *body.pointer_mut(&place).expect("it is there") = stands_for(to),
+        Mutation::Replace(_, to) => *body.pointer_mut(&pointer).expect("the pointer is valid") = placeholder(to),
         Mutation::Grow(_, true) => {
-            *body.pointer_mut(&place).expect("it is there") =
+            *body.pointer_mut(&pointer).expect("the pointer is valid") =
                 json!(format!("@@{}{}@@", "[".repeat(20_000), "]".repeat(20_000)));
         }
-        Mutation::Grow(_, false) => *body.pointer_mut(&place).expect("it is there") = json!("long ".repeat(20_000)),
-        _ => match body.pointer_mut(parent).expect("it is there") {
+        Mutation::Grow(_, false) => {
+            *body.pointer_mut(&pointer).expect("the pointer is valid") = json!("long ".repeat(20_000))
+        }
+        _ => match body.pointer_mut(parent).expect("the pointer is valid") {
             Value::Array(items) => drop(items.pop()),
             Value::Object(fields) => {
                 let value = fields.remove(name).unwrap_or_default();
@@ -255,16 +256,16 @@ fn change(body: &mut Value, mutation: &Mutation) {
     }
 }
 
-/// The bytes of a body with these mutations.
+/// The bytes of a body after these mutations.
 pub fn mutated(mut body: Value, mutations: &[Mutation]) -> Vec<u8> {
     mutations.iter().for_each(|mutation| change(&mut body, mutation));
     let mut text = body.to_string();
-    for written in NASTY.iter().filter(|written| serde_json::from_str::<Value>(written).is_err()) {
+    for written in EDGE_VALUES.iter().filter(|written| serde_json::from_str::<Value>(written).is_err()) {
         text = text.replace(&json!(format!("@@{written}@@")).to_string(), written);
     }
     text = text.replace("\"@@[", "[").replace("]@@\"", "]");
     for mutation in mutations {
-        if let (Mutation::Twice(name, to), true) = (mutation, text.ends_with('}')) {
+        if let (Mutation::Duplicate(name, to), true) = (mutation, text.ends_with('}')) {
             text.truncate(text.len() - 1);
             text.push_str(&format!(",\"{name}\":{to}}}"));
         }
@@ -283,30 +284,30 @@ pub fn mutated(mut body: Value, mutations: &[Mutation]) -> Vec<u8> {
 
 fn bodies() -> impl Strategy<Value = (Route, Vec<u8>)> {
     let mutations = proptest::collection::vec(mutation(), 1..4);
-    (select(good_bodies()), mutations).prop_map(|((route, body), mutations)| (route, mutated(body, &mutations)))
+    (select(valid_bodies()), mutations).prop_map(|((route, body), mutations)| (route, mutated(body, &mutations)))
 }
 
 #[test]
-fn good_bodies_are_good() {
-    for (route, body) in good_bodies() {
+fn valid_bodies_are_accepted() {
+    for (route, body) in valid_bodies() {
         assert!(request(route, body.to_string().as_bytes()), "{route:?} {body}");
     }
 }
 
-/// Writes the bodies that the fuzzer begins with: `cargo test -p foretoken-server -- --ignored write_the_seeds`.
+/// Writes the seed corpus of the fuzzer: `cargo test -p foretoken-server -- --ignored write_the_seeds`.
 #[test]
 #[ignore = "changes files of the repository"]
 fn write_the_seeds() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/requests");
     std::fs::create_dir_all(folder).expect("a folder");
-    for (number, (route, body)) in good_bodies().into_iter().enumerate() {
+    for (number, (route, body)) in valid_bodies().into_iter().enumerate() {
         let bytes = [&[route as u8][..], body.to_string().as_bytes()].concat();
         std::fs::write(format!("{folder}/{number}.json"), bytes).expect("a file");
     }
 }
 
-/// Paths of other APIs, with bodies that are good.
-fn doors() -> Vec<(&'static str, Value)> {
+/// Paths of other APIs with valid bodies.
+fn other_apis() -> Vec<(&'static str, Value)> {
     let schema = json!({ "type": "object", "properties": { "city": { "type": "string" } }, "required": ["city"] });
     let cache = json!({ "type": "ephemeral" });
     let messages = json!({ "max_tokens": 4, "temperature": 0.5, "top_p": 0.9, "top_k": 5, "stop_sequences": ["xyz"],
@@ -336,9 +337,9 @@ fn doors() -> Vec<(&'static str, Value)> {
             { "type": "message", "role": "assistant", "content": part("output_text") },
             { "type": "function_call", "call_id": "1", "name": "find", "arguments": "{\"city\": \"Rome\"}" },
             { "type": "function_call_output", "call_id": "1", "output": part("input_text") } ] });
-    let form = json!({ "type": "json_schema", "name": "x", "schema": schema });
-    let whole = json!({ "max_output_tokens": 4, "input": "hi", "text": { "format": form } });
-    let forms = json!({ "max_tokens": 4, "system": "be brief", "output_config": { "format": form },
+    let format = json!({ "type": "json_schema", "name": "x", "schema": schema });
+    let whole = json!({ "max_output_tokens": 4, "input": "hi", "text": { "format": format } });
+    let forms = json!({ "max_tokens": 4, "system": "be brief", "output_config": { "format": format },
         "messages": [{ "role": "user", "content": "hi" }, { "role": "assistant", "content": "{" }] });
     vec![
         ("/v1/messages", messages.clone()),
@@ -349,36 +350,36 @@ fn doors() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// A server for these, whose template knows tools.
-fn house_with_tools() -> &'static House {
-    static HOUSE: LazyLock<House> = LazyLock::new(|| {
-        House::open(|settings, server| {
+/// A server whose template supports tools.
+fn server_with_tools() -> &'static TestServer {
+    static SERVER: LazyLock<TestServer> = LazyLock::new(|| {
+        TestServer::open(|settings, server_settings| {
             settings.model.chat_template = Some(crate::tools::TEMPLATE.to_string());
             settings.model.ctx_size = Some(256);
-            server.body_bytes_max = 90_000;
+            server_settings.body_bytes_max = 90_000;
         })
     });
-    &HOUSE
+    &SERVER
 }
 
 #[test]
-fn good_bodies_of_other_apis_are_good() {
-    for (path, body) in doors() {
-        let answer = house_with_tools().post(path, &body);
+fn valid_bodies_of_other_apis_are_accepted() {
+    for (path, body) in other_apis() {
+        let answer = server_with_tools().post(path, &body);
         assert_eq!(answer.status(), 200, "{path}: {}", answer.text());
     }
 }
 
-/// A server whose texts are short, whatever is asked for.
-pub fn house() -> &'static House {
-    static HOUSE: LazyLock<House> = LazyLock::new(|| {
-        House::open(|settings, server| {
+/// A server whose texts are always short.
+pub fn small_context_server() -> &'static TestServer {
+    static SERVER: LazyLock<TestServer> = LazyLock::new(|| {
+        TestServer::open(|settings, server_settings| {
             settings.model.ctx_size = Some(96);
-            server.answers_max = 4;
-            server.body_bytes_max = 90_000;
+            server_settings.answers_max = 4;
+            server_settings.body_bytes_max = 90_000;
         })
     });
-    &HOUSE
+    &SERVER
 }
 
 fn path(route: Route) -> &'static str {
@@ -394,12 +395,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_is_wrong_with_a_body_is_said((route, body) in bodies()) {
+    fn mutated_bodies_are_parsed_or_refused((route, body) in bodies()) {
         request(route, &body);
     }
 
     #[test]
-    fn bytes_that_are_no_body_are_refused(data in proptest::collection::vec(any::<u8>(), 0..40)) {
+    fn random_bytes_are_refused(data in proptest::collection::vec(any::<u8>(), 0..40)) {
         bytes(&data);
     }
 }
@@ -408,8 +409,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_is_wrong_with_a_request_is_answered((route, body) in bodies()) {
-        let answer = house().client().ask("POST", path(route), &[("Connection", "close")], &body);
+    fn mutated_requests_are_answered((route, body) in bodies()) {
+        let answer = small_context_server().client().request("POST", path(route), &[("Connection", "close")], &body);
         match answer.status() {
             200 if answer.head.is_event_stream() => prop_assert!(answer.text().ends_with("data: [DONE]\n\n")),
             200 => prop_assert!(answer.json().is_object()),
@@ -422,12 +423,12 @@ proptest! {
     }
 
     #[test]
-    fn whatever_is_wrong_with_a_request_of_another_api_is_answered(
-        (path, body) in select(doors()),
+    fn mutated_requests_of_other_apis_are_answered(
+        (path, body) in select(other_apis()),
         mutations in proptest::collection::vec(mutation(), 1..4),
     ) {
         let body = mutated(body, &mutations);
-        let answer = house_with_tools().client().ask("POST", path, &[("Connection", "close")], &body);
+        let answer = server_with_tools().client().request("POST", path, &[("Connection", "close")], &body);
         match answer.status() {
             200 if answer.head.is_event_stream() => {
                 let all = named_events(&answer);

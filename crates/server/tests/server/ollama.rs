@@ -1,13 +1,13 @@
-//! Ollama's API: the same texts as by OpenAI's, whole and in lines; what it calls things; what it refuses, and how.
+//! Ollama's API: the same texts as from OpenAI's, streamed and not; its names of fields; its errors.
 
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
 
 use crate::bodies::{PROMPT, seeded, texts, with};
-use crate::client::Answer;
-use crate::house::{House, drafting, shared};
-use crate::mutations::{house as narrow, mutated, mutation};
+use crate::client::Response;
+use crate::mutations::{mutated, mutation, small_context_server};
+use crate::test_server::{TestServer, drafting, shared};
 use crate::tools::TEMPLATE;
 
 const CHAT: &str = "/api/chat";
@@ -27,43 +27,43 @@ fn generate(more: Value) -> Value {
     with(json!({ "model": "demo-target", "prompt": QUESTION, "options": options(json!({})) }), more)
 }
 
-/// What an error says, which is all that there is.
+/// The message of an error, which must be the only field.
 #[track_caller]
-fn error(answer: &Answer, status: u16) -> String {
-    assert_eq!(answer.status(), status, "{}", answer.text());
-    let object = answer.json();
+fn error(response: &Response, status: u16) -> String {
+    assert_eq!(response.status(), status, "{}", response.text());
+    let object = response.json();
     assert_eq!(object.as_object().map(serde_json::Map::len), Some(1), "{object}");
     object["error"].as_str().expect("a text").to_string()
 }
 
 /// The lines of a stream.
 #[track_caller]
-fn lines(house: &House, path: &str, body: &Value) -> Vec<Value> {
-    let answer = house.post(path, body);
+fn lines(server: &TestServer, path: &str, body: &Value) -> Vec<Value> {
+    let answer = server.post(path, body);
     assert_eq!(answer.head.header("content-type"), Some("application/x-ndjson"), "{}", answer.text());
     answer.text().lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
-/// Adds what lines say to the part of an object.
+/// Adds the fields of a line to an object: strings and lists are appended, other values replace.
 fn add(whole: &mut Value, part: &Value) {
     for (name, value) in part.as_object().expect("an object") {
-        let there = &mut whole[name];
-        match (value, there.clone()) {
-            (Value::String(more), Value::String(said)) if name != "role" => *there = json!(said + more),
-            (Value::Array(more), Value::Array(said)) => *there = [said, more.clone()].concat().into(),
-            _ => *there = value.clone(),
+        let field = &mut whole[name];
+        match (value, field.clone()) {
+            (Value::String(more), Value::String(sum)) if name != "role" => *field = json!(sum + more),
+            (Value::Array(more), Value::Array(sum)) => *field = [sum, more.clone()].concat().into(),
+            _ => *field = value.clone(),
         }
     }
 }
 
-/// A whole answer, which the lines of a stream are, too.
+/// A response, which must be the same whether or not it is streamed.
 #[track_caller]
-fn answer(house: &House, path: &str, body: &Value) -> Value {
-    let mut whole = house.post(path, &with(body.clone(), json!({ "stream": false }))).good();
-    let lines = lines(house, path, body);
+fn answer(server: &TestServer, path: &str, body: &Value) -> Value {
+    let mut whole = server.post(path, &with(body.clone(), json!({ "stream": false }))).success();
+    let lines = lines(server, path, body);
     assert!(lines.iter().rev().skip(1).all(|line| line["done"] == false), "{lines:?}");
     assert!(lines.iter().all(|line| line["model"] == whole["model"]), "{lines:?}");
-    let mut said = json!({});
+    let mut sum = json!({});
     for line in &lines {
         let mut line = line.clone();
         for name in ["model", "created_at"] {
@@ -71,16 +71,16 @@ fn answer(house: &House, path: &str, body: &Value) -> Value {
         }
         match line.as_object_mut().and_then(|line| line.remove("message")) {
             Some(message) => {
-                let mut all = said["message"].take();
+                let mut all = sum["message"].take();
                 add(&mut all, &message);
-                add(&mut said, &line);
-                said["message"] = all;
+                add(&mut sum, &line);
+                sum["message"] = all;
             }
-            None => add(&mut said, &line),
+            None => add(&mut sum, &line),
         }
     }
     for name in ["done", "done_reason", "prompt_eval_count", "eval_count", "seed", "message", "response", "thinking"] {
-        // A call's own name is made of the answer's.
+        // The id of a call is made from the id of the response.
         let plain = |object: &Value| {
             let mut value = object[name].clone();
             let calls = value.get_mut("tool_calls").and_then(Value::as_array_mut);
@@ -89,12 +89,12 @@ fn answer(house: &House, path: &str, body: &Value) -> Value {
             }
             value
         };
-        let is_said = whole.get(name).is_some();
-        assert_eq!((said.get(name).is_some(), plain(&said)), (is_said, plain(&whole)), "{name}: {lines:?}");
+        let is_present = whole.get(name).is_some();
+        assert_eq!((sum.get(name).is_some(), plain(&sum)), (is_present, plain(&whole)), "{name}: {lines:?}");
     }
-    assert_eq!(said.get("logprobs"), whole.get("logprobs"));
+    assert_eq!(sum.get("logprobs"), whole.get("logprobs"));
     for name in ["total_duration", "prompt_eval_duration", "eval_duration"] {
-        assert!([&whole, &said].iter().all(|object| object[name].as_u64().is_some_and(|time| time > 0)), "{whole}");
+        assert!([&whole, &sum].iter().all(|object| object[name].as_u64().is_some_and(|time| time > 0)), "{whole}");
     }
     assert!(whole["created_at"].as_str().is_some_and(|time| time.len() == 30 && time.ends_with('Z')), "{whole}");
     whole["created_at"].take();
@@ -107,10 +107,10 @@ fn text(answer: &Value) -> &str {
 }
 
 #[test]
-fn a_seeded_text_is_that_of_the_other_apis() {
+fn a_seeded_text_equals_that_of_the_other_apis() {
     let messages = json!([{ "role": "user", "content": QUESTION }]);
     let expected = json!({ "messages": messages, "max_tokens": 40, "temperature": 0.9, "seed": 7 });
-    let expected = shared().post("/v1/chat/completions", &expected).good();
+    let expected = shared().post("/v1/chat/completions", &expected).success();
     let found = answer(shared(), CHAT, &chat(json!({ "model": "demo-target:latest" })));
     assert_eq!((text(&found), &found["model"]), (texts(&expected)[0].as_str(), &json!("demo-target:latest")));
     assert_eq!(found["message"]["role"], "assistant");
@@ -119,34 +119,34 @@ fn a_seeded_text_is_that_of_the_other_apis() {
         (&usage["prompt_tokens"], &usage["completion_tokens"])
     });
     assert_eq!(found["done_reason"], expected["choices"][0]["finish_reason"]);
-    // A prompt is a turn, and with a system's word two.
+    // A prompt is a user message; `system` adds a system message.
     assert_eq!(text(&answer(shared(), GENERATE, &generate(json!({})))), text(&found));
     let system = json!([{ "role": "system", "content": "be kind" }, { "role": "user", "content": QUESTION }]);
     let kind = answer(shared(), CHAT, &chat(json!({ "messages": system })));
     assert_eq!(text(&answer(shared(), GENERATE, &generate(json!({ "system": "be kind" })))), text(&kind));
     assert_ne!(text(&kind), text(&found));
-    // Raw, it is gone on with.
-    let expected = texts(&shared().post("/v1/completions", &seeded(7, json!({}))).good()).remove(0);
+    // A raw prompt is continued without the template.
+    let expected = texts(&shared().post("/v1/completions", &seeded(7, json!({}))).success()).remove(0);
     let raw = json!({ "prompt": PROMPT, "raw": true, "options": options(json!({ "ignore_eos": true })) });
     let found = answer(shared(), GENERATE, &generate(raw));
     assert_eq!((text(&found), &found["done_reason"]), (expected.as_str(), &json!("length")));
 }
 
 #[test]
-fn options_are_the_fields_of_the_others() {
-    let asked = json!({ "num_predict": 40, "repeat_penalty": 1.3, "repeat_last_n": 32, "presence_penalty": 0.2,
+fn options_map_to_the_fields_of_the_other_apis() {
+    let sent = json!({ "num_predict": 40, "repeat_penalty": 1.3, "repeat_last_n": 32, "presence_penalty": 0.2,
         "frequency_penalty": 0.1, "top_k": 30, "top_p": 0.8, "min_p": 0.01, "typical_p": 0.9, "temperature": 1.1,
         "stop": ["."], "seed": 5, "num_ctx": 1 << 20, "num_gpu": 1, "num_thread": 8, "use_mmap": true, "mirostat": 0,
         "draft_num_predict": 3, "num_keep": 5, "penalize_newline": true });
-    let raw = json!({ "prompt": PROMPT, "raw": true, "options": asked, "keep_alive": "5m", "truncate": true });
+    let raw = json!({ "prompt": PROMPT, "raw": true, "options": sent, "keep_alive": "5m", "truncate": true });
     let found = answer(shared(), GENERATE, &generate(raw));
     let same = json!({ "prompt": PROMPT, "max_tokens": 40, "repetition_penalty": 1.3, "repeat_last_n": 32,
         "presence_penalty": 0.2, "frequency_penalty": 0.1, "top_k": 30, "top_p": 0.8, "min_p": 0.01, "typical_p": 0.9,
         "temperature": 1.1, "stop": ["."], "seed": 5, "speculative.n_max": 3 });
-    assert_eq!(text(&found), texts(&shared().post("/v1/completions", &same).good())[0]);
+    assert_eq!(text(&found), texts(&shared().post("/v1/completions", &same).success())[0]);
     let drafted = |more: Value| {
         let body = generate(json!({ "stream": false, "options": options(more) }));
-        drafting().post(GENERATE, &body).good()["timings"]["draft_n"].as_u64().expect("a count")
+        drafting().post(GENERATE, &body).success()["timings"]["draft_n"].as_u64().expect("a count")
     };
     assert!(drafted(json!({})) > 0 && drafted(json!({ "draft_num_predict": 0 })) == 0);
     assert_eq!(drafted(json!({ "speculative.n_max": 0 })), 0);
@@ -155,20 +155,20 @@ fn options_are_the_fields_of_the_others() {
         answer(shared(), GENERATE, &body)["eval_count"].clone()
     };
     assert_eq!(count(5), 5);
-    assert!(count(-2).as_u64().is_some_and(|count| count > 400), "as much as fits");
+    assert!(count(-2).as_u64().is_some_and(|count| count > 400), "as many as fit into the context");
 }
 
 #[test]
-fn an_answer_that_was_begun_goes_on() {
+fn a_final_assistant_message_is_continued() {
     let turns = json!([{ "role": "user", "content": QUESTION }, { "role": "assistant", "content": "in what" }]);
     let same = json!({ "messages": turns, "max_tokens": 40, "temperature": 0.9, "seed": 7,
         "continue_final_message": true });
-    let expected = shared().post("/v1/chat/completions", &same).good();
+    let expected = shared().post("/v1/chat/completions", &same).success();
     assert_eq!(text(&answer(shared(), CHAT, &chat(json!({ "messages": turns })))), texts(&expected)[0]);
 }
 
 #[test]
-fn forms_are_kept_to() {
+fn structured_outputs_match_their_format() {
     let schema = json!({ "type": "object", "properties": { "sea": { "type": "boolean" }, "depth": { "enum": [1, 2] } },
         "required": ["sea", "depth"], "additionalProperties": false });
     for (path, body) in [(CHAT, chat(json!({}))), (GENERATE, generate(json!({})))] {
@@ -180,19 +180,19 @@ fn forms_are_kept_to() {
 }
 
 #[test]
-fn log_probabilities_are_told() {
-    let asked = json!({ "logprobs": true, "top_logprobs": 2, "options": options(json!({ "num_predict": 8 })) });
-    let raw = with(asked.clone(), json!({ "raw": true }));
-    for (path, body) in [(CHAT, chat(asked.clone())), (GENERATE, generate(asked)), (GENERATE, generate(raw))] {
+fn log_probabilities_are_returned() {
+    let fields = json!({ "logprobs": true, "top_logprobs": 2, "options": options(json!({ "num_predict": 8 })) });
+    let raw = with(fields.clone(), json!({ "raw": true }));
+    for (path, body) in [(CHAT, chat(fields.clone())), (GENERATE, generate(fields)), (GENERATE, generate(raw))] {
         let found = answer(shared(), path, &body);
         let all = found["logprobs"].as_array().expect("a list");
-        let told: String = all.iter().map(|token| token["token"].as_str().expect("a text")).collect();
-        // Raw texts may have special tokens in them, which are not shown.
-        assert!(told == text(&found) || body.get("raw").is_some(), "{told}");
+        let joined: String = all.iter().map(|token| token["token"].as_str().expect("a text")).collect();
+        // Raw texts may contain special tokens, which the text leaves out.
+        assert!(joined == text(&found) || body.get("raw").is_some(), "{joined}");
         assert_eq!(found["eval_count"], all.len());
         assert!(all.iter().all(|token| token["top_logprobs"].as_array().is_some_and(|top| top.len() == 2)));
     }
-    // What ends a text is no part of it.
+    // The token that ends a text is not part of it.
     let ended = json!({ "logprobs": true, "options": options(json!({ "num_predict": 400, "temperature": 0 })) });
     let found = answer(shared(), CHAT, &chat(ended));
     assert_eq!(found["done_reason"], "stop");
@@ -201,14 +201,14 @@ fn log_probabilities_are_told() {
 }
 
 #[test]
-fn a_request_for_nothing_finds_the_model_there() {
+fn an_empty_request_only_loads_the_model() {
     for (path, body) in [
         (CHAT, json!({ "model": "demo-target", "messages": [] })),
         (CHAT, json!({ "model": "demo-target", "keep_alive": 0 })),
         (GENERATE, json!({ "model": "demo-target" })),
         (GENERATE, json!({ "model": "demo-target", "prompt": "", "stream": true, "options": {} })),
     ] {
-        let found = shared().post(path, &body).good();
+        let found = shared().post(path, &body).success();
         assert_eq!((&found["done"], &found["done_reason"]), (&json!(true), &json!("load")), "{found}");
         assert_eq!((text(&found), &found["model"]), ("", &json!("demo-target")));
     }
@@ -216,15 +216,15 @@ fn a_request_for_nothing_finds_the_model_there() {
 
 #[test]
 fn models_are_described() {
-    let version = shared().get("/api/version").good();
+    let version = shared().get("/api/version").success();
     assert!(version["version"].as_str().is_some_and(|version| version.split('.').count() == 3), "{version}");
     for path in ["/api/tags", "/api/ps"] {
-        let list = shared().get(path).good();
+        let list = shared().get(path).success();
         let model = &list["models"][0];
         assert_eq!((&model["name"], &model["model"]), (&json!("demo-target:latest"), &json!("demo-target:latest")));
         let digest = model["digest"].as_str().expect("a text");
         assert!(digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()), "{digest}");
-        assert_eq!(shared().get("/api/tags").good()["models"][0]["digest"], digest);
+        assert_eq!(shared().get("/api/tags").success()["models"][0]["digest"], digest);
         assert_eq!(
             (&model["details"]["family"], &model["details"]["quantization_level"]),
             (&json!("llama"), &json!("BF16"))
@@ -233,7 +233,7 @@ fn models_are_described() {
     }
     for name in ["name", "model"] {
         for model in ["demo-target", "demo-target:latest"] {
-            let shown = shared().post("/api/show", &json!({ name: model, "verbose": true })).good();
+            let shown = shared().post("/api/show", &json!({ name: model, "verbose": true })).success();
             assert_eq!(shown["model_info"]["llama.context_length"], 512);
             assert_eq!(shown["capabilities"], json!(["completion"]));
             assert!(shown["template"].as_str().is_some_and(|template| template.contains("messages")), "{shown}");
@@ -243,14 +243,14 @@ fn models_are_described() {
         let why = error(&shared().post(path, &json!({ "model": "other:latest", "prompt": "x" })), 404);
         assert!(why.starts_with("model 'other:latest' not found") && why.contains("demo-target"), "{why}");
     }
-    // Its own program asks so whether a server is there.
+    // Ollama's program checks this way whether a server runs.
     let mut client = shared().client();
     client.send("HEAD", "/", &[], &[]).expect("the server takes it");
     assert_eq!(client.head().expect("an answer").status, 200);
 }
 
 #[test]
-fn what_is_not_done_is_refused_in_its_shape() {
+fn unsupported_paths_are_refused_in_its_format() {
     for (method, path) in [
         ("POST", "/api/embed"),
         ("POST", "/api/embeddings"),
@@ -261,18 +261,18 @@ fn what_is_not_done_is_refused_in_its_shape() {
         ("DELETE", "/api/delete"),
         ("POST", "/api/blobs/sha256:1"),
     ] {
-        let answer = shared().client().ask(method, path, &[], b"{}");
+        let answer = shared().client().request(method, path, &[], b"{}");
         let why = error(&answer, 400);
         assert!(why.starts_with("path: expected /api/chat") && why.contains(path), "{why}");
     }
     assert!(error(&shared().get("/api/nothing"), 404).contains("/api/nothing"));
     error(&shared().get(CHAT), 405);
-    let broken = shared().client().ask("POST", CHAT, &[], b"{");
+    let broken = shared().client().request("POST", CHAT, &[], b"{");
     assert!(error(&broken, 400).starts_with("body: expected a JSON object"));
 }
 
 #[test]
-fn what_is_wrong_is_said_of_the_field_as_it_was_sent() {
+fn errors_name_the_field_as_it_was_sent() {
     let of = |option: &str, value: Value| json!({ "options": { option: value } });
     for (more, begins) in [
         (of("temperature", json!(-1)), "options.temperature: expected a number from 0 up, found -1"),
@@ -307,7 +307,7 @@ fn what_is_wrong_is_said_of_the_field_as_it_was_sent() {
 }
 
 #[test]
-fn what_is_wrong_with_one_of_the_two_is_said_there() {
+fn errors_of_chat_and_of_generate_name_the_field() {
     let image = json!([{ "role": "user", "content": "x", "images": ["aGk="] }]);
     for (more, begins) in [
         (json!({ "messages": "x" }), "messages: expected a list of messages, found \"x\""),
@@ -330,7 +330,7 @@ fn what_is_wrong_with_one_of_the_two_is_said_there() {
         (json!({ "prompt": "word ".repeat(2000) }), "prompt: expected at most"),
         (json!({ "prompt": "word ".repeat(2000), "raw": true }), "prompt: expected at most"),
         (json!({ "messages": [] }), "prompt: expected it or messages, found both"),
-        (json!({ "suffix": "x" }), "suffix: expected a model that fills gaps"),
+        (json!({ "suffix": "x" }), "suffix: expected a model that supports fill-in-middle"),
         (json!({ "template": "x" }), "template: expected none"),
         (json!({ "context": [1] }), "context: expected none"),
         (json!({ "images": ["aGk="] }), "images: expected none"),
@@ -345,14 +345,14 @@ fn what_is_wrong_with_one_of_the_two_is_said_there() {
         let why = error(&shared().post(GENERATE, &generate(more)), 400);
         assert!(why.starts_with(begins), "{why}");
     }
-    // What asks for nothing is nothing.
+    // Empty and default values change nothing.
     let nothing = json!({ "suffix": "", "template": "", "context": [], "images": null, "system": "", "format": "",
         "think": false, "stream": null, "options": { "num_predict": 1, "stop": null } });
     assert_eq!(lines(shared(), GENERATE, &generate(nothing)).len(), 2);
 }
 
 #[test]
-fn what_goes_wrong_in_a_stream_is_a_line() {
+fn an_error_in_a_stream_is_a_line() {
     let body = json!({ "prompt": "Once", "raw": true, "regex": "[ab]{3}", "min_tokens": 9, "seed": 1 });
     let lines = lines(shared(), GENERATE, &body);
     let last = lines.last().expect("a line");
@@ -362,46 +362,46 @@ fn what_goes_wrong_in_a_stream_is_a_line() {
 }
 
 #[test]
-fn calls_have_objects_there_and_back() {
-    // What a template sees of earlier calls and their answers.
+fn arguments_of_calls_are_objects_in_both_directions() {
+    // What a template sees of earlier calls and their results.
     let seen = "{% if m.tool_calls %}{{ m.tool_calls[0].type ~ m.tool_calls[0].id ~ m.tool_calls[0].function.name }}\
         {{ m.tool_calls[0].function.arguments | tojson }}{% endif %}{{ m.name ~ m.tool_call_id }}\
         {{ m.reasoning_content }}";
-    let house = House::open(|settings, _| {
+    let server = TestServer::open(|settings, _| {
         settings.model.chat_template = Some(TEMPLATE.replace("{{ '<|' + m", &format!("{seen}{{{{ '<|' + m")));
     });
-    assert_eq!(house.post("/api/show", &json!({})).good()["capabilities"], json!(["completion", "tools"]));
+    assert_eq!(server.post("/api/show", &json!({})).success()["capabilities"], json!(["completion", "tools"]));
     let city = json!({ "type": "string", "enum": ["Rome", "Oslo"] });
     let find = json!({ "type": "object", "properties": { "days": { "type": "integer", "minimum": 1, "maximum": 9 },
         "city": city }, "required": ["days", "city"], "additionalProperties": false });
     let tools = json!([{ "type": "function", "function": { "name": "find", "parameters": find } }]);
     let forced = json!({ "tools": tools, "tool_choice": "required", "parallel_tool_calls": false,
         "options": options(json!({ "num_predict": 100 })) });
-    let found = answer(&house, CHAT, &chat(forced.clone()));
+    let found = answer(&server, CHAT, &chat(forced.clone()));
     let call = &found["message"]["tool_calls"][0]["function"];
     assert_eq!((&call["name"], &found["done_reason"]), (&json!("find"), &json!("stop")), "{found}");
     let names: Vec<&String> = call["arguments"].as_object().expect("an object").keys().collect();
-    assert_eq!(names, ["days", "city"], "in the order in which they were written");
+    assert_eq!(names, ["days", "city"], "arguments keep the order in which the model wrote them");
     let cut = with(forced, json!({ "options": options(json!({ "num_predict": 6 })) }));
-    let cut = answer(&house, CHAT, &chat(cut));
+    let cut = answer(&server, CHAT, &chat(cut));
     assert_eq!((&cut["done_reason"], text(&cut).trim()), (&json!("length"), ""), "{cut}");
-    // Calls have no names in Ollama's clients, and answers the name of the function.
-    let asked = json!({ "role": "user", "content": QUESTION });
+    // Ollama's clients send no ids of calls, and results have the name of the function.
+    let user = json!({ "role": "user", "content": QUESTION });
     let call =
         json!({ "role": "assistant", "content": "", "thinking": "where?", "tool_calls": [call_of("find", None)] });
-    let told = json!({ "role": "tool", "content": "one", "tool_name": "find" });
-    let found = answer(&house, CHAT, &chat(json!({ "messages": [asked, call, told], "tools": tools })));
+    let result = json!({ "role": "tool", "content": "one", "tool_name": "find" });
+    let found = answer(&server, CHAT, &chat(json!({ "messages": [user, call, result], "tools": tools })));
     let call = json!({ "role": "assistant", "content": "", "reasoning_content": "where?",
         "tool_calls": [call_of("find", Some("call00001"))] });
-    let told = json!({ "role": "tool", "content": "one", "name": "find", "tool_call_id": "call00001" });
+    let result = json!({ "role": "tool", "content": "one", "name": "find", "tool_call_id": "call00001" });
     let same =
-        json!({ "messages": [asked, call, told], "tools": tools, "max_tokens": 40, "temperature": 0.9, "seed": 7 });
-    let same = house.post("/v1/chat/completions", &same).good();
+        json!({ "messages": [user, call, result], "tools": tools, "max_tokens": 40, "temperature": 0.9, "seed": 7 });
+    let same = server.post("/v1/chat/completions", &same).success();
     assert_eq!(
         (text(&found), &found["prompt_eval_count"]),
         (texts(&same)[0].as_str(), &same["usage"]["prompt_tokens"])
     );
-    house.end();
+    server.shut_down();
 }
 
 fn call_of(name: &str, id: Option<&str>) -> Value {
@@ -413,44 +413,48 @@ fn call_of(name: &str, id: Option<&str>) -> Value {
 }
 
 #[test]
-fn thoughts_are_told_apart() {
-    let house = House::open(|settings, _| settings.model.chat_template = Some(format!("{TEMPLATE}{{# </think> #}}")));
-    assert_eq!(house.post("/api/show", &json!({})).good()["capabilities"], json!(["completion", "tools", "thinking"]));
+fn reasoning_is_separated() {
+    let server =
+        TestServer::open(|settings, _| settings.model.chat_template = Some(format!("{TEMPLATE}{{# </think> #}}")));
+    assert_eq!(
+        server.post("/api/show", &json!({})).success()["capabilities"],
+        json!(["completion", "tools", "thinking"])
+    );
     let regex = json!({ "regex": "<think>\n[a-c]{3,9}\n</think>\n\n(yes|no)", "think": false });
-    let found = answer(&house, CHAT, &chat(regex.clone()));
-    let thoughts = found["message"]["thinking"].as_str().expect("thoughts");
-    assert!((3..=9).contains(&thoughts.len()) && ["yes", "no"].contains(&text(&found)), "{found}");
-    let same = answer(&house, GENERATE, &generate(regex));
-    assert_eq!((&same["thinking"], text(&same)), (&json!(thoughts), text(&found)));
-    // Who may think does not have to.
+    let found = answer(&server, CHAT, &chat(regex.clone()));
+    let thinking = found["message"]["thinking"].as_str().expect("a text");
+    assert!((3..=9).contains(&thinking.len()) && ["yes", "no"].contains(&text(&found)), "{found}");
+    let same = answer(&server, GENERATE, &generate(regex));
+    assert_eq!((&same["thinking"], text(&same)), (&json!(thinking), text(&found)));
+    // A model that may think does not have to.
     for think in [json!(true), json!("high")] {
-        let found = answer(&house, CHAT, &chat(json!({ "regex": "(yes|no)", "think": think })));
+        let found = answer(&server, CHAT, &chat(json!({ "regex": "(yes|no)", "think": think })));
         assert!(found["message"].get("thinking").is_none() && ["yes", "no"].contains(&text(&found)), "{found}");
     }
-    house.end();
+    server.shut_down();
 }
 
-fn good_bodies() -> Vec<(&'static str, Value)> {
+fn valid_bodies() -> Vec<(&'static str, Value)> {
     let options = json!({ "num_predict": 3, "seed": 1, "stop": ["x"], "num_ctx": 64, "repeat_penalty": 1.1 });
     let turns = json!([{ "role": "system", "content": "s" }, { "role": "user", "content": "hi", "images": [] },
         { "role": "assistant", "content": "", "thinking": "t", "tool_calls": [call_of("f", None)] },
         { "role": "tool", "content": "1", "tool_name": "f" }]);
     let chat = json!({ "model": "demo-target", "messages": turns, "options": options, "think": false, "format": "" });
-    let form = json!({ "stream": false, "format": { "type": "object" }, "logprobs": true, "top_logprobs": 2 });
+    let format = json!({ "stream": false, "format": { "type": "object" }, "logprobs": true, "top_logprobs": 2 });
     let generate = json!({ "model": "demo-target:latest", "prompt": "Once", "options": options, "raw": true });
     vec![
         (CHAT, chat.clone()),
-        (CHAT, with(chat, form.clone())),
-        (GENERATE, with(generate.clone(), form)),
+        (CHAT, with(chat, format.clone())),
+        (GENERATE, with(generate.clone(), format)),
         (GENERATE, with(generate, json!({ "system": "s", "raw": false, "keep_alive": "5m", "suffix": "" }))),
         ("/api/show", json!({ "name": "demo-target", "verbose": true, "options": {} })),
     ]
 }
 
 #[test]
-fn good_bodies_are_good() {
-    for (path, body) in good_bodies() {
-        assert_eq!(narrow().post(path, &body).status(), 200, "{path} {body}");
+fn valid_bodies_are_accepted() {
+    for (path, body) in valid_bodies() {
+        assert_eq!(small_context_server().post(path, &body).status(), 200, "{path} {body}");
     }
 }
 
@@ -458,12 +462,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_is_wrong_with_a_request_is_answered(
-        (path, body) in select(good_bodies()),
+    fn mutated_requests_are_answered(
+        (path, body) in select(valid_bodies()),
         mutations in proptest::collection::vec(mutation(), 1..4),
     ) {
         let body = mutated(body, &mutations);
-        let answer = narrow().client().ask("POST", path, &[("Connection", "close")], &body);
+        let answer = small_context_server().client().request("POST", path, &[("Connection", "close")], &body);
         match answer.status() {
             200 => {
                 let last = answer.text().lines().last().expect("a line");

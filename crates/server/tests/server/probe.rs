@@ -1,6 +1,6 @@
-//! What must hold for any body whatever: reading it does not panic, a refusal is OpenAI's error object of one line
-//! with a status that blames the client, and what is accepted is taken by the engine or refused by it in words. The
-//! fuzz target calls the same function.
+//! Properties of the request parser for arbitrary bodies: it does not panic; a refusal is OpenAI's error object with a
+//! message of one line and a 4xx status; the engine takes accepted requests or refuses them with a message. The fuzz
+//! target calls the same function.
 
 use std::sync::{LazyLock, Mutex, PoisonError};
 
@@ -9,10 +9,10 @@ use foretoken_server::probe::{Reader, Refusal};
 use foretoken_server::{Server, ServerSettings};
 use serde_json::Value;
 
-/// Most answers to one body, so that no body takes long.
+/// Most answers to one body. It bounds the time of one case.
 const ANSWERS_MAX: usize = 8;
 
-/// What a body is sent to.
+/// The path that a body is sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     Completions,
@@ -31,13 +31,16 @@ pub fn error_of(object: &Value) -> (Option<String>, String) {
     assert_eq!(object.as_object().map(|all| all.len()), Some(1), "{object}");
     let error = object["error"].as_object().unwrap_or_else(|| panic!("no error: {object}"));
     let names: Vec<&str> = error.keys().map(String::as_str).collect();
-    // How long a prompt is that does not fit is said where its tokens were counted.
+    // The length of a prompt that does not fit is given if its tokens were counted.
     let is_counted = error["code"] == "context_length_exceeded" && names.len() > 4;
     let further: &[&str] = if is_counted { &["n_prompt_tokens", "n_ctx"] } else { &[] };
     assert_eq!(names, [&["message", "type", "param", "code"], further].concat(), "{object}");
     let message = error["message"].as_str().unwrap_or_else(|| panic!("no message: {object}")).to_string();
     assert!(error["type"].is_string() && (error["code"].is_null() || error["code"].is_string()), "{object}");
-    assert!(!message.contains('\n') && message.chars().count() < 800, "not one short line: {message:?}");
+    assert!(
+        !message.contains('\n') && message.chars().count() < 800,
+        "the message is long or has several lines: {message:?}"
+    );
     let param = error["param"].as_str().map(str::to_string);
     if let Some(param) = &param {
         assert!(message.starts_with(param.as_str()), "the message does not name {param}: {message}");
@@ -57,23 +60,23 @@ fn open() -> (Generator, Reader) {
     (generator, reader)
 }
 
-/// Reads a body behind a byte that says where it is sent to. True if it is accepted.
+/// Parses a body. Its first byte chooses the path. True if it is accepted.
 pub fn bytes(data: &[u8]) -> bool {
     data.split_first().is_some_and(|(route, body)| request(Route::ALL[usize::from(route % 4)], body))
 }
 
-/// Reads a body that is sent to `route`. True if it is accepted.
+/// Parses a body that is sent to `route`. True if it is accepted.
 pub fn request(route: Route, body: &[u8]) -> bool {
-    static HOUSE: LazyLock<Mutex<(Generator, Reader)>> = LazyLock::new(|| Mutex::new(open()));
-    let mut house = HOUSE.lock().unwrap_or_else(PoisonError::into_inner);
-    let (generator, reader) = &mut *house;
+    static ENGINE: LazyLock<Mutex<(Generator, Reader)>> = LazyLock::new(|| Mutex::new(open()));
+    let mut guard = ENGINE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (generator, reader) = &mut *guard;
     let requests = match route {
         Route::Completions => reader.requests(false, body),
         Route::Chat => reader.requests(true, body),
-        Route::Tokenize => return reader.tokens(false, body).map_err(refuse).is_ok(),
-        Route::Detokenize => return reader.tokens(true, body).map_err(refuse).is_ok(),
+        Route::Tokenize => return reader.tokens(false, body).map_err(check_refusal).is_ok(),
+        Route::Detokenize => return reader.tokens(true, body).map_err(check_refusal).is_ok(),
     };
-    let Ok(requests) = requests.map_err(refuse) else { return false };
+    let Ok(requests) = requests.map_err(check_refusal) else { return false };
     assert!(!requests.is_empty() && requests.len() <= ANSWERS_MAX, "{} requests", requests.len());
     let engine = &mut generator.engine;
     let mut accepted = true;
@@ -92,7 +95,7 @@ pub fn request(route: Route, body: &[u8]) -> bool {
     accepted
 }
 
-fn refuse((status, object): Refusal) {
+fn check_refusal((status, object): Refusal) {
     let (_, message) = error_of(&object);
     assert!(status == 400, "{status} {message}");
     assert!(message.contains(": ") && message.contains("expected"), "{message}");

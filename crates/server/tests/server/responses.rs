@@ -1,22 +1,22 @@
-//! OpenAI's responses: the texts of chats, told as items, and what that API's clients rely on.
+//! OpenAI's Responses API: the same texts as chat completions, as output items, and what that API's clients rely on.
 
 use serde_json::{Value, json};
 
 use crate::bodies::{named_events, texts, with};
-use crate::house::{House, shared};
+use crate::test_server::{TestServer, shared};
 use crate::tools::TEMPLATE;
 
 const PATH: &str = "/v1/responses";
 const CHAT: &str = "/v1/chat/completions";
 
-/// A template that writes out all that it is given.
+/// A template that renders everything it is given.
 const ALL: &str = "{% if tools %}{{ tools | tojson }} <tool_call>{% endif %}{% for m in messages %}\
     {{ '<|' + m['role'] + '|>' + (m | tojson) + '<|end|>' }}{% endfor %}\
     {% if reasoning_effort is defined %}{{ reasoning_effort }}{% endif %}\
     {% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}";
 
-fn house(template: &str) -> House {
-    House::open(|settings, _| {
+fn server(template: &str) -> TestServer {
+    TestServer::open(|settings, _| {
         settings.model.chat_template = Some(template.to_string());
         settings.model.ctx_size = Some(1024);
     })
@@ -27,9 +27,9 @@ fn body(more: Value) -> Value {
     with(json!({ "input": input, "max_output_tokens": 60, "temperature": 0.8, "seed": 12 }), more)
 }
 
-/// The response that a stream ends with, whose items are what its events told.
+/// The response that a stream ends with, whose items must match the events before it.
 #[track_caller]
-fn added_up(events: &[Value]) -> Value {
+fn from_events(events: &[Value]) -> Value {
     for (number, event) in events.iter().enumerate() {
         assert_eq!(event["sequence_number"], json!(number), "{event}");
     }
@@ -40,7 +40,7 @@ fn added_up(events: &[Value]) -> Value {
         (&json!("in_progress"), &json!([]))
     );
     let mut items: Vec<Value> = Vec::new();
-    let mut told = String::new();
+    let mut streamed_text = String::new();
     let mut log_probabilities: Vec<Value> = Vec::new();
     for event in &events[2..events.len() - 1] {
         let kind = event["type"].as_str().expect("a type");
@@ -50,7 +50,7 @@ fn added_up(events: &[Value]) -> Value {
                 (&json!(items.len()), &json!("in_progress"))
             );
             items.push(event["item"].clone());
-            told.clear();
+            streamed_text.clear();
             continue;
         }
         assert_eq!(event["output_index"], json!(items.len() - 1), "{event}");
@@ -59,7 +59,7 @@ fn added_up(events: &[Value]) -> Value {
             let done = &event["item"];
             assert_eq!((&done["id"], &done["type"]), (&item["id"], &item["type"]));
             let text = if done["type"] == "function_call" { &done["arguments"] } else { &done["content"][0]["text"] };
-            assert_eq!(text, &json!(told), "{event}");
+            assert_eq!(text, &json!(streamed_text), "{event}");
             *item = done.clone();
             continue;
         }
@@ -69,18 +69,18 @@ fn added_up(events: &[Value]) -> Value {
             "response.reasoning_text.delta"
             | "response.output_text.delta"
             | "response.function_call_arguments.delta" => {
-                told.push_str(event["delta"].as_str().expect("a text"));
+                streamed_text.push_str(event["delta"].as_str().expect("a text"));
                 log_probabilities.extend(event["logprobs"].as_array().into_iter().flatten().cloned());
             }
-            "response.reasoning_text.done" => assert_eq!(event["text"], json!(told)),
+            "response.reasoning_text.done" => assert_eq!(event["text"], json!(streamed_text)),
             "response.output_text.done" => {
-                assert_eq!(event["text"], json!(told));
+                assert_eq!(event["text"], json!(streamed_text));
                 let all = event["logprobs"].as_array().expect("a list");
                 assert!(all.starts_with(&log_probabilities), "{event}");
                 log_probabilities.clear();
             }
-            "response.function_call_arguments.done" => assert_eq!(event["arguments"], json!(told)),
-            "response.content_part.done" => assert_eq!(event["part"]["text"], json!(told)),
+            "response.function_call_arguments.done" => assert_eq!(event["arguments"], json!(streamed_text)),
+            "response.content_part.done" => assert_eq!(event["part"]["text"], json!(streamed_text)),
             other => panic!("{other}"),
         }
     }
@@ -91,8 +91,8 @@ fn added_up(events: &[Value]) -> Value {
     last["response"].clone()
 }
 
-/// An object without what is another in each answer: names and times; and what the cache had.
-fn without_names(mut response: Value) -> Value {
+/// A response without what differs between identical requests: ids, times and the number of cached tokens.
+fn without_ids(mut response: Value) -> Value {
     for item in response["output"].as_array_mut().into_iter().flatten() {
         for name in ["id", "call_id"] {
             assert!(item.get(name).is_none_or(|name| name.as_str().is_some_and(|name| !name.is_empty())));
@@ -106,12 +106,12 @@ fn without_names(mut response: Value) -> Value {
     response
 }
 
-/// A whole response, to which the streamed one has to be the same.
+/// A response, which must be the same whether or not it is streamed.
 #[track_caller]
-fn response(house: &House, body: &Value) -> Value {
-    let whole = house.post(PATH, body).good();
-    let streamed = added_up(&named_events(&house.post(PATH, &with(body.clone(), json!({ "stream": true })))));
-    assert_eq!(without_names(streamed), without_names(whole.clone()));
+fn response(server: &TestServer, body: &Value) -> Value {
+    let whole = server.post(PATH, body).success();
+    let streamed = from_events(&named_events(&server.post(PATH, &with(body.clone(), json!({ "stream": true })))));
+    assert_eq!(without_ids(streamed), without_ids(whole.clone()));
     whole
 }
 
@@ -122,18 +122,18 @@ fn text_of(response: &Value) -> String {
     items[0]["content"][0]["text"].as_str().expect("a text").to_string()
 }
 
-/// A chat's fields for the same.
+/// The same request for chat completions.
 fn chat(more: Value) -> Value {
     let messages = json!([{ "role": "user", "content": "i want to find a restaurant" }]);
     with(json!({ "messages": messages, "max_tokens": 60, "temperature": 0.8, "seed": 12 }), more)
 }
 
 #[test]
-fn texts_are_those_of_chats() {
-    let house = shared();
+fn texts_equal_those_of_chat_completions() {
+    let server = shared();
     for seed in 0..3 {
-        let chat = house.post(CHAT, &chat(json!({ "seed": seed }))).good();
-        let own = response(house, &body(json!({ "seed": seed })));
+        let chat = server.post(CHAT, &chat(json!({ "seed": seed }))).success();
+        let own = response(server, &body(json!({ "seed": seed })));
         assert_eq!(text_of(&own), texts(&chat)[0]);
         let (input, output) = (&chat["usage"]["prompt_tokens"], &chat["usage"]["completion_tokens"]);
         assert_eq!((&own["usage"]["input_tokens"], &own["usage"]["output_tokens"]), (input, output));
@@ -143,12 +143,12 @@ fn texts_are_those_of_chats() {
         assert_eq!(own["status"], if ended { "completed" } else { "incomplete" });
         let parts = json!([{ "type": "input_text", "text": "i want to find a restaurant" }]);
         let items = json!({ "seed": seed, "input": [{ "role": "user", "content": parts }] });
-        assert_eq!(text_of(&house.post("/responses", &body(items)).good()), text_of(&own));
+        assert_eq!(text_of(&server.post("/responses", &body(items)).success()), text_of(&own));
     }
 }
 
 #[test]
-fn responses_say_what_was_asked_for() {
+fn responses_repeat_the_fields_of_their_request() {
     let more = json!({ "instructions": "be brief", "metadata": { "a": "b" }, "store": true, "truncation": "disabled",
         "user": "u", "background": false, "include": ["reasoning.encrypted_content"], "stop": "zzzz",
         "reasoning": { "effort": null, "summary": "auto" }, "text": { "verbosity": "medium" } });
@@ -179,8 +179,8 @@ fn responses_say_what_was_asked_for() {
 }
 
 #[test]
-fn histories_are_those_of_chats() {
-    let house = house(ALL);
+fn histories_render_like_those_of_chat_completions() {
+    let server = server(ALL);
     let arguments = r#"{"days": [1, 2.5], "city": "Rome"}"#;
     let part = |kind: &str, text: &str| json!([{ "type": kind, "text": text }]);
     let own = json!({
@@ -219,7 +219,7 @@ fn histories_are_those_of_chats() {
         { "role": "user", "content": "why" },
     ]);
     let long = json!({ "ignore_eos": true });
-    let expected = house
+    let expected = server
         .post(
             CHAT,
             &with(
@@ -228,8 +228,8 @@ fn histories_are_those_of_chats() {
                 long.clone(),
             ),
         )
-        .good();
-    let found = response(&house, &with(body(own), with(json!({ "max_output_tokens": 12 }), long)));
+        .success();
+    let found = response(&server, &with(body(own), with(json!({ "max_output_tokens": 12 }), long)));
     assert_eq!(found["usage"]["input_tokens"], expected["usage"]["prompt_tokens"]);
     assert_eq!(text_of(&found), texts(&expected)[0]);
 }
@@ -244,12 +244,14 @@ fn tools() -> Value {
 }
 
 #[test]
-fn calls_are_items() {
-    let house = house(TEMPLATE);
-    for (choice, only) in [(json!("required"), None), (json!({ "type": "function", "name": "find" }), Some("find"))] {
+fn tool_calls_are_items() {
+    let server = server(TEMPLATE);
+    for (choice, forced_name) in
+        [(json!("required"), None), (json!({ "type": "function", "name": "find" }), Some("find"))]
+    {
         for seed in 0..4 {
             let own = response(
-                &house,
+                &server,
                 &body(json!({ "tools": tools(), "tool_choice": choice, "seed": seed,
                 "max_output_tokens": 100, "parallel_tool_calls": false })),
             );
@@ -257,7 +259,7 @@ fn calls_are_items() {
             assert!(items.len() == 1 && items[0]["type"] == "function_call" && own["status"] == "completed", "{own}");
             assert!(items[0]["call_id"].is_string() && items[0]["id"] != items[0]["call_id"], "{own}");
             let name = items[0]["name"].as_str().expect("a name");
-            assert!(only.is_none_or(|only| only == name), "{own}");
+            assert!(forced_name.is_none_or(|forced_name| forced_name == name), "{own}");
             let arguments: Value = serde_json::from_str(items[0]["arguments"].as_str().expect("a text")).expect("JSON");
             let fits = match name {
                 "find" => arguments == json!({ "city": "Rome" }) || arguments == json!({ "city": "Oslo" }),
@@ -266,9 +268,9 @@ fn calls_are_items() {
             assert!(fits && own["tools"] == tools() && own["tool_choice"] == choice, "{own}");
         }
     }
-    let cut = response(&house, &body(json!({ "tools": tools(), "tool_choice": "required", "max_output_tokens": 4 })));
+    let cut = response(&server, &body(json!({ "tools": tools(), "tool_choice": "required", "max_output_tokens": 4 })));
     assert_eq!((&cut["output"], &cut["status"]), (&json!([]), &json!("incomplete")));
-    let free = response(&house, &body(json!({ "tools": tools() })));
+    let free = response(&server, &body(json!({ "tools": tools() })));
     let functions: Vec<Value> = tools()
         .as_array()
         .expect("tools")
@@ -282,18 +284,18 @@ fn calls_are_items() {
             json!({ "type": "function", "function": function })
         })
         .collect();
-    let expected = house.post(CHAT, &chat(json!({ "tools": functions }))).good();
+    let expected = server.post(CHAT, &chat(json!({ "tools": functions }))).success();
     assert_eq!(free["usage"]["input_tokens"], expected["usage"]["prompt_tokens"]);
     assert_eq!(text_of(&free), texts(&expected)[0]);
 }
 
 #[test]
-fn thoughts_are_an_item_before_the_text() {
+fn reasoning_is_an_item_before_the_text() {
     let template = TEMPLATE.replace("'<|assistant|>'", "'<|assistant|><think></think>'");
-    let house = house(&format!("{template}{{# </think> #}}"));
+    let server = server(&format!("{template}{{# </think> #}}"));
     let regex = "<think>\n[a-c]{3,9}\n</think>\n\n(yes|no)";
     for seed in 0..3 {
-        let own = response(&house, &body(json!({ "regex": regex, "seed": seed })));
+        let own = response(&server, &body(json!({ "regex": regex, "seed": seed })));
         let items = own["output"].as_array().expect("items");
         assert_eq!((items.len(), &items[0]["type"], &items[1]["type"]), (2, &json!("reasoning"), &json!("message")));
         assert_eq!((&items[0]["summary"], &items[0]["content"][0]["type"]), (&json!([]), &json!("reasoning_text")));
@@ -301,18 +303,18 @@ fn thoughts_are_an_item_before_the_text() {
         let text = &items[1]["content"][0]["text"];
         assert!(text == "yes" || text == "no", "{own}");
         let usage = &own["usage"];
-        let thought = usage["output_tokens_details"]["reasoning_tokens"].as_u64().expect("a count");
+        let reasoning_tokens = usage["output_tokens_details"]["reasoning_tokens"].as_u64().expect("a count");
         let all = usage["output_tokens"].as_u64().expect("a count");
-        assert!(thought >= 3 && thought < all, "{usage}");
+        assert!(reasoning_tokens >= 3 && reasoning_tokens < all, "{usage}");
     }
-    let cut = response(&house, &body(json!({ "regex": regex, "max_output_tokens": 11 })));
+    let cut = response(&server, &body(json!({ "regex": regex, "max_output_tokens": 11 })));
     let usage = &cut["usage"];
     assert_eq!(usage["output_tokens_details"]["reasoning_tokens"], usage["output_tokens"]);
     assert_eq!(cut["output"][0]["status"], "incomplete");
 }
 
 #[test]
-fn forms_are_kept_to() {
+fn structured_outputs_match_their_format() {
     let schema = json!({ "type": "object", "properties": { "n": { "type": "integer", "minimum": 1, "maximum": 9 } },
         "required": ["n"], "additionalProperties": false });
     let format = json!({ "type": "json_schema", "name": "number", "strict": true, "schema": schema });
@@ -323,22 +325,22 @@ fn forms_are_kept_to() {
     let object = response(shared(), &body(json!({ "text": { "format": { "type": "json_object" } } })));
     assert!(text_of(&object).starts_with('{'));
     let plain = response(shared(), &body(json!({ "text": { "format": { "type": "text" } } })));
-    assert_eq!(text_of(&plain), text_of(&shared().post(PATH, &body(json!({}))).good()));
+    assert_eq!(text_of(&plain), text_of(&shared().post(PATH, &body(json!({}))).success()));
 }
 
 #[test]
-fn log_probabilities_are_those_of_chats() {
+fn log_probabilities_equal_those_of_chat_completions() {
     let more = json!({ "include": ["message.output_text.logprobs"], "top_logprobs": 2 });
     let own = response(shared(), &body(more));
-    let chat = shared().post(CHAT, &chat(json!({ "logprobs": true, "top_logprobs": 2 }))).good();
-    let told = &own["output"][0]["content"][0]["logprobs"];
-    assert_eq!(*told, chat["choices"][0]["logprobs"]["content"]);
-    assert!(told.as_array().is_some_and(|told| told.len() > 3));
+    let chat = shared().post(CHAT, &chat(json!({ "logprobs": true, "top_logprobs": 2 }))).success();
+    let logprobs = &own["output"][0]["content"][0]["logprobs"];
+    assert_eq!(*logprobs, chat["choices"][0]["logprobs"]["content"]);
+    assert!(logprobs.as_array().is_some_and(|logprobs| logprobs.len() > 3));
 }
 
 #[test]
-fn what_goes_wrong_on_the_way_is_the_last_event() {
-    // The form ends before the text may.
+fn an_error_during_generation_is_the_last_event() {
+    // The regular expression ends before min_tokens allow an end.
     let body = body(json!({ "regex": "[ab]{3}", "min_tokens": 9 }));
     let (_, message) = shared().post(PATH, &body).error(400);
     let events = named_events(&shared().post(PATH, &with(body, json!({ "stream": true }))));
@@ -349,7 +351,7 @@ fn what_goes_wrong_on_the_way_is_the_last_event() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn wrong_fields_are_named() {
     let items = |item: Value| json!({ "input": [{ "role": "user", "content": "hi" }, item] });
     let parts = |part: Value| items(json!({ "role": "user", "content": [part] }));
     let image = json!({ "type": "input_image", "image_url": "x" });
@@ -407,8 +409,8 @@ fn what_is_wrong_is_named() {
         assert_eq!(param.as_deref(), Some(field), "{message}");
         assert!(message.contains("expected") && message.contains("found"), "{message}");
     }
-    let house = house(TEMPLATE);
-    let unkept = json!({ "tools": [{ "type": "function", "name": "f", "parameters": { "type": "string" } }],
+    let server = server(TEMPLATE);
+    let unsupported = json!({ "tools": [{ "type": "function", "name": "f", "parameters": { "type": "string" } }],
         "tool_choice": "required" });
-    assert_eq!(house.post(PATH, &body(unkept)).error(400).0.as_deref(), Some("tools[0].parameters"));
+    assert_eq!(server.post(PATH, &body(unsupported)).error(400).0.as_deref(), Some("tools[0].parameters"));
 }

@@ -1,17 +1,17 @@
-//! Who drafts for a request: chosen by its fields, counted, and told token by token.
+//! Drafters of a request: its fields choose them, responses count their drafts and give the origin of each token.
 
 use serde_json::{Value, json};
 
 use crate::bodies::{seeded, texts, with};
-use crate::house::{drafting, shared};
+use crate::test_server::{drafting, shared};
 
 #[track_caller]
-fn ask(more: Value) -> Value {
-    drafting().post("/v1/completions", &seeded(31, more)).good()
+fn complete(more: Value) -> Value {
+    drafting().post("/v1/completions", &seeded(31, more)).success()
 }
 
 fn drafters() -> Vec<String> {
-    let model = shared().get("/v1/models/demo-target").good();
+    let model = shared().get("/v1/models/demo-target").success();
     serde_json::from_value(model["meta"]["drafters"].clone()).expect("names")
 }
 
@@ -20,48 +20,48 @@ fn count(value: &Value) -> u64 {
 }
 
 #[test]
-fn nothing_is_drafted_where_nothing_is_to_be() {
+fn nothing_is_drafted_when_drafting_is_off() {
     for more in [
         json!({ "speculative.n_max": 0 }),
         json!({ "speculative": { "n_max": 0, "type": "draft" } }),
         json!({ "speculative.type": "none" }),
         json!({ "speculative.type": "none", "prediction": { "type": "content", "content": "there was a girl" } }),
     ] {
-        let answer = ask(more);
+        let answer = complete(more);
         let timings = &answer["timings"];
         assert_eq!((count(&timings["draft_n"]), count(&timings["draft_n_accepted"])), (0, 0));
         assert_eq!(count(&timings["drafts"]), 0);
-        // One token a pass; the first comes with the prompt.
+        // One token per pass; the first comes with the prompt's pass.
         assert!(count(&timings["passes"]).abs_diff(40) <= 1, "{timings}");
     }
 }
 
 #[test]
-fn each_drafter_can_be_had_alone_and_says_so() {
+fn each_drafter_can_be_chosen_alone_and_is_named_in_the_response() {
     let names = drafters();
     for name in ["draft", "lookup", "llma", "trie", "suffix", "ngram", "prediction", "jacobi"] {
         assert!(names.iter().any(|found| found == name), "no {name} among {names:?}");
     }
-    let plain = ask(json!({ "speculative.n_max": 0 }));
+    let plain = complete(json!({ "speculative.n_max": 0 }));
     for name in names {
         let expected = json!({ "type": "content", "content": " a b a b a b" });
         let expected = if name == "prediction" { expected } else { Value::Null };
         let more = json!({ "speculative.type": name, "return_provenance": true, "prompt": "a b a b a b a b",
             "prediction": expected });
-        let answer = ask(more);
-        let told = answer["choices"][0]["drafted"].as_array().expect("a list");
-        assert!(told.iter().all(|drafted| drafted["drafter"] == name.as_str()), "{name}: {told:?}");
+        let answer = complete(more);
+        let drafted_tokens = answer["choices"][0]["drafted"].as_array().expect("a list");
+        assert!(drafted_tokens.iter().all(|drafted| drafted["drafter"] == name.as_str()), "{name}: {drafted_tokens:?}");
         let origins = answer["choices"][0]["provenance"].as_array().expect("a list");
         let known = |origin: &Value| origin == "target" || origin == name.as_str();
         assert!(origins.iter().all(|token| known(&token["origin"])), "{name}");
-        assert_eq!(texts(&ask(json!({ "speculative.type": name }))), texts(&plain), "{name}");
+        assert_eq!(texts(&complete(json!({ "speculative.type": name }))), texts(&plain), "{name}");
     }
-    let draft = ask(json!({ "speculative.type": "draft", "speculative.n_min": 2, "speculative.n_max": 4 }));
+    let draft = complete(json!({ "speculative.type": "draft", "speculative.n_min": 2, "speculative.n_max": 4 }));
     assert!(count(&draft["timings"]["draft_n"]) > 0 && count(&draft["timings"]["draft_n_accepted"]) > 0, "{draft}");
 }
 
 #[test]
-fn what_cannot_be_had_is_refused_by_name() {
+fn unavailable_drafters_and_wrong_fields_are_refused_by_name() {
     for (more, field) in [
         (json!({ "speculative.type": "phrases" }), "speculative.type"),
         (json!({ "speculative.type": "magic" }), "speculative.type"),
@@ -87,30 +87,33 @@ fn what_cannot_be_had_is_refused_by_name() {
     }
     let (_, message) =
         shared().post("/v1/completions", &seeded(1, json!({ "speculative.type": "phrases" }))).error(400);
-    assert!(message.contains("draft") && message.contains("suffix"), "it does not name those there are: {message}");
+    assert!(
+        message.contains("draft") && message.contains("suffix"),
+        "the message does not list the drafters that there are: {message}"
+    );
 }
 
 #[test]
 fn predictions_are_counted() {
-    let expected = texts(&ask(json!({}))).remove(0);
+    let expected = texts(&complete(json!({}))).remove(0);
     let details = |answer: &Value| {
         let details = &answer["usage"]["completion_tokens_details"];
         (count(&details["accepted_prediction_tokens"]), count(&details["rejected_prediction_tokens"]))
     };
-    assert_eq!(details(&ask(json!({}))), (0, 0));
+    assert_eq!(details(&complete(json!({}))), (0, 0));
     for content in [json!(expected), json!([{ "type": "text", "text": expected }])] {
         let body = seeded(31, json!({ "prediction": { "type": "content", "content": content } }));
-        let answer = drafting().post("/v1/completions", &body).good();
+        let answer = drafting().post("/v1/completions", &body).success();
         assert_eq!(texts(&answer)[0], expected);
         let (accepted, _) = details(&answer);
-        assert!(accepted >= 30, "of 40 tokens that were said before {accepted} are accepted");
+        assert!(accepted >= 30, "{accepted} of 40 predicted tokens are accepted");
         assert!(count(&answer["timings"]["passes"]) < 20, "{}", answer["timings"]);
         let streamed = with(body, json!({ "stream": true, "stream_options": { "include_usage": true } }));
         let events = drafting().events("/v1/completions", &streamed).all().expect("a stream");
         assert!(details(events.last().expect("usage")).0 >= 30);
     }
     let wrong = json!({ "type": "content", "content": "Once upon a time, nothing like it ever was, a, a, the" });
-    let answer = ask(json!({ "prediction": wrong, "prompt": "Once upon a time, nothing" }));
+    let answer = complete(json!({ "prediction": wrong, "prompt": "Once upon a time, nothing" }));
     let (accepted, rejected) = details(&answer);
     assert!(accepted + rejected > 0 && accepted < 10, "{accepted} {rejected}");
 }
@@ -124,16 +127,16 @@ fn provenance_adds_up_to_the_text_and_to_the_counts() {
         json!({ "temperature": 0 }),
     ] {
         let body = seeded(31, with(more, json!({ "return_provenance": true })));
-        let answer = drafting().post("/v1/completions", &body).good();
+        let answer = drafting().post("/v1/completions", &body).success();
         let choices = answer["choices"].as_array().expect("a list");
         let all = |name: &'static str| choices.iter().flat_map(move |choice| choice[name].as_array().expect("a list"));
         for choice in choices {
-            let told = choice["provenance"].as_array().expect("a list");
-            let text: String = told.iter().map(|token| token["text"].as_str().expect("a text")).collect();
+            let provenance = choice["provenance"].as_array().expect("a list");
+            let text: String = provenance.iter().map(|token| token["text"].as_str().expect("a text")).collect();
             assert_eq!(choice["text"], text);
-            let passes: Vec<u64> = told.iter().map(|token| count(&token["pass"])).collect();
+            let passes: Vec<u64> = provenance.iter().map(|token| count(&token["pass"])).collect();
             assert!(passes.is_sorted(), "{passes:?}");
-            for token in told {
+            for token in provenance {
                 let p = token["p"].as_f64().expect("a probability");
                 assert!(p > 0.0 && p <= 1.0, "{token}");
                 assert_eq!(token["origin"] != "target", count(&token["depth"]) > 0, "{token}");
@@ -146,7 +149,7 @@ fn provenance_adds_up_to_the_text_and_to_the_counts() {
         let accepted = all("drafted").filter(|drafted| drafted["accepted"] == true).count() as u64;
         assert_eq!(accepted, by_drafters, "{body}");
         assert_eq!(all("provenance").count() as u64, count(&answer["usage"]["completion_tokens"]), "{body}");
-        // Streamed it is the same, piece by piece, and adds up in each event.
+        // The events of a stream add up to the same.
         let events =
             drafting().events("/v1/completions", &with(body, json!({ "stream": true }))).all().expect("a stream");
         let mut tokens = 0;

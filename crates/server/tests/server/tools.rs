@@ -1,19 +1,19 @@
-//! Calls of tools that are forced, or free and held to their schemas, from the demo model under a template with tools.
+//! Tool calls, forced or optional, that must match their schemas, from the demo model under a template with tools.
 
 use serde_json::{Value, json};
 
 use crate::bodies::with;
-use crate::house::House;
+use crate::test_server::TestServer;
 
 const PATH: &str = "/v1/chat/completions";
 
-/// The demo model's template with a place for tools, whose calls have the form of Hermes.
+/// The demo model's template with tools, whose calls have the format of Hermes.
 pub const TEMPLATE: &str = "{% if tools %}<|system|>{{ tools | tojson }}, as <tool_call><|end|>{% endif %}\
     {% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] + '<|end|>' }}{% endfor %}\
     {% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}";
 
-fn house() -> House {
-    House::open(|settings, _| settings.model.chat_template = Some(TEMPLATE.to_string()))
+fn server() -> TestServer {
+    TestServer::open(|settings, _| settings.model.chat_template = Some(TEMPLATE.to_string()))
 }
 
 fn tools() -> Value {
@@ -32,7 +32,7 @@ fn body(more: Value) -> Value {
     with(chat, more)
 }
 
-/// The calls of a whole answer, each of which fits.
+/// The calls of a message, each checked against its schema.
 #[track_caller]
 fn calls(message: &Value) -> Vec<(String, Value)> {
     let all = message["tool_calls"].as_array().cloned().unwrap_or_default();
@@ -55,43 +55,43 @@ fn calls(message: &Value) -> Vec<(String, Value)> {
     all
 }
 
-/// The calls that a stream tells.
-fn streamed(house: &House, body: &Value) -> (Vec<(String, Value)>, Value) {
-    let events = house.events(PATH, &with(body.clone(), json!({ "stream": true }))).all().expect("a stream");
+/// The calls of a stream, and its last finish reason.
+fn streamed(server: &TestServer, body: &Value) -> (Vec<(String, Value)>, Value) {
+    let events = server.events(PATH, &with(body.clone(), json!({ "stream": true }))).all().expect("a stream");
     let deltas = events.iter().filter_map(|event| event["choices"][0]["delta"]["tool_calls"].as_array());
     let message = json!({ "tool_calls": deltas.flatten().collect::<Vec<_>>() });
     let text = events.iter().filter_map(|event| event["choices"][0]["delta"]["content"].as_str());
-    // Not even white space before the call: a whole answer has none.
+    // There is no white space before the call, as in a response that is not streamed.
     assert_eq!(text.collect::<String>(), "");
     let last = events.iter().rev().find_map(|event| event["choices"][0]["finish_reason"].as_str());
     (calls(&message), json!(last))
 }
 
 #[test]
-fn forced_calls_come_and_fit() {
-    let house = house();
+fn forced_calls_match_their_schemas() {
+    let server = server();
     let named = json!({ "type": "function", "function": { "name": "find" } });
-    for (choice, only) in [(json!("required"), None), (named, Some("find"))] {
+    for (choice, expected_name) in [(json!("required"), None), (named, Some("find"))] {
         for seed in 0..4 {
             let more = json!({ "tool_choice": choice, "seed": seed, "parallel_tool_calls": false });
             let body = body(more);
-            let answer = house.post(PATH, &body).good();
+            let answer = server.post(PATH, &body).success();
             let (message, reason) = (&answer["choices"][0]["message"], &answer["choices"][0]["finish_reason"]);
             let found = calls(message);
             assert_eq!((found.len(), reason), (1, &json!("tool_calls")), "{answer}");
-            assert!(only.is_none_or(|only| found[0].0 == only) && message["content"].is_null(), "{answer}");
-            assert_eq!(streamed(&house, &body), (found.clone(), json!("tool_calls")));
-            let plain = house.post(PATH, &with(body, json!({ "speculative.n_max": 0 }))).good();
-            assert_eq!(calls(&plain["choices"][0]["message"]), found, "drafted and plain");
+            assert!(expected_name.is_none_or(|name| found[0].0 == name) && message["content"].is_null(), "{answer}");
+            assert_eq!(streamed(&server, &body), (found.clone(), json!("tool_calls")));
+            let plain = server.post(PATH, &with(body, json!({ "speculative.n_max": 0 }))).success();
+            assert_eq!(calls(&plain["choices"][0]["message"]), found, "with and without drafts");
         }
     }
 }
 
 #[test]
-fn free_calls_leave_text_alone_and_what_cannot_be_kept_to_is_named() {
-    let house = house();
-    // The demo model knows nothing of calls: it writes what it would write, without special tokens in it.
-    let answer = house.post(PATH, &body(json!({ "seed": 3 }))).good();
+fn optional_calls_do_not_change_text_and_unsupported_schemas_are_named() {
+    let server = server();
+    // The demo model was not trained on calls: it writes ordinary text without special tokens.
+    let answer = server.post(PATH, &body(json!({ "seed": 3 }))).success();
     let text = answer["choices"][0]["message"]["content"].as_str().expect("text");
     assert!(!text.is_empty() && !text.contains("<tool_call>"), "{text}");
     let bad = |parameters: Value| {
@@ -104,11 +104,11 @@ fn free_calls_leave_text_alone_and_what_cannot_be_kept_to_is_named() {
         (with(json!({ "response_format": { "type": "json_object" } }), json!({})), "response_format"),
         (json!({ "tool_choice": "required", "ignore_eos": true }), "ignore_eos"),
     ] {
-        let (param, message) = house.post(PATH, &body(more)).error(400);
+        let (param, message) = server.post(PATH, &body(more)).error(400);
         assert_eq!(param.as_deref(), Some(field), "{message}");
         assert!(message.contains("expected") && message.contains("found"), "{message}");
     }
-    // Of a schema the place is told, in the schema as it was sent.
+    // The error names the place in the schema as it was sent.
     let deep = json!({ "type": "object", "properties": { "a": { "anyOf": [{ "$ref": "#/$defs/b" }] } },
         "$defs": { "b": { "type": "array", "items": { "type": "string", "format": "x" } } } });
     for (parameters, found) in [
@@ -126,7 +126,7 @@ fn free_calls_leave_text_alone_and_what_cannot_be_kept_to_is_named() {
         let named = json!({ "type": "function", "function": { "name": "g" } });
         for choice in [json!("required"), json!("auto"), named] {
             let body = body(with(bad(parameters.clone()), json!({ "tool_choice": choice })));
-            let (param, message) = house.post(PATH, &body).error(400);
+            let (param, message) = server.post(PATH, &body).error(400);
             assert_eq!(param.as_deref(), Some("tools[1].function.parameters"), "{message}");
             assert!(message.contains(&format!("parameters: {found}")), "{message}");
         }
@@ -134,14 +134,14 @@ fn free_calls_leave_text_alone_and_what_cannot_be_kept_to_is_named() {
 }
 
 #[test]
-fn half_of_a_forced_call_is_not_told() {
-    let house = house();
+fn an_incomplete_forced_call_is_not_returned() {
+    let server = server();
     for more in [json!({ "max_tokens": 6 }), json!({ "max_tokens": 1 }), json!({ "stop": "name" })] {
         let body = body(with(json!({ "tool_choice": "required", "seed": 1 }), more));
-        let answer = house.post(PATH, &body).good();
+        let answer = server.post(PATH, &body).success();
         let choice = &answer["choices"][0];
         assert!(choice["message"]["content"].is_null() && choice["message"].get("tool_calls").is_none(), "{answer}");
         assert_eq!(choice["finish_reason"], "length", "{answer}");
-        assert_eq!(streamed(&house, &body), (Vec::new(), json!("length")));
+        assert_eq!(streamed(&server, &body), (Vec::new(), json!("length")));
     }
 }

@@ -1,16 +1,13 @@
-//! The budget that stops behind a token that looks wrong, and learns how a wrong token looks.
+//! The budget that ends a branch after a token of low confidence, and learns what is low.
 //!
 //! A branch ends behind the first token whose confidence is below a threshold (transformers'
 //! `assistant_confidence_threshold`). The threshold is tuned while generating, as transformers' dynamic speculation
 //! does (Mamou et al. 2024): judged tokens are kept as pairs of confidence and outcome, and of all thresholds that the
 //! pairs allow the one with the least cost is taken, where a good token that would not have been drafted costs three
-//! times a bad one that would. Confidence is what the drafter says: its raw probability, or, for one without a law, its
-//! estimate.
+//! times a bad one that would. Confidence is the drafter's raw probability, or, for one without a law, its estimate.
 //!
-//! Old pairs leave by a window of fixed length, so memory and work do not grow with the text; transformers keeps them
-//! all.
-//!
-//! Left out: what is behind the numbers three and 0.4. A budget that knows what a pass costs need not guess them.
+//! Old pairs leave by a window of fixed length, so memory and work do not grow with the output; transformers keeps them
+//! all. The constants 3 and 0.4 are chosen, not measured.
 
 use std::collections::VecDeque;
 
@@ -18,12 +15,12 @@ use super::{Budget, Limits, Outcome};
 
 /// Where the threshold starts.
 const START: f32 = 0.4;
-/// Pairs that are remembered.
+/// Most pairs that are kept.
 const WINDOW: usize = 256;
 /// The threshold is tuned once there are more pairs than this, and some of either outcome.
 const PAIRS_MIN: usize = 5;
-/// What a refused good token costs, in accepted bad ones.
-const MISS: f64 = 3.0;
+/// The cost of a good token that is not drafted, in bad tokens that are.
+const MISS_COST: f64 = 3.0;
 
 /// Ends a branch behind a token whose confidence is below a threshold that it learns.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,7 +30,7 @@ pub struct Confidence {
     threshold: f32,
     /// Judged tokens, the oldest first: confidence, and whether it was accepted.
     pairs: VecDeque<(f32, bool)>,
-    /// The pairs by confidence, kept for its memory.
+    /// The pairs sorted by confidence; kept to reuse its memory.
     ranked: Vec<(f32, bool)>,
 }
 
@@ -55,7 +52,7 @@ impl Confidence {
         self.pairs.push_back((confidence, accepted));
     }
 
-    /// The threshold of least cost, the highest of equals; `None` before there is enough to go by.
+    /// The threshold of least cost, the highest of equals; `None` while there are too few pairs.
     fn tuned(&mut self) -> Option<f32> {
         let good = self.pairs.iter().filter(|(_, accepted)| *accepted).count();
         let bad = self.pairs.len() - good;
@@ -74,7 +71,7 @@ impl Confidence {
                 continue; // a threshold lets all of equal confidence pass, or none
             }
             let missed = (good - passed_good) as f64 / good as f64;
-            let cost = passed_bad as f64 / bad as f64 + MISS * missed;
+            let cost = passed_bad as f64 / bad as f64 + MISS_COST * missed;
             if cost < best.0 {
                 best = (cost, Some(confidence));
             }
@@ -88,7 +85,7 @@ impl Budget for Confidence {
         Limits { nodes_max: self.nodes_max, token_min: self.threshold, path_min: 0.0 }
     }
 
-    /// Judged are the accepted path and the first refused token of the chain that was offered first.
+    /// Learns from the accepted path and from the first refused token of the chain that was offered first.
     fn learn(&mut self, outcome: &Outcome<'_>) {
         for node in outcome.path {
             self.note(outcome.confidence(*node), true);
@@ -122,14 +119,14 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_judged_is_learned() {
+    fn tokens_after_the_first_refused_one_are_not_learned() {
         let mut budget = Confidence::new(9);
         learn(&mut budget, &[0.9, 0.1, 0.8, 0.7], 1);
         assert_eq!(budget.pairs, [(0.9, true), (0.1, false)]);
     }
 
     #[test]
-    fn it_forgets_what_lies_behind_the_window() {
+    fn pairs_outside_the_window_are_forgotten() {
         let mut budget = Confidence::new(9);
         (0..WINDOW).for_each(|_| learn(&mut budget, &[0.9, 0.5], 1));
         assert_eq!(budget.threshold(), 0.9);
@@ -138,7 +135,7 @@ mod tests {
     }
 
     proptest! {
-        /// The cost of every threshold, from its definition.
+        /// The learned threshold against the cost of every threshold, computed from its definition.
         #[test]
         fn no_threshold_costs_less(drafts in prop::collection::vec((0..9_u8, any::<bool>()), 1..60)) {
             let mut budget = Confidence::new(9);

@@ -1,4 +1,4 @@
-//! The budget that never learns: always the same number of nodes, whatever came of them.
+//! The budget that never learns: always the same number of nodes, whatever was accepted.
 
 use super::{Budget, Limits, Outcome};
 

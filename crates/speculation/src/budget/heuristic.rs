@@ -1,13 +1,11 @@
 //! The budget that goes by success alone: longer after a draft that was right, shorter after one that was not.
 //!
-//! This is transformers' `heuristic_transient`: every request begins at 5, so how far it drafts does not depend on who
-//! ran before it. (Its `heuristic` goes on from text to text.)
+//! This is transformers' `heuristic_transient`: every request begins at 5, so how far it drafts does not depend on
+//! earlier requests. (transformers' `heuristic` keeps its number from request to request.)
 //!
-//! In a tree a draft counts as accepted whole if its longest branch was. A wide tree seldom is, however often a shorter
-//! branch was right, so tries, whose trees are wide, come down to a handful of nodes. For them the budget `fixed` keeps
-//! the room they ask for.
-//!
-//! Left out: how sure the drafter was, and what a pass costs.
+//! A tree counts as accepted whole if its longest branch was. A wide tree seldom is, however often a shorter branch was
+//! right, so with tries, whose trees are wide, this budget shrinks to a handful of nodes. For them use the budget
+//! `fixed`.
 
 use super::{Budget, Limits, Outcome};
 

@@ -1,12 +1,12 @@
 //! The budget that stops where the whole branch has become improbable: threshold decoding.
 //!
 //! A branch goes on while the product of its confidences, from the root on, is not below a moving threshold. If all of
-//! the chain was right the threshold is lowered a little, for it was probably too careful; if not, it moves half way to
-//! the product at the first token that was wrong: there the branch should have ended. So it climbs where guesses are
-//! bad, and drafts long where the text is easy. Idea and constants: "How to make LLMs go fast" (vgel, 2023), for
-//! chains; over a tree the chain that was offered first is what counts.
+//! the chain was right the threshold is lowered a little, since it was probably too high; if not, it moves half way to
+//! the product at the first token that was wrong, where the branch should have ended. So it rises where drafts are bad,
+//! and drafts long where the text is predictable. Idea and constants: "How to make LLMs go fast" (vgel, 2023), for
+//! chains; in a tree the chain that was offered first counts.
 //!
-//! Left out: anything principled about the update. [`super::Confidence`] goes by counts of what was right.
+//! The update is a heuristic; [`super::Confidence`] goes by counts of what was right.
 
 use super::{Budget, Limits, Outcome};
 
@@ -14,7 +14,7 @@ use super::{Budget, Limits, Outcome};
 const START: f32 = 0.4;
 /// By how much it is lowered when everything was accepted.
 const BOOST: f32 = 0.1;
-/// It stays between these, so that it can always come back.
+/// It stays between these, so that it can always recover.
 const LEAST: f32 = 0.05;
 const MOST: f32 = 0.95;
 
@@ -62,7 +62,7 @@ mod tests {
     use crate::budget::tests::learn;
 
     #[test]
-    fn it_moves_as_its_author_says() {
+    fn it_moves_as_in_its_source() {
         let mut budget = Threshold::new(16);
         assert_eq!(budget.limits(), Limits { nodes_max: 16, token_min: 0.0, path_min: 0.4 });
         // 0.75, then 0.375, which is below 0.4: the branch ended there. Both were right.
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stays_within_its_bounds_and_comes_back() {
+    fn it_stays_within_its_bounds_and_recovers() {
         let mut budget = Threshold::new(16);
         (0..20).for_each(|_| learn(&mut budget, &[0.9, 0.9], 2));
         assert_eq!(budget.threshold(), LEAST);

@@ -1,25 +1,30 @@
 //! Copying offers into the tree that is verified, without a change of law.
 //!
-//! Under *rejection* all drawn offers go first, in the order in which they were drawn. A point that a draw hangs on
-//! comes right before that draw, since whether there is such a draw may have been decided by the draws before it; where
-//! it stood as a candidate would be too early. All other points come after all draws: chosen by looking at draws, they
-//! may stand behind these draws and never before, where their presence would tell of a draw that is still to be judged.
-//! For the same reason a point that says what another drafter drew is not offered a second time.
+//! Under *rejection* all drawn offers go first, in the order in which they were drawn. A point that is an ancestor of a
+//! draw comes right before that draw: earlier draws may have decided whether there is such a draw, so the point's place
+//! among the candidates would be too early. All other points come after all draws: they are chosen by looking at the
+//! draws, so before a draw their presence would depend on a value that is still to be judged. For the same reason a
+//! point that repeats what another drafter drew is not offered a second time.
 //!
-//! So an offer is only ever judged after offers that were settled before it was drawn: those before it under its
+//! So every offer is judged only after offers that were determined before it was drawn: those before it under its
 //! parent, and those that led to its parent, which was there when it was drawn. That is the premise of the proof in the
-//! crate's head.
+//! documentation of the crate.
 
 use crate::{DraftTree, NodeId, Offer, Proposal};
 
-/// Copies into `tree` (cleared first) these nodes of the candidates, parents before children; where draws bind, behind
-/// all drawn offers and the nodes that lead to them. Laws move over.
-pub(super) fn copy(binds: bool, candidates: &mut DraftTree, nodes: impl Iterator<Item = NodeId>, tree: &mut DraftTree) {
+/// Copies into `tree` (cleared first) these nodes of the candidates, parents before children. Where `keeps_draws`, all
+/// drawn offers and their ancestors come first. The laws are moved.
+pub(super) fn copy(
+    keeps_draws: bool,
+    candidates: &mut DraftTree,
+    nodes: impl Iterator<Item = NodeId>,
+    tree: &mut DraftTree,
+) {
     tree.clear();
     let mut copy = Copying::new(candidates, tree);
-    let drawn = |offer: &&Offer| binds && matches!(offer.proposal, Proposal::Drawn(_));
+    let drawn = |offer: &&Offer| keeps_draws && matches!(offer.proposal, Proposal::Drawn(_));
     for offer in candidates.offers().iter().filter(drawn) {
-        copy.way(candidates, offer.parent);
+        copy.path_to(candidates, offer.parent);
         copy.offer(candidates, offer);
     }
     for node in nodes {
@@ -27,22 +32,21 @@ pub(super) fn copy(binds: bool, candidates: &mut DraftTree, nodes: impl Iterator
             candidates.offers_of(node).for_each(|offer| copy.offer(candidates, offer));
         }
     }
-    copy.settle();
+    copy.finish();
 }
 
-/// How many offers of the tree may stand, if those from `asked_at` on are of a drafter that was asked for a tree of at
-/// most `nodes_max` nodes; `None` if it obeyed and all may.
+/// How many offers of the tree stay, if those from `asked_at` on are of a drafter that was asked for a tree of at most
+/// `nodes_max` nodes; `None` if it kept to that and all stay.
 ///
-/// It should not have gone on when the tree was full, and this is where its offers are cut: whatever it said from there
-/// on is dropped, and what it drew before stands, whatever it was. Whether an offer is dropped depends on those before
-/// it and not on itself (a cut at the first offer *that does not fit* would look at what was drawn), so this is lawful
-/// always.
+/// The offers are cut where the tree was full: all later ones are dropped, and the draws before stay, whatever they
+/// are. Whether an offer is dropped depends on those before it and not on itself (a cut at the first offer *that does
+/// not fit* would depend on what was drawn), so this is always lawful.
 pub fn lawful_offers(tree: &DraftTree, asked_at: usize, nodes_max: usize) -> Option<usize> {
     let offers = tree.offers();
-    // Nodes are numbered as they are made, so the count before an offer is what the offers before it reach.
+    // Nodes are numbered as they are made, so the highest node of the earlier offers is their number of nodes.
     let mut nodes = offers[..asked_at].iter().map(|offer| offer.node.index() + 1).max().unwrap_or(0);
     for (i, offer) in offers.iter().enumerate().skip(asked_at) {
-        // Saying again as a point what is there already changes nothing.
+        // A point for a node that exists already changes nothing.
         let harmless = offer.proposal == Proposal::Point && offer.node.index() < nodes;
         if nodes >= nodes_max && !harmless {
             return Some(i);
@@ -52,9 +56,9 @@ pub fn lawful_offers(tree: &DraftTree, asked_at: usize, nodes_max: usize) -> Opt
     None
 }
 
-/// Keeps of the tree the offers that are wanted, in their order; a node without its parent is not wanted.
+/// Keeps of the tree the offers for which `wanted` holds and whose parent is kept, in their order.
 ///
-/// Under *rejection* it is the caller's part to show that no draw is dropped by looking at it.
+/// Under *rejection* the caller must make sure that no draw is dropped by looking at it.
 pub fn retain(tree: &mut DraftTree, wanted: impl Fn(&Offer) -> bool) {
     let mut from = std::mem::take(tree);
     let mut copy = Copying::new(&mut from, tree);
@@ -64,7 +68,7 @@ pub fn retain(tree: &mut DraftTree, wanted: impl Fn(&Offer) -> bool) {
             copy.offer(&from, offer);
         }
     }
-    copy.settle();
+    copy.finish();
 }
 
 /// A tree that takes over the laws and some of the offers of another.
@@ -90,17 +94,17 @@ impl<'t> Copying<'t> {
         self.copies[offer.node.index()] = Some(node);
     }
 
-    /// Copies the nodes down to this one that are not there yet, each as the point that it was first offered as. (A
-    /// node that was first drawn is there: it was drawn before anything was drawn under it.)
-    fn way(&mut self, from: &DraftTree, node: Option<NodeId>) {
+    /// Copies the nodes down to this one that are not copied yet, each as the point that it was first offered as. (A
+    /// node that was first drawn is copied already: it was drawn before anything was drawn under it.)
+    fn path_to(&mut self, from: &DraftTree, node: Option<NodeId>) {
         let missing = node.filter(|node| self.copy_of(*node).is_none());
         let Some(node) = missing else { return };
-        self.way(from, from.parent(node));
+        self.path_to(from, from.parent(node));
         let first = from.offers_of(node).next().expect("a node has an offer");
         self.offer(from, first);
     }
 
-    fn settle(self) {
-        self.tree.settle_laws(&self.copies);
+    fn finish(self) {
+        self.tree.remap_kept_laws(&self.copies);
     }
 }

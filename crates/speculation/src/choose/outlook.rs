@@ -1,34 +1,35 @@
-//! Whether another step of drafting pays, before it is made.
+//! Whether another step of drafting pays, decided before it is made.
 //!
-//! A draft model pays for each depth before its tokens are known, so what comes is estimated from what came: the gain
-//! of the branch so far, and the mean acceptance of this drafter at the depths below. The next step pays if for some
-//! number of further steps what they are expected to add is worth their time and that of the rows that the pass gets by
-//! them: not only for the next one, because a step may be followed by a better bargain (a pass has steps where a strip
-//! of rows begins).
+//! A draft model spends the time of each step before the step's tokens are known, so its gain is estimated: from the
+//! gain of the branch so far, and the mean acceptance of this drafter at the depths below. The next step pays if for
+//! some number of further steps the expected tokens are worth the time of the steps and of the rows that they add to
+//! the pass. Several steps are considered because the time of a pass jumps where a new strip of rows begins, so a step
+//! that does not pay alone may pay together with the steps after it.
 //!
-//! The answer depends on earlier passes and on what was offered already, and the branch stops *behind* a token: so it
-//! is lawful under every promise.
+//! The answer depends on earlier passes and on earlier offers, and the branch stops *after* a token: so it is lawful
+//! under every promise.
 //!
-//! Left out: what other drafters say of this very branch; only how often they say the same is known.
+//! Other drafters' offers for the same branch are not considered, only how often they agree with this one on average.
 
 use crate::{Costs, Evidence, Experience};
 
-/// What a drafter needs to know to weigh its next step.
+/// What a drafter needs to decide whether its next step pays.
 #[derive(Copy, Clone, Debug)]
 pub struct Outlook<'a> {
-    /// What passes and steps take.
+    /// The times of passes and steps.
     pub costs: &'a Costs,
-    /// What is known of the drafters.
+    /// How right the drafters were so far.
     pub experience: &'a Experience,
-    /// Tokens a second that decoding writes, all sequences of the pass together.
+    /// Tokens per second that decoding writes, all sequences of the pass together.
     pub rate: f64,
     /// Rows that the pass has without this tree.
     pub rows: usize,
     /// Tokens of the sequences of the pass, on average.
     pub context: usize,
-    /// Part of what this drafter adds that the drafters asked before it in this pass do not: 1 for the first.
+    /// Fraction of this drafter's right tokens that the drafters asked before it in this pass do not propose: 1 for the
+    /// first.
     pub unique: f64,
-    /// Least that another row of the pass costs on average, in tokens: that of the number of rows that is best.
+    /// The cost of another row of the pass, in tokens, at the number of rows where it is least on average.
     pub row_min: f64,
 }
 
@@ -41,7 +42,7 @@ pub struct Branch {
     pub depth: usize,
     /// Nodes that this drafter has offered so far, all its branches together.
     pub nodes: usize,
-    /// Most tokens that it may still get.
+    /// Most tokens that may still be added to it.
     pub room: usize,
 }
 
@@ -52,35 +53,34 @@ impl Branch {
     }
 }
 
-/// The best that a branch is expected to come to.
+/// The best continuation of a branch, as far as it is expected to pay.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub struct Prospect {
-    /// Steps to be made for it.
+    /// Its steps.
     pub steps: usize,
-    /// Expected tokens more.
+    /// The tokens that it is expected to add.
     pub tokens: f64,
-    /// Seconds more, of steps and rows.
+    /// The seconds that it adds, for steps and rows.
     pub seconds: f64,
 }
 
-/// Further steps than this are not looked at,
+/// Most further steps that are considered.
 const STEPS_MAX: usize = 32;
-/// nor those behind what is less probable than this: so many times this little would not pay for a step.
+/// A continuation is not considered beyond this gain: `STEPS_MAX` times this little would not pay for a step.
 const GAIN_MIN: f64 = 0.002;
 
 impl Outlook<'_> {
-    /// Calibrated probability that a guess of this drafter is accepted once what it stands behind is; `depth` is 1
-    /// below the root.
+    /// Calibrated probability that a token of this drafter is accepted once its parent is; `depth` is 1 below the root.
     pub fn acceptance(&self, source: u8, evidence: Evidence, depth: usize) -> f64 {
         f64::from(self.experience.acceptance(source, evidence, depth))
     }
 
-    /// Whether this drafter should make another step behind the branch.
+    /// Whether this drafter should make another step after the branch.
     pub fn pays(&self, source: u8, branch: Branch) -> bool {
         self.prospect(source, branch).steps > 0
     }
 
-    /// The number of further steps that is worth most, and what is expected of it; none if none pays.
+    /// The number of further steps that is worth most, with its expected tokens and time; no steps if none pay.
     pub fn prospect(&self, source: u8, branch: Branch) -> Prospect {
         let step = self.costs.drafter(source).step;
         let pass = |nodes: usize| self.costs.pass(self.rows + nodes, self.context);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cheap_step_is_made_while_the_branch_is_probable_and_a_dear_one_is_not() {
+    fn a_cheap_step_is_made_while_the_branch_is_probable_and_an_expensive_one_is_not() {
         let experience = Experience::default();
         let cheap = costs(0.01);
         let branch = |gain, depth| Branch { gain, depth, nodes: depth, room: 16 - depth };
@@ -128,8 +128,8 @@ mod tests {
         assert!(good.pays(0, branch(1.0, 0)) && good.pays(0, branch(0.5, 4)));
         assert!(!good.pays(0, branch(0.01, 4)));
         // A draft as large as the target: a step takes as long as a pass, and plain decoding is better.
-        let dear = costs(1.0);
-        assert!(!outlook(&dear, &experience, 1.0).pays(0, branch(1.0, 0)));
+        let expensive = costs(1.0);
+        assert!(!outlook(&expensive, &experience, 1.0).pays(0, branch(1.0, 0)));
         assert!(!good.pays(0, Branch { room: 0, ..branch(1.0, 0) }));
     }
 
@@ -137,7 +137,7 @@ mod tests {
     fn a_new_strip_of_rows_is_begun_only_for_several_tokens() {
         let (costs, experience) = (costs(0.0), Experience::default());
         let outlook = outlook(&costs, &experience, 2.0);
-        // The ninth row costs half a second, which is one token: more than one token is worth it, if it can be had.
+        // The ninth row costs half a second, which is one token: it pays only if it adds more than one token.
         let sure = Branch { gain: 1.0, depth: 7, nodes: 7, room: 1 };
         assert!(!outlook.pays(0, sure) && outlook.pays(0, Branch { nodes: 8, ..sure }));
         let far = outlook.prospect(0, Branch { room: 8, ..sure });

@@ -1,5 +1,5 @@
-//! Choosing: what stays, in which order, and what is worth its row. (That the law stays is proved by enumeration, in
-//! the workshop's tests.)
+//! Tests of choosing: which candidates are kept, in which order, and which are worth their rows. (That the law stays is
+//! tested by enumeration in `foretoken_testkit`.)
 
 use super::*;
 use crate::costs::Curve;
@@ -32,7 +32,7 @@ fn chosen(promise: Promise, policy: Policy<'_>, candidates: &DraftTree, nodes_ma
     tree
 }
 
-/// The best of the candidates, whatever they cost.
+/// The candidates of the greatest gains, whatever they cost.
 fn most_of(candidates: &DraftTree, nodes_max: usize) -> DraftTree {
     chosen(Promise::Rejection, Policy::Most, candidates, nodes_max)
 }
@@ -43,7 +43,7 @@ fn paths(tree: &DraftTree) -> Vec<Vec<Token>> {
 }
 
 #[test]
-fn equal_branches_are_one_node_and_their_evidence_adds_up() {
+fn equal_tokens_share_a_node_and_their_estimates_add_up() {
     let mut candidates = DraftTree::new();
     chain(&mut candidates, None, &[1, 2], 0, 0.4);
     chain(&mut candidates, None, &[3, 4], 1, 0.6);
@@ -58,7 +58,7 @@ fn equal_branches_are_one_node_and_their_evidence_adds_up() {
 }
 
 #[test]
-fn little_room_is_for_the_branches_of_the_best_expected_gain() {
+fn a_small_limit_keeps_the_branches_of_the_greatest_gain() {
     let mut candidates = DraftTree::new();
     chain(&mut candidates, None, &[1, 2, 3, 4], 0, 0.5);
     chain(&mut candidates, None, &[5, 6, 7, 8], 1, 0.9);
@@ -69,7 +69,7 @@ fn little_room_is_for_the_branches_of_the_best_expected_gain() {
 }
 
 #[test]
-fn a_node_never_stands_without_the_way_to_it() {
+fn a_node_is_never_kept_without_its_ancestors() {
     let mut candidates = DraftTree::new();
     let path = chain(&mut candidates, None, &[1, 2, 3], 0, 0.6);
     chain(&mut candidates, Some(path[1]), &[4, 5, 6], 1, 1.0);
@@ -87,7 +87,7 @@ fn a_node_never_stands_without_the_way_to_it() {
 }
 
 #[test]
-fn draws_come_first_whatever_they_are_and_points_behind_them() {
+fn draws_come_first_whatever_they_are_and_points_after_them() {
     let mut candidates = DraftTree::new();
     chain(&mut candidates, None, &[1, 2], 0, 0.9);
     let law = candidates.add_law(Law::from_pairs([(1, 0.5), (3, 0.5)]));
@@ -104,7 +104,7 @@ fn draws_come_first_whatever_they_are_and_points_behind_them() {
 }
 
 #[test]
-fn under_exact_a_draw_is_no_more_than_a_point() {
+fn under_exact_a_draw_counts_as_a_point() {
     let mut candidates = DraftTree::new();
     let law = candidates.add_law(Law::from_pairs([(1, 0.5), (2, 0.5)]));
     candidates.suggest(None, 1, Proposal::Drawn(law), 0, Evidence::estimate(0.2));
@@ -113,13 +113,13 @@ fn under_exact_a_draw_is_no_more_than_a_point() {
 }
 
 #[test]
-fn a_point_that_a_draw_hangs_on_comes_right_before_that_draw() {
+fn a_point_above_a_draw_comes_right_before_that_draw() {
     let mut candidates = DraftTree::new();
-    let way = chain(&mut candidates, None, &[1, 2], 0, 0.1);
+    let points = chain(&mut candidates, None, &[1, 2], 0, 0.1);
     let [first, second, third] = [0.3, 0.4, 0.5].map(|p| candidates.add_law(Law::from_pairs([(1, p), (3, 1.0 - p)])));
     candidates.offer(None, 3, Proposal::Drawn(first), 1);
-    candidates.offer(Some(way[1]), 3, Proposal::Drawn(second), 1);
-    // Drawn last, and equal to the point that is needed before.
+    candidates.offer(Some(points[1]), 3, Proposal::Drawn(second), 1);
+    // Drawn last, and equal to the point that is needed above the second draw.
     candidates.offer(None, 1, Proposal::Drawn(third), 2);
     let tree = most_of(&candidates, 4);
     let made: Vec<_> = tree.offers().iter().map(|offer| (tree.path(offer.node), offer.proposal)).collect();
@@ -134,7 +134,7 @@ fn a_point_that_a_draw_hangs_on_comes_right_before_that_draw() {
 }
 
 #[test]
-fn kept_laws_go_where_their_nodes_go() {
+fn kept_laws_move_with_their_nodes() {
     let mut candidates = DraftTree::new();
     let low = chain(&mut candidates, None, &[1, 2], 0, 0.1);
     let high = chain(&mut candidates, None, &[3, 4], 1, 0.9);
@@ -149,7 +149,7 @@ fn kept_laws_go_where_their_nodes_go() {
 }
 
 #[test]
-fn what_is_retained_keeps_its_order_and_its_laws() {
+fn retained_offers_keep_their_order_and_their_laws() {
     let mut tree = DraftTree::new();
     let law = tree.add_law(Law::from_pairs([(1, 0.5), (3, 0.5)]));
     let three = tree.offer(None, 3, Proposal::Drawn(law), 1);
@@ -168,13 +168,13 @@ fn what_is_retained_keeps_its_order_and_its_laws() {
 }
 
 #[test]
-fn who_goes_on_without_room_is_cut_where_the_room_ended() {
+fn offers_beyond_the_limit_are_cut_where_the_tree_was_full() {
     let mut tree = DraftTree::new();
     chain(&mut tree, None, &[1], 0, 0.5);
     let asked_at = tree.offers().len();
     chain(&mut tree, None, &[1, 2, 3], 1, 0.5);
     assert_eq!(lawful_offers(&tree, asked_at, 3), None);
-    // The first of its offers says what was there; the third does not fit.
+    // The first of its offers is a node that exists already; the third does not fit.
     assert_eq!(lawful_offers(&tree, asked_at, 2), Some(3));
     assert_eq!(lawful_offers(&tree, asked_at, 1), Some(2));
     // A draw from a full tree is cut although it fits: had it been another, it would not have.
@@ -186,7 +186,7 @@ fn who_goes_on_without_room_is_cut_where_the_room_ended() {
 }
 
 #[test]
-fn rooms_are_whole_under_exact_and_shared_under_the_others() {
+fn drafters_share_the_pass_unless_the_promise_is_exact() {
     assert_eq!(share(Promise::Exact, 8, 8, 1), 16);
     assert_eq!(share(Promise::Rejection, 8, 0, 2), 6);
     assert_eq!(share(Promise::Rejection, 8, 6, 1), 8);
@@ -197,7 +197,7 @@ fn rooms_are_whole_under_exact_and_shared_under_the_others() {
 }
 
 #[test]
-fn a_guess_is_verified_if_it_is_worth_its_row() {
+fn a_candidate_is_verified_if_it_is_worth_its_row() {
     let mut candidates = DraftTree::new();
     chain(&mut candidates, None, &[1, 2, 3, 4], 0, 0.5);
     chain(&mut candidates, None, &[7], 0, 0.09);
@@ -231,7 +231,7 @@ impl crate::Constraint for Never {
 }
 
 #[test]
-fn what_is_forbidden_costs_no_row_unless_it_was_drawn() {
+fn a_forbidden_token_gets_no_row_unless_it_was_drawn() {
     let mut candidates = DraftTree::new();
     chain(&mut candidates, None, &[1, 2, 3], 0, 0.9);
     chain(&mut candidates, None, &[2, 1], 1, 0.9);
@@ -254,10 +254,10 @@ fn what_is_forbidden_costs_no_row_unless_it_was_drawn() {
 }
 
 #[test]
-fn a_dip_is_no_reason_to_stop() {
+fn an_expensive_row_is_taken_for_the_cheap_rows_after_it() {
     let mut candidates = DraftTree::new();
     chain(&mut candidates, None, &[1, 2, 3, 4, 5, 6], 0, 0.95);
-    // The third row begins a strip: it costs more than it is worth, and the rows behind it are free.
+    // The third row begins a strip: it costs more than it is worth, and the rows after it are free.
     let points = vec![(1, 1.0), (2, 1.1), (3, 2.3), (9, 2.3)];
     let costs = Costs { curves: vec![Curve::new(0, points)], drafters: Vec::new() };
     let (experience, mut tree) = (Experience::default(), DraftTree::new());
@@ -291,7 +291,7 @@ fn sequences_of_a_pass_compete_for_its_rows() {
 }
 
 #[test]
-fn draws_are_bound_whatever_they_cost_and_leave_less_room_to_points() {
+fn draws_are_kept_whatever_they_cost_and_leave_less_room_for_points() {
     let mut candidates = DraftTree::new();
     chain(&mut candidates, None, &[5], 0, 0.12);
     let law = candidates.add_law(Law::from_pairs([(1, 0.5), (3, 0.5)]));
@@ -304,7 +304,7 @@ fn draws_are_bound_whatever_they_cost_and_leave_less_room_to_points() {
 }
 
 #[test]
-fn who_knows_the_text_keeps_what_is_accepted() {
+fn the_oracle_keeps_what_is_accepted() {
     let mut candidates = DraftTree::new();
     chain(&mut candidates, None, &[1, 2, 3], 0, 0.01);
     chain(&mut candidates, None, &[4, 5], 1, 0.9);

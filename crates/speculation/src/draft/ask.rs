@@ -1,6 +1,4 @@
-//! What a drafter is asked, and what all drafters do alike: draw lawfully, and know where a branch ends.
-//!
-//! Left out: what they guess.
+//! What a drafter is asked, and what drafters have in common: drawing lawfully, and deciding where a branch ends.
 
 use crate::budget::Limits;
 use crate::choose::{Branch, Outlook};
@@ -8,28 +6,28 @@ use crate::sampling::Constrained;
 use crate::{Address, Chance, Context, DraftSettings, DraftTree, Law, NodeId, Pass, Probes, Promise, Proposal};
 use crate::{Sampling, SequenceId, Token};
 
-/// Guesses below this are not worth the time of weighing them.
+/// Where costs decide, proposals of a gain below this are not made,
 const GAIN_MIN_WEIGHED: f32 = 0.01;
-/// Nor are those below this part of what a row of the pass costs. A drafter's own estimates are rough, so the bound
-/// stays well below the whole price.
-const ROW_PART: f64 = 0.25;
+/// nor those below this fraction of what a row of the pass costs. A drafter's own estimates are rough, so the bound
+/// stays well below the whole cost.
+const ROW_FRACTION: f64 = 0.25;
 
-/// "Propose something for this sequence."
+/// The request to a drafter to propose tokens for one sequence.
 #[derive(Debug)]
 pub struct Ask<'a> {
     /// The sequence, opened before.
     pub sequence: SequenceId,
     /// All its tokens, prompt and output; the last one is pending (the root of the tree). Never empty.
     pub tokens: &'a [Token],
-    /// How many of `tokens` are written for good. All of them, unless this is the drafter of a draft model, which is
-    /// asked what comes after tokens that are drafted themselves. Drafters learn from [`Ask::written`] alone.
+    /// How many of `tokens` are written and not drafted. All of them, unless this asks the drafter of a draft model to
+    /// continue tokens that are drafted themselves. Drafters learn from [`Ask::written`] alone.
     pub written_len: usize,
     /// How many of `tokens` are the prompt.
     pub prompt_len: usize,
     /// The settings that the target's logits will go through.
     pub sampling: &'a Sampling,
-    /// What may be written at all, if not everything. Laws of the target respect it, and those of draft models in the
-    /// target's tokens; other drafters may offer what is refused then.
+    /// The constraint on the output, if there is one. Laws of the target respect it, and so do those of draft models of
+    /// the target's vocabulary; other drafters may offer tokens that are then refused.
     pub constraint: Option<&'a Constrained>,
     /// What the request says about drafting.
     pub settings: DraftSettings,
@@ -39,13 +37,13 @@ pub struct Ask<'a> {
     pub seed: u64,
     /// The request's number, which keeps the draws of requests of one seed apart ([`Pass::request`]).
     pub request: u64,
-    /// What a step of drafting must be worth to be made; `None` if only the limits count.
+    /// What a further step of drafting has to be worth; `None` if only the limits count.
     pub outlook: Option<Outlook<'a>>,
     /// How far to go. The tree may hold `limits.nodes_max` nodes in all, those of earlier drafters counted.
     pub limits: Limits,
     /// Where to propose; earlier drafters' offers are there already.
     pub tree: &'a mut DraftTree,
-    /// Where to ask for rows beside the tree; there is room for what [`crate::draft::Needs`] says or less.
+    /// Where to ask for rows beside the tree; there is room for at most what [`crate::draft::Needs`] declares.
     pub probes: &'a mut Probes,
     /// The drafter's number, to put on its offers and probes.
     pub source: u8,
@@ -68,7 +66,7 @@ impl Default for Draws {
 }
 
 impl<'a> Ask<'a> {
-    /// The tokens that are written for good: what may be learned.
+    /// The tokens that are written and not drafted: what may be learned.
     pub fn written(&self) -> &'a [Token] {
         &self.tokens[..self.written_len]
     }
@@ -78,12 +76,12 @@ impl<'a> Ask<'a> {
         self.tokens.len() as u64
     }
 
-    /// Where the noise of this pass is.
+    /// The pass that addresses the noise of this ask.
     pub fn pass(&self) -> Pass {
         Pass { seed: self.seed, request: self.request, start: self.position() }
     }
 
-    /// What comes before the token behind this path, for a law of the target's vocabulary.
+    /// The context of the token after this path, for a law over the target's vocabulary.
     pub fn context<'c>(&self, path: &'c [Token]) -> Context<'c>
     where
         'a: 'c,
@@ -91,14 +89,14 @@ impl<'a> Ask<'a> {
         Context { tokens: self.tokens, prompt_len: self.prompt_len, path, constraint: self.constraint }
     }
 
-    /// Draws up to `count` tokens to follow `parent` as the promise wants it, into `draws`. All of them are to be
+    /// Draws up to `count` tokens to follow `parent` as the promise requires, into `draws`. All of them are to be
     /// offered under `draws.proposal`, whatever they are, unless it is [`Proposal::Point`].
     ///
-    /// - *exact*: the first places of the race with the target's own noise, as point masses. The next places are the
-    ///   tokens that win where the target's law differs a little, which the next most probable ones are not.
+    /// - *exact*: the first tokens of the exponential race with the target's own noise, as point masses. The runners-up
+    ///   of the race win where the target's law differs a little; the next most probable tokens need not.
     /// - *rejection* and *block*: draws without replacement, each to be offered with the law.
-    /// - A law that is a point mass, as under greedy, needs no draw and has no second place. Its siblings are the first
-    ///   of `beside`; a tree of greedy guesses is then verified without any coin but 0 or 1.
+    /// - A law that is a point mass, as under greedy, needs no draw and has no runner-up. Its siblings are the first of
+    ///   `beside`; a tree of greedy proposals is then verified with coins of probability 0 or 1 alone.
     pub fn draw(
         &mut self,
         parent: Option<NodeId>,
@@ -131,26 +129,26 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// Whether a branch may go on behind a guess of this acceptance, the product of all acceptances down to it being
-    /// `gain`: what request and budget say.
+    /// Whether request and budget let a branch go on after a token of this acceptance; `gain` is the product of all
+    /// acceptances of the branch, this one included.
     pub fn is_confident(&self, acceptance: f32, gain: f32) -> bool {
         let token_min = self.settings.p_min.unwrap_or(0.0).max(self.limits.token_min);
         acceptance >= token_min && gain >= self.limits.path_min
     }
 
-    /// Whether a branch should go on behind this token, the last of `branch`: it is sure enough and the next step is
-    /// worth its time, or it is shorter than drafts are to be at least; and the text does not end there.
+    /// Whether a branch should go on after this token, the last of `branch`: the token does not end the sequence, and
+    /// either the branch is shorter than the request's minimum, or it is confident and the next step is worth its time.
     pub fn goes_on(&self, token: Token, (acceptance, gain): (f32, f32), branch: Branch) -> bool {
         let pays = || self.outlook.is_none_or(|outlook| outlook.pays(self.source, branch));
         let is_short = branch.depth < self.settings.n_min.unwrap_or(0);
         (is_short || self.is_confident(acceptance, gain) && pays()) && !self.sampling.end_tokens.contains(&token)
     }
 
-    /// A guess that is accepted more rarely than this, by a drafter's own estimate, is not proposed: what the request
-    /// says; or else the drafter's `own` bound, which stands in for costs where these are not weighed.
+    /// The least gain, by the drafter's own estimate, of a token that it proposes: what the request says, or else the
+    /// drafter's `own` bound, which is lowered where costs decide.
     pub fn gain_min(&self, own: f32) -> f32 {
-        let weighed = |outlook: Outlook<'_>| own.min(GAIN_MIN_WEIGHED).max((ROW_PART * outlook.row_min) as f32);
-        self.settings.gain_min.unwrap_or(self.outlook.map_or(own, weighed))
+        let by_cost = |outlook: Outlook<'_>| own.min(GAIN_MIN_WEIGHED).max((ROW_FRACTION * outlook.row_min) as f32);
+        self.settings.gain_min.unwrap_or(self.outlook.map_or(own, by_cost))
     }
 
     /// Nodes that still fit.
@@ -163,7 +161,7 @@ impl<'a> Ask<'a> {
         self.room() > 0
     }
 
-    /// Whether this token can be proposed: another node fits, or somebody has proposed it already.
+    /// Whether this token can be proposed: another node fits, or the tree has this one already.
     pub fn has_room_for(&self, parent: Option<NodeId>, token: Token) -> bool {
         self.has_room() || self.tree.child(parent, token).is_some()
     }

@@ -1,10 +1,10 @@
 //! Probes: rows that a drafter wants computed beside the draft tree.
 //!
 //! A probe is a token under the root or under another probe. Its row is computed in the same pass as the tree and its
-//! logits go back to the drafter that asked, through [`crate::News`]. Probes are never verified and never kept: no
-//! other row can see them, so they change nothing for anybody else. Jacobi lookahead lives on them.
+//! logits go back to the drafter that asked, through [`crate::StepOutput`]. Probes are never verified and their rows
+//! never kept: no other row attends to them, so they change no other result. Jacobi lookahead is made of them.
 //!
-//! Left out: probes under nodes of the draft tree. They would have to be asked for after all drafters are done.
+//! A probe cannot stand under a node of the draft tree: it would have to be asked for after all drafters are done.
 
 use crate::Token;
 
@@ -31,7 +31,7 @@ impl Probes {
         self.rows_max - self.len()
     }
 
-    /// Asks for the row of `token` after the probe `parent` (`None`: after the pending token), and returns its place.
+    /// Asks for the row of `token` after the probe `parent` (`None`: after the pending token), and returns its index.
     ///
     /// # Panics
     ///
@@ -56,7 +56,7 @@ impl Probes {
         self.tokens.len()
     }
 
-    /// Whether nobody asked for any.
+    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.tokens.is_empty()
     }

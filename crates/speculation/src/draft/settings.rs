@@ -1,7 +1,7 @@
-//! What a request may say about drafting. Each setting is optional: the drafter has values of its own.
+//! Settings of drafting that a request can choose. Each is optional: the drafter has defaults.
 //!
 //! The draft's law need not go through the target's settings (Leviathan et al. 2023, section 6, leave other
-//! transformations open): a sharper draft often agrees more. Under every promise any q is lawful.
+//! transformations open): a draft at a lower temperature is often accepted more. Under every promise any q is lawful.
 
 use crate::{Sampling, SamplingProblem};
 
@@ -12,7 +12,7 @@ pub struct DraftSettings {
     pub n_min: Option<usize>,
     /// A branch ends behind a token whose raw probability is below this, 0 to 1.
     pub p_min: Option<f32>,
-    /// lookup, suffix, trie: what is accepted more rarely than this, by their own estimate, is not proposed, 0 to 1.
+    /// lookup, suffix, trie: tokens whose gain, by their own estimate, is below this are not proposed, 0 to 1.
     pub gain_min: Option<f32>,
     /// The draft branches where the runner-up's raw probability exceeds this, 0 to 1; 1 never branches.
     pub p_split: Option<f32>,
@@ -27,7 +27,7 @@ pub struct DraftSettings {
 }
 
 impl DraftSettings {
-    /// These settings, and where they say nothing, the others'.
+    /// These settings, and the others' where these are `None`.
     pub fn or(self, other: DraftSettings) -> DraftSettings {
         DraftSettings {
             n_min: self.n_min.or(other.n_min),
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_out_of_range_is_named() {
+    fn settings_out_of_range_are_named() {
         let target = Sampling::default();
         let field = |settings: DraftSettings| settings.problem(&target).map(|problem| problem.field);
         let fine = DraftSettings { p_min: Some(1.0), temperature: Some(0.0), ..DraftSettings::default() };

@@ -1,12 +1,12 @@
-//! Constraints: what may be written at all, whatever the model says.
+//! Constraints: which tokens may be written, whatever the model's logits are.
 //!
-//! A grammar, a schema or a list decides token by token what may come next. It stands in the context of a law
-//! ([`super::Context`]), so the target, draft models, and verification see the same mask at each node of a draft tree.
-//! A constraint is walked: it accepts tokens and takes them back, and [`Constrained`] brings it from node to node by
-//! the shortest way, and keeps what it said of each until the text goes on elsewhere: a draft model, verification and
-//! whoever asks whether a place leaves a choice ([`super::Sampling::forced`]) ask for the same sets.
+//! A grammar, a schema or a list decides token by token what may come next. It is part of the context of a law
+//! ([`super::Context`]), so the target, draft models and verification see the same mask at each node of a draft tree. A
+//! constraint accepts tokens and takes them back; [`Constrained`] moves it from node to node by the shortest path, and
+//! caches its token set of each node until the sequence leaves that node, because draft models, verification and
+//! [`super::Sampling::forced`] ask for the same sets.
 //!
-//! Left out: grammars. Whoever has one implements [`Constraint`].
+//! Grammars are not here: they implement [`Constraint`].
 
 use std::cell::RefCell;
 use std::fmt;
@@ -15,60 +15,60 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::TokenSet;
 use crate::Token;
 
-/// What may come next, after the tokens accepted so far. It depends on these tokens alone.
+/// A constraint on what may come next, after the tokens accepted so far. It depends on these tokens alone.
 pub trait Constraint: Send {
-    /// The tokens that may come next. Where the text may end, end tokens are among them.
+    /// The tokens that may come next. Where the sequence may end, end tokens are among them.
     fn allowed(&mut self) -> TokenSet;
 
-    /// Goes on with a token, also with one that ends the text; false, and nothing is changed, if it may not come next.
+    /// Accepts a token, which may end the sequence; false, and nothing is changed, if it may not come next.
     fn accept(&mut self, token: Token) -> bool;
 
     /// Takes back so many of the tokens that were accepted last.
     fn roll_back(&mut self, tokens: usize);
 
-    /// The same constraint after the same tokens, to be used by somebody else.
+    /// A copy of the constraint in the same state.
     fn duplicate(&self) -> Box<dyn Constraint>;
 
-    /// What it is called where a text cannot go on because of it: the setting that asks for it.
+    /// The name of the setting that asks for it, for the message where a sequence cannot go on because of it.
     fn name(&self) -> &'static str {
         "constraint"
     }
 
-    /// Whether several tokens may certainly come next, where that is known for less than [`Constraint::allowed`] takes:
-    /// nobody has to ask then whether one alone may. `false` says nothing.
+    /// Whether certainly several tokens may come next, where that is known faster than [`Constraint::allowed`]. `false`
+    /// means that it is not known.
     fn leaves_choice(&mut self) -> bool {
         false
     }
 
-    /// Whether the last token counts as accepted though the constraint could not follow it, so that nothing may follow.
-    /// Not whether it fails to say what may come next, which may not have been asked.
+    /// Whether the last token counts as accepted although the constraint could not follow it, so that nothing may come
+    /// next. A failure to compute the allowed tokens is not reported here, since these may not have been asked for.
     fn has_given_up(&self) -> bool {
         false
     }
 
-    /// Why nothing may come next, where that is no part of the grammar: it has run into a limit, say. What was expected
-    /// and found.
+    /// Why nothing may come next, where the reason is not the grammar but, for example, a limit: what was expected and
+    /// found.
     fn failure(&self) -> Option<String> {
         None
     }
 
-    /// How the text will all but certainly go on: where one string alone may come next, the tokens that usually spell
-    /// it. It is a guess, for others may spell it too; empty where there is none.
+    /// The tokens that almost certainly come next: where only one string may follow, its usual tokens. They are a
+    /// guess, since other tokens can spell the same string; empty where there is none.
     fn foreseen(&mut self) -> Vec<Token> {
         Vec::new()
     }
 
-    /// How the part of the text that is being written may come to its end here: a value, say, whose length is open.
-    /// Guesses again, and none by default.
+    /// How the part of the output that is being written may end here, such as a value of open length. They are guesses;
+    /// none by default.
     fn endings(&mut self) -> Vec<Ending> {
         Vec::new()
     }
 }
 
-/// An end of a part of a text, with what has to follow it.
+/// An end of a part of the output, together with what has to follow it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ending {
-    /// The tokens that usually spell it.
+    /// Its usual tokens.
     pub tokens: Vec<Token>,
     /// Other tokens that it may begin with.
     pub others: Vec<Token>,
@@ -79,26 +79,26 @@ pub struct Constrained(RefCell<Walk>);
 
 struct Walk {
     constraint: Box<dyn Constraint>,
-    /// The tokens behind the pending one that were accepted on the way to the node that was asked for last.
+    /// The tokens after the pending one that were accepted to reach the node that was asked for last.
     path: Vec<Token>,
-    /// What is allowed behind which path.
-    known: Vec<Known>,
+    /// The nodes that were asked for.
+    cached: Vec<CachedNode>,
     /// It panicked.
     is_broken: bool,
 }
 
-/// What a constraint said of a node.
-struct Known {
+/// The answers of a constraint at a node.
+struct CachedNode {
     path: Vec<Token>,
     allowed: TokenSet,
     failure: Option<String>,
 }
 
-/// Why nothing may be written any more.
+/// The failure of a constraint that panicked.
 const PANICKED: &str = "expected one that can be followed, found one that panicked";
 
 impl Walk {
-    /// Goes to the node of this path; false if there is none, because a token on the way may not be written.
+    /// Goes to the node of this path; false if there is none, because a token of the path may not be written.
     fn go_to(&mut self, path: &[Token]) -> bool {
         let same = self.path.iter().zip(path).take_while(|(a, b)| a == b).count();
         if same < self.path.len() {
@@ -116,7 +116,7 @@ impl Walk {
 impl Constrained {
     /// A constraint that has accepted nothing yet, for a sequence that has written nothing yet.
     pub fn new(constraint: Box<dyn Constraint>) -> Constrained {
-        Constrained(RefCell::new(Walk { constraint, path: Vec::new(), known: Vec::new(), is_broken: false }))
+        Constrained(RefCell::new(Walk { constraint, path: Vec::new(), cached: Vec::new(), is_broken: false }))
     }
 
     /// Sets the logits of tokens that may not follow this path to minus infinity; all of them where the path itself may
@@ -125,16 +125,16 @@ impl Constrained {
         self.with_allowed(path, |allowed| allowed.mask(logits));
     }
 
-    /// Shows the tokens that may follow this path to somebody: none where the path itself may not be written.
+    /// Calls `look` with the tokens that may follow this path: none where the path itself may not be written.
     pub fn with_allowed<R>(&self, path: &[Token], look: impl FnOnce(&TokenSet) -> R) -> R {
-        self.know(path);
+        self.cache(path);
         let walk = self.0.borrow();
-        let known = walk.known.iter().find(|known| known.path == path);
-        look(known.map_or(&TokenSet::none(), |known| &known.allowed))
+        let node = walk.cached.iter().find(|node| node.path == path);
+        look(node.map_or(&TokenSet::none(), |node| &node.allowed))
     }
 
-    /// Whether a text may go on with these tokens, and the constraint can follow them. It does not depend on what was
-    /// asked before.
+    /// Whether these tokens may be written next, and the constraint can follow them. It does not depend on earlier
+    /// calls.
     pub fn allows(&self, path: &[Token]) -> bool {
         self.walk(|walk| walk.go_to(path) && !walk.constraint.has_given_up()).unwrap_or(false)
     }
@@ -142,68 +142,68 @@ impl Constrained {
     /// Whether several tokens may certainly follow this path ([`Constraint::leaves_choice`]).
     pub(super) fn leaves_choice(&self, path: &[Token]) -> bool {
         let ask = |walk: &mut Walk| {
-            let is_known = walk.known.iter().any(|known| known.path == path);
-            !is_known && walk.go_to(path) && walk.constraint.leaves_choice()
+            let is_cached = walk.cached.iter().any(|node| node.path == path);
+            !is_cached && walk.go_to(path) && walk.constraint.leaves_choice()
         };
         self.walk(ask).unwrap_or(false)
     }
 
-    /// Tokens that will all but certainly follow this path ([`Constraint::foreseen`]).
+    /// Tokens that almost certainly follow this path ([`Constraint::foreseen`]).
     pub fn foreseen(&self, path: &[Token]) -> Vec<Token> {
         let foresee = |walk: &mut Walk| if walk.go_to(path) { walk.constraint.foreseen() } else { Vec::new() };
         self.walk(foresee).unwrap_or_default()
     }
 
-    /// How the part of the text that this path is in may come to its end ([`Constraint::endings`]).
+    /// How the part of the output that this path is in may end ([`Constraint::endings`]).
     pub fn endings(&self, path: &[Token]) -> Vec<Ending> {
         let end = |walk: &mut Walk| if walk.go_to(path) { walk.constraint.endings() } else { Vec::new() };
         self.walk(end).unwrap_or_default()
     }
 
-    /// What it is called ([`Constraint::name`]).
+    /// Its name ([`Constraint::name`]).
     pub fn name(&self) -> &'static str {
         self.0.borrow().constraint.name()
     }
 
     /// Why nothing may follow this path, where the constraint itself has failed.
     pub fn failure(&self, path: &[Token]) -> Option<String> {
-        self.know(path);
+        self.cache(path);
         let walk = self.0.borrow();
-        let known = walk.known.iter().find(|known| known.path == path);
-        if walk.is_broken { Some(PANICKED.to_string()) } else { known?.failure.clone() }
+        let node = walk.cached.iter().find(|node| node.path == path);
+        if walk.is_broken { Some(PANICKED.to_string()) } else { node?.failure.clone() }
     }
 
-    /// These tokens were written: the last of them is the pending token now. False if one of them may not be written,
-    /// behind which the constraint cannot go.
+    /// These tokens were written: the last of them is the pending token now. False if one of them may not be written;
+    /// the constraint then stays before it.
     pub fn advance(&self, written: &[Token]) -> bool {
         let advance = |walk: &mut Walk| {
             let accepted = walk.go_to(written);
             walk.path.clear();
-            walk.known.retain_mut(|known| {
-                let goes_on = known.path.starts_with(written);
-                known.path.drain(..if goes_on { written.len() } else { 0 });
-                goes_on
+            walk.cached.retain_mut(|node| {
+                let is_below = node.path.starts_with(written);
+                node.path.drain(..if is_below { written.len() } else { 0 });
+                is_below
             });
             accepted
         };
         self.walk(advance).unwrap_or(false)
     }
 
-    /// Asks the constraint what may follow this path, if it was not asked before.
-    fn know(&self, path: &[Token]) {
+    /// Asks the constraint what may follow this path, unless that is cached.
+    fn cache(&self, path: &[Token]) {
         self.walk(|walk| {
-            if walk.known.iter().any(|known| known.path == path) {
+            if walk.cached.iter().any(|node| node.path == path) {
                 return;
             }
-            let is_there = walk.go_to(path);
-            let allowed = if is_there { walk.constraint.allowed() } else { TokenSet::none() };
+            let is_reached = walk.go_to(path);
+            let allowed = if is_reached { walk.constraint.allowed() } else { TokenSet::none() };
             let failure = walk.constraint.failure();
-            walk.known.push(Known { path: path.to_vec(), allowed, failure });
+            walk.cached.push(CachedNode { path: path.to_vec(), allowed, failure });
         });
     }
 
-    /// Walks. A constraint that panics is somebody else's code and ends its own text alone: from then on nothing may be
-    /// written.
+    /// Calls `go`, and contains its panics: a constraint that panics ends its own sequence alone, since from then on it
+    /// allows no token.
     fn walk<R>(&self, go: impl FnOnce(&mut Walk) -> R) -> Option<R> {
         let mut walk = self.0.borrow_mut();
         if walk.is_broken {
@@ -212,13 +212,13 @@ impl Constrained {
         let gone = catch_unwind(AssertUnwindSafe(|| go(&mut walk)));
         walk.is_broken = gone.is_err();
         if walk.is_broken {
-            walk.known.clear();
+            walk.cached.clear();
         }
         gone.ok()
     }
 }
 
-/// Of a constraint that panicked: nothing may be written.
+/// The copy of a constraint that panicked: it allows no token.
 struct Broken;
 
 impl Constraint for Broken {

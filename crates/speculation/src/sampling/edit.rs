@@ -1,8 +1,8 @@
 //! The settings that change single logits: bias, penalties, bans.
 //!
-//! They touch few tokens, so the row is copied once and edited in place. Counting tokens uses an array over the
-//! vocabulary that is cleared by walking the same tokens again, so that its cost is the window's and not the
-//! vocabulary's.
+//! They change few tokens, so the row is copied once and edited in place. Counting tokens uses an array over the
+//! vocabulary that is cleared by visiting the same tokens again, so its cost grows with the window and not with the
+//! vocabulary.
 
 use super::{Context, Sampling, Scratch, sane};
 use crate::Token;
@@ -53,7 +53,7 @@ impl Sampling {
         }
     }
 
-    /// The lowest token that constraint, bias and bans leave possible, whatever the model says; 0 if there is none.
+    /// The lowest token that constraint, bias and bans leave possible, whatever the logits are; 0 if there is none.
     pub(super) fn lowest_allowed(&self, width: usize, context: &Context<'_>, scratch: &mut Scratch) -> Token {
         self.edit(&vec![0.0; width], context, scratch);
         let lowest = scratch.logits.iter().position(|logit| *logit > f32::NEG_INFINITY);

@@ -1,10 +1,10 @@
 //! The filters that shorten a law: top-k, top-p, min-p, typical-p.
 //!
 //! None of them sorts the vocabulary. Top-k needs only the k-th largest logit, found in one scan with a rising floor.
-//! Top-p takes the best few hundred, then twice as many, until they have the mass. Typical-p does sort what is left,
-//! which is the vocabulary only if nothing else is switched on.
+//! Top-p sorts the best few hundred, then twice as many, until they have the mass. Typical-p does sort all tokens that
+//! are left, which are the whole vocabulary only if no other filter is on.
 //!
-//! Weights here are exp of the scaled logits and not normalised; every filter keeps at least one token.
+//! Weights here are exp of the scaled logits, not normalised; every filter keeps at least one token.
 
 use std::cmp::Ordering;
 
@@ -19,17 +19,17 @@ pub(super) struct Ranked {
 }
 
 impl Ranked {
-    /// Lowest rank first, then lowest id: a total order, so that selecting is deterministic.
+    /// Lowest rank first, then lowest id: a total order, so that selection is deterministic.
     fn order(&self, other: &Ranked) -> Ordering {
         self.rank.total_cmp(&other.rank).then(self.token.cmp(&other.token))
     }
 }
 
-/// How many logits are looked at together: enough to pay for a test per chunk.
+/// How many logits are tested together: enough to amortize the test of a chunk.
 pub(super) const CHUNK: usize = 64;
 
 /// Whether a chunk holds a logit of at least the floor. Without an early exit, so that it compiles to vector code: in a
-/// vocabulary of 100 k nearly every chunk is passed over, and this is what a law costs.
+/// vocabulary of 100 k nearly every chunk is skipped, and this test is most of the time of a law.
 pub(super) fn reaches(chunk: &[f32], floor: f32) -> bool {
     chunk.iter().fold(false, |found, &logit| found | (logit >= floor))
 }
@@ -113,7 +113,7 @@ pub(super) fn typical_p(kept: &mut Vec<(Token, f64)>, mass: f64, ranked: &mut Ve
     }
     let total: f64 = kept.iter().map(|&(_, weight)| weight).sum();
     let surprise = |weight: f64| -(weight / total).ln();
-    // A weight so small that its share vanishes has no surprise to speak of: 0 ln 0 is 0.
+    // A share that underflows to 0 adds no entropy: 0 ln 0 is 0.
     let term = |weight: f64| if weight / total > 0.0 { weight / total * surprise(weight) } else { 0.0 };
     let entropy: f64 = kept.iter().map(|&(_, weight)| term(weight)).sum();
     ranked.clear();
@@ -136,7 +136,7 @@ pub(super) fn typical_p(kept: &mut Vec<(Token, f64)>, mass: f64, ranked: &mut Ve
     keep_first(kept, ranked, len);
 }
 
-/// Back to tokens in ascending order.
+/// Keeps the first `len` of the ranked tokens, in ascending order of tokens.
 fn keep_first(kept: &mut Vec<(Token, f64)>, ranked: &mut [Ranked], len: usize) {
     kept.clear();
     kept.extend(ranked[..len].iter().map(|item| (item.token, item.weight)));

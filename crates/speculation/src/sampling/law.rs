@@ -1,12 +1,12 @@
-//! A law: which tokens can come next, with what probability.
+//! A law: a probability distribution over the next token.
 //!
-//! Sparse and sorted by token, so that after top-k or top-p everything that follows costs the few tokens that are left.
-//! Without such a filter a law lists the whole vocabulary, 12 bytes a token. So laws take their memory from a pool and
-//! give it back when they are dropped, and whatever is made of a law comes from the same pool: passes allocate nothing
-//! in proportion to the vocabulary, and nobody has to think of it. Copies share their memory.
+//! Sparse and sorted by token, so that after top-k or top-p every operation takes time only for the few tokens that are
+//! left. Without such a filter a law lists the whole vocabulary, 12 bytes a token. So laws take their memory from a
+//! pool and return it when they are dropped, and a law made of another uses the same pool: passes allocate nothing in
+//! proportion to the vocabulary. Clones share their memory.
 //!
-//! Probabilities are `f64`: they are added up, subtracted from each other and compared, and tests hold the sums to
-//! 1e-12.
+//! Probabilities are `f64`: they are added up, subtracted from each other and compared, and tests require the sums to
+//! be right to 1e-12.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -26,14 +26,14 @@ enum Support {
     Several(Arc<Several>),
 }
 
-/// At least two tokens and their probabilities, in memory that goes back to its pool.
+/// At least two tokens and their probabilities, in memory that is returned to its pool.
 struct Several {
     tokens: Vec<Token>,
     probabilities: Vec<f64>,
     pool: LawPool,
 }
 
-/// Memory of laws that were dropped, for those to come: as many as were in use at once. Copies are the same pool.
+/// The memory of dropped laws, for new ones: as many as were in use at once. Clones are the same pool.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LawPool(Arc<Mutex<Vec<LawMemory>>>);
 
@@ -51,7 +51,7 @@ impl LawPool {
         memory.0.clear();
         memory.1.clear();
         let weights = weights.into_iter();
-        // Room for all that there may be, so that it is found once and not by doubling.
+        // Reserved once for all tokens that there may be, instead of growing by doubling.
         let most = weights.size_hint().1.unwrap_or(0);
         memory.0.reserve(most);
         memory.1.reserve(most);
@@ -68,7 +68,8 @@ impl LawPool {
     /// As [`LawPool::law`].
     pub(super) fn law_of_row(&self, len: usize, weigh: impl FnOnce(&mut [f64]) -> f64) -> Option<Law> {
         let (mut tokens, mut probabilities) = self.memory();
-        // As a rule the law before was of such a row too. Tokens of a law ascend: so many, up to the last, are all.
+        // Usually this memory held the law of such a row before. The tokens of a law ascend, so `len` of them of which
+        // the last is `len - 1` are all tokens.
         if tokens.len() != len || tokens.last().is_some_and(|&last| last as usize != len - 1) {
             tokens.clear();
             tokens.extend(0..len as Token);
@@ -78,7 +79,7 @@ impl LawPool {
         self.normalized((tokens, probabilities), sum)
     }
 
-    /// Memory for a law, with what the law had that used it last.
+    /// Memory for a law, with the content of the law that used it last.
     fn memory(&self) -> LawMemory {
         self.0.lock().ok().and_then(|mut unused| unused.pop()).unwrap_or_default()
     }
@@ -104,17 +105,17 @@ impl LawPool {
 }
 
 impl Several {
-    /// Divides all weights by their sum, and leaves out the tokens that have nothing then: a token of the support has
-    /// positive probability by definition.
+    /// Divides all weights by their sum, and leaves out the tokens whose probability is 0 then: a token of the support
+    /// has positive probability by definition.
     fn scale(&mut self, sum: f64) {
         let share = 1.0 / sum;
         if share.is_finite() {
-            // A third of the time that dividing takes.
+            // Multiplying takes a third of the time of dividing.
             self.probabilities.iter_mut().for_each(|weight| *weight *= share);
         } else {
             self.probabilities.iter_mut().for_each(|weight| *weight /= sum);
         }
-        // Without an early exit, so that it compiles to vector code: in nearly all laws there is none.
+        // Without an early exit, so that it compiles to vector code: nearly all laws have no zero.
         if self.probabilities.iter().fold(false, |found, &weight| found | (weight == 0.0)) {
             let mut is_possible = self.probabilities.iter().map(|&weight| weight > 0.0);
             self.tokens.retain(|_| is_possible.next().expect("as many as tokens"));
@@ -157,14 +158,17 @@ impl Law {
         law
     }
 
-    /// The same probabilities for other tokens: token i becomes `names[i]`; names ascend. Of a law that nobody else
-    /// has.
-    pub(super) fn renamed(self, names: &[Token]) -> Law {
+    /// The same probabilities for other tokens: token i becomes `row_tokens[i]`, which ascend.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the law has clones.
+    pub(super) fn with_tokens(self, row_tokens: &[Token]) -> Law {
         match self.0 {
-            Support::Point([token]) => Law::point(names[token as usize]),
+            Support::Point([token]) => Law::point(row_tokens[token as usize]),
             Support::Several(mut law) => {
-                let several = Arc::get_mut(&mut law).expect("a law that was just made");
-                several.tokens.iter_mut().for_each(|token| *token = names[*token as usize]);
+                let several = Arc::get_mut(&mut law).expect("a law without clones");
+                several.tokens.iter_mut().for_each(|token| *token = row_tokens[*token as usize]);
                 Law(Support::Several(law))
             }
         }
@@ -202,8 +206,8 @@ impl Law {
         self.beside(other.iter()).map(|(_, p, q)| p.min(q)).sum()
     }
 
-    /// What is left of `weight` times this law where `other` is taken away: the law norm((w p - q)+), and the sum that
-    /// it had before it was normalised; `None` if nothing is left. `other` is ascending by token.
+    /// The residual of `weight` times this law without `other`: the law norm((w p - q)+), and its sum before it was
+    /// normalised; `None` if nothing is left. `other` is ascending by token.
     pub(crate) fn minus(&self, weight: f64, other: impl Iterator<Item = (Token, f64)>) -> Option<(Law, f64)> {
         let pool = match &self.0 {
             Support::Point(_) => LawPool::default(),
@@ -217,8 +221,8 @@ impl Law {
     fn beside(&self, other: impl Iterator<Item = (Token, f64)>) -> impl Iterator<Item = (Token, f64, f64)> {
         let mut other = other.peekable();
         self.iter().map(move |(token, p)| {
-            while other.next_if(|&(theirs, _)| theirs < token).is_some() {}
-            let q = other.next_if(|&(theirs, _)| theirs == token).map_or(0.0, |(_, q)| q);
+            while other.next_if(|&(of_other, _)| of_other < token).is_some() {}
+            let q = other.next_if(|&(of_other, _)| of_other == token).map_or(0.0, |(_, q)| q);
             (token, p, q)
         })
     }

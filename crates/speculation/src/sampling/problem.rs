@@ -1,7 +1,7 @@
-//! Settings out of range, said in a way that a door can pass on to its user.
+//! Sampling settings out of range, reported in a form that can be shown to users.
 //!
-//! Values come from command lines and requests, so they are bad input and not a bug; but this crate has no `Result`,
-//! and a law must not fail. So the settings are checked once where they enter, and laws assert that they were.
+//! Values come from command lines and requests, so a wrong one is bad input and not a bug; but computing a law returns
+//! no `Result`. So the settings are checked once where they enter, and laws assert that they were.
 
 use std::fmt;
 
@@ -10,9 +10,9 @@ use super::Sampling;
 /// A setting that is out of range: which, what it should be, what it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SamplingProblem {
-    /// The field of [`Sampling`], as written there. Doors translate it into their own option's name.
+    /// The field of [`Sampling`]. The command line and the server replace it by their option's name.
     pub field: &'static str,
-    /// What would be right, to be read after "expected".
+    /// The values that are allowed, to be read after "expected".
     pub expected: &'static str,
     /// What was found.
     pub found: String,
@@ -43,7 +43,7 @@ impl Sampling {
         if let Some((field, expected, found, _)) = wrong {
             return Some(SamplingProblem { field, expected, found: found.to_string() });
         }
-        // Minus infinity is a ban and welcome; plus infinity would make "minus infinity plus bias" meaningless.
+        // Minus infinity is allowed, as a ban; plus infinity would make "minus infinity plus bias" meaningless.
         let bias = self.logit_bias.iter().find(|(_, bias)| bias.is_nan() || *bias == f32::INFINITY);
         bias.map(|(token, bias)| SamplingProblem {
             field: "logit_bias",

@@ -1,8 +1,7 @@
-//! The raw law of a row of logits: what the model itself says, before any setting. What log-probabilities are told of.
+//! The raw law of a row of logits: its softmax before any sampling setting, for reported log-probabilities.
 //!
-//! The row's sum of exponentials is added up once, in `f64` and in lanes by position, so that it is the same whatever
-//! is asked of it; a token's log-probability and the most probable tokens come from the same sum. Left out:
-//! temperature, filters and penalties, which make the law that tokens are drawn from
+//! The row's sum of exponentials is added up once, in `f64` and in lanes by position; every log-probability of the row
+//! uses this sum. Temperature, filters and penalties make the law that tokens are drawn from
 //! ([`Sampling::law`](super::Sampling::law)).
 
 use std::f64::consts::LOG2_E;
@@ -14,13 +13,13 @@ use crate::Token;
 /// Natural logarithm of a token's probability under the raw law: the softmax of the logits as the model gave them,
 /// before temperature, filters and penalties, which is what OpenAI reports. Added up in `f64`.
 ///
-/// Odd numbers count as in [`Sampling::law`](super::Sampling::law); minus infinity for a token beyond the row, or if
-/// nothing is possible.
+/// Logits that are not finite count as in [`Sampling::law`](super::Sampling::law); minus infinity for a token beyond
+/// the row, or if no token is possible.
 pub fn log_probability(logits: &[f32], token: Token) -> f32 {
     RawLaw::new(logits).log_probability(token)
 }
 
-/// The raw law of a row, for questions about several of its tokens: its sum is added up once.
+/// The raw law of a row, for log-probabilities of several of its tokens: its sum is added up once.
 #[derive(Copy, Clone, Debug)]
 pub struct RawLaw<'a> {
     row: Row<'a>,
@@ -28,7 +27,7 @@ pub struct RawLaw<'a> {
     log_sum: f64,
 }
 
-/// What of a row is at hand.
+/// The part of a row that is known.
 #[derive(Copy, Clone, Debug)]
 enum Row<'a> {
     Whole(&'a [f32]),
@@ -41,7 +40,7 @@ impl<'a> RawLaw<'a> {
     pub fn new(logits: &'a [f32]) -> RawLaw<'a> {
         let largest = f64::from(logits.get(argmax(logits)).map_or(f32::NEG_INFINITY, |&logit| sane(logit)));
         let weight = |logit: &f32| weight(*logit, largest);
-        // In lanes by position, which compilers make vector code of.
+        // In lanes by position, which compile to vector code.
         let mut lanes = [0f64; 8];
         let (chunks, rest) = logits.as_chunks::<8>();
         for chunk in chunks {
@@ -53,8 +52,8 @@ impl<'a> RawLaw<'a> {
         RawLaw { row: Row::Whole(logits), largest, log_sum: sum.ln() }
     }
 
-    /// The raw law of a row of which only the largest logits are at hand, ascending by token, with the row's
-    /// [`log_sum`](Self::log_sum). What is asked of it has the bits of the whole row.
+    /// The raw law of a row of which only the largest logits are known, ascending by token, with the row's
+    /// [`log_sum`](Self::log_sum). Its answers have the same bits as those of the whole row.
     ///
     /// # Panics
     ///
@@ -66,13 +65,13 @@ impl<'a> RawLaw<'a> {
     }
 
     /// Natural logarithm of the sum of e^(logit - the largest logit) over the whole row, in `f64`: token i is added to
-    /// lane i mod 8 in order, then the lanes from the first on, then the tokens behind the last eight. Who computes it
-    /// elsewhere has to add in this order, and to raise to powers as [`RawLaw::weight`] does.
+    /// lane i mod 8 in order, then the lanes from the first on, then the tokens after the last full eight. Code that
+    /// computes it elsewhere has to add in this order, with the powers of [`RawLaw::weight`].
     pub fn log_sum(&self) -> f64 {
         self.log_sum
     }
 
-    /// e^(logit - largest) as sums and laws have it: the same bits on every machine.
+    /// e^(logit - largest), as in sums and laws: the same bits on every machine.
     pub fn weight(logit: f32, largest: f32) -> f64 {
         weight(logit, f64::from(sane(largest)))
     }
@@ -81,7 +80,7 @@ impl<'a> RawLaw<'a> {
     ///
     /// # Panics
     ///
-    /// Panics if only the largest logits are at hand and the token is not among them.
+    /// Panics if only the largest logits are known and the token is not among them.
     pub fn log_probability(&self, token: Token) -> f32 {
         let logit = match self.row {
             Row::Whole(logits) => logits.get(token as usize).copied(),
@@ -99,14 +98,14 @@ impl<'a> RawLaw<'a> {
     /// The most probable tokens with their log-probabilities, up to `count`: the best first, the lowest of equals, no
     /// impossible ones. For counts that are small beside the row.
     ///
-    /// One scan that passes over chunks without a candidate by one comparison a token. Estimate for the best 5 of a row
-    /// of 152 k: 608 kB from the second cache, 8 comparisons a cycle, under 0.02 ms beside the 0.4 ms of the row's sum,
+    /// One scan that skips chunks without a candidate by one comparison a token. Estimate for the best 5 of a row of
+    /// 152 k: 608 kB from the second cache, 8 comparisons a cycle, under 0.02 ms beside the 0.4 ms of the row's sum,
     /// which a log-probability needs anyway; measured 0.39 to 0.41 ms for both and as much without the best 5, 0.42 ms
     /// with the best 20.
     ///
     /// # Panics
     ///
-    /// Panics if only the largest logits are at hand, and fewer than that and than all.
+    /// Panics if only the largest logits are known, and fewer than that.
     pub fn top(&self, count: usize) -> Vec<(Token, f32)> {
         if count == 0 {
             return Vec::new();
@@ -130,7 +129,7 @@ impl<'a> RawLaw<'a> {
     ///
     /// # Panics
     ///
-    /// Panics if only the largest logits are at hand.
+    /// Panics if only the largest logits are known.
     pub fn count_above(&self, probability: f32) -> usize {
         let Row::Whole(logits) = self.row else { panic!("tokens above {probability} of a part of a row") };
         let least = (f64::from(probability).ln() + self.log_sum + self.largest) as f32;

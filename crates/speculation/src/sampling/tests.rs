@@ -1,4 +1,5 @@
-//! Sampling against transformers itself, against a naive twin, and against hostile rows.
+//! Tests of sampling against results of transformers, against a naive implementation, and with rows that are not
+//! finite.
 
 use proptest::prelude::*;
 
@@ -42,7 +43,7 @@ fn laws_are_those_of_transformers() {
     let mut cases = 0;
     for line in include_str!("../../golden/sampling.txt").lines() {
         let (settings, left) = line.split_once('|').unwrap();
-        // The same context, once as text and once as a path in a tree.
+        // The same context, once as written tokens and once with a path in a tree.
         let whole = Context { tokens: &WRITTEN, prompt_len: 3, path: &[], constraint: None };
         let split = Context { tokens: &WRITTEN[..4], prompt_len: 3, path: &WRITTEN[4..], constraint: None };
         let law = parse(settings).law(&ROW, &whole);
@@ -61,7 +62,7 @@ fn laws_are_those_of_transformers() {
     assert_eq!(cases, 22);
 }
 
-/// The filters once more, by full sorts and in the words of their definitions.
+/// The filters again, with full sorts, straight from their definitions.
 fn naive(sampling: &Sampling, logits: &[f32]) -> Law {
     let temperature = f64::from(sampling.temperature);
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -129,16 +130,16 @@ fn any_row() -> impl Strategy<Value = Vec<f32>> {
 
 proptest! {
     #[test]
-    fn filters_agree_with_their_naive_twin(sampling in settings(), row in tied_row()) {
-        let (law, twin) = (sampling.law(&row, &nothing()), naive(&sampling, &row));
-        prop_assert_eq!(law.tokens(), twin.tokens());
+    fn filters_agree_with_their_naive_implementation(sampling in settings(), row in tied_row()) {
+        let (law, expected) = (sampling.law(&row, &nothing()), naive(&sampling, &row));
+        prop_assert_eq!(law.tokens(), expected.tokens());
         for (token, p) in law.iter() {
-            prop_assert!((p - twin.probability(token)).abs() < 1e-12);
+            prop_assert!((p - expected.probability(token)).abs() < 1e-12);
         }
     }
 
     #[test]
-    fn memory_used_again_carries_nothing_over(a in settings(), b in settings(), rows in [tied_row(), tied_row()]) {
+    fn reused_memory_carries_no_state(a in settings(), b in settings(), rows in [tied_row(), tied_row()]) {
         let penalties = Sampling { repetition_penalty: 1.2, frequency_penalty: 0.4, ..b };
         let context = Context { tokens: &[1, 2, 1, 900], prompt_len: 1, path: &[0, 1], constraint: None };
         let mut scratch = Scratch::default();
@@ -148,7 +149,7 @@ proptest! {
     }
 
     #[test]
-    fn no_row_brings_a_law_down(sampling in settings(), row in any_row(), greedy: bool) {
+    fn every_row_has_a_law(sampling in settings(), row in any_row(), greedy: bool) {
         let temperature = if greedy { 0.0 } else { sampling.temperature };
         let sampling = Sampling { temperature, repetition_penalty: 1e-30, presence_penalty: -1e30, ..sampling };
         let law = sampling.law(&row, &Context { tokens: &[0, 1, 2], prompt_len: 1, path: &[3], constraint: None });
@@ -160,7 +161,7 @@ proptest! {
     }
 
     #[test]
-    fn the_top_is_the_beginning_of_all_tokens_in_order(tied in tied_row(), any in any_row(), count in 0..25_usize) {
+    fn top_tokens_are_the_first_by_probability(tied in tied_row(), any in any_row(), count in 0..25_usize) {
         for row in [&tied, &any] {
             let logit = |token: Token| sane(row[token as usize]);
             let possible = (0..row.len() as Token).filter(|&token| logit(token) > f32::NEG_INFINITY);
@@ -183,10 +184,10 @@ proptest! {
 }
 
 #[test]
-fn penalties_count_what_the_window_holds() {
+fn penalties_count_the_tokens_of_the_window() {
     let sampling =
         Sampling { presence_penalty: 1.0, frequency_penalty: 0.25, penalty_window: Some(3), ..Sampling::default() };
-    // The last three are 1, 2, 2: the 0 before them is forgotten, and token 9 is beyond the row.
+    // The last three are 1, 2, 2: the 0 before them is outside the window, and token 9 is beyond the row.
     let law = |tokens: &[Token], path: &[Token]| {
         sampling.law(&[0.0; 4], &Context { tokens, prompt_len: 0, path, constraint: None })
     };
@@ -221,7 +222,7 @@ fn when_nothing_is_left_the_lowest_allowed_token_is_written() {
 }
 
 #[test]
-fn odd_logits_count_as_documented() {
+fn logits_that_are_not_finite_count_as_documented() {
     let law = Sampling::default().law(&[f32::INFINITY, f32::NAN, 3.0, f32::MAX], &nothing());
     assert_eq!(law, Law::from_pairs([(0, 0.5), (3, 0.5)]));
     let cold = Sampling { temperature: 1e-38, ..Sampling::default() };
@@ -264,7 +265,7 @@ fn laws_are_normalised_sorted_and_positive() {
     assert_eq!((law.probability(9), law.probability(4), law.probability(3)), (0.75, 0.0, 0.0));
     assert!(Law::point(3).is_point() && !law.is_point());
     let tiny = Law::from_pairs([(0, f64::MAX / 2.0), (1, f64::MIN_POSITIVE)]);
-    assert!(tiny.is_point(), "a probability that underflows is none: {tiny:?}");
+    assert!(tiny.is_point(), "a probability that underflows is left out: {tiny:?}");
 }
 
 #[test]
@@ -274,7 +275,7 @@ fn a_token_has_one_probability() {
 }
 
 #[test]
-fn laws_of_a_large_vocabulary_use_their_memory_again() {
+fn laws_of_a_large_vocabulary_reuse_their_memory() {
     let row: Vec<f32> = (0..131_072_u32).map(|token| (token.wrapping_mul(2_654_435_761) >> 8) as f32 / 2e6).collect();
     let (sampling, mut scratch) = (Sampling::default(), Scratch::default());
     let mut pass = || {

@@ -1,7 +1,7 @@
-//! A set of tokens: what a constraint leaves.
+//! A set of tokens: those that a constraint allows.
 //!
-//! A bit a token, 16 KiB for a vocabulary of 128 thousand, and one answer for all tokens beyond the bits, so that a
-//! constraint need not know how long the rows are that it masks. Left out: who decides what is in it.
+//! One bit per token, 16 KiB for a vocabulary of 128 thousand, and one value for all tokens beyond the bits, so that a
+//! constraint need not know the length of the rows that it masks.
 
 use crate::Token;
 
@@ -19,7 +19,7 @@ use crate::Token;
 pub struct TokenSet {
     /// Bit i of word w is token 32 w + i.
     words: Vec<u32>,
-    /// Whether tokens behind the words are in it.
+    /// Whether tokens after the words are in it.
     beyond: bool,
 }
 
@@ -34,7 +34,7 @@ impl TokenSet {
         TokenSet { words: Vec::new(), beyond: true }
     }
 
-    /// The tokens whose bits are set, bit i of word w being token 32 w + i, and none behind the words.
+    /// The tokens whose bits are set, bit i of word w being token 32 w + i, and none after the words.
     pub fn of_words(words: Vec<u32>) -> TokenSet {
         TokenSet { words, beyond: false }
     }

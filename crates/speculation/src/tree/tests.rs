@@ -1,4 +1,4 @@
-//! Trees: arithmetic of parents and depths, and the contracts that offers must keep.
+//! Tests of draft trees: parents and depths, and the contracts of offers.
 
 use proptest::prelude::*;
 
@@ -28,7 +28,7 @@ fn laws_that_are_only_compared_have_no_ids() {
     tree.keep_law(None, Law::point(5), 3);
     let five = tree.offer(None, 5, Proposal::Point, 3);
     let law = tree.add_law(Law::from_pairs([(5, 0.5), (6, 0.5)]));
-    assert_eq!(law.index(), 0, "the address of a draw goes by it");
+    assert_eq!(law.index(), 0, "the id is part of the address of a draw");
     tree.offer(Some(five), 6, Proposal::Drawn(law), 3);
     tree.keep_law(Some(five), Law::point(7), 4);
     let laws =
@@ -74,7 +74,7 @@ fn a_parent_is_in_the_tree() {
 }
 
 proptest! {
-    /// Paths offered one by one make a trie of them.
+    /// A tree of offered paths is their trie.
     #[test]
     fn offered_paths_are_found_again(paths in prop::collection::vec(prop::collection::vec(0..3_u32, 1..5), 1..8)) {
         let mut tree = DraftTree::new();
@@ -102,7 +102,7 @@ proptest! {
 }
 
 #[test]
-fn the_branch_that_says_a_text_is_found() {
+fn follow_finds_the_branch_of_given_tokens() {
     let mut tree = DraftTree::new();
     let one = tree.offer(None, 1, Proposal::Point, 0);
     tree.offer(Some(one), 9, Proposal::Point, 0);

@@ -1,9 +1,9 @@
-//! *exact*: the target picks each token itself, and the tree only says whether the next pick can be made at once.
+//! *exact*: the target picks each token itself, and the tree only decides whether the same pass can pick the next.
 //!
 //! The token at position n is a function of the target's law at n and of noise addressed by (seed, n). The tree appears
-//! in neither, so it cannot change the text; it only changes how many picks one pass pays for. Hence no law is needed
-//! of the drafter, every sampler works, and greedy is the case of a point mass. The price against *rejection*: a
-//! drafter with the right law that raced with other noise is refused more often (Daliri et al. 2024 for the coupling).
+//! in neither, so it cannot change the text; it only changes how many tokens are picked in one pass. Hence the drafter
+//! needs no law, every sampler works, and greedy is the case of a point mass. The price against *rejection*: a drafter
+//! with the right law that drew with other noise is refused more often (Daliri et al. 2024 for the coupling).
 
 use super::{TargetLaws, Verdict};
 use crate::{Address, Chance, DraftTree, Pass};

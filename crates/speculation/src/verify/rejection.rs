@@ -1,14 +1,14 @@
 //! *rejection*: rejection sampling (speculative sampling) over the offers of a tree, one after the other.
 //!
 //! At a node, the residual r starts as the target's law p. An offer x drawn from q is accepted with probability min(1,
-//! r(x) / q(x)); if refused, what is still owed is r := norm((r - q)+) (Leviathan et al. 2023, Algorithm 1), and the
+//! r(x) / q(x)); if refused, the residual becomes r := norm((r - q)+) (Leviathan et al. 2023, Algorithm 1), and the
 //! next offer is judged against that. Each step keeps the law r: q(x) min(1, r(x) / q(x)) is min(q, r), and the refused
 //! mass times the new residual is (r - q)+, which add up to r. An offer of which nothing is known but its value is
 //! drawn from a point mass, so it is accepted with probability r(x) and then removed from r. For siblings drawn without
 //! replacement, q is the law given what was drawn before (SpecInfer, Miao et al. 2024; Sequoia, Chen et al. 2024).
 //!
-//! What it relies on and cannot check: every drawn token was offered, whatever it was, and no noise was used twice,
-//! neither in this request nor in an earlier one from whose text a drafter has learned.
+//! It relies on two conditions that it cannot check: every drawn token was offered, whatever it was, and no noise was
+//! used twice, neither in this request nor in an earlier one from whose output a drafter has learned.
 
 use super::{TargetLaws, Verdict};
 use crate::{Address, Chance, DraftTree, Law, NodeId, Offer, Pass, Proposal, Token};
@@ -18,22 +18,22 @@ pub(super) fn verify(tree: &DraftTree, target: &mut dyn TargetLaws, pass: Pass, 
     descend(tree, target, pass, Verdict::default(), root, chance)
 }
 
-/// The node at which verification stands: the target's law there, what is owed to the output, and the first offer that
-/// is still to be judged.
+/// The node that verification has reached: the target's law there, the residual law, and the first offer that is still
+/// to be judged.
 pub(super) struct Visit {
     pub(super) law: Law,
-    pub(super) owed: Law,
+    pub(super) residual: Law,
     pub(super) offers_from: u32,
 }
 
 impl Visit {
-    /// A node of which no offer was judged yet.
+    /// A node none of whose offers was judged yet.
     pub(super) fn new(law: Law) -> Visit {
-        Visit { owed: law.clone(), law, offers_from: 0 }
+        Visit { residual: law.clone(), law, offers_from: 0 }
     }
 }
 
-/// Walks on from the end of a verdict's path until the target writes a token of its own.
+/// Continues from the end of a verdict's path until the target writes a token of its own.
 pub(super) fn descend(
     tree: &DraftTree,
     target: &mut dyn TargetLaws,
@@ -53,8 +53,8 @@ pub(super) fn descend(
     }
 }
 
-/// One position: the offers under `node` against what is owed there. The token to write, and its node if it was offered
-/// and accepted.
+/// Judges the offers under `node`, one position, against the residual there. Returns the token to write, and its node
+/// if it was offered and accepted.
 fn judge(
     tree: &DraftTree,
     node: Option<NodeId>,
@@ -63,7 +63,7 @@ fn judge(
     position: u64,
     chance: &mut dyn Chance,
 ) -> (Token, Option<NodeId>) {
-    let mut residual = visit.owed.clone();
+    let mut residual = visit.residual.clone();
     for offer in tree.offers_under(node).filter(|offer| offer.index >= visit.offers_from) {
         let token = tree.token(offer.node);
         let q = OfferLaw::new(tree, offer);
@@ -71,13 +71,12 @@ fn judge(
         if chance.coin(accept, Address::coin(pass, position, offer.index)) {
             return (token, Some(offer.node));
         }
-        // Nothing is owed: r and q are equal, the coin had probability 1 up to rounding, and refusing was the rounding.
+        // An empty residual: r and q are equal, so the coin had probability 1 and fell below it by rounding.
         let Some((refused, _)) = residual.minus(1.0, q.iter()) else { return (token, Some(offer.node)) };
         residual = refused;
     }
-    // Without an offer this is plain decoding, with the noise that this request would have had without drafters. It
-    // cannot meet another use of that address: a position is written once, and drafters do not draw there under this
-    // promise.
+    // Without an offer this is plain decoding, with the noise that this request would have had without drafters. The
+    // address has no other use: a position is written once, and drafters do not draw there under this promise.
     let address = match tree.offers_under(node).next() {
         Some(_) => Address::residual(pass, position),
         None => Address::plain(pass, position),
@@ -89,7 +88,7 @@ fn judge(
 pub(super) struct OfferLaw {
     law: Law,
     drawn_before: Vec<Token>,
-    /// Mass of what is left. Added up, not 1 minus the drawn: that difference would be noise when little is left.
+    /// Mass of what is left. It is added up, since 1 minus the drawn mass would be rounding error when little is left.
     mass: f64,
 }
 

@@ -1,6 +1,5 @@
-//! The register of drafters: whoever is added here is held to everything in the suite.
-//!
-//! Each with the settings that matter. Left out: what they are held to.
+//! The register of drafters: a drafter that is added here, with the settings that matter, is tested by the whole
+//! conformance suite.
 
 use foretoken_drafters::{BranchSource, Layout, TrieDrafter, TrieOptions};
 use foretoken_drafters::{
@@ -9,12 +8,12 @@ use foretoken_drafters::{
 };
 use foretoken_speculation::{Ask, Chance, Drafter, NodeId, Proposal, Sampling, Token};
 
+use crate::checked_scorer::CheckedScorer;
 use crate::head::{HeadScorer, ToyHead, near};
 use crate::table::{Table, TableScorer, mix};
-use crate::twin::TwinScorer;
 use crate::vocabulary;
 
-/// A drafter as the suite makes it, fresh for every run, for a given target.
+/// A drafter that the suite makes anew for every run, for a given target.
 pub struct Registered {
     /// For messages.
     pub name: &'static str,
@@ -35,13 +34,13 @@ pub fn drafters() -> Vec<Registered> {
     all
 }
 
-/// What copies from the text and from texts before it.
+/// Drafters that copy from the sequence and from earlier ones.
 fn continuations() -> Vec<Registered> {
     vec![
         Registered { name: "lookup", make: |_| Box::new(SuffixDrafter::lookup(1, 3, 10)) },
         Registered { name: "lookup of one occurrence", make: |_| Box::new(SuffixDrafter::lookup_chain(1, 3, 10)) },
         Registered {
-            name: "lookup that the first occurrence leads",
+            name: "lookup of the first occurrence before others",
             make: |_| {
                 let mut drafter = SuffixDrafter::lookup(2, 4, 9);
                 (drafter.first, drafter.candidates) = (true, 3);
@@ -59,7 +58,7 @@ fn continuations() -> Vec<Registered> {
             },
         },
         Registered { name: "lookup of single tokens", make: |_| Box::new(SuffixDrafter::lookup(1, 1, 3)) },
-        Registered { name: "suffix that soon forgets", make: |_| Box::new(SuffixDrafter::new(60)) },
+        Registered { name: "suffix of small capacity", make: |_| Box::new(SuffixDrafter::new(60)) },
         Registered {
             name: "suffix with a history",
             make: |t| {
@@ -79,7 +78,7 @@ fn with_a_model() -> Vec<Registered> {
         Registered { name: "draft", make: |t| Box::new(ModelDrafter::new(network(t.vocabulary(), 99))) },
         Registered {
             name: "draft by the target itself",
-            make: |t| Box::new(ModelDrafter::new(TwinScorer::new(t.clone(), 4, 200, 64))),
+            make: |t| Box::new(ModelDrafter::new(CheckedScorer::new(t.clone(), 4, 200, 64))),
         },
         Registered {
             name: "draft with p-min",
@@ -99,13 +98,14 @@ fn with_a_model() -> Vec<Registered> {
         },
         Registered {
             name: "draft without room",
-            make: |t| Box::new(ModelDrafter::new(TwinScorer::new(Table::seeded(t.vocabulary(), 2, 96), 2, 6, 4))),
+            make: |t| Box::new(ModelDrafter::new(CheckedScorer::new(Table::seeded(t.vocabulary(), 2, 96), 2, 6, 4))),
         },
         Registered {
-            name: "draft with room for a text or two",
+            name: "draft with room for a sequence or two",
             make: |t| {
-                // Its rows depend on all tokens, so that no page can be another's unseen.
-                let mut drafter = ModelDrafter::new(TwinScorer::new(Table::seeded(t.vocabulary(), 60, 89), 3, 25, 7));
+                // Its rows depend on all tokens, so that a wrong page is always detected.
+                let mut drafter =
+                    ModelDrafter::new(CheckedScorer::new(Table::seeded(t.vocabulary(), 60, 89), 3, 25, 7));
                 drafter.settings.p_split = Some(0.2);
                 Box::new(drafter)
             },
@@ -114,11 +114,11 @@ fn with_a_model() -> Vec<Registered> {
     ]
 }
 
-/// Draft models with recurrent states, alone and in all company.
+/// Draft models with recurrent states, alone and combined with each other.
 fn with_states() -> Vec<Registered> {
-    /// Rows depend on many tokens, so that a state that passed too much is seen. Few rows a pass.
-    fn network(vocabulary: usize, seed: u64) -> TwinScorer {
-        TwinScorer::with_states(Table::seeded(vocabulary, 40, seed), 2, 400, 5, 20)
+    /// Rows depend on many tokens, so that a state that passed too much is detected. Few rows per pass.
+    fn network(vocabulary: usize, seed: u64) -> CheckedScorer {
+        CheckedScorer::with_states(Table::seeded(vocabulary, 40, seed), 2, 400, 5, 20)
     }
     vec![
         Registered {
@@ -175,7 +175,7 @@ fn heads() -> Vec<Registered> {
             make: |t| Box::new(HeadDrafter::new(HeadScorer::new(ToyHead::new(near(t, 4), 3, 200, 64)))),
         },
         Registered {
-            name: "head in trees, with few rows a pass, of which some fail",
+            name: "head in trees, with few rows per pass, some of which fail",
             make: |t| {
                 let head = ToyHead::new(near(t, 3), 2, 400, 5).with_failing_passes(3);
                 let mut drafter = HeadDrafter::new(HeadScorer::new(head));
@@ -204,9 +204,9 @@ fn heads() -> Vec<Registered> {
 }
 
 /// A small network of its own for a drafter.
-fn network(vocabulary: usize, seed: u64) -> TwinScorer {
-    // Few rows a pass, so that prompts are cut; pages shorter than a draft.
-    TwinScorer::new(Table::seeded(vocabulary, 2, seed), 2, 400, 5)
+fn network(vocabulary: usize, seed: u64) -> CheckedScorer {
+    // Few rows per pass, so that prompts are read in chunks; pages shorter than a draft.
+    CheckedScorer::new(Table::seeded(vocabulary, 2, seed), 2, 400, 5)
 }
 
 /// Draft models that draft trees, or have a drafter of their own.
@@ -233,7 +233,7 @@ fn with_trees_of_a_model() -> Vec<Registered> {
         Registered {
             name: "draft in trees with little room",
             make: |t| {
-                let mut drafter = ModelDrafter::new(TwinScorer::new(Table::seeded(t.vocabulary(), 2, 96), 2, 20, 3));
+                let mut drafter = ModelDrafter::new(CheckedScorer::new(Table::seeded(t.vocabulary(), 2, 96), 2, 20, 3));
                 drafter.settings.p_split = Some(0.1);
                 Box::new(drafter)
             },
@@ -258,7 +258,7 @@ fn with_trees_of_a_model() -> Vec<Registered> {
     ]
 }
 
-/// Assistants with other words than the target's, both ways.
+/// Draft models with another vocabulary, translated and over shared tokens.
 fn with_another_vocabulary() -> Vec<Registered> {
     vec![
         Registered {
@@ -282,9 +282,9 @@ fn with_another_vocabulary() -> Vec<Registered> {
             },
         },
         Registered {
-            name: "translated draft that invents spaces, without room",
+            name: "translated draft that adds spaces, without room",
             make: |t| {
-                let scorer = TwinScorer::new(Table::seeded(7, 2, 93), 2, 6, 4);
+                let scorer = CheckedScorer::new(Table::seeded(7, 2, 93), 2, 6, 4);
                 Box::new(TranslatedDrafter::new(scorer, vocabulary::spaced_translator(t.vocabulary())))
             },
         },
@@ -329,16 +329,16 @@ fn tries() -> Vec<Registered> {
         Registered { name: "trie of parallel branches", make: |_| with(|o| o.layout = Layout::Par) },
         Registered { name: "trie of one branch", make: |_| with(|o| o.layout = Layout::One) },
         Registered {
-            name: "trie of inputs, which stay",
+            name: "trie of inputs, which are kept",
             make: |_| with(|o| (o.source, o.eliminate) = (BranchSource::Input, false)),
         },
         Registered { name: "trie of outputs", make: |_| with(|o| (o.source, o.prune) = (BranchSource::Output, false)) },
     ]
 }
 
-/// Tables, lists and blind guesses.
+/// Drafters without a model.
 fn without_a_model() -> Vec<Registered> {
-    /// What the target writes greedily, from token 1 on.
+    /// The target's greedy output after token 1.
     fn written(table: &Table, len: usize) -> Vec<Token> {
         let mut tokens = vec![1];
         let sampling = Sampling { temperature: 0.0, ..Sampling::default() };
@@ -355,7 +355,7 @@ fn without_a_model() -> Vec<Registered> {
             },
         },
         Registered {
-            name: "ngram trees of the text",
+            name: "ngram trees of the sequence",
             make: |_| {
                 let mut drafter = NgramDrafter::new(2, NgramSource::Text);
                 (drafter.branches_max, drafter.unigram_min) = (3, 0.0);

@@ -1,7 +1,7 @@
-//! What is drawn from the number of a run.
+//! The choices that are drawn from the number of a run.
 //!
-//! Every choice is made small and awkward: pages of one position, pools that hold two texts, passes of two rows,
-//! prompts that begin alike. Left out: what becomes of it.
+//! They are small, so that limits are reached often: pages of one position, pools that hold two sequences, passes of
+//! two rows, prompts with common prefixes.
 
 use foretoken_engine::BudgetKind;
 use foretoken_speculation::{Sampling, Tenant, Token};
@@ -12,25 +12,25 @@ use crate::oracle::decode;
 use crate::table::{Table, mix};
 use crate::toy::Fault;
 
-/// A request, when it arrives, and how long its client waits.
+/// A request, with the step at which it arrives and the one at which it is cancelled.
 #[derive(Clone, Debug)]
 pub struct Arrival {
     /// The step before which it arrives.
     pub step: usize,
-    /// Steps after which its client goes away, if it does.
-    pub patience: Option<usize>,
+    /// Steps after which it is cancelled, if it is.
+    pub cancel_after: Option<usize>,
     /// The prompt.
     pub prompt: Vec<Token>,
-    /// What it is about, where the executor has an encoder.
+    /// The encoder source, where the executor has an encoder.
     pub source: Vec<Token>,
     /// Tokens to generate, at most.
     pub tokens_max: usize,
     /// The sampling law.
     pub sampling: Sampling,
-    /// Whether [`crate::forbidding::Forbidding`] says what may be written.
+    /// Whether its constraint is [`crate::forbidding::Forbidding`].
     pub constrained: bool,
-    /// Whether log-probabilities are wanted, for which forced tokens are asked about like others.
-    pub told: bool,
+    /// Whether log-probabilities are wanted, for which forced tokens need logits like others.
+    pub log_probabilities: bool,
     /// A stop string.
     pub stop: Option<String>,
     /// The seed.
@@ -39,13 +39,13 @@ pub struct Arrival {
     pub drafters: Vec<u8>,
     /// How much is drafted.
     pub budget: BudgetKind,
-    /// On whose behalf.
+    /// Its tenant.
     pub tenant: Tenant,
-    /// How many leading tokens of the prompt everybody may know.
+    /// How many leading tokens of the prompt every tenant may share.
     pub public_prefix: usize,
-    /// Where in the prompt others are said to part.
+    /// The position of the prompt for which a checkpoint is asked.
     pub checkpoint: Option<usize>,
-    /// Who goes first.
+    /// The scheduling priority.
     pub priority: i32,
     /// Whether the tokens of its prompt are scored.
     pub scores_prompt: bool,
@@ -60,7 +60,7 @@ impl Dice {
         (self.0 >> 20) as usize % bound
     }
 
-    /// True once in so many times.
+    /// True once in `times` times.
     fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
@@ -79,7 +79,7 @@ impl Run {
     pub fn of(number: u64) -> Run {
         let dice = &mut Dice(mix(number ^ 0x5eed));
         let vocabulary = dice.one_of(&[4, 6, 9, 11]);
-        // No row of a text goes unseen where each token depends on all before it.
+        // Where each token depends on all before it, every wrong row changes the output.
         let window = dice.once_in(3).then(|| [1 + dice.below(11), dice.one_of(&[1, 2, 3, 4, 8])]);
         let order = match window {
             Some([window, _]) => 1 + dice.below(window),
@@ -87,7 +87,7 @@ impl Run {
         };
         let (page_len, rows_max) = (dice.one_of(&[1, 2, 3, 4, 8]), dice.one_of(&[2, 3, 5, 9, 17, 40]));
         let texts_max = 1 + dice.below(6);
-        // Room for one text of some length, and sometimes for many.
+        // Room for one sequence of some length, and sometimes for many.
         let positions = dice.one_of(&[40, 60, 90, 200, 400]);
         let drafters: Vec<usize> = (0..dice.below(4)).map(|_| dice.below(drafters().len() + 2)).collect();
         let beginnings: Vec<Vec<Token>> = (0..3)
@@ -108,16 +108,16 @@ impl Run {
             }
             arrivals.push(next);
         }
-        let far = dice.once_in(4);
+        let remote_logits = dice.once_in(4);
         let encoder = dice.once_in(3).then(|| encoder(dice, texts_max));
         let sources: Vec<Vec<Token>> = (0..3).map(|_| source(dice, vocabulary)).collect();
         for arrival in &mut arrivals {
             arrival.source = if dice.once_in(4) { source(dice, vocabulary) } else { dice.one_of(&sources) };
         }
         let states = dice.once_in(3).then(|| [1 + dice.below(texts_max + 4), 2 + dice.below(5)]);
-        // One that has nothing else.
-        let ranks = states.is_none() && encoder.is_none() && !far && dice.once_in(2);
-        let experts = !ranks && !far && dice.once_in(4);
+        // Two ranks are combined with neither states, an encoder nor remote logits.
+        let ranks = states.is_none() && encoder.is_none() && !remote_logits && dice.once_in(2);
+        let experts = !ranks && !remote_logits && dice.once_in(4);
         Run {
             states,
             states_alone: dice.once_in(3),
@@ -125,7 +125,7 @@ impl Run {
             target: (number, vocabulary, order),
             executor: [page_len, positions / page_len, rows_max],
             window,
-            far,
+            remote_logits,
             ranks,
             experts,
             texts_max,
@@ -158,13 +158,13 @@ fn arrival(dice: &mut Dice, step: usize, vocabulary: usize, beginnings: &[Vec<To
     let public_prefix = if dice.once_in(3) { dice.below(prompt.len() + 1) } else { 0 };
     Arrival {
         step,
-        patience: dice.once_in(5).then(|| dice.below(12)),
+        cancel_after: dice.once_in(5).then(|| dice.below(12)),
         prompt,
         source: Vec::new(),
         tokens_max: dice.below(30),
         sampling: sampling(dice, vocabulary),
         constrained: dice.once_in(4),
-        told: dice.once_in(2),
+        log_probabilities: dice.once_in(2),
         stop: dice.once_in(4).then(|| dice.one_of(&["ab", "b", "cab", "aac", "bbb"]).to_string()),
         seed: dice.below(1000) as u64,
         drafters: if dice.once_in(5) { Vec::new() } else { all },
@@ -182,14 +182,14 @@ fn arrival(dice: &mut Dice, step: usize, vocabulary: usize, beginnings: &[Vec<To
     }
 }
 
-/// The same is asked for again, perhaps on behalf of somebody else.
+/// Repeats a request, perhaps for another tenant.
 fn again(next: &mut Arrival, before: Arrival) {
     let Arrival { prompt, sampling, constrained, seed, .. } = before;
     (next.prompt, next.sampling, next.constrained, next.seed) = (prompt, sampling, constrained, seed);
     next.public_prefix = next.public_prefix.min(next.prompt.len());
 }
 
-/// A text goes on: what was asked, what was (probably) answered, and more.
+/// The next turn of a conversation: the prompt, the (probable) answer, and more tokens.
 fn next_turn(next: &mut Arrival, before: &Arrival, table: &Table) {
     let Arrival { prompt, sampling, seed, tokens_max, tenant, .. } = before;
     let answer = decode(table, sampling, *seed, prompt, *tokens_max);

@@ -1,29 +1,29 @@
-//! A drafter that fails now and then, wherever it can; the texts must not notice.
+//! A drafter that fails now and then, in each of its calls; no output may change.
 //!
-//! When it fails is a function of the tokens that it sees, so that a run is a number. Left out: drafters that break the
-//! rules without failing, which are tested with the engine (`engine/tests/engine/failing.rs`).
+//! When it fails is a function of the tokens that it sees, so that runs are reproducible. Drafters that break the rules
+//! without failing are tested with the engine (`engine/tests/engine/failing_drafters.rs`).
 
 use std::panic::resume_unwind;
 
-use foretoken_speculation::{Ask, Chance, Drafter, News, Opening, Proposal, SequenceId, Token};
+use foretoken_speculation::{Ask, Chance, Drafter, Opening, Proposal, SequenceId, StepOutput, Token};
 
 use crate::table::mix;
 
-/// What it says when it fails.
+/// The message of its panics.
 pub(super) const MESSAGE: &str = "it fails now and then";
 
-/// See the head of this file.
+/// The drafter that fails.
 pub(super) struct Failing {
-    /// Tokens of the target.
+    /// Size of the target's vocabulary.
     pub(super) vocabulary: usize,
 }
 
-/// A number made of these tokens.
+/// A hash of these tokens.
 fn number(tokens: &[Token]) -> u64 {
     tokens.iter().fold(1, |state, token| mix(state ^ u64::from(*token)))
 }
 
-/// Fails for one text in so many. Nothing is printed, as a panic would.
+/// Fails for one number in `once_in`. Unlike an ordinary panic it prints nothing.
 fn fail(number: u64, once_in: u64) {
     if number.is_multiple_of(once_in) {
         resume_unwind(Box::new(MESSAGE));
@@ -50,8 +50,8 @@ impl Drafter for Failing {
         }
     }
 
-    fn observe(&mut self, news: &[News<'_>]) {
-        news.iter().for_each(|news| fail(number(news.tokens) >> 8, 20));
+    fn observe(&mut self, outputs: &[StepOutput<'_>]) {
+        outputs.iter().for_each(|output| fail(number(output.tokens) >> 8, 20));
     }
 
     fn close(&mut self, sequence: SequenceId) {

@@ -1,9 +1,9 @@
-//! Recurrent states of a toy: what a state has passed, in order, so that whatever it passed wrongly is another text.
+//! Recurrent states of a toy: the list of tokens that a state has passed, so that passing a wrong one changes the
+//! output.
 //!
-//! A real state is a sum of everything that it has passed and cannot go back. This one only ever grows, too, and knows
-//! by what: the rows of accepted guesses at the beginning of the next pass, certain rows with their own. Rows of
-//! guesses lie behind it as inputs, where they are moved and dropped like keys and values. [`Fault`] lets it pass too
-//! much.
+//! A real state is a sum over everything that it has passed and cannot go back. This one only ever grows, too: it
+//! passes accepted drafted rows at the beginning of the next pass, and certain rows in their own pass. Drafted rows are
+//! kept after it as inputs, where they are moved and dropped like keys and values. [`Fault`] lets it pass too much.
 
 use foretoken_model::Span;
 use foretoken_speculation::Token;
@@ -13,29 +13,29 @@ use super::Fault;
 /// One slot.
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
-    /// Whose text it is of; `None` of a copy.
+    /// The sequence it belongs to; `None` for a copy.
     sequence: Option<u64>,
     /// The tokens that it has passed.
     passed: Vec<Token>,
-    /// Inputs of the rows behind it.
+    /// Inputs of the rows after it.
     inputs: Vec<Token>,
 }
 
 impl State {
-    /// Takes in the rows of a span. A text that begins finds whatever the slot held before, and takes it over empty.
+    /// Processes the rows of a span. A sequence that begins clears the slot first.
     pub(super) fn take(&mut self, span: &Span<'_>, fault: Fault) {
         if span.start == 0 && span.computed == 0 {
             *self = Self::default();
         }
         let sequence = *self.sequence.get_or_insert(span.sequence);
-        assert_eq!(sequence, span.sequence, "a state of another text: {span:?}");
-        // What lies before the start is the text by now; of what lies behind it the computed rows stay, unless they are
-        // certain, and were passed.
+        assert_eq!(sequence, span.sequence, "a state of another sequence: {span:?}");
+        // Inputs before the start were accepted; of those after it the computed rows stay, unless they are certain and
+        // were passed.
         let accepted = span.start.saturating_sub(self.passed.len());
         let early = self.passed.len().saturating_sub(span.start);
         if fault == Fault::None {
-            let (come, rows) = (span.start, self.inputs.len());
-            assert!(accepted <= rows, "the text has come to {come}, its state to {}", self.passed.len());
+            let (start, rows) = (span.start, self.inputs.len());
+            assert!(accepted <= rows, "the span starts at {start}, its state has passed {}", self.passed.len());
             assert!(early <= span.certain.min(span.computed), "the state has passed {early} rows of {span:?}");
         }
         self.passed.extend(self.inputs.drain(..accepted.min(self.inputs.len())));
@@ -54,7 +54,7 @@ impl State {
 
     /// The tokens of row `i` of a span, all before it included.
     pub(super) fn context(&self, span: &Span<'_>, i: usize) -> Vec<Token> {
-        // What a state has passed too often lies at its end.
+        // Tokens that a state has passed twice are at its end.
         let surplus = self.passed.len() - (span.start + span.certain).min(self.passed.len());
         if i < span.certain {
             return self.passed[..(span.start + i + 1 + surplus).min(self.passed.len())].to_vec();
@@ -68,12 +68,12 @@ impl State {
         self.passed.iter().copied().chain(guesses.into_iter().rev()).collect()
     }
 
-    /// The same as another text's.
-    pub(super) fn taken_over(&self) -> Self {
+    /// A copy that may become another sequence's.
+    pub(super) fn without_owner(&self) -> Self {
         Self { sequence: None, ..self.clone() }
     }
 
-    /// A copy that has come to this position.
+    /// A copy up to this position.
     pub(super) fn up_to(&self, end: usize, fault: Fault) -> Self {
         let Self { passed, inputs, .. } = self;
         let room = passed.len()..=passed.len() + inputs.len();
@@ -82,14 +82,14 @@ impl State {
         Self { sequence: None, passed: passed.clone(), inputs: inputs[..behind].to_vec() }
     }
 
-    /// Appends it as bytes: what it has passed, filled up, then the inputs behind it.
+    /// Appends it as bytes: the passed tokens, padded to `passed_max`, then the inputs after them.
     pub(super) fn save(&self, passed: usize, passed_max: usize, out: &mut Vec<u8>) {
         assert_eq!(self.passed.len(), passed, "a state that is saved");
         let filled = self.passed.iter().copied().chain(std::iter::repeat(0)).take(passed_max);
         filled.chain(self.inputs.iter().copied()).for_each(|token| out.extend_from_slice(&token.to_le_bytes()));
     }
 
-    /// One that was saved.
+    /// A state that was saved.
     pub(super) fn loaded(passed: &[Token], inputs: &[Token]) -> Self {
         Self { sequence: None, passed: passed.to_vec(), inputs: inputs.to_vec() }
     }

@@ -1,4 +1,4 @@
-//! The classic mistakes. Each must be seen, or the laws above prove nothing.
+//! Classic mistakes made on purpose. Each must be detected, or the tests of laws prove nothing.
 
 use foretoken_drafters::SuffixDrafter;
 use foretoken_speculation::budget::Limits;
@@ -6,18 +6,18 @@ use foretoken_speculation::{
     Address, Ask, Chance, Context, DraftSettings, DraftTree, Drafter, Law, Opening, Probes, Promise, Proposal,
     Sampling, SequenceId, TargetLaws, Token, verify,
 };
-use foretoken_testkit::dial::Dial;
+use foretoken_testkit::enumerator::Enumerator;
 use foretoken_testkit::table::{Table, logits_of};
 
-use crate::harness::{Setup, Team, Verify};
+use crate::harness::{DrafterSet, Setup, Verify};
+use crate::reference::{self, Fault};
 use crate::shapes::{Kind, Shape, Shaped};
-use crate::twin::{self, Fault};
 use crate::{PROMPT, fixed};
 
-/// An error that no rounding makes.
-const SEEN: f64 = 1e-3;
+/// An error that is larger than any rounding.
+const DETECTED: f64 = 1e-3;
 
-/// The largest error of the twin with a fault, over a few trees.
+/// The largest error of the reference implementation with a fault, over a few trees.
 pub fn worst(fault: Fault) -> f64 {
     let shapes: [Shape; 3] = [vec![None, Some(0)], vec![None, None], vec![None, Some(0), None, Some(2)]];
     let sampling = Sampling::default();
@@ -27,10 +27,10 @@ pub fn worst(fault: Fault) -> f64 {
         let table = Table::seeded(3, 2, seed + 40);
         for kind in [Kind::Drawn, Kind::Mixed, Kind::Twice] {
             let verify = |tree: &_, target: &mut dyn TargetLaws, _, pass, chance: &mut dyn Chance| {
-                twin::verify(tree, target, fault, 3, pass, chance)
+                reference::verify(tree, target, fault, 3, pass, chance)
             };
             let setup = Setup { verify: &verify, ..Setup::new(&target, &sampling, Promise::Rejection, &PROMPT, 3) };
-            let error = setup.error_of_one_pass(usize::MAX, || -> Team<'_> {
+            let error = setup.error_of_one_pass(usize::MAX, || -> DrafterSet<'_> {
                 vec![Box::new(Shaped { shape, kind, table: table.clone() })]
             });
             worst = worst.max(error);
@@ -40,34 +40,34 @@ pub fn worst(fault: Fault) -> f64 {
 }
 
 #[test]
-fn a_residual_that_is_the_target_is_seen() {
-    assert!(worst(Fault::ResidualIsTarget) > SEEN);
+fn a_residual_that_is_the_target_is_detected() {
+    assert!(worst(Fault::ResidualIsTarget) > DETECTED);
 }
 
 #[test]
-fn a_residual_that_is_not_clamped_is_seen() {
-    assert!(worst(Fault::NoClamp) > SEEN);
+fn a_residual_that_is_not_clamped_is_detected() {
+    assert!(worst(Fault::NoClamp) > DETECTED);
 }
 
 #[test]
-fn a_bonus_from_the_row_above_is_seen() {
-    assert!(worst(Fault::BonusOffByOne) > SEEN);
+fn a_bonus_from_the_row_above_is_detected() {
+    assert!(worst(Fault::BonusOffByOne) > DETECTED);
 }
 
 #[test]
-fn siblings_judged_as_if_replaced_are_seen() {
-    assert!(worst(Fault::WithReplacement) > SEEN);
+fn siblings_judged_as_if_drawn_with_replacement_are_detected() {
+    assert!(worst(Fault::WithReplacement) > DETECTED);
 }
 
 #[test]
-fn offers_merged_with_their_nodes_are_seen() {
-    assert!(worst(Fault::MergedOffers) > SEEN);
+fn offers_merged_with_their_nodes_are_detected() {
+    assert!(worst(Fault::MergedOffers) > DETECTED);
 }
 
-/// Whether a law offers one sibling or two can depend on what was drawn above it. Choosing block verification because
-/// the tree turned out to be a chain is choosing by drawn values.
+/// Whether a law offers one sibling or two can depend on what was drawn above it. So choosing block verification
+/// because the tree turned out to be a chain is choosing by drawn values.
 #[test]
-fn a_block_chosen_after_the_draw_is_seen() {
+fn block_verification_chosen_after_the_draw_is_detected() {
     let shape = vec![None, Some(0), Some(1), Some(1)];
     let sampling = Sampling::default();
     let chosen = |tree: &DraftTree, target: &mut dyn TargetLaws, _, pass, chance: &mut dyn Chance| {
@@ -76,16 +76,17 @@ fn a_block_chosen_after_the_draw_is_seen() {
     };
     let error = |seed, verify: Verify<'_>| {
         let (target, dense) = (Table::dense(3, 2, seed), Table::dense(3, 1, seed + 40));
-        // After a 0 there is but one guess, so there is no second sibling.
+        // After a 0 only one token is possible, so there is no second sibling.
         let table = Table::new(3, move |tokens| match tokens {
             [.., 0] => logits_of(&[0.0, 1.0, 0.0]),
             _ => dense.logits(tokens),
         });
         let setup = Setup { verify, ..Setup::new(&target, &sampling, Promise::Block, &PROMPT, 4) };
-        let team = || -> Team<'_> { vec![Box::new(Shaped { shape: &shape, kind: Kind::Drawn, table: table.clone() })] };
-        setup.error_of_one_pass(usize::MAX, team)
+        let drafters =
+            || -> DrafterSet<'_> { vec![Box::new(Shaped { shape: &shape, kind: Kind::Drawn, table: table.clone() })] };
+        setup.error_of_one_pass(usize::MAX, drafters)
     };
-    assert!((0..4).map(|seed| error(seed, &chosen)).fold(0.0, f64::max) > SEEN);
+    assert!((0..4).map(|seed| error(seed, &chosen)).fold(0.0, f64::max) > DETECTED);
     assert!((0..4).map(|seed| error(seed, &verify)).fold(0.0, f64::max) < 1e-9);
 }
 
@@ -95,8 +96,8 @@ fn a_coin_with_the_noise_of_the_draft_is_refused_by_its_address() {
     worst(Fault::SharedNoise);
 }
 
-/// Why that address is refused: with one number for draw and coin, a token accepted only below its ratio is drawn only
-/// where the number lies in its own stretch.
+/// Why that address is refused: with one number for draw and coin, a token that is accepted only below its ratio is
+/// drawn only where the number lies in its own interval.
 #[test]
 fn a_coin_with_the_noise_of_the_draft_gives_another_law() {
     let (p, q, steps) = ([0.5_f64, 0.5], [0.8_f64, 0.2], 10_000);
@@ -104,15 +105,15 @@ fn a_coin_with_the_noise_of_the_draft_gives_another_law() {
     for step in 0..steps {
         let noise = (f64::from(step) + 0.5) / f64::from(steps);
         let token = usize::from(noise >= q[0]);
-        // The residual is all on token 1, whichever was refused.
+        // The residual has token 1 alone, whichever token was refused.
         let token = if noise < (p[token] / q[token]).min(1.0) { token } else { 1 };
         written[token] += 1.0 / f64::from(steps);
     }
-    assert!((written[0] - p[0]).abs() > SEEN, "{written:?}");
+    assert!((written[0] - p[0]).abs() > DETECTED, "{written:?}");
 }
 
-/// Draws a token and looks at it before offering.
-struct Looking {
+/// A drafter that looks at its draws before it offers them.
+struct PeekingDrafter {
     table: Table,
     /// Drop the draw if its probability is below this.
     drop_below: f64,
@@ -120,9 +121,9 @@ struct Looking {
     reorder: bool,
 }
 
-impl Drafter for Looking {
+impl Drafter for PeekingDrafter {
     fn name(&self) -> &str {
-        "looking"
+        "peeking"
     }
     fn draft(&mut self, asks: &mut [Ask<'_>], chance: &mut dyn Chance) {
         for ask in asks {
@@ -149,12 +150,14 @@ impl Drafter for Looking {
 }
 
 #[test]
-fn a_confidence_rule_that_drops_its_own_draw_is_seen() {
+fn a_confidence_rule_that_drops_its_own_draw_is_detected() {
     let (table, sampling) = (Table::constant(&[0.9, 0.1]), Sampling::default());
     let setup = Setup::new(&table, &sampling, Promise::Rejection, &[0], 2);
     let drafter = |drop_below| {
         let table = table.clone();
-        move || -> Team<'_> { vec![Box::new(Looking { table: table.clone(), drop_below, reorder: false })] }
+        move || -> DrafterSet<'_> {
+            vec![Box::new(PeekingDrafter { table: table.clone(), drop_below, reorder: false })]
+        }
     };
     assert!(setup.error(drafter(0.0), fixed(1)) < 1e-9);
     // 0.99 where 0.9 is due, times 0.9 for the second token, which is written plainly.
@@ -162,18 +165,20 @@ fn a_confidence_rule_that_drops_its_own_draw_is_seen() {
 }
 
 #[test]
-fn siblings_put_in_order_after_the_draw_are_seen() {
+fn siblings_sorted_after_the_draw_are_detected() {
     let (target, table) = (Table::constant(&[0.3, 0.3, 0.4]), Table::constant(&[0.6, 0.3, 0.1]));
     let sampling = Sampling::default();
     let setup = Setup::new(&target, &sampling, Promise::Rejection, &[0], 2);
-    let drafter = || -> Team<'_> { vec![Box::new(Looking { table: table.clone(), drop_below: 0.0, reorder: true })] };
-    assert!(setup.error_of_one_pass(2, drafter) > SEEN);
+    let drafter = || -> DrafterSet<'_> {
+        vec![Box::new(PeekingDrafter { table: table.clone(), drop_below: 0.0, reorder: true })]
+    };
+    assert!(setup.error_of_one_pass(2, drafter) > DETECTED);
 }
 
-/// A drafter that forgets nothing when the sequence goes back would copy from a text that does not exist.
+/// A drafter that keeps all its tokens when the sequence goes back would copy tokens that were never written.
 #[test]
 #[should_panic(expected = "tokens indexed of")]
-fn a_drafter_that_was_not_set_back_is_seen() {
+fn a_drafter_that_was_not_rolled_back_is_detected() {
     let mut drafter = SuffixDrafter::lookup(1, 3, 10);
     drafter.open(&Opening::new(SequenceId(1), &PROMPT));
     let (sampling, mut tree) = (Sampling::default(), DraftTree::new());
@@ -194,7 +199,7 @@ fn a_drafter_that_was_not_set_back_is_seen() {
         probes: &mut Probes::default(),
         source: 0,
     };
-    drafter.draft(&mut [ask], &mut Dial::default());
+    drafter.draft(&mut [ask], &mut Enumerator::default());
 }
 
 #[test]

@@ -1,7 +1,7 @@
-//! The draft model's trees, filters of its own and a drafter of its own, by enumeration.
+//! Tests by enumeration of the draft model's trees, its own filters and its own drafter.
 //!
-//! Over three tokens a threshold of 0.1 draws nearly always all siblings, and 0.3 now one and now two, as the law at
-//! the place says. Budgets are chosen so that trees are cut where leaves of near gains compete.
+//! Over three tokens a threshold of 0.1 draws nearly always all siblings, and 0.3 one or two of them, depending on the
+//! law at the position. Budgets are chosen so that trees are cut where leaves of similar gains compete.
 
 use foretoken_drafters::{ModelDrafter, SuffixDrafter};
 use foretoken_speculation::{DraftSettings, Drafter, Promise, Sampling};
@@ -29,9 +29,9 @@ fn a_model_drafts_trees_in_one_pass() {
             for (p_split, p_min) in [(0.1, 0.0), (0.3, 0.0), (0.1, 0.4), (0.3, 0.4)] {
                 for nodes in [2, 3, 5] {
                     let setup = Setup::new(&target, &sampling, promise, &PROMPT, 4);
-                    let team =
+                    let drafters =
                         || -> Vec<Box<dyn Drafter>> { vec![Box::new(drafter(&draft, 3, splitting(p_split, p_min)))] };
-                    let error = setup.error_of_one_pass(nodes, team);
+                    let error = setup.error_of_one_pass(nodes, drafters);
                     let case = format!("{promise:?} split {p_split}, p-min {p_min}, {nodes} nodes, seed {seed}");
                     assert!(error < TOLERANCE, "{case}: {error}");
                 }
@@ -41,7 +41,7 @@ fn a_model_drafts_trees_in_one_pass() {
 }
 
 #[test]
-fn a_model_drafts_trees_over_several_passes_and_in_company() {
+fn a_model_drafts_trees_over_several_passes_and_with_other_drafters() {
     let sampling = Sampling::default();
     for seed in 0..3 {
         let (target, draft) = (Table::seeded(3, 2, seed), Table::seeded(3, 1, seed + 60));
@@ -61,14 +61,14 @@ fn a_model_drafts_trees_over_several_passes_and_in_company() {
 }
 
 #[test]
-fn a_draft_through_filters_of_its_own_keeps_the_law() {
+fn a_draft_with_filters_of_its_own_keeps_the_law() {
     let filters = [
         DraftSettings { temperature: Some(0.0), ..splitting(0.2, 0.0) },
         DraftSettings { temperature: Some(0.4), top_k: Some(2), ..splitting(0.2, 0.0) },
         DraftSettings { top_p: Some(0.7), ..splitting(1.0, 0.3) },
         DraftSettings { min_p: Some(0.5), n_min: Some(2), ..splitting(0.2, 0.6) },
     ];
-    // The target has filters too, some of which the draft's replace.
+    // The target has filters too, some of which are replaced by the draft's.
     for sampling in [Sampling::default(), Sampling { top_k: 2, min_p: 0.1, ..Sampling::default() }] {
         for seed in 0..2 {
             let (target, draft) = (Table::dense(3, 2, seed), Table::dense(3, 1, seed + 20));
@@ -93,12 +93,12 @@ fn a_drafter_of_the_draft_keeps_the_law() {
             let setup = Setup::new(&target, &sampling, promise, &PROMPT, 3);
             for p_split in [1.0, 0.2] {
                 let outer = || drafter(&draft, 2, splitting(p_split, 0.0));
-                let team = || -> Vec<Box<dyn Drafter>> {
+                let drafters = || -> Vec<Box<dyn Drafter>> {
                     vec![Box::new(outer().with_inner(Box::new(SuffixDrafter::lookup(1, 3, 10))))]
                 };
-                let error = setup.error(team, fixed(2));
+                let error = setup.error(drafters, fixed(2));
                 assert!(error < TOLERANCE, "{promise:?} lookup within, split {p_split}, seed {seed}: {error}");
-                // Under exact each level multiplies the outcomes: two there, three elsewhere.
+                // Under exact each level multiplies the outcomes, so it has two levels and the others three.
                 let deep = || -> Vec<Box<dyn Drafter>> {
                     let inner = drafter(&innermost, 2, splitting(0.3, 0.0));
                     let inner = match promise {

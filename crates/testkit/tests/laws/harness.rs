@@ -1,7 +1,7 @@
-//! Plain loops around drafters, budget and verifier, to be enumerated.
+//! Simple loops around drafters, budget and verifier, whose outcomes are enumerated.
 //!
-//! Two of them: several passes of real drafters until enough tokens are written, and one pass over a tree, completed
-//! with the target's own law in closed form, which reaches much larger trees.
+//! There are two: several passes of real drafters until enough tokens are written, and one pass over a tree, completed
+//! with the target's own law in closed form, which allows much larger trees.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -9,10 +9,11 @@ use std::sync::LazyLock;
 use foretoken_speculation::budget::{Budget, Limits, Outcome};
 use foretoken_speculation::costs::Curve;
 use foretoken_speculation::{
-    Ask, Chance, Choice, Costs, DraftSettings, DraftTree, Drafter, DrafterCosts, Experience, News, Opening, Outlook,
-    Pass, PassSoFar, Policy, Probes, Promise, Sampling, SequenceId, TargetLaws, Token, Verdict, choose, share, verify,
+    Ask, Chance, Choice, Costs, DraftSettings, DraftTree, Drafter, DrafterCosts, Experience, Opening, Outlook, Pass,
+    PassSoFar, Policy, Probes, Promise, Sampling, SequenceId, StepOutput, TargetLaws, Token, Verdict, choose, share,
+    verify,
 };
-use foretoken_testkit::dial::{Dial, enumerate, enumerate_coupled};
+use foretoken_testkit::enumerator::{Enumerator, enumerate, enumerate_coupled};
 use foretoken_testkit::table::{Joint, Table, distance};
 use foretoken_testkit::toy::hidden_state;
 
@@ -23,9 +24,9 @@ pub type Verify<'a> = &'a dyn Fn(&DraftTree, &mut dyn TargetLaws, Promise, Pass,
 pub type Choose<'a> = &'a dyn Fn(&mut [Choice<'_>], &Costs, PassSoFar);
 
 /// Drafters that fill one tree of candidates, one after the other, as in the engine.
-pub type Team<'d> = Vec<Box<dyn Drafter + 'd>>;
+pub type DrafterSet<'d> = Vec<Box<dyn Drafter + 'd>>;
 
-/// Everything about a generation but its drafters.
+/// All settings of a generation except its drafters.
 #[derive(Copy, Clone)]
 pub struct Setup<'a> {
     pub target: &'a Table,
@@ -36,7 +37,7 @@ pub struct Setup<'a> {
     pub len: usize,
     pub verify: Verify<'a>,
     pub choose: Choose<'a>,
-    /// By what is chosen, and whether drafters weigh their steps.
+    /// How candidates are chosen, and whether drafters stop where a step does not pay.
     pub policy: Policy<'a>,
     pub costs: &'a Costs,
     pub seed: u64,
@@ -62,21 +63,21 @@ impl<'a> Setup<'a> {
         }
     }
 
-    /// The law of any program of chance under this promise's rule about addresses.
-    fn enumerate<R: Ord>(&self, f: impl FnMut(&mut Dial) -> R) -> BTreeMap<R, f64> {
+    /// The law of a program, under this promise's rule about repeated addresses.
+    fn enumerate<R: Ord>(&self, f: impl FnMut(&mut Enumerator) -> R) -> BTreeMap<R, f64> {
         match self.promise {
             Promise::Exact => enumerate_coupled(f),
             Promise::Rejection | Promise::Block => enumerate(f),
         }
     }
 
-    /// How far the law of `len` tokens over several passes is from the target's.
-    pub fn error<'d>(&self, drafters: impl Fn() -> Team<'d>, budget: impl Fn() -> Box<dyn Budget>) -> f64 {
-        let law = self.enumerate(|dial| self.generate(&mut drafters(), budget().as_mut(), dial));
+    /// The distance of the law of `len` tokens over several passes from the target's.
+    pub fn error<'d>(&self, drafters: impl Fn() -> DrafterSet<'d>, budget: impl Fn() -> Box<dyn Budget>) -> f64 {
+        let law = self.enumerate(|chance| self.generate(&mut drafters(), budget().as_mut(), chance));
         distance(&law, &self.target.plain(self.sampling, self.prompt, self.len))
     }
 
-    /// The engine's loop in small.
+    /// A small version of the engine's loop.
     pub fn generate(
         &self,
         drafters: &mut [Box<dyn Drafter + '_>],
@@ -102,7 +103,7 @@ impl<'a> Setup<'a> {
             let asked: Vec<u8> = (0..drafters.len() as u8).collect();
             experience.learn(&asked, &candidates, &verdict.tokens, |_| {});
             experience.learn_pass(verdict.tokens.len(), 1.0);
-            let told = if tokens.len() == self.prompt.len() { 0 } else { tokens.len() - 1 };
+            let hidden_from = if tokens.len() == self.prompt.len() { 0 } else { tokens.len() - 1 };
             tokens.extend(&verdict.tokens);
             for drafter in drafters.iter_mut() {
                 let emitted = &verdict.tokens;
@@ -110,16 +111,16 @@ impl<'a> Setup<'a> {
                 let layers = drafter.needs().hidden_layers;
                 let states =
                     |at: usize| layers.iter().map(|layer| hidden_state(*layer, &tokens[..=at])).collect::<Vec<_>>();
-                let states: Vec<_> = (told..tokens.len() - 1).flat_map(states).collect();
+                let states: Vec<_> = (hidden_from..tokens.len() - 1).flat_map(states).collect();
                 let hidden: Vec<&[f32]> = states.iter().map(|state| &state[..]).collect();
-                drafter.observe(&[News {
+                drafter.observe(&[StepOutput {
                     sequence,
                     tokens: &tokens,
                     emitted,
                     tree,
                     path,
                     probes: &[],
-                    hidden_from: told,
+                    hidden_from,
                     hidden: &hidden,
                 }]);
             }
@@ -127,14 +128,14 @@ impl<'a> Setup<'a> {
         tokens[self.prompt.len()..end].to_vec()
     }
 
-    /// How far the law of `len` tokens is from the target's, where one pass drafts and all that follows is plain.
-    pub fn error_of_one_pass<'d>(&self, nodes_max: usize, drafters: impl Fn() -> Team<'d>) -> f64 {
-        let passes = self.enumerate(|dial| self.first_pass(nodes_max, &mut drafters(), dial).tokens);
+    /// The distance of the law of `len` tokens from the target's, if one pass drafts and the rest is plain decoding.
+    pub fn error_of_one_pass<'d>(&self, nodes_max: usize, drafters: impl Fn() -> DrafterSet<'d>) -> f64 {
+        let passes = self.enumerate(|chance| self.first_pass(nodes_max, &mut drafters(), chance).tokens);
         let mut law = Joint::new();
         for (mut written, probability) in passes {
             written.truncate(self.len);
             let tokens = [self.prompt, &written].concat();
-            // The law of what follows depends on the prompt's length only through settings not used here.
+            // The law of the rest depends on the prompt's length only through settings that are not used here.
             for (rest, p) in self.target.plain(self.sampling, &tokens, self.len - written.len()) {
                 *law.entry([&written[..], &rest].concat()).or_insert(0.0) += probability * p;
             }
@@ -143,18 +144,18 @@ impl<'a> Setup<'a> {
     }
 
     /// Expected number of accepted tokens in one pass.
-    pub fn expected_accepted<'d>(&self, nodes_max: usize, drafters: impl Fn() -> Team<'d>) -> f64 {
-        let passes = self.enumerate(|dial| self.first_pass(nodes_max, &mut drafters(), dial).path.len());
+    pub fn expected_accepted<'d>(&self, nodes_max: usize, drafters: impl Fn() -> DrafterSet<'d>) -> f64 {
+        let passes = self.enumerate(|chance| self.first_pass(nodes_max, &mut drafters(), chance).path.len());
         passes.into_iter().map(|(accepted, probability)| accepted as f64 * probability).sum()
     }
 
-    fn first_pass(&self, nodes_max: usize, drafters: &mut Team<'_>, chance: &mut dyn Chance) -> Verdict {
+    fn first_pass(&self, nodes_max: usize, drafters: &mut DrafterSet<'_>, chance: &mut dyn Chance) -> Verdict {
         let (mut candidates, mut tree) = (DraftTree::new(), DraftTree::new());
         let (limits, trees) = (Limits::nodes(nodes_max), [&mut candidates, &mut tree]);
         self.pass(open(drafters, self.prompt), self.prompt, limits, &Experience::default(), trees, chance)
     }
 
-    /// Drafts into candidates, which are empty, chooses of them the tree and verifies it.
+    /// Drafts into the empty candidates, chooses the tree from them and verifies it.
     fn pass(
         &self,
         drafters: &mut [Box<dyn Drafter + '_>],
@@ -209,7 +210,7 @@ impl<'a> Setup<'a> {
     }
 }
 
-/// Opens the one sequence with every drafter.
+/// Opens the sequence with every drafter.
 fn open<'t, 'd>(drafters: &'t mut [Box<dyn Drafter + 'd>], prompt: &[Token]) -> &'t mut [Box<dyn Drafter + 'd>] {
     for drafter in drafters.iter_mut() {
         drafter.open(&Opening::new(SequenceId(1), prompt));
@@ -217,8 +218,8 @@ fn open<'t, 'd>(drafters: &'t mut [Box<dyn Drafter + 'd>], prompt: &[Token]) -> 
     drafters
 }
 
-/// Costs with which it depends on a guess and its drafter whether a row or a step pays: the second row is cheap, the
-/// third begins a strip, and the drafters' steps differ.
+/// Costs with which some rows and steps pay and others do not: the second row is cheap, the third begins a strip, and
+/// the drafters' steps differ.
 static COSTS: LazyLock<Costs> = LazyLock::new(|| {
     let points = vec![(1, 1.0), (2, 1.05), (3, 1.4), (4, 1.45), (5, 1.5)];
     let drafter = |step| DrafterCosts { step, ..DrafterCosts::default() };

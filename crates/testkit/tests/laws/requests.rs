@@ -1,29 +1,29 @@
-//! One request after the other, of one seed, with drafters that learn from each: every text has the target's law and
-//! tells nothing of the next.
+//! Tests of requests of one seed, one after the other, with drafters that learn from each: every output has the
+//! target's law and is independent of the others.
 //!
-//! A text that was written under *rejection* tells how its coins fell. Were the same coins tossed again for the next
-//! request, a drafter that offers what it has read would choose its offers by the coins that judge them. The number of
-//! a request keeps its coins apart from those of all others; the canary leaves it out.
+//! An output under *rejection* reveals its coins. If the next request had the same coins, a drafter that copies earlier
+//! outputs would choose its offers by the coins that judge them. The number of a request keeps its coins apart from
+//! those of all others; the canary leaves it out.
 
 use std::collections::BTreeMap;
 
 use foretoken_drafters::SuffixDrafter;
 use foretoken_drafters::TrieDrafter;
 use foretoken_speculation::{
-    Address, Ask, Chance, Drafter, Law, News, Opening, Promise, Proposal, Sampling, SequenceId, Token,
+    Address, Ask, Chance, Drafter, Law, Opening, Promise, Proposal, Sampling, SequenceId, StepOutput, Token,
 };
-use foretoken_testkit::dial::{enumerate, enumerate_by_address};
+use foretoken_testkit::enumerator::{enumerate, enumerate_by_address};
 use foretoken_testkit::table::{Joint, Table, distance};
 
-use crate::harness::{Setup, Team};
+use crate::harness::{DrafterSet, Setup};
 use crate::{PROMPT, TOLERANCE, fixed, model};
 
-/// An error that no rounding makes.
-const SEEN: f64 = 1e-3;
-/// Guesses what followed the last token in the latest text that has ended.
+/// An error that is larger than any rounding.
+const DETECTED: f64 = 1e-3;
+/// A drafter that proposes what followed the last token in the latest output.
 struct Learner {
     vocabulary: usize,
-    /// Draw from the frequencies of what followed, instead of offering the latest.
+    /// Whether it draws from the frequencies of what followed, instead of offering the latest.
     draws: bool,
     ended: Vec<Token>,
     running: Vec<Token>,
@@ -68,8 +68,8 @@ impl Drafter for Learner {
             }
         }
     }
-    fn observe(&mut self, news: &[News<'_>]) {
-        self.running = news[0].tokens.to_vec();
+    fn observe(&mut self, outputs: &[StepOutput<'_>]) {
+        self.running = outputs[0].tokens.to_vec();
     }
     fn close(&mut self, _sequence: SequenceId) {
         self.ended = std::mem::take(&mut self.running);
@@ -80,10 +80,11 @@ fn learner(draws: bool) -> Box<dyn Drafter> {
     Box::new(Learner { vocabulary: 3, draws, ended: Vec::new(), running: Vec::new() })
 }
 
-type MakeTeam = fn() -> Team<'static>;
+type MakeDrafterSet = fn() -> DrafterSet<'static>;
 
-/// Teams of which somebody learns, each with the length of the texts: as long as can be enumerated in a second or two.
-const TEAMS: [(&str, usize, MakeTeam); 5] = [
+/// Sets of drafters of which one learns, each with the length of the outputs: as long as can be enumerated in a second
+/// or two.
+const DRAFTER_SETS: [(&str, usize, MakeDrafterSet); 5] = [
     ("points of the latest text", 3, || vec![learner(false)]),
     ("draws from the latest text", 3, || vec![learner(true)]),
     ("suffix", 4, || vec![Box::new(SuffixDrafter::default())]),
@@ -91,8 +92,13 @@ const TEAMS: [(&str, usize, MakeTeam); 5] = [
     ("suffix and a model", 4, || vec![Box::new(SuffixDrafter::default()), model(&Table::seeded(3, 1, 77), 1, 0.0)]),
 ];
 
-/// The texts of requests of these numbers, one after the other, with the same drafters.
-fn texts(setup: &Setup<'_>, numbers: &[u64], drafters: &mut Team<'_>, chance: &mut dyn Chance) -> Vec<Vec<Token>> {
+/// The outputs of requests of these numbers, one after the other, with the same drafters.
+fn texts(
+    setup: &Setup<'_>,
+    numbers: &[u64],
+    drafters: &mut DrafterSet<'_>,
+    chance: &mut dyn Chance,
+) -> Vec<Vec<Token>> {
     let text = |&request: &u64| {
         let text = Setup { request, ..*setup }.generate(drafters, fixed(2)().as_mut(), chance);
         drafters.iter_mut().for_each(|drafter| drafter.close(SequenceId(1)));
@@ -101,7 +107,7 @@ fn texts(setup: &Setup<'_>, numbers: &[u64], drafters: &mut Team<'_>, chance: &m
     numbers.iter().map(text).collect()
 }
 
-/// The law of `count` independent texts, written one behind the other.
+/// The law of `count` independent outputs, concatenated.
 fn product(plain: &Joint, count: usize) -> Joint {
     (0..count).fold(Joint::from([(Vec::new(), 1.0)]), |all, _| {
         let longer = |(texts, p): (&Vec<Token>, &f64)| {
@@ -111,7 +117,7 @@ fn product(plain: &Joint, count: usize) -> Joint {
     })
 }
 
-/// The law of the last text alone.
+/// The law of the last output alone.
 fn last_text(law: &BTreeMap<Vec<Vec<Token>>, f64>) -> Joint {
     let mut last = Joint::new();
     law.iter().for_each(|(texts, p)| *last.entry(texts[texts.len() - 1].clone()).or_insert(0.0) += p);
@@ -119,52 +125,52 @@ fn last_text(law: &BTreeMap<Vec<Vec<Token>>, f64>) -> Joint {
 }
 
 #[test]
-fn texts_of_one_seed_are_independent_whatever_was_learned() {
+fn outputs_of_one_seed_are_independent_whatever_was_learned() {
     let sampling = Sampling::default();
     for (seed, promise) in (0..2).flat_map(|seed| [Promise::Rejection, Promise::Block].map(|promise| (seed, promise))) {
         let target = Table::seeded(3, 2, seed);
-        for (name, len, team) in TEAMS {
+        for (name, len, drafters) in DRAFTER_SETS {
             let setup = Setup::new(&target, &sampling, promise, &PROMPT, len);
-            // Any address that were asked twice, within a request or by both, would be refused here.
-            let law = enumerate(|dial| texts(&setup, &[0, 1], &mut team(), dial).concat());
+            // An address that is used twice, within a request or by both, panics here.
+            let law = enumerate(|chance| texts(&setup, &[0, 1], &mut drafters(), chance).concat());
             let error = distance(&law, &product(&target.plain(&sampling, &PROMPT, len), 2));
             assert!(error < TOLERANCE, "{promise:?} {name}, seed {seed}: {error}");
         }
         let setup = Setup::new(&target, &sampling, promise, &PROMPT, 2);
-        let law = enumerate(|dial| texts(&setup, &[7, u64::MAX, 0], &mut vec![learner(false)], dial).concat());
+        let law = enumerate(|chance| texts(&setup, &[7, u64::MAX, 0], &mut vec![learner(false)], chance).concat());
         let error = distance(&law, &product(&target.plain(&sampling, &PROMPT, 2), 3));
         assert!(error < TOLERANCE, "{promise:?} three texts, seed {seed}: {error}");
     }
 }
 
 #[test]
-fn requests_of_one_number_are_seen() {
+fn requests_with_the_same_number_are_detected() {
     let sampling = Sampling::default();
     for promise in [Promise::Rejection, Promise::Block] {
-        for (name, len, team) in TEAMS {
+        for (name, len, drafters) in DRAFTER_SETS {
             let error = |numbers: &[u64]| {
                 let of_seed = |seed| {
                     let target = Table::dense(3, 2, seed);
                     let setup = Setup::new(&target, &sampling, promise, &PROMPT, len);
-                    let law = enumerate_by_address(|dial| texts(&setup, numbers, &mut team(), dial));
+                    let law = enumerate_by_address(|chance| texts(&setup, numbers, &mut drafters(), chance));
                     distance(&last_text(&law), &target.plain(&sampling, &PROMPT, len))
                 };
                 (0..2).map(of_seed).fold(0.0, f64::max)
             };
             let (same, own) = (error(&[0, 0]), error(&[0, 1]));
-            assert!(same > SEEN, "{promise:?} {name}: {same}");
+            assert!(same > DETECTED, "{promise:?} {name}: {same}");
             assert!(own < TOLERANCE, "{promise:?} {name}: {own}");
         }
     }
 }
 
 #[test]
-fn exact_writes_a_seed_s_text_again_whatever_the_number_and_whatever_was_learned() {
+fn under_exact_the_output_of_a_seed_depends_on_neither_number_nor_learning() {
     let sampling = Sampling::default();
     let target = Table::dense(3, 2, 1);
-    for (name, len, team) in TEAMS {
+    for (name, len, drafters) in DRAFTER_SETS {
         let setup = Setup::new(&target, &sampling, Promise::Exact, &PROMPT, len);
-        let law = enumerate_by_address(|dial| texts(&setup, &[0, 1], &mut team(), dial));
+        let law = enumerate_by_address(|chance| texts(&setup, &[0, 1], &mut drafters(), chance));
         assert!(law.keys().all(|texts| texts[0] == texts[1]), "{name}");
         let error = distance(&last_text(&law), &target.plain(&sampling, &PROMPT, len));
         assert!(error < TOLERANCE, "{name}: {error}");

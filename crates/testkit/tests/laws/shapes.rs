@@ -1,4 +1,4 @@
-//! A drafter that makes a tree of any shape, and all shapes.
+//! A drafter that makes a tree of a given shape, and the list of all shapes.
 
 use foretoken_speculation::{Address, Ask, Chance, Drafter, NodeId, Promise, Proposal, SequenceId, Token};
 use foretoken_testkit::table::Table;
@@ -8,7 +8,7 @@ pub type Shape = Vec<Option<usize>>;
 
 /// All ordered trees of exactly `nodes` nodes below the root: as many as the Catalan number.
 pub fn shapes(nodes: usize) -> Vec<Shape> {
-    // Depth by depth is not needed: any sequence of parents that walks the tree in preorder names it once.
+    // Each ordered tree is listed once, by the parents of its nodes in preorder.
     let mut all = vec![(Shape::new(), Vec::new())]; // a shape, and the path to its last node
     for node in 0..nodes {
         let mut longer = Vec::new();
@@ -25,14 +25,14 @@ pub fn shapes(nodes: usize) -> Vec<Shape> {
     all.into_iter().map(|(shape, _)| shape).collect()
 }
 
-/// How the children of a node are found.
+/// How the children of a node are proposed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// All drawn, without replacement.
     Drawn,
-    /// All guessed by a fixed rule.
+    /// All points, by a fixed rule.
     Point,
-    /// Guesses and draws in turn, also of the same tokens.
+    /// Points and draws in turn, also of the same tokens.
     Mixed,
     /// Two drafters with different laws, each drawing every child.
     Twice,
@@ -46,13 +46,14 @@ pub struct Shaped<'a> {
 }
 
 impl Shaped<'_> {
-    fn fill(&self, ask: &mut Ask<'_>, place: Option<usize>, parent: Option<NodeId>, chance: &mut dyn Chance) {
-        let children: Vec<usize> = (0..self.shape.len()).filter(|&i| self.shape[i] == place).collect();
+    fn fill(&self, ask: &mut Ask<'_>, node: Option<usize>, parent: Option<NodeId>, chance: &mut dyn Chance) {
+        let children: Vec<usize> = (0..self.shape.len()).filter(|&i| self.shape[i] == node).collect();
         if children.is_empty() {
             return;
         }
         let nodes = self.propose(ask, parent, children.len(), chance);
-        // Fewer tokens than children: the support was smaller. A node is filled once, though it was proposed twice.
+        // There are fewer nodes than children if the support was smaller. A node that was proposed twice is filled
+        // once.
         for (i, (child, &node)) in children.into_iter().zip(&nodes).enumerate() {
             if !nodes[..i].contains(&node) {
                 self.fill(ask, Some(child), Some(node), chance);
@@ -115,7 +116,7 @@ impl Drafter for Shaped<'_> {
     }
     fn draft(&mut self, asks: &mut [Ask<'_>], chance: &mut dyn Chance) {
         for ask in asks {
-            // A shape is drafted whole or not at all; a mixed place may hold two nodes more than its children.
+            // A shape is drafted whole or not at all; with mixed children there may be two more nodes than children.
             if ask.limits.nodes_max < 3 * self.shape.len() {
                 continue;
             }

@@ -1,10 +1,11 @@
-//! *exact* token by token: with noise that is a function of its address, every drafter writes the text of none.
+//! Tests of *exact* token by token: with noise that is a function of its address, the output with any drafter is that
+//! without drafters.
 
 use foretoken_speculation::budget::Heuristic;
 use foretoken_speculation::{Address, Chance, Law, Promise, Purpose, Sampling, Token};
 use foretoken_testkit::table::{Table, mix};
 
-use crate::harness::{Setup, Team};
+use crate::harness::{DrafterSet, Setup};
 use crate::shapes::{Kind, Shape, Shaped, shapes};
 use crate::{PROMPT, fixed, lookup, model};
 
@@ -37,7 +38,7 @@ impl Chance for Hashed {
 const LEN: usize = 60;
 
 #[test]
-fn every_drafter_writes_the_text_of_none() {
+fn the_output_with_any_drafter_is_that_without_drafters() {
     let settings = [
         Sampling { temperature: 0.0, ..Sampling::default() },
         Sampling::default(),
@@ -49,7 +50,8 @@ fn every_drafter_writes_the_text_of_none() {
         let draft = Table::seeded(10, 1, seed + 1);
         for sampling in &settings {
             let setup = Setup { seed, ..Setup::new(&target, sampling, Promise::Exact, &PROMPT, LEN) };
-            let write = |mut team: Team<'_>| setup.generate(&mut team, &mut Heuristic::new(6), &mut Hashed);
+            let write =
+                |mut drafters: DrafterSet<'_>| setup.generate(&mut drafters, &mut Heuristic::new(6), &mut Hashed);
             let alone = write(vec![]);
             assert_eq!(alone.len(), LEN);
             assert_eq!(write(vec![lookup()]), alone);
@@ -58,17 +60,17 @@ fn every_drafter_writes_the_text_of_none() {
         }
         for (i, shape) in forest.iter().enumerate() {
             let kind = [Kind::Drawn, Kind::Mixed, Kind::Point][i % 3];
-            let mut team: Team<'_> = vec![Box::new(Shaped { shape, kind, table: draft.clone() })];
+            let mut drafters: DrafterSet<'_> = vec![Box::new(Shaped { shape, kind, table: draft.clone() })];
             let setup = Setup { seed, ..Setup::new(&target, &settings[1], Promise::Exact, &PROMPT, LEN) };
             let alone = setup.generate(&mut [], fixed(0)().as_mut(), &mut Hashed);
-            let drafted = setup.generate(&mut team, fixed(usize::MAX)().as_mut(), &mut Hashed);
+            let drafted = setup.generate(&mut drafters, fixed(usize::MAX)().as_mut(), &mut Hashed);
             assert_eq!(drafted, alone, "{shape:?}");
         }
     }
 }
 
 #[test]
-fn without_a_drafter_all_promises_write_one_text() {
+fn without_a_drafter_all_promises_have_the_same_output() {
     let (target, sampling) = (Table::dense(10, 2, 3), Sampling::default());
     let text = |promise| {
         let setup = Setup::new(&target, &sampling, promise, &PROMPT, LEN);

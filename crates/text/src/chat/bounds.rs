@@ -1,19 +1,17 @@
-//! What a template may look like before it is parsed: how long, and how deep.
+//! Limits on the length and the nesting depth of a template, checked before it is parsed.
 //!
-//! The engine parses, compiles and frees templates by functions that call themselves, and bounds only some of them:
-//! fifty thousand `-` in a row end the process. So a template's words are looked through first, as the engine's own
-//! lexer cuts them. Every operator is counted as one level below what stands beside it, which is never too few: a comma
-//! begins anew, a bracket adds what is within. Blocks are counted by their words, `elif` as one more level.
+//! The template engine (minijinja) parses, compiles and frees templates recursively, and limits only some of that:
+//! fifty thousand `-` in a row end the process. So the tokens of the engine's own lexer are counted first. Every
+//! operator counts as one level, which is an upper bound: a comma starts over, a bracket adds the depth within. Blocks
+//! are counted by their keywords, `elif` as one more level.
 //!
-//! Expressions of constants are computed while a template is compiled, where nothing is metered. All of them are small
-//! but lists that are repeated, so these are bounded here too.
-//!
-//! Left out: what a template does when it is run ([`super::metered`]).
+//! Constant expressions are evaluated while a template is compiled, which is not metered. Only repeated lists can be
+//! large, so these are bounded here, too. Running a template is limited in [`super::metered`].
 
 use minijinja::machinery::{Token, tokenize};
 use minijinja::syntax::SyntaxConfig;
 
-/// Longest template in bytes. The longest that models bring have some ten thousand.
+/// Longest template in bytes. The longest of known models have some ten thousand.
 const SOURCE_MAX_BYTES: usize = 1 << 20;
 
 /// Deepest expression. A chain of fifty `~` is long.
@@ -22,10 +20,10 @@ const EXPRESSION_MAX_DEPTH: usize = 250;
 /// Deepest nesting of blocks; an `elif` is one further level.
 const BLOCK_MAX_DEPTH: usize = 60;
 
-/// Longest list of constants that one expression makes by `*`, in times of its items.
+/// Most repetitions of a list of constants by `*`.
 const REPEATED_MAX: u64 = 1024;
 
-/// Says what is too much in a template, with its line.
+/// Checks the limits; the error names the line.
 pub(super) fn check(source: &str, syntax: &SyntaxConfig) -> Result<(), String> {
     if source.len() > SOURCE_MAX_BYTES {
         return Err(format!("expected at most {SOURCE_MAX_BYTES} bytes, found {}", source.len()));
@@ -33,7 +31,7 @@ pub(super) fn check(source: &str, syntax: &SyntaxConfig) -> Result<(), String> {
     let (mut expression, mut blocks) = (Expression::default(), Vec::new());
     let mut begins_block = false;
     for token in tokenize(source, false, syntax.clone()) {
-        // What the lexer refuses is the parser's to say.
+        // The parser reports what the lexer refuses.
         let Ok((token, span)) = token else { return Ok(()) };
         let deep = |what: &str, most: usize, found: usize| {
             format!("line {}: expected {what} at most {most} levels deep, found {found}", span.start_line)
@@ -58,7 +56,7 @@ pub(super) fn check(source: &str, syntax: &SyntaxConfig) -> Result<(), String> {
                 "for" | "if" | "with" | "set" | "autoescape" | "filter" | "block" | "macro" | "call" => blocks.push(1),
                 _ => {}
             }
-            // A `set` with a value has no end and may stand anywhere: only those in a row count, and few are.
+            // A `set` with a value has no end tag, so it does not add a level.
             let depth: usize = blocks.iter().sum();
             if depth > BLOCK_MAX_DEPTH {
                 return Err(deep("blocks", BLOCK_MAX_DEPTH, depth));
@@ -72,35 +70,35 @@ pub(super) fn check(source: &str, syntax: &SyntaxConfig) -> Result<(), String> {
     Ok(())
 }
 
-/// How deep the tree of an expression may become, by its words so far.
+/// An upper bound of the depth of an expression's tree, by its tokens so far.
 #[derive(Default)]
 struct Expression {
     /// The brackets that are open, from the outermost.
     levels: Vec<Level>,
     outer: Level,
-    /// How many words there are, and whether the first is `set` and no `=` has come.
-    words: usize,
+    /// Number of tokens; whether the first is `set` and no `=` has come yet.
+    tokens: usize,
     awaits_value: bool,
     is_set: bool,
-    /// What could make a large list of constants.
+    /// What is needed to find large lists of constants.
     has_list: bool,
     follows_value: bool,
     stars: usize,
     largest: u64,
 }
 
-/// Words between two commas, and how deep the brackets among them go.
+/// The tokens between two commas, and the depth of the brackets among them.
 #[derive(Clone, Copy, Default)]
 struct Level {
-    words: usize,
+    tokens: usize,
     inner: usize,
-    /// The deepest of what stands before the last comma.
+    /// The depth before the last comma.
     before: usize,
 }
 
 impl Level {
     fn depth(self) -> usize {
-        self.before.max(self.words + self.inner)
+        self.before.max(self.tokens + self.inner)
     }
 }
 
@@ -111,8 +109,8 @@ impl Expression {
 
     fn push(&mut self, token: &Token<'_>) {
         self.is_set = matches!(token, Token::Assign) && std::mem::take(&mut self.awaits_value);
-        self.awaits_value |= self.words == 0 && matches!(token, Token::Ident("set"));
-        self.words += 1;
+        self.awaits_value |= self.tokens == 0 && matches!(token, Token::Ident("set"));
+        self.tokens += 1;
         let follows_value = self.follows_value;
         self.follows_value = matches!(
             token,
@@ -126,7 +124,7 @@ impl Expression {
             Token::ParenClose | Token::BracketClose | Token::BraceClose => {
                 let depth = self.levels.pop().unwrap_or_default().depth();
                 let level = self.last();
-                level.words += 1;
+                level.tokens += 1;
                 level.inner = level.inner.max(depth);
             }
             Token::Comma => {
@@ -135,21 +133,21 @@ impl Expression {
             }
             Token::Mul => {
                 self.stars += 1;
-                self.last().words += 1;
+                self.last().tokens += 1;
             }
             Token::Pow => {
-                // Not by a number that is only computed, either.
+                // The factor may be a computed number.
                 self.largest = u64::MAX;
-                self.last().words += 1;
+                self.last().tokens += 1;
             }
             Token::Int(number) => self.largest = self.largest.max(*number),
             Token::Int128(_) => self.largest = u64::MAX,
             Token::Str(_) | Token::String(_) | Token::Float(_) | Token::Colon => {}
-            _ => self.last().words += 1,
+            _ => self.last().tokens += 1,
         }
     }
 
-    /// Brackets that are open count as far as they go.
+    /// The depth so far, open brackets included.
     fn depth(&self) -> usize {
         self.outer.depth() + self.levels.iter().map(|level| 1 + level.depth()).sum::<usize>()
     }

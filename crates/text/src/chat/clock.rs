@@ -1,8 +1,7 @@
 //! `strftime_now`: today's date, which some templates write into the system message.
 //!
-//! The time is UTC; transformers takes the local time zone, which would cost a dependency. Days are counted with the
-//! civil-calendar algorithm of Howard Hinnant. What it leaves out: the directives that depend on a locale or a time
-//! zone; they are copied as they are.
+//! The time is UTC; transformers uses the local time zone, which would need a dependency. Days are counted with the
+//! civil-calendar algorithm of Howard Hinnant. Directives that depend on a locale or a time zone are copied unchanged.
 
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -76,7 +75,7 @@ pub fn format(seconds: u64, pattern: &str) -> String {
     text
 }
 
-/// Year, month and day of a day counted from 1970-01-01. Years begin in March inside, so that leap days come last.
+/// Year, month and day of a day counted from 1970-01-01. Internally years begin in March, so that leap days come last.
 fn civil(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;
     let (era, of_era) = (shifted / 146_097, shifted % 146_097);

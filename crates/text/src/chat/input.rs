@@ -1,10 +1,8 @@
-//! What a template is given: messages, tools, documents and further variables.
+//! The input of a template: messages, tools, documents and other variables.
 //!
-//! All of it is JSON whose objects keep the order of their keys, since templates write it out again. Two habits of
-//! transformers are kept: a field of a message that is null is as if it were not there, and an assistant's reasoning is
-//! found under each of the names that templates use for it.
-//!
-//! Left out: images and sounds; their parts are handed on as they are.
+//! All of it is JSON whose objects keep the order of their keys, since templates write it out again. As in
+//! transformers, a null field of a message counts as missing, and an assistant's reasoning is available under each of
+//! the names that templates use for it. Parts with images and audio are passed through unchanged.
 
 use minijinja::Value;
 use minijinja::value::ValueKind;
@@ -18,37 +16,37 @@ use crate::TextError;
 pub struct Json(pub(super) Value);
 
 impl<T: Into<Value>> From<T> for Json {
-    /// Of strings, numbers and truth values, or of a list or a map of such.
+    /// From strings, numbers and booleans, or a list or a map of these.
     fn from(value: T) -> Self {
         Self(value.into())
     }
 }
 
-/// One message of a conversation: an object, usually with `role` and `content`, and with what else the template knows
-/// (`tool_calls`, `tool_call_id`, `name`, `reasoning_content`). Content is a text or a list of parts.
+/// One message of a conversation: an object, usually with `role` and `content`, and with other fields that the template
+/// uses (`tool_calls`, `tool_call_id`, `name`, `reasoning_content`). Content is a text or a list of parts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Json", into = "Json")]
 pub struct Message(pub(super) Value);
 
 impl Message {
-    /// A message of this role (`system`, `user`, `assistant`, or what else the template knows) that says this.
+    /// A message with a role (`system`, `user`, `assistant`, or another that the template uses) and content.
     pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
         Self(Value::from_pairs([("role", role.into()), ("content", content.into())]))
     }
 
-    /// The same message with a further field, last in order, or with another value of that field.
+    /// The same message with this field, which becomes the last one.
     #[must_use]
     pub fn with(self, field: &str, value: impl Into<Json>) -> Self {
         let others = pairs(&self.0).into_iter().filter(|(key, _)| key.as_str() != Some(field));
         Self(Value::from_pairs(others.chain([(Value::from(field), value.into().0)])))
     }
 
-    /// Who speaks, or nothing if the message does not say.
+    /// The message's role, if it has one.
     pub fn role(&self) -> Option<String> {
         self.text("role")
     }
 
-    /// What is said, if it is a text.
+    /// The message's content, if it is a text.
     pub fn content(&self) -> Option<String> {
         self.text("content")
     }
@@ -57,7 +55,7 @@ impl Message {
         self.0.get_attr(field).ok()?.as_str().map(str::to_owned)
     }
 
-    /// As transformers hands it to a template.
+    /// The message as transformers passes it to a template.
     fn prepared(&self) -> Self {
         const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
         let fields: Vec<(Value, Value)> = pairs(&self.0).into_iter().filter(|(_, value)| !value.is_none()).collect();
@@ -90,28 +88,28 @@ impl From<Message> for Json {
     }
 }
 
-/// Everything that a template is given, by the names that transformers has for it.
+/// The input of a template, with transformers' names.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ChatInput {
-    /// What was said, oldest first.
+    /// The messages, oldest first.
     pub messages: Vec<Message>,
-    /// The tools that the model may call, each as a JSON schema. Templates tell none from an empty list.
+    /// The tools that the model may call, each as a JSON schema. Templates distinguish `None` from an empty list.
     pub tools: Option<Vec<Json>>,
-    /// Texts that the model may look into.
+    /// Documents for retrieval-augmented generation.
     pub documents: Option<Vec<Json>>,
     /// Whether the text ends where the assistant's answer begins.
     pub add_generation_prompt: bool,
-    /// Whether the text ends inside the last message, so that the model goes on with it.
+    /// Whether the text ends inside the last message, so that the model continues it.
     pub continue_final_message: bool,
-    /// What else the template may ask for, such as `enable_thinking`.
+    /// Other variables of the template, such as `enable_thinking`.
     pub variables: Vec<(String, Json)>,
 }
 
-/// Written behind what is to be continued, to find its place in the text.
-const CONTINUED: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
+/// Written behind the content that is to be continued, to find the place in the rendered text.
+const CONTINUE_TAG: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
 
 impl ChatInput {
-    /// Messages without tools, for an answer if `add_generation_prompt`.
+    /// An input of messages without tools.
     pub fn new(messages: &[Message], add_generation_prompt: bool) -> Self {
         Self { messages: messages.to_vec(), add_generation_prompt, ..Self::default() }
     }
@@ -137,25 +135,25 @@ impl ChatInput {
             ("documents", list(&self.documents)),
             ("add_generation_prompt", Value::from(self.add_generation_prompt)),
         ];
-        let further = self.variables.iter().map(|(name, value)| (name.clone(), value.0.clone()));
-        Ok(further.chain(own.into_iter().map(|(name, value)| (name.to_owned(), value))).collect())
+        let others = self.variables.iter().map(|(name, value)| (name.clone(), value.0.clone()));
+        Ok(others.chain(own.into_iter().map(|(name, value)| (name.to_owned(), value))).collect())
     }
 
-    /// The text up to where its last message is to be continued, or all of it.
+    /// The text up to the place where its last message is to be continued, or all of it.
     pub(super) fn end(&self, place: &str, mut text: String) -> Result<String, TextError> {
         if !self.continue_final_message {
             return Ok(text);
         }
-        let at = text.rfind(CONTINUED.trim_end()).ok_or_else(|| {
+        let at = text.rfind(CONTINUE_TAG.trim_end()).ok_or_else(|| {
             TextError::template(place, "expected the last message in the text, to continue it, found it left out")
         })?;
-        // Without the space behind the mark, the template has trimmed the message.
-        let is_whole = text[at..].starts_with(CONTINUED);
+        // If the space behind the tag is missing, the template has trimmed the message.
+        let is_whole = text[at..].starts_with(CONTINUE_TAG);
         text.truncate(if is_whole { at } else { text[..at].trim_end().len() });
         Ok(text)
     }
 
-    /// The same with other strings, those that are keys of objects included.
+    /// The same input with all strings changed, including keys of objects.
     pub(super) fn map_strings(&self, change: &impl Fn(&str) -> String) -> Self {
         let list = |values: &Option<Vec<Json>>| {
             values.as_ref().map(|values| values.iter().map(|value| Json(mapped(&value.0, change))).collect())
@@ -169,7 +167,7 @@ impl ChatInput {
         }
     }
 
-    /// Bytes of what the messages say: their texts, without the names of fields.
+    /// Bytes of the messages' content, without the names of fields.
     pub fn text_bytes(&self) -> usize {
         let of = |value: Value| match value.try_iter() {
             Ok(parts) if value.as_str().is_none() => {
@@ -180,36 +178,36 @@ impl ChatInput {
         self.messages.iter().filter_map(|message| message.0.get_attr("content").ok()).map(of).sum()
     }
 
-    /// All strings in it, keys of objects included.
+    /// All strings of the input, including keys of objects.
     pub(super) fn strings(&self) -> Vec<String> {
         let mut found = Vec::new();
         let lists = [&self.tools, &self.documents].into_iter().flatten().flatten().map(|value| &value.0);
-        let further = self.variables.iter().map(|(_, value)| &value.0);
+        let others = self.variables.iter().map(|(_, value)| &value.0);
         let messages = self.messages.iter().map(|message| &message.0);
-        messages.chain(lists).chain(further).for_each(|value| collect_strings(value, &mut found));
+        messages.chain(lists).chain(others).for_each(|value| collect_strings(value, &mut found));
         found
     }
 }
 
-/// The last message with the mark behind its text, or behind the last of its parts that has one.
+/// The last message with the tag behind its text, or behind the last part with a text.
 fn continued(message: &Message) -> Option<Message> {
     let content = message.0.get_attr("content").ok()?;
     if let Some(text) = content.as_str() {
-        return Some(replaced(message, Value::from(format!("{text}{CONTINUED}"))));
+        return Some(with_content(message, Value::from(format!("{text}{CONTINUE_TAG}"))));
     }
     let mut parts: Vec<Value> = content.try_iter().ok()?.collect();
     let text_of = |part: &Value| part.get_attr("text").ok()?.as_str().map(str::to_owned);
     let (last, text) = parts.iter().enumerate().rev().find_map(|(at, part)| Some((at, text_of(part)?)))?;
-    parts[last] = with_text(&parts[last], "text", Value::from(format!("{text}{CONTINUED}")));
-    Some(replaced(message, Value::from(parts)))
+    parts[last] = with_field(&parts[last], "text", Value::from(format!("{text}{CONTINUE_TAG}")));
+    Some(with_content(message, Value::from(parts)))
 }
 
-fn replaced(message: &Message, content: Value) -> Message {
-    Message(with_text(&message.0, "content", content))
+fn with_content(message: &Message, content: Value) -> Message {
+    Message(with_field(&message.0, "content", content))
 }
 
-/// A map with another value of a field, in its place.
-pub(super) fn with_text(map: &Value, field: &str, value: Value) -> Value {
+/// A map with another value of one field; the order is kept.
+pub(super) fn with_field(map: &Value, field: &str, value: Value) -> Value {
     let change = |(key, old): (Value, Value)| {
         let new = if key.as_str() == Some(field) { value.clone() } else { old };
         (key, new)

@@ -1,7 +1,7 @@
-//! The `tojson` filter, as transformers gives it to templates: Python's `json.dumps` without escaping for HTML.
+//! The `tojson` filter as in transformers: PythonFormatter's `json.dumps` without escaping for HTML.
 //!
-//! Python writes a space after a comma and a colon, keeps the order of keys and the characters as they are, and has its
-//! own way with floats (`1e-05`, `1e+16`).
+//! PythonFormatter writes a space after a comma and a colon, keeps the order of keys, does not escape characters, and
+//! has its own format of floats (`1e-05`, `1e+16`).
 
 use std::io::{self, Write};
 
@@ -10,10 +10,10 @@ use minijinja::{Error, ErrorKind, State};
 use serde::Serialize;
 use serde_json::ser::{Formatter, Serializer};
 
-use super::metered::{ensure, weigh};
+use super::metered::{charge, ensure_affordable};
 
-/// The filter: `tojson(value, ensure_ascii=false, indent=none, separators=none, sort_keys=false)`. A backslash is put
-/// before each of `escaped`, which stand for characters that need one.
+/// The filter `tojson(value, ensure_ascii=false, indent=none, separators=none, sort_keys=false)`. Characters of
+/// `escaped` (placeholders of characters that need it) get a backslash.
 pub(super) fn to_json(state: &State, value: &Value, arguments: Kwargs, escaped: &[char]) -> Result<String, Error> {
     let indent: Option<usize> = arguments.get("indent")?;
     let sort_keys = arguments.get::<Option<bool>>("sort_keys")?.unwrap_or(false);
@@ -24,7 +24,7 @@ pub(super) fn to_json(state: &State, value: &Value, arguments: Kwargs, escaped: 
     if value.is_undefined() {
         return Err(Error::new(ErrorKind::BadSerialization, "undefined is not JSON serializable"));
     }
-    let style = Python {
+    let style = PythonFormatter {
         indent: indent.map(|width| width.min(16)),
         depth: 0,
         has_value: false,
@@ -34,10 +34,13 @@ pub(super) fn to_json(state: &State, value: &Value, arguments: Kwargs, escaped: 
         }),
         key: separators.as_ref().and_then(|both| both.get(1).cloned()).unwrap_or_else(|| ": ".to_owned()),
     };
-    // An escaped byte may be six; a line begins with as many spaces as it is deep.
-    let weight = weigh(state, std::slice::from_ref(value))?;
-    let line = style.indent.map_or(0, |width| 1 + width * deepest(value)) + style.item.len() + style.key.len();
-    ensure(state, weight.values.saturating_mul(line as u64 + 32).saturating_add(weight.bytes.saturating_mul(6)))?;
+    // An upper bound of the output: an escaped byte may become six, and lines are indented by their depth.
+    let size = charge(state, std::slice::from_ref(value))?;
+    let line = style.indent.map_or(0, |width| 1 + width * nesting(value)) + style.item.len() + style.key.len();
+    ensure_affordable(
+        state,
+        size.values.saturating_mul(line as u64 + 32).saturating_add(size.bytes.saturating_mul(6)),
+    )?;
     let mut bytes = Vec::new();
     let mut serializer = Serializer::with_formatter(&mut bytes, style);
     let sorted = if sort_keys { sorted(value) } else { value.clone() };
@@ -47,13 +50,13 @@ pub(super) fn to_json(state: &State, value: &Value, arguments: Kwargs, escaped: 
     Ok(if ascii { escape(&text) } else { text })
 }
 
-/// How many lists and maps are within each other.
-fn deepest(value: &Value) -> usize {
+/// The nesting depth of lists and maps.
+fn nesting(value: &Value) -> usize {
     let items = || value.try_iter().into_iter().flatten();
     match value.kind() {
-        ValueKind::Seq | ValueKind::Iterable => 1 + items().map(|item| deepest(&item)).max().unwrap_or(0),
+        ValueKind::Seq | ValueKind::Iterable => 1 + items().map(|item| nesting(&item)).max().unwrap_or(0),
         ValueKind::Map => {
-            let values = items().map(|key| value.get_item(&key).map_or(0, |item| deepest(&item)));
+            let values = items().map(|key| value.get_item(&key).map_or(0, |item| nesting(&item)));
             1 + values.max().unwrap_or(0)
         }
         _ => 0,
@@ -76,7 +79,7 @@ fn sorted(value: &Value) -> Value {
     }
 }
 
-/// Outside of strings json is ASCII, so escaping can come last.
+/// Escapes non-ASCII characters. They occur only in strings, so this can be the last step.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -91,13 +94,13 @@ fn escape(text: &str) -> String {
     escaped
 }
 
-/// A float as Python writes it; nothing for other values.
+/// A float as PythonFormatter writes it; `None` for other values.
 pub(super) fn as_float(value: &Value) -> Option<String> {
     let is_float = value.kind() == ValueKind::Number && !value.is_integer();
     if is_float { f64::try_from(value.clone()).ok().map(float) } else { None }
 }
 
-/// A float as Python writes it: the fewest digits that name it, with an exponent where there would be many zeros.
+/// A float as PythonFormatter writes it: the shortest digits, with an exponent where there would be many zeros.
 fn float(value: f64) -> String {
     if !value.is_finite() {
         return if value.is_nan() {
@@ -120,8 +123,8 @@ fn float(value: f64) -> String {
     if plain.contains('.') { plain } else { format!("{plain}.0") }
 }
 
-/// One line, or one for each value if indented.
-struct Python {
+/// PythonFormatter's formatting: one line, or a line for each value if indented.
+struct PythonFormatter {
     indent: Option<usize>,
     depth: usize,
     has_value: bool,
@@ -129,7 +132,7 @@ struct Python {
     key: String,
 }
 
-impl Python {
+impl PythonFormatter {
     fn line<W: ?Sized + Write>(&self, writer: &mut W) -> io::Result<()> {
         let Some(width) = self.indent else { return Ok(()) };
         writer.write_all(b"\n")?;
@@ -159,7 +162,7 @@ impl Python {
     }
 }
 
-impl Formatter for Python {
+impl Formatter for PythonFormatter {
     fn write_f64<W: ?Sized + Write>(&mut self, writer: &mut W, value: f64) -> io::Result<()> {
         writer.write_all(float(value).as_bytes())
     }

@@ -1,24 +1,24 @@
-//! A template's program with a meter at every place where its work would be unbounded.
+//! Meters for untrusted templates: instructions are added to the compiled program so that its fuel bounds all work.
 //!
-//! The engine's fuel pays for instructions, for bytes that are written and for items that are visited, but not for what
-//! lies within values: two lists that hold each other sixty times over are compared for ever, a list within a list ten
-//! thousand deep is freed by as many calls, a namespace that holds itself is printed until the stack ends. A fork or an
-//! interpreter of our own would be a large thing to keep right; the engine's instructions are a short list. So three
-//! rules are built into the compiled program, and hold for every value that it ever has:
+//! The engine's fuel counts instructions, bytes written and items visited, but not the contents of values: two lists
+//! that are nested in each other sixty times are compared forever, a list ten thousand levels deep is freed
+//! recursively, a namespace that contains itself is printed until the stack overflows. A fork of the engine or an own
+//! interpreter would be much to maintain; the engine's instructions are a short list. So three rules are compiled into
+//! the program, and hold for every value that it has:
 //!
-//! - *What is made is looked through* ([`kept`]): behind every instruction that makes a list, a map or a tuple, and
-//!   behind every filter and call. It is at most [`MAX_DEPTH`] levels deep, holds data alone (no namespaces, macros or
-//!   loops, so nothing can hold itself), and each visited value is paid for, as often as it is visited. What the engine
-//!   would compute later, item by item, is made a list now, as it is in Python.
-//! - *What is read whole is paid for before* ([`weigh`]): operands of comparisons, of `in` and of `~`, arguments of
-//!   filters and methods, what is printed.
-//! - *Namespaces are ours* ([`Namespace`]), and hold no namespace.
+//! - *New values are checked* ([`checked`]), after every instruction that makes a list, a map or a tuple, and after
+//!   every filter and call. A value is at most [`MAX_DEPTH`] levels deep, holds only data (no namespaces, macros or
+//!   loops, so there are no cycles), and each visited value is charged, as often as it is visited. Lazy values become
+//!   lists, as in Python.
+//! - *Values that are read completely are charged before* ([`charge`]): operands of comparisons, of `in` and of `~`,
+//!   arguments of filters and methods, printed values.
+//! - *Namespaces are this crate's* ([`Namespace`]), and hold no namespaces.
 //!
-//! With them every operation takes time and memory in proportion to what it has paid, every stack stays shallow, and
-//! the whole is bounded by the fuel alone. Left out: the depth of expressions and blocks ([`super::bounds`]).
+//! So every operation takes time and memory in proportion to the fuel that it used, recursion is shallow, and the fuel
+//! bounds everything. The depth of expressions and blocks is limited in [`super::bounds`].
 
-mod paying;
-mod weight;
+mod filters;
+mod size;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,51 +27,51 @@ use minijinja::machinery::{Instruction, Instructions};
 use minijinja::value::{Enumerator, Kwargs, Object, Rest, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State};
 
-use paying::{DEEP, SHALLOW, add_paying};
-pub(super) use paying::{PIECE, pay_for_trim, pieces_made};
-pub(super) use weight::{Weight, ensure, weigh};
-use weight::{is_handle, kept, name_of};
+use filters::{DEEP, SHALLOW, add_metered_filters};
+pub(super) use filters::{VALUE_OVERHEAD_BYTES, charge_trim, pieces_bytes};
+pub(super) use size::{ValueSize, charge, ensure_affordable};
+use size::{checked, is_handle, name_of};
 
-/// Deepest value. JSON that a user sends is at most half as deep.
+/// Deepest value. A user's JSON is at most half as deep.
 const MAX_DEPTH: usize = 260;
 
-/// Bytes that one unit of fuel pays for, as the engine has it.
+/// Bytes per unit of fuel, as in the engine.
 pub(super) const FUEL_BYTES: u64 = 64;
 
-/// Values that are looked at for one unit of fuel.
+/// Visited values per unit of fuel.
 const FUEL_VALUES: u64 = 4;
 
-const KEPT: &str = "\0kept";
-const WEIGHED: &str = "\0weighed";
-const SET: &str = "\0set";
-const SLICED: &str = "\0sliced";
-const WALKED: &str = "\0walked";
-const RECURSED: &str = "\0recursed";
-/// The engine's sign of a loop that may call itself.
+const CHECKED: &str = "\0checked";
+const CHARGED: &str = "\0charged";
+const SET_FIELD: &str = "\0set_field";
+const SLICE_OPERANDS: &str = "\0slice_operands";
+const CHARGED_BYTES: &str = "\0charged_bytes";
+const CHARGED_ITEMS: &str = "\0charged_items";
+/// The engine's flag of a recursive loop.
 const RECURSIVE: u8 = 2;
-/// What the engine does not remember the number of.
+/// The number of a filter that the engine does not cache.
 const UNNUMBERED: u8 = !0;
 
-/// Adds the meters, and the functions that make values.
+/// Adds the meters, and `namespace`.
 pub(super) fn add_meters(environment: &mut Environment<'_>) {
-    environment.add_filter(KEPT, |state: &State, value: Value| kept(state, &value));
-    environment.add_filter(WEIGHED, |state: &State, value: Value| weigh(state, &[value]).map(|_| ()));
-    environment.add_filter(SET, set);
-    environment.add_filter(SLICED, sliced);
-    environment.add_filter(WALKED, |state: &State, value: &Value| {
+    environment.add_filter(CHECKED, |state: &State, value: Value| checked(state, &value));
+    environment.add_filter(CHARGED, |state: &State, value: Value| charge(state, &[value]).map(|_| ()));
+    environment.add_filter(SET_FIELD, set);
+    environment.add_filter(SLICE_OPERANDS, slice_operands);
+    environment.add_filter(CHARGED_BYTES, |state: &State, value: &Value| {
         state.consume_fuel(value.as_str().map_or(0, str::len) as u64 / FUEL_BYTES)
     });
-    environment.add_filter(RECURSED, |state: &State, it: &Value| {
+    environment.add_filter(CHARGED_ITEMS, |state: &State, it: &Value| {
         let len = it.get_attr("length").ok().and_then(|len| len.as_usize()).unwrap_or(0);
         state.consume_fuel(len as u64 / FUEL_VALUES)
     });
-    add_paying(environment);
+    add_metered_filters(environment);
     environment.add_function("namespace", namespace);
-    // It prints whatever there is.
+    // `debug` prints everything.
     environment.remove_global("debug");
 }
 
-/// The same program with meters. Jumps lead to the meters before an instruction.
+/// The program with meters. Jumps lead to the meters before an instruction.
 ///
 /// # Errors
 /// If an instruction cannot be metered, with its line.
@@ -81,23 +81,23 @@ pub(super) fn metered<'source>(program: &Instructions<'source>) -> Result<Instru
     let mut all = Vec::with_capacity(source.len());
     let mut starts = vec![0];
     for (at, instruction) in source.iter().enumerate() {
-        // What comes before is known where nothing jumps over it; a loop's beginning stands before it whoever jumps.
+        // The previous instruction is known unless a jump leads here; before `Iterate` it is always the loop's start.
         let is_known = matches!(instruction, Instruction::Iterate(_)) || !targets.contains(&(at as u32));
         let before = at.checked_sub(1).filter(|_| is_known).map(|at| &source[at]);
         let line = || program.get_line(at as u32).unwrap_or(0);
-        let around = around(instruction.clone(), before).map_err(|words| format!("line {}: {words}", line()))?;
-        let (before, instruction, behind) = around;
-        starts.push(starts[at] + (before.len() + 1 + behind.len()) as u32);
-        all.push((before, instruction, behind));
+        let metered = with_meters(instruction.clone(), before).map_err(|words| format!("line {}: {words}", line()))?;
+        let (before, instruction, after) = metered;
+        starts.push(starts[at] + (before.len() + 1 + after.len()) as u32);
+        all.push((before, instruction, after));
     }
     let meters = numbers(&source);
     let mut metered = Instructions::new(program.name(), program.source());
-    for (at, (before, mut instruction, behind)) in all.into_iter().enumerate() {
+    for (at, (before, mut instruction, after)) in all.into_iter().enumerate() {
         if let Some(target) = target_mut(&mut instruction) {
             *target = starts.get(*target as usize).copied().unwrap_or(*target);
         }
         let line = program.get_line(at as u32).unwrap_or(0) as u16;
-        for mut instruction in before.into_iter().chain([instruction]).chain(behind) {
+        for mut instruction in before.into_iter().chain([instruction]).chain(after) {
             if let Instruction::ApplyFilter(name, _, number) = &mut instruction {
                 *number = meters.iter().find(|(meter, _)| meter == name).map_or(*number, |(_, number)| *number);
             }
@@ -107,7 +107,7 @@ pub(super) fn metered<'source>(program: &Instructions<'source>) -> Result<Instru
     Ok(metered)
 }
 
-/// Where an instruction may go on.
+/// The target of a jump.
 fn target(instruction: &Instruction<'_>) -> Option<u32> {
     target_mut(&mut instruction.clone()).copied()
 }
@@ -124,82 +124,88 @@ fn target_mut<'it>(instruction: &'it mut Instruction<'_>) -> Option<&'it mut u32
     }
 }
 
-/// Numbers under which the engine finds the meters again, as far as the program's own filters and tests leave some.
+/// Cache numbers for the meters, as far as the program's own filters and tests leave some.
 fn numbers(program: &[Instruction<'_>]) -> Vec<(&'static str, u8)> {
-    /// So many numbers the engine has.
+    /// The size of the engine's cache.
     const NUMBERS: u8 = 50;
     let number = |it: &Instruction<'_>| match it {
         Instruction::ApplyFilter(_, _, number) | Instruction::PerformTest(_, _, number) => Some(*number),
         _ => None,
     };
     let first = program.iter().filter_map(number).max().map_or(0, |number| number.saturating_add(1));
-    [KEPT, WEIGHED, SET, SLICED, WALKED, RECURSED].into_iter().zip(first..NUMBERS).collect()
+    [CHECKED, CHARGED, SET_FIELD, SLICE_OPERANDS, CHARGED_BYTES, CHARGED_ITEMS]
+        .into_iter()
+        .zip(first..NUMBERS)
+        .collect()
 }
 
-type Around<'source> = (Vec<Instruction<'source>>, Instruction<'source>, Vec<Instruction<'source>>);
+type WithMeters<'source> = (Vec<Instruction<'source>>, Instruction<'source>, Vec<Instruction<'source>>);
 
-/// An instruction, with what goes before it and what comes behind it. `last` is what the program has done before, where
-/// that is known.
-fn around<'source>(
+/// An instruction with the meters before and after it. `last` is the previous instruction, if it is known.
+fn with_meters<'source>(
     instruction: Instruction<'source>,
     last: Option<&Instruction<'_>>,
-) -> Result<Around<'source>, String> {
+) -> Result<WithMeters<'source>, String> {
     use Instruction as I;
     let meter = |name| [I::DupTop, I::ApplyFilter(name, Some(1), UNNUMBERED), I::DiscardTop];
     let below = |name| [I::Swap].into_iter().chain(meter(name)).chain([I::Swap]);
-    let weighs_both = || meter(WEIGHED).into_iter().chain(below(WEIGHED)).collect();
-    let keeps = || vec![I::ApplyFilter(KEPT, Some(1), UNNUMBERED)];
+    let charge_both = || meter(CHARGED).into_iter().chain(below(CHARGED)).collect();
+    let check_result = || vec![I::ApplyFilter(CHECKED, Some(1), UNNUMBERED)];
     Ok(match instruction {
-        // What a text is added to is a text.
+        // Adding to a text gives a text.
         I::Add if constant_text(last) => (Vec::new(), instruction, Vec::new()),
-        I::BuildMap(_) | I::BuildList(_) | I::BuildTuple(_) | I::Add | I::Mul => (Vec::new(), instruction, keeps()),
-        I::Slice => (vec![I::ApplyFilter(SLICED, Some(4), UNNUMBERED), I::UnpackList(4)], instruction, keeps()),
-        // Named arguments are no value of the template's; each of theirs is bounded as all constants are.
+        I::BuildMap(_) | I::BuildList(_) | I::BuildTuple(_) | I::Add | I::Mul => {
+            (Vec::new(), instruction, check_result())
+        }
+        I::Slice => {
+            (vec![I::ApplyFilter(SLICE_OPERANDS, Some(4), UNNUMBERED), I::UnpackList(4)], instruction, check_result())
+        }
+        // Keyword arguments are no value of the template, and constants are bounded.
         I::LoadConst(ref value) if value.as_object().is_some_and(|it| !it.type_name().contains("Kwargs")) => {
-            (Vec::new(), instruction, keeps())
+            (Vec::new(), instruction, check_result())
         }
-        I::PushLoop(_) => (meter(WALKED).to_vec(), instruction, Vec::new()),
-        // A loop that calls itself does not come to what is before it, so it pays for each item.
+        I::PushLoop(_) => (meter(CHARGED_BYTES).to_vec(), instruction, Vec::new()),
+        // A recursive call of a loop skips the instruction before it, so each item is charged.
         I::Iterate(_) if matches!(last, Some(I::PushLoop(flags)) if flags & RECURSIVE != 0) => {
-            let behind = vec![I::Lookup("loop"), I::ApplyFilter(RECURSED, Some(1), UNNUMBERED), I::DiscardTop];
-            (Vec::new(), instruction, behind)
+            let after = vec![I::Lookup("loop"), I::ApplyFilter(CHARGED_ITEMS, Some(1), UNNUMBERED), I::DiscardTop];
+            (Vec::new(), instruction, after)
         }
-        I::CallFunction(..) | I::CallObject(_) => (Vec::new(), instruction, keeps()),
+        I::CallFunction(..) | I::CallObject(_) => (Vec::new(), instruction, check_result()),
         I::CallMethod(name, count) => {
-            // A loop compares what it is asked with what it was asked before, and divides by the number of values.
+            // `changed` compares its argument with the previous one, and `cycle` divides by the number of arguments.
             let before = match (name, count) {
-                ("changed", Some(2)) => meter(WEIGHED).to_vec(),
+                ("changed", Some(2)) => meter(CHARGED).to_vec(),
                 ("changed", _) => return Err("loop.changed: expected one value, found another number".to_owned()),
                 ("cycle", None | Some(0 | 1)) => return Err("loop.cycle: expected values, found none".to_owned()),
                 _ => Vec::new(),
             };
-            (before, instruction, keeps())
+            (before, instruction, check_result())
         }
         I::Eq | I::Ne | I::Gt | I::Gte | I::Lt | I::Lte if constant_text(last) => (Vec::new(), instruction, Vec::new()),
         I::Eq | I::Ne | I::Gt | I::Gte | I::Lt | I::Lte | I::In | I::StringConcat | I::CompareAndPreserve(_) => {
-            (weighs_both(), instruction, Vec::new())
+            (charge_both(), instruction, Vec::new())
         }
         I::GetItem if constant_text(last) => (Vec::new(), instruction, Vec::new()),
-        I::GetItem => (meter(WEIGHED).into_iter().chain(below(WALKED)).collect(), instruction, Vec::new()),
+        I::GetItem => (meter(CHARGED).into_iter().chain(below(CHARGED_BYTES)).collect(), instruction, Vec::new()),
         I::PerformTest(name, count, _) => match count {
             Some(1) if QUICK_TESTS.contains(&name) => (Vec::new(), instruction, Vec::new()),
-            Some(1) => (meter(WALKED).to_vec(), instruction, Vec::new()),
-            Some(2) => (weighs_both(), instruction, Vec::new()),
+            Some(1) => (meter(CHARGED_BYTES).to_vec(), instruction, Vec::new()),
+            Some(2) => (charge_both(), instruction, Vec::new()),
             _ => return Err(format!("is {name}: expected at most one argument, found more")),
         },
         I::ApplyFilter(name, count, number) => {
             if SHALLOW.contains(&name) {
-                return Ok((Vec::new(), instruction, keeps()));
+                return Ok((Vec::new(), instruction, check_result()));
             }
-            // Others are unknown to the engine too, which says so if it comes to them.
-            let paying = DEEP.iter().find(|(known, _)| *known == name).map_or(name, |(_, paying)| paying);
-            (Vec::new(), I::ApplyFilter(paying, count, number), keeps())
+            // Other filters are unknown to the engine, which reports them when they are applied.
+            let metered = DEEP.iter().find(|(known, _)| *known == name).map_or(name, |(_, metered)| metered);
+            (Vec::new(), I::ApplyFilter(metered, count, number), check_result())
         }
         I::SetAttr(name) => {
-            let before = vec![I::LoadConst(Value::from(name)), I::ApplyFilter(SET, Some(3), UNNUMBERED)];
+            let before = vec![I::LoadConst(Value::from(name)), I::ApplyFilter(SET_FIELD, Some(3), UNNUMBERED)];
             (before, I::DiscardTop, Vec::new())
         }
-        // There is no other template, but this one could include itself.
+        // There is no other template, but a template could include itself.
         I::Include(_) | I::LoadBlocks | I::ExportLocals => {
             return Err("include, import and extends: expected one template, found a second".to_owned());
         }
@@ -207,21 +213,21 @@ fn around<'source>(
     })
 }
 
-/// Whether an instruction gives a short text. Whatever it is compared with or added to, that takes no longer.
+/// Whether an instruction loads a short text, with which any comparison or addition is cheap.
 fn constant_text(instruction: Option<&Instruction<'_>>) -> bool {
     const SHORT: usize = 64;
     let Some(Instruction::LoadConst(value)) = instruction else { return false };
     value.as_str().is_some_and(|text| text.len() <= SHORT)
 }
 
-/// Tests that look at the kind of a value alone.
+/// Tests that look only at the kind of a value.
 const QUICK_TESTS: [&str; 8] = ["defined", "undefined", "none", "string", "number", "mapping", "true", "false"];
 
-fn unusual(words: &str) -> Error {
+fn invalid_operation(words: &str) -> Error {
     Error::new(ErrorKind::InvalidOperation, words.to_owned())
 }
 
-/// What `namespace` gives: values by their names, which a template may change.
+/// A `namespace` object: named values that a template may change.
 #[derive(Debug, Default)]
 struct Namespace(Mutex<BTreeMap<String, Value>>);
 
@@ -232,7 +238,7 @@ impl Namespace {
 
     fn set(&self, name: &str, value: Value) -> Result<(), Error> {
         if let Some(object) = value.as_object().filter(|object| is_handle(&value, object)) {
-            return Err(unusual(&format!("namespace: {name:.40}: expected data, found {}", name_of(object))));
+            return Err(invalid_operation(&format!("namespace: {name:.40}: expected data, found {}", name_of(object))));
         }
         self.values().insert(name.to_owned(), value);
         Ok(())
@@ -253,7 +259,7 @@ impl Object for Namespace {
 fn namespace(state: &State, defaults: Rest<ValueOrKwargs>) -> Result<Value, Error> {
     let namespace = Namespace::default();
     let defaults = defaults.into_values();
-    weigh(state, &defaults)?;
+    charge(state, &defaults)?;
     for given in defaults {
         let options = Kwargs::try_from(given.clone()).ok();
         if let Some(options) = options {
@@ -264,7 +270,8 @@ fn namespace(state: &State, defaults: Rest<ValueOrKwargs>) -> Result<Value, Erro
             continue;
         }
         let pairs = given.as_object().filter(|_| given.kind() == ValueKind::Map).and_then(|map| map.try_iter_pairs());
-        let pairs = pairs.ok_or_else(|| unusual(&format!("namespace: expected names, found {}", given.kind())))?;
+        let pairs =
+            pairs.ok_or_else(|| invalid_operation(&format!("namespace: expected names, found {}", given.kind())))?;
         for (name, value) in pairs {
             if let Some(name) = name.as_str() {
                 namespace.set(name, value)?;
@@ -274,9 +281,9 @@ fn namespace(state: &State, defaults: Rest<ValueOrKwargs>) -> Result<Value, Erro
     Ok(Value::from_object(namespace))
 }
 
-/// What a slice is made of, from the last to the first as the next instruction takes it apart: paid for, since the
-/// places of characters are counted, and so are those of items.
-fn sliced(state: &State, value: Value, start: Value, stop: Value, step: Value) -> Result<Value, Error> {
+/// The operands of a slice, last first, as the next instruction unpacks them. Slicing counts characters or items, so it
+/// is charged.
+fn slice_operands(state: &State, value: Value, start: Value, stop: Value, step: Value) -> Result<Value, Error> {
     let fuel = match value.as_str() {
         Some(text) => text.len() as u64 / FUEL_BYTES,
         None => value.len().unwrap_or(0) as u64 / FUEL_VALUES,
@@ -285,11 +292,11 @@ fn sliced(state: &State, value: Value, start: Value, stop: Value, step: Value) -
     Ok(Value::from(vec![step, stop, start, value]))
 }
 
-/// An assignment to a name of a namespace.
+/// Assigns to a field of a namespace.
 fn set(value: Value, target: &Value, name: &str) -> Result<(), Error> {
     match target.downcast_object_ref::<Namespace>() {
         Some(namespace) => namespace.set(name, value),
-        None => Err(unusual(&format!("can only assign to namespaces, not {}", target.kind()))),
+        None => Err(invalid_operation(&format!("can only assign to namespaces, not {}", target.kind()))),
     }
 }
 
@@ -298,15 +305,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_filter_of_the_engine_pays() {
-        // The engine tells the names of its filters only to those who debug it.
+    fn every_filter_of_the_engine_is_metered() {
+        // The engine shows the names of its filters only in its debug output.
         let known = format!("{:?}", Environment::new());
-        let (_, behind) = known.split_once("filters: [").expect("it lists filters");
-        let (filters, _) = behind.split_once(']').expect("the list ends");
+        let (_, after) = known.split_once("filters: [").expect("it lists filters");
+        let (filters, _) = after.split_once(']').expect("the list ends");
         let names: Vec<&str> = filters.split(", ").map(|name| name.trim_matches('"')).collect();
         assert!(names.len() > 40, "{names:?}");
-        let pays = |name: &&str| SHALLOW.contains(name) || DEEP.iter().any(|(known, _)| known == name);
-        assert_eq!(names.into_iter().filter(|name| !pays(name)).collect::<Vec<_>>(), [""; 0]);
-        assert!(DEEP.iter().all(|(name, paying)| paying.strip_prefix('\0') == Some(*name)));
+        let is_metered = |name: &&str| SHALLOW.contains(name) || DEEP.iter().any(|(known, _)| known == name);
+        assert_eq!(names.into_iter().filter(|name| !is_metered(name)).collect::<Vec<_>>(), [""; 0]);
+        assert!(DEEP.iter().all(|(name, metered_name)| metered_name.strip_prefix('\0') == Some(*name)));
     }
 }

@@ -1,24 +1,23 @@
-//! Messages as OpenAI's clients send them, made into what templates want.
+//! Converts messages of OpenAI's API to the form that templates expect.
 //!
 //! Templates are written for transformers, where content is one text and the arguments of a call are an object. Clients
-//! of OpenAI's API send lists of parts, and arguments as the text of an object. Left out: pictures and sounds, which
-//! are refused.
+//! of OpenAI's API send lists of parts, and arguments as a JSON string. Parts with images and audio are refused.
 
 use minijinja::Value;
 use minijinja::value::ValueKind;
 
-use super::input::{Message, pairs, with_text};
+use super::input::{Message, pairs, with_field};
 
-/// A field of a message that cannot be understood: its name, and what was expected and found.
+/// An invalid field of a message: its name, and what was expected and found.
 type Problem = (String, String);
 
 impl Message {
-    /// The same message with its content as one text and the arguments of its calls as objects. Arguments that are no
-    /// object stay what they are.
+    /// The same message with its content as one text and the arguments of its calls as objects. Arguments that are not
+    /// an object are unchanged.
     ///
     /// # Errors
-    /// Content that is neither a text nor a list of texts, or none where there are no calls; calls that are none: the
-    /// field, and what was expected and found.
+    /// If the content is neither a text nor a list of texts, or is missing without calls, or a call is malformed; the
+    /// error has the field, and what was expected and found.
     pub fn as_templates_want(self) -> Result<Self, (String, String)> {
         let calls = self.0.get_attr("tool_calls").ok().filter(|calls| !calls.is_undefined() && !calls.is_none());
         if let Some(calls) = &calls {
@@ -28,13 +27,13 @@ impl Message {
         let message = match self.0.get_attr("content").ok().filter(|content| !content.is_undefined()) {
             Some(content) if content.kind() == ValueKind::Seq => {
                 let text = joined(&content)?;
-                Self(with_text(&self.0, "content", Value::from(text)))
+                Self(with_field(&self.0, "content", Value::from(text)))
             }
             Some(content) if content.as_str().is_some() => self,
             Some(content) if !content.is_none() => {
                 return problem("content", "expected a string or a list of parts", content.kind());
             }
-            // Null is an empty text, as clients send answers back that were calls, refused or empty.
+            // Null is an empty text: clients send it for answers that were calls, refused or empty.
             Some(_) => self.with("content", ""),
             None if has_calls || self.role().as_deref() == Some("assistant") => self.with("content", ""),
             None => return problem("content", "expected a string or a list of parts", "none"),
@@ -42,7 +41,7 @@ impl Message {
         Ok(match calls {
             Some(calls) => {
                 let calls: Value = calls.try_iter().into_iter().flatten().map(|call| with_object(&call)).collect();
-                Self(with_text(&message.0, "tool_calls", calls))
+                Self(with_field(&message.0, "tool_calls", calls))
             }
             None => message,
         })
@@ -53,7 +52,7 @@ fn problem<T>(field: impl Into<String>, expected: &str, found: impl std::fmt::Di
     Err((field.into(), format!("{expected}, found {found}")))
 }
 
-/// The texts of all parts, a line each.
+/// Joins the texts of all parts, each on its own line.
 fn joined(parts: &Value) -> Result<String, Problem> {
     let mut texts = Vec::new();
     for (at, part) in parts.try_iter().into_iter().flatten().enumerate() {
@@ -75,7 +74,7 @@ fn joined(parts: &Value) -> Result<String, Problem> {
     Ok(texts.join("\n"))
 }
 
-/// Refuses calls that no template could write out: no list, no name, arguments that are neither text nor object.
+/// Refuses malformed calls: not a list, without a name, arguments that are neither a text nor an object.
 fn check_calls(calls: &Value) -> Result<(), Problem> {
     if calls.kind() != ValueKind::Seq {
         return problem("tool_calls", "expected a list of calls", calls.kind());
@@ -85,7 +84,7 @@ fn check_calls(calls: &Value) -> Result<(), Problem> {
         if call.kind() != ValueKind::Map {
             return problem(place, "expected an object", call.kind());
         }
-        // Templates also take calls that are no more than the function.
+        // Templates also accept a call that is the function object itself.
         let of = |name: &str| call.get_attr(name).ok().filter(|value| !value.is_undefined() && !value.is_none());
         let (function, place) = match of("function") {
             Some(function) => (function, format!("{place}.function")),
@@ -102,14 +101,14 @@ fn check_calls(calls: &Value) -> Result<(), Problem> {
     Ok(())
 }
 
-/// A call whose arguments are an object, if they are the text of one.
+/// Parses a call's arguments if they are the text of an object.
 fn with_object(call: &Value) -> Value {
     let Ok(function) = call.get_attr("function") else { return call.clone() };
     let Ok(arguments) = function.get_attr("arguments") else { return call.clone() };
     let parsed = arguments.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());
     match parsed.filter(|parsed| parsed.kind() == ValueKind::Map) {
         Some(object) if !pairs(call).is_empty() => {
-            with_text(call, "function", with_text(&function, "arguments", object))
+            with_field(call, "function", with_field(&function, "arguments", object))
         }
         _ => call.clone(),
     }

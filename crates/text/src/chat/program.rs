@@ -1,8 +1,7 @@
-//! A template as a program: Jinja as transformers sets it up, with the same white space rules, filters and functions.
+//! Runs a template: Jinja with transformers' white space rules, filters and functions.
 //!
-//! It is trusted no further than that: no files, no includes, a bounded depth ([`super::bounds`]), and a budget for all
-//! that it does ([`Program::render`], [`super::metered`]). Left out: the mask that the `generation` tag computes (the
-//! tag itself is understood).
+//! Templates are untrusted: no files, no includes, a bounded depth ([`super::bounds`]), and a limit on all their work
+//! ([`Program::render`], [`super::metered`]). The `generation` tag is accepted; its mask is not computed.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +11,19 @@ use minijinja::tests::is_iterable;
 use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, escape_formatter};
 
-use super::metered::{FUEL_BYTES, Weight, add_meters, metered, weigh};
+use super::metered::{FUEL_BYTES, ValueSize, add_meters, charge, metered};
 use super::{bounds, clock, json, python};
 use crate::TextError;
 use crate::caught::caught;
 
-/// What one rendering may take whatever it is given: a quarter of a million steps, or 16 MiB of texts and lists, which
-/// with what holds them, and with copies that are being made, are less than 64 MiB.
+/// The fuel of one rendering, independent of its input: a quarter of a million steps, or 16 MiB of texts and lists,
+/// which with overhead and temporary copies are less than 64 MiB.
 const FUEL: u64 = 1 << 18;
 
-/// Macros and blocks within each other, in the engine's own measure: some twenty of them.
+/// Deepest nesting of macros and blocks, in the engine's own units: some twenty of them.
 const RECURSION: usize = 120;
 
-/// A template that parses.
+/// A parsed template.
 pub(super) struct Program {
     /// As it came with the model.
     pub source: String,
@@ -47,7 +46,7 @@ impl Program {
         environment.set_unknown_method_callback(python::method);
         environment.set_formatter(|output, state, value| {
             if value.as_object().is_some() {
-                weigh(state, std::slice::from_ref(value))?;
+                charge(state, std::slice::from_ref(value))?;
             }
             match json::as_float(value) {
                 Some(text) => output.write_str(&text).map_err(Error::from),
@@ -69,7 +68,7 @@ impl Program {
         add_meters(&mut environment);
         let source_run = without_generation_tags(source);
         bounds::check(&source_run, &syntax).map_err(|error| TextError::template(name, error))?;
-        let refused = |error: Error| TextError::template(name, said(&error));
+        let refused = |error: Error| TextError::template(name, engine_message(&error));
         environment.add_template_owned("chat", source_run).map_err(refused)?;
         let template = environment.get_template("chat").map_err(refused)?;
         let compiled = get_compiled_template(&template);
@@ -79,49 +78,51 @@ impl Program {
         Ok(Self { source: source.to_owned(), environment })
     }
 
-    /// The same program for texts in which these characters stand for others: where JSON writes a backslash before the
-    /// one, it is written before the other.
-    pub fn with_escapes(&self, stand_ins: Vec<char>) -> Self {
+    /// The same program for marked texts: `tojson` writes a backslash before these placeholders, since it does so
+    /// before the characters that they replace.
+    pub fn with_escapes(&self, placeholders: Vec<char>) -> Self {
         let mut environment = self.environment.clone();
         environment.add_filter("tojson", move |state: &State, value: &Value, options: Kwargs| {
-            json::to_json(state, value, options, &stand_ins)
+            json::to_json(state, value, options, &placeholders)
         });
         Self { source: self.source.clone(), environment }
     }
 
     /// Runs the program with these variables.
     ///
-    /// One unit of fuel is a step, or 64 bytes, or four values that are looked at. Beside [`FUEL`] there is some for
-    /// the conversation: four for each byte (a template reads a message some times and writes it once) and 256 for each
-    /// value; and each message may look at the whole conversation once, or copy it twice, since templates that add to
-    /// a text message by message copy all that they have written as often.
+    /// One unit of fuel is a step, 64 bytes, or four visited values. In addition to [`FUEL`] there is fuel for the
+    /// conversation: four for each byte (a template reads a message a few times and writes it once) and 256 for each
+    /// value; and each message may visit the whole conversation once, or copy it twice, since templates that append to
+    /// a text message by message copy it as often.
     pub fn render(&self, name: &str, variables: Vec<(String, Value)>) -> Result<String, TextError> {
         caught("templates", || self.run(name, variables)).map_err(|words| TextError::template(name, words))?
     }
 
     fn run(&self, name: &str, variables: Vec<(String, Value)>) -> Result<String, TextError> {
-        let refused = |error: Error| TextError::template(name, said(&error));
-        let mut given = Weight::default();
+        let refused = |error: Error| TextError::template(name, engine_message(&error));
+        let mut input_size = ValueSize::default();
         let mut lists = 0;
         for (_, value) in &variables {
-            measure(value, &mut given);
+            measure(value, &mut input_size);
             lists += if value.kind() == ValueKind::Seq { value.len().unwrap_or(0) as u64 } else { 0 };
         }
-        let Weight { values, bytes } = given;
-        let once = 4 * bytes + 256 * values;
-        let fuel = FUEL.saturating_add(once).saturating_add(lists.saturating_mul(bytes / (FUEL_BYTES / 2) + values));
+        let ValueSize { values, bytes } = input_size;
+        let proportional = 4 * bytes + 256 * values;
+        let fuel =
+            FUEL.saturating_add(proportional).saturating_add(lists.saturating_mul(bytes / (FUEL_BYTES / 2) + values));
         let mut environment: Environment<'_> = self.environment.clone();
         environment.set_fuel(Some(fuel));
         let template = environment.get_template("chat").map_err(refused)?;
         let compiled = get_compiled_template(&template);
-        let unmetered = |words: String| TextError::template(name, words);
-        let program = metered(&compiled.instructions).map_err(unmetered)?;
+        let refused_words = |words: String| TextError::template(name, words);
+        let program = metered(&compiled.instructions).map_err(refused_words)?;
         let blocks = compiled.blocks.iter().map(|(name, block)| Ok((*name, metered(block)?)));
-        let blocks: BTreeMap<_, _> = blocks.collect::<Result<_, String>>().map_err(unmetered)?;
+        let blocks: BTreeMap<_, _> = blocks.collect::<Result<_, String>>().map_err(refused_words)?;
         let mut text = String::new();
         let mut output = make_string_output(&mut text);
-        let ran = eval(&environment, &program, Value::from_pairs(variables), &blocks, &mut output, AutoEscape::None);
-        let outcome = ran.map(|_| ()).map_err(|error| match error.kind() {
+        let evaluated =
+            eval(&environment, &program, Value::from_pairs(variables), &blocks, &mut output, AutoEscape::None);
+        let outcome = evaluated.map(|_| ()).map_err(|error| match error.kind() {
             ErrorKind::OutOfFuel => {
                 let limit = (fuel * FUEL_BYTES) >> 20;
                 let most = format!("expected at most {fuel} steps or {limit} MiB for this conversation, found more");
@@ -134,8 +135,8 @@ impl Program {
     }
 }
 
-/// What the engine says, behind the line that it is about.
-fn said(error: &Error) -> String {
+/// The engine's error message, with its line.
+fn engine_message(error: &Error) -> String {
     let words = error.detail().map_or(error.kind().to_string(), |detail| format!("{}: {detail}", error.kind()));
     at_line(error, words)
 }
@@ -144,25 +145,25 @@ fn at_line(error: &Error, words: String) -> String {
     error.line().map_or(words.clone(), |line| format!("line {line}: {words}"))
 }
 
-/// What a template is given. It is JSON, or made by us, so it is no deeper than its readers allow.
-fn measure(value: &Value, weight: &mut Weight) {
-    weight.values += 1;
-    weight.bytes += value.as_str().map_or(0, str::len) as u64;
+/// Measures a variable of a template. It is JSON or made by this crate, so its depth is bounded.
+fn measure(value: &Value, size: &mut ValueSize) {
+    size.values += 1;
+    size.bytes += value.as_str().map_or(0, str::len) as u64;
     match value.kind() {
-        ValueKind::Seq => value.try_iter().into_iter().flatten().for_each(|item| measure(&item, weight)),
+        ValueKind::Seq => value.try_iter().into_iter().flatten().for_each(|item| measure(&item, size)),
         ValueKind::Map => {
             let pairs = value.as_object().and_then(|map| map.try_iter_pairs());
             pairs.into_iter().flatten().for_each(|(key, item)| {
-                measure(&key, weight);
-                measure(&item, weight);
+                measure(&key, size);
+                measure(&item, size);
             });
         }
         _ => {}
     }
 }
 
-/// `{% generation %}` marks the assistant's words for training. Here it means nothing, but the engine does not know it,
-/// so the tags become a condition that holds, with the same control of white space.
+/// Replaces `{% generation %}` tags, which mark the assistant's text for training and are unknown to the engine, by a
+/// condition that is always true, with the same white space control.
 pub(super) fn without_generation_tags(source: &str) -> String {
     let mut rest = source;
     let mut text = String::with_capacity(source.len());

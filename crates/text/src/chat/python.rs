@@ -1,14 +1,14 @@
-//! Where Python's Jinja does otherwise than the engine: methods of strings, and a few filters.
+//! Differences between Python's Jinja and the engine: methods of strings, and a few filters.
 //!
-//! Left out: `safe` next to `+`, which in Python escapes what is added for HTML; loops over `none`, which Python
-//! refuses.
+//! Not implemented: `safe` next to `+`, which in Python escapes the operand for HTML; and the error for loops over
+//! `none`.
 
 use minijinja::value::{Kwargs, Rest, Value, ValueKind, ValueOrKwargs, from_args};
 use minijinja::{Error, ErrorKind, State};
 use minijinja_contrib::pycompat::unknown_method_callback;
 
 use super::json;
-use super::metered::{PIECE, ensure, pay_for_trim, pieces_made, weigh};
+use super::metered::{VALUE_OVERHEAD_BYTES, charge, charge_trim, ensure_affordable, pieces_bytes};
 
 /// The filter `string`.
 pub(super) fn string(value: &Value) -> Value {
@@ -18,7 +18,7 @@ pub(super) fn string(value: &Value) -> Value {
     }
 }
 
-/// The filter `length`: of what is undefined, 0.
+/// The filter `length`; 0 for undefined values.
 pub(super) fn length(value: &Value) -> Result<usize, Error> {
     let refused = || {
         let found = format!("cannot calculate length of value of type {}", value.kind());
@@ -27,7 +27,7 @@ pub(super) fn length(value: &Value) -> Result<usize, Error> {
     if value.is_undefined() { Ok(0) } else { value.len().ok_or_else(refused) }
 }
 
-/// The filter `indent(text, width=4, first=false, blank=false)`. A line feed at the end stays.
+/// The filter `indent(text, width=4, first=false, blank=false)`. A line feed at the end is kept.
 pub(super) fn indent(state: &State, text: &str, arguments: Rest<ValueOrKwargs>) -> Result<String, Error> {
     let arguments = arguments.into_values();
     let (width, first, blank, options): (Option<Value>, Option<bool>, Option<bool>, Kwargs) = from_args(&arguments)?;
@@ -46,7 +46,7 @@ pub(super) fn indent(state: &State, text: &str, arguments: Rest<ValueOrKwargs>) 
         None => " ".repeat(width.as_usize().unwrap_or(0).min(1000)),
     };
     let lines = text.bytes().filter(|&byte| byte == b'\n').count() + 1;
-    ensure(state, text.len() as u64 + (lines as u64).saturating_mul(indentation.len() as u64))?;
+    ensure_affordable(state, text.len() as u64 + (lines as u64).saturating_mul(indentation.len() as u64))?;
     let mut indented = String::with_capacity(text.len());
     for (number, line) in text.split('\n').enumerate() {
         if number > 0 {
@@ -61,19 +61,19 @@ pub(super) fn indent(state: &State, text: &str, arguments: Rest<ValueOrKwargs>) 
     Ok(indented)
 }
 
-/// Methods of Python's strings, lists and dictionaries: what the engine's companion lacks, and then what it has.
+/// Methods of Python's strings, lists and dictionaries: those that `minijinja_contrib` lacks, and then its own.
 pub(super) fn method(state: &mut State, value: &Value, name: &str, arguments: &[Value]) -> Result<Value, Error> {
-    // A look into a map costs what its key does; everything else may look at all that there is.
+    // A lookup in a map costs what its key does; other methods may visit everything.
     if !matches!(name, "keys" | "values" | "items") {
-        weigh(state, arguments)?;
+        charge(state, arguments)?;
     }
     if !matches!(name, "keys" | "values" | "items" | "get") {
-        weigh(state, std::slice::from_ref(value))?;
+        charge(state, std::slice::from_ref(value))?;
     }
     let Some(text) = value.as_str() else { return unknown_method_callback(state, value, name, arguments) };
-    ensure(state, most_made(state, text, name, arguments)?)?;
+    ensure_affordable(state, output_bytes_max(state, text, name, arguments)?)?;
     if matches!(name, "strip" | "lstrip" | "rstrip") {
-        pay_for_trim(state, value, arguments)?;
+        charge_trim(state, value, arguments)?;
     }
     let pieces = |found: Option<(&str, &str)>, separator: &str, otherwise: [&str; 3]| {
         let parts = found.map_or(otherwise, |(before, after)| [before, separator, after]);
@@ -98,7 +98,7 @@ pub(super) fn method(state: &mut State, value: &Value, name: &str, arguments: &[
         }
         "rsplit" => {
             let (separator, most): (&str, Option<i64>) = from_args(arguments)?;
-            // A number below zero is none, as in Python.
+            // A negative number means no limit, as in Python.
             let most = most.and_then(|most| usize::try_from(most).ok()).unwrap_or(usize::MAX);
             let mut parts: Vec<&str> = text.rsplitn(most.saturating_add(1), separator).collect();
             parts.reverse();
@@ -113,8 +113,8 @@ pub(super) fn method(state: &mut State, value: &Value, name: &str, arguments: &[
     }
 }
 
-/// What a method of a text makes at most, in bytes, where it can be much more than the text.
-fn most_made(state: &State, text: &str, name: &str, arguments: &[Value]) -> Result<u64, Error> {
+/// Most bytes that a method of a text returns, if that can be much more than the text.
+fn output_bytes_max(state: &State, text: &str, name: &str, arguments: &[Value]) -> Result<u64, Error> {
     let argument = |index: usize| arguments.get(index).and_then(Value::as_str);
     let times = |count: usize, len: u64| (count as u64).saturating_mul(len);
     Ok(match name {
@@ -124,21 +124,23 @@ fn most_made(state: &State, text: &str, name: &str, arguments: &[Value]) -> Resu
         "split" | "rsplit" | "partition" | "rpartition" if argument(0) == Some("") => {
             return Err(Error::new(ErrorKind::InvalidOperation, "empty separator"));
         }
-        "split" | "rsplit" => pieces_made(text, argument(0)),
-        "splitlines" => times(text.bytes().filter(|byte| matches!(byte, b'\n' | b'\r')).count() + 1, PIECE),
+        "split" | "rsplit" => pieces_bytes(text, argument(0)),
+        "splitlines" => {
+            times(text.bytes().filter(|byte| matches!(byte, b'\n' | b'\r')).count() + 1, VALUE_OVERHEAD_BYTES)
+        }
         "join" => {
-            let weight = weigh(state, arguments)?;
-            // A text is joined letter by letter.
-            let joined = argument(0).map_or(weight.values, |letters| letters.chars().count() as u64);
-            joined.saturating_mul(text.len() as u64 + 32).saturating_add(weight.bytes)
+            let size = charge(state, arguments)?;
+            // A text argument is joined letter by letter.
+            let joined = argument(0).map_or(size.values, |letters| letters.chars().count() as u64);
+            joined.saturating_mul(text.len() as u64 + 32).saturating_add(size.bytes)
         }
         "format" => {
-            // Numbers in the text are widths and precisions, each of which may be filled.
+            // Numbers in the text are widths and precisions, up to which fields are filled.
             let digits = text.split(|found: char| !found.is_ascii_digit()).filter(|digits| !digits.is_empty());
             let widths = digits.map(|digits| digits.parse::<u64>().unwrap_or(u64::MAX)).fold(0, u64::saturating_add);
-            let weight = weigh(state, arguments)?;
+            let size = charge(state, arguments)?;
             let fields = text.bytes().filter(|&byte| byte == b'{').count();
-            widths.saturating_add(times(fields, weight.bytes + 32 * weight.values))
+            widths.saturating_add(times(fields, size.bytes + 32 * size.values))
         }
         _ => 0,
     })

@@ -1,4 +1,4 @@
-//! Templates of real models, and templates that mean harm.
+//! Templates of real models, and hostile ones.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn render(source: &str) -> String {
 }
 
 #[test]
-fn white_space_is_cut_as_transformers_does() {
+fn white_space_is_trimmed_as_in_transformers() {
     assert_eq!(render("a\n  {% if true %}\n    b\n  {% endif %}\nc\n"), "a\n    b\nc");
     assert_eq!(render("{%- if true -%}\n  x  {{- ' y' }}\n{%- endif %}\n"), "x y");
     assert_eq!(render("x\n\n"), "x\n");
@@ -110,10 +110,10 @@ fn configurations_hold_one_template_or_several() {
     assert_eq!(of("3"), Err("config: chat_template: expected a string or a list of templates, found 3".into()));
 }
 
-/// What gpt-oss's template is made of (harmony): macros that call themselves, names that outlive a loop, the messages
-/// behind one of them, tests of types. The text is the one that transformers writes.
+/// The features of gpt-oss's template (harmony): recursive macros, variables that outlive a loop, slices of the
+/// messages, type tests. The expected text is transformers'.
 #[test]
-fn what_templates_with_channels_are_made_of() {
+fn templates_with_channels_render_as_in_transformers() {
     let source = r#"{%- macro kind(spec, required, nullable=false) -%}
     {%- if spec.type == "array" -%}
         {%- set inner = kind(spec['items'], required) -%}
@@ -157,7 +157,7 @@ fn what_templates_with_channels_are_made_of() {
 }
 
 #[test]
-fn templates_that_have_a_name_write_what_their_models_read() {
+fn builtin_templates_write_their_models_format() {
     let messages = [
         Message::new("system", "be brief"),
         Message::new("user", "hi"),

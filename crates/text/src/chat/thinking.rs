@@ -1,17 +1,16 @@
-//! What a model thinks aloud before it answers: which marks stand around it, and thoughts and answer apart while they
-//! are written.
+//! Reasoning: the tags around a model's thoughts, and an incremental parser that separates thoughts from the answer.
 //!
-//! Models that think write their thoughts before the answer, between marks that their chat templates know, so the marks
-//! are found from the template's source ([`ThinkingMarks::of_template`]). A template may write the first mark itself,
-//! as the end of the prompt, and may write both where thinking is turned off ([`ThinkingMarks::at_end_of`]). The reader
-//! ([`ThinkingReader`]) holds back what may be part of a mark, and white space around thoughts, of which templates
+//! Reasoning models write their thoughts before the answer, between tags (here "marks") that their chat templates know,
+//! so the marks are found in the template's source ([`ThinkingMarks::of_template`]). A template may write the opening
+//! mark itself at the end of the prompt, or both marks if thinking is turned off ([`ThinkingMarks::at_end_of`]). The
+//! parser ([`ThinkingReader`]) holds back what may be part of a mark, and white space around thoughts, since templates
 //! write their own.
 //!
-//! Left out: thoughts between parts of one answer, and channels (gpt-oss), whose marks also end turns.
+//! Not supported: thoughts between parts of one answer, and channels (gpt-oss), whose marks also end turns.
 
 use super::ChatTemplate;
 
-/// The marks around what a model thinks.
+/// The tags around a model's thoughts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ThinkingMarks {
     /// Before the thoughts.
@@ -20,7 +19,8 @@ pub struct ThinkingMarks {
     pub close: &'static str,
 }
 
-/// All there are. A template has the closing one in its source: it takes thoughts out of earlier answers, or writes it.
+/// All known marks. A template has the closing one in its source, because it removes thoughts from earlier answers or
+/// writes them.
 const ALL: [ThinkingMarks; 5] = [
     // Gemma 4: a channel of this name.
     ThinkingMarks { open: "<|channel>thought", close: "<channel|>" },
@@ -37,16 +37,16 @@ const ALL: [ThinkingMarks; 5] = [
 /// Whether an answer begins with thoughts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Thinking {
-    /// The prompt has the first mark: the answer goes on with thoughts.
+    /// The prompt ends with the opening mark: the answer continues with thoughts.
     Begun,
     /// The model decides.
     Possible,
-    /// It is turned off, or over.
+    /// Thinking is turned off, or has ended.
     Ended,
 }
 
 impl ThinkingMarks {
-    /// The marks of a model, by its template; `None` if that knows none.
+    /// The marks in a model's template; `None` if there are none.
     pub fn of_template(template: &ChatTemplate) -> Option<Self> {
         Self::of_source(template.source())
     }
@@ -56,12 +56,13 @@ impl ThinkingMarks {
         ALL.into_iter().find(|marks| source.contains(marks.close))
     }
 
-    /// Both, as texts show them ([`crate::Tokenizer::special_tokens`]): Gemma's channel is a token, its name a word.
+    /// Both marks as special tokens may write them ([`crate::Tokenizer::special_tokens`]): Gemma's channel is a token,
+    /// but its name is text.
     pub fn shown(self) -> [&'static str; 2] {
         [self.open.strip_suffix("thought").unwrap_or(self.open), self.close]
     }
 
-    /// What an answer begins with behind a prompt that ends so.
+    /// Whether the answer behind this prompt begins with thoughts.
     pub fn at_end_of(self, prompt: &str) -> Thinking {
         let prompt = prompt.trim_end();
         if prompt.ends_with(self.open) {
@@ -73,7 +74,7 @@ impl ThinkingMarks {
         }
     }
 
-    /// What an answer goes on with that has begun so.
+    /// Whether an answer that has begun with this text continues with thoughts.
     pub fn within(self, answer: &str) -> Thinking {
         match (answer.rfind(self.open), answer.rfind(self.close)) {
             (Some(open), close) if close.is_none_or(|close| close < open) => Thinking::Begun,
@@ -82,19 +83,19 @@ impl ThinkingMarks {
     }
 }
 
-/// Text of an answer, parted.
+/// Newly parsed text of an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThinkingPieces {
-    /// What belongs to the thoughts.
+    /// Text of the thoughts.
     pub thoughts: String,
-    /// What belongs to the answer itself.
+    /// Text of the answer itself.
     pub answer: String,
 }
 
-/// Where a reader is.
+/// The state of a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    /// The beginning, where the first mark may stand; it has been written before if thinking has begun.
+enum State {
+    /// At the beginning, where the opening mark may be; if thinking has begun the prompt has it.
     First {
         has_begun: bool,
     },
@@ -106,10 +107,10 @@ enum Place {
     Answer,
 }
 
-/// Parts what a model thinks from its answer, while both are being written.
+/// Separates a model's thoughts from its answer while they are generated.
 ///
-/// White space at both ends of the thoughts, and before an answer that follows them, is dropped. Thoughts that do not
-/// end are thoughts to the end.
+/// White space at both ends of the thoughts, and before an answer that follows them, is dropped. Thoughts without a
+/// closing mark extend to the end.
 ///
 /// ```
 /// use foretoken_text::{Thinking, ThinkingMarks, ThinkingReader};
@@ -124,68 +125,68 @@ enum Place {
 #[derive(Clone, Debug)]
 pub struct ThinkingReader {
     marks: ThinkingMarks,
-    place: Place,
-    /// What was pushed and has not come out.
+    state: State,
+    /// Text that was pushed and is held back.
     held: String,
 }
 
 impl ThinkingReader {
-    /// A reader of an answer that begins so.
+    /// A reader of an answer.
     pub fn new(marks: ThinkingMarks, thinking: Thinking) -> Self {
-        Self { marks, place: Place::First { has_begun: thinking == Thinking::Begun }, held: String::new() }
+        Self { marks, state: State::First { has_begun: thinking == Thinking::Begun }, held: String::new() }
     }
 
-    /// Adds a piece of the text, and says what is certain now.
+    /// Adds a piece of the text, and returns what is certain now.
     pub fn push(&mut self, text: &str) -> ThinkingPieces {
         let mut pieces = ThinkingPieces::default();
         self.held.push_str(text);
-        while self.reads_on(&mut pieces) {}
+        while self.advance(&mut pieces) {}
         pieces
     }
 
-    /// What was held back, now that the text has ended.
+    /// Returns the text that was held back, at the end of the answer.
     pub fn finish(&mut self) -> ThinkingPieces {
         let held = std::mem::take(&mut self.held);
-        let (thoughts, answer) = match self.place {
-            Place::First { has_begun: false } => (String::new(), held),
-            Place::First { has_begun: true } | Place::Opened => (held.trim().to_owned(), String::new()),
-            Place::Thoughts => (held.trim_end().to_owned(), String::new()),
-            Place::Closed | Place::Answer => (String::new(), String::new()),
+        let (thoughts, answer) = match self.state {
+            State::First { has_begun: false } => (String::new(), held),
+            State::First { has_begun: true } | State::Opened => (held.trim().to_owned(), String::new()),
+            State::Thoughts => (held.trim_end().to_owned(), String::new()),
+            State::Closed | State::Answer => (String::new(), String::new()),
         };
         ThinkingPieces { thoughts, answer }
     }
 
-    /// Reads on in what is held; whether there may be more to read.
-    fn reads_on(&mut self, pieces: &mut ThinkingPieces) -> bool {
-        match self.place {
-            Place::First { has_begun } => {
+    /// Parses the held text one step further; returns whether to continue.
+    fn advance(&mut self, pieces: &mut ThinkingPieces) -> bool {
+        match self.state {
+            State::First { has_begun } => {
                 let rest = self.held.trim_start();
-                if let Some(behind) = rest.strip_prefix(self.marks.open) {
-                    self.held = behind.to_owned();
-                    self.place = Place::Opened;
+                if let Some(after) = rest.strip_prefix(self.marks.open) {
+                    self.held = after.to_owned();
+                    self.state = State::Opened;
                     return true;
                 }
-                // Where a mark may still come, what is held waits.
-                let waits = self.marks.open.starts_with(rest);
-                if !waits {
-                    self.place = if has_begun { Place::Opened } else { Place::Answer };
+                // The text may still become a mark.
+                let may_be_mark = self.marks.open.starts_with(rest);
+                if !may_be_mark {
+                    self.state = if has_begun { State::Opened } else { State::Answer };
                 }
-                !waits
+                !may_be_mark
             }
-            Place::Opened | Place::Closed => {
+            State::Opened | State::Closed => {
                 let spaces = self.held.len() - self.held.trim_start().len();
                 self.held.drain(..spaces);
                 if self.held.is_empty() {
                     return false;
                 }
-                self.place = if self.place == Place::Opened { Place::Thoughts } else { Place::Answer };
+                self.state = if self.state == State::Opened { State::Thoughts } else { State::Answer };
                 true
             }
-            Place::Thoughts => {
+            State::Thoughts => {
                 if let Some(at) = self.held.find(self.marks.close) {
                     pieces.thoughts.push_str(self.held[..at].trim_end());
                     self.held.drain(..at + self.marks.close.len());
-                    self.place = Place::Closed;
+                    self.state = State::Closed;
                     return true;
                 }
                 let close = self.marks.close;
@@ -196,7 +197,7 @@ impl ThinkingReader {
                 pieces.thoughts.extend(self.held.drain(..end));
                 false
             }
-            Place::Answer => {
+            State::Answer => {
                 pieces.answer.push_str(&std::mem::take(&mut self.held));
                 false
             }
@@ -221,7 +222,7 @@ mod tests {
     const THINK: ThinkingMarks = ALL[4];
 
     #[test]
-    fn thoughts_and_answer_are_parted() {
+    fn thoughts_and_answer_are_separated() {
         use Thinking::{Begun, Ended, Possible};
         for (thinking, text, thoughts, answer) in [
             (Possible, "<think>\na b\n</think>\n\nc <think>", "a b", "c <think>"),
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_show_their_marks_and_prompts_whether_thinking_has_begun() {
+    fn marks_are_found_in_templates_and_at_the_end_of_prompts() {
         assert_eq!(ThinkingMarks::of_source("{{ content.split('</think>')[-1] }}"), Some(THINK));
         assert_eq!(ThinkingMarks::of_source("[THINK]x[/THINK]").map(|marks| marks.open), Some("[THINK]"));
         assert_eq!(ThinkingMarks::of_source("{{ '<|assistant|>' }}"), None);
@@ -256,7 +257,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_pieces_give_the_same_parts(
+        fn the_result_does_not_depend_on_the_pieces(
             fragments in prop::collection::vec(prop::sample::select(vec![
                 "<think>", "</think>", "<", "/", "think", ">", " ", "\n", "a", "é", "</", "thin", "<|channel>",
                 "thought", "<channel|>", "[THINK]", "[/THINK]", "[", "</think",
@@ -272,9 +273,9 @@ mod tests {
                 if rest.is_empty() {
                     break;
                 }
-                let (part, behind) = rest.split_at((*cut).min(rest.len()));
+                let (part, after) = rest.split_at((*cut).min(rest.len()));
                 parts.push(part.iter().collect::<String>());
-                rest = behind;
+                rest = after;
             }
             let whole = read(ALL[kind], thinking, std::iter::once(text.as_str()));
             prop_assert_eq!(read(ALL[kind], thinking, parts.iter().map(String::as_str)), whole.clone());

@@ -1,11 +1,12 @@
-//! Calls of tools in what a model writes: which form a model has for them, and text and calls apart while it writes.
+//! Tool calls in a model's answer: the format that a model uses, and an incremental parser that separates text and
+//! calls.
 //!
-//! Models were trained on forms that have little in common, and only the chat template shows which. So the form is
-//! found from marks in the template's source ([`ToolFormat::of_template`]), as llama.cpp long did it. Each form is
-//! described as data ([`forms`]) in a small grammar ([`grammar`]) that one [`reader`] follows; what JSON, Python and
-//! Gemma's own notation say is read by scanners that take a byte at a time ([`json`], [`literal`]).
+//! Models were trained on very different formats, and only the chat template shows which one. So the format is found by
+//! marks in the template's source ([`ToolFormat::of_template`]), as llama.cpp used to do. Each format is described as
+//! data ([`formats`]) in a small grammar ([`grammar`]) that one [`reader`] follows; JSON, Python and Gemma's own
+//! notation are read by scanners byte by byte ([`json`], [`literal`]).
 //!
-//! | form | what a call looks like | written by |
+//! | format | what a call looks like | written by |
 //! |---|---|---|
 //! | `Hermes` | `<tool_call>{"name": "f", "arguments": {}}</tool_call>` | Qwen, Hermes, SmolLM 3 |
 //! | `LlamaJson` | `{"name": "f", "parameters": {}}` as a beginning, or behind `<\|python_tag\|>` | Llama 3 |
@@ -29,19 +30,20 @@
 //! | `ToolCallsList` | `<tool_calls>[{"name": "f", "arguments": {}}]</tool_calls>` | Hunyuan A13B, Apriel |
 //! | `Generic` | as `Hermes`, or JSON with name and arguments as a beginning | the others |
 //!
-//! The same description says what a model may write where calls are forced or have to fit a schema ([`writing`]).
+//! From the same description the grammar for guided decoding is made, if calls are forced or must match a schema
+//! ([`writing`]).
 //!
-//! *As a beginning*: only where an answer begins. `Qwen3Coder` also has JSON in place of the parameters, as Functionary
-//! writes it. Wherever a form has JSON, an object and a list of objects are read, and the names `name` and `tool_name`,
-//! `arguments` and `parameters`.
+//! *As a beginning*: only at the beginning of an answer. `Qwen3Coder` also accepts JSON in place of the parameters, as
+//! Functionary writes it. Wherever a format has JSON, an object and a list of objects are accepted, and the names
+//! `name` and `tool_name`, `arguments` and `parameters`.
 //!
-//! Left out: Llama's built-in tools (`brave_search.call(...)`), calls in what a model thinks aloud, ids where the model
-//! writes none, and arguments piece by piece: a call is told when it is certain, since what was sent to a client cannot
-//! be taken back when its last bracket turns out to be missing.
+//! Not supported: Llama's built-in tools (`brave_search.call(...)`), calls within thoughts, ids if the model writes
+//! none, and streaming of partial arguments: a call is returned when it is complete, since text that was sent to a
+//! client cannot be taken back if the last bracket is missing.
 
 mod arguments;
 mod call;
-mod forms;
+mod formats;
 mod grammar;
 mod json;
 mod literal;
@@ -55,8 +57,8 @@ use grammar::Grammar;
 pub use reader::{AnswerPiece, ToolCallReader};
 pub use writing::{CallsWanted, ToolFunction};
 
-/// The form in which a model writes calls of tools. What they look like is in the source of this module, in a table;
-/// the models named here are those that the form is known by.
+/// The format in which a model writes tool calls. The table in this module's source shows an example of each; the
+/// models named here are the best known ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ToolFormat {
     /// Qwen 2.5 and 3, Hermes and many others: JSON in `<tool_call>`.
@@ -79,17 +81,17 @@ pub enum ToolFormat {
     CommandR7b,
     /// DeepSeek R1, V3 and V3.1.
     DeepSeek,
-    /// Qwen3-Coder: marks around each argument.
+    /// Qwen3-Coder: tags around each argument.
     Qwen3Coder,
-    /// Seed-OSS: marks around each argument.
+    /// Seed-OSS: tags around each argument.
     SeedOss,
-    /// GLM 4.5: marks around each argument's name and value.
+    /// GLM 4.5: tags around each argument's name and value.
     Glm45,
     /// InternLM 2.5: JSON behind `<|action_start|><|plugin|>`.
     InternLm,
     /// Gemma 4: a notation of its own.
     Gemma4,
-    /// FunctionGemma: the same with other marks.
+    /// FunctionGemma: the same with other tags.
     FunctionGemma,
     /// Gemma 3: Python in a fence of `tool_code`.
     GemmaToolCode,
@@ -99,13 +101,13 @@ pub enum ToolFormat {
     Nemotron,
     /// Apriel, Hunyuan A13B: JSON in `<tool_calls>`.
     ToolCallsList,
-    /// What models without a form of their own usually write.
+    /// The usual format of models without one of their own.
     Generic,
 }
 
-/// What a template has in its source if it has the form; the first that fits counts. The more special marks come first:
-/// templates of Granite and Qwen3-Coder, say, may have those of Hermes, too.
-const SIGNS: [(&str, ToolFormat); 26] = [
+/// Strings in a template's source that identify the format; the first match counts. More specific ones come first:
+/// templates of Granite and Qwen3-Coder, for example, may also have those of Hermes.
+const TEMPLATE_MARKERS: [(&str, ToolFormat); 26] = [
     ("<start_function_call>", ToolFormat::FunctionGemma),
     ("<tool_call|>", ToolFormat::Gemma4),
     ("[TOOL_CALLS]", ToolFormat::Mistral),
@@ -115,7 +117,7 @@ const SIGNS: [(&str, ToolFormat); 26] = [
     ("<TOOLCALL>", ToolFormat::Nemotron),
     ("functools[", ToolFormat::Functools),
     ("<|/tool_call|>", ToolFormat::Phi4Mini),
-    // Phi-4-mini's own template shows the marks of tools, and those of calls only in its description.
+    // Phi-4-mini's own template has the marks of tools, but not those of calls.
     ("<|/tool|>", ToolFormat::Phi4Mini),
     ("<|tool_call|>", ToolFormat::Granite),
     ("<seed:tool_call>", ToolFormat::SeedOss),
@@ -126,11 +128,11 @@ const SIGNS: [(&str, ToolFormat); 26] = [
     ("<tool_calls>", ToolFormat::ToolCallsList),
     ("<tool_call>", ToolFormat::Hermes),
     ("```tool_code", ToolFormat::GemmaToolCode),
-    // The tool by which Command-R answers without one.
+    // The pseudo-tool by which Command-R answers directly.
     ("directly-answer", ToolFormat::CommandR),
     ("[func_name1(", ToolFormat::Pythonic),
     ("<|python_start|>", ToolFormat::Pythonic),
-    // Llama's own: the mark, the role of results, and what the model is told to write.
+    // Llama's own: the mark, the role of results, and the instruction in the prompt.
     ("<|python_tag|>", ToolFormat::LlamaJson),
     ("<|start_header_id|>ipython", ToolFormat::LlamaJson),
     ("\"parameters\": dictionary of argument name", ToolFormat::LlamaJson),
@@ -138,7 +140,7 @@ const SIGNS: [(&str, ToolFormat); 26] = [
 ];
 
 impl ToolFormat {
-    /// All there are.
+    /// All formats.
     pub const ALL: [Self; 21] = [
         Self::Hermes,
         Self::LlamaJson,
@@ -163,8 +165,8 @@ impl ToolFormat {
         Self::Generic,
     ];
 
-    /// The form that a model writes, by its template for conversations with tools. `None` if the template has no place
-    /// for tools; [`ToolFormat::Generic`] if it has one and shows none of the other forms.
+    /// The format of a model, by its template for conversations with tools. `None` if the template does not use tools;
+    /// [`ToolFormat::Generic`] if it does and has no known format.
     pub fn of_template(template: &ChatTemplate) -> Option<Self> {
         Self::of_source(&template.tool_use.as_ref().unwrap_or(&template.default).source)
     }
@@ -174,11 +176,11 @@ impl ToolFormat {
         if !source.contains("tools") {
             return None;
         }
-        SIGNS.iter().find(|(sign, _)| source.contains(sign)).map(|&(_, format)| format)
+        TEMPLATE_MARKERS.iter().find(|(marker, _)| source.contains(marker)).map(|&(_, format)| format)
     }
 
-    /// The marks of this form that may be special tokens of a vocabulary. A text has to show them, or the calls in it
-    /// cannot be told from the rest: [`crate::Tokenizer::special_tokens`] says which tokens they are, and
+    /// The marks of this format that may be special tokens of a vocabulary. The decoded text has to show them, since
+    /// the parser needs them: [`crate::Tokenizer::special_tokens`] finds these tokens, and
     /// [`crate::TextStream::show_special`] shows them.
     pub fn marks(self) -> &'static [&'static str] {
         self.grammar().marks
@@ -186,27 +188,27 @@ impl ToolFormat {
 
     fn grammar(self) -> &'static Grammar {
         match self {
-            Self::Hermes => &forms::HERMES,
-            Self::LlamaJson => &forms::LLAMA_JSON,
-            Self::Pythonic => &forms::PYTHONIC,
-            Self::Mistral => &forms::MISTRAL,
-            Self::Phi4Mini => &forms::PHI_4_MINI,
-            Self::Functools => &forms::FUNCTOOLS,
-            Self::Granite => &forms::GRANITE,
-            Self::CommandR => &forms::COMMAND_R,
-            Self::CommandR7b => &forms::COMMAND_R7B,
-            Self::DeepSeek => &forms::DEEPSEEK,
-            Self::Qwen3Coder => &forms::QWEN_3_CODER,
-            Self::SeedOss => &forms::SEED_OSS,
-            Self::Glm45 => &forms::GLM_4_5,
-            Self::InternLm => &forms::INTERN_LM,
-            Self::Gemma4 => &forms::GEMMA_4_CALLS,
-            Self::FunctionGemma => &forms::FUNCTION_GEMMA_CALLS,
-            Self::GemmaToolCode => &forms::GEMMA_TOOL_CODE,
-            Self::Olmo3 => &forms::OLMO_3,
-            Self::Nemotron => &forms::NEMOTRON,
-            Self::ToolCallsList => &forms::TOOL_CALLS_LIST,
-            Self::Generic => &forms::GENERIC,
+            Self::Hermes => &formats::HERMES,
+            Self::LlamaJson => &formats::LLAMA_JSON,
+            Self::Pythonic => &formats::PYTHONIC,
+            Self::Mistral => &formats::MISTRAL,
+            Self::Phi4Mini => &formats::PHI_4_MINI,
+            Self::Functools => &formats::FUNCTOOLS,
+            Self::Granite => &formats::GRANITE,
+            Self::CommandR => &formats::COMMAND_R,
+            Self::CommandR7b => &formats::COMMAND_R7B,
+            Self::DeepSeek => &formats::DEEPSEEK,
+            Self::Qwen3Coder => &formats::QWEN_3_CODER,
+            Self::SeedOss => &formats::SEED_OSS,
+            Self::Glm45 => &formats::GLM_4_5,
+            Self::InternLm => &formats::INTERN_LM,
+            Self::Gemma4 => &formats::GEMMA_4_CALLS,
+            Self::FunctionGemma => &formats::FUNCTION_GEMMA_CALLS,
+            Self::GemmaToolCode => &formats::GEMMA_TOOL_CODE,
+            Self::Olmo3 => &formats::OLMO_3,
+            Self::Nemotron => &formats::NEMOTRON,
+            Self::ToolCallsList => &formats::TOOL_CALLS_LIST,
+            Self::Generic => &formats::GENERIC,
         }
     }
 }

@@ -1,8 +1,7 @@
-//! Texts that two tokenizers must cut alike, before one is taken for the other.
+//! Texts that two tokenizers must encode to the same tokens.
 //!
 //! Words, spaces of all lengths, numbers, punctuation, other scripts, joined emoji; and the special tokens, side by
-//! side and in the midst of text. What they leave out is left to chance: they cannot prove that two tokenizers are the
-//! same.
+//! side and inside text. They are a sample: they cannot prove that two tokenizers are the same.
 
 use crate::{TextError, Token, Tokenizer};
 
@@ -23,11 +22,16 @@ const TEXTS: [&str; 14] = [
     "https://example.org/a?b=c&d=%20#e",
 ];
 
-/// Special tokens that are tried in the midst of text.
-const MARKS_MAX: usize = 16;
+/// How many special tokens are tried inside text.
+const SPECIAL_TOKENS_MAX: usize = 16;
 
-/// Requires that `read` cuts texts as `original` does; texts with special tokens inside only if `marks`.
-pub(super) fn compare(place: &str, original: &Tokenizer, read: &Tokenizer, marks: bool) -> Result<(), TextError> {
+/// Requires that `read` encodes texts as `original` does; texts with special tokens inside only if `special_tokens`.
+pub(super) fn compare(
+    place: &str,
+    original: &Tokenizer,
+    read: &Tokenizer,
+    special_tokens: bool,
+) -> Result<(), TextError> {
     let same = |text: &str, left: Vec<Token>, right: Vec<Token>| {
         if left == right {
             return Ok(());
@@ -40,9 +44,9 @@ pub(super) fn compare(place: &str, original: &Tokenizer, read: &Tokenizer, marks
         same(text, original.encode(text, true)?, read.encode(text, true)?)?;
     }
     let special = (0..original.vocabulary_len() as Token).filter(|token| original.is_special(*token));
-    for token in special.take(if marks { MARKS_MAX } else { 0 }) {
-        let Ok(mark) = std::str::from_utf8(original.token_bytes(token)) else { continue };
-        let text = format!("{mark}Some text,{mark} more{mark}{mark}");
+    for token in special.take(if special_tokens { SPECIAL_TOKENS_MAX } else { 0 }) {
+        let Ok(spelling) = std::str::from_utf8(original.token_bytes(token)) else { continue };
+        let text = format!("{spelling}Some text,{spelling} more{spelling}{spelling}");
         same(&text, original.encode(&text, false)?, read.encode(&text, false)?)?;
         same(&text, original.encode_plain(&text)?, read.encode_plain(&text)?)?;
     }

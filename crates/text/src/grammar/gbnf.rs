@@ -1,13 +1,12 @@
-//! Grammars in the notation of llama.cpp (GBNF), told to the library in its own.
+//! Grammars in llama.cpp's notation (GBNF), translated to the library's.
 //!
-//! A rule there goes character by character: nothing is cut into words first, as Lark cuts. A grammar whose rules do
-//! not lead back to themselves is therefore one regular expression, and told as one. Where they do, words are only what
-//! is one however the text goes on, and all else is told by characters, of which several may stand at the same place
-//! ([`words`]): the same texts.
+//! GBNF matches character by character, without the lexer that Lark has. A grammar without recursion is translated to
+//! one regular expression. In a recursive grammar only parts that the lexer certainly delimits correctly become
+//! terminals, and everything else is translated to single characters ([`terminals`]), so the same texts match.
 //!
-//! Left out: tokens by name or number (`<think>`, `<[1000]>`), which are of one vocabulary.
+//! Not supported: tokens by name or number (`<think>`, `<[1000]>`), which belong to one vocabulary.
 
-mod words;
+mod terminals;
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -16,47 +15,47 @@ use llguidance::api::GrammarWithLexer;
 
 use super::depth::STEPS_MAX;
 
-/// How deep parentheses may nest: what reads them does so with its stack.
+/// How deep parentheses may nest, since the parser is recursive.
 const NESTING_MAX: usize = 100;
-/// Longest expression that a grammar may become.
+/// Longest regular expression that a grammar may become.
 const EXPRESSION_MAX_BYTES: usize = 1 << 20;
-/// Most repetitions that may be asked for, as in llama.cpp.
+/// Most repetitions in a count, as in llama.cpp.
 const REPEATS_MAX: usize = 2000;
 
-/// Whether a grammar of unknown notation is of this one.
+/// Whether a grammar of unknown notation is GBNF.
 pub(super) fn is_gbnf(text: &str) -> bool {
     text.lines().any(|line| line.split(['#', '"', '[']).next().is_some_and(|begin| begin.contains("::=")))
 }
 
-/// The grammar as the library reads it.
+/// Translates a grammar for the library.
 ///
 /// # Errors
-/// What was expected, with the line.
+/// Syntax errors, with the line.
 pub(super) fn grammar(text: &str) -> Result<GrammarWithLexer, String> {
     let rules = Parser { text, at: 0, depth: 0, parts: 0, rules: Rules::default() }.rules()?;
-    if rules.leads_back() {
-        return Ok(GrammarWithLexer::from_lark(words::lark(&rules)));
+    if rules.is_recursive() {
+        return Ok(GrammarWithLexer::from_lark(terminals::lark(&rules)));
     }
     let expression = rules.expression()?;
     Ok(GrammarWithLexer::from_regex(&expression))
 }
 
-/// What a rule is made of.
+/// An element of a rule.
 #[derive(Debug)]
 enum Part {
     /// One character, as an expression.
     Character(String),
     Rule(usize),
     Group(Vec<Vec<Part>>),
-    /// At least, and at most.
+    /// With the least and the largest count.
     Repeated(Box<Part>, usize, Option<usize>),
 }
 
-/// The rules by number; the first is the root.
+/// The rules by index; the first is the root.
 #[derive(Debug, Default)]
 struct Rules {
     numbers: HashMap<String, usize>,
-    /// Each with its alternatives; none yet for one that was only named.
+    /// Name and alternatives of each; `None` if a rule was only named so far.
     rules: Vec<(String, Option<Vec<Vec<Part>>>)>,
 }
 
@@ -69,10 +68,10 @@ impl Rules {
     }
 
     fn alternatives(&self, number: usize) -> &[Vec<Part>] {
-        self.rules[number].1.as_deref().expect("all rules are there, as was checked")
+        self.rules[number].1.as_deref().expect("the parser has checked that all rules are defined")
     }
 
-    /// The rules that a rule names.
+    /// The rules that a rule refers to.
     fn named(&self, rule: usize) -> Vec<usize> {
         let mut names = Vec::new();
         let mut open: Vec<&Part> = self.alternatives(rule).iter().flatten().collect();
@@ -87,31 +86,31 @@ impl Rules {
         names
     }
 
-    /// Whether some rule that the root leads to leads to itself.
-    fn leads_back(&self) -> bool {
-        // Of each rule on the way from the root those that it names and that were not followed yet.
+    /// Whether a rule that the root reaches reaches itself.
+    fn is_recursive(&self) -> bool {
+        // The rules on the path from the root, each with the references that were not followed yet.
         let mut is_done = vec![false; self.rules.len()];
         let mut is_open = vec![false; self.rules.len()];
-        let mut way: Vec<(usize, Vec<usize>)> = Vec::new();
+        let mut path: Vec<(usize, Vec<usize>)> = Vec::new();
         let mut next = Some(0);
         loop {
             if let Some(rule) = next.take() {
                 is_open[rule] = true;
-                way.push((rule, self.named(rule)));
+                path.push((rule, self.named(rule)));
             }
-            let Some((rule, names)) = way.last_mut() else { return false };
+            let Some((rule, names)) = path.last_mut() else { return false };
             match names.pop() {
                 Some(named) if is_open[named] => return true,
                 Some(named) => next = (!is_done[named]).then_some(named),
                 None => {
                     (is_open[*rule], is_done[*rule]) = (false, true);
-                    way.pop();
+                    path.pop();
                 }
             }
         }
     }
 
-    /// All rules in one expression; they do not lead back.
+    /// All rules in one expression; they must not be recursive.
     fn expression(&self) -> Result<String, String> {
         let mut expression = String::new();
         self.write_expression(self.alternatives(0), &mut expression)?;
@@ -161,17 +160,17 @@ fn write_count(least: usize, most: Option<usize>, out: &mut String) {
     }
 }
 
-/// A character as an expression; those that mean something there by their number.
+/// A character as an expression; special characters by their code.
 fn character(character: char) -> String {
     if character.is_ascii_alphanumeric() { character.to_string() } else { format!("\\x{{{:x}}}", u32::from(character)) }
 }
 
-/// Reads the notation, byte by byte where it is ASCII.
+/// A recursive-descent parser of the notation.
 struct Parser<'a> {
     text: &'a str,
     at: usize,
     depth: usize,
-    /// Parentheses and counts so far.
+    /// Number of parentheses and counts so far.
     parts: usize,
     rules: Rules,
 }
@@ -187,29 +186,29 @@ impl<'a> Parser<'a> {
         Err(format!("line {line}: expected {expected}, found {found:?}"))
     }
 
-    /// Goes on if these characters come next.
+    /// Consumes these characters if they come next.
     fn eat(&mut self, expected: &str) -> bool {
         let comes = self.rest().starts_with(expected);
         self.at += if comes { expected.len() } else { 0 };
         comes
     }
 
-    /// Passes spaces and comments; line ends, too, where a rule may go on behind them.
-    fn space(&mut self, goes_on: bool) {
+    /// Skips spaces and comments; line ends, too, where a rule may continue behind them.
+    fn space(&mut self, with_line_ends: bool) {
         loop {
             let rest = self.rest();
-            let is_space = |c: char| c == ' ' || c == '\t' || goes_on && (c == '\n' || c == '\r');
-            let behind = rest.trim_start_matches(is_space);
-            self.at += rest.len() - behind.len();
-            if !behind.starts_with('#') {
+            let is_space = |c: char| c == ' ' || c == '\t' || with_line_ends && (c == '\n' || c == '\r');
+            let after = rest.trim_start_matches(is_space);
+            self.at += rest.len() - after.len();
+            if !after.starts_with('#') {
                 return;
             }
-            self.at += behind.find('\n').unwrap_or(behind.len());
+            self.at += after.find('\n').unwrap_or(after.len());
         }
     }
 
-    /// One more pair of parentheses or count. Whoever follows the rules does so with a stack, so there is a bound on
-    /// them and the rules together.
+    /// Counts a pair of parentheses or a count. The rules are compiled recursively, so their number together with these
+    /// is limited.
     fn part(&mut self) -> Result<(), String> {
         self.parts += 1;
         self.check_steps()
@@ -271,10 +270,10 @@ impl<'a> Parser<'a> {
     fn sequence(&mut self, is_group: bool) -> Result<Vec<Part>, String> {
         let mut parts = Vec::new();
         loop {
-            // What a count behind it repeats: a character of a word, or one thing.
+            // The elements that a following count repeats: those of one string, or one other element.
             let first = parts.len();
             match self.rest().chars().next() {
-                Some('"') => self.word(&mut parts)?,
+                Some('"') => self.string(&mut parts)?,
                 Some('[') => parts.push(self.class()?),
                 Some('.') => {
                     self.at += 1;
@@ -294,9 +293,9 @@ impl<'a> Parser<'a> {
                     return self.error("something to repeat");
                 }
                 self.part()?;
-                // As in llama.cpp a count repeats the whole word.
-                let word: Vec<Part> = parts.drain(first..).collect();
-                parts.push(Part::Repeated(Box::new(Part::Group(vec![word])), least, most));
+                // As in llama.cpp a count repeats the whole string.
+                let string: Vec<Part> = parts.drain(first..).collect();
+                parts.push(Part::Repeated(Box::new(Part::Group(vec![string])), least, most));
                 self.space(is_group);
             }
         }
@@ -318,7 +317,7 @@ impl<'a> Parser<'a> {
         Ok(Part::Group(alternatives))
     }
 
-    /// A count, if one comes next: at least, and at most.
+    /// The least and the largest count, if a count comes next.
     fn count(&mut self) -> Result<Option<(usize, Option<usize>)>, String> {
         let simple = [("*", (0, None)), ("+", (1, None)), ("?", (0, Some(1)))];
         if let Some((_, count)) = simple.into_iter().find(|(sign, _)| self.eat(sign)) {
@@ -355,26 +354,26 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The characters of a word in quotes.
-    fn word(&mut self, parts: &mut Vec<Part>) -> Result<(), String> {
+    /// The characters of a quoted string.
+    fn string(&mut self, parts: &mut Vec<Part>) -> Result<(), String> {
         self.at += 1;
         while !self.eat("\"") {
-            parts.push(Part::Character(character(self.letter()?)));
+            parts.push(Part::Character(character(self.escaped_char()?)));
         }
         Ok(())
     }
 
-    /// A class in brackets.
+    /// A character class in brackets.
     fn class(&mut self) -> Result<Part, String> {
         self.at += 1;
         let mut class = String::from(if self.eat("^") { "[^" } else { "[" });
         let mut is_empty = true;
         while !self.eat("]") {
-            let first = self.letter()?;
+            let first = self.escaped_char()?;
             class.push_str(&character(first));
             if self.rest().starts_with('-') && !self.rest().starts_with("-]") {
                 self.at += 1;
-                let last = self.letter()?;
+                let last = self.escaped_char()?;
                 if last < first {
                     return self.error("a range that ascends");
                 }
@@ -388,8 +387,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A character of a word or class, which may be escaped.
-    fn letter(&mut self) -> Result<char, String> {
+    /// A character of a string or class, which may be escaped.
+    fn escaped_char(&mut self) -> Result<char, String> {
         let Some(letter) = self.rest().chars().next() else { return self.error("the end of a word or class") };
         if letter != '\\' {
             self.at += letter.len_utf8();

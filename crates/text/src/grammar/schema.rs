@@ -1,8 +1,8 @@
-//! JSON Schemas: what the library is told about them, and where in a schema a complaint lies.
+//! JSON Schemas: how they are passed to the library, and the location of an error in a schema.
 //!
-//! The library says what is wrong and not where. A place is found by asking again: a part of a schema that is refused
-//! by itself is where to look, and of its parts the first that is refused by itself, down to the innermost. References
-//! go through the whole, so a part is asked about in a document that holds the whole beside it.
+//! The library's errors have no location. It is found by compiling parts: the first part of the schema that is refused
+//! by itself, and the first of its parts, down to the innermost. References may point anywhere, so a part is compiled
+//! in a document that also has the whole schema.
 
 mod pattern;
 mod strict;
@@ -13,34 +13,34 @@ use llguidance::TokenParser;
 use llguidance::api::GrammarWithLexer;
 use serde_json::{Map, Value, json};
 
-use super::complaint::{expected, of_schema};
+use super::library_errors::{expected, without_pattern_location};
 use super::{Tables, depth};
 
-/// The keyword with which the library is told how to write JSON. A user's would change what is promised.
+/// The keyword of the library's options for JSON. Users may not set it, since it would change what is enforced.
 const OPTIONS: &str = "x-guidance";
-/// Where the whole schema lies in a document about one of its parts.
+/// The key of the whole schema in a document for one of its parts.
 const WHOLE: &str = "x-whole";
-/// Whitespace where it is flexible, as llama.cpp has it: without a bound a model may write nothing else any more.
+/// Flexible whitespace, as in llama.cpp: without a limit a model may write whitespace forever.
 const WHITESPACE: &str = r" |\n{1,2}[ \t]{0,20}";
-/// Bytes of all documents in which is asked where a complaint lies: what follows is said of the last place that was
-/// found. Each question costs what compiling its document does, and each document holds the whole schema.
-const ASKED_MAX_BYTES: usize = 8 << 20;
+/// Total bytes of the documents that are compiled to locate an error; beyond it the last location found is reported.
+/// Each attempt compiles a document that has the whole schema.
+const SEARCH_MAX_BYTES: usize = 8 << 20;
 
-/// The parser of a schema, or what is wrong with it, and where.
+/// The parser of a schema, or an error with its location.
 pub(super) fn compiled(tables: &Tables, schema: &str, flexible: bool) -> Result<TokenParser, String> {
     let schema: Value =
         serde_json::from_str(schema).map_err(|error| format!("expected a JSON Schema, found: {error}"))?;
     if !schema.is_object() && !schema.is_boolean() {
-        return Err(format!("expected a JSON Schema (an object), found {}", kind(&schema)));
+        return Err(format!("expected a JSON Schema (an object), found {}", type_name(&schema)));
     }
-    depth::of_schema(&schema)?;
+    depth::check_schema(&schema)?;
     check(&schema, "#", true)?;
-    parsed(tables, &schema, flexible).map_err(|found| {
+    parser_of(tables, &schema, flexible).map_err(|found| {
         let bytes = schema.to_string().len();
-        let mut search = Search { tables, whole: &schema, bytes, bytes_left: ASKED_MAX_BYTES };
-        let (place, found) = search.innermost(found);
+        let mut search = Search { tables, whole: &schema, bytes, bytes_left: SEARCH_MAX_BYTES };
+        let (place, found) = search.innermost_refused(found);
         match strict::refusal(&found).and_then(|refusal| refusal.split_once(": ")) {
-            // Where the search was given up the keyword may stand further within.
+            // If the search was cut short the keyword may be further within.
             Some((_, found)) if search.bytes_left == 0 => format!("{place}: {found}"),
             Some((keyword, found)) => format!("{place}/{keyword}: {found}"),
             None => format!("{place}: {}", expected("what can be enforced", found)),
@@ -48,7 +48,7 @@ pub(super) fn compiled(tables: &Tables, schema: &str, flexible: bool) -> Result<
     })
 }
 
-fn kind(value: &Value) -> &'static str {
+fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",
@@ -59,13 +59,13 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// What the library would take another way than the standard has it.
+/// Refuses keywords that the library would not treat as the standard does.
 pub(crate) fn check(schema: &Value, place: &str, is_root: bool) -> Result<(), String> {
     let Value::Object(fields) = schema else { return Ok(()) };
     if fields.contains_key(OPTIONS) {
         return Err(format!("{place}/{OPTIONS}: expected no such keyword, found one"));
     }
-    // References are read as those of the whole.
+    // References are resolved from the root.
     let id = ["$id", "id"].into_iter().find(|id| !is_root && fields.get(*id).is_some_and(Value::is_string));
     if let Some(id) = id {
         return Err(format!("{place}/{id}: expected it at the root alone, found another"));
@@ -74,15 +74,16 @@ pub(crate) fn check(schema: &Value, place: &str, is_root: bool) -> Result<(), St
 }
 
 /// The parser of a schema that is an object or a boolean.
-fn parsed(tables: &Tables, schema: &Value, flexible: bool) -> Result<TokenParser, String> {
-    super::parser(tables, GrammarWithLexer::from_json_schema(with_options(schema, flexible))).map_err(of_schema)
+fn parser_of(tables: &Tables, schema: &Value, flexible: bool) -> Result<TokenParser, String> {
+    super::parser(tables, GrammarWithLexer::from_json_schema(with_options(schema, flexible)))
+        .map_err(without_pattern_location)
 }
 
-/// A schema that is an object or a boolean, with how its JSON is written.
+/// A schema (an object or a boolean) with the library's options.
 pub(crate) fn with_options(schema: &Value, flexible: bool) -> Value {
     let mut schema = match schema {
         Value::Object(fields) => fields.clone(),
-        // What a boolean means, where options can stand beside it.
+        // A boolean as an object, so that options can be added.
         other => Map::from_iter([("anyOf".to_string(), json!([other]))]),
     };
     let mut options = json!({ "whitespace_flexible": flexible, "item_separator": ",", "key_separator": ":" });
@@ -90,22 +91,22 @@ pub(crate) fn with_options(schema: &Value, flexible: bool) -> Value {
         options["whitespace_pattern"] = WHITESPACE.into();
     }
     schema.insert(OPTIONS.to_string(), options);
-    told_strictly(&Value::Object(schema))
+    strict_schema(&Value::Object(schema))
 }
 
-/// A schema as the library keeps to it.
-pub(super) fn told_strictly(schema: &Value) -> Value {
+/// A schema that the library enforces fully.
+pub(super) fn strict_schema(schema: &Value) -> Value {
     let mut schema = schema.clone();
     strict::make_strict(&mut schema);
     schema
 }
 
-/// A path in a schema, as references write it.
+/// A path in a schema as a JSON pointer.
 fn pointer(path: &[String]) -> String {
     path.iter().map(|name| format!("/{}", name.replace('~', "~0").replace('/', "~1"))).collect()
 }
 
-/// The schemas within a schema, each by its path; those that are only referred to come last.
+/// The schemas within a schema, each with its path; definitions come last.
 fn parts(schema: &Map<String, Value>) -> Vec<(Vec<String>, &Value)> {
     let mut parts = Vec::new();
     for keyword in [
@@ -142,37 +143,37 @@ fn parts(schema: &Map<String, Value>) -> Vec<(Vec<String>, &Value)> {
     parts
 }
 
-/// A search for the place of a complaint.
+/// A search for the location of an error.
 struct Search<'a> {
     tables: &'a Tables,
     whole: &'a Value,
-    /// Length of the whole as a text.
+    /// Length of the whole schema.
     bytes: usize,
-    /// Of documents that may still be asked about.
+    /// Remaining bytes of documents that may be compiled.
     bytes_left: usize,
 }
 
 impl<'a> Search<'a> {
-    /// The innermost place that is refused by itself, and why, with what was said about the whole.
-    fn innermost(&mut self, mut found: String) -> (String, String) {
+    /// The innermost part that is refused by itself, and why. `found` is the error of the whole schema.
+    fn innermost_refused(&mut self, mut found: String) -> (String, String) {
         let (mut path, mut schema): (Vec<String>, &Value) = (Vec::new(), self.whole);
         let (references, mut followed) = (references(self.whole), Vec::new());
         while let Value::Object(fields) = schema {
             let used =
                 |at: &[String]| !at[0].contains("def") || references.contains(format!("#/{}", at.join("/")).as_str());
-            let is_within = self.refused(&shell(fields)).is_none();
+            let is_within = self.refused(&without_parts(fields)).is_none();
             let within = parts(fields)
                 .into_iter()
                 .filter(|(at, _)| is_within && used(at))
                 .find_map(|(at, part)| self.refused(part).map(|found| ([path.as_slice(), &at].concat(), part, found)));
-            let Some(inner) = within.or_else(|| self.referred(fields, &mut followed)) else { break };
+            let Some(inner) = within.or_else(|| self.refused_target(fields, &mut followed)) else { break };
             (path, schema, found) = inner;
         }
         (format!("#{}", pointer(&path)), found)
     }
 
-    /// What a schema refers to, if that is refused by itself and was not followed before.
-    fn referred(
+    /// The target of a schema's reference, if that is refused by itself and was not followed before.
+    fn refused_target(
         &mut self,
         schema: &Map<String, Value>,
         followed: &mut Vec<String>,
@@ -188,7 +189,7 @@ impl<'a> Search<'a> {
         Some((path, part, found))
     }
 
-    /// Why a part is refused by itself, if it is, in a document that holds the whole beside it.
+    /// Why a part is refused by itself, if it is, in a document that also has the whole schema.
     fn refused(&mut self, part: &Value) -> Option<String> {
         let bytes = self.bytes + part.to_string().len();
         if bytes > self.bytes_left {
@@ -197,23 +198,23 @@ impl<'a> Search<'a> {
         }
         self.bytes_left -= bytes;
         let (mut part, mut whole) = (part.clone(), self.whole.clone());
-        refer(&mut part);
-        refer(&mut whole);
+        redirect_references(&mut part);
+        redirect_references(&mut whole);
         let mut document = match part {
             Value::Object(_) => part,
             other => json!({ "anyOf": [other] }),
         };
-        // Which draft it is of is said of the whole.
+        // The whole schema names its draft.
         if let Some(draft) = self.whole.get("$schema") {
             document["$schema"] = draft.clone();
         }
         document[WHOLE] = whole;
-        let found = parsed(self.tables, &document, false).err()?;
+        let found = parser_of(self.tables, &document, false).err()?;
         Some(found.replace(&format!("#/{WHOLE}"), "#"))
     }
 }
 
-/// What is referred to in a schema.
+/// The references in a schema.
 fn references(schema: &Value) -> HashSet<&str> {
     let (mut found, mut open) = (HashSet::new(), vec![schema]);
     while let Some(value) = open.pop() {
@@ -229,38 +230,38 @@ fn references(schema: &Value) -> HashSet<&str> {
     found
 }
 
-/// A schema whose parts may be anything.
-fn shell(schema: &Map<String, Value>) -> Value {
-    let mut shell = schema.clone();
+/// A schema whose parts are all `true`.
+fn without_parts(schema: &Map<String, Value>) -> Value {
+    let mut without_parts = schema.clone();
     for (at, part) in parts(schema) {
-        let mut place = &mut shell[at[0].as_str()];
+        let mut place = &mut without_parts[at[0].as_str()];
         if let Some(name) = at.get(1) {
             place = match place {
                 Value::Array(items) => &mut items[name.parse::<usize>().expect("a number of parts")],
                 fields => &mut fields[name.as_str()],
             };
         }
-        // "not" is refused whatever stands in it, and combinations of nothing are no combinations.
+        // "not" is refused whatever it has.
         if at[0] != "not" && part.is_object() {
             *place = Value::Bool(true);
         }
     }
-    if let Some(alternatives) = shell.get_mut("oneOf") {
+    if let Some(alternatives) = without_parts.get_mut("oneOf") {
         *alternatives = json!([true]);
     }
-    Value::Object(shell)
+    Value::Object(without_parts)
 }
 
-/// Makes references into the whole schema those into where it lies.
-fn refer(value: &mut Value) {
+/// Redirects references to the whole schema to its place in the document.
+fn redirect_references(value: &mut Value) {
     match value {
         Value::Object(fields) => fields.iter_mut().for_each(|(name, value)| match value {
             Value::String(reference) if name == "$ref" && reference.starts_with('#') => {
                 *reference = format!("#/{WHOLE}{}", reference[1..].trim_end_matches('/'));
             }
-            value => refer(value),
+            value => redirect_references(value),
         }),
-        Value::Array(items) => items.iter_mut().for_each(refer),
+        Value::Array(items) => items.iter_mut().for_each(redirect_references),
         _ => {}
     }
 }

@@ -1,16 +1,14 @@
-//! Masks inside strings, where most tokens of a vocabulary may come next.
+//! Fast masks inside strings, where most tokens of a vocabulary are allowed.
 //!
-//! The library finds a mask by a walk through the tree of all tokens, a step of its lexer a byte. Inside a string of
-//! JSON that is a waste: no character but quotes, backslashes and control characters makes a difference, but for how
-//! many may still come. So tokens are taken apart once a vocabulary into their leading plain characters and what
-//! stands behind. Where the lexer goes from a state to one and the same next state with every plain character, and so
-//! on for so many of them, tokens of plain characters alone are allowed by their number, as whole sets of bits, and of
-//! the others only what is behind is walked. The mask is the same; at 128 thousand tokens a string of bounded length
-//! takes some 10 us instead of up to a millisecond.
+//! The library computes a mask by a traversal of the token trie, with a lexer step for each byte. Inside a JSON string
+//! only quotes, backslashes, control characters and the remaining length make a difference. So each token is split,
+//! once a vocabulary, into its leading plain characters and a suffix. If the lexer goes from a state to the same next
+//! state with every plain character, and so on for n of them, then tokens of at most n plain characters are allowed as
+//! whole bit sets, and of the others only the suffixes are traversed. The mask is the same; at 128 thousand tokens a
+//! string of bounded length takes some 10 us instead of up to a millisecond.
 //!
-//! That a state is of this kind is not assumed of any grammar: every byte of every plain character is tried, once a
-//! state, and what the library says is kept with the parser that it is true of ([`Steps`]). All other masks are the
-//! library's own.
+//! No grammar is assumed to have such states: every byte of every plain character is tried, once a state, and the
+//! results are kept with the parser ([`Transitions`]). All other masks are computed by the library.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -21,76 +19,76 @@ use llguidance::toktrie::{Recognizer, SimpleVob, TokTrie};
 
 use crate::Token;
 
-/// Plain characters of a token that are counted; what stands behind so many is walked byte by byte.
+/// Most leading plain characters of a token that are counted; the rest is its suffix.
 const LEADING_MAX: usize = 32;
-/// A plain character, to go on with where all are alike.
+/// A plain character, as the representative of all.
 const PLAIN: u8 = b'a';
 
-/// Tokens, by how many plain characters they begin with.
-pub(super) struct Strings {
-    /// Element k: tokens of plain characters alone, at most k of them.
-    whole: Vec<SimpleVob>,
-    /// Element k: what stands behind the first k characters, where these are all plain ones that a token begins with.
-    behind: Vec<Tree>,
+/// The tokens of a vocabulary by their number of leading plain characters.
+pub(super) struct StringMasks {
+    /// Element k: the tokens of at most k plain characters and nothing else.
+    plain_only: Vec<SimpleVob>,
+    /// Element k: the suffixes of the tokens with k leading plain characters.
+    suffixes: Vec<SuffixTrie>,
 }
 
-/// Strings of bytes as a tree, its nodes in the order of a walk.
+/// A trie of byte strings, its nodes in depth-first order.
 #[derive(Default)]
-struct Tree {
+struct SuffixTrie {
     nodes: Vec<Node>,
-    /// Of all nodes, one after another.
+    /// The tokens of all nodes, one after another.
     tokens: Vec<Token>,
 }
 
 struct Node {
     byte: u8,
-    /// Bytes on the way to it, its own included.
+    /// Number of bytes from the root, its own included.
     depth: u16,
     /// The first node that is not below it.
     end: u32,
-    /// Tokens that end here: those up to this place, from where the node before it ends.
+    /// End of its tokens, which begin where those of the node before it end.
     tokens_end: u32,
 }
 
-/// What the lexer of one parser does with plain characters, as far as it was asked.
-pub(super) type Steps = HashMap<StateID, Step>;
+/// The known transitions of one parser's lexer for plain characters.
+pub(super) type Transitions = HashMap<StateID, Transition>;
 
-/// Where plain characters lead from a state of the lexer.
+/// The transition of a lexer state for plain characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    /// All to this state, within the same word of the grammar.
+pub(super) enum Transition {
+    /// All lead to this state, within the same lexeme.
     To(StateID),
-    /// None may come.
+    /// None is allowed.
     None,
-    /// They are not all alike.
+    /// They differ.
     Mixed,
 }
 
-impl Strings {
-    /// Of a vocabulary of these strings; empty ones are never allowed.
-    pub fn new(words: &[Vec<u8>]) -> Strings {
-        let mut whole = vec![SimpleVob::alloc(words.len()); LEADING_MAX + 1];
-        let mut behind: Vec<Vec<(&[u8], Token)>> = vec![Vec::new(); LEADING_MAX + 1];
-        for (token, word) in words.iter().enumerate().filter(|(_, word)| !word.is_empty()) {
-            let (leading, rest) = leading(word);
+impl StringMasks {
+    /// From the byte strings of a vocabulary; empty ones are never allowed.
+    pub fn new(words: &[Vec<u8>]) -> StringMasks {
+        let mut plain_only = vec![SimpleVob::alloc(words.len()); LEADING_MAX + 1];
+        let mut suffixes: Vec<Vec<(&[u8], Token)>> = vec![Vec::new(); LEADING_MAX + 1];
+        for (token, token_bytes) in words.iter().enumerate().filter(|(_, token_bytes)| !token_bytes.is_empty()) {
+            let (leading, rest) = leading(token_bytes);
             if rest.is_empty() {
-                whole[leading..].iter_mut().for_each(|set| set.allow_token(token as Token));
+                plain_only[leading..].iter_mut().for_each(|set| set.allow_token(token as Token));
             } else {
-                behind[leading].push((rest, token as Token));
+                suffixes[leading].push((rest, token as Token));
             }
         }
-        Strings { whole, behind: behind.into_iter().map(Tree::new).collect() }
+        StringMasks { plain_only, suffixes: suffixes.into_iter().map(SuffixTrie::new).collect() }
     }
 
-    /// The tokens that may come next, if that is known of the state in which the lexer is.
-    fn mask(&self, parser: &mut ParserRecognizer<'_>, steps: &mut Steps) -> Option<SimpleVob> {
-        let room = room(parser, steps)?;
-        let mut allowed = self.whole[room].clone();
+    /// The mask, if the lexer's state allows the fast path.
+    fn mask(&self, parser: &mut ParserRecognizer<'_>, transitions: &mut Transitions) -> Option<SimpleVob> {
+        let plain_chars_max = plain_chars_max(parser, transitions)?;
+        let mut allowed = self.plain_only[plain_chars_max].clone();
         parser.trie_started("strings");
         let mut pushed = 0;
-        for tree in &self.behind[..=room] {
-            tree.walk(parser, &mut allowed);
-            if pushed < room {
+        for trie in &self.suffixes[..=plain_chars_max] {
+            trie.walk(parser, &mut allowed);
+            if pushed < plain_chars_max {
                 assert!(parser.try_push_byte(PLAIN), "a plain character that may come");
                 pushed += 1;
             }
@@ -101,37 +99,37 @@ impl Strings {
     }
 }
 
-impl Tree {
-    fn new(mut words: Vec<(&[u8], Token)>) -> Tree {
+impl SuffixTrie {
+    fn new(mut words: Vec<(&[u8], Token)>) -> SuffixTrie {
         words.sort_unstable();
-        let mut tree = Tree::default();
-        // Places of the nodes on the way to the last one.
-        let mut way: Vec<usize> = Vec::new();
+        let mut trie = SuffixTrie::default();
+        // Indices of the nodes on the path to the last one.
+        let mut path: Vec<usize> = Vec::new();
         let mut before: &[u8] = &[];
-        for (word, token) in words {
-            let same = before.iter().zip(word).take_while(|(a, b)| a == b).count();
-            tree.close(&mut way, same);
-            for byte in &word[same..] {
-                way.push(tree.nodes.len());
-                let tokens_end = tree.tokens.len() as u32;
-                tree.nodes.push(Node { byte: *byte, depth: way.len() as u16, end: 0, tokens_end });
+        for (token_bytes, token) in words {
+            let same = before.iter().zip(token_bytes).take_while(|(a, b)| a == b).count();
+            trie.close(&mut path, same);
+            for byte in &token_bytes[same..] {
+                path.push(trie.nodes.len());
+                let tokens_end = trie.tokens.len() as u32;
+                trie.nodes.push(Node { byte: *byte, depth: path.len() as u16, end: 0, tokens_end });
             }
-            tree.tokens.push(token);
-            // The last node of the way is the last of all: words are in order.
-            tree.nodes.last_mut().expect("no word is empty").tokens_end = tree.tokens.len() as u32;
-            before = word;
+            trie.tokens.push(token);
+            // The last node of the path is the last of all, since the strings are sorted.
+            trie.nodes.last_mut().expect("no word is empty").tokens_end = trie.tokens.len() as u32;
+            before = token_bytes;
         }
-        tree.close(&mut way, 0);
-        tree
+        trie.close(&mut path, 0);
+        trie
     }
 
-    /// Nothing more comes below the nodes of a way beyond so many.
-    fn close(&mut self, way: &mut Vec<usize>, left: usize) {
+    /// Ends the nodes of a path beyond depth `left`.
+    fn close(&mut self, path: &mut Vec<usize>, left: usize) {
         let end = self.nodes.len() as u32;
-        way.drain(left..).for_each(|node| self.nodes[node].end = end);
+        path.drain(left..).for_each(|node| self.nodes[node].end = end);
     }
 
-    /// Adds the tokens whose bytes may come next.
+    /// Adds the tokens whose bytes are allowed.
     fn walk(&self, parser: &mut ParserRecognizer<'_>, allowed: &mut SimpleVob) {
         let (mut at, mut depth) = (0, 0);
         while let Some(node) = self.nodes.get(at) {
@@ -152,76 +150,76 @@ impl Tree {
     }
 }
 
-/// How many plain characters may come next, as far as they are counted; `None` where none may, or it matters which.
-pub(super) fn room(parser: &mut ParserRecognizer<'_>, steps: &mut Steps) -> Option<usize> {
+/// How many plain characters are allowed next, up to [`LEADING_MAX`]; `None` if none is, or if they differ.
+pub(super) fn plain_chars_max(parser: &mut ParserRecognizer<'_>, transitions: &mut Transitions) -> Option<usize> {
     let mut state = parser.lexer_state();
-    for room in 0..LEADING_MAX {
-        match step(parser, state, steps) {
-            Step::To(next) => state = next,
-            Step::None => return (room > 0).then_some(room),
-            Step::Mixed => return None,
+    for plain_chars_max in 0..LEADING_MAX {
+        match transition(parser, state, transitions) {
+            Transition::To(next) => state = next,
+            Transition::None => return (plain_chars_max > 0).then_some(plain_chars_max),
+            Transition::Mixed => return None,
         }
     }
     Some(LEADING_MAX)
 }
 
-/// How many plain characters a token begins with, as far as they are counted, and what stands behind.
-fn leading(word: &[u8]) -> (usize, &[u8]) {
-    let text = match std::str::from_utf8(word) {
+/// The number of leading plain characters of a token, up to [`LEADING_MAX`], and its suffix.
+fn leading(token_bytes: &[u8]) -> (usize, &[u8]) {
+    let text = match std::str::from_utf8(token_bytes) {
         Ok(text) => text,
-        Err(error) => std::str::from_utf8(&word[..error.valid_up_to()]).expect("it is valid so far"),
+        Err(error) => std::str::from_utf8(&token_bytes[..error.valid_up_to()]).expect("it is valid so far"),
     };
     let plain = text.chars().take(LEADING_MAX).take_while(|character| is_plain(*character));
     let (count, bytes) = plain.fold((0, 0), |(count, bytes), character| (count + 1, bytes + character.len_utf8()));
-    (count, &word[bytes..])
+    (count, &token_bytes[bytes..])
 }
 
-/// Whether a character stands in a string of JSON as it is, and most grammars do not tell it from others.
+/// Whether a character is plain: JSON strings have it unescaped, and most grammars do not distinguish it from others.
 fn is_plain(character: char) -> bool {
     !character.is_ascii_control() && character != '"' && character != '\\'
 }
 
-/// Where plain characters lead from a state; asked once.
-fn step(parser: &mut ParserRecognizer<'_>, state: StateID, steps: &mut Steps) -> Step {
-    if let Some(step) = steps.get(&state) {
-        return *step;
+/// The transition for plain characters from a state, computed once.
+fn transition(parser: &mut ParserRecognizer<'_>, state: StateID, transitions: &mut Transitions) -> Transition {
+    if let Some(transition) = transitions.get(&state) {
+        return *transition;
     }
-    let step = tried(parser, state);
-    steps.insert(state, step);
-    step
+    let transition = compute_transition(parser, state);
+    transitions.insert(state, transition);
+    transition
 }
 
-/// Where one byte leads within a word of the grammar.
-fn byte_step(parser: &mut ParserRecognizer<'_>, state: StateID, byte: u8) -> Step {
+/// The transition for one byte within a lexeme.
+fn byte_transition(parser: &mut ParserRecognizer<'_>, state: StateID, byte: u8) -> Transition {
     let lexer = parser.lexer_mut();
     let next = lexer.transition_start_state(state, Some(byte), &None);
     if !next.is_dead() && !next.has_lowest_match() {
-        Step::To(next)
+        Transition::To(next)
     } else if lexer.advance(state, byte, false, &None).is_error() {
-        Step::None
+        Transition::None
     } else {
-        // A word of the grammar ends.
-        Step::Mixed
+        // A lexeme ends.
+        Transition::Mixed
     }
 }
 
 /// Tries every byte of every plain character.
-fn tried(parser: &mut ParserRecognizer<'_>, state: StateID) -> Step {
-    let first = byte_step(parser, state, PLAIN);
-    let is_ascii_alike = |byte: u8| !is_plain(char::from(byte)) || byte_step(parser, state, byte) == first;
-    if first == Step::Mixed || !(0..0x80).all(is_ascii_alike) {
-        return Step::Mixed;
+fn compute_transition(parser: &mut ParserRecognizer<'_>, state: StateID) -> Transition {
+    let first = byte_transition(parser, state, PLAIN);
+    let is_ascii_alike = |byte: u8| !is_plain(char::from(byte)) || byte_transition(parser, state, byte) == first;
+    if first == Transition::Mixed || !(0..0x80).all(is_ascii_alike) {
+        return Transition::Mixed;
     }
-    // What is left of a character of several bytes leads from the same state to the same one.
-    let mut known: HashMap<(StateID, usize), Step> = HashMap::new();
+    // Continuation bytes lead from the same state to the same one, so results are cached.
+    let mut known: HashMap<(StateID, usize), Transition> = HashMap::new();
     for (leads, rest) in &CHARACTERS {
         for lead in leads.clone() {
-            let whole = match byte_step(parser, state, lead) {
-                Step::To(next) => continued(parser, next, rest, &mut known),
+            let of_lead = match byte_transition(parser, state, lead) {
+                Transition::To(next) => continuation_transition(parser, next, rest, &mut known),
                 other => other,
             };
-            if whole != first {
-                return Step::Mixed;
+            if of_lead != first {
+                return Transition::Mixed;
             }
         }
     }
@@ -243,49 +241,49 @@ const CHARACTERS: [(Bytes, &[Bytes]); 8] = [
     (0xF4..=0xF4, &[0x80..=0x8F, CONTINUATION, CONTINUATION]),
 ];
 
-/// Where all characters lead whose next bytes are of these: one state, or [`Step::Mixed`].
-fn continued(
+/// The transition for all characters whose remaining bytes are in these ranges: one state, or [`Transition::Mixed`].
+fn continuation_transition(
     parser: &mut ParserRecognizer<'_>,
     state: StateID,
     rest: &[Bytes],
-    known: &mut HashMap<(StateID, usize), Step>,
-) -> Step {
-    let Some((bytes, rest)) = rest.split_first() else { return Step::To(state) };
-    // Only the first of the other bytes is ever restricted, and the number of bytes says with which lead.
+    known: &mut HashMap<(StateID, usize), Transition>,
+) -> Transition {
+    let Some((bytes, rest)) = rest.split_first() else { return Transition::To(state) };
+    // Only the first continuation byte is ever restricted, depending on the lead byte.
     let is_common = *bytes == CONTINUATION;
-    if let Some(step) = known.get(&(state, rest.len())).filter(|_| is_common) {
-        return *step;
+    if let Some(transition) = known.get(&(state, rest.len())).filter(|_| is_common) {
+        return *transition;
     }
     let mut all = None;
     for byte in bytes.clone() {
-        let step = match byte_step(parser, state, byte) {
-            Step::To(next) => continued(parser, next, rest, known),
-            // A beginning of a character that no whole one can have is not one that may not come.
-            Step::None | Step::Mixed => Step::Mixed,
+        let transition = match byte_transition(parser, state, byte) {
+            Transition::To(next) => continuation_transition(parser, next, rest, known),
+            // If only some beginnings of a character are allowed, plain characters differ.
+            Transition::None | Transition::Mixed => Transition::Mixed,
         };
-        if *all.get_or_insert(step) != step || step == Step::Mixed {
-            return Step::Mixed;
+        if *all.get_or_insert(transition) != transition || transition == Transition::Mixed {
+            return Transition::Mixed;
         }
     }
-    let step = all.unwrap_or(Step::Mixed);
+    let transition = all.unwrap_or(Transition::Mixed);
     if is_common {
-        known.insert((state, rest.len()), step);
+        known.insert((state, rest.len()), transition);
     }
-    step
+    transition
 }
 
-/// Computes masks: the quick way where it is one, and the library's otherwise.
-pub(super) struct Masks<'a> {
-    pub strings: &'a Strings,
+/// Computes masks by the fast path if possible, else by the library.
+pub(super) struct MaskComputer<'a> {
+    pub strings: &'a StringMasks,
     pub library: &'a SlicedBiasComputer,
-    pub steps: Mutex<&'a mut Steps>,
+    pub transitions: Mutex<&'a mut Transitions>,
 }
 
-impl BiasComputer for Masks<'_> {
+impl BiasComputer for MaskComputer<'_> {
     fn compute_bias(&self, parser: &mut ParserRecognizer<'_>, start: &[u8]) -> SimpleVob {
-        let mut steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
-        let quick = if start.is_empty() { self.strings.mask(parser, &mut steps) } else { None };
-        quick.unwrap_or_else(|| self.library.compute_bias(parser, start))
+        let mut transitions = self.transitions.lock().unwrap_or_else(PoisonError::into_inner);
+        let fast = if start.is_empty() { self.strings.mask(parser, &mut transitions) } else { None };
+        fast.unwrap_or_else(|| self.library.compute_bias(parser, start))
     }
 
     fn trie(&self) -> &TokTrie {

@@ -1,8 +1,8 @@
-//! The tables of a vocabulary that all of its grammars share: the tree of its tokens' bytes, and that of the tokens
-//! that most strings allow as a whole.
+//! The tables that all grammars of a vocabulary share: the token trie, and the tokens of plain characters for masks
+//! inside strings.
 //!
-//! The library's end of a text is a token of its own behind the vocabulary. So nothing depends on which tokens end a
-//! text, which is a request's to say, and one tree serves all.
+//! The library's end token is an additional one behind the vocabulary. So the tables do not depend on which tokens end
+//! a text, which each request may set.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -11,24 +11,24 @@ use llguidance::ParserFactory;
 use llguidance::earley::SlicedBiasComputer;
 use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie};
 
-use super::complaint::complaint;
+use super::library_errors::readable;
 use super::limits;
-use super::strings::{Masks, Steps, Strings};
+use super::strings::{MaskComputer, StringMasks, Transitions};
 use crate::caught::caught;
 use crate::{Token, Tokenizer};
 
-/// The mark in front of special tokens in the tree, a byte that no text has.
-pub(super) const MARK: u8 = TokTrie::SPECIAL_TOKEN_MARKER;
-/// Longest token in the tree, in bytes; its depth has ten bits there. Longer ones are never allowed.
+/// The byte in front of special tokens in the trie; no text has it.
+pub(super) const SPECIAL_MARKER: u8 = TokTrie::SPECIAL_TOKEN_MARKER;
+/// Longest token in the trie, in bytes, whose depth has ten bits. Longer ones are never allowed.
 const TOKEN_MAX_BYTES: usize = 1000;
-/// Items of the parser for one mask: some tenths of a second.
+/// Most parser items for one mask: some tenths of a second.
 const MASK_ITEMS_MAX: usize = 2_000_000;
 
 /// What all grammars of a vocabulary share.
 pub(crate) struct Tables {
     factory: ParserFactory,
-    strings: Strings,
-    /// Tokens there are.
+    strings: StringMasks,
+    /// The size of the vocabulary.
     len: usize,
 }
 
@@ -39,23 +39,23 @@ impl Tables {
     /// A vocabulary that the library has no room for.
     pub fn new(tokenizer: &Tokenizer) -> Result<Arc<Tables>, String> {
         let len = tokenizer.vocabulary_len();
-        let mut words: Vec<Vec<u8>> = (0..len as Token).map(|token| word(tokenizer, token)).collect();
+        let mut words: Vec<Vec<u8>> = (0..len as Token).map(|token| trie_bytes(tokenizer, token)).collect();
         words.push(Vec::new());
         let info = TokRxInfo::new(words.len() as u32, len as Token);
         let made = caught("grammars", || {
-            // This environment says that its tokens are not those that the tokenizer would find, so the library forces
-            // no tokens: masks are of all tokenizations.
-            let strings = Strings::new(&words);
+            // This environment declares that its tokens are not canonical, so the library forces no tokens: masks allow
+            // all tokenizations.
+            let strings = StringMasks::new(&words);
             let environment: TokEnv = Arc::new(ApproximateTokEnv::new(TokTrie::from(&info, &words)));
             let slices = SlicedBiasComputer::general_slices();
             (strings, ParserFactory::new(&environment, InferenceCapabilities::default(), &slices))
         })?;
         let (strings, factory) = made;
-        let mut factory = factory.map_err(|error| complaint(&error.to_string()))?;
+        let mut factory = factory.map_err(|error| readable(&error.to_string()))?;
         factory.quiet();
         let limits = factory.limits_mut();
         (limits.verbose_errors, limits.step_max_items) = (false, MASK_ITEMS_MAX);
-        (limits.step_lexer_fuel, limits.max_lexer_states) = limits::of_library();
+        (limits.step_lexer_fuel, limits.max_lexer_states) = limits::library_limits();
         Ok(Arc::new(Tables { factory, strings, len }))
     }
 
@@ -63,28 +63,32 @@ impl Tables {
         &self.factory
     }
 
-    /// What computes the masks of a parser that is known to do this.
-    pub(super) fn masks<'a>(&'a self, library: &'a SlicedBiasComputer, steps: &'a mut Steps) -> Masks<'a> {
-        Masks { strings: &self.strings, library, steps: Mutex::new(steps) }
+    /// The mask computer of a parser with these known transitions.
+    pub(super) fn mask_computer<'a>(
+        &'a self,
+        library: &'a SlicedBiasComputer,
+        transitions: &'a mut Transitions,
+    ) -> MaskComputer<'a> {
+        MaskComputer { strings: &self.strings, library, transitions: Mutex::new(transitions) }
     }
 
-    /// Tokens there are.
+    /// The size of the vocabulary.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// The token of a byte alone.
+    /// The token of a single byte.
     pub fn byte(&self, byte: u8) -> Option<Token> {
         self.factory.tok_env().tok_trie().token_id(&[byte])
     }
 
-    /// The bytes of a token in the tree, special ones behind a mark.
+    /// The bytes of a token in the trie; special ones have the marker in front.
     pub fn bytes(&self, token: Token) -> &[u8] {
         self.factory.tok_env().tok_trie().token(token)
     }
 
-    /// Whether a token can be a part of a text at all.
-    pub fn has(&self, token: Token) -> bool {
+    /// Whether a token is in the trie, so that it can be allowed.
+    pub fn contains(&self, token: Token) -> bool {
         (token as usize) < self.len && self.factory.tok_env().tok_trie().token_len(token) > 0
     }
 }
@@ -95,12 +99,12 @@ impl fmt::Debug for Tables {
     }
 }
 
-/// The bytes of a token in the tree; none for one that is never allowed.
-fn word(tokenizer: &Tokenizer, token: Token) -> Vec<u8> {
+/// The bytes of a token in the trie; empty for one that is never allowed.
+fn trie_bytes(tokenizer: &Tokenizer, token: Token) -> Vec<u8> {
     let bytes = tokenizer.token_bytes(token);
     match tokenizer.is_special(token) {
-        _ if bytes.is_empty() || bytes.len() > TOKEN_MAX_BYTES || bytes.contains(&MARK) => Vec::new(),
-        true => [&[MARK], bytes].concat(),
+        _ if bytes.is_empty() || bytes.len() > TOKEN_MAX_BYTES || bytes.contains(&SPECIAL_MARKER) => Vec::new(),
+        true => [&[SPECIAL_MARKER], bytes].concat(),
         false => bytes.to_vec(),
     }
 }

@@ -1,5 +1,5 @@
-//! Forms over small vocabularies: their texts and no others, what is refused and where, hostile ones, and masks beside
-//! an independent matcher that tries every way of reading a text.
+//! Grammars over small vocabularies: which texts match, which sources are refused and where, hostile sources, and masks
+//! compared with an independent matcher that tries every derivation.
 
 mod hostile;
 mod refused;
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{GgufVocabulary, Token};
 
-/// A tokenizer of these words, those in angle brackets being marks.
+/// A tokenizer of these tokens; those in angle brackets are special.
 fn tokenizer(words: &[&str]) -> Tokenizer {
     let vocabulary = GgufVocabulary {
         model: "llama".into(),
@@ -35,8 +35,8 @@ pub(super) fn schema(text: &str) -> GrammarSource {
     GrammarSource::JsonSchema { schema: text.into(), flexible: false }
 }
 
-/// Whether a grammar has this text, walked character by character.
-pub(super) fn has(tokenizer: &Tokenizer, grammar: &Arc<Grammar>, text: &str) -> bool {
+/// Whether a grammar matches this text, character by character.
+pub(super) fn matches(tokenizer: &Tokenizer, grammar: &Arc<Grammar>, text: &str) -> bool {
     let mut matcher = grammar.matcher();
     let mut buffer = [0; 4];
     text.chars().all(|character| {
@@ -57,7 +57,7 @@ pub(super) fn refused(tokenizer: &Tokenizer, source: &GrammarSource) -> String {
 }
 
 #[test]
-fn each_form_has_its_texts_and_no_others() {
+fn each_grammar_matches_its_texts_and_no_others() {
     let tokenizer = letters();
     let person = r#"{"type": "object", "properties": {"name": {"type": "string"},
         "age": {"type": "integer", "minimum": 0}}, "required": ["name", "age"], "additionalProperties": false}"#;
@@ -98,7 +98,7 @@ fn each_form_has_its_texts_and_no_others() {
             &["trxxx", "truexx"],
             &["trxx", "trux", "xx"],
         ),
-        // Where lines end and words overlap; what is taken first by a lexer is not lost.
+        // Line ends within rules, and overlapping terminals that a longest-match lexer would confuse.
         (
             GrammarSource::of_grammar(
                 "root ::= value\nvalue ::= \"[\" ( value\n (\",\" value)* )? \"]\" |\n word | \"true\"\n\
@@ -111,15 +111,17 @@ fn each_form_has_its_texts_and_no_others() {
     ];
     for (source, texts, others) in cases {
         let grammar = compiled(&tokenizer, source);
-        texts.iter().for_each(|text| assert!(has(&tokenizer, &grammar, text), "{source:?} has {text:?}"));
-        others.iter().for_each(|text| assert!(!has(&tokenizer, &grammar, text), "{source:?} has not {text:?}"));
+        texts.iter().for_each(|text| assert!(matches(&tokenizer, &grammar, text), "{source:?} matches {text:?}"));
+        others
+            .iter()
+            .for_each(|text| assert!(!matches(&tokenizer, &grammar, text), "{source:?} does not match {text:?}"));
     }
 }
 
 #[test]
-fn words_of_a_grammar_are_what_nothing_else_begins() {
+fn terminals_of_a_recursive_grammar_have_no_prefixes() {
     let words = |text: &str| {
-        let lark = gbnf::grammar(text).expect("a good grammar").lark_grammar.expect("its rules lead back");
+        let lark = gbnf::grammar(text).expect("a good grammar").lark_grammar.expect("it is recursive");
         let root = lark.lines().next().expect("a line a rule");
         let words = root.split_whitespace().filter(|word| word.starts_with('/') && word.contains("(?:"));
         words.map(str::to_string).collect::<Vec<_>>()
@@ -151,7 +153,7 @@ fn allowed_tokens(matcher: &mut Matcher, tokenizer: &Tokenizer) -> Vec<Token> {
 }
 
 #[test]
-fn every_tokenization_is_allowed_where_bytes_are_forced() {
+fn every_tokenization_of_forced_bytes_is_allowed() {
     let tokenizer = letters();
     let grammar = compiled(&tokenizer, &schema(r#"{"const": {"name": true}}"#));
     let mut matcher = grammar.matcher();
@@ -164,7 +166,7 @@ fn every_tokenization_is_allowed_where_bytes_are_forced() {
 }
 
 #[test]
-fn tokens_of_equal_bytes_and_marks_are_told_apart() {
+fn tokens_of_equal_bytes_are_all_allowed_and_special_tokens_only_by_name() {
     let tokenizer = tokenizer(&["a", "b", "<tool>", "a", "<end>", "ab"]);
     let grammar = compiled(&tokenizer, &GrammarSource::Lark("start: \"a\" <tool> \"b\"".into()));
     let mut matcher = grammar.matcher();
@@ -176,8 +178,8 @@ fn tokens_of_equal_bytes_and_marks_are_told_apart() {
 }
 
 #[test]
-fn a_dead_end_is_left_again() {
-    // The form goes on with c, which no token has.
+fn rolling_back_leaves_a_dead_end() {
+    // The expression continues with c, which no token has.
     let tokenizer = tokenizer(&["a", "b"]);
     let grammar = compiled(&tokenizer, &GrammarSource::Regex("ab|bc".into()));
     let mut matcher = grammar.matcher();
@@ -192,11 +194,11 @@ fn a_dead_end_is_left_again() {
 }
 
 #[test]
-fn a_mask_of_what_was_taken_back_is_forgotten() {
-    // Behind both beginnings the same words may come next, and other words behind those.
+fn rolling_back_invalidates_the_cached_mask() {
+    // After both beginnings the same lexemes may come next, but other lexemes after those.
     let tokenizer = tokenizer(&["x", "y", "(", ")", ")1", ")2", "1", "2"]);
-    let form = "start: \"x\" p | \"y\" q\np: \"(\" p? \")\" \"1\"\nq: \"(\" q? \")\" \"2\"\n";
-    let grammar = compiled(&tokenizer, &GrammarSource::Lark(form.into()));
+    let expression = "start: \"x\" p | \"y\" q\np: \"(\" p? \")\" \"1\"\nq: \"(\" q? \")\" \"2\"\n";
+    let grammar = compiled(&tokenizer, &GrammarSource::Lark(expression.into()));
     let mut matcher = grammar.matcher();
     assert!(matcher.accept(0) && matcher.accept(2));
     assert_eq!(allowed_tokens(&mut matcher, &tokenizer), [2, 3, 4]);
@@ -205,50 +207,50 @@ fn a_mask_of_what_was_taken_back_is_forgotten() {
     assert_eq!(allowed_tokens(&mut matcher, &tokenizer), [2, 3, 5]);
 }
 
-/// A small form over a, b and c, as an expression of ours.
+/// A small regular expression over a, b and c.
 #[derive(Clone, Debug)]
-enum Form {
+enum Expression {
     Word(&'static str),
-    Both(Box<Form>, Box<Form>),
-    Either(Box<Form>, Box<Form>),
-    Many(Box<Form>),
+    Both(Box<Expression>, Box<Expression>),
+    Either(Box<Expression>, Box<Expression>),
+    Many(Box<Expression>),
 }
 
-impl Form {
+impl Expression {
     fn expression(&self) -> String {
         match self {
-            Form::Word(word) => (*word).to_string(),
-            Form::Both(first, second) => format!("{}{}", first.expression(), second.expression()),
-            Form::Either(first, second) => format!("({}|{})", first.expression(), second.expression()),
-            Form::Many(form) => format!("({})*", form.expression()),
+            Expression::Word(word) => (*word).to_string(),
+            Expression::Both(first, second) => format!("{}{}", first.expression(), second.expression()),
+            Expression::Either(first, second) => format!("({}|{})", first.expression(), second.expression()),
+            Expression::Many(expression) => format!("({})*", expression.expression()),
         }
     }
 
-    /// The same in llama.cpp's notation; what is repeated becomes a rule that leads back to itself.
+    /// The same in llama.cpp's notation; repetitions become recursive rules.
     fn gbnf(&self, rules: &mut Vec<String>) -> String {
         match self {
-            Form::Word(word) => format!("\"{word}\""),
-            Form::Both(first, second) => format!("{} {}", first.gbnf(rules), second.gbnf(rules)),
-            Form::Either(first, second) => format!("({} | {})", first.gbnf(rules), second.gbnf(rules)),
-            Form::Many(form) => {
-                let (inner, name) = (form.gbnf(rules), format!("many-{}", rules.len()));
+            Expression::Word(word) => format!("\"{word}\""),
+            Expression::Both(first, second) => format!("{} {}", first.gbnf(rules), second.gbnf(rules)),
+            Expression::Either(first, second) => format!("({} | {})", first.gbnf(rules), second.gbnf(rules)),
+            Expression::Many(expression) => {
+                let (inner, name) = (expression.gbnf(rules), format!("many-{}", rules.len()));
                 rules.push(format!("{name} ::= {inner} {name} | \"\""));
                 name
             }
         }
     }
 
-    /// What is left of each way of reading a text that begins so, by definition; `None`: the text ended first.
+    /// The unmatched rest of a text for each derivation; `None` if the text ends within the expression.
     fn rests<'a>(&self, text: &'a str) -> Vec<Option<&'a str>> {
         let mut rests = match self {
-            Form::Word(word) if word.starts_with(text) && word.len() > text.len() => vec![None],
-            Form::Word(word) => text.strip_prefix(word).map(Some).into_iter().collect(),
-            Form::Both(first, second) => Self::behind(first.rests(text), second),
-            Form::Either(first, second) => [first.rests(text), second.rests(text)].concat(),
-            Form::Many(form) => {
+            Expression::Word(word) if word.starts_with(text) && word.len() > text.len() => vec![None],
+            Expression::Word(word) => text.strip_prefix(word).map(Some).into_iter().collect(),
+            Expression::Both(first, second) => Self::behind(first.rests(text), second),
+            Expression::Either(first, second) => [first.rests(text), second.rests(text)].concat(),
+            Expression::Many(expression) => {
                 let (mut all, mut last) = (vec![Some(text)], vec![Some(text)]);
                 while !last.is_empty() {
-                    last = Self::behind(last, form);
+                    last = Self::behind(last, expression);
                     last.retain(|rest| !all.contains(rest));
                     all.extend(&last);
                 }
@@ -260,11 +262,11 @@ impl Form {
         rests
     }
 
-    fn behind<'a>(rests: Vec<Option<&'a str>>, form: &Form) -> Vec<Option<&'a str>> {
-        rests.into_iter().flat_map(|rest| rest.map_or(vec![None], |rest| form.rests(rest))).collect()
+    fn behind<'a>(rests: Vec<Option<&'a str>>, expression: &Expression) -> Vec<Option<&'a str>> {
+        rests.into_iter().flat_map(|rest| rest.map_or(vec![None], |rest| expression.rests(rest))).collect()
     }
 
-    /// Whether a text can go on to be one of this form; and whether it is one.
+    /// Whether a text is a prefix of a match; and whether it is a match.
     fn judge(&self, text: &str) -> (bool, bool) {
         let rests = self.rests(text);
         let is_one = rests.contains(&Some(""));
@@ -272,14 +274,14 @@ impl Form {
     }
 }
 
-fn forms() -> impl Strategy<Value = Form> {
+fn expressions() -> impl Strategy<Value = Expression> {
     let word = proptest::sample::select(vec!["a", "b", "c", "ab", "ca", "bbc", "cab"]);
-    word.prop_map(Form::Word).prop_recursive(4, 12, 2, |inner| {
+    word.prop_map(Expression::Word).prop_recursive(4, 12, 2, |inner| {
         let pair = (inner.clone(), inner.clone()).prop_map(|(a, b)| (Box::new(a), Box::new(b)));
         prop_oneof![
-            pair.clone().prop_map(|(a, b)| Form::Both(a, b)),
-            pair.prop_map(|(a, b)| Form::Either(a, b)),
-            inner.prop_map(|form| Form::Many(Box::new(form))),
+            pair.clone().prop_map(|(a, b)| Expression::Both(a, b)),
+            pair.prop_map(|(a, b)| Expression::Either(a, b)),
+            inner.prop_map(|expression| Expression::Many(Box::new(expression))),
         ]
     })
 }
@@ -288,17 +290,17 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_allowed_is_what_an_independent_matcher_allows(
-        form in forms(),
+    fn masks_equal_those_of_an_independent_matcher(
+        expression in expressions(),
         is_expression: bool,
         steps in prop::collection::vec((0usize..8, 0usize..4), 1..10),
     ) {
         let words = ["a", "b", "ab", "c", "<end>", "bb", "ca", "abc", "aa", "d", "cab"];
         let tokenizer = tokenizer(&words);
         let mut rules = Vec::new();
-        let root = format!("root ::= {}", form.gbnf(&mut rules));
+        let root = format!("root ::= {}", expression.gbnf(&mut rules));
         let source = match is_expression {
-            true => GrammarSource::Regex(form.expression()),
+            true => GrammarSource::Regex(expression.expression()),
             false => GrammarSource::of_grammar([vec![root], rules].concat().join("\n")),
         };
         let grammar = compiled(&tokenizer, &source);
@@ -307,16 +309,18 @@ proptest! {
         let text = |written: &[Token]| -> String { written.iter().map(|token| words[*token as usize]).collect() };
         for (pick, back) in steps {
             let expected: Vec<Token> = (0..words.len() as Token)
-                .filter(|&token| token != 4 && form.judge(&text(&[&written[..], &[token]].concat())).0)
+                .filter(|&token| token != 4 && expression.judge(&text(&[&written[..], &[token]].concat())).0)
                 .collect();
-            prop_assert_eq!(&allowed_tokens(&mut matcher, &tokenizer), &expected, "{:?} {}", &form, text(&written));
-            prop_assert_eq!(matcher.may_end(), form.judge(&text(&written)).1, "{:?} {}", &form, text(&written));
+            let allowed = allowed_tokens(&mut matcher, &tokenizer);
+            prop_assert_eq!(&allowed, &expected, "{:?} {}", &expression, text(&written));
+            let may_end = expression.judge(&text(&written)).1;
+            prop_assert_eq!(matcher.may_end(), may_end, "{:?} {}", &expression, text(&written));
             let copy = matcher.duplicate();
             if let Some(&token) = expected.get(pick % expected.len().max(1)) {
                 prop_assert!(matcher.accept(token));
                 written.push(token);
             }
-            // Going back is as if nothing had been, and a duplicate does not go along.
+            // Rolling back restores the earlier state, and a duplicate is not affected.
             let back = back.min(written.len());
             matcher.roll_back(back);
             written.truncate(written.len() - back);
@@ -327,9 +331,9 @@ proptest! {
         }
     }
 
-    /// Sources that were good before some bytes were changed: each is a grammar or a line, whatever it has become.
+    /// Mutated sources: each compiles or gives an error of one line.
     #[test]
-    fn changed_sources_are_grammars_or_lines(
+    fn mutated_sources_compile_or_give_one_line(
         which in 0usize..5,
         changes in prop::collection::vec((any::<prop::sample::Index>(), 0usize..4, any::<prop::sample::Index>()), 1..5),
     ) {
@@ -370,21 +374,22 @@ proptest! {
 }
 
 #[test]
-fn schemas_in_grammars_are_held_to_what_they_are_by_themselves() {
+fn schemas_in_grammars_are_as_strict_as_alone() {
     let tokenizer = letters();
     let date = r#"{"type": "string", "format": "date"}"#;
     let (alone, within) = (schema(date), GrammarSource::Lark(format!("start: \"a\" %json {date} \"b\"")));
     let (alone, within) = (compiled(&tokenizer, &alone), compiled(&tokenizer, &within));
     for (text, is_date) in [("2024-02-29", true), ("2023-02-29", false)] {
-        assert_eq!(has(&tokenizer, &alone, &format!("\"{text}\"")), is_date);
-        assert_eq!(has(&tokenizer, &within, &format!("a\"{text}\"b")), is_date);
+        assert_eq!(matches(&tokenizer, &alone, &format!("\"{text}\"")), is_date);
+        assert_eq!(matches(&tokenizer, &within, &format!("a\"{text}\"b")), is_date);
     }
 }
 
 #[test]
-fn tokens_that_a_form_names_are_known() {
+fn named_tokens_are_found() {
     let tokenizer = tokenizer(&["a", "b", "<end>", "<stop>"]);
-    let named = |text: &str, tokens: &[Token]| compiled(&tokenizer, &GrammarSource::Lark(text.into())).names(tokens);
+    let named =
+        |text: &str, tokens: &[Token]| compiled(&tokenizer, &GrammarSource::Lark(text.into())).named_token(tokens);
     assert_eq!(named("start: \"a\" <end> \"b\"", &[2, 3]), Some(2));
     assert_eq!(named("start: \"a\" <end> \"b\"", &[3]), None);
     assert_eq!(named("start: \"a\" <[2-3]> \"b\"", &[2, 3]), Some(2));

@@ -1,8 +1,8 @@
-//! What tokens stand for, as one table of bytes.
+//! The bytes of every token, in one table.
 //!
 //! Vocabularies spell bytes in three ways: byte-level BPE gives each byte a printable character (GPT-2's alphabet),
-//! SentencePiece writes spaces as "▁" and lone bytes as "<0xNN>", others just write the text. The undoing is done once,
-//! here, at load. The table is one string and its cuts, a few megabytes for the largest vocabularies.
+//! SentencePiece writes spaces as "▁" and single bytes as "<0xNN>", others use the text as it is. The spellings are
+//! decoded once, at load. The table is one string with offsets, a few megabytes for the largest vocabularies.
 
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ pub(crate) enum Alphabet {
     /// One printable character for each byte, as GPT-2 does.
     ByteLevel,
     /// This character for a space, and `<0xNN>` for a byte if `bytes`.
-    Marked { space: char, bytes: bool },
+    SentencePiece { space: char, bytes: bool },
     /// Text as it is.
     Plain,
 }
@@ -24,10 +24,10 @@ impl Alphabet {
     pub fn bytes(self, spelling: &str) -> Vec<u8> {
         match self {
             Self::ByteLevel => {
-                // A spelling with a foreign character was never made of bytes: it is taken as text.
+                // A spelling with a character outside the alphabet is taken as text.
                 spelling.chars().map(byte_of).collect::<Option<Vec<u8>>>().unwrap_or_else(|| spelling.into())
             }
-            Self::Marked { space, bytes } => match byte_token(spelling) {
+            Self::SentencePiece { space, bytes } => match byte_token(spelling) {
                 Some(byte) if bytes => vec![byte],
                 _ => spelling.replace(space, " ").into_bytes(),
             },
@@ -43,7 +43,7 @@ pub(crate) fn byte_token(spelling: &str) -> Option<u8> {
     if hex { u8::from_str_radix(digits, 16).ok() } else { None }
 }
 
-/// Bytes that GPT-2's alphabet writes as themselves; the others follow from U+0100 on, in their order.
+/// Bytes that GPT-2's alphabet writes as themselves; the others are mapped to U+0100 and up, in order.
 fn is_printable(byte: u8) -> bool {
     matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff)
 }
@@ -60,7 +60,7 @@ fn byte_of(character: char) -> Option<u8> {
     }
 }
 
-/// The bytes and the kind of every token.
+/// The bytes of every token, and whether it is special.
 #[derive(Debug)]
 pub(crate) struct Spellings {
     bytes: Vec<u8>,
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn marks_and_bytes_are_undone() {
-        let marked = Alphabet::Marked { space: '▁', bytes: true };
+        let marked = Alphabet::SentencePiece { space: '▁', bytes: true };
         assert_eq!(marked.bytes("▁▁a"), b"  a");
         assert_eq!(marked.bytes("<0xE2>"), b"\xe2");
         assert_eq!(marked.bytes("<0x+2>"), b"<0x+2>");
@@ -140,7 +140,7 @@ mod tests {
             (0..=255).map(|byte| byte_token(&byte_spelling(byte))).collect::<Option<Vec<u8>>>().map(|all| all.len()),
             Some(256)
         );
-        assert_eq!(Alphabet::Marked { space: '▁', bytes: false }.bytes("<0xE2>"), b"<0xE2>");
+        assert_eq!(Alphabet::SentencePiece { space: '▁', bytes: false }.bytes("<0xE2>"), b"<0xE2>");
     }
 
     #[test]

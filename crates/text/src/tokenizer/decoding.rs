@@ -1,24 +1,22 @@
-//! The state between two tokens of a text: the bytes of a character that has not ended, and whether a text has begun.
-//!
-//! Left out: steps back, which [`crate::TextStream`] keeps.
+//! The state of incremental decoding: the bytes of an incomplete character, and whether the text has begun.
 
 use super::parts::Parts;
 use crate::Token;
 
-/// The part of the state that a token changes.
+/// The state between two tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Decoding {
-    /// The first bytes of a character whose end has not come yet: at most three.
+    /// The first bytes of an incomplete character: at most three.
     held: [u8; 4],
     held_len: u8,
-    /// Only special tokens so far: an invented space at the front of the next token is dropped.
+    /// Whether there were only special tokens so far, so that a dummy prefix space of the next token is dropped.
     pub at_start: bool,
 }
 
 impl Decoding {
     pub(crate) const START: Self = Self { held: [0; 4], held_len: 0, at_start: true };
 
-    /// Adds what one token stands for to `text`, as far as it is whole characters.
+    /// Appends a token's bytes to `text`, as far as they are complete characters.
     pub(crate) fn push(&mut self, parts: &Parts, token: Token, skip_special: bool, text: &mut String) {
         let special = parts.spellings.is_special(token);
         if special && skip_special {
@@ -39,7 +37,7 @@ impl Decoding {
         }
     }
 
-    /// What is left at the end: a character that never became whole is one U+FFFD.
+    /// The remaining text at the end: U+FFFD if a character is incomplete.
     pub(crate) fn rest(&self) -> &'static str {
         if self.held_len == 0 { "" } else { "\u{fffd}" }
     }

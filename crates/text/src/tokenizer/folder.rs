@@ -1,12 +1,10 @@
 //! Tokenizers as Hugging Face stores them: `tokenizer.json` and `tokenizer_config.json`.
 //!
-//! The `tokenizers` library encodes. Around it, this file finds out what the library does not tell: how the vocabulary
-//! spells bytes, what surrounds a text, which tokens end one, and whether encoding invents a first space.
-//! Truncation and padding that a file may ask for are switched off: an engine wants all of the text and no more.
+//! The `tokenizers` library encodes. This file derives what the library does not provide: how the vocabulary spells
+//! bytes, which tokens are added around a text, which tokens end one, and whether encoding inserts a dummy prefix
+//! space. Truncation and padding that a file may ask for are switched off, since the engine needs exactly the text.
 //!
-//! `added_tokens_decoder` of the configuration counts before the file, as in transformers.
-//!
-//! Left out: `generation_config.json`, which says how to generate and is read by whoever does.
+//! `added_tokens_decoder` of the configuration overrides the file, as in transformers.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -16,11 +14,11 @@ use serde_json::Value;
 use tokenizers::{AddedToken, ModelWrapper};
 
 use super::MOST_TOKENS;
+use super::build_limits;
 use super::bytes::{Alphabet, Spellings};
 use super::growth;
 use super::guard::{check, guarded};
 use super::library::Library;
-use super::outline;
 use super::parts::{Method, Parts};
 use crate::{TextError, Token};
 
@@ -52,7 +50,7 @@ pub(crate) fn configuration(dir: &Path) -> Result<Value, TextError> {
     Ok(config)
 }
 
-/// A JSON file that need not be there.
+/// Reads an optional JSON file.
 pub(crate) fn json_file(path: &Path) -> Result<Option<Value>, TextError> {
     match whole::read(path, VOCABULARY_BYTES_MAX) {
         Ok(bytes) => json(&path.display().to_string(), &bytes).map(Some),
@@ -73,7 +71,7 @@ pub(crate) fn special_spelling<'a>(config: &'a Value, key: &str) -> Option<&'a s
 
 fn parts(place: &str, tokenizer_json: &[u8], config: Option<&Value>) -> Result<Parts, TextError> {
     check(place, tokenizer_json)?;
-    outline::check(place, tokenizer_json)?;
+    build_limits::check(place, tokenizer_json)?;
     let tokenizer = guarded(|| {
         let mut tokenizer = tokenizers::Tokenizer::from_bytes(tokenizer_json)?;
         tokenizer.with_truncation(None)?;
@@ -89,7 +87,7 @@ fn refused(place: &str, found: impl std::fmt::Display) -> TextError {
     TextError::format(place, "a tokenizer", found)
 }
 
-/// What the library's tokenizer, the configuration and `added_tokens.json` say together.
+/// Combines the library's tokenizer, the configuration and `added_tokens.json` (`further`).
 pub(super) fn parts_of(
     place: &str,
     mut tokenizer: tokenizers::Tokenizer,
@@ -100,52 +98,52 @@ pub(super) fn parts_of(
     let next = known.keys().max().map_or(0, |&id| id + 1).max(tokenizer.get_vocab_size(false) as Token);
     let mut added: Vec<AddedToken> = Vec::new();
     let mut new = 0;
-    for AddedMark { id, token } in added_marks(place, config.unwrap_or(&Value::Null), further)? {
-        // As in transformers, the configuration has the last word on how a token is looked for. One that would come to
-        // another number than it names is none of this vocabulary.
+    for NumberedToken { id, token } in added_tokens_of(place, config.unwrap_or(&Value::Null), further)? {
+        // As in transformers, the configuration decides how a token is matched. A token whose id would differ from the
+        // one it names does not belong to this vocabulary.
         let is_new = tokenizer.token_to_id(&token.content).is_none();
         if tokenizer.token_to_id(&token.content).unwrap_or(next + new) == id && known.get(&id) != Some(&token) {
             new += Token::from(is_new);
             added.push(token);
         }
     }
-    outline::check_added(place, tokenizer.get_normalizer(), &added)?;
+    build_limits::check_added(place, tokenizer.get_normalizer(), &added)?;
     guarded(|| tokenizer.add_tokens(added)).map_err(|error| refused(place, error))?;
-    let unlisted = unlisted_marks(&tokenizer, config);
+    let unlisted = unlisted_special_tokens(&tokenizer, config);
     guarded(|| tokenizer.add_special_tokens(unlisted)).map_err(|error| refused(place, error))?;
 
-    let shape = Shape::of(&tokenizer);
-    let spellings = spellings(place, &tokenizer, shape.alphabet)?;
+    let rules = SpellingRules::of(&tokenizer);
+    let spellings = spellings(place, &tokenizer, rules.alphabet)?;
     let named =
         |key| config.and_then(|config| special_spelling(config, key)).and_then(|text| tokenizer.token_to_id(text));
-    let (mut prefix, mut suffix) = surroundings(place, &tokenizer)?;
+    let (mut prefix, mut suffix) = prefix_and_suffix(place, &tokenizer)?;
     let bos = named("bos_token").or_else(|| prefix.first().copied());
     let eos = named("eos_token");
-    follow_flag(config, "add_bos_token", bos, &mut prefix, 0);
+    apply_flag(config, "add_bos_token", bos, &mut prefix, 0);
     let end = suffix.len();
-    follow_flag(config, "add_eos_token", eos, &mut suffix, end);
+    apply_flag(config, "add_eos_token", eos, &mut suffix, end);
 
     let mut end_tokens: Vec<Token> = eos.into_iter().collect();
     if end_tokens.is_empty() {
-        // Without a word from the configuration, the customary spellings are the best guess.
-        let customary = ["</s>", "<|endoftext|>", "<|end_of_text|>", "<eos>"];
-        end_tokens.extend(customary.iter().filter_map(|text| tokenizer.token_to_id(text)));
+        // The configuration names none: well-known end tokens are the best guess.
+        let well_known = ["</s>", "<|endoftext|>", "<|end_of_text|>", "<eos>"];
+        end_tokens.extend(well_known.iter().filter_map(|text| tokenizer.token_to_id(text)));
     }
-    let drops_first_space = shape.drops_first_space;
+    let drops_first_space = rules.drops_first_space;
     let method = Method::Library(Box::new(Library::new(tokenizer)));
     Ok(Parts { method, spellings, prefix, suffix, bos, end_tokens, drops_first_space })
 }
 
-/// A token that stands beside the vocabulary.
-pub(super) struct AddedMark {
+/// A token that is added to the vocabulary.
+pub(super) struct NumberedToken {
     pub id: Token,
     pub token: AddedToken,
 }
 
 /// The tokens that `added_tokens_decoder` of a configuration and `added_tokens.json` (`further`) name, in their order.
-pub(super) fn added_marks(place: &str, config: &Value, further: &Value) -> Result<Vec<AddedMark>, TextError> {
+pub(super) fn added_tokens_of(place: &str, config: &Value, further: &Value) -> Result<Vec<NumberedToken>, TextError> {
     let object = |value: &Value| value.as_object().cloned().unwrap_or_default();
-    let mut marks: Vec<AddedMark> = Vec::new();
+    let mut added: Vec<NumberedToken> = Vec::new();
     for (key, value) in object(&config["added_tokens_decoder"]) {
         let field = format!("added_tokens_decoder.{key}");
         let refused = |found: &dyn std::fmt::Display| {
@@ -160,35 +158,39 @@ pub(super) fn added_marks(place: &str, config: &Value, further: &Value) -> Resul
             .lstrip(flag("lstrip", false))
             .rstrip(flag("rstrip", false))
             .normalized(flag("normalized", !special));
-        marks.push(AddedMark { id, token });
+        added.push(NumberedToken { id, token });
     }
     let named = ["bos_token", "eos_token", "unk_token", "pad_token"].map(|key| special_spelling(config, key));
     let listed = config["additional_special_tokens"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let special: HashSet<&str> = named.into_iter().flatten().chain(listed).collect();
-    let mut numbers: HashSet<Token> = marks.iter().map(|mark| mark.id).collect();
+    let mut numbers: HashSet<Token> = added.iter().map(|added_token| added_token.id).collect();
     for (content, id) in object(further) {
         let field = format!("added_tokens.json: {content}");
         let id = id.as_u64().and_then(|id| Token::try_from(id).ok());
         let id = id.ok_or_else(|| TextError::field(place, field, "the number of a token", &further[&content]))?;
         if numbers.insert(id) {
-            marks.push(AddedMark { id, token: AddedToken::from(content.as_str(), special.contains(content.as_str())) });
+            added.push(NumberedToken {
+                id,
+                token: AddedToken::from(content.as_str(), special.contains(content.as_str())),
+            });
         }
     }
-    marks.sort_by_key(|mark| mark.id);
-    Ok(marks)
+    added.sort_by_key(|added_token| added_token.id);
+    Ok(added)
 }
 
-/// Tokens that only the configuration calls special; old files do not list them among the added tokens.
-fn unlisted_marks(tokenizer: &tokenizers::Tokenizer, config: Option<&Value>) -> Vec<AddedToken> {
+/// Tokens that are special only by the configuration; old files do not list them among the added tokens.
+fn unlisted_special_tokens(tokenizer: &tokenizers::Tokenizer, config: Option<&Value>) -> Vec<AddedToken> {
     let keys = ["bos_token", "eos_token", "unk_token", "pad_token"];
-    let marks = keys.iter().filter_map(|key| special_spelling(config?, key));
+    let added = keys.iter().filter_map(|key| special_spelling(config?, key));
     let unlisted =
         |text: &&str| tokenizer.token_to_id(text).is_some() && !tokenizer.get_added_vocabulary().is_special_token(text);
-    marks.filter(unlisted).map(|text| AddedToken::from(text, true)).collect()
+    added.filter(unlisted).map(|text| AddedToken::from(text, true)).collect()
 }
 
-/// Some tokenizer classes of transformers override the file's post-processor by these two flags.
-fn follow_flag(config: Option<&Value>, flag: &str, token: Option<Token>, around: &mut Vec<Token>, at: usize) {
+/// Applies `add_bos_token` or `add_eos_token`, with which some tokenizer classes of transformers override the file's
+/// post-processor.
+fn apply_flag(config: Option<&Value>, flag: &str, token: Option<Token>, around: &mut Vec<Token>, at: usize) {
     let (Some(wanted), Some(token)) = (config.and_then(|config| config.get(flag)?.as_bool()), token) else { return };
     match (wanted, around.contains(&token)) {
         (true, false) => around.insert(at, token),
@@ -197,8 +199,8 @@ fn follow_flag(config: Option<&Value>, flag: &str, token: Option<Token>, around:
     }
 }
 
-/// What the post-processor puts before and after a text, found by trying.
-fn surroundings(place: &str, tokenizer: &tokenizers::Tokenizer) -> Result<(Vec<Token>, Vec<Token>), TextError> {
+/// The tokens that the post-processor puts before and after a text, found by encoding one.
+fn prefix_and_suffix(place: &str, tokenizer: &tokenizers::Tokenizer) -> Result<(Vec<Token>, Vec<Token>), TextError> {
     let encode = |special| {
         let encoding = guarded(|| tokenizer.encode_fast("a", special)).map_err(|error| refused(place, error))?;
         Ok::<_, TextError>(encoding.get_ids().to_vec())
@@ -208,13 +210,13 @@ fn surroundings(place: &str, tokenizer: &tokenizers::Tokenizer) -> Result<(Vec<T
     Ok(at.map_or((Vec::new(), Vec::new()), |at| (full[..at].to_vec(), full[at + bare.len()..].to_vec())))
 }
 
-/// What a tokenizer's components say about its spellings.
-struct Shape {
+/// How a tokenizer's components spell text.
+struct SpellingRules {
     alphabet: Alphabet,
     drops_first_space: bool,
 }
 
-impl Shape {
+impl SpellingRules {
     fn of(tokenizer: &tokenizers::Tokenizer) -> Self {
         let decoder = serde_json::to_value(tokenizer.get_decoder()).unwrap_or(Value::Null);
         let before = [
@@ -235,7 +237,7 @@ impl Shape {
             Alphabet::ByteLevel
         } else if metaspace.is_some() || replaces || bytes {
             let replacement = metaspace.and_then(|part| part.get("replacement")?.as_str()?.chars().next());
-            Alphabet::Marked { space: replacement.unwrap_or('▁'), bytes }
+            Alphabet::SentencePiece { space: replacement.unwrap_or('▁'), bytes }
         } else {
             Alphabet::Plain
         };
@@ -249,7 +251,7 @@ impl Shape {
     }
 }
 
-/// The first component of a kind, at any depth of a sequence.
+/// The first component of a type, at any depth of a `Sequence`.
 pub(crate) fn component<'a>(part: &'a Value, kind: &str) -> Option<&'a Value> {
     if part.get("type").and_then(Value::as_str) == Some(kind) {
         return Some(part);
@@ -272,7 +274,7 @@ fn spellings(place: &str, tokenizer: &tokenizers::Tokenizer, alphabet: Alphabet)
     let mut spellings = Spellings::new();
     for (id, row) in rows.iter().enumerate() {
         match (added.get(&(id as Token)), row) {
-            // Byte-level vocabularies find added tokens in the text itself, so they are spelt as they are.
+            // Byte-level vocabularies match added tokens in the text itself, so they are written as they are.
             (Some(token), _) if token.special || alphabet == Alphabet::ByteLevel => {
                 spellings.push(token.content.as_bytes(), token.special);
             }
@@ -288,7 +290,7 @@ fn spellings(place: &str, tokenizer: &tokenizers::Tokenizer, alphabet: Alphabet)
 mod tests {
     use super::super::Tokenizer;
 
-    /// A vocabulary in the manner of Llama 2: merges over text with marked spaces, and bytes for the rest.
+    /// A vocabulary like Llama 2's: merges over text with spaces as ▁, and byte fallback.
     const MARKED: &str = r#"{"version": "1.0", "truncation": {"max_length": 2, "strategy": "LongestFirst", "stride": 0,
         "direction": "Right"}, "padding": null, "added_tokens": [
           {"id": 0, "content": "<s>", "single_word": false, "lstrip": false, "rstrip": false,
@@ -315,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn marked_spaces_bytes_and_surroundings() {
+    fn escaped_spaces_bytes_and_added_tokens() {
         let tokenizer = marked(None);
         assert_eq!(tokenizer.encode("a aä", true).unwrap(), [0, 5, 5, 1, 2]);
         assert_eq!(tokenizer.decode(&[0, 5, 5, 1, 2], true), "a aä");
@@ -327,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_has_the_last_word() {
+    fn the_configuration_overrides_the_file() {
         let tokenizer = marked(Some(
             r#"{"bos_token": "<s>", "eos_token": {"content": "</s>"}, "add_bos_token": false, "add_eos_token": true}"#,
         ));

@@ -1,9 +1,9 @@
-//! Byte-pair encoding, as GGUF files hold it: tokens, merges, and the name of a way to cut words.
+//! Byte-pair encoding, as GGUF files hold it: tokens, merges, and the name of a pre-tokenizer.
 //!
-//! All of it is known to the `tokenizers` library, so this file only hands it over: cut the text
-//! ([`super::pre_tokenizer`]), spell the bytes in GPT-2's alphabet, merge. Gemma 4 and its like merge characters, with
-//! spaces written as "▁", and fall back to `<0xNN>` for those that no token has. Special and user-defined tokens become
-//! added tokens, found in the text before anything else.
+//! The `tokenizers` library implements all of it, so this file only configures it: split the text
+//! ([`super::pre_tokenizer`]), write the bytes in GPT-2's alphabet, merge. Gemma 4 and similar models merge characters,
+//! with spaces written as "▁", and fall back to `<0xNN>` for characters without a token. Special and user-defined
+//! tokens become added tokens, which are matched before anything else.
 
 use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::normalizers::Replace;
@@ -14,7 +14,7 @@ use tokenizers::{AddedToken, PreTokenizerWrapper, SplitDelimiterBehavior};
 
 use super::gguf_vocabulary::{GgufVocabulary, Kind};
 use super::library::Library;
-use super::pre_tokenizer::{Letters, PreTokenizer};
+use super::pre_tokenizer::{PreTokenizer, Symbols};
 use crate::TextError;
 
 /// The library's tokenizer for a vocabulary.
@@ -22,12 +22,12 @@ pub(super) fn library(
     place: &str,
     vocabulary: &GgufVocabulary,
     kinds: &[Kind],
-    cuts: &PreTokenizer,
+    pre_tokenizer: &PreTokenizer,
 ) -> Result<Library, TextError> {
-    let words: Vocab = vocabulary.tokens.iter().cloned().zip(0..).collect();
-    let merges = merges(place, vocabulary, &words)?;
-    let mut model = BPE::builder().vocab_and_merges(words, merges).ignore_merges(cuts.ignore_merges);
-    if cuts.letters == Letters::Characters {
+    let ids_by_text: Vocab = vocabulary.tokens.iter().cloned().zip(0..).collect();
+    let merges = merges(place, vocabulary, &ids_by_text)?;
+    let mut model = BPE::builder().vocab_and_merges(ids_by_text, merges).ignore_merges(pre_tokenizer.ignore_merges);
+    if pre_tokenizer.symbols == Symbols::Characters {
         model = model.byte_fallback(true).fuse_unk(true);
         if let Some(unknown) = vocabulary.unknown {
             model = model.unk_token(vocabulary.spelling(Some(unknown)).to_owned());
@@ -36,19 +36,23 @@ pub(super) fn library(
     let model =
         model.build().map_err(|error| TextError::field(place, "tokenizer.ggml.merges", "merges of tokens", error))?;
     let mut tokenizer = tokenizers::Tokenizer::new(model);
-    if cuts.letters == Letters::Characters {
+    if pre_tokenizer.symbols == Symbols::Characters {
         let refused = |error| TextError::format(place, "spaces as ▁", error);
         tokenizer.with_normalizer(Some(Replace::new(" ", "▁").map_err(refused)?)).map_err(refused)?;
     }
-    if cuts.letters == Letters::Bytes || !cuts.patterns.is_empty() {
-        tokenizer.with_pre_tokenizer(Some(cutter(place, cuts.patterns, cuts.letters == Letters::Bytes)?));
+    if pre_tokenizer.symbols == Symbols::Bytes || !pre_tokenizer.patterns.is_empty() {
+        tokenizer.with_pre_tokenizer(Some(split_pre_tokenizer(
+            place,
+            pre_tokenizer.patterns,
+            pre_tokenizer.symbols == Symbols::Bytes,
+        )?));
     }
-    add_marks(place, &mut tokenizer, vocabulary, kinds)?;
+    register_added_tokens(place, &mut tokenizer, vocabulary, kinds)?;
     Ok(Library::new(tokenizer))
 }
 
-/// Makes tokens that are found in the text as they are spelt known to the library.
-pub(super) fn add_marks(
+/// Registers special and user-defined tokens with the library as added tokens.
+pub(super) fn register_added_tokens(
     place: &str,
     tokenizer: &mut tokenizers::Tokenizer,
     vocabulary: &GgufVocabulary,
@@ -64,25 +68,29 @@ pub(super) fn add_marks(
     Ok(())
 }
 
-/// Cuts by one expression after the other, and then spells the bytes.
-pub(super) fn cutter(place: &str, patterns: &[&str], spell_bytes: bool) -> Result<PreTokenizerWrapper, TextError> {
+/// A pre-tokenizer that splits by one expression after the other, and then writes the bytes in GPT-2's alphabet.
+pub(super) fn split_pre_tokenizer(
+    place: &str,
+    patterns: &[&str],
+    byte_level: bool,
+) -> Result<PreTokenizerWrapper, TextError> {
     let mut steps: Vec<PreTokenizerWrapper> = Vec::with_capacity(patterns.len() + 1);
     for &pattern in patterns {
         let split = Split::new(SplitPattern::Regex(pattern.into()), SplitDelimiterBehavior::Isolated, false);
         steps.push(split.map_err(|error| TextError::format(place, "a pre-tokenizer that compiles", error))?.into());
     }
-    if spell_bytes {
+    if byte_level {
         steps.push(ByteLevel::new(false, false, false).into());
     }
     Ok(Sequence::new(steps).into())
 }
 
-fn merges(place: &str, vocabulary: &GgufVocabulary, words: &Vocab) -> Result<Vec<(String, String)>, TextError> {
+fn merges(place: &str, vocabulary: &GgufVocabulary, ids_by_text: &Vocab) -> Result<Vec<(String, String)>, TextError> {
     let pair = |(index, merge): (usize, &String)| {
-        // A token may begin with a space, but not hold one elsewhere.
+        // A token may begin with a space, but not contain one elsewhere.
         let split = merge.char_indices().skip(1).find(|&(_, character)| character == ' ');
         let pair = split.map(|(at, _)| (&merge[..at], &merge[at + 1..]));
-        let known = |text: &str| words.contains_key(text);
+        let known = |text: &str| ids_by_text.contains_key(text);
         match pair {
             Some((left, right)) if known(left) && known(right) && known(&[left, right].concat()) => {
                 Ok((left.to_owned(), right.to_owned()))
@@ -116,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn merges_cuts_and_marks() {
+    fn merges_splits_and_special_tokens() {
         let tokenizer = Tokenizer::from_gguf_vocabulary("small", &vocabulary()).unwrap();
         assert_eq!(tokenizer.encode("ab abb", true).unwrap(), [3, 4, 1]);
         assert_eq!(tokenizer.encode("a<|end|>[x]é", false).unwrap(), [0, 5, 6, 7]);

@@ -1,129 +1,138 @@
 //! SentencePiece's byte-pair encoding, as GGUF files hold it: a score per token and no merges.
 //!
-//! The rule: begin with single characters; of all neighbours whose union is a token, merge the pair with the highest
-//! score, the leftmost of equals; repeat. Characters that end up in no token become bytes, `<0xNN>`.
+//! The algorithm: start with single characters; of all neighbours whose union is a token, merge the pair with the
+//! highest score, the leftmost of equals; repeat. Characters without a token become bytes, `<0xNN>`.
 //!
-//! The `tokenizers` library wants a list of merges, each pair with a rank of its own. Such a list can be made from the
-//! scores, but two pairs with the same union ("a"+"bc" and "ab"+"c") then get different ranks where the rule says
-//! leftmost first, and it shows in runs of one character. So the rule is written out here; it is short.
+//! The `tokenizers` library needs a list of merges, each pair with a rank of its own. Such a list can be made from the
+//! scores, but two pairs with the same union ("a"+"bc" and "ab"+"c") then get different ranks where SentencePiece
+//! merges the leftmost first, which gives other tokens for runs of one character. So the algorithm is implemented here.
 //!
-//! Around it, as in llama.cpp: marks are cut out first, and a space is invented before the text and after every mark.
-//! Unlike llama.cpp, marks and bytes are never the result of a merge (in SentencePiece they are not either), so that
-//! typing `</s>` cannot end a text. Unused tokens are taken for ordinary ones.
+//! As in llama.cpp, added tokens are split off first, and a space is inserted before the text and after every added
+//! token. Unlike llama.cpp (and like SentencePiece), special tokens and bytes are never the result of a merge, so
+//! typing `</s>` cannot end a text. Unused tokens are treated as ordinary ones.
 //!
-//! A `tokenizer.model` says more than a GGUF file does ([`Training`]): how text is normalized, and whether it is cut by
-//! merges at all or by likelihood. Tokens that the user has defined are then found behind normalization.
+//! A `tokenizer.model` has more settings than a GGUF file ([`ModelFileSettings`]): how text is normalized, and whether
+//! it is encoded by merges or by likelihood (Unigram). User-defined tokens are then matched after normalization.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
 
 use super::bytes::byte_spelling;
 use super::gguf_vocabulary::{GgufVocabulary, Kind};
-use super::sentencepiece::likeliest::Likeliest;
 use super::sentencepiece::normalizer::Normalizer;
+use super::sentencepiece::unigram::UnigramEncoder;
 use super::special::SpecialSpan;
 use crate::{TextError, Token};
 
 const SPACE: &str = "▁";
 
-/// Merges pieces of text by the scores of a vocabulary.
+/// Encodes text by the scores of a SentencePiece vocabulary.
 #[derive(Debug)]
-pub(crate) struct Merger {
-    /// Tokens that text can become.
-    words: HashMap<Box<str>, Token>,
+pub(crate) struct SentencePieceEncoder {
+    /// Tokens that text can become, by their text.
+    tokens_by_text: HashMap<Box<str>, Token>,
     scores: Vec<f32>,
     /// The token of each byte.
     bytes: Vec<Token>,
-    /// Tokens that are cut out of the text first, by their first byte, the longest first.
-    marks: HashMap<u8, Vec<Mark>>,
-    invents_space: bool,
-    trained: Option<Trained>,
+    /// Tokens that are split off the text first, by their first byte, the longest first.
+    added_tokens: HashMap<u8, Vec<AddedToken>>,
+    adds_prefix_space: bool,
+    model_file: Option<ModelFileEncoding>,
 }
 
-/// What a file of SentencePiece says beyond the vocabulary.
-pub(super) struct Training {
+/// Settings of a SentencePiece model file beyond the vocabulary.
+pub(super) struct ModelFileSettings {
     pub normalizer: Normalizer,
     pub is_unigram: bool,
     pub byte_fallback: bool,
-    /// A space is invented at the very beginning alone, and not behind special tokens.
-    pub invents_first_only: bool,
-    /// Special tokens that take the white space behind them.
-    pub strips: Vec<Token>,
+    /// Whether a space is inserted only at the beginning of a text, and not behind special tokens.
+    pub prefix_first_only: bool,
+    /// Special tokens that strip the white space behind them.
+    pub rstripped: Vec<Token>,
 }
 
 #[derive(Debug)]
-struct Trained {
+struct ModelFileEncoding {
     normalizer: Normalizer,
-    likeliest: Option<Likeliest>,
-    invents_first_only: bool,
-    /// The token for what no token has; nothing if bytes stand for that.
+    unigram: Option<UnigramEncoder>,
+    prefix_first_only: bool,
+    /// The token for text that no token has; `None` with byte fallback.
     unknown: Option<Token>,
 }
 
 #[derive(Debug)]
-struct Mark {
+struct AddedToken {
     spelling: Box<str>,
     token: Token,
-    /// Found only where special tokens are looked for.
+    /// Whether it is matched only where special tokens are.
     special: bool,
-    /// White space that follows is part of it.
-    takes_space: bool,
+    /// Whether it strips the white space that follows.
+    rstrip: bool,
 }
 
-impl Mark {
-    /// Where the text goes on behind this mark, which begins at `at`.
+impl AddedToken {
+    /// Where the text continues behind this token, which begins at `at`.
     fn end(&self, text: &str, at: usize) -> usize {
         let end = at + self.spelling.len();
-        if self.takes_space { text.len() - text[end..].trim_start().len() } else { end }
+        if self.rstrip { text.len() - text[end..].trim_start().len() } else { end }
     }
 }
 
-impl Merger {
+impl SentencePieceEncoder {
     pub(super) fn new(place: &str, vocabulary: &GgufVocabulary, kinds: &[Kind]) -> Result<Self, TextError> {
         let count = vocabulary.tokens.len();
         if vocabulary.scores.len() != count {
             let expected = format!("{count} scores, one for each token");
             return Err(TextError::field(place, "tokenizer.ggml.scores", expected, vocabulary.scores.len()));
         }
-        let mut merger = Self {
-            words: HashMap::with_capacity(count),
-            // In the rule, -0 and 0 are equal; the sum makes them so.
+        let mut encoder = Self {
+            tokens_by_text: HashMap::with_capacity(count),
+            // -0 and 0 must compare equal; the sum makes them so.
             scores: vocabulary.scores.iter().map(|score| score + 0.0).collect(),
             bytes: Vec::new(),
-            marks: HashMap::new(),
-            invents_space: vocabulary.add_space_prefix.unwrap_or(true),
-            trained: None,
+            added_tokens: HashMap::new(),
+            adds_prefix_space: vocabulary.add_space_prefix.unwrap_or(true),
+            model_file: None,
         };
-        let strips = strips_after_marks(vocabulary);
+        let rstripped = strips_space_after_special_tokens(vocabulary);
         let mut byte_tokens = HashMap::new();
         for (index, (spelling, &kind)) in vocabulary.tokens.iter().zip(kinds).enumerate() {
             let token = index as Token;
             match kind {
                 Kind::Byte => drop(byte_tokens.insert(spelling.as_str(), token)),
                 Kind::Normal | Kind::Unused | Kind::UserDefined => {
-                    merger.words.insert(spelling.as_str().into(), token);
+                    encoder.tokens_by_text.insert(spelling.as_str().into(), token);
                 }
                 Kind::Control | Kind::Unknown => {}
             }
-            let is_mark = kind.is_special() || kind == Kind::UserDefined;
-            if let (true, Some(&first)) = (is_mark, spelling.as_bytes().first()) {
-                let takes_space = strips && !["<unk>", "<s>", "<|endoftext|>"].contains(&spelling.as_str());
-                let mark = Mark { spelling: spelling.as_str().into(), token, special: kind.is_special(), takes_space };
-                merger.marks.entry(first).or_default().push(mark);
+            let is_added = kind.is_special() || kind == Kind::UserDefined;
+            if let (true, Some(&first)) = (is_added, spelling.as_bytes().first()) {
+                let rstrip = rstripped && !["<unk>", "<s>", "<|endoftext|>"].contains(&spelling.as_str());
+                let added =
+                    AddedToken { spelling: spelling.as_str().into(), token, special: kind.is_special(), rstrip };
+                encoder.added_tokens.entry(first).or_default().push(added);
             }
         }
-        merger.marks.values_mut().for_each(|marks| marks.sort_by_key(|mark| std::cmp::Reverse(mark.spelling.len())));
+        encoder
+            .added_tokens
+            .values_mut()
+            .for_each(|added_tokens| added_tokens.sort_by_key(|added| std::cmp::Reverse(added.spelling.len())));
         let unknown = vocabulary.unknown.unwrap_or(0);
-        merger.bytes =
+        encoder.bytes =
             (0..=255).map(|byte| *byte_tokens.get(byte_spelling(byte).as_str()).unwrap_or(&unknown)).collect();
-        Ok(merger)
+        Ok(encoder)
     }
 
-    /// The same vocabulary, used as the file that it was trained into says.
-    pub(super) fn trained(mut self, training: Training, vocabulary: &GgufVocabulary, kinds: &[Kind]) -> Self {
-        let Training { normalizer, is_unigram, byte_fallback, invents_first_only, strips } = training;
-        for mark in self.marks.values_mut().flatten() {
-            mark.takes_space = strips.contains(&mark.token);
+    /// Applies the settings of a SentencePiece model file.
+    pub(super) fn with_model_file(
+        mut self,
+        settings: ModelFileSettings,
+        vocabulary: &GgufVocabulary,
+        kinds: &[Kind],
+    ) -> Self {
+        let ModelFileSettings { normalizer, is_unigram, byte_fallback, prefix_first_only, rstripped } = settings;
+        for added in self.added_tokens.values_mut().flatten() {
+            added.rstrip = rstripped.contains(&added.token);
         }
         let piece = |(index, (text, kind)): (usize, (&String, &Kind))| {
             let score = match kind {
@@ -134,87 +143,88 @@ impl Merger {
             Some((text.as_str().into(), (index as Token, score)))
         };
         let pieces = || vocabulary.tokens.iter().zip(kinds).enumerate().filter_map(piece).collect();
-        let likeliest = is_unigram.then(|| Likeliest::new(pieces()));
+        let unigram = is_unigram.then(|| UnigramEncoder::new(pieces()));
         let unknown = vocabulary.unknown.filter(|_| !byte_fallback);
-        self.trained = Some(Trained { normalizer, likeliest, invents_first_only, unknown });
+        self.model_file = Some(ModelFileEncoding { normalizer, unigram, prefix_first_only, unknown });
         self
     }
 
-    /// Whether a space is put before every text.
-    pub fn invents_space(&self) -> bool {
-        self.invents_space
+    /// Whether a space is inserted before every text.
+    pub fn adds_prefix_space(&self) -> bool {
+        self.adds_prefix_space
     }
 
-    /// Tokens of a text; special tokens that it spells are read if `special`, else they are text.
+    /// Encodes a text; special tokens written in it become those tokens if `special`, else they are text.
     pub fn encode(&self, text: &str, special: bool) -> Vec<Token> {
-        self.encode_reading(text, |_, mark| special || !mark.special)
+        self.encode_matching(text, |_, added| special || !added.special)
     }
 
-    /// Where `encode` reads special tokens, in the order of the text.
-    pub fn specials(&self, text: &str) -> Vec<SpecialSpan> {
-        let read = self.marks(text, |_, _| true).filter(|(_, mark)| mark.special);
-        read.map(|(at, mark)| SpecialSpan { range: at..at + mark.spelling.len(), token: mark.token }).collect()
+    /// The special tokens that `encode` matches in a text, in order.
+    pub fn special_spans(&self, text: &str) -> Vec<SpecialSpan> {
+        let read = self.added_tokens(text, |_, _| true).filter(|(_, added)| added.special);
+        read.map(|(at, added)| SpecialSpan { range: at..at + added.spelling.len(), token: added.token }).collect()
     }
 
-    /// As `encode`, but with special tokens in these places and nowhere else.
-    pub fn encode_with(&self, text: &str, specials: &[SpecialSpan]) -> Vec<Token> {
-        self.encode_reading(text, |at, mark| {
-            let found = specials.binary_search_by_key(&at, |span| span.range.start);
-            !mark.special || found.is_ok_and(|index| specials[index].token == mark.token)
+    /// Like `encode`, but with special tokens in these places and nowhere else.
+    pub fn encode_with(&self, text: &str, special_spans: &[SpecialSpan]) -> Vec<Token> {
+        self.encode_matching(text, |at, added| {
+            let found = special_spans.binary_search_by_key(&at, |span| span.range.start);
+            !added.special || found.is_ok_and(|index| special_spans[index].token == added.token)
         })
     }
 
-    fn encode_reading(&self, text: &str, wanted: impl Fn(usize, &Mark) -> bool) -> Vec<Token> {
+    fn encode_matching(&self, text: &str, wanted: impl Fn(usize, &AddedToken) -> bool) -> Vec<Token> {
         let mut tokens = Vec::new();
         let mut start = 0;
-        for (at, mark) in self.marks(text, wanted) {
-            self.encode_words(&text[start..at], start == 0, &mut tokens);
-            tokens.push(mark.token);
-            start = mark.end(text, at);
+        for (at, added) in self.added_tokens(text, wanted) {
+            self.encode_segment(&text[start..at], start == 0, &mut tokens);
+            tokens.push(added.token);
+            start = added.end(text, at);
         }
-        self.encode_words(&text[start..], start == 0, &mut tokens);
+        self.encode_segment(&text[start..], start == 0, &mut tokens);
         tokens
     }
 
-    /// The wanted marks of a text and where they begin: the leftmost, of those the longest, and on behind it.
-    fn marks<'a>(
+    /// The wanted added tokens of a text and where they begin: leftmost first, of those the longest.
+    fn added_tokens<'a>(
         &'a self,
         text: &'a str,
-        wanted: impl Fn(usize, &Mark) -> bool + 'a,
-    ) -> impl Iterator<Item = (usize, &'a Mark)> + 'a {
+        wanted: impl Fn(usize, &AddedToken) -> bool + 'a,
+    ) -> impl Iterator<Item = (usize, &'a AddedToken)> + 'a {
         let mut at = 0;
         std::iter::from_fn(move || {
             loop {
                 let start = at;
                 let rest = &text.as_bytes()[start..];
-                let marks = self.marks.get(rest.first()?).map_or(&[][..], Vec::as_slice);
-                // With a normalizer, what the user has defined is looked for behind it.
-                let is_here = |mark: &Mark| mark.special || self.trained.is_none();
-                let fits =
-                    |mark: &&Mark| is_here(mark) && rest.starts_with(mark.spelling.as_bytes()) && wanted(start, mark);
-                if let Some(mark) = marks.iter().find(fits) {
-                    at = mark.end(text, start);
-                    return Some((start, mark));
+                let added_tokens = self.added_tokens.get(rest.first()?).map_or(&[][..], Vec::as_slice);
+                // With a normalizer, user-defined tokens are matched after it.
+                let is_matched = |added: &AddedToken| added.special || self.model_file.is_none();
+                let fits = |added: &&AddedToken| {
+                    is_matched(added) && rest.starts_with(added.spelling.as_bytes()) && wanted(start, added)
+                };
+                if let Some(added) = added_tokens.iter().find(fits) {
+                    at = added.end(text, start);
+                    return Some((start, added));
                 }
                 at += 1;
             }
         })
     }
 
-    /// Tokens of the text between two marks: either at the very beginning or after a mark, so with its space.
-    fn encode_words(&self, text: &str, is_first: bool, tokens: &mut Vec<Token>) {
-        if let Some(trained) = &self.trained {
-            return self.encode_trained(trained, text, is_first, tokens);
+    /// Encodes the text between two added tokens, with a space before it.
+    fn encode_segment(&self, text: &str, is_first: bool, tokens: &mut Vec<Token>) {
+        if let Some(model_file) = &self.model_file {
+            return self.encode_by_model_file(model_file, text, is_first, tokens);
         }
         if text.is_empty() {
             return;
         }
-        let mut marked = String::with_capacity(text.len() + text.len() / 4 + SPACE.len());
-        if self.invents_space {
-            marked.push_str(SPACE);
+        let mut escaped = String::with_capacity(text.len() + text.len() / 4 + SPACE.len());
+        if self.adds_prefix_space {
+            escaped.push_str(SPACE);
         }
-        marked.push_str(&text.replace(' ', SPACE));
-        self.merge(&marked, |piece, token| match token {
+        escaped.push_str(&text.replace(' ', SPACE));
+        self.merge(&escaped, |piece, token| match token {
             Some(token) => tokens.push(token),
             None => self.push_bytes(piece, tokens),
         });
@@ -223,20 +233,28 @@ impl Merger {
     fn merge(&self, text: &str, mut each: impl FnMut(&str, Option<Token>)) {
         let mut merging = Merging::new(self, text);
         merging.run();
-        merging.pieces().for_each(|piece| each(piece, self.words.get(piece).copied()));
+        merging.pieces().for_each(|piece| each(piece, self.tokens_by_text.get(piece).copied()));
     }
 
     fn push_bytes(&self, piece: &str, tokens: &mut Vec<Token>) {
         tokens.extend(piece.bytes().map(|byte| self.bytes[usize::from(byte)]));
     }
 
-    /// As SentencePiece does it: one unknown token for neighbours that no token has, unless there are bytes.
-    fn encode_trained(&self, trained: &Trained, text: &str, is_first: bool, tokens: &mut Vec<Token>) {
-        let prefix = self.invents_space && (is_first || !trained.invents_first_only);
-        let marked = trained.normalizer.normalize(text, prefix, |rest| Some(self.user_defined(rest)?.spelling.len()));
+    /// Encodes as SentencePiece does: adjacent characters without a token become one unknown token, unless there is
+    /// byte fallback.
+    fn encode_by_model_file(
+        &self,
+        model_file: &ModelFileEncoding,
+        text: &str,
+        is_first: bool,
+        tokens: &mut Vec<Token>,
+    ) {
+        let prefix = self.adds_prefix_space && (is_first || !model_file.prefix_first_only);
+        let escaped =
+            model_file.normalizer.normalize(text, prefix, |rest| Some(self.user_defined(rest)?.spelling.len()));
         let mut after_unknown = false;
         let mut push = |piece: &str, token: Option<Token>| {
-            match (token, trained.unknown) {
+            match (token, model_file.unknown) {
                 (Some(token), _) => tokens.push(token),
                 (None, None) => self.push_bytes(piece, tokens),
                 (None, Some(unknown)) if !after_unknown => tokens.push(unknown),
@@ -244,37 +262,38 @@ impl Merger {
             }
             after_unknown = token.is_none();
         };
-        if let Some(likeliest) = &trained.likeliest {
-            return likeliest.cut(&marked).into_iter().for_each(|(piece, token)| push(piece, token));
+        if let Some(unigram) = &model_file.unigram {
+            return unigram.segment(&escaped).into_iter().for_each(|(piece, token)| push(piece, token));
         }
         let (mut start, mut at) = (0, 0);
-        while at < marked.len() {
-            let Some(mark) = self.user_defined(&marked[at..]) else {
-                at += marked[at..].chars().next().map_or(1, char::len_utf8);
+        while at < escaped.len() {
+            let Some(added) = self.user_defined(&escaped[at..]) else {
+                at += escaped[at..].chars().next().map_or(1, char::len_utf8);
                 continue;
             };
-            self.merge(&marked[start..at], &mut push);
-            push(&mark.spelling, Some(mark.token));
-            at += mark.spelling.len();
+            self.merge(&escaped[start..at], &mut push);
+            push(&added.spelling, Some(added.token));
+            at += added.spelling.len();
             start = at;
         }
-        self.merge(&marked[start..], &mut push);
+        self.merge(&escaped[start..], &mut push);
     }
 
-    /// The longest token that the user has defined and that a text begins with.
-    fn user_defined(&self, text: &str) -> Option<&Mark> {
-        let marks = self.marks.get(text.as_bytes().first()?)?;
-        marks.iter().find(|mark| !mark.special && text.starts_with(&*mark.spelling))
+    /// The longest user-defined token that a text begins with.
+    fn user_defined(&self, text: &str) -> Option<&AddedToken> {
+        let added_tokens = self.added_tokens.get(text.as_bytes().first()?)?;
+        added_tokens.iter().find(|added| !added.special && text.starts_with(&*added.spelling))
     }
 }
 
-/// The converters drop this property of a token; the models that have it are known by name.
-fn strips_after_marks(vocabulary: &GgufVocabulary) -> bool {
+/// Whether special tokens strip the white space behind them. Converters drop this property, so models that have it are
+/// recognized by name.
+fn strips_space_after_special_tokens(vocabulary: &GgufVocabulary) -> bool {
     let name = vocabulary.name.as_deref().unwrap_or("").to_lowercase();
     name.contains("phi-3") || name.contains("phi3")
 }
 
-/// A piece of the text, linked to its neighbours. Merged pieces are empty.
+/// A piece of the text, linked to its neighbours. A piece that was merged into another is empty.
 #[derive(Clone, Copy)]
 struct Piece {
     start: usize,
@@ -289,7 +308,7 @@ struct Candidate {
     score: f32,
     left: usize,
     right: usize,
-    /// Length of the union: if it has changed, one of the two has been merged with another.
+    /// Length of the union; if it has changed, one of the two was merged with another.
     len: usize,
 }
 
@@ -308,14 +327,14 @@ impl PartialOrd for Candidate {
 }
 
 struct Merging<'a> {
-    merger: &'a Merger,
+    encoder: &'a SentencePieceEncoder,
     text: &'a str,
     pieces: Vec<Piece>,
     queue: BinaryHeap<Candidate>,
 }
 
 impl<'a> Merging<'a> {
-    fn new(merger: &'a Merger, text: &'a str) -> Self {
+    fn new(encoder: &'a SentencePieceEncoder, text: &'a str) -> Self {
         let mut pieces: Vec<Piece> = Vec::with_capacity(text.len());
         for (start, character) in text.char_indices() {
             let index = pieces.len();
@@ -324,7 +343,7 @@ impl<'a> Merging<'a> {
             }
             pieces.push(Piece { start, end: start + character.len_utf8(), left: index.checked_sub(1), right: None });
         }
-        let mut merging = Self { merger, text, pieces, queue: BinaryHeap::new() };
+        let mut merging = Self { encoder, text, pieces, queue: BinaryHeap::new() };
         (1..merging.pieces.len()).for_each(|right| merging.consider(Some(right - 1), Some(right)));
         merging
     }
@@ -349,8 +368,8 @@ impl<'a> Merging<'a> {
     fn consider(&mut self, left: Option<usize>, right: Option<usize>) {
         let (Some(left), Some(right)) = (left, right) else { return };
         let union = &self.text[self.pieces[left].start..self.pieces[right].end];
-        if let Some(&token) = self.merger.words.get(union) {
-            let score = self.merger.scores[token as usize];
+        if let Some(&token) = self.encoder.tokens_by_text.get(union) {
+            let score = self.encoder.scores[token as usize];
             self.queue.push(Candidate { score, left, right, len: union.len() });
         }
     }
@@ -396,27 +415,27 @@ mod tests {
     #[test]
     fn equal_scores_merge_from_the_left() {
         let tokenizer = Tokenizer::from_gguf_vocabulary("small", &vocabulary(&SMALL)).unwrap();
-        // aa|aa|a: of the unions aaa, "aa"+"a" is the only pair; the first aa stays alone.
+        // aa|aa|a: the only pair whose union is a token is "aa"+"a"; the first aa remains.
         assert_eq!(tokenizer.encode_plain("aaaaa").unwrap(), [4, 6, 7]);
         assert_eq!(tokenizer.encode_plain("a").unwrap(), [8]);
     }
 
     #[test]
-    fn marks_are_cut_out_and_never_merged() {
+    fn added_tokens_are_split_off_and_never_merged() {
         let tokenizer = Tokenizer::from_gguf_vocabulary("small", &vocabulary(&SMALL)).unwrap();
         assert_eq!(tokenizer.encode("a</s>a", true).unwrap(), [1, 8, 2, 8]);
         assert_eq!(tokenizer.encode("", true).unwrap(), [1]);
         assert!(tokenizer.encode("", false).unwrap().is_empty());
-        // Typed by a user, the mark is text: "</" and two characters without a token of their own.
+        // Typed by a user, "</s>" is text: "</" and two characters without a token.
         assert_eq!(tokenizer.encode_plain("</s>").unwrap(), [4, 9, 0, 0]);
-        // User-defined tokens are text and found everywhere.
+        // User-defined tokens are text and always matched.
         assert_eq!(tokenizer.encode_plain("a[x]b").unwrap(), [8, 10, 4, 3]);
         assert_eq!(tokenizer.decode(&[1, 8, 10, 4, 3], true), "a[x] b");
         assert_eq!((tokenizer.bos(), tokenizer.adds_bos(), tokenizer.end_tokens()), (Some(1), true, &[2][..]));
     }
 
     #[test]
-    fn a_prefix_space_can_be_refused() {
+    fn the_prefix_space_can_be_turned_off() {
         let vocabulary = GgufVocabulary { add_space_prefix: Some(false), add_bos: Some(false), ..vocabulary(&SMALL) };
         let tokenizer = Tokenizer::from_gguf_vocabulary("small", &vocabulary).unwrap();
         assert_eq!(tokenizer.encode("aa", true).unwrap(), [6]);
@@ -430,13 +449,13 @@ mod tests {
         assert_eq!(error.to_string(), "small: tokenizer.ggml.scores: expected 11 scores, one for each token, found 3");
     }
 
-    /// The rule as it is said, without a queue.
-    fn naive(merger: &Merger, text: &str) -> Vec<String> {
+    /// The algorithm without a queue.
+    fn naive(encoder: &SentencePieceEncoder, text: &str) -> Vec<String> {
         let mut pieces: Vec<String> = text.chars().map(String::from).collect();
         loop {
             let unions = pieces.windows(2).enumerate().filter_map(|(at, pair)| {
-                let token = merger.words.get(pair.concat().as_str())?;
-                Some((merger.scores[*token as usize], at))
+                let token = encoder.tokens_by_text.get(pair.concat().as_str())?;
+                Some((encoder.scores[*token as usize], at))
             });
             let best = unions.reduce(|best, next| if next.0 > best.0 { next } else { best });
             let Some((_, at)) = best else { return pieces };
@@ -447,7 +466,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn the_queue_agrees_with_the_rule(
+        fn the_queue_agrees_with_the_naive_algorithm(
             words in proptest::collection::vec(("[abé]{1,4}", -4_i8..0), 0..24),
             text in "[abcé]{0,24}",
         ) {
@@ -455,12 +474,12 @@ mod tests {
             let rows = words.iter().map(|(word, score)| (word.as_str(), f32::from(*score), 1));
             let rows: Vec<(&str, f32, i32)> = rows.collect();
             let vocabulary = vocabulary(&[&SMALL[..3], &rows].concat());
-            let merger = Merger::new("random", &vocabulary, &vocabulary.token_types.iter().map(|&number| {
-                if number == 1 { Kind::Normal } else { Kind::Control }
-            }).collect::<Vec<_>>()).unwrap();
-            let mut merging = Merging::new(&merger, &text);
+            let kind = |&number: &i32| if number == 1 { Kind::Normal } else { Kind::Control };
+            let kinds: Vec<Kind> = vocabulary.token_types.iter().map(kind).collect();
+            let encoder = SentencePieceEncoder::new("random", &vocabulary, &kinds).unwrap();
+            let mut merging = Merging::new(&encoder, &text);
             merging.run();
-            proptest::prop_assert_eq!(merging.pieces().collect::<Vec<_>>(), naive(&merger, &text));
+            proptest::prop_assert_eq!(merging.pieces().collect::<Vec<_>>(), naive(&encoder, &text));
         }
     }
 }

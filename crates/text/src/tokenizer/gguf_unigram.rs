@@ -1,28 +1,26 @@
-//! SentencePiece's Unigram model, as GGUF files hold it (`t5`): a score per token, the likeliest way to cut a text
+//! SentencePiece's Unigram model, as GGUF files hold it (`t5`): a score per token; the likeliest segmentation of a text
 //! wins.
 //!
-//! The `tokenizers` library does the work, as it did for the folder that the file was made from: words are cut before
-//! their space, a space is invented before the text and after every mark unless there is one, and characters that no
-//! token has become bytes if there are tokens for bytes. llama.cpp does not cut words first, invents a space even
-//! before a space, and takes the unknown token instead of bytes; texts of single spaces in known letters come out the
-//! same.
+//! The `tokenizers` library implements it, as for the folder that the file was made from: text is split before spaces,
+//! a space is inserted before the text and after every added token unless there is one, and characters without a token
+//! become bytes if there are byte tokens. llama.cpp does not split first, inserts a space even before a space, and uses
+//! the unknown token instead of bytes; both agree on texts of known letters with single spaces.
 //!
-//! Two ways to cut a run of one character are often equally likely, and then the last bit of a sum decides. GGUF rounds
-//! scores to f32, so our own files hold them a second time as they were ([`EXACT_SCORES`]), which others pass over.
+//! Two segmentations of a run of one character are often equally likely, and then the last bit of a sum decides. GGUF
+//! rounds scores to f32, so foretoken's own files also hold the exact ones ([`EXACT_SCORES`]), which others ignore.
 //!
-//! Left out: normalization (a compiled table of characters, runs of spaces made one), which such files may ask for and
-//! which is refused by name.
+//! Normalization (a compiled table of characters, collapsed spaces) is not supported and refused by name.
 
 use tokenizers::models::unigram::Unigram;
 use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
 
-use super::gguf_bpe::add_marks;
+use super::build_limits::check_pieces;
+use super::gguf_bpe::register_added_tokens;
 use super::gguf_vocabulary::{EXACT_SCORES, GgufVocabulary, Kind};
 use super::library::Library;
-use super::outline::check_pieces;
 use crate::TextError;
 
-/// The library's tokenizer for a vocabulary, and whether it invents a space before a text.
+/// The library's tokenizer for a vocabulary, and whether it inserts a space before a text.
 pub(super) fn library(place: &str, vocabulary: &GgufVocabulary, kinds: &[Kind]) -> Result<(Library, bool), TextError> {
     let count = vocabulary.tokens.len();
     let wrong =
@@ -41,12 +39,12 @@ pub(super) fn library(place: &str, vocabulary: &GgufVocabulary, kinds: &[Kind]) 
     let bytes = kinds.contains(&Kind::Byte);
     let model = Unigram::from(pieces, vocabulary.unknown.map(|token| token as usize), bytes)
         .map_err(|error| TextError::field(place, "tokenizer.ggml.tokens", "pieces of a Unigram model", error))?;
-    let invents = vocabulary.add_space_prefix.unwrap_or(true);
-    let scheme = if invents { PrependScheme::Always } else { PrependScheme::Never };
+    let adds_prefix_space = vocabulary.add_space_prefix.unwrap_or(true);
+    let scheme = if adds_prefix_space { PrependScheme::Always } else { PrependScheme::Never };
     let mut tokenizer = tokenizers::Tokenizer::new(model);
     tokenizer.with_pre_tokenizer(Some(Metaspace::new('▁', scheme, true)));
-    add_marks(place, &mut tokenizer, vocabulary, kinds)?;
-    Ok((Library::new(tokenizer), invents))
+    register_added_tokens(place, &mut tokenizer, vocabulary, kinds)?;
+    Ok((Library::new(tokenizer), adds_prefix_space))
 }
 
 #[cfg(test)]
@@ -69,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn the_likeliest_cut_bytes_and_marks() {
+    fn segmentation_bytes_and_special_tokens() {
         let tokenizer = Tokenizer::from_gguf_vocabulary("small", &vocabulary()).unwrap();
         assert_eq!(tokenizer.encode("ab ba", true).unwrap(), [4, 1, 3, 2]);
         assert_eq!(tokenizer.encode("é<|end|>ab", false).unwrap(), [1, 5, 6, 7, 4]);
@@ -81,8 +79,8 @@ mod tests {
     }
 
     #[test]
-    fn scores_as_they_were_count_before_rounded_ones() {
-        // The rounded scores prefer the whole, the exact ones the parts.
+    fn exact_scores_override_rounded_ones() {
+        // The rounded scores prefer the longer token, the exact ones the shorter tokens.
         let exact = vec![0.0, -3.0, -2.0, -2.0, -8.0, -9.0, -9.0, 0.0];
         let tokenizer =
             |exact_scores| Tokenizer::from_gguf_vocabulary("small", &GgufVocabulary { exact_scores, ..vocabulary() });
@@ -92,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_refused() {
+    fn unsupported_and_missing_fields_are_refused() {
         let short = GgufVocabulary { scores: vec![0.0], ..vocabulary() };
         let error = Tokenizer::from_gguf_vocabulary("small", &short).unwrap_err().to_string();
         assert_eq!(error, "small: tokenizer.ggml.scores: expected 8 scores, one for each token, found 1");

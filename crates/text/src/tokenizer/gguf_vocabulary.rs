@@ -1,6 +1,4 @@
-//! The vocabulary of a GGUF file as it is written there, and what each token is.
-//!
-//! Left out: what the algorithms do with it ([`super::gguf`]).
+//! The vocabulary of a GGUF file, and the kind of each token. The algorithms are in [`super::gguf`].
 
 use foretoken_weights::gguf::Metadata;
 
@@ -8,7 +6,7 @@ use super::bytes::byte_token;
 use super::special::TURN_ENDS;
 use crate::{TextError, Token};
 
-/// A key of ours: the scores as 64-bit floats.
+/// A key of foretoken's own: the scores as 64-bit floats.
 pub(crate) const EXACT_SCORES: &str = "foretoken.tokenizer.scores";
 
 /// Refuses the normalizations that a file may ask for.
@@ -28,19 +26,19 @@ pub(super) fn refuse_normalization(place: &str, metadata: &Metadata) -> Result<(
 /// The vocabulary that a GGUF file holds under `tokenizer.ggml`.
 #[derive(Clone, Debug, Default)]
 pub struct GgufVocabulary {
-    /// `general.name`; a few models are known to treat spaces in their own way.
+    /// `general.name`, by which models with special rules for spaces are recognized.
     pub name: Option<String>,
     /// The algorithm, `tokenizer.ggml.model`.
     pub model: String,
-    /// How text is cut into words, `tokenizer.ggml.pre`.
+    /// The pre-tokenizer, `tokenizer.ggml.pre`.
     pub pre: Option<String>,
-    /// The tokens as they are spelt in the file.
+    /// The tokens as the file writes them.
     pub tokens: Vec<String>,
     /// A score per token: the higher, the earlier it is merged (`llama`) or the likelier it is (`t5`).
     pub scores: Vec<f32>,
-    /// The scores of `t5` before they were rounded, or nothing: `foretoken.tokenizer.scores`.
+    /// The scores of `t5` before rounding, `foretoken.tokenizer.scores`; may be empty.
     pub exact_scores: Vec<f64>,
-    /// A type per token, or nothing at all.
+    /// A type per token; may be empty.
     pub token_types: Vec<i32>,
     /// Pairs that are merged, best first, each as two tokens with a space between. Only for `gpt2` and `gemma4`.
     pub merges: Vec<String>,
@@ -52,9 +50,9 @@ pub struct GgufVocabulary {
     pub eot: Option<Token>,
     /// The token that ends a message.
     pub eom: Option<Token>,
-    /// The token for what cannot be spelt.
+    /// The token for text that no token has.
     pub unknown: Option<Token>,
-    /// Whether a text begins with `bos`; the algorithm's habit if the file does not say.
+    /// Whether a text begins with `bos`; the algorithm's default if the file does not say.
     pub add_bos: Option<bool>,
     /// Whether a text ends with `eos`.
     pub add_eos: Option<bool>,
@@ -64,7 +62,7 @@ pub struct GgufVocabulary {
     pub chat_template: Option<String>,
 }
 
-/// What a token is; the numbers are GGUF's.
+/// The kind of a token, as in GGUF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Normal,
@@ -76,7 +74,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Whether the token is a mark and not text.
+    /// Whether the token is special and not text.
     pub fn is_special(self) -> bool {
         matches!(self, Self::Unknown | Self::Control)
     }
@@ -92,7 +90,7 @@ impl GgufVocabulary {
         let flag = |field: &str| metadata.optional_bool(&key(field));
         let tokens = metadata.strings(&key("tokens"))?.to_vec();
         let special = |field: &str| match metadata.optional_u32(&key(field))? {
-            // Writers say "none" with the largest number.
+            // Writers encode "none" as the largest number.
             None | Some(u32::MAX) => Ok(None),
             Some(id) if (id as usize) < tokens.len() => Ok(Some(id)),
             Some(id) => Err(TextError::field(name, key(field), format!("a token below {}", tokens.len()), id)),
@@ -151,7 +149,7 @@ impl GgufVocabulary {
     fn kind(&self, place: &str, index: usize) -> Result<Kind, TextError> {
         let (spelling, token) = (self.tokens[index].as_str(), Some(index as Token));
         let kind = match self.token_types.get(index) {
-            // Old files have no types: what has to be known follows from the numbers and the spelling.
+            // Old files have no types: the kind follows from the id and the text.
             None if self.model == "llama" && byte_token(spelling).is_some() => Kind::Byte,
             None if token == self.bos || token == self.eos => Kind::Control,
             None if token == self.unknown => Kind::Unknown,
@@ -167,7 +165,7 @@ impl GgufVocabulary {
                 return Err(TextError::field(place, field, "a number from 0 to 6", other));
             }
         };
-        // Some converters forget to mark these.
+        // Some converters do not mark these as control tokens.
         Ok(if TURN_ENDS.contains(&spelling) { Kind::Control } else { kind })
     }
 }

@@ -1,12 +1,12 @@
-//! How much longer a tokenizer may make a text before it cuts it.
+//! Limits on how much longer a tokenizer may make a text.
 //!
-//! Texts are bounded by their bytes, so what a tokenizer of a stranger makes of them must be too: a normalizer that
-//! writes ten thousand letters for one, thirty pre-tokenizers in a row that write two each, or a frame of a million
-//! tokens around a text would take all memory for a line of it. Here what each part may make of one byte is multiplied,
-//! from what the file says of it. Real ones stay below 2400 by this count ([`GROWTH_MAX`]), and far below it with texts
-//! as they are, so a text is measured where it could be much ([`super::library`]). What a model would do for each
-//! letter or in the cube of a word is bounded, too. Left out: decoders, of which only the kinds are used, and a model's
-//! other work, which is in proportion to a text or, of a word, to its square.
+//! Texts are bounded by their bytes, so the output of an untrusted tokenizer's components must be bounded, too: a
+//! normalizer that writes ten thousand letters for one, thirty pre-tokenizers that each write two, or a post-processor
+//! that adds a million tokens would fill memory for one line of text. The bound is the product of the bytes that each
+//! component may make of one byte, by its settings in the file. Known tokenizers stay below 2400 ([`GROWTH_MAX`]), and
+//! far below it with real texts, so a text is measured when its bound is high ([`super::library`]). A model's work per
+//! letter, or cubic in a word, is bounded, too. Not bounded: decoders, of which only the types are used, and a model's
+//! other work, which is linear in a text or quadratic in a word.
 
 use serde_json::Value;
 use tokenizers::{ModelWrapper, NormalizerWrapper, PreTokenizerWrapper};
@@ -14,40 +14,39 @@ use tokenizers::{ModelWrapper, NormalizerWrapper, PreTokenizerWrapper};
 use super::guard::base64_digit;
 use crate::TextError;
 
-/// Bytes that normalizers may make of one. A table of characters that folds them as NFKC does makes at most 33, of
-/// three, and is counted as 33; NFKD is counted as 12, lower case as three, runs of spaces that become one as two, and
-/// ALBERT has all four.
+/// Most bytes that normalizers may make of one. A table of characters that folds as NFKC does makes at most 33 of three
+/// and counts as 33; NFKD counts as 12, lower case as three, collapsing spaces as two, and ALBERT has all four.
 const GROWTH_MAX: u64 = 1 << 12;
 
-/// Bytes that pre-tokenizers may make of one. One that writes each byte as a letter makes four, with a space before
-/// each piece, and one that writes `▁` for a space six.
-const CUT_GROWTH_MAX: u64 = 24;
+/// Most bytes that pre-tokenizers may make of one. One that writes each byte as a letter, with a space before each
+/// piece, makes four; one that writes `▁` for a space makes six.
+const PRE_TOKENIZER_GROWTH_MAX: u64 = 24;
 
-/// Bytes that models may put before or behind a letter, which they do for each. Known ones put four.
-const AFFIX_MAX: usize = 16;
+/// Most bytes of the affixes that models add to each letter. Known ones have four.
+const AFFIX_BYTES_MAX: usize = 16;
 
-/// Letters of a word that WordPiece may look up, in the cube of their number. Known ones say 100.
-const WORD_MAX: usize = 200;
+/// Most letters of a word that WordPiece looks up, in cubic time. Known files have 100.
+const WORD_LETTERS_MAX: usize = 200;
 
-/// Tokens that a post-processor may put around a text. Known ones put two.
-const AROUND_MAX: u64 = 1 << 12;
+/// Most tokens that a post-processor may add around a text. Known ones add two.
+const ADDED_TOKENS_MAX: u64 = 1 << 12;
 
-/// Refuses what makes too much of a text.
+/// Refuses a tokenizer that makes a text too long.
 pub(super) fn check(place: &str, tokenizer: &tokenizers::Tokenizer) -> Result<(), TextError> {
     check_text(place, tokenizer.get_normalizer(), tokenizer.get_pre_tokenizer())?;
     check_model(place, tokenizer.get_model())?;
-    let around = around(&serde_json::to_value(tokenizer.get_post_processor()).unwrap_or(Value::Null));
-    if around == REPEATED {
+    let added_tokens = added_tokens(&serde_json::to_value(tokenizer.get_post_processor()).unwrap_or(Value::Null));
+    if added_tokens == REPEATED {
         return Err(TextError::field(place, "post_processor", "the text once", "it several times"));
     }
-    if around > AROUND_MAX {
-        let expected = format!("at most {AROUND_MAX} tokens around a text");
-        return Err(TextError::field(place, "post_processor", expected, around));
+    if added_tokens > ADDED_TOKENS_MAX {
+        let expected = format!("at most {ADDED_TOKENS_MAX} tokens around a text");
+        return Err(TextError::field(place, "post_processor", expected, added_tokens));
     }
     Ok(())
 }
 
-/// Refuses a normalizer or a pre-tokenizer that makes too much of a text.
+/// Refuses a normalizer or a pre-tokenizer that makes a text too long.
 pub(super) fn check_text(
     place: &str,
     normalizer: Option<&NormalizerWrapper>,
@@ -55,7 +54,7 @@ pub(super) fn check_text(
 ) -> Result<(), TextError> {
     let growths = [
         ("normalizer", of_normalizer(normalizer), GROWTH_MAX),
-        ("pre_tokenizer", of_pre_tokenizer(pre_tokenizer), CUT_GROWTH_MAX),
+        ("pre_tokenizer", of_pre_tokenizer(pre_tokenizer), PRE_TOKENIZER_GROWTH_MAX),
     ];
     for (field, growth, most) in growths {
         if growth > most {
@@ -65,7 +64,7 @@ pub(super) fn check_text(
     Ok(())
 }
 
-/// Bytes that a normalizer makes of one, at most.
+/// Most bytes that a normalizer makes of one.
 pub(super) fn of_normalizer(normalizer: Option<&NormalizerWrapper>) -> u64 {
     growth(&serde_json::to_value(normalizer).unwrap_or(Value::Null))
 }
@@ -75,7 +74,7 @@ pub(super) fn of_pre_tokenizer(pre_tokenizer: Option<&PreTokenizerWrapper>) -> u
     growth(&serde_json::to_value(pre_tokenizer).unwrap_or(Value::Null))
 }
 
-/// Refuses what a model would do for each letter, or for all beginnings of all ends of a word.
+/// Refuses a model with long affixes, or with words for which WordPiece's lookup (all substrings) is too slow.
 fn check_model(place: &str, model: &ModelWrapper) -> Result<(), TextError> {
     let len = |affix: &Option<String>| affix.as_ref().map_or(0, String::len);
     let (before, behind, word) = match model {
@@ -84,9 +83,9 @@ fn check_model(place: &str, model: &ModelWrapper) -> Result<(), TextError> {
         _ => (0, 0, 0),
     };
     for (field, found, most, what) in [
-        ("model.continuing_subword_prefix", before, AFFIX_MAX, "bytes"),
-        ("model.end_of_word_suffix", behind, AFFIX_MAX, "bytes"),
-        ("model.max_input_chars_per_word", word, WORD_MAX, "letters"),
+        ("model.continuing_subword_prefix", before, AFFIX_BYTES_MAX, "bytes"),
+        ("model.end_of_word_suffix", behind, AFFIX_BYTES_MAX, "bytes"),
+        ("model.max_input_chars_per_word", word, WORD_LETTERS_MAX, "letters"),
     ] {
         if found > most {
             return Err(TextError::field(place, field, format!("at most {most} {what}"), found));
@@ -95,7 +94,7 @@ fn check_model(place: &str, model: &ModelWrapper) -> Result<(), TextError> {
     Ok(())
 }
 
-/// Bytes that a normalizer or a pre-tokenizer makes of one, at most.
+/// Most bytes that a normalizer or a pre-tokenizer makes of one.
 fn growth(part: &Value) -> u64 {
     let text = |field: &str| part.get(field).and_then(Value::as_str);
     match text("type").unwrap_or_default() {
@@ -103,13 +102,13 @@ fn growth(part: &Value) -> u64 {
             let members = members(part, "normalizers").chain(members(part, "pretokenizers"));
             members.map(growth).fold(1, u64::saturating_mul)
         }
-        // It is written before each piece of a text, which may be a byte.
+        // It is added before each piece of a text, which may be a single byte.
         "Prepend" => text("prepend").map_or(0, str::len) as u64 + 1,
         "Metaspace" => 2 * text("replacement").map_or(1, str::len) as u64,
         "Replace" => {
             let content = text("content").map_or(0, str::len) as u64;
             match part.pointer("/pattern/String").and_then(Value::as_str).map_or(0, str::len) as u64 {
-                // An expression may match nothing, before each letter.
+                // An expression may match the empty string before each letter.
                 0 => content + 1,
                 len => content.div_ceil(len).max(1),
             }
@@ -123,21 +122,21 @@ fn growth(part: &Value) -> u64 {
     }
 }
 
-/// What [`around`] says of a post-processor that writes a text several times.
+/// [`added_tokens`] of a post-processor that writes the text several times.
 const REPEATED: u64 = u64::MAX;
 
-/// Tokens that a post-processor adds, at most.
-fn around(part: &Value) -> u64 {
+/// Most tokens that a post-processor adds.
+fn added_tokens(part: &Value) -> u64 {
     match part.get("type").and_then(Value::as_str).unwrap_or_default() {
-        "Sequence" => members(part, "processors").map(around).fold(0, u64::saturating_add),
+        "Sequence" => members(part, "processors").map(added_tokens).fold(0, u64::saturating_add),
         "BertProcessing" => 2,
         "RobertaProcessing" => 4,
-        // Behind another processor it may be that for pairs that is used for a text.
+        // Behind another processor the template for pairs may be used for a text.
         _ => ["single", "pair"].map(|form| template(part, form)).into_iter().max().unwrap_or(0),
     }
 }
 
-/// The same of a list of pieces.
+/// The same of a template.
 fn template(part: &Value, form: &str) -> u64 {
     let ids = |piece: &Value| {
         let name = piece.pointer("/SpecialToken/id")?.as_str()?;
@@ -156,8 +155,8 @@ fn members<'a>(part: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> 
     part.get(field).and_then(Value::as_array).into_iter().flatten()
 }
 
-/// Bytes of the longest text of a table of characters in base64. The texts stand behind its trie, whose bytes its first
-/// four count, and end with a zero each.
+/// Bytes of the longest replacement of a table of characters in base64. The table has the length of its trie in four
+/// bytes, the trie, and the replacements, each ended by a zero.
 fn longest_replacement(base64: &str) -> u64 {
     let (mut bits, mut table) = (0_u32, Vec::with_capacity(base64.len() / 4 * 3));
     for (at, digit) in base64.bytes().map_while(base64_digit).enumerate() {
@@ -178,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_normalizers_make_of_a_byte() {
+    fn growth_of_normalizers() {
         let replace = |pattern: &str, content: String| {
             let pattern = json!({ "String": pattern });
             json!({"type": "Replace", "pattern": pattern, "content": content})
@@ -195,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_pre_tokenizers_make_of_a_byte() {
+    fn growth_of_pre_tokenizers() {
         let bytes = |space: bool| json!({"type": "ByteLevel", "add_prefix_space": space, "use_regex": false});
         let cut = json!({"type": "Split", "pattern": {"Regex": "x"}, "behavior": "Isolated", "invert": false});
         let metaspace = json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true});
@@ -205,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_table_makes_of_a_character() {
+    fn growth_of_a_table_of_characters() {
         // A trie of four bytes, and the texts "abc" and "d".
         let bytes = [4, 0, 0, 0, 9, 9, 9, 9, b'a', b'b', b'c', 0, b'd', 0, 0];
         let digits = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -221,20 +220,23 @@ mod tests {
     }
 
     #[test]
-    fn what_post_processors_put_around_a_text() {
+    fn tokens_added_by_post_processors() {
         let template = |count: usize| {
             json!({"type": "TemplateProcessing",
                 "single": vec![json!({"SpecialToken": {"id": "x", "type_id": 0}}); count],
                 "special_tokens": {"x": {"id": "x", "ids": vec![0; 100], "tokens": []}}})
         };
-        assert_eq!((around(&Value::Null), around(&template(2)), around(&template(500))), (0, 200, 50_000));
-        assert_eq!(around(&json!({"type": "Sequence", "processors": [template(1), template(2)]})), 300);
+        assert_eq!(
+            (added_tokens(&Value::Null), added_tokens(&template(2)), added_tokens(&template(500))),
+            (0, 200, 50_000)
+        );
+        assert_eq!(added_tokens(&json!({"type": "Sequence", "processors": [template(1), template(2)]})), 300);
         let piece = |id: &str| json!({"Sequence": {"id": id, "type_id": 0}});
         let pair = json!({"type": "TemplateProcessing", "single": [piece("A")], "pair": [piece("A"), piece("B")]});
-        assert_eq!(around(&pair), 0);
+        assert_eq!(added_tokens(&pair), 0);
         for form in ["single", "pair"] {
             let repeated = json!({"type": "TemplateProcessing", form: [piece("A"), piece("A")]});
-            assert_eq!(around(&json!({"type": "Sequence", "processors": [repeated]})), REPEATED);
+            assert_eq!(added_tokens(&json!({"type": "Sequence", "processors": [repeated]})), REPEATED);
         }
     }
 }

@@ -1,114 +1,113 @@
-//! What stands between files of strangers and the `tokenizers` library, which trusts them.
+//! Guards the `tokenizers` library, which trusts its input, against untrusted files.
 //!
-//! The library reads whatever has the right shape and panics later, at a text: at a post-processor that names no token,
-//! at a table of characters that is none, at an expression that tries too often ([`super::expressions`]). So whatever
-//! it does for us is done here ([`guarded`]), where a panic becomes an error and is not printed. What would take memory
-//! without measure is looked for in the file before ([`check`]): numbers of tokens are those of places in lists, here
-//! and in the library.
+//! The library accepts any file of the right shape and panics later, when it encodes: at a post-processor that names no
+//! token, at a malformed table of characters, at an expression that backtracks too much ([`super::expressions`]). So it
+//! is only called through [`guarded`], where a panic becomes an error and is not printed. Values that would take
+//! unbounded memory are refused before ([`check`]): token ids, for example, are indices of lists, here and in the
+//! library.
 //!
-//! Left out: expressions that are slow without giving up (in the square of a text, say), which no file of this kind can
-//! be proven to lack.
+//! Expressions that are slow within the limits (quadratic in a text, say) are not detected.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::MOST_TOKENS;
-use super::expressions::bound_tries;
+use super::expressions::limit_backtracking;
 use crate::TextError;
 use crate::caught::caught;
 
-/// Runs a function of the library. What it says is an error, and so is its panic.
+/// Calls the library; its panic is an error, like those that it returns.
 pub(super) fn guarded<T>(act: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, String> {
-    bound_tries();
+    limit_backtracking();
     caught("tokenizers", act)?.map_err(|error| error.to_string())
 }
 
-/// Refuses a `tokenizer.json` whose tokens have numbers that no vocabulary has, or whose table of characters is shorter
-/// than the trie that it says it begins with: the library takes memory for both before it looks.
+/// Refuses a `tokenizer.json` with token ids that no vocabulary has, or with a table of characters that is shorter than
+/// its declared trie: the library allocates both before it validates them.
 pub(super) fn check(place: &str, tokenizer_json: &[u8]) -> Result<(), TextError> {
     if std::str::from_utf8(tokenizer_json).is_ok_and(is_harmless) {
         return Ok(());
     }
-    let mut found = Found::default();
+    let mut violations = Violations::default();
     let mut json = serde_json::Deserializer::from_slice(tokenizer_json);
-    Look { found: &mut found, at: Place::Whole }
+    Scan { violations: &mut violations, section: Section::Whole }
         .deserialize(&mut json)
         .map_err(|error| TextError::format(place, "a tokenizer", error))?;
-    if let Some((field, number)) = found.too_high {
+    if let Some((field, number)) = violations.id_too_high {
         return Err(TextError::field(place, field, format!("numbers of tokens below {MOST_TOKENS}"), number));
     }
-    if let Some((trie, len)) = found.too_short {
+    if let Some((trie, len)) = violations.table_too_short {
         let expected = format!("a trie of at most {len} bytes, as long as the table");
         return Err(TextError::field(place, TABLE, expected, trie));
     }
     Ok(())
 }
 
-/// The field with a table of characters.
+/// The field with a compiled table of characters.
 const TABLE: &str = "precompiled_charsmap";
 
-/// Whether a file can have nothing that [`check`] looks for, as most have: so it is not parsed twice. There is no whole
-/// number of eight digits, no table, and no printable ASCII that is escaped, which could spell the table's name.
+/// Whether a file certainly has nothing that [`check`] refuses, so that most files are not parsed twice: it has no
+/// integer of eight digits, no table, and no escaped printable ASCII, which could spell the table's name.
 fn is_harmless(json: &str) -> bool {
     let escapes =
         || json.match_indices("\\u00").any(|(at, _)| matches!(json.as_bytes().get(at + 4), Some(b'2'..=b'7')));
     !has_long_number(json.as_bytes()) && !json.contains(TABLE) && !escapes()
 }
 
-/// Whether there is a number of eight digits or more that is no fraction; none below [`MOST_TOKENS`] has as many.
+/// Whether there is an integer of eight or more digits. Smaller ones are below [`MOST_TOKENS`].
 fn has_long_number(json: &[u8]) -> bool {
     let mut from = 0;
-    // Eight digits in a row have one in every eighth place.
+    // Of eight digits in a row, one is at a position that is a multiple of eight.
     while let Some(at) = (from + 7..json.len()).step_by(8).find(|&at| json[at].is_ascii_digit()) {
         let before = json[from..at].iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
-        let behind = json[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let after = json[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
         let first = at - before;
         let is_number = first == 0 || matches!(json[first - 1], b':' | b',' | b'[' | b' ' | b'\n' | b'\r' | b'\t');
-        if before + behind >= 8 && is_number {
+        if before + after >= 8 && is_number {
             return true;
         }
-        // Each run is looked at once: a text may be one of a million digits.
-        from = at + behind;
+        // Each run is scanned once: a text may have a million digits in a row.
+        from = at + after;
     }
     false
 }
 
-/// What a file has that would take memory without measure.
+/// Values of a file that would take unbounded memory.
 #[derive(Default)]
-struct Found {
-    /// A field, and a number of a token in it.
-    too_high: Option<(&'static str, f64)>,
-    /// What a table says of its trie, and its own length, in bytes.
-    too_short: Option<(u64, u64)>,
+struct Violations {
+    /// A field, and a token id in it that is too high.
+    id_too_high: Option<(&'static str, f64)>,
+    /// The declared length of a trie that exceeds its table, and the table's length, in bytes.
+    table_too_short: Option<(u64, u64)>,
 }
 
-/// Where in a file a value is.
+/// The part of the file that a value belongs to.
 #[derive(Clone, Copy, PartialEq)]
-enum Place {
+enum Section {
     Whole,
     Model,
-    /// Whose numbers are those of tokens.
-    Tokens(&'static str),
+    /// A field whose numbers are token ids.
+    TokenIds(&'static str),
     Other,
 }
 
-/// Looks through a value and all in it, of two fields of a name through both.
-struct Look<'found> {
-    found: &'found mut Found,
-    at: Place,
+/// Scans a value and all values within it, also repeated fields of one name.
+struct Scan<'violations> {
+    violations: &'violations mut Violations,
+    section: Section,
 }
 
-impl Look<'_> {
-    fn within(&mut self, at: Place) -> Look<'_> {
-        Look { found: self.found, at }
+impl Scan<'_> {
+    fn within(&mut self, section: Section) -> Scan<'_> {
+        Scan { violations: self.violations, section }
     }
 
     fn number(self, number: f64) {
-        if let Place::Tokens(field) = self.at
+        if let Section::TokenIds(field) = self.section
             && number >= MOST_TOKENS as f64
         {
-            self.found.too_high.get_or_insert((field, number));
+            self.violations.id_too_high.get_or_insert((field, number));
         }
     }
 
@@ -116,12 +115,12 @@ impl Look<'_> {
         let len = table.len() as u64 / 4 * 3;
         let trie = u64::from(first_number(table).unwrap_or(0));
         if trie > len {
-            self.found.too_short.get_or_insert((trie, len));
+            self.violations.table_too_short.get_or_insert((trie, len));
         }
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Look<'_> {
+impl<'de> DeserializeSeed<'de> for Scan<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -129,7 +128,7 @@ impl<'de> DeserializeSeed<'de> for Look<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Look<'_> {
+impl<'de> Visitor<'de> for Scan<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -163,28 +162,28 @@ impl<'de> Visitor<'de> for Look<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<(), A::Error> {
-        // A vocabulary that is a list gives no numbers but scores.
-        let at = if self.at == Place::Tokens(VOCABULARY) { Place::Other } else { self.at };
-        while list.next_element_seed(self.within(at))?.is_some() {}
+        // The numbers of a vocabulary that is a list (Unigram) are scores.
+        let section = if self.section == Section::TokenIds(VOCABULARY) { Section::Other } else { self.section };
+        while list.next_element_seed(self.within(section))?.is_some() {}
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
         while let Some(field) = map.next_key::<String>()? {
-            let at = match (self.at, field.as_str()) {
-                (Place::Whole, "model") => Place::Model,
-                (Place::Whole, "added_tokens") => Place::Tokens("added_tokens"),
-                (Place::Whole, "post_processor") => Place::Tokens("post_processor"),
-                (Place::Whole, _) => Place::Other,
-                (Place::Model, "vocab") => Place::Tokens(VOCABULARY),
-                (Place::Model, _) => Place::Other,
-                (at, _) => at,
+            let section = match (self.section, field.as_str()) {
+                (Section::Whole, "model") => Section::Model,
+                (Section::Whole, "added_tokens") => Section::TokenIds("added_tokens"),
+                (Section::Whole, "post_processor") => Section::TokenIds("post_processor"),
+                (Section::Whole, _) => Section::Other,
+                (Section::Model, "vocab") => Section::TokenIds(VOCABULARY),
+                (Section::Model, _) => Section::Other,
+                (section, _) => section,
             };
             if field == TABLE {
                 let value: serde_json::Value = map.next_value()?;
                 value.as_str().into_iter().for_each(|table| self.table(table));
             } else {
-                map.next_value_seed(self.within(at))?;
+                map.next_value_seed(self.within(section))?;
             }
         }
         Ok(())
@@ -193,16 +192,16 @@ impl<'de> Visitor<'de> for Look<'_> {
 
 const VOCABULARY: &str = "model.vocab";
 
-/// The number of the first four bytes of a text in base64, the low byte first.
+/// The first four bytes of base64 text, as a little-endian number.
 fn first_number(base64: &str) -> Option<u32> {
-    // Six digits are four bytes and four bits.
+    // Six base64 digits are four bytes and four bits.
     let digits =
         base64.bytes().take(6).map(base64_digit).collect::<Option<Vec<u8>>>().filter(|digits| digits.len() == 6)?;
     let bits = digits.into_iter().fold(0_u64, |bits, digit| bits << 6 | u64::from(digit));
     Some(((bits >> 4) as u32).swap_bytes())
 }
 
-/// The six bits that a letter of base64 stands for.
+/// The six bits of a base64 digit.
 pub(super) fn base64_digit(byte: u8) -> Option<u8> {
     match byte {
         b'A'..=b'Z' => Some(byte - b'A'),
@@ -227,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_looked_through_and_what_is_not() {
+    fn only_suspicious_files_are_scanned() {
         for shift in 0..9 {
             let json = |text: &str| format!("{{\"{}\":{text}}}", "a".repeat(shift));
             for harmless in ["1234567", "-0.123456789", "\"00000000\"", "\"\\u0001\\u00ad\""] {

@@ -1,9 +1,7 @@
-//! The `tokenizers` library as an encoder, with a say in which special tokens are read.
+//! The `tokenizers` library as an encoder, with control over which special tokens are matched.
 //!
-//! The library reads special tokens wherever a text spells them, or nowhere. A conversation needs both at once: the
-//! template's are read, a user's are text ([`Library::encode_with`]).
-//!
-//! Left out: loading, which is [`super::folder`]'s and the GGUF files'; truncation and padding.
+//! The library matches special tokens wherever a text has their spelling, or nowhere. A conversation needs both at
+//! once: those of the template are matched, those that a user typed are text ([`Library::encode_with`]).
 
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::collections::{HashMap, HashSet};
@@ -20,40 +18,41 @@ use super::guard::guarded;
 use super::special::{SpecialSpan, unused_characters};
 use crate::Token;
 
-/// Bytes that normalizer and pre-tokenizer may make of a text. Each takes some twenty in the library.
-const MADE_BYTES_MAX: u64 = 256 << 20;
+/// Most bytes that normalizer and pre-tokenizer may make of a text. Each takes some twenty bytes of memory in the
+/// library.
+const OUTPUT_BYTES_MAX: u64 = 256 << 20;
 
-/// A text is normalized in pieces of so many bytes where it is only measured.
+/// Bytes of the pieces in which a text is normalized to measure it.
 const PIECE_BYTES: usize = 2 << 10;
 
-/// A tokenizer of the `tokenizers` library, twice as far as special tokens go.
+/// A tokenizer of the `tokenizers` library, with a second added vocabulary that matches no special tokens.
 pub(crate) struct Library {
     tokenizer: tokenizers::Tokenizer,
-    /// The same added tokens, but the special ones are not looked for.
+    /// The same added tokens, but the special ones are not matched.
     plain: AddedVocabulary,
-    /// Bytes that normalizer and pre-tokenizer make of one, at most.
+    /// Most bytes that normalizer and pre-tokenizer make of one byte.
     growth: [u64; 2],
-    /// Special tokens that the model itself could make out of text: Unigram models list them among their pieces.
+    /// Special tokens that the model itself can produce from text: Unigram models list them among their pieces.
     reachable: Vec<(Token, String)>,
 }
 
-/// Cuts a text inside every occurrence of these spellings, so that none of them can become one token.
-struct Apart<'a>(Vec<&'a str>);
+/// Splits a text inside every occurrence of these spellings, so that none of them can become one token.
+struct SplitInside<'a>(Vec<&'a str>);
 
-impl Pattern for Apart<'_> {
+impl Pattern for SplitInside<'_> {
     fn find_matches(&self, inside: &str) -> tokenizers::Result<Vec<(Offsets, bool)>> {
         let begins = |at: usize| self.0.iter().any(|spelling| inside[at..].starts_with(spelling));
         let inner = inside.char_indices().filter(|&(at, _)| begins(at)).map(|(at, first)| at + first.len_utf8());
-        let mut cuts: Vec<usize> = inner.chain([0, inside.len()]).collect();
-        cuts.sort_unstable();
-        cuts.dedup();
-        Ok(cuts.windows(2).map(|pair| ((pair[0], pair[1]), false)).collect())
+        let mut boundaries: Vec<usize> = inner.chain([0, inside.len()]).collect();
+        boundaries.sort_unstable();
+        boundaries.dedup();
+        Ok(boundaries.windows(2).map(|pair| ((pair[0], pair[1]), false)).collect())
     }
 }
 
 impl fmt::Debug for Library {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The library's own output is the whole vocabulary.
+        // The library's own output contains the whole vocabulary.
         f.debug_struct("Library").field("tokens", &self.tokenizer.get_vocab_size(true)).finish()
     }
 }
@@ -78,15 +77,15 @@ impl Library {
         guarded(|| self.check(text).and_then(|()| self.encode_all(text)))
     }
 
-    /// Refuses a text of which too much would be made. What could be is known beforehand; where that is much, the text
-    /// is normalized piece by piece, and what comes out is counted.
+    /// Refuses a text that normalizer and pre-tokenizer would make too long. If the upper bound exceeds the limit, the
+    /// text is normalized piece by piece and measured.
     fn check(&self, text: &str) -> tokenizers::Result<()> {
-        let [normalized, cut] = self.growth;
-        let made = |bytes: u64| bytes.saturating_mul(cut);
-        if made(normalized.saturating_mul(text.len() as u64)) <= MADE_BYTES_MAX {
+        let [normalized, pre_tokenized] = self.growth;
+        let output_bytes = |bytes: u64| bytes.saturating_mul(pre_tokenized);
+        if output_bytes(normalized.saturating_mul(text.len() as u64)) <= OUTPUT_BYTES_MAX {
             return Ok(());
         }
-        // Between added tokens each piece is normalized for itself, which may write something before each.
+        // The text between added tokens is normalized separately, which may add a prefix to each segment.
         let added = self.tokenizer.get_added_vocabulary();
         let pieces = added.extract_and_normalize(None::<&NormalizerWrapper>, text);
         let mut bytes = 0;
@@ -99,8 +98,8 @@ impl Library {
                     normalizer.normalize(&mut piece)?;
                 }
                 bytes += piece.get().len() as u64;
-                if made(bytes) > MADE_BYTES_MAX {
-                    let most = MADE_BYTES_MAX;
+                if output_bytes(bytes) > OUTPUT_BYTES_MAX {
+                    let most = OUTPUT_BYTES_MAX;
                     return Err(format!("expected a text of which it makes at most {most} bytes, found more").into());
                 }
             }
@@ -112,16 +111,15 @@ impl Library {
         Ok(self.tokenizer.encode_fast(text, false)?.get_ids().to_vec())
     }
 
-    /// As `encode`, but special tokens spelt in the text are text.
+    /// Like `encode`, but special tokens written in the text are text.
     pub fn encode_plain(&self, text: &str) -> Result<Vec<Token>, String> {
-        guarded(|| self.check(text).and_then(|()| self.encode_reading(&self.plain, text)))
+        guarded(|| self.check(text).and_then(|()| self.encode_added(&self.plain, text)))
     }
 
-    /// Where `encode` reads special tokens, in the order of the text. A token that takes the white space around it
-    /// has that in its range.
+    /// The special tokens that `encode` matches in a text, in order. White space that a token strips is in its range.
     ///
-    /// None where the library fails: encoding, which reads the text in the same way, says so.
-    pub fn specials(&self, text: &str) -> Vec<SpecialSpan> {
+    /// Empty if the library fails; encoding the text then returns the error.
+    pub fn special_spans(&self, text: &str) -> Vec<SpecialSpan> {
         guarded(|| self.check(text).map(|()| self.specials_of(text))).unwrap_or_default()
     }
 
@@ -136,29 +134,29 @@ impl Library {
         splits.into_iter().filter_map(span).collect()
     }
 
-    /// As `encode`, but with special tokens in these places and nowhere else.
-    pub fn encode_with(&self, text: &str, specials: &[SpecialSpan]) -> Result<Vec<Token>, String> {
-        guarded(|| self.check(text).and_then(|()| self.encode_those(text, specials)))
+    /// Like `encode`, but with special tokens in these places and nowhere else.
+    pub fn encode_with(&self, text: &str, special_spans: &[SpecialSpan]) -> Result<Vec<Token>, String> {
+        guarded(|| self.check(text).and_then(|()| self.encode_spans(text, special_spans)))
     }
 
-    fn encode_those(&self, text: &str, specials: &[SpecialSpan]) -> tokenizers::Result<Vec<Token>> {
-        if self.specials_of(text) == specials {
+    fn encode_spans(&self, text: &str, special_spans: &[SpecialSpan]) -> tokenizers::Result<Vec<Token>> {
+        if self.specials_of(text) == special_spans {
             let tokens = self.encode_all(text)?;
-            // More of them than were found: the model has made one out of text.
-            if tokens.iter().filter(|&&token| self.is_special(token)).count() == specials.len() {
+            // If there are more, the model has produced one from text.
+            if tokens.iter().filter(|&&token| self.is_special(token)).count() == special_spans.len() {
                 return Ok(tokens);
             }
         }
-        self.encode_stood_in(text, specials)
+        self.encode_with_placeholders(text, special_spans)
     }
 
-    /// The library looks for tokens by their spelling alone. So each special token is written as a character that the
-    /// text does not have, and these characters are looked for as the special tokens would be.
-    fn encode_stood_in(&self, text: &str, specials: &[SpecialSpan]) -> tokenizers::Result<Vec<Token>> {
+    /// Encodes with placeholders: the library matches tokens by their spelling alone, so each special token is replaced
+    /// by a character that the text does not have, and these characters are added tokens.
+    fn encode_with_placeholders(&self, text: &str, special_spans: &[SpecialSpan]) -> tokenizers::Result<Vec<Token>> {
         let mut unused = unused_characters(&[text]);
         let mut characters: BTreeMap<Token, String> = BTreeMap::new();
-        let (mut stood_in, mut end) = (String::with_capacity(text.len()), 0);
-        for SpecialSpan { range, token } in specials {
+        let (mut replaced, mut end) = (String::with_capacity(text.len()), 0);
+        for SpecialSpan { range, token } in special_spans {
             let character = match characters.entry(*token) {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(new) => {
@@ -166,24 +164,24 @@ impl Library {
                     new.insert(character.to_string())
                 }
             };
-            stood_in.extend([&text[end..range.start], character]);
+            replaced.extend([&text[end..range.start], character]);
             end = range.end;
         }
-        stood_in.push_str(&text[end..]);
+        replaced.push_str(&text[end..]);
 
         let mut added = self.plain.clone();
         let known = self.plain.get_added_tokens_decoder();
-        let stand_in = |(token, character): (&Token, &String)| {
-            let like = known.get(token)?.clone();
-            Some(AddedToken { content: character.clone(), special: false, ..like })
+        let placeholder = |(token, character): (&Token, &String)| {
+            let added_token = known.get(token)?.clone();
+            Some(AddedToken { content: character.clone(), special: false, ..added_token })
         };
         let (model, normalizer) = (self.tokenizer.get_model(), self.tokenizer.get_normalizer());
-        added.add_tokens(characters.iter().filter_map(stand_in), model, normalizer)?;
-        let meaning = |(token, character): (&Token, &String)| Some((*added.get_vocab().get(character)?, *token));
-        let meanings: HashMap<Token, Token> = characters.iter().filter_map(meaning).collect();
-        let mut tokens = self.encode_reading(&added, &stood_in)?;
+        added.add_tokens(characters.iter().filter_map(placeholder), model, normalizer)?;
+        let original = |(token, character): (&Token, &String)| Some((*added.get_vocab().get(character)?, *token));
+        let originals: HashMap<Token, Token> = characters.iter().filter_map(original).collect();
+        let mut tokens = self.encode_added(&added, &replaced)?;
         for token in &mut tokens {
-            *token = meanings.get(token).copied().unwrap_or(*token);
+            *token = originals.get(token).copied().unwrap_or(*token);
         }
         Ok(tokens)
     }
@@ -192,28 +190,35 @@ impl Library {
         self.plain.get_added_tokens_decoder().get(&token).is_some_and(|token| token.special)
     }
 
-    /// Tokens of a text in which these added tokens are read, and no special token is made by the model either.
-    fn encode_reading(&self, added: &AddedVocabulary, text: &str) -> tokenizers::Result<Vec<Token>> {
-        let tokens = self.encode_apart(added, text, &Apart(Vec::new()))?;
-        let made: HashSet<Token> = match self.reachable.is_empty() {
+    /// Encodes a text with these added tokens, and without special tokens that the model produces from text.
+    fn encode_added(&self, added: &AddedVocabulary, text: &str) -> tokenizers::Result<Vec<Token>> {
+        let tokens = self.encode_split(added, text, &SplitInside(Vec::new()))?;
+        let produced: HashSet<Token> = match self.reachable.is_empty() {
             true => return Ok(tokens),
             false => tokens.iter().copied().collect(),
         };
-        if !self.reachable.iter().any(|(token, _)| made.contains(token)) {
+        if !self.reachable.iter().any(|(token, _)| produced.contains(token)) {
             return Ok(tokens);
         }
         let spellings = self.reachable.iter().map(|(_, spelling)| spelling.as_str()).collect();
-        self.encode_apart(added, text, &Apart(spellings))
+        self.encode_split(added, text, &SplitInside(spellings))
     }
 
-    /// The library's own steps, with another list of added tokens.
-    fn encode_apart(&self, added: &AddedVocabulary, text: &str, apart: &Apart<'_>) -> tokenizers::Result<Vec<Token>> {
+    /// The library's own steps with other added tokens.
+    fn encode_split(
+        &self,
+        added: &AddedVocabulary,
+        text: &str,
+        splits_inside: &SplitInside<'_>,
+    ) -> tokenizers::Result<Vec<Token>> {
         let mut pieces = added.extract_and_normalize(self.tokenizer.get_normalizer(), text);
         if let Some(pre_tokenizer) = self.tokenizer.get_pre_tokenizer() {
             pre_tokenizer.pre_tokenize(&mut pieces)?;
         }
-        if !apart.0.is_empty() {
-            pieces.split(|_, piece| piece.split(Apart(apart.0.clone()), SplitDelimiterBehavior::Isolated))?;
+        if !splits_inside.0.is_empty() {
+            pieces.split(|_, piece| {
+                piece.split(SplitInside(splits_inside.0.clone()), SplitDelimiterBehavior::Isolated)
+            })?;
         }
         pieces.tokenize(|piece| self.tokenizer.get_model().tokenize(piece.get()))?;
         Ok(pieces.into_encoding(None, 0, OffsetType::None)?.get_ids().to_vec())
@@ -225,9 +230,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cuts_go_through_every_occurrence() {
+    fn every_occurrence_is_split() {
         let pieces = |text: &str, spellings: &[&'static str]| {
-            let matches = Apart(spellings.to_vec()).find_matches(text).unwrap();
+            let matches = SplitInside(spellings.to_vec()).find_matches(text).unwrap();
             matches.into_iter().map(|((start, end), _)| text[start..end].to_owned()).collect::<Vec<_>>()
         };
         assert_eq!(pieces("x<a>y", &["<a>"]), ["x<", "a>y"]);

@@ -1,9 +1,8 @@
-//! A folder with `vocab.json` and `merges.txt`, as GPT-2 and its like were stored: byte-level BPE without a
-//! `tokenizer.json`.
+//! A folder with `vocab.json` and `merges.txt`, as GPT-2 was stored: byte-level BPE without a `tokenizer.json`.
 //!
-//! The two files do not say how text is cut into words; that follows from the class that `tokenizer_config.json` names.
-//! GPT-2's way is taken where it names none. Left out: classes that do more around a text than begin it with bos (BART,
-//! RoBERTa), and vocabularies that are not byte-level (CLIP); they are refused by name.
+//! The pre-tokenizer follows from the class that `tokenizer_config.json` names; without a class it is GPT-2's. Not
+//! supported, and refused by name: classes that add more than bos around a text (BART, RoBERTa), and vocabularies that
+//! are not byte-level (CLIP).
 
 use std::path::Path;
 
@@ -15,12 +14,12 @@ use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 
 use super::MOST_TOKENS;
 use super::folder::{configuration, json_file, parts_of};
-use super::gguf_bpe::cutter;
+use super::gguf_bpe::split_pre_tokenizer;
 use super::parts::Parts;
 use super::pre_tokenizer::{GPT_2, QWEN_2};
 use crate::TextError;
 
-/// Classes that cut as GPT-2 does.
+/// Classes with GPT-2's pre-tokenizer.
 const LIKE_GPT_2: [&str; 8] = [
     "GPT2Tokenizer",
     "GPT2TokenizerFast",
@@ -42,14 +41,14 @@ pub(super) fn from_dir(dir: &Path) -> Result<Parts, TextError> {
     let merges_place = merges_path.display().to_string();
     let merges =
         whole::read_text(&merges_path, VOCABULARY_BYTES_MAX).map_err(|source| TextError::read(&merges_path, source))?;
-    let words = words(&place, &vocabulary)?;
-    // What GPT-2's class takes for the end of a text where no file names one.
+    let ids_by_text = ids_by_text(&place, &vocabulary)?;
+    // The default end token of GPT-2's class.
     const END: &str = "<|endoftext|>";
-    if let (Some(config), true) = (config.as_object_mut(), words.contains_key(END)) {
+    if let (Some(config), true) = (config.as_object_mut(), ids_by_text.contains_key(END)) {
         config.entry("eos_token").or_insert_with(|| END.into());
     }
-    let merges = pairs(&merges_place, &merges, &words)?;
-    let model = BPE::builder().vocab_and_merges(words, merges).build();
+    let merges = pairs(&merges_place, &merges, &ids_by_text)?;
+    let model = BPE::builder().vocab_and_merges(ids_by_text, merges).build();
     let mut tokenizer =
         tokenizers::Tokenizer::new(model.map_err(|error| TextError::format(&merges_place, "merges of tokens", error))?);
     let class = config.get("tokenizer_class").and_then(Value::as_str);
@@ -69,13 +68,13 @@ pub(super) fn from_dir(dir: &Path) -> Result<Parts, TextError> {
     if config.get("add_prefix_space").and_then(Value::as_bool) == Some(true) {
         tokenizer.with_pre_tokenizer(Some(ByteLevel::new(true, false, true)));
     } else {
-        tokenizer.with_pre_tokenizer(Some(cutter(&place, &[pattern], true)?));
+        tokenizer.with_pre_tokenizer(Some(split_pre_tokenizer(&place, &[pattern], true)?));
     }
     tokenizer.with_decoder(Some(ByteLevel::default()));
     parts_of(&place, tokenizer, Some(&config), &further)
 }
 
-fn words(place: &str, vocabulary: &Value) -> Result<Vocab, TextError> {
+fn ids_by_text(place: &str, vocabulary: &Value) -> Result<Vocab, TextError> {
     let entries = vocabulary.as_object().ok_or_else(|| TextError::format(place, "tokens and their numbers", "none"))?;
     let entry = |(text, id): (&String, &Value)| {
         let number = id.as_u64().and_then(|id| u32::try_from(id).ok()).filter(|&id| (id as usize) < MOST_TOKENS);
@@ -87,13 +86,15 @@ fn words(place: &str, vocabulary: &Value) -> Result<Vocab, TextError> {
 }
 
 /// The merges, best first; the first line may name a version.
-fn pairs(place: &str, text: &str, words: &Vocab) -> Result<Vec<(String, String)>, TextError> {
+fn pairs(place: &str, text: &str, ids_by_text: &Vocab) -> Result<Vec<(String, String)>, TextError> {
     let lines = text.lines().enumerate().filter(|(number, line)| {
         let is_version = *number == 0 && line.starts_with("#version");
         !is_version && !line.is_empty()
     });
     let pair = |(number, line): (usize, &str)| match line.split_once(' ') {
-        Some((left, right)) if [left, right, &[left, right].concat()].iter().all(|word| words.contains_key(*word)) => {
+        Some((left, right))
+            if [left, right, &[left, right].concat()].iter().all(|word| ids_by_text.contains_key(*word)) =>
+        {
             Ok((left.to_owned(), right.to_owned()))
         }
         _ => {

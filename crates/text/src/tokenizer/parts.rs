@@ -1,9 +1,7 @@
-//! What the loaders make of a model's files, and [`super::Tokenizer`] is made of.
-//!
-//! Left out: everything that follows from it.
+//! The data that loaders read from a model's files and [`super::Tokenizer`] is built from.
 
 use super::bytes::Spellings;
-use super::gguf_spm::Merger;
+use super::gguf_spm::SentencePieceEncoder;
 use super::library::Library;
 use crate::Token;
 
@@ -11,20 +9,20 @@ use crate::Token;
 #[derive(Debug)]
 pub(crate) enum Method {
     Library(Box<Library>),
-    Pieces(Box<Merger>),
+    SentencePiece(Box<SentencePieceEncoder>),
 }
 
-/// Everything that a file says about a tokenizer; the loaders fill it in.
+/// A tokenizer as its files describe it; the loaders fill it in.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub method: Method,
     pub spellings: Spellings,
-    /// Put before a text that is encoded with special tokens, usually `bos` or nothing.
+    /// Tokens before a text that is encoded with special tokens, usually `bos` or none.
     pub prefix: Vec<Token>,
-    /// Put after it, usually nothing.
+    /// Tokens after it, usually none.
     pub suffix: Vec<Token>,
     pub bos: Option<Token>,
     pub end_tokens: Vec<Token>,
-    /// Whether encoding invents a space before the text, so that decoding has to drop one.
+    /// Whether encoding inserts a dummy prefix space before the text, which decoding has to drop.
     pub drops_first_space: bool,
 }

@@ -1,35 +1,35 @@
-//! How byte-level vocabularies cut text into words before merging, by the name that GGUF files use.
+//! The pre-tokenizers of byte-level vocabularies (how text is split into words before merging), by GGUF's names.
 //!
-//! A name stands for a list of regular expressions. Each in turn cuts the pieces that the ones before it left: every
-//! match becomes a piece of its own, and so does what lies between two matches. The expressions are those of the
-//! tokenizers that the checkpoints were trained with, which the library understands; llama.cpp approximates some.
+//! A name stands for a list of regular expressions. Each splits the pieces that the ones before it left: every match
+//! becomes a piece of its own, and so does the text between two matches. The expressions are those of the tokenizers
+//! that the checkpoints were trained with, which the library supports; llama.cpp approximates some.
 //!
-//! Two names (gemma4, sarvam-moe) say besides that words are characters and not bytes, with spaces written as "▁".
-//! Where llama.cpp cuts by a program (kimi-k2, afmoe, tiny_aya), the expression stands here that the program replaces.
+//! With two names (gemma4, sarvam-moe) the BPE symbols are characters instead of bytes, with spaces written as "▁".
+//! Where llama.cpp splits by code (kimi-k2, afmoe, tiny_aya), this table has the original expression.
 //!
-//! What it leaves out: `whitespace`, which drops the spaces of a text and belongs to an encoder. An unknown name is an
-//! error: a wrong cut would go unnoticed.
+//! `whitespace`, which drops the spaces of a text, is not supported: it belongs to an encoder. An unknown name is an
+//! error, since nobody would notice a wrong split.
 
 use crate::TextError;
 
-/// What a name of `tokenizer.ggml.pre` stands for.
+/// The pre-tokenizer that a name of `tokenizer.ggml.pre` stands for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PreTokenizer {
     pub patterns: &'static [&'static str],
-    /// A word that is a token is not merged from its parts.
+    /// Whether a word that is a token is taken as it is, without merging.
     pub ignore_merges: bool,
-    /// A text begins with bos, unless the file says otherwise.
+    /// Whether a text begins with bos, unless the file says otherwise.
     pub add_bos: bool,
-    /// How words are spelt before they are merged.
-    pub letters: Letters,
+    /// The symbols that are merged.
+    pub symbols: Symbols,
 }
 
-/// What the words of a byte-pair vocabulary are made of.
+/// The symbols that a BPE vocabulary merges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Letters {
-    /// A printable character for each byte, as GPT-2 spells them.
+pub(super) enum Symbols {
+    /// A printable character for each byte, as in GPT-2.
     Bytes,
-    /// The characters of the text, "▁" for a space, and `<0xNN>` for the bytes of what no token has.
+    /// The characters of the text, "▁" for a space, and `<0xNN>` for the bytes of characters without a token.
     Characters,
 }
 
@@ -88,9 +88,9 @@ const YOUTU: &str = concat!(
 /// As [`QWEN_2`], without English contractions.
 const UFAKZEKA: &str = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const LINES: &str = r"[^\n]+|[\n]+";
-/// Cuts before every third digit, counted from the end of a number.
+/// Splits before every third digit, counted from the end of a number.
 const THOUSANDS: &str = r"(?=(\d{3})+(?!\d))";
-/// One to three digits, so that threes follow to the end of the number.
+/// One to three digits, such that groups of three follow to the end of the number.
 const AFMOE_DIGITS: &str = r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))";
 const AFMOE_SCRIPTS: &str = concat!(
     "[\u{4e00}-\u{9fff}\u{3400}-\u{4dbf}\u{f900}-\u{faff}\u{3040}-\u{309f}\u{30a0}-\u{30ff}\u{ff65}-\u{ff9f}",
@@ -121,7 +121,7 @@ const SPARK_25: &str = concat!(
     r" ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+",
 );
 const DEEPSEEK_PUNCTUATION: &str = "\\s?[!-/:-~\u{ff01}-\u{ff0f}\u{ff1a}-\u{ff5e}\u{2018}-\u{201f}\u{3000}-\u{3002}]+";
-/// Letters with case, as an old version of Unicode listed them.
+/// Symbols with case, as an old version of Unicode listed them.
 const DEEPSEEK_LETTERS: &str = concat!(
     "\\s?[A-Za-z\u{b5}\u{c0}-\u{d6}\u{d8}-\u{f6}\u{f8}-\u{1ba}\u{1bc}-\u{1bf}\u{1c4}-\u{293}\u{295}-\u{2af}",
     "\u{370}-\u{373}\u{376}\u{377}\u{37b}-\u{37d}\u{37f}\u{386}\u{388}-\u{38a}\u{38c}\u{38e}-\u{3a1}\u{3a3}-\u{3f5}",
@@ -137,18 +137,18 @@ const DEEPSEEK_LETTERS: &str = concat!(
     "\u{10c80}-\u{10cb2}\u{10cc0}-\u{10cf2}\u{118a0}-\u{118df}\u{1e900}-\u{1e943}]+",
 );
 
-/// A way of cutting, with the names that stand for it.
-struct Cut {
+/// A pre-tokenizer and its names.
+struct Preset {
     names: &'static [&'static str],
     patterns: &'static [&'static str],
     ignore_merges: bool,
     add_bos: bool,
-    letters: Letters,
+    symbols: Symbols,
 }
 
-impl Cut {
+impl Preset {
     const fn new(names: &'static [&'static str], patterns: &'static [&'static str]) -> Self {
-        Self { names, patterns, ignore_merges: false, add_bos: false, letters: Letters::Bytes }
+        Self { names, patterns, ignore_merges: false, add_bos: false, symbols: Symbols::Bytes }
     }
 
     const fn ignoring_merges(self) -> Self {
@@ -160,145 +160,147 @@ impl Cut {
     }
 
     const fn of_characters(self) -> Self {
-        Self { letters: Letters::Characters, ..self }
+        Self { symbols: Symbols::Characters, ..self }
     }
 }
 
-/// Alphabetical lists would part what belongs together: families are sorted by age, names as llama.cpp has them.
+/// Families are sorted by age, names as in llama.cpp.
 #[rustfmt::skip]
-const CUTS: &[Cut] = &[
-    Cut::new(&["default"], &[PUNCTUATION, GPT_2, DIGITS, THREE_DIGITS]),
-    Cut::new(&[
+const PRESETS: &[Preset] = &[
+    Preset::new(&["default"], &[PUNCTUATION, GPT_2, DIGITS, THREE_DIGITS]),
+    Preset::new(&[
         "gpt-2", "phi-2", "mpt", "olmo", "jais", "gigachat", "a.x-4.0", "mellum", "modern-bert", "exaone4", "trillion",
         "granite-docling", "jina-es", "jina-de", "jina-v2-es", "jina-v2-de", "jina-v1-en", "jina-v2-code",
         "roberta-bpe",
     ], &[GPT_2]),
-    Cut::new(&[
+    Preset::new(&[
         "starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b", "mellum2",
     ], &[DIGIT, GPT_2]),
-    Cut::new(&[
+    Preset::new(&[
         "llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano",
     ], &[LLAMA_3]).ignoring_merges().adding_bos(),
-    Cut::new(&["dbrx", "smaug-bpe", "chatglm-bpe"], &[LLAMA_3]),
-    Cut::new(&["glm4", "glm5"], &[LLAMA_3]).ignoring_merges(),
-    Cut::new(&[
+    Preset::new(&["dbrx", "smaug-bpe", "chatglm-bpe"], &[LLAMA_3]),
+    Preset::new(&["glm4", "glm5"], &[LLAMA_3]).ignoring_merges(),
+    Preset::new(&[
         "qwen2", "deepseek-r1-qwen", "kormo", "f2llmv2", "megrez", "stablelm2", "hunyuan", "solar-open", "grok-2",
     ], &[QWEN_2]),
-    Cut::new(&["qwen35"], &[QWEN_35]),
-    Cut::new(&["ufakzeka"], &[UFAKZEKA]),
-    Cut::new(&["laguna"], &[LINES, QWEN_2]),
-    Cut::new(&["deepseek-llm"], &[
+    Preset::new(&["qwen35"], &[QWEN_35]),
+    Preset::new(&["ufakzeka"], &[UFAKZEKA]),
+    Preset::new(&["laguna"], &[LINES, QWEN_2]),
+    Preset::new(&["deepseek-llm"], &[
         LINE_END, DEEPSEEK_LETTERS, DEEPSEEK_PUNCTUATION, r"\s+$", CJK_AND_HANGUL, DIGITS,
     ]),
-    Cut::new(&["deepseek-coder"], &[LINE_END, r"\s?\p{L}+", r"\s?\p{P}+", CJK_AND_HANGUL, DIGIT]),
-    Cut::new(&["deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"], &[UP_TO_THREE_DIGITS, CJK, DEEPSEEK_3]),
-    Cut::new(&["spark2_5"], &[UP_TO_THREE_DIGITS, CJK, SPARK_25, DIGIT]),
-    Cut::new(&["afmoe"], &[AFMOE_DIGITS, AFMOE_SCRIPTS, DEEPSEEK_3]),
-    Cut::new(&["falcon"], &[FALCON_PUNCTUATION, GPT_2, THREE_DIGITS]),
-    Cut::new(&["bloom", "poro-chat", "gpt3-finnish"], &[BLOOM]),
-    Cut::new(&["viking"], &[BLOOM, DIGIT]),
-    Cut::new(&["tekken"], &[TEKKEN]).ignoring_merges().adding_bos(),
-    Cut::new(&["gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"], &[GPT_4O]),
-    Cut::new(&["granite-embed-multi-97m"], &[GPT_4O]).ignoring_merges(),
-    Cut::new(&["kimi-k2"], &[KIMI_2]),
-    Cut::new(&["youtu"], &[YOUTU_SCRIPTS, YOUTU]).ignoring_merges(),
-    Cut::new(&["superbpe"], &[DIGITS, THOUSANDS]),
-    Cut::new(&["tiny_aya", "cohere2moe"], &[TINY_AYA_DIGITS, GPT_4O]),
-    Cut::new(&["bailingmoe", "bailingmoe2", "llada-moe"], &[BAILING]),
-    Cut::new(&["seed-coder"], &[SEED_CODER]),
-    Cut::new(&["exaone-moe"], &[EXAONE_MOE]),
-    Cut::new(&["jais-2"], &[JAIS_2]),
-    Cut::new(&["minicpm5"], &[UP_TO_THREE_DIGITS, MINICPM_5]).ignoring_merges(),
-    Cut::new(&["gemma4", "granite-embed-multi-311m"], &[]).of_characters().adding_bos(),
-    Cut::new(&["sarvam-moe"], &[LINES]).of_characters(),
-    Cut::new(&["chameleon"], &[
+    Preset::new(&["deepseek-coder"], &[LINE_END, r"\s?\p{L}+", r"\s?\p{P}+", CJK_AND_HANGUL, DIGIT]),
+    Preset::new(&["deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"], &[UP_TO_THREE_DIGITS, CJK, DEEPSEEK_3]),
+    Preset::new(&["spark2_5"], &[UP_TO_THREE_DIGITS, CJK, SPARK_25, DIGIT]),
+    Preset::new(&["afmoe"], &[AFMOE_DIGITS, AFMOE_SCRIPTS, DEEPSEEK_3]),
+    Preset::new(&["falcon"], &[FALCON_PUNCTUATION, GPT_2, THREE_DIGITS]),
+    Preset::new(&["bloom", "poro-chat", "gpt3-finnish"], &[BLOOM]),
+    Preset::new(&["viking"], &[BLOOM, DIGIT]),
+    Preset::new(&["tekken"], &[TEKKEN]).ignoring_merges().adding_bos(),
+    Preset::new(&["gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"], &[GPT_4O]),
+    Preset::new(&["granite-embed-multi-97m"], &[GPT_4O]).ignoring_merges(),
+    Preset::new(&["kimi-k2"], &[KIMI_2]),
+    Preset::new(&["youtu"], &[YOUTU_SCRIPTS, YOUTU]).ignoring_merges(),
+    Preset::new(&["superbpe"], &[DIGITS, THOUSANDS]),
+    Preset::new(&["tiny_aya", "cohere2moe"], &[TINY_AYA_DIGITS, GPT_4O]),
+    Preset::new(&["bailingmoe", "bailingmoe2", "llada-moe"], &[BAILING]),
+    Preset::new(&["seed-coder"], &[SEED_CODER]),
+    Preset::new(&["exaone-moe"], &[EXAONE_MOE]),
+    Preset::new(&["jais-2"], &[JAIS_2]),
+    Preset::new(&["minicpm5"], &[UP_TO_THREE_DIGITS, MINICPM_5]).ignoring_merges(),
+    Preset::new(&["gemma4", "granite-embed-multi-311m"], &[]).of_characters().adding_bos(),
+    Preset::new(&["sarvam-moe"], &[LINES]).of_characters(),
+    Preset::new(&["chameleon"], &[
         "<sentinel:[0-9]+>", "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z", "([\\t\\n]|    |  )", DIGIT, CHAMELEON_PUNCTUATION,
         GPT_2,
     ]).adding_bos(),
 ];
 
-/// Looks up a name. Files from before there were names mean `default`.
+/// Looks up a name. Old files without a name mean `default`.
 pub(super) fn pre_tokenizer(place: &str, name: Option<&str>) -> Result<PreTokenizer, TextError> {
     let name = name.filter(|name| !name.is_empty()).unwrap_or("default");
-    let Some(cut) = CUTS.iter().find(|cut| cut.names.contains(&name)) else {
-        let known = CUTS.iter().flat_map(|cut| cut.names.iter().copied()).collect::<Vec<_>>().join(", ");
+    let Some(preset) = PRESETS.iter().find(|preset| preset.names.contains(&name)) else {
+        let known = PRESETS.iter().flat_map(|preset| preset.names.iter().copied()).collect::<Vec<_>>().join(", ");
         return Err(TextError::field(place, "tokenizer.ggml.pre", format!("one of {known}"), name));
     };
-    let Cut { patterns, ignore_merges, add_bos, letters, .. } = *cut;
-    Ok(PreTokenizer { patterns, ignore_merges, add_bos, letters })
+    let Preset { patterns, ignore_merges, add_bos, symbols, .. } = *preset;
+    Ok(PreTokenizer { patterns, ignore_merges, add_bos, symbols })
 }
 
-/// Expressions of folders that llama.cpp replaces by others, with the name of these. Vocabularies that were trained
-/// with the former are cut alike by the latter: Falcon's has no token of a space and digits.
+/// Expressions of folders that llama.cpp replaces by others, with the name of the replacement. For the vocabularies
+/// trained with them both split alike: Falcon's has no token of a space and digits.
 const REPLACED: &[(&[&str], &str)] =
     &[(&[FALCON_PUNCTUATION, GPT_2, DIGITS, THREE_DIGITS], "falcon"), (&[r" ?[^(\s|[.,!?…。，、।۔،])]+"], "bloom")];
 
-/// The name of these expressions, the first of several.
+/// The first name of these expressions.
 pub(crate) fn name_of(patterns: &[String], ignore_merges: bool) -> Option<&'static str> {
-    let is =
-        |cut: &&Cut| cut.letters == Letters::Bytes && cut.ignore_merges == ignore_merges && cut.patterns == patterns;
+    let is = |preset: &&Preset| {
+        preset.symbols == Symbols::Bytes && preset.ignore_merges == ignore_merges && preset.patterns == patterns
+    };
     let replaced =
         || REPLACED.iter().find(|(replaced, _)| !ignore_merges && *replaced == patterns).map(|(_, name)| *name);
-    CUTS.iter().find(is).and_then(|cut| cut.names.first().copied()).or_else(replaced)
+    PRESETS.iter().find(is).and_then(|preset| preset.names.first().copied()).or_else(replaced)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tokenizer::gguf_bpe::cutter;
+    use crate::tokenizer::gguf_bpe::split_pre_tokenizer;
     use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer as _};
 
-    fn cut(name: &str, text: &str) -> Vec<String> {
-        let cutter = cutter(name, pre_tokenizer(name, Some(name)).unwrap().patterns, false).unwrap();
+    fn split(name: &str, text: &str) -> Vec<String> {
+        let pre_tokenizer =
+            split_pre_tokenizer(name, pre_tokenizer(name, Some(name)).unwrap().patterns, false).unwrap();
         let mut pieces = PreTokenizedString::from(text);
-        cutter.pre_tokenize(&mut pieces).unwrap();
+        pre_tokenizer.pre_tokenize(&mut pieces).unwrap();
         let splits = pieces.get_splits(OffsetReferential::Original, OffsetType::Byte);
         splits.into_iter().map(|split| split.0.to_owned()).collect()
     }
 
     #[test]
-    fn every_name_compiles_and_loses_nothing() {
+    fn every_name_compiles_and_keeps_all_text() {
         let text = "Hi, I'LL  pay 12345.67€ for 我 and\r\n\n it's\tover  \u{301}a  IMGIMGABZ (ok) ";
-        for name in CUTS.iter().flat_map(|cut| cut.names) {
-            assert_eq!(cut(name, text).concat(), text, "{name}");
+        for name in PRESETS.iter().flat_map(|preset| preset.names) {
+            assert_eq!(split(name, text).concat(), text, "{name}");
         }
     }
 
     #[test]
-    fn names_differ_where_they_should() {
-        assert_eq!(cut("gpt-2", "a 123 IT'S  b"), ["a", " 123", " IT", "'", "S", " ", " b"]);
-        assert_eq!(cut("starcoder", "a 123"), ["a", " ", "1", "2", "3"]);
-        assert_eq!(cut("llama-bpe", "IT'S 12345\n\n x"), ["IT", "'S", " ", "123", "45", "\n\n", " x"]);
-        assert_eq!(cut("qwen2", "12.a"), ["1", "2", ".a"]);
-        assert_eq!(cut("default", "a,b1234"), ["a", ",", "b", "123", "4"]);
-        assert_eq!(cut("deepseek-llm", "ab, 我12  "), ["ab", ",", " ", "我", "12", "  "]);
-        assert_eq!(cut("deepseek-v3", "a 1234我"), ["a", " ", "123", "4", "我"]);
-        assert_eq!(cut("tekken", "HelloWorld"), ["Hello", "World"]);
-        assert_eq!(cut("gpt-4o", "it's"), ["it's"]);
-        assert_eq!(cut("bloom", "a b.c"), ["a", " b", ".", "c"]);
-        assert_eq!(cut("kimi-k2", "ab我的c1234 it's"), ["ab", "我的", "c", "123", "4", " it's"]);
-        assert_eq!(cut("superbpe", "a b 1234567, 12"), ["a b ", "1", "234", "567", ", ", "12"]);
-        assert_eq!(cut("afmoe", "a1234567 12我b"), ["a", "1", "234", "567", " ", "12", "我", "b"]);
-        assert_eq!(cut("tiny_aya", "1234567 12"), ["1", "234", "567", " ", "12"]);
-        assert_eq!(cut("laguna", "a b\n\n c"), ["a", " b", "\n\n", " c"]);
-        assert_eq!(cut("ufakzeka", "IT'S"), ["IT", "'S"]);
-        assert_eq!(cut("qwen35", "a\u{301}b"), ["a\u{301}b"]);
+    fn names_split_as_expected() {
+        assert_eq!(split("gpt-2", "a 123 IT'S  b"), ["a", " 123", " IT", "'", "S", " ", " b"]);
+        assert_eq!(split("starcoder", "a 123"), ["a", " ", "1", "2", "3"]);
+        assert_eq!(split("llama-bpe", "IT'S 12345\n\n x"), ["IT", "'S", " ", "123", "45", "\n\n", " x"]);
+        assert_eq!(split("qwen2", "12.a"), ["1", "2", ".a"]);
+        assert_eq!(split("default", "a,b1234"), ["a", ",", "b", "123", "4"]);
+        assert_eq!(split("deepseek-llm", "ab, 我12  "), ["ab", ",", " ", "我", "12", "  "]);
+        assert_eq!(split("deepseek-v3", "a 1234我"), ["a", " ", "123", "4", "我"]);
+        assert_eq!(split("tekken", "HelloWorld"), ["Hello", "World"]);
+        assert_eq!(split("gpt-4o", "it's"), ["it's"]);
+        assert_eq!(split("bloom", "a b.c"), ["a", " b", ".", "c"]);
+        assert_eq!(split("kimi-k2", "ab我的c1234 it's"), ["ab", "我的", "c", "123", "4", " it's"]);
+        assert_eq!(split("superbpe", "a b 1234567, 12"), ["a b ", "1", "234", "567", ", ", "12"]);
+        assert_eq!(split("afmoe", "a1234567 12我b"), ["a", "1", "234", "567", " ", "12", "我", "b"]);
+        assert_eq!(split("tiny_aya", "1234567 12"), ["1", "234", "567", " ", "12"]);
+        assert_eq!(split("laguna", "a b\n\n c"), ["a", " b", "\n\n", " c"]);
+        assert_eq!(split("ufakzeka", "IT'S"), ["IT", "'S"]);
+        assert_eq!(split("qwen35", "a\u{301}b"), ["a\u{301}b"]);
     }
 
     #[test]
     fn expressions_have_names() {
-        for cut in CUTS.iter().filter(|cut| cut.letters == Letters::Bytes) {
-            let patterns: Vec<String> = cut.patterns.iter().map(|pattern| pattern.to_string()).collect();
-            let name = name_of(&patterns, cut.ignore_merges).unwrap();
+        for preset in PRESETS.iter().filter(|preset| preset.symbols == Symbols::Bytes) {
+            let patterns: Vec<String> = preset.patterns.iter().map(|pattern| pattern.to_string()).collect();
+            let name = name_of(&patterns, preset.ignore_merges).unwrap();
             let found = pre_tokenizer(name, Some(name)).unwrap();
-            assert_eq!((found.patterns, found.ignore_merges), (cut.patterns, cut.ignore_merges));
+            assert_eq!((found.patterns, found.ignore_merges), (preset.patterns, preset.ignore_merges));
         }
         assert_eq!(name_of(&[GPT_2.to_string()], false), Some("gpt-2"));
         assert_eq!(name_of(&[GPT_2.to_string()], true), None);
     }
 
     #[test]
-    fn an_unknown_name_is_refused_and_the_known_are_listed() {
+    fn an_unknown_name_is_refused_with_a_list_of_the_known_ones() {
         let message = pre_tokenizer("a.gguf", Some("whitespace")).unwrap_err().to_string();
         assert!(message.starts_with("a.gguf: tokenizer.ggml.pre: expected one of default, gpt-2"), "{message}");
         assert!(message.ends_with("found whitespace"), "{message}");

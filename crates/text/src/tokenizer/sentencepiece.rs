@@ -1,16 +1,16 @@
 //! A folder whose tokenizer is SentencePiece's own file, `tokenizer.model`, without a `tokenizer.json`.
 //!
-//! What is done is what SentencePiece does, since the checkpoint was trained with it: special tokens are cut out, the
-//! text between them is normalized ([`normalizer`]) and cut by merges ([`super::gguf_spm`]) or by likelihood
-//! ([`likeliest`]). The converters of transformers come near to that and differ where a run of one character can be cut
-//! in two ways. `tokenizer_config.json` adds tokens behind the model's pieces and has a say in what surrounds a text.
-//! A space is invented before each stretch of text, also behind special tokens, unless `legacy` is false.
+//! Encoding follows SentencePiece, with which the checkpoint was trained: special tokens are split off, the text
+//! between them is normalized ([`normalizer`]) and encoded by merges ([`super::gguf_spm`]) or by likelihood
+//! ([`unigram`]). The converters of transformers approximate that and differ where a run of one character has two
+//! segmentations. `tokenizer_config.json` adds tokens behind the model's pieces and can change the tokens around a
+//! text. A space is inserted before each segment of text, also behind special tokens, unless `legacy` is false.
 //!
-//! Left out: models of words or characters, spaces as suffixes, and files of tiktoken with the same name.
+//! Not supported: models of words or characters, spaces as suffixes, and files of tiktoken with the same name.
 
-pub(super) mod likeliest;
 pub(super) mod normalizer;
 mod proto;
+pub(super) mod unigram;
 
 use std::path::Path;
 
@@ -18,8 +18,8 @@ use foretoken_weights::whole::{self, VOCABULARY_BYTES_MAX};
 use serde_json::Value;
 
 use super::bytes::Alphabet;
-use super::folder::{AddedMark, added_marks, configuration, json_file, special_spelling};
-use super::gguf_spm::{Merger, Training};
+use super::folder::{NumberedToken, added_tokens_of, configuration, json_file, special_spelling};
+use super::gguf_spm::{ModelFileSettings, SentencePieceEncoder};
 use super::gguf_vocabulary::GgufVocabulary;
 use super::parts::{Method, Parts};
 use super::{MOST_TOKENS, gguf};
@@ -27,7 +27,7 @@ use crate::{TextError, Token};
 use normalizer::Normalizer;
 use proto::{Piece, Proto};
 
-/// The file of a folder.
+/// The file's name.
 pub(crate) const FILE: &str = "tokenizer.model";
 
 pub(super) fn from_dir(dir: &Path) -> Result<Parts, TextError> {
@@ -35,7 +35,7 @@ pub(super) fn from_dir(dir: &Path) -> Result<Parts, TextError> {
     parts(&place, &bytes, &config, &further)
 }
 
-/// A folder's model with its name, and the two files that add to it.
+/// A folder's model with its path, `tokenizer_config.json` and `added_tokens.json`.
 fn files(dir: &Path) -> Result<(String, Vec<u8>, Value, Value), TextError> {
     let path = dir.join(FILE);
     let bytes = whole::read(&path, VOCABULARY_BYTES_MAX).map_err(|source| TextError::read(&path, source))?;
@@ -43,17 +43,17 @@ fn files(dir: &Path) -> Result<(String, Vec<u8>, Value, Value), TextError> {
     Ok((path.display().to_string(), bytes, configuration(dir)?, further))
 }
 
-/// The vocabulary of a folder whose model merges pieces, with the tokens that other files add.
+/// The vocabulary of a folder whose model is BPE, with the tokens that other files add.
 ///
 /// # Errors
-/// A file cannot be understood, or the model cuts by likelihood.
+/// A file cannot be understood, or the model is not BPE.
 pub(crate) fn merged_vocabulary(dir: &Path) -> Result<GgufVocabulary, TextError> {
     let (place, bytes, config, further) = files(dir)?;
     let mut proto = Proto::read(&place, &bytes)?;
     if proto.algorithm != 2 {
         return Err(TextError::field(&place, "trainer_spec.model_type", "2 (BPE)", proto.algorithm));
     }
-    add(&place, &mut proto.pieces, added_marks(&place, &config, &further)?)?;
+    add(&place, &mut proto.pieces, added_tokens_of(&place, &config, &further)?)?;
     vocabulary(&place, &proto, &config)
 }
 
@@ -74,34 +74,34 @@ pub(super) fn parts(place: &str, bytes: &[u8], config: &Value, further: &Value) 
     if !proto.escape_whitespaces {
         return Err(TextError::field(place, "normalizer_spec.escape_whitespaces", "true (spaces as ▁)", false));
     }
-    let strips = add(place, &mut proto.pieces, added_marks(place, config, further)?)?;
+    let rstripped = add(place, &mut proto.pieces, added_tokens_of(place, config, further)?)?;
     let vocabulary = vocabulary(place, &proto, config)?;
     let kinds = vocabulary.kinds(place)?;
-    let training = Training {
+    let settings = ModelFileSettings {
         normalizer: Normalizer::new(place, &proto.charsmap, proto.remove_extra_whitespaces)?,
         is_unigram,
         byte_fallback: proto.byte_fallback,
-        invents_first_only: config.get("legacy").and_then(Value::as_bool) == Some(false),
-        strips,
+        prefix_first_only: config.get("legacy").and_then(Value::as_bool) == Some(false),
+        rstripped,
     };
-    let merger = Merger::new(place, &vocabulary, &kinds)?.trained(training, &vocabulary, &kinds);
-    let spellings = gguf::spellings(&vocabulary, &kinds, Alphabet::Marked { space: '▁', bytes: false });
-    let around = |wanted: Option<bool>, habit: bool, token: Option<Token>| {
-        token.filter(|_| wanted.unwrap_or(habit)).into_iter().collect()
+    let encoder = SentencePieceEncoder::new(place, &vocabulary, &kinds)?.with_model_file(settings, &vocabulary, &kinds);
+    let spellings = gguf::spellings(&vocabulary, &kinds, Alphabet::SentencePiece { space: '▁', bytes: false });
+    let token_if = |wanted: Option<bool>, default: bool, token: Option<Token>| {
+        token.filter(|_| wanted.unwrap_or(default)).into_iter().collect()
     };
     let is_t5 = config.get("tokenizer_class").and_then(Value::as_str).is_some_and(|class| class.starts_with("T5"));
     Ok(Parts {
-        prefix: around(vocabulary.add_bos, !is_unigram, vocabulary.bos),
-        suffix: around(vocabulary.add_eos, is_t5, vocabulary.eos),
+        prefix: token_if(vocabulary.add_bos, !is_unigram, vocabulary.bos),
+        suffix: token_if(vocabulary.add_eos, is_t5, vocabulary.eos),
         bos: vocabulary.bos,
         end_tokens: vocabulary.eos.into_iter().collect(),
-        drops_first_space: merger.invents_space(),
-        method: Method::Pieces(Box::new(merger)),
+        drops_first_space: encoder.adds_prefix_space(),
+        method: Method::SentencePiece(Box::new(encoder)),
         spellings,
     })
 }
 
-/// The model in the words of GGUF, which took them from here.
+/// The model as a GGUF vocabulary, whose fields mirror SentencePiece's.
 fn vocabulary(place: &str, proto: &Proto, config: &Value) -> Result<GgufVocabulary, TextError> {
     let unknown = proto.pieces.iter().position(|piece| piece.kind == 2);
     let unknown =
@@ -132,25 +132,25 @@ fn vocabulary(place: &str, proto: &Proto, config: &Value) -> Result<GgufVocabula
     })
 }
 
-/// Adds the tokens of other files behind the pieces, and returns those that take the white space behind them.
-fn add(place: &str, pieces: &mut Vec<Piece>, marks: Vec<AddedMark>) -> Result<Vec<Token>, TextError> {
-    let mut strips = Vec::new();
-    for mark in marks {
-        let id = mark.id as usize;
+/// Adds the tokens of other files behind the pieces, and returns those that strip the white space behind them.
+fn add(place: &str, pieces: &mut Vec<Piece>, added: Vec<NumberedToken>) -> Result<Vec<Token>, TextError> {
+    let mut rstripped = Vec::new();
+    for added_token in added {
+        let id = added_token.id as usize;
         if id >= MOST_TOKENS {
             return Err(TextError::field(place, "the highest id", format!("less than {MOST_TOKENS}"), id));
         }
         while pieces.len() <= id {
             pieces.push(Piece { text: String::new(), score: 0.0, kind: 5 });
         }
-        if pieces[id].text.is_empty() || (pieces[id].text == mark.token.content && pieces[id].kind != 2) {
+        if pieces[id].text.is_empty() || (pieces[id].text == added_token.token.content && pieces[id].kind != 2) {
             pieces[id] = Piece {
-                text: mark.token.content.clone(),
+                text: added_token.token.content.clone(),
                 score: pieces[id].score,
-                kind: if mark.token.special { 3 } else { 4 },
+                kind: if added_token.token.special { 3 } else { 4 },
             };
         }
-        strips.extend(mark.token.rstrip.then_some(mark.id));
+        rstripped.extend(added_token.token.rstrip.then_some(added_token.id));
     }
-    Ok(strips)
+    Ok(rstripped)
 }

@@ -1,6 +1,4 @@
-//! Special tokens: where they lie in a text, what can stand for them, and which of them end a turn.
-//!
-//! Left out: which tokens are special; the vocabulary's files say that.
+//! Special tokens: their places in a text, placeholder characters for them, and which of them end a turn.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -16,15 +14,15 @@ pub(crate) struct SpecialSpan {
     pub token: Token,
 }
 
-/// Characters that none of these texts has: no letters, digits or white space, most of them without any meaning.
+/// Characters that occur in none of these texts; no letters, digits or white space, most of them for private use.
 pub(crate) fn unused_characters(texts: &[&str]) -> impl Iterator<Item = char> + use<> {
-    /// Where Unicode begins to leave characters for private use.
+    /// The first character of Unicode's private use area.
     const FIRST: char = '\u{e000}';
     let used: HashSet<char> = texts.iter().flat_map(|text| text.chars()).filter(|&found| found >= FIRST).collect();
     (FIRST..=char::MAX).filter(move |found| !found.is_alphanumeric() && !found.is_whitespace() && !used.contains(found))
 }
 
-/// What chat models write at the end of their turn. llama.cpp looks for the same spellings.
+/// End-of-turn tokens of chat models. llama.cpp looks for the same spellings.
 pub(crate) const TURN_ENDS: [&str; 15] = [
     "<|eot_id|>",
     "<|eom_id|>",
@@ -43,7 +41,7 @@ pub(crate) const TURN_ENDS: [&str; 15] = [
     "_<EOT>",
 ];
 
-/// The special tokens among them. Where there is `<|return|>`, `<|end|>` only ends a message and more may follow.
+/// The end-of-turn tokens of a vocabulary. If it has `<|return|>`, `<|end|>` ends only a message, not the turn.
 pub(crate) fn turn_ends(spellings: &Spellings) -> Vec<Token> {
     let is = |token: Token, text: &str| spellings.bytes(token) == text.as_bytes();
     let special = (0..spellings.len() as Token).filter(|&token| spellings.is_special(token));

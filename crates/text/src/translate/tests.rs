@@ -1,4 +1,4 @@
-//! Text in one vocabulary and in another: the same bytes, whatever the cuts, there and back.
+//! Translations have the same bytes in both vocabularies, however the tokens are split into passes.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -48,18 +48,18 @@ fn demo() -> &'static Vocabularies {
     &PAIRS[0]
 }
 
-/// Stretches of text as bytes, with the marks between them.
+/// Segments of text as bytes, and the special tokens between them.
 #[derive(Debug, PartialEq)]
 enum Item {
     Text(Vec<u8>),
-    Mark(Token),
+    Special(Token),
 }
 
 fn items(tokenizer: &Tokenizer, tokens: &[Token]) -> Vec<Item> {
     let mut items = Vec::new();
     for &token in tokens {
         match (tokenizer.is_special(token), items.last_mut()) {
-            (true, _) => items.push(Item::Mark(token)),
+            (true, _) => items.push(Item::Special(token)),
             (false, Some(Item::Text(text))) => text.extend_from_slice(tokenizer.token_bytes(token)),
             (false, _) => items.push(Item::Text(tokenizer.token_bytes(token).to_vec())),
         }
@@ -68,10 +68,10 @@ fn items(tokenizer: &Tokenizer, tokens: &[Token]) -> Vec<Item> {
     items
 }
 
-/// Compares stretch by stretch; a tokenizer's first space may be one that it invents.
+/// Compares segment by segment; a tokenizer's first space may be a dummy prefix.
 fn check(pair: &Vocabularies, translation: &Translation) -> Result<(), TestCaseError> {
     let mut theirs = items(pair.assistant(), translation.assistant());
-    let added = pair.assistant().bos().filter(|_| pair.assistant().adds_bos()).map(Item::Mark);
+    let added = pair.assistant().bos().filter(|_| pair.assistant().adds_bos()).map(Item::Special);
     if theirs.first() == added.as_ref() && added.is_some() {
         theirs.remove(0);
     }
@@ -84,16 +84,17 @@ fn check(pair: &Vocabularies, translation: &Translation) -> Result<(), TestCaseE
     }
     let mut theirs = theirs.into_iter().peekable();
     let mut is_beginning = true;
-    // The assistant's text that is not accounted for; a mark that is left out parts two stretches without a trace.
+    // The assistant's text not yet matched; a special token that is left out joins two segments.
     let mut found: Vec<u8> = Vec::new();
     for item in ours {
         match item {
-            Item::Mark(mark) => {
+            Item::Special(special) => {
                 is_beginning = true;
-                let Some(mark) = pair.to_assistant.of(mark) else { continue };
+                let Some(special) = pair.to_assistant.of(special) else { continue };
                 prop_assert!(found.is_empty(), "{found:?} too much");
-                let added_already = added == Some(Item::Mark(mark)) && theirs.peek() != Some(&Item::Mark(mark));
-                prop_assert!(added_already || theirs.next() == Some(Item::Mark(mark)), "{mark} is missing");
+                let added_already =
+                    added == Some(Item::Special(special)) && theirs.peek() != Some(&Item::Special(special));
+                prop_assert!(added_already || theirs.next() == Some(Item::Special(special)), "{special} is missing");
             }
             Item::Text(mut text) => {
                 if is_beginning && pair.target().drops_first_space() && text.first() == Some(&b' ') {
@@ -101,7 +102,7 @@ fn check(pair: &Vocabularies, translation: &Translation) -> Result<(), TestCaseE
                 }
                 is_beginning = false;
                 // Some vocabularies have no token for bytes that are rare.
-                text.retain(|byte| byte.is_ascii() || pair.assistant.words.contains_key(&[*byte][..]));
+                text.retain(|byte| byte.is_ascii() || pair.assistant.tokens_by_bytes.contains_key(&[*byte][..]));
                 if text.is_empty() {
                     continue;
                 }
@@ -112,8 +113,8 @@ fn check(pair: &Vocabularies, translation: &Translation) -> Result<(), TestCaseE
                     theirs.next();
                 }
                 let spaced = [b" ", text.as_slice()].concat();
-                let invented = pair.assistant().drops_first_space() && found.starts_with(&spaced);
-                let text = if invented { spaced } else { text };
+                let has_dummy_prefix = pair.assistant().drops_first_space() && found.starts_with(&spaced);
+                let text = if has_dummy_prefix { spaced } else { text };
                 prop_assert!(found.starts_with(&text), "{:?} for {:?}", found, text);
                 found.drain(..text.len());
             }
@@ -123,7 +124,7 @@ fn check(pair: &Vocabularies, translation: &Translation) -> Result<(), TestCaseE
     Ok(())
 }
 
-/// Texts of all sorts, spelt marks among them.
+/// Texts of many kinds, with special tokens written out.
 fn texts() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         "\\PC{0,12}",
@@ -147,7 +148,7 @@ proptest! {
             let mut translation = pair.begin();
             pair.read(&mut translation, &tokens);
             check(pair, &translation)?;
-            // Tokens in an order in which no text has them: characters break in every way they can.
+            // Random tokens, which break characters in many ways.
             tokens.extend(broken.iter().map(|token| token % pair.target().vocabulary_len() as Token));
             let read = translation.target().len();
             pair.read(&mut translation, &tokens[read..]);
@@ -165,7 +166,7 @@ proptest! {
     }
 
     #[test]
-    fn cuts_and_wrong_turns_leave_no_trace(
+    fn splits_and_rolled_back_tokens_do_not_matter(
         text in texts(),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..5),
         wrong in prop::collection::vec(0_u32..50_000, 1..9),
@@ -196,7 +197,7 @@ proptest! {
     }
 
     #[test]
-    fn drafts_come_back_with_the_same_bytes(
+    fn translated_drafts_have_the_same_bytes(
         text in texts(),
         cut in any::<prop::sample::Index>(),
         more in "[ a-zé我]{1,12}",
@@ -215,10 +216,13 @@ proptest! {
             let expected = bytes(pair.assistant(), &drafted);
             let spaces = |bytes: &[u8]| bytes.iter().take_while(|&&byte| byte == b' ').count();
             if !translation.held().is_empty() {
-                // Half a character is continued by the rest of it, or not at all: a space before it is a word of its
-                // own, unless the assistant puts one wherever a text begins.
-                let invents = translation.is_beginning() && pair.assistant().drops_first_space();
-                let drafted = if invents { expected.strip_prefix(b" ").unwrap_or(&expected) } else { &expected };
+                // An incomplete character is continued by the rest of it, or not at all: a space before it is a word of
+                // its own, unless the assistant's tokenizer inserts a dummy prefix.
+                let has_dummy_prefix = translation.is_beginning() && pair.assistant().drops_first_space();
+                let drafted = match has_dummy_prefix {
+                    true => expected.strip_prefix(b" ").unwrap_or(&expected),
+                    false => &expected,
+                };
                 prop_assert_eq!(&found, drafted.strip_prefix(translation.held()).unwrap_or_default());
                 continue;
             }
@@ -232,7 +236,7 @@ proptest! {
 }
 
 #[test]
-fn a_text_read_token_by_token_is_the_text_encoded_at_once() {
+fn reading_token_by_token_equals_encoding_at_once() {
     let text = "<|system|>Services: Restaurants_2<|end|><|user|>Hi, could you get me a table for 2?<|end|><|call|>\
         {\"name\": \"FindBus\", \"arguments\": {\"date\": \"2019-03-08\"}}<|end|>\
         once upon a time there was a little dog.\n\nit ran.";
@@ -246,20 +250,20 @@ fn a_text_read_token_by_token_is_the_text_encoded_at_once() {
 }
 
 #[test]
-fn marks_change_sides_by_spelling_and_drafts_end_where_there_is_none() {
+fn special_tokens_are_translated_by_text_and_a_missing_one_ends_the_draft() {
     let pair = demo();
     let mut translation = pair.begin();
     pair.read(&mut translation, &pair.target().encode("<|user|>hi<|end|><|assistant|>", false).unwrap());
-    // The assistant's invented space is not the target's.
+    // The assistant's dummy prefix space is not translated.
     let drafted = pair.assistant().encode("Sure, it is.<|end|><|user|>no", false).unwrap();
     let mut pieces = Vec::new();
     pair.propose(&translation, &drafted, &mut pieces);
     let tokens: Vec<Token> = pieces.iter().map(|piece| piece.token).collect();
     assert_eq!(tokens, pair.target().encode("Sure, it is.<|end|><|user|>no", false).unwrap());
     assert!(pieces.is_sorted_by_key(|piece| piece.drafted_end));
-    // <unk> is a mark of the assistant alone.
+    // Only the assistant has <unk>.
     assert_eq!(pair.counterpart(7), Counterpart::Nothing);
-    assert_eq!(pair.counterpart(249), Counterpart::Mark(6));
+    assert_eq!(pair.counterpart(249), Counterpart::Special(6));
     assert_eq!(pair.counterpart(300), Counterpart::Text);
     pieces.clear();
     pair.propose(&translation, &[drafted[0], 7, drafted[1]], &mut pieces);
@@ -267,23 +271,23 @@ fn marks_change_sides_by_spelling_and_drafts_end_where_there_is_none() {
 }
 
 #[test]
-fn half_characters_wait_for_their_end() {
+fn incomplete_characters_are_held_back() {
     let pair = demo();
     let mut translation = pair.begin();
     let tokens = pair.target().encode("a 我", false).unwrap();
-    let halves: Vec<Token> = tokens.iter().copied().take(tokens.len() - 1).collect();
-    pair.read(&mut translation, &halves);
+    let incomplete: Vec<Token> = tokens.iter().copied().take(tokens.len() - 1).collect();
+    pair.read(&mut translation, &incomplete);
     assert!(!translation.held().is_empty());
     assert!(pair.shared(&translation).is_empty());
     let drafted = pair.assistant().encode_plain("我").unwrap();
     let mut pieces = Vec::new();
-    // The assistant drafts the character from its beginning (behind the space that its tokenizer invents).
+    // The assistant drafts the character from its first byte (behind the dummy prefix of its tokenizer).
     pair.propose(&translation, &drafted[1..], &mut pieces);
     assert_eq!(pieces.iter().map(|piece| piece.token).collect::<Vec<_>>(), tokens[tokens.len() - 1..]);
 }
 
 #[test]
-fn what_two_vocabularies_share() {
+fn two_vocabularies_share_tokens() {
     let pair = demo();
     let (shared, count) = pair.overlap();
     assert!(shared > 1000 && shared < count && count < 4096, "{shared} of {count}");

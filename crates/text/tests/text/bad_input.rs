@@ -1,4 +1,4 @@
-//! Every mistake in a file is one line that names the file, the field, what was expected and what was found.
+//! Every error in a file gives one line with the file, the field, what was expected and what was found.
 
 use foretoken_text::{ChatInput, ChatTemplate, GgufVocabulary, Message, TextError, Tokenizer};
 use foretoken_weights::gguf::{Array, Metadata, Value};
@@ -99,7 +99,7 @@ fn templates() {
 }
 
 #[test]
-fn the_configuration_has_the_last_word_on_added_tokens() {
+fn the_configuration_overrides_added_tokens() {
     let whole = std::fs::read(model("demo-target").join("tokenizer.json")).unwrap();
     let with = |config: serde_json::Value| Tokenizer::from_json("demo", &whole, Some(config.to_string().as_bytes()));
     let config = |flags: &str| {
@@ -120,7 +120,7 @@ fn the_configuration_has_the_last_word_on_added_tokens() {
     );
 }
 
-/// All values of a JSON document, in order; the one at `index` becomes another.
+/// Replaces the value at `index` of a JSON document, counted in document order.
 fn replace(value: &mut serde_json::Value, index: &mut usize, by: &serde_json::Value) {
     if *index == 0 {
         *value = by.clone();
@@ -133,7 +133,7 @@ fn replace(value: &mut serde_json::Value, index: &mut usize, by: &serde_json::Va
     }
 }
 
-fn foreign() -> impl Strategy<Value = serde_json::Value> {
+fn other_value() -> impl Strategy<Value = serde_json::Value> {
     prop::sample::select(vec![
         json!(null),
         json!(true),
@@ -178,7 +178,7 @@ fn small() -> serde_json::Value {
             "vocab": {"<s>": 0, "<0xC3>": 1, "▁": 2, "a": 3, "▁a": 4}, "merges": [["▁", "a"]]}})
 }
 
-/// What was read is used; what was not is one line.
+/// Uses a tokenizer that was read; an error must be one line.
 fn try_out(read: Result<Tokenizer, TextError>) {
     let Ok(tokenizer) = read else { return drop(message(read)) };
     for text in ["", "a aä  12 </s> <s>", "naïve 我 👍\0\r\n"] {
@@ -193,14 +193,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn tokenizers_with_other_values(changes in prop::collection::vec((0_usize..120, foreign()), 1..3)) {
+    fn tokenizers_with_other_values(changes in prop::collection::vec((0_usize..120, other_value()), 1..3)) {
         let mut json = small();
         changes.into_iter().for_each(|(mut index, by)| replace(&mut json, &mut index, &by));
         try_out(Tokenizer::from_json("small", json.to_string().as_bytes(), None));
     }
 
     #[test]
-    fn configurations_with_other_values(index in 0_usize..24, by in foreign()) {
+    fn configurations_with_other_values(index in 0_usize..24, by in other_value()) {
         let mut config = json!({"bos_token": "<s>", "eos_token": {"content": "</s>"}, "add_bos_token": true,
             "add_eos_token": true, "added_tokens_decoder": {"5": {"content": "</s>", "lstrip": true, "special": true},
             "6": {"content": "x"}}, "chat_template": [{"name": "default", "template": "{{ messages }}"}]});

@@ -1,4 +1,4 @@
-//! Templates as models bring them.
+//! Chat templates of models.
 
 use foretoken_text::{ChatInput, ChatTemplate, Json, Message};
 
@@ -99,7 +99,7 @@ fn a_template_in_the_configuration() {
 }
 
 #[test]
-fn several_templates_and_further_special_tokens() {
+fn several_templates_and_additional_special_tokens() {
     let folder = tempfile::tempdir().unwrap();
     let write = |file: &str, text: &str| std::fs::write(folder.path().join(file), text).unwrap();
     write("special_tokens_map.json", r#"{"eos_token": "</s>", "pad_token": {"content": "<pad>"}}"#);
@@ -124,7 +124,7 @@ fn several_templates_and_further_special_tokens() {
 }
 
 #[test]
-fn what_a_template_is_given() {
+fn template_variables() {
     let render = |source: &str, input: &ChatInput| {
         ChatTemplate::from_source("given", source, "", "").unwrap().render(input).map_err(|error| error.to_string())
     };
@@ -154,7 +154,7 @@ fn what_a_template_is_given() {
 }
 
 #[test]
-fn python_s_methods_and_filters() {
+fn python_methods_and_filters() {
     let render = |source: &str| {
         ChatTemplate::from_source("python", source, "", "").unwrap().render(&ChatInput::default()).unwrap()
     };

@@ -1,24 +1,24 @@
-//! A folder's tokenizer said in GGUF's keys: the same tokens for any text, and a word about what cannot be said.
+//! A folder's tokenizer exported to GGUF: the same tokens for any text, and notes or errors for the rest.
 
 use std::path::{Path, PathBuf};
 
-use foretoken_text::{Exported, Marks, TextError, Token, Tokenizer, gguf_vocabulary};
+use foretoken_text::{BoundaryTokens, ExportedVocabulary, TextError, Token, Tokenizer, gguf_vocabulary};
 use foretoken_weights::gguf::{Metadata, Value};
 use serde_json::{Value as Json, json};
 
 use crate::{gguf, model, test_data};
 
-const NO_MARKS: Marks<'static> = Marks { beginning: None, ends: &[] };
+const NO_BOUNDARY: BoundaryTokens<'static> = BoundaryTokens { bos: None, ends: &[] };
 
-fn read(exported: &Exported) -> Tokenizer {
+fn read(exported: &ExportedVocabulary) -> Tokenizer {
     Tokenizer::from_gguf("made", &Metadata::new("made", exported.entries.iter().cloned())).unwrap()
 }
 
-fn entry<'a>(exported: &'a Exported, key: &str) -> Option<&'a Value> {
+fn entry<'a>(exported: &'a ExportedVocabulary, key: &str) -> Option<&'a Value> {
     exported.entries.iter().find(|(name, _)| name == &format!("tokenizer.{key}")).map(|(_, value)| value)
 }
 
-/// Both give the same tokens for the text, however it is asked for.
+/// Both give the same tokens for the text, with and without special tokens.
 fn assert_alike(folder: &Tokenizer, made: &Tokenizer, text: &str) {
     for special in [false, true] {
         assert_eq!(folder.encode(text, special).unwrap(), made.encode(text, special).unwrap(), "{text:?}");
@@ -28,7 +28,7 @@ fn assert_alike(folder: &Tokenizer, made: &Tokenizer, text: &str) {
     assert_eq!(folder.decode(&tokens, false), made.decode(&tokens, false), "{text:?}");
 }
 
-/// Runs of a few characters that vocabularies cut in ways of their own, from a seed.
+/// Random runs of a few characters that vocabularies tokenize differently.
 fn random_text(seed: u64) -> String {
     const ALPHABET: [&str; 24] = [
         "a", "b", "the", "ing", " ", " ", "  ", "\n", "\t", "1", "23", ".", ",", "'s", "é", "ß", "我", "🙂", "\u{301}",
@@ -46,12 +46,12 @@ fn random_text(seed: u64) -> String {
 }
 
 #[test]
-fn the_demo_models_cut_texts_as_their_folders_do() {
+fn exported_demo_models_tokenize_like_their_folders() {
     for (name, rows, kind) in
         [("demo-target", 8192, "gpt2"), ("demo-draft", 8192, "gpt2"), ("demo-other-tokenizer", 4096, "t5")]
     {
         let folder = Tokenizer::from_dir(&model(name)).unwrap();
-        let exported = gguf_vocabulary(&model(name), rows, Marks { beginning: Some(0), ends: &[0] }).unwrap();
+        let exported = gguf_vocabulary(&model(name), rows, BoundaryTokens { bos: Some(0), ends: &[0] }).unwrap();
         let made = read(&exported);
         assert_eq!(entry(&exported, "ggml.model"), Some(&Value::String(kind.into())));
         assert_eq!((made.vocabulary_len(), made.bos(), made.adds_bos()), (rows, Some(0), false), "{name}");
@@ -66,9 +66,9 @@ fn the_demo_models_cut_texts_as_their_folders_do() {
 }
 
 #[test]
-fn a_spelling_that_comes_twice_is_kept_once() {
-    // llama.cpp refuses doubles; this vocabulary has `<|end|>` as a piece and as an added token.
-    let exported = gguf_vocabulary(&model("demo-other-tokenizer"), 4096, NO_MARKS).unwrap();
+fn duplicate_token_texts_are_replaced() {
+    // llama.cpp refuses duplicates; this vocabulary has `<|end|>` as a piece and as an added token.
+    let exported = gguf_vocabulary(&model("demo-other-tokenizer"), 4096, NO_BOUNDARY).unwrap();
     let Some(Value::Array(foretoken_weights::gguf::Array::String(tokens))) = entry(&exported, "ggml.tokens") else {
         panic!("tokens are strings")
     };
@@ -77,30 +77,30 @@ fn a_spelling_that_comes_twice_is_kept_once() {
 }
 
 #[test]
-fn rows_without_tokens_are_filled_and_tokens_without_rows_refused() {
-    let exported = gguf_vocabulary(&model("demo-target"), 8200, NO_MARKS).unwrap();
+fn missing_tokens_are_filled_and_too_many_refused() {
+    let exported = gguf_vocabulary(&model("demo-target"), 8200, NO_BOUNDARY).unwrap();
     let made = read(&exported);
     assert_eq!(made.token_bytes(8199), b"[PAD8199]");
     assert_alike(&Tokenizer::from_dir(&model("demo-target")).unwrap(), &made, "[PAD8199] is text");
-    let error = gguf_vocabulary(&model("demo-target"), 8000, NO_MARKS).unwrap_err().to_string();
+    let error = gguf_vocabulary(&model("demo-target"), 8000, NO_BOUNDARY).unwrap_err().to_string();
     assert!(error.ends_with("tokenizer.json: tokens: expected at most 8000 (the network's), found 8192"), "{error}");
 }
 
 #[test]
-fn ends_have_places_and_customary_ones_need_none() {
-    // 0 is named as eos by the folder, 6 is `<|end|>`, which every reader knows; the others are not known by spelling.
-    let marks = Marks { beginning: Some(1), ends: &[6, 5, 0, 4] };
-    let exported = gguf_vocabulary(&model("demo-target"), 8192, marks).unwrap();
+fn end_tokens_have_keys_unless_they_are_well_known() {
+    // 0 is the folder's eos, 6 is `<|end|>`, which every reader knows; the others are not known by their text.
+    let boundary = BoundaryTokens { bos: Some(1), ends: &[6, 5, 0, 4] };
+    let exported = gguf_vocabulary(&model("demo-target"), 8192, boundary).unwrap();
     let token = |key: &str| entry(&exported, &format!("ggml.{key}_token_id")).cloned();
     assert_eq!([token("bos"), token("eos")], [Some(Value::U32(1)), Some(Value::U32(0))]);
     assert_eq!([token("eot"), token("eom")], [Some(Value::U32(5)), Some(Value::U32(4))]);
     assert_eq!(read(&exported).end_tokens(), [0, 4, 5, 6]);
-    let exported = gguf_vocabulary(&model("demo-target"), 8192, NO_MARKS).unwrap();
+    let exported = gguf_vocabulary(&model("demo-target"), 8192, NO_BOUNDARY).unwrap();
     assert_eq!(entry(&exported, "ggml.bos_token_id"), None);
     assert_eq!(entry(&exported, "ggml.eos_token_id"), Some(&Value::U32(0)));
 }
 
-/// A folder with the demo's tokenizer after a change.
+/// A folder with a changed demo tokenizer.
 fn changed(change: impl FnOnce(&mut Json)) -> tempfile::TempDir {
     let text = std::fs::read_to_string(model("demo-target").join("tokenizer.json")).unwrap();
     let mut tokenizer: Json = serde_json::from_str(&text).unwrap();
@@ -110,8 +110,8 @@ fn changed(change: impl FnOnce(&mut Json)) -> tempfile::TempDir {
     folder
 }
 
-fn say(folder: &Path) -> Result<Exported, TextError> {
-    gguf_vocabulary(folder, 8192, NO_MARKS)
+fn export(folder: &Path) -> Result<ExportedVocabulary, TextError> {
+    gguf_vocabulary(folder, 8192, NO_BOUNDARY)
 }
 
 const QWEN: &str =
@@ -124,7 +124,7 @@ fn split(expression: &str, behavior: &str, invert: bool) -> Json {
 }
 
 #[test]
-fn cuts_are_known_by_their_expressions() {
+fn pre_tokenizers_are_recognized_by_their_expressions() {
     let digits = json!({"type": "Sequence", "pretokenizers": [
         {"type": "Digits", "individual_digits": true},
         {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true}]});
@@ -132,7 +132,7 @@ fn cuts_are_known_by_their_expressions() {
         {"type": "Punctuation", "behavior": "Contiguous"},
         {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
         {"type": "Split", "pattern": {"Regex": "[0-9][0-9][0-9]"}, "behavior": "Isolated", "invert": false}]});
-    for (cut, name) in [
+    for (pre_tokenizer, name) in [
         (split(QWEN, "Isolated", false), "qwen2"),
         (split(QWEN, "Removed", true), "qwen2"),
         (split(&QWEN.replace(r"|\p{N}|", r"|\p{N}{1,3}|"), "Isolated", false), "dbrx"),
@@ -140,8 +140,8 @@ fn cuts_are_known_by_their_expressions() {
         (falcon, "falcon"),
         (split(r" ?[^(\s|[.,!?…。，、।۔،])]+", "Isolated", false), "bloom"),
     ] {
-        let folder = changed(|tokenizer| tokenizer["pre_tokenizer"] = cut);
-        let exported = say(folder.path()).unwrap();
+        let folder = changed(|tokenizer| tokenizer["pre_tokenizer"] = pre_tokenizer);
+        let exported = export(folder.path()).unwrap();
         assert_eq!(entry(&exported, "ggml.pre"), Some(&Value::String(name.into())));
         let original = Tokenizer::from_dir(folder.path()).unwrap();
         (0..50).for_each(|seed| assert_alike(&original, &read(&exported), &random_text(seed)));
@@ -150,21 +150,21 @@ fn cuts_are_known_by_their_expressions() {
         tokenizer["pre_tokenizer"] = split(&QWEN.replace(r"|\p{N}|", r"|\p{N}{1,3}|"), "Isolated", false);
         tokenizer["model"]["ignore_merges"] = true.into();
     });
-    assert_eq!(entry(&say(folder.path()).unwrap(), "ggml.pre"), Some(&Value::String("llama-bpe".into())));
+    assert_eq!(entry(&export(folder.path()).unwrap(), "ggml.pre"), Some(&Value::String("llama-bpe".into())));
 }
 
 #[test]
 fn a_unicode_normalizer_is_noted() {
     let folder = changed(|tokenizer| tokenizer["normalizer"] = json!({"type": "NFC"}));
-    let exported = say(folder.path()).unwrap();
+    let exported = export(folder.path()).unwrap();
     assert!(exported.notes.len() == 1 && exported.notes[0].contains("normalizer NFC"), "{:?}", exported.notes);
 }
 
 #[test]
-fn what_gguf_has_no_word_for_is_refused_by_name() {
+fn unsupported_components_are_refused_by_name() {
     let refused = |change: &dyn Fn(&mut Json)| {
         let folder = changed(change);
-        let error = say(folder.path()).unwrap_err().to_string();
+        let error = export(folder.path()).unwrap_err().to_string();
         assert!(error.starts_with(&folder.path().join("tokenizer.json").display().to_string()), "{error}");
         assert_eq!(error.lines().count(), 1, "{error}");
         error
@@ -186,18 +186,18 @@ fn what_gguf_has_no_word_for_is_refused_by_name() {
 }
 
 #[test]
-fn a_vocabulary_that_would_be_read_otherwise_is_refused() {
-    // GGUF has no word for tokens that are found between blanks only.
+fn a_vocabulary_that_would_tokenize_differently_is_refused() {
+    // GGUF cannot express tokens that are matched only as single words.
     let folder = changed(|tokenizer| {
         tokenizer["added_tokens"].as_array_mut().unwrap().push(json!({"id": 8192, "content": "ell",
             "single_word": true, "lstrip": false, "rstrip": false, "normalized": false, "special": false}));
     });
-    let error = gguf_vocabulary(folder.path(), 8193, NO_MARKS).unwrap_err().to_string();
+    let error = gguf_vocabulary(folder.path(), 8193, NO_BOUNDARY).unwrap_err().to_string();
     assert!(error.contains("tokenizer: expected one that GGUF can say, where \"Hello, world!\" is ["), "{error}");
 }
 
-/// A tokenizer in the manner of Llama 2, of these pieces in the order of their scores.
-fn marked(pieces: &[(String, i64)], controls: &[(usize, &str)], scheme: Json) -> Json {
+/// A tokenizer like Llama 2's, of these pieces in the order of their scores.
+fn llama_2_like(pieces: &[(String, i64)], controls: &[(usize, &str)], scheme: Json) -> Json {
     let ids: std::collections::HashMap<&str, usize> =
         pieces.iter().enumerate().map(|(id, (piece, _))| (piece.as_str(), id)).collect();
     let mut merges = Vec::new();
@@ -243,15 +243,15 @@ fn written(tokenizer: &Json) -> (tempfile::TempDir, PathBuf) {
 }
 
 #[test]
-fn merged_pieces_get_scores() {
+fn sentencepiece_bpe_gets_scores() {
     let mut pieces: Vec<(String, i64)> = ["<unk>", "<s>", "</s>"].map(|piece| (piece.to_string(), 0)).to_vec();
     pieces.extend((0..256).map(|byte| (format!("<0x{byte:02X}>"), 0)));
     let words = ["or", "he", "ll", "▁w", "lo", "▁wor", "ld", "▁he", "llo", "▁world"];
     pieces.extend(words.iter().enumerate().map(|(place, piece)| (piece.to_string(), -(place as i64) - 1)));
     pieces.extend(["▁", "h", "e", "l", "o", "w", "r", "d"].map(|piece| (piece.to_string(), -1000)));
     let rows = pieces.len();
-    let (_folder, path) = written(&marked(&pieces, &[(0, "<unk>"), (1, "<s>"), (2, "</s>")], prepend()));
-    let exported = gguf_vocabulary(&path, rows, Marks { beginning: Some(1), ends: &[2] }).unwrap();
+    let (_folder, path) = written(&llama_2_like(&pieces, &[(0, "<unk>"), (1, "<s>"), (2, "</s>")], prepend()));
+    let exported = gguf_vocabulary(&path, rows, BoundaryTokens { bos: Some(1), ends: &[2] }).unwrap();
     let (folder, made) = (Tokenizer::from_dir(&path).unwrap(), read(&exported));
     assert_eq!(entry(&exported, "ggml.model"), Some(&Value::String("llama".into())));
     assert_eq!(entry(&exported, "ggml.add_space_prefix"), Some(&Value::Bool(true)));
@@ -261,9 +261,9 @@ fn merged_pieces_get_scores() {
     }
 }
 
-/// Gemma's tokenizer marks spaces first, and then cuts at those that are left: at none.
+/// Gemma's tokenizer replaces all spaces first, so its split at spaces does nothing.
 #[test]
-fn gemma_marks_spaces_and_invents_none() {
+fn gemma_escapes_spaces_and_inserts_none() {
     let mut pieces: Vec<(String, i64)> = ["<unk>", "<bos>", "<eos>"].map(|piece| (piece.to_string(), 0)).to_vec();
     pieces.extend((0..256).map(|byte| (format!("<0x{byte:02X}>"), 0)));
     let words = ["▁▁", "or", "he", "ll", "▁w", "lo", "▁wor", "ld", "llo", "▁world"];
@@ -271,7 +271,7 @@ fn gemma_marks_spaces_and_invents_none() {
     pieces.extend(["▁", "h", "e", "l", "o", "w", "r", "d"].map(|piece| (piece.to_string(), -1000)));
     let rows = pieces.len();
     let spaces = json!({"type": "Replace", "pattern": {"String": " "}, "content": "▁"});
-    let mut tokenizer = marked(&pieces, &[(0, "<unk>"), (1, "<bos>"), (2, "<eos>")], spaces);
+    let mut tokenizer = llama_2_like(&pieces, &[(0, "<unk>"), (1, "<bos>"), (2, "<eos>")], spaces);
     let text = tokenizer.to_string().replace("\"<s>\"", "\"<bos>\"");
     tokenizer = serde_json::from_str(&text).unwrap();
     tokenizer["pre_tokenizer"] =
@@ -280,7 +280,7 @@ fn gemma_marks_spaces_and_invents_none() {
         {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"}]});
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).unwrap();
-    let exported = gguf_vocabulary(folder.path(), rows, Marks { beginning: Some(1), ends: &[2] }).unwrap();
+    let exported = gguf_vocabulary(folder.path(), rows, BoundaryTokens { bos: Some(1), ends: &[2] }).unwrap();
     let (original, made) = (Tokenizer::from_dir(folder.path()).unwrap(), read(&exported));
     assert_eq!(entry(&exported, "ggml.add_space_prefix"), Some(&Value::Bool(false)));
     for text in ["hello world", " world  hello", "lllooow é", "<eos>hello"] {
@@ -288,17 +288,17 @@ fn gemma_marks_spaces_and_invents_none() {
     }
 }
 
-/// Llama 2's own vocabulary, made into a `tokenizer.json` as transformers does it, and back.
+/// Llama 2's own vocabulary, converted to a `tokenizer.json` as transformers does, and back.
 #[test]
-fn llama_2_comes_back() {
+fn llama_2_round_trip() {
     let Some(path) = test_data("data/vocab/ggml-vocab-llama-spm.gguf") else { return };
     let file = foretoken_weights::gguf::open(&path).unwrap();
     let tokens = file.metadata.strings("tokenizer.ggml.tokens").unwrap();
     let scores = file.metadata.f32s("tokenizer.ggml.scores").unwrap();
     let pieces: Vec<(String, i64)> =
         tokens.iter().zip(scores).map(|(token, score)| (token.clone(), *score as i64)).collect();
-    let (_folder, folder) = written(&marked(&pieces, &[(0, "<unk>"), (1, "<s>"), (2, "</s>")], prepend()));
-    let exported = gguf_vocabulary(&folder, tokens.len(), Marks { beginning: Some(1), ends: &[2] }).unwrap();
+    let (_folder, folder) = written(&llama_2_like(&pieces, &[(0, "<unk>"), (1, "<s>"), (2, "</s>")], prepend()));
+    let exported = gguf_vocabulary(&folder, tokens.len(), BoundaryTokens { bos: Some(1), ends: &[2] }).unwrap();
     let (theirs, made) = (gguf(&path), read(&exported));
     let folder = Tokenizer::from_dir(&folder).unwrap();
     for seed in 0..300 {

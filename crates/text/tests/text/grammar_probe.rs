@@ -1,12 +1,11 @@
-//! What must hold for any grammar: it is refused in one line, or it says which tokens may come next and accepts those
-//! and no others, at every place that a short text comes to. The fuzz target and the ordinary tests call the same
-//! function.
+//! Properties of any grammar: it is refused in one line, or its masks agree with the tokens that it accepts at every
+//! position of a short text. Shared by the fuzz target and the tests.
 
 use std::sync::OnceLock;
 
 use foretoken_text::{GgufVocabulary, Grammar, GrammarSource, Token, Tokenizer};
 
-/// The words of the vocabulary: parts of JSON, letters, a character of two bytes, and a mark.
+/// The vocabulary: parts of JSON, letters, a character of two bytes, and a special token.
 const WORDS: [&str; 16] = ["a", "b", "x", "1", "\"", "{", "[", "{\"", ",", "]", "}", "ab", "<end>", "(", ":", "é"];
 
 fn tokenizer() -> &'static Tokenizer {
@@ -23,7 +22,7 @@ fn tokenizer() -> &'static Tokenizer {
     })
 }
 
-/// Any bytes as a grammar; the first byte says the notation, and which token is gone on with.
+/// Any bytes as a grammar; the first byte selects the notation, and the token to continue with.
 pub fn grammars(data: &[u8]) {
     let Some((&first, rest)) = data.split_first() else { return };
     let text = String::from_utf8_lossy(rest).into_owned();
@@ -47,7 +46,7 @@ pub fn grammars(data: &[u8]) {
     let mut matcher = grammar.matcher();
     let (mut written, mut other) = (0, Vec::new());
     for step in 0..6 {
-        // At a limit the request would end.
+        // At a limit the request ends.
         let Ok(allowed) = matcher.allowed() else { return };
         assert_eq!(allowed.may_end(), matcher.may_end(), "{source:?}");
         let mut next: Vec<Token> = Vec::new();
@@ -62,7 +61,7 @@ pub fn grammars(data: &[u8]) {
         written += 1;
         other.push(next[(usize::from(first) + step + 1) % next.len()]);
     }
-    // Another text at the same places, beside a matcher that has seen no other.
+    // Another text at the same positions, compared with a fresh matcher.
     matcher.roll_back(written);
     let mut fresh = grammar.matcher();
     for token in other {

@@ -1,5 +1,4 @@
-//! Grammars put together from what their notations are made of: whatever they are, they are refused in one line or say
-//! what may come next.
+//! Random grammars from pieces of their notations: each is refused in one line or works.
 
 use proptest::prelude::*;
 
@@ -18,7 +17,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_grammar_is_refused_or_keeps_its_word(
+    fn any_grammar_is_refused_or_works(
         first in any::<u8>(),
         pieces in prop::collection::vec(prop::sample::select(&PIECES[..]), 0..24),
     ) {
@@ -26,7 +25,7 @@ proptest! {
     }
 }
 
-/// Where the fuzzer begins: the notation's number, and a grammar of it.
+/// The fuzzer's seeds: the notation's number, and a grammar of it.
 const SEEDS: [(u8, &str); 9] = [
     (
         0,
@@ -55,6 +54,6 @@ fn write_the_seeds() {
 }
 
 #[test]
-fn the_seeds_keep_their_word() {
+fn the_seeds_are_refused_or_work() {
     SEEDS.iter().for_each(|(notation, text)| grammars(&[&[*notation], text.as_bytes()].concat()));
 }

@@ -1,5 +1,4 @@
-//! Templates that mean harm: each is refused, in time and memory that are bounded, on a stack of 1 MiB, which is half
-//! of what threads have.
+//! Hostile templates are refused in bounded time and memory, on a stack of 1 MiB, half of a thread's default.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -14,7 +13,7 @@ fn run(source: &str) -> Result<String, String> {
     run_with(source, ChatInput::new(&[Message::new("user", "hi <b>")], true))
 }
 
-/// Runs on a small stack, and not for ever.
+/// Runs on a small stack with a time limit.
 fn run_with(source: &str, input: ChatInput) -> Result<String, String> {
     let (sender, receiver) = mpsc::channel();
     let source = source.to_owned();
@@ -63,7 +62,7 @@ fn deep_sources_are_refused() {
 }
 
 #[test]
-fn what_is_long_and_not_deep_is_taken() {
+fn long_but_shallow_templates_are_accepted() {
     let list = format!("{{% set x = [{}] %}}{{{{ x | length }}}}", "['a', 1], ".repeat(2000));
     assert_eq!(run(&list).as_deref(), Ok("2000"));
     let sets = format!("{}{{{{ a }}}}", "{% set a = 1 %}".repeat(3000));
@@ -77,7 +76,7 @@ fn what_is_long_and_not_deep_is_taken() {
 }
 
 #[test]
-fn what_holds_itself_is_refused() {
+fn cyclic_values_are_refused() {
     for value in ["ns", "[ns]", "{'a': ns}", "(ns, 1)", "m", "[m]", "loop", "[loop]", "dict(a=ns)", "[[1, ns]] + []"] {
         let source = format!(
             "{{% macro m() %}}{{% endmacro %}}{{% set ns = namespace() %}}{{% for x in [1] %}}\
@@ -89,7 +88,7 @@ fn what_holds_itself_is_refused() {
 }
 
 #[test]
-fn pieces_are_paid_for_before_they_are_made() {
+fn split_pieces_are_charged_before_they_are_allocated() {
     for pieces in ["'a'.split('')", "'a'.rsplit('', 3)", "'a'.partition('')"] {
         assert!(refused(&format!("{{{{ {pieces} }}}}")).contains("empty separator"), "{pieces}");
     }
@@ -181,9 +180,9 @@ fn bombs_are_refused() {
     }
 }
 
-/// Work that the engine does for nothing, or for too little: each took seconds, minutes or gigabytes.
+/// Work that the engine's own fuel does not count, or counts too low: each took seconds, minutes or gigabytes.
 #[test]
-fn what_looks_cheap_is_paid_for() {
+fn cheap_looking_work_is_charged() {
     let long = "{% set s = 'é' * 1000000 %}";
     let often = |body: &str| format!("{long}{{% set d = {{s: 1}} %}}{{% for i in range(90000) %}}{body}{{% endfor %}}");
     let sources = [
@@ -217,7 +216,7 @@ fn what_looks_cheap_is_paid_for() {
 }
 
 #[test]
-fn what_the_engine_panics_at_is_refused() {
+fn panics_of_the_engine_are_errors() {
     for call in ["loop.cycle()", "loop.cycle(*[])"] {
         let error = refused(&format!("\n{{% for i in [1] %}}{{{{ {call} }}}}{{% endfor %}}"));
         assert_eq!(error, "test: chat template: line 2: loop.cycle: expected values, found none");
@@ -239,7 +238,7 @@ fn errors_name_the_line_and_show_no_control_characters() {
 }
 
 #[test]
-fn long_conversations_are_written() {
+fn long_conversations_are_rendered() {
     let messages: Vec<Message> = (0..2000)
         .map(|turn| {
             Message::new(
@@ -282,7 +281,7 @@ const FILTERS: [&str; 27] = [
     "|replace('a', 'bb')", "|default(ns)", "|selectattr('a', 'eq', x)",
 ];
 
-/// Words that templates are made of, put together without sense.
+/// Random templates from parts of the syntax.
 fn hostile() -> impl Strategy<Value = String> {
     let value = prop::sample::select(&VALUES[..]);
     let filter = prop::sample::select(&FILTERS[..]);
@@ -319,12 +318,12 @@ fn config() -> ProptestConfig {
     ProptestConfig { cases: cases(), max_shrink_iters: 0, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// More with `FORETOKEN_HOSTILE_CASES`.
+/// The number of cases, by default or from `FORETOKEN_HOSTILE_CASES`.
 fn cases() -> u32 {
     std::env::var("FORETOKEN_HOSTILE_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(32)
 }
 
-/// Small templates that the fuzzer begins with.
+/// Small templates as seeds of the fuzzer.
 const SEEDS: [&str; 8] = [
     "{% for m in messages %}{{ m['role'] + ': ' + m.content | trim }}{% endfor %}",
     "{% set ns = namespace(a='a', b=[1]) %}{% for i in range(60) %}{% set ns.a = ns.a ~ ns.a %}{% endfor %}\
@@ -339,7 +338,7 @@ const SEEDS: [&str; 8] = [
              {% endgeneration %}{# #}",
 ];
 
-/// Writes the templates and the choices that the fuzzers begin with.
+/// Writes the seeds of the fuzzers.
 #[test]
 #[ignore = "writes files of the repository"]
 fn write_the_seeds() {
@@ -360,6 +359,6 @@ fn write_the_seeds() {
 }
 
 #[test]
-fn the_seeds_are_refused_or_written() {
+fn the_seeds_are_refused_or_rendered() {
     assert_eq!(SEEDS.iter().filter(|seed| run(seed).is_ok()).count(), 6);
 }

@@ -1,12 +1,11 @@
-//! Tokenizers that mean harm, or were damaged: each is refused or works, and nothing panics, hangs or takes memory
-//! without measure.
+//! Hostile and damaged tokenizers: each is refused or works, without panics, hangs or unbounded memory.
 
 use foretoken_text::TextError;
 use proptest::prelude::*;
 
 use crate::tokenizer_probe::{check, damaged, tokenizers};
 
-/// Kilobytes that this process has had at most; nothing where the system does not say.
+/// Peak memory of this process in kilobytes, if the system reports it.
 fn peak_kilobytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
@@ -31,20 +30,20 @@ fn config() -> ProptestConfig {
     ProptestConfig { cases: cases(), max_shrink_iters: 200, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// More with `FORETOKEN_HOSTILE_CASES`.
+/// The number of cases, by default or from `FORETOKEN_HOSTILE_CASES`.
 fn cases() -> u32 {
     std::env::var("FORETOKEN_HOSTILE_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(400)
 }
 
 #[test]
-fn damage_leaves_tokenizers() {
-    // Otherwise nothing but refusals would be tried.
+fn enough_damaged_tokenizers_work() {
+    // Otherwise only refusals would be tested.
     let works = (0..=255_u8).filter(|&byte| check(&damaged(&[byte, byte, 0, 1, byte, byte, 0, 1, byte]))).count();
     assert!(works > 30, "{works} of 256");
 }
 
 #[test]
-fn what_was_found_by_hand() {
+fn cases_that_were_found_by_hand() {
     let library = |error: String| error.contains("the library of tokenizers failed");
     let base = String::from_utf8(damaged(&[])).unwrap();
     let with = |from: &str, to: &str| {
@@ -70,8 +69,8 @@ fn what_was_found_by_hand() {
 }
 
 #[test]
-fn a_search_that_tries_at_every_place_ends() {
-    // Below the bound at each place of a run of a, and nothing is found: minutes, if only places were bounded.
+fn the_backtracking_of_a_whole_search_is_limited() {
+    // Each position of a run of a stays below its limit, and nothing is found: minutes without the limit of a search.
     let base = String::from_utf8(damaged(&[])).unwrap();
     let splits = r#"{"type":"Split","pattern":{"Regex":"(a+)+$"},"behavior":"Isolated","invert":false}"#;
     let found = with_field(&base, "pre_tokenizer", splits);
@@ -83,7 +82,7 @@ fn a_search_that_tries_at_every_place_ends() {
 }
 
 #[test]
-fn what_makes_too_much_of_a_text_is_refused() {
+fn components_that_make_a_text_too_long_are_refused() {
     let base = String::from_utf8(damaged(&[])).unwrap();
     let refused = |field: &str, part: &str| {
         let found = with_field(&base, field, part);
@@ -141,7 +140,7 @@ fn what_makes_too_much_of_a_text_is_refused() {
 }
 
 #[test]
-fn long_runs_are_no_harm_to_the_expressions_of_known_models() {
+fn expressions_of_known_models_handle_long_runs() {
     let base = String::from_utf8(damaged(&[])).unwrap();
     // That of Llama 3, and GPT-2's.
     let long = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+\
@@ -164,14 +163,14 @@ fn long_runs_are_no_harm_to_the_expressions_of_known_models() {
 }
 
 #[test]
-fn numbers_of_tokens_are_checked_in_every_file() {
+fn token_ids_are_checked_in_every_file() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     write("vocab.json", r#"{"a": 0, "b": 4000000000}"#);
     write("merges.txt", "");
     let error = foretoken_text::Tokenizer::from_dir(folder.path()).unwrap_err().to_string();
     assert!(error.ends_with("b: expected the number of a token, below 16777216, found 4000000000"), "{error}");
-    // Also of two fields of a name, and under a name that is escaped.
+    // Also in repeated fields, and in fields with escaped names.
     let base = String::from_utf8(damaged(&[])).unwrap();
     for (from, to) in [
         ("\"a\":0", "\"a\":4000000000,\"a\":0"),
@@ -205,9 +204,9 @@ fn words(pattern: &str) -> String {
     format!(r#"{{"type":"Split","pattern":{{"Regex":"{pattern}"}},"behavior":"Isolated","invert":false}}"#)
 }
 
-/// What the library would build before anybody could look at it is looked at in the file.
+/// Components that the library would build without limit are checked in the file.
 #[test]
-fn what_the_library_would_build_without_measure_is_refused() {
+fn components_without_limit_are_refused() {
     let base = String::from_utf8(damaged(&[])).unwrap();
     let row = |name: &str, parts: &[String]| format!(r#"{{"type":"Sequence","{name}":[{}]}}"#, parts.join(","));
     let added = |content: &str, flags: [bool; 3]| {
@@ -245,7 +244,7 @@ fn what_the_library_would_build_without_measure_is_refused() {
         assert!(error.contains(expected) && error.len() < 500, "{field}: {error}");
         assert!(begin.elapsed().as_secs() < 5, "{field}: {:?}", begin.elapsed());
     }
-    // Of two fields one is what makes the other large.
+    // One field makes the other large.
     let both = |normalizer: &str, content: &str, flags: [bool; 3]| {
         let found = with_field(&base, "normalizer", normalizer);
         load(&with_field(&found, "added_tokens", &added(content, flags))).unwrap_err().to_string()
@@ -253,24 +252,24 @@ fn what_the_library_would_build_without_measure_is_refused() {
     assert!(both(&tens, "aaaa", [false, false, true]).contains("at most 4096 bytes for one"));
     assert!(both(&replace("x", " "), "x", [false, true, true]).contains("expected no white space"));
     assert!(both(&replace("x", &"y".repeat(400)), "xx", [false, false, true]).contains("when it is normalized"));
-    // Of a name that stands twice the library may take the other.
+    // Of a repeated field the library may use the other value.
     let twice = tens.replacen("\"type\":\"Sequence\"", "\"type\":\"NFC\",\"type\":\"Lowercase\"", 1);
     let found = with_field(&base, "normalizer", "\"HERE\"").replace("\"HERE\"", &twice);
     assert!(load(&found).unwrap_err().to_string().contains("expected \"type\" once, found it twice"));
-    // What the configuration adds is held to the same.
+    // Tokens that the configuration adds have the same limits.
     let count = foretoken_text::Tokenizer::from_json("x", base.as_bytes(), None).unwrap().vocabulary_len();
     let config = format!(r#"{{"added_tokens_decoder":{{"{count}":{{"content":"  ","rstrip":true}}}}}}"#);
     let error = foretoken_text::Tokenizer::from_json("x", base.as_bytes(), Some(config.as_bytes())).unwrap_err();
     assert!(error.to_string().contains("expected no white space"), "{error}");
-    // A long number that is none is looked at once.
+    // A long run of digits is scanned once.
     let begin = std::time::Instant::now();
     load(&with_field(&base, "version", &format!("\"{}\"", "1".repeat(4_000_000)))).unwrap_err();
     assert!(begin.elapsed().as_secs() < 5, "{:?}", begin.elapsed());
 }
 
-/// What a normalizer makes of a text is counted where it could be much.
+/// The length of a normalized text is measured if its bound is high.
 #[test]
-fn a_text_of_which_too_much_would_be_made_is_refused() {
+fn a_text_that_would_become_too_long_is_refused() {
     let base = String::from_utf8(damaged(&[])).unwrap();
     let found = with_field(&base, "normalizer", &replace("x", &"y".repeat(400)));
     let tokenizer = foretoken_text::Tokenizer::from_json("x", found.as_bytes(), None).unwrap();
@@ -278,7 +277,7 @@ fn a_text_of_which_too_much_would_be_made_is_refused() {
         (tokenizer.encode(&"a ".repeat(500_000), false), tokenizer.encode(&"x".repeat(1_000_000), false));
     assert!(!harmless.unwrap().is_empty());
     assert!(error.unwrap_err().to_string().contains("makes at most 268435456 bytes"));
-    // Between added tokens it is made for each piece.
+    // It is added to each segment between added tokens.
     let before = format!(r#"{{"type":"Prepend","prepend":"{}"}}"#, "y".repeat(399));
     let found = with_field(&base, "normalizer", &before);
     let mark = r#"[{"id":9,"content":"b","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,
@@ -289,9 +288,9 @@ fn a_text_of_which_too_much_would_be_made_is_refused() {
     assert!(error.to_string().contains("makes at most 268435456 bytes"), "{error}");
 }
 
-/// Expressions that are deep by repetitions, which are not counted as groups are.
+/// Expressions that are deep by repetitions, which do not count as groups.
 #[test]
-fn repetitions_of_repetitions_overflow_no_stack() {
+fn nested_repetitions_do_not_overflow_the_stack() {
     let base = String::from_utf8(damaged(&[])).unwrap();
     for repetitions in ["{1,2}".repeat(1600), "?+".repeat(4000)] {
         load(&with_field(&base, "pre_tokenizer", &words(&format!("a{repetitions}")))).ok();

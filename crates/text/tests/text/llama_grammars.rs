@@ -1,17 +1,17 @@
-//! The cases of llama.cpp's own tests of grammars, in a checkout that `FORETOKEN_LLAMA_CPP` names, and its examples.
+//! llama.cpp's own grammar tests and example grammars, in a checkout that `FORETOKEN_LLAMA_CPP` names.
 //!
-//! The cases are calls in a file of C++: a word about it, a grammar or a schema, strings that pass and strings that
-//! fail, all of them literals. They are read as such; calls with anything else (tokens by number) are left out, and
-//! counted. Schemas are compiled as they are, with whitespace; what is not as there is known, and why.
+//! The cases are calls in a C++ file with literals: a description, a grammar or a schema, strings that match and
+//! strings that do not. Calls with other arguments (tokens by number) are skipped and counted. Schemas are compiled
+//! unchanged, with whitespace. Known differences are listed with their reason.
 
 use std::path::Path;
 
 use foretoken_text::{Grammar, GrammarSource};
 
 use crate::TARGET;
-use crate::walks::has;
+use crate::walks::matches;
 
-/// Strings of cases that differ, and why. One that does not any more fails the test.
+/// Strings of cases with a different result, and why. One that no longer differs fails the test.
 const KNOWN: &[(&str, &str)] = &[
     ("min 0: 100000000000000000000000000000000", "whole numbers have as many digits as one likes"),
     ("min 2: 12345678900000000", "whole numbers have as many digits as one likes"),
@@ -56,7 +56,7 @@ impl Reader<'_> {
         Some(())
     }
 
-    /// A literal; several that follow each other are one.
+    /// A literal; adjacent literals are concatenated.
     fn literal(&mut self) -> Option<String> {
         let mut text = String::new();
         let mut is_one = false;
@@ -124,7 +124,7 @@ impl Reader<'_> {
     }
 }
 
-/// The calls of a file, and how many have something else than literals.
+/// The calls of a file, and how many have other arguments than literals.
 fn cases(text: &str) -> (Vec<Case>, usize) {
     let (mut all, mut left_out, mut rest) = (Vec::new(), 0, text);
     while let Some((at, call)) =
@@ -144,7 +144,7 @@ fn cases(text: &str) -> (Vec<Case>, usize) {
 }
 
 #[test]
-fn grammars_of_llama_cpp_have_its_strings_and_no_others() {
+fn grammars_of_llama_cpp_match_its_strings_and_no_others() {
     let Some(checkout) = std::env::var_os("FORETOKEN_LLAMA_CPP") else {
         println!("skipped: cases are looked for in FORETOKEN_LLAMA_CPP, which is not set");
         return;
@@ -173,7 +173,7 @@ fn grammars_of_llama_cpp_have_its_strings_and_no_others() {
         let all = case.passing.iter().map(|text| (text, true)).chain(case.failing.iter().map(|text| (text, false)));
         for (text, passes) in all {
             strings += 1;
-            if has(&grammar, text) != passes {
+            if matches(&grammar, text) != passes {
                 let what = format!("{}: {text}", case.name);
                 match known.iter().position(|(known, _)| *known == what) {
                     Some(place) => drop(known.remove(place)),

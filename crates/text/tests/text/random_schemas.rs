@@ -1,12 +1,12 @@
-//! Schemas put together at random, and random texts along each: whatever is written, a validator that is none of ours
-//! finds it valid, and the value that was meant when the schema was made is among its texts.
+//! Random schemas with random texts: an independent validator accepts every text, and each schema's grammar matches the
+//! value that the schema was made for.
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-use crate::walks::{Dice, compile, fault, has, judge, random_text};
+use crate::walks::{Random, compile, fault, judge, matches, random_text};
 
-/// A schema, and a value that it has.
+/// A schema, and a valid value.
 type Pair = (Value, Value);
 
 fn scalar() -> impl Strategy<Value = Pair> {
@@ -25,7 +25,7 @@ fn scalar() -> impl Strategy<Value = Pair> {
                 "exclusiveMinimum": least as f64 / 8.0 - 0.5,
                 "maximum": (least + within + more) as f64 / 8.0,
             }),
-            // Whole numbers would be written without a point.
+            // Integers would be written without a point.
             ((least + within) as f64 / 8.0 - 0.0625).into(),
         )),
         (-1000i64..1000, 1i64..13)
@@ -50,7 +50,7 @@ fn scalar() -> impl Strategy<Value = Pair> {
     ]
 }
 
-/// The properties that are there, and whether they are required; and whether others may be.
+/// An object of these properties, each with whether it is present and required; and whether others are allowed.
 fn object(fields: Vec<(Pair, bool, bool)>, is_open: bool) -> Pair {
     let (mut properties, mut required, mut value) = (Map::new(), Vec::new(), Map::new());
     for (i, ((schema, inner), is_required, is_there)) in fields.into_iter().enumerate() {
@@ -94,7 +94,7 @@ fn schemas() -> impl Strategy<Value = Pair> {
             )),
             inner.clone().prop_map(|(_, value)| (json!({"const": value}), value)),
             inner.clone().prop_map(|(schema, value)| (json!({"allOf": [schema.clone(), schema]}), value)),
-            // Lists of themselves, by a reference.
+            // Recursive lists, by a reference.
             inner.prop_map(|(schema, value)| {
                 let items = json!({"anyOf": [schema, {"$ref": "#"}]});
                 (json!({"type": "array", "items": items}), json!([[value, []]]))
@@ -108,7 +108,7 @@ proptest! {
 
     #[test]
     fn texts_of_random_schemas_are_valid((schema, value) in schemas(), seed: u64) {
-        // A reference is to the root, which may say something else than the part that it was made for.
+        // A reference points to the root, which may differ from the part that it was made for.
         let is_meant = !schema.to_string().contains("$ref") || schema.get("items").is_some_and(|items| {
             items.to_string().matches("$ref").count() == 1 && items["anyOf"][1].get("$ref").is_some()
         });
@@ -122,11 +122,11 @@ proptest! {
         let judge = judge(&schema).expect("a good schema");
         if is_meant {
             prop_assert!(judge.is_valid(&value), "{schema} has {value}");
-            prop_assert!(has(&grammar, &value.to_string()), "{schema} has {value}");
+            prop_assert!(matches(&grammar, &value.to_string()), "{schema} has {value}");
         }
-        let mut dice = Dice(seed);
+        let mut random = Random(seed);
         for _ in 0..3 {
-            if let Some(text) = random_text(&grammar, &mut dice, 20, 200) {
+            if let Some(text) = random_text(&grammar, &mut random, 20, 200) {
                 let fault = fault(&judge, &text);
                 prop_assert!(fault.is_none(), "{schema}: {text}: {fault:?}");
             }

@@ -1,4 +1,4 @@
-//! Text there and back: whole, in pieces, and after steps back.
+//! Round trips of text: at once, in pieces, and after rollbacks.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::{OTHER, TARGET, load};
 
-/// What decoding can restore: a tokenizer that invents a first space cannot tell it from one that was there.
+/// The text that decoding can restore: a tokenizer with a dummy prefix cannot distinguish it from a space in the text.
 fn restorable(tokenizer: &Tokenizer, text: &str) -> String {
     if tokenizer.drops_first_space() { text.strip_prefix(' ').unwrap_or(text).to_owned() } else { text.to_owned() }
 }
@@ -37,7 +37,7 @@ proptest! {
         }
     }
 
-    /// The low ids of these vocabularies are single bytes, so characters break in every way they can.
+    /// The low ids of these vocabularies are single bytes, so characters break in every possible way.
     #[test]
     fn pieces_of_bytes_are_the_whole(tokens in prop::collection::vec(0_u32..300, 0..24)) {
         for tokenizer in [&*TARGET, &*OTHER] {
@@ -71,7 +71,7 @@ fn a_continuation_keeps_its_space() {
         word.iter().map(|&token| stream.push(token)).collect::<String>()
     };
     assert_eq!(text(&[]), "the");
-    // Special tokens alone are not yet text.
+    // Special tokens do not count as text.
     assert_eq!(text(&[0, 1]), "the");
     assert_eq!(text(&tokenizer.encode("of", false).unwrap()), " the");
 }
@@ -92,7 +92,7 @@ fn special_tokens_are_parsed_only_where_wanted() {
 }
 
 #[test]
-fn what_the_files_say_about_the_demo_models() {
+fn special_tokens_of_the_demo_models() {
     assert_eq!((TARGET.vocabulary_len(), OTHER.vocabulary_len()), (8192, 4096));
     assert_eq!((TARGET.end_tokens(), TARGET.turn_end_tokens()), (&[0][..], &[6][..]));
     assert_eq!((TARGET.bos(), TARGET.adds_bos()), (None, false));
@@ -121,7 +121,7 @@ fn long_texts_are_encoded_in_pieces() {
     let pieces = tokenizer.encode_in_pieces(&text, true).unwrap();
     assert_eq!(pieces, tokenizer.encode(&text, true).unwrap());
     assert_eq!(tokenizer.encode_in_pieces("ab", true).unwrap(), tokenizer.encode("ab", true).unwrap());
-    // Within a character there is no cut.
+    // Characters are never split.
     let line = "\u{1F60A}".repeat(300_000);
     assert_eq!(tokenizer.decode(&tokenizer.encode_in_pieces(&line, false).unwrap(), true), line);
     let longest = (0..tokenizer.vocabulary_len() as u32).map(|token| tokenizer.token_bytes(token).len()).max();

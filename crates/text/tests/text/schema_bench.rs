@@ -1,28 +1,28 @@
-//! Schemas that people use, from JSONSchemaBench's collections (a checkout that `FORETOKEN_JSON_SCHEMA_BENCH` names):
-//! what is written along those that are accepted is valid to a validator that is none of ours.
+//! Real-world schemas from JSONSchemaBench (a checkout that `FORETOKEN_JSON_SCHEMA_BENCH` names): an independent
+//! validator accepts the texts of all schemas that are accepted.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::Value;
 
-use crate::walks::{Dice, compile, fault, judge, random_text};
+use crate::walks::{Random, compile, fault, judge, random_text};
 
-/// Schemas of each collection, evenly taken, and random texts for each.
+/// Number of evenly sampled schemas of each collection, and of random texts for each.
 const SCHEMAS: usize = 80;
 const TEXTS: usize = 3;
 const FREE: usize = 30;
 const BOUND: usize = 400;
 
 #[test]
-fn random_texts_of_used_schemas_are_valid() {
+fn random_texts_of_real_schemas_are_valid() {
     let Some(bench) = std::env::var_os("FORETOKEN_JSON_SCHEMA_BENCH") else {
         println!("skipped: schemas are looked for in FORETOKEN_JSON_SCHEMA_BENCH, which is not set");
         return;
     };
     let data = Path::new(&bench).join("data");
     let mut faults = Vec::new();
-    let (mut accepted, mut finished, mut cut, mut judged) = (0, 0, 0, 0);
+    let (mut accepted, mut finished, mut truncated, mut judged) = (0, 0, 0, 0);
     let mut refused: BTreeMap<String, usize> = BTreeMap::new();
     let collections = std::fs::read_dir(&data).unwrap_or_else(|error| panic!("{}: {error}", data.display()));
     for collection in collections.map(|entry| entry.expect("a readable folder").path()).filter(|path| path.is_dir()) {
@@ -43,10 +43,10 @@ fn random_texts_of_used_schemas_are_valid() {
             accepted += 1;
             let Some(judge) = judge(&schema) else { continue };
             judged += 1;
-            let mut dice = Dice(accepted);
+            let mut random = Random(accepted);
             for _ in 0..TEXTS {
-                let Some(text) = random_text(&grammar, &mut dice, FREE, BOUND) else {
-                    cut += 1;
+                let Some(text) = random_text(&grammar, &mut random, FREE, BOUND) else {
+                    truncated += 1;
                     continue;
                 };
                 finished += 1;
@@ -57,9 +57,7 @@ fn random_texts_of_used_schemas_are_valid() {
             }
         }
     }
-    println!(
-        "{accepted} schemas accepted, {judged} of them by the validator; {finished} texts, {cut} cut at their bound"
-    );
+    println!("{accepted} schemas accepted, {judged} of them by the validator; {finished} texts, {truncated} truncated");
     let mut refused: Vec<(usize, String)> = refused.into_iter().map(|(why, count)| (count, why)).collect();
     refused.sort();
     println!("{} refused:", refused.iter().map(|(count, _)| count).sum::<usize>());

@@ -1,24 +1,23 @@
-//! The cases of JSON Schema's own test suite, in a checkout that `FORETOKEN_JSON_SCHEMA_TEST_SUITE` names.
+//! JSON Schema's official test suite, in a checkout that `FORETOKEN_JSON_SCHEMA_TEST_SUITE` names.
 //!
-//! A schema may be refused. One that is accepted has the texts of its valid instances and none of the others, in
-//! whatever order their properties are written; and texts that are drawn from its masks are valid to a validator that
-//! is none of ours. Where that is not so it is known: the list beside this file has a line for each such case, with a
-//! word why. A case that is on the list and passes fails the test, so the list only shrinks.
+//! A schema may be refused. One that is accepted matches its valid instances and no others, in any order of properties;
+//! and an independent validator accepts texts drawn from its masks. Known exceptions are listed in a file beside this
+//! one with their reason. A listed case that passes fails the test, so the list only shrinks.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use crate::walks::{Dice, compile, fault, has, judge, random_text};
+use crate::walks::{Random, compile, fault, judge, matches, random_text};
 
 const KNOWN: &str = include_str!("../schema_suite/known.txt");
-/// The drafts, with what a schema of one says of itself.
+/// The drafts, with the value of `$schema`.
 const DRAFTS: [(&str, &str); 2] = [
     ("draft2020-12", "https://json-schema.org/draft/2020-12/schema"),
     ("draft7", "http://json-schema.org/draft-07/schema#"),
 ];
-/// Random texts for each schema, tokens that are drawn freely, and most tokens.
+/// Number of random texts for each schema, of unconstrained tokens, and most tokens.
 const TEXTS: usize = 3;
 const FREE: usize = 12;
 const BOUND: usize = 120;
@@ -37,7 +36,7 @@ fn files(folder: &Path, into: &mut Vec<std::path::PathBuf>) {
     }
 }
 
-/// Names of properties in the order in which a schema has them.
+/// Names of properties in the schema's order.
 fn names(schema: &Value, into: &mut Vec<String>) {
     match schema {
         Value::Object(fields) => {
@@ -54,7 +53,7 @@ fn names(schema: &Value, into: &mut Vec<String>) {
     }
 }
 
-/// The same value, its properties in the order of these names and the others behind them, and whole numbers as such.
+/// The same value with its properties in the order of these names and others behind them, and integers without a point.
 fn ordered(value: &Value, order: &[String]) -> Value {
     match value {
         Value::Object(fields) => {
@@ -72,7 +71,7 @@ fn ordered(value: &Value, order: &[String]) -> Value {
     }
 }
 
-/// What is not as the suite has it for one schema, each with what happened.
+/// The differences to the suite for one schema, each with the reason.
 fn differences(schema: &Value, tests: &[Value], seed: u64) -> Option<Vec<(String, &'static str)>> {
     let grammar = compile(schema).ok()?;
     let mut found = Vec::new();
@@ -80,16 +79,16 @@ fn differences(schema: &Value, tests: &[Value], seed: u64) -> Option<Vec<(String
     names(schema, &mut order);
     for test in tests {
         let (data, is_valid) = (&test["data"], test["valid"].as_bool().expect("a case says it"));
-        let accepted = [data.to_string(), ordered(data, &order).to_string()].iter().any(|text| has(&grammar, text));
+        let accepted = [data.to_string(), ordered(data, &order).to_string()].iter().any(|text| matches(&grammar, text));
         if accepted != is_valid {
             let what = if accepted { "accepted" } else { "refused" };
             found.push((test["description"].as_str().expect("a case has a name").to_string(), what));
         }
     }
     if let Some(judge) = judge(schema) {
-        let mut dice = Dice(seed);
+        let mut random = Random(seed);
         for _ in 0..TEXTS {
-            let Some(text) = random_text(&grammar, &mut dice, FREE, BOUND) else { continue };
+            let Some(text) = random_text(&grammar, &mut random, FREE, BOUND) else { continue };
             if let Some(error) = fault(&judge, &text) {
                 println!("{schema}: {text}: {error}");
                 found.push(("a random text".to_string(), "written"));
@@ -101,14 +100,14 @@ fn differences(schema: &Value, tests: &[Value], seed: u64) -> Option<Vec<(String
 }
 
 #[test]
-fn schemas_of_the_test_suite_have_its_instances_and_no_others() {
+fn schemas_of_the_test_suite_match_its_instances_and_no_others() {
     let Some(suite) = std::env::var_os("FORETOKEN_JSON_SCHEMA_TEST_SUITE") else {
         println!("skipped: cases are looked for in FORETOKEN_JSON_SCHEMA_TEST_SUITE, which is not set");
         return;
     };
     let mut known: BTreeMap<&str, &str> = BTreeMap::new();
     for line in KNOWN.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
-        let (case, why) = line.rsplit_once(" -- ").unwrap_or_else(|| panic!("{line}: expected a word why"));
+        let (case, why) = line.rsplit_once(" -- ").unwrap_or_else(|| panic!("{line}: expected a reason"));
         assert!(known.insert(case, why).is_none(), "{case}: expected one line, found another");
     }
     let (mut accepted, mut refused, mut cases, mut new) = (0, 0, 0, Vec::new());

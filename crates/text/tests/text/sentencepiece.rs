@@ -59,7 +59,7 @@ fn folder_with(model: &str, config: &str) -> (tempfile::TempDir, Result<Tokenize
 }
 
 #[test]
-fn a_folder_with_tokens_of_its_own() {
+fn a_folder_with_added_tokens() {
     let config = r#"{"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": {"content": "<|end|>"},
         "added_tokens_decoder": {"400": {"content": "<|end|>", "special": true, "rstrip": true},
           "401": {"content": "<think>", "special": false}}}"#;
@@ -70,7 +70,7 @@ fn a_folder_with_tokens_of_its_own() {
     assert_eq!((tokenizer.vocabulary_len(), tokenizer.token_bytes(400)), (402, &b"<|end|>"[..]));
     let plain = |text: &str| tokenizer.encode_plain(text).unwrap();
     let whole = tokenizer.encode("a<|end|>  a<think>a", true).unwrap();
-    // Behind a special token a space is invented again, and those that are there belong to it.
+    // Behind a special token a dummy prefix is inserted again, and existing spaces are stripped.
     let expected = [&[1][..], &plain("a"), &[400], &plain("a"), &[401], &plain("a")[plain("").len()..]].concat();
     assert_eq!(whole[..3 + 2 * plain("a").len()], expected[..3 + 2 * plain("a").len()]);
     assert_eq!(tokenizer.decode(&whole, true), "a a<think>a");
@@ -82,14 +82,14 @@ fn a_folder_with_tokens_of_its_own() {
     assert_ne!(whole[1..], tokenizer.encode_plain("the").unwrap());
 }
 
-/// A folder with nothing but the model becomes keys of GGUF that cut as the model does.
+/// A folder with only a SentencePiece model is exported to GGUF with the same tokens.
 #[test]
-fn a_model_that_merges_is_said_in_keys_of_gguf() {
+fn a_bpe_model_is_exported_to_gguf() {
     let config = r#"{"bos_token": "<s>", "eos_token": "</s>",
         "added_tokens_decoder": {"400": {"content": "<|end|>", "special": true}}}"#;
     let (folder, tokenizer) = folder_with("bpe.model", config);
-    let marks = foretoken_text::Marks { beginning: Some(1), ends: &[2] };
-    let exported = foretoken_text::gguf_vocabulary(folder.path(), 404, marks).unwrap();
+    let boundary = foretoken_text::BoundaryTokens { bos: Some(1), ends: &[2] };
+    let exported = foretoken_text::gguf_vocabulary(folder.path(), 404, boundary).unwrap();
     let metadata = foretoken_weights::gguf::Metadata::new("made", exported.entries);
     let (original, made) = (tokenizer.unwrap(), Tokenizer::from_gguf("made", &metadata).unwrap());
     assert_eq!((made.vocabulary_len(), made.bos(), made.adds_bos()), (404, Some(1), true));
@@ -98,12 +98,12 @@ fn a_model_that_merges_is_said_in_keys_of_gguf() {
         assert_eq!(original.encode_plain(text).unwrap(), made.encode_plain(text).unwrap(), "{text}");
     }
     let (folder, _) = folder_with("unigram.model", config);
-    let error = foretoken_text::gguf_vocabulary(folder.path(), 404, marks).unwrap_err().to_string();
+    let error = foretoken_text::gguf_vocabulary(folder.path(), 404, boundary).unwrap_err().to_string();
     assert!(error.ends_with("trainer_spec.model_type: expected 2 (BPE), found 1"), "{error}");
 }
 
 #[test]
-fn what_is_not_there_is_refused() {
+fn malformed_and_unsupported_models_are_refused() {
     let refused = |bytes: &[u8]| Tokenizer::from_sentencepiece("m", bytes).unwrap_err().to_string();
     assert_eq!(refused(b""), "m: expected a SentencePiece model, found: no pieces");
     assert_eq!(

@@ -1,5 +1,5 @@
-//! What must hold for any chat template: it is refused in one line of bounded length, or it writes text. The fuzz
-//! target and the ordinary tests call the same function.
+//! Properties of any chat template: it is refused in one line of bounded length, or it renders. Shared by the fuzz
+//! target and the tests.
 
 use foretoken_text::{ChatInput, ChatTemplate, Message};
 

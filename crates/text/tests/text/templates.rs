@@ -1,4 +1,4 @@
-//! Chat templates of others, against the texts that transformers writes with them.
+//! Third-party chat templates, compared with transformers' output.
 //!
 //! The vectors are made by `bench/peers/hf_chat_templates.py`; the folder is named by `FORETOKEN_TEMPLATES`.
 
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use foretoken_text::{ChatInput, ChatTemplate, Json, Message};
 
-/// What a case gives to the template. Read from the text of the line, since the order of keys is part of it.
+/// The input of a case. It is parsed from the line's text, since the order of keys matters.
 #[derive(serde::Deserialize)]
 struct Case {
     name: String,
@@ -32,7 +32,7 @@ fn input(case: &Case) -> ChatInput {
     }
 }
 
-/// Templates that write something else here, and why: `safe` next to `+`, which in Python escapes the tools for HTML.
+/// Templates with other output here: they have `safe` next to `+`, which in Python escapes the tools for HTML.
 const DIFFERENT: [&str; 1] = ["meetkai-functionary-medium-v3.1: "];
 
 #[test]
@@ -73,7 +73,7 @@ fn templates_write_what_transformers_writes() {
                         rest(expected)
                     ));
                 }
-                // Loops over none, and lists of what is written as JSON later, which Python refuses.
+                // Loops over none, and lists of values that are written as JSON later, which Python refuses.
                 (Ok(_), None) => lenient += 1,
                 (Err(error), Some(_)) => differences.push(format!("{name}: {}: {error}", case.name)),
             }

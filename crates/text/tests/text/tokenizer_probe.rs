@@ -1,8 +1,8 @@
-//! Damaged tokenizers: what must hold for any of them, and how they are made.
+//! Damaged tokenizers: how they are made, and the properties of any of them.
 //!
-//! Bytes choose a small tokenizer, parts that it gets and places of its JSON that are changed, so that most of what
-//! comes out still has the shape that the library reads. Whatever it is, it is refused in one line or it works: texts
-//! become tokens or an error, tokens become text, nothing panics. The fuzz target and the property test share this.
+//! Bytes choose a small tokenizer, components that it gets and places of its JSON that are changed, so that most
+//! results still have the shape that the library reads. Each is refused in one line or works: texts become tokens or an
+//! error, tokens become text, nothing panics. Shared by the fuzz target and the property test.
 
 use foretoken_text::{ChatInput, ChatTemplate, Message, Tokenizer};
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ const BASES: [&str; 5] = [
     "decoder":null,"model":{"type":"WordLevel","vocab":{"a":0,"b":1,"<unk>":2},"unk_token":"<unk>"}}"#,
 ];
 
-/// Parts of a tokenizer with the names of their places.
+/// Components of a tokenizer with their field names.
 #[rustfmt::skip]
 const PARTS: [(&str, &str); 36] = [
     ("decoder", r#"{"type":"BPEDecoder","suffix":"</w>"}"#),
@@ -97,7 +97,7 @@ const TEXTS: [&str; 7] = [
     "[X]</w>##b▁",
 ];
 
-/// Bytes as choices; zeros behind their end.
+/// Choices from bytes; zeros after their end.
 struct Choices<'a>(&'a [u8]);
 
 impl Choices<'_> {
@@ -186,7 +186,7 @@ pub fn tokenizers(data: &[u8]) {
     check(&damaged(data));
 }
 
-/// What must hold for any bytes. Whether they are a tokenizer.
+/// Checks the properties for any bytes; returns whether they are a tokenizer.
 pub fn check(bytes: &[u8]) -> bool {
     let one_line = |error: &foretoken_text::TextError| {
         let error = error.to_string();
@@ -209,7 +209,7 @@ pub fn check(bytes: &[u8]) -> bool {
                 }
                 Err(error) => {
                     one_line(&error);
-                    // An expression that gives up does so at most texts, after as much time.
+                    // An expression that reaches the limit does so for most texts, and each takes long.
                     if error.to_string().contains("retry-limit") {
                         return true;
                     }

@@ -1,11 +1,11 @@
-//! Answers of models in each form of tool calls, written for these tests: calls, near misses, cut ones.
+//! Answers of models in each tool-call format, written for these tests: calls, near misses, truncated calls.
 
 use foretoken_text::ToolFormat;
 
 /// Names and arguments.
 pub type Calls<'a> = &'a [(&'a str, &'a str)];
 
-/// Answers with the calls in them and the text that is left; `*` is all of it, but for calls at its beginning.
+/// Answers with their calls and the remaining text; `*` is the whole answer without calls at its beginning.
 pub const ANSWERS: [(ToolFormat, &str, Calls, &str); 45] = [
     (
         ToolFormat::Hermes,

@@ -1,6 +1,6 @@
-//! Calls of tools in what models write: each form by example, whatever else they write, and how long it takes.
+//! Tool calls in models' answers: an example of each format, random and hostile answers, and the time they take.
 //!
-//! Templates of others, from which forms are found, are looked for in the folder that `FORETOKEN_TEMPLATES` names.
+//! Third-party templates, in which formats are recognized, are in the folder that `FORETOKEN_TEMPLATES` names.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::TARGET;
 use crate::tool_answers::ANSWERS;
 use crate::tool_probe::{Answer, check, split};
 
-/// The text that is left of an answer; `*` is all of it, but for calls at its beginning.
+/// Whether the remaining text of an answer is the expected one; `*` is the whole answer without calls at its beginning.
 fn left(answer: &Answer, expected: &str) -> bool {
     match expected {
         "*" => answer.pieces.last() == Some(&AnswerPiece::Text(answer.text())),
@@ -20,7 +20,7 @@ fn left(answer: &Answer, expected: &str) -> bool {
 }
 
 #[test]
-fn every_form_is_read_however_it_arrives() {
+fn every_format_is_parsed_in_any_pieces() {
     for (format, text, expected, rest) in ANSWERS {
         let bytes: Vec<u8> = (1..=text.len().min(255) as u8).collect();
         for length in bytes {
@@ -36,7 +36,7 @@ fn every_form_is_read_however_it_arrives() {
     }
 }
 
-/// Makes the seeds of the fuzz target: all examples, with the byte that says their form.
+/// Writes the seeds of the fuzz target: all examples, with the byte that selects their format.
 #[test]
 #[ignore = "writes files of the repository"]
 fn write_the_seeds() {
@@ -63,8 +63,8 @@ fn the_model_s_own_ids_are_kept() {
 }
 
 #[test]
-fn a_cut_call_is_text_wherever_it_is_cut() {
-    // Of these, what comes behind the last value says nothing more.
+fn a_truncated_call_is_text() {
+    // In these formats the text behind the last value is not needed.
     for (format, text, expected, _) in ANSWERS.iter().filter(|answer| !answer.2.is_empty()) {
         for end in text.char_indices().map(|(at, _)| at) {
             let answer = check(*format, &text[..end], &[1]);
@@ -91,14 +91,14 @@ fn text_is_held_back_only_while_it_may_begin_a_call() {
     assert_eq!(push("}}"), "<tool_call>{\"name\": \"f\", \"arguments\": 5, \"more\": {}}");
     assert_eq!(push("<tool_call>{\"name\": \"f\"} "), "");
     assert_eq!(push("x"), "<tool_call>{\"name\": \"f\"} x");
-    // An answer in JSON is shown from its first field that no call has.
+    // An answer in JSON is released at its first field that no call has.
     let mut reader = ToolCallReader::new(ToolFormat::LlamaJson, &[]);
     assert_eq!(reader.push("{\"city\": "), [AnswerPiece::Text("{\"city\": ".into())]);
     assert_eq!(reader.push("{\"name\": \"f\""), [AnswerPiece::Text("{\"name\": \"f\"".into())]);
 }
 
 #[test]
-fn a_call_is_told_with_its_last_byte() {
+fn a_call_is_returned_with_its_last_byte() {
     let mut reader = ToolCallReader::new(ToolFormat::Qwen3Coder, &[]);
     assert_eq!(reader.push("<tool_call><function=f><parameter=a>1</parameter></function></tool_call"), []);
     let pieces = reader.push(">");
@@ -106,21 +106,21 @@ fn a_call_is_told_with_its_last_byte() {
 }
 
 #[test]
-fn schemas_say_what_is_a_string() {
+fn schemas_decide_what_is_a_string() {
     let tools = r#"[{"type": "function", "function": {"name": "f", "parameters": {"type": "object",
         "properties": {"zip": {"type": "string"}, "count": {"type": "integer"}}}}}]"#;
     let tools: Vec<foretoken_text::Json> = serde_json::from_str(tools).unwrap();
     let mut reader = ToolCallReader::new(ToolFormat::Glm45, &tools);
     let text = "<tool_call>f<arg_key>zip</arg_key><arg_value>00501</arg_value><arg_key>count</arg_key>\
                 <arg_value>5</arg_value></tool_call>";
-    // Twice, since the tools are those of the reader.
+    // Twice, since the reader keeps the tools.
     for _ in 0..2 {
         let answer = Answer::read(&mut reader, std::iter::once(text));
         assert_eq!(answer.calls().next().unwrap().arguments, "{\"zip\": \"00501\", \"count\": 5}");
     }
 }
 
-/// What texts are made of that look like calls.
+/// Fragments of texts that look like calls.
 fn fragment() -> impl Strategy<Value = String> {
     let marks: Vec<&str> = ToolFormat::ALL.iter().flat_map(|format| format.marks()).copied().collect();
     let others = [
@@ -194,7 +194,7 @@ proptest! {
         }
     }
 
-    /// An example with one change, which is near to a call.
+    /// An example with one change, which is nearly a call.
     #[test]
     fn changed_calls_lose_no_byte(
         example in prop::sample::select(ANSWERS.to_vec()),
@@ -210,7 +210,7 @@ proptest! {
     }
 }
 
-/// Texts made to take long, some of about a million bytes.
+/// Hostile texts, some of about a million bytes.
 fn hostile() -> Vec<(ToolFormat, String)> {
     let mut texts = Vec::new();
     for format in ToolFormat::ALL {
@@ -218,7 +218,7 @@ fn hostile() -> Vec<(ToolFormat, String)> {
         for repeated in ["<", "[", "{\"a\":\"", "\n", "é", "f(a=["] {
             texts.push((format, repeated.repeat(1_000_000 / repeated.len())));
         }
-        // Calls that break off at every place where something else begins, and what then comes and never ends.
+        // Calls that break off at every position, followed by something that never ends.
         let breaks = example.match_indices(['>', '{', '(', '[', '"', '=', ':', '`']).step_by(2).take(8);
         for (at, _) in breaks {
             texts.push((format, format!("{}{}", &example[..=at], "x<".repeat(500_000))));
@@ -234,7 +234,7 @@ fn hostile() -> Vec<(ToolFormat, String)> {
     texts
 }
 
-/// A text of a million bytes, in pieces of a few tokens, takes a tenth of a second or so; were what is held read
+/// A text of a million bytes, in pieces of a few tokens, takes about a tenth of a second; if held text were parsed
 /// again with each piece, it would take minutes.
 #[test]
 fn hostile_texts_take_linear_time() {
@@ -255,7 +255,7 @@ fn hostile_texts_take_linear_time() {
 }
 
 #[test]
-fn arguments_are_as_deep_as_readers_of_json_bear() {
+fn the_depth_of_arguments_is_limited() {
     for (depth, is_call) in [(126, true), (127, false), (100_000, false)] {
         let deep = format!("{}{}", "[".repeat(depth - 1), "]".repeat(depth - 1));
         let text = format!("<tool_call>{{\"name\": \"f\", \"arguments\": {{\"a\": {deep}}}}}</tool_call>");
@@ -268,7 +268,7 @@ fn arguments_are_as_deep_as_readers_of_json_bear() {
 }
 
 #[test]
-fn forms_are_found_in_templates() {
+fn formats_are_found_in_templates() {
     let cases = [
         ("{% for tool in tools %}{{ tool | tojson }}{% endfor %}<tool_call>", Some(ToolFormat::Hermes)),
         ("<tool_call>{{ messages }}", None),
@@ -287,7 +287,7 @@ fn forms_are_found_in_templates() {
         let template = ChatTemplate::from_source("own", source, "", "").unwrap();
         assert_eq!(ToolFormat::of_template(&template), expected, "{source}");
     }
-    // Of two templates that for tools counts.
+    // Of two templates the one for tools is used.
     let folder = tempfile::tempdir().unwrap();
     let config = r#"{"chat_template": [{"name": "default", "template": "{{ messages }}"},
         {"name": "tool_use", "template": "{{ tools }}<tool_call>"}]}"#;
@@ -297,7 +297,7 @@ fn forms_are_found_in_templates() {
 }
 
 #[test]
-fn forms_are_found_in_templates_of_others() {
+fn formats_are_found_in_third_party_templates() {
     let Some(folder) = std::env::var_os("FORETOKEN_TEMPLATES") else {
         return println!("skipped: FORETOKEN_TEMPLATES, which names a folder of templates, is not set");
     };
@@ -313,7 +313,7 @@ fn forms_are_found_in_templates_of_others() {
         ("Qwen-Qwen2.5-7B-Instruct", Some(ToolFormat::Hermes)),
         ("Qwen-Qwen3-0.6B", Some(ToolFormat::Hermes)),
         ("Qwen3-Coder", Some(ToolFormat::Qwen3Coder)),
-        // These have no place for tools, only for calls.
+        // These render calls, but no tools.
         ("deepseek-ai-DeepSeek-R1-Distill-Llama-8B", None),
         ("deepseek-ai-DeepSeek-V3.1", None),
         ("fireworks-ai-llama-3-firefunction-v2", Some(ToolFormat::Functools)),
@@ -341,10 +341,10 @@ fn forms_are_found_in_templates_of_others() {
 }
 
 #[test]
-fn marks_are_shown_though_they_are_special() {
+fn special_tokens_of_the_format_are_shown() {
     let special = |name: &str| TARGET.special_tokens(&[name]);
     let shown = TARGET.special_tokens(&["<|call|>", "<|end|>", "<|endoftext|>", "<|none|>", "the"]);
-    assert_eq!(shown, special("<|call|>"), "no ends, no words");
+    assert_eq!(shown, special("<|call|>"), "no end tokens, no ordinary tokens");
     let text = TARGET.encode("<|user|>a<|call|>b<|end|>", false).unwrap();
     assert_eq!(text.iter().filter(|&&token| TARGET.is_special(token)).count(), 3);
     let read = |mut stream: TextStream| text.iter().map(|&token| stream.push(token)).collect::<String>();

@@ -1,8 +1,7 @@
-//! Grammars of calls: whatever is written under their masks is read back as calls that fit, in every form.
+//! Grammars of tool calls: text generated under their masks is parsed back as valid calls, in every format.
 //!
-//! Texts are walked at random through the masks, over a vocabulary of single characters in which the marks of a form
-//! are special tokens or words like others. What comes out is read by the reader of calls, which knows nothing of the
-//! grammar.
+//! Random texts are drawn from the masks, over a vocabulary of single characters in which the marks of a format are
+//! special tokens or ordinary ones. They are parsed by the reader of calls, which does not know the grammar.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +12,7 @@ use foretoken_text::{
 };
 use serde_json::{Value, json};
 
-/// Characters, some words, and the marks of a form.
+/// A vocabulary of characters, some words, and the marks of a format.
 fn tokenizer(format: ToolFormat, is_special: bool) -> Tokenizer {
     let mut words: Vec<String> = (' '..='~').map(String::from).collect();
     words.extend(
@@ -38,7 +37,7 @@ fn function(name: &str, parameters: Option<Value>) -> ToolFunction {
     ToolFunction { name: name.into(), parameters, is_strict: true }
 }
 
-/// Functions whose arguments every form can have.
+/// Functions whose arguments every format can express.
 fn functions() -> Vec<ToolFunction> {
     let weather = json!({ "type": "object", "properties": {
         "city": { "type": "string", "enum": ["Rome", "a b"] },
@@ -53,7 +52,7 @@ fn functions() -> Vec<ToolFunction> {
     vec![function("weather", Some(weather)), function("weather-now", None), function("note", Some(note))]
 }
 
-/// Whether a value fits an argument of [`functions`].
+/// Whether a value is valid for an argument of [`functions`].
 fn fits(call: &str, name: &str, value: &Value) -> bool {
     match (call, name) {
         ("weather", "city") => *value == "Rome" || *value == "a b",
@@ -85,7 +84,7 @@ fn check_arguments(call: &ToolCall, text: &str) {
     assert!(required.iter().all(|name| all.contains_key(*name)), "{call:?} in {text:?}");
 }
 
-/// A text that is walked at random, or nothing if it has not ended after many tokens.
+/// A random text of a grammar, or `None` if it has not ended after many tokens.
 fn walk(tokenizer: &Tokenizer, grammar: &Arc<Grammar>, mut seed: u64) -> Option<String> {
     let mut next = |below: usize| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -98,7 +97,7 @@ fn walk(tokenizer: &Tokenizer, grammar: &Arc<Grammar>, mut seed: u64) -> Option<
         if allowed.may_end() && (all.is_empty() || next(5) == 0) {
             return Some(String::from_utf8(bytes).expect("text"));
         }
-        // Often a long token, or a text in quotes would never end.
+        // Long tokens are preferred, or a quoted text would never end.
         let some: Vec<u32> = (0..24).map(|_| all[next(all.len())]).collect();
         let longest = some.iter().max_by_key(|token| tokenizer.token_bytes(**token).len());
         let token = if next(2) == 0 { *longest? } else { some[0] };
@@ -108,7 +107,7 @@ fn walk(tokenizer: &Tokenizer, grammar: &Arc<Grammar>, mut seed: u64) -> Option<
     None
 }
 
-/// The calls of an answer, and the text beside them.
+/// The calls of an answer, and the remaining text.
 fn read(format: ToolFormat, text: &str) -> (Vec<ToolCall>, String) {
     let tool = |function: ToolFunction| {
         let tool = json!({ "function": { "name": function.name, "parameters": function.parameters } });
@@ -128,8 +127,8 @@ fn read(format: ToolFormat, text: &str) -> (Vec<ToolCall>, String) {
     (calls, left)
 }
 
-/// Vocabularies in which the marks of a form are special tokens, and are not. A vocabulary of this kind writes a space
-/// for the sign in DeepSeek's marks unless they are special.
+/// Vocabularies in which the marks of a format are special tokens, and in which they are not. A SentencePiece
+/// vocabulary writes a space for the "▁" in DeepSeek's marks unless they are special.
 fn vocabularies(format: ToolFormat) -> Vec<Tokenizer> {
     let kinds = if format == ToolFormat::DeepSeek { vec![true] } else { vec![true, false] };
     kinds.into_iter().map(|is_special| tokenizer(format, is_special)).collect()
@@ -143,7 +142,7 @@ fn compiled(format: ToolFormat, tokenizer: &Tokenizer, wanted: CallsWanted, seve
 }
 
 #[test]
-fn forced_calls_are_read_back_in_every_form() {
+fn forced_calls_are_parsed_back_in_every_format() {
     for format in ToolFormat::ALL {
         for tokenizer in vocabularies(format) {
             for several in [false, true] {
@@ -164,7 +163,7 @@ fn forced_calls_are_read_back_in_every_form() {
 }
 
 #[test]
-fn calls_in_free_text_are_read_back_and_text_has_no_others() {
+fn calls_in_free_text_are_parsed_back_and_text_has_no_others() {
     for format in ToolFormat::ALL {
         for tokenizer in vocabularies(format) {
             let source = format.grammar_of_calls(&tokenizer, &functions(), CallsWanted::Free, true);
@@ -187,7 +186,7 @@ fn calls_in_free_text_are_read_back_and_text_has_no_others() {
                 let (calls, left) = read(format, &text);
                 calls.iter().for_each(|call| check_arguments(call, &text));
                 called += calls.len();
-                // What opens a call is one.
+                // Text with the opening mark would be a call.
                 assert!(!left.contains(format.marks().first().unwrap_or(&"```tool_code")), "{format:?}: {text:?}");
             }
             assert!(ended >= 5 && called >= 2, "{format:?}: {ended} texts ended, with {called} calls");
@@ -196,7 +195,7 @@ fn calls_in_free_text_are_read_back_and_text_has_no_others() {
 }
 
 #[test]
-fn references_and_whatever_json_can_be_held_to_are_kept_to() {
+fn references_in_schemas_are_enforced() {
     let schema = json!({ "type": "object", "properties": { "at": { "$ref": "#/$defs/point" } }, "required": ["at"],
         "additionalProperties": false, "$defs": { "point": { "type": "array", "items": { "const": 7 },
         "minItems": 2, "maxItems": 2 } } });
@@ -215,7 +214,7 @@ fn references_and_whatever_json_can_be_held_to_are_kept_to() {
 }
 
 #[test]
-fn references_lead_to_their_own_function_and_values_are_no_references() {
+fn references_point_into_their_own_function_and_data_is_not_changed() {
     let schema = |value: Value| {
         json!({ "type": "object", "properties": { "$ref": { "$ref": "#/$defs/x" } }, "required": ["$ref"],
             "additionalProperties": false, "$defs": { "x": { "const": value } } })
@@ -237,10 +236,10 @@ fn references_lead_to_their_own_function_and_values_are_no_references() {
 }
 
 #[test]
-fn as_many_arguments_as_are_held_to_are_no_burden_and_more_are_refused() {
+fn many_arguments_are_fast_and_too_many_are_refused() {
     for (format, required, held) in [
         (ToolFormat::Qwen3Coder, true, 256),
-        (ToolFormat::Qwen3Coder, false, 80), // what may be left out has rules for all that may follow
+        (ToolFormat::Qwen3Coder, false, 80), // optional arguments have rules for all that may follow
         (ToolFormat::Glm45, true, 256),
         (ToolFormat::Gemma4, false, 256),
         (ToolFormat::Olmo3, true, 256),
@@ -285,7 +284,7 @@ fn functions_that_are_not_strict_may_have_any_object() {
 }
 
 #[test]
-fn what_a_form_cannot_be_held_to_is_refused_by_its_place() {
+fn unsupported_schemas_are_refused_with_their_location() {
     let object = |properties: Value| Some(json!({ "type": "object", "properties": properties }));
     let string = |more: Value| {
         let mut schema = json!({ "type": "string" });

@@ -1,17 +1,17 @@
-//! What must hold for whatever a model writes: no byte is lost or invented, its pieces do not matter, calls are whole,
-//! and nothing panics. The fuzz target and the property tests call the same function.
+//! Properties of parsing any answer: no byte is lost or added, the pieces do not matter, calls are complete, and
+//! nothing panics. Shared by the fuzz target and the property tests.
 
 use foretoken_text::{AnswerPiece, ToolCall, ToolCallReader, ToolFormat};
 
-/// An answer, read.
+/// A parsed answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// Texts and calls in their order; neighbours of a kind are one.
+    /// Texts and calls in order; adjacent ones of a kind are joined.
     pub pieces: Vec<AnswerPiece>,
 }
 
 impl Answer {
-    /// Reads an answer that arrives in these pieces, and then again, since a reader begins anew behind an end.
+    /// Parses an answer in these pieces, and then again, since `finish` resets the reader.
     pub fn read<'a>(reader: &mut ToolCallReader, pieces: impl Iterator<Item = &'a str>) -> Self {
         let mut answer = Self::default();
         for piece in pieces {
@@ -40,7 +40,7 @@ impl Answer {
         })
     }
 
-    /// All text that is part of no call.
+    /// All text outside calls.
     #[allow(dead_code)] // the tests'
     pub fn text(&self) -> String {
         let text = |piece: &AnswerPiece| match piece {
@@ -50,7 +50,7 @@ impl Answer {
         self.pieces.iter().map(text).collect()
     }
 
-    /// What was written.
+    /// The whole answer.
     pub fn written(&self) -> String {
         let written = |piece: &AnswerPiece| match piece {
             AnswerPiece::Text(written) | AnswerPiece::Calls { written, .. } => written.clone(),
@@ -59,7 +59,7 @@ impl Answer {
     }
 }
 
-/// A text in pieces of these lengths in bytes, which go round; a piece ends with a character.
+/// Splits a text into pieces of these lengths in bytes, repeated, at character boundaries.
 pub fn split<'a>(text: &'a str, lengths: &'a [u8]) -> impl Iterator<Item = &'a str> {
     let mut rest = text;
     let mut lengths = lengths.iter().map(|&len| usize::from(len).max(1)).cycle();
@@ -71,11 +71,11 @@ pub fn split<'a>(text: &'a str, lengths: &'a [u8]) -> impl Iterator<Item = &'a s
     })
 }
 
-/// Reads a text at once and in pieces, and checks what must hold.
+/// Parses a text at once and in pieces, and checks the properties.
 pub fn check(format: ToolFormat, text: &str, lengths: &[u8]) -> Answer {
     let mut reader = ToolCallReader::new(format, &[]);
     let answer = Answer::read(&mut reader, std::iter::once(text));
-    assert_eq!(answer.written(), text, "{format:?}: bytes were lost or invented");
+    assert_eq!(answer.written(), text, "{format:?}: bytes were lost or added");
     assert_eq!(Answer::read(&mut reader, split(text, lengths)), answer, "{format:?}: {text:?} in {lengths:?}");
     for call in answer.calls() {
         assert!(!call.name.is_empty(), "{format:?}: {text:?}");
@@ -86,7 +86,7 @@ pub fn check(format: ToolFormat, text: &str, lengths: &[u8]) -> Answer {
     answer
 }
 
-/// Any bytes: the first says the form, the second the lengths of the pieces, and the others are the text.
+/// Any bytes: the first selects the format, the second the lengths of the pieces, and the others are the text.
 #[allow(dead_code)] // the fuzz target's
 pub fn tool_calls(data: &[u8]) {
     let [form, length, text @ ..] = data else { return };

@@ -1,4 +1,4 @@
-//! Vocabularies of others, against the tokens that the original tokenizers gave.
+//! Third-party vocabularies, compared with the tokens of the original tokenizers.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use foretoken_text::{Token, Tokenizer};
 
 use crate::{gguf, test_data};
 
-/// Checks every case of a vocabulary's vectors: the text, its tokens, and the way back.
+/// Checks every case of a vocabulary's vectors: the text, its tokens, and decoding them.
 fn check(path: &Path) {
     let tokenizer = gguf(path);
     let read = |extension: &str| std::fs::read_to_string(format!("{}.{extension}", path.display())).unwrap();
@@ -62,7 +62,7 @@ fn all_vectors() {
     assert!(checked >= 3, "{checked} vocabularies with vectors in {}", folder.display());
 }
 
-/// A further folder of vocabularies with vectors, such as `models` of llama.cpp: `FORETOKEN_VOCABULARIES`.
+/// Another folder of vocabularies with vectors, such as llama.cpp's `models`: `FORETOKEN_VOCABULARIES`.
 #[test]
 fn all_vectors_of_another_folder() {
     let Some(folder) = std::env::var_os("FORETOKEN_VOCABULARIES") else {

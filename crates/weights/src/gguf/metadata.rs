@@ -1,10 +1,9 @@
-//! The metadata of a GGUF file: keys to values, with getters that know what they want.
+//! The metadata of a GGUF file: keys and values, with typed getters.
 //!
-//! A getter either gives the type it is named for or says which file, which key, what was wanted and what was there.
-//! Writers do not agree on the width of an integer, so integer getters take any width that holds the value. Nothing
-//! else is converted, except that a 64-bit float may be asked for as a 32-bit one. Each getter has an `optional_` twin
-//! for keys that a file may lack: absent is `None`, and a value of the wrong type is still an error. Leaves out what
-//! any key means.
+//! A getter returns the type it is named for, or an error with the file, the key, the expected and the found type.
+//! Writers do not agree on the width of an integer, so integer getters accept any width that holds the value. Nothing
+//! else is converted, except that a 64-bit float may be read as a 32-bit one. Each getter has an `optional_` variant
+//! for keys that a file may lack: an absent key is `None`, and a value of the wrong type is still an error.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +23,7 @@ impl Metadata {
         Metadata { source: source.to_string(), values: values.into_iter().collect() }
     }
 
-    /// Adds an entry, or gives it back if there is one of that key already.
+    /// Adds an entry, or returns it if its key is already there.
     pub(super) fn insert(&mut self, key: String, value: Value) -> Option<(String, Value)> {
         if self.values.contains_key(&key) {
             return Some((key, value));
@@ -33,12 +32,12 @@ impl Metadata {
         None
     }
 
-    /// Puts an entry in, in place of one of that key.
+    /// Sets an entry, and replaces one of the same key.
     pub fn set(&mut self, key: impl Into<String>, value: impl Into<Value>) {
         self.values.insert(key.into(), value.into());
     }
 
-    /// Takes an entry out, if there is one.
+    /// Removes an entry, if there is one.
     pub fn remove(&mut self, key: &str) -> Option<Value> {
         self.values.remove(key)
     }
@@ -68,7 +67,7 @@ impl Metadata {
         self.values.is_empty()
     }
 
-    /// What `convert` makes of the value of `key`, if there is one.
+    /// Converts the value of `key`, if there is one.
     fn optional<'a, T>(
         &'a self,
         key: &str,
@@ -128,7 +127,7 @@ getters! {
         Value::F64(value) => Some(value as f32),
         _ => None,
     };
-    /// A truth value.
+    /// A boolean.
     bool, optional_bool: bool, "bool", |value| match *value {
         Value::Bool(value) => Some(value),
         _ => None,

@@ -1,7 +1,7 @@
 //! A cursor over the untrusted bytes of a GGUF file.
 //!
-//! Each method says what it was about to read, so that an error can name the field and its place. Nothing is allocated
-//! before the bytes that justify it are known to be there.
+//! Each method is told what it reads, so that an error can name the field and its position. Nothing is allocated before
+//! the bytes for it are known to be there.
 
 use std::fmt::Display;
 
@@ -52,17 +52,17 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(self.array(what)?))
     }
 
-    /// A number of items to follow, each of `item_min` bytes at least.
-    pub(super) fn count(&mut self, item_min: u64, what: &dyn Display) -> Result<usize, WeightsError> {
+    /// Reads the number of items that follow, each of at least `item_bytes_min` bytes.
+    pub(super) fn count(&mut self, item_bytes_min: u64, what: &dyn Display) -> Result<usize, WeightsError> {
         let count = self.u64(what)?;
-        let most = self.remaining() as u64 / item_min;
-        if count > most {
-            return Err(self.error(what, format_args!("at most {most}, for the bytes left"), count));
+        let count_max = self.remaining() as u64 / item_bytes_min;
+        if count > count_max {
+            return Err(self.error(what, format_args!("at most {count_max}, for the bytes left"), count));
         }
         Ok(count as usize) // fits, as the remaining length does
     }
 
-    /// A length and as many bytes of UTF-8.
+    /// Reads a length and that many bytes of UTF-8.
     pub(super) fn string(&mut self, what: &dyn Display) -> Result<String, WeightsError> {
         let len = self.u64(&format_args!("length of {what}"))?;
         let bytes = self.take(len, what)?;

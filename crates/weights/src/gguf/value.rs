@@ -1,8 +1,8 @@
 //! Metadata values: thirteen types, one of them arrays of the others.
 //!
 //! An array keeps its elements in a `Vec` of their own type, so that a file cannot make its reader hold 32 bytes for
-//! each byte it has, and so that a vocabulary can be lent as a slice of strings. Arrays of arrays exist in the
-//! format, though not in real files; they are read to a small depth.
+//! each byte it has, and a vocabulary can be borrowed as a slice of strings. Arrays of arrays exist in the format,
+//! though not in real files; they are read to a small depth.
 
 use std::fmt::Display;
 
@@ -66,7 +66,7 @@ impl Value {
         }
     }
 
-    /// The type, and the value where it is short: what an error says it found.
+    /// The type, and the value if it is short, for error messages.
     pub fn describe(&self) -> String {
         match self {
             Value::U8(value) => format!("u8 {value}"),
@@ -86,12 +86,12 @@ impl Value {
     }
 }
 
-/// Values of these types are what a writer of metadata has at hand.
+/// Conversions from the types that writers of metadata use.
 macro_rules! values {
-    ($($from:ty: $value:ident => $made:expr;)*) => {
+    ($($from:ty: $value:ident => $converted:expr;)*) => {
         $(impl From<$from> for Value {
             fn from($value: $from) -> Value {
-                $made
+                $converted
             }
         })*
     };
@@ -109,7 +109,7 @@ values! {
     Vec<i32>: values => Value::Array(Array::I32(values));
 }
 
-/// The same expression for whichever `Vec` an array has.
+/// Evaluates an expression for the `Vec` of an array of any type.
 macro_rules! each_kind {
     ($array:expr, $values:ident, $kind:ident => $result:expr) => {
         match $array {
@@ -204,7 +204,7 @@ impl Array {
     }
 }
 
-/// Reads the type and the value of `key`.
+/// Reads the type and the value of `key`, and returns the value.
 pub(super) fn read(reader: &mut Reader<'_>, key: &str) -> Result<Value, WeightsError> {
     let what = format!("key `{key}`");
     let kind = reader.u32(&format_args!("type of {what}"))?;
@@ -229,7 +229,7 @@ pub(super) fn read(reader: &mut Reader<'_>, key: &str) -> Result<Value, WeightsE
     })
 }
 
-/// The number that stands for an array.
+/// The type number of an array.
 const ARRAY: u32 = 9;
 
 fn read_array(reader: &mut Reader<'_>, what: &dyn Display, depth: usize) -> Result<Array, WeightsError> {
@@ -270,7 +270,7 @@ fn read_elements(
         6 => Array::F32(numbers!(f32)),
         7 => Array::Bool(booleans(reader, what, count)?),
         8 => {
-            // Grown as the strings come: a count that the bytes could hold is no promise that they do.
+            // Not reserved in advance: the count may be larger than the number of strings that follow.
             let mut strings = Vec::new();
             for index in 0..count {
                 strings.push(reader.string(&format_args!("string {index} of {what}"))?);
@@ -297,7 +297,7 @@ fn numbers<T, const SIZE: usize>(
     count: usize,
     from_le_bytes: impl Fn([u8; SIZE]) -> T,
 ) -> Result<Vec<T>, WeightsError> {
-    // Saturating is enough: no file has as many bytes, so the reader refuses.
+    // Saturating is enough: no file has that many bytes, so the reader refuses.
     let bytes = reader.take((count as u64).saturating_mul(SIZE as u64), what)?;
     let (chunks, _) = bytes.as_chunks::<SIZE>();
     Ok(chunks.iter().map(|&chunk| from_le_bytes(chunk)).collect())

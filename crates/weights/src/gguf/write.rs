@@ -1,9 +1,9 @@
-//! Writing a GGUF file (version 3): a header that promises everything, then the tensors as they come.
+//! Writes a GGUF file (version 3): a header that describes all tensors, then their data.
 //!
-//! The header names every tensor with its place, so all names, types and shapes have to be known first; the data
-//! follows in pieces of any length, in the order of the promises, and nothing but the piece at hand is in memory.
-//! Leaves out where the bytes go (a file that has its name only when it is whole is the caller's business), files in
-//! several parts, and any knowledge of what a key means save `general.alignment`.
+//! The header has the offset of every tensor, so all names, types and shapes must be known first. The data follows in
+//! pieces of any length, in the order of the header, and only the current piece is in memory. Giving a file its name
+//! only when it is complete is up to the caller. Split files are not written, and no key but `general.alignment` has a
+//! meaning here.
 
 use std::collections::HashSet;
 use std::io::Write;
@@ -12,7 +12,7 @@ use super::{Array, DIMENSIONS_MAX, Metadata, Value, alignment};
 use crate::tensor::size_in_bytes;
 use crate::{Dtype, WeightsError};
 
-/// What a header says of a tensor that is to be written.
+/// What a header says about a tensor that is to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorInfo {
     /// Its name.
@@ -30,9 +30,9 @@ pub struct Writer<W> {
     /// Its name, for messages.
     file: String,
     alignment: usize,
-    /// Bytes of each tensor that has been promised.
+    /// Bytes of each tensor of the header.
     sizes: Vec<usize>,
-    /// The tensor that is next or half written, and how much of it is there.
+    /// The tensor that is written now, and how many of its bytes are written.
     current: usize,
     written: usize,
 }
@@ -42,8 +42,8 @@ impl<W: Write> Writer<W> {
     /// or to 32 bytes if the metadata does not say. `file` is its name in messages.
     ///
     /// # Errors
-    /// [`WeightsError::Tensor`] if a name comes twice, or a tensor has a type or a shape that GGUF cannot say;
-    /// [`WeightsError::Format`] if the alignment is none; [`WeightsError::Io`] if `out` cannot be written.
+    /// [`WeightsError::Tensor`] if a name comes twice, or a tensor has a type or a shape that GGUF cannot express;
+    /// [`WeightsError::Format`] if the alignment is invalid; [`WeightsError::Io`] if `out` cannot be written.
     pub fn new(out: W, file: &str, metadata: &Metadata, tensors: &[TensorInfo]) -> Result<Self, WeightsError> {
         let alignment = alignment(metadata)? as usize;
         let (header, sizes) = header(file, metadata, tensors, alignment)?;
@@ -56,13 +56,13 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    /// Adds bytes to the tensor that is next; when it is whole, the one after it is next.
+    /// Appends bytes to the current tensor. When it is complete, the next tensor becomes the current one.
     ///
     /// # Errors
     /// [`WeightsError::Io`] if the file cannot be written.
     ///
     /// # Panics
-    /// If the bytes go beyond the tensor, or there is none left.
+    /// If the bytes go beyond the tensor, or no tensor is left.
     pub fn append(&mut self, bytes: &[u8]) -> Result<(), WeightsError> {
         if bytes.is_empty() {
             return Ok(());
@@ -79,16 +79,16 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Ends the file. Returns where it was written.
+    /// Ends the file and returns the output.
     ///
     /// # Errors
     /// [`WeightsError::Io`] if it cannot be written.
     ///
     /// # Panics
-    /// If a promised tensor is not whole.
+    /// If a tensor of the header is not complete.
     pub fn finish(mut self) -> Result<W, WeightsError> {
-        let (whole, promised) = (self.current, self.sizes.len());
-        assert!(whole == promised, "{whole} of {promised} tensors are whole");
+        let (complete, declared) = (self.current, self.sizes.len());
+        assert!(complete == declared, "{complete} of {declared} tensors are complete");
         self.out.flush().map_err(|error| WeightsError::io(self.file.as_ref(), "write", error))?;
         Ok(self.out)
     }
@@ -99,7 +99,7 @@ impl<W: Write> Writer<W> {
         self.pad(size.next_multiple_of(self.alignment) - size)
     }
 
-    /// Tensors without elements have no bytes that could complete them.
+    /// Ends tensors without elements, which no bytes could complete.
     fn skip_empty(&mut self) -> Result<(), WeightsError> {
         while self.sizes.get(self.current) == Some(&0) {
             self.end_tensor()?;
@@ -116,7 +116,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Everything before the data, and the bytes of each tensor.
+/// Returns everything before the data, and the size of each tensor in bytes.
 fn header(
     file: &str,
     metadata: &Metadata,
@@ -158,7 +158,7 @@ fn put_string(out: &mut Vec<u8>, text: &str) {
     out.extend(text.as_bytes());
 }
 
-/// The number of a value's type, and its bytes.
+/// Writes the number of a value's type, then its bytes.
 fn put_value(out: &mut Vec<u8>, value: &Value) {
     // A single value is an array of one element without its header.
     let one = match value {
@@ -183,7 +183,7 @@ fn put_value(out: &mut Vec<u8>, value: &Value) {
     put_elements(out, &one);
 }
 
-/// The number that stands for an array.
+/// The type number of an array.
 const ARRAY: u32 = 9;
 
 fn put_array(out: &mut Vec<u8>, array: &Array) {
@@ -192,7 +192,7 @@ fn put_array(out: &mut Vec<u8>, array: &Array) {
     put_elements(out, array);
 }
 
-/// The number of the type of an array's elements.
+/// The type number of an array's elements.
 fn number(array: &Array) -> u32 {
     match array {
         Array::U8(_) => 0,

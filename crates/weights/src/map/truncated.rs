@@ -1,27 +1,28 @@
-//! What happens when another program shortens a file that is mapped: one line and exit code 1, for programs that ask.
+//! Reports that another program has shortened a mapped file: one line and exit code 1, for programs that ask for it.
 //!
-//! Pages of a mapping that lie behind the end of its file cannot be read: the system sends SIGBUS, whose default is to
-//! end the process without a word. No check beforehand helps, since the file can be shortened right after it. So every
-//! mapped file is listed here with its range of addresses and the line that is to be said, made beforehand, and
-//! [`exit_if_a_mapped_file_is_truncated`] has a handler look the address up. A handler may do almost nothing: this one
-//! compares numbers, writes the line and ends the process. An address that is nobody's is left to the system.
+//! Pages of a mapping beyond the end of its file cannot be read: the system sends SIGBUS, which by default ends the
+//! process without a message. No check beforehand helps, since the file can be shortened right after it. So every
+//! mapped file is listed here with its range of addresses and the line to print, made in advance, and
+//! [`exit_if_a_mapped_file_is_truncated`] installs a handler that looks up the address. A handler may do almost
+//! nothing: this one compares numbers, writes the line and ends the process. An address that no listed file has is left
+//! to the system.
 //!
-//! A library must not take signals from the program that it is part of, so nothing is done before a program asks. Left
-//! out: files that are overwritten at the same length, which no system call notices, and going on without the file:
-//! the weights in it are gone.
+//! A library must not handle signals of the program that it is part of, so nothing happens before the program asks.
+//! Files that are overwritten at the same length are not noticed, since no system call reports that. The process cannot
+//! go on without the file, since the weights in it are gone.
 
 use std::path::Path;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-use crate::line::line;
+use crate::line::one_line;
 
-/// Files that are listed at a time. A model has some shards, some hundreds at most; of more, the rest ends as the
-/// system has it.
+/// Maximum number of listed files. A model has some hundreds of shards at most; for further files the system's default
+/// remains.
 const FILES_MAX: usize = 1024;
 
-/// A mapped file of the list. A place is free while `start` is 0.
+/// A mapped file of the list. The entry is free while `start` is 0.
 struct Listed {
     start: AtomicUsize,
     end: AtomicUsize,
@@ -38,48 +39,49 @@ static LISTED: [Listed; FILES_MAX] = [const {
     }
 }; FILES_MAX];
 
-/// What `start` is while a place is being filled: no mapping begins there, and the range is empty.
+/// What `start` is while an entry is being filled: no mapping begins there, and the range is empty.
 const TAKEN: usize = usize::MAX;
 
-/// A file's place in the list, while it is mapped.
+/// The entry of a file in the list, while it is mapped.
 pub(super) struct Listing {
-    place: Option<usize>,
-    /// What is said; the list points to it. Not a `Box`, whose bytes nobody else may point to.
+    index: Option<usize>,
+    /// The line to print, to which the list points. It is not a `Box`, since no other pointer may lead to the bytes of
+    /// one.
     _line: Arc<[u8]>,
 }
 
 impl Listing {
-    /// Lists a mapping of `bytes`, which is to be dropped before it is unmapped.
+    /// Lists a mapping of `bytes`. The listing must be dropped before the bytes are unmapped.
     pub(super) fn new(path: &Path, bytes: &[u8]) -> Self {
-        let name = line(&path.to_string_lossy(), 1000);
+        let name = one_line(&path.to_string_lossy(), 1000);
         let expected = format!("expected {} bytes, found fewer", bytes.len());
         let line = format!("error: {name}: {expected}: it was shortened while it was used, or cannot be read\n");
         let line: Arc<[u8]> = Arc::from(line.into_bytes());
         let is_taken =
             |listed: &&Listed| listed.start.compare_exchange(0, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_err();
-        let place = LISTED.iter().take_while(is_taken).count();
-        let place = LISTED.get(place).map(|listed| {
+        let index = LISTED.iter().take_while(is_taken).count();
+        let index = LISTED.get(index).map(|listed| {
             let start = bytes.as_ptr().addr();
             listed.end.store(start + bytes.len(), Ordering::Relaxed);
             listed.line.store(line.as_ptr().cast_mut(), Ordering::Relaxed);
             listed.line_len.store(line.len(), Ordering::Relaxed);
             listed.start.store(start, Ordering::Release);
-            place
+            index
         });
-        Self { place, _line: line }
+        Self { index, _line: line }
     }
 }
 
 impl Drop for Listing {
     fn drop(&mut self) {
-        if let Some(place) = self.place {
-            LISTED[place].start.store(0, Ordering::Release);
+        if let Some(index) = self.index {
+            LISTED[index].start.store(0, Ordering::Release);
         }
     }
 }
 
-/// From now on, a process that reads a mapped file behind its end, because the file was shortened, says so in one line
-/// on standard error and ends with exit code 1.
+/// From now on, if the process reads a mapped file beyond its end because the file was shortened, it prints one line to
+/// standard error and ends with exit code 1.
 ///
 /// # Errors
 /// The system refuses the handler.
@@ -97,7 +99,7 @@ pub fn exit_if_a_mapped_file_is_truncated() -> std::io::Result<()> {
     }
 }
 
-/// The same where there are no such signals: nothing.
+/// Does nothing, since this system has no such signals.
 ///
 /// # Errors
 /// None.
@@ -106,24 +108,24 @@ pub fn exit_if_a_mapped_file_is_truncated() -> std::io::Result<()> {
     Ok(())
 }
 
-/// From now on, writing more to a file than the process may (`ulimit -f`) is an error, as it is on a full disk, and
-/// does not end the process before it can say so.
+/// From now on, writing more to a file than the process may (`ulimit -f`) is an error, as on a full disk, and does not
+/// end the process.
 pub fn fail_where_a_file_may_not_grow() {
-    // SAFETY: nothing of this process waits for the signal; that it is passed over is all that changes.
+    // SAFETY: no code of this process waits for the signal; the only change is that it is ignored.
     #[cfg(unix)]
     unsafe {
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
     }
 }
 
-/// Whether a thread has begun to say that a file is shorter.
+/// Whether a thread has begun to report a truncated file.
 #[cfg(unix)]
-static IS_SAID: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+static IS_REPORTED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
 #[cfg(unix)]
-extern "C" fn on_bus_error(_: libc::c_int, about: *mut libc::siginfo_t, _: *mut libc::c_void) {
+extern "C" fn on_bus_error(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: the system gives a handler with SA_SIGINFO a valid pointer, and a bus error has an address.
-    let address = unsafe { (*about).si_addr() }.addr();
+    let address = unsafe { (*info).si_addr() }.addr();
     for listed in &LISTED {
         let start = listed.start.load(Ordering::Acquire);
         if start <= address && start != 0 && address < listed.end.load(Ordering::Relaxed) {
@@ -131,8 +133,8 @@ extern "C" fn on_bus_error(_: libc::c_int, about: *mut libc::siginfo_t, _: *mut 
             // SAFETY: the thread that reads this address holds the mapping, so its listing and its line still live;
             // `write` and `_exit` may be called while a signal is handled.
             unsafe {
-                // Of threads that read it at once one says so, and the others wait for the end.
-                while IS_SAID.swap(true, Ordering::Relaxed) {
+                // If several threads fault at once, one reports it and the others wait for the exit.
+                while IS_REPORTED.swap(true, Ordering::Relaxed) {
                     libc::pause();
                 }
                 let _ = libc::write(libc::STDERR_FILENO, line.cast_const().cast(), len);
@@ -140,7 +142,6 @@ extern "C" fn on_bus_error(_: libc::c_int, about: *mut libc::siginfo_t, _: *mut 
             }
         }
     }
-    // Nobody's address: the instruction is tried again, and fails as if nobody had listened.
-    // SAFETY: `signal` may be called while a signal is handled.
+    // No listed file has the address: the instruction is retried, and fails as if there were no handler.
     unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
 }

@@ -1,10 +1,10 @@
-//! A model in a directory: one file, or several under an index.
+//! A model in a directory: one safetensors file, or shards that an index lists.
 //!
-//! The index (`model.safetensors.index.json`) says for every tensor which file holds it, and is obeyed: tensors of a
-//! shard that the index does not mention are left alone. Shard names are plain file names; anything with a path in it
-//! is refused, so that an index cannot reach out of its directory (a symbolic link inside the directory may: that is
-//! how download caches work, and placing one takes more than writing an index). Pickled checkpoints
-//! (`pytorch_model.bin`) are programs, which are not run: they are refused with the command that converts them.
+//! The index (`model.safetensors.index.json`) says which file holds each tensor; tensors of a shard that it does not
+//! mention are ignored. Shard names must be plain file names: a name with a path is refused, so that an index cannot
+//! name files outside its directory. A symbolic link inside the directory may lead out of it, since download caches use
+//! such links, and creating one takes more than writing an index. Pickled checkpoints (`pytorch_model.bin`) can run
+//! code when they are loaded, so they are refused with the command that converts them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -14,8 +14,8 @@ use serde::Deserialize;
 
 use crate::{Bytes, Weights, WeightsError};
 
-/// Longest index accepted; the largest published ones have a few megabytes.
-const INDEX_MAX: usize = 100_000_000;
+/// Maximum bytes of an index; the largest published ones have a few megabytes.
+const INDEX_BYTES_MAX: usize = 100_000_000;
 
 #[derive(Deserialize)]
 struct Index {
@@ -28,8 +28,8 @@ struct Index {
 /// # Errors
 /// [`WeightsError::Io`] if a file cannot be mapped, [`WeightsError::Format`] if there is no model, the index is
 /// malformed or names a file outside the directory, [`WeightsError::Pickled`] if there is only a pickled one,
-/// [`WeightsError::MissingTensor`] if a shard lacks a tensor that the index promises, and whatever [`super::parse`]
-/// finds in a file.
+/// [`WeightsError::MissingTensor`] if a shard lacks a tensor that the index lists, and whatever [`super::parse`] finds
+/// in a file.
 pub fn open_dir(dir: impl AsRef<Path>) -> Result<Weights, WeightsError> {
     let dir = dir.as_ref();
     let single = dir.join("model.safetensors");
@@ -72,8 +72,8 @@ fn find_index(dir: &Path) -> Result<PathBuf, WeightsError> {
 fn open_index(dir: &Path, path: &Path) -> Result<Weights, WeightsError> {
     let file = path.display().to_string();
     let bytes = Bytes::map(path)?;
-    if bytes.len() > INDEX_MAX {
-        let expected = format!("at most {INDEX_MAX} bytes");
+    if bytes.len() > INDEX_BYTES_MAX {
+        let expected = format!("at most {INDEX_BYTES_MAX} bytes");
         return Err(WeightsError::format(&file, "length", expected, format!("{} bytes", bytes.len())));
     }
     let index: Index = serde_json::from_slice(&bytes)
@@ -82,7 +82,7 @@ fn open_index(dir: &Path, path: &Path) -> Result<Weights, WeightsError> {
     let mut shards: BTreeMap<String, Weights> = BTreeMap::new();
     let mut tensors = Vec::with_capacity(index.weight_map.len());
     for (tensor, shard) in index.weight_map {
-        if !is_plain(&shard) {
+        if !is_plain_file_name(&shard) {
             let expected = "the name of a .safetensors file beside the index";
             return Err(WeightsError::tensor(&file, &tensor, "shard", expected, format!("`{shard}`")));
         }
@@ -95,10 +95,10 @@ fn open_index(dir: &Path, path: &Path) -> Result<Weights, WeightsError> {
     Weights::new(&file, tensors)
 }
 
-/// True for a name that means a safetensors file in the directory itself, on every system.
-fn is_plain(name: &str) -> bool {
+/// True for the name of a safetensors file in the directory itself, on every system.
+fn is_plain_file_name(name: &str) -> bool {
     let mut components = Path::new(name).components();
     let one = matches!((components.next(), components.next()), (Some(Component::Normal(_)), None));
-    // Backslashes and colons mean nothing to Unix, but an index must mean the same everywhere.
+    // On Unix backslashes and colons are ordinary characters, but an index must mean the same everywhere.
     one && name.ends_with(".safetensors") && !name.contains(['/', '\\', ':', '\0'])
 }

@@ -1,8 +1,7 @@
-//! Writing numbers to a safetensors file, for whoever wants to look at logits or train on hidden states with other
-//! tools.
+//! Writes tensors to a safetensors file, so that other tools can read logits or train on hidden states.
 //!
-//! A thin layer over the `safetensors` crate: a few element types, the whole file built in memory. It is not the way to
-//! write a model.
+//! A thin layer over the `safetensors` crate, with a few element types. It builds the whole file in memory, so it is
+//! not meant for models.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -36,7 +35,7 @@ impl View for Entry<'_> {
             Elements::F32(_) => tensor::Dtype::F32,
             Elements::I32(_) => tensor::Dtype::I32,
             Elements::I64(_) => tensor::Dtype::I64,
-            Elements::Bytes(dtype, _) => float(dtype),
+            Elements::Bytes(dtype, _) => float_dtype(dtype),
         }
     }
 
@@ -64,11 +63,11 @@ impl View for Entry<'_> {
     }
 }
 
-/// The crate's name of a type of floats.
+/// The `safetensors` crate's value for a float type.
 ///
 /// # Panics
-/// Of another type.
-fn float(dtype: Dtype) -> tensor::Dtype {
+/// If the type is another one.
+fn float_dtype(dtype: Dtype) -> tensor::Dtype {
     match dtype {
         Dtype::F32 => tensor::Dtype::F32,
         Dtype::F16 => tensor::Dtype::F16,
@@ -88,8 +87,8 @@ pub fn write(out: &mut impl Write, file: &str, tensors: &[(&str, &[usize], Eleme
     write_with(out, file, tensors, None)
 }
 
-/// The same with strings about the tensors in the header (`__metadata__`, of which readers get
-/// [`Weights::metadata`](crate::Weights::metadata)); their order is any.
+/// As [`write()`], with strings in the header's `__metadata__`, which readers get from
+/// [`Weights::metadata`](crate::Weights::metadata). Their order is unspecified.
 ///
 /// # Errors
 /// As [`write()`].
@@ -107,8 +106,8 @@ pub fn write_with(
         let entry = Entry { shape, elements };
         let (count, bytes) = (shape.iter().product::<usize>(), entry.dtype().bitsize() / 8);
         let len = entry.data_len();
-        let there = len / bytes;
-        assert!(count * bytes == len, "tensor `{name}`: shape {shape:?} asks for {count} elements, there are {there}");
+        let found = len / bytes;
+        assert!(count * bytes == len, "tensor `{name}`: shape {shape:?} asks for {count} elements, there are {found}");
         assert!(entries.iter().all(|(other, _)| *other != name), "tensor `{name}` comes twice");
         entries.push((name, entry));
     }

@@ -1,8 +1,7 @@
-"""What the `gguf` package of llama.cpp reads of files: a path a line in, a line of JSON out.
+"""Lists what the `gguf` package of llama.cpp reads from files: one path per input line, one JSON object per output.
 
-An object has the metadata and the tensors, or why the file was refused. Numbers are texts, so that none is rounded:
-floats as the digits of their bits, strings as those of their bytes. Arrays within arrays are one, as the package has
-them.
+An object has the metadata and the tensors, or the reason why the file was refused. Numbers are strings, so that none is
+rounded; floats and strings are the hexadecimal digits of their bytes. Nested arrays are flattened, as in the package.
 """
 
 import json
@@ -13,23 +12,21 @@ import warnings
 import numpy
 from gguf import GGUFReader, GGUFValueType
 
-OWN = ("GGUF.version", "GGUF.tensor_count", "GGUF.kv_count")
+RESERVED_FIELDS = ("GGUF.version", "GGUF.tensor_count", "GGUF.kv_count")
+HEXADECIMAL = (GGUFValueType.STRING, GGUFValueType.FLOAT32, GGUFValueType.FLOAT64)
 
 
-IN_DIGITS = (GGUFValueType.STRING, GGUFValueType.FLOAT32, GGUFValueType.FLOAT64)
-
-
-def shown(part, kind):
-    return part.tobytes().hex() if kind in IN_DIGITS else str(int(part[0]))
+def as_text(part, kind):
+    return part.tobytes().hex() if kind in HEXADECIMAL else str(int(part[0]))
 
 
 def listing(path):
     reader = GGUFReader(path)
     metadata = {}
     for name, field in reader.fields.items():
-        if name not in OWN:
+        if name not in RESERVED_FIELDS:
             kind = field.types[-1]
-            values = [shown(field.parts[at], kind) for at in field.data]
+            values = [as_text(field.parts[at], kind) for at in field.data]
             metadata[name] = {"types": [kind.name for kind in field.types], "values": values}
     tensors = {}
     for tensor in reader.tensors:
@@ -39,11 +36,11 @@ def listing(path):
     return {"metadata": metadata, "tensors": tensors}
 
 
-def give_up(*_):
-    raise TimeoutError("it counts for ever")
+def time_out(*_):
+    raise TimeoutError("the file takes too long")
 
 
-signal.signal(signal.SIGVTALRM, give_up)
+signal.signal(signal.SIGVTALRM, time_out)
 numpy.seterr(all="ignore")
 warnings.simplefilter("ignore")
 for line in sys.stdin:
@@ -53,6 +50,6 @@ for line in sys.stdin:
             answer = listing(line.rstrip("\n"))
         finally:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-    except Exception as error:  # whatever it is: it is no listing
+    except Exception as error:  # any error means that the file was refused
         answer = {"refused": f"{type(error).__name__}: {error}"[:200]}
     print(json.dumps(answer), flush=True)

@@ -38,7 +38,7 @@ fn a_mapped_view_outlives_its_map_and_crosses_threads() {
 }
 
 #[test]
-fn a_set_refuses_tensors_that_lie_about_their_size() {
+fn a_set_refuses_tensors_of_the_wrong_size() {
     let tensor =
         |dtype, len| Tensor { name: "t".to_string(), dtype, shape: vec![2, 32], bytes: Bytes::from_vec(vec![0; len]) };
     assert!(Weights::new("here", [tensor(Dtype::Q8_0, 68)]).is_ok());

@@ -1,11 +1,11 @@
 //! Real files: the demonstration model of this repository, and, where `FORETOKEN_TEST_DATA` names a folder that has
-//! them, a small llama and four vocabularies that others made.
+//! them, a small llama and four vocabularies of other projects.
 
 use std::path::PathBuf;
 
 use foretoken_weights::{Dtype, gguf, safetensors};
 
-/// A path in the folder of test data, or `None`, said aloud, if there is no such folder.
+/// A path in the folder of test data; if there is no such folder, `None` and a printed line.
 fn test_data(path: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("FORETOKEN_TEST_DATA").map(PathBuf::from);
     if folder.is_none() {

@@ -33,7 +33,7 @@ fn one_tensor() -> GgufWriter {
 }
 
 #[test]
-fn everything_comes_back() {
+fn everything_is_read_back() {
     let file = read(&seeds::gguf_everything());
     assert_eq!(file.version, 3);
 
@@ -103,7 +103,7 @@ fn other_alignments_are_kept() {
 }
 
 #[test]
-fn gaps_and_empty_tensors_are_fine() {
+fn gaps_and_empty_tensors_are_accepted() {
     let writer = one_tensor().tensor("empty", &[0, 5], 0, &[]).tensor("after", &[1], 0, &[1; 4]);
     assert_eq!(read(&writer).weights.get("empty").unwrap().shape, [5, 0]);
     let mut gap = GgufWriter::new().tensor("a", &[64], 24, &[1; 64]);
@@ -125,7 +125,7 @@ fn integers_of_any_width_are_taken_if_they_fit() {
 }
 
 #[test]
-fn getters_say_what_they_wanted_and_found() {
+fn getters_report_the_expected_and_the_found_type() {
     let metadata = read(&seeds::gguf_everything()).metadata;
     let text = |error: WeightsError| error.to_string();
     assert_eq!(text(metadata.u32("no").unwrap_err()), "attack.gguf: key `no`: expected u32, found no such key");
@@ -188,7 +188,7 @@ fn attack_absurd_array_lengths() {
             refused(&writer, &["key `k`", "expected at most", &len.to_string()]);
         }
     }
-    // Within the bytes left if elements had one byte each, but they have eight.
+    // The length fits into the bytes left if elements have one byte each, but they have eight.
     refused(&GgufWriter::new().raw("k", ARRAY, &array(12, 9, &[0; 64])), &["72 bytes", "64 bytes left"]);
 }
 
@@ -196,7 +196,7 @@ fn attack_absurd_array_lengths() {
 fn attack_arrays_nested_without_end() {
     let mut value = array(U32, 0, &[]);
     for _ in 0..5000 {
-        // Built inside out, by the header alone: every level holds one array.
+        // Built inside out, from headers alone: every level holds one array.
         value.splice(0..0, array(ARRAY, 1, &[]));
     }
     refused(&GgufWriter::new().raw("k", ARRAY, &value), &["key `k`", "nested"]);
@@ -215,9 +215,9 @@ fn attack_unknown_value_types() {
 #[test]
 fn attack_unknown_tensor_types() {
     for kind in [43, 1000, u32::MAX] {
-        refused(&one_tensor().but(|t| t.kind = kind), &["tensor `t`: type", &format!("found {kind}")]);
+        refused(&one_tensor().change_last(|t| t.kind = kind), &["tensor `t`: type", &format!("found {kind}")]);
     }
-    refused(&one_tensor().but(|t| t.kind = 31), &["tensor `t`: type", "31 (Q4_0_4_4)"]);
+    refused(&one_tensor().change_last(|t| t.kind = 31), &["tensor `t`: type", "31 (Q4_0_4_4)"]);
 }
 
 #[test]
@@ -232,30 +232,30 @@ fn attack_bad_alignment() {
 
 #[test]
 fn attack_bad_offsets() {
-    refused(&one_tensor().but(|t| t.offset = 4), &["tensor `t`: offset", "a multiple of 32", "found 4"]);
+    refused(&one_tensor().change_last(|t| t.offset = 4), &["tensor `t`: offset", "a multiple of 32", "found 4"]);
     for offset in [32, 1 << 20, 1 << 63, u64::MAX - 31] {
         let words = ["tensor `t`: offset", "inside the 32 bytes", &offset.to_string()];
-        refused(&one_tensor().but(|t| t.offset = offset), &words);
+        refused(&one_tensor().change_last(|t| t.offset = offset), &words);
     }
-    let long = one_tensor().but(|t| t.dimensions = vec![4, 3]);
+    let long = one_tensor().change_last(|t| t.dimensions = vec![4, 3]);
     refused(&long, &["tensor `t`: offset", "48 bytes inside the 32 bytes"]);
 }
 
 #[test]
 fn attack_overlapping_tensors() {
     let writer = one_tensor().tensor("u", &[1], 0, &[0; 4]);
-    refused(&writer.but(|t| t.offset = 0), &["offset", "expected", "where the tensor before it ends"]);
+    refused(&writer.change_last(|t| t.offset = 0), &["offset", "expected", "where the tensor before it ends"]);
     let inside = GgufWriter::new().tensor("a", &[64], 24, &[0; 64]).tensor("b", &[1], 24, &[0]);
-    refused(&inside.but(|t| t.offset = 32), &["tensor `b`: offset", "64 or more", "found 32"]);
+    refused(&inside.change_last(|t| t.offset = 32), &["tensor `b`: offset", "64 or more", "found 32"]);
 }
 
 #[test]
 fn attack_bad_shapes() {
-    refused(&one_tensor().but(|t| t.dimensions = vec![]), &["tensor `t`", "1 to 4", "found 0"]);
-    refused(&one_tensor().but(|t| t.dimensions = vec![1; 5]), &["tensor `t`", "1 to 4", "found 5"]);
-    let overflow = one_tensor().but(|t| t.dimensions = vec![1 << 32, 1 << 32]);
+    refused(&one_tensor().change_last(|t| t.dimensions = vec![]), &["tensor `t`", "1 to 4", "found 0"]);
+    refused(&one_tensor().change_last(|t| t.dimensions = vec![1; 5]), &["tensor `t`", "1 to 4", "found 5"]);
+    let overflow = one_tensor().change_last(|t| t.dimensions = vec![1 << 32, 1 << 32]);
     refused(&overflow, &["tensor `t`: shape", "4294967296"]);
-    let overflow = one_tensor().but(|t| t.dimensions = vec![1 << 62]);
+    let overflow = one_tensor().change_last(|t| t.dimensions = vec![1 << 62]);
     refused(&overflow, &["tensor `t`: shape"]);
     let partial = GgufWriter::new().tensor("q", &[16, 2], 8, &[0; 34]);
     refused(&partial, &["tensor `q`: shape", "a multiple of 32 Q8_0", "[2, 16]"]);
@@ -268,10 +268,10 @@ fn attack_duplicate_names() {
 }
 
 #[test]
-fn attack_strings_that_are_not_text() {
+fn attack_strings_that_are_not_utf8() {
     refused(&GgufWriter::new().raw("k", STRING, &string(b"a\xff")), &["key `k`", "expected UTF-8", "index 1"]);
     refused(&GgufWriter::new().raw(b"\xc3", U32, &[0; 4]), &["key 0", "expected UTF-8"]);
-    refused(&one_tensor().but(|t| t.name = b"\xed\xa0\x80".to_vec()), &["name of tensor 0", "expected UTF-8"]);
+    refused(&one_tensor().change_last(|t| t.name = b"\xed\xa0\x80".to_vec()), &["name of tensor 0", "expected UTF-8"]);
     let tokens = [string("a"), string(b"\xff")].concat();
     let writer = GgufWriter::new().raw("tokenizer.ggml.tokens", ARRAY, &array(STRING, 2, &tokens));
     refused(&writer, &["string 1 of key `tokenizer.ggml.tokens`", "expected UTF-8"]);
@@ -285,8 +285,11 @@ fn attack_bool_of_two() {
 #[test]
 fn attack_names_that_forge_a_log() {
     let forged = "t\nerror: all is well\u{1b}[2K\u{202e}";
-    refused(&one_tensor().but(|t| (t.name, t.kind) = (forged.as_bytes().to_vec(), 99)), &[r"t\nerror", r"\u{202e}"]);
-    let long = one_tensor().but(|t| (t.name, t.kind) = (vec![b'x'; 100_000], 99));
+    refused(
+        &one_tensor().change_last(|t| (t.name, t.kind) = (forged.as_bytes().to_vec(), 99)),
+        &[r"t\nerror", r"\u{202e}"],
+    );
+    let long = one_tensor().change_last(|t| (t.name, t.kind) = (vec![b'x'; 100_000], 99));
     let message = parse(NAME, Bytes::from_vec(long.bytes())).unwrap_err().to_string();
     assert!(message.len() < 400 && message.contains("xxx..."), "{message}");
 }

@@ -1,9 +1,9 @@
-//! GGUF files as another reader has them: the `gguf` package of llama.cpp's authors, for Python.
+//! Compares this reader with another one: the Python package `gguf` of llama.cpp's authors.
 //!
 //! Whatever this crate accepts, valid or mutated, the package reads with the same metadata and tensors, or refuses for
-//! a reason that is listed here. Where there is no such package the test says so and passes; `FORETOKEN_PEER_CASES`
-//! says how many mutated files are read. Left out: what the package alone accepts, which is much: it takes lengths that
-//! leave the file for shorter ones.
+//! a reason that is listed here. Where the package is not installed, the test prints that and passes;
+//! `FORETOKEN_PEER_CASES` sets the number of mutated files. Files that only the package accepts are not compared; there
+//! are many, since it shortens lengths that leave the file.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -16,41 +16,41 @@ use serde_json::{Value as Json, json};
 use super::mutations::mutated;
 use super::seeds;
 
-/// Mutated files that are read where nobody says how many.
+/// The default number of mutated files.
 const CASES: u64 = 2000;
 
-/// Why the package refuses what is read here: a tensor without elements that has a dimension beyond all addresses.
+/// Why the package refuses files that this crate reads: a tensor without elements has a dimension beyond all addresses.
 const STRICTER: [&str; 2] = ["array is too big", "Maximum allowed dimension exceeded"];
 
-/// The package at work.
+/// The running package.
 struct Peer {
     process: Child,
-    asked: ChildStdin,
+    requests: ChildStdin,
     answers: BufReader<ChildStdout>,
 }
 
 impl Peer {
     /// `None` where there is no such package.
     fn start() -> Option<Self> {
-        let has = Command::new("python3").args(["-c", "import gguf"]).stderr(Stdio::null()).status();
-        if !has.is_ok_and(|status| status.success()) {
+        let import = Command::new("python3").args(["-c", "import gguf"]).stderr(Stdio::null()).status();
+        if !import.is_ok_and(|status| status.success()) {
             return None;
         }
         let listing = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers/gguf_listing.py");
         let mut process =
             Command::new("python3").arg(listing).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().ok()?;
-        let (asked, answers) = (process.stdin.take()?, BufReader::new(process.stdout.take()?));
-        Some(Self { process, asked, answers })
+        let (requests, answers) = (process.stdin.take()?, BufReader::new(process.stdout.take()?));
+        Some(Self { process, requests, answers })
     }
 
     fn listing(&mut self, path: &Path) -> Json {
-        writeln!(self.asked, "{}", path.display()).expect("it asks");
+        writeln!(self.requests, "{}", path.display()).expect("the request is written");
         let mut line = String::new();
-        self.answers.read_line(&mut line).expect("it answers");
+        self.answers.read_line(&mut line).expect("the answer is read");
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
     }
 
-    /// Compares what both read. Whether this crate accepts the bytes, and the package does.
+    /// Compares what both read. Returns whether this crate accepts the bytes, and whether the package does.
     fn compare(&mut self, path: &Path, bytes: Vec<u8>, what: &str) -> (bool, bool) {
         let theirs = self.listing(path);
         let bytes = Bytes::from_vec(bytes);
@@ -70,7 +70,7 @@ impl Drop for Peer {
     }
 }
 
-/// What this crate reads, in the other's words.
+/// What this crate reads, in the package's form.
 fn ours(file: &Gguf, bytes: &Bytes) -> Json {
     let start = bytes.as_ptr().addr();
     let metadata = file.metadata.iter().map(|(key, value)| (key.to_string(), entry(value)));
@@ -111,8 +111,8 @@ fn entry(value: &Value) -> Json {
     json!({"types": types, "values": values})
 }
 
-/// The elements of an array, those of arrays within too. The kinds are those of the first elements: an empty array has
-/// none to name.
+/// The elements of an array and of the arrays inside it. The types are those of the first elements, since an empty
+/// array has none to name.
 fn elements(array: &Array, types: &mut Vec<&'static str>, values: &mut Vec<String>) {
     types.push("ARRAY");
     macro_rules! each {
@@ -149,7 +149,7 @@ fn elements(array: &Array, types: &mut Vec<&'static str>, values: &mut Vec<Strin
 }
 
 #[test]
-fn what_is_read_is_what_the_package_reads() {
+fn this_crate_reads_what_the_package_reads() {
     let Some(mut peer) = Peer::start() else {
         println!("skipped: python3 has no package gguf");
         return;
@@ -182,7 +182,7 @@ fn what_is_read_is_what_the_package_reads() {
     for number in 0..cases {
         let data = mutated(&seeds, number);
         if data.is_empty() {
-            continue; // which cannot be mapped
+            continue; // an empty file cannot be mapped
         }
         std::fs::write(&path, &data).expect("written");
         let (ours, theirs) = peer.compare(&path, data, &format!("case {number}"));

@@ -1,4 +1,4 @@
-//! What the GGUF writer writes, the reader reads back.
+//! The GGUF reader reads back what the writer writes.
 
 use std::fs::File;
 
@@ -11,10 +11,10 @@ fn info(name: &str, dtype: Dtype, shape: &[usize]) -> TensorInfo {
 }
 
 #[test]
-fn pieces_of_any_length_make_whole_tensors() {
+fn data_may_come_in_pieces_of_any_length() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out.gguf");
-    let q4_k = Dtype::of_ggml("Q4_K").unwrap();
+    let q4_k = Dtype::from_ggml_name("Q4_K").unwrap();
     let tensors = [
         info("none", Dtype::F32, &[0, 4]),
         info("odd", Dtype::F16, &[3]),
@@ -39,7 +39,7 @@ fn pieces_of_any_length_make_whole_tensors() {
 }
 
 #[test]
-fn what_gguf_cannot_say_is_refused() {
+fn what_gguf_cannot_express_is_refused() {
     let error = |entries: Vec<(String, Value)>, tensors: &[TensorInfo]| {
         let mut out = Vec::new();
         let error = Writer::new(&mut out, "OUT", &Metadata::new("source", entries), tensors).unwrap_err().to_string();
@@ -58,7 +58,7 @@ fn what_gguf_cannot_say_is_refused() {
 }
 
 #[test]
-fn what_cannot_be_written_is_named() {
+fn write_errors_name_the_file() {
     let error = Writer::new(&mut [0u8; 4][..], "OUT", &Metadata::new("none", []), &[]).unwrap_err();
     assert!(matches!(&error, WeightsError::Io { action: "write", .. }));
     assert!(error.to_string().starts_with("OUT: cannot write: "), "{error}");
@@ -73,14 +73,14 @@ fn bytes_beyond_a_tensor_are_a_bug() {
 }
 
 #[test]
-#[should_panic(expected = "0 of 1 tensors are whole")]
-fn a_tensor_that_is_missing_is_a_bug() {
+#[should_panic(expected = "0 of 1 tensors are complete")]
+fn a_missing_tensor_is_a_bug() {
     let tensors = [info("t", Dtype::F32, &[1])];
     let writer = Writer::new(Vec::new(), "out", &Metadata::new("none", []), &tensors).unwrap();
     let _ = writer.finish();
 }
 
-/// Floats whose bits are all that matters: NaN would not equal itself.
+/// Floats other than NaN, which does not equal itself.
 fn float() -> impl Strategy<Value = f32> {
     any::<f32>().prop_filter("not a number", |value| !value.is_nan())
 }
@@ -144,7 +144,7 @@ proptest! {
             entries.insert("general.alignment".to_string(), Value::U32(1 << exponent));
         }
         let metadata = Metadata::new("random", entries.clone());
-        let kinds = [Dtype::F32, Dtype::BF16, Dtype::Q8_0, Dtype::of_ggml("Q6_K").unwrap()];
+        let kinds = [Dtype::F32, Dtype::BF16, Dtype::Q8_0, Dtype::from_ggml_name("Q6_K").unwrap()];
         let infos: Vec<TensorInfo> = tensors
             .iter()
             .map(|(name, (shape, kind))| {

@@ -1,4 +1,4 @@
-//! A GGUF writer for tests: correct by default, and every field that a liar would change can be changed.
+//! A GGUF writer for tests: correct by default, and every field can be set to a false value.
 
 /// The numbers of the value types that tests use.
 pub const U32: u32 = 4;
@@ -11,12 +11,12 @@ pub struct TensorEntry {
     pub name: Vec<u8>,
     pub dimensions: Vec<u64>,
     pub kind: u32,
-    /// Where the file says that the tensor lies; set by [`GgufWriter::tensor`] to where it does lie.
+    /// The offset that the file gives; [`GgufWriter::tensor`] sets it to the true one.
     pub offset: u64,
     pub data: Vec<u8>,
 }
 
-/// A GGUF file in the making.
+/// A GGUF file that is being built.
 pub struct GgufWriter {
     pub magic: [u8; 4],
     pub version: u32,
@@ -24,7 +24,7 @@ pub struct GgufWriter {
     /// Key, type number, bytes of the value.
     pub entries: Vec<(Vec<u8>, u32, Vec<u8>)>,
     pub tensors: Vec<TensorEntry>,
-    /// Counts to claim instead of the true ones.
+    /// Counts to write instead of the true ones.
     pub entry_count: Option<u64>,
     pub tensor_count: Option<u64>,
 }
@@ -72,7 +72,7 @@ impl GgufWriter {
         self.raw(key, ARRAY, &array(STRING, values.len() as u64, &elements))
     }
 
-    /// Says `general.alignment` and keeps to it.
+    /// Sets `general.alignment`, and aligns tensors to it.
     pub fn alignment(mut self, alignment: u32) -> GgufWriter {
         self.alignment = u64::from(alignment);
         self.u32("general.alignment", alignment)
@@ -92,7 +92,7 @@ impl GgufWriter {
     }
 
     /// Changes the tensor added last.
-    pub fn but(mut self, change: impl FnOnce(&mut TensorEntry)) -> GgufWriter {
+    pub fn change_last(mut self, change: impl FnOnce(&mut TensorEntry)) -> GgufWriter {
         change(self.tensors.last_mut().expect("a tensor to change"));
         self
     }

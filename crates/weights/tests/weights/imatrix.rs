@@ -1,4 +1,4 @@
-//! Importance matrices: both forms as llama.cpp writes them, and files that are wrong or mean harm.
+//! Importance matrices: both forms as llama.cpp writes them, and malformed files.
 
 use foretoken_weights::gguf::{Metadata, TensorInfo, Writer};
 use foretoken_weights::imatrix::{self, ImportanceMatrix, Importances};
@@ -64,7 +64,7 @@ fn importances(values: &[f32], matrices: Option<usize>) -> Importances {
 fn both_forms_are_means_of_squares() {
     let found = parsed(newer()).unwrap();
     assert_eq!(found.entries["blk.0.attn_q.weight"], importances(&[1.0, 2.0, 0.0], Some(1)));
-    // Of an expert that nobody chose all columns are the same.
+    // All columns of an expert that was never chosen are the same.
     assert_eq!(found.entries["blk.0.ffn_up_exps.weight"], importances(&[1.0, 1.0, 3.0, 1.0], Some(2)));
     assert_eq!((found.entries.len(), found.dataset.as_deref(), found.chunks), (2, Some("wiki.txt"), Some(7)));
 
@@ -72,13 +72,13 @@ fn both_forms_are_means_of_squares() {
     assert_eq!(found.entries["blk.0.attn_q.weight"], importances(&[1.0, 2.0, 0.0], None));
     assert_eq!(found.entries["output.weight"], importances(&[5.0], None));
     assert_eq!((found.entries.len(), found.dataset.as_deref(), found.chunks), (2, Some("wiki.txt"), Some(9)));
-    let without_its_end = older()[..older().len() - 16].to_vec();
-    let found = parsed(without_its_end).unwrap();
+    let without_optional_fields = older()[..older().len() - 16].to_vec();
+    let found = parsed(without_optional_fields).unwrap();
     assert_eq!((found.entries.len(), found.dataset, found.chunks), (2, None, None));
 }
 
 #[test]
-fn files_that_are_wrong_are_refused_by_tensor() {
+fn malformed_files_are_refused_by_tensor() {
     let (sums, counts) = ("a.in_sum2", "a.counts");
     let tensor =
         |name: &'static str, values: &'static [f32]| (name, if values.len() == 2 { &[2][..] } else { &[1] }, values);
@@ -88,15 +88,15 @@ fn files_that_are_wrong_are_refused_by_tensor() {
         (gguf(&[tensor("a.weight", &[1.0])]), "made: tensors: expected those of an importance matrix (NAME.in_sum2)"),
         (
             gguf(&[tensor(sums, &[1.0]), tensor(counts, &[1.0, 1.0])]),
-            "`a.in_sum2`: sums: expected as many for each of 2",
+            "`a.in_sum2`: sums: expected a multiple of 2, the number of counts",
         ),
-        (gguf(&[tensor(sums, &[1.0, f32::NAN]), tensor(counts, &[1.0])]), "found NaN as number 1"),
+        (gguf(&[tensor(sums, &[1.0, f32::NAN]), tensor(counts, &[1.0])]), "found NaN at index 1"),
         (gguf(&[tensor(sums, &[1.0]), tensor(counts, &[f32::INFINITY])]), "`a.counts`: sums: expected finite numbers"),
         (
             [&1i32.to_le_bytes()[..], &entry("a", 1, &[-1.0])].concat(),
             "tensor `a`: sums: expected finite numbers of at least",
         ),
-        ([&1i32.to_le_bytes()[..], &entry("a", 1, &[])].concat(), "tensor `a`: sums: expected one a column"),
+        ([&1i32.to_le_bytes()[..], &entry("a", 1, &[])].concat(), "tensor `a`: sums: expected one per column"),
         (
             [&1i32.to_le_bytes()[..], &entry("a", -1, &[1.0])].concat(),
             "calls of a, before byte 13: expected 0 or more, found -1",
@@ -121,7 +121,7 @@ fn files_that_are_wrong_are_refused_by_tensor() {
 fn no_file_breaks_the_reader() {
     for whole in [newer(), older()] {
         let ends = (0..whole.len()).filter(|end| parsed(whole[..*end].to_vec()).is_ok()).count();
-        // The older form may end behind its entries and behind the number of chunks; the padding may be missing.
+        // The older form may end after its entries or after the number of chunks; the padding may be missing.
         assert!(ends < 32, "{ends} of {} beginnings are accepted", whole.len());
     }
     let seeds = [newer(), older()];

@@ -1,7 +1,7 @@
-//! Random files: what is written comes back, and no mutation of a valid file makes a reader panic or leave the file.
+//! Random files: what is written is read back, and no mutation of a valid file makes a reader panic or leave the file.
 //!
-//! [`probe`] says what must hold. Proptest shrinks what it finds; the smoke runs go through many more cases, from the
-//! same seeds as the fuzz targets. They are a poor man's fuzzer: no coverage guides them, but they run everywhere.
+//! [`probe`] checks what must hold. Proptest shrinks the failures that it finds; the smoke runs go through many more
+//! cases, from the same seeds as the fuzz targets. No coverage guides the smoke runs, but they run everywhere.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -20,9 +20,9 @@ const SMOKE: Duration = Duration::from_secs(10);
 const EDGES: [u64; 12] = [0, 1, 2, 31, 32, 255, 1 << 16, 1 << 31, 1 << 32, 1 << 60, i64::MAX as u64, u64::MAX];
 
 /// A counter-based generator (splitmix64): case `n` is the same on every machine.
-struct Chance(u64);
+struct Random(u64);
 
-impl Chance {
+impl Random {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;
@@ -39,30 +39,30 @@ impl Chance {
 
 /// Case `number`: a seed with one to eight changes.
 pub(super) fn mutated(seeds: &[Vec<u8>], number: u64) -> Vec<u8> {
-    let chance = &mut Chance(number.wrapping_mul(0x5851_f42d_4c95_7f2d));
-    let mut data = seeds[chance.below(seeds.len())].clone();
-    for _ in 0..1 + chance.below(8) {
-        let place = chance.below(data.len());
-        let len = chance.below(16).min(data.len() - place);
-        let edge = EDGES[chance.below(EDGES.len())].to_le_bytes();
-        match chance.below(9) {
-            0 if place < data.len() => data[place] ^= 1 << chance.below(8),
-            1 if place < data.len() => data[place] = chance.next() as u8,
-            2 if place + 8 <= data.len() => data[place..place + 8].copy_from_slice(&edge),
-            3 if place + 4 <= data.len() => data[place..place + 4].copy_from_slice(&edge[..4]),
-            4 => data.truncate(place),
-            5 => drop(data.drain(place..place + len)),
-            6 => data.extend_from_within(place..place + len),
+    let random = &mut Random(number.wrapping_mul(0x5851_f42d_4c95_7f2d));
+    let mut data = seeds[random.below(seeds.len())].clone();
+    for _ in 0..1 + random.below(8) {
+        let offset = random.below(data.len());
+        let len = random.below(16).min(data.len() - offset);
+        let edge = EDGES[random.below(EDGES.len())].to_le_bytes();
+        match random.below(9) {
+            0 if offset < data.len() => data[offset] ^= 1 << random.below(8),
+            1 if offset < data.len() => data[offset] = random.next() as u8,
+            2 if offset + 8 <= data.len() => data[offset..offset + 8].copy_from_slice(&edge),
+            3 if offset + 4 <= data.len() => data[offset..offset + 4].copy_from_slice(&edge[..4]),
+            4 => data.truncate(offset),
+            5 => drop(data.drain(offset..offset + len)),
+            6 => data.extend_from_within(offset..offset + len),
             7 => {
-                let copy = data[place..place + len].to_vec();
-                let to = chance.below(data.len());
+                let copy = data[offset..offset + len].to_vec();
+                let to = random.below(data.len());
                 data.splice(to..to, copy);
             }
             _ => {
                 // A digit for a digit keeps JSON headers parseable and changes what they claim.
                 let digits: Vec<usize> = (0..data.len()).filter(|&at| data[at].is_ascii_digit()).collect();
-                if let Some(&at) = digits.get(chance.below(digits.len())) {
-                    data[at] = b'0' + chance.below(10) as u8;
+                if let Some(&at) = digits.get(random.below(digits.len())) {
+                    data[at] = b'0' + random.below(10) as u8;
                 }
             }
         }
@@ -88,7 +88,7 @@ fn smoke(target: &str, probe: fn(&[u8]) -> bool) {
         number += 1;
     }
     println!("{target}: {number} cases, {accepted} of them accepted");
-    assert!(accepted > 0 && accepted < number, "{target}: {accepted} of {number} accepted: mutations do not mutate");
+    assert!(accepted > 0 && accepted < number, "{target}: {accepted} of {number} accepted: mutations change nothing");
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn smoke_gguf() {
     smoke("gguf", probe::gguf);
 }
 
-/// Tensors: name, shape (outermost first), whether of bytes or of floats.
+/// Tensors: name, shape (outermost first), whether the elements are floats (else bytes).
 fn tensors() -> impl Strategy<Value = Vec<(String, Vec<usize>, bool)>> {
     let tensor = (prop::collection::vec(0..5_usize, 1..=4), any::<bool>());
     prop::collection::btree_map("[a-zé.0-9]{0,6}", tensor, 0..6)
@@ -115,14 +115,14 @@ fn changes() -> impl Strategy<Value = Vec<(f64, u8)>> {
 
 fn change(mut data: Vec<u8>, changes: &[(f64, u8)], cut: f64) -> Vec<u8> {
     let len = data.len() as f64;
-    for &(place, byte) in changes {
-        data[(place * len) as usize] = byte;
+    for &(fraction, byte) in changes {
+        data[(fraction * len) as usize] = byte;
     }
     data.truncate((cut * len) as usize);
     data
 }
 
-/// The data of a tensor, different for every place.
+/// The data of a tensor, which differs between offsets.
 fn data(shape: &[usize], wide: bool, first: usize) -> Vec<u8> {
     let len = shape.iter().product::<usize>() * if wide { 4 } else { 1 };
     (0..len).map(|at| (first + at) as u8).collect()
@@ -151,7 +151,7 @@ fn gguf_file(tensors: &[(String, Vec<usize>, bool)]) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn any_safetensors_file_comes_back(tensors in tensors()) {
+    fn any_safetensors_file_is_read_back(tensors in tensors()) {
         let bytes = safetensors_file(&tensors);
         let weights = safetensors::parse("any", Bytes::from_vec(bytes.clone())).unwrap();
         prop_assert_eq!(weights.len(), tensors.len());
@@ -166,7 +166,7 @@ proptest! {
     }
 
     #[test]
-    fn any_gguf_file_comes_back(tensors in tensors()) {
+    fn any_gguf_file_is_read_back(tensors in tensors()) {
         let file = gguf::parse("any", Bytes::from_vec(gguf_file(&tensors))).unwrap();
         prop_assert_eq!(file.weights.len(), tensors.len());
         for (index, (name, shape, wide)) in tensors.iter().enumerate() {
@@ -190,7 +190,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_at_all_break_a_reader(data in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn random_bytes_do_not_break_a_reader(data in prop::collection::vec(any::<u8>(), 0..200)) {
         probe::safetensors(&data);
         probe::gguf(&data);
         probe::safetensors(&[&(data.len() as u64).to_le_bytes()[..], &data].concat());

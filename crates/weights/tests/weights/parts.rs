@@ -1,4 +1,4 @@
-//! Models in several GGUF files: all parts are opened, whichever is asked for, and none is taken for another.
+//! Models split into several GGUF files: all parts are opened, whichever is opened first, and wrong parts are refused.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -7,8 +7,8 @@ use foretoken_weights::Dtype;
 use foretoken_weights::gguf::{self, Metadata, TensorInfo, Value, Writer};
 use tempfile::TempDir;
 
-/// Where part `number`, from 1, of `count` lies.
-fn place(dir: &Path, number: usize, count: usize) -> PathBuf {
+/// The path of part `number`, from 1, of `count`.
+fn path_of(dir: &Path, number: usize, count: usize) -> PathBuf {
     dir.join(format!("tiny-{number:05}-of-{count:05}.gguf"))
 }
 
@@ -34,7 +34,7 @@ fn model() -> TempDir {
         if number == 0 {
             keys.push(("general.name", "tiny".into()));
         }
-        write(&place(dir.path(), usize::from(number) + 1, 3), &keys, names, f32::from(number));
+        write(&path_of(dir.path(), usize::from(number) + 1, 3), &keys, names, f32::from(number));
     }
     dir
 }
@@ -50,10 +50,10 @@ fn refused(path: &Path, words: &[&str]) {
 }
 
 #[test]
-fn any_part_opens_all() {
+fn opening_any_part_opens_all() {
     let dir = model();
     for number in 1..=3 {
-        let file = gguf::open(place(dir.path(), number, 3)).unwrap();
+        let file = gguf::open(path_of(dir.path(), number, 3)).unwrap();
         assert_eq!(file.metadata.str("general.name").unwrap(), "tiny");
         assert_eq!(file.weights.names().collect::<Vec<_>>(), ["a", "b", "c"]);
         let value = |name: &str| file.weights.require(name).unwrap().bytes.to_vec();
@@ -69,17 +69,17 @@ fn any_part_opens_all() {
 #[test]
 fn a_missing_part_is_named() {
     let dir = model();
-    std::fs::remove_file(place(dir.path(), 2, 3)).unwrap();
+    std::fs::remove_file(path_of(dir.path(), 2, 3)).unwrap();
     refused(
-        &place(dir.path(), 3, 3),
+        &path_of(dir.path(), 3, 3),
         &["00003-of-00003.gguf: part 2 of 3", "tiny-00002-of-00003.gguf, found no such file"],
     );
 }
 
 #[test]
-fn numbers_that_contradict_each_other() {
+fn contradicting_numbers_are_refused() {
     let dir = model();
-    let (first, second) = (place(dir.path(), 1, 3), place(dir.path(), 2, 3));
+    let (first, second) = (path_of(dir.path(), 1, 3), path_of(dir.path(), 2, 3));
     let found = "key `split.no`: expected 1, as the file's name says, found 2";
     write(&second, &split_keys(2, 3, 3), &["a", "c"], 1.0);
     refused(&first, &["00002-of-00003.gguf", found]);

@@ -1,6 +1,6 @@
-//! What must hold for any bytes whatever: reading them does not panic, a view never leaves the file, and an error is
-//! one line that names the file. What is read of a safetensors file is what the crate of that name reads of it. The
-//! fuzz targets call the same two functions.
+//! What must hold for any bytes: reading them does not panic, a view never leaves the file, and an error is one line
+//! that names the file. What is read of a safetensors file is what the `safetensors` crate reads of it. The fuzz
+//! targets call the same two functions.
 
 use std::ops::Range;
 
@@ -8,8 +8,8 @@ use foretoken_weights::{Bytes, Dtype, Weights, WeightsError, gguf, safetensors};
 
 const NAME: &str = "probe.bin";
 
-/// Reads `data` as safetensors. True if it was accepted. The `safetensors` crate must read the same, and where only it
-/// accepts the file there is a reason.
+/// Reads `data` as safetensors. True if it was accepted. The `safetensors` crate must read the same; where only that
+/// crate accepts the file, [`STRICTER`] must list the reason.
 pub fn safetensors(data: &[u8]) -> bool {
     let bytes = Bytes::from_vec(data.to_vec());
     let theirs = ::safetensors::SafeTensors::deserialize(data);
@@ -29,15 +29,15 @@ pub fn safetensors(data: &[u8]) -> bool {
         }
         Err(error) => {
             let message = error.to_string();
-            let stated = STRICTER.iter().any(|reason| message.contains(reason));
-            assert!(stated || theirs.is_err(), "accepted by the crate alone: {message}");
-            refuse(&error)
+            let is_listed = STRICTER.iter().any(|reason| message.contains(reason));
+            assert!(is_listed || theirs.is_err(), "accepted by the crate alone: {message}");
+            check_error(&error)
         }
     }
 }
 
 /// Why a file is refused that the `safetensors` crate accepts: blanks before the header, a name that comes twice (the
-/// crate drops one of the two), rows that end within a byte, and JSON that only its library takes for a tensor.
+/// crate drops one of the two), rows that end within a byte, and JSON that only its library accepts as a tensor.
 const STRICTER: [&str; 5] =
     ["expected `{`", "twice", "rows of a multiple of", "invalid type: sequence", "invalid type: map"];
 
@@ -46,14 +46,14 @@ pub fn gguf(data: &[u8]) -> bool {
     let bytes = Bytes::from_vec(data.to_vec());
     let file = match gguf::parse(NAME, bytes.clone()) {
         Ok(file) => file,
-        Err(error) => return refuse(&error),
+        Err(error) => return check_error(&error),
     };
     assert!(file.version == 2 || file.version == 3, "version {}", file.version);
     let metadata = &file.metadata;
     for (key, _) in metadata.iter() {
         // Whatever the value is, at least one of these is of the wrong type.
         let errors = [metadata.u32(key).err(), metadata.str(key).err(), metadata.strings(key).err()];
-        assert!(errors.iter().flatten().map(refuse).count() >= 2, "key `{key}` has several types");
+        assert!(errors.iter().flatten().map(check_error).count() >= 2, "key `{key}` has several types");
         let _ = (metadata.bool(key), metadata.f32(key), metadata.usize(key));
         let _ = (metadata.f32s(key), metadata.i32s(key), metadata.usizes(key));
     }
@@ -70,7 +70,7 @@ fn check(weights: &Weights, file: Range<*const u8>) -> bool {
             Ok(found) => assert_eq!(found.bytes.as_ptr_range(), view),
             Err(error) => {
                 assert!(matches!(tensor.dtype, Dtype::Other(_)), "{error}");
-                refuse(&error);
+                check_error(&error);
             }
         }
         if !tensor.bytes.is_empty() {
@@ -82,10 +82,10 @@ fn check(weights: &Weights, file: Range<*const u8>) -> bool {
     true
 }
 
-fn refuse(error: &WeightsError) -> bool {
+fn check_error(error: &WeightsError) -> bool {
     let message = error.to_string();
     assert!(message.starts_with(NAME), "does not name the file: {message}");
     assert!(!message.contains(char::is_control), "not one line: {message:?}");
-    assert!(message.len() < 8192, "as long as an essay: {} bytes", message.len());
+    assert!(message.len() < 8192, "too long: {} bytes", message.len());
     false
 }

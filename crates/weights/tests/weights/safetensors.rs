@@ -5,7 +5,7 @@ use foretoken_weights::{Bytes, Dtype};
 
 const NAME: &str = "attack.safetensors";
 
-/// A file with this header, whatever it says.
+/// A file with this header, valid or not.
 pub fn file(header: &str, body: &[u8]) -> Vec<u8> {
     [&(header.len() as u64).to_le_bytes(), header.as_bytes(), body].concat()
 }
@@ -30,7 +30,7 @@ fn vectors(entries: &[(&str, u64, u64, u64)]) -> String {
 }
 
 #[test]
-fn what_is_written_comes_back() {
+fn what_is_written_is_read_back() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out.safetensors");
     let tensors: [(&str, &[usize], _); 3] = [
@@ -53,7 +53,7 @@ fn what_is_written_comes_back() {
 }
 
 #[test]
-fn metadata_and_bytes_come_back() {
+fn metadata_and_bytes_are_read_back() {
     let tensors: [(&str, &[usize], _); 3] = [
         ("hidden", &[1, 2], Elements::Bytes(Dtype::BF16, &[0x80, 0x3f, 0, 0xc0])),
         ("exact", &[1], Elements::Bytes(Dtype::F32, &[0, 0, 0x80, 0x3f])),
@@ -62,8 +62,8 @@ fn metadata_and_bytes_come_back() {
     let metadata = [("layers", "2,15"), ("model", "a \"name\"")].map(|(name, value)| (name.into(), value.into()));
     let mut file = Vec::new();
     write_with(&mut file, "memory", &tensors, Some(metadata.into())).unwrap();
-    let crates_own = ::safetensors::SafeTensors::deserialize(&file).unwrap();
-    assert_eq!(crates_own.tensor("hidden").unwrap().dtype(), ::safetensors::Dtype::BF16);
+    let theirs = ::safetensors::SafeTensors::deserialize(&file).unwrap();
+    assert_eq!(theirs.tensor("hidden").unwrap().dtype(), ::safetensors::Dtype::BF16);
     let weights = parse("memory", Bytes::from_vec(file)).unwrap();
     assert_eq!([weights.metadata("layers"), weights.metadata("model")], [Some("2,15"), Some("a \"name\"")]);
     assert_eq!(weights.metadata("format"), None);
@@ -105,7 +105,7 @@ fn a_view_outlives_the_set() {
 }
 
 #[test]
-fn opening_nothing_is_an_error() {
+fn opening_absent_and_empty_files_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let message = open(folder.path().join("absent")).unwrap_err().to_string();
     assert!(message.contains("absent: cannot open: "), "{message}");
@@ -141,7 +141,7 @@ fn attack_header_too_large() {
 }
 
 #[test]
-fn attack_headers_that_are_none() {
+fn attack_invalid_headers() {
     refused(file("", &[]), &["header", "expected `{`", "found nothing"]);
     refused(file("[]", &[]), &["header", "expected `{`"]);
     refused(file(" {}", &[]), &["header", "expected `{`"]);
@@ -206,7 +206,8 @@ fn attack_absurd_shapes() {
 fn attack_duplicate_names() {
     refused(file(&vectors(&[("t", 1, 0, 4), ("t", 1, 4, 8)]), &[0; 8]), &["tensor `t`: name", "once", "twice"]);
     refused(file(&vectors(&[("t", 0, 0, 0), ("t", 0, 0, 0)]), &[]), &["tensor `t`: name", "once", "twice"]);
-    // The name, whatever else is wrong: who drops one of the two may find nothing else.
+    // The duplicate name is reported, whatever else is wrong: a reader that drops one of the two might find nothing
+    // else.
     refused(file(&vectors(&[("t", 1, 0, 8), ("t", 1, 0, 4)]), &[0; 4]), &["tensor `t`: name", "once", "twice"]);
     refused(file(r#"{"__metadata__":{},"__metadata__":{}}"#, &[]), &["`__metadata__` comes twice"]);
 }
@@ -217,17 +218,17 @@ fn attack_names_that_forge_a_log() {
     refused(file(&header, &[0; 8]), &[r"tensor `t\nerror: all is well`"]);
 }
 
-/// What is passed over must be JSON, too: the `safetensors` crate reads all of it.
+/// Ignored fields must be valid JSON, too, since the `safetensors` crate parses the whole header.
 #[test]
-fn fields_that_are_passed_over_are_read_all_the_same() {
+fn ignored_fields_must_be_valid_json() {
     let header =
-        |more: &[u8]| [&br#"{"a":{"dtype":"I8","shape":[1],"data_offsets":[0,1],"more":"#[..], more, b"}}"].concat();
-    let whole = |more: &[u8]| {
-        let header = header(more);
+        |field: &[u8]| [&br#"{"a":{"dtype":"I8","shape":[1],"data_offsets":[0,1],"more":"#[..], field, b"}}"].concat();
+    let whole = |field: &[u8]| {
+        let header = header(field);
         [&(header.len() as u64).to_le_bytes()[..], &header, &[7]].concat()
     };
     assert!(super::probe::safetensors(&whole(b"[1, {\"x\": null}]")));
-    for more in [&b"1e999"[..], b"\"\\ud800\"", b"\"\xff\"", &[b"[".repeat(200), b"]".repeat(200)].concat()] {
-        assert!(!super::probe::safetensors(&whole(more)), "{}", more.escape_ascii());
+    for field in [&b"1e999"[..], b"\"\\ud800\"", b"\"\xff\"", &[b"[".repeat(200), b"]".repeat(200)].concat()] {
+        assert!(!super::probe::safetensors(&whole(field)), "{}", field.escape_ascii());
     }
 }

@@ -103,7 +103,7 @@ fn attack_tensor_missing_from_its_shard() {
 }
 
 #[test]
-fn attack_index_that_is_none() {
+fn attack_invalid_index() {
     let dir = model("");
     for text in ["", "[]", "{}", r#"{"weight_map":[]}"#, r#"{"weight_map":{"a":1}}"#, "\u{0}"] {
         std::fs::write(dir.path().join(INDEX), text).unwrap();

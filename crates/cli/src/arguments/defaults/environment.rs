@@ -1,12 +1,12 @@
-//! Variables of the environment that stand for options: `FORETOKEN_TOP_P=0.9` for `--top-p 0.9`.
+//! Defaults of options in environment variables: `FORETOKEN_TOP_P=0.9` is `--top-p 0.9`.
 //!
-//! Only variables of options that the command has are understood; of others it is enough that they may be for another
-//! command, or for whoever tests the program, so they are no error and are told by `foretoken config` alone.
+//! Only variables of the command's own options are read. Others may be for another command or for a test of the
+//! program, so they are no error; `foretoken config` alone reports those that name no option.
 
 use clap::Command;
 use foretoken_console::failure::Failure;
 
-use super::{DefaultValue, Found, OWN_VARIABLES, Source, all_names, option, takes_value, words};
+use super::{DefaultValue, OTHER_VARIABLES, RawValue, Source, all_names, option, takes_value, words};
 use crate::arguments::line::Line;
 
 const PREFIX: &str = "FORETOKEN_";
@@ -16,7 +16,7 @@ pub fn variable(long: &str) -> String {
     format!("{PREFIX}{}", long.replace('-', "_").to_uppercase())
 }
 
-/// Defaults of the environment for a line, and the variables that name no option at all.
+/// Reads the defaults of a line, and the variables that name no option of any command.
 ///
 /// # Errors
 /// A variable has a value that its option does not take.
@@ -27,7 +27,7 @@ pub fn read(line: &Line, program: &Command) -> Result<(Vec<DefaultValue>, Vec<St
     ours.sort();
     let names = all_names(program);
     for (variable_name, value) in ours {
-        if OWN_VARIABLES.contains(&variable_name.as_str()) || variable_name == variable("config") {
+        if OTHER_VARIABLES.contains(&variable_name.as_str()) || variable_name == variable("config") {
             continue;
         }
         let name = variable_name[PREFIX.len()..].to_lowercase().replace('_', "-");
@@ -39,14 +39,14 @@ pub fn read(line: &Line, program: &Command) -> Result<(Vec<DefaultValue>, Vec<St
         };
         let wrong = |problem: String| Failure::Usage(format!("{variable_name}: {problem}"));
         let value = value.into_string().map_err(|_| wrong("expected text, found other bytes".into()))?;
-        // As if it were not set, so that a script can clear it.
+        // An empty value counts as unset, so that a script can clear a variable.
         if value.is_empty() {
             continue;
         }
         let found = match value.as_str() {
-            "1" | "true" if !takes_value(option) => Found::Switch(true),
-            "0" | "false" if !takes_value(option) => Found::Switch(false),
-            _ => Found::One(value),
+            "1" | "true" if !takes_value(option) => RawValue::Switch(true),
+            "0" | "false" if !takes_value(option) => RawValue::Switch(false),
+            _ => RawValue::One(value),
         };
         let (values, words) = words(option, &found).map_err(wrong)?;
         let id = option.get_id().to_string();

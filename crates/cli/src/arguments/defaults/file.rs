@@ -1,8 +1,8 @@
-//! The file of defaults: `config.toml`, whose names are those of options.
+//! Defaults of options in a file, `config.toml`, whose keys are the names of options.
 //!
-//! What stands at its top holds for every command that has the option; what stands in a section, `[generate]` or
-//! `[bench.pass]`, for that command alone, and counts more. A name that no command knows is an error with its line,
-//! since a default that is silently not there is worse than none. Left out: what values mean, which options know.
+//! Keys at the top apply to every command that has the option. Keys in a section, as `[generate]` or `[bench.pass]`,
+//! apply to that command alone and override those at the top. A key that no command knows is an error with its line
+//! number, so that a misspelt default is not silently ignored.
 
 use std::path::{Path, PathBuf};
 
@@ -14,15 +14,15 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::environment::variable;
-use super::{DefaultValue, Found, Source, all_names, is_known, option, words};
+use super::{DefaultValue, RawValue, Source, all_names, is_known, option, words};
+use crate::arguments::errors::nearest;
 use crate::arguments::line::{Line, command_of, options};
-use crate::arguments::wrong::nearest;
 
-/// The file that holds for a line: the one that it or the environment names, else the user's own, if it is there.
+/// The file for a line: the one that the line or the environment names, else the user's own if it exists.
 ///
 /// # Errors
-/// A file is named that is not there.
-pub fn place(line: &Line) -> Result<Option<PathBuf>, Failure> {
+/// A file is named that does not exist.
+pub fn locate(line: &Line) -> Result<Option<PathBuf>, Failure> {
     let named = match line.value("config") {
         Some(path) => Some(PathBuf::from(path)),
         None => std::env::var_os(variable("config")).filter(|path| !path.is_empty()).map(PathBuf::from),
@@ -35,36 +35,37 @@ pub fn place(line: &Line) -> Result<Option<PathBuf>, Failure> {
             Ok(_) => Ok(Some(path)),
             Err(error) => Err(Failure::file(&path, &error)),
         },
-        None => Ok(users_own().filter(|path| path.exists())),
+        None => Ok(user_file().filter(|path| path.exists())),
     }
 }
 
-/// Where a user's own file is looked for: below `XDG_CONFIG_HOME`, else `~/.config`.
-pub fn users_own() -> Option<PathBuf> {
+/// The path of the user's own file: below `XDG_CONFIG_HOME`, else below `~/.config`.
+pub fn user_file() -> Option<PathBuf> {
     let folder = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let folder = folder.or_else(|| Some(std::env::home_dir()?.join(".config")))?;
     Some(folder.join("foretoken").join("config.toml"))
 }
 
-/// The defaults of a file for a line, those of its command's own sections first.
+/// Reads the defaults of a file for a line; those of the command's own sections come first.
 ///
 /// # Errors
-/// The file cannot be read, or something in it is no option's name or not its value: its line, and what is wrong.
+/// The file cannot be read, or something in it is no option's name or not a value of its option. The message has the
+/// line.
 pub fn read(path: &Path, line: &Line, program: &Command) -> Result<Vec<DefaultValue>, Failure> {
     let text = whole::read_text(path, SETTINGS_BYTES_MAX).map_err(|error| Failure::file(path, &error))?;
     let file = File { path, text: &text, program, line };
     let table = DeTable::parse(&text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
-        file.wrong(at, &format!("expected TOML, found: {}", error.message()))
+        file.error_at(at, &format!("expected TOML, found: {}", error.message()))
     })?;
     let mut defaults = Vec::new();
     file.section(table.get_ref(), &[], &mut defaults)?;
-    // What stands in a section of the command itself is nearer than what stands above it.
+    // A section overrides what is above it.
     defaults.sort_by_key(|(depth, _)| std::cmp::Reverse(*depth));
     Ok(defaults.into_iter().map(|(_, default)| default).collect())
 }
 
-/// A file that is being read.
+/// The file that is being read.
 struct File<'a> {
     path: &'a Path,
     text: &'a str,
@@ -73,8 +74,7 @@ struct File<'a> {
 }
 
 impl File<'_> {
-    /// Reads what stands in the section of a command, or above all of them. Each default is put beside the depth of its
-    /// section.
+    /// Reads the keys of a section, or those at the top. Each default is added with the depth of its section.
     fn section(
         &self,
         table: &DeTable<'_>,
@@ -93,7 +93,7 @@ impl File<'_> {
                 DeValue::Table(_) => {
                     let names: Vec<&str> = self.command(section).get_subcommands().map(Command::get_name).collect();
                     let expected = "expected a command's name or an option's, found neither";
-                    return Err(self.wrong(at, &format!("{name}: {expected}{}", meant(name, &names))));
+                    return Err(self.error_at(at, &format!("{name}: {expected}{}", suggestion(name, &names))));
                 }
                 _ => self.entry((name, at), value, section, defaults)?,
             }
@@ -114,10 +114,14 @@ impl File<'_> {
         let Some(option) = option(self.program, command, name).filter(|_| self.line.path.starts_with(section)) else {
             return Ok(());
         };
-        let found = found(value.get_ref()).map_err(|found| {
-            self.wrong(at, &format!("{name}: expected true, false, a number, a text or a list of these, found {found}"))
+        let raw_value = raw_value(value.get_ref()).map_err(|found| {
+            self.error_at(
+                at,
+                &format!("{name}: expected true, false, a number, a text or a list of these, found {found}"),
+            )
         })?;
-        let (values, words) = words(option, &found).map_err(|problem| self.wrong(at, &format!("{name}: {problem}")))?;
+        let (values, words) =
+            words(option, &raw_value).map_err(|problem| self.error_at(at, &format!("{name}: {problem}")))?;
         let id = option.get_id().to_string();
         let name = option.get_long().unwrap_or_default().to_string();
         let source = Source::File(self.path.to_owned(), self.line_of(at));
@@ -125,7 +129,7 @@ impl File<'_> {
         Ok(())
     }
 
-    /// Refuses names that are no option's of the section's command, or of any at all.
+    /// Refuses a name that is no option of the section's command, or of any command at the top.
     fn check_name(&self, name: &str, at: usize, section: &[String]) -> Result<(), Failure> {
         let command = self.command(section);
         let here = option(self.program, command, name).is_some() || is_known(command, name);
@@ -135,7 +139,7 @@ impl File<'_> {
             (true, _) => return Ok(()),
             (false, true) => {
                 let message = format!("{name}: expected an option of {called}, found one of other commands");
-                return Err(self.wrong(at, &message));
+                return Err(self.error_at(at, &message));
             }
             (false, false) if section.is_empty() => ("an option's name".to_string(), all_names(self.program)),
             (false, false) => {
@@ -143,41 +147,41 @@ impl File<'_> {
                 (format!("an option of {called}"), own.chain(all_names(command)).collect())
             }
         };
-        Err(self.wrong(at, &format!("{name}: expected {expected}, found no such{}", meant(name, &names))))
+        Err(self.error_at(at, &format!("{name}: expected {expected}, found no such{}", suggestion(name, &names))))
     }
 
     fn command(&self, section: &[String]) -> &Command {
         command_of(self.program, section).unwrap_or(self.program)
     }
 
-    fn wrong(&self, at: usize, problem: &str) -> Failure {
+    fn error_at(&self, at: usize, problem: &str) -> Failure {
         Failure::Other(format!("{}: line {}: {problem}", self.path.display(), self.line_of(at)))
     }
 
-    /// The line of a place in the text, from 1.
+    /// The number of the line at this byte, from 1.
     fn line_of(&self, at: usize) -> usize {
         1 + self.text.bytes().take(at).filter(|byte| *byte == b'\n').count()
     }
 }
 
-/// The question that helps where a name is not there.
-fn meant(name: &str, names: &[&str]) -> String {
+/// The question whether a similar name was meant, if there is one.
+fn suggestion(name: &str, names: &[&str]) -> String {
     let dashed = name.replace('_', "-");
     nearest(&dashed, names.iter().copied()).map_or(String::new(), |name| format!("; did you mean {name}?"))
 }
 
-/// A value of the file; what it is instead if it can be none of an option's.
-fn found(value: &DeValue<'_>) -> Result<Found, &'static str> {
+/// A value of the file. The error says what it is, if no option can have it.
+fn raw_value(value: &DeValue<'_>) -> Result<RawValue, &'static str> {
     Ok(match value {
-        DeValue::Boolean(on) => Found::Switch(*on),
+        DeValue::Boolean(on) => RawValue::Switch(*on),
         DeValue::Array(items) => {
-            Found::Several(items.iter().map(|item| one(item.get_ref())).collect::<Result<_, _>>()?)
+            RawValue::Several(items.iter().map(|item| scalar(item.get_ref())).collect::<Result<_, _>>()?)
         }
-        other => Found::One(one(other)?),
+        other => RawValue::One(scalar(other)?),
     })
 }
 
-fn one(value: &DeValue<'_>) -> Result<String, &'static str> {
+fn scalar(value: &DeValue<'_>) -> Result<String, &'static str> {
     match value {
         DeValue::String(text) => Ok(text.to_string()),
         DeValue::Float(number) => Ok(number.as_str().to_string()),

@@ -1,8 +1,8 @@
-//! Faults of a server and of what fetches models: those of files, and those of connections.
+//! Faults of the server and of downloads: in calls about files and about connections.
 //!
-//! A server that has begun goes on: the request that a fault met may be lost, in words or by its connection, and the
-//! next one has the text that it always has. Asked to end it ends, and its store can be read. What `pull` has put in
-//! the cache is the hub's, whatever failed, and the next `pull` has all of it.
+//! A running server continues: the request that is hit by a fault may get an error or a closed connection, and the next
+//! one gets its usual text. The server still ends when asked, and its store can be read. Files that `pull` has put in
+//! the cache equal the hub's, whatever failed, and the next `pull` completes the model.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -21,7 +21,7 @@ const ECONNABORTED: i32 = 103;
 const ECONNRESET: i32 = 104;
 const ECONNREFUSED: i32 = 111;
 
-/// Kinds of calls about connections with the ways in which they fail; 0 is a call that does only half of its work.
+/// Kinds of calls about connections with the errors that they return; 0 is a call that does half of its work.
 const CONNECTIONS: [(&str, &[i32]); 7] = [
     ("receive", &[ECONNRESET, EINTR, 0]),
     ("send", &[EPIPE, ECONNRESET, EINTR, 0]),
@@ -31,10 +31,10 @@ const CONNECTIONS: [(&str, &[i32]); 7] = [
     ("socket", &[EMFILE]),
     ("option", &[EINVAL]),
 ];
-/// Requests that a server is asked in one run.
+/// Requests in one run of a server.
 const REQUESTS: usize = 3;
 
-/// A fault as the library in C is told of it.
+/// A fault, as the library in C is configured.
 #[derive(Clone, Copy, Debug)]
 struct Fault {
     kind: &'static str,
@@ -43,21 +43,22 @@ struct Fault {
 }
 
 impl Fault {
-    /// Nobody outside may notice. (A call that does not wait is never interrupted, so a server need not try again.)
+    /// Whether the fault must have no visible effect. (A call that does not block is never interrupted, so a server
+    /// need not repeat it.)
     fn is_harmless(self) -> bool {
         matches!((self.kind, self.error), ("receive" | "send", 0) | ("poll", EINTR))
     }
 }
 
-/// A folder with a model and a store, and one for what a run says beside its files.
-struct Place {
+/// A folder with a model and a store, and one for other files of a run.
+struct Sandbox {
     folder: tempfile::TempDir,
-    beside: tempfile::TempDir,
+    outside: tempfile::TempDir,
 }
 
-impl Place {
+impl Sandbox {
     fn new() -> Self {
-        Self { folder: tempfile::tempdir().expect("a folder"), beside: tempfile::tempdir().expect("a folder") }
+        Self { folder: tempfile::tempdir().expect("a folder"), outside: tempfile::tempdir().expect("a folder") }
     }
 
     fn at(&self, name: &str) -> String {
@@ -65,14 +66,14 @@ impl Place {
     }
 
     fn has_fired(&self) -> bool {
-        self.beside.path().join("fired").exists()
+        self.outside.path().join("fired").exists()
     }
 
     /// The program with a fault.
     fn program(&self, fault: Option<Fault>) -> Command {
-        let fired = self.beside.path().join("fired");
+        let fired = self.outside.path().join("fired");
         let _ = std::fs::remove_file(&fired);
-        let mut command = program(self.beside.path());
+        let mut command = program(self.outside.path());
         if let Some(Fault { kind, error, at }) = fault {
             command.env("LD_PRELOAD", shim().expect("it was compiled"));
             command.env("FAULT_UNDER", self.folder.path()).env("FAULT_SAID", fired);
@@ -82,7 +83,7 @@ impl Place {
     }
 }
 
-/// A run of the program, which ends with the test whatever comes.
+/// A run of the program, which is killed at the end of the test.
 struct Running(Child);
 
 impl Running {
@@ -90,16 +91,16 @@ impl Running {
         Self(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts"))
     }
 
-    /// Its exit code, once it ends by itself, which it must.
-    fn ends(&mut self, what: &str) -> Option<i32> {
-        let begun = std::time::Instant::now();
-        while begun.elapsed() < Duration::from_secs(SECONDS_MAX) {
+    /// Waits for its end, which must come, and returns its exit code.
+    fn ends(&mut self, context: &str) -> Option<i32> {
+        let started = std::time::Instant::now();
+        while started.elapsed() < Duration::from_secs(SECONDS_MAX) {
             if let Some(status) = self.0.try_wait().expect("it can be asked") {
                 return status.code();
             }
             std::thread::sleep(Duration::from_millis(2));
         }
-        panic!("{what}: it hangs");
+        panic!("{context}: it hangs");
     }
 }
 
@@ -110,15 +111,15 @@ impl Drop for Running {
     }
 }
 
-/// Exit codes 0 and 1, with as many errors.
-fn judge(what: &str, code: Option<i32>, err: &str) {
+/// The exit code must be 0 without an error or 1 with one error.
+fn check_exit(context: &str, code: Option<i32>, err: &str) {
     let errors = err.lines().filter(|line| line.starts_with("error: ")).count();
-    assert!(!err.contains("panicked") && !err.contains("thread '"), "{what}: {err}");
-    assert!(code == Some(0) && errors == 0 || code == Some(1) && errors == 1, "{what}: {code:?}: {err}");
+    assert!(!err.contains("panicked") && !err.contains("thread '"), "{context}: {err}");
+    assert!(code == Some(0) && errors == 0 || code == Some(1) && errors == 1, "{context}: {code:?}: {err}");
 }
 
-/// Runs with the faults of these kinds until none fires any more. How many runs there were; `all_fire`: a kind none of
-/// whose faults fires tries nothing.
+/// Runs with the faults of these kinds until none fires any more. Returns the number of runs. `all_fire`: each kind
+/// must fire at least once.
 fn all_faults(
     kinds: &[(&'static str, &[i32])],
     step: impl Fn(u64) -> u64,
@@ -129,24 +130,24 @@ fn all_faults(
     for &(kind, errors) in kinds {
         for &error in errors {
             let mut at = 1;
-            let mut suffer = |fault| {
+            let mut run_fault = |fault| {
                 runs += 1;
                 std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(fault))).unwrap_or_else(|_| {
                     wrong += 1;
                     wrong < WRONG_MAX
                 })
             };
-            while suffer(Fault { kind, error, at }) {
+            while run_fault(Fault { kind, error, at }) {
                 at += step(at);
             }
             assert!(at > 1 || !all_fire, "{kind} {error} never fires");
         }
     }
-    assert_eq!(wrong, 0, "of {runs} runs with a fault so many went wrong");
+    assert_eq!(wrong, 0, "this many of {runs} runs with a fault went wrong");
     runs
 }
 
-/// The text of an answer; what came instead.
+/// The text of an answer, or the error.
 fn ask(address: &str) -> Result<String, String> {
     let failed = |error: std::io::Error| error.to_string();
     let mut client = TcpStream::connect(address).map_err(failed)?;
@@ -169,65 +170,65 @@ fn ask(address: &str) -> Result<String, String> {
     Err(message.to_string())
 }
 
-/// Starts a server with a fault, asks it some times and ends it. Whether the fault fired.
-fn serve(place: &Place, fault: Option<Fault>, expected: Option<&str>) -> (bool, String) {
-    let what = format!("{fault:?}");
-    let mut command = place.program(fault);
+/// Starts a server with a fault, sends some requests and ends it. Returns whether the fault fired, and a text.
+fn serve(sandbox: &Sandbox, fault: Option<Fault>, expected: Option<&str>) -> (bool, String) {
+    let context = format!("{fault:?}");
+    let mut command = sandbox.program(fault);
     command.args(words("serve --port 0 -c 64 -np 1 -t 2 --log-level warn -m")).arg(demo("demo-target"));
-    command.arg("-lcd").arg(place.at("store")).arg("--costs").arg(place.at("costs"));
-    command.arg("--config").arg(place.at("config.toml"));
+    command.arg("-lcd").arg(sandbox.at("store")).arg("--costs").arg(sandbox.at("costs"));
+    command.arg("--config").arg(sandbox.at("config.toml"));
     let mut server = Running::start(&mut command);
     let (sender, lines) = mpsc::channel();
     let err = BufReader::new(server.0.stderr.take().expect("it is piped"));
     std::thread::spawn(move || err.lines().map_while(Result::ok).for_each(|line| drop(sender.send(line))));
-    let (mut said, mut text) = (String::new(), String::new());
-    let mut begins = None;
-    while begins.is_none() {
+    let (mut stderr, mut text) = (String::new(), String::new());
+    let mut listening = None;
+    while listening.is_none() {
         let Ok(line) = lines.recv_timeout(Duration::from_secs(SECONDS_MAX)) else { break };
-        begins = line.trim().split_once(" at http://").map(|(_, address)| address.to_string());
-        said += &(line + "\n");
+        listening = line.trim().split_once(" at http://").map(|(_, address)| address.to_string());
+        stderr += &(line + "\n");
     }
-    if let Some(address) = &begins {
+    if let Some(address) = &listening {
         for _ in 0..REQUESTS {
-            let had_fired = place.has_fired();
+            let had_fired = sandbox.has_fired();
             match ask(address) {
                 Ok(answer) => {
-                    assert!(expected.is_none_or(|text| text == answer), "{what}: {answer:?}, not {expected:?}");
+                    assert!(expected.is_none_or(|text| text == answer), "{context}: {answer:?}, not {expected:?}");
                     text = answer;
                 }
-                // A request whose fault came before or not at all, or that no fault can explain.
-                Err(error) if had_fired || !place.has_fired() || fault.is_none_or(Fault::is_harmless) => {
-                    panic!("{what}: {error}\n{said}")
+                // The fault fired before this request or not at all, or does not explain the error.
+                Err(error) if had_fired || !sandbox.has_fired() || fault.is_none_or(Fault::is_harmless) => {
+                    panic!("{context}: {error}\n{stderr}")
                 }
                 Err(_) => {}
             }
         }
         Command::new("kill").args(["-TERM", &server.0.id().to_string()]).status().expect("it can be asked to end");
     }
-    let code = server.ends(&what);
-    lines.iter().for_each(|line| said += &(line + "\n"));
-    judge(&what, code, &said);
-    assert!(begins.is_some() || code == Some(1), "{what}: it ended without an address and an error: {said}");
-    if std::fs::exists(place.at("store")).expect("it can be asked") {
-        let read = crate::run(&["generate", "x", "-n", "1", "-lcs", &place.at("store")]);
-        assert_eq!(read.code, 0, "{what}: {}", read.err);
+    let code = server.ends(&context);
+    lines.iter().for_each(|line| stderr += &(line + "\n"));
+    check_exit(&context, code, &stderr);
+    assert!(listening.is_some() || code == Some(1), "{context}: it ended without an address and an error: {stderr}");
+    if std::fs::exists(sandbox.at("store")).expect("it can be asked") {
+        let read = crate::run(&["generate", "x", "-n", "1", "-lcs", &sandbox.at("store")]);
+        assert_eq!(read.code, 0, "{context}: {}", read.err);
     }
-    let count = std::fs::read_dir(place.folder.path()).expect("a folder").count();
-    assert!(count <= 5, "{what}: {count} files");
-    (place.has_fired(), text)
+    let count = std::fs::read_dir(sandbox.folder.path()).expect("a folder").count();
+    assert!(count <= 5, "{context}: {count} files");
+    (sandbox.has_fired(), text)
 }
 
-/// A server with the faults of these kinds.
+/// Runs a server with the faults of these kinds.
 fn serve_all(kinds: &[(&'static str, &[i32])], step: impl Fn(u64) -> u64, all_fire: bool) -> usize {
-    let place = Place::new();
-    std::fs::write(place.at("config.toml"), "seed = 1\n").expect("written");
-    let (_, text) = serve(&place, None, None);
+    let sandbox = Sandbox::new();
+    std::fs::write(sandbox.at("config.toml"), "seed = 1\n").expect("written");
+    let (_, text) = serve(&sandbox, None, None);
     assert!(!text.is_empty());
-    all_faults(kinds, step, all_fire, |fault| serve(&place, Some(fault), Some(&text)).0)
+    all_faults(kinds, step, all_fire, |fault| serve(&sandbox, Some(fault), Some(&text)).0)
 }
 
 #[test]
-fn a_server_survives_its_connections() {
+fn a_server_survives_faults_of_connections() {
     if shim().is_some() {
         let kinds: [(&str, &[i32]); 3] = [("receive", &[ECONNRESET]), ("send", &[EPIPE]), ("accept", &[EMFILE])];
         serve_all(&kinds, |at| at.max(2) * 2, true);
@@ -244,36 +245,36 @@ fn a_server_survives_every_call_that_fails() {
     }
 }
 
-/// Fetches a model with a fault. Whether the fault fired.
+/// Fetches a model with a fault. Returns whether the fault fired.
 fn pull(hub: &Hub, fault: Option<Fault>) -> bool {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let fetch = |fault: Option<Fault>| {
-        let mut command = place.program(fault);
+        let mut command = sandbox.program(fault);
         command.args(["pull", "golden/llama"]).env("HF_HUB_OFFLINE", "0").env("HF_ENDPOINT", hub.url());
-        command.env("HF_HOME", place.at("hub"));
+        command.env("HF_HOME", sandbox.at("hub"));
         let mut child = Running::start(&mut command);
         let mut err = child.0.stderr.take().expect("it is piped");
         let code = child.ends(&format!("{fault:?}"));
-        let mut said = String::new();
-        err.read_to_string(&mut said).expect("UTF-8");
-        judge(&format!("{fault:?}"), code, &said);
-        is_whole(&place.at("hub"), &format!("{fault:?}: {said}")) || code == Some(1)
+        let mut stderr = String::new();
+        err.read_to_string(&mut stderr).expect("UTF-8");
+        check_exit(&format!("{fault:?}"), code, &stderr);
+        is_complete(&sandbox.at("hub"), &format!("{fault:?}: {stderr}")) || code == Some(1)
     };
-    assert!(fetch(fault), "{fault:?}: it says that all is there");
-    let fired = place.has_fired();
-    assert!(fetch(None) && is_whole(&place.at("hub"), ""), "{fault:?}: the next one does not fetch all");
+    assert!(fetch(fault), "{fault:?}: it succeeded without all files");
+    let fired = sandbox.has_fired();
+    assert!(fetch(None) && is_complete(&sandbox.at("hub"), ""), "{fault:?}: the next run does not complete the model");
     fired
 }
 
-/// Whether the cache has the model; every file that it has is the hub's.
-fn is_whole(cache: &str, what: &str) -> bool {
+/// Whether the cache has the complete model. Every file in it must equal the hub's.
+fn is_complete(cache: &str, context: &str) -> bool {
     let snapshots = std::path::Path::new(cache).join("hub/models--golden--llama/snapshots");
     let folders = std::fs::read_dir(snapshots).into_iter().flatten().flatten();
     let mut count = 0;
     for file in folders.flat_map(|folder| std::fs::read_dir(folder.path()).into_iter().flatten().flatten()) {
-        let theirs = std::path::Path::new(&golden("llama")).join(file.file_name());
+        let original = std::path::Path::new(&golden("llama")).join(file.file_name());
         let Ok(bytes) = std::fs::read(file.path()) else { continue };
-        assert!(bytes == std::fs::read(&theirs).expect("a file of the hub"), "{what}: {}", theirs.display());
+        assert!(bytes == std::fs::read(&original).expect("a file of the hub"), "{context}: {}", original.display());
         count += usize::from(["config.json", "model.safetensors"].iter().any(|name| file.file_name() == *name));
     }
     count == 2
@@ -281,7 +282,7 @@ fn is_whole(cache: &str, what: &str) -> bool {
 
 #[test]
 #[ignore = "minutes: every call of a download"]
-fn what_is_fetched_survives_every_call_that_fails() {
+fn downloads_survive_every_call_that_fails() {
     if shim().is_none() {
         return;
     }

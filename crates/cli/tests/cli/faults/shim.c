@@ -1,15 +1,15 @@
-/* The boundary to libc with faults: loaded by LD_PRELOAD, it makes the n-th call of one kind fail.
+/* Fault injection into libc: loaded by LD_PRELOAD, it makes the n-th call of one kind fail.
  *
  * FAULT_KIND    what fails: read, open, write, sync, rename, unlink, mkdir, mmap, truncate, stat, thread, lock, disk; of connections
  *               socket, option, accept, connect, receive, send, poll
- * FAULT_ERROR   how: the number of an error, or 0 for a short read or write
- * FAULT_AT      which call of the kind fails, from 1; of disk: how many bytes fit onto it
+ * FAULT_ERROR   the errno that the call returns, or 0 for a short read or write
+ * FAULT_AT      which call of the kind fails, from 1; for disk, how many bytes fit onto it
  * FAULT_UNDER   only calls about paths that begin with this count (threads and connections aside)
- * FAULT_SAID    a file that is made when the fault fires, so that a loop knows when it has come to its end
- * FAULT_CLOCK   seconds that the clock jumps (monotonic and real time) at every FAULT_AT-th question
+ * FAULT_SAID    a file that is created when the fault fires, so that a loop over the calls knows when to end
+ * FAULT_CLOCK   seconds that the clock jumps (monotonic and real time) at every FAULT_AT-th query
  *
- * What is not named here goes to libc as it is. Of the names that one call has in libc (open, open64, openat, ...) those
- * are taken that a Rust program uses. Linux with glibc.
+ * Other calls go to libc unchanged. Of the variants of a call in libc (open, open64, openat, ...) only those that a Rust
+ * program uses are wrapped. Linux with glibc.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -56,7 +56,7 @@ static void tell(void) {
 
 static int is_kind(const char *name) { return is_ready && kind && !strcmp(kind, name); }
 
-/* Whether a path counts. Relative ones do not: tests name all files in full. */
+/* Whether a path counts. Relative ones do not: tests use absolute paths. */
 static int is_under(const char *path) { return path && under && !strncmp(path, under, strlen(under)); }
 
 static int fd_counts(int fd) {
@@ -81,7 +81,7 @@ static int fires(void) {
         return -1;                                                                                                    \
     }
 
-/* Whether a descriptor is a connection of the network, and none between threads of the program. */
+/* Whether a descriptor is a network connection, and not one between threads of the program. */
 static int is_network(int fd) {
     struct sockaddr_storage own;
     socklen_t len = sizeof own;
@@ -89,7 +89,7 @@ static int is_network(int fd) {
     return own.ss_family == AF_INET || own.ss_family == AF_INET6;
 }
 
-/* Reading and writing: error 0 makes the call short. */
+/* Reading and writing: error 0 is a short call. */
 #define SHORTENED(name, counts, len)                                                                                  \
     if (is_kind(name) && (counts) && fires()) {                                                                       \
         if (error_number) {                                                                                           \
@@ -99,7 +99,7 @@ static int is_network(int fd) {
         if ((len) > 1) (len) /= 2;                                                                                    \
     }
 
-/* How much of a write fits onto the disk; -1 where it is full. */
+/* How much of a write fits onto the disk; -1 if it is full. */
 static long fits(int fd, size_t len) {
     if (!is_kind("disk") || !fd_counts(fd)) return (long)len;
     if (budget <= 0 && len > 0) {
@@ -251,7 +251,7 @@ int ftruncate64(int fd, off64_t len) {
 }
 
 int statx(int folder, const char *restrict path, int flags, unsigned mask, struct statx *restrict found) {
-    /* Rust asks with a null pointer whether there is such a call; glibc declares that nobody does. */
+    /* Rust probes for this call with a null pointer, which glibc declares to be impossible. */
     const char *volatile asked = path;
     const char *name = asked;
     FAIL_WHERE("stat", name && (*name ? is_under(name) : fd_counts(folder)))

@@ -1,4 +1,4 @@
-//! Prompt lookup against its definition.
+//! Tests of prompt lookup against its definition.
 
 use proptest::prelude::*;
 
@@ -38,7 +38,7 @@ fn proposed(drafter: &mut SuffixDrafter, tokens: &[Token], nodes_max: usize) -> 
     tree.tokens().to_vec()
 }
 
-/// Prompt lookup in the words of its definition.
+/// Prompt lookup, straight from its definition.
 fn naive(tokens: &[Token], ngram_min: usize, ngram_max: usize, len: usize) -> Vec<Token> {
     for n in (ngram_min..=ngram_max.min(tokens.len() - 1)).rev() {
         let last = &tokens[tokens.len() - n..];
@@ -66,7 +66,7 @@ fn the_longest_match_wins_and_then_the_latest() {
 }
 
 #[test]
-fn the_earliest_occurrence_leads_if_asked_to() {
+fn the_earliest_occurrence_comes_first_if_asked_to() {
     let text = [1, 2, 7, 1, 2, 8, 2, 9, 1, 2];
     let mut drafter = SuffixDrafter { first: true, ..SuffixDrafter::lookup_chain(1, 2, 2) };
     drafter.open(&Opening::new(SEQUENCE, &text));
@@ -75,14 +75,14 @@ fn the_earliest_occurrence_leads_if_asked_to() {
 }
 
 #[test]
-fn occurrences_that_part_make_a_tree_and_equal_ones_share_nodes() {
+fn occurrences_that_differ_make_a_tree_and_equal_ones_share_nodes() {
     let text = [1, 2, 7, 4, 1, 2, 7, 5, 1, 2, 8, 6, 1, 2];
     let mut drafter = SuffixDrafter { window: 0, ..SuffixDrafter::lookup(2, 2, 30) };
     drafter.open(&Opening::new(SEQUENCE, &text));
     let mut tree = DraftTree::new();
     propose(&mut drafter, &text, 30, &mut tree);
-    let seven = tree.child(None, 7).expect("said twice");
-    let eight = tree.child(None, 8).expect("said once");
+    let seven = tree.child(None, 7).expect("two votes");
+    let eight = tree.child(None, 8).expect("one vote");
     assert_eq!((seven.index(), tree.acceptance(seven) > tree.acceptance(eight)), (0, true));
     assert!(tree.child(Some(seven), 4).is_some() && tree.child(Some(seven), 5).is_some());
     assert!(tree.child(Some(eight), 6).is_some());
@@ -93,19 +93,19 @@ fn occurrences_that_part_make_a_tree_and_equal_ones_share_nodes() {
 }
 
 #[test]
-fn where_nothing_matches_the_commonest_words_are_tried() {
+fn where_nothing_matches_the_most_frequent_tokens_are_proposed() {
     let text = [5, 6, 5, 6, 5, 6, 7, 9];
     let mut drafter = SuffixDrafter { window: 6, ..SuffixDrafter::lookup(1, 3, 3) };
     drafter.open(&Opening::new(SEQUENCE, &text));
     let mut tree = DraftTree::new();
     propose(&mut drafter, &text, 3, &mut tree);
-    // Among the last six, 6 stands twice and the others but for 5 once; and 5 follows 6.
+    // Among the last six, 6 and 5 occur twice and the others once; and 5 follows 6.
     assert_eq!(tree.tokens()[0], 6);
     assert_eq!(tree.len(), 3);
 }
 
 #[test]
-fn a_branch_ends_behind_the_token_that_falls_below_the_limits() {
+fn a_branch_ends_after_the_token_that_falls_below_the_limits() {
     let text = [1, 2, 3, 4, 9, 9, 1];
     let mut drafter = SuffixDrafter { window: 0, ..SuffixDrafter::lookup(1, 3, 6) };
     drafter.open(&Opening::new(SEQUENCE, &text));
@@ -134,26 +134,26 @@ fn a_branch_ends_behind_the_token_that_falls_below_the_limits() {
 }
 
 #[test]
-fn a_copy_runs_on_into_itself() {
+fn a_copy_continues_into_itself() {
     let mut drafter = SuffixDrafter::lookup_chain(1, 3, 10);
     drafter.open(&Opening::new(SEQUENCE, &[5, 6, 5, 6, 5]));
     assert_eq!(proposed(&mut drafter, &[5, 6, 5, 6, 5], 5), [6, 5, 6, 5, 6]);
 }
 
 #[test]
-fn it_joins_a_tree_and_stops_where_that_is_full() {
+fn it_adds_to_a_tree_and_stops_where_that_is_full() {
     let mut drafter = SuffixDrafter::lookup_chain(1, 3, 10);
     drafter.open(&Opening::new(SEQUENCE, &[5, 6, 5]));
     let mut tree = DraftTree::new();
     tree.offer(None, 6, Proposal::Point, 0);
     propose(&mut drafter, &[5, 6, 5], 1, &mut tree);
-    assert_eq!((tree.len(), tree.offers().len()), (1, 2), "a second opinion takes no room");
+    assert_eq!((tree.len(), tree.offers().len()), (1, 2), "a second offer of a node takes no room");
     propose(&mut drafter, &[5, 6, 5], 2, &mut tree);
     assert_eq!((tree.tokens(), tree.offers().len()), (&[6, 5][..], 4));
 }
 
 #[test]
-fn new_text_has_no_match_and_a_closed_sequence_is_forgotten() {
+fn new_tokens_have_no_match_and_a_closed_sequence_is_forgotten() {
     let mut drafter = SuffixDrafter::lookup_chain(1, 3, 10);
     drafter.open(&Opening::new(SEQUENCE, &[1]));
     assert_eq!(proposed(&mut drafter, &[1], 5), []);
@@ -164,9 +164,9 @@ fn new_text_has_no_match_and_a_closed_sequence_is_forgotten() {
 }
 
 proptest! {
-    /// Grows at random; always agrees with the naive scan.
+    /// The sequence grows at random; the proposals always agree with a naive scan.
     #[test]
-    fn the_index_is_the_naive_scan_at_every_length(
+    fn proposals_are_those_of_a_naive_scan(
         more in prop::collection::vec(prop::collection::vec(0..3_u32, 1..12), 1..12),
         ngram_min in 1..3_usize,
         longer in 0..3_usize,

@@ -1,15 +1,15 @@
-//! Which format a matrix gets in a mixture: the choices of llama.cpp's quantizer, told by what a matrix is for.
+//! Which format a matrix gets in a mixture: the rules of llama.cpp's quantizer, by the matrix's role.
 //!
-//! Values of attention and the matrices out of feed-forward parts suffer most from few bits and get more in some
-//! layers; how many is a matter of what was measured on a handful of networks, so there is nothing to derive here. The
-//! names of mixtures are those of [`Size`]. Left out: llama.cpp's choices for formats that are not made here.
+//! Values of attention and `ffn_down` matrices suffer most from few bits and get more in some layers. llama.cpp found
+//! the rules by measuring a few networks, so they cannot be derived. The sizes of mixtures are in [`Size`]. Rules for
+//! formats that are not supported are left out.
 
 use foretoken_kernels::block::Format;
 
 use super::Size;
 use super::network::{Network, has_values};
 
-/// The format of a matrix by this name, whatever its rows hold.
+/// The format of a matrix by its name, before the fallback for rows that do not fit.
 pub fn format(base: Format, size: Size, name: &str, network: &Network) -> Format {
     let is_embedding = matches!(name, "token_embd.weight" | "per_layer_token_embd.weight");
     if name == "output.weight" || is_embedding && !network.has_head {
@@ -33,29 +33,29 @@ pub fn format(base: Format, size: Size, name: &str, network: &Network) -> Format
     base
 }
 
-/// The head decides between tokens and keeps more bits.
+/// The output head decides between tokens and keeps more bits.
 fn head(base: Format, network: &Network) -> Format {
     if base == Format::Q8_0 || network.is_falcon { Format::Q8_0 } else { Format::Q6K }
 }
 
 fn values(base: Format, size: Size, name: &str, network: &Network) -> Format {
-    let place = network.place_of_values(name);
-    let is_shared = network.sharing >= 4;
+    let position = network.index_of_values(name);
+    let is_shared = network.queries_per_kv_head >= 4;
     let format = match (base, size) {
         (Format::Q2K, _) if is_shared => Format::Q4K,
         (Format::Q2K, _) => Format::Q3K,
-        (Format::Q3K, Size::Medium) if place.index < 2 => Format::Q5K,
+        (Format::Q3K, Size::Medium) if position.index < 2 => Format::Q5K,
         (Format::Q3K, Size::Medium) => Format::Q4K,
         (Format::Q3K, Size::Large) => Format::Q5K,
         (Format::Iq4Nl | Format::Iq4Xs, _) if is_shared => Format::Q5K,
-        (Format::Q4K | Format::Q5K, Size::Medium) if place.is_worth_more() => Format::Q6K,
-        (Format::Q4K, Size::Small) if place.index < 4 => Format::Q5K,
+        (Format::Q4K | Format::Q5K, Size::Medium) if position.uses_more_bits() => Format::Q6K,
+        (Format::Q4K, Size::Small) if position.index < 4 => Format::Q5K,
         _ => base,
     };
-    // Few rows beside those of the queries: more bits cost next to nothing.
+    // They are few compared with the queries, so more bits cost next to nothing.
     match format {
         _ if network.experts == 8 => Format::Q8_0,
-        Format::Q3K | Format::Q4K if network.is_of_70_billion => Format::Q5K,
+        Format::Q3K | Format::Q4K if network.is_70b => Format::Q5K,
         format => format,
     }
 }
@@ -76,24 +76,24 @@ fn output(base: Format, size: Size, network: &Network) -> Format {
 }
 
 fn down(base: Format, size: Size, name: &str, network: &Network) -> Format {
-    let place = network.place_of_down(name);
-    let (falcon, measured) = (network.is_falcon, network.is_measured);
+    let position = network.index_of_ffn_down(name);
+    let (falcon, measured) = (network.is_falcon, network.has_importances);
     match (base, size) {
         (Format::Q2K, _) => Format::Q3K,
-        (Format::Q3K, Size::Medium) if place.is_in_first(16) => Format::Q5K,
-        (Format::Q3K, Size::Medium) if !falcon || place.is_worth_more() => Format::Q4K,
+        (Format::Q3K, Size::Medium) if position.is_in_first(16) => Format::Q5K,
+        (Format::Q3K, Size::Medium) if !falcon || position.uses_more_bits() => Format::Q4K,
         (Format::Q3K, Size::Large) if falcon => Format::Q4K,
         (Format::Q3K, Size::Large) => Format::Q5K,
-        (Format::Q4K, Size::Medium) if falcon && place.is_in_first(16) => Format::Q6K,
-        (Format::Q4K, Size::Medium) if falcon && place.is_worth_more() => Format::Q5K,
-        (Format::Q4K | Format::Q5K, Size::Medium) if place.is_worth_more() && !(falcon && base == Format::Q4K) => {
+        (Format::Q4K, Size::Medium) if falcon && position.is_in_first(16) => Format::Q6K,
+        (Format::Q4K, Size::Medium) if falcon && position.uses_more_bits() => Format::Q5K,
+        (Format::Q4K | Format::Q5K, Size::Medium) if position.uses_more_bits() && !(falcon && base == Format::Q4K) => {
             Format::Q6K
         }
-        (Format::Q4K, Size::Small) if !falcon && place.is_in_first(8) => Format::Q5K,
-        (Format::Iq4Nl | Format::Iq4Xs, _) if !measured && place.is_in_first(8) => Format::Q5K,
-        // Rounded by importances, these go astray in the first layers without a minimum.
-        (Format::Q4_0, _) if measured && place.is_in_first(8) => Format::Q4_1,
-        (Format::Q5_0, _) if measured && place.is_in_first(8) => Format::Q5_1,
+        (Format::Q4K, Size::Small) if !falcon && position.is_in_first(8) => Format::Q5K,
+        (Format::Iq4Nl | Format::Iq4Xs, _) if !measured && position.is_in_first(8) => Format::Q5K,
+        // Quantized by importances, these formats lose too much in the first layers without a minimum.
+        (Format::Q4_0, _) if measured && position.is_in_first(8) => Format::Q4_1,
+        (Format::Q5_0, _) if measured && position.is_in_first(8) => Format::Q5_1,
         _ => base,
     }
 }

@@ -4,7 +4,7 @@ use foretoken_weights::gguf::{Metadata, Value};
 
 use super::*;
 
-/// A network of so many layers, with a head or without, as these keys describe it.
+/// A network of so many layers, with or without an output head, with these keys.
 fn network(layers: usize, has_head: bool, keys: &[(&str, Value)]) -> Network {
     let mut names: Vec<String> = (0..layers)
         .flat_map(|layer| {
@@ -48,7 +48,7 @@ fn matrices_are_converted_and_the_rest_is_not() {
 }
 
 #[test]
-fn the_head_keeps_more_bits_also_where_it_is_the_embedding() {
+fn the_output_head_keeps_more_bits_even_if_it_is_the_embedding() {
     let tied = network(32, false, &[]);
     for kind in ["q4_0", "q5_1", "iq4_xs", "q2_k", "Q4_K", "q4_k_m", "q5_k_s", "q6_k"] {
         assert_eq!(square(kind, "output.weight", &head()), "Q6_K");
@@ -64,12 +64,12 @@ fn the_head_keeps_more_bits_also_where_it_is_the_embedding() {
 }
 
 #[test]
-fn rows_that_are_no_whole_blocks_take_the_next_type() {
-    let fallen = |kind: &str, columns: usize| {
+fn rows_that_are_no_whole_blocks_get_the_fallback() {
+    let fallback = |kind: &str, columns: usize| {
         let choice = mixture(kind).unwrap().of_tensor("blk.9.attn_q.weight", &[8, columns], &head());
-        (choice.wanted.name(), choice.dtype.name())
+        (choice.by_rules.name(), choice.dtype.name())
     };
-    for (kind, wanted, next) in [
+    for (kind, by_rules, next) in [
         ("q6_k", "Q6_K", "Q8_0"),
         ("q5_k_s", "Q5_K", "Q5_1"),
         ("q4_k_s", "Q4_K", "Q5_0"),
@@ -78,9 +78,9 @@ fn rows_that_are_no_whole_blocks_take_the_next_type() {
         ("iq4_xs", "IQ4_XS", "IQ4_NL"),
         ("q4_0", "Q4_0", "Q4_0"),
     ] {
-        assert_eq!(fallen(kind, 512), (wanted, wanted));
-        assert_eq!(fallen(kind, 576), (wanted, next));
-        assert_eq!(fallen(kind, 40), (wanted, "F16"));
+        assert_eq!(fallback(kind, 512), (by_rules, by_rules));
+        assert_eq!(fallback(kind, 576), (by_rules, next));
+        assert_eq!(fallback(kind, 40), (by_rules, "F16"));
     }
     assert_eq!(name("q4_0", "output.weight", &[8, 96], &head()), "Q8_0");
 }
@@ -133,7 +133,7 @@ fn mixtures_give_more_where_llama_cpp_does() {
 }
 
 #[test]
-fn what_a_network_is_changes_what_it_gets() {
+fn rules_depend_on_the_network() {
     let keys = |heads: u32, shared: u32, experts: u32| {
         [
             ("llama.attention.head_count", heads.into()),
@@ -148,17 +148,17 @@ fn what_a_network_is_changes_what_it_gets() {
     assert_eq!(square("q4_k_m", "blk.9.attn_v.weight", &eight), "Q8_0");
     assert_eq!(square("q4_k_m", "blk.9.attn_k.weight", &eight), "Q8_0");
     assert_eq!(square("q4_k_m", "blk.9.attn_output.weight", &eight), "Q5_K");
-    // The names of experts do not say how many tensors came before.
+    // With experts the index is the layer, not the number of tensors before.
     assert_eq!(square("q4_k_m", "blk.3.ffn_down_exps.weight", &eight), "Q6_K");
     assert_eq!(square("q4_k_m", "blk.4.ffn_down_exps.weight", &eight), "Q4_K");
     let large = network(80, true, &keys(64, 8, 0));
     assert_eq!(layers_of("q4_k_m", "attn_v.weight", "Q5_K", &large, 80).len(), 40);
     let mut measured = network(32, true, &[]);
-    measured.is_measured = true;
+    measured.has_importances = true;
     assert_eq!(layers_of("q4_0", "ffn_down.weight", "Q4_1", &measured, 32), [0, 1, 2, 3]);
     assert_eq!(layers_of("q5_0", "ffn_down.weight", "Q5_1", &measured, 32), [0, 1, 2, 3]);
     assert_eq!(square("iq4_xs", "blk.0.ffn_down.weight", &measured), "IQ4_XS");
-    // Whatever the keys are, they are no reason to stop.
+    // Invalid keys are no error.
     let odd = network(4, true, &[("llama.block_count", (-1i32 as u32).into()), ("llama.expert_count", "many".into())]);
     assert_eq!(square("q4_k_m", "blk.0.ffn_down.weight", &odd), "Q6_K");
 }
@@ -166,7 +166,7 @@ fn what_a_network_is_changes_what_it_gets() {
 /// The bytes of the tensors of a network of SmolLM2-135M's shape, whose width of 576 is no multiple of 256, worked out
 /// by hand for three mixtures.
 #[test]
-fn a_network_of_odd_width_has_the_size_that_it_has_in_llama_cpp() {
+fn a_network_of_odd_width_has_the_same_size_as_in_llama_cpp() {
     let network = network(30, false, &[]);
     let layer = [
         ("attn_q", [576, 576]),

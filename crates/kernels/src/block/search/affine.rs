@@ -1,10 +1,10 @@
 //! Levels with a scale and a minimum: `scale * level - minimum`.
 //!
-//! Large blocks (Q2_K, Q4_K, Q5_K) have a small whole number for each scale and each minimum of a part, none below 0.
-//! Small ones (Q4_1, Q5_1) are one part whose minimum is an f16 of either sign.
+//! Large blocks (Q2_K, Q4_K, Q5_K) have a small integer, at least 0, for the scale and the minimum of each part. Small
+//! ones (Q4_1, Q5_1) are one part whose minimum is an f16 of either sign.
 
 use super::super::{Format, Large, Small};
-use super::{Even, Part, clamp, round, scaled, sums};
+use super::{Part, Uniform, clamp, round, scaled, sums};
 
 /// Tenths of a level by which the roundings that are tried differ from the plain one.
 const TENTHS: std::ops::RangeInclusive<i32> = -10..=10;
@@ -18,24 +18,24 @@ pub(in super::super) fn large(format: Format, values: &[f32; 256], importance: O
     }
 }
 
-/// A block of `P` parts of `N` elements: levels from 0 to `TOP`, scales and minimums from 0 to `MOST`. One function for
-/// each format, with numbers that its compiler knows.
+/// A block of `P` parts of `N` elements: levels from 0 to `TOP`, scales and minimums from 0 to `MOST`. It is compiled
+/// for each format, with these numbers as constants.
 fn parts<const N: usize, const P: usize, const TOP: u8, const MOST: u8>(
     values: &[f32; 256],
     importance: Option<&[f32]>,
 ) -> Large {
-    let levels = Even { low: 0.0, high: f32::from(TOP) };
+    let levels = Uniform { low: 0.0, high: f32::from(TOP) };
     let most = f32::from(MOST);
     let mut block = Large { quants: [0; 256], scales: [0; 16], minimums: [0; 16], scale: 0, minimum: 0 };
     let Some(scaled) = scaled(values) else { return block };
     let parts: [Part<'_, N>; P] = std::array::from_fn(|j| Part::new(&scaled.values, importance, j));
     let fits = parts.each_ref().map(|part| fit(part, levels, false));
     let greatest = fits.iter().fold([0f32; 2], |[s, m], fit| [s.max(fit.0), m.max(fit.1)]);
-    let (scale_bits, scale) = scaled.half(greatest[0] / most);
-    let (minimum_bits, minimum) = scaled.half(greatest[1] / most);
+    let (scale_bits, scale) = scaled.ceil_f16(greatest[0] / most);
+    let (minimum_bits, minimum) = scaled.ceil_f16(greatest[1] / most);
     (block.scale, block.minimum) = (scale_bits, minimum_bits);
     for (j, (part, fit)) in parts.iter().zip(fits).enumerate() {
-        let (s, m) = neighbours(part, levels, fit, (scale, minimum), most);
+        let (s, m) = best_neighbours(part, levels, fit, (scale, minimum), most);
         (block.scales[j], block.minimums[j]) = (s as i8, m as u8);
         part.write(scale * s, minimum * m, levels, &mut block.quants[j * N..][..N]);
     }
@@ -44,13 +44,13 @@ fn parts<const N: usize, const P: usize, const TOP: u8, const MOST: u8>(
 
 /// The block of Q4_1 or Q5_1 nearest to these finite values.
 pub(in super::super) fn small(format: Format, values: &[f32; 32], importance: Option<&[f32]>) -> Small {
-    let levels = Even { low: 0.0, high: if format == Format::Q4_1 { 15.0 } else { 31.0 } };
+    let levels = Uniform { low: 0.0, high: if format == Format::Q4_1 { 15.0 } else { 31.0 } };
     let mut block = Small { quants: [0; 32], scale: 0, minimum: 0 };
     let Some(scaled) = scaled(values) else { return block };
     let part = Part::<'_, 32>::new(&scaled.values, importance, 0);
     let fit = fit(&part, levels, true);
-    let (scale_bits, scale) = scaled.nearest_half(fit.0);
-    let (minimum_bits, minimum) = scaled.nearest_half(-fit.1);
+    let (scale_bits, scale) = scaled.nearest_f16(fit.0);
+    let (minimum_bits, minimum) = scaled.nearest_f16(-fit.1);
     (block.scale, block.minimum) = (scale_bits, minimum_bits);
     part.write(scale, -minimum, levels, &mut block.quants);
     block
@@ -58,7 +58,7 @@ pub(in super::super) fn small(format: Format, values: &[f32; 32], importance: Op
 
 /// Scale and minimum for which `scale * level - minimum` is nearest to a part. The scale is at least 0, and so is the
 /// minimum if it is not `signed`.
-fn fit<const N: usize>(part: &Part<'_, N>, levels: Even, signed: bool) -> (f32, f32) {
+fn fit<const N: usize>(part: &Part<'_, N>, levels: Uniform, signed: bool) -> (f32, f32) {
     let [weight, first, second] = part.sums;
     let lowest = if signed { f32::MAX } else { 0.0 };
     let low = part.values.iter().fold(lowest, |low, &value| if value < low { value } else { low });
@@ -94,15 +94,15 @@ fn fit<const N: usize>(part: &Part<'_, N>, levels: Even, signed: bool) -> (f32, 
     best
 }
 
-/// The whole numbers near to a fit that leave the least error under the block's scale and minimum.
-fn neighbours<const N: usize>(
+/// The integers near a fit that leave the least error under the block's scale and minimum.
+fn best_neighbours<const N: usize>(
     part: &Part<'_, N>,
-    levels: Even,
+    levels: Uniform,
     fit: (f32, f32),
     (scale, minimum): (f32, f32),
     most: f32,
 ) -> (f32, f32) {
-    let near = |wanted: f32, unit: f32| if unit > 0.0 { round(clamp(wanted / unit, 0.0, most)) } else { 0.0 };
+    let near = |value: f32, unit: f32| if unit > 0.0 { round(clamp(value / unit, 0.0, most)) } else { 0.0 };
     let (s, m) = (near(fit.0, scale), near(fit.1, minimum));
     let (mut best, mut least) = ((s, m), f32::INFINITY);
     for s in [s, s - 1.0, s + 1.0] {

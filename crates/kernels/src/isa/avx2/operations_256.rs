@@ -2,14 +2,14 @@
 //!
 //! A line is two registers. Of the two instruction sets only the dots differ: without VNNI a dot of up to 7 bits is
 //! `vpmaddubsw` (127 x 127 x 2 fits 16 bits) and a widening sum of pairs; quants of 8 bits would saturate it, so they
-//! are made signed, their sign moved to the activation, and the offset of 128 is gone (`bias`).
+//! are made signed, which subtracts the offset of 128 (`dot_offset`), and their sign is moved to the activation.
 
 /// Instantiates the operations, given the features and the two dots of 32 bytes.
 macro_rules! operations_256 {
     ($(#[$feature:meta])*) => {
         use std::arch::x86_64::*;
 
-                use crate::isa::avx2::{Vector, fma, load_bf16, load_f16, load_f32, splat, store, zero};
+        use crate::isa::avx2::{Vector, fma, load_bf16, load_f16, load_f32, splat, store, zero};
 
         type Line = [__m256i; 2];
         type Ints = [__m256i; 2];
@@ -39,15 +39,15 @@ macro_rules! operations_256 {
         /// Bits that cross into a neighbouring byte are masked by the caller.
         #[inline]
         $(#[$feature])*
-        fn right(line: Line, by: usize) -> Line {
+        fn shift_right(line: Line, by: usize) -> Line {
             let by = _mm_cvtsi32_si128(by as i32);
             [_mm256_srl_epi16(line[0], by), _mm256_srl_epi16(line[1], by)]
         }
 
-        /// As [`right`].
+        /// As [`shift_right`].
         #[inline]
         $(#[$feature])*
-        fn left(line: Line, by: usize) -> Line {
+        fn shift_left(line: Line, by: usize) -> Line {
             let by = _mm_cvtsi32_si128(by as i32);
             [_mm256_sll_epi16(line[0], by), _mm256_sll_epi16(line[1], by)]
         }
@@ -58,7 +58,7 @@ macro_rules! operations_256 {
             [_mm256_or_si256(a[0], b[0]), _mm256_or_si256(a[1], b[1])]
         }
 
-        /// The bytes of a table that these number.
+        /// The bytes of a table at these indices.
         #[inline]
         $(#[$feature])*
         fn look_up(line: Line, table: &[u8; 16]) -> Line {
@@ -158,10 +158,10 @@ macro_rules! operations_256 {
             [_mm256_mul_ps(a[0], b[0]), _mm256_mul_ps(a[1], b[1])]
         }
 
-        /// Into the second cache: the few buffers for misses of the first are left to the arithmetic.
+        /// Prefetches into the L2 cache: the few buffers for misses of the L1 cache are left to the arithmetic.
         #[inline]
         $(#[$feature])*
-        fn prefetch_far(address: *const i8) {
+        fn prefetch_l2(address: *const i8) {
             _mm_prefetch::<_MM_HINT_T1>(address);
         }
     };

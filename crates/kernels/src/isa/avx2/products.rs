@@ -23,10 +23,10 @@ crate::isa::panels::panel_kernels!(
     double: [],
     floats: [1, 2, 3, 4],
     float_pairs: [1, 2],
-    bias: 128
+    dot_offset: 128
 );
 
-/// A line of pairs of bf16 as the first and the second of each: halves of 32 bits, moved and masked into place.
+/// Widens a line of pairs of bf16 to the first and the second elements: halves of 32 bits, moved and masked into place.
 ///
 /// # Safety
 /// 64 bytes can be read at `from`.
@@ -48,11 +48,11 @@ crate::isa::floats::float_kernels!(
     double: [1, 2]
 );
 
-/// See `rounded.rs`.
+/// See `quantized_rows.rs`.
 ///
 /// # Safety
-/// The features of this module are there.
+/// The CPU has the features of this module.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(crate) unsafe fn round_row(x: &[f32], row: &mut crate::isa::shapes::Row<'_>) {
-    crate::isa::round::round_row(x, row);
+pub(crate) unsafe fn quantize_row(x: &[f32], row: &mut crate::isa::shapes::Row<'_>) {
+    crate::isa::quantize_row::quantize_row(x, row);
 }

@@ -1,4 +1,4 @@
-//! AVX2 with the dots of AVX-VNNI: everything but the products of quantized weights as with AVX2.
+//! AVX2 with the dots of AVX-VNNI: all but the products of quantized weights are those of AVX2.
 
 pub(crate) use super::*;
 pub(crate) use products::{TILES, strip_blocks};
@@ -24,6 +24,6 @@ mod products {
         double: [],
         floats: [1, 2, 3, 4],
         float_pairs: [1, 2],
-        bias: 0
+        dot_offset: 0
     );
 }

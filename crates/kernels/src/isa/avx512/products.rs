@@ -8,7 +8,7 @@ use std::arch::x86_64::*;
 
 use super::{Vector, fma, load_bf16, load_f16, load_f32, splat, store, zero};
 use crate::LANES;
-use crate::isa::round::Factor;
+use crate::isa::quantize_row::Factor;
 use crate::isa::shapes::{Row, SMALL};
 
 type Line = __m512i;
@@ -38,7 +38,7 @@ fn mask(line: Line, bits: u8) -> Line {
 /// Bits that cross into a neighbouring byte are masked by the caller.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
-fn right(line: Line, by: usize) -> Line {
+fn shift_right(line: Line, by: usize) -> Line {
     match by {
         0 => line,
         1 => _mm512_srli_epi16::<1>(line),
@@ -51,10 +51,10 @@ fn right(line: Line, by: usize) -> Line {
     }
 }
 
-/// As [`right`].
+/// As [`shift_right`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
-fn left(line: Line, by: usize) -> Line {
+fn shift_left(line: Line, by: usize) -> Line {
     match by {
         0 => line,
         1 => _mm512_slli_epi16::<1>(line),
@@ -159,10 +159,10 @@ fn multiply(a: Vector, b: Vector) -> Vector {
     _mm512_mul_ps(a, b)
 }
 
-/// Into the second cache: the few buffers for misses of the first are left to the arithmetic.
+/// Prefetches into the L2 cache: the few buffers for misses of the L1 cache are left to the arithmetic.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
-fn prefetch_far(address: *const i8) {
+fn prefetch_l2(address: *const i8) {
     _mm_prefetch::<_MM_HINT_T1>(address);
 }
 
@@ -172,10 +172,10 @@ crate::isa::panels::panel_kernels!(
     double: [4, 5, 6],
     floats: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12],
     float_pairs: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12],
-    bias: 0
+    dot_offset: 0
 );
 
-/// A line of pairs of bf16 as the first and the second of each: halves of 32 bits, moved and masked into place.
+/// Widens a line of pairs of bf16 to the first and the second elements: halves of 32 bits, moved and masked into place.
 ///
 /// # Safety
 /// 64 bytes can be read at `from`.
@@ -194,23 +194,23 @@ crate::isa::floats::float_kernels!(
     double: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]
 );
 
-/// Up to 64 bytes, zeros behind them.
+/// Loads up to 64 bytes, with zeros after them.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
 fn load_up_to_64(bytes: &[i8]) -> Line {
-    // A shift by all 64 bits is none: of nothing, nothing is read.
+    // There is no shift by all 64 bits; it means that the slice is empty and nothing is read.
     let mask = u64::MAX.checked_shr(64 - bytes.len().min(64) as u32).unwrap_or(0);
     // SAFETY: bytes beyond the slice are masked, and are not read.
     unsafe { _mm512_maskz_loadu_epi8(mask, bytes.as_ptr()) }
 }
 
-/// See `rounded.rs`, whose plain loops this equals: two registers a small block. Cost: some 30 instructions for 32
-/// elements, a tenth of a nanosecond an element.
+/// See `quantized_rows.rs`. Equals the plain loops of `isa/quantize_row.rs`, with two registers for a small block.
+/// Cost: some 30 instructions for 32 elements, a tenth of a nanosecond per element.
 ///
 /// # Safety
-/// The features of this module are there.
+/// The CPU has the features of this module.
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
-pub(crate) unsafe fn round_row(x: &[f32], row: &mut Row<'_>) {
+pub(crate) unsafe fn quantize_row(x: &[f32], row: &mut Row<'_>) {
     let block = x.len() / row.scales.len();
     assert!(block.is_multiple_of(SMALL) && row.quants.len() == x.len() && row.sums_of_32.len() == x.len() / SMALL);
     assert!(row.sums_of_16.len() == 2 * row.sums_of_32.len());
@@ -230,7 +230,7 @@ pub(crate) unsafe fn round_row(x: &[f32], row: &mut Row<'_>) {
         for i in (first..first + block).step_by(LANES) {
             // SAFETY: i + 16 <= the length of both; the sums have a place for each 16 elements.
             unsafe {
-                // Nothing is computed from a block that has no factor: NaN times zero would be a number here.
+                // A block without a factor is not computed: NaN times zero would become a number here.
                 let x = if factor.inverse == 0.0 { zero() } else { load_f32(x.as_ptr().add(i)) };
                 let quants = _mm512_cvtps_epi32(_mm512_mul_ps(x, inverse));
                 _mm_storeu_si128(row.quants.as_mut_ptr().add(i).cast(), _mm512_cvtepi32_epi8(quants));

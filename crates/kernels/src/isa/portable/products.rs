@@ -1,4 +1,4 @@
-//! Products of quantized weights on plain arrays: what the other instruction sets must equal.
+//! Products of quantized weights on plain arrays: the reference that the other instruction sets must equal.
 
 use super::{Vector, fma, load_bf16, load_f16, load_f32, splat, store, zero};
 use crate::LANES;
@@ -26,12 +26,12 @@ fn mask(line: Line, bits: u8) -> Line {
 
 /// Bits that cross into a neighbouring byte are masked by the caller, and need not be moved there.
 #[inline(always)]
-fn right(line: Line, by: usize) -> Line {
+fn shift_right(line: Line, by: usize) -> Line {
     line.map(|byte| byte >> by)
 }
 
 #[inline(always)]
-fn left(line: Line, by: usize) -> Line {
+fn shift_left(line: Line, by: usize) -> Line {
     line.map(|byte| byte << by)
 }
 
@@ -133,11 +133,11 @@ fn multiply(mut a: Vector, b: Vector) -> Vector {
 }
 
 #[inline(always)]
-fn prefetch_far(_address: *const i8) {}
+fn prefetch_l2(_address: *const i8) {}
 
-crate::isa::panels::panel_kernels!(single: [1, 2], double: [], floats: [1, 2], float_pairs: [], bias: 0);
+crate::isa::panels::panel_kernels!(single: [1, 2], double: [], floats: [1, 2], float_pairs: [], dot_offset: 0);
 
-/// A line of pairs of bf16 as the first and the second of each.
+/// Widens a line of pairs of bf16 to the first and the second elements.
 ///
 /// # Safety
 /// 64 bytes can be read at `from`.
@@ -150,10 +150,10 @@ unsafe fn two_bf16(from: *const u8) -> [Vector; 2] {
 
 crate::isa::floats::float_kernels!(single: [1, 2], double: []);
 
-/// See `rounded.rs`.
+/// See `quantized_rows.rs`.
 ///
 /// # Safety
-/// The features of this module are there.
-pub(crate) unsafe fn round_row(x: &[f32], row: &mut crate::isa::shapes::Row<'_>) {
-    crate::isa::round::round_row(x, row);
+/// The CPU has the features of this module.
+pub(crate) unsafe fn quantize_row(x: &[f32], row: &mut crate::isa::shapes::Row<'_>) {
+    crate::isa::quantize_row::quantize_row(x, row);
 }

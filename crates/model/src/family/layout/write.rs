@@ -1,14 +1,14 @@
-//! The tensors of one layout written as another: a checkpoint's as those of a GGUF file.
+//! Export of tensors from one layout to another: a checkpoint's as those of a GGUF file.
 //!
-//! The idea: what a reader of files expects ([`Layout`]) is what a writer has to make, so both follow the same
-//! description, and a part that the file has no place for is refused by its name. Rows are put in order where the two
-//! layouts differ: fused projections are cut, and the rows of queries and keys are turned where one layout rotates
-//! halves of a head and the other neighbours. Left out: keys of the file (`family/write.rs`).
+//! What a reader of files expects ([`Layout`]) is what a writer has to make, so both use the same description, and a
+//! part that the file cannot hold is refused by its name. Rows are reordered where the two layouts differ: fused
+//! projections are cut, and the rows of queries and keys are permuted if one layout rotates halves of a head and the
+//! other interleaved pairs. The keys of the file are made in `family/write.rs`.
 
 mod experts;
 
 use super::super::tensors::Bias;
-use super::{Layout, Pieces, Qkv, Up};
+use super::{Layout, QkNormNames, Qkv, Up};
 use crate::checkpoint::JsonConfig;
 use crate::collected::{Collected, Order};
 use crate::error::ModelError;
@@ -17,10 +17,10 @@ use crate::spec::{Heads, Spec};
 impl Layout {
     /// Adds the tensors of a checkpoint, which has this layout, to those collected, in the layout `to`.
     ///
-    /// `interleaved` says that rows of queries and keys are halves of a head here and neighbours there.
+    /// `interleaved`: rotated pairs of queries and keys are halves of a head here and interleaved in `to`.
     ///
     /// # Errors
-    /// A tensor is missing or contradicts the configuration, or `to` has no place for one.
+    /// A tensor is missing or contradicts the configuration, or `to` cannot hold one.
     pub(in super::super) fn write(
         &self,
         to: &Layout,
@@ -52,10 +52,10 @@ impl Layout {
     }
 }
 
-/// Which rows of a matrix `[outputs, inputs]` are written.
+/// How the rows of a matrix `[outputs, inputs]` are written.
 struct Rows {
     order: Order,
-    /// Whether they are brought to length 1.
+    /// Whether they are normalized to length 1.
     unit: bool,
 }
 
@@ -70,7 +70,7 @@ struct Writer<'a, 'w> {
 }
 
 impl Writer<'_, '_> {
-    /// An error about a part that the two layouts do not both have, by the field that asks for it.
+    /// An error about a part that only one of the two layouts has, with the field that asks for it.
     fn mismatch(&self, field: &str, part: &str) -> ModelError {
         let expected = format!("{part} as GGUF's {} has them", self.spec.family);
         self.config.refuse(field, expected, "others")
@@ -80,7 +80,7 @@ impl Writer<'_, '_> {
         self.all.matrix(&format!("{from}.weight"), format!("{to}.weight"), shape, Order::Same, false)
     }
 
-    /// Where the inputs that layers get of their own come from, if they do.
+    /// The per-layer embeddings, if there are any.
     fn inputs(&mut self, prefix: &str) -> Result<(), ModelError> {
         let Some(inputs) = self.spec.layer_inputs else { return Ok(()) };
         let all = self.spec.layers * inputs.width;
@@ -91,7 +91,7 @@ impl Writer<'_, '_> {
         self.norm_of(&norm, to_norm, &[inputs.width])
     }
 
-    /// What a layer reads its own input by, if it gets one, and what the stream is multiplied with behind it.
+    /// A layer's reader of its per-layer embedding, if it has one, and the multiplier of the stream after the layer.
     fn input_and_multiplier(&mut self, at: [&str; 2]) -> Result<(), ModelError> {
         let (from, to, width) = (self.from, self.to, self.spec.width);
         if let Some(inputs) = self.spec.layer_inputs {
@@ -122,7 +122,7 @@ impl Writer<'_, '_> {
         self.norm("norms before the feed-forward half", at, [from.ffn_norm, to.ffn_norm])?;
         self.norm("norms behind the feed-forward half", at, [from.ffn_post_norm, to.ffn_post_norm])?;
         self.qkv(number, at)?;
-        self.piece_norms(number, at)?;
+        self.qk_norms(number, at)?;
         let names = [from.attention_output, to.attention_output];
         self.matrix(at, names, [heads * head_dim, width], Order::Same, from.output_bias)?;
         match self.spec.experts_of(number) {
@@ -132,7 +132,7 @@ impl Writer<'_, '_> {
         self.input_and_multiplier(at)
     }
 
-    /// A dense feed-forward half.
+    /// A dense feed-forward network.
     fn dense(&mut self, number: usize, at: [&str; 2]) -> Result<(), ModelError> {
         let (from, to, width, ffn_width) = (self.from, self.to, self.spec.width, self.spec.ffn_width_of(number));
         let inner = match (from.up, to.up) {
@@ -167,7 +167,7 @@ impl Writer<'_, '_> {
         self.linear([&from, &to], shape, Rows { order, unit: false }, bias)
     }
 
-    /// `weight` and, if there has to be one, `bias` of a linear layer.
+    /// `weight` and, if it is required, `bias` of a linear layer.
     fn linear(
         &mut self,
         [from, to]: [&str; 2],
@@ -194,28 +194,28 @@ impl Writer<'_, '_> {
         let lens = [queries, keys, keys];
         match (self.from.qkv, self.to.qkv) {
             (Qkv::Three(from), Qkv::Three(to)) => {
-                let pieces = match self.spec.attention_of(number).values_are_keys {
+                let parts = match self.spec.attention_of(number).values_are_keys {
                     _ if number >= self.spec.kv_layers() => 1,
                     true => 2,
                     false => 3,
                 };
-                for piece in 0..pieces {
-                    let order = self.turned(piece, (0..lens[piece]).collect());
-                    self.matrix(at, [from[piece], to[piece]], [width, lens[piece]], order, bias)?;
+                for part in 0..parts {
+                    let order = self.permuted(part, (0..lens[part]).collect());
+                    self.matrix(at, [from[part], to[part]], [width, lens[part]], order, bias)?;
                 }
                 Ok(())
             }
             (Qkv::Fused(from, fusion), to) => {
-                let stretches = fusion
-                    .stretches(self.spec)
+                let ranges = fusion
+                    .row_ranges(self.spec)
                     .map_err(|expected| ModelError::config(self.config.file(), "number of heads", expected, heads))?;
-                let rows = stretches.map(|stretches| stretches.into_iter().flatten().collect::<Vec<usize>>());
+                let rows = ranges.map(|ranges| ranges.into_iter().flatten().collect::<Vec<usize>>());
                 let shape = [width, queries + 2 * keys];
                 match to {
                     Qkv::Three(to) => {
-                        for (piece, rows) in rows.into_iter().enumerate() {
-                            let order = self.turned(piece, rows);
-                            self.matrix(at, [from, to[piece]], shape, order, bias)?;
+                        for (part, rows) in rows.into_iter().enumerate() {
+                            let order = self.permuted(part, rows);
+                            self.matrix(at, [from, to[part]], shape, order, bias)?;
                         }
                         Ok(())
                     }
@@ -230,16 +230,16 @@ impl Writer<'_, '_> {
         }
     }
 
-    /// Rows of queries, keys or values (0, 1, 2) as the file wants them: within each head of queries and keys the
-    /// second half goes between the rows of the first, if pairs are neighbours there.
-    fn turned(&self, piece: usize, rows: Vec<usize>) -> Order {
+    /// The order of the rows of queries, keys or values (`part` 0, 1, 2) in the file: within each head of queries and
+    /// keys, the rows of the second half go between those of the first, if pairs are interleaved there.
+    fn permuted(&self, part: usize, rows: Vec<usize>) -> Order {
         let head = self.spec.head_dim;
-        if !self.interleaved || piece == 2 {
+        if !self.interleaved || part == 2 {
             let whole = if let Qkv::Three(_) = self.from.qkv { rows.len() } else { usize::MAX };
             return in_order(rows, whole);
         }
-        let turned = |heads: &[usize]| (0..head).map(|i| heads[i % 2 * (head / 2) + i / 2]).collect::<Vec<_>>();
-        Order::Rows(rows.chunks_exact(head).flat_map(turned).collect())
+        let interleave = |heads: &[usize]| (0..head).map(|i| heads[i % 2 * (head / 2) + i / 2]).collect::<Vec<_>>();
+        Order::Rows(rows.chunks_exact(head).flat_map(interleave).collect())
     }
 
     /// Weight and bias of a normalization of the stream.
@@ -252,15 +252,15 @@ impl Writer<'_, '_> {
         }
     }
 
-    /// Norms of the pieces of queries and keys.
-    fn piece_norms(&mut self, number: usize, at: [&str; 2]) -> Result<(), ModelError> {
+    /// Norms of queries and keys.
+    fn qk_norms(&mut self, number: usize, at: [&str; 2]) -> Result<(), ModelError> {
         let Heads { count, head_dim } = self.spec.kv_heads_of(number);
         let sides = if number < self.spec.kv_layers() { &[self.spec.heads, count][..] } else { &[self.spec.heads] };
-        let (from, to) = match (self.from.piece_norms, self.to.piece_norms) {
-            (Pieces::None, Pieces::None) => return Ok(()),
-            (Pieces::EveryHead(from), Pieces::EveryHead(to))
-            | (Pieces::EachHead(from) | Pieces::Listed(from), Pieces::EachHead(to))
-            | (Pieces::Whole(from), Pieces::Whole(to)) => (from, to),
+        let (from, to) = match (self.from.qk_norms, self.to.qk_norms) {
+            (QkNormNames::None, QkNormNames::None) => return Ok(()),
+            (QkNormNames::SharedByHeads(from), QkNormNames::SharedByHeads(to))
+            | (QkNormNames::PerHead(from) | QkNormNames::PerHeadTensors(from), QkNormNames::PerHead(to))
+            | (QkNormNames::WholeRow(from), QkNormNames::WholeRow(to)) => (from, to),
             _ => {
                 let field = if self.config.has("use_qk_norm") { "use_qk_norm" } else { "qk_layernorm" };
                 return Err(self.mismatch(field, "norms of queries and keys"));
@@ -268,20 +268,20 @@ impl Writer<'_, '_> {
         };
         for (i, heads) in sides.iter().copied().enumerate() {
             let (name, to) = (format!("{}{}", at[0], from[i]), format!("{}{}", at[1], to[i]));
-            match self.from.piece_norms {
-                Pieces::Listed(_) => {
+            match self.from.qk_norms {
+                QkNormNames::PerHeadTensors(_) => {
                     let names: Vec<String> = (0..heads).map(|head| format!("{name}.{head}")).collect();
                     self.plain_norm(&names, &[head_dim], &to, &[heads, head_dim])?;
                 }
-                Pieces::EachHead(_) => self.plain_norm(&[name], &[heads, head_dim], &to, &[heads, head_dim])?,
-                Pieces::Whole(_) => self.norm_of(&name, &to, &[heads * head_dim])?,
-                Pieces::EveryHead(_) | Pieces::None => self.norm_of(&name, &to, &[head_dim])?,
+                QkNormNames::PerHead(_) => self.plain_norm(&[name], &[heads, head_dim], &to, &[heads, head_dim])?,
+                QkNormNames::WholeRow(_) => self.norm_of(&name, &to, &[heads * head_dim])?,
+                QkNormNames::SharedByHeads(_) | QkNormNames::None => self.norm_of(&name, &to, &[head_dim])?,
             }
         }
         Ok(())
     }
 
-    /// A normalization with the bias that the family's norms have.
+    /// A normalization, with a bias if the family's norms have one.
     fn norm_of(&mut self, from: &str, to: &str, shape: &[usize]) -> Result<(), ModelError> {
         self.plain_norm(&[from.to_string()], shape, to, shape)?;
         if self.from.norm_bias {
@@ -291,7 +291,7 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// The weight of a normalization: what these tensors of one shape hold, one after another, as a tensor of another.
+    /// The weight of a normalization: these tensors of shape `each`, concatenated to one of `shape`.
     fn plain_norm(&mut self, from: &[String], each: &[usize], to: &str, shape: &[usize]) -> Result<(), ModelError> {
         let mut weight = Vec::new();
         for name in from {
@@ -305,7 +305,7 @@ impl Writer<'_, '_> {
     }
 }
 
-/// These rows of a matrix of so many: as they lie, if they are all of them in their order.
+/// The order of these rows of a matrix of so many: the same, if they are all rows in order.
 fn in_order(rows: Vec<usize>, of: usize) -> Order {
     let same = rows.len() == of && rows.iter().enumerate().all(|(i, row)| i == *row);
     if same { Order::Same } else { Order::Rows(rows) }

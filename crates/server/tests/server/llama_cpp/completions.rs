@@ -1,33 +1,33 @@
-//! What is expected of `/completion`.
+//! Expectations of `/completion`.
 
 use serde_json::{Map, Value, json};
 
-use super::Met::{self, Held, Not};
-use super::{PROMPT, completion, events, is_whole, probabilities, refused, text, tokens_of, with_prompt};
+use super::Expectation::{self, Differs, Met};
+use super::{PROMPT, completion, events, is_complete, probabilities, refused, text, tokens_of, with_prompt};
 
-pub const COMPLETIONS: [(&str, Met); 26] = [
+pub const COMPLETIONS: [(&str, Expectation); 26] = [
     (
-        "completion: whole, without tokens",
-        Held(|| {
+        "completion: not streamed, without tokens",
+        Met(|| {
             let answer = completion(json!({}));
-            is_whole(&answer);
+            is_complete(&answer);
             assert_eq!(answer["tokens"], json!([]));
         }),
     ),
     (
-        "completion: whole, with tokens",
-        Held(|| {
+        "completion: not streamed, with tokens",
+        Met(|| {
             let answer = completion(json!({ "return_tokens": true }));
             let tokens = answer["tokens"].as_array().expect("a list");
             assert!(tokens.len() == 8 && tokens.iter().all(Value::is_u64));
         }),
     ),
     (
-        "completion: streamed, a token an event, and the end",
-        Held(|| {
+        "completion: streamed, one event per token and a last one",
+        Met(|| {
             let all = events("/completion", with_prompt(json!({})));
             let (last, written) = all.split_last().expect("some");
-            is_whole(last);
+            is_complete(last);
             assert_eq!(last["generation_settings"]["stream"], true);
             for event in written {
                 assert_eq!(event["stop"], false);
@@ -36,8 +36,8 @@ pub const COMPLETIONS: [(&str, Met); 26] = [
         }),
     ),
     (
-        "completion: streamed as whole",
-        Held(|| {
+        "completion: the same text streamed and not",
+        Met(|| {
             let body = json!({ "seed": 3, "temperature": 1.0 });
             let all = events("/completion", with_prompt(body.clone()));
             let joined: String = all.iter().map(text).collect();
@@ -45,22 +45,22 @@ pub const COMPLETIONS: [(&str, Met); 26] = [
         }),
     ),
     (
-        "completion: one seed, one text",
-        Held(|| {
+        "completion: the same seed, the same text",
+        Met(|| {
             let body = json!({ "seed": 42, "temperature": 1.0, "cache_prompt": false });
             assert_eq!(text(&completion(body.clone())), text(&completion(body)));
         }),
     ),
     (
         "completion: another seed, another text",
-        Held(|| {
+        Met(|| {
             let of = |seed: u64| completion(json!({ "seed": seed, "temperature": 1.5, "n_predict": 24 }));
             assert_ne!(text(&of(1)), text(&of(2)));
         }),
     ),
     (
-        "completion: whoever else is asked, one text",
-        Held(|| {
+        "completion: the same text beside other requests",
+        Met(|| {
             let one = || text(&completion(json!({ "seed": 42, "temperature": 1.0 }))).to_string();
             let alone = one();
             std::thread::scope(|scope| {
@@ -69,14 +69,11 @@ pub const COMPLETIONS: [(&str, Met); 26] = [
             });
         }),
     ),
-    (
-        "completion: too long a prompt",
-        Held(|| refused("/completion", json!({ "prompt": PROMPT.repeat(90) }), "prompt")),
-    ),
-    ("completion: of tokens", Held(|| assert!(!text(&completion(json!({ "prompt": tokens_of(PROMPT) }))).is_empty()))),
+    ("completion: too long a prompt", Met(|| refused("/completion", json!({ "prompt": PROMPT.repeat(90) }), "prompt"))),
+    ("completion: of tokens", Met(|| assert!(!text(&completion(json!({ "prompt": tokens_of(PROMPT) }))).is_empty()))),
     (
         "completion: of lists of tokens",
-        Held(|| {
+        Met(|| {
             let tokens = tokens_of(PROMPT);
             let both = completion(json!({ "prompt": [tokens, tokens], "temperature": 0 }));
             assert_eq!(both.as_array().map(Vec::len), Some(2));
@@ -85,24 +82,24 @@ pub const COMPLETIONS: [(&str, Met); 26] = [
     ),
     (
         "completion: of tokens and of texts",
-        Held(|| {
+        Met(|| {
             let both = completion(json!({ "prompt": [tokens_of(PROMPT), PROMPT], "temperature": 0 }));
             assert_eq!(both[0]["content"], both[1]["content"]);
         }),
     ),
     (
         "completion: of tokens and texts in one prompt",
-        Held(|| {
+        Met(|| {
             let answer = completion(json!({ "prompt": [1, 2, 3, PROMPT, 7, 8, PROMPT] }));
             assert!(!text(&answer).is_empty());
-            // One that begins with a text is that text, whatever it is cut into.
+            // A leading text is tokenized as a prompt of its own.
             let tokens = |prompt: Value| completion(json!({ "prompt": prompt }))["tokens_evaluated"].take();
             assert_eq!(tokens(json!([PROMPT, 7])).as_u64(), tokens(json!(PROMPT)).as_u64().map(|count| count + 1));
         }),
     ),
     (
-        "completion: many at a time",
-        Held(|| {
+        "completion: many concurrently",
+        Met(|| {
             std::thread::scope(|scope| {
                 let ask = || completion(json!({ "n_predict": 32 }));
                 let all: Vec<_> = (0..6).map(|_| scope.spawn(ask)).collect();
@@ -112,11 +109,11 @@ pub const COMPLETIONS: [(&str, Met); 26] = [
     ),
     (
         "completion: all fields of the answer",
-        Held(|| assert!(completion(json!({ "response_fields": [] }))["generation_settings"].is_object())),
+        Met(|| assert!(completion(json!({ "response_fields": [] }))["generation_settings"].is_object())),
     ),
     (
         "completion: some fields of the answer",
-        Held(|| {
+        Met(|| {
             let fields = ["content", "generation_settings/n_predict", "prompt"];
             let answer = completion(json!({ "response_fields": fields }));
             assert_eq!(answer.as_object().map(Map::len), Some(3));
@@ -126,14 +123,14 @@ pub const COMPLETIONS: [(&str, Met); 26] = [
     ),
     (
         "completion: probabilities",
-        Held(|| {
+        Met(|| {
             let answer = completion(json!({ "n_probs": 10, "n_predict": 5, "temperature": 0, "ignore_eos": true }));
             probabilities(&answer["completion_probabilities"], 5);
         }),
     ),
     (
         "completion: probabilities, streamed",
-        Held(|| {
+        Met(|| {
             let body = json!({ "n_probs": 10, "n_predict": 5, "temperature": 0, "ignore_eos": true });
             let all = events("/completion", with_prompt(body));
             let (_, written) = all.split_last().expect("some");
@@ -142,18 +139,18 @@ pub const COMPLETIONS: [(&str, Met); 26] = [
     ),
     (
         "completion: n_probs 0 asks for none",
-        Held(|| assert!(completion(json!({ "n_probs": 0 })).get("completion_probabilities").is_none())),
+        Met(|| assert!(completion(json!({ "n_probs": 0 })).get("completion_probabilities").is_none())),
     ),
     (
-        "completion: probabilities behind the samplers",
-        Not(
+        "completion: probabilities after the samplers",
+        Differs(
             || refused("/completion", with_prompt(json!({ "post_sampling_probs": true })), "post_sampling_probs"),
-            "probabilities are those of the model's own law, which drafts are measured by, too",
+            "probabilities are the model's own, as for drafts",
         ),
     ),
     (
         "completion: a bias of tokens",
-        Held(|| {
+        Met(|| {
             let first = completion(json!({ "return_tokens": true, "temperature": 0 }))["tokens"][0].take();
             let other = json!({ "return_tokens": true, "temperature": 0, "logit_bias": [[first, false]] });
             assert_ne!(completion(other)["tokens"][0], first);
@@ -161,14 +158,14 @@ pub const COMPLETIONS: [(&str, Met); 26] = [
     ),
     (
         "completion: a bias of texts",
-        Not(
+        Differs(
             || refused("/completion", with_prompt(json!({ "logit_bias": [["little", -0.5]] })), "logit_bias"),
-            "a text is several tokens, and a bias of each is another law than one of the text",
+            "a text is several tokens, and a bias of each token is not a bias of the text",
         ),
     ),
     (
-        "completion: a stop string is told",
-        Held(|| {
+        "completion: the stop string is returned",
+        Met(|| {
             let body = json!({ "n_predict": 64, "temperature": 0 });
             let whole = text(&completion(body)).to_string();
             let word = whole.split_whitespace().nth(2).expect("some words").to_string();
@@ -178,11 +175,11 @@ pub const COMPLETIONS: [(&str, Met); 26] = [
     ),
     (
         "completion: several answers to a prompt",
-        Held(|| assert_eq!(completion(json!({ "n_cmpl": 3 })).as_array().map(Vec::len), Some(3))),
+        Met(|| assert_eq!(completion(json!({ "n_cmpl": 3 })).as_array().map(Vec::len), Some(3))),
     ),
     (
-        "completion: how much of a prompt is read",
-        Held(|| {
+        "completion: progress of prompt processing",
+        Met(|| {
             let prompt = format!("{PROMPT} bird and {}", "a dog and a cat and ".repeat(20));
             let all = events("/completion", with_prompt(json!({ "prompt": prompt, "return_progress": true })));
             let progress = all.iter().filter_map(|event| event.get("prompt_progress")).next_back().expect("some");
@@ -191,19 +188,19 @@ pub const COMPLETIONS: [(&str, Met); 26] = [
     ),
     (
         "completion: a time limit",
-        Not(
+        Differs(
             || refused("/completion", with_prompt(json!({ "t_max_predict_ms": 5 })), "t_max_predict_ms"),
-            "a text that depends on the clock cannot be repeated; --timeout cuts what takes too long",
+            "a text that depends on time cannot be reproduced; --timeout limits the time of a request",
         ),
     ),
     (
         "completion: a context that shifts",
-        Not(
+        Differs(
             || {
                 let answer = completion(json!({ "n_predict": 600, "ignore_eos": true }));
                 assert_eq!((&answer["stop_type"], &answer["truncated"]), (&json!("limit"), &json!(true)));
             },
-            "a text ends where the context is full: what would follow is no text of the model",
+            "a text ends if the context is full: text after a shift is not the model's",
         ),
     ),
 ];

@@ -1,9 +1,9 @@
-//! How the arguments of a function may be written: as JSON of its schema, between marks, or as a literal.
+//! Grammars of a function's arguments: as JSON of its schema, between marks, or as a literal.
 //!
-//! Where arguments are JSON, their schema is handed on as it is. Where each has a name and a value of its own, the
-//! schema has to be an object of named properties, which are written in its order; a value is JSON of its property's
-//! schema, except that strings stand as they are between marks, so that of a string nothing can be asked but that it is
-//! one of some. Gemma writes lists and objects in its own way, so they are followed into.
+//! For JSON arguments the schema is used as it is. If each argument is written separately, the schema has to be an
+//! object of named properties, which are written in its order; a value is JSON of its property's schema, except that
+//! strings are written unquoted between marks, so only `enum` and `const` can constrain them. Gemma writes lists and
+//! objects in its own notation, so their schemas are translated recursively.
 
 use serde_json::{Map, Value, json};
 
@@ -11,18 +11,18 @@ use super::literal::{Syntax, is_name};
 use super::writing::{ToolFunction, Writer, quoted};
 use crate::grammar::check_schema;
 
-/// A place in the list of tools, and what was expected and found there.
+/// A location in the list of tools, and what was expected and found there.
 pub(super) type Problem = (String, String);
 
 /// The same in the schema of a function.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct SchemaProblem {
     place: String,
     found: String,
 }
 
-/// Keywords of schemas that ask for nothing that is not kept to otherwise.
-const ASIDE: [&str; 11] = [
+/// Keywords of schemas that need no rule of their own.
+const NEUTRAL_KEYWORDS: [&str; 11] = [
     "type",
     "title",
     "description",
@@ -35,22 +35,22 @@ const ASIDE: [&str; 11] = [
     "$comment",
     "strict",
 ];
-/// Keywords whose values are values of the user's, not schemas.
-const IS_VALUE: [&str; 4] = ["enum", "const", "default", "examples"];
-/// Keywords whose values are schemas by names of the user's.
-const HAS_NAMES: [&str; 4] = ["properties", "$defs", "definitions", "patternProperties"];
-/// Most arguments that are held to their order and names one by one: each has rules of its own for what may follow it.
+/// Keywords whose values are data, not schemas.
+const DATA_KEYWORDS: [&str; 4] = ["enum", "const", "default", "examples"];
+/// Keywords whose value has a schema for each name.
+const NAMED_SCHEMA_KEYWORDS: [&str; 4] = ["properties", "$defs", "definitions", "patternProperties"];
+/// Most arguments that are written separately, since each needs rules for what may follow it.
 const MEMBERS_MAX: usize = 256;
-/// Where the schemas of functions lie in a document that refers to them.
-const WHOLE: &str = "x-tool";
+/// The key prefix of functions' schemas in a document that refers to them.
+const SCHEMA_KEY: &str = "x-tool";
 
-impl Found {
+impl SchemaProblem {
     fn new(place: &str, found: String) -> Self {
         Self { place: place.to_string(), found }
     }
 
-    /// The problem, of the function of this number.
-    pub(super) fn of(self, number: usize) -> Problem {
+    /// The problem of function `number`.
+    pub(super) fn in_function(self, number: usize) -> Problem {
         (format!("[{number}].function.parameters"), format!("{}: {}", self.place, self.found))
     }
 }
@@ -59,37 +59,38 @@ impl Found {
 #[derive(Clone)]
 pub(super) struct Arguments {
     schema: Map<String, Value>,
-    /// The name of the schema where others refer to it.
+    /// The key of the schema in a document.
     name: String,
     has_references: bool,
 }
 
 impl Arguments {
-    /// Those of the function of this number.
-    pub(super) fn new(function: &ToolFunction, number: usize, is_held: bool) -> Result<Self, Found> {
+    /// The arguments of function `number`. Unless `is_enforced` they may be any object.
+    pub(super) fn new(function: &ToolFunction, number: usize, is_enforced: bool) -> Result<Self, SchemaProblem> {
         let none = json!({ "type": "object", "properties": {}, "additionalProperties": false });
         let mut schema = match &function.parameters {
             None => none.as_object().cloned().unwrap_or_default(),
             Some(Value::Object(schema)) if schema.is_empty() => none.as_object().cloned().unwrap_or_default(),
             Some(Value::Object(schema)) => schema.clone(),
-            Some(other) => return Err(Found::new("#", format!("expected an object, found {other}"))),
+            Some(other) => return Err(SchemaProblem::new("#", format!("expected an object, found {other}"))),
         };
         check_schema(&Value::Object(schema.clone()), "#", true).map_err(|found| match found.split_once(": ") {
-            Some((place, found)) => Found::new(place, found.to_string()),
-            None => Found::new("#", found),
+            Some((place, found)) => SchemaProblem::new(place, found.to_string()),
+            None => SchemaProblem::new("#", found),
         })?;
         match schema.get("type") {
             Some(kind) if kind != "object" => {
-                return Err(Found::new("#/type", format!("expected \"object\", found {kind}")));
+                return Err(SchemaProblem::new("#/type", format!("expected \"object\", found {kind}")));
             }
             Some(_) => {}
             None => drop(schema.insert("type".to_string(), json!("object"))),
         }
         let has_references = Value::Object(schema.clone()).to_string().contains("\"$ref\"");
-        if !is_held && schema.get("properties").is_none_or(|all| all.as_object().is_none_or(|all| !all.is_empty())) {
+        if !is_enforced && schema.get("properties").is_none_or(|all| all.as_object().is_none_or(|all| !all.is_empty()))
+        {
             schema = json!({ "type": "object" }).as_object().cloned().unwrap_or_default();
         }
-        Ok(Self { schema, name: format!("{WHOLE}-{number}"), has_references })
+        Ok(Self { schema, name: format!("{SCHEMA_KEY}-{number}"), has_references })
     }
 
     /// The schema, in a document that has its [`Arguments::definitions`].
@@ -97,18 +98,18 @@ impl Arguments {
         self.within(&Value::Object(self.schema.clone()))
     }
 
-    /// What a document needs in which one of its schemas stands.
+    /// The definition that a document with a part of the schema needs, if the schema has references.
     pub(super) fn definitions(&self) -> Option<(String, Value)> {
         self.has_references.then(|| (self.name.clone(), self.schema()))
     }
 
     /// A document of all arguments.
     pub(super) fn document(&self) -> Value {
-        self.alone(&Value::Object(self.schema.clone()))
+        self.as_document(&Value::Object(self.schema.clone()))
     }
 
     /// A document of a part of the schema.
-    fn alone(&self, schema: &Value) -> Value {
+    fn as_document(&self, schema: &Value) -> Value {
         match self.within(schema) {
             Value::Object(mut fields) => {
                 fields.extend(self.definitions());
@@ -118,7 +119,7 @@ impl Arguments {
         }
     }
 
-    /// A part of the schema, whose references lead to where the whole lies.
+    /// A part of the schema with its references redirected to the whole schema in the document.
     fn within(&self, schema: &Value) -> Value {
         let fields = match schema {
             Value::Object(fields) => fields,
@@ -130,8 +131,8 @@ impl Arguments {
                 Value::String(text) if keyword == "$ref" && text.starts_with('#') => {
                     json!(format!("#/{}{}", self.name, text[1..].trim_end_matches('/')))
                 }
-                value if IS_VALUE.contains(&keyword.as_str()) => value.clone(),
-                Value::Object(named) if HAS_NAMES.contains(&keyword.as_str()) => {
+                value if DATA_KEYWORDS.contains(&keyword.as_str()) => value.clone(),
+                Value::Object(named) if NAMED_SCHEMA_KEYWORDS.contains(&keyword.as_str()) => {
                     named.iter().map(|(name, schema)| (name.clone(), self.within(schema))).collect()
                 }
                 value => self.within(value),
@@ -141,13 +142,13 @@ impl Arguments {
         Value::Object(moved.collect())
     }
 
-    /// Whether no argument behind so many has to be written.
+    /// Whether no required argument follows the first `passed` ones.
     pub(super) fn may_end(&self, passed: usize) -> bool {
         members(&self.schema, "#").is_ok_and(|members| !members.iter().skip(passed).any(|member| member.is_required))
     }
 
-    /// The arguments that may come next behind so many: their numbers and names.
-    pub(super) fn next(&self, passed: usize) -> Result<Vec<(usize, String)>, Found> {
+    /// The indices and names of the arguments that may follow the first `passed` ones.
+    pub(super) fn next(&self, passed: usize) -> Result<Vec<(usize, String)>, SchemaProblem> {
         let members = members(&self.schema, "#")?;
         let wanted = members.iter().skip(passed).position(|member| member.is_required);
         let last = wanted.map_or(members.len(), |wanted| passed + wanted + 1);
@@ -155,78 +156,85 @@ impl Arguments {
         Ok(all.map(|(number, member)| (number, member.name)).collect())
     }
 
-    /// The value of an argument between marks, and the mark behind it. With `has_lines`, on lines of its own.
+    /// The value of an argument between marks, and the closing mark. With `has_lines` the value is on its own lines.
     pub(super) fn between(
         &self,
         number: usize,
         has_lines: bool,
         end: &str,
         writer: &mut Writer<'_>,
-    ) -> Result<String, Found> {
+    ) -> Result<String, SchemaProblem> {
         let member = members(&self.schema, "#")?.swap_remove(number);
         let line = if has_lines { "\"\\n\" " } else { "" };
-        let behind = if has_lines { " \"\\n\"" } else { "" };
+        let line_end = if has_lines { " \"\\n\"" } else { "" };
         if let Some(fields) = member.schema.as_object().filter(|fields| is_text(fields)) {
             return Ok(match texts_of(fields, &member.place)? {
                 None => format!("{line}{}", writer.up_to(end)),
-                Some(all) => format!("{line}({}){behind} {}", all.join(" | "), writer.mark(end)),
+                Some(all) => format!("{line}({}){line_end} {}", all.join(" | "), writer.mark(end)),
             });
         }
         const KINDS: [&str; 7] = ["type", "enum", "const", "$ref", "anyOf", "oneOf", "allOf"];
         if !KINDS.iter().any(|kind| member.schema.get(kind).is_some()) {
             let found = "expected a type, without which a value between marks may end anywhere, found none";
-            return Err(Found::new(&member.place, found.to_string()));
+            return Err(SchemaProblem::new(&member.place, found.to_string()));
         }
-        let value = without_marks(&self.alone(&object_of(&member.schema)));
-        Ok(format!("{line}{}{behind} {}", writer.json_rule(&value), writer.mark(end)))
+        let value = without_marks(&self.as_document(&object_of(&member.schema)));
+        Ok(format!("{line}{}{line_end} {}", writer.json_rule(&value), writer.mark(end)))
     }
 
-    /// All arguments as a literal, and the bracket that closes them.
-    pub(super) fn literal(&self, syntax: &Syntax, writer: &mut Writer<'_>) -> Result<String, Found> {
-        let pair = char::from(syntax.pair).to_string();
-        self.members_in(&self.schema, "#", syntax, &pair, char::from(syntax.close), writer)
+    /// All arguments as a literal, with the closing bracket.
+    pub(super) fn literal(&self, syntax: &Syntax, writer: &mut Writer<'_>) -> Result<String, SchemaProblem> {
+        let separator = char::from(syntax.separator).to_string();
+        self.members_in(&self.schema, "#", syntax, &separator, char::from(syntax.close), writer)
     }
 
-    /// Names and values, and the bracket behind them. `rest[n]` are the members from the n-th on, behind others or not.
+    /// Names and values, with the closing bracket. Rules are built from the last member: `first` and `after_member` are
+    /// the rest of the list without and with a member before it.
     fn members_in(
         &self,
         schema: &Map<String, Value>,
         place: &str,
         syntax: &Syntax,
-        pair: &str,
+        separator: &str,
         close: char,
         writer: &mut Writer<'_>,
-    ) -> Result<String, Found> {
+    ) -> Result<String, SchemaProblem> {
         let members = members(schema, place)?;
         let end = format!("WS? {}", quoted(&close.to_string()));
-        let (mut first, mut behind) = (end.clone(), end);
+        let (mut first, mut after_member) = (end.clone(), end);
         for member in members.iter().rev() {
             let name = &member.name;
             if !is_name(syntax, name) {
                 let found = format!("expected a name that the model's calls can have, found {name:?}");
-                return Err(Found::new(&member.place, found));
+                return Err(SchemaProblem::new(&member.place, found));
             }
             let value = self.value(&member.schema, &member.place, syntax, writer)?;
-            let own = format!("{} {} WS? {value} {behind}", quoted(name), quoted(pair));
+            let own = format!("{} {} WS? {value} {after_member}", quoted(name), quoted(separator));
             let (then, after) = match member.is_required {
                 true => (own.clone(), format!("\",\" WS? {own}")),
-                false => (format!("{own} | {first}"), format!("\",\" WS? {own} | {behind}")),
+                false => (format!("{own} | {first}"), format!("\",\" WS? {own} | {after_member}")),
             };
             first = writer.rule("members", &then);
-            behind = writer.rule("members", &after);
+            after_member = writer.rule("members", &after);
         }
         Ok(first)
     }
 
     /// One value of a literal.
-    fn value(&self, schema: &Value, place: &str, syntax: &Syntax, writer: &mut Writer<'_>) -> Result<String, Found> {
+    fn value(
+        &self,
+        schema: &Value,
+        place: &str,
+        syntax: &Syntax,
+        writer: &mut Writer<'_>,
+    ) -> Result<String, SchemaProblem> {
         let Some(mark) = syntax.quote.and_then(|mark| std::str::from_utf8(mark).ok()) else {
-            // Python has JSON's strings, lists and objects, and other words.
+            // Python has JSON's strings, lists and objects, but other keywords.
             return Ok(match schema.get("type") {
                 Some(kind) if kind == "boolean" && schema.get("enum").is_none() && schema.get("const").is_none() => {
                     "(\"True\" | \"False\")".to_string()
                 }
-                _ => writer.json_rule(&self.alone(&object_of(schema))),
+                _ => writer.json_rule(&self.as_document(&object_of(schema))),
             });
         };
         let kind = schema.get("type").and_then(Value::as_str);
@@ -245,18 +253,18 @@ impl Arguments {
                 Ok(format!("\"{{\" {inner}"))
             }
             Some("array") => {
-                only(&fields, &["items"], place)?;
-                let items = fields
-                    .get("items")
-                    .ok_or_else(|| Found::new(place, "expected items beside the type array, found none".to_string()))?;
+                allow_only(&fields, &["items"], place)?;
+                let items = fields.get("items").ok_or_else(|| {
+                    SchemaProblem::new(place, "expected items beside the type array, found none".to_string())
+                })?;
                 let item = self.value(items, &format!("{place}/items"), syntax, writer)?;
                 let item = writer.rule("item", &item);
                 Ok(format!("\"[\" ({item} (\",\" WS? {item})*)? \"]\""))
             }
-            Some("integer" | "number" | "boolean" | "null") => Ok(writer.json_rule(&self.alone(schema))),
+            Some("integer" | "number" | "boolean" | "null") => Ok(writer.json_rule(&self.as_document(schema))),
             _ => {
                 let found = schema.get("type").unwrap_or(schema);
-                Err(Found::new(
+                Err(SchemaProblem::new(
                     place,
                     format!("expected a type alone, which this model's calls can have, found {found}"),
                 ))
@@ -265,13 +273,13 @@ impl Arguments {
     }
 }
 
-/// A schema that is an object: what a truth value means, where something can stand beside it.
+/// A schema as an object, so that keywords can be added to a boolean.
 fn object_of(schema: &Value) -> Value {
     if schema.is_object() { schema.clone() } else { json!({ "anyOf": [schema] }) }
 }
 
-/// A schema whose strings have no mark in them, where a mark ends the value wherever it stands: of strings that may be
-/// anything those without the sign that all marks begin with, and of objects the names without it.
+/// A schema whose strings contain no mark, since a mark would end the value: strings without other constraints, and
+/// names of objects, may not have `<`, with which all marks begin.
 fn without_marks(schema: &Value) -> Value {
     const PATTERN: &str = "^[^<]*$";
     let fields = match schema {
@@ -283,8 +291,8 @@ fn without_marks(schema: &Value) -> Value {
         .iter()
         .map(|(keyword, value)| {
             let value = match value {
-                value if IS_VALUE.contains(&keyword.as_str()) => value.clone(),
-                Value::Object(named) if HAS_NAMES.contains(&keyword.as_str()) => {
+                value if DATA_KEYWORDS.contains(&keyword.as_str()) => value.clone(),
+                Value::Object(named) if NAMED_SCHEMA_KEYWORDS.contains(&keyword.as_str()) => {
                     named.iter().map(|(name, schema)| (name.clone(), without_marks(schema))).collect()
                 }
                 value => without_marks(value),
@@ -317,18 +325,21 @@ struct Member {
     is_required: bool,
 }
 
-/// The properties of an object that asks for nothing else.
-fn members(schema: &Map<String, Value>, place: &str) -> Result<Vec<Member>, Found> {
-    only(schema, &["properties", "required", "additionalProperties"], place)?;
+/// The properties of an object schema; an error if it has other keywords.
+fn members(schema: &Map<String, Value>, place: &str) -> Result<Vec<Member>, SchemaProblem> {
+    allow_only(schema, &["properties", "required", "additionalProperties"], place)?;
     let required = schema.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
     let properties = schema.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
     if properties.len() > MEMBERS_MAX {
         let found = format!("expected at most {MEMBERS_MAX} for calls of this model, found {}", properties.len());
-        return Err(Found::new(&format!("{place}/properties"), found));
+        return Err(SchemaProblem::new(&format!("{place}/properties"), found));
     }
     if let Some(missing) = required.iter().find(|name| name.as_str().is_none_or(|name| !properties.contains_key(name)))
     {
-        return Err(Found::new(&format!("{place}/required"), format!("expected names of properties, found {missing}")));
+        return Err(SchemaProblem::new(
+            &format!("{place}/required"),
+            format!("expected names of properties, found {missing}"),
+        ));
     }
     let member = |(name, schema): (String, Value)| Member {
         place: format!("{place}/properties/{name}"),
@@ -339,13 +350,13 @@ fn members(schema: &Map<String, Value>, place: &str) -> Result<Vec<Member>, Foun
     Ok(properties.into_iter().map(member).collect())
 }
 
-/// Refuses other keywords than these.
-fn only(schema: &Map<String, Value>, keywords: &[&str], place: &str) -> Result<(), Found> {
-    let is_known = |keyword: &str| ASIDE.contains(&keyword) || keywords.contains(&keyword);
+/// Refuses keywords other than these.
+fn allow_only(schema: &Map<String, Value>, keywords: &[&str], place: &str) -> Result<(), SchemaProblem> {
+    let is_known = |keyword: &str| NEUTRAL_KEYWORDS.contains(&keyword) || keywords.contains(&keyword);
     match schema.keys().find(|keyword| !is_known(keyword)) {
         Some(keyword) => {
-            let found = "expected no such keyword, which this model's calls cannot be held to, found one";
-            Err(Found::new(&format!("{place}/{keyword}"), found.to_string()))
+            let found = "expected no such keyword, which cannot be enforced in this model's calls, found one";
+            Err(SchemaProblem::new(&format!("{place}/{keyword}"), found.to_string()))
         }
         None => Ok(()),
     }
@@ -355,9 +366,9 @@ fn is_text(schema: &Map<String, Value>) -> bool {
     schema.get("type").and_then(Value::as_str) == Some("string")
 }
 
-/// The texts that a string may be, as grammars write them, or `None` for all.
-fn texts_of(schema: &Map<String, Value>, place: &str) -> Result<Option<Vec<String>>, Found> {
-    only(schema, &["enum", "const"], place)?;
+/// The texts of `enum` or `const`, quoted for a grammar, or `None` if any text is allowed.
+fn texts_of(schema: &Map<String, Value>, place: &str) -> Result<Option<Vec<String>>, SchemaProblem> {
+    allow_only(schema, &["enum", "const"], place)?;
     let all = match (schema.get("const"), schema.get("enum")) {
         (Some(one), _) => vec![one.clone()],
         (None, Some(Value::Array(all))) => all.clone(),
@@ -366,6 +377,6 @@ fn texts_of(schema: &Map<String, Value>, place: &str) -> Result<Option<Vec<Strin
     let texts: Option<Vec<String>> = all.iter().map(|one| one.as_str().map(quoted)).collect();
     match texts.filter(|texts| !texts.is_empty()) {
         Some(texts) => Ok(Some(texts)),
-        None => Err(Found::new(&format!("{place}/enum"), "expected strings, found others".to_string())),
+        None => Err(SchemaProblem::new(&format!("{place}/enum"), "expected strings, found others".to_string())),
     }
 }

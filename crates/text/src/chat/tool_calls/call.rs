@@ -1,10 +1,10 @@
-//! A call, and how it is made of what a model wrote.
+//! A tool call, and how it is made from the model's text.
 //!
-//! Arguments keep the model's own spelling wherever that is JSON: numbers keep their digits, keys their order. Where a
-//! form has no types, as between `<parameter=...>` marks, they come from the tool's schema if there is one.
+//! Arguments that are JSON are kept as the model wrote them: numbers keep their digits, keys their order. If a format
+//! has no types, as between `<parameter=...>` tags, they come from the tool's schema if there is one.
 //!
-//! Left out: whether there is such a tool and whether the arguments fit its schema. Who answers the call has to look
-//! at that anyway, and the usual servers hand on such calls too.
+//! It is not checked whether the tool exists and whether the arguments match its schema: the client has to do that
+//! anyway, and other servers also pass such calls on.
 
 use std::collections::HashMap;
 
@@ -15,26 +15,26 @@ use serde_json::value::RawValue;
 use super::json::is_value;
 use crate::chat::Json;
 
-/// A call of a tool, as a model wrote it.
+/// A tool call, as a model wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolCall {
-    /// The tool. It need not be one that the request names.
+    /// The tool's name. It may differ from those in the request.
     pub name: String,
     /// The arguments: the text of a JSON object.
     pub arguments: String,
-    /// The call's own name, where the model gives it one. Templates of such models may want it back in just that form
-    /// (Mistral's expect nine letters and digits).
+    /// The call's id, if the model writes one. Templates of such models may require exactly this format (Mistral's
+    /// expect nine letters and digits).
     pub id: Option<String>,
 }
 
-/// How an argument is meant that is written without quotes.
+/// The type of an argument that is written without quotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Type {
-    /// It is a string, whatever it looks like.
+    /// A string, whatever it looks like.
     Text,
-    /// It is something else than a string.
+    /// Something other than a string.
     Other,
-    /// Nobody says.
+    /// The schema does not say.
     Unknown,
 }
 
@@ -43,8 +43,7 @@ enum Type {
 pub(super) struct Types(HashMap<String, HashMap<String, Type>>);
 
 impl Types {
-    /// From tools as templates are given them: `{"function": {"name", "parameters"}}`, or the inner object alone. What
-    /// they do not say is unknown.
+    /// From tools as templates get them: `{"function": {"name", "parameters"}}`, or the inner object alone.
     pub(super) fn new(tools: &[Json]) -> Self {
         let field = |value: &Value, name: &str| value.get_attr(name).ok().filter(|found| !found.is_undefined());
         let of_tool = |tool: &Json| {
@@ -60,8 +59,8 @@ impl Types {
         Self(tools.iter().filter_map(of_tool).collect())
     }
 
-    /// Writes what stands for an argument as JSON: a string as such if the schema says so, other JSON as it is, and
-    /// everything else as a string.
+    /// Converts an argument to JSON: to a string if the schema says so, JSON is unchanged, and everything else becomes
+    /// a string.
     pub(super) fn json_of(&self, tool: &str, argument: &str, text: &str) -> String {
         let kind = self.0.get(tool).and_then(|tool| tool.get(argument)).copied().unwrap_or(Type::Unknown);
         match (kind, text.trim()) {
@@ -80,7 +79,7 @@ impl Type {
         match schema.as_str() {
             Some("string") => Self::Text,
             Some(_) => Self::Other,
-            // Several types: of a list of them without a string, we know enough.
+            // A list of types, or none.
             None => {
                 let mut kinds = schema.try_iter().into_iter().flatten();
                 if kinds.any(|kind| kind.as_str() == Some("string")) { Self::Unknown } else { Self::Other }
@@ -94,38 +93,38 @@ pub(super) fn quoted(text: &str) -> String {
     serde_json::to_string(text).unwrap_or_default()
 }
 
-/// A call as JSON has it, under the names that the usual forms have for its parts.
+/// The fields of a call in JSON, with the names that the usual formats have for them.
 #[derive(Deserialize)]
-struct Written<'a> {
+struct JsonCallFields<'a> {
     #[serde(alias = "tool_name")]
     name: Option<String>,
     #[serde(borrow, alias = "parameters")]
     arguments: Option<&'a RawValue>,
-    /// All of a call as the API has it, or a name.
+    /// The function object as in OpenAI's API, or a name.
     #[serde(borrow)]
     function: Option<&'a RawValue>,
     #[serde(borrow)]
     id: Option<&'a RawValue>,
 }
 
-/// The calls that a JSON value describes: an object, or a list of one or more. `None` if it is none of these. With
-/// `is_bare`, nothing but its fields shows that it is a call, so it has to have all of them.
+/// The calls of a JSON value, an object or a list of one or more; `None` if it is neither. With `is_bare` there are no
+/// marks around it, so it needs all fields to count as a call.
 pub(super) fn calls_of(json: &str, is_bare: bool) -> Option<Vec<ToolCall>> {
-    let list: Vec<Written> = match json.as_bytes().first()? {
+    let list: Vec<JsonCallFields> = match json.as_bytes().first()? {
         b'[' => serde_json::from_str(json).ok()?,
         _ => vec![serde_json::from_str(json).ok()?],
     };
-    let calls: Option<Vec<ToolCall>> = list.into_iter().map(|call| call.understood(is_bare)).collect();
+    let calls: Option<Vec<ToolCall>> = list.into_iter().map(|call| call.into_call(is_bare)).collect();
     calls.filter(|calls| !calls.is_empty())
 }
 
-impl Written<'_> {
-    fn understood(self, is_bare: bool) -> Option<ToolCall> {
+impl JsonCallFields<'_> {
+    fn into_call(self, is_bare: bool) -> Option<ToolCall> {
         let text = |json: &RawValue| serde_json::from_str::<String>(json.get()).ok();
         let id = self.id.and_then(text);
         let (name, arguments) = match (self.name, self.function) {
             (Some(name), _) => (name, self.arguments),
-            (None, Some(function)) => match serde_json::from_str::<Written>(function.get()) {
+            (None, Some(function)) => match serde_json::from_str::<JsonCallFields>(function.get()) {
                 Ok(inner) => (inner.name?, inner.arguments),
                 Err(_) => (text(function)?, self.arguments),
             },
@@ -140,7 +139,7 @@ impl Written<'_> {
     }
 }
 
-/// An object, as it is, or in a string.
+/// The arguments object, or the one in a JSON string.
 fn arguments_of(json: &str) -> Option<String> {
     if json.starts_with('{') {
         return Some(json.to_owned());
@@ -173,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_call_is_none() {
+    fn other_json_is_no_call() {
         let others = [
             "{}",
             "[]",

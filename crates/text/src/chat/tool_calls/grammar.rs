@@ -1,92 +1,91 @@
-//! How calls are described: marks and values that follow each other, as a small graph.
+//! The description of a tool-call format: a graph of marks (delimiters) and values.
 //!
-//! A form of calls is data ([`super::forms`]), which one reader follows ([`super::reader`]). So there is one place that
-//! knows how to wait for the rest of a mark and how to give a failed attempt back as text, and adding a form is writing
-//! down what it looks like.
+//! A format is data ([`super::formats`]) that one parser follows ([`super::reader`]). So waiting for the rest of a mark
+//! and returning a failed attempt as text are implemented once, and a new format needs no code.
 
 use super::literal::Syntax;
 
-/// A mark and what comes behind it.
+/// A mark and what follows it.
 pub(super) struct Mark {
     pub text: &'static str,
-    /// Whether the mark is the beginning of what comes next.
+    /// Whether the mark is the beginning of the next value.
     pub is_part_of_next: bool,
     pub then: &'static Node,
 }
 
-/// A mark that stands before something else.
+/// A mark that is consumed.
 pub(super) const fn mark(text: &'static str, then: &'static Node) -> Mark {
     Mark { text, is_part_of_next: false, then }
 }
 
-/// What something begins with that is read as a whole.
+/// The beginning of the next value, which is not consumed.
 pub(super) const fn begins(text: &'static str, then: &'static Node) -> Mark {
     Mark { text, is_part_of_next: true, then }
 }
 
-/// What is known of a call before all of it is.
+/// A field of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Field {
     Name,
-    /// `function`, if a name follows that is read instead of it, or else the name.
+    /// `function` if the name follows, else the name itself.
     Kind,
     Id,
     Key,
-    /// The value of the last key. With `has_lines`, a line break at either end belongs to the marks around it.
+    /// The value of the last key. With `has_lines`, a line break at either end belongs to the marks.
     Value {
         has_lines: bool,
     },
 }
 
-/// What comes next.
+/// A node of the graph: what comes next.
 pub(super) enum Node {
-    /// One of these marks, behind white space; no mark is the beginning of another.
+    /// One of these marks, behind optional white space; no mark is a prefix of another.
     Marks {
         marks: &'static [Mark],
-        /// Where to go on if none of them comes; there is no call if this is `None`.
+        /// The node if none of them comes; `None` if there is no call then.
         otherwise: Option<&'static Node>,
-        /// Whether the calls are complete if the text ends here, before the mark or inside it: their values were
-        /// whole, and the mark would have said nothing more.
+        /// Whether the calls are complete if the text ends before the mark or inside it, since all values were
+        /// complete.
         may_end: bool,
     },
-    /// A call as a JSON object, or a list of them. A bare one has no marks around it that show what it is.
+    /// A call as a JSON object, or a list of calls. A bare one has no marks around it.
     Calls { is_bare: bool, then: &'static Node },
     /// The arguments of the named call as a JSON object.
     Arguments { then: &'static Node },
-    /// The arguments in another form, behind their opening bracket.
+    /// The arguments in another notation, behind their opening bracket.
     Literal { syntax: &'static Syntax, then: &'static Node },
     /// A word up to one of these bytes.
     Word { field: Field, ends: &'static [u8], then: &'static Node },
-    /// Everything up to this mark, whose first byte occurs in it once, and the mark.
+    /// Everything up to and including this mark, whose first byte must occur in it only once.
     Text { field: Field, end: &'static str, then: &'static Node },
-    /// Nothing: name and arguments are a call.
+    /// Consumes nothing: name and arguments are a call.
     Call { then: &'static Node },
-    /// Nothing: what was read since the last calls is certain.
-    Whole,
+    /// Consumes nothing: the calls read so far are complete.
+    Complete,
 }
 
 /// The end of calls that need no closing mark.
-pub(super) static WHOLE: Node = Node::Whole;
+pub(super) static COMPLETE: Node = Node::Complete;
 
-/// How calls stand in an answer.
+/// The format of calls in an answer.
 pub(super) struct Grammar {
-    /// What begins calls wherever it stands.
+    /// Marks that begin calls anywhere.
     pub opens: &'static [Mark],
-    /// What begins them only at the beginning of the answer.
+    /// Marks that begin calls only at the beginning of the answer.
     pub first: &'static [Mark],
-    /// What may follow calls besides, or go on with them.
-    pub behind: &'static [Mark],
-    /// All marks that the vocabulary may have as special tokens.
+    /// Marks that may follow calls, or begin further ones.
+    pub after_calls: &'static [Mark],
+    /// All marks that may be special tokens of the vocabulary.
     pub marks: &'static [&'static str],
 }
 
-/// How a form writes a call in JSON, of the ways in which it is read.
+/// How a format writes a call in JSON (the reader accepts more variants).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct JsonCall {
     pub name: &'static str,
     pub arguments: &'static str,
-    /// A field before them that counts the calls, in strings.
+    /// A field before them with the number of the call, as a string.
     pub number: Option<&'static str>,
-    /// Whether calls are a list, also if there is one.
+    /// Whether calls are always a list.
     pub is_list: bool,
 }

@@ -1,14 +1,12 @@
-//! JSON that arrives byte by byte: where a value ends, and the first byte that makes it none.
+//! An incremental JSON scanner: it finds where a value ends, or the first invalid byte.
 //!
-//! A text that may be a call is held back until it is known to be one or not, so it has to be known at once that
-//! `{"name" is` is none, and no byte may be read twice. `serde_json` reads whole values; the scanner here follows
-//! RFC 8259 up to the last bracket, and only then `serde_json` is asked what the value says ([`super::call`]).
-//!
-//! Left out: what values mean, and values that are not objects or lists, but for [`is_value`].
+//! Text that may be a call is held back until that is decided, so an invalid value such as `{"name" is` must be
+//! detected at once, and no byte may be read twice. `serde_json` parses only complete values; this scanner follows RFC
+//! 8259 up to the last bracket, and then `serde_json` parses the value ([`super::call`]).
 
 use super::scan::{DEPTH_MAX, Scanned};
 
-/// The fields that a call written without any marks may have. What has others is an answer in JSON, and no call.
+/// The fields of a call without marks. An object with other fields is an answer in JSON, not a call.
 const FIELDS: [&[u8]; 6] = [b"name", b"parameters", b"arguments", b"type", b"function", b"id"];
 const FIELD_LEN_MAX: usize = 10;
 
@@ -26,14 +24,14 @@ enum Expected {
     Comma,
     Text,
     Escape,
-    /// So many hexadecimal digits.
+    /// The remaining hexadecimal digits of an escape.
     Hex(u8),
     /// The rest of `true`, `false` or `null`.
     Word(&'static [u8]),
     Number(Number),
 }
 
-/// Which part of a number was last.
+/// The last part of a number that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Number {
     Minus,
@@ -46,7 +44,7 @@ enum Number {
     Exponent,
 }
 
-/// One JSON value, so far.
+/// The state of scanning one JSON value.
 #[derive(Clone, Debug)]
 pub(super) struct JsonScan {
     /// A bit for each open bracket, the innermost lowest: set for objects.
@@ -59,14 +57,14 @@ pub(super) struct JsonScan {
 }
 
 impl JsonScan {
-    /// A value whose first byte has not come. With `checks_fields`, an object that cannot be a call by the names of its
-    /// fields fails at the first of them, and so does such an object in a list.
+    /// A scan before the first byte. With `checks_fields`, an object (or one in a list) fails at the first field that a
+    /// call cannot have.
     pub(super) fn new(checks_fields: bool) -> Self {
         let field = checks_fields.then_some(([0; FIELD_LEN_MAX], 0));
         Self { objects: 0, depth: 0, expected: Expected::Value, in_key: false, field }
     }
 
-    /// Goes on by a byte.
+    /// Scans one byte.
     pub(super) fn push(&mut self, byte: u8) -> Scanned {
         match self.expected {
             Expected::Text => self.text(byte),
@@ -89,7 +87,7 @@ impl JsonScan {
             Expected::Number(part) => match part.next(byte) {
                 Some(next) => self.expect(Expected::Number(next)),
                 None if part.may_end() => {
-                    // A number ends where something else begins.
+                    // A number ends at the first byte that is not part of it.
                     self.expected = Expected::Comma;
                     if self.depth == 0 { Scanned::Fails } else { self.push(byte) }
                 }
@@ -185,7 +183,7 @@ impl JsonScan {
         }
     }
 
-    /// Whether the key that ends here may stand where it does.
+    /// Whether a call may have the key that ends here.
     fn is_field_of_a_call(&self) -> bool {
         let Some((field, len)) = &self.field else { return true };
         let is_of_call = self.depth == 1 || (self.depth == 2 && self.objects == 0b01);
@@ -270,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_what_serde_json_says() {
+    fn values_agree_with_serde_json() {
         let values = ["1", "-0", "1e5", "\"a\"", "true", "[]", "{}", "[[1]]", "0.5", "null"];
         let others = ["", "01", "-", "1.", "1e", "tru", "\"a", "[1", "1 ", "{}x", "a", "1 2", "+1", ".5", "NaN"];
         for text in values.iter().chain(&others) {

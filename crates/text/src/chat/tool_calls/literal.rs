@@ -1,31 +1,31 @@
-//! Arguments that are written as Python's keywords or in Gemma's way, byte by byte, and made into JSON on the way.
+//! An incremental scanner of arguments in Python's or Gemma's notation, which converts them to JSON.
 //!
 //! `city="Paris", days=[1, 2])` and `city:<|"|>Paris<|"|>,days:[1,2]}` become `{"city": "Paris", "days": [1, 2]}`. The
-//! two differ in their quotes, in what stands between a name and its value, and in how they end ([`Syntax`]).
+//! two differ in their quotes, in the separator of name and value, and in the closing bracket ([`Syntax`]).
 //!
-//! Of Python it knows strings, numbers as JSON has them, `True`, `False`, `None` (and as JSON spells them), lists and
-//! dictionaries with strings for keys. Left out, so that such a call stays text: arguments without names (their names
-//! would be a guess), tuples, sums, other numbers, prefixes of strings, strings in three quotes.
+//! Supported of Python are strings, JSON's numbers, `True`, `False`, `None` (and JSON's keywords), lists, and
+//! dictionaries with strings as keys. Not supported, so that such a call remains text: positional arguments (their
+//! names would be a guess), tuples, sums, other numbers, string prefixes, triple-quoted strings.
 
 use super::scan::{DEPTH_MAX, Scanned};
 
-/// How arguments are written.
+/// A notation of arguments.
 #[derive(Debug)]
 pub(super) struct Syntax {
-    /// The mark on both sides of a string, which has no escapes; none for Python's quotes.
+    /// The mark on both sides of a string, which has no escapes; `None` for Python's quotes.
     pub quote: Option<&'static [u8]>,
     /// Between an argument's name and its value.
-    pub pair: u8,
+    pub separator: u8,
     /// Behind the last argument.
     pub close: u8,
 }
 
 /// `a=1, b="x")`.
-pub(super) static PYTHON: Syntax = Syntax { quote: None, pair: b'=', close: b')' };
+pub(super) static PYTHON: Syntax = Syntax { quote: None, separator: b'=', close: b')' };
 /// `a:1,b:<|"|>x<|"|>}`. The first byte of a mark occurs in it once.
-pub(super) static GEMMA_4: Syntax = Syntax { quote: Some(b"<|\"|>"), pair: b':', close: b'}' };
+pub(super) static GEMMA_4: Syntax = Syntax { quote: Some(b"<|\"|>"), separator: b':', close: b'}' };
 /// `a:1,b:<escape>x<escape>}`.
-pub(super) static FUNCTION_GEMMA: Syntax = Syntax { quote: Some(b"<escape>"), pair: b':', close: b'}' };
+pub(super) static FUNCTION_GEMMA: Syntax = Syntax { quote: Some(b"<escape>"), separator: b':', close: b'}' };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bracket {
@@ -40,21 +40,21 @@ enum State {
     Item,
     /// In a key without quotes.
     Name,
-    /// What stands between a key and its value.
-    Pair,
+    /// Before the separator of a key and its value.
+    Separator,
     Value,
-    /// A number or a word; it began here in what was written.
+    /// In a number or a keyword, which begins at this position of the JSON.
     Token(usize),
     /// A comma or the end.
     Next,
-    /// So much of the mark that opens a string.
+    /// In the opening mark of a string, of which so many bytes were read.
     Opening(usize),
-    /// In a string between marks, so much of the closing one.
+    /// In a string between marks; so many bytes of the closing one were read.
     Marked(usize),
     /// In a string between these quotes.
     Quoted(u8),
     Escape(u8),
-    /// Digits that are missing, and what they say so far.
+    /// In a hexadecimal escape: the number of missing digits, and the value so far.
     Hex {
         quote: u8,
         digits: u8,
@@ -62,27 +62,27 @@ enum State {
     },
 }
 
-/// Whether a name may have this byte.
+/// Whether this byte may be part of a name.
 fn is_of_name(syntax: &Syntax, byte: u8) -> bool {
     let is_word = byte.is_ascii_alphanumeric() || byte == b'_';
     let is_free = syntax.quote.is_some() && (!byte.is_ascii() || matches!(byte, b'-' | b'.' | b'$' | b' '));
     is_word || is_free
 }
 
-/// Whether a name can be written without quotes, and is read as it is.
+/// Whether a name can be written without quotes and is read back unchanged.
 pub(super) fn is_name(syntax: &Syntax, name: &str) -> bool {
     let is_odd = name.starts_with(|first: char| first.is_ascii_digit()) || name.trim() != name || name.is_empty();
     !is_odd && name.bytes().all(|byte| is_of_name(syntax, byte))
 }
 
-/// The arguments of one call, so far; begins behind the bracket that opens them.
+/// The state of scanning the arguments of one call, from behind the opening bracket.
 #[derive(Clone, Debug)]
 pub(super) struct LiteralScan {
     syntax: &'static Syntax,
-    /// What is open, and whether it is still empty.
+    /// The open brackets, each with whether it is still empty.
     open: Vec<(Bracket, bool)>,
     state: State,
-    /// Whether the string at hand is a key.
+    /// Whether the current string is a key.
     in_key: bool,
     json: Vec<u8>,
 }
@@ -98,7 +98,7 @@ impl LiteralScan {
         String::from_utf8(self.json).ok()
     }
 
-    /// Goes on by a byte.
+    /// Scans one byte.
     pub(super) fn push(&mut self, byte: u8) -> Scanned {
         match self.state {
             State::Quoted(quote) => self.quoted(byte, quote),
@@ -110,11 +110,11 @@ impl LiteralScan {
             State::Token(from) => self.token(byte, from),
             _ if byte.is_ascii_whitespace() => Scanned::More,
             State::Item => self.item(byte),
-            State::Pair if byte == self.pair() => {
+            State::Separator if byte == self.separator() => {
                 self.json.extend_from_slice(b": ");
                 self.go(State::Value)
             }
-            State::Pair => Scanned::Fails,
+            State::Separator => Scanned::Fails,
             State::Value => self.value(byte),
             State::Next if byte == b',' => self.go(State::Item),
             State::Next => self.close(byte),
@@ -130,8 +130,8 @@ impl LiteralScan {
         self.open.last().map_or(Bracket::Arguments, |open| open.0)
     }
 
-    fn pair(&self) -> u8 {
-        if self.bracket() == Bracket::Map { b':' } else { self.syntax.pair }
+    fn separator(&self) -> u8 {
+        if self.bracket() == Bracket::Map { b':' } else { self.syntax.separator }
     }
 
     fn item(&mut self, byte: u8) -> Scanned {
@@ -159,7 +159,7 @@ impl LiteralScan {
                 self.json.push(b'"');
                 self.state = State::Name;
                 // A name has at least one letter.
-                if byte == self.pair() || byte.is_ascii_digit() { Scanned::Fails } else { self.name(byte) }
+                if byte == self.separator() || byte.is_ascii_digit() { Scanned::Fails } else { self.name(byte) }
             }
         }
     }
@@ -170,7 +170,7 @@ impl LiteralScan {
             return Scanned::More;
         }
         self.json.push(b'"');
-        self.state = State::Pair;
+        self.state = State::Separator;
         self.push(byte)
     }
 
@@ -213,7 +213,7 @@ impl LiteralScan {
         if self.open.is_empty() { Scanned::Done } else { Scanned::More }
     }
 
-    /// A number or a word. It is part of the JSON as it comes, and replaced there where JSON spells it otherwise.
+    /// A number or a keyword. It is written to the JSON directly, and replaced at its end if JSON has another keyword.
     fn token(&mut self, byte: u8, from: usize) -> Scanned {
         const WORDS: [(&[u8], &[u8]); 6] = [
             (b"True", b"true"),
@@ -258,7 +258,7 @@ impl LiteralScan {
 
     fn string_ended(&mut self) -> Scanned {
         self.json.push(b'"');
-        let next = if std::mem::take(&mut self.in_key) { State::Pair } else { State::Next };
+        let next = if std::mem::take(&mut self.in_key) { State::Separator } else { State::Next };
         self.go(next)
     }
 
@@ -327,12 +327,12 @@ impl LiteralScan {
             b'b' => self.write(8),
             b'v' => self.write(11),
             b'f' => self.write(12),
-            // A line that goes on.
+            // A line continuation.
             b'\n' => {}
-            // Characters by octal numbers and by names.
+            // Octal and named escapes.
             b'0'..=b'7' | b'N' => return Scanned::Fails,
             _ => {
-                // Python leaves a backslash that means nothing.
+                // Python keeps the backslash of an unknown escape.
                 self.write(b'\\');
                 self.state = State::Quoted(quote);
                 return self.quoted(byte, quote);
@@ -352,7 +352,7 @@ impl LiteralScan {
                 let mut bytes = [0; 4];
                 character.encode_utf8(&mut bytes).bytes().for_each(|byte| self.write(byte));
             }
-            // Half of a character; what JSON makes of two halves is the character.
+            // A surrogate; JSON combines two of them to a character.
             (None, 0..=0xffff) => self.json.extend_from_slice(format!("\\u{value:04x}").as_bytes()),
             _ => return Scanned::Fails,
         }
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn what_python_or_json_does_not_know_fails_at_its_byte() {
+    fn unsupported_syntax_fails_at_its_byte() {
         let cases = [
             ("1)", 0),
             ("'x')", 0),

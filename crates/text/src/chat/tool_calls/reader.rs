@@ -1,11 +1,9 @@
-//! Finds calls in an answer while it is being written.
+//! An incremental parser of tool calls.
 //!
-//! The reader follows a [`Grammar`]. Text that may be part of a call is held back; it is read on from where the last
-//! piece ended, and never again from its beginning. Where an attempt fails, everything up to the byte that cannot be
-//! part of it is text, and the search for the next mark goes on with that byte. (Looking for marks inside the failed
-//! attempt as well would take time in proportion to the square of a text made for it.)
-//!
-//! Left out: reasoning. Who parts it from the answer shows the reader the answer alone.
+//! The parser follows a [`Grammar`]. Text that may be part of a call is held back; each piece is parsed from where the
+//! last one ended, never from the beginning again. If an attempt fails, everything before the failing byte is text, and
+//! the search for the next mark continues with that byte. (Searching for marks inside the failed attempt as well would
+//! take quadratic time for a hostile text.) Reasoning has to be separated before.
 
 use std::fmt;
 
@@ -17,38 +15,37 @@ use super::literal::LiteralScan;
 use super::scan::Scanned;
 use crate::chat::Json;
 
-/// The longest name of a tool, in bytes. The API has 64.
+/// The longest name of a tool, in bytes. OpenAI's API allows 64.
 const WORD_LEN_MAX: usize = 256;
 
-/// A part of an answer. What was written is, byte for byte, the texts and `written` of all its pieces.
+/// A part of an answer. The texts and `written` of all pieces give the answer, byte for byte.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AnswerPiece {
-    /// Text that is part of no call.
+    /// Text outside calls.
     Text(String),
     /// One call or several that the model wrote as one.
     Calls {
-        /// The calls in their order. None where only a mark follows calls that were told before.
+        /// The calls in order. Empty if only a mark follows calls that were returned before.
         calls: Vec<ToolCall>,
-        /// What they were written as, with the marks around them and white space between them and calls before. Who
-        /// does not want calls shows this.
+        /// Their text, with the marks around them and white space before them, for callers that do not use calls.
         written: String,
     },
 }
 
-/// What is being read.
+/// The state of the parser.
 #[derive(Clone, Copy)]
-enum Place {
-    /// The beginning of the answer.
+enum State {
+    /// At the beginning of the answer.
     First,
-    /// Text.
+    /// In text.
     Text,
-    /// Part of a call.
+    /// In a call.
     Node(&'static Node),
     /// Right behind a call.
-    Behind,
+    AfterCall,
 }
 
-/// The part of a call that is being read, if it is longer than a mark. It began `from` there in what is held.
+/// The value that is being scanned; it begins at `from` in the held text.
 #[derive(Clone, Debug)]
 enum Scan {
     Json { from: usize, scan: JsonScan },
@@ -57,7 +54,7 @@ enum Scan {
     Text { from: usize },
 }
 
-/// What has come of reading on.
+/// The result of one parser step.
 enum Step {
     /// More text is needed.
     Wait,
@@ -66,10 +63,10 @@ enum Step {
     Fail,
 }
 
-/// Parts a model's answer into text and calls of tools, while it is being written.
+/// Separates a model's answer into text and tool calls while it is generated.
 ///
-/// Only what is well-formed to its end is a call. What was begun and is not, or was cut, comes out as the text that it
-/// is. A closing mark may be missing at the end of the answer where the call is complete without it.
+/// Only a complete and well-formed call is returned as one. An incomplete or malformed one is returned as text. At the
+/// end of the answer a closing mark may be missing if the call is complete without it.
 ///
 /// ```
 /// use foretoken_text::{AnswerPiece, ToolCallReader, ToolFormat};
@@ -87,37 +84,37 @@ pub struct ToolCallReader {
     format: ToolFormat,
     grammar: &'static Grammar,
     types: Types,
-    place: Place,
+    state: State,
     scan: Option<Scan>,
-    /// What was pushed and has not come out.
+    /// Text that was pushed and is held back.
     held: String,
-    /// Where of it the reader goes on.
+    /// The position in `held` where parsing continues.
     at: usize,
-    /// Where of it begins what has not come out. Zero between pushes.
+    /// The position in `held` where the text begins that was not returned. Zero between pushes.
     start: usize,
     name: String,
     id: Option<String>,
     key: String,
-    /// Arguments that were written as one object.
+    /// Arguments that are written as one object.
     arguments: Option<String>,
-    /// Arguments that were written one by one, so far: an object without its last bracket.
+    /// Arguments that are written separately, so far: an object without its closing bracket.
     listed: String,
-    /// Calls that are complete, if what is around them will be.
+    /// Calls that are complete except for the marks around them.
     pending: Vec<ToolCall>,
     pieces: Vec<AnswerPiece>,
 }
 
 impl ToolCallReader {
-    /// A reader of an answer in this form. `tools` are those of the request, as templates are given them
-    /// ([`crate::ChatInput::tools`]); they say which arguments are strings where a form has no quotes. A call of a
-    /// tool that is not among them is a call like others.
+    /// A reader of an answer in this format. `tools` are those of the request, as templates get them
+    /// ([`crate::ChatInput::tools`]); their schemas say which arguments are strings if the format has no quotes. Calls
+    /// of other tools are returned, too.
     pub fn new(format: ToolFormat, tools: &[Json]) -> Self {
         let grammar = format.grammar();
         Self {
             format,
             grammar,
             types: Types::new(tools),
-            place: if grammar.first.is_empty() { Place::Text } else { Place::First },
+            state: if grammar.first.is_empty() { State::Text } else { State::First },
             scan: None,
             held: String::new(),
             at: 0,
@@ -132,10 +129,10 @@ impl ToolCallReader {
         }
     }
 
-    /// Adds a piece of the answer, and says what is certain now.
+    /// Adds a piece of the answer, and returns what is certain now.
     pub fn push(&mut self, text: &str) -> Vec<AnswerPiece> {
         self.held.push_str(text);
-        while self.reads_on() {}
+        while self.advance() {}
         self.held.drain(..self.start);
         self.at -= self.start;
         if let Some(Scan::Json { from, .. } | Scan::Word { from } | Scan::Text { from }) = &mut self.scan {
@@ -145,9 +142,9 @@ impl ToolCallReader {
         std::mem::take(&mut self.pieces)
     }
 
-    /// What was held back, now that the answer has ended. The reader is then at the beginning of another answer.
+    /// Returns what was held back, at the end of the answer, and resets the reader for another answer.
     pub fn finish(&mut self) -> Vec<AnswerPiece> {
-        let may_end = matches!(self.place, Place::Node(Node::Marks { may_end: true, .. }));
+        let may_end = matches!(self.state, State::Node(Node::Marks { may_end: true, .. }));
         let end = self.held.len();
         if may_end && !self.pending.is_empty() {
             self.emit_calls(end);
@@ -160,36 +157,36 @@ impl ToolCallReader {
         pieces
     }
 
-    /// Reads on in what is held; whether there may be more to read.
-    fn reads_on(&mut self) -> bool {
-        let step = match self.place {
-            Place::Text => return self.find_mark(),
-            Place::First => self.marks(&[self.grammar.first, self.grammar.opens], None),
-            Place::Behind => self.marks(&[self.grammar.behind, self.grammar.opens], None),
-            Place::Node(Node::Whole) => {
+    /// Parses the held text one step further; returns whether to continue.
+    fn advance(&mut self) -> bool {
+        let step = match self.state {
+            State::Text => return self.find_mark(),
+            State::First => self.marks(&[self.grammar.first, self.grammar.opens], None),
+            State::AfterCall => self.marks(&[self.grammar.after_calls, self.grammar.opens], None),
+            State::Node(Node::Complete) => {
                 self.emit_calls(self.at);
-                self.place = Place::Behind;
+                self.state = State::AfterCall;
                 return true;
             }
-            Place::Node(node) => self.node(node),
+            State::Node(node) => self.node(node),
         };
         match step {
             Step::Wait => return false,
-            Step::Go(node) => self.place = Place::Node(node),
+            Step::Go(node) => self.state = State::Node(node),
             Step::Fail => {
-                // Never inside a character, since all of them accept the whole character or fail at its first byte.
+                // Scanners accept a whole character or fail at its first byte, so this is a character boundary.
                 self.at = self.held.floor_char_boundary(self.at);
                 self.emit_text(self.at);
                 self.pending.clear();
                 self.forget_call();
-                self.place = Place::Text;
+                self.state = State::Text;
             }
         }
         self.scan = None;
         true
     }
 
-    /// Releases text up to the next mark that begins calls, or up to what may become one.
+    /// Returns text up to the next opening mark, or up to what may become one.
     fn find_mark(&mut self) -> bool {
         let opens = self.grammar.opens;
         let bytes = self.held.as_bytes();
@@ -200,7 +197,7 @@ impl ToolCallReader {
                 self.at += next;
                 self.emit_text(self.at);
                 self.at += open.text.len();
-                self.place = Place::Node(open.then);
+                self.state = State::Node(open.then);
                 return true;
             }
             if opens.iter().any(|open| open.text.as_bytes().starts_with(rest)) {
@@ -261,7 +258,7 @@ impl ToolCallReader {
                 self.end_call();
                 Step::Go(then)
             }
-            Node::Whole => Step::Go(node),
+            Node::Complete => Step::Go(node),
         }
     }
 
@@ -284,7 +281,7 @@ impl ToolCallReader {
         self.at += rest.iter().position(|byte| !byte.is_ascii_whitespace()).unwrap_or(rest.len());
     }
 
-    /// Reads an object or a list; where it began, once it has ended.
+    /// Scans an object or a list; returns where it begins, once it has ended.
     fn json(&mut self, checks_fields: bool) -> Result<usize, Step> {
         let (from, mut scan) = match self.scan.take() {
             Some(Scan::Json { from, scan }) => (from, scan),
@@ -333,7 +330,7 @@ impl ToolCallReader {
                 Step::Wait
             }
             Some(_) if self.at > from && ends.contains(&self.held.as_bytes()[self.at]) => {
-                self.keep(field, from, self.at);
+                self.store(field, from, self.at);
                 Step::Go(then)
             }
             Some(_) => Step::Fail,
@@ -348,7 +345,7 @@ impl ToolCallReader {
         let rest = &self.held.as_bytes()[self.at..];
         match rest.windows(end.len()).position(|window| window == end.as_bytes()) {
             Some(len) => {
-                self.keep(field, from, self.at + len);
+                self.store(field, from, self.at + len);
                 self.at += len + end.len();
                 Step::Go(then)
             }
@@ -360,8 +357,8 @@ impl ToolCallReader {
         }
     }
 
-    /// Keeps a part of a call.
-    fn keep(&mut self, field: Field, from: usize, to: usize) {
+    /// Stores a field of a call.
+    fn store(&mut self, field: Field, from: usize, to: usize) {
         let text = &self.held[from..to];
         match field {
             Field::Name | Field::Kind => self.name = text.to_owned(),
@@ -410,7 +407,8 @@ impl ToolCallReader {
     }
 }
 
-/// Shows bytes to a scanner until it has enough; what it said last, and how many bytes are part of the value.
+/// Passes bytes to a scanner until the value ends or fails; returns its last result and how many bytes belong to the
+/// value.
 fn scanned(bytes: &[u8], mut push: impl FnMut(u8) -> Scanned) -> (Scanned, usize) {
     for (at, &byte) in bytes.iter().enumerate() {
         match push(byte) {
@@ -422,7 +420,7 @@ fn scanned(bytes: &[u8], mut push: impl FnMut(u8) -> Scanned) -> (Scanned, usize
     (Scanned::More, bytes.len())
 }
 
-/// What names of tools are made of: no white space, and nothing that forms have around names.
+/// Whether a byte may be part of a tool's name: no white space, and no punctuation that formats have around names.
 pub(super) fn is_word(byte: u8) -> bool {
     !byte.is_ascii_whitespace() && !byte.is_ascii_control() && !b"<>[]{}()\"'\\`,;=".contains(&byte)
 }

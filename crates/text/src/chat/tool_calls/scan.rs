@@ -1,20 +1,19 @@
-//! What a scanner of a call's parts says of each byte that it is shown.
+//! The result of incremental scanners.
 //!
-//! Scanners ([`super::json`], [`super::literal`]) are shown a text byte by byte and keep all they have to know of what
-//! came before, so that a part of a call that arrives in a thousand pieces is looked at once. They do not nest by
-//! recursion, so no text overflows the stack.
+//! Scanners ([`super::json`], [`super::literal`]) get a text byte by byte and keep their state, so a value that arrives
+//! in a thousand pieces is read once. They do not recurse, so no text overflows the stack.
 
-/// Brackets that may be open in a call. It is what `serde_json` allows, and the readers of most programs that are
-/// handed a call's arguments stop there or soon after.
+/// Most open brackets in a call. It is the limit of `serde_json`, and most programs that parse the arguments have a
+/// similar one.
 pub(super) const DEPTH_MAX: usize = 127;
 
-/// Where a scanner stands behind a byte.
+/// The state of a scanner after a byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scanned {
-    /// The value goes on.
+    /// The value continues.
     More,
     /// The value ends with this byte.
     Done,
-    /// No value has this byte here; the byte is not part of it.
+    /// The byte is invalid here and not part of the value.
     Fails,
 }

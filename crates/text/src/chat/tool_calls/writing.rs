@@ -1,14 +1,12 @@
-//! The grammar of calls that a model may write, from the description by which they are read.
+//! Grammars of tool calls for guided decoding, made from the description that the reader follows.
 //!
-//! A form's graph ([`super::grammar`]) is followed as the reader follows it, and each place becomes a rule of a grammar
-//! in Lark's notation: marks stand for themselves (as tokens where the vocabulary has them as special ones), names are
-//! those of the request's functions, and arguments are held to the function's schema ([`super::arguments`]). What a
-//! place may lead to depends on what was written before it, the function and its last argument, so a rule is of a place
-//! and of that ([`State`]). Of the ways in which a form is read, it is written in its own ([`JsonCall`]), with white
-//! space where the reader skips some.
+//! A format's graph ([`super::grammar`]) is traversed, and each node becomes a rule of a grammar in Lark's notation:
+//! marks are literals (or special tokens if the vocabulary has them), names are those of the request's functions, and
+//! arguments have to match the function's schema ([`super::arguments`]). What may follow a node depends on what was
+//! written before, the function and its last argument, so there is a rule for each node and [`State`]. Of the variants
+//! that the reader accepts only the format's own is written ([`JsonCall`]), with white space where the reader skips it.
 //!
-//! Left out: texts beside forced calls, and closing marks that a form may lack at the end of an answer: they are
-//! written.
+//! Forced calls have no text beside them, and closing marks are always written.
 
 use std::collections::HashMap;
 
@@ -26,29 +24,29 @@ use crate::{GrammarSource, Token, Tokenizer};
 pub struct ToolFunction {
     /// Its name.
     pub name: String,
-    /// The JSON Schema of its arguments; `None`: it has none.
+    /// The JSON Schema of its arguments; `None` if it has none.
     pub parameters: Option<Value>,
-    /// Whether its arguments keep to the schema, or are any object.
+    /// Whether its arguments have to match the schema; otherwise they may be any object.
     pub is_strict: bool,
 }
 
-/// Where calls stand in an answer that is held to their form.
+/// Whether a constrained answer consists of calls or may have calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallsWanted {
-    /// The answer is calls, one or more.
+    /// The answer consists of one or more calls.
     Forced,
-    /// The answer is text in which calls may stand.
+    /// The answer is text that may contain calls.
     Free,
 }
 
 impl ToolFormat {
-    /// The grammar of answers in which calls of these functions stand, in this form. With `several` there may be more
-    /// than one. Where calls are [`CallsWanted::Forced`] every function's arguments keep to its schema; where they are
-    /// free, those of functions that are not strict may be any object in forms whose arguments are JSON.
+    /// The grammar of answers with calls of these functions in this format. With `several` there may be more than one
+    /// call. If calls are [`CallsWanted::Forced`] all arguments have to match their schema; otherwise arguments of
+    /// functions that are not strict may be any object, in formats with JSON arguments.
     ///
     /// # Errors
-    /// What cannot be expressed, as a place (`[0].function.parameters`, of the list of tools; empty where it is the
-    /// form) and what was expected and found there.
+    /// If something cannot be expressed: the location in the list of tools (`[0].function.parameters`; empty for the
+    /// format itself), and what was expected and found there.
     pub fn grammar_of_calls(
         self,
         tokenizer: &Tokenizer,
@@ -59,16 +57,17 @@ impl ToolFormat {
         let grammar = self.grammar();
         let is_word = |mark: &Mark| mark.text.starts_with(|first: char| first.is_ascii_alphabetic());
         if wanted == CallsWanted::Free && (!grammar.first.is_empty() || grammar.opens.iter().any(is_word)) {
-            let why = "expected calls that a mark begins, to tell them from text, found a model whose calls have none";
+            let why =
+                "expected a format whose calls begin with a mark, to distinguish them from text, found one without";
             return Err((String::new(), why.to_string()));
         }
         let all = functions.iter().enumerate();
         let arguments = all.map(|(number, function)| {
-            let is_held = function.is_strict || wanted == CallsWanted::Forced;
-            Arguments::new(function, number, is_held).map_err(|found| found.of(number))
+            let is_enforced = function.is_strict || wanted == CallsWanted::Forced;
+            Arguments::new(function, number, is_enforced).map_err(|found| found.in_function(number))
         });
         let arguments = arguments.collect::<Result<Vec<_>, _>>()?;
-        // One look through the vocabulary for all marks; of tokens that are spelt alike, the first.
+        // One scan of the vocabulary for all marks; of tokens with the same text, the first.
         let tokens = tokenizer.special_tokens(grammar.marks);
         let of = |mark: &&'static str| {
             let token = tokens.iter().find(|token| tokenizer.token_bytes(**token) == mark.as_bytes());
@@ -82,7 +81,7 @@ impl ToolFormat {
             arguments,
             several,
             rules: Vec::new(),
-            known: HashMap::new(),
+            cached: HashMap::new(),
         };
         let start = match wanted {
             CallsWanted::Forced => writer.forced()?,
@@ -92,7 +91,7 @@ impl ToolFormat {
         Ok(GrammarSource::ToolCalls(format!("{start}\n{rules}\nWS: / |\\n{{1,2}}[ \\t]{{0,20}}/\n")))
     }
 
-    /// How it writes a call in JSON.
+    /// How the format writes a call in JSON.
     fn json_call(self) -> JsonCall {
         let json = |name, arguments, is_list| JsonCall { name, arguments, number: None, is_list };
         match self {
@@ -105,23 +104,23 @@ impl ToolFormat {
     }
 }
 
-/// What was written of a call before a place.
+/// What was written of a call before a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct State {
     /// The function, once its name is written.
     function: Option<usize>,
-    /// Of arguments that are written one by one, how many were written or left out.
+    /// If arguments are written separately: how many were written or left out.
     passed: usize,
     /// The argument whose name was written last.
     key: Option<usize>,
-    /// All arguments are written.
+    /// Whether all arguments are written.
     is_complete: bool,
-    /// A call is written.
+    /// Whether a call is written.
     has_called: bool,
     space: Space,
 }
 
-/// The white space that may be written at a place: all that is skipped, or what may end the word before.
+/// The white space that may be written at a node: any that the reader skips, or only such that may end the word before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 enum Space {
     #[default]
@@ -150,29 +149,29 @@ pub(super) struct Writer<'a> {
     arguments: Vec<Arguments>,
     several: bool,
     rules: Vec<String>,
-    /// The rules of places, by what was written before; `None` for places from which no call can be ended.
-    known: HashMap<(usize, State), Option<String>>,
+    /// The rules of nodes by state; `None` if no call can be completed from there.
+    cached: HashMap<(usize, State), Option<String>>,
 }
 
 impl Writer<'_> {
-    /// The first rule of an answer that is calls.
+    /// The start rule of an answer that consists of calls.
     fn forced(&mut self) -> Result<String, Problem> {
         let grammar = self.grammar;
         let first = self.opened(grammar.first.iter().chain(grammar.opens))?;
-        let goes_on = |mark: &&Mark| !matches!(mark.then, Node::Whole);
-        let more = self.opened(grammar.opens.iter().chain(grammar.behind.iter().filter(goes_on)))?;
+        let begins_calls = |mark: &&Mark| !matches!(mark.then, Node::Complete);
+        let more = self.opened(grammar.opens.iter().chain(grammar.after_calls.iter().filter(begins_calls)))?;
         let more = if self.several { format!("({more})*") } else { String::new() };
         Ok(format!("start: ({first}) {more} {}", self.tail()))
     }
 
-    /// The rules of an answer that is text in which calls may stand.
+    /// The start rule of an answer that may contain calls.
     fn free(&mut self) -> Result<String, Problem> {
         let opens = self.grammar.opens;
         let (mut texts, mut alternatives) = (Vec::new(), vec!["FREE?".to_string()]);
-        let behind = if self.several { "start" } else { "FREE?" };
+        let following = if self.several { "start" } else { "FREE?" };
         let tail = self.tail();
         for mark in opens {
-            let Some(then) = self.place(mark.then, State::default())? else { continue };
+            let Some(then) = self.node_rule(mark.then, State::default())? else { continue };
             let before = match self.special(mark.text) {
                 Some(token) => format!("FREE? {token}"),
                 None => {
@@ -182,7 +181,7 @@ impl Writer<'_> {
                     format!("before_{}", texts.len())
                 }
             };
-            alternatives.push(format!("{before} {then} {tail} {behind}"));
+            alternatives.push(format!("{before} {then} {tail} {following}"));
         }
         let free = match texts.as_slice() {
             [] => "FREE: /(?s:.+)/".to_string(),
@@ -192,32 +191,32 @@ impl Writer<'_> {
         Ok(format!("start: {}", alternatives.join(" | ")))
     }
 
-    /// The mark that may stand behind all calls, if there is one.
+    /// The mark that may follow all calls, if there is one.
     fn tail(&self) -> String {
-        let marks = self.grammar.behind.iter().filter(|mark| matches!(mark.then, Node::Whole));
+        let marks = self.grammar.after_calls.iter().filter(|mark| matches!(mark.then, Node::Complete));
         marks.map(|mark| format!("(WS? {})?", self.mark(mark.text))).collect::<Vec<_>>().join(" ")
     }
 
-    /// The alternatives of what these marks begin.
+    /// The alternatives that begin with these marks.
     fn opened(&mut self, marks: impl Iterator<Item = &'static Mark>) -> Result<String, Problem> {
         let marks: Vec<&Mark> = marks.collect();
         Ok(self.alternatives(&marks, None, State::default())?.join(" | "))
     }
 
-    /// The rule of a place, or `None` if no call can be ended from there.
-    fn place(&mut self, node: &'static Node, state: State) -> Result<Option<String>, Problem> {
-        if matches!(node, Node::Whole) {
+    /// The rule of a node, or `None` if no call can be completed from there.
+    fn node_rule(&mut self, node: &'static Node, state: State) -> Result<Option<String>, Problem> {
+        if matches!(node, Node::Complete) {
             return Ok(Some(String::new()));
         }
         let key = (std::ptr::from_ref(node) as usize, state);
-        if let Some(known) = self.known.get(&key) {
-            return Ok(known.clone());
+        if let Some(cached) = self.cached.get(&key) {
+            return Ok(cached.clone());
         }
-        let name = format!("place_{}", self.known.len());
-        self.known.insert(key, Some(name.clone()));
+        let name = format!("place_{}", self.cached.len());
+        self.cached.insert(key, Some(name.clone()));
         let alternatives = self.node(node, state)?;
         if alternatives.is_empty() {
-            self.known.insert(key, None);
+            self.cached.insert(key, None);
             return Ok(None);
         }
         let alternatives: Vec<&str> =
@@ -237,28 +236,29 @@ impl Writer<'_> {
                     return Ok(Vec::new());
                 }
                 let calls = self.json_rule(&self.calls());
-                let then = self.place(then, State { has_called: true, ..State::default() })?;
+                let then = self.node_rule(then, State { has_called: true, ..State::default() })?;
                 Ok(one(then.map(|then| format!("{}{calls} {then}", state.space()))))
             }
             Node::Arguments { then } => {
                 let Some(function) = state.function.filter(|_| !state.is_complete) else { return Ok(Vec::new()) };
                 let arguments = self.json_rule(&self.arguments[function].document());
-                let then = self.place(then, State { is_complete: true, space: Space::Any, ..state })?;
+                let then = self.node_rule(then, State { is_complete: true, space: Space::Any, ..state })?;
                 Ok(one(then.map(|then| format!("{}{arguments} {then}", state.space()))))
             }
             Node::Literal { syntax, then } => {
                 let Some(function) = state.function.filter(|_| !state.is_complete) else { return Ok(Vec::new()) };
                 let arguments = self.arguments[function].clone();
-                let literal = arguments.literal(syntax, self).map_err(|found| found.of(function))?;
-                let then = self.place(then, State { is_complete: true, ..state })?;
+                let literal = arguments.literal(syntax, self).map_err(|found| found.in_function(function))?;
+                let then = self.node_rule(then, State { is_complete: true, ..state })?;
                 Ok(one(then.map(|then| format!("{literal} {then}"))))
             }
             Node::Word { field, ends, then } => self.word(field, ends, then, state),
             Node::Text { field: Field::Value { has_lines }, end, then } => {
                 let Some((function, key)) = state.function.zip(state.key) else { return Ok(Vec::new()) };
                 let arguments = self.arguments[function].clone();
-                let value = arguments.between(key, has_lines, end, self).map_err(|found| found.of(function))?;
-                let then = self.place(then, State { passed: key + 1, key: None, ..state })?;
+                let value =
+                    arguments.between(key, has_lines, end, self).map_err(|found| found.in_function(function))?;
+                let then = self.node_rule(then, State { passed: key + 1, key: None, ..state })?;
                 Ok(one(then.map(|then| format!("{value} {then}"))))
             }
             Node::Text { end, then, .. } => {
@@ -271,14 +271,14 @@ impl Writer<'_> {
                     return Ok(Vec::new());
                 }
                 let called = State { has_called: true, ..State::default() };
-                let then = self.place(then, called)?;
+                let then = self.node_rule(then, called)?;
                 Ok(one(then))
             }
-            Node::Whole => Ok(vec![String::new()]),
+            Node::Complete => Ok(vec![String::new()]),
         }
     }
 
-    /// What may stand where one of these marks is expected.
+    /// The alternatives where one of these marks is expected.
     fn alternatives(
         &mut self,
         marks: &[&'static Mark],
@@ -288,11 +288,11 @@ impl Writer<'_> {
         let is_key = |mark: &&&Mark| matches!(mark.then, Node::Word { field: Field::Key, .. });
         let has_keys = marks.iter().any(|mark| is_key(&mark));
         let mut all = Vec::new();
-        let (space, tight) = (state.space(), state);
+        let (space, before_space) = (state.space(), state);
         let state = State { space: Space::Any, ..state };
         for mark in marks {
             let is_other = match (mark.text, mark.then) {
-                // JSON where this form has marks around each argument, or a list where it has objects.
+                // Variants that only the reader accepts: JSON instead of separate arguments, a list instead of objects.
                 ("{", Node::Arguments { .. }) => has_keys,
                 ("[", Node::Calls { .. }) => mark.is_part_of_next && !self.json.is_list,
                 ("{", Node::Calls { .. }) => self.json.is_list,
@@ -301,15 +301,15 @@ impl Writer<'_> {
             if is_other {
                 continue;
             }
-            let before = if mark.is_part_of_next { tight } else { state };
-            let Some(then) = self.place(mark.then, before)? else { continue };
+            let before = if mark.is_part_of_next { before_space } else { state };
+            let Some(then) = self.node_rule(mark.then, before)? else { continue };
             all.push(match mark.is_part_of_next {
                 true => then,
                 false => format!("{space}{} {then}", self.mark(mark.text)),
             });
         }
         if let Some(otherwise) = otherwise {
-            all.extend(self.place(otherwise, state)?);
+            all.extend(self.node_rule(otherwise, state)?);
         }
         Ok(all)
     }
@@ -333,17 +333,17 @@ impl Writer<'_> {
                         let found = format!("expected a name of letters, digits, - and _, found {name:?}");
                         return Err((format!("[{number}].function.name"), found));
                     }
-                    let then = self.place(then, State { function: Some(number), space, ..state })?;
+                    let then = self.node_rule(then, State { function: Some(number), space, ..state })?;
                     all.extend(then.map(|then| format!("WS? {} {then}", quoted(name))));
                 }
                 if field == Field::Kind {
-                    let then = self.place(then, State { space, ..state })?;
+                    let then = self.node_rule(then, State { space, ..state })?;
                     all.extend(then.map(|then| format!("WS? \"function\" {then}")));
                 }
                 Ok(all)
             }
             Field::Id => Ok(self
-                .place(then, State { space, ..state })?
+                .node_rule(then, State { space, ..state })?
                 .map(|then| format!("/[a-zA-Z0-9]{{9}}/ {then}"))
                 .into_iter()
                 .collect()),
@@ -352,7 +352,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The arguments whose names may come next, each written in this way.
+    /// The alternatives for the name of the next argument, each written by `written`.
     fn keys(
         &mut self,
         then: &'static Node,
@@ -363,9 +363,9 @@ impl Writer<'_> {
             return Ok(Vec::new());
         };
         let mut all = Vec::new();
-        let next = self.arguments[function].next(state.passed).map_err(|found| found.of(function))?;
+        let next = self.arguments[function].next(state.passed).map_err(|found| found.in_function(function))?;
         for (key, name) in next {
-            let then = self.place(then, State { key: Some(key), ..state })?;
+            let then = self.node_rule(then, State { key: Some(key), ..state })?;
             all.extend(then.map(|then| format!("{} {then}", written(&name))));
         }
         Ok(all)
@@ -376,17 +376,17 @@ impl Writer<'_> {
         let JsonCall { name, arguments, number, is_list } = self.json;
         let mut whole = serde_json::Map::new();
         let mut calls = Vec::new();
-        for (function, held) in self.functions.iter().zip(&self.arguments) {
+        for (function, function_arguments) in self.functions.iter().zip(&self.arguments) {
             let mut properties = serde_json::Map::new();
             properties.extend(
                 number.map(|number| (number.to_string(), json!({ "type": "string", "pattern": "^[0-9]{1,2}$" }))),
             );
             properties.insert(name.to_string(), json!({ "const": function.name }));
-            properties.insert(arguments.to_string(), held.schema());
+            properties.insert(arguments.to_string(), function_arguments.schema());
             let required: Vec<String> = properties.keys().filter(|key| Some(key.as_str()) != number).cloned().collect();
             calls.push(json!({ "type": "object", "properties": properties, "required": required,
                 "additionalProperties": false }));
-            whole.extend(held.definitions());
+            whole.extend(function_arguments.definitions());
         }
         let call = json!({ "anyOf": calls });
         whole.extend(
@@ -404,19 +404,19 @@ impl Writer<'_> {
         Value::Object(whole)
     }
 
-    /// A special token that is spelt so, as grammars name it.
+    /// The special token of this text, in Lark's notation.
     fn special(&self, text: &str) -> Option<String> {
         self.special.get(text).map(|token| format!("<[{token}]>"))
     }
 }
 
 impl Writer<'_> {
-    /// A mark.
+    /// A mark, as a special token or a literal.
     pub(super) fn mark(&self, text: &str) -> String {
         self.special(text).unwrap_or_else(|| quoted(text))
     }
 
-    /// A text up to a mark, and the mark.
+    /// Any text up to and including a mark.
     pub(super) fn up_to(&mut self, end: &str) -> String {
         if let Some(token) = self.special(end) {
             return format!("/(?s:.*)/ {token}");
@@ -432,26 +432,25 @@ impl Writer<'_> {
         self.rule("json", &rule)
     }
 
-    /// A rule of this kind for these words; the same one for the same words.
-    pub(super) fn rule(&mut self, kind: &str, words: &str) -> String {
-        let behind = |rule: &String| {
-            rule.split_once(": ").filter(|(_, behind)| *behind == words).map(|(name, _)| name.to_string())
-        };
-        self.rules.iter().find_map(behind).unwrap_or_else(|| {
+    /// A rule with this body; the same body gives the same rule.
+    pub(super) fn rule(&mut self, kind: &str, body: &str) -> String {
+        let same =
+            |rule: &String| rule.split_once(": ").filter(|(_, other)| *other == body).map(|(name, _)| name.to_string());
+        self.rules.iter().find_map(same).unwrap_or_else(|| {
             let name = format!("{kind}_{}", self.rules.len());
-            self.rules.push(format!("{name}: {words}"));
+            self.rules.push(format!("{name}: {body}"));
             name
         })
     }
 }
 
-/// A text as grammars write it.
+/// A text as a literal of a grammar.
 pub(super) fn quoted(text: &str) -> String {
     super::call::quoted(text)
 }
 
 /// A text as a regular expression in a grammar.
 fn escaped(text: &str) -> String {
-    let signs = |c: char| if c.is_ascii_punctuation() { format!("\\x{:02x}", u32::from(c)) } else { c.to_string() };
-    text.chars().map(signs).collect()
+    let escape = |c: char| if c.is_ascii_punctuation() { format!("\\x{:02x}", u32::from(c)) } else { c.to_string() };
+    text.chars().map(escape).collect()
 }

@@ -1,20 +1,19 @@
-//! Patterns of schemas, which are ECMA-262's expressions, as the library reads expressions: Rust's.
+//! Translates the patterns of schemas, which are ECMA-262 expressions, to the syntax of Rust's `regex`.
 //!
-//! Most mean the same in both. Where they do not, a pattern is written so that it means there what ECMA-262 says: what
-//! a point and a space are, brackets and signs of sets within brackets, and escapes. What has no counterpart (looking
-//! around, references, boundaries of words) is refused. Left out: whether an expression is one at all, which the
-//! library says, and tolerances that ECMA-262 has for the web alone.
+//! Most expressions mean the same in both. Differences are translated: `.` and `\s`, brackets and set operators within
+//! brackets, and escapes. Lookaround, backreferences and word boundaries have no counterpart and are refused. The
+//! library checks the syntax of the rest; ECMA-262's legacy syntax for browsers is not supported.
 
-/// What `\s` is in ECMA-262, as the inside of brackets.
+/// ECMA-262's `\s`, as the inside of brackets.
 const SPACE: &str =
     r"\t\n\x0b\x0c\r\x20\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}\x{feff}";
-/// What a point is not.
+/// Characters that `.` does not match.
 const LINE_ENDS: &str = r"\n\r\x{2028}\x{2029}";
 
 /// The pattern in Rust's syntax.
 ///
 /// # Errors
-/// What was expected and found.
+/// If it has no counterpart.
 pub(super) fn translated(pattern: &str) -> Result<String, String> {
     let mut reader = Reader { rest: pattern, out: String::with_capacity(pattern.len()) };
     while let Some(character) = reader.next() {
@@ -42,13 +41,13 @@ impl Reader<'_> {
         Some(character)
     }
 
-    /// What stands behind `(` and begins with `?`.
+    /// A group behind `(` that begins with `?`.
     fn group(&mut self) -> Result<(), String> {
         let rest = &self.rest[1..];
         if let Some(inner) = rest.strip_prefix(':') {
             self.rest = inner;
         } else if let Some(name) = rest.strip_prefix('<').filter(|name| !name.starts_with(['=', '!'])) {
-            // Names of groups mean something to the library.
+            // The name is dropped, since the library gives names of groups a meaning.
             self.rest = name.split_once('>').ok_or("expected > behind the name of a group, found none")?.1;
         } else {
             let found: String = rest.chars().take(2).collect();
@@ -58,7 +57,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// What stands behind a backslash; whether it is many characters.
+    /// An escape behind a backslash; returns whether it is a class of characters.
     fn escape(&mut self, is_class: bool) -> Result<bool, String> {
         let character = self.next().ok_or("expected an escape, found the end of a pattern")?;
         match character {
@@ -79,7 +78,7 @@ impl Reader<'_> {
         Ok(true)
     }
 
-    /// The character of an escape that is one.
+    /// The character of an escape for a single character.
     fn character(&mut self, escape: char, is_class: bool) -> Result<u32, String> {
         Ok(match escape {
             't' => 0x09,
@@ -126,7 +125,7 @@ impl Reader<'_> {
         Ok(code)
     }
 
-    /// What stands behind `[`, and `]`.
+    /// A class behind `[`, with its `]`.
     fn class(&mut self) -> Result<(), String> {
         self.out.push('[');
         if self.rest.starts_with('^') {
@@ -166,7 +165,7 @@ impl Reader<'_> {
         !many.iter().any(|many| self.rest.starts_with(many))
     }
 
-    /// A character within brackets, where Rust has signs of its own.
+    /// A character within brackets, escaped where Rust has operators.
     fn literal(&mut self, character: char) {
         match character {
             '[' | '&' | '~' | '^' | '-' => self.out.push_str(&format!("\\{character}")),

@@ -1,20 +1,21 @@
-//! Schemas as the library keeps to them: what it would ignore is refused, what it takes loosely is told strictly.
+//! Makes a schema strict: keywords that the library would ignore are refused, and formats that it takes loosely become
+//! patterns.
 //!
-//! Every object of a document is looked at that could be a schema, also where only a reference leads to it. What stands
-//! in `const`, `enum`, `default` and `examples` is data.
+//! Every object of a document that could be a schema is processed, also if only a reference leads to it. The values of
+//! `const`, `enum`, `default` and `examples` are data.
 
 use serde_json::{Map, Value};
 
 use super::pattern::translated;
 
-/// Whose fields are names of somebody's choice.
-const OF_NAMES: [&str; 5] = ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
-/// What is data, not schemas.
+/// Keywords whose value has a schema for each name.
+const SCHEMAS_BY_NAME: [&str; 5] = ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
+/// Keywords whose value is data, not a schema.
 const DATA: [&str; 4] = ["const", "enum", "default", "examples"];
-/// Fields with numbers that are kept to as floats.
+/// Keywords with numbers, which the library handles as floats.
 const NUMBERS: [&str; 7] =
     ["const", "enum", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"];
-/// What some draft or other asks for and the library would ignore in another.
+/// Assertions of some draft that the library would ignore in another.
 const ASSERTIONS: [&str; 11] = [
     "if",
     "not",
@@ -29,33 +30,33 @@ const ASSERTIONS: [&str; 11] = [
     "$dynamicRef",
 ];
 
-/// With which the types begin of schemas that the library has to refuse.
+/// Prefix of the invalid types that make the library refuse a schema.
 const REFUSED: &str = "refused/";
 
-/// Makes a document what the library keeps to. What would be ignored or taken another way than the standard has it gets
-/// a type that there is not: the library refuses it where it comes to it, and [`refusal`] knows what to say.
+/// Makes a document strict. A schema that would be ignored or not treated as the standard does gets an invalid type:
+/// the library refuses it where it reaches it, and [`refusal`] extracts the message.
 pub(super) fn make_strict(document: &mut Value) {
     let draft = document.get("$schema").and_then(Value::as_str).unwrap_or_default().to_string();
-    Pass { draft: &draft }.value(document, false);
+    StrictPass { draft: &draft }.value(document, false);
 }
 
-/// What is to be said where the library complains of such a type: a keyword, and what was expected of it.
-pub(super) fn refusal(complaint: &str) -> Option<&str> {
-    complaint.strip_prefix("Invalid type: ")?.strip_prefix(REFUSED)
+/// The message of such a type in an error of the library: a keyword, and what was expected.
+pub(super) fn refusal(error: &str) -> Option<&str> {
+    error.strip_prefix("Invalid type: ")?.strip_prefix(REFUSED)
 }
 
-struct Pass<'a> {
-    /// What the document says of itself.
+struct StrictPass<'a> {
+    /// The value of the document's `$schema`.
     draft: &'a str,
 }
 
-impl Pass<'_> {
+impl StrictPass<'_> {
     fn value(&self, value: &mut Value, is_names: bool) {
         match value {
             Value::Object(fields) => {
                 for (name, value) in fields.iter_mut() {
                     if is_names || !DATA.contains(&name.as_str()) {
-                        self.value(value, !is_names && OF_NAMES.contains(&name.as_str()));
+                        self.value(value, !is_names && SCHEMAS_BY_NAME.contains(&name.as_str()));
                     }
                 }
                 if !is_names && let Err(refusal) = self.schema(fields) {
@@ -69,20 +70,20 @@ impl Pass<'_> {
     }
 
     fn schema(&self, fields: &mut Map<String, Value>) -> Result<(), String> {
-        // Both say nothing.
+        // A value of `false` asserts nothing.
         for name in ["uniqueItems", "exclusiveMinimum", "exclusiveMaximum"] {
             if fields.get(name) == Some(&Value::Bool(false)) {
                 fields.shift_remove(name);
             }
         }
-        self.known(fields)?;
+        self.check_keywords(fields)?;
         if let Some(name) = NUMBERS.into_iter().find(|name| fields.get(*name).is_some_and(|value| !is_exact(value))) {
             return Err(format!("{name}: expected whole numbers up to 2^53, found a larger one"));
         }
         let required = fields.get("required").and_then(Value::as_array).map_or(0, Vec::len) as u64;
         let is_closed = fields.get("additionalProperties") == Some(&Value::Bool(false))
             && !fields.contains_key("patternProperties");
-        // One that stands there twice is one property to whoever reads it.
+        // A property that is listed twice counts once for readers.
         if !is_closed && fields.get("minProperties").and_then(Value::as_u64).is_some_and(|least| least > required + 1) {
             return Err(format!(
                 "minProperties: expected at most one more than are required, found {}",
@@ -105,17 +106,17 @@ impl Pass<'_> {
         format(fields)
     }
 
-    /// Refuses words that the library would pass over.
-    fn known(&self, fields: &Map<String, Value>) -> Result<(), String> {
+    /// Refuses keywords that the library would ignore.
+    fn check_keywords(&self, fields: &Map<String, Value>) -> Result<(), String> {
         let is_old = ["draft-04", "draft-06", "draft-07", "2019-09"].iter().any(|draft| self.draft.contains(draft));
-        if let Some(name) = ASSERTIONS.into_iter().find(|name| is_asked(fields, name)) {
+        if let Some(name) = ASSERTIONS.into_iter().find(|name| asserts(fields, name)) {
             return Err(format!("{name}: expected what can be enforced, found {name}"));
         }
         let is_list = fields.get("items").is_some_and(Value::is_array) || fields.contains_key("additionalItems");
         if fields.contains_key("prefixItems") && (is_old || is_list) {
             return Err("prefixItems: expected it in draft 2020-12, with items as a schema, found another".to_string());
         }
-        // Later drafts call them annotations.
+        // In later drafts they are annotations.
         let is_seven = self.draft.contains("draft-06") || self.draft.contains("draft-07");
         let content = ["contentEncoding", "contentMediaType"].into_iter().find(|name| fields.contains_key(*name));
         if let Some(name) = content.filter(|_| is_seven) {
@@ -130,16 +131,16 @@ impl Pass<'_> {
     }
 }
 
-/// Whether a word stands there that can refuse something.
-fn is_asked(fields: &Map<String, Value>, name: &str) -> bool {
+/// Whether a schema has a keyword with a value that asserts something.
+fn asserts(fields: &Map<String, Value>, name: &str) -> bool {
     match fields.get(name) {
         None => false,
-        // Schemas alone: elsewhere these are names of whatever the object is.
+        // Only schemas: other values mean that the object is something else.
         Some(value) => value.is_object() || value.is_boolean() || value.is_string() && name.starts_with('$'),
     }
 }
 
-/// Whether all whole numbers are themselves as floats.
+/// Whether all integers are exact as floats.
 fn is_exact(value: &Value) -> bool {
     match value {
         Value::Number(number) => {
@@ -160,14 +161,15 @@ const DATE: &str = concat!(
     r"|02-(?:0[1-9]|1[0-9]|2[0-8]))",
     r"|(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29)",
 );
-/// Names of hosts without hyphens in the third and fourth place, which mark names that were encoded.
+/// Labels of host names, without hyphens in the third and fourth place, which mark encoded names.
 const LABEL: &str = concat!(
     r"[0-9A-Za-z](?:[0-9A-Za-z]|[0-9A-Za-z-][0-9A-Za-z]|[0-9A-Za-z-]{2}[0-9A-Za-z]",
     r"|[0-9A-Za-z-](?:[0-9A-Za-z][0-9A-Za-z-]|-[0-9A-Za-z])[0-9A-Za-z-]{0,58}[0-9A-Za-z])?",
 );
 const HOST_MAX: u64 = 253;
 
-/// Formats that the library takes more loosely than their standards become patterns; one of its own is none.
+/// Replaces formats that the library takes more loosely than their standards by patterns, and refuses "unknown", which
+/// is the library's own.
 fn format(fields: &mut Map<String, Value>) -> Result<(), String> {
     let Some(Value::String(format)) = fields.get("format") else { return Ok(()) };
     let pattern = match format.as_str() {
@@ -184,7 +186,7 @@ fn format(fields: &mut Map<String, Value>) -> Result<(), String> {
         let most = fields.get("maxLength").and_then(Value::as_u64).unwrap_or(HOST_MAX);
         fields.insert("maxLength".into(), most.min(HOST_MAX).into());
     }
-    // Two patterns at one place are both asked for.
+    // If there is a pattern already, both have to match.
     let pattern = Value::from(pattern);
     if !fields.contains_key("pattern") {
         fields.insert("pattern".into(), pattern);

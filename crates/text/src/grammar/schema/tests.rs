@@ -1,9 +1,9 @@
-//! What schemas ask for and the library would take loosely or pass over: enforced, or refused by its place.
+//! Keywords that the library would ignore or take loosely are enforced, or refused with their location.
 
-use super::super::tests::{compiled, has, letters, refused, schema};
+use super::super::tests::{compiled, letters, matches, refused, schema};
 
 #[test]
-fn formats_and_patterns_are_those_of_their_standards() {
+fn formats_and_patterns_follow_their_standards() {
     let tokenizer = letters();
     let cases: &[(_, &[&str], &[&str])] = &[
         (
@@ -30,13 +30,15 @@ fn formats_and_patterns_are_those_of_their_standards() {
     ];
     for (source, texts, others) in cases {
         let grammar = compiled(&tokenizer, source);
-        texts.iter().for_each(|text| assert!(has(&tokenizer, &grammar, text), "{source:?} has {text:?}"));
-        others.iter().for_each(|text| assert!(!has(&tokenizer, &grammar, text), "{source:?} has not {text:?}"));
+        texts.iter().for_each(|text| assert!(matches(&tokenizer, &grammar, text), "{source:?} matches {text:?}"));
+        others
+            .iter()
+            .for_each(|text| assert!(!matches(&tokenizer, &grammar, text), "{source:?} does not match {text:?}"));
     }
 }
 
 #[test]
-fn words_that_would_be_passed_over_are_refused_where_they_are_asked_for() {
+fn ignored_keywords_are_refused_with_their_location() {
     let tokenizer = letters();
     for (source, expected) in [
         (
@@ -63,8 +65,8 @@ fn words_that_would_be_passed_over_are_refused_where_they_are_asked_for() {
         let error = refused(&tokenizer, &source);
         assert!(error.starts_with(expected), "{source:?}: {error}");
     }
-    // Nobody refers to what cannot be enforced, and these words ask for nothing.
+    // Nothing refers to the definition that cannot be enforced, and the other keywords assert nothing.
     let source =
         schema(r#"{"$defs": {"a": {"not": {}}}, "uniqueItems": false, "properties": {"if": {"type": "null"}}}"#);
-    assert!(has(&tokenizer, &compiled(&tokenizer, &source), r#"{"if":null}"#));
+    assert!(matches(&tokenizer, &compiled(&tokenizer, &source), r#"{"if":null}"#));
 }

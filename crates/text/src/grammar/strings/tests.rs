@@ -1,10 +1,10 @@
-//! The quick masks are the library's own, place by place.
+//! The fast masks equal the library's own at every position.
 
 use super::*;
 use crate::grammar::tests::{compiled, schema};
 use crate::{GgufVocabulary, GrammarSource, Tokenizer};
 
-/// Characters of one byte and of several, single bytes of these, and tokens of all kinds of them together.
+/// Characters of one byte and of several, single bytes of these, and tokens that mix them.
 fn tokenizer() -> Tokenizer {
     let mut words: Vec<String> = (' '..='~').map(String::from).collect();
     words.extend(
@@ -58,9 +58,9 @@ fn tokenizer() -> Tokenizer {
     Tokenizer::from_gguf_vocabulary("toy", &vocabulary).expect("a good one")
 }
 
-/// Forms with strings of all kinds, and with what only looks like one.
-fn forms() -> Vec<GrammarSource> {
-    let mut forms: Vec<GrammarSource> = [
+/// Grammars with strings of many kinds, and with similar expressions.
+fn grammars() -> Vec<GrammarSource> {
+    let mut sources: Vec<GrammarSource> = [
         r#"{"type": "string"}"#,
         r#"{"type": "string", "maxLength": 5}"#,
         r#"{"type": "string", "minLength": 2, "maxLength": 40}"#,
@@ -72,7 +72,7 @@ fn forms() -> Vec<GrammarSource> {
     ]
     .map(schema)
     .into();
-    // Strings of other notations; expressions that tell characters of several bytes apart, or lengths, or neither.
+    // Expressions that distinguish characters of several bytes, or lengths, or neither.
     let expressions = [
         "(a.{0,3}b)*",
         r#"[^"\\\n]*"#,
@@ -85,32 +85,32 @@ fn forms() -> Vec<GrammarSource> {
         "[ -~\u{7f}-\u{10fff0}]*",
         r#"[^"\\]{31,33}"#,
     ];
-    forms.extend(expressions.map(|expression| GrammarSource::Regex(expression.into())));
+    sources.extend(expressions.map(|expression| GrammarSource::Regex(expression.into())));
     let larks =
         ["start: A B\nA: /[a-z]{1,4}/\nB: /[^a]*/", "start: (A B)+\nA: /[^0-9\"\\\\\\x00-\\x1f]{1,4}/\nB: /[^a]/"];
-    forms.extend(larks.map(|text| GrammarSource::Lark(text.into())));
-    forms
+    sources.extend(larks.map(|text| GrammarSource::Lark(text.into())));
+    sources
 }
 
 #[test]
-fn masks_are_those_of_a_walk_through_all_tokens() {
+fn fast_masks_equal_the_library_s() {
     let tokenizer = tokenizer();
-    let (mut quick, mut chance) = (0, 1u64);
+    let (mut fast, mut random) = (0, 1u64);
     let mut next = |below: usize| {
-        chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (chance >> 33) as usize % below
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) as usize % below
     };
-    for form in forms() {
-        let grammar = compiled(&tokenizer, &form);
+    for grammar in grammars() {
+        let compiled_grammar = compiled(&tokenizer, &grammar);
         for _ in 0..60 {
-            let mut matcher = grammar.matcher();
-            for place in 0..30 {
-                let (expected, is_quick) = matcher.parser.library_mask();
+            let mut matcher = compiled_grammar.matcher();
+            for position in 0..30 {
+                let (expected, is_fast) = matcher.parser.library_mask();
                 let allowed = matcher.allowed().expect("within the limits");
-                quick += usize::from(is_quick);
+                fast += usize::from(is_fast);
                 let tokens: Vec<Token> = (0..tokenizer.vocabulary_len() as Token).filter(|t| allowed.has(*t)).collect();
                 let all: Vec<Token> = expected.iter().filter(|t| (*t as usize) < tokenizer.vocabulary_len()).collect();
-                assert_eq!(tokens, all, "{form:?}, place {place} behind {:?}", matcher.accepted());
+                assert_eq!(tokens, all, "{grammar:?}, position {position} behind {:?}", matcher.accepted());
                 if tokens.is_empty() {
                     break;
                 }
@@ -118,11 +118,11 @@ fn masks_are_those_of_a_walk_through_all_tokens() {
             }
         }
     }
-    assert!(quick > 5000, "{quick} masks were found the quick way");
+    assert!(fast > 5000, "{fast} masks took the fast path");
 }
 
 #[test]
-fn tokens_are_parted_behind_their_leading_plain_characters() {
+fn tokens_are_split_behind_their_leading_plain_characters() {
     for (word, expected) in
         [("ab\"]", (2, "\"]")), ("é€", (2, "")), ("\"a", (0, "\"a")), ("a\nb", (1, "\nb")), ("\u{7f}", (0, "\u{7f}"))]
     {

@@ -1,13 +1,13 @@
-//! Sources that mean harm: what each is refused with, and that it is refused before it costs much.
+//! Hostile sources are refused before they cost much time or stack.
 
 use super::*;
 
-/// Each comes to this: a message that begins so, or a grammar (`""`).
+/// Each source gives an error that begins with the text, or compiles (`""`).
 #[track_caller]
-fn come_to(all: &[(GrammarSource, &str)]) {
+fn all_give(all: &[(GrammarSource, &str)]) {
     let tokenizer = letters();
     for (source, expected) in all {
-        assert!(source.bytes() <= SOURCE_MAX_BYTES, "it is not refused for its size");
+        assert!(source.bytes() <= SOURCE_MAX_BYTES, "its size must not be the reason");
         let found = match Grammar::compile(&tokenizer, source) {
             Ok(grammar) => grammar.matcher().allowed().map_or_else(|error| error, |_| String::new()),
             Err(error) => error.to_string(),
@@ -22,19 +22,19 @@ fn nested(count: usize) -> String {
     format!("{}a{}", "(".repeat(count), ")".repeat(count))
 }
 
-/// Rules r0 to this one, each as it is written with the number behind it, and a last one.
+/// The rules r0 to `count` - 1, written by `rule`, and a last one.
 fn chain(count: usize, rule: impl Fn(usize) -> String, last: &str) -> String {
     (0..count).map(|i| rule(i) + "\n").chain([last.to_string()]).collect()
 }
 
-/// A schema of so many definitions, each as it is written with the number behind it.
+/// A schema of `count` definitions, each written with the number of the next, and a last one.
 fn definitions(count: usize, definition: impl Fn(usize) -> String, last: &str) -> GrammarSource {
     let all = (0..count).map(|i| format!("\"a{i}\":{},", definition(i + 1))).collect::<String>();
     schema(&format!("{{\"$ref\":\"#/$defs/a0\",\"$defs\":{{{all}\"a{count}\":{last}}}}}"))
 }
 
 #[test]
-fn what_leads_too_deep_is_refused_before_it_is_followed() {
+fn sources_that_recurse_too_deep_are_refused() {
     let rules = "grammar: expected at most 10000 rules and open brackets, found ";
     let parts = "grammar: expected at most 10000 rules, parentheses and counts, found more";
     let references = "json_schema: #: expected references whose paths have at most 10000 parts together, found ";
@@ -42,7 +42,7 @@ fn what_leads_too_deep_is_refused_before_it_is_followed() {
         GrammarSource::Lark(format!("start: r0\n{}", chain(count, rule, &format!("r{count}: \"b\""))))
     };
     let unnamed = lark(35_000, |i| format!("r{i}: r{}", i + 1));
-    come_to(&[
+    all_give(&[
         (lark(35_000, |i| format!("r{i}: r{}", i + 1)), rules),
         (lark(30_000, |i| format!("r{i}: \"a\" r{}", i + 1)), rules),
         (lark(1000, |i| format!("r{i}: {}r{}{}", "(".repeat(25), i + 1, ")".repeat(25))), rules),
@@ -54,7 +54,7 @@ fn what_leads_too_deep_is_refused_before_it_is_followed() {
             )),
             rules,
         ),
-        // What stands in the name of a token begins no string.
+        // A quote in the name of a special token begins no string.
         (
             GrammarSource::Lark(format!(
                 "u: <\">\n{}",
@@ -89,14 +89,14 @@ fn what_leads_too_deep_is_refused_before_it_is_followed() {
     };
     let place =
         "grammar: %json in line 2: #: expected references whose paths have at most 10000 parts together, found ";
-    come_to(&[
+    all_give(&[
         (GrammarSource::Lark(format!("start:\n%json {text}")), place),
         (GrammarSource::ToolCalls(format!("start:\n%json {text}")), &place.replace("grammar", "tools")),
     ]);
 }
 
 #[test]
-fn what_is_just_not_too_deep_is_followed_by_threads_with_little_stack() {
+fn sources_at_the_depth_limit_compile_on_threads_with_little_stack() {
     let all = [
         GrammarSource::Lark(format!("start: r0\n{}", chain(9990, |i| format!("r{i}: r{}", i + 1), "r9990: \"b\""))),
         GrammarSource::Lark(format!(
@@ -134,18 +134,18 @@ fn what_is_just_not_too_deep_is_followed_by_threads_with_little_stack() {
 }
 
 #[test]
-fn hostile_grammars_come_to_an_error_or_a_grammar() {
+fn hostile_grammars_give_an_error_or_compile() {
     let gbnf = |text: String| GrammarSource::Gbnf(text);
-    come_to(&[
+    all_give(&[
         (GrammarSource::Regex("((((a{1000}){1000}){1000}){1000}){1000}".into()), ""),
         (
             GrammarSource::Regex(nested(100_000)),
-            "regex: expected an expression that can be kept to, found: exceed the maximum number of nested",
+            "regex: expected an expression that can be enforced, found: exceed the maximum number of nested",
         ),
         (GrammarSource::Regex("(a|b)*a(a|b){1000}".into()), ""),
         (
             GrammarSource::Lark(format!("start: {}", nested(9000).replace('a', "\"a\""))),
-            "grammar: expected what can be understood, found: at line 1, column 37: lark grammar too deeply nested",
+            "grammar: expected a valid grammar, found: at line 1, column 37: lark grammar too deeply nested",
         ),
         (GrammarSource::Lark("start: start start | \"a\" | \"\"".into()), ""),
         (
@@ -157,7 +157,7 @@ fn hostile_grammars_come_to_an_error_or_a_grammar() {
             "grammar: expected rules that are at most 1048576 bytes without names",
         ),
         (gbnf("root ::= ((([a-z]{2000}){2000}){2000}){2000}".into()), ""),
-        // Words by the thousand, and those that are hard to tell from each other.
+        // Thousands of terminals, also such that are expensive to distinguish.
         (gbnf(format!("root ::= \"(\" root \")\"{}", " | \"x\" [a-z]{1,90} \"y\"{40,50} [^a-c]*".repeat(1000))), ""),
         (gbnf(format!("root ::= \"(\" root \")\" | {}", "(\"ab\" | [a-z]{9,99} \"x\") ".repeat(1000))), ""),
         (
@@ -172,7 +172,7 @@ fn hostile_grammars_come_to_an_error_or_a_grammar() {
 }
 
 #[test]
-fn the_place_of_a_complaint_is_looked_for_in_so_many_bytes_of_documents() {
+fn the_search_for_the_location_of_an_error_is_limited() {
     let source = definitions(1900, |i| format!("{{\"items\":{{\"$ref\":\"#/$defs/a{i}\"}}}}"), "{\"not\":{}}");
     let error = refused(&letters(), &source);
     assert!(error.starts_with("json_schema: #/$defs/a25/items: expected what can be enforced, found not"), "{error}");

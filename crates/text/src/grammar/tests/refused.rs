@@ -1,8 +1,8 @@
-//! What is refused when a form is compiled: by its place, with what was expected and found.
+//! Sources that are refused, with the location, what was expected and what was found.
 
 use super::*;
 
-/// Each of these is refused with a message that begins so, and says once what was expected.
+/// Each of these is refused with a message that begins with the text and has "expected" once.
 #[track_caller]
 fn all_are_refused(all: &[(GrammarSource, &str)]) {
     let tokenizer = letters();
@@ -14,7 +14,7 @@ fn all_are_refused(all: &[(GrammarSource, &str)]) {
 }
 
 #[test]
-fn schemas_are_refused_by_the_place_in_them() {
+fn schemas_are_refused_with_a_location() {
     let deep = "[".repeat(1000);
     all_are_refused(&[
         (schema("{"), "json_schema: expected a JSON Schema, found: EOF"),
@@ -49,13 +49,13 @@ fn schemas_are_refused_by_the_place_in_them() {
         (schema(r##"{"$ref": "https://example.org/a.json"}"##), "json_schema: #: "),
         (
             schema(r##"{"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}"##),
-            "json_schema: #/properties/a: expected a form that a text can have, found rules that never come to an end",
+            "json_schema: #/properties/a: expected a grammar with finite texts, found rules that never end",
         ),
     ]);
 }
 
 #[test]
-fn what_the_library_says_of_a_schema_is_said_of_the_text_that_was_written() {
+fn library_errors_refer_to_the_user_s_schema() {
     let properties: Vec<String> = (0..5000).map(|i| format!("\"p{i}\": {{}}")).collect();
     all_are_refused(&[
         (
@@ -83,19 +83,19 @@ fn what_the_library_says_of_a_schema_is_said_of_the_text_that_was_written() {
 }
 
 #[test]
-fn expressions_and_grammars_are_refused_by_the_place_in_them() {
+fn expressions_and_grammars_are_refused_with_a_location() {
     all_are_refused(&[
         (
             GrammarSource::Regex("é/(".into()),
-            "regex: expected an expression that can be kept to, found: unclosed group at character 3",
+            "regex: expected an expression that can be enforced, found: unclosed group at character 3",
         ),
         (
             GrammarSource::Regex("(?=a)b".into()),
-            "regex: expected an expression that can be kept to, found: look-around",
+            "regex: expected an expression that can be enforced, found: look-around",
         ),
         (
             GrammarSource::Lark("start: a\na: nothing".into()),
-            "grammar: expected what can be understood, found: at line 2, column 4: unknown name: \"nothing\"",
+            "grammar: expected a valid grammar, found: at line 2, column 4: unknown name: \"nothing\"",
         ),
         (
             GrammarSource::Lark("start: a // %json\na: \"%json\" /%json/ %json\n {\"items\": {\"not\": {}}} b".into()),
@@ -107,10 +107,10 @@ fn expressions_and_grammars_are_refused_by_the_place_in_them() {
         ),
         (
             GrammarSource::Lark("start: %json {\"pattern\": \".\",\n\n\"type\": \"string\"}\n| \"a".into()),
-            "grammar: expected what can be understood, found: at line 4, column 5: lexer error",
+            "grammar: expected a valid grammar, found: at line 4, column 5: lexer error",
         ),
-        (GrammarSource::Regex("ä".into()), "regex: expected a form that a text of toy can have"),
-        (GrammarSource::Lark("start: start \"a\"".into()), "grammar: expected a form that a text can have"),
+        (GrammarSource::Regex("ä".into()), "regex: expected a grammar that the vocabulary of toy can write"),
+        (GrammarSource::Lark("start: start \"a\"".into()), "grammar: expected a grammar with finite texts"),
         (
             GrammarSource::Lark("start: a\na[temperature=0.5]: \"a\"".into()),
             "grammar: expected rules without temperature",
@@ -135,13 +135,13 @@ fn expressions_and_grammars_are_refused_by_the_place_in_them() {
 }
 
 #[test]
-fn other_forms_are_refused() {
+fn other_sources_are_refused() {
     all_are_refused(&[
         (GrammarSource::Gbnf("root ::= a".into()), "grammar: a: expected a rule of this name, found none"),
         (GrammarSource::Gbnf("root ::= \"a\"\nroot ::= \"b\"".into()), "grammar: root: expected one rule of this name"),
         (GrammarSource::Gbnf("root ::= \"a\"\nb ::= [z-a]".into()), "grammar: line 2: expected a range that ascends"),
         (GrammarSource::Gbnf("root ::= <[17]>".into()), "grammar: line 1: expected no tokens"),
-        (GrammarSource::Gbnf("root ::= root \"a\"".into()), "grammar: expected a form that a text can have"),
+        (GrammarSource::Gbnf("root ::= root \"a\"".into()), "grammar: expected a grammar with finite texts"),
         (GrammarSource::Lark(String::new()), "grammar: "),
         (GrammarSource::Choices(Vec::new()), "choices: expected at least one"),
         (GrammarSource::Regex("a".repeat(SOURCE_MAX_BYTES + 1)), "regex: expected at most 1048576 bytes"),

@@ -1,37 +1,37 @@
-//! How SentencePiece changes a text before it is cut: by a table of characters, and in its spaces.
+//! SentencePiece's normalization: replacement by a table of characters, and handling of spaces.
 //!
-//! The table is a double array, which finds the longest entry that a text begins with, and the texts that entries
-//! become, each ended by a zero. It comes out of a file, so no index in it is believed.
+//! The table is a double-array trie, which finds the longest entry that a text begins with, and the replacements, each
+//! ended by a zero. It comes from an untrusted file, so every index is checked.
 
 use crate::TextError;
 
 /// The settings that a model was trained with.
 #[derive(Debug)]
 pub(crate) struct Normalizer {
-    characters: Option<Characters>,
-    /// Spaces at both ends are dropped, and several become one.
+    characters: Option<CharacterTable>,
+    /// Whether spaces at both ends are dropped and several become one (`remove_extra_whitespaces`).
     removes_spaces: bool,
 }
 
-/// Marks a space in pieces.
+/// How pieces write a space.
 const SPACE: &str = "▁";
 
 impl Normalizer {
     /// `table`: the compiled table of characters, empty for none.
     pub fn new(place: &str, table: &[u8], removes_spaces: bool) -> Result<Self, TextError> {
-        let characters = if table.is_empty() { None } else { Some(Characters::read(place, table)?) };
+        let characters = if table.is_empty() { None } else { Some(CharacterTable::read(place, table)?) };
         Ok(Self { characters, removes_spaces })
     }
 
-    /// The text with spaces marked, one invented before it if `prefix`. `kept`: how much of the beginning of a text is
-    /// a piece that is to stay as it is.
+    /// The normalized text with spaces as ▁, with one before it if `prefix`. `kept` returns the length of a
+    /// user-defined piece at the beginning of a text, which is not normalized.
     pub fn normalize(&self, text: &str, prefix: bool, kept: impl Fn(&str) -> Option<usize>) -> String {
         let first = |rest: &str| -> (String, usize) {
             if let Some(len) = kept(rest) {
                 return (rest[..len].to_owned(), len);
             }
-            if let Some((len, become_text)) = self.characters.as_ref().and_then(|table| table.longest(rest)) {
-                return (become_text.to_owned(), len);
+            if let Some((len, replacement)) = self.characters.as_ref().and_then(|table| table.longest(rest)) {
+                return (replacement.to_owned(), len);
             }
             let len = rest.chars().next().map_or(0, char::len_utf8);
             (rest[..len].to_owned(), len)
@@ -65,14 +65,14 @@ impl Normalizer {
     }
 }
 
-/// What characters become.
+/// The replacements of characters.
 #[derive(Debug)]
-struct Characters {
+struct CharacterTable {
     units: Vec<u32>,
     texts: String,
 }
 
-impl Characters {
+impl CharacterTable {
     fn read(place: &str, table: &[u8]) -> Result<Self, TextError> {
         let malformed = |found: &str| TextError::format(place, "a compiled table of characters", found);
         let (len, rest) = table.split_first_chunk::<4>().ok_or_else(|| malformed("an end in its length"))?;
@@ -86,7 +86,7 @@ impl Characters {
         Ok(Self { units: units.collect(), texts: texts.to_owned() })
     }
 
-    /// The longest entry that a text begins with, its bytes and what it becomes.
+    /// The longest entry that a text begins with: its length in bytes and its replacement.
     fn longest(&self, text: &str) -> Option<(usize, &str)> {
         let offset = |unit: u32| ((unit >> 10) << ((unit & (1 << 9)) >> 6)) as usize;
         let mut node = offset(*self.units.first()?);
@@ -103,7 +103,7 @@ impl Characters {
             }
         }
         let (len, start) = found.filter(|&(len, _)| text.is_char_boundary(len))?;
-        let become_text = self.texts.get(start..)?;
-        Some((len, become_text.split('\0').next().unwrap_or("")))
+        let replacement = self.texts.get(start..)?;
+        Some((len, replacement.split('\0').next().unwrap_or("")))
     }
 }

@@ -1,9 +1,7 @@
 //! `tokenizer.model`, the file of SentencePiece: a protocol buffer of pieces and of two groups of settings.
 //!
-//! Only what is needed to encode is read, by the numbers of the fields; others are passed over, as the format means it.
-//! The file is not trusted: every length is checked against what is left, and nothing is reserved by a number in it.
-//!
-//! Left out: the settings of training, self-tests and the denormalizer.
+//! Only the fields needed to encode are read, by their numbers; others are skipped, as the format intends. The file is
+//! untrusted: every length is checked against the remaining bytes, and no memory is reserved by a number in it.
 
 use crate::TextError;
 
@@ -12,11 +10,11 @@ use crate::TextError;
 pub(crate) struct Piece {
     pub text: String,
     pub score: f32,
-    /// 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte: the numbers that GGUF has too.
+    /// 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte, as in GGUF.
     pub kind: i32,
 }
 
-/// What the file says.
+/// The contents of the file.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Proto {
     pub pieces: Vec<Piece>,

@@ -1,53 +1,58 @@
-//! The experts of one layout written as another's: those of a checkpoint as the stacked tensors of a GGUF file.
+//! Export of experts: those of a checkpoint as the stacked tensors of a GGUF file.
 //!
-//! Gate, up and down of all experts of a layer are a tensor each there, `[experts, outputs, inputs]`; or gate and up
-//! are one, where that is the first form in the file's layout. Left out: which layers have experts (`Spec`).
+//! In the file, gate, up and down of all experts of a layer are a tensor each, `[experts, outputs, inputs]`; or gate
+//! and up are one tensor, if that is the first form in the file's layout.
 
 use super::super::super::tensors::Bias;
-use super::super::experts::{ExpertNames, Stored};
-use super::super::{BothNames, Up};
+use super::super::experts::{ExpertNames, ExpertStorage};
+use super::super::{DenseWithExpertsNames, Up};
 use super::{Order, Writer};
 use crate::error::ModelError;
 use crate::spec::{Experts, SharedExpert};
 
 impl Writer<'_, '_> {
-    /// The feed-forward half of a layer that has experts.
+    /// The feed-forward network of a layer that has experts.
     pub(super) fn experts(&mut self, number: usize, experts: &Experts, at: [&str; 2]) -> Result<(), ModelError> {
         let (width, all) = (self.spec.width, self.from.experts);
         let has = |names: &&ExpertNames| {
-            let first = format!("{}{}", at[0], names.stored.first());
+            let first = format!("{}{}", at[0], names.storage.first());
             self.all.has(&first) || self.all.has(&format!("{first}.weight"))
         };
         let (from, to) = (*all.iter().find(has).unwrap_or(&all[0]), self.to.experts[0]);
         self.matrix(at, [from.router, to.router], [width, experts.count], Order::Same, Bias::None)?;
-        self.stored((from.stored, to.stored), experts, at)?;
+        self.storage((from.storage, to.storage), experts, at)?;
         if let Some(shared) = experts.shared {
             self.shared((&from, &to), shared, at)?;
         }
-        if experts.beside_dense { self.both(number, experts, at) } else { Ok(()) }
+        if experts.beside_dense { self.dense_with_experts(number, experts, at) } else { Ok(()) }
     }
 
     /// The matrices of all experts of a layer.
-    fn stored(&mut self, (from, to): (Stored, Stored), experts: &Experts, at: [&str; 2]) -> Result<(), ModelError> {
+    fn storage(
+        &mut self,
+        (from, to): (ExpertStorage, ExpertStorage),
+        experts: &Experts,
+        at: [&str; 2],
+    ) -> Result<(), ModelError> {
         let (width, f, count) = (self.spec.width, experts.ffn_width, experts.count);
         let [from_name, to_name] = at.map(|at| move |name: &str| format!("{at}{name}"));
         match (from, to) {
-            (Stored::Each(place, names), Stored::Stacked(to)) => {
+            (ExpertStorage::Each(prefix, names), ExpertStorage::Stacked(to)) => {
                 for ((name, to), shape) in names.iter().zip(to).zip([[f, width], [f, width], [width, f]]) {
-                    let of_expert = |number: usize| from_name(&format!("{place}.{number}.{name}.weight"));
+                    let of_expert = |number: usize| from_name(&format!("{prefix}.{number}.{name}.weight"));
                     let all: Vec<String> = (0..count).map(of_expert).collect();
                     self.all.stack(&all, to_name(&format!("{to}.weight")), shape)?;
                 }
                 Ok(())
             }
-            (Stored::Fused([both, down]), Stored::Stacked(to)) => {
+            (ExpertStorage::Fused([both, down]), ExpertStorage::Stacked(to)) => {
                 let [gate_to, up_to, down_to] = to.map(|name| to_name(&format!("{name}.weight")));
                 let (both, shape) = (from_name(both), [count, 2 * f, width]);
                 self.all.rows_of_each(&both, gate_to, shape, 0..f)?;
                 self.all.rows_of_each(&both, up_to, shape, f..2 * f)?;
                 self.all.rows_of_each(&from_name(down), down_to, [count, width, f], 0..width)
             }
-            (Stored::Fused([both, down]), Stored::Fused([both_to, down_to])) => {
+            (ExpertStorage::Fused([both, down]), ExpertStorage::Fused([both_to, down_to])) => {
                 self.all.rows_of_each(&from_name(both), to_name(both_to), [count, 2 * f, width], 0..2 * f)?;
                 self.all.rows_of_each(&from_name(down), to_name(down_to), [count, width, f], 0..width)
             }
@@ -55,7 +60,7 @@ impl Writer<'_, '_> {
         }
     }
 
-    /// The expert that all rows go through.
+    /// The shared expert.
     fn shared(
         &mut self,
         (from, to): (&ExpertNames, &ExpertNames),
@@ -76,11 +81,12 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// The dense half beside experts, and the norms of both.
-    fn both(&mut self, number: usize, experts: &Experts, at: [&str; 2]) -> Result<(), ModelError> {
-        let (width, [from, to]) = (self.spec.width, [self.from.both, self.to.both]);
+    /// The dense network beside experts, and the norms of both.
+    fn dense_with_experts(&mut self, number: usize, experts: &Experts, at: [&str; 2]) -> Result<(), ModelError> {
+        let (width, [from, to]) = (self.spec.width, [self.from.dense_with_experts, self.to.dense_with_experts]);
         self.dense(number, at)?;
-        let norms = |names: BothNames| [names.dense_post_norm, names.experts_norms[0], names.experts_norms[1]];
+        let norms =
+            |names: DenseWithExpertsNames| [names.dense_post_norm, names.experts_norms[0], names.experts_norms[1]];
         for (name, to) in norms(from).into_iter().zip(norms(to)) {
             self.norm_of(&format!("{}{name}", at[0]), &format!("{}{to}", at[1]), &[width])?;
         }

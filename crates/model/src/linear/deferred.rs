@@ -1,0 +1,103 @@
+//! Matrices that are packed when they are first used, into memory of another matrix of the same shape.
+//!
+//! The form in which a matrix will be multiplied is known without reading its weights: by the type of its tensor, by
+//! the requested type, or, for integers, by their scales. So its memory can be reserved in advance. `expert_memory.rs`
+//! decides which matrix takes which memory.
+
+use std::sync::Arc;
+
+use foretoken_kernels::Panels;
+use foretoken_kernels::panel::PanelFormat;
+
+use super::{Linear, MatrixLayout, Packing, Unpacked};
+use crate::backend::PackedMatrix;
+use crate::error::ModelError;
+use crate::weight_type::Converted;
+
+/// A matrix that is packed when it is first used, or the part of it that is packed in this process.
+pub(crate) struct Deferred {
+    own: Unpacked,
+    pub(crate) shape: MatrixShape,
+}
+
+/// What two matrices must have in common to use the same memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MatrixShape {
+    form: PanelFormat,
+    own_outputs: usize,
+    outputs: usize,
+    inputs: usize,
+    has_bias: bool,
+}
+
+impl MatrixShape {
+    /// Bytes of its packed weights.
+    pub(crate) fn bytes(&self) -> usize {
+        Panels::bytes_of(self.form, self.own_outputs, self.inputs).unwrap_or(usize::MAX)
+    }
+
+    /// A description of the packed matrix.
+    pub(crate) fn packed(&self) -> PackedMatrix {
+        let (form, elements) = (self.form.name(), self.own_outputs * self.inputs);
+        PackedMatrix { form, elements, bytes: self.bytes(), is_chosen: true }
+    }
+}
+
+impl Deferred {
+    /// Reserves memory for a matrix of its shape.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(crate) fn reserve(&self, packing: &Packing<'_>) -> Result<Linear, ModelError> {
+        let MatrixShape { form, own_outputs, outputs, inputs, has_bias } = self.shape;
+        let weights = Panels::reserve(form, own_outputs, inputs).ok_or_else(|| self.own.no_memory(packing))?;
+        let bias = has_bias.then(|| Arc::from(vec![0.0; own_outputs]));
+        Ok(Linear { weights: Arc::new(weights), bias, outputs })
+    }
+
+    /// Packs it into memory of its shape.
+    ///
+    /// # Errors
+    /// As [`Unpacked::pack`].
+    ///
+    /// # Panics
+    /// If the memory is of another shape, or shared.
+    pub(crate) fn pack_into(
+        &self,
+        packing: &Packing<'_>,
+        scratch: &mut Converted,
+        into: &mut Linear,
+    ) -> Result<(), ModelError> {
+        let panels = Arc::get_mut(&mut into.weights).expect("memory of experts has one owner");
+        self.own.weights(packing, scratch, |weights| weights.refill(packing.pool, panels))?;
+        if let (Some(bias), Some(into)) = (&self.own.bias, &mut into.bias) {
+            Arc::get_mut(into).expect("memory of experts has one owner").copy_from_slice(bias);
+        }
+        Ok(())
+    }
+}
+
+impl Unpacked {
+    /// The matrix as one that is packed later. If `likely` is true, its form may be estimated where it would have to be
+    /// read.
+    ///
+    /// # Errors
+    /// A type is requested and the weights are not floats; or they are quantized and a tensor holds an impossible
+    /// value.
+    pub(crate) fn defer(self, packing: &Packing<'_>, likely: bool) -> Result<Deferred, ModelError> {
+        let found = self.source.form(likely)?;
+        self.check_requested(packing, found)?;
+        let form = match (packing.weight_type, found) {
+            (Some(kind), _) => kind.form(self.inputs),
+            (None, _) if self.unit_rows => PanelFormat::F32,
+            // Columns of blocks are read as floats.
+            (None, PanelFormat::Blocks(_)) if matches!(self.layout, MatrixLayout::Columns { .. }) => PanelFormat::F32,
+            (None, found) => found,
+        };
+        let outputs = self.outputs;
+        let own = self.own(packing);
+        let [own_outputs, inputs] = own.shape();
+        let shape = MatrixShape { form, own_outputs, outputs, inputs, has_bias: own.bias.is_some() };
+        Ok(Deferred { own, shape })
+    }
+}

@@ -1,0 +1,78 @@
+//! `/v1/models` and `/health`: descriptions of the models, and the server's health.
+//!
+//! For a model that is not loaded, the object has its names and that status.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use foretoken::SpecType;
+use serde_json::{Value, json};
+
+use super::{Entry, Models};
+use crate::app::App;
+use crate::error::ApiError;
+
+/// A model's object, with what a client may want to know before its first request.
+pub(crate) fn object(models: &Models, entry: &Entry) -> Value {
+    let app = entry.loaded();
+    let mut object = json!({
+        "id": entry.name,
+        "object": "model",
+        "created": models.shared.created,
+        "owned_by": "foretoken",
+        "aliases": entry.aliases,
+        // As llama.cpp's router has it.
+        "status": { "value": if app.is_some() { "loaded" } else { "unloaded" } },
+    });
+    if let Some(app) = app {
+        object["max_model_len"] = json!(app.prompter.context);
+        object["meta"] = meta(&app);
+    }
+    object
+}
+
+fn meta(app: &App) -> Value {
+    let prompter = &app.prompter;
+    let settings = &prompter.decided.settings;
+    let auto = prompter.method(&SpecType::Auto, false).map(|method| method.drafters).unwrap_or_default();
+    let auto: Vec<&String> = auto.iter().filter_map(|number| prompter.names.get(usize::from(*number))).collect();
+    json!({
+        "n_ctx": prompter.context,
+        "n_vocab": prompter.target.spec.vocabulary,
+        "parallel": app.parallel,
+        "chat": prompter.tokenizer.is_some() && prompter.chat_template().is_ok(),
+        "drafters": prompter.names,
+        "spec_type": app.spec_type,
+        "auto": auto,
+        "verify": app.promise,
+        "defaults": {
+            "temperature": shortest(settings.temperature),
+            "top_k": settings.top_k,
+            "top_p": shortest(settings.top_p),
+            "min_p": shortest(settings.min_p),
+            "typical_p": shortest(settings.typical_p),
+            "repetition_penalty": shortest(settings.repetition_penalty),
+        },
+    })
+}
+
+/// The shortest decimal that denotes this number, not the digits of the nearest double.
+fn shortest(number: Option<f32>) -> Option<f64> {
+    number.and_then(|number| number.to_string().parse().ok())
+}
+
+/// The server is healthy unless an engine has stopped.
+pub(crate) async fn health(State(models): State<Arc<Models>>) -> Result<Response, ApiError> {
+    let (mut running, mut waiting) = (0, 0);
+    for app in models.loaded() {
+        if app.engine.has_ended() {
+            return Err(ApiError::bug("engine: expected one that runs, found it stopped"));
+        }
+        let workload = app.engine.workload();
+        (running, waiting) = (running + workload.running, waiting + workload.waiting);
+    }
+    let body = json!({ "status": "ok", "running": running, "waiting": waiting });
+    Ok(([(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response())
+}

@@ -1,0 +1,113 @@
+//! Fields of speculation: the drafters, the length of drafts, and the promise.
+//!
+//! The names are llama.cpp's (`"speculative.n_max": 8`), also as an object (`"speculative": {"n_max": 8}`). Under
+//! *exact* none of them changes the answer.
+
+use foretoken::{BudgetKind, Order, Promise, Prompter, Request, SpecType};
+
+use crate::error::{ApiError, shown};
+use crate::fields::Fields;
+
+/// The speculation options of a request.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct SpeculationOptions {
+    /// The drafting method; `None`: the server's.
+    spec_type: Option<SpecType>,
+    /// Most tokens drafted per pass; 0 is plain decoding.
+    n_max: Option<usize>,
+    n_min: Option<usize>,
+    p_min: Option<f32>,
+    promise: Option<Promise>,
+}
+
+impl SpeculationOptions {
+    pub(super) fn parse(fields: &mut Fields) -> Result<Self, ApiError> {
+        fields.flatten("speculative")?;
+        let spec_type = match fields.string("speculative.type")? {
+            None => None,
+            Some(word) => Some(
+                word.parse()
+                    .map_err(|why| ApiError::field("speculative.type", format!("{why}, found {:?}", shown(&word))))?,
+            ),
+        };
+        let promise = match fields.string("speculative.verify")?.as_deref() {
+            None => None,
+            Some("exact") => Some(Promise::Exact),
+            Some("rejection") => Some(Promise::Rejection),
+            Some("block") => Some(Promise::Block),
+            Some(found) => {
+                let expected = format!("expected exact, rejection or block, found {:?}", shown(found));
+                return Err(ApiError::field("speculative.verify", expected));
+            }
+        };
+        let options = Self {
+            spec_type,
+            n_max: fields.count("speculative.n_max", 0, 1 << 20)?,
+            n_min: fields.count("speculative.n_min", 0, 1 << 20)?,
+            p_min: fields.number("speculative.p_min", 0.0, 1.0)?,
+            promise,
+        };
+        // No other server has such a field, so an unknown one is an error.
+        match fields.unknown().iter().find(|name| name.starts_with("speculative.")) {
+            Some(name) => {
+                Err(ApiError::field(name, "expected type, n_max, n_min, p_min or verify, found another word"))
+            }
+            None => Ok(options),
+        }
+    }
+
+    /// Whether nothing is drafted.
+    fn is_plain(&self) -> bool {
+        self.n_max == Some(0) || self.spec_type == Some(SpecType::None)
+    }
+
+    /// Applies the options to a request, whose prediction is already set.
+    pub(super) fn complete(&self, prompter: &Prompter, request: &mut Request) -> Result<(), ApiError> {
+        if let Some(promise) = self.promise {
+            request.promise = promise;
+        }
+        if self.is_plain() {
+            request.drafters.clear();
+            return Ok(());
+        }
+        let has_prediction = !request.prediction.is_empty();
+        if let Some(spec_type) = &self.spec_type {
+            let method = prompter.method(spec_type, has_prediction).map_err(|error| ApiError::of(&error))?;
+            (request.drafters, request.order) = (method.drafters, method.order);
+        } else if has_prediction && request.order != Order::Given {
+            let method = prompter.method(&SpecType::Auto, true).map_err(|error| ApiError::of(&error))?;
+            (request.drafters, request.order) = (method.drafters, method.order);
+        }
+        let is_prediction = |number: &u8| prompter.is_prediction(*number);
+        if has_prediction && !request.drafters.iter().any(is_prediction) {
+            // A predicted output is always used, whichever other drafters are chosen.
+            let numbers = 0..u8::try_from(prompter.names.len()).unwrap_or(u8::MAX);
+            let first = numbers.into_iter().find(is_prediction);
+            request.drafters.splice(0..0, first);
+        }
+        if let Some(n_max) = self.n_max {
+            request.budget = with_nodes_max(&request.budget, n_max);
+        }
+        request.draft.n_min = self.n_min.or(request.draft.n_min);
+        let (fewest, most) = (request.draft.n_min.unwrap_or(0), request.budget.nodes_max());
+        if fewest > most {
+            let limit = if self.n_max.is_some() { "speculative.n_max" } else { "the most tokens drafted per pass" };
+            let expected = format!("expected at most {limit} ({most}), found {fewest}");
+            return Err(ApiError::field("speculative.n_min", expected));
+        }
+        request.draft.p_min = self.p_min.or(request.draft.p_min);
+        Ok(())
+    }
+}
+
+/// The same budget with this maximum.
+fn with_nodes_max(budget: &BudgetKind, nodes_max: usize) -> BudgetKind {
+    match budget {
+        BudgetKind::Auto { .. } => BudgetKind::Auto { nodes_max },
+        BudgetKind::Fixed { .. } => BudgetKind::Fixed { nodes: nodes_max },
+        BudgetKind::Heuristic { .. } => BudgetKind::Heuristic { nodes_max },
+        BudgetKind::Confidence { .. } => BudgetKind::Confidence { nodes_max },
+        BudgetKind::Threshold { .. } => BudgetKind::Threshold { nodes_max },
+        BudgetKind::Oracle { text, .. } => BudgetKind::Oracle { text: text.clone(), nodes_max },
+    }
+}
