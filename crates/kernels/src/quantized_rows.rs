@@ -101,9 +101,9 @@ impl QuantizedRows {
             strip.quantize(compute.isa, inputs, block);
         };
         if x.len() < SERIAL_BELOW {
-            (0..strips.len()).for_each(quantize)
+            (0..strips.len()).for_each(quantize);
         } else {
-            compute.pool.run(strips.len(), &quantize)
+            compute.pool.run(strips.len(), &quantize);
         }
     }
 }

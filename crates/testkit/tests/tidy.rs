@@ -184,7 +184,8 @@ fn documents_name_files_that_exist() {
                 let ends =
                     [".rs", ".py", ".toml", ".cpp", ".svg", ".jsonl"].iter().any(|ending| word.ends_with(ending));
                 // Names in capitals are placeholders.
-                ends && word.chars().all(|c| c.is_ascii_alphanumeric() || "_./-".contains(c))
+                ends && !word.starts_with('.')
+                    && word.chars().all(|c| c.is_ascii_alphanumeric() || "_./-".contains(c))
                     && !word
                         .split(['/', '.'])
                         .any(|part| part.len() > 1 && part.chars().all(|c| c.is_ascii_uppercase()))

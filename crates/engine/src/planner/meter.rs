@@ -385,11 +385,10 @@ fn context_class(context: usize) -> usize {
 
 /// The class of a width: its greatest width.
 fn width_class(rows: usize) -> usize {
-    match rows {
-        ..=NARROW_ROWS => rows,
-        ..=WIDE_ROWS => rows.next_multiple_of(CLASS_ROWS[0]),
-        _ => rows.next_multiple_of(CLASS_ROWS[1]),
+    if rows <= NARROW_ROWS {
+        return rows;
     }
+    rows.next_multiple_of(CLASS_ROWS[usize::from(rows > WIDE_ROWS)])
 }
 
 /// The measured widths with their medians, times the slowness. A width with few times is averaged with the line between

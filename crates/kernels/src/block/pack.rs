@@ -33,7 +33,7 @@ pub(crate) fn large(format: Format, block: &Large, bytes: &mut [u8]) {
             fill(bytes, &[&both, &two_bit_runs(quants), &scale, &minimum]);
         }
         Format::Q3K => {
-            fill(bytes, &[&bits(quants, 2), &two_bit_runs(quants), &signed_six_bit_scales(&block.scales), &scale])
+            fill(bytes, &[&bits(quants, 2), &two_bit_runs(quants), &signed_six_bit_scales(&block.scales), &scale]);
         }
         Format::Q4K => fill(bytes, &[&scale, &minimum, &six_bit_scales(block), &nibble_runs::<32>(quants)]),
         Format::Q5K => {

@@ -186,7 +186,7 @@ fn rotations(config: &JsonConfig, spec: &mut Spec, heads: [Heads; 2]) -> Result<
             return proportional(&parameters, head_dim);
         }
         spec.head_dim = head_dim;
-        rope::HALVES.from_json(config, Some(&parameters), spec)
+        rope::HALVES.rotation_of_config(config, Some(&parameters), spec)
     };
     let both = [of("full_attention", full)?, of("sliding_attention", sliding)?];
     spec.head_dim = network;

@@ -55,7 +55,7 @@ fn gpt_oss(config: &JsonConfig) -> Result<Plan, ModelError> {
         let expected = "how positions are scaled (here or in rope_scaling)";
         return Err(config.refuse("rope_parameters", expected, "nothing"));
     };
-    let rotation = Rope { theta: 150_000.0, ..HALVES }.from_json(config, Some(&scaling), &mut spec)?;
+    let rotation = Rope { theta: 150_000.0, ..HALVES }.rotation_of_config(config, Some(&scaling), &mut spec)?;
     spec.positions = Positions::Rope(vec![rotation]);
     let Some(window) = json::window_or(config, "sliding_window", 128)? else {
         return Err(config.refuse("sliding_window", "a number of positions", "null"));

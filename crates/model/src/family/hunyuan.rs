@@ -44,7 +44,7 @@ fn set_rotation(config: &JsonConfig, spec: &mut Spec) -> Result<(), ModelError> 
     if alpha < 0.0 {
         return Err(scaling.refuse("alpha", "a number above 0", alpha));
     }
-    let unscaled = rope::HALVES.from_json(config, None, spec)?;
+    let unscaled = rope::HALVES.rotation_of_config(config, None, spec)?;
     let (theta, dim) = (json::positive(scaling, "rope_theta", unscaled.base)?, spec.head_dim);
     let base = f64::from(theta) * f64::from(alpha).powf(dim as f64 / (dim as f64 - 2.0));
     let base = base as f32;

@@ -71,8 +71,9 @@ fn olmo3(config: &JsonConfig) -> Result<Plan, ModelError> {
     let full_only = rope::parameters(config)?.is_some_and(|all| !all.has("full_attention"));
     let rotations = if full_only {
         // The older format, in which the scaling applies to the layers without a window only.
-        let full = Rope { theta, ..HALVES }.from_json(config, rope::parameters(config)?.as_ref(), &mut spec)?;
-        let plain = Rope { theta, ..HALVES }.from_json(config, None, &mut spec)?;
+        let full =
+            Rope { theta, ..HALVES }.rotation_of_config(config, rope::parameters(config)?.as_ref(), &mut spec)?;
+        let plain = Rope { theta, ..HALVES }.rotation_of_config(config, None, &mut spec)?;
         [full, plain]
     } else {
         rope::of_layer_types(config, &mut spec, [theta, theta])?

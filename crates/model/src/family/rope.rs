@@ -54,7 +54,7 @@ impl Rope {
     /// # Errors
     /// A parameter is missing or impossible, or the kind of scaling is not known.
     pub(super) fn set(&self, config: &JsonConfig, spec: &mut Spec) -> Result<(), ModelError> {
-        let rotation = self.from_json(config, parameters(config)?.as_ref(), spec)?;
+        let rotation = self.rotation_of_config(config, parameters(config)?.as_ref(), spec)?;
         spec.positions = Positions::Rope(vec![rotation]);
         spec.attention = vec![LayerAttention::rotated(0, None)];
         Ok(())
@@ -64,7 +64,7 @@ impl Rope {
     ///
     /// # Errors
     /// As [`set`](Self::set).
-    pub(super) fn from_json(
+    pub(super) fn rotation_of_config(
         &self,
         config: &JsonConfig,
         scaling: Option<&JsonConfig>,
@@ -144,10 +144,10 @@ pub(super) fn of_layer_types(
         None => None,
     };
     if let Some((of_full, of_sliding)) = nested {
-        let full = full.from_json(config, of_full.as_ref(), spec)?;
-        return Ok([full, sliding.from_json(config, of_sliding.as_ref(), spec)?]);
+        let full = full.rotation_of_config(config, of_full.as_ref(), spec)?;
+        return Ok([full, sliding.rotation_of_config(config, of_sliding.as_ref(), spec)?]);
     }
-    let full = full.from_json(config, parameters(config)?.as_ref(), spec)?;
+    let full = full.rotation_of_config(config, parameters(config)?.as_ref(), spec)?;
     let base = match config.has("rope_local_base_freq") {
         true => positive(config, "rope_local_base_freq")?,
         false => sliding.theta,

@@ -14,6 +14,7 @@ mod gemma4;
 mod gguf_probe;
 mod golden;
 mod gpt_oss;
+mod hidden_rows;
 mod medusa;
 mod quantized;
 mod quantized_experts;

@@ -23,7 +23,7 @@ use crate::golden::GOLDENS;
 const POSITIONS: usize = 256;
 
 /// The output of one row: its logits, then the residual stream after every layer.
-type RowOutput = Vec<f32>;
+pub(crate) type RowOutput = Vec<f32>;
 
 /// One checkpoint under test, and the reference outputs computed so far.
 pub(crate) struct Subject {
@@ -96,16 +96,16 @@ impl Subject {
     }
 }
 
-fn load(checkpoint: &Checkpoint, options: Options) -> Model {
+pub(crate) fn load(checkpoint: &Checkpoint, options: Options) -> Model {
     Model::load(checkpoint, options, &mut |_, _| ()).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn forward(model: &mut Model, spans: &[Span<'_>], hidden_layers: &[usize]) {
+pub(crate) fn forward(model: &mut Model, spans: &[Span<'_>], hidden_layers: &[usize]) {
     model.forward(&Batch { spans, hidden_layers }).unwrap_or_else(|error| panic!("{error}"));
 }
 
 /// The residual stream after the layers for the `row`th of the pass's hidden rows.
-fn hidden_states(model: &Model, layers: &[usize], row: usize) -> RowOutput {
+pub(crate) fn hidden_states(model: &Model, layers: &[usize], row: usize) -> RowOutput {
     (0..layers.len()).flat_map(|layer| model.outputs().hidden(layer, row)).copied().collect()
 }
 
@@ -314,7 +314,7 @@ pub(crate) fn play_subject(subject: &Subject, cases: u32) {
     result.unwrap_or_else(|error| panic!("{error}"));
 }
 
-fn demo() -> PathBuf {
+pub(crate) fn demo() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/demo-draft"))
 }
 
@@ -448,30 +448,6 @@ fn a_copied_prefix_is_a_computed_one() {
             scene.sequences[1].tokens = prefix.tokens[..len].to_vec();
             scene.play(&mut numbers);
         }
-    }
-}
-
-/// Hidden states of rows without logits equal those of rows with both, and no logits are computed.
-#[test]
-fn hidden_states_do_not_need_the_head() {
-    let tables = [vec![PageId(0)]];
-    for path in [fixture("llama"), fixture("gpt2"), demo()] {
-        let checkpoint = Checkpoint::open(&path).unwrap();
-        let mut model = load(&checkpoint, Options { page_len: 32, ..Options::for_positions(32, 2) });
-        let layers: Vec<usize> = (0..model.spec().layers).rev().collect();
-        let states = |model: &mut Model, wanted: &[u32], hidden: &[u32]| -> RowOutput {
-            let (tokens, parents) = (&[5, 3, 8, 1, 9], &[]);
-            let span = Span { tables: &tables, start: 0, tokens, parents, wanted, hidden, ..Span::default() };
-            forward(model, &[span], &layers);
-            (0..hidden.len()).flat_map(|row| hidden_states(model, &layers, row)).collect()
-        };
-        let together = states(&mut model, &[0, 1, 2, 3, 4], &[0, 1, 2, 3, 4]);
-        let last = model.outputs().row(4).to_vec();
-        assert_eq!(first_difference(&states(&mut model, &[4], &[0, 1, 2, 3, 4]), &together), None);
-        assert_eq!(first_difference(model.outputs().row(0), &last), None);
-        assert_eq!(first_difference(&states(&mut model, &[], &[0, 1, 2, 3, 4]), &together), None);
-        let row = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| model.outputs().row(0).len()));
-        assert!(row.is_err(), "logits of a row that was not wanted");
     }
 }
 

@@ -99,7 +99,7 @@ impl Stream {
         for index in 0..self.choices.len() {
             match &self.context.kind {
                 RequestKind::Chat(_) => {
-                    self.send(index, json!({ "role": "assistant", "content": "" }), Map::new(), None)
+                    self.send(index, json!({ "role": "assistant", "content": "" }), Map::new(), None);
                 }
                 RequestKind::Completion(completion)
                     if completion.echo && completion.options.log_probabilities.is_none() =>

@@ -143,5 +143,6 @@ extern "C" fn on_bus_error(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut l
         }
     }
     // No listed file has the address: the instruction is retried, and fails as if there were no handler.
+    // SAFETY: `signal` may be called while a signal is handled.
     unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
 }

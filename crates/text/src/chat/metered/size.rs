@@ -89,7 +89,7 @@ impl Walk<'_, '_, '_> {
     }
 
     /// Converts a value to plain data; `None` if it is plain data already.
-    fn to_data(&mut self, value: &Value, depth: usize) -> Result<Option<Value>, Error> {
+    fn convert(&mut self, value: &Value, depth: usize) -> Result<Option<Value>, Error> {
         self.visit(0)?;
         // An invalid item carries the error.
         if value.kind() == ValueKind::Invalid {
@@ -106,11 +106,11 @@ impl Walk<'_, '_, '_> {
             return Err(too_deep());
         }
         if value.kind() == ValueKind::Map {
-            return self.map_to_data(object, depth);
+            return self.convert_map(object, depth);
         }
         let mut changed: Option<Vec<Value>> = (!is_strict(object)).then(Vec::new);
         for (index, item) in value.try_iter()?.enumerate() {
-            let new = self.to_data(&item, depth + 1)?;
+            let new = self.convert(&item, depth + 1)?;
             if let (Some(_), None) = (&new, &changed) {
                 changed = Some(value.try_iter()?.take(index).collect());
             }
@@ -122,13 +122,13 @@ impl Walk<'_, '_, '_> {
         Ok(changed.map(|items| if is_tuple { Value::from(Tuple::from(items)) } else { Value::from(items) }))
     }
 
-    fn map_to_data(&mut self, object: &DynObject, depth: usize) -> Result<Option<Value>, Error> {
+    fn convert_map(&mut self, object: &DynObject, depth: usize) -> Result<Option<Value>, Error> {
         let mut is_changed = !is_strict(object);
         let mut pairs = Vec::new();
         for (key, item) in object.try_iter_pairs().into_iter().flatten() {
             // A key was read completely to find its place.
             self.visit(key.as_str().map_or(0, str::len))?;
-            let new = (self.to_data(&key, depth + 1)?, self.to_data(&item, depth + 1)?);
+            let new = (self.convert(&key, depth + 1)?, self.convert(&item, depth + 1)?);
             is_changed |= new.0.is_some() || new.1.is_some();
             pairs.push((new.0.unwrap_or(key), new.1.unwrap_or(item)));
         }
@@ -146,7 +146,7 @@ pub(super) fn checked(state: &State, value: &Value) -> Result<Value, Error> {
         return Ok(value.clone());
     }
     let mut walk = Walk { state, size: ValueSize::default(), charged: ValueSize::default() };
-    let new = walk.to_data(value, 0)?;
+    let new = walk.convert(value, 0)?;
     walk.charge_visited()?;
     Ok(new.unwrap_or_else(|| value.clone()))
 }
