@@ -106,7 +106,7 @@ fn an_unknown_name_means_the_first_model_if_it_has_the_alias_star() {
     let _lock = MEMORY_LIMIT_LOCK.lock();
     let folder = tempfile::tempdir().expect("a folder");
     let any = |_: &mut Settings, server_settings: &mut foretoken_server::ServerSettings| {
-        server_settings.aliases = vec!["*".to_string()]
+        server_settings.aliases = vec!["*".to_string()];
     };
     let server = TestServer::open_several(any, offers(&folder));
     let mut client = server.client();

@@ -256,7 +256,7 @@ impl Sandbox {
                 );
             }
             Some(1) => {
-                assert!(errors == 1 && (reference.stdout.starts_with(stdout) || may_differ), "{what}\n{stdout:?}")
+                assert!(errors == 1 && (reference.stdout.starts_with(stdout) || may_differ), "{what}\n{stdout:?}");
             }
             _ => panic!("{what}"),
         }

@@ -74,7 +74,7 @@ fn unknown_paths_and_methods_are_refused() {
 #[test]
 fn a_key_is_required_if_some_are_set() {
     let server = TestServer::open(|_, server_settings| {
-        server_settings.api_keys = vec!["secret-one".into(), "secret-two".into()]
+        server_settings.api_keys = vec!["secret-one".into(), "secret-two".into()];
     });
     let with_key = |method: &str, path: &str, key: &str| {
         let body = if method == "POST" { seeded(1, json!({ "max_tokens": 1 })).to_string() } else { String::new() };

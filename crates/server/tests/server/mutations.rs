@@ -241,7 +241,7 @@ fn change(body: &mut Value, mutation: &Mutation) {
                 json!(format!("@@{}{}@@", "[".repeat(20_000), "]".repeat(20_000)));
         }
         Mutation::Grow(_, false) => {
-            *body.pointer_mut(&pointer).expect("the pointer is valid") = json!("long ".repeat(20_000))
+            *body.pointer_mut(&pointer).expect("the pointer is valid") = json!("long ".repeat(20_000));
         }
         _ => match body.pointer_mut(parent).expect("the pointer is valid") {
             Value::Array(items) => drop(items.pop()),

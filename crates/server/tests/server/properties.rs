@@ -63,7 +63,7 @@ fn run(server: &TestServer, action: &Action, seed: u64) -> io::Result<()> {
             }
         }
         Action::LeaveAtOnce { stream } => {
-            client.send("POST", path, &[], long(json!({ "stream": stream })).as_bytes())?
+            client.send("POST", path, &[], long(json!({ "stream": stream })).as_bytes())?;
         }
         Action::Wrong(which) => {
             let bodies = [

@@ -46,7 +46,7 @@ pub const CHATS: [(&str, Expectation); 35] = [
                 server_with_aliases()
                     .post("/v1/chat/completions", &chat(json!({ "model": "gpt-3.5-turbo-instruct" })))
                     .success(),
-            )
+            );
         }),
     ),
     (
