@@ -77,7 +77,7 @@ pub fn resolve(word: &Path) -> Result<PathBuf, Failure> {
 /// The path of the target, if one is named.
 ///
 /// # Errors
-/// As [`resolved`].
+/// As [`resolve`].
 pub fn target(model: Option<&Path>, options: &HubOptions) -> Result<Option<PathBuf>, Failure> {
     match (&options.hf_repo, model) {
         (Some(name), _) => fetch(name, options.hf_file.as_deref()).map(Some),
@@ -107,7 +107,7 @@ pub fn requested_name(model: Option<&Path>, options: &HubOptions) -> Option<Stri
 /// The paths of draft models: those that are paths or names, then those that are names.
 ///
 /// # Errors
-/// As [`resolved`].
+/// As [`resolve`].
 pub fn drafts(models: &[PathBuf], names: &[Name]) -> Result<Vec<PathBuf>, Failure> {
     let names = names.iter().map(|name| fetch(name, None));
     models.iter().map(|model| resolve(model)).chain(names).collect()

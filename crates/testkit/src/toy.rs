@@ -138,7 +138,7 @@ impl ToyExecutor {
     }
 
     /// The same with an encoder that reads up to `len_max` tokens, in `pages` pages of `page_len` positions; a sequence
-    /// has the logits of the table [about](Table::about) its source.
+    /// has the logits of the table [about](Table::with_source) its source.
     pub fn with_encoder(mut self, len_max: usize, page_len: usize, pages: usize) -> Self {
         self.source_slots = vec![EMPTY; page_len * pages];
         self.capacity.sources = Some(SourceCapacity { vocabulary: self.capacity.vocabulary, len_max, page_len, pages });
