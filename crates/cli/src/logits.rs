@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::Args;
 use foretoken::Token;
 use foretoken::logits::Logits;
-use foretoken::models::Options;
+use foretoken::models::{Cpu, Options};
 use foretoken_console::failure::Failure;
 use foretoken_console::options::ModelOptions;
 use foretoken_console::output::OutputOptions;
@@ -54,8 +54,10 @@ impl LogitsCommand {
         let mut loading = Loading::default();
         // Some rotary embeddings depend on the longest sequence.
         let options = Options { context: self.model.ctx_size.map(|_| context), ..self.model.run_with(count) };
+        let mut model = model.load(&Cpu, options, &mut |done, of| loading.show(done, of))?.executor;
+        drop(loading);
         let rows = if self.one_by_one { Some(1) } else { self.rows };
-        let logits = Logits::of(&model, options, &self.tokens, rows, &mut |done, of| loading.show(done, of))?;
+        let logits = Logits::of(&mut *model, &self.tokens, rows)?;
         logits.write(&mut output, &self.output)?;
         Ok(output.finish()?)
     }

@@ -59,6 +59,10 @@ impl Quantize {
     /// The source cannot be read or expressed in GGUF, OUT exists or cannot be written, or Ctrl-C was pressed.
     pub fn run(&self) -> Result<(), Failure> {
         let input = hub::resolve(&self.input)?;
+        if !input.exists() {
+            let input = input.display();
+            return Err(Failure::Other(format!("{input}: expected a directory or a .gguf file, found nothing")));
+        }
         let interrupts = Interrupts::listen();
         let read: Vec<PathBuf> = std::iter::once(&input).chain(&self.imatrix).cloned().collect();
         let output = self.writing.begin(&self.output, &read)?;

@@ -197,9 +197,9 @@ impl Drafters {
         let mut before: Vec<u8> = Vec::with_capacity(sequence.draft.asking_order.len());
         let turn = |number: &u8| {
             // A drafter that panics here is asked, and dropped if it panics again.
-            let candidate = self.candidate(*number, sequence, sequence.draft.nodes_max);
+            let asks = |candidate| pass.plan.is_asked(at, candidate, sequence, &before);
             let is_asked = !self.lacks_hidden_states(*number, sequence)
-                && candidate.is_none_or(|candidate| pass.plan.is_asked(at, candidate, sequence, &before));
+                && self.candidate(*number, sequence, sequence.draft.nodes_max).is_none_or(asks);
             before.extend(is_asked.then_some(*number));
             is_asked.then_some(*number)
         };

@@ -6,12 +6,11 @@
 use std::io::Write;
 use std::path::Path;
 
-use foretoken_model::{Batch, Cpu, Options, PageId, Span};
+use foretoken_model::{Batch, Executor, PageId, Span};
 use foretoken_speculation::Token;
 use foretoken_weights::safetensors::{Elements, write};
 
 use crate::Error;
-use crate::models::Opened;
 
 /// The logits of a sequence's rows.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,19 +22,11 @@ pub struct Logits {
 }
 
 impl Logits {
-    /// Loads the model and runs it over `tokens`, at most `rows` in a pass (by default as many as a pass may have);
-    /// `progress` is called with the number of loaded layers and of all.
+    /// Runs a loaded model over `tokens`, at most so many `rows` per pass (by default as many as a pass can have).
     ///
     /// # Errors
-    /// The model cannot be loaded or run.
-    pub fn of(
-        model: &Opened,
-        options: Options,
-        tokens: &[Token],
-        rows: Option<usize>,
-        progress: &mut dyn FnMut(usize, usize),
-    ) -> Result<Self, Error> {
-        let mut model = model.load(&Cpu, options, progress)?.executor;
+    /// The model cannot run them.
+    pub fn of(model: &mut dyn Executor, tokens: &[Token], rows: Option<usize>) -> Result<Self, Error> {
         let rows_max = model.capacity().rows_max;
         let rows = rows.unwrap_or(rows_max).min(rows_max);
         let pages = model.capacity().groups.iter().map(|group| (0..group.pages as u32).map(PageId).collect());

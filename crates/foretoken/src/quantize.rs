@@ -52,10 +52,6 @@ impl Quantization {
     /// # Errors
     /// A file cannot be read, the model cannot be converted to GGUF, or the importances are not of this model.
     pub fn plan(input: &Path, mixture: Mixture, imatrix: Option<&Path>) -> Result<Self, Error> {
-        if !input.exists() {
-            let input = input.display();
-            return Err(Error::input(format!("{input}: expected a directory or a .gguf file, found nothing")));
-        }
         let Source { mut metadata, tensors, notes } = Source::open(input)?;
         let importance = imatrix.map(Importance::open).transpose()?;
         importance.as_ref().map_or(Ok(()), |importance| importance.check(input, &tensors))?;

@@ -34,10 +34,12 @@ impl PassPlan<'_> {
         let readable = if reads_hidden { sequence.hidden_observed() + 1 } else { usize::MAX };
         let (done, until) =
             (sequence.text.tokens.len() - unread, readable.min(sequence.cache.cached + entry.token_rows));
-        let is_auto = sequence.request.budget.is_auto();
+        if !has_network || until <= done {
+            return 0.0;
+        }
         let others: Vec<u8> = sequence.draft.drafters.iter().copied().filter(|other| *other != number).collect();
         let is_worth = || self.baseline.is_worth_asking(sequence, self.meter.costs(), candidate, &others);
-        if !has_network || until <= done || is_auto && !is_worth() {
+        if sequence.request.budget.is_auto() && !is_worth() {
             return 0.0;
         }
         let until = until.min(done.saturating_add(self.chunk_tokens(number)));
