@@ -17,6 +17,7 @@ use foretoken::{Settings, SpecType};
 use foretoken_console::failure::Failure;
 use foretoken_console::opening::open_generator_with;
 use foretoken_console::options::{DraftingOptions, GuidedOptions, ModelOptions};
+use foretoken_console::terminal::standard_output;
 use foretoken_console::values;
 use foretoken_engine::{Request, Token};
 use foretoken_speculation::{Sampling, Tenant};
@@ -143,7 +144,7 @@ impl BatchBench {
             Ok(runs.swap_remove((runs.len() - 1) / 2))
         };
         let alone = median(1, self.n_predict)?;
-        let mut out = std::io::stdout();
+        let mut out = standard_output();
         if !self.json {
             writeln!(out, "{}", self.title(&settings))?;
         }

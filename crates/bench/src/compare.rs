@@ -13,6 +13,7 @@ use clap::Args;
 use foretoken_console::failure::Failure;
 use foretoken_console::progress::warn;
 use foretoken_console::records::read_text;
+use foretoken_console::terminal::standard_output;
 use foretoken_weights::line::escaped;
 use serde_json::{Value, json};
 
@@ -80,7 +81,7 @@ impl Compare {
             // Programs that read JSON must not get other lines.
             notes.drain(..).chain(alone.drain(..)).for_each(warn);
         }
-        let mut out = std::io::stdout();
+        let mut out = standard_output();
         notes.iter().chain(&lines).chain(&alone).try_for_each(|line| writeln!(out, "{line}"))?;
         Ok(out.flush()?)
     }

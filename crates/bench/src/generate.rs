@@ -5,15 +5,15 @@
 //! confidence intervals ([`interval`]). Where the same text is promised, texts are compared, and a difference is an
 //! error. Requests that arrive while others are running are measured by `bench batch` and `bench serve`.
 
-mod budget;
-mod charts;
+pub mod budget;
+pub mod charts;
 pub mod interval;
-mod measure;
+pub mod measure;
 pub mod order;
-mod page;
+pub mod page;
 mod remaining;
-mod rows;
-mod timings;
+pub mod rows;
+pub mod timings;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -23,12 +23,13 @@ use clap::Args;
 use foretoken::generator::Choices;
 use foretoken::settings::SpeculationSettings;
 use foretoken::spec_type::DrafterKind;
-use foretoken::{Answer, Generator, Prompter, Settings, SpecType};
+use foretoken::{Answer, Generator, Promise, Prompter, Settings, SpecType};
 use foretoken_console::failure::Failure;
 use foretoken_console::interrupts::Interrupts;
 use foretoken_console::opening::{Notices, open_generator_with};
-use foretoken_console::options::{DraftingOptions, LawOptions, ModelOptions, Verify};
+use foretoken_console::options::{DraftingOptions, LawOptions, ModelOptions};
 use foretoken_console::prompts::{ListOptions, ListedPrompt};
+use foretoken_console::terminal::standard_output;
 use foretoken_console::values;
 use foretoken_engine::{BudgetKind, Token};
 use serde_json::{Value, json};
@@ -82,7 +83,8 @@ measurement itself over all of it; speedup_low and speedup_high are the interval
 costs predict, without the clock), with the number of prompts, tokens and repetitions, per_pass the rows,
 bytes read and distinct experts of the passes (prompts' among them), the seconds of each group in each
 repetition, and for each drafter its statistics and the reliability of its estimates; its alpha, the mean
-overlap of its law with the target's, only under --measure.";
+overlap of its law with the target's, only under --measure. So is predicted, of a method with one drafter:
+the speed-up that this alpha and the costs predict for chains as long as its drafts.";
 
 /// Options of `foretoken bench generate`.
 #[derive(Args, Debug)]
@@ -142,9 +144,10 @@ pub struct Generate {
         value_name = "PROMISE,..",
         value_delimiter = ',',
         default_value = "exact",
+        value_parser = values::one_of::<Promise>(),
         hide_possible_values = true
     )]
-    verify: Vec<Verify>,
+    verify: Vec<Promise>,
     /// How much to draft, one budget or several
     ///
     /// As for generate, or oracle, which knows the text of plain decoding and drafts what will be accepted; each also
@@ -183,7 +186,7 @@ impl Generate {
         let limit = self.drafting.spec_draft_n_max;
         let mut speculation = SpeculationSettings {
             // Every request of a method has its own promise.
-            verify: self.verify.first().copied().unwrap_or(Verify::Exact).into(),
+            verify: self.verify.first().copied().unwrap_or(Promise::Exact),
             ..self.drafting.settings()?
         };
         speculation.memory.shared = true;
@@ -236,7 +239,7 @@ impl Generate {
         page: &Page<'_>,
         folder: Option<&Folder>,
     ) -> Result<Vec<String>, Failure> {
-        let mut out = std::io::stdout();
+        let mut out = standard_output();
         if !self.json {
             writeln!(out, "{}", page.title(prompts))?;
         }
@@ -266,7 +269,8 @@ impl Generate {
                     break;
                 }
                 if self.json {
-                    page.objects(&runs).iter().try_for_each(|object| writeln!(out, "{object}"))?;
+                    let costs = measurement.generator.engine.costs();
+                    page.objects(&runs, costs).iter().try_for_each(|object| writeln!(out, "{object}"))?;
                     out.flush()?;
                 }
                 let different = prompts.len() / self.n_best;
@@ -283,15 +287,16 @@ impl Generate {
             // Without kinds the rows of all prompts would be duplicated.
             let page = Page { by_kind: page.kinds.iter().any(Option::is_some), ..*page };
             let different = prompts.len() / self.n_best;
-            let rows: Vec<Value> = measured.iter().flat_map(|runs| page.objects(runs)).collect();
+            let engine = &measurement.generator.engine;
+            let rows: Vec<Value> = measured.iter().flat_map(|runs| page.objects(runs, engine.costs())).collect();
             let facts = json!({
                 "model": page.target,
                 "machine": foretoken::machine(),
                 "prompts": self.prompts.display().to_string(),
                 "bench_share": measured.iter().fold(0.0, |most: f64, runs| most.max(runs.bench_share)),
             });
-            let costs = measurement.generator.engine.cost_record();
-            folder.finish(facts, &rows, &charts::charts(first, &rows, different, page.names, &costs))?;
+            let charts = charts::charts(first, &rows, different, page.names, &engine.cost_record());
+            folder.finish(facts, (&page::COLUMNS, &rows), &charts)?;
         }
         Ok(differences)
     }
@@ -311,10 +316,9 @@ impl Generate {
         let names: Vec<String> = names.collect();
         let variants = self.verify.iter().flat_map(|verify| self.budget.iter().map(move |budget| (*verify, *budget)));
         let each = |(verify, budget)| {
-            let named = names.iter().zip(&prompter.methods).enumerate();
-            named.map(move |(number, (name, method))| {
-                let (name, drafters) = (name.clone(), method.drafters.clone());
-                Method { name, number, drafters, verify, budget }
+            names.iter().zip(&prompter.methods).map(move |(name, method)| {
+                let (name, drafters, order) = (name.clone(), method.drafters.clone(), method.order);
+                Method { name, drafters, order, verify, budget }
             })
         };
         variants.flat_map(each).collect()
@@ -369,7 +373,7 @@ impl Generate {
 
     /// Checks that texts do not depend on drafts, if there is an oracle.
     fn check_oracle(&self) -> Result<(), Failure> {
-        let exact = self.verify.iter().all(|verify| *verify == Verify::Exact);
+        let exact = self.verify.iter().all(|verify| *verify == Promise::Exact);
         let greedy = !self.temp.is_empty() && self.temp.iter().all(|temperature| *temperature == 0.0);
         match self.budget.iter().any(|budget| budget.is_oracle()) && !exact && !greedy {
             true => Err(Failure::Usage("--budget oracle: expected --verify exact alone, or --temp 0 alone".into())),

@@ -1,5 +1,5 @@
 //! `foretoken bench`: what passes cost compared with the machine's limits, how many of them drafters save, and the
-//! resulting speed-up.
+//! resulting speed-up; and `foretoken analyze`, which compares that with the theory.
 //!
 //! `pass` times one pass over several numbers of rows, after a context that is already in the cache, and compares it
 //! with the roofline of the same run: the machine's ceilings are measured first, with the same threads. It runs only
@@ -11,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+mod analyze;
 mod batch;
 mod compare;
 mod generate;
@@ -30,10 +31,12 @@ use foretoken_console::failure::Failure;
 use foretoken_console::interrupts::Interrupts;
 use foretoken_console::options::ModelOptions;
 use foretoken_console::progress::Loading;
+use foretoken_console::terminal::standard_output;
 use foretoken_console::values;
 use foretoken_kernels::{Ceilings, Compute};
 use foretoken_model::{Cpu, Options};
 
+pub use analyze::Analyze;
 use roofline::PassWork;
 use table::Page;
 use timing::Timer;
@@ -178,7 +181,7 @@ impl Pass {
         interrupts.begin();
         let mut timer = Timer::new(loaded.executor, interrupts);
         let page = Page { model: &opened.name, threads, repeat: self.repeat, cache_types, work: &work };
-        let mut out = std::io::stdout();
+        let mut out = standard_output();
         let mut objects = Vec::new();
         if !self.json {
             writeln!(out, "{}", page.title())?;

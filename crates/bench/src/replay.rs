@@ -16,20 +16,21 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
-use foretoken::settings::DrafterSettings;
+use foretoken::drafters::{DrafterInputs, DrafterSettings};
 use foretoken::store::{Store, TOKENS_MAX, Vocabulary};
 use foretoken_console::failure::Failure;
 use foretoken_console::interrupts::Interrupts;
 use foretoken_console::options::DrafterOptions;
 use foretoken_console::progress::say;
 use foretoken_console::records::{self, Record};
+use foretoken_console::terminal::standard_output;
 use foretoken_console::values;
 use foretoken_console::vocabulary::VocabularyOptions;
 use foretoken_engine::{BudgetKind, Stats};
 use foretoken_speculation::DraftSettings;
 use serde_json::{Value, json};
 
-use candidate::{Candidate, DrafterInputs};
+use candidate::Candidate;
 use page::Page;
 use play::{RecordedTokens, ReplayEngine};
 use real_model::{FittingRecords, RealModel, RealModelOptions};
@@ -202,7 +203,12 @@ impl Replay {
             (true, Some(_)) => vec![Candidate::auto()],
             (true, None) => Candidate::all(&settings),
         };
-        let inputs = DrafterInputs { settings: &settings, nodes_max: self.nodes_max(budget), tokenizer: &tokenizer };
+        let inputs = DrafterInputs {
+            settings: &settings,
+            nodes_max: self.nodes_max(budget),
+            vocabulary: tokenizer.vocabulary_len(),
+            tokenizer: Some(&*tokenizer),
+        };
         let known = match &self.warm_up {
             WarmUp::File(path) => Some(Store::load(path, Vocabulary::from(&*tokenizer), TOKENS_MAX)?),
             WarmUp::None | WarmUp::Half => None,
@@ -244,7 +250,7 @@ impl Replay {
         known: Option<&Store>,
         interrupts: Interrupts,
     ) -> Result<(), Failure> {
-        let mut out = std::io::stdout();
+        let mut out = standard_output();
         let mut objects = Vec::new();
         if !self.json {
             let what = format!("{}: {} records, {} tokens", self.records.display(), records.len(), answers(records));
@@ -296,7 +302,7 @@ impl Replay {
         }
         let context = real_model.context().min(play::longest(&records) + nodes_max + 1);
         let recorded = RecordedTokens::default();
-        let (executor, threads) = real_model.load(recorded.clone(), inputs.tokenizer.vocabulary_len(), context)?;
+        let (executor, threads) = real_model.load(recorded.clone(), inputs.vocabulary, context)?;
         let page = Page {
             records: &self.records,
             playable: (records.len(), answers(&records)),
@@ -307,7 +313,7 @@ impl Replay {
             nodes_max,
         };
         // With other budgets each drafter has its own limit.
-        let gain_min = self.drafters.spec_gain_min.filter(|_| budget == ReplayBudget::Auto);
+        let gain_min = inputs.settings.gain_min.filter(|_| budget == ReplayBudget::Auto);
         let plan = Plan {
             budget: &|record| budget.kind(nodes_max, record),
             draft: DraftSettings { gain_min, ..DraftSettings::default() },
@@ -319,7 +325,7 @@ impl Replay {
         };
         let mut timed = TimedReplay::new((executor, recorded), context, (candidates, inputs), &records, plan)?;
         known.iter().for_each(|known| timed.learn_all(known));
-        let mut out = std::io::stdout();
+        let mut out = standard_output();
         if !self.json {
             writeln!(out, "{}", page.title())?;
             out.flush()?;
@@ -345,11 +351,7 @@ impl Replay {
         if budget != ReplayBudget::Auto {
             settings.gain_min.get_or_insert(0.0);
         }
-        settings.lookup.nodes_max = nodes_max;
-        settings.llma.nodes_max = nodes_max;
-        settings.trie.nodes_max = nodes_max;
-        settings.suffix.nodes_max = nodes_max;
-        settings.ngram.depth_max = nodes_max;
+        settings.limit_nodes(nodes_max);
         settings
     }
 
@@ -361,7 +363,7 @@ impl Replay {
         known: Option<&Store>,
         inputs: DrafterInputs<'_>,
     ) -> Result<Stats, Failure> {
-        let (nodes_max, vocabulary) = (inputs.nodes_max, inputs.tokenizer.vocabulary_len());
+        let DrafterInputs { nodes_max, vocabulary, .. } = inputs;
         let context = play::longest(records);
         let replay = || {
             let mut replay = ReplayEngine::new(candidate.drafters(inputs)?, nodes_max, context, vocabulary);

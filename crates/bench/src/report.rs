@@ -1,4 +1,4 @@
-//! The report of `bench generate`: a folder with a page, its charts, and a record.
+//! The report of `bench generate` and `analyze`: a folder with a page, its charts, and a record.
 //!
 //! The page has its charts inside, so it needs no network. Each chart is also a file of its own, as SVG and as PNG. The
 //! record has the rows that `--json` prints, for all kinds of prompts, with machine, command and date. That the folder
@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 pub use chart::{Chart, Mark, Series};
 
 /// The charts that a report can have.
-const CHARTS: [&str; 5] = ["speedup", "timeline", "depth", "cost", "first"];
+const CHARTS: [&str; 6] = ["speedup", "timeline", "depth", "cost", "first", "alpha"];
 /// The file that is written last: a folder that has it has a complete report.
 const RECORD: &str = "record.json";
 
@@ -83,11 +83,17 @@ impl Folder {
         }
     }
 
-    /// Writes charts, page and record. `facts`: fields of the record besides rows; `rows`: as `--json` prints them.
+    /// Writes charts, page and record. `facts`: fields of the record besides rows; `rows`: as `--json` prints them, with
+    /// the columns of the page's table, heads and fields.
     ///
     /// # Errors
     /// A file cannot be written, or the folder has other files by now.
-    pub fn finish(&self, facts: Value, rows: &[Value], charts: &[Result<Chart, String>]) -> Result<(), Failure> {
+    pub fn finish(
+        &self,
+        facts: Value,
+        (columns, rows): (&[(&str, &str)], &[Value]),
+        charts: &[Result<Chart, String>],
+    ) -> Result<(), Failure> {
         let mut files: Vec<(String, Vec<u8>)> = Vec::new();
         for chart in charts.iter().flatten() {
             files.push((format!("{}.svg", chart.name), chart.svg(chart::WIDE)?.into_bytes()));
@@ -102,7 +108,7 @@ impl Folder {
             record.extend(facts);
             record.insert("rows".to_string(), rows.into());
         }
-        files.push(("index.html".to_string(), page::html(&record, rows, charts)?.into_bytes()));
+        files.push(("index.html".to_string(), page::html(&record, (columns, rows), charts)?.into_bytes()));
         files.push((RECORD.to_string(), format!("{record:#}\n").into_bytes()));
         // Another program may have written files there meanwhile.
         self.accept()?;

@@ -18,6 +18,7 @@ use foretoken_console::opening::tell_notes;
 use foretoken_console::options::{DraftingOptions, ModelOptions};
 use foretoken_console::progress::Loading;
 use foretoken_console::prompts::{ListOptions, PromptOptions};
+use foretoken_console::terminal::standard_output;
 use foretoken_console::values;
 use foretoken_server::{Server, ServerError, ServerSettings};
 use serde_json::json;
@@ -126,7 +127,7 @@ impl ServeBench {
         let mut generator = Server::open(&settings, &mut |opening| loading.on_event(opening))?;
         drop(loading);
         tell_notes(&generator);
-        let mut out = std::io::stdout();
+        let mut out = standard_output();
         if !self.json {
             writeln!(out, "{}", self.title())?;
         }

@@ -18,6 +18,7 @@ use foretoken_console::failure::Failure;
 use foretoken_console::interrupts::Interrupts;
 use foretoken_console::progress;
 use foretoken_console::records::{self, Record};
+use foretoken_console::terminal::standard_output;
 use foretoken_console::values;
 use foretoken_console::vocabulary::VocabularyOptions;
 use foretoken_drafters::{BRANCH_LENGTH_MAX, Layout};
@@ -154,7 +155,7 @@ impl Trie {
         let capacity = |times| TrieOptions { capacity: Some(times * at.nodes_max), ..at };
         let capacities = bench.all(CAPACITIES.map(capacity))?;
         bench.bar.finish_and_clear();
-        let mut out = std::io::stdout();
+        let mut out = standard_output();
         if self.json {
             let object = self.object(&records, &lengths, &procedures, &capacities);
             writeln!(out, "{object:#}")?;

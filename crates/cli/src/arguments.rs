@@ -2,8 +2,9 @@
 //!
 //! Before clap sees the words, [`line`] finds help and version options at any place, a model in the place of a command,
 //! and options of other programs ([`other_programs`]); [`positionals`] tells models from prompts. Then defaults from
-//! the file and the environment ([`defaults`]) are put before the line's own options, and clap parses the result.
-//! Errors of clap are rewritten in this program's form: the option, what was expected, what was found ([`errors`]).
+//! the file and the environment ([`defaults`]) are put before the line's own options, and clap parses the result, with
+//! all that options demand of each other. Errors of clap are rewritten in this program's form: the option, what was
+//! expected, what was found ([`errors`]).
 
 pub mod defaults;
 mod errors;
@@ -14,14 +15,14 @@ mod positionals;
 use std::ffi::OsString;
 use std::path::Path;
 
-use clap::{Command, CommandFactory, FromArgMatches, ValueEnum};
+use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, ValueEnum};
 use foretoken_console::failure::Failure;
 use foretoken_console::verbosity::{Color, Verbosity};
 
 use crate::Cli;
 use defaults::{DefaultValue, Defaults};
 pub use errors::unknown_command;
-use line::{Line, command_of};
+use line::Line;
 
 /// What a command line asks for.
 pub enum Invocation {
@@ -42,7 +43,7 @@ pub enum Invocation {
         verbose: bool,
     },
     /// To show the settings of another command line (`foretoken config`).
-    Config(Line, Defaults),
+    Config(Box<Line>, Defaults),
 }
 
 /// Commands without settings; an error in the configuration file does not stop them.
@@ -53,14 +54,14 @@ const WITHOUT_DEFAULTS: [&str; 3] = ["version", "completions", "man"];
 /// # Errors
 /// The words cannot be understood: one line says why.
 pub fn read(words: Vec<OsString>) -> Result<Invocation, Failure> {
-    let program = Cli::command();
+    let mut program = Cli::command();
     let words = with_command(words, &program)?;
-    let line = Line::read(words.clone(), &program);
+    let line = Line::read(&words, &program);
     // The colours of help and errors, before defaults are known.
-    let color = line.value("color").and_then(|when| Color::from_str(when, false).ok());
+    let color = line.value("color").and_then(|when| Color::from_str(&when.to_string_lossy(), false).ok());
     Verbosity { color: color.unwrap_or_default(), ..Verbosity::default() }.choose();
     if line.path.first().is_some_and(|name| name == "config") {
-        return read_config_line(words, program);
+        return read_config_line(words, line.args_start - 1, program);
     }
     if let Some(all) = help_requested(&line) {
         return Ok(Invocation::Help { program: Box::new(program), path: line.path, all });
@@ -77,7 +78,7 @@ pub fn read(words: Vec<OsString>) -> Result<Invocation, Failure> {
         true => Defaults::default(),
         false => Defaults::read(&line, &program)?,
     };
-    let cli = parse(&line, &defaults.values, program)?;
+    let cli = parse(&line, &defaults.values, &mut program)?;
     Ok(Invocation::Run(Box::new(cli), defaults.values, line.note()))
 }
 
@@ -87,84 +88,77 @@ fn help_requested(line: &Line) -> Option<bool> {
     (all || line.gives("help")).then_some(all)
 }
 
-/// Parses a line by clap, with these defaults before its own options.
-fn parse(line: &Line, defaults: &[DefaultValue], mut program: Command) -> Result<Cli, Failure> {
-    let mut words = line.words.clone();
-    words.splice(line.args_start..line.args_start, defaults.iter().flat_map(|default| default.words.iter().cloned()));
-    let matches = program.try_get_matches_from_mut(words);
-    match matches.and_then(|mut matches| Cli::from_arg_matches_mut(&mut matches)) {
-        Ok(cli) => Ok(cli),
-        Err(error) => Err(failure_of_default(line, defaults).unwrap_or_else(|| errors::in_one_line(&error, line))),
-    }
+/// What clap finds in a line, with these defaults before its own options.
+fn matches(line: &Line, defaults: &[DefaultValue], program: &mut Command) -> Result<ArgMatches, clap::Error> {
+    let defaults = defaults.iter().flat_map(|default| default.words.iter().cloned());
+    program.try_get_matches_from_mut(line.words(defaults))
+}
+
+/// Parses a line by clap, with these defaults.
+fn parse(line: &Line, defaults: &[DefaultValue], program: &mut Command) -> Result<Cli, Failure> {
+    let parsed = matches(line, defaults, program).and_then(|mut matches| Cli::from_arg_matches_mut(&mut matches));
+    parsed.map_err(|error| {
+        failure_of_default(line, defaults, program).unwrap_or_else(|| errors::in_one_line(&error, line))
+    })
 }
 
 /// The error of the first default that makes a valid line invalid, if there is such a default.
-fn failure_of_default(line: &Line, defaults: &[DefaultValue]) -> Option<Failure> {
-    let problem = |kept: &[DefaultValue]| {
-        let mut words = line.words.clone();
-        words.splice(line.args_start..line.args_start, kept.iter().flat_map(|default| default.words.iter().cloned()));
-        Cli::command().try_get_matches_from(words).err()
-    };
-    problem(&[]).map_or(Some(()), |_| None)?;
-    let first = (1..=defaults.len()).find_map(|count| Some((count, problem(&defaults[..count])?)));
-    let (count, error) = first?;
-    let (default, message) = (&defaults[count - 1], errors::in_one_line(&error, line));
-    Some(Failure::Other(format!("{}: {}: {}", default.source, default.name, message.message()?)))
+fn failure_of_default(line: &Line, defaults: &[DefaultValue], program: &mut Command) -> Option<Failure> {
+    let mut problem = |count: usize| matches(line, &defaults[..count], program).err();
+    if problem(0).is_some() {
+        return None;
+    }
+    let (default, error) = defaults.iter().zip(1..).find_map(|(default, count)| Some((default, problem(count)?)))?;
+    let message = errors::in_one_line(&error, line).message()?;
+    Some(Failure::Other(format!("{}: {}: {message}", default.source, default.name)))
 }
 
-/// Reads the line that `foretoken config` asks about, and its defaults.
-fn read_config_line(words: Vec<OsString>, program: Command) -> Result<Invocation, Failure> {
-    // Without `config` and `--json`, the words are the line that is asked about.
-    let line = Line::read(words, &program);
-    let mut words = line.words;
-    words.remove(line.args_start - 1);
-    let json = |word: &OsString| word == "--json";
-    let as_json = words.iter().any(json);
-    words.retain(|word| !json(word));
-    let mut asked = Line::read(words, &program);
+/// Reads the line that `foretoken config` asks about, and its defaults: all words but `--json` and `config`, which is
+/// at this index.
+fn read_config_line(mut words: Vec<OsString>, config_at: usize, program: Command) -> Result<Invocation, Failure> {
+    words.remove(config_at);
+    let count = words.len();
+    words.retain(|word| word != "--json");
+    let as_json = words.len() < count;
+    let mut asked = Line::read(&words, &program);
     if let Some(all) = help_requested(&asked) {
         return Ok(Invocation::Help { program: Box::new(program), path: vec!["config".to_string()], all });
     }
     if asked.path.is_empty() {
-        if let Some(at) = asked.positionals.first().filter(|at| **at == 1) {
-            return Err(unknown_command(&asked.words[*at].to_string_lossy(), &program));
+        if let Some((_, word)) = asked.positionals.first().filter(|(at, _)| *at == 1) {
+            return Err(unknown_command(&word.to_string_lossy(), &program));
         }
-        asked.words.insert(1, "generate".into());
-        asked = Line::read(asked.words, &program);
+        words.insert(1, "generate".into());
+        asked = Line::read(&words, &program);
     }
     errors::check(&asked, &program)?;
     let mut asked = positionals::assign(asked, &program)?;
     let defaults = Defaults::read(&asked, &program)?;
     asked.as_json = as_json;
-    Ok(Invocation::Config(asked, defaults))
+    Ok(Invocation::Config(Box::new(asked), defaults))
 }
 
 /// Inserts the command into words that begin with a model or options, and turns the command `help` into an option.
 fn with_command(mut words: Vec<OsString>, program: &Command) -> Result<Vec<OsString>, Failure> {
-    let line = Line::read(words.clone(), program);
+    let line = Line::read(&words, program);
     if !line.path.is_empty() {
         return Ok(words);
     }
     let option = line.unknown.first().map(|unknown| unknown.at);
-    let positional = line.positionals.first().copied().filter(|at| option.is_none_or(|option| *at < option));
-    let Some(at) = positional.or(option).filter(|at| *at < words.len()) else { return Ok(words) };
+    let positional = line.positionals.first().map(|(at, _)| *at).filter(|at| option.is_none_or(|option| *at < option));
+    let Some(at) = positional.or(option) else { return Ok(words) };
     let word = words[at].to_string_lossy().into_owned();
     if positional.is_none() || positionals::looks_like_prompt(&word) {
         words.insert(1, if is_for_generate(&words, program) { "generate".into() } else { "chat".into() });
     } else if word == "help" {
         words.remove(at);
         words.push("--help".into());
-        let asked = Line::read(words.clone(), program);
-        if let (Some(at), true) = (asked.positionals.first(), command_of(program, &asked.path).is_some()) {
-            return Err(unknown_command(&asked.words[*at].to_string_lossy(), program));
+        if let Some((_, word)) = Line::read(&words, program).positionals.first() {
+            return Err(unknown_command(&word.to_string_lossy(), program));
         }
     } else if is_model(&word) {
-        let text = is_for_generate(&words, program);
-        let model = std::mem::replace(&mut words[at], if text { "-m".into() } else { "chat".into() });
-        words.insert(at + 1, model);
-        if text {
-            words.insert(at, "generate".into());
-        }
+        let before: &[&str] = if is_for_generate(&words, program) { &["generate", "-m"] } else { &["chat"] };
+        words.splice(at..at, before.iter().map(OsString::from));
     } else if !line.gives("help") && !line.gives("help_all") && !line.gives("version") {
         return Err(unknown_command(&word, program));
     }
@@ -175,7 +169,7 @@ fn with_command(mut words: Vec<OsString>, program: &Command) -> Result<Vec<OsStr
 /// or by an option that only `generate` has.
 fn is_for_generate(words: &[OsString], program: &Command) -> bool {
     let with_name = [&words[..1], &["generate".into()], &words[1..]].concat();
-    let line = Line::read(with_name, program);
+    let line = Line::read(&with_name, program);
     if let Some(named) = line.implied_command {
         return named == "generate";
     }

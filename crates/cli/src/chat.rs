@@ -99,7 +99,7 @@ impl Chat {
         let is_guided = generator.prompter.decided.grammar.is_some();
         marks.legend(&generator.prompter.names, is_guided, self.show_drafts);
         let interrupts = Interrupts::listen();
-        let stream = Stream::new(marks);
+        let stream = Stream::new(marks, generator.prompter.tokenizer.clone());
         let first = self.words.as_ref().or(self.prompt.as_ref()).filter(|text| *text != "-");
         let mut turns = Turns::new(first.is_none() || !self.single_turn)?;
         let mut session = Session {
@@ -306,29 +306,19 @@ impl Session<'_> {
         let thinking = self.conversation.thinking().filter(|_| matches!(show_drafts, None | Some(ShowDrafts::Table)));
         let mut thoughts = thinking.map(Thoughts::new);
         let Self { generator, notices, stream, interrupts, .. } = self;
-        let tokenizer = generator.prompter.tokenizer.clone();
         interrupts.begin();
         let mut prompt_bar = PromptBar::begin(request.prompt.len());
         let answers = generator.run(vec![request], &mut |_, event| -> Result<bool, Failure> {
             prompt_bar.watch(event);
             notices.on_event(event);
-            match event {
-                Event::Prompt { .. } | Event::PromptScored { .. } | Event::DrafterFailed { .. } => {}
-                Event::Drafts { drafted, .. } => stream.drafts(drafted, tokenizer.as_deref()),
-                Event::Tokens { emitted, .. } => match &mut thoughts {
-                    Some(thoughts) => {
-                        let text: String = emitted.iter().map(|emitted| emitted.text.as_str()).collect();
-                        thoughts.text(&text, stream)?;
-                    }
-                    None => stream.tokens(emitted)?,
-                },
-                Event::Finished { text, .. } => match &mut thoughts {
-                    Some(thoughts) => {
-                        thoughts.text(text, stream)?;
+            match &mut thoughts {
+                Some(thoughts) => {
+                    thoughts.text(&event.text(), stream)?;
+                    if matches!(event, Event::Finished { .. }) {
                         thoughts.finish(stream)?;
                     }
-                    None => stream.text(text)?,
-                },
+                }
+                None => stream.event(event)?,
             }
             Ok(interrupts.may_continue())
         })?;

@@ -17,6 +17,7 @@ use foretoken_console::interrupts::Interrupts;
 use foretoken_console::opening::{Notices, named_failure, open_generator};
 use foretoken_console::options::{ModelOptions, SamplingOptions, SpeculationOptions};
 use foretoken_console::prompts::ListOptions;
+use foretoken_console::terminal::standard_output;
 use foretoken_console::{report, values};
 
 /// The tenant of the plain texts; the speculative ones have the default, tenant 0.
@@ -95,7 +96,7 @@ impl Check {
                     return Err(Failure::Other(format!("prompt {}: {difference}", number + 1)));
                 }
                 let (tokens, passes) = (plain.stats.emitted, speculative.stats.passes);
-                let mut out = std::io::stdout();
+                let mut out = standard_output();
                 match &plain.failure {
                     None => writeln!(out, "prompt {}: ok, {tokens} tokens in {passes} passes", number + 1)?,
                     Some(failure) => {
@@ -109,7 +110,7 @@ impl Check {
                 out.flush()?;
             }
         }
-        let mut out = std::io::stdout();
+        let mut out = standard_output();
         writeln!(out, "{}", summary(&plain, &speculative, parallel))?;
         writeln!(out, "{}", report::long(&speculative.answers, &prompter.names, Some(speculative.time())))?;
         out.flush()?;

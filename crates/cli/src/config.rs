@@ -15,6 +15,7 @@ use foretoken_console::failure::Failure;
 use foretoken_console::hub;
 use foretoken_console::names;
 use foretoken_console::progress::say;
+use foretoken_console::terminal::standard_output;
 use serde_json::{Value, json};
 
 use crate::Cli;
@@ -115,7 +116,7 @@ pub fn print(line: &Line, defaults: &Defaults) -> Result<(), Failure> {
     let command = line.command(&program);
     let settings = settings(line, defaults, &program, command)?;
     let command_name = line.path.join(" ");
-    let mut out = std::io::stdout();
+    let mut out = standard_output();
     if line.as_json {
         let settings: BTreeMap<&str, Value> =
             settings.iter().map(|setting| (setting.name.as_str(), setting.object())).collect();
@@ -181,20 +182,20 @@ fn setting(option: &Arg, line: &Line, defaults: &Defaults, command: &Command) ->
     let name = option.get_long().unwrap_or_default().to_string();
     let given = || line.given.iter().filter(|given| given.id == id);
     let mut values = Vec::new();
-    for value in given().filter(|_| takes_value(option)).filter_map(|given| given.value.clone()) {
-        let found = words(option, &RawValue::One(value));
+    for value in given().filter(|_| takes_value(option)).filter_map(|given| given.value.as_ref()) {
+        let found = words(option, &RawValue::One(value.to_string_lossy().into_owned()));
         values.extend(found.map_err(|problem| Failure::Usage(format!("--{name}: {problem}")))?.0);
     }
     if let (Some(last), false) = (given().next_back(), takes_value(option)) {
-        values = vec![last.value.clone().unwrap_or("true".to_string())];
+        values = vec![(!last.is_unset).to_string()];
     }
     if !matches!(option.get_action(), clap::ArgAction::Append) {
         values.drain(..values.len().saturating_sub(1));
     }
     let place =
         command.get_positionals().zip(&line.positionals).find(|(arg, _)| id == "model" && arg.get_id() == "place");
-    if let Some((_, at)) = place {
-        values = vec![line.words[*at].to_string_lossy().into_owned()];
+    if let Some((_, (_, word))) = place {
+        values = vec![word.to_string_lossy().into_owned()];
     }
     let elsewhere = defaults.values.iter().find(|default| default.id == id);
     let (mut values, from) = match (values.is_empty() && given().next().is_none(), elsewhere) {

@@ -1,8 +1,8 @@
 //! `foretoken generate`: continues prompts.
 //!
 //! One answer to one prompt is streamed as it comes. Several answers are computed at the same time and printed in the
-//! order of their prompts, each when it and those before it are complete; the engine then runs on a thread of its own,
-//! as it does under a server.
+//! order of their prompts, each when it and those before it are complete. Either way the engine waits while text is
+//! written.
 
 mod resumed;
 
@@ -14,9 +14,7 @@ use std::time::Instant;
 use clap::Args;
 use foretoken::prompts::without_tokenizer;
 use foretoken::settings::SamplingSettings;
-use foretoken::{
-    Answer, DecidedBy, EngineThread, Event, Generator, Prompt, Prompter, Record, Request, Settings, n_best,
-};
+use foretoken::{Answer, DecidedBy, Event, Generator, Prompt, Prompter, Record, Request, Settings, n_best};
 use foretoken_console::failure::Failure;
 use foretoken_console::interrupts::Interrupts;
 use foretoken_console::opening::{Notices, open_generator, tell_failures};
@@ -25,6 +23,7 @@ use foretoken_console::options::{
 };
 use foretoken_console::progress::{PromptBar, bar, say};
 use foretoken_console::prompts::{ListOptions, ListedPrompt, PromptOptions};
+use foretoken_console::terminal::standard_output;
 use foretoken_console::{report, values};
 
 use crate::printing::{Marks, ShowDrafts, Stream, reliability, table};
@@ -146,12 +145,7 @@ impl Generate {
         interrupts.begin();
         let started = Instant::now();
         let answered = workload.answered;
-        let (mut generator, answers) = match workload.prompts.as_slice() {
-            [_] if self.n_best == 1 && !self.json && !self.output_ids => {
-                self.stream(generator, &mut notices, workload, marks, interrupts)?
-            }
-            _ => self.collect(generator, &mut notices, workload, marks, interrupts)?,
-        };
+        let answers = self.answers(&mut generator, &mut notices, workload, marks, interrupts)?;
         generator.keep(&answers)?;
         let wall = (answers.len() > 1).then(|| started.elapsed());
         report::tell_cut(&answers, generator.prompter.decided.grammar.is_some());
@@ -195,92 +189,76 @@ impl Generate {
         Ok(Workload { prompts, requests, answered, file })
     }
 
-    /// Streams the answer to one prompt.
-    fn stream(
+    /// Generates the answers and prints them: a single one as it comes, several in their order, each as soon as it and
+    /// those before it are complete.
+    fn answers(
         &self,
-        mut generator: Generator,
-        notices: &mut Notices,
-        Workload { prompts, requests, .. }: Workload,
-        marks: Marks,
-        interrupts: Interrupts,
-    ) -> Result<(Generator, Vec<Answer>), Failure> {
-        let mut stream = Stream::new(marks);
-        if self.display_prompt {
-            stream.text(prompts.first().and_then(Prompt::text).unwrap_or_default())?;
-        }
-        let mut prompt_bar = PromptBar::begin(requests.iter().map(|request| request.prompt.len()).sum());
-        let tokenizer = generator.prompter.tokenizer.clone();
-        let answers = generator.run(requests, &mut |_, event| -> Result<bool, Failure> {
-            prompt_bar.watch(event);
-            notices.on_event(event);
-            match event {
-                Event::Prompt { .. } | Event::PromptScored { .. } | Event::DrafterFailed { .. } => {}
-                Event::Drafts { drafted, .. } => stream.drafts(drafted, tokenizer.as_deref()),
-                Event::Tokens { emitted, .. } => stream.tokens(emitted)?,
-                Event::Finished { text, .. } => stream.text(text)?,
-            }
-            Ok(interrupts.may_continue())
-        })?;
-        // The error of a failed text has a line of its own.
-        let has_text = |answer: &Answer| answer.failure.is_none() || self.display_prompt || !answer.text.is_empty();
-        if answers.iter().any(has_text) {
-            stream.text("\n")?;
-        }
-        for answer in &answers {
-            stream.text(&self.table(&generator.prompter, answer))?;
-        }
-        Ok((generator, answers))
-    }
-
-    /// Prints answers in their order, each as soon as it and those before it are complete. The engine runs on a thread
-    /// of its own.
-    fn collect(
-        &self,
-        mut generator: Generator,
+        generator: &mut Generator,
         notices: &mut Notices,
         Workload { prompts, requests, answered, mut file }: Workload,
         marks: Marks,
         interrupts: Interrupts,
-    ) -> Result<(Generator, Vec<Answer>), Failure> {
-        let done = bar(if self.n_best == 1 { "prompts" } else { "answers" }, requests.len());
+    ) -> Result<Vec<Answer>, Failure> {
+        let prompter = Arc::clone(&generator.prompter);
         let mut record = generator.record();
         if self.parallel.is_none() {
             record.decided_by.insert("parallel".to_string(), DecidedBy::Program);
         }
-        generator.expect(&requests);
-        let prompter = Arc::clone(&generator.prompter);
-        let engine = EngineThread::start(generator)?;
+        let is_streamed = prompts.len() == 1 && self.n_best == 1 && !self.json && !self.output_ids;
+        let mut stream = Stream::new(marks, prompter.tokenizer.clone());
+        if is_streamed && self.display_prompt {
+            stream.text(prompts[0].text().unwrap_or_default())?;
+        }
+        let prompt_len: usize = requests.iter().map(|request| request.prompt.len()).sum();
+        let mut prompt_bar = is_streamed.then(|| PromptBar::begin(prompt_len));
+        let done = (!is_streamed).then(|| bar(if self.n_best == 1 { "prompts" } else { "answers" }, requests.len()));
         let watch = &mut |_, event: &Event| -> Result<bool, Failure> {
+            if let Some(prompt_bar) = &mut prompt_bar {
+                prompt_bar.watch(event);
+            }
             notices.on_event(event);
-            if matches!(event, Event::Finished { .. }) {
-                done.inc(1);
+            match (&done, event) {
+                (None, _) => stream.event(event)?,
+                (Some(done), Event::Finished { .. }) => done.inc(1),
+                (Some(_), _) => {}
             }
-            let may_continue = interrupts.may_continue();
-            if !may_continue {
-                // Also the requests that have no events yet.
-                engine.tell(|generator: &mut Generator| generator.engine.cancel_all());
-            }
-            Ok(may_continue)
+            Ok(interrupts.may_continue())
         };
         let print = &mut |number: usize, answer: &Answer| -> Result<(), Failure> {
-            // In a list, a refused prompt still has a place, which is empty.
-            if prompts.len() == 1 && answer.failure.is_some() && answer.emitted.is_empty() {
-                return Ok(());
-            }
             let (prompt, index) = ((answered + number) / self.n_best, (answered + number) % self.n_best);
-            let mut text = self.header(prompts.len(), (prompt, index), answer.seed);
-            text += &self.printed(&prompter, &record, &prompts[prompt], (index, answer), marks);
+            let text = match is_streamed {
+                true => self.ending(&prompter, answer),
+                // In a list, a refused prompt still has a place, which is empty.
+                false if prompts.len() == 1 && answer.failure.is_some() && answer.emitted.is_empty() => return Ok(()),
+                false => {
+                    let header = self.header(prompts.len(), (prompt, index), answer.seed);
+                    let printed = self.printed(&prompter, &record, &prompts[prompt], (index, answer), marks);
+                    format!("{header}{printed}\n")
+                }
+            };
             if let Some(file) = &mut file {
                 return file.add(answer, &text);
             }
-            let mut out = std::io::stdout().lock();
-            let written = done.suspend(|| writeln!(out, "{text}").and_then(|()| out.flush()));
-            Ok(written?)
+            let write = || {
+                let mut out = standard_output();
+                // Text with marks is escaped already, around its colours.
+                let written = if self.json { out.write_all(text.as_bytes()) } else { out.write_coloured(&text) };
+                written.and_then(|()| out.flush())
+            };
+            Ok(done.as_ref().map_or_else(write, |done| done.suspend(write))?)
         };
-        let answers = engine.run_in_order(requests, watch, print)?;
-        let generator = engine.stop()?;
-        done.finish_and_clear();
-        Ok((generator, answers))
+        let answers = generator.run_in_order(requests, watch, print)?;
+        if let Some(done) = &done {
+            done.finish_and_clear();
+        }
+        Ok(answers)
+    }
+
+    /// What follows a streamed answer: the end of its line, and its table.
+    fn ending(&self, prompter: &Prompter, answer: &Answer) -> String {
+        // The error of a failed text has a line of its own.
+        let has_text = answer.failure.is_none() || self.display_prompt || !answer.text.is_empty();
+        format!("{}{}", if has_text { "\n" } else { "" }, self.table(prompter, answer))
     }
 
     /// The header line of an answer, which tells it from the others; empty where each answer is a line of its own.
@@ -317,11 +295,13 @@ impl Generate {
             let object = foretoken::report::object((index, answer), prompt.text(), has_text, record, names);
             return report::with_times(object, answer).to_string();
         }
-        let shown = if self.display_prompt { prompt.text().unwrap_or_default() } else { "" };
-        let marked = answer.emitted.iter().map(|emitted| marks.marked(&emitted.text, emitted.origin));
+        let out = standard_output();
+        let prompt = if self.display_prompt { prompt.text().unwrap_or_default() } else { "" };
+        let marked = answer.emitted.iter().map(|emitted| marks.marked(&out.shown(&emitted.text), emitted.origin));
         let marked_len: usize = answer.emitted.iter().map(|emitted| emitted.text.len()).sum();
         // Text that was held back until the end belongs to no single token.
-        let text = format!("{shown}{}{}", marked.collect::<String>(), &answer.text[marked_len..]);
+        let rest = out.shown(&answer.text[marked_len..]);
+        let text = format!("{}{}{rest}", out.shown(prompt), marked.collect::<String>());
         match self.table(prompter, answer).as_str() {
             "" => text,
             table => format!("{text}\n{table}"),

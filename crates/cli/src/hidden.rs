@@ -17,6 +17,7 @@ use foretoken_console::names::option;
 use foretoken_console::options::ModelOptions;
 use foretoken_console::progress::{Loading, bar, say};
 use foretoken_console::records::{self, RecordPart};
+use foretoken_console::terminal::standard_output;
 use foretoken_console::{report, values};
 use serde_json::Value;
 
@@ -57,7 +58,7 @@ pub struct Hidden {
     #[arg(short, long, value_name = "DIR", required = true)]
     output: PathBuf,
     /// The type of the rows: bf16, f16 or f32
-    #[arg(long, value_name = "TYPE", default_value = "bf16", value_parser = values::row_type)]
+    #[arg(long, value_name = "TYPE", default_value = "bf16")]
     hidden_type: RowType,
     /// Largest shard [default: 256MB]
     #[arg(long, value_name = "SIZE", value_parser = values::size, allow_hyphen_values = true)]
@@ -117,7 +118,7 @@ impl Hidden {
             let rest = texts.len() - there;
             say(format_args!("note: --size-max {limit}: the next text would go beyond, so {rest} texts are left out"));
         }
-        let mut out = std::io::stdout();
+        let mut out = standard_output();
         writeln!(out, "{place}: {there} texts, {tokens} tokens, {shards} shards, {bytes} bytes")?;
         Ok(out.flush()?)
     }

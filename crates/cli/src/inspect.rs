@@ -14,6 +14,7 @@ use foretoken::models::{ActiveParameters, ExpertNeed, Opened, Spec};
 use foretoken::{CacheType, Isa, Token, Tokenizer};
 use foretoken_console::failure::{Failure, on_one_line};
 use foretoken_console::options::{CacheOptions, HubOptions, ModelOptions};
+use foretoken_console::terminal::standard_output;
 use serde_json::{Value, json};
 
 /// Options of `foretoken inspect`.
@@ -54,7 +55,7 @@ impl Inspect {
         }
         .open()?;
         let facts = Facts::new(&opened, self.cache)?;
-        let mut out = std::io::stdout();
+        let mut out = standard_output();
         match self.json {
             true => writeln!(out, "{:#}", facts.object(&opened))?,
             false => out.write_all(facts.page(&opened).as_bytes())?,

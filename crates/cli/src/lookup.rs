@@ -14,6 +14,7 @@ use foretoken_console::failure::Failure;
 use foretoken_console::output::{OutputOptions, refuse_stream};
 use foretoken_console::progress::{self, say};
 use foretoken_console::records;
+use foretoken_console::terminal::standard_output;
 use foretoken_console::values;
 use foretoken_console::vocabulary::VocabularyOptions;
 use serde_json::Value;
@@ -132,7 +133,7 @@ impl Build {
                 read - kept
             ));
         }
-        let mut out = std::io::stdout();
+        let mut out = standard_output();
         writeln!(
             out,
             "{}: {kept} documents, {} tokens, {} bytes",

@@ -1,14 +1,15 @@
 //! The command line `foretoken`: reads options, opens models, runs the engine and prints.
 //!
-//! Each command has a file (`generate`, `chat`, `serve`, `inspect`, `check`, `logits`, `hidden`, `quantize`, `lookup`,
-//! `config`, `completions`, `version`; `pull`, `list` and `rm` are in `hub`, and `bench` is a crate of its own).
-//! `arguments` reads the command line and the `defaults` of the configuration file and the environment. What commands
-//! share, options above all, is in `foretoken_console`. Every error is one line on standard error; exit code 2 is for a
-//! wrong command line, 1 for everything else.
+//! Each command has a file (`generate`, `batch`, `chat`, `serve`, `inspect`, `check`, `logits`, `hidden`, `quantize`,
+//! `lookup`, `config`, `completions`, `version`; `pull`, `list` and `rm` are in `hub`, `bench` and `analyze` in a crate
+//! of their own). `arguments` reads the command line and the `defaults` of the configuration file and the environment.
+//! What commands share, options above all, is in `foretoken_console`. Every error is one line on standard error; exit
+//! code 2 is for a wrong command line, 1 for everything else.
 
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod batch;
 mod chat;
 mod check;
 mod completions;
@@ -18,6 +19,7 @@ mod help;
 mod hidden;
 mod hub;
 mod inspect;
+mod line_file;
 mod logits;
 mod lookup;
 mod panics;
@@ -89,6 +91,8 @@ struct Cli {
 enum Command {
     /// Continue a prompt
     Generate(Box<generate::Generate>),
+    /// Answer a file of requests, many at a time, into another file
+    Batch(Box<batch::Batch>),
     /// Chat with a model
     #[command(alias = "run")]
     Chat(Box<chat::Chat>),
@@ -117,6 +121,8 @@ enum Command {
     Rm(hub::Remove),
     /// Measure speed, compared with what this machine could do
     Bench(Box<foretoken_bench::Bench>),
+    /// Compare the speed-ups that the theory predicts for draft lengths with measured ones
+    Analyze(Box<foretoken_bench::Analyze>),
     /// Show each setting, and where it comes from
     Config(config::Config),
     /// Write the completion script of a shell
@@ -138,6 +144,7 @@ impl Cli {
             // A line without a command was refused earlier, and `config` is not parsed as a command.
             None | Some(Command::Config(_)) => Ok(()),
             Some(Command::Generate(command)) => command.run(),
+            Some(Command::Batch(command)) => command.run(),
             Some(Command::Chat(command)) => command.run(),
             Some(Command::Serve(command)) => command.run(),
             Some(Command::Inspect(command)) => command.run(),
@@ -150,6 +157,7 @@ impl Cli {
             Some(Command::List(command)) => command.run(),
             Some(Command::Rm(command)) => command.run(),
             Some(Command::Bench(command)) => command.run(),
+            Some(Command::Analyze(command)) => command.run(),
             Some(Command::Completions(command)) => command.run(),
             Some(Command::Man(command)) => command.run(),
             Some(Command::Version(_)) => version::Version::print(true),
@@ -193,8 +201,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if let Some(message) = failure.message() {
-                let error = if verbosity::coloured_errors() { "\x1b[1;31merror:\x1b[0m" } else { "error:" };
-                progress::warn(format_args!("{error} {}", failure::on_one_line(&message)));
+                progress::error(&failure::on_one_line(&message));
             }
             ExitCode::from(failure.code())
         }

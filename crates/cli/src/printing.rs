@@ -5,18 +5,20 @@
 //! ends with a token of the target, so a pass ends after every blue token. Without colours (`--color`), drafted tokens
 //! are in brackets; `--color always | less -R` shows colours in a pager. `--show-drafts=rejected` also shows rejected
 //! tokens, struck out, before the token that the target wrote instead; `=table` leaves the text as it is and adds a
-//! table after it.
+//! table after it. What a terminal would interpret in a text is shown escaped ([`foretoken_console::terminal`]).
 
 mod table;
 
-use std::io::{self, Stdout, Write};
+use std::io::{Stdout, Write};
+use std::sync::Arc;
 
 use clap::ValueEnum;
 use foretoken::line::escaped;
 use foretoken::spec_type::DrafterKind;
-use foretoken::{Drafted, Emitted, Origin, Tokenizer};
+use foretoken::{Drafted, Emitted, Event, Origin, Tokenizer};
 use foretoken_console::failure::Failure;
-use foretoken_console::progress::say;
+use foretoken_console::progress::say_coloured;
+use foretoken_console::terminal::{Output, standard_output};
 use foretoken_console::verbosity::coloured_output;
 
 pub use table::{reliability, table};
@@ -28,6 +30,7 @@ const DRAFTERS: [u8; 8] = [28, 130, 164, 30, 196, 98, 64, 161];
 /// Grey.
 const FORCED: u8 = 243;
 const PLAIN: &str = "\x1b[0m";
+const DIM: &str = "\x1b[2m";
 /// Struck out.
 const STRIKETHROUGH: &str = "\x1b[9m";
 
@@ -104,7 +107,7 @@ impl Marks {
         if let (Some(first), Some(ShowDrafts::Rejected)) = (drafters.first(), show_drafts) {
             parts.push(self.rejected(&format!("{first}, rejected"), 0));
         }
-        say(format_args!("tokens: {}; a pass ends behind each of the target's own", parts.join("  ")));
+        say_coloured(format_args!("tokens: {}; a pass ends behind each of the target's own", parts.join("  ")));
     }
 }
 
@@ -120,22 +123,40 @@ fn colour(origin: Origin) -> String {
 
 /// Standard output for streamed text.
 pub struct Stream {
-    out: Stdout,
+    out: Output<Stdout>,
     marks: Marks,
+    /// For the text of rejected tokens.
+    tokenizer: Option<Arc<Tokenizer>>,
     /// The rejected tokens of the pass, until the token that the target wrote instead.
     rejected: String,
 }
 
 impl Stream {
     /// A stream with these marks.
-    pub fn new(marks: Marks) -> Self {
-        Self { out: io::stdout(), marks, rejected: String::new() }
+    pub fn new(marks: Marks, tokenizer: Option<Arc<Tokenizer>>) -> Self {
+        Self { out: standard_output(), marks, tokenizer, rejected: String::new() }
+    }
+
+    /// Writes the text of an event, with marks.
+    ///
+    /// # Errors
+    /// Standard output is closed or cannot be written.
+    pub fn event(&mut self, event: &Event) -> Result<(), Failure> {
+        match event {
+            Event::Prompt { .. } | Event::PromptScored { .. } | Event::DrafterFailed { .. } => Ok(()),
+            Event::Drafts { drafted, .. } => {
+                self.drafts(drafted);
+                Ok(())
+            }
+            Event::Tokens { emitted, .. } => self.tokens(emitted),
+            Event::Finished { text, .. } => self.text(text),
+        }
     }
 
     /// Keeps the rejected tokens of a pass, whose accepted ones follow by [`Stream::tokens`]. A bar separates branches
     /// of the tree.
-    pub fn drafts(&mut self, drafted: &[Drafted], tokenizer: Option<&Tokenizer>) {
-        let Some(tokenizer) = tokenizer else { return };
+    fn drafts(&mut self, drafted: &[Drafted]) {
+        let Some(tokenizer) = &self.tokenizer else { return };
         let mut before = None;
         for Drafted { drafter, depth, token, .. } in drafted.iter().filter(|drafted| !drafted.accepted) {
             let text = String::from_utf8_lossy(tokenizer.token_bytes(*token)).into_owned();
@@ -146,28 +167,40 @@ impl Stream {
     }
 
     /// Writes the text of tokens and flushes it.
-    ///
-    /// # Errors
-    /// Standard output is closed or cannot be written.
-    pub fn tokens(&mut self, emitted: &[Emitted]) -> Result<(), Failure> {
+    fn tokens(&mut self, emitted: &[Emitted]) -> Result<(), Failure> {
         let mut text = String::new();
         for token in emitted {
             if token.origin == Origin::Target {
                 text += &std::mem::take(&mut self.rejected);
             }
-            text += &self.marks.marked(&token.text, token.origin);
+            text += &self.marks.marked(&self.out.shown(&token.text), token.origin);
         }
         // The text may have ended with a drafted token.
         text += &std::mem::take(&mut self.rejected);
-        self.text(&text)
+        self.coloured(&text)
     }
 
-    /// Writes text as it is and flushes it.
+    /// Writes text without marks and flushes it.
     ///
     /// # Errors
-    /// As [`Stream::tokens`].
+    /// As [`Stream::event`].
     pub fn text(&mut self, text: &str) -> Result<(), Failure> {
         self.out.write_all(text.as_bytes())?;
+        Ok(self.out.flush()?)
+    }
+
+    /// The same in a dim colour.
+    ///
+    /// # Errors
+    /// As [`Stream::event`].
+    pub fn dim(&mut self, text: &str) -> Result<(), Failure> {
+        let text = format!("{DIM}{}{PLAIN}", self.out.shown(text));
+        self.coloured(&text)
+    }
+
+    /// Writes text that is already shown, with colours.
+    fn coloured(&mut self, text: &str) -> Result<(), Failure> {
+        self.out.write_coloured(text)?;
         Ok(self.out.flush()?)
     }
 }

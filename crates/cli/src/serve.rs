@@ -17,12 +17,16 @@ use foretoken_console::names::option;
 use foretoken_console::opening::tell_notes;
 use foretoken_console::options::{ModelOptions, SamplingOptions, SpeculationOptions, TemplateOptions};
 use foretoken_console::progress::{Loading, warn};
+use foretoken_console::terminal::standard_error;
 use foretoken_console::verbosity::quiet;
 use foretoken_console::{records, values};
 use foretoken_server::{ReasoningFormat, Server, ServerError, ServerSettings, shutdown_signal};
 
 /// The variable with API keys, separated by commas, which no list of processes shows.
 const API_KEY_VARIABLE: &str = "FORETOKEN_API_KEY";
+
+/// The variable of --api-key-file. Unlike those of other options it does not count as unset if it is empty.
+const API_KEY_FILE_VARIABLE: &str = "FORETOKEN_API_KEY_FILE";
 
 const AFTER_HELP: &str = "\
 Options of models, sampling and drafting mean what they mean for generate, and hold where a request says
@@ -226,10 +230,7 @@ impl ServerOptions {
             host,
             port: self.port,
             api_keys: self.keys()?,
-            aliases: match name.filter(|_| self.alias.iter().all(|alias| alias == "*")) {
-                Some(name) => [vec![name], self.alias.clone()].concat(),
-                None => self.alias.clone(),
-            },
+            aliases: aliases(&self.alias, name),
             queue_max: self.queue_max,
             body_bytes_max: self.body_max,
             answers_max: self.answers_max,
@@ -249,29 +250,30 @@ impl ServerOptions {
         })
     }
 
-    /// The API keys of the options, the variable and the file.
+    /// The API keys of the options, the variable and the file. Each of these that is given has at least one key: a
+    /// server whose keys are lost on the way must not answer everybody.
     fn keys(&self) -> Result<Vec<String>, Failure> {
-        let mut keys = self.api_key.clone();
+        let mut keys = usable_keys("--api-key", self.api_key.iter().map(String::as_str)).map_err(Failure::Usage)?;
         if let Some(found) = std::env::var_os(API_KEY_VARIABLE) {
             let found = found.into_string();
             let found =
                 found.map_err(|_| Failure::Usage(format!("{API_KEY_VARIABLE}: expected text, found other bytes")))?;
-            keys.extend(found.split(',').filter(|key| !key.trim().is_empty()).map(str::to_string));
+            keys.extend(usable_keys(API_KEY_VARIABLE, found.split(',')).map_err(Failure::Usage)?);
         }
         if let Some(path) = &self.api_key_file {
-            let text = records::read_text(path)?;
-            let found: Vec<String> =
-                text.lines().map(|line| line.trim().to_string()).filter(|key| !key.is_empty()).collect();
+            let (place, text) = (path.display(), records::read_text(path)?);
+            // Some editors put a byte order mark before a text.
+            let lines = text.strip_prefix('\u{feff}').unwrap_or(&text).lines();
+            let found = usable_keys(&place.to_string(), lines.filter(|line| !line.trim().is_empty()));
+            let found = found.map_err(Failure::Other)?;
             if found.is_empty() {
-                return Err(Failure::Other(format!("{}: expected keys, one a line, found none", path.display())));
+                return Err(Failure::Other(format!("{place}: expected keys, one a line, found none")));
             }
             keys.extend(found);
+        } else if std::env::var_os(API_KEY_FILE_VARIABLE).is_some_and(|path| path.is_empty()) {
+            return Err(Failure::Usage(format!("{API_KEY_FILE_VARIABLE}: expected a file of keys, found none")));
         }
-        match keys.iter().any(|key| key.trim().is_empty()) {
-            true => Err(Failure::Usage("--api-key: expected keys of at least one letter, found an empty one".into())),
-            // A client cannot send white space around a key.
-            false => Ok(keys.iter().map(|key| key.trim().to_string()).collect()),
-        }
+        Ok(keys)
     }
 
     /// Starts logging.
@@ -285,13 +287,37 @@ impl ServerOptions {
             LogLevel::Info => LevelFilter::INFO,
             LogLevel::Debug => LevelFilter::DEBUG,
         };
-        let log = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_target(false);
+        let log = tracing_subscriber::fmt().with_max_level(level).with_writer(standard_error).with_target(false);
         // A line that cannot be written is lost; reporting it on standard error would panic.
         let log = log.log_internal_errors(false);
         match self.log_json {
             true => log.json().init(),
             false => log.with_ansi(false).init(),
         }
+    }
+}
+
+/// The keys of a place without white space around them, which a client cannot send.
+///
+/// # Errors
+/// A key is empty or cannot be sent.
+fn usable_keys<'a>(place: &str, found: impl Iterator<Item = &'a str>) -> Result<Vec<String>, String> {
+    let keys: Vec<String> = found.map(|key| key.trim().to_string()).collect();
+    let problem = if keys.iter().any(String::is_empty) {
+        "an empty one"
+    } else if keys.iter().any(|key| key.contains(char::is_control)) {
+        "one with a control character"
+    } else {
+        return Ok(keys);
+    };
+    Err(format!("{place}: expected keys of at least one letter, found {problem}"))
+}
+
+/// The names of a model in requests: those that were asked for, after its name on the hub if none of them is its own.
+pub fn aliases(asked: &[String], hub_name: Option<String>) -> Vec<String> {
+    match hub_name.filter(|_| asked.iter().all(|alias| alias == "*")) {
+        Some(name) => [vec![name], asked.to_vec()].concat(),
+        None => asked.to_vec(),
     }
 }
 
@@ -312,6 +338,8 @@ fn option_of(setting: &str) -> String {
     match setting {
         "body_bytes_max" => "--body-max".to_string(),
         "api_keys" => "--api-key".to_string(),
+        "cors_origins" => "--cors-origin".to_string(),
+        "host_names" => "--host-name".to_string(),
         timeout => option(timeout.strip_suffix("_s").unwrap_or(timeout)),
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! [`options`] and [`values`] parse the command line into settings of the library `foretoken`; [`prompts`] and
 //! [`records`] read input files; [`hub`] resolves a model's name to a path; [`opening`] opens a generator and prints
-//! its notes; [`progress`], [`verbosity`] and [`report`] are output for people; [`interrupts`] handles Ctrl-C. Every
-//! error is a [`Failure`](failure::Failure): one line, and an exit code. The commands themselves are in `foretoken` and
-//! `foretoken_bench`.
+//! its notes; [`progress`], [`verbosity`] and [`report`] are output for people, [`terminal`] keeps what others say from
+//! controlling theirs; [`interrupts`] handles Ctrl-C. Every error is a [`Failure`](failure::Failure): one line, and an
+//! exit code. The commands themselves are in `foretoken` and `foretoken_bench`.
 
 #![forbid(unsafe_code)]
 
@@ -20,6 +20,7 @@ pub mod progress;
 pub mod prompts;
 pub mod records;
 pub mod report;
+pub mod terminal;
 pub mod values;
 pub mod verbosity;
 pub mod vocabulary;

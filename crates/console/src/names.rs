@@ -1,10 +1,12 @@
 //! The names of options for the library's settings, for messages.
 //!
 //! Most have the setting's name with dashes for underlines; the others have the name that llama.cpp, transformers or a
-//! paper gave them.
+//! paper gave them. Those of single drafters are in the library's tables.
+
+use foretoken::drafters::DrafterSettings;
 
 /// Settings whose options have other names.
-const NAMES: [(&str, &str); 26] = [
+const NAMES: &[(&str, &str)] = &[
     ("temperature", "--temp"),
     ("typical_p", "--typical"),
     ("repetition_penalty", "--repeat-penalty"),
@@ -20,21 +22,14 @@ const NAMES: [(&str, &str); 26] = [
     ("draft.temperature", "--spec-draft-temp"),
     ("draft.top_p", "--spec-draft-top-p"),
     ("draft.min_p", "--spec-draft-min-p"),
-    ("lookup.ngram_max", "--max-matching-ngram-size"),
-    ("lookup.candidates", "--prompt-lookup-candidates"),
-    ("llma.run_min", "--llma-match"),
-    ("llma.nodes_max", "--llma-copy"),
-    ("trie.branch_length", "--branch-length"),
-    ("ngram.order", "--ngram-order"),
-    ("ngram.branches_max", "--ngram-branches"),
-    ("jacobi.window", "--lookahead-window"),
-    ("jacobi.level", "--lookahead-level"),
-    ("jacobi.guesses", "--lookahead-guesses"),
     ("translate", "--spec-draft-translate"),
 ];
 
 /// The option of a setting.
 pub fn option(setting: &str) -> String {
+    if let Some(of_drafter) = DrafterSettings::options().find(|option| option.setting == setting) {
+        return format!("--{}", of_drafter.long);
+    }
     let other = NAMES.iter().find(|(name, _)| *name == setting).map(|(_, option)| (*option).to_string());
     other.unwrap_or_else(|| format!("--{}", setting.replace('_', "-")))
 }
@@ -50,7 +45,7 @@ mod tests {
 
     #[test]
     fn settings_have_the_names_of_options() {
-        let found = ["ctx_size", "temperature", "draft.n_max", "lookup_cache_tokens"].map(option);
-        assert_eq!(found, ["--ctx-size", "--temp", "--spec-draft-n-max", "--lookup-cache-tokens"]);
+        let found = ["ctx_size", "temperature", "draft.n_max", "ngram.order", "phrases"].map(option);
+        assert_eq!(found, ["--ctx-size", "--temp", "--spec-draft-n-max", "--ngram-order", "--phrases"]);
     }
 }

@@ -55,7 +55,8 @@ pub fn tell_notes(generator: &Generator) {
     tell_sampling_note(generator);
 }
 
-fn tell_sampling_note(generator: &Generator) {
+/// Prints the note about the sampling settings of the model's file, if it decided some.
+pub fn tell_sampling_note(generator: &Generator) {
     if let Some(note) = generator.prompter.decided.note() {
         say(format_args!("note: {}", note.with_names(option)));
     }
@@ -68,6 +69,11 @@ fn tell_generator_notes(generator: &Generator) {
 }
 
 impl Notices {
+    /// The same for requests that each have a seed of their own.
+    pub fn without_seed(self) -> Self {
+        Self { unprinted_seed: None, ..self }
+    }
+
     /// Prints the seed, if it was not printed yet.
     pub fn print_seed(&mut self) {
         if let Some(seed) = self.unprinted_seed.take() {

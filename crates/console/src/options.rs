@@ -14,4 +14,4 @@ pub use drafters::DrafterOptions;
 pub use guided::GuidedOptions;
 pub use model::{CacheOptions, ModelOptions, PromptCacheOptions, TemplateOptions, requested_context};
 pub use sampling::{LawOptions, SamplingOptions};
-pub use speculation::{Budget, DraftingOptions, SpeculationOptions, Verify};
+pub use speculation::{DraftingOptions, SpeculationOptions};

@@ -12,15 +12,22 @@ use std::time::Duration;
 
 use foretoken::Event;
 use foretoken::generator::Opening;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+pub use indicatif::ProgressBar;
+use indicatif::{ProgressDrawTarget, ProgressStyle};
 
 use crate::names::option;
-use crate::verbosity::{quiet, verbose};
+use crate::terminal::standard_error;
+use crate::verbosity::{coloured_errors, quiet, verbose};
 
 /// A bar of so many steps; hidden unless standard error is a terminal, and under `--quiet`.
 pub fn bar(what: impl Into<Cow<'static, str>>, steps: usize) -> ProgressBar {
     let target = if shown() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     ProgressBar::with_draw_target(Some(steps as u64), target).with_style(style(steps)).with_message(what)
+}
+
+/// The same with an estimate of the time that is left.
+pub fn bar_with_time_left(what: impl Into<Cow<'static, str>>, steps: usize) -> ProgressBar {
+    bar(what, steps).with_style(style_of("{msg} {wide_bar} {pos}/{len} {elapsed}, {eta} left"))
 }
 
 fn shown() -> bool {
@@ -86,7 +93,10 @@ impl Drop for DelayedBar {
 
 /// The style of a bar; without a known length it has only its clock.
 fn style(steps: usize) -> ProgressStyle {
-    let form = if steps > 0 { "{msg} {wide_bar} {pos}/{len} {elapsed}" } else { "{msg} {elapsed}" };
+    style_of(if steps > 0 { "{msg} {wide_bar} {pos}/{len} {elapsed}" } else { "{msg} {elapsed}" })
+}
+
+fn style_of(form: &str) -> ProgressStyle {
     ProgressStyle::with_template(form).expect("the template is well-formed")
 }
 
@@ -140,9 +150,25 @@ pub fn say(line: impl fmt::Display) {
     }
 }
 
+/// The same with colours, around text that is not from elsewhere.
+pub fn say_coloured(line: impl fmt::Display) {
+    if !quiet() {
+        let _ = standard_error().write_coloured(&format!("{line}\n"));
+    }
+}
+
 /// Prints a warning or an error. Errors of writing to standard error are ignored.
 pub fn warn(line: impl fmt::Display) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+    // In one write, so that lines of several threads are not mixed.
+    let _ = standard_error().write_all(format!("{line}\n").as_bytes());
+}
+
+/// Prints the error by which a command ends.
+pub fn error(line: &str) {
+    let begin = if coloured_errors() { "\x1b[1;31merror:\x1b[0m" } else { "error:" };
+    let mut out = standard_error();
+    let line = format!("{begin} {}\n", out.shown(line));
+    let _ = out.write_coloured(&line);
 }
 
 /// Prints a line only with `-v`.

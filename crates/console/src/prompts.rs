@@ -96,6 +96,22 @@ pub fn text_of(path: &Path) -> Result<(String, String), Failure> {
     Ok((name, text))
 }
 
+/// The ending of a file's name, before that of its compression.
+pub fn ending(path: &Path) -> Option<&str> {
+    let name = match path.extension() {
+        Some(packed) if packed == "gz" => Path::new(path.file_stem().unwrap_or_default()),
+        _ => path,
+    };
+    name.extension().and_then(|extension| extension.to_str())
+}
+
+/// Turns a text into a user's message, which the model's chat template writes out.
+pub fn as_user_message(prompt: &mut Prompt) {
+    if let Prompt::Text(text) = prompt {
+        *prompt = Prompt::Chat(vec![ChatMessage::new("user", text.as_str())]);
+    }
+}
+
 /// The text without the line end that belongs to its file.
 fn without_last_line_end(text: &str) -> &str {
     text.strip_suffix("\r\n").or_else(|| text.strip_suffix('\n')).unwrap_or(text)
@@ -123,21 +139,13 @@ impl ListOptions {
     pub fn read(&self, path: &Path) -> Result<Vec<ListedPrompt>, Failure> {
         let (place, text) = text_of(path)?;
         let is_object = path == Path::new(STANDARD_INPUT) && text.trim_start().starts_with('{');
-        let name = match path.extension() {
-            Some(packed) if packed == "gz" => Path::new(path.file_stem().unwrap_or_default()),
-            _ => path,
-        };
-        let kind = if is_object { Some("jsonl") } else { name.extension().and_then(|extension| extension.to_str()) };
+        let kind = if is_object { Some("jsonl") } else { ending(path) };
         let mut listed = match self.skip_bad {
             true => self.usable(&place, listed::each_of_text(&place, &text, kind)?)?,
             false => listed::of_text(&place, &text, kind)?,
         };
         if self.chat {
-            for ListedPrompt { prompt, .. } in &mut listed {
-                if let Prompt::Text(text) = prompt {
-                    *prompt = Prompt::Chat(vec![ChatMessage::new("user", text.as_str())]);
-                }
-            }
+            listed.iter_mut().for_each(|listed| as_user_message(&mut listed.prompt));
         }
         Ok(listed)
     }

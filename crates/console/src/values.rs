@@ -4,8 +4,8 @@
 
 use std::str::FromStr;
 
-use foretoken::hidden::RowType;
-use foretoken::settings::{BRANCH_LENGTH_MAX, BranchSource, Layout, Limit};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use foretoken::settings::{BRANCH_LENGTH_MAX, Limit, Named, NamedValue, OneOf};
 use foretoken::whole::TEMPLATE_BYTES_MAX;
 use foretoken::{CacheType, ChatTemplate, Token, WeightType, whole};
 
@@ -54,38 +54,10 @@ pub fn whole(word: &str) -> Result<usize, String> {
     number(word, "a whole number from 0 up", |x| x <= 1 << 30)
 }
 
-/// Length of a run of tokens to look up: each length up to it has an index of its own, so it is limited.
-pub fn run_len(word: &str) -> Result<usize, String> {
-    number(word, "a whole number from 1 to 64", |x| (1..=64).contains(&x))
-}
-
-/// Longest n-gram of the tables.
-pub fn order(word: &str) -> Result<usize, String> {
-    number(word, "a whole number from 1 to 8", |x| (1..=8).contains(&x))
-}
-
-/// Columns or n-grams of a lookahead window, each of which costs rows in every pass.
-pub fn small(word: &str) -> Result<usize, String> {
-    number(word, "a whole number from 1 to 64", |x| (1..=64).contains(&x))
-}
-
-/// Tokens of an n-gram of a lookahead window: at least the first, one of a level, and the one that is found.
-pub fn level(word: &str) -> Result<usize, String> {
-    number(word, "a whole number from 3 to 16", |x| (3..=16).contains(&x))
-}
-
 /// Tokens of a trie's branch.
 pub fn branch_length(word: &str) -> Result<usize, String> {
     let expected = format!("a whole number from 1 to {BRANCH_LENGTH_MAX}");
     number(word, &expected, |x| (1..=BRANCH_LENGTH_MAX).contains(&x))
-}
-
-/// The mode of trie lookahead: a layout and a source of texts, joined by a dash or, as its authors write it, an
-/// underline.
-pub fn decoding_mode(word: &str) -> Result<(Layout, BranchSource), String> {
-    let (layout, source) = word.split_once(['-', '_']).unwrap_or((word, "mix"));
-    let wrong = || "expected hier, par or one, with -input, -output or -mix behind it".to_string();
-    Layout::from_name(layout).zip(BranchSource::from_name(source)).ok_or_else(wrong)
 }
 
 /// Threads: a whole number that a machine might have.
@@ -122,15 +94,21 @@ pub fn seed(word: &str) -> Result<Seed, String> {
         .map(|seed| Seed(Some(seed)))
 }
 
+/// The name of one of a setting's values.
+pub fn names_of<T: OneOf>() -> PossibleValuesParser {
+    let possible = |one: &NamedValue<T>| PossibleValue::new(one.names[0]).aliases(&one.names[1..]).help(one.help);
+    PossibleValuesParser::new(T::VALUES.iter().map(possible))
+}
+
+/// One of a setting's values, by its name.
+pub fn one_of<T: OneOf + Send + Sync>() -> impl TypedValueParser<Value = T> {
+    names_of::<T>().map(|name| T::named(&name).expect("the name is one of the values'"))
+}
+
 /// A type of the cache.
 pub fn cache_type(word: &str) -> Result<CacheType, String> {
     let known = CacheType::ALL.into_iter().find(|kind| kind.name() == word);
     known.ok_or_else(|| "expected one of f32, f16, bf16, q8_0".to_string())
-}
-
-/// A type of rows of hidden states.
-pub fn row_type(word: &str) -> Result<RowType, String> {
-    word.parse()
 }
 
 /// A type of weights; floats also by PyTorch's names.
@@ -171,16 +149,6 @@ pub fn stop(word: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_mode_of_the_trie_is_a_layout_and_texts() {
-        assert_eq!(decoding_mode("hier-mix"), Ok((Layout::Hier, BranchSource::Mix)));
-        assert_eq!(decoding_mode("par_output"), Ok((Layout::Par, BranchSource::Output)));
-        assert_eq!(decoding_mode("one"), Ok((Layout::One, BranchSource::Mix)));
-        for wrong in ["", "mix", "hier-", "tree-mix", "hier-mix-x"] {
-            assert!(decoding_mode(wrong).is_err(), "{wrong}");
-        }
-    }
 
     #[test]
     fn minus_one_is_no_limit_and_a_random_seed() {

@@ -2,8 +2,8 @@
 //!
 //! A context of 4096 tokens and a history of 10 million (or as many millions as the first argument), of two kinds:
 //! words as in a language (Zipf's law, each word with followers of its own, phrases that are repeated), and the worst
-//! case of one phrase that is repeated for ever. Times are the least of several series; each series of the first kind
-//! reads a text that was not read before, so that the history is not in a cache already.
+//! case of one phrase that is repeated for ever. Times are the minimum over several series; each series of the first
+//! kind reads a text that was not read before, so that the history is not in a cache already.
 //!
 //! ```text
 //! cargo run --release -p foretoken-drafters --example drafting_lookup
@@ -101,7 +101,7 @@ fn zipf(random: u64, words: u32) -> Token {
     (f64::from(words).powf(uniform) as Token - 1).min(words - 1)
 }
 
-/// Mean time of `draft` over the passes of a sequence; the least of several series.
+/// Mean time of `draft` over the passes of a sequence; the minimum over several series.
 fn time_of_a_pass(drafter: &mut dyn Drafter, seed: u64, repetitive: bool) -> Duration {
     let sampling = Sampling::default();
     let (mut tree, mut probes) = (DraftTree::new(), Probes::default());
@@ -141,8 +141,8 @@ fn time_of_a_pass(drafter: &mut dyn Drafter, seed: u64, repetitive: bool) -> Dur
     least
 }
 
-/// A suffix drafter that has read `tokens` tokens, and the mean time of reading one: of each text the least of several
-/// repetitions, since later texts take longer.
+/// A suffix drafter that has read `tokens` tokens, and the mean time of reading one: for each text the minimum over
+/// several repetitions, since later texts take longer.
 fn warmed_up(tokens: usize, repetitive: bool) -> (SuffixDrafter, Duration) {
     let mut times = vec![Duration::MAX; tokens / TEXT_LEN];
     for repetition in 1.. {

@@ -1,9 +1,9 @@
 //! The costs of trie lookahead: time of a retrieval, time of an insertion, memory; each with its limit.
 //!
-//! The store holds synthetic text: words by Zipf's law, and after each word mostly one of a few successors of its own,
-//! again by Zipf's law, so that branches repeat as in a real text and there are always new ones. Times are the least of
-//! several repetitions. `cargo run --release -p foretoken-drafters --example drafting_trie [million tokens]`; the exit
-//! status is 1 if a limit is exceeded.
+//! The store holds synthetic text: words by Zipf's law, and after each word usually one of a few successors of its own,
+//! again by Zipf's law, so that branches repeat as in a real text and there are always new ones. Times are the minimum
+//! over several repetitions. `cargo run --release -p foretoken-drafters --example drafting_trie [million tokens]`; the
+//! exit status is 1 if a limit is exceeded.
 
 use std::time::Instant;
 
@@ -72,7 +72,7 @@ impl Text {
     }
 }
 
-/// Prints a figure with its limit; returns whether it is kept.
+/// Prints a figure with its limit; returns whether the limit is kept.
 fn line(what: &str, figure: f64, unit: &str, limit: f64) -> bool {
     let verdict = if figure <= limit { "ok" } else { "EXCEEDED" };
     println!("{what:46} {figure:8.2} {unit:14} limit {limit:5} {verdict}");

@@ -10,15 +10,15 @@
 //! gain of a node = product of the acceptances from the root to it
 //! ```
 //!
-//! A single occurrence with a match of 1 token is estimated to be right with 1/3, of 3 tokens with 0.72, of 8 with
-//! 0.92; the weights of two that agree add up. Below a node only the occurrences that voted for it continue, with
-//! matches one token longer. The node of the highest gain is offered next, so confident votes make a deep chain and
-//! uncertain ones a wide tree.
+//! A single occurrence with a match of 1 token is estimated to be right with probability 1/3, of 3 tokens with 0.72, of
+//! 8 with 0.92; the weights of two that agree add up. Below a node only the occurrences that voted for it continue,
+//! with matches one token longer. The node with the highest gain is offered next, so confident votes make a deep chain
+//! and uncertain ones a wide tree.
 //!
 //! Two kinds of votes were added after replaying recorded answers. A match that continues before a gap of one or two
 //! tokens, as in a copy with one word replaced, counts half of the tokens that match there. And the empty match occurs
-//! everywhere: the last tokens of the sequence vote with a common weight of 1, so that where nothing matches the most
-//! frequent words are proposed, each with its most probable follower, as far as there is room.
+//! everywhere: the last tokens of the sequence vote with a common weight of 1, so if nothing matches, the most frequent
+//! words are proposed, each with its most probable follower, as far as there is room.
 //!
 //! Occurrences are found by [`super::history`]; the drafters choose the texts.
 
@@ -36,25 +36,26 @@ const WEIGHT: f32 = 0.5;
 const PRIOR_WEIGHT: f32 = 1.0;
 /// Weight of all empty matches together.
 const EMPTY_WEIGHT: f32 = 1.0;
-/// Most occurrences that are followed below one node, the strongest first: a text that repeats one phrase has hundreds.
+/// Maximum number of occurrences that are followed below one node, the strongest first: a text that repeats one phrase
+/// has hundreds.
 const FOLLOWED_MAX: usize = 64;
 /// How much a token that matches before a gap counts.
 const GAP_WEIGHT: f32 = 0.5;
 /// Lengths of a gap in the text and in the context.
 const GAPS: [(usize, usize); 6] = [(1, 1), (0, 1), (1, 0), (2, 2), (1, 2), (2, 1)];
-/// Fewest tokens that must match before a gap.
+/// Minimum number of tokens that must match before a gap.
 const GAP_MATCH_MIN: usize = 2;
 
 /// Bounds of a tree, besides the limits of the ask.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Bounds {
-    /// Most nodes offered.
+    /// Maximum number of nodes that are offered.
     pub nodes_max: usize,
-    /// Most tokens of a branch.
+    /// Maximum number of tokens of a branch.
     pub depth_max: usize,
-    /// A token less probable than this is not offered, nor what follows it.
+    /// A token less probable than this is not offered, and neither is what follows it.
     pub token_min: f32,
-    /// A node of less gain is not offered.
+    /// A node with a lower gain is not offered.
     pub gain_min: f32,
 }
 
@@ -77,7 +78,7 @@ struct Occurrence {
     matched: f32,
     /// How many more tokens may be copied.
     left: u32,
-    /// Another one with the same vote.
+    /// The next occurrence with the same vote.
     sibling: u32,
 }
 
@@ -121,8 +122,8 @@ impl Continuations {
 
     /// Finds up to `most` occurrences of the end of `context` in a history, those of the longest n-gram first and the
     /// latest of each first; with `first`, the earliest of the longest before all others. `source`: its number; number
-    /// 0 is the running sequence itself. `depth`: most tokens copied from an occurrence, as a multiple of its match and
-    /// a constant.
+    /// 0 is the running sequence itself. `depth`: maximum number of tokens copied from an occurrence, as a multiple of
+    /// its match and a constant.
     pub(super) fn gather(
         &mut self,
         source: usize,
@@ -145,7 +146,8 @@ impl Continuations {
                     self.add(source, history, context, end, depth);
                 }
             }
-            // Skipped are the context's own end, the earliest, and those found with a longer n-gram: a bounded number.
+            // The context's own end, the earliest end, and those found with a longer n-gram are skipped: a bounded
+            // number.
             for end in history.ends(ngram).take(2 * most + 2) {
                 if self.occurrences.len() >= all {
                     return;
@@ -224,7 +226,7 @@ impl Continuations {
         self.votes.clear();
         self.distinct.clear(occurrences.len());
         let mut sum = PRIOR_WEIGHT;
-        // In reverse, so that the strongest becomes the first of its votes.
+        // Iterates in reverse, so that the strongest becomes the first of its votes.
         for at in occurrences.rev() {
             let Occurrence { source, next, matched, left, .. } = self.occurrences[at as usize];
             let Source { tokens, share } = sources[source as usize];
@@ -260,7 +262,7 @@ impl Continuations {
     }
 }
 
-/// The weight of an occurrence with a match of so many tokens: the odds that it is right.
+/// The weight of an occurrence with a match of this many tokens: the odds that it is right.
 fn weight(matched: f32, window: usize) -> f32 {
     if matched == 0.0 {
         return EMPTY_WEIGHT / window as f32;

@@ -1,11 +1,11 @@
-//! Numbers for tokens in the order in which they first come: the index of a list with one entry for each token.
+//! Numbers tokens in the order of their first occurrence: the index of a list with one entry for each distinct token.
 //!
 //! A draft makes such a list for each of its nodes, so clearing it takes no time: entries of the list before are
 //! recognized by an older stamp. The list itself is the caller's.
 
 use foretoken_speculation::Token;
 
-/// Fewest slots.
+/// Minimum number of slots.
 const SLOTS_MIN: usize = 64;
 
 /// Different tokens, numbered from 0. An open-addressed table.
@@ -25,7 +25,7 @@ struct Slot {
 }
 
 impl Distinct {
-    /// Forgets all tokens, and makes room for so many.
+    /// Forgets all tokens, and makes room for `len_max`.
     pub(super) fn clear(&mut self, len_max: usize) {
         let slots = (2 * len_max).next_power_of_two().max(SLOTS_MIN);
         self.len = 0;

@@ -5,7 +5,7 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-/// Guesses that may be offered, each with its gain: the probability that the whole path down to it is accepted.
+/// Tokens that may be offered, each with its gain: the probability that the whole path down to it is accepted.
 #[derive(Debug)]
 pub(super) struct Frontier<T> {
     heap: BinaryHeap<Entry<T>>,
@@ -15,7 +15,7 @@ pub(super) struct Frontier<T> {
 #[derive(Debug)]
 struct Entry<T> {
     gain: f32,
-    /// Its number among all entries: the earlier of equals comes first.
+    /// Its number among all entries: with equal gains the earlier one comes first.
     order: u32,
     guess: T,
 }
@@ -39,7 +39,7 @@ impl<T> Frontier<T> {
         self.pushed += 1;
     }
 
-    /// Takes out the guess of the highest gain, of equals the one that was added first.
+    /// Removes the guess with the highest gain; of ties the one that was added first.
     pub(super) fn pop(&mut self) -> Option<T> {
         self.heap.pop().map(|entry| entry.guess)
     }

@@ -1,14 +1,14 @@
-//! Forced strings as drafts: where a grammar allows only one string, its usual tokens are almost certain.
+//! Forced strings as drafts: if a grammar allows only one string, its usual tokens are almost certain.
 //!
-//! A schema may require an object to go on with `"name":`, and of the thirty ways to split that into tokens the model
-//! nearly always takes the one that the tokenizer's encoding gives. The model may still choose another, so the tokens
-//! are a draft like any other. (Where a single token is possible the model is not run; the engine does that, see
+//! A schema may require an object to continue with `"name":`, and of the thirty ways to split that into tokens the
+//! model nearly always takes the one that the tokenizer's encoding gives. The model may still choose another, so the
+//! tokens are a draft like any other. (If a single token is possible the engine emits it without running the model, see
 //! [`foretoken_speculation::Sampling::forced`].) A model may prefer other tokens, such as `":` and `"` where encoding
-//! has `":"`; a token that was written in place of a usual one is offered in its place from then on.
+//! has `":"`; a token that was written instead of a usual one is offered instead of it from then on.
 //!
-//! Where the text is free, a value may end here, after which a string is often forced again: so the end of the value is
-//! proposed as well, with what follows. This drafter is asked after the others and continues the most probable of their
-//! branches as well as the pending token. Strings and their usual tokens come from
+//! If the grammar leaves the next tokens free but a value may end here, a string is often forced again after that end:
+//! so the end of the value is proposed as well, with what follows. This drafter is asked after the others and continues
+//! the most probable of their branches as well as the pending token. Strings and their usual tokens come from
 //! [`foretoken_speculation::Constraint`].
 
 use std::collections::BTreeMap;
@@ -20,27 +20,28 @@ use foretoken_speculation::{
 
 /// Expected acceptance of a usual token of a forced string.
 const USUAL_ACCEPTANCE: f32 = 0.97;
-/// The same of the string's last token, which the model may merge with what follows.
+/// Expected acceptance of the string's last token, which the model may merge with what follows.
 const LAST_ACCEPTANCE: f32 = 0.85;
-/// The same of the end of a value.
+/// Expected acceptance of the end of a value.
 const ENDING_ACCEPTANCE: f32 = 0.25;
-/// Most nodes of other drafters that are continued, the most probable,
+/// Maximum number of nodes of other drafters that are continued: the most probable,
 const CONTINUED_MAX: usize = 3;
-/// and their least gain.
+/// those with at least this gain.
 const CONTINUED_GAIN_MIN: f32 = 0.3;
-/// Most tokens of a string that are drafted.
+/// Maximum number of tokens of a string that are drafted.
 const STRING_TOKENS_MAX: usize = 64;
-/// Most preferred tokens in a string: after each of them the rest of the string is split into tokens again.
+/// Maximum number of preferred tokens in a string: after each of them the rest of the string is split into tokens
+/// again.
 const PREFERRED_IN_STRING_MAX: usize = 4;
-/// Most preferred tokens that are remembered; beyond that all are forgotten.
+/// Maximum number of preferred tokens that are remembered; beyond that all are forgotten.
 const PREFERRED_MAX: usize = 4096;
 
-/// A [`Drafter`] of what the request's constraint foresees. Proposes point masses; needs no model and no chance, and
-/// proposes nothing where there is no constraint.
+/// A [`Drafter`] of the strings that the request's constraint forces. Proposes point masses; needs no model and no
+/// chance, and proposes nothing without a constraint.
 #[derive(Debug, Default)]
 pub struct GrammarDrafter {
     running: BTreeMap<SequenceId, Running>,
-    /// By tenant and usual token: the token that its outputs have in place of it.
+    /// For each tenant and usual token: the token that the tenant's outputs have instead of it.
     preferred: BTreeMap<(Tenant, Token), Token>,
     /// Gains of the other drafters' nodes.
     gains: Vec<f32>,
@@ -52,7 +53,7 @@ struct Running {
     tenant: Tenant,
     /// The forced string.
     foreseen: Vec<SpelledToken>,
-    /// The ends of a value that were proposed.
+    /// The proposed ends of a value.
     endings: Vec<Ending>,
 }
 
@@ -73,7 +74,7 @@ impl GrammarDrafter {
         let mut endings = Vec::new();
         for (gain, node) in self.starts(ask) {
             ask.tree.path_into(node, &mut path);
-            // Nothing is foreseen after a path that may not be written.
+            // No string is forced after a path that the constraint forbids.
             let tokens = constraint.foreseen(&path);
             if !tokens.is_empty() {
                 let spelled = self.spell(tenant, constraint, &mut path, tokens);
@@ -99,7 +100,7 @@ impl GrammarDrafter {
         }
     }
 
-    /// The tokens of a string after a path, given its usual tokens, with the model's preferred tokens in their place.
+    /// The tokens of a string after a path, given its usual tokens, with the model's preferred tokens instead of them.
     fn spell(
         &self,
         tenant: Tenant,
@@ -141,7 +142,7 @@ impl GrammarDrafter {
         std::iter::once((1.0, None)).chain(nodes).collect()
     }
 
-    /// Learns the tokens that the model prefers, from what it wrote where a string or an ending was proposed.
+    /// Learns which tokens the model prefers, from what it wrote after a string or an ending was proposed.
     fn learn(&mut self, output: &StepOutput<'_>) {
         let Some(Running { tenant, foreseen, endings }) = self.running.get_mut(&output.sequence) else { return };
         let differs = foreseen.iter().zip(output.emitted).find(|(spelled, written)| spelled.offered != **written);
@@ -165,7 +166,7 @@ impl GrammarDrafter {
     }
 }
 
-/// Offers a chain below a node; `first` is the most that its first token's acceptance is expected to be.
+/// Offers a chain below a node; `first` is an upper bound of its first token's expected acceptance.
 fn extend(ask: &mut Ask<'_>, mut node: Option<NodeId>, mut gain: f32, spelled: &[SpelledToken], first: f32) {
     let gain_min = ask.gain_min(0.0);
     for (i, SpelledToken { offered, .. }) in spelled.iter().enumerate() {

@@ -1,20 +1,21 @@
 //! A head: a small network that continues the target's own hidden states (Li et al. 2024, EAGLE; 2025, EAGLE-3).
 //!
-//! A row of the head reads a token and the hidden row of the position before it, from which the token was chosen: for a
-//! written token the target's hidden states there, for a drafted token the head's own. The first token of a sequence
+//! A row of the head reads a token and the hidden state of the position before it, from which the token was chosen: for
+//! a written token the target's hidden states there, for a drafted token the head's own. The first token of a sequence
 //! has no position before it and therefore no row, so row `i` of the head reads token `i + 1` of the sequence and the
 //! target's hidden states of token `i`; the row of the pending token gives the logits of the first drafted token.
 //!
 //! The target's hidden states come with each pass ([`StepOutput::hidden`]), the prompt's too ([`Needs::prompt_rows`]),
-//! and are kept here until the head has read them. Where the beginning of a prompt was taken from the prefix cache,
-//! only the last rows come: the head's tokens then begin with the first of these, and it drafts with this shorter
-//! context. Its committed rows are made of the target's hidden states alone. Rows of drafted tokens are made of its own
-//! hidden rows, so when drafted tokens are accepted their rows are forgotten, and the tokens are read again with the
-//! target's hidden states. Where hidden states are missing, or would have to be read again after they were dropped, the
-//! head drafts nothing for that sequence from then on, and never uses other rows in their place.
+//! and are kept here until the head has read them. If the beginning of a prompt was taken from the prefix cache, only
+//! the hidden states of its last rows are available: the head's tokens then begin with the first of these, and it
+//! drafts with this shorter context. Its committed rows are made of the target's hidden states alone. Rows of drafted
+//! tokens are made of its own hidden states, so when drafted tokens are accepted their rows are dropped, and the tokens
+//! are read again with the target's hidden states. If hidden states are missing, or would have to be read again after
+//! they were dropped, the head drafts nothing for that sequence from then on, and never uses other rows instead of
+//! them.
 //!
 //! Drafts grow as a draft model's do (`model/expand.rs`, `model/grow.rs`). A head cannot have an inner drafter that is
-//! run ahead: the hidden rows of its drafted tokens are not known before they are computed.
+//! run ahead: the hidden states of its drafted tokens are not known before they are computed.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -27,19 +28,19 @@ use crate::{HiddenInput, LogitRows, ScoreAsk, Scorer};
 use foretoken_speculation::{Ask, Chance, DraftSettings, Drafter, Needs, Opening, ReadAsk, StepOutput};
 use foretoken_speculation::{SequenceId, Token, Work};
 
-/// A [`Drafter`] that asks a [`Scorer`] which reads hidden rows of the target.
+/// A [`Drafter`] that asks a [`Scorer`] which reads hidden states of the target.
 pub struct HeadDrafter<S> {
     /// The head.
     pub scorer: S,
-    /// Draft length: most tokens of a branch.
+    /// Draft length: maximum number of tokens of a branch.
     pub depth_max: usize,
     /// Settings that requests leave open.
     pub settings: DraftSettings,
-    /// Most tokens of a sequence whose hidden states wait to be read. Where more wait, because drafting has not paid
-    /// for so long, the head stops drafting for the sequence and frees its memory.
+    /// Maximum number of tokens of a sequence whose hidden states wait to be read. If more wait, because drafting has
+    /// not paid for long, the head stops drafting for the sequence and frees its memory.
     pub unread_max: usize,
-    /// Most bytes of waiting hidden states, of all sequences together: beyond it the head stops drafting for the
-    /// sequence that comes next.
+    /// Maximum number of bytes of waiting hidden states, of all sequences together: beyond it the head stops drafting
+    /// for the sequence that comes next.
     pub unread_bytes_max: usize,
     work: Work,
     sequences: BTreeMap<SequenceId, HeadSequence>,
@@ -54,10 +55,10 @@ struct HeadSequence {
     /// The head's rows: committed ones of tokens from the second on, and drafted ones after them.
     cached: Cached,
     states: TargetStates,
-    /// How many first tokens of the sequence have no hidden states here. The head's tokens are those after them, and
-    /// all other positions here count from there.
+    /// The number of leading tokens of the sequence without hidden states here. The head's tokens are those after them,
+    /// and all other positions here count from there.
     skipped: usize,
-    /// Whether drafting has stopped, because hidden states that the head would have to read are missing.
+    /// Whether drafting has stopped because hidden states that the head would have to read are missing.
     is_stopped: bool,
 }
 
@@ -83,7 +84,7 @@ impl TargetStates {
         self.first + self.values.len() / self.width.max(1)
     }
 
-    /// Appends those of the next token, by layer.
+    /// Appends the hidden states of the next token, one for each layer.
     fn push(&mut self, layers: &[&[f32]]) {
         let width = layers.iter().map(|layer| layer.len()).sum();
         assert!(self.width == 0 || self.width == width, "hidden states of {width} elements, before of {}", self.width);
@@ -91,12 +92,12 @@ impl TargetStates {
         layers.iter().for_each(|layer| self.values.extend_from_slice(layer));
     }
 
-    /// Those of the tokens in a range.
+    /// The hidden states of the tokens in a range.
     fn of(&self, tokens: std::ops::Range<usize>) -> &[f32] {
         &self.values[(tokens.start - self.first) * self.width..(tokens.end - self.first) * self.width]
     }
 
-    /// Forgets those before this token.
+    /// Drops the hidden states before this token.
     fn forget_before(&mut self, first: usize) {
         self.values.drain(..(first - self.first) * self.width);
         self.first = first;
@@ -111,7 +112,7 @@ impl HeadSequence {
 
     /// The rows to run; `tokens` are the head's tokens from the second on. In the first pass of a draft, or without
     /// one, these are the tokens that are not cached, with the target's hidden states; later the drafted tokens that
-    /// are not computed, with the head's own hidden rows.
+    /// are not computed, with the head's own hidden states.
     fn span<'a>(&'a self, sequence: SequenceId, tokens: &'a [Token], draft: Option<&Draft>) -> HeadSpan<'a> {
         let Self { cached, states, .. } = self;
         let certain = tokens.len();
@@ -168,13 +169,13 @@ impl Draft {
         }
     }
 
-    /// For each of these rows the head's own hidden state of its parent.
+    /// The head's own hidden state of each row's parent.
     fn parent_states(&self, parents: &[Option<u32>]) -> Vec<f32> {
-        let of = |parent: &Option<u32>| {
+        let state_of = |parent: &Option<u32>| {
             let row = parent.map_or(0, |parent| 1 + parent as usize);
             &self.own_states[row * self.width..][..self.width]
         };
-        parents.iter().flat_map(of).copied().collect()
+        parents.iter().flat_map(state_of).copied().collect()
     }
 }
 
@@ -396,13 +397,14 @@ impl<S: Scorer> Drafter for HeadDrafter<S> {
             let waiting: usize = others.map(|(_, other)| other.states.bytes()).sum();
             let state = self.sequences.get_mut(&output.sequence).filter(|state| !state.is_stopped);
             let Some(state) = state else { continue };
-            // The last token has no hidden states yet, and accepted tokens after an end token are not of the sequence.
+            // The last token has no hidden states yet, and accepted tokens after an end token do not belong to the
+            // sequence.
             if state.states.len() == 0 && state.cached.committed.is_empty() && !output.hidden.is_empty() {
                 state.skipped = output.hidden_from;
             }
             let positions = output.hidden_from..output.tokens.len() - 1;
             for (position, layer_states) in positions.zip(output.hidden.chunks(layers)) {
-                // Rows that are computed again are here already, or were skipped.
+                // The hidden states of rows that are computed again are here already, or were skipped.
                 let Some(position) = position.checked_sub(state.skipped) else { continue };
                 match position.cmp(&state.states.len()) {
                     std::cmp::Ordering::Less => {}

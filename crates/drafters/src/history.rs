@@ -1,4 +1,4 @@
-//! A log of tokens, indexed by its n-grams: where each of them ended before.
+//! A log of tokens, indexed by its n-grams: where each of them occurred before.
 //!
 //! For a few lengths n, every n-gram of the log is a *node*: the position where it ended first. Nodes are listed in
 //! buckets by the hash of the n-gram; all later ends of an n-gram are a list, from the latest to the first. Two numbers
@@ -21,11 +21,11 @@ pub(super) const END: Token = Token::MAX;
 
 /// No position.
 const NONE: u32 = u32::MAX;
-/// Fewest buckets.
+/// Minimum number of buckets.
 const BUCKETS_MIN: usize = 16;
-/// Most nodes of a bucket that are searched, so that tokens chosen to collide cost no more than others. An n-gram
-/// beyond them gets a second node, and its earlier ends are no longer found. Buckets without an attack have about one
-/// node.
+/// Maximum number of nodes of a bucket that are searched, so that tokens that were chosen to collide cost no more than
+/// others. An n-gram beyond them gets a second node, and its earlier ends are no longer found. Buckets without an
+/// attack have about one node.
 const NODES_MAX: usize = 32;
 
 /// A log of tokens and the ends of its n-grams.
@@ -155,7 +155,7 @@ impl Ends {
     }
 }
 
-/// Pushes with an eighth of slack, where [`Vec::push`] would double.
+/// Pushes with an eighth of slack; [`Vec::push`] would double the capacity.
 fn push_exactly<T>(vec: &mut Vec<T>, value: T) {
     if vec.len() == vec.capacity() {
         vec.reserve_exact((vec.len() / 8).max(64));

@@ -1,4 +1,4 @@
-//! Jacobi lookahead: the target computes proposals for several later positions in rows beside its pass.
+//! Jacobi lookahead: the target computes proposals for several later positions in additional rows of its pass.
 //!
 //! This is lookahead decoding (Fu, Bailis, Stoica & Zhang 2024, "Break the Sequential Dependency of LLM Inference Using
 //! Lookahead Decoding", arXiv 2402.02057), without a draft model. A *window* of W columns follows the pending token.
@@ -11,13 +11,13 @@
 //!
 //! As in the authors' code: the first N - 2 passes fill the levels one by one, starting from tokens of the prompt; the
 //! pool keeps for each first token the G latest n-grams, an n-gram found again counting as new; end tokens are replaced
-//! in the window, since nothing useful follows them; and the window moves on by one column per pass however many tokens
-//! are accepted (their `ALWAYS_FWD_ONE`), unless `keeps_pace` is set. Where their code draws tokens of the prompt at
-//! random, a hash chooses here, so that the output is a function of the request.
+//! in the window, since nothing useful follows them; and the window advances by one column per pass however many tokens
+//! are accepted (their `ALWAYS_FWD_ONE`), unless `keeps_pace` is set. Their code draws tokens of the prompt at random;
+//! here a hash chooses them, so that the output is a function of the request.
 //!
 //! A pass that has no room for the whole window (near the end of the context, or in a large batch) runs without it, and
-//! the window stays as it is. The window holds the most probable tokens; drawing them from the laws instead was of no
-//! use to the authors.
+//! the window stays as it is. The window holds the most probable tokens; the authors found no benefit in drawing them
+//! from the laws instead.
 
 mod pool;
 
@@ -44,8 +44,8 @@ pub struct JacobiDrafter {
     sequences: BTreeMap<SequenceId, State>,
 }
 
-/// Tokens of each level when so many levels are filled: a pass of filling uses up one column. The trunk is one shorter
-/// than the others, since the pending token is its first column.
+/// Tokens of each level when this many levels are filled: a pass of filling uses up one column. The trunk is one
+/// shorter than the others, since the pending token is its first column.
 fn widths(columns: usize, ngram: usize, levels: usize) -> impl Iterator<Item = usize> {
     let trunk = columns + ngram - 2 - levels;
     (0..levels).map(move |level| if level == 0 { trunk } else { trunk + 1 })
@@ -61,7 +61,7 @@ struct State {
     pool: Pool,
     /// Tokens whose n-grams are in the pool.
     pooled: usize,
-    /// How many tokens were taken from the prompt to fill up.
+    /// The number of tokens that were taken from the prompt to fill the window.
     picked: u64,
     end_tokens: Vec<Token>,
     /// Length of the sequence when the window's probes were asked for, if they were.
@@ -96,7 +96,8 @@ impl JacobiDrafter {
         }
     }
 
-    /// Most rows of a window: those of the full one, (N - 1) W - 1, or of a narrow one while it is being filled.
+    /// Maximum number of rows of a window: those of the full one, (N - 1) W - 1, or of a narrow one while it is being
+    /// filled.
     pub fn probes(&self) -> usize {
         let rows = |levels: usize| widths(self.columns, self.ngram, levels).sum();
         (1..self.ngram).map(rows).max().unwrap_or(0)
@@ -154,7 +155,7 @@ impl State {
         state
     }
 
-    /// A token of the prompt, another one each time.
+    /// A token of the prompt, a different one each time.
     fn pick(&mut self) -> Token {
         self.picked += 1;
         let hash = self.picked.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (self.prompt.len() as u64) << 32;

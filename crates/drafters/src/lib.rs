@@ -11,15 +11,15 @@
 //! - [`LlmaDrafter`]: spans of the prompt that the answer has begun to repeat (Yang et al. 2023).
 //! - [`TrieDrafter`]: branches of prompts and outputs, counted in tries (Zhao et al. 2024).
 //! - [`NgramDrafter`]: what followed most often (Leviathan et al. 2023, section 3.6).
-//! - [`JacobiDrafter`]: n-grams that the target itself computes by Jacobi iteration, in rows beside the draft (Fu et
-//!   al. 2024).
-//! - [`PredictionDrafter`]: the output that the user predicts, aligned with what is written.
+//! - [`JacobiDrafter`]: n-grams that the target itself computes by Jacobi iteration, in additional rows of its pass (Fu
+//!   et al. 2024).
+//! - [`PredictionDrafter`]: the output that the user predicts, aligned with the output so far.
 //! - [`GrammarDrafter`]: the usual tokens of a string that a constraint requires next.
 //! - [`PhrasesDrafter`]: a list of phrases. [`RandomDrafter`]: random tokens, for tests.
 //!
 //! A drafter may be slow or wrong; it can never change the output, as long as it keeps the two rules of the trait. It
-//! sees the sequence's tokens, its limits and, where it asked for them, rows of the target. Shared parts are a history
-//! of tokens indexed by n-grams (`history`), which lookups, suffix matching and n-grams read; memory by tenant
+//! sees the sequence's tokens, its limits and, if it asked for them, rows of the target. Shared parts are a history of
+//! tokens indexed by n-grams (`history`), which lookups, suffix matching and n-grams read; memory for each tenant
 //! (`tenants`), so that no tenant is shown another's text; and best-first growth (`frontier`). Networks are used
 //! through [`Scorer`], other vocabularies through [`translate::Translator`]; the engine implements both.
 //!

@@ -1,16 +1,16 @@
-//! LLMA: spans of a reference are copied where the answer has begun to repeat it.
+//! LLMA: spans of a reference are copied once the answer has begun to repeat it.
 //!
 //! Yang et al. 2023 ("Inference with Reference", arXiv 2304.04487): an answer from documents, or a corrected text,
-//! repeats parts of its source. Where the last n tokens of the answer occur in the reference, the k tokens after them
-//! are proposed, as one chain. As in its authors' program the longest run is looked for first, from [`RUN_MAX`] down to
-//! n, and of equal ones the earliest is copied.
+//! repeats parts of its source. If the last n tokens of the answer occur in the reference, the k tokens after them are
+//! proposed, as one chain. As in its authors' program the longest run is looked for first, from [`RUN_MAX`] down to n,
+//! and of several equally long ones the earliest is copied.
 //!
-//! The reference is the request's prediction, where it has one, and its prompt. So it differs from prompt lookup
+//! The reference is the request's prediction, if it has one, and its prompt. So it differs from prompt lookup
 //! ([`crate::SuffixDrafter`], whose index and votes are used here): the answer is never copied from itself, and a run
-//! never reaches back into the prompt, so that nothing is proposed before n tokens were written.
+//! never reaches back into the prompt, so nothing is proposed before n tokens of the answer are written.
 //!
-//! References of earlier requests, as in the authors' session cache, are not kept; suffix matching has those. Below a
-//! draft model of another vocabulary, which is given no prompt, this drafter has nothing to copy.
+//! References of earlier requests, as in the authors' session cache, are not kept; suffix matching has those. As the
+//! inner drafter of a draft model with another vocabulary, which is given no prompt, this drafter has nothing to copy.
 
 use std::collections::BTreeMap;
 
@@ -26,9 +26,9 @@ const RUN_MAX: usize = 5;
 /// masses; needs no model and no chance.
 #[derive(Debug)]
 pub struct LlmaDrafter {
-    /// Most tokens copied per pass; k of the paper.
+    /// Maximum number of tokens copied per pass; k of the paper.
     pub copied_max: usize,
-    /// Fewest tokens that must match; n of the paper.
+    /// Minimum number of tokens that must match; n of the paper.
     run_min: usize,
     references: BTreeMap<SequenceId, History>,
     continuations: Continuations,
@@ -56,7 +56,7 @@ impl LlmaDrafter {
         let reference = self.references.get(&ask.sequence);
         let reference = reference.unwrap_or_else(|| panic!("{:?} was not opened", ask.sequence));
         let answer = &ask.tokens[ask.prompt_len..];
-        // The first source is the running sequence, of which nothing is copied.
+        // The first source is the running sequence, from which nothing is copied.
         let sources = [Source { tokens: ask.tokens, share: 1.0 }, Source { tokens: reference.tokens(), share: 1.0 }];
         let found = &mut self.continuations;
         found.clear();

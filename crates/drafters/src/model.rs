@@ -6,19 +6,19 @@
 //! ([`Ask::draw`]).
 //!
 //! A branch ends after the token whose probability fell below `p_min` (llama.cpp's `p-min`, transformers'
-//! `assistant_confidence_threshold`, there stopping likewise after the token) and after an end token. Confidence is the
-//! network's raw probability, before temperature and filters: under greedy the law's own probability is always 1. Where
+//! `assistant_confidence_threshold`, which also stops after the token) and after an end token. Confidence is the
+//! network's raw probability, before temperature and filters: under greedy the law's own probability is always 1. If
 //! other tokens have a raw probability above `p_split` (llama.cpp's `p-split`), siblings are drawn, and the tree grows
 //! best first, several leaves per pass (`grow`).
 //!
 //! The draft model can have a drafter of its own (Chen et al. 2023, cascade speculative drafting, the vertical cascade;
 //! Spector and Re 2023, staged speculative decoding): whenever a pass of the draft model is due, an inner drafter
 //! proposes the draft model's next tokens, and the pass computes their rows ahead. So the draft model needs another
-//! pass only where the inner drafter was wrong (`ahead`). The inner drafter only fills the cache: the draft is the
-//! same, token by token, with any inner drafter or none.
+//! pass only if the inner drafter was wrong (`ahead`). The inner drafter only fills the cache: the draft is the same,
+//! token by token, with any inner drafter or none.
 //!
 //! The cache records the rows that were run, whatever was accepted: they are compared with the sequence's tokens and
-//! kept where they agree (`cache`). So another drafter's branch may be accepted without harm.
+//! kept as far as they agree (`cache`). So another drafter's branch may be accepted without harm.
 //!
 //! The draft model has the target's vocabulary; others are handled by [`crate::TranslatedDrafter`] and
 //! [`crate::SharedScorer`].
@@ -46,12 +46,12 @@ pub(super) use ahead::SEED_FLIP;
 pub struct ModelDrafter<S> {
     /// The small network.
     pub scorer: S,
-    /// Draft length: most tokens of a branch.
+    /// Draft length: maximum number of tokens of a branch.
     pub depth_max: usize,
     /// Settings that requests leave open. (`n_min`: llama.cpp discards shorter drafts instead of continuing them; that
-    /// depends on what was drawn and so is not lawful under *rejection*.)
+    /// depends on what was drawn, so under *rejection* the output would not follow the target's law.)
     pub settings: DraftSettings,
-    /// Most tokens of the inner drafter that are run ahead, per sequence and pass of the draft model.
+    /// Maximum number of tokens of the inner drafter that are run ahead, per sequence and pass of the draft model.
     pub ahead_max: usize,
     /// Counters of the network.
     work: Work,
@@ -86,7 +86,7 @@ impl<S: Scorer> ModelDrafter<S> {
         }
     }
 
-    /// The same with a drafter of its own, which may have one in turn.
+    /// This draft model with an inner drafter, which may have an inner drafter in turn.
     ///
     /// # Panics
     ///

@@ -1,24 +1,25 @@
-//! N-gram models: what followed these tokens most often, in a corpus and in the sequence itself.
+//! N-gram models: they propose what followed the last tokens most often, in a corpus and in the sequence itself.
 //!
-//! These are the models of negligible cost of Leviathan et al. 2023 (sections 3.6 and 4.2: with a bigram table T5-XXL
-//! accepts one token in five). The draft's distribution q is the relative frequency of what followed the longest known
-//! run of last tokens, up to `order` - 1 of them, with the draft's settings applied: temperature T makes it
-//! proportional to count^(1 / T). It covers only the 16 most frequent followers, since any q is lawful, so the time of
-//! a draft does not depend on the vocabulary. Greedy takes the most frequent, of equals the lowest id.
+//! These are the approximation models of negligible cost of Leviathan et al. 2023 (sections 3.6 and 4.2: with a bigram
+//! table T5-XXL accepts one token in five). The draft's distribution q is the relative frequency of what followed the
+//! longest known run of last tokens, up to `order` - 1 of them, with the draft's settings applied: temperature T makes
+//! it proportional to count^(1 / T). It covers only the 16 most frequent followers, which is allowed since every
+//! promise holds with any q, so the time of a draft does not depend on the vocabulary. Greedy takes the most frequent
+//! follower, of ties the lowest token.
 //!
 //! There is no table of counts. The index of [`super::history`] lists the occurrences of a context, the latest first;
 //! the followers of its latest occurrences (up to [`OCCURRENCES_MAX`] in each text) are counted when they are asked
-//! for. Counts of the corpus (everybody's and the tenant's, learned by [`Drafter::warm_up`]) and of the running
-//! sequence are added up; the latter are forgotten with the sequence.
+//! for. Counts of the corpus (public texts and the tenant's, learned by [`Drafter::warm_up`]) and of the running
+//! sequence are added up; the latter are dropped with the sequence.
 //!
 //! An order of 1 is the unigram model of the paper: it proposes the most frequent tokens, whatever came before. Higher
-//! orders back off to these where not even the last token is known or no follower is allowed, and only if the first of
-//! them is frequent enough (`unigram_min`). In recorded answers of a 7 B model the most frequent token is right 3 to 6
-//! times in a hundred, and no more often where the last token is new (docs/drafters.md). A row costs more than that, so
-//! higher orders back off to single tokens only where one makes up a tenth of all.
+//! orders back off to these if not even the last token is known or no follower is allowed, and only if the first of
+//! them is frequent enough (`unigram_min`). In recorded answers of a 7B model the most frequent token is right 3 to 6
+//! times in a hundred, and no more often if the last token is new (docs/drafters.md). A row costs more than that, so
+//! higher orders back off to single tokens only if one makes up a tenth of all.
 //!
-//! A draft is a chain, or a tree grown best first: always where the product of the confidences is greatest. A
-//! confidence is (count - 1/2) / occurrences that were counted, so a follower seen once has a confidence of 1/2.
+//! A draft is a chain, or a tree grown best-first: always at the node where the product of the confidences is highest.
+//! A confidence is (count - 1/2) / occurrences that were counted, so a follower seen once has a confidence of 1/2.
 //!
 //! Orders are not smoothed, and penalties are not applied; banned tokens are respected.
 
@@ -36,16 +37,16 @@ use foretoken_speculation::{
     Chance, Context, Evidence, Law, NodeId, Promise, Proposal, Sampling, Scratch, SequenceId, Tenant, Token,
 };
 
-/// Longest n-gram.
+/// Maximum length of an n-gram.
 const ORDER_MAX: usize = 8;
-/// Most occurrences of a context that are counted in each text, the latest.
+/// Maximum number of occurrences of a context that are counted in each text: the latest ones.
 const OCCURRENCES_MAX: usize = 128;
-/// The same of the context of no tokens, which occurs everywhere.
+/// Maximum number of counted occurrences of the context of no tokens, which occurs everywhere.
 const UNIGRAMS_MAX: usize = 512;
-/// Most followers of a context that a draft is drawn from.
+/// Maximum number of followers of a context that a draft is drawn from.
 const FOLLOWERS_MAX: usize = 16;
 
-/// What an [`NgramDrafter`] counts.
+/// The texts in which an [`NgramDrafter`] counts.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum NgramSource {
     /// Earlier texts ([`Drafter::warm_up`]).
@@ -60,20 +61,21 @@ pub enum NgramSource {
 /// A [`Drafter`] that proposes what followed most often.
 #[derive(Debug)]
 pub struct NgramDrafter {
-    /// Draft length: most tokens of a branch.
+    /// Draft length: maximum number of tokens of a branch.
     pub depth_max: usize,
-    /// Most tokens proposed under one node; 1 is a chain. Besides the first, only as many as there are further
-    /// followers of a confidence above `p_split` (by default [`NgramDrafter::P_SPLIT`]).
+    /// Maximum number of tokens proposed under one node; 1 is a chain. Besides the first, only as many are proposed as
+    /// there are further followers with a confidence above `p_split` (by default [`NgramDrafter::P_SPLIT`]).
     pub branches_max: usize,
-    /// Without a known context the most frequent tokens are proposed if the first has at least this share, 0 to 1. By
-    /// default 0.1 ([`NgramDrafter::UNIGRAM_MIN`]), and 0 if the order is 1.
+    /// Without a known context the most frequent tokens are proposed if the first has at least this share, 0 to 1. The
+    /// default is 0.1 ([`NgramDrafter::UNIGRAM_MIN`]), or 0 if the order is 1.
     pub unigram_min: f32,
-    /// Settings that requests leave open.
+    /// The values of settings that requests leave open.
     pub settings: DraftSettings,
-    /// Most tokens that are kept of texts of all tenants together; beyond that the oldest texts are forgotten.
+    /// Maximum number of tokens that are kept of the texts of all tenants together; beyond that the oldest texts are
+    /// forgotten.
     pub capacity_tokens: usize,
     source: NgramSource,
-    /// Lengths of contexts: 1 to the order less 1.
+    /// The lengths of contexts: 1 to the order less 1.
     lengths: Vec<usize>,
     corpus: Tenants<Texts>,
     /// Running sequences; `None` if their tokens are not counted.
@@ -87,9 +89,9 @@ pub struct NgramDrafter {
 struct Buffers {
     path: Vec<Token>,
     context: Vec<Token>,
-    /// Followers of one context, the most frequent first: token, count.
+    /// The followers of one context and their counts, the most frequent first.
     followers: Vec<(Token, u32)>,
-    /// Occurrences that were counted.
+    /// Number of occurrences that were counted.
     total: f32,
     /// The index in `followers` of each token.
     distinct: Distinct,
@@ -105,7 +107,7 @@ struct Guess {
     token: Token,
     depth: usize,
     confidence: f32,
-    /// Product of the confidences down to it.
+    /// The product of the confidences on its path.
     gain: f32,
     q: f64,
     /// Its node, if it was drawn and therefore offered already.
@@ -113,17 +115,17 @@ struct Guess {
 }
 
 impl Default for NgramDrafter {
-    /// 4-grams of corpus and sequence, chains of up to 5 tokens.
+    /// A drafter with 4-grams of corpus and sequence, and chains of up to 5 tokens.
     fn default() -> NgramDrafter {
         NgramDrafter::new(4, NgramSource::Both)
     }
 }
 
 impl NgramDrafter {
-    /// Least confidence of further followers for them to be proposed as well, as in llama.cpp.
+    /// Minimum confidence of further followers that are proposed as well, as in llama.cpp.
     pub const P_SPLIT: f32 = 0.1;
-    /// Least share of a token for it to be proposed where no context is known, if the order is above 1: about the cost
-    /// of a row, as a fraction of a pass.
+    /// Minimum share of a token that is proposed if no context is known and the order is above 1: about the cost of a
+    /// row, as a fraction of a pass.
     pub const UNIGRAM_MIN: f32 = 0.1;
 
     /// A drafter that counts n-grams of 1 to `order` tokens: 1 is a unigram model, 2 a bigram model.
@@ -148,25 +150,25 @@ impl NgramDrafter {
         }
     }
 
-    /// Bytes of memory of all texts and their indexes, those reserved included.
+    /// Number of bytes of memory of all texts and their indexes, including reserved memory.
     pub fn bytes(&self) -> usize {
         let running = self.running.values().filter_map(|(_, text)| text.as_ref());
         self.corpus.all().map(Texts::bytes).chain(running.map(History::bytes)).sum()
     }
 
-    /// Fills one tree, the greatest gains first.
+    /// Fills one tree, with the highest gains first.
     fn fill(&mut self, ask: &mut Ask<'_>, chance: &mut dyn Chance) {
         let running = self.running.get_mut(&ask.sequence);
         let (tenant, text) = running.unwrap_or_else(|| panic!("{:?} was not opened", ask.sequence));
         text.iter_mut().for_each(|text| text.extend_to(ask.written()));
         ask.settings = ask.settings.or(self.settings);
         if ask.promise == Promise::Exact {
-            // Under *exact* offers can be dropped, so the draft need not be cut by cost; elsewhere every draw has a
-            // row.
+            // Under *exact* offers can be dropped, so the draft need not be cut by cost; under the other promises every
+            // draw has a row.
             ask.outlook = None;
         }
         let model = Model {
-            sampling: plain_settings(&ask.settings.sampling(ask.sampling)),
+            sampling: ask.settings.sampling(ask.sampling).filters_only(),
             unigram_min: self.unigram_min,
             branches_max: self.branches_max.max(1),
             context_max: self.lengths.len(),
@@ -191,12 +193,6 @@ impl NgramDrafter {
     }
 }
 
-/// The settings that apply to a distribution made of counts.
-fn plain_settings(sampling: &Sampling) -> Sampling {
-    let Sampling { temperature, top_k, top_p, min_p, typical_p, .. } = *sampling;
-    Sampling { temperature, top_k, top_p, min_p, typical_p, ..Sampling::default() }
-}
-
 impl Guess {
     fn offer(&self, ask: &mut Ask<'_>, proposal: Proposal) -> NodeId {
         ask.tree.suggest(self.parent, self.token, proposal, ask.source, Evidence::of_law(self.confidence, self.q))
@@ -208,7 +204,7 @@ struct Model<'t> {
     sampling: Sampling,
     unigram_min: f32,
     branches_max: usize,
-    /// Tokens of the longest context.
+    /// Number of tokens of the longest context.
     context_max: usize,
     texts: Vec<&'t History>,
 }
@@ -229,14 +225,14 @@ impl Model<'_> {
         buffers.context.clear();
         buffers.context.extend(&ask.tokens[ask.tokens.len().saturating_sub(self.context_max)..]);
         buffers.context.extend(&buffers.path);
-        // Without contexts the followers of every token are the same.
+        // Without contexts every token has the same followers.
         let is_counted = self.context_max == 0 && before.is_some();
         if !is_counted && !self.find_followers(&ask.sampling.banned_tokens, buffers) {
             return;
         }
         let (law, total) = (self.law(buffers), buffers.total);
         let confidence = |count: u32| (count as f32 - 0.5) / total;
-        // The number of draws goes by the counts: it must not depend on what is drawn.
+        // The number of draws depends on the counts, since it must not depend on what is drawn.
         let p_split = ask.settings.p_split.unwrap_or(NgramDrafter::P_SPLIT);
         let further = buffers.followers.iter().skip(1).filter(|&&(_, count)| confidence(count) > p_split).count();
         let width = (1 + further).min(self.branches_max).min(ask.room());
@@ -321,7 +317,7 @@ impl Drafter for NgramDrafter {
 
     fn warm_up(&mut self, tokens: &[Token], _prompt_len: usize, tenant: Option<Tenant>) {
         if self.source != NgramSource::Text {
-            // Everybody's texts were chosen by the operator of the program, and are kept whole.
+            // Public texts were chosen by the operator of the program, and are kept whole.
             let capacity_tokens = tenant.map_or(usize::MAX, |_| self.capacity_tokens);
             self.corpus.learn(tokens, tenant, capacity_tokens, &self.lengths);
         }

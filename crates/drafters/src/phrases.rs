@@ -1,11 +1,11 @@
-//! Fixed phrases: where one has begun, the rest of it is proposed. After "going" comes "to".
+//! Fixed phrases: once one has begun, the rest of it is proposed. "to" is proposed after "going".
 //!
 //! The phrases are a trie of their tokens. From each of the last tokens of the sequence, as many as the longest phrase
 //! has, the trie is followed to the end of the sequence; so no state is kept per sequence, and the time does not depend
 //! on the number of phrases. The longest beginning that the sequence ends with comes first; all continuations of a
 //! beginning are proposed, in the order of the list.
 //!
-//! A phrase of which n tokens are written is assumed to go on with probability n / (n + 1), divided among its
+//! A phrase of which n tokens are written is assumed to continue with probability n / (n + 1), divided among its
 //! continuations; the engine calibrates this estimate.
 //!
 //! Phrases are given as tokens. A phrase with several tokenizations, as with and without a space before it, is given
@@ -20,7 +20,7 @@ use foretoken_speculation::{Chance, Evidence, NodeId, Proposal, Token};
 #[derive(Clone, Debug)]
 pub struct PhrasesDrafter {
     nodes: Vec<Beginning>,
-    /// Node and token to the node of the beginning that is longer by this token.
+    /// From a node and a token to the node of the beginning that is longer by this token.
     longer: HashMap<(u32, Token), u32>,
     /// Tokens of the longest phrase.
     len_max: usize,
@@ -29,7 +29,7 @@ pub struct PhrasesDrafter {
 /// Some first tokens of a phrase. The empty beginning is node 0.
 #[derive(Clone, Debug, Default)]
 struct Beginning {
-    /// The tokens with which it goes on, in the order of the list.
+    /// The tokens that continue it, in the order of the list.
     next: Vec<Token>,
     len: usize,
 }

@@ -1,20 +1,20 @@
 //! Predicted outputs: the user gives the probable output, and the drafter aligns it with what is written.
 //!
-//! Where a file is edited or a text corrected most of the answer is known before it is written. A cursor starts at the
+//! If a file is edited or a text corrected, most of the answer is known before it is written. A cursor starts at the
 //! beginning of the prediction; a token that agrees moves it on, and the prediction from the cursor on is proposed, as
-//! one chain. Where the output differs, the cursor is lost and is searched again:
+//! one chain. If the output differs, the cursor is lost and is searched for again:
 //!
-//! 1. where the last tokens written, two at least, occur near the position of the difference ([`NEAR_MAX`]): the
-//!    longest match, of equals the nearest. That finds words that were inserted, left out or replaced;
-//! 2. where the last three or more occur anywhere, of a few positions ahead and behind, if that match is clearly
-//!    longer: a part that was moved, or long insertions and omissions. They are found by an index of 3-grams, 4 bytes
-//!    per token, which is built by sorting when the sequence begins;
+//! 1. near the position of the difference ([`NEAR_MAX`]), where the last tokens written, two at least, occur: the
+//!    longest match, of ties the nearest. That finds words that were inserted, left out or replaced;
+//! 2. anywhere that the last three or more occur, at a few positions ahead and behind, if that match is clearly longer:
+//!    a part that was moved, or long insertions and omissions. They are found by an index of 3-grams, 4 bytes per
+//!    token, which is built by sorting when the sequence begins;
 //! 3. until then the cursor is guessed, each guess a branch: tokens were left out before the last one, if that occurs a
 //!    little ahead; as many tokens were replaced; or what was written was inserted.
 //!
-//! So a token takes a bounded number of comparisons and two binary searches, and only where the output differs. How
-//! often each kind of guess is right is counted for the sequence and given as evidence; after a new match the estimate
-//! starts low and grows with each token that agrees.
+//! So a token takes a bounded number of comparisons and two binary searches, and only if the output differs. How often
+//! each kind of guess is right is counted for the sequence and given as evidence; after a new match the estimate starts
+//! low and grows with each token that agrees.
 //!
 //! One alignment is followed at a time. A tree of all matches is suffix matching ([`crate::SuffixDrafter`]), which uses
 //! predictions too.
@@ -31,11 +31,11 @@ use index::Index;
 
 /// How many tokens after a difference are searched for the cursor, as long as no more were written since.
 const NEAR_MAX: usize = 64;
-/// Most tokens that are guessed to be left out before a token that was just written.
+/// Maximum number of tokens that are guessed to be left out before a token that was just written.
 const GAP_MAX: usize = 16;
 /// How many tokens after a difference the cursor is guessed.
 const GUESSED_MAX: usize = 12;
-/// Fewest tokens that must match near the position of a difference.
+/// Minimum number of tokens that must match near the position of a difference.
 const MATCH_MIN: usize = 2;
 /// By how many tokens a match elsewhere must be longer than one that is near.
 const FAR_EXCESS_MIN: usize = 2;
@@ -43,7 +43,7 @@ const FAR_EXCESS_MIN: usize = 2;
 const MATCH_MAX: usize = 16;
 /// How many tokens in a row must agree for the cursor to be certain.
 const CERTAIN_RUN_MIN: usize = 4;
-/// Prior of the tokens of a prediction that agree: right tokens, of how many.
+/// Prior of the tokens of a prediction that agree: right tokens, and all tokens.
 const FOLLOWED_PRIOR: (f32, f32) = (19.0, 20.0);
 /// Kinds of guesses while the cursor is lost, each with the fraction that is expected to be right.
 const KINDS: [f32; 3] = [0.5, 0.3, 0.2];
@@ -70,7 +70,7 @@ impl Default for PredictionDrafter {
 #[derive(Debug)]
 struct Running {
     prediction: Index,
-    /// How many first tokens of the sequence the cursor has passed, those of the prompt included.
+    /// The number of leading tokens of the sequence that the cursor has passed, those of the prompt included.
     read: usize,
     cursor: Cursor,
 }
@@ -78,16 +78,17 @@ struct Running {
 /// The position of the output in the prediction.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 struct Cursor {
-    /// The position that is expected to be written next; `None` while the cursor is lost.
+    /// The position of the prediction that is expected to be written next; `None` while the cursor is lost.
     next: Option<usize>,
     /// Tokens in a row that agree.
     run: usize,
-    /// The last certain position, and how many tokens were written since.
+    /// The last certain position.
     certain: usize,
+    /// The number of tokens that were written since then.
     since: usize,
-    /// Of the tokens after a certain position: how many agreed, and how many there were.
+    /// The number of tokens after a certain position that agreed, and the number of all of them.
     followed: (f32, f32),
-    /// The same of each kind of guess.
+    /// The numbers of right guesses and of all guesses, for each kind.
     guessed: [(f32, f32); KINDS.len()],
 }
 
@@ -137,11 +138,11 @@ impl Cursor {
         }
     }
 
-    /// The position at which the output goes on, with the length of the match before it.
+    /// The position at which the output continues, with the length of the match before it.
     fn find(&self, prediction: &Index, written: &[Token]) -> Option<(usize, usize)> {
         let tokens = prediction.tokens();
         let matched = |next: usize| (next, matched(&tokens[..next], written));
-        // Of equals the first is kept: `max_by_key` would take the last.
+        // Of ties the first is kept: `max_by_key` would take the last.
         let longer = |best: Option<(usize, usize)>, found: (usize, usize)| match best {
             Some(best) if best.1 >= found.1 => Some(best),
             _ => Some(found),
@@ -153,8 +154,8 @@ impl Cursor {
         far.filter(|far| far.1 >= needed).or(near)
     }
 
-    /// While the cursor is lost: its possible positions, one per kind of guess. Tokens were left out before the last
-    /// one; replaced by as many; inserted.
+    /// The possible positions of a lost cursor, one per kind of guess: tokens were left out before the last one;
+    /// replaced by as many; or inserted.
     fn guesses(&self, prediction: &Index, written: &[Token]) -> [Option<usize>; KINDS.len()] {
         if self.next.is_some() || self.since > GUESSED_MAX {
             return [None; KINDS.len()];

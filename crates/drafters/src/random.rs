@@ -1,8 +1,8 @@
-//! Random tokens: a drafter without any knowledge, some of whose tokens are accepted all the same.
+//! Random tokens: a drafter without any knowledge, some of whose tokens are accepted nevertheless.
 //!
 //! Leviathan et al. 2023 (section 3.6) name it as the model of negligible cost that improves every target a little: its
 //! q is uniform, so a token is accepted with probability sum of min(p, 1/V), at least about 1/V. It is used in tests:
-//! it makes laws, forks and depths that no other drafter makes.
+//! it produces laws, forks and depths that no other drafter produces.
 //!
 //! With a large vocabulary a law over all of it would cost too much. The law is then uniform over a window of
 //! `support_max` tokens, whose position is a hash of seed, position and node: over many passes it covers every token.
@@ -13,18 +13,18 @@ use foretoken_speculation::{Chance, Evidence, Law, NodeId, Token};
 /// A [`Drafter`] that chooses tokens at random.
 #[derive(Debug)]
 pub struct RandomDrafter {
-    /// Most nodes proposed per pass.
+    /// Maximum number of nodes proposed per pass.
     pub nodes_max: usize,
     /// Whether trees have random shapes; otherwise they are chains.
     pub forks: bool,
-    /// Most tokens of a law.
+    /// Maximum number of tokens of a law.
     pub support_max: usize,
     vocabulary: usize,
     draws: Draws,
 }
 
 impl RandomDrafter {
-    /// A drafter of chains of up to 5 tokens of a vocabulary of so many.
+    /// A drafter of chains of up to 5 tokens of a vocabulary of this size.
     ///
     /// # Panics
     ///
@@ -42,7 +42,7 @@ impl RandomDrafter {
         Law::from_pairs((0..support).map(|i| (token(i), 1.0)))
     }
 
-    /// For each node to be proposed the number of its parent, 0 for the root: drawn before any token is.
+    /// The number of the parent of each node to be proposed, 0 for the root. It is drawn before any token is.
     fn shape(&self, nodes: usize, hash: u64) -> Vec<usize> {
         let parent = |i: usize| if self.forks { mix(hash ^ i as u64) as usize % (i + 1) } else { i };
         (0..nodes).map(parent).collect()
@@ -76,7 +76,7 @@ impl Drafter for RandomDrafter {
         for ask in asks {
             let hash = mix(ask.seed ^ mix(ask.position() ^ u64::from(ask.source) << 48));
             let shape = self.shape(ask.room().min(self.nodes_max), hash);
-            // By number in the shape: its node, if the law had a token for it.
+            // The node of each number in the shape, if the law had a token for it.
             let mut nodes: Vec<Option<NodeId>> = vec![None; shape.len() + 1];
             for at in 0..shape.len() {
                 let children: Vec<usize> = (0..shape.len()).filter(|&i| shape[i] == at).map(|i| i + 1).collect();

@@ -1,9 +1,9 @@
 //! A language model as drafters use it: it reads tokens, gives logits after them, and has a KV cache that can be rolled
-//! back. A head reads hidden rows beside the tokens, and gives its own beside the logits.
+//! back. A head reads hidden states besides the tokens, and gives its own besides the logits.
 //!
 //! `engine` implements it over an executor, tests by tables. One call scores the spans of all sequences. A span is a
 //! chain or a tree after the committed rows, and may grow: rows that an earlier call has computed are listed and not
-//! run again. Where the model has no room for a sequence its rows are empty; nothing is drafted for it then.
+//! run again. If the model has no room for a sequence, its rows are empty, and nothing is drafted for it.
 //!
 //! Sampling is the drafter's part. The drafter also decides which rows are kept, by [`Scorer::truncate`] and
 //! [`Scorer::keep_path`].
@@ -13,36 +13,36 @@ use std::sync::Arc;
 
 use foretoken_speculation::{SequenceId, Tenant, Token};
 
-/// Hidden rows that a network reads beside its tokens, one for each row of a span that is not computed, in order. Each
-/// is of the position before the row's, from which the row's token was chosen.
+/// Hidden states that a network reads besides its tokens, one for each row of a span that is not computed, in order:
+/// that of the position before the row's, from which the row's token was chosen.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub enum HiddenInput<'a> {
     /// None: the network reads tokens alone.
     #[default]
     None,
-    /// The target's, `[rows, width]`: for written tokens. A row is the hidden states of the layers that the network
+    /// The target's, `[rows, width]`, for written tokens. A row is the hidden states of the layers that the network
     /// reads ([`Scorer::target_layers`]), one after the other.
     Target(&'a [f32]),
-    /// The network's own, `[rows, width]`: for drafted tokens. A row is the hidden state of the row that it continues
+    /// The network's own, `[rows, width]`, for drafted tokens. A row is the hidden state of the row that it continues
     /// ([`LogitRows::hidden`]).
     Own(&'a [f32]),
 }
 
 impl<'a> HiddenInput<'a> {
-    /// Those of some of the rows, of so many in all.
+    /// The hidden states of a range of rows, of `all` rows.
     ///
     /// # Panics
     ///
-    /// Panics if there are not so many rows.
+    /// Panics if there are not `all` rows.
     pub fn part(self, rows: Range<usize>, all: usize) -> HiddenInput<'a> {
-        let of = |values: &'a [f32]| {
+        let part = |values: &'a [f32]| {
             let width = values.len() / all.max(1);
             &values[rows.start * width..rows.end * width]
         };
         match self {
             HiddenInput::None => HiddenInput::None,
-            HiddenInput::Target(values) => HiddenInput::Target(of(values)),
-            HiddenInput::Own(values) => HiddenInput::Own(of(values)),
+            HiddenInput::Target(values) => HiddenInput::Target(part(values)),
+            HiddenInput::Own(values) => HiddenInput::Own(part(values)),
         }
     }
 }
@@ -56,30 +56,29 @@ pub struct ScoreAsk<'a> {
     pub start: usize,
     /// The tokens of the span, at least one that is not computed.
     pub tokens: &'a [Token],
-    /// For each row the earlier row of the span that it continues, `None`: the last committed token. Empty means a
-    /// chain.
+    /// The earlier row of the span that each row continues; `None` is the last committed token. Empty means a chain.
     pub parents: &'a [Option<u32>],
-    /// How many leading rows of the span were computed by earlier calls; none was kept or forgotten since.
+    /// How many leading rows of the span were computed by earlier calls; none was committed or dropped since.
     pub computed: usize,
     /// The rows whose logits are wanted, ascending, none of the computed ones.
     pub wanted: &'a [u32],
-    /// How many first tokens of the sequence, cached ones included, are taken to be final: a network with a recurrent
-    /// state advances it by these and no others. Tokens that a draft model has drafted itself are not among them, nor
+    /// How many leading tokens of the sequence, cached ones included, are taken to be final: a network with a recurrent
+    /// state advances it by these and no others. These exclude tokens that a draft model has drafted itself, and the
     /// last tokens of a text that another vocabulary may still split differently.
     pub certain: usize,
-    /// The hidden rows that the rows read, for a network that reads them.
+    /// The hidden states that the rows read, for a network that reads them.
     pub hidden_in: HiddenInput<'a>,
 }
 
 /// Logits, one row for each wanted row of each ask in turn, in one block of reused memory; and the network's own hidden
-/// states there, where it reads them for drafted tokens.
+/// states there, if it reads them for drafted tokens.
 #[derive(Clone, Debug, Default)]
 pub struct LogitRows {
     values: Vec<f32>,
-    /// Of each row the start of its logits in `values`, their end, where its hidden state begins, and the end of that;
-    /// `None` where a row could not be scored.
+    /// For each row the start and the end of its logits in `values`, and the end of its hidden state, which follows
+    /// them; `None` for a row that could not be scored.
     spans: Vec<Option<[usize; 3]>>,
-    /// The tokens that the rows have logits of, ascending, where these are not all.
+    /// The tokens that the rows have logits of, ascending, if these are not all.
     row_tokens: Option<Arc<[Token]>>,
 }
 
@@ -89,7 +88,7 @@ impl LogitRows {
         LogitRows::default()
     }
 
-    /// Sets the tokens that the rows have logits of, ascending, where these are not all of the target's.
+    /// Sets the tokens that the rows have logits of, ascending, if these are not all of the target's.
     pub fn set_row_tokens(&mut self, row_tokens: Option<Arc<[Token]>>) {
         self.row_tokens = row_tokens;
     }
@@ -168,8 +167,8 @@ impl LogitRows {
     }
 }
 
-/// How many first tokens two sequences have in common. Mostly one of them is a prefix of the other, which is one
-/// comparison of memory.
+/// The number of leading tokens that two sequences have in common. Usually one is a prefix of the other, which takes
+/// one comparison of memory.
 pub(crate) fn common_prefix(a: &[Token], b: &[Token]) -> usize {
     let len = a.len().min(b.len());
     if a[..len] == b[..len] { len } else { a.iter().zip(b).take_while(|(a, b)| a == b).count() }
@@ -178,39 +177,40 @@ pub(crate) fn common_prefix(a: &[Token], b: &[Token]) -> usize {
 /// A language model with a cache per sequence.
 pub trait Scorer: Send {
     /// Opens a sequence, with nothing cached. Rows that were computed for another sequence of the same tenant may be
-    /// taken over ([`Scorer::adopt`]).
+    /// adopted ([`Scorer::adopt`]).
     fn open(&mut self, sequence: SequenceId, tenant: Tenant);
 
-    /// Takes over rows that other sequences have computed of these tokens, for a sequence of which nothing is cached;
-    /// returns how many first ones are now committed. 0 by default, for models without a prefix cache.
+    /// Adopts rows that other sequences have computed of these tokens, for a sequence of which nothing is cached;
+    /// returns how many leading ones are now committed. 0 by default, for models without a prefix cache.
     fn adopt(&mut self, _sequence: SequenceId, _tokens: &[Token]) -> usize {
         0
     }
 
     /// Runs every ask in one pass and appends to `rows` the wanted rows of the first ask, then of the second, and so
     /// on: logits over the target's vocabulary, or of [`LogitRows::row_tokens`]. Rows of an ask that cannot be run are
-    /// all `None`, and its cache is as before. A single row may be `None` where there are no logits after its token: it
-    /// is cached like the others of its ask, and the branch is not continued there.
+    /// all `None`, and its cache is as before. A single row may be `None` if there are no logits after its token: it is
+    /// cached like the others of its ask, and the branch is not continued there.
     fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut LogitRows);
 
-    /// Layers of the target whose hidden states it reads beside its tokens, in this order; none by default, for
+    /// Layers of the target whose hidden states it reads besides its tokens, in this order; none by default, for
     /// networks that read tokens alone.
     fn target_layers(&self) -> &[usize] {
         &[]
     }
 
     /// Forgets the sequence's cached rows beyond the first `len`, counting committed ones and then those of a span.
-    /// Returns how many are left: fewer where the model cannot go back to exactly `len`; the drafter runs those again.
+    /// Returns how many are left: fewer than `len` if the model cannot roll back to exactly there; the drafter runs
+    /// those rows again.
     fn truncate(&mut self, sequence: SequenceId, len: usize) -> usize;
 
-    /// Of the span after the first `start` tokens, commits these rows and forgets the others. `rows`: from the span's
+    /// Commits these rows of the span after the first `start` tokens, and drops the others. `rows`: from the span's
     /// first level downwards, each the parent of the next.
     fn keep_path(&mut self, sequence: SequenceId, start: usize, rows: &[u32]);
 
     /// Forgets the sequence.
     fn close(&mut self, sequence: SequenceId);
 
-    /// Most tokens of a sequence that can be run.
+    /// Maximum number of tokens of a sequence that can be run.
     fn context_max(&self) -> usize;
 
     /// How many wanted rows so far had a NaN among their logits. Such a row is `None`.

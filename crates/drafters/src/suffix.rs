@@ -8,14 +8,14 @@
 //! dozen of them votes, as in a tree of counts that is made for one pass ([`super::continuations`]). That takes a sixth
 //! of the memory of an automaton, and its work is bounded whatever the texts are.
 //!
-//! *Prompt lookup* (Saxena 2023) is the same without other texts ([`SuffixDrafter::lookup`]); of one occurrence it is
-//! the chain that transformers and others propose ([`SuffixDrafter::lookup_chain`]). Where a copy reaches the end of
+//! *Prompt lookup* (Saxena 2023) is the same without other texts ([`SuffixDrafter::lookup`]); with a single occurrence
+//! it is the chain that transformers and others propose ([`SuffixDrafter::lookup_chain`]). If a copy reaches the end of
 //! the sequence it continues in the tokens that it just proposed, as LZ77 does, so that a repeated token gets a whole
 //! chain.
 //!
 //! A sequence that ends becomes history of its tenant, and is never shown to another tenant; texts of `warm_up` without
-//! a tenant are everybody's. An occurrence in another text counts less than one in the running sequence ([`SHARE`]); an
-//! occurrence in the request's prediction counts as much. Prompts and outputs count alike, and equal texts are kept
+//! a tenant are public. An occurrence in another text counts less than one in the running sequence ([`SHARE`]); an
+//! occurrence in the request's prediction counts as much. Prompts and outputs count alike, and equal texts are stored
 //! twice.
 
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ use crate::texts::Texts;
 use foretoken_speculation::{Ask, Drafter, Opening, StepOutput};
 use foretoken_speculation::{Chance, SequenceId, Tenant, Token};
 
-/// Lengths of n-grams of running sequences and of histories. Single tokens matter where nothing else matches, and long
+/// Lengths of n-grams of running sequences and of histories. Single tokens matter if nothing else matches, and long
 /// n-grams find the long matches among many short ones; a fourth length found nothing more.
 const LENGTHS: [usize; 3] = [1, 2, 5];
 /// Weight of an occurrence in another text, relative to one of the same match in the running sequence.
@@ -37,28 +37,30 @@ const SHARE: f32 = 0.15;
 /// needs no model and no chance.
 #[derive(Debug)]
 pub struct SuffixDrafter {
-    /// Most tokens proposed per pass, in all branches together.
+    /// Maximum number of tokens proposed per pass, in all branches together.
     pub nodes_max: usize,
-    /// Most occurrences that vote, of the running sequence and of each other text; 1 proposes a chain.
+    /// Maximum number of occurrences that vote, of the running sequence and of each other text; 1 proposes a chain.
     pub candidates: usize,
-    /// Whether the earliest occurrence of the longest match comes first, and not the latest. It matters to a chain.
+    /// Whether the earliest occurrence of the longest match comes first, and not the latest. This matters only for a
+    /// chain.
     pub first: bool,
-    /// Most tokens of a branch.
+    /// Maximum number of tokens of a branch.
     pub depth_max: usize,
-    /// Most tokens copied from one occurrence: this times its match, and [`SuffixDrafter::depth_offset`] more. alpha of
-    /// the paper.
+    /// Maximum number of tokens copied from one occurrence: this times its match, and [`SuffixDrafter::depth_offset`]
+    /// more. alpha of the paper.
     pub depth_factor: f32,
     /// Tokens that may be copied beyond [`SuffixDrafter::depth_factor`] times the match.
     pub depth_offset: f32,
-    /// A token of less estimated probability after its parent is not proposed, 0 to 1.
+    /// A token is not proposed if its estimated probability after its parent is below this, 0 to 1.
     pub token_min: f32,
     /// A node is not proposed if the estimated probability that it is accepted is below this, 0 to 1.
     pub gain_min: f32,
-    /// The number of last tokens whose most frequent ones fill the room that matches leave; 0 is off.
+    /// The most frequent of this many last tokens fill the room that matches leave; 0 is off.
     pub window: usize,
     name: &'static str,
     lengths: Vec<usize>,
-    /// Most tokens of other texts that are kept, of everybody's and of all tenants' each; 0 for none.
+    /// Maximum number of tokens of other texts that are kept: of public ones, and as many of all tenants' together; 0
+    /// for none.
     capacity_tokens: usize,
     texts: Tenants<Texts>,
     running: BTreeMap<SequenceId, Running>,
@@ -81,7 +83,7 @@ impl Default for SuffixDrafter {
 
 impl SuffixDrafter {
     /// A drafter that keeps up to `capacity_tokens` tokens of tenants' sequences that ended or were learned, and as
-    /// many of texts that are everybody's, and forgets the oldest.
+    /// many of public texts, and forgets the oldest.
     pub fn new(capacity_tokens: usize) -> SuffixDrafter {
         SuffixDrafter {
             nodes_max: 16,
@@ -102,8 +104,8 @@ impl SuffixDrafter {
         }
     }
 
-    /// Prompt lookup: copies from the sequence itself alone, where its last `ngram_max` down to `ngram_min` tokens were
-    /// written before, up to `nodes_max` tokens. The depth of a copy is bounded by its gain.
+    /// Prompt lookup: copies up to `nodes_max` tokens from the sequence itself alone, after an earlier occurrence of
+    /// its last `ngram_max` down to `ngram_min` tokens. The depth of a copy is bounded by its gain.
     ///
     /// transformers' defaults are n-grams of 2 tokens down to 1 and 10 tokens proposed, llama.cpp's n-gram drafter
     /// looks for 12: since the longest match is taken, a longer maximum costs only its index.
@@ -124,7 +126,8 @@ impl SuffixDrafter {
         }
     }
 
-    /// The same, proposing what followed one occurrence alone: prompt lookup as it was published.
+    /// Like [`SuffixDrafter::lookup`], but proposes what followed a single occurrence: prompt lookup as it was
+    /// published.
     ///
     /// # Panics
     ///

@@ -1,41 +1,41 @@
-//! What a drafter keeps beyond a sequence: one memory for everybody, and one for each tenant.
+//! What a drafter keeps beyond a sequence: a public memory, which all tenants see, and one for each tenant.
 //!
-//! A tenant sees its own memory and everybody's, never another tenant's. The number of tenants and the size of their
+//! A tenant sees its own memory and the public one, never another tenant's. The number of tenants and the size of their
 //! memories together are bounded; beyond that the least recently used tenant is forgotten, with all its memory.
 
 use std::collections::BTreeMap;
 
 use foretoken_speculation::Tenant;
 
-/// Most tenants that are kept by default.
+/// Maximum number of tenants that are kept by default.
 pub(super) const TENANTS_MAX: usize = 64;
 
 /// Memories by owner.
 #[derive(Debug)]
 pub(super) struct Tenants<M> {
-    /// Most tenants that are kept, from 1.
+    /// Maximum number of tenants that are kept, from 1.
     tenants_max: usize,
-    everybody: M,
-    /// Each with the number of its last use.
+    public: M,
+    /// The memory of each tenant, with the number of its last use.
     tenants: BTreeMap<Tenant, (u64, M)>,
     /// Number of uses so far.
     uses: u64,
 }
 
 impl<M> Tenants<M> {
-    /// No tenants yet. `everybody`: the memory that all see.
-    pub(super) fn new(tenants_max: usize, everybody: M) -> Tenants<M> {
-        Tenants { tenants_max, everybody, tenants: BTreeMap::new(), uses: 0 }
+    /// No tenants yet. `public`: the memory that all see.
+    pub(super) fn new(tenants_max: usize, public: M) -> Tenants<M> {
+        Tenants { tenants_max, public, tenants: BTreeMap::new(), uses: 0 }
     }
 
-    /// The memories that a tenant may see: its own, if it has one, and everybody's.
+    /// The memories that a tenant may see: its own, if it has one, and the public one.
     pub(super) fn seen_by(&self, tenant: Tenant) -> impl Iterator<Item = &M> + Clone {
-        self.tenants.get(&tenant).map(|(_, memory)| memory).into_iter().chain([&self.everybody])
+        self.tenants.get(&tenant).map(|(_, memory)| memory).into_iter().chain([&self.public])
     }
 
     /// All memories.
     pub(super) fn all(&self) -> impl Iterator<Item = &M> {
-        self.tenants.values().map(|(_, memory)| memory).chain([&self.everybody])
+        self.tenants.values().map(|(_, memory)| memory).chain([&self.public])
     }
 
     /// Marks a tenant as used.
@@ -46,9 +46,9 @@ impl<M> Tenants<M> {
         }
     }
 
-    /// The memory of an owner (`None`: everybody's), to be changed. A `new` one may replace another tenant's.
+    /// The memory of an owner (`None`: the public one), to be changed. A `new` one may replace another tenant's.
     pub(super) fn memory_mut(&mut self, owner: Option<Tenant>, new: impl FnOnce() -> M) -> &mut M {
-        let Some(tenant) = owner else { return &mut self.everybody };
+        let Some(tenant) = owner else { return &mut self.public };
         if !self.tenants.contains_key(&tenant) && self.tenants.len() >= self.tenants_max {
             self.forget_other_than(tenant);
         }

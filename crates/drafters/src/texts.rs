@@ -1,7 +1,7 @@
 //! Earlier texts of one owner, up to a number of tokens; the oldest are forgotten.
 //!
-//! They are kept in two histories, an older and a newer one. The newer grows to half of the capacity, then the older is
-//! dropped and a new one begun. So forgetting takes no time, and no entry is ever removed from an index.
+//! They are stored in two histories, an older and a newer one. When the newer one has grown to half of the capacity,
+//! the older is dropped and a new one begun. So forgetting takes no time, and no entry is ever removed from an index.
 
 use crate::history::{END, History};
 use crate::tenants::Tenants;
@@ -27,7 +27,8 @@ impl Texts {
         self.0.iter().rev()
     }
 
-    /// Adds a text, indexed by n-grams of these lengths; of one that is longer than half of the capacity, its end.
+    /// Adds a text, indexed by n-grams of these lengths. If it is longer than half of the capacity, only its end is
+    /// added.
     pub(super) fn add(&mut self, tokens: &[Token], capacity_tokens: usize, lengths: &[usize]) {
         let half = capacity_tokens / 2;
         let tokens = &tokens[(tokens.len() + 1).saturating_sub(half).min(tokens.len())..];
@@ -44,8 +45,8 @@ impl Texts {
 }
 
 impl Tenants<Texts> {
-    /// Adds a text of an owner (`None`: everybody's). All tenants together keep at most `capacity_tokens`; beyond that
-    /// whole tenants are forgotten.
+    /// Adds a text of an owner (`None`: a public text). At most `capacity_tokens` of all tenants together are stored;
+    /// beyond that whole tenants are forgotten.
     pub(super) fn learn(&mut self, tokens: &[Token], owner: Option<Tenant>, capacity_tokens: usize, lengths: &[usize]) {
         self.memory_mut(owner, Texts::default).add(tokens, capacity_tokens, lengths);
         if let Some(tenant) = owner {

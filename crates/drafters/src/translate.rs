@@ -1,16 +1,16 @@
 //! Translation between the target's vocabulary and that of a draft model (the *assistant*): what the assistant reads of
 //! the target's tokens, and what its drafts are in the target's tokens.
 //!
-//! The drafters of `translated` use the trait [`Translator`]; it is implemented where the bytes of tokens are known.
+//! The drafters of `translated` use the trait [`Translator`]; crates that know the bytes of tokens implement it.
 //!
 //! Its contract: what the assistant reads is a function of the target's tokens alone. It does not depend on how these
-//! were split into passes, nor on what was read and forgotten in between, and reading a token takes no longer in a long
-//! sequence.
+//! were split into passes, nor on what was read and rolled back in between, and reading a token takes no longer in a
+//! long sequence.
 
 use crate::scorer::common_prefix;
 use foretoken_speculation::{SequenceId, Token};
 
-/// What an assistant's token is for the target.
+/// What an assistant's token is in the target's vocabulary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
     /// Ordinary text, a part of one or more of the target's tokens.
@@ -83,14 +83,14 @@ pub trait Translator: Send {
     /// They are a chain that begins where the target's tokens end.
     fn propose(&self, sequence: SequenceId, drafted: &[Token], pieces: &mut Vec<Piece>);
 
-    /// What an assistant's token is for the target.
+    /// What an assistant's token is in the target's vocabulary.
     fn meaning(&self, token: Token) -> Meaning;
 
     /// Appends to `out` the assistant's tokens for this special token of the target.
     fn specials(&self, target: Token, out: &mut Vec<Token>);
 
     /// The tokens of both vocabularies that may come next, as (assistant, target); several assistant tokens may go with
-    /// one target token. Empty where the assistant's next token cannot be one of the target's.
+    /// one target token. Empty if the assistant's next token cannot be one of the target's.
     fn shared(&self, sequence: SequenceId) -> &[(Token, Token)];
 
     /// Number of tokens of the target's vocabulary.

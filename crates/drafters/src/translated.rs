@@ -1,19 +1,20 @@
-//! An assistant with a vocabulary of its own drafts text, and the text is proposed in the target's tokens (Universal
-//! Assisted Generation, Intel Labs and Hugging Face 2024; string-level matching in Timor et al. 2025).
+//! Draft models (assistants) with another vocabulary: the assistant drafts text, which is proposed in the target's
+//! tokens (Universal Assisted Generation, Intel Labs and Hugging Face 2024; string-level matching in Timor et al.
+//! 2025).
 //!
-//! The assistant reads the target's text in its own tokens and drafts a chain of them as any draft model does
+//! The assistant reads the target's text in its own tokens and drafts a chain of them like any draft model
 //! ([`ModelDrafter`]), into a temporary tree; the chain is translated back. All proposals are points: a target token
 //! made of assistant tokens has no simple law, so under *rejection* it is accepted with the probability that the target
-//! has for it. The best proposal is then the most probable one, so the assistant is greedy unless it is set otherwise.
+//! has for it. The best proposal is then the most probable one, so the assistant is greedy unless a temperature is set.
 //! (It could not use the target's noise, which is for other tokens.) [`SharedScorer`] is the alternative with a law.
 //!
 //! The last token of a draft is uncertain: the next character could still become part of it. So the assistant drafts a
-//! few tokens more than there is room for; where the draft ends with an uncertain token it is proposed all the same,
-//! which is lawful as any point, with a lower confidence.
+//! few tokens more than there is room for; if the draft ends with an uncertain token, that token is proposed
+//! nevertheless, with a lower confidence; like any point it may always be offered.
 //!
 //! Drafts are chains. Depths and unread tokens are counted in each side's own tokens, whose lengths hardly differ by
-//! more than a third; they only enter estimates. Penalties, bias, bans and constraints apply to the target's tokens and
-//! not to the assistant's; a draft ends where a constraint forbids it.
+//! more than a third; they are only used in estimates. Penalties, bias, bans and constraints apply to the target's
+//! tokens and not to the assistant's; a draft ends where a constraint forbids it.
 
 mod shared;
 
@@ -28,14 +29,14 @@ use foretoken_speculation::{Chance, DraftTree, Evidence, NodeId, Promise, Propos
 
 pub use shared::SharedScorer;
 
-/// The factor of the confidence of a last token that more text could still change.
+/// The factor of the confidence of a last token that further text could still change.
 const OPEN_DISCOUNT: f32 = 0.8;
 
-/// A [`Drafter`] that asks a [`Scorer`] of another vocabulary, and translates.
+/// A [`Drafter`] that asks a [`Scorer`] with another vocabulary, and translates its draft.
 #[derive(Debug)]
 pub struct TranslatedDrafter<S, T> {
-    /// The assistant, in its own vocabulary. Where neither a request nor its settings name a temperature it is greedy,
-    /// whatever the target's is.
+    /// The assistant, in its own vocabulary. If neither a request nor its settings name a temperature, it is greedy,
+    /// whatever the target's temperature is.
     pub assistant: ModelDrafter<S>,
     /// Translates between the target and the assistant.
     pub translator: T,
@@ -70,12 +71,12 @@ impl<S: Scorer, T: Translator> TranslatedDrafter<S, T> {
         if !ask.has_room() || self.translator.assistant_tokens(ask.sequence).is_empty() {
             return None;
         }
-        let Sampling { top_k, top_p, min_p, typical_p, .. } = *ask.sampling;
-        let mut sampling = Sampling { temperature: 0.0, top_k, top_p, min_p, typical_p, ..Sampling::default() };
+        let mut sampling = Sampling { temperature: 0.0, ..ask.sampling.filters_only() };
         for token in &ask.sampling.end_tokens {
             self.translator.specials(*token, &mut sampling.end_tokens);
         }
-        // Half more than fit, in case the assistant's tokens are shorter, and two for the uncertain last one.
+        // The limit is half more than fit, in case the assistant's tokens are shorter, and two more for the uncertain
+        // last token.
         let nodes_max = ask.room() + ask.room() / 2 + 2;
         Some(Draft { ask: i, sampling, nodes_max, tree: DraftTree::new(), probes: Probes::default() })
     }
@@ -89,7 +90,8 @@ impl<S: Scorer, T: Translator> TranslatedDrafter<S, T> {
         let mut path: Vec<Token> = Vec::new();
         for piece in &self.pieces {
             path.push(piece.token);
-            // The assistant drafts without the constraint on the target's tokens: the draft ends where that forbids it.
+            // The assistant drafts without the constraint on the target's tokens: the draft ends at the first token
+            // that it forbids.
             let is_allowed = ask.constraint.is_none_or(|constraint| constraint.allows(&path));
             if !is_allowed || !ask.has_room_for(parent, piece.token) {
                 break;
@@ -161,8 +163,8 @@ impl<S: Scorer, T: Translator> Drafter for TranslatedDrafter<S, T> {
                 sampling,
                 constraint: None,
                 settings: DraftSettings { p_split: Some(1.0), ..ask.settings },
-                // Its draws are not offered as drawn. Each of the target's passes has noise of its own, since two
-                // passes may have the same assistant tokens.
+                // The assistant's draws are not offered as drawn. Each of the target's passes has noise of its own,
+                // since two passes may have the same assistant tokens.
                 promise: Promise::Rejection,
                 seed: ask.seed ^ SEED_FLIP.rotate_left(u32::from(ask.source)) ^ ask.position() << 32,
                 limits: Limits { nodes_max: *nodes_max, ..ask.limits },

@@ -4,7 +4,7 @@ use foretoken_speculation::budget::Limits;
 use foretoken_speculation::{Address, Chance, DraftTree, Law, Promise, Sampling, SequenceId, Token};
 use foretoken_speculation::{Ask, DraftSettings, Drafter, Probes};
 
-/// Draws the most probable tokens in order, of equals the lowest first, and records the addresses.
+/// Draws the most probable tokens in order, of ties the lowest first, and records the addresses.
 #[derive(Default)]
 pub(super) struct Likeliest {
     pub(super) asked: Vec<Address>,
@@ -45,9 +45,9 @@ pub(super) struct Trial {
     pub(super) settings: DraftSettings,
     pub(super) limits: Limits,
     pub(super) seed: u64,
-    /// How many last tokens are drafted ones.
+    /// How many of the last tokens are drafted ones.
     pub(super) drafted: usize,
-    /// How many first tokens are the prompt.
+    /// How many leading tokens are the prompt.
     pub(super) prompt_len: usize,
 }
 
@@ -66,7 +66,7 @@ impl Trial {
         }
     }
 
-    /// The same after a prompt of `prompt_len` tokens.
+    /// This trial after a prompt of `prompt_len` tokens.
     pub(super) fn after(self, prompt_len: usize) -> Trial {
         Trial { prompt_len, ..self }
     }
@@ -76,7 +76,7 @@ impl Trial {
         self.draft_with(drafter, tokens, &mut Probes::default())
     }
 
-    /// The same with room for probes.
+    /// The tree that the drafter proposes after these tokens, with room for probes.
     pub(super) fn draft_with(&self, drafter: &mut dyn Drafter, tokens: &[Token], probes: &mut Probes) -> DraftTree {
         let mut tree = DraftTree::new();
         let ask = Ask {

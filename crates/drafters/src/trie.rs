@@ -2,14 +2,14 @@
 //!
 //! Zhao et al. 2024 ("Lookahead: an inference acceleration framework", section 4). Every window of a text is a
 //! *branch*; branches that begin with the same token share a trie. Those of a prompt are *inserted* when its sequence
-//! begins and *eliminated* when it ends; those of outputs are inserted as they are written, and stay. What stays is
-//! *pruned* by frequency, trie by trie. A draft *retrieves* what followed the last tokens, from longer to shorter
+//! begins and *eliminated* when it ends; those of outputs are inserted as they are written, and stay. The tries that
+//! stay are each *pruned* by frequency. A draft *retrieves* what followed the last tokens, from longer to shorter
 //! prefixes, prompts *weighted up*, and lays it out as a tree ([`Layout`]).
 //!
 //! Here a sequence's own branches, prompt and output, are kept with the sequence (`live`). When it ends, the branches
 //! of its output move to its tenant's tries, after the last token of the prompt, as in the authors' warm-up; those of
 //! the prompt are dropped with the sequence. So sequences that run at the same time learn from each other only when one
-//! ends. A tenant sees its own branches and everybody's (those of a warm-up without a tenant), never another tenant's.
+//! ends. A tenant sees its own branches and public ones (those of a warm-up without a tenant), never another tenant's.
 //!
 //! Not implemented: stop words (tokens that the authors never match alone), and drafts longer than a branch.
 
@@ -30,7 +30,7 @@ use live::Live;
 use retrieve::Retrieval;
 use tries::Tries;
 
-/// Most nodes of all tenants together, 20 bytes each; beyond them whole tenants are forgotten.
+/// Maximum number of nodes of all tenants together, 20 bytes each; beyond them whole tenants are forgotten.
 const NODES_MAX: usize = 4_000_000;
 
 /// A [`Drafter`] of branches of prompts and outputs, across sequences. Proposes point masses; needs no model and no
@@ -86,7 +86,7 @@ impl TrieDrafter {
         self.options.branch_length + 1
     }
 
-    /// Inserts a text into the tries of a tenant, or everybody's.
+    /// Inserts a text into the tries of a tenant, or the public ones.
     fn insert(&mut self, tenant: Option<Tenant>, text: &[Token], is_output: bool) {
         if !text.is_empty() {
             let (window, capacity) = (self.window(), self.options.trie_capacity());

@@ -75,7 +75,7 @@ impl Chance for Race {
             out.extend(times.iter().map(|(_, token)| *token));
             return;
         }
-        // The smallest times so far, in order; of equal times the lowest token, which comes first.
+        // The smallest times so far, in order; of ties the lowest token, which comes first.
         let mut fastest: Vec<(f64, Token)> = Vec::with_capacity(count + 1);
         let mut slowest = f64::INFINITY;
         for (token, p) in law.iter() {
@@ -207,7 +207,7 @@ mod tests {
         assert!((0..1000).all(|seed| !Race.coin(0.0, address(seed))));
     }
 
-    /// These numbers were recorded before addresses had a request: a seed's noise has not changed since.
+    /// These numbers were recorded before addresses included a request number: a seed's noise has not changed since.
     #[test]
     fn request_0_has_the_noise_of_addresses_without_a_request() {
         for (seed, pass, position, purpose, index, expected) in [

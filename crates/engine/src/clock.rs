@@ -1,9 +1,9 @@
 //! The engine's clock: the only source of times, so that tests can set them.
 //!
 //! Times decide how much is drafted and by which drafters, never which tokens are written. A clock may still do
-//! anything: it leaps after the machine slept, and goes back when it is set. So a time is available only where the
-//! clock went forward, and a component that has learned from one leap must forget it soon (`planner/meter.rs`,
-//! `drafting`). The times in the statistics of requests are the system's.
+//! anything: it leaps after the machine slept, and goes back when it is set. So a time is available only if the clock
+//! went forward, and a component that has learned from one leap must forget it soon (`planner/meter.rs`, `drafting`).
+//! The times in the statistics of requests are the system's.
 
 use std::time::{Duration, Instant};
 

@@ -14,6 +14,7 @@
 //! ([`share`]). The planner also decides which drafters are asked (`planner`).
 
 mod late;
+mod measuring;
 mod reading;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,15 +22,13 @@ use std::time::Duration;
 
 use foretoken_speculation::budget::Limits;
 use foretoken_speculation::{
-    Ask, Chance, DraftSettings, DraftTree, Drafter, Needs, Opening, Probes, Promise, Sampling, SequenceId, StepOutput,
-    Tenant, Token, Work, lawful_offers, retain, share,
+    Ask, Chance, Drafter, Needs, Opening, StepOutput, Tenant, Token, Work, lawful_offers, retain, share,
 };
 
-use crate::chance::Race;
 use crate::clock::Clock;
 use crate::output::Event;
 use crate::panics::panic_message;
-use crate::planner::{DrafterCall, DrafterCandidate, Meter, PassPlan};
+use crate::planner::{DrafterCall, DrafterCandidate, PassPlan};
 use crate::request::Request;
 use crate::sequence::{HiddenRows, Sequence, SequenceDraft, SequenceText};
 
@@ -81,7 +80,7 @@ impl Drafters {
         &self.hidden_layers
     }
 
-    /// Those of these drafters that need hidden states: of generated tokens if `is_generated`, else of the prompt.
+    /// The drafters among these that need hidden states: of generated tokens if `is_generated`, else of the prompt.
     pub(crate) fn readers(&self, numbers: &[u8], is_generated: bool) -> Vec<u8> {
         let needed = if is_generated { HiddenRows::Generated } else { HiddenRows::All };
         let reads = |number: &u8| hidden_rows(&self.members[usize::from(*number)].needs) >= needed;
@@ -178,7 +177,7 @@ impl Drafters {
                     for (at, bounds) in at.iter().zip(bounds) {
                         running[*at].draft.asked.push(number);
                         let violation = bounds.violation(&mut running[*at], pass.vocabulary);
-                        // It may have panicked as well, and have been dropped already.
+                        // The drafter may have panicked as well, and have been dropped already.
                         let message = violation.filter(|_| running[*at].draft.drafters.contains(&number));
                         if let Some(message) = message {
                             self.drop_for(number, &mut running[*at], message, pass.events);
@@ -215,7 +214,8 @@ impl Drafters {
         hidden_rows(needs) == HiddenRows::All && sequence.hidden_observed() + 1 < sequence.text.tokens.len()
     }
 
-    /// A drafter that may be asked for a tree of so many nodes; `None` if it panics.
+    /// What the planner needs to know of a drafter that may be asked for a tree of `nodes_max` nodes; `None` if it
+    /// panics.
     fn candidate(&self, number: u8, sequence: &Sequence, nodes_max: usize) -> Option<DrafterCandidate> {
         let Member { drafter, needs, .. } = &self.members[usize::from(number)];
         let answer = guarded(|| (drafter.work().is_some(), drafter.unread(sequence.id, sequence.text.tokens.len())));
@@ -282,21 +282,6 @@ impl Drafters {
         }
         self.drop_late(running, pass);
     }
-
-    /// Measures the step and the reading of each drafter with a network, on a sequence of its own. `vocabulary`: number
-    /// of tokens; `width`: elements of the target's hidden states.
-    pub(crate) fn measure(&mut self, meter: &mut Meter, clock: &dyn Clock, [vocabulary, width]: [usize; 2]) {
-        for number in 0..self.members.len() as u8 {
-            let member = &mut self.members[usize::from(number)];
-            let known = meter.costs().drafter(number).step > 0.0;
-            if known || !matches!(guarded(|| member.drafter.work()), Ok(Some(_))) {
-                continue;
-            }
-            // A drafter that fails here fails again for a request, where it is reported.
-            guarded(|| member.measure_network(number, meter, clock, [vocabulary, width])).ok();
-            guarded(|| member.drafter.close(MEASURED_SEQUENCE)).ok();
-        }
-    }
 }
 
 /// The tokens whose hidden states a drafter needs.
@@ -308,80 +293,10 @@ fn hidden_rows(needs: &Needs) -> HiddenRows {
     }
 }
 
-/// The sequence on which drafters are measured; no request has it.
-const MEASURED_SEQUENCE: SequenceId = SequenceId(u64::MAX);
-/// Tokens that a drafter reads in its measurement: enough to tell reading from a step.
-const MEASURED_TOKENS: usize = 32;
-
 impl Member {
     /// The counters of its network, zeros if it has none; `None` if it panics.
     fn work(&self) -> Option<Work> {
         guarded(|| self.drafter.work().unwrap_or_default()).ok()
-    }
-
-    /// Measures a few steps of drafting, then the reading of a few tokens.
-    fn measure_network(&mut self, number: u8, meter: &mut Meter, clock: &dyn Clock, [vocabulary, width]: [usize; 2]) {
-        // Various tokens: a single one might have no text, and a draft model with another vocabulary would have nothing
-        // to read.
-        let tokens: Vec<Token> =
-            (0..3 + MEASURED_TOKENS).map(|i| (7919 * (i + 1) % vocabulary.max(1)) as Token).collect();
-        self.drafter.open(&Opening::new(MEASURED_SEQUENCE, &tokens[..1]));
-        let (mut calls, mut observed) = (Vec::new(), 0);
-        for (len, nodes_max) in [(1, 4), (2, 4), (3, 4), (3 + MEASURED_TOKENS, 1)] {
-            let (mut tree, mut probes) = (DraftTree::new(), Probes::default());
-            observed = self.observe_zeros(&tokens[..len], observed, width);
-            let ask = Ask {
-                sequence: MEASURED_SEQUENCE,
-                tokens: &tokens[..len],
-                written_len: len,
-                prompt_len: 1,
-                constraint: None,
-                sampling: &Sampling { temperature: 0.0, ..Sampling::default() },
-                settings: DraftSettings::default(),
-                promise: Promise::Exact,
-                seed: 0,
-                request: 0,
-                outlook: None,
-                limits: Limits::nodes(nodes_max),
-                tree: &mut tree,
-                probes: &mut probes,
-                source: number,
-            };
-            let before = self.work();
-            let started = clock.now();
-            self.drafter.draft(&mut [ask], &mut Race);
-            let time = clock.since(started).unwrap_or_default();
-            calls.extend(before.zip(self.work()).map(|(before, after)| DrafterCall::between(before, after, 1, time)));
-        }
-        // The first draft finds cold caches, and of the two after it one may be an outlier.
-        let step_seconds = |call: &DrafterCall| call.seconds / call.passes.max(1) as f64;
-        if let [_, second, third, reading] = calls[..] {
-            let faster = if step_seconds(&third) < step_seconds(&second) { third } else { second };
-            [faster, reading].into_iter().for_each(|call| meter.learn_call(number, call));
-        }
-    }
-
-    /// Lets the drafter observe hidden states of zeros from this position on, if it needs any. Returns the position up
-    /// to which it has them.
-    fn observe_zeros(&mut self, tokens: &[Token], from: usize, width: usize) -> usize {
-        let to = tokens.len() - 1;
-        if hidden_rows(&self.needs) == HiddenRows::All && to > from {
-            let (sequence, zeros, tree) = (MEASURED_SEQUENCE, vec![0.0; width], DraftTree::new());
-            let hidden = vec![&zeros[..]; self.needs.hidden_layers.len() * (to - from)];
-            let (emitted, path, probes, hidden_from) = (&[][..], &[][..], &[][..], from);
-            let hidden = &hidden[..];
-            self.drafter.observe(&[StepOutput {
-                sequence,
-                tokens,
-                emitted,
-                tree: &tree,
-                path,
-                probes,
-                hidden_from,
-                hidden,
-            }]);
-        }
-        to
     }
 }
 
@@ -405,7 +320,7 @@ struct CallBounds {
 }
 
 impl CallBounds {
-    /// The bounds of a drafter after which so many others are asked.
+    /// The bounds of a drafter, after which `to_come` others are asked.
     fn now(sequence: &mut Sequence, to_come: usize) -> CallBounds {
         let nodes_max =
             share(sequence.request.promise, sequence.draft.nodes_max, sequence.draft.candidates.len(), to_come);
@@ -428,7 +343,7 @@ impl CallBounds {
     }
 }
 
-/// What a drafter is asked for a sequence.
+/// The ask of a drafter for a sequence.
 fn ask_of<'a>(sequence: &'a mut Sequence, limits: Limits, number: u8, plan: &'a PassPlan<'_>) -> Ask<'a> {
     let Sequence { id, request_number, request, text: SequenceText { tokens, .. }, draft, .. } = sequence;
     let SequenceDraft { experience, candidates, probes, nodes_before, asked, .. } = draft;

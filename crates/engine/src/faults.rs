@@ -8,7 +8,7 @@
 /// A fault that the engine can make.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fault {
-    /// None: the healthy engine.
+    /// No fault.
     #[default]
     None,
     /// A page that several sequences hold is freed as soon as one of them releases it.
@@ -21,14 +21,14 @@ pub enum Fault {
     WindowNotHeld,
     /// A page of which only the first rows match a sequence is shared like one that matches in full, and written to.
     SharedPageWritten,
-    /// Where a prefix ends inside a page, the sequence's own page does not get the prefix's rows.
+    /// If a prefix ends inside a page, the sequence's own page does not get the prefix's rows.
     RowsNotCopied,
     /// A sequence that was preempted resumes one token later than its cached rows end.
     ResumedLate,
     /// A sequence that is preempted keeps its draft for the pass in which it comes back.
     DraftKept,
-    /// A sequence that is preempted leaves the row after its last token, which a refused draft wrote, in the cache.
-    RefusedRowKept,
+    /// A sequence that is preempted leaves the row after its last token, which a rejected draft wrote, in the cache.
+    RejectedRowKept,
     /// Cached rows, which have no logits, are adopted for a prompt that is to be scored.
     UnscoredAdopted,
     /// The prompt of a sequence that is preempted is scored again.
@@ -47,7 +47,7 @@ pub enum Fault {
     DraftRowsNotMoved,
     /// Drafters get the hidden states of the first nodes of a tree, as many as were accepted, instead of the accepted
     /// nodes' own.
-    HiddenRowsOfRefusedNodes,
+    HiddenRowsOfRejectedNodes,
     /// A node is masked by the mask of its parent.
     MaskOfParent,
     /// A grammar is not rolled back from the last node that it was asked for.
@@ -58,7 +58,7 @@ pub enum Fault {
     NoiseShifted,
     /// A grammar may end one token too early.
     EndTooEarly,
-    /// Where a head's rows need several passes, each pass gets the hidden rows of the first.
+    /// If a head's rows need several passes, each pass gets the hidden states of the first.
     HiddenRowsOfFirstPart,
 }
 

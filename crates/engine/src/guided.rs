@@ -22,8 +22,8 @@ pub enum Forcing {
     None,
     /// The model chooses, and drafters may draft the usual tokenization.
     Foreseen(Arc<Spelling>),
-    /// Only the usual tokenization is allowed, except for its last token, which may be merged with what follows. That
-    /// is another law: the model might have tokenized the string otherwise, and continued otherwise after it.
+    /// Only the usual tokenization is allowed, except for its last token, which may be merged with what follows. This
+    /// changes the law: the model might have tokenized the string otherwise, and continued otherwise after it.
     Canonical(Arc<Spelling>),
 }
 
@@ -110,7 +110,7 @@ impl Constraint for Guided {
     }
 
     fn leaves_choice(&mut self) -> bool {
-        // A forced byte may leave only one token; where the output may end, the end token may be the only one.
+        // A forced byte may leave only one token; if the output may end, the end token may be the only one.
         self.ended == 0 && self.matcher.leaves_choice()
     }
 
@@ -153,7 +153,7 @@ impl Constraint for Guided {
         let ends = ENDS.iter().map(|byte| self.matcher.forced_after(*byte)).filter(|bytes| !bytes.is_empty());
         let ends: Vec<Vec<u8>> = ends.collect();
         let ending = |bytes: &Vec<u8>| {
-            let tokens = spelling.behind(self.matcher.accepted(), bytes);
+            let tokens = spelling.after(self.matcher.accepted(), bytes);
             let others = spelling.beginnings(bytes).filter(|token| Some(token) != tokens.first()).collect();
             Ending { tokens, others }
         };
@@ -163,7 +163,7 @@ impl Constraint for Guided {
     fn foreseen(&mut self) -> Vec<Token> {
         let Some(spelling) = self.spelling() else { return Vec::new() };
         let bytes = self.matcher.forced_bytes();
-        if bytes.is_empty() { Vec::new() } else { spelling.behind(self.matcher.accepted(), &bytes) }
+        if bytes.is_empty() { Vec::new() } else { spelling.after(self.matcher.accepted(), &bytes) }
     }
 }
 

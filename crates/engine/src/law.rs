@@ -1,9 +1,9 @@
 //! Turns a row of a network's outputs into a law.
 //!
 //! A row that contains NaN has no law: the network has failed, and an output drawn from the rest of the row would look
-//! like any other. Where the settings need only the likeliest token or the k largest logits, the row itself is not
-//! read, and with a constraint only where it forbids the likeliest token: [`Outputs::has_nan`], [`Outputs::argmax`] and
-//! [`Outputs::largest`] suffice, and an executor whose logits lie on another device need not copy them. Laws and
+//! like any other. If the settings need only the most probable token or the k largest logits, the row itself is not
+//! read, and with a constraint only if that forbids the most probable token: [`Outputs::has_nan`], [`Outputs::argmax`]
+//! and [`Outputs::largest`] suffice, and an executor whose logits lie on another device need not copy them. Laws and
 //! log-probabilities have the same bits either way.
 
 use foretoken_model::Outputs;
@@ -34,7 +34,8 @@ pub(crate) fn possible_law(
         && sampling.temperature == 0.0
     {
         let best = outputs.argmax(row).ok_or(NoLaw::NoToken)?;
-        // If the likeliest of all tokens is allowed, it is the likeliest of the allowed ones: no mask is needed.
+        // If the most probable of all tokens is allowed, it is the most probable of the allowed ones: no mask is
+        // needed.
         let is_allowed = |constraint: &Constrained| constraint.allows(&[context.path, &[best]].concat());
         if context.constraint.is_none_or(is_allowed) {
             return Ok(Law::point(best));

@@ -11,8 +11,8 @@ pub enum Origin {
     Target,
     /// A drafted token that the target accepted; the drafter's number.
     Drafted(u8),
-    /// The only token that settings and constraint allow ([`foretoken_speculation::Sampling::forced`]). It may have
-    /// been drafted as well.
+    /// The only token that settings and constraint allow ([`foretoken_speculation::Sampling::forced`]). Such a token
+    /// may have been drafted as well.
     Forced,
 }
 
@@ -35,7 +35,7 @@ pub struct Emitted {
     /// Its log-probability under the model's raw law, if asked for.
     pub log_probability: Option<f32>,
     /// The most probable tokens at its position with their log-probabilities under the model's raw law, as many as were
-    /// asked for: the best first, of equals the lowest token, and none of probability 0.
+    /// asked for: the most probable first, of ties the lowest token, and none of probability 0.
     pub top: Vec<(Token, f32)>,
     /// The text that it completes; empty while a character or a possible stop string is incomplete.
     pub text: String,

@@ -9,8 +9,8 @@
 //! Rows are written only to pages that one table holds and that are not in the tree ([`Pages::assert_own`]): a sequence
 //! that differs from a cached prefix inside a page gets a page of its own, to which the rows that agree are copied
 //! (copy on write). In a cache group with a sliding window, pages before the window are released when rows are
-//! committed, never for a draft; a prefix can be adopted there if its last window is still cached. Of recurrent states
-//! there are *checkpoints* (`checkpoints`), which are copied. Each group has its own pages and prefixes (`group`); a
+//! committed, never for a draft; a prefix can be adopted there if its last window is still cached. Recurrent states are
+//! cached as *checkpoints* (`checkpoints`), which are copied. Each group has its own pages and prefixes (`group`); a
 //! sequence adopts the longest prefix that all groups can continue.
 //!
 //! Tenants find only their own prefixes and public ones, since the time that a request takes reveals what was computed
@@ -42,7 +42,7 @@ pub(crate) use saved::PrefixPages;
 #[derive(Clone, Debug)]
 pub struct Pages {
     groups: Vec<GroupPages>,
-    /// The most rows of one pass.
+    /// Maximum number of rows of one pass.
     rows_max: usize,
     shared_every: Option<usize>,
 }
@@ -125,8 +125,8 @@ impl Pages {
         }
     }
 
-    /// The same for sequences that may roll back committed rows, as those of draft models do: no pages before a window
-    /// are released.
+    /// Like [`Pages::new`], for sequences that may roll back committed rows, as those of draft models do: no pages
+    /// before a window are released.
     pub fn with_rollback(capacity: &Capacity) -> Self {
         let mut pages = Self::new(capacity);
         pages.groups.iter_mut().for_each(|pages| pages.group.keep = Keep::All);
@@ -146,7 +146,7 @@ impl Pages {
     }
 
     /// Takes pages until a sequence has room for `positions`, evicting cached ones as needed. Returns false and changes
-    /// nothing where there are not enough.
+    /// nothing if there are not enough.
     pub fn grow(&mut self, sequence: &mut SequencePages, positions: usize) -> bool {
         let mut all = self.groups.iter().zip(&sequence.tables);
         if !all.all(|(pages, table)| pages.missing(table, positions) <= pages.pool.available()) {
@@ -160,7 +160,7 @@ impl Pages {
         true
     }
 
-    /// After how many more positions a sequence has a further page to share: the longest page length of the groups.
+    /// The number of positions after which a sequence has another page to share: the longest page length of the groups.
     /// `None` if there are states, which are shared only as checkpoints.
     pub fn shared_every(&self) -> Option<usize> {
         self.shared_every
@@ -203,8 +203,8 @@ impl Pages {
         }
     }
 
-    /// Adds the full pages of these tokens, the first of a sequence, to the trees of prefixes. Where a tree has a page
-    /// of the same prefix already, the sequence uses that one instead of its own.
+    /// Adds the full pages of these tokens, the first of a sequence, to the trees of prefixes. If a tree has a page of
+    /// the same prefix already, the sequence uses that one instead of its own.
     pub fn enter_full(&mut self, sequence: &mut SequencePages, tokens: &[Token]) {
         let view = sequence.view;
         self.each(sequence).for_each(|(pages, place, table)| pages.enter_full(place, table, view, tokens));
@@ -212,7 +212,7 @@ impl Pages {
 
     /// Releases everything that a sequence holds; it may then start anew. `tokens`: its first ones, whose rows are
     /// committed. The last page, even if it is partly filled, stays cached like the full ones, and its states stay as
-    /// checkpoints. Without tokens, where rows cannot be relied on, only pages that are in the trees already stay.
+    /// checkpoints. Without tokens, for rows that cannot be relied on, only pages that are in the trees already stay.
     pub fn release(&mut self, sequence: &mut SequencePages, tokens: &[Token]) {
         let (view, passed) = (sequence.view, std::mem::take(&mut sequence.passed));
         for (pages, place, table) in self.each(sequence) {

@@ -18,7 +18,7 @@
 //! 1. [`Planner::schedule`] (`rows`): how the rows of the pass are shared between pending tokens, prompts and trees, so
 //!    that a long prompt does not stall sequences that decode (chunked prefill).
 //! 2. [`Planner::begin`]: whether a pass without drafts is due, to measure the time that drafts are compared with.
-//! 3. [`PassPlan::read_along`] (`reading`): how much of a prompt each draft model reads beside the target.
+//! 3. [`PassPlan::read_along`] (`reading`): how much of a prompt each draft model reads alongside the target.
 //! 4. [`PassPlan::is_asked`]: whether a drafter is asked: if its expected tokens are worth its time, or it is given a
 //!    trial. One that has many tokens to read is not asked; it reads a chunk of them.
 //! 5. [`PassPlan::outlook`]: whether a draft model makes another step, which it asks before each step after the first.
@@ -117,13 +117,13 @@ impl Planner {
             if sequence.request.drafters.is_empty() {
                 continue;
             }
-            // Forced tokens are no evidence about drafters, and plain decoding skips them too.
+            // Forced tokens say nothing about drafters, and plain decoding skips them too.
             let (before, after) = (before[entry.index], sequence.output_counts());
             let skipped = after.skipped - before.skipped;
             let tokens = after.emitted - before.emitted - skipped;
             let shared = self.shared.of(&sequence.request);
             sequence.learn(tokens, skipped, shared);
-            // A prefill pass is no evidence about passes that decode.
+            // A prefill pass says nothing about passes that decode.
             let decodes = entry.token_rows == 1 || entry.token_rows <= PENDING_TOKENS_MAX && sequence.stats.passes > 1;
             if decodes && !sequence.draft.drafters.is_empty() {
                 shared.learn_pass(tokens, plain_passes);

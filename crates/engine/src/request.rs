@@ -14,13 +14,13 @@ pub struct Request {
     pub prompt: Vec<Token>,
     /// The tokens that the encoder reads, for a network with an encoder; `None` for others.
     pub source: Option<Arc<[Token]>>,
-    /// The most tokens to generate; `None`: until the context is full.
+    /// Maximum number of tokens to generate; `None`: until the context is full.
     pub tokens_max: Option<usize>,
     /// The sampling settings, with the end tokens.
     pub sampling: Sampling,
     /// A constraint on the output, such as a grammar, that has accepted nothing yet.
     pub constraint: Option<Constrained>,
-    /// Whether forced tokens ([`Sampling::forced`]) are written without a pass. It does not change the output; where
+    /// Whether forced tokens ([`Sampling::forced`]) are written without a pass. It does not change the output; if
     /// log-probabilities are wanted, forced tokens need their pass anyway.
     pub skip_forced: bool,
     /// What the user expects to be written; drafters may draft from it. It does not change the output.
@@ -48,11 +48,11 @@ pub struct Request {
     /// Positions in the prompt after which the prompts of later requests are likely to differ, ascending: the beginning
     /// of an answer, for example. Recurrent states cannot be rolled back, so they are kept there for later requests.
     pub checkpoints: Vec<usize>,
-    /// Which request runs first where not all can: the one of higher priority, of equals the earlier one.
+    /// Which request runs first if not all can: the one with the higher priority, of ties the earlier one.
     pub priority: i32,
     /// Whether log-probabilities of the emitted tokens under the model's raw law are wanted.
     pub log_probabilities: bool,
-    /// Whether the drafts that were verified are reported ([`crate::Event::Drafts`]), refused ones included.
+    /// Whether the drafts that were verified are reported ([`crate::Event::Drafts`]), rejected ones included.
     pub report_drafts: bool,
     /// How many of the most probable tokens are reported with each emitted token ([`crate::Emitted::top`]) and each
     /// scored token of the prompt, up to [`Request::TOP_LOG_PROBABILITIES_MAX`].
@@ -73,7 +73,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// The most tokens that are reported with each emitted one: as many as OpenAI's API allows.
+    /// Maximum number of tokens that are reported with each emitted one: as many as OpenAI's API allows.
     pub const TOP_LOG_PROBABILITIES_MAX: usize = 20;
 
     /// Plain greedy decoding of a prompt until the context is full; fields can be set from here.
@@ -109,8 +109,8 @@ impl Request {
     }
 }
 
-/// In which order the drafters of a request are asked. The first has an advantage: of nodes drafted twice its node
-/// counts, and where a pass is shared its drafts get most of the nodes.
+/// In which order the drafters of a request are asked. The first has an advantage: a node that several draft counts as
+/// its node, and if the budget is shared its drafts get most of the nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
     /// As the request names them.
@@ -130,7 +130,7 @@ pub enum BudgetKind {
     /// As many as pay, down to none, by the times of passes and drafts and the drafters' acceptance rates. Under
     /// *rejection* the output of a seed then depends on measured times; its law does not.
     Auto {
-        /// The most nodes.
+        /// Maximum number of nodes.
         nodes_max: usize,
     },
     /// Always the same number of nodes.
@@ -143,22 +143,23 @@ pub enum BudgetKind {
         /// The maximum.
         nodes_max: usize,
     },
-    /// A branch stops after a token of low confidence; the limit is learned.
+    /// A branch stops after a token with a low confidence; the limit is learned.
     Confidence {
-        /// The most nodes.
+        /// Maximum number of nodes.
         nodes_max: usize,
     },
-    /// A branch stops where the product of its confidences is low; the limit is learned.
+    /// A branch stops when the product of its confidences is low; the limit is learned.
     Threshold {
-        /// The most nodes.
+        /// Maximum number of nodes.
         nodes_max: usize,
     },
-    /// Exactly the nodes that will be accepted, an upper bound for measurements. Only where the output cannot depend on
-    /// what is drafted: under *exact*, or at temperature 0.
+    /// Exactly the nodes that will be accepted, an upper bound for measurements. Only allowed if the output cannot
+    /// depend on what is drafted: under *exact*, or at temperature 0.
     Oracle {
-        /// The tokens that plain decoding wrote after the prompt. Where they are wrong or end, nothing is drafted.
+        /// The tokens that plain decoding wrote after the prompt. After the first wrong one, or their end, nothing is
+        /// drafted.
         text: Arc<[Token]>,
-        /// The most nodes that drafters may offer.
+        /// Maximum number of nodes that drafters may offer.
         nodes_max: usize,
     },
 }
@@ -174,7 +175,7 @@ impl BudgetKind {
     /// The default limit of [`BudgetKind::Auto`]: more nodes than ever pay on a CPU.
     pub const AUTO_NODES_MAX: usize = 32;
 
-    /// The most nodes of a tree.
+    /// Maximum number of nodes of a tree.
     pub fn nodes_max(&self) -> usize {
         match *self {
             Self::Auto { nodes_max }
@@ -271,18 +272,18 @@ pub enum RequestError {
         /// The number of the engine's drafters.
         count: usize,
     },
-    /// An oracle where the output depends on what is drafted.
+    /// An oracle, although the output depends on what is drafted.
     Oracle {
         /// The promise.
         promise: Promise,
         /// The temperature.
         temperature: f32,
     },
-    /// The least number of tokens to draft is above the most.
+    /// The minimum number of tokens to draft is above the maximum.
     Limits {
-        /// The least, by `draft.n_min`.
+        /// The minimum, by `draft.n_min`.
         n_min: usize,
-        /// The most, by the budget.
+        /// The maximum, by the budget.
         nodes_max: usize,
     },
     /// A drafter that is named twice.

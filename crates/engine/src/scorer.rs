@@ -7,12 +7,13 @@
 //! prefixes are public, so those are not shared between tenants here.
 //!
 //! A network with recurrent states gets its spans from the position of its state on: rows that a drafter has committed
-//! may still be drafted ones (where it drafts for another draft model), and the state has not passed them, so they are
+//! may still be drafted ones (if it drafts for another draft model), and the state has not passed them, so they are
 //! rows of the span that were computed before. A state cannot be rolled back; it restarts, from a checkpoint if there
 //! is one. A sequence that is closed leaves its state as a checkpoint.
 //!
-//! A head reads hidden rows besides its tokens, and returns its own with its logits. Its rows depend on the target's
-//! hidden rows, so on tokens (the first) and sources that its own tokens do not determine: none of them is shared.
+//! A head reads hidden states besides its tokens, and returns its own with its logits. Its rows depend on the target's
+//! hidden states, and thereby on things that its own tokens do not determine (the first token, the source): no rows are
+//! shared.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -40,7 +41,8 @@ struct ScorerSequence {
     tokens: Vec<Token>,
     /// How many leading rows are committed.
     committed: usize,
-    /// Where the span of the current ask begins for the network: after the rows that are final and cached.
+    /// The position at which the span of the current ask begins for the network: after the rows that are final and
+    /// cached.
     base: usize,
     /// Whether it is open in the executor.
     is_open: bool,
@@ -65,7 +67,7 @@ impl ScorerSequence {
 
     /// How many leading rows of the network's span are certain, if it ends with row `end` of the ask.
     fn certain(&self, ask: &ScoreAsk<'_>, end: usize) -> usize {
-        // Where cached rows are drafted ones to the state, so are all rows after them.
+        // If cached rows are drafted ones to the state, so are all rows after them.
         if self.base < ask.start { 0 } else { ask.certain.saturating_sub(self.base).min(end) }
     }
 
@@ -121,7 +123,7 @@ impl ExecutorScorer {
     ///
     /// # Panics
     /// As [`Engine::new`](crate::Engine::new), if it has an encoder, which is not supported for draft models, and if it
-    /// reads hidden rows ([`ExecutorScorer::for_head`] is for those).
+    /// reads hidden states ([`ExecutorScorer::for_head`] is for those).
     pub fn new(executor: Box<dyn Executor>) -> Self {
         assert_eq!(executor.capacity().hidden_in, None, "a head needs its target: use for_head");
         Self::of(executor)
@@ -150,7 +152,7 @@ impl ExecutorScorer {
         Self { executor, pages, sequences: BTreeMap::new(), not_numbers: 0 }
     }
 
-    /// Whether it reads hidden rows besides its tokens.
+    /// Whether it reads hidden states besides its tokens.
     fn is_head(&self) -> bool {
         self.executor.capacity().hidden_in.is_some()
     }
@@ -197,8 +199,8 @@ impl ExecutorScorer {
     }
 
     /// Runs the given chunks in one pass, or each in a pass of its own if the executor refuses them together. Appends
-    /// the wanted rows, where the first row of all asks is row `first`. An ask that cannot be run counts as done, and
-    /// its rows are empty.
+    /// the wanted rows; the first row of all asks is row `first`. An ask that cannot be run counts as done, and its
+    /// rows are empty.
     fn run(
         &mut self,
         asks: &[ScoreAsk<'_>],
@@ -256,7 +258,7 @@ impl ExecutorScorer {
             }
             false => Vec::new(),
         };
-        // A head's own hidden rows, which drafting further tokens may need.
+        // A head's own hidden states, which drafting further tokens may need.
         let hidden_in = self.executor.capacity().hidden_in.as_ref();
         let hidden_layers: Vec<usize> = hidden_in.iter().map(|reads| reads.own_layer).collect();
         let span = |(i, chunk): (usize, &AskChunk)| {
@@ -283,7 +285,7 @@ impl ExecutorScorer {
     }
 }
 
-/// The hidden rows that a chunk reads, as the executor gets them.
+/// The hidden states that a chunk reads, as the executor gets them.
 fn hidden_in_of<'a>(ask: &ScoreAsk<'a>, chunk: &AskChunk) -> foretoken_model::HiddenInput<'a> {
     let first = if is_made(Fault::HiddenRowsOfFirstPart) { chunk.rows.start } else { ask.computed };
     let rows = chunk.rows.start - first..chunk.rows.end - first;

@@ -30,12 +30,12 @@ pub(crate) struct SpanRows {
     pub(crate) tokens: Vec<Token>,
     /// Empty if the rows are a chain.
     pub(crate) parents: Vec<Option<u32>>,
-    /// Those whose logits are wanted: first those that score tokens of the prompt, then the pending token's, then the
-    /// tree's and the probes'.
+    /// The rows whose logits are wanted: first those that score tokens of the prompt, then the pending token's, then
+    /// the tree's and the probes'.
     pub(crate) wanted: Vec<u32>,
     /// How many of the wanted ones score tokens of the prompt.
     pub(crate) scored: usize,
-    /// Those whose hidden states are wanted: those of the prompt's tokens and the pending one, or of the pending one
+    /// The rows whose hidden states are wanted: those of the prompt's tokens and the pending one, or of the pending one
     /// only, then the tree's.
     pub(crate) hidden: Vec<u32>,
 }
@@ -46,10 +46,11 @@ pub(crate) struct SpanRows {
 /// (`docs/log.md`).
 const HIDDEN_PROMPT_ROWS: usize = 64;
 
-/// A checkpoint is kept where a sequence diverges from a known one only if it covers at least so many tokens more: it
-/// takes an additional pass, which on most machines costs as much as some rows.
+/// A checkpoint is kept at the position at which a sequence diverges from a known one if it covers at least this many
+/// tokens beyond the cached ones: it takes an additional pass, which on most machines costs as much as some rows.
 const CHECKPOINT_TOKENS_MIN: usize = 8;
-/// Most rows of a prompt that may be stored as inputs after a state: the beginning of an answer is shorter.
+/// Maximum number of rows of a prompt that may be stored as inputs after a state: the beginning of an answer is
+/// shorter.
 const INPUT_ROWS_MAX: usize = 16;
 
 /// How many tokens a sequence has emitted.
@@ -61,7 +62,7 @@ pub(crate) struct OutputCounts {
     pub(crate) skipped: usize,
 }
 
-/// Most pending tokens of a sequence that decodes; more are computed first, like a prompt.
+/// Maximum number of pending tokens of a sequence that decodes; more are computed first, like a prompt.
 pub(crate) const PENDING_TOKENS_MAX: usize = 16;
 
 /// A request that waits or runs.
@@ -199,13 +200,13 @@ impl Sequence {
         }
     }
 
-    /// Its rank among all sequences: the least is first.
+    /// Its rank among all sequences: the lowest rank is first.
     pub(crate) fn rank(&self) -> (Reverse<i32>, SequenceId) {
         (Reverse(self.request.priority), self.id)
     }
 
-    /// Most cached rows that it may adopt: it computes the last token's row, and rows whose hidden states or logits are
-    /// needed.
+    /// Maximum number of cached rows that it may adopt: it computes the last token's row, and rows whose hidden states
+    /// or logits are needed.
     pub(crate) fn adopted_max(&self) -> usize {
         // A head needs only the end of a cached prompt.
         let enough = match self.draft.hidden_rows {
@@ -231,7 +232,7 @@ impl Sequence {
         self.stats.preemptions += 1;
     }
 
-    /// Tokens that it is expected to emit yet.
+    /// The number of tokens that it is still expected to emit.
     pub(crate) fn expected_tokens_left(&self) -> f64 {
         (self.text.tokens_left() as f64).min(self.draft.experience.answer_len())
     }

@@ -10,13 +10,13 @@ use foretoken_speculation::{DraftTree, NodeId};
 pub struct DrafterStats {
     /// Nodes that it was the first to propose.
     pub drafted: usize,
-    /// Of these, accepted ones.
+    /// How many of them were accepted.
     pub accepted: usize,
     /// Passes in which it was the first to propose a node.
     pub drafts: usize,
     /// Drafted nodes by depth in the tree, from depth 1 on.
     pub drafted_at: Vec<usize>,
-    /// Of these, accepted ones.
+    /// How many of them were accepted.
     pub accepted_at: Vec<usize>,
     /// Time that it took to draft.
     pub time: Duration,
@@ -51,9 +51,9 @@ impl DrafterStats {
         (self.drafted > 0).then(|| self.accepted as f64 / self.drafted as f64)
     }
 
-    /// The empirical alpha: the mean of sum over x of min(p(x), q(x)), which is the chance that a token drawn from q is
-    /// accepted where p is wanted (Leviathan et al. 2023, "Fast Inference from Transformers via Speculative Decoding",
-    /// Corollary 3.6: alpha = E(min(p, q))). `None` if it was not measured.
+    /// The empirical alpha: the mean of sum over x of min(p(x), q(x)), which is the probability that a token drawn from
+    /// q is accepted if p is wanted (Leviathan et al. 2023, "Fast Inference from Transformers via Speculative
+    /// Decoding", Corollary 3.6: alpha = E(min(p, q))). `None` if it was not measured.
     ///
     /// The mean is over all positions where a token was chosen and the drafter had a law q: after the pending token and
     /// after each accepted one. p and q are laws after all sampling settings. A q that is a point mass counts like any
@@ -116,11 +116,11 @@ fn add_each(counts: &mut Vec<usize>, others: &[usize]) {
 /// The times of one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepTimes {
-    /// The whole of it.
+    /// The time of the whole step.
     pub all: Duration,
-    /// Of that, passes of the target that succeeded.
+    /// The part of it that passes of the target took, if they succeeded.
     pub passes: Duration,
-    /// Of that, drafters: drafting and prefill.
+    /// The part of it that drafters took, for drafting and prefill.
     pub drafters: Duration,
     /// Rows of these passes.
     pub rows: usize,
@@ -142,7 +142,7 @@ pub struct PassTotals {
     pub rows: usize,
     /// Distinct experts that each pass read, all layers and passes added up; 0 for a network without experts.
     pub experts: usize,
-    /// Of these, those that had to be packed first.
+    /// The number of those experts that had to be packed first.
     pub packed: usize,
     /// Bytes of weights that they read, as far as the executor reports them ([`foretoken_model::WeightsRead`]).
     pub bytes: usize,
@@ -188,7 +188,7 @@ pub struct Workload {
     pub waiting: usize,
     /// Pages of the cache, those of its first group.
     pub pages: usize,
-    /// Of these, pages that a sequence holds.
+    /// The number of those pages that sequences hold.
     pub pages_held: usize,
 }
 
@@ -197,23 +197,24 @@ pub struct Workload {
 pub struct Stats {
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
-    /// Of these, tokens whose rows were cached from an earlier sequence with the same prefix.
+    /// The number of tokens of the prompt whose rows were cached from an earlier sequence with the same prefix.
     pub prompt_tokens_shared: usize,
     /// How often it was preempted.
     pub preemptions: usize,
     /// Tokens emitted.
     pub emitted: usize,
-    /// Of these, tokens up to the end of the first pass that emitted any.
+    /// The number of tokens emitted up to the end of the first pass that emitted any.
     pub emitted_first: usize,
-    /// Of these, forced tokens: no other was possible. Drafts and acceptance are counted without them.
+    /// The number of emitted tokens that were forced: no other was possible. Drafts and acceptance are counted without
+    /// them.
     pub forced: usize,
-    /// Of these, tokens that were written without a pass.
+    /// The number of forced tokens that were written without a pass.
     pub skipped: usize,
     /// Passes of the target that emitted tokens.
     pub passes: usize,
     /// Passes of the target that emitted none: chunks of the prompt, or rows computed again after a preemption.
     pub prompt_passes: usize,
-    /// Of the emitting passes, those that had a draft.
+    /// The number of emitting passes that had a draft.
     pub drafts: usize,
     /// Nodes of all draft trees.
     pub drafted: usize,
@@ -224,13 +225,13 @@ pub struct Stats {
     /// Tokens of the decoding passes after the first, and the time of these passes with all drafting, in plain passes,
     /// by [`foretoken_speculation::Costs`] and not by the clock.
     pub modelled: (usize, f64),
-    /// Its part of the time of planning, choosing and learning, without the drafters' own time.
+    /// The sequence's part of the time of planning, choosing and learning, without the drafters' own time.
     pub bookkeeping: Duration,
     /// By drafter of the engine.
     pub drafters: Vec<DrafterStats>,
     /// From submission to the first emitted token, including the wait for admission.
     pub time_to_first_token: Duration,
-    /// Of that, the wait for the first admission.
+    /// The part of it that the sequence waited for its first admission.
     pub time_waiting: Duration,
     /// From submission to the last emitted token.
     pub time: Duration,
@@ -310,7 +311,7 @@ impl Stats {
         if self.passes == 0 { 0.0 } else { self.emitted as f64 / self.passes as f64 }
     }
 
-    /// The same without the tokens that were written without a pass ([`Stats::skipped`]).
+    /// [`Stats::tokens_per_pass`] without the tokens that were written without a pass ([`Stats::skipped`]).
     pub fn asked_tokens_per_pass(&self) -> f64 {
         if self.passes == 0 { 0.0 } else { (self.emitted - self.skipped) as f64 / self.passes as f64 }
     }

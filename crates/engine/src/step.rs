@@ -68,8 +68,8 @@ impl Engine {
     /// `context` tokens each (never more than the network or its cache can hold).
     ///
     /// # Panics
-    /// If the executor's capacity is invalid ([`foretoken_model::Capacity::problem`]), or it reads hidden rows beside
-    /// tokens, as heads do.
+    /// If the executor's capacity is invalid ([`foretoken_model::Capacity::problem`]), or it reads hidden states
+    /// besides tokens, as heads do.
     pub fn new(executor: Box<dyn Executor>, sequences_max: usize, context: usize) -> Self {
         let capacity = executor.capacity();
         let problem = capacity.problem();
@@ -128,7 +128,7 @@ impl Engine {
         self.drafters.names()
     }
 
-    /// Most tokens of a sequence, prompt included.
+    /// Maximum number of tokens of a sequence, prompt included.
     pub fn context(&self) -> usize {
         self.context
     }
@@ -164,7 +164,7 @@ impl Engine {
         self.check(&request)?;
         let id = SequenceId(self.sequences_opened);
         self.sequences_opened += 1;
-        // No more of it can be written.
+        // Tokens beyond the context can never be written.
         request.prediction.truncate(self.context);
         let mut sequence = Sequence::new(id, request, self.context, self.drafters.len());
         sequence.request_number = self.next_request;
@@ -229,9 +229,9 @@ impl Engine {
         match (self.forward(scheduled), scheduled) {
             (Ok(()), _) => {
                 let time = self.clock.since(started);
-                let of = || scheduled.iter().map(|entry| &self.running[entry.index].rows);
-                let rows = of().map(|rows| rows.tokens.len()).sum();
-                let wanted = of().map(|rows| rows.wanted.len()).sum();
+                let spans = || scheduled.iter().map(|entry| &self.running[entry.index].rows);
+                let rows = spans().map(|rows| rows.tokens.len()).sum();
+                let wanted = spans().map(|rows| rows.wanted.len()).sum();
                 let read = self.executor.weights_read();
                 self.timings.extend(time.map(|time| PassTiming { rows, wanted, seconds: time.as_secs_f64(), read }));
                 self.totals.count(rows, read);

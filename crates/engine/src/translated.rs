@@ -24,9 +24,10 @@ pub enum TranslationWay {
     /// vocabularies share enough tokens: the way with the higher measured acceptance rate.
     #[default]
     ByPromise,
-    /// Its text is translated (Universal Assisted Generation): any text can be drafted, but without q.
+    /// The assistant's text is translated (Universal Assisted Generation): any text can be drafted, but without q.
     Text,
-    /// Its law over the tokens that both vocabularies have (token-level intersection) is drawn from, with q.
+    /// Tokens are drawn from the assistant's law over the tokens that both vocabularies have (token-level
+    /// intersection), with q.
     Shared,
 }
 
@@ -39,10 +40,10 @@ pub struct TranslationSettings {
     pub target_lookbehind: usize,
     /// How many assistant tokens before the target's new text are encoded together with it.
     pub assistant_lookbehind: usize,
-    /// The most tokens drafted per pass; where text is translated, these are the assistant's own tokens.
+    /// Maximum number of tokens drafted per pass; if text is translated, these are the assistant's own tokens.
     pub depth_max: usize,
-    /// Settings where requests set none. Without a temperature, text is drafted greedily, and shared tokens are drafted
-    /// at the target's temperature.
+    /// Settings for requests that set none. Without a temperature, text is drafted greedily, and shared tokens are
+    /// drafted at the target's temperature.
     pub draft: DraftSettings,
 }
 
@@ -60,7 +61,7 @@ impl Default for TranslationSettings {
     }
 }
 
-/// The least share of the assistant's vocabulary that the target must have for drafting over shared tokens.
+/// The minimum share of the assistant's vocabulary that the target must have for drafting over shared tokens.
 const SHARED_MIN: f64 = 0.02;
 
 /// Makes a drafter from an assistant whose vocabulary is not the target's.

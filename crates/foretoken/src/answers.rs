@@ -1,14 +1,15 @@
 //! Running an engine until all requests have ended, and their answers.
 //!
-//! The loop of every front end that waits for whole answers: `generate`, `check` and `chat` differ in what they do with
-//! events as they arrive, and with complete answers. [`EngineThread`](crate::EngineThread) is for front ends that have
-//! other work meanwhile; they build an [`Answer`] from the events that they receive.
+//! This is the only loop of front ends that wait for whole answers: `generate`, `batch`, `chat`, `check` and `bench
+//! generate` differ in what they do with events as they arrive, and with complete answers. It runs on the caller's
+//! thread, so the engine waits while a front end prints. [`EngineThread`](crate::EngineThread) is for front ends that
+//! have other work meanwhile; they build an [`Answer`] from the events that they receive.
 
 use std::collections::HashMap;
 use std::time::Instant;
 
 use foretoken_engine::{
-    Emitted, Engine, Event, FinishReason, Race, Request, RequestError, Scored, SequenceId, Stats, Token,
+    Drafted, Emitted, Engine, Event, FinishReason, Race, Request, RequestError, Scored, SequenceId, Stats, Token,
 };
 use foretoken_speculation::Tenant;
 
@@ -30,6 +31,8 @@ pub struct Answer {
     pub scored: Vec<Scored>,
     /// The new tokens, with the drafter that proposed them, if any, and the text that they complete.
     pub emitted: Vec<Emitted>,
+    /// The tokens of draft trees that were verified, where they were asked for.
+    pub drafted: Vec<Drafted>,
     /// When tokens arrived, and how many: one entry for each pass that emitted some. Sequences in one pass have one
     /// time.
     pub arrivals: Vec<(Instant, usize)>,
@@ -43,9 +46,13 @@ pub struct Answer {
     pub stats: Stats,
 }
 
-/// Is called with every event and the number of its request among those that run, from 0. Returns whether that request
-/// goes on: false cancels it.
+/// Is called with every event and the number of its request among those that run, from 0. Returns whether to go on:
+/// false cancels all requests, those too that have not begun.
 pub type Watch<'a, E> = dyn FnMut(usize, &Event) -> Result<bool, E> + 'a;
+
+/// Is called with every answer and the number of its request, in the order of the requests: as soon as it and those
+/// before it are complete. An answer is also complete if its request was refused or cancelled.
+pub type Complete<'a, E> = dyn FnMut(usize, &Answer) -> Result<(), E> + 'a;
 
 /// A request that an engine took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,78 +71,56 @@ impl Submitted {
     }
 }
 
+/// Is asked for the next request while there is room for one; `None`: there are no more. It sees the engine, which can
+/// check a request ([`Engine::check`]).
+pub type Next<'a, E> = dyn FnMut(&Engine) -> Result<Option<Request>, E> + 'a;
+
+/// Is called with every answer and the number of its request as soon as it is complete, in any order.
+pub type Done<'a, E> = dyn FnMut(usize, Answer) -> Result<(), E> + 'a;
+
 /// Answers of requests that are running.
-pub(crate) struct RunningAnswers {
-    answers: Vec<Answer>,
-    numbers: HashMap<SequenceId, usize>,
+#[derive(Default)]
+struct RunningAnswers {
+    /// The answers, each with the number of its request.
+    answers: HashMap<SequenceId, (usize, Answer)>,
+    /// Those of requests that were refused, until they are handed over.
+    refused: Vec<(usize, Answer)>,
+    /// How many requests were submitted.
+    submitted: usize,
 }
 
 impl RunningAnswers {
-    /// Empty answers, with the results of submitting their requests. Where a prompt was refused, its answer has the
-    /// reason.
+    /// Submits a request. If its prompt is refused, its answer has the reason.
     ///
     /// # Errors
-    /// Something that all requests share was refused: the reason, and the sequences that were accepted, which have to
-    /// be cancelled.
-    pub(crate) fn new(
-        answers: Vec<Answer>,
-        submitted: Vec<Result<Submitted, RequestError>>,
-    ) -> Result<Self, (RequestError, Vec<SequenceId>)> {
-        let accepted: Vec<SequenceId> = submitted.iter().flatten().map(|submitted| submitted.sequence).collect();
-        let mut running = Self { answers, numbers: HashMap::new() };
-        for (number, (answer, submitted)) in running.answers.iter_mut().zip(submitted).enumerate() {
-            match submitted {
-                Ok(Submitted { sequence, request }) => {
-                    answer.request = Some(request);
-                    running.numbers.insert(sequence, number);
-                }
-                Err(
-                    error @ (RequestError::EmptyPrompt
-                    | RequestError::PromptTooLong { .. }
-                    | RequestError::Token { .. }
-                    | RequestError::Prediction { .. }),
-                ) => answer.failure = Some(error.to_string()),
-                Err(error) => return Err((error, accepted)),
+    /// Something that all requests share is refused.
+    fn submit(&mut self, engine: &mut Engine, request: Request) -> Result<(), RequestError> {
+        let (number, mut answer) = (self.submitted, Answer::to(&request));
+        match Submitted::to(engine, request) {
+            Ok(Submitted { sequence, request }) => {
+                answer.request = Some(request);
+                self.answers.insert(sequence, (number, answer));
             }
-        }
-        Ok(running)
-    }
-
-    /// How many of the answers are not complete.
-    pub(crate) fn open(&self) -> usize {
-        self.numbers.len()
-    }
-
-    /// Adds an event to its answer. Returns the number of the answer, if it is one of these.
-    pub(crate) fn take(&mut self, event: &Event, now: Instant) -> Option<usize> {
-        let sequence = event.sequence();
-        let number = *self.numbers.get(&sequence)?;
-        self.answers[number].take(event, now);
-        if matches!(event, Event::Finished { .. }) {
-            self.numbers.remove(&sequence);
-        }
-        Some(number)
-    }
-
-    /// Hands over the answers from the `next` one on that are complete, up to the first that is not.
-    pub(crate) fn hand_over<E>(
-        &self,
-        next: &mut usize,
-        complete: &mut dyn FnMut(usize, &Answer) -> Result<(), E>,
-    ) -> Result<(), E> {
-        while let Some(answer) = self.answers.get(*next) {
-            if self.numbers.values().any(|number| number == next) {
-                break;
+            Err(
+                error @ (RequestError::EmptyPrompt
+                | RequestError::PromptTooLong { .. }
+                | RequestError::Token { .. }
+                | RequestError::Prediction { .. }),
+            ) => {
+                answer.failure = Some(error.to_string());
+                self.refused.push((number, answer));
             }
-            complete(*next, answer)?;
-            *next += 1;
+            Err(error) => return Err(error),
         }
+        self.submitted += 1;
         Ok(())
     }
 
-    /// The answers.
-    pub(crate) fn done(self) -> Vec<Answer> {
-        self.answers
+    /// Adds an event to its answer. Returns the number of its request, if it is one of these.
+    fn take(&mut self, event: &Event, now: Instant) -> Option<usize> {
+        let (number, answer) = self.answers.get_mut(&event.sequence())?;
+        answer.take(event, now);
+        Some(*number)
     }
 }
 
@@ -143,49 +128,89 @@ impl RunningAnswers {
 /// continue.
 ///
 /// # Errors
-/// Something that all requests share is refused, or `watch` fails.
+/// Something that all requests share is refused, or `watch` or `complete` fails: all requests are cancelled then.
 pub fn run<E: From<Error>>(
     engine: &mut Engine,
     requests: Vec<Request>,
     watch: &mut Watch<'_, E>,
+    complete: &mut Complete<'_, E>,
 ) -> Result<Vec<Answer>, E> {
-    let answers = requests.iter().map(Answer::to).collect();
-    let submitted = requests.into_iter().map(|request| Submitted::to(engine, request)).collect();
-    let mut running = match RunningAnswers::new(answers, submitted) {
-        Ok(running) => running,
-        Err((error, accepted)) => {
-            cancel_all(engine, &accepted);
-            return Err(Error::from(error).into());
+    let mut answers: Vec<Option<Answer>> = vec![None; requests.len()];
+    let mut handed_over = 0;
+    let mut done = |number: usize, answer: Answer| -> Result<(), E> {
+        answers[number] = Some(answer);
+        while let Some(Some(answer)) = answers.get(handed_over) {
+            complete(handed_over, answer)?;
+            handed_over += 1;
         }
+        Ok(())
     };
-    while !engine.is_idle() {
-        let (mut cancelled, mut failure) = (Vec::new(), None);
+    let mut requests = requests.into_iter();
+    run_each(engine, usize::MAX, &mut |_| Ok(requests.next()), watch, &mut done)?;
+    let is_complete = "the engine is idle, so each request has ended";
+    Ok(answers.into_iter().map(|answer| answer.expect(is_complete)).collect())
+}
+
+/// The same for any number of requests: each is asked for when fewer than `waiting_max` others wait, and its answer is
+/// handed over when it is complete, so that neither all requests nor all answers are in memory.
+///
+/// # Errors
+/// Something that all requests share is refused, or a function fails: all requests are cancelled then.
+pub fn run_each<E: From<Error>>(
+    engine: &mut Engine,
+    waiting_max: usize,
+    next: &mut Next<'_, E>,
+    watch: &mut Watch<'_, E>,
+    done: &mut Done<'_, E>,
+) -> Result<(), E> {
+    let ended = run_to_the_ends(engine, waiting_max, next, watch, done);
+    if ended.is_err() {
+        // Nobody waits for those that still run, and they must not run beside later requests.
+        engine.cancel_all();
+        engine.step(&mut Race);
+    }
+    ended
+}
+
+fn run_to_the_ends<E: From<Error>>(
+    engine: &mut Engine,
+    waiting_max: usize,
+    next: &mut Next<'_, E>,
+    watch: &mut Watch<'_, E>,
+    done: &mut Done<'_, E>,
+) -> Result<(), E> {
+    let mut running = RunningAnswers::default();
+    let mut has_more = true;
+    loop {
+        while has_more && engine.workload().waiting < waiting_max.max(1) {
+            match next(engine)? {
+                Some(request) => running.submit(engine, request).map_err(Error::from)?,
+                None => has_more = false,
+            }
+        }
+        for (number, answer) in running.refused.drain(..) {
+            done(number, answer)?;
+        }
+        if engine.is_idle() {
+            return Ok(());
+        }
+        let mut goes_on = true;
         let events = engine.step(&mut Race);
         let now = Instant::now();
         for event in events {
             let Some(number) = running.take(event, now) else { continue };
-            match watch(number, event) {
-                Ok(true) => {}
-                Ok(false) => cancelled.push(event.sequence()),
-                Err(error) => {
-                    failure = Some(error);
-                    break;
-                }
+            goes_on &= watch(number, event)?;
+            if matches!(event, Event::Finished { .. })
+                && let Some((number, answer)) = running.answers.remove(&event.sequence())
+            {
+                done(number, answer)?;
             }
         }
-        cancelled.into_iter().for_each(|sequence| engine.cancel(sequence));
-        if let Some(error) = failure {
-            cancel_all(engine, &running.numbers.into_keys().collect::<Vec<_>>());
-            return Err(error);
+        if !goes_on {
+            engine.cancel_all();
+            has_more = false;
         }
     }
-    Ok(running.done())
-}
-
-/// Cancels sequences for which nobody waits, so that they do not run beside later ones.
-fn cancel_all(engine: &mut Engine, sequences: &[SequenceId]) {
-    sequences.iter().for_each(|sequence| engine.cancel(*sequence));
-    engine.step(&mut Race);
 }
 
 impl Answer {
@@ -202,7 +227,8 @@ impl Answer {
     /// Adds the next of its events, which arrived at `now`.
     pub fn take(&mut self, event: &Event, now: Instant) {
         match event {
-            Event::Prompt { .. } | Event::Drafts { .. } | Event::DrafterFailed { .. } => {}
+            Event::Prompt { .. } | Event::DrafterFailed { .. } => {}
+            Event::Drafts { drafted, .. } => self.drafted.extend_from_slice(drafted),
             Event::PromptScored { scored, .. } => self.scored.extend_from_slice(scored),
             Event::Tokens { emitted, .. } => {
                 emitted.iter().for_each(|emitted| self.text.push_str(&emitted.text));

@@ -11,7 +11,7 @@ mod saved;
 use std::sync::Arc;
 
 use foretoken_engine::Request;
-use foretoken_text::{ChatInput, Message as ChatMessage, Thinking, ThinkingMarks, ThinkingReader, Transcript};
+use foretoken_text::{ChatInput, Message as ChatMessage, Thinking, ThinkingReader, ThinkingTags, Transcript};
 
 use crate::settings::DecidedSampling;
 use crate::{Answer, Error, Prompter};
@@ -28,7 +28,7 @@ pub struct Conversation {
     /// The tokens of the last request's prompt, and of the answer to it if that is known.
     transcript: Transcript,
     /// Whether the answer to the last request begins with thinking, if the model can think.
-    thinking: Option<(ThinkingMarks, Thinking)>,
+    thinking: Option<(ThinkingTags, Thinking)>,
 }
 
 impl Conversation {
@@ -120,7 +120,7 @@ impl Conversation {
 
     /// A reader that separates the thoughts from the answer to the last request; `None` if the model never thinks.
     pub fn thinking(&self) -> Option<ThinkingReader> {
-        self.thinking.map(|(marks, thinking)| ThinkingReader::new(marks, thinking))
+        self.thinking.map(|(tags, thinking)| ThinkingReader::new(tags, thinking))
     }
 
     /// Removes the model's last turn, so that the same prompt can be requested again; false if the last turn is not the

@@ -16,13 +16,12 @@ use std::path::{Path, PathBuf};
 use foretoken_engine::{CostRecord, DrafterTime, Engine, WidthTime};
 use foretoken_kernels::Isa;
 use foretoken_speculation::DrafterCosts;
-use foretoken_weights::line::one_line;
 use foretoken_weights::whole;
 use serde_json::{Value, json};
 
 use crate::Error;
-use crate::error::Message;
-use crate::kept_file;
+use crate::error::{KeptFileError, Message};
+use crate::kept_file::{self, excerpt};
 use crate::output_file::OutputFile;
 use crate::spec_type::DrafterKind;
 
@@ -32,8 +31,6 @@ const VERSION: u64 = 2;
 const ENTRIES_MAX: usize = 1024;
 /// More bytes than any machine's file has.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Characters of a file's content that errors quote.
-const EXCERPT_CHARS_MAX: usize = 200;
 /// More seconds than any pass takes.
 const SECONDS_MAX: f64 = 1e6;
 
@@ -64,7 +61,8 @@ impl KeptCosts {
             if !kept_file::is_there(path)? {
                 kept_file::check_writable(path)?;
                 engine.measure_costs();
-                write(path, &key, &engine.cost_record(), names).map_err(|error| unwritable(path, &error))?;
+                let written = write(path, &key, &engine.cost_record(), names);
+                written.map_err(|error| KeptFileError::io(path, "written", &error))?;
                 let measured = format!(" {}: was not there and has been measured", path.display());
                 notes.push(Message::setting("costs").and(measured));
             }
@@ -161,7 +159,7 @@ fn of_target(target: &Path) -> Option<Vec<CostFile>> {
 
 /// Whether a drafter of this name runs a network.
 fn is_model(name: &str) -> bool {
-    [DrafterKind::Draft, DrafterKind::Exit].iter().any(|kind| name.starts_with(kind.name()))
+    DrafterKind::all().any(|kind| kind.has_network() && name.starts_with(kind.name()))
 }
 
 fn folder() -> Option<PathBuf> {
@@ -180,7 +178,7 @@ pub fn machine() -> String {
 
 /// What a file says.
 #[derive(Debug)]
-struct CostFile {
+pub(crate) struct CostFile {
     /// What it was measured for.
     measured_for: String,
     widths: Vec<WidthTime>,
@@ -194,6 +192,28 @@ impl CostFile {
         let drafter = |name: &String| self.drafters.get(name).copied().unwrap_or_default();
         CostRecord { widths: self.widths.clone(), drafters: names.iter().map(drafter).collect() }
     }
+
+    /// Its JSON.
+    pub(crate) fn json(&self) -> Value {
+        let mut passes: BTreeMap<usize, Vec<Value>> = BTreeMap::new();
+        for WidthTime { context_min, rows, seconds, times, age } in &self.widths {
+            passes.entry(*context_min).or_default().push(json!([rows, seconds, times, age]));
+        }
+        let pass = |(context_min, points): (usize, Vec<Value>)| {
+            let points = Value::from(points);
+            json!({ "context_min": context_min, "rows_seconds_times_age": points })
+        };
+        let drafter = |(name, time): (&String, &DrafterTime)| {
+            let DrafterTime { costs: DrafterCosts { call, step, catch_up }, age } = time;
+            (name.clone(), json!({ "call": call, "step": step, "catch_up": catch_up, "age": age }))
+        };
+        json!({
+            "foretoken_costs": VERSION,
+            "of": self.measured_for,
+            "passes": passes.into_iter().map(pass).collect::<Vec<_>>(),
+            "drafters": self.drafters.iter().map(drafter).collect::<serde_json::Map<String, Value>>(),
+        })
+    }
 }
 
 /// Writes a file atomically. What the previous file has about other drafters is kept.
@@ -201,41 +221,10 @@ fn write(path: &Path, key: &str, record: &CostRecord, names: &[String]) -> std::
     let before = read(path).ok().filter(|found| found.measured_for == key);
     let mut drafters = before.map_or(BTreeMap::new(), |found| found.drafters);
     drafters.extend(names.iter().cloned().zip(record.drafters.iter().copied()));
-    let value = document(key, &record.widths, drafters);
+    let now = CostFile { measured_for: key.to_string(), widths: record.widths.clone(), drafters };
     let mut file = OutputFile::kept(path)?.not_durable();
-    writeln!(file, "{value:#}")?;
+    writeln!(file, "{:#}", now.json())?;
     file.end()
-}
-
-/// What a file says.
-fn document(key: &str, widths: &[WidthTime], drafters: BTreeMap<String, DrafterTime>) -> Value {
-    let mut passes: BTreeMap<usize, Vec<Value>> = BTreeMap::new();
-    for WidthTime { context_min, rows, seconds, times, age } in widths {
-        passes.entry(*context_min).or_default().push(json!([rows, seconds, times, age]));
-    }
-    let pass = |(context_min, points): (usize, Vec<Value>)| {
-        let points = Value::from(points);
-        json!({ "context_min": context_min, "rows_seconds_times_age": points })
-    };
-    let drafter = |(name, DrafterTime { costs: DrafterCosts { call, step, catch_up }, age })| {
-        (name, json!({ "call": call, "step": step, "catch_up": catch_up, "age": age }))
-    };
-    json!({
-        "foretoken_costs": VERSION,
-        "of": key,
-        "passes": passes.into_iter().map(pass).collect::<Vec<_>>(),
-        "drafters": drafters.into_iter().map(drafter).collect::<serde_json::Map<String, Value>>(),
-    })
-}
-
-/// Parses and writes the JSON of a file: for `probe.rs`.
-pub(crate) fn reserialize(value: &Value) -> Result<String, String> {
-    let found = parse(value)?;
-    Ok(format!("{:#}\n", document(&found.measured_for, &found.widths, found.drafters)))
-}
-
-fn unwritable(path: &Path, error: &std::io::Error) -> Error {
-    Error::input(format!("{}: cannot be written: {error}", path.display()))
 }
 
 /// Reads a file.
@@ -251,7 +240,7 @@ fn read_value(path: &Path) -> Result<Value, String> {
 }
 
 /// What the JSON of a file says.
-fn parse(value: &Value) -> Result<CostFile, String> {
+pub(crate) fn parse(value: &Value) -> Result<CostFile, String> {
     if value["foretoken_costs"] != VERSION {
         return Err(wrong("foretoken_costs", &VERSION.to_string(), &value["foretoken_costs"]));
     }
@@ -313,11 +302,6 @@ fn widths(value: &Value) -> Result<Vec<WidthTime>, String> {
 /// The error of a field of a file.
 fn wrong(field: &str, expected: &str, found: &Value) -> String {
     format!("{field}: expected {expected}, found {}", excerpt(&found.to_string()))
-}
-
-/// The beginning of an untrusted text, on one line, without terminal control sequences.
-pub(crate) fn excerpt(text: &str) -> String {
-    one_line(text, EXCERPT_CHARS_MAX)
 }
 
 /// The parts in which two keys differ: the file's, and this run's.

@@ -17,14 +17,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvError, Sender, TryRecvError, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::Instant;
 
 use foretoken_engine::{
     Engine, Event, FinishReason, PassTotals, Race, Request, RequestError, SequenceId, Stats, Workload, panic_message,
 };
 
 use crate::Error;
-use crate::answers::{Answer, RunningAnswers, Submitted, Watch};
+use crate::answers::Submitted;
 
 /// Receives the events of requests, on the engine's thread, which waits for it. It returns false if nobody listens any
 /// more; the request is then cancelled.
@@ -164,47 +163,6 @@ impl<T> EngineThread<T> {
     /// the thread has ended, the closure is dropped.
     pub fn tell(&self, run: impl FnOnce(&mut T) + Send + 'static) {
         self.commands.send(Command::With(Box::new(run))).ok();
-    }
-
-    /// Runs requests to their ends, with the same texts as [`answers::run`](crate::answers::run).
-    ///
-    /// # Errors
-    /// Something that all requests share is refused, `watch` fails, or the thread has ended.
-    pub fn run<E: From<Error>>(&self, requests: Vec<Request>, watch: &mut Watch<'_, E>) -> Result<Vec<Answer>, E> {
-        self.run_in_order(requests, watch, &mut |_, _| Ok(()))
-    }
-
-    /// The same, and hands every answer over as soon as it and those before it are complete.
-    ///
-    /// # Errors
-    /// As [`EngineThread::run`], or `complete` fails: all other requests are cancelled then.
-    pub fn run_in_order<E: From<Error>>(
-        &self,
-        requests: Vec<Request>,
-        watch: &mut Watch<'_, E>,
-        complete: &mut dyn FnMut(usize, &Answer) -> Result<(), E>,
-    ) -> Result<Vec<Answer>, E> {
-        let answers = requests.iter().map(Answer::to).collect();
-        let (events, received) = channel();
-        let running = RunningAnswers::new(answers, self.submit_all(requests, &events)?);
-        let mut running = running.map_err(|(error, accepted)| {
-            accepted.into_iter().for_each(|sequence| self.cancel(sequence));
-            Error::from(error)
-        })?;
-        drop(events);
-        let mut next = 0;
-        running.hand_over(&mut next, complete)?;
-        while running.open() > 0 {
-            let event = received.recv().map_err(|RecvError| self.stopped())?;
-            let Some(number) = running.take(&event, Instant::now()) else { continue };
-            if !watch(number, &event)? {
-                self.cancel(event.sequence());
-            }
-            if matches!(event, Event::Finished { .. }) {
-                running.hand_over(&mut next, complete)?;
-            }
-        }
-        Ok(running.done())
     }
 
     /// Why the thread has ended. Its channels close while it ends, so this waits a moment at most.

@@ -5,7 +5,6 @@
 //! engine is in the [`Prompter`].
 
 mod drafters;
-mod model_free;
 
 use std::borrow::{Borrow, BorrowMut};
 use std::sync::{Arc, OnceLock};
@@ -14,7 +13,7 @@ use foretoken_engine::{BudgetKind, Engine, Request};
 use foretoken_model::{Backend, Cpu, Loaded, Options};
 use serde_json::Value;
 
-use crate::answers::{self, Answer, Watch};
+use crate::answers::{self, Answer, Complete, Watch};
 use crate::costs::KeptCosts;
 use crate::error::Message;
 pub use crate::kept_texts::KeptTexts;
@@ -27,7 +26,6 @@ use crate::settings::{DecidedSampling, ModelSettings, Settings, SpeculationSetti
 use crate::spec_type::SpecType;
 use crate::{Error, Method, Prompter};
 use drafters::DrafterMaker;
-pub use model_free::without_model;
 
 /// Generates text: an engine with its target and drafters, and the [`Prompter`] that makes its requests.
 ///
@@ -242,8 +240,21 @@ impl Generator {
     /// # Errors
     /// Something that all requests share is refused, or `watch` fails.
     pub fn run<E: From<Error>>(&mut self, requests: Vec<Request>, watch: &mut Watch<'_, E>) -> Result<Vec<Answer>, E> {
+        self.run_in_order(requests, watch, &mut |_, _| Ok(()))
+    }
+
+    /// The same, and hands every answer over as soon as it and those before it are complete.
+    ///
+    /// # Errors
+    /// As [`Generator::run`], or `complete` fails.
+    pub fn run_in_order<E: From<Error>>(
+        &mut self,
+        requests: Vec<Request>,
+        watch: &mut Watch<'_, E>,
+        complete: &mut Complete<'_, E>,
+    ) -> Result<Vec<Answer>, E> {
         self.expect(&requests);
-        answers::run(&mut self.engine, requests, watch)
+        answers::run(&mut self.engine, requests, watch, complete)
     }
 
     /// Registers the prompts of requests that are about to be run: their common prefix goes into the prompt cache, if

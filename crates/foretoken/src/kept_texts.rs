@@ -45,7 +45,7 @@ impl KeptTexts {
         let mut store = Store::new(vocabulary, settings.lookup_cache_tokens);
         let mut sum_seen = None;
         if kept_file::is_there(path)? {
-            let (found, sum) = Store::load_with_sum(path, vocabulary, TOKENS_MAX)?;
+            let (found, sum) = Store::load_with_sum(path, vocabulary)?;
             sum_seen = Some(sum);
             fits(path, found.tokens(), settings.lookup_cache_tokens)?;
             // The store that was read is used itself, since a copy of its texts may be large.

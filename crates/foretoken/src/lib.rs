@@ -85,8 +85,11 @@ pub mod answers;
 pub mod chat;
 mod costs;
 mod difference;
+pub mod drafters;
 mod engine_thread;
 mod error;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod generator;
 pub mod hidden;
 mod kept_file;
@@ -94,9 +97,8 @@ mod kept_texts;
 pub mod logits;
 mod memory;
 pub mod models;
+mod names;
 pub mod output_file;
-#[doc(hidden)]
-pub mod probe;
 mod prompt_cache;
 mod prompter;
 pub mod prompts;
@@ -134,11 +136,12 @@ pub use foretoken_kernels::block::Format as BlockFormat;
 pub use foretoken_kernels::{Allocator, Isa};
 pub use foretoken_model::{CacheType, Executor, ExecutorError, ModelError, WeightType};
 pub use foretoken_speculation::{
-    Chance, Constrained, Constraint, Costs, DraftSettings, Drafter, Promise, Sampling, SamplingProblem, Tenant, theory,
+    Chance, Constrained, Constraint, Costs, DraftSettings, Drafter, NumberRange, ParameterKind, Promise, Sampling,
+    SamplingParameter, SamplingProblem, Tenant, theory,
 };
 pub use foretoken_text::{
     AnswerPiece, CallsWanted, ChatInput, ChatTemplate, Grammar, GrammarSource, Json, Message as ChatMessage, TextError,
-    Thinking, ThinkingMarks, ThinkingPieces, ThinkingReader, Tokenizer, ToolCall, ToolCallReader, ToolFormat,
+    Thinking, ThinkingPieces, ThinkingReader, ThinkingTags, Tokenizer, ToolCall, ToolCallReader, ToolFormat,
     ToolFunction,
 };
 #[doc(hidden)] // for the server

@@ -103,7 +103,7 @@ impl OutputFile {
     }
 
     /// Writes into the file; an error names it.
-    pub(crate) fn fill(&mut self, write: &mut dyn FnMut(&mut Self) -> io::Result<()>) -> Result<(), Error> {
+    pub(crate) fn fill(&mut self, write: impl FnOnce(&mut Self) -> io::Result<()>) -> Result<(), Error> {
         write(self).map_err(|error| unwritable(&self.path, &error).into())
     }
 

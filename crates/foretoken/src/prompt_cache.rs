@@ -34,20 +34,17 @@
 //!
 //! Draft models' caches and hidden states are not saved; computing them again costs little.
 
-mod format;
+pub(crate) mod format;
 mod key;
 
-use std::io::BufReader;
 use std::path::PathBuf;
 
 use foretoken_engine::{Engine, Request};
-use foretoken_model::SavedBytes;
 use foretoken_speculation::{Tenant, Token};
 
 use crate::Error;
-use crate::error::KeptFileError;
 use crate::error::Message;
-use crate::kept_file::{self};
+use crate::kept_file;
 use crate::settings::ModelSettings;
 use format::Expected;
 pub(crate) use key::Key;
@@ -113,7 +110,7 @@ impl PromptCache {
         let (Some(file), Some(saved)) = (&mut self.file, engine.take_saved_prefix()) else { return Ok(()) };
         let parts = file.key.parts(saved.tokens.len());
         let sizes = engine.saved_bytes().unwrap_or_default();
-        kept_file::replace(&file.path, &mut |out| format::write(out, &parts, &sizes, &saved))?;
+        kept_file::replace(&file.path, |out| format::write(out, &parts, &sizes, &saved))?;
         file.saved_tokens = saved.tokens;
         Ok(())
     }
@@ -131,7 +128,7 @@ impl PrefixFile {
         let sizes = engine.saved_bytes().unwrap_or_default();
         let vocabulary = self.key.vocabulary();
         let expected = Expected { key: &|len| self.key.parts(len), vocabulary, sizes: &sizes };
-        let saved = format::read(&name, BufReader::new(file), len, &expected)?;
+        let saved = format::read(&name, file, len, &expected)?;
         let (all, loaded) = (saved.tokens.len(), engine.load_prefix(Some(Tenant::default()), &saved));
         if loaded < all {
             let room = format!(" {name}: there is room for {loaded} of its {all} tokens");
@@ -140,22 +137,6 @@ impl PrefixFile {
         self.saved_tokens = saved.tokens;
         Ok(())
     }
-}
-
-/// Parses a file with a fixed key and writes it again: for `probe.rs`.
-pub(crate) fn reserialize(name: &str, bytes: &[u8]) -> Result<Vec<u8>, KeptFileError> {
-    let key = |len: usize| vec![("model", "00ff".to_string()), ("rope", format!("{len:04x}"))];
-    let sizes = [SavedBytes { state: 0, row: 6 }, SavedBytes { state: 3, row: 4 }];
-    let expected = Expected { key: &key, vocabulary: 100, sizes: &sizes };
-    let saved = format::read(name, bytes, bytes.len() as u64, &expected)?;
-    let mut written = Vec::new();
-    format::write(&mut written, &key(saved.tokens.len()), &sizes, &saved).expect("memory takes everything");
-    Ok(written)
-}
-
-/// Where the checksum of the head begins, in a file that has one.
-pub(crate) fn head_end(bytes: &[u8]) -> Option<usize> {
-    format::head_end(bytes)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use foretoken_engine::{BudgetKind, Forcing, Order, Request, ThinkingWords, guided, guided_after_thoughts};
 use foretoken_speculation::{DraftSettings, Promise, Token};
 use foretoken_text::{
-    ChatInput, ChatTemplate, Json, Spelling, TextError, Thinking, ThinkingMarks, Tokenizer, Transcript,
+    ChatInput, ChatTemplate, Json, Spelling, TextError, Thinking, ThinkingTags, Tokenizer, Transcript,
 };
 
 use crate::error::Message;
@@ -44,16 +44,16 @@ pub struct Prompter {
     pub(crate) template: OnceLock<Result<Option<ChatTemplate>, Error>>,
     /// How the target's vocabulary spells what a grammar foresees, made for the first request that has a grammar.
     pub(crate) spelling: OnceLock<Option<Arc<Spelling>>>,
-    /// The marks around the model's thinking, if it has any.
+    /// The tags around the model's thinking, if it has any.
     pub(crate) thinking: OnceLock<Option<ModelThinking>>,
 }
 
-/// The marks around a model's thinking.
+/// The tags around a model's thinking.
 pub(crate) struct ModelThinking {
-    marks: ThinkingMarks,
+    tags: ThinkingTags,
     /// Those of them that are special tokens.
     shown: Arc<[Token]>,
-    /// The vocabulary compared with the marks, made for the first request that may think and has a grammar.
+    /// The vocabulary compared with the tags, made for the first request that may think and has a grammar.
     words: OnceLock<Arc<ThinkingWords>>,
 }
 
@@ -129,7 +129,7 @@ impl Prompter {
 
     /// A request for the model's next turn in a conversation, with settings of its own. It ends at an end-of-turn token
     /// as well as at the end of the text, unless [end tokens are ignored](SamplingSettings::ignore_eos). Where the
-    /// model [thinks](Prompter::thinking) before it answers, its text shows the marks around the thinking, and a
+    /// model [thinks](Prompter::thinking) before it answers, its text shows the tags around the thinking, and a
     /// grammar applies to what follows them.
     ///
     /// # Errors
@@ -167,35 +167,35 @@ impl Prompter {
         Ok((request, transcript))
     }
 
-    /// The marks around the model's thinking, and whether an answer to this conversation, whose prompt is given, begins
-    /// with thinking; `None` if the chat template has no such marks.
-    pub fn thinking(&self, input: &ChatInput, prompt: &[Token]) -> Option<(ThinkingMarks, Thinking)> {
-        /// The tokens that are searched for a mark: more than a mark has.
+    /// The tags around the model's thinking, and whether an answer to this conversation, whose prompt is given, begins
+    /// with thinking; `None` if the chat template has no such tags.
+    pub fn thinking(&self, input: &ChatInput, prompt: &[Token]) -> Option<(ThinkingTags, Thinking)> {
+        /// The tokens that are searched for a tag: more than a tag has.
         const TAIL: usize = 48;
-        let (tokenizer, marks) = (self.tokenizer.as_deref()?, &self.thinking_marks()?.marks);
+        let (tokenizer, tags) = (self.tokenizer.as_deref()?, &self.thinking_tags()?.tags);
         let said = input.messages.last().and_then(|message| message.content());
         if let (true, Some(said)) = (input.continue_final_message, said.filter(|said| !said.trim().is_empty())) {
-            return Some((*marks, marks.within(&said)));
+            return Some((*tags, tags.within(&said)));
         }
         let tail = tokenizer.decode(&prompt[prompt.len().saturating_sub(TAIL)..], false);
         let is_off = |(name, value): &(String, Json)| {
             matches!(name.as_str(), "enable_thinking" | "thinking") && *value == Json::from(false)
         };
         Some((
-            *marks,
-            match marks.at_end_of(&tail) {
+            *tags,
+            match tags.at_end_of(&tail) {
                 Thinking::Possible if input.variables.iter().any(is_off) => Thinking::Ended,
                 found => found,
             },
         ))
     }
 
-    /// The marks of the chat template.
-    fn thinking_marks(&self) -> Option<&ModelThinking> {
+    /// The tags of the chat template.
+    fn thinking_tags(&self) -> Option<&ModelThinking> {
         let found = self.thinking.get_or_init(|| {
-            let marks = ThinkingMarks::of_template(self.chat_template().ok()?)?;
-            let special = self.tokenizer.as_ref().map(|tokenizer| tokenizer.special_tokens(&marks.shown()));
-            Some(ModelThinking { marks, shown: special.unwrap_or_default().into(), words: OnceLock::new() })
+            let tags = ThinkingTags::of_template(self.chat_template().ok()?)?;
+            let special = self.tokenizer.as_ref().map(|tokenizer| tokenizer.special_tokens(&tags.shown()));
+            Some(ModelThinking { tags, shown: special.unwrap_or_default().into(), words: OnceLock::new() })
         });
         found.as_ref()
     }
@@ -301,7 +301,7 @@ impl Prompter {
         Err(Error::Input(expected.followed_by(without).and(" gives one, and a text goes on without one")))
     }
 
-    /// Constrains a request by its grammar, if it has one, and lets its text show the marks of thinking if it may
+    /// Constrains a request by its grammar, if it has one, and lets its text show the tags of thinking if it may
     /// think: the grammar then applies to what follows the thinking. Called once, when it is known which tokens end the
     /// text.
     fn constrain(
@@ -310,7 +310,7 @@ impl Prompter {
         decided: &DecidedSampling,
         thinking: Option<Thinking>,
     ) -> Result<(), Error> {
-        let of_model = thinking.and_then(|thinking| Some((thinking, self.thinking_marks()?)));
+        let of_model = thinking.and_then(|thinking| Some((thinking, self.thinking_tags()?)));
         if let Some((_, of_model)) = of_model {
             request.shown_special = Arc::clone(&of_model.shown);
         }
@@ -320,7 +320,7 @@ impl Prompter {
         request.constraint = Some(match of_model {
             None => guided(grammar, ends, forcing),
             Some((thinking, of_model)) => {
-                let words = of_model.words.get_or_init(|| Arc::new(ThinkingWords::new(tokenizer, of_model.marks)));
+                let words = of_model.words.get_or_init(|| Arc::new(ThinkingWords::new(tokenizer, of_model.tags)));
                 guided_after_thoughts(grammar, ends, forcing, words, thinking)
             }
         });
@@ -410,7 +410,7 @@ mod tests {
         let words = || {
             let request = prompter.chat(&ChatInput::new(&messages, true), &decided).expect("it can be asked");
             assert!(request.constraint.is_some());
-            Arc::as_ptr(prompter.thinking_marks().and_then(|found| found.words.get()).expect("the words were made"))
+            Arc::as_ptr(prompter.thinking_tags().and_then(|found| found.words.get()).expect("the words were made"))
         };
         assert_eq!(words(), words());
     }

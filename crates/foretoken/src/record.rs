@@ -131,19 +131,15 @@ fn values(settings: &Settings) -> BTreeMap<String, Value> {
 fn make_absolute(settings: &mut Settings) {
     let Settings { model, speculation, .. } = settings;
     let memory = &mut speculation.memory;
-    let single = [
-        &mut model.path,
-        &mut speculation.costs,
-        &mut speculation.drafters.phrases,
-        &mut memory.lookup_cache_static,
-        &mut memory.lookup_cache_dynamic,
-    ];
+    let single =
+        [&mut model.path, &mut speculation.costs, &mut memory.lookup_cache_static, &mut memory.lookup_cache_dynamic];
     let paths = single.into_iter().flatten().chain(&mut speculation.model_draft);
     let absolute = |path: &mut PathBuf| {
         let whole = std::path::absolute(&*path).unwrap_or_else(|_| path.clone());
         *path = PathBuf::from(whole.to_string_lossy().into_owned());
     };
     paths.for_each(absolute);
+    speculation.drafters.change_paths(absolute);
 }
 
 #[cfg(test)]

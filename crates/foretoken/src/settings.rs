@@ -5,24 +5,20 @@
 //! and an unknown one is an error. `None` stands for "decided elsewhere": by the model's own files, by measured costs,
 //! or by the drafter.
 
-mod drafters;
 mod guided;
 mod model;
-mod names;
 mod sampling;
 mod speculation;
 
 pub use foretoken_drafters::{BRANCH_LENGTH_MAX, BranchSource, Layout, NgramSource};
 
-pub use drafters::{
-    DrafterSettings, JacobiSettings, LlmaSettings, LookupSettings, MemorySettings, NgramSettings, SuffixSettings,
-    TrieSettings,
-};
+pub use crate::drafters::*;
+pub use crate::names::{Named, NamedValue, OneOf};
 pub(crate) use guided::check_ends;
 pub use guided::{GrammarForcing, GuidedSettings};
 pub use model::ModelSettings;
-pub use sampling::{DecidedSampling, FromModel, Limit, SamplingSettings, logit_bias};
-pub use speculation::{Budget, DraftingSettings, SpeculationSettings};
+pub use sampling::{DecidedSampling, FromModel, Limit, NumberSetting, SamplingSettings, logit_bias};
+pub use speculation::{Budget, DraftingSettings, MemorySettings, SpeculationSettings};
 
 use std::path::Path;
 

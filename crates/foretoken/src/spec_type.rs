@@ -13,76 +13,11 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+pub use crate::drafters::DrafterKind;
+use crate::drafters::DraftsFrom;
+
 /// The most drafters inside one another, including the outermost.
 const DEPTH_MAX: usize = 8;
-
-/// A kind of drafter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DrafterKind {
-    /// A draft model, or a head that reads the target's hidden states.
-    Draft,
-    /// The target's own first layers with its output head: an early exit.
-    Exit,
-    /// What followed the last occurrence of these tokens.
-    Lookup,
-    /// What followed the answer's last tokens in the prompt: span copying, named after its paper.
-    Llma,
-    /// What followed these tokens in this text and others of the same tenant, as a tree.
-    Trie,
-    /// What followed the longest match, in this text and others of the same tenant.
-    Suffix,
-    /// What followed these tokens most often, in a corpus and in the text.
-    Ngram,
-    /// The user's prediction of the output, for requests that have one.
-    Prediction,
-    /// What the target itself predicts for later positions, in extra rows of its passes.
-    Jacobi,
-    /// The usual tokens of what a grammar requires next, for requests that have one.
-    Grammar,
-    /// The rest of a phrase whose beginning was generated.
-    Phrases,
-    /// Random tokens: a test.
-    Random,
-}
-
-impl DrafterKind {
-    /// Every kind, with its name and llama.cpp's names of it or of the most similar one.
-    const NAMES: [(DrafterKind, &str, &[&str]); 12] = [
-        (DrafterKind::Draft, "draft", &["draft-simple", "draft-eagle3"]),
-        (DrafterKind::Exit, "exit", &[]),
-        (DrafterKind::Lookup, "lookup", &["ngram-simple"]),
-        (DrafterKind::Llma, "llma", &[]),
-        (DrafterKind::Trie, "trie", &[]),
-        (DrafterKind::Suffix, "suffix", &["ngram-mod"]),
-        (DrafterKind::Ngram, "ngram", &["ngram-cache"]),
-        (DrafterKind::Prediction, "prediction", &[]),
-        (DrafterKind::Jacobi, "jacobi", &["lookahead"]),
-        (DrafterKind::Grammar, "grammar", &[]),
-        (DrafterKind::Phrases, "phrases", &[]),
-        (DrafterKind::Random, "random", &[]),
-    ];
-
-    /// Every kind.
-    pub(crate) fn all() -> impl Iterator<Item = DrafterKind> {
-        Self::NAMES.iter().map(|(kind, ..)| *kind)
-    }
-
-    /// Its name in settings and in metrics.
-    pub fn name(self) -> &'static str {
-        let own = Self::NAMES.iter().find(|(kind, ..)| *kind == self);
-        own.map_or("", |(_, name, _)| name)
-    }
-
-    /// Whether it runs a network, for which another drafter can draft.
-    pub fn has_model(self) -> bool {
-        self == Self::Draft
-    }
-
-    fn named(word: &str) -> Option<DrafterKind> {
-        let named = |(_, name, aliases): &&(DrafterKind, &str, &[&str])| *name == word || aliases.contains(&word);
-        Self::NAMES.iter().find(named).map(|(kind, ..)| *kind)
-    }
-}
 
 /// A drafter, and the drafter that drafts for its model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,7 +71,7 @@ impl FromStr for DrafterSpec {
             return Err(format!("expected at most {DEPTH_MAX} drafters inside one another (not {depth})"));
         }
         let (name, inner) = word.split_once(':').map_or((word, None), |(name, inner)| (name, Some(inner)));
-        let names: Vec<&str> = DrafterKind::NAMES.iter().map(|(_, name, _)| *name).collect();
+        let names: Vec<&str> = DrafterKind::all().map(DrafterKind::name).collect();
         let Some(kind) = DrafterKind::named(name.trim()) else {
             return Err(match name.trim() {
                 alone @ ("none" | "auto") => format!("expected {alone} alone"),
@@ -155,9 +90,10 @@ impl FromStr for DrafterSpec {
         if inner.as_ref().is_some_and(|inner| inner.kind == DrafterKind::Exit) {
             return Err("expected no exit behind a colon: its layers are the target's".to_string());
         }
-        if inner.as_ref().is_some_and(|inner| inner.kind == DrafterKind::Jacobi) {
+        let reads_rows = |inner: &&Self| inner.kind.row().drafts_from == DraftsFrom::TargetRows;
+        if let Some(inner) = inner.as_deref().filter(reads_rows) {
             let why = "it reads guesses from rows of the target's passes, and passes of a draft model have none for it";
-            return Err(format!("expected no jacobi behind a colon: {why}"));
+            return Err(format!("expected no {} behind a colon: {why}", inner.kind.name()));
         }
         Ok(Self { inner, ..Self::new(kind) })
     }

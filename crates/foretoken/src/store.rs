@@ -27,11 +27,10 @@
 //! is read for it; a text is used only if the whole file is valid. A file is written under a temporary name and renamed
 //! when it is complete; several processes that add to one file lock it (`store/shared.rs`). Files are not compressed.
 
-mod format;
+pub(crate) mod format;
 mod shared;
 
 use std::collections::VecDeque;
-use std::io::{BufReader, Read};
 use std::path::Path;
 
 use foretoken_engine::Engine;
@@ -39,7 +38,7 @@ use foretoken_speculation::{Tenant, Token};
 use foretoken_text::Tokenizer;
 
 use crate::error::KeptFileError;
-use crate::kept_file::{self};
+use crate::kept_file;
 use crate::{Error, OutputFile};
 pub(crate) use shared::SharedStore;
 
@@ -149,7 +148,7 @@ impl Store {
 
     /// Bytes of the file that [`Store::save`] writes.
     pub fn bytes(&self) -> u64 {
-        format::file_len(self.documents.len() as u64, self.tokens as u64).expect("a store fits into a file")
+        format::file_len(self.documents.len() as u64, self.tokens as u64)
     }
 
     /// Makes all drafters of an engine learn all texts, oldest first.
@@ -165,41 +164,13 @@ impl Store {
     /// # Errors
     /// The file cannot be read, or one of its fields is invalid. Nothing of it is used then.
     pub fn load(path: &Path, vocabulary: Vocabulary, tokens_max: usize) -> Result<Self, KeptFileError> {
-        Ok(Self::load_with_sum(path, vocabulary, tokens_max)?.0)
+        Ok(Self::load_with_sum(path, vocabulary)?.0.keeping(tokens_max))
     }
 
-    /// The same with the file's checksum.
-    pub(crate) fn load_with_sum(
-        path: &Path,
-        vocabulary: Vocabulary,
-        tokens_max: usize,
-    ) -> Result<(Self, u64), KeptFileError> {
+    /// The same with all texts, and with the file's checksum.
+    pub(crate) fn load_with_sum(path: &Path, vocabulary: Vocabulary) -> Result<(Self, u64), KeptFileError> {
         let (file, len) = kept_file::open(path)?;
-        Self::read(&path.display().to_string(), BufReader::new(file), len, vocabulary, tokens_max)
-    }
-
-    /// The same for `len` bytes of a reader. `name`: their name in messages.
-    pub(crate) fn read(
-        name: &str,
-        from: impl Read,
-        len: u64,
-        vocabulary: Vocabulary,
-        tokens_max: usize,
-    ) -> Result<(Self, u64), KeptFileError> {
-        let found = format::read(name, from, len, vocabulary)?;
-        let mut store = Self::new(vocabulary, tokens_max);
-        store.next_request = found.next_request;
-        store.tokens = found.documents.iter().map(|document| document.tokens.len()).sum();
-        store.documents = found.documents.into();
-        store.drop_oldest();
-        Ok((store, found.sum))
-    }
-
-    /// The bytes of the file that [`Store::save`] writes.
-    pub(crate) fn file(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        format::write(&mut bytes, self).expect("memory takes everything");
-        bytes
+        format::read(&path.display().to_string(), file, len, vocabulary)
     }
 
     /// Writes the file atomically: a concurrent reader sees the old one. If the path is a link, its target is written,
@@ -209,7 +180,7 @@ impl Store {
     /// # Errors
     /// The folder or the file cannot be written, or links form a cycle; an old file is unchanged then.
     pub fn save(&self, path: &Path) -> Result<(), KeptFileError> {
-        kept_file::replace(path, &mut |out| format::write(out, self).map(drop))
+        kept_file::replace(path, |out| format::write(out, self).map(drop))
     }
 
     /// Writes into a file that the caller created, and finishes it.
@@ -217,7 +188,7 @@ impl Store {
     /// # Errors
     /// It cannot be written.
     pub fn write_to(&self, mut out: OutputFile) -> Result<(), Error> {
-        out.fill(&mut |out| format::write(out, self).map(drop))?;
+        out.fill(|out| format::write(out, self).map(drop))?;
         out.finish()
     }
 }

@@ -2,11 +2,12 @@
 //!
 //! `blobs/ETAG` are the files, `snapshots/COMMIT/PATH` are links to them, and `refs/REVISION` has the commit that a
 //! branch or tag pointed to; `trees/COMMIT.json` is the listing of a commit. `trees/COMMIT.foretoken.json`, which only
-//! this program uses, is a listing of which sizes or checksums are missing. Files get their names when they are
-//! complete.
+//! this program uses, is an incomplete listing, without some sizes or checksums. Files get their names when they are
+//! complete. The cache itself may be behind a link, but nothing is written through a link that leads out of it.
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -17,13 +18,13 @@ use crate::error::HubError;
 use crate::listing::Listing;
 use crate::name::{is_commit, is_part, is_revision};
 
-/// The most bytes of a configuration or an index.
+/// Maximum number of bytes of a configuration or an index.
 pub(crate) const TEXT_MAX: u64 = 128 << 20;
 /// The deepest nesting of folders in a snapshot.
 const DEPTH_MAX: usize = 8;
 /// The prefix of a repository's folder.
 const PREFIX: &str = "models--";
-/// The most bytes of a record.
+/// Maximum number of bytes of a record.
 const RECORD_MAX: u64 = 64 << 20;
 
 /// The folder of a repository in the cache.
@@ -31,13 +32,14 @@ const RECORD_MAX: u64 = 64 << 20;
 pub(crate) struct Folder {
     /// `models--org--name`.
     pub path: PathBuf,
+    cache: PathBuf,
     locks: PathBuf,
 }
 
 impl Folder {
     pub(crate) fn new(cache: &Path, owner: &str, repository: &str) -> Self {
         let name = format!("{PREFIX}{owner}--{repository}");
-        Self { path: cache.join(&name), locks: cache.join(".locks").join(name) }
+        Self { path: cache.join(&name), cache: cache.to_path_buf(), locks: cache.join(".locks").join(name) }
     }
 
     /// The folders of all repositories in a cache, by `org/name`.
@@ -57,15 +59,56 @@ impl Folder {
         self.path.join("blobs").join(etag.to_string())
     }
 
-    pub(crate) fn lock(&self, etag: &Etag) -> PathBuf {
+    fn lock(&self, etag: &Etag) -> PathBuf {
         self.locks.join(format!("{etag}.lock"))
     }
 
-    /// The lock of a file, if it is a blob or an incomplete one.
-    pub(crate) fn lock_of(&self, file: &Path) -> Option<PathBuf> {
+    /// Opens the lock file of a blob, which is created if it does not exist. It is never removed: otherwise two
+    /// processes could lock different files of the same name. Also returns its path, for messages.
+    pub(crate) fn open_lock(&self, etag: &Etag) -> (PathBuf, io::Result<fs::File>) {
+        let path = self.lock(etag);
+        let file = self.make_folder_of(&path).and_then(|()| {
+            let mut options = fs::OpenOptions::new();
+            without_links(options.write(true).create(true).truncate(false)).open(&path)
+        });
+        (path, file)
+    }
+
+    /// Makes the folders between the cache and a file in it.
+    ///
+    /// # Errors
+    /// The system's; or one of them is a link that leads out of the cache.
+    pub(crate) fn make_folder_of(&self, file: &Path) -> io::Result<()> {
+        fs::create_dir_all(&self.cache)?;
+        let below = file.parent().and_then(|folder| folder.strip_prefix(&self.cache).ok()).unwrap_or(Path::new(""));
+        let mut folder = self.cache.clone();
+        for part in below {
+            folder.push(part);
+            match fs::symlink_metadata(&folder) {
+                Ok(found) if found.is_symlink() && !self.holds(&folder) => {
+                    let place = folder.display();
+                    return Err(io::Error::other(format!("expected a folder of the cache, found a link out: {place}")));
+                }
+                Ok(_) => {}
+                // Another process may make it at the same time.
+                Err(_) => fs::create_dir(&folder).or_else(|error| match folder.is_dir() {
+                    true => Ok(()),
+                    false => Err(error),
+                })?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a link leads to a folder in the cache.
+    fn holds(&self, link: &Path) -> bool {
+        matches!((link.canonicalize(), self.cache.canonicalize()), (Ok(found), Ok(cache)) if found.starts_with(&cache))
+    }
+
+    /// The checksum of a file, if it is a blob or an incomplete one.
+    pub(crate) fn etag_of(&self, file: &Path) -> Option<Etag> {
         let name = file.strip_prefix(self.path.join("blobs")).ok()?.to_str()?;
-        let etag = Etag::parse(name.strip_suffix(".incomplete").unwrap_or(name))?;
-        Some(self.lock(&etag))
+        Etag::parse(name.strip_suffix(".incomplete").unwrap_or(name))
     }
 
     pub(crate) fn snapshot(&self, commit: &str) -> PathBuf {
@@ -121,7 +164,7 @@ impl Folder {
         if fs::read_link(&destination).is_ok_and(|found| found == target) {
             return Ok(());
         }
-        write_atomically(&destination, |temporary| link(&target, temporary, &self.blob(etag)))
+        self.write_atomically(&destination, |temporary| link(&target, temporary, &self.blob(etag)))
     }
 
     /// Writes the listing of a commit, as far as it is known. An existing record is kept, even if it cannot be parsed:
@@ -129,14 +172,14 @@ impl Folder {
     pub(crate) fn write_record(&self, listing: &Listing) -> Result<(), HubError> {
         let (destination, before) = (self.record(&listing.commit), self.read_record(&listing.commit));
         if let Some(record) = listing.record().filter(|_| fs::symlink_metadata(&destination).is_err()) {
-            return write_atomically(&destination, |temporary| fs::write(temporary, &record));
+            return self.write_atomically(&destination, |temporary| write_new(temporary, &record));
         }
         let all = listing.clone().with(before.clone());
         match before {
             Some(before) if before.clone().with(Some(all.clone())) == before => Ok(()),
-            _ => {
-                write_atomically(&self.partial_record(&listing.commit), |temporary| fs::write(temporary, all.partial()))
-            }
+            _ => self.write_atomically(&self.partial_record(&listing.commit), |temporary| {
+                write_new(temporary, &all.partial())
+            }),
         }
     }
 
@@ -145,8 +188,42 @@ impl Folder {
         if is_commit(revision) || self.commit_of(revision).as_deref() == Some(commit) {
             return Ok(());
         }
-        write_atomically(&self.path.join("refs").join(revision), |temporary| fs::write(temporary, commit))
+        self.write_atomically(&self.path.join("refs").join(revision), |temporary| write_new(temporary, commit))
     }
+
+    /// Creates something under a temporary name and renames it.
+    fn write_atomically(&self, destination: &Path, make: impl Fn(&Path) -> io::Result<()>) -> Result<(), HubError> {
+        let written = |error| HubError::disk(destination, "written", &error);
+        self.make_folder_of(destination).map_err(written)?;
+        let name = destination.file_name().unwrap_or_default().to_string_lossy();
+        // The name is unique to the process and the thread.
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let temporary = destination.with_file_name(format!(".{name}.{}-{number}.new", std::process::id()));
+        // A killed process of the same number may have left one.
+        let _ = fs::remove_file(&temporary);
+        make(&temporary).and_then(|()| fs::rename(&temporary, destination)).map_err(|error| {
+            let _ = fs::remove_file(&temporary);
+            written(error)
+        })
+    }
+}
+
+/// Writes a file that does not exist yet, not even as a link.
+fn write_new(path: &Path, text: &str) -> io::Result<()> {
+    fs::File::create_new(path)?.write_all(text.as_bytes())
+}
+
+/// The same options, with which the system refuses to open a link.
+#[cfg(unix)]
+pub(crate) fn without_links(options: &mut fs::OpenOptions) -> &mut fs::OpenOptions {
+    let flag = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or_default();
+    std::os::unix::fs::OpenOptionsExt::custom_flags(options, flag)
+}
+
+#[cfg(not(unix))]
+pub(crate) fn without_links(options: &mut fs::OpenOptions) -> &mut fs::OpenOptions {
+    options
 }
 
 /// The bytes of a record, if it is not too long.
@@ -159,44 +236,15 @@ pub(crate) fn is_incomplete(found: Option<u64>, expected: Option<u64>) -> bool {
     found.is_none_or(|found| expected.map_or(found == 0, |expected| found != expected))
 }
 
-/// Opens a lock file, which is created if it does not exist. It is never removed: otherwise two processes could lock
-/// different files of the same name.
-pub(crate) fn open_lock(path: &Path) -> std::io::Result<fs::File> {
-    path.parent().map_or(Ok(()), fs::create_dir_all)?;
-    fs::OpenOptions::new().write(true).create(true).truncate(false).open(path)
-}
-
 #[cfg(unix)]
-fn link(target: &Path, destination: &Path, _blob: &Path) -> std::io::Result<()> {
+fn link(target: &Path, destination: &Path, _blob: &Path) -> io::Result<()> {
     std::os::unix::fs::symlink(target, destination)
 }
 
-/// Where users may not create symbolic links, a hard link or a copy is used, as in `huggingface_hub`.
+/// If users may not create symbolic links, a hard link or a copy is used, as in `huggingface_hub`.
 #[cfg(not(unix))]
-fn link(_target: &Path, destination: &Path, blob: &Path) -> std::io::Result<()> {
+fn link(_target: &Path, destination: &Path, blob: &Path) -> io::Result<()> {
     fs::hard_link(blob, destination).or_else(|_| fs::copy(blob, destination).map(|_| ()))
-}
-
-/// Creates something under a temporary name and renames it.
-pub(crate) fn write_atomically(
-    destination: &Path,
-    make: impl Fn(&Path) -> std::io::Result<()>,
-) -> Result<(), HubError> {
-    let written = |error| HubError::disk(destination, "written", &error);
-    if let Some(folder) = destination.parent() {
-        fs::create_dir_all(folder).map_err(written)?;
-    }
-    let name = destination.file_name().unwrap_or_default().to_string_lossy();
-    // The name is unique to the process and the thread.
-    static NUMBER: AtomicUsize = AtomicUsize::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let temporary = destination.with_file_name(format!(".{name}.{}-{number}.new", std::process::id()));
-    // A killed process of the same number may have left one.
-    let _ = fs::remove_file(&temporary);
-    make(&temporary).and_then(|()| fs::rename(&temporary, destination)).map_err(|error| {
-        let _ = fs::remove_file(&temporary);
-        written(error)
-    })
 }
 
 /// The files below a folder with their sizes, by path with slashes. Links to files count as these files; links to

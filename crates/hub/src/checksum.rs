@@ -15,7 +15,7 @@ use sha2::Sha256;
 pub(crate) struct Etag(String);
 
 impl Etag {
-    /// Parses a hash, or an etag of a header; `None` if it is no checksum.
+    /// Parses a hash, or an etag of a header; `None` if it is not a checksum.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let text = text.strip_prefix("W/").unwrap_or(text).trim_matches('"');
@@ -36,7 +36,7 @@ impl Etag {
         }
     }
 
-    /// Whether a file has `size` bytes and hashes to this.
+    /// Whether a file has `size` bytes and this checksum.
     pub(crate) fn is_of(&self, path: &Path, size: u64) -> std::io::Result<bool> {
         let is_it = |found: std::fs::Metadata| found.is_file() && found.len() == size;
         // Checked before opening: opening a named pipe would wait for its writer.

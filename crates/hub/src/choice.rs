@@ -173,8 +173,8 @@ fn part_of(path: &str) -> Option<(&str, usize, usize)> {
     (number >= 1 && number <= count).then_some((prefix, number, count))
 }
 
-/// Whether a file is of a quantization: it is a network's, and its path has the name as a word, in any case. The same
-/// rule decides what is fetched and what is removed.
+/// Whether a file is of a quantization: it is a network's, and its path has the name as a word, in any case. This rule
+/// decides both what is fetched and what is removed.
 pub(crate) fn matches_quant(path: &str, quant: &str) -> bool {
     if !is_network(path) {
         return false;

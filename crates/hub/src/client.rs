@@ -19,9 +19,9 @@ use crate::resolver::BlockingResolver;
 use crate::settings::{Proxy, Settings, Token};
 use crate::url::{Url, encoded};
 
-/// The most redirects in a row.
+/// Maximum number of redirects in a row.
 const REDIRECTS_MAX: usize = 10;
-/// The most bytes of a listing.
+/// Maximum number of bytes of a listing.
 const LISTING_MAX: u64 = 32 << 20;
 /// The timeout of a listing, in idle timeouts.
 const LISTING_TIMEOUTS: u32 = 6;
@@ -145,7 +145,7 @@ impl Client {
         self.follow_until(url, |_| false, ask)
     }
 
-    /// Sends a request and follows redirects until a response is no redirect or has `enough` headers.
+    /// Sends a request and follows redirects until a response is not a redirect, or has `enough` headers.
     fn follow_until(
         &self,
         url: &str,
@@ -179,7 +179,7 @@ impl Client {
         }
     }
 
-    /// The error of a status that is no success.
+    /// The error of a status that is not a success.
     pub(crate) fn refused(&self, name: &Name, response: &mut Response<Body>) -> HubError {
         let (status, repo) = (response.status(), name.repo());
         let code = header(response.headers(), "x-error-code").unwrap_or_default().to_string();

@@ -1,7 +1,7 @@
 //! The download of one file: resumed where it was interrupted, checked, and only then renamed.
 //!
 //! Bytes go to `blobs/ETAG.incomplete`, as with `huggingface_hub`, so that either program can resume the other's
-//! download. A broken connection is retried as long as attempts bring bytes. An incomplete file of an earlier run may
+//! download. A broken connection is retried as long as attempts fetch bytes. An incomplete file of an earlier run may
 //! be damaged: if the checksum of the complete file is wrong, it is fetched once more from its start.
 
 use std::fs::{File, OpenOptions, TryLockError};
@@ -13,7 +13,7 @@ use std::time::Duration;
 use ureq::Body;
 use ureq::http::Response;
 
-use crate::cache::open_lock;
+use crate::cache::{Folder, without_links};
 use crate::checksum::{Checksum, Etag};
 use crate::client::{Client, RequestFailure, header};
 use crate::error::{HubError, excerpt};
@@ -53,14 +53,14 @@ pub enum Event<'a> {
     },
 }
 
-/// The most attempts in a row that bring no byte.
+/// Maximum number of attempts in a row that fetch no byte.
 const ATTEMPTS_MAX: u32 = 5;
 /// The longest pause between two attempts.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// The state that all downloads of a run share.
 pub(crate) struct Transfer<'a> {
-    /// A download has failed: all others stop.
+    /// Set if a download has failed: all others stop.
     pub stop: AtomicBool,
     /// Bytes that are in the cache.
     pub done: AtomicU64,
@@ -92,8 +92,8 @@ pub(crate) struct Download<'a> {
     pub url: String,
     pub size: u64,
     pub etag: &'a Etag,
+    pub folder: &'a Folder,
     pub blob: PathBuf,
-    pub lock: PathBuf,
     /// Whether the checksum of an existing file is checked, not only its size.
     pub verify: bool,
     pub pause: Duration,
@@ -123,9 +123,7 @@ impl Download<'_> {
             transfer.add(self.size);
             return Ok(());
         }
-        if let Some(folder) = self.blob.parent() {
-            std::fs::create_dir_all(folder).map_err(|error| HubError::disk(folder, "made", &error))?;
-        }
+        self.folder.make_folder_of(&self.blob).map_err(|error| HubError::disk(&self.blob, "written", &error))?;
         let mut partial = Partial::open(self)?;
         transfer.add(partial.done);
         let mut is_fresh = partial.done == 0;
@@ -169,8 +167,9 @@ impl Download<'_> {
 
     /// Locks this file, which another process may be fetching; the lock is held until it is dropped.
     fn locked(&self, transfer: &Transfer<'_>) -> Result<File, HubError> {
-        let wrong = |error: &std::io::Error| HubError::disk(&self.lock, "locked", error);
-        let file = open_lock(&self.lock).map_err(|error| wrong(&error))?;
+        let (path, file) = self.folder.open_lock(self.etag);
+        let wrong = |error: &std::io::Error| HubError::disk(&path, "locked", error);
+        let file = file.map_err(|error| wrong(&error))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -198,7 +197,7 @@ impl Download<'_> {
             if attempts >= ATTEMPTS_MAX {
                 let kept = match partial.done {
                     0 => String::new(),
-                    done => format!("; {done} of {} bytes are kept, and the next run goes on from there", self.size),
+                    done => format!("; {done} of {} bytes are kept, and the next run continues from there", self.size),
                 };
                 return Err(HubError::NoNetwork(format!("{}: {why}{kept}", self.path)));
             }
@@ -240,7 +239,7 @@ impl Download<'_> {
             };
             if len == 0 {
                 let (done, size) = (partial.done, self.size);
-                let short = || broken(format!("the connection ended behind {done} of {size} bytes"));
+                let short = || broken(format!("the connection ended after {done} of {size} bytes"));
                 return if done == size { Ok(()) } else { Err(short()) };
             }
             if len as u64 > self.size - partial.done {
@@ -344,15 +343,14 @@ impl Partial {
     }
 }
 
-/// Opens an incomplete file to continue it. A link is not left by a download and is removed, so that its target is not
+/// Opens an incomplete file to continue it. No download leaves a link, so a link is removed, and its target is not
 /// overwritten.
 #[cfg(unix)]
 fn opened(path: &Path) -> std::io::Result<File> {
-    use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+    use std::os::unix::fs::MetadataExt;
     let mut options = OpenOptions::new();
     // If the file is replaced by a link after the check, the system refuses to open it.
-    let no_link = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or_default();
-    options.read(true).write(true).truncate(false).custom_flags(no_link);
+    without_links(options.read(true).write(true).truncate(false));
     if std::fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
         std::fs::remove_file(path)?;
     }
@@ -371,5 +369,5 @@ fn opened(path: &Path) -> std::io::Result<File> {
     if std::fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
         std::fs::remove_file(path)?;
     }
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
+    without_links(OpenOptions::new().read(true).write(true).create(true).truncate(false)).open(path)
 }

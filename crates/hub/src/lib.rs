@@ -20,9 +20,10 @@
 //! The listing of a revision is kept (`trees/COMMIT.json`, where `huggingface_hub` keeps it too), so that sizes can be
 //! checked without a network; a file of another size is fetched again, and `fetch` with `verify` checks every byte.
 //! *The server is not trusted.* Names in listings are refused unless they are paths within the snapshot, responses have
-//! bounded sizes, and a body of another length than announced is refused. *The token is sent only to the hub*, never to
-//! hosts that it redirects to, as for large files. *Concurrent processes are safe*: each file has a lock, the same as
-//! `huggingface_hub`'s (`.locks/`).
+//! bounded sizes, and a body of another length than announced is refused. *Nothing is written outside the cache*, nor
+//! through a link in it that leads out of it. *The token is sent only to the hub*, never to hosts that it redirects to,
+//! as for large files. *Concurrent processes are safe*: each file has a lock, the same as `huggingface_hub`'s
+//! (`.locks/`).
 //!
 //! # Why not the crate `hf-hub`
 //!

@@ -12,9 +12,9 @@ use crate::checksum::Etag;
 use crate::error::{HubError, excerpt};
 use crate::name::is_commit;
 
-/// The most files of a repository.
+/// Maximum number of files of a repository.
 const FILES_MAX: usize = 100_000;
-/// The most bytes of a path, and of each of its parts.
+/// Maximum number of bytes of a path, and of each of its parts.
 const PATH_MAX: usize = 1024;
 const PART_MAX: usize = 255;
 /// The version of the format of records.
@@ -159,7 +159,7 @@ fn wrong(field: &str, expected: &str, found: &Value) -> HubError {
     HubError::Content(format!("listing: {field}: expected {expected}, found {found}"))
 }
 
-/// The error of a file whose etag is no checksum.
+/// The error of a file whose etag is not a checksum.
 pub(crate) fn wrong_etag(path: &str, found: &str) -> HubError {
     let found = excerpt(found);
     HubError::Content(format!("{path}: etag: expected a checksum (40 or 64 hexadecimal digits), found \"{found}\""))
@@ -187,9 +187,9 @@ mod tests {
         assert_eq!(found.files["w.gguf"], Entry { size: Some(99), etag: Etag::parse(&sha256), git: Etag::parse(&git) });
         assert_eq!(found.files["a/b.json"], Entry { size: Some(7), etag: Etag::parse(&git), git: Etag::parse(&git) });
         assert_eq!(found.files["unknown"], Entry { size: None, etag: None, git: None });
-        // Of an incomplete listing there is no record.
+        // An incomplete listing has no record in this format.
         assert_eq!(found.record(), None);
-        // There is one in our own format.
+        // It has one in our own format.
         let partial = Listing::of_partial(COMMIT, found.partial().as_bytes());
         assert_eq!(partial.as_ref(), Some(&found));
         let mut unknown = found.clone();

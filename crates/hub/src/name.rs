@@ -8,9 +8,9 @@ use std::str::FromStr;
 
 use crate::error::{HubError, excerpt};
 
-/// The most characters of a part of a name.
+/// Maximum number of characters of a part of a name.
 const PART_MAX: usize = 96;
-/// The most characters of a revision.
+/// Maximum number of characters of a revision.
 const REVISION_MAX: usize = 200;
 
 /// The name of a model on the hub.
@@ -37,8 +37,8 @@ impl Name {
         self.revision.as_deref().unwrap_or("main")
     }
 
-    /// Whether a word can be a name: one slash between two valid parts. `./model`, `/a/model` and `a/b/c` cannot, nor
-    /// can a file of weights, which is a path.
+    /// Whether a word looks like a name: one slash between two valid parts. `./model`, `/a/model` and `a/b/c` cannot,
+    /// nor can a file of weights, which is a path.
     pub fn is_like(word: &str) -> bool {
         let is_file = [".gguf", ".safetensors"].iter().any(|ending| word.to_lowercase().ends_with(ending));
         !is_file && word.parse::<Self>().is_ok()

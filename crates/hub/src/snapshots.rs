@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use foretoken_weights::whole;
 
-use crate::cache::{Folder, TEXT_MAX, files_below, is_incomplete, open_lock};
+use crate::cache::{Folder, TEXT_MAX, files_below, is_incomplete};
 use crate::choice::{Choice, Files, Weights, matches_quant, quant_of, shards};
 use crate::error::HubError;
 use crate::name::Name;
@@ -161,19 +161,17 @@ impl Removal {
     /// files of one quantization.
     ///
     /// # Errors
-    /// There is nothing of that name, or the repository's folder is a link.
+    /// There is nothing of that name, or the repository's folder is a link, or one in it from which files are removed.
     pub fn plan(cache: &Path, name: &Name) -> Result<Self, HubError> {
         let folder = Folder::new(cache, &name.owner, &name.repository);
         let nothing = || HubError::Refused(format!("{name}: expected it in the cache {}, found none", cache.display()));
-        let found = fs::symlink_metadata(&folder.path).map_err(|_| nothing())?;
-        if !found.is_dir() {
-            let place = folder.path.display();
-            return Err(HubError::Disk(format!("{place}: expected a folder, found a link or a file, which stays")));
+        fs::symlink_metadata(&folder.path).map_err(|_| nothing())?;
+        check_folder(&folder.path)?;
+        if name.revision.is_none() && name.quant.is_none() {
+            return Ok(Self::whole(&folder));
         }
-        match (&name.revision, &name.quant) {
-            (None, None) => Ok(Self::whole(&folder)),
-            _ => Self::partial(&folder, name).ok_or_else(nothing),
-        }
+        ["blobs", "refs", "snapshots", "trees"].iter().try_for_each(|part| check_folder(&folder.path.join(part)))?;
+        Self::partial(&folder, name).ok_or_else(nothing)
     }
 
     fn whole(folder: &Folder) -> Self {
@@ -264,9 +262,10 @@ impl Removal {
 
     /// Locks a file that another process may be fetching; the lock is held until it is dropped.
     fn locked(&self, file: &Path) -> Result<Option<fs::File>, HubError> {
-        let Some(path) = self.repository.lock_of(file) else { return Ok(None) };
+        let Some(etag) = self.repository.etag_of(file) else { return Ok(None) };
+        let (path, lock) = self.repository.open_lock(&etag);
         let wrong = |error: &std::io::Error| HubError::disk(&path, "locked", error);
-        let lock = open_lock(&path).map_err(|error| wrong(&error))?;
+        let lock = lock.map_err(|error| wrong(&error))?;
         match lock.try_lock() {
             Ok(()) => Ok(Some(lock)),
             Err(TryLockError::Error(error)) => Err(wrong(&error)),
@@ -275,6 +274,17 @@ impl Removal {
                 Err(HubError::Disk(format!("{file}: another process fetches it; nothing is removed while it does")))
             }
         }
+    }
+}
+
+/// Refuses a link or a file in place of a folder.
+fn check_folder(path: &Path) -> Result<(), HubError> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if !found.is_dir() => {
+            let place = path.display();
+            Err(HubError::Disk(format!("{place}: expected a folder, found a link or a file, which stays")))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -104,16 +104,16 @@ mod tests {
     #[test]
     fn redirects_are_resolved_and_never_downgraded_to_http() {
         let here = Url::parse("https://Hub.example/a/b?x=1").expect("an address");
-        let to = |location: &str| here.join(location).map(|url| url.to_string());
-        assert_eq!(to("/c"), Some("https://hub.example/c".into()));
-        assert_eq!(to("c?y"), Some("https://hub.example/a/c?y".into()));
-        assert_eq!(to("//cdn.example:8443/c"), Some("https://cdn.example:8443/c".into()));
-        assert_eq!(to("https://cdn.example/c?sig=://"), Some("https://cdn.example/c?sig=://".into()));
-        assert_eq!(to("/c?next=http://x"), Some("https://hub.example/c?next=http://x".into()));
+        let redirected = |location: &str| here.join(location).map(|url| url.to_string());
+        assert_eq!(redirected("/c"), Some("https://hub.example/c".into()));
+        assert_eq!(redirected("c?y"), Some("https://hub.example/a/c?y".into()));
+        assert_eq!(redirected("//cdn.example:8443/c"), Some("https://cdn.example:8443/c".into()));
+        assert_eq!(redirected("https://cdn.example/c?sig=://"), Some("https://cdn.example/c?sig=://".into()));
+        assert_eq!(redirected("/c?next=http://x"), Some("https://hub.example/c?next=http://x".into()));
         for bad in
             ["http://hub.example/c", "ftp://x/y", "https://me:secret@x/y", "https://", "https://x y/", "file:///x"]
         {
-            assert_eq!(to(bad), None, "{bad}");
+            assert_eq!(redirected(bad), None, "{bad}");
         }
     }
 

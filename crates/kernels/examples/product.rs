@@ -1,9 +1,9 @@
 //! Times products of one weight type for several numbers of rows, streaming matrices from memory.
 //!
 //! `cargo run --release -p foretoken-kernels --example product -- [FORMAT] [MATRICES] [ROWS,ROWS,...] [THREADS]`:
-//! `MATRICES` matrices of `[5632, 2048]`, enough of them that no cache holds them. Prints the best and the median of
-//! rounds, in each of which all numbers of rows are timed. The variable `FORETOKEN_ISA` names another instruction set
-//! than the best.
+//! `MATRICES` matrices of `[5632, 2048]`, which should be so many that no cache holds them. It prints the best and the
+//! median time over several rounds, each of which times all numbers of rows. The variable `FORETOKEN_ISA` chooses
+//! another instruction set than the best.
 
 use std::time::Instant;
 
@@ -50,9 +50,9 @@ fn main() {
             _ => panic!("no format {name}"),
         });
     }
-    let most = rows.iter().copied().max().unwrap_or(1);
-    let x: Vec<f32> = (0..most * INPUTS).map(|i| ((i * 7919) % 1009) as f32 / 1009.0 - 0.5).collect();
-    let mut out = vec![0.0; most * OUTPUTS];
+    let rows_max = rows.iter().copied().max().unwrap_or(1);
+    let x: Vec<f32> = (0..rows_max * INPUTS).map(|i| ((i * 7919) % 1009) as f32 / 1009.0 - 0.5).collect();
+    let mut out = vec![0.0; rows_max * OUTPUTS];
     let mut times = vec![Vec::new(); rows.len()];
     for _ in 0..15 {
         for (rows, times) in rows.iter().zip(&mut times) {

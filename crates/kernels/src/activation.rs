@@ -1,14 +1,14 @@
 //! Activation functions, element by element, on rows of any length.
 //!
-//! All take the instruction set that computes, so that they have one signature. GELU by the error function, which is
-//! computed in f64, and the two ReLUs are the same loop on all sets.
+//! All functions take the instruction set to compute with, so that they have one signature. Exact GELU (its error
+//! function is computed in f64) and the two ReLUs are the same loop on all sets.
 
 use crate::Isa;
 use crate::isa::dispatch;
 
-/// `gate[i] = silu(gate[i]) * up[i]`, silu(x) = x / (1 + e^-x): the gated feed-forward of Llama.
+/// `gate[i] = silu(gate[i]) * up[i]`, silu(x) = x / (1 + e^-x): the activation of Llama's gated feed-forward network.
 ///
-/// Cost: an exponential and a division per element, 0.2 nanoseconds with 512 bits (Zen 4).
+/// The cost is an exponential and a division per element, 0.2 nanoseconds with 512-bit registers (Zen 4).
 ///
 /// # Panics
 /// If the lengths differ.
@@ -32,11 +32,11 @@ pub fn gate(isa: Isa, f: fn(Isa, &mut [f32]), gate: &mut [f32], up: &[f32]) {
     gate.iter_mut().zip(up).for_each(|(gate, up)| *gate *= up);
 }
 
-/// The gated feed-forward of gpt-oss: `gate[i] = g / (1 + e^(-slope * g)) * (u + 1)`, where g is `gate[i]` and at most
-/// `limit`, and u is `up[i]` and within `limit` of 0.
+/// The gated activation of gpt-oss: `gate[i] = g / (1 + e^(-slope * g)) * (u + 1)`, where g is `gate[i]`, limited from
+/// above to `limit`, and u is `up[i]`, limited to -`limit`..`limit`.
 ///
 /// # Panics
-/// If the lengths differ, or the limit is not a number of at least 0.
+/// If the lengths differ, or the limit is not a number that is at least 0.
 pub fn clamped_gate(isa: Isa, gate: &mut [f32], up: &[f32], [slope, limit]: [f32; 2]) {
     assert_eq!(gate.len(), up.len(), "clamped_gate: lengths");
     assert!(limit >= 0.0, "clamped_gate: limit {limit}");
@@ -50,51 +50,14 @@ pub fn gelu_tanh(isa: Isa, x: &mut [f32]) {
     dispatch!(isa, gelu_tanh(x));
 }
 
-/// The loops themselves, which `isa/rows.rs` compiles for each instruction set.
-pub(crate) mod plain {
-    use crate::softmax::exp;
-
-    #[inline(always)]
-    pub(crate) fn silu_gate(gate: &mut [f32], up: &[f32]) {
-        for (gate, up) in gate.iter_mut().zip(up) {
-            *gate = *gate / (1.0 + exp(-*gate)) * up;
-        }
-    }
-
-    #[inline(always)]
-    pub(crate) fn clamped_gate(gate: &mut [f32], up: &[f32], slope: f32, limit: f32) {
-        for (gate, up) in gate.iter_mut().zip(up) {
-            // A comparison leaves NaN as it is, where `min` would return the limit.
-            let g = if *gate > limit { limit } else { *gate };
-            let u = up.clamp(-limit, limit);
-            *gate = g / (1.0 + exp(-(slope * g))) * (u + 1.0);
-        }
-    }
-
-    #[inline(always)]
-    pub(crate) fn silu(x: &mut [f32]) {
-        for x in x {
-            *x /= 1.0 + exp(-*x);
-        }
-    }
-
-    #[inline(always)]
-    pub(crate) fn gelu_tanh(x: &mut [f32]) {
-        for x in x {
-            let u = 0.797_884_6 * (*x + 0.044_715 * *x * *x * *x);
-            *x -= *x / (exp(2.0 * u) + 1.0);
-        }
-    }
-}
-
-/// GELU as defined, x times the normal distribution function (`gelu`), through the error function.
+/// Exact GELU (`gelu`): x times the cumulative distribution function of the normal distribution, by the error function.
 pub fn gelu_erf(_isa: Isa, x: &mut [f32]) {
     for x in x {
         *x = 0.5 * *x * (1.0 + erf(*x * std::f32::consts::FRAC_1_SQRT_2));
     }
 }
 
-/// The error function by Abramowitz and Stegun 7.1.26, in f64: absolute error below 1.5e-7.
+/// The error function by formula 7.1.26 of Abramowitz and Stegun, in f64, with an absolute error below 1.5e-7.
 fn erf(x: f32) -> f32 {
     let z = f64::from(x).abs();
     let t = 1.0 / (1.0 + 0.327_591_1 * z);

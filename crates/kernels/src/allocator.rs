@@ -1,12 +1,12 @@
 //! An allocator for programs that end with one line if the system has no memory left.
 //!
-//! If the system refuses memory, Rust's library aborts the process by a signal, with a core dump. Users should see the
-//! same as of every other error, one line and exit code 1, and there is nothing to save: a file that is partly written
-//! does not have its name yet. So a program uses this as its `#[global_allocator]`; it costs a comparison per
-//! allocation. Code that can go on without the memory requests it in [`fallibly`].
+//! If the system refuses memory, Rust's standard library aborts the process by a signal, with a core dump. Users should
+//! see what they see of every other error, one line and exit code 1, and there is nothing to save: a file that is
+//! partly written does not have its name yet. So a program uses this as its `#[global_allocator]`; it costs a
+//! comparison per allocation. Code that can continue without the memory requests it in [`fallibly`].
 //!
-//! It is the last resort: what a model needs is compared with the available memory before anything is loaded. Systems
-//! other than Unix abort as before.
+//! This is the last resort: what a model needs is compared with the available memory before anything is loaded. On
+//! systems other than Unix the process still aborts.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -37,8 +37,8 @@ pub fn fallibly<T>(run: impl FnOnce() -> T) -> T {
     run()
 }
 
-/// Returns freed memory to the system, of which allocators keep some for later. To be called where much was freed at
-/// once, as by closing a model.
+/// Returns freed memory to the system, since allocators keep some of it for later. Call this after much memory was
+/// freed at once, for example by closing a model.
 pub fn release_free_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: it takes no pointer, may be called at any time by any thread, and touches free memory alone.
@@ -51,7 +51,7 @@ pub fn release_free_memory() {
 // without a destructor is read without allocating.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promises are the system's.
+        // SAFETY: the caller keeps the contract of the system's allocator, which is the same.
         checked(unsafe { System.alloc(layout) }, layout.size())
     }
 
@@ -93,7 +93,7 @@ fn exit_out_of_memory(size: usize) {
         let len = capacity - rest.len();
         // SAFETY: the bytes are the line's; `_exit` runs nothing that could ask for memory.
         unsafe {
-            // If several threads are refused at once, one reports it and the others wait for the exit.
+            // If several threads get no memory at once, one reports it and the others wait for the exit.
             while IS_REPORTED.swap(true, Ordering::Relaxed) {
                 libc::pause();
             }
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "Miri aborts where memory is refused")]
+    #[cfg_attr(miri, ignore = "Miri aborts if memory is refused")]
     fn refused_memory_is_returned_only_to_fallible_code() {
         let huge = Layout::from_size_align(1 << 60, 16).expect("a layout");
         // SAFETY: the layout is not empty, and the result is not used.

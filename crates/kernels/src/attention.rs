@@ -1,29 +1,29 @@
-//! Attention of rows over a paged cache, by logical position.
+//! Attention of rows over a paged KV cache, in the order of logical positions.
 //!
 //! A row sees a list of slots, one for each logical position from 0 to its own: first the sequence's committed rows
 //! (shared by all rows of a span), then its ancestors in the tree, then itself. Adjacent rows that share what they read
-//! are a tile, and with them the heads of a group (GQA), so that keys and values are read and widened once for all of
-//! them. The positions of a row are cut into splits of 512 (`split.rs`), which are computed separately, by any thread,
-//! and always merged in order. Every order is by position: neither the layout of pages, nor the rows of a tile, nor
-//! siblings in the tree, nor threads, nor a later compaction of the accepted path can change a bit.
+//! form a tile, together with the query heads of a group (GQA), so that keys and values are read and widened once for
+//! all of them. The positions of a row are cut into splits of 512 (`split.rs`), which are computed separately, by any
+//! thread, and always merged in order. All sums are in order of position: neither the layout of pages, nor the rows of
+//! a tile, nor siblings in the tree, nor threads, nor a later compaction of the accepted path can change a bit.
 //!
 //! Estimated cost: a row of one head of 64 takes, per position, 8 multiply-adds of 16 lanes and a 16th of a vector of
-//! exponentials, 5 cycles where two multiply-adds begin each cycle and 9 where one does. A position costs all rows of a
-//! tile together twice the bytes of a head (`cache_tensor.rs`): in f16 256, some 50 cycles of one core's half of 34
-//! GB/s. So up to some six queries per key-value head are memory-bound, more are compute-bound. Measured on 2 cores of
-//! a Sapphire Rapids Xeon that had other work, one layer of 12 heads of 64 over 1000 positions in f16: 0.11 ms for one
-//! row (28 GB/s), 0.20 for 8, 0.34 for 16; of 4 heads for 32 queries: 0.06, 0.36 and 0.66 ms, 2.6 ns per query and
-//! position.
+//! exponentials, 5 cycles on a core that begins two multiply-adds each cycle and 9 on one that begins one. For each
+//! position a tile reads the key and the value of a head (`cache_tensor.rs`): in f16 256 bytes, about 50 cycles of one
+//! core's half of 34 GB/s. So up to about six queries per key-value head are memory-bound, more are compute-bound.
+//! Measured on 2 cores of a Sapphire Rapids Xeon that had other work, one layer of 12 heads of 64 over 1000 positions
+//! in f16: 0.11 ms for one row (28 GB/s), 0.20 for 8, 0.34 for 16; of 4 heads for 32 queries: 0.06, 0.36 and 0.66 ms,
+//! 2.6 ns per query and position.
 //!
-//! [`Arguments`] has what model families add: a soft cap of the scores, a slope over the distance (ALiBi), a window of
-//! the latest positions, attention sinks. A sink is one more score of a head, learned and the same for every row, that
-//! takes part in the softmax and has no value. It is added once, when all splits of a row are merged, so the loops do
-//! not know it, and where it is -inf no bit differs from attention without sinks. A window changes which positions a
-//! row sees and nothing else: splits begin where they always do, a row's first one is that of the first position it
-//! sees, and positions before that are not weighed, whatever they hold. So the bits of a row depend only on its logical
-//! position, with a window as without.
+//! [`Arguments`] has the variations of model families: a soft cap of the scores, a slope over the distance (ALiBi), a
+//! window of the latest positions, attention sinks. A sink is an additional score of a head, learned and equal for
+//! every row, that takes part in the softmax and has no value. It is added once, when all splits of a row are merged,
+//! so the loops do not depend on it, and if it is -inf no bit differs from attention without sinks. A window changes
+//! only which positions a row sees: splits begin at the same positions, a row's first split is that of the first
+//! position it sees, and earlier positions have no weight, whatever they hold. So the bits of a row depend only on its
+//! logical position, with or without a window.
 //!
-//! All dots are in f32, and lists have slots also for the positions before a window.
+//! All dot products are in f32. Lists of slots include the positions before a window.
 
 mod cache_tensor;
 mod split;
@@ -39,41 +39,41 @@ use crate::{Compute, LANES};
 pub use cache_tensor::{CacheTensor, CacheType};
 use split::{Partial, SplitTask, Tile, Workspace, aligned};
 
-/// What all rows of one call share.
+/// The arguments that all rows of one call share.
 pub struct Arguments<'a> {
-    /// Query heads, a multiple of the key-value heads.
+    /// The number of query heads, a multiple of the number of key-value heads.
     pub heads: usize,
     /// Multiplies every score.
     pub scale: f32,
     /// Scaled scores are soft-capped by this: cap * tanh(score / cap).
     pub soft_cap: Option<f32>,
-    /// For each query head, what is subtracted from a scaled score for each position that its key lies before the query
-    /// (ALiBi). Empty: nothing.
+    /// For each query head, what is subtracted from a scaled score per position of distance between key and query
+    /// (ALiBi); empty without ALiBi.
     pub slopes: &'a [f32],
-    /// For each query head, an attention sink: a score beside those of the positions, neither scaled nor capped, which
-    /// takes part in the softmax and has no value. Empty: none.
+    /// For each query head an attention sink: an additional score, neither scaled nor capped, which takes part in the
+    /// softmax and has no value; empty without sinks.
     pub sinks: &'a [f32],
-    /// The number of positions that a row sees at most: the latest, its own included.
+    /// The maximum number of positions that a row sees: the latest ones, its own included.
     pub window: Option<usize>,
-    /// The keys of every slot.
+    /// The keys of all slots.
     pub keys: &'a CacheTensor,
-    /// The values of every slot, of the same heads.
+    /// The values of all slots, with the same heads.
     pub values: &'a CacheTensor,
 }
 
 impl<'a> Arguments<'a> {
-    /// Attention to all positions, by scaled scores as they are.
+    /// The arguments of attention to all positions, whose scores are only scaled.
     pub fn new(heads: usize, scale: f32, keys: &'a CacheTensor, values: &'a CacheTensor) -> Self {
         Self { heads, scale, soft_cap: None, slopes: &[], sinks: &[], window: None, keys, values }
     }
 }
 
-/// Where the positions of one row lie in the cache: slot numbers in order of position.
+/// The slots of the positions that one row sees, in order of position.
 #[derive(Clone, Copy)]
 pub struct RowSlots<'a> {
-    /// Committed positions, from 0.
+    /// The slots of committed positions, from position 0 on.
     pub prefix: &'a [u32],
-    /// The row's ancestors within its span, and itself.
+    /// The slots of the row's ancestors within its span, and its own.
     pub tail: &'a [u32],
 }
 
@@ -95,10 +95,11 @@ pub struct Scratch {
     partials: Vec<f32>,
 }
 
-/// Queries of a tile, about: their scores of one split are 256 KB, and fit into the L2 cache beside its keys.
+/// Approximate number of queries of a tile. Their scores of one split are 256 KB, which fit into the L2 cache together
+/// with the split's keys.
 const TILE_QUERIES: usize = 128;
 
-/// Multiply-adds below which threads are not woken: about 5 microseconds of one core.
+/// With fewer multiply-adds than this, about 5 microseconds of one core, threads are not woken.
 const SERIAL_BELOW: usize = 100_000;
 
 /// Memory that tasks write in disjoint ranges.
@@ -117,7 +118,7 @@ impl DisjointSlice {
     }
 }
 
-/// Cuts rows into tiles that share what they read.
+/// Cuts rows into tiles of adjacent rows that share what they read.
 fn tiles<'a>(row_slots: &'a [RowSlots<'a>], rows_max: usize) -> Vec<Tile<'a>> {
     let mut tiles: Vec<Tile<'a>> = Vec::new();
     for (row, slots) in row_slots.iter().enumerate() {
@@ -137,7 +138,7 @@ fn tiles<'a>(row_slots: &'a [RowSlots<'a>], rows_max: usize) -> Vec<Tile<'a>> {
     tiles
 }
 
-/// What the tasks of one call share.
+/// The data that the tasks of one call share.
 struct Call<'a> {
     compute: &'a Compute,
     arguments: &'a Arguments<'a>,
@@ -160,7 +161,7 @@ impl Call<'_> {
         self.arguments.keys.head_dim.next_multiple_of(LANES)
     }
 
-    /// The tile and the head of an item. The tiles of a head are consecutive, since they mostly read the same.
+    /// The tile and the head of an item. The tiles of a head are consecutive, since they read mostly the same memory.
     fn item(&self, item: usize) -> (&Tile<'_>, usize) {
         (&self.tiles[item % self.tiles.len()], item / self.tiles.len())
     }
@@ -176,7 +177,7 @@ impl Call<'_> {
         task.compute(&mut self.workspaces[worker].lock().unwrap_or_else(PoisonError::into_inner), &mut partial);
     }
 
-    /// Splits that the rows of an item see.
+    /// The splits that the rows of an item see.
     fn splits(&self, item: usize) -> Range<usize> {
         splits(self.item(item).0.row_slots, self.arguments.window)
     }
@@ -193,7 +194,7 @@ impl Call<'_> {
         for q in (0..queries).filter(|q| tile.row_slots[q / group].len() > split * SPLIT) {
             let begins = tile.row_slots[q / group].first(self.arguments.window) / SPLIT;
             if split <= begins {
-                // What the state holds for this row is of positions that the row does not see.
+                // The state's values for this row are of positions that the row does not see.
                 (state.highest[q], state.totals[q]) = (next.highest[q], next.totals[q]);
                 state.sums[q * width..][..width].copy_from_slice(&next.sums[q * width..][..width]);
                 continue;
@@ -229,15 +230,15 @@ impl Call<'_> {
     }
 }
 
-/// The factor of the weighted values where there is a sink, as if the sink were merged as one more split with this
-/// score alone and a sum of values of 0.
+/// The factor of the weighted values with a sink, as if the sink were merged as one more split that has only this score
+/// and a sum of values of 0.
 fn with_sink(ours: f32, total: f32, sink: f32) -> f32 {
     let highest = if sink > ours { sink } else { ours };
     let partial = exp(ours - highest);
     partial / (total * partial + exp(sink - highest))
 }
 
-/// Splits that some rows see.
+/// The splits that these rows see.
 fn splits(row_slots: &[RowSlots<'_>], window: Option<usize>) -> Range<usize> {
     let first = row_slots.iter().map(|slots| slots.first(window)).min().unwrap_or(0);
     let longest = row_slots.iter().map(RowSlots::len).max().unwrap_or(0);
@@ -249,7 +250,7 @@ fn checked_len(shape: [usize; 3]) -> Option<usize> {
     shape.iter().try_fold(1, |len: usize, dimension| len.checked_mul(*dimension))
 }
 
-/// Asserts that everything has its shape, and that every row sees a position.
+/// Asserts that all slices have their shapes, and that every row sees a position.
 fn check(arguments: &Arguments<'_>, [queries, out]: [&[f32]; 2], row_slots: &[RowSlots<'_>]) {
     let Arguments { heads, keys, values, window, slopes, sinks, .. } = *arguments;
     let (kv_heads, head_dim, rows) = (keys.kv_heads, keys.head_dim, row_slots.len());
@@ -267,8 +268,7 @@ fn check(arguments: &Arguments<'_>, [queries, out]: [&[f32]; 2], row_slots: &[Ro
 /// same shape.
 ///
 /// # Panics
-/// If a shape does not fit, a row sees no position (of none, or through a window of none), or a slot lies outside the
-/// cache.
+/// If a shape does not fit, a row sees no position, or a slot lies outside the cache.
 pub fn attention(
     compute: &Compute,
     arguments: &Arguments<'_>,

@@ -1,5 +1,5 @@
-//! Block-quantized weights: a few bits per element, and scales shared by a block. The formats of GGUF, and one for the
-//! 4-bit integers of Hugging Face checkpoints, are read and dequantized.
+//! Block-quantized weights: a few bits per element, and scales shared by a block. This module reads and dequantizes the
+//! formats of GGUF, and one for the 4-bit integers of Hugging Face checkpoints.
 //!
 //! Every format is unpacked into one of two forms, `Small` blocks of 32 elements or `Large` blocks of 256, from which
 //! everything else is made: floats ([`dequantize`]) and the panels that products read (`panel.rs`). The inverse,
@@ -44,21 +44,21 @@ pub enum Format {
     Q6K,
     /// 256 elements: 8 parts of 32, 4 bits each, an index into sixteen values.
     Iq4Xs,
-    /// 32 elements: a scale, an integer of one byte as zero point and 4 bits each, in the order of Q4_0. Not a format
-    /// of ggml, whose minimums are f16: scale times zero point does not fit one.
+    /// 32 elements: a scale, an integer of one byte as zero point and 4 bits each, in the order of Q4_0. This is not a
+    /// format of ggml, whose minimums are f16: the product of scale and zero point does not fit into an f16.
     Int4,
     /// 32 elements: a power of two of one byte as scale (e8m0) and 4-bit floats (e2m1), which are halves of sixteen
     /// integers.
     Mxfp4,
 }
 
-/// A block of 32: `value[i] = scale * (quant[i] - offset) + minimum`, where the offset is the format's. Of INT4
-/// `value[i] = scale * (quant[i] + minimum)`, the minimum being the negative zero point.
+/// A block of 32: `value[i] = scale * (quant[i] - offset) + minimum`, with the offset of the format. For INT4 it is
+/// `value[i] = scale * (quant[i] + minimum)`, where the minimum is the negative zero point.
 #[derive(Clone)]
 pub(crate) struct Small {
-    /// Unsigned; of IQ4 and MXFP4 the index of the value.
+    /// The unsigned quants; for IQ4 and MXFP4 the indices of the values.
     pub(crate) quants: [u8; 32],
-    /// Bits of an f16; of MXFP4 those of a bf16, which holds half of every scale.
+    /// The bits of an f16; for MXFP4 those of a bf16 that is half of the scale.
     pub(crate) scale: u16,
     /// Bits of an f16; 0 where the format has none.
     pub(crate) minimum: u16,
@@ -68,7 +68,7 @@ pub(crate) struct Small {
 /// i lies in. Formats with 8 parts use the first 8 entries.
 #[derive(Clone)]
 pub(crate) struct Large {
-    /// Unsigned; of IQ4 the index of the value.
+    /// The unsigned quants; for IQ4 the indices of the values.
     pub(crate) quants: [u8; 256],
     pub(crate) scales: [i8; 16],
     pub(crate) minimums: [u8; 16],
@@ -88,14 +88,14 @@ pub(crate) const MXFP4_VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -
 pub(crate) mod table {
     use super::{Format, IQ4_VALUES, MXFP4_VALUES};
 
-    /// No table: quants are values themselves.
+    /// No table, since the quants are values themselves.
     pub(crate) const NONE: usize = 0;
-    /// Those of IQ4, of 8 bits.
+    /// The values of IQ4, of 8 bits.
     pub(crate) const IQ4: usize = 1;
-    /// Those of MXFP4, of 5 bits.
+    /// The values of MXFP4, of 5 bits.
     pub(crate) const MXFP4: usize = 2;
 
-    /// Sixteen bytes each.
+    /// The tables, of sixteen bytes each.
     pub(crate) const UNSIGNED: [[u8; 16]; 3] =
         [[0; 16], unsigned(IQ4_VALUES, Format::Iq4Nl), unsigned(MXFP4_VALUES, Format::Mxfp4)];
 
@@ -129,7 +129,7 @@ impl Format {
         Format::Mxfp4,
     ];
 
-    /// Elements of a block.
+    /// Number of elements of a block.
     pub const fn elements(self) -> usize {
         match self {
             Format::Q8_0 | Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 => 32,
@@ -138,12 +138,12 @@ impl Format {
         }
     }
 
-    /// True of formats with blocks of 256.
+    /// Whether the format has blocks of 256.
     pub const fn is_large(self) -> bool {
         self.elements() == 256
     }
 
-    /// Bytes of a block.
+    /// Number of bytes of a block.
     pub const fn bytes(self) -> usize {
         match self {
             Format::Q8_0 => 34,
@@ -162,7 +162,7 @@ impl Format {
         }
     }
 
-    /// The name, as ggml spells it if it has the format.
+    /// The name of the format, as ggml spells it if ggml has it.
     pub const fn name(self) -> &'static str {
         match self {
             Format::Q8_0 => "Q8_0",
@@ -182,7 +182,7 @@ impl Format {
         }
     }
 
-    /// Parts of a block that have a scale of their own: 8 or 16 of a large one, 1 of a small one.
+    /// Number of parts of a block that have a scale of their own: 8 or 16 for a large block, 1 for a small one.
     pub(crate) const fn parts(self) -> usize {
         match self {
             Format::Q4K | Format::Q5K | Format::Iq4Xs => 8,
@@ -192,7 +192,7 @@ impl Format {
         }
     }
 
-    /// What is subtracted from each unsigned quant. For IQ4 and MXFP4, from the unsigned value of the table.
+    /// What is subtracted from each unsigned quant; for IQ4 and MXFP4 from the unsigned value of the table.
     pub(crate) const fn offset(self) -> i32 {
         match self {
             Format::Q8_0 | Format::Iq4Nl | Format::Iq4Xs => 128,
@@ -207,11 +207,11 @@ impl Format {
 }
 
 /// Dequantizes blocks, one after the other. The bits are those of the Python package `gguf`: the scale of a part is
-/// rounded to f32, then its product with a quant, then the sum with the minimum; nothing is fused. INT4 is exact: a
-/// scale of 11 bits times an integer of 9. So is MXFP4, unless it reaches infinity.
+/// rounded to f32, then its product with a quant, then the sum with the minimum; nothing is fused. INT4 is exact, as
+/// the product of a scale of 11 bits and an integer of 9. So is MXFP4, unless it reaches infinity.
 ///
 /// # Panics
-/// If `bytes` is not a whole number of blocks, or `out` has another number of elements than these.
+/// If `bytes` is not a whole number of blocks, or `out` has another number of elements.
 pub fn dequantize(format: Format, bytes: &[u8], out: &mut [f32]) {
     assert_whole_blocks(format, bytes.len(), out.len());
     let blocks = bytes.chunks_exact(format.bytes()).zip(out.chunks_exact_mut(format.elements()));
@@ -231,7 +231,7 @@ fn assert_whole_blocks(format: Format, bytes: usize, elements: usize) {
     assert!(elements == blocks * format.elements(), "{blocks} {name} blocks do not fit {elements} elements");
 }
 
-/// What a quant stands for before any scale: a small integer.
+/// The small integer that a quant stands for, before any scale.
 #[inline(always)]
 fn level(format: Format, quant: u8) -> f32 {
     match format {
@@ -251,7 +251,7 @@ fn dequantize_small(format: Format, block: &Small, values: &mut [f32; 32]) {
         let zero = if format == Format::Int4 { minimum } else { 0.0 };
         *value = scale * (level(format, quant) + zero);
     }
-    // Only for formats with a minimum: adding a zero would turn -0 into 0.
+    // The minimum is added only for formats that have one, since adding a zero would turn -0 into 0.
     if matches!(format, Format::Q4_1 | Format::Q5_1) {
         values.iter_mut().for_each(|value| *value += minimum);
     }
@@ -266,7 +266,7 @@ fn dequantize_large(format: Format, block: &Large, values: &mut [f32; 256]) {
         let scale = scale * f32::from(block.scales[j]);
         let minimum = minimum * f32::from(block.minimums[j]);
         for (value, &quant) in values.iter_mut().zip(quants) {
-            // Where there is no minimum it is +0, whose subtraction changes no bit.
+            // Without a minimum it is +0, whose subtraction changes no bit.
             *value = scale * level(format, quant) - minimum;
         }
     }

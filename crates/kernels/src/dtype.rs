@@ -5,7 +5,7 @@
 
 pub use half::{bf16, f16};
 
-/// A matrix of weights, row-major, one row an output: `[outputs, inputs]`.
+/// A matrix of weights `[outputs, inputs]`, row-major: each row has the weights of one output.
 #[derive(Clone, Copy)]
 pub enum Matrix<'a> {
     /// 32-bit floats.
@@ -26,15 +26,15 @@ impl<'a> Matrix<'a> {
         }
     }
 
-    /// True of a matrix without elements.
+    /// Whether the matrix has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The elements `range`, as a matrix.
+    /// The elements `range` as a matrix.
     ///
     /// # Panics
-    /// If the range does not lie inside.
+    /// If the range is not within the matrix.
     pub fn slice(&self, range: std::ops::Range<usize>) -> Matrix<'a> {
         match self {
             Matrix::F32(w) => Matrix::F32(&w[range]),
@@ -66,7 +66,7 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// Widens an IEEE half to f32, exactly, with a branch only for infinity and NaN.
+/// Widens an IEEE half to f32 exactly, with a branch only for infinity and NaN.
 ///
 /// The fields are shifted into place, then multiplied by 2^112, which also turns denormal halves into normal floats.
 #[inline(always)]

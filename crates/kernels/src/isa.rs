@@ -1,12 +1,12 @@
 //! The instruction set that computes, chosen once at start.
 //!
 //! The algorithms of the hot kernels are written once, as macros in `panels.rs`, `floats.rs` and `attention.rs`, over a
-//! handful of vector operations (those of `rows.rs` are plain loops); each instruction set is a small file or two that
+//! few vector operations (those of `rows.rs` are plain loops); each instruction set has one or two small files that
 //! supply these operations on sixteen lanes and instantiate the macros. Integers are exact everywhere, and all sets
 //! perform the same IEEE operations in the same order (a fused multiply-add per lane), so their results are equal to
 //! the bit, which a test checks.
 //!
-//! A program may choose another set than the best ([`Isa::choose`]); environment variables are read by its callers. The
+//! A program may choose another set than the best ([`Isa::choose`]); environment variables are read by the callers. The
 //! arguments of kernels are in `shapes.rs`. There is no NEON yet.
 
 mod attention;
@@ -25,7 +25,7 @@ use std::sync::OnceLock;
 
 use shapes::TileShapes;
 
-/// The set that computes, once it is chosen.
+/// The instruction set that computes, once it is chosen.
 static CHOSEN: OnceLock<Isa> = OnceLock::new();
 
 /// An instruction set that this machine was found to have. A value other than
@@ -45,10 +45,10 @@ pub(crate) enum Kind {
 }
 
 impl Isa {
-    /// The path that needs no CPU feature: right everywhere, fast nowhere.
+    /// The instruction set that needs no CPU feature: it runs on every machine, but slowly.
     pub const PORTABLE: Isa = Isa(Kind::Portable);
 
-    /// Every instruction set that this machine can execute, the plainest first.
+    /// Every instruction set that this machine can execute, the slowest first.
     pub fn available() -> Vec<Isa> {
         let mut all = vec![Isa::PORTABLE];
         #[cfg(target_arch = "x86_64")]
@@ -58,7 +58,8 @@ impl Isa {
                 if is_x86_feature_detected!("avxvnni") {
                     all.push(Isa(Kind::AvxVnni));
                 }
-                // The first AVX-512 machines lack these features, without which products gain nothing: they use AVX2.
+                // The first AVX-512 machines lack these features, without which products gain nothing, so they use
+                // AVX2.
                 if is_x86_feature_detected!("avx512f")
                     && is_x86_feature_detected!("avx512bw")
                     && is_x86_feature_detected!("avx512vnni")
@@ -76,10 +77,10 @@ impl Isa {
         *CHOSEN.get_or_init(|| *Isa::available().last().expect("the portable path is always there"))
     }
 
-    /// Makes [`chosen`](Self::chosen) return this set, for the whole program. To be called at its start.
+    /// Makes [`chosen`](Self::chosen) return this set, for the whole program. Call it at the start of the program.
     ///
     /// # Panics
-    /// If another one was chosen or used already: its measurements would be taken for those of this one.
+    /// If another one was chosen or used already, since its measurements would be taken for those of this one.
     pub fn choose(self) {
         let chosen = *CHOSEN.get_or_init(|| self);
         assert!(chosen == self, "instruction set: {} is in use, and {} was chosen", chosen.name(), self.name());
@@ -98,7 +99,7 @@ impl Isa {
         })
     }
 
-    /// Its name, as [`named`](Self::named) spells it.
+    /// The name of the set, as [`named`](Self::named) spells it.
     pub fn name(self) -> &'static str {
         match self.0 {
             Kind::Portable => "portable",
@@ -111,7 +112,7 @@ impl Isa {
         }
     }
 
-    /// The tiles of its products.
+    /// The tiles of the set's products.
     pub(crate) fn tiles(self) -> TileShapes {
         match self.0 {
             Kind::Portable => portable::TILES,
@@ -135,7 +136,7 @@ macro_rules! dispatch {
         match $isa.kind() {
             // SAFETY: the portable kernels need no feature; their pointer contract is the caller's, as below.
             $crate::isa::Kind::Portable => unsafe { $crate::isa::portable::$kernel($($argument),*) },
-            // SAFETY: an `Isa` of this kind exists only where its features were detected.
+            // SAFETY: an `Isa` of this kind exists only if its features were detected.
             #[cfg(target_arch = "x86_64")]
             $crate::isa::Kind::Avx2 => unsafe { $crate::isa::avx2::$kernel($($argument),*) },
             // SAFETY: as above.

@@ -1,10 +1,10 @@
 //! *How is it computed?* Row-independent arithmetic on slices, and the threads that run it.
 //!
-//! Every kernel here computes row i of a batch by the same sequence of IEEE operations whatever the other rows are,
-//! however many threads run, and wherever its data lies. The order of each reduction is written in the source. In
-//! products the sixteen lanes ([`LANES`]) are outputs, and each adds up its own elements in order ([`panel`]).
-//! Elsewhere lane l takes the elements l, l + 16, l + 32, ... in order, then follows one fixed tree over the lanes
-//! ([`lane_sum`]). Instruction sets differ only in how many lanes one register holds, so they agree to the bit as well.
+//! Every kernel computes row i of a batch by the same sequence of IEEE operations, whatever the other rows are, however
+//! many threads run, and wherever its data lies. The order of each reduction is written in the source. In products the
+//! sixteen lanes ([`LANES`]) are outputs, and each adds up its own elements in order ([`panel`]). Elsewhere lane l
+//! takes the elements l, l + 16, l + 32, ... in order, then follows one fixed tree over the lanes ([`lane_sum`]).
+//! Instruction sets differ only in how many lanes one register holds, so they agree to the bit as well.
 //!
 //! Weights are packed into panels when they are loaded. Floats are widened in registers, which is exact; quantized
 //! weights stay quantized and are multiplied in integers with activations quantized to 8 bits.
@@ -13,10 +13,10 @@
 //! (`isa/shapes.rs`), and the modules that prepare the arguments call the kernels. A module and its own parts
 //! (`panel.rs` and `panel/run.rs`) may import each other.
 //!
-//! Slices in, slices out. Shapes are arguments, checked by assertions: a wrong shape is a bug of the caller. Except for
-//! file mapping and one call of the crate `text`, no other crate of the workspace has `unsafe` code.
+//! Kernels read slices and write slices. Shapes are arguments, checked by assertions: a wrong shape is a bug of the
+//! caller. Except for file mapping and one call of the crate `text`, no other crate of the workspace has `unsafe` code.
 //!
-//! There is no tensor type, no I/O and no NEON.
+//! There is no tensor type, no I/O and no code for ARM's NEON.
 
 #[cfg(target_endian = "big")]
 compile_error!("panels are packed for little-endian machines");
@@ -44,10 +44,10 @@ pub use isa::Isa;
 pub use panel::Panels;
 pub use pool::Pool;
 
-/// Lanes of every reduction, whatever the width of the machine's registers.
+/// The number of lanes of every reduction, whatever the width of the machine's registers.
 pub const LANES: usize = 16;
 
-/// Adds up the lanes of an accumulator by the one fixed tree that every reduction across lanes ends with.
+/// Adds up the lanes of an accumulator by the fixed tree with which every reduction across lanes ends.
 #[inline(always)]
 pub fn lane_sum(lanes: &[f32; LANES]) -> f32 {
     let mut eight = [0f32; 8];
@@ -62,14 +62,15 @@ pub fn lane_sum(lanes: &[f32; LANES]) -> f32 {
 pub struct Compute {
     /// Which instruction set the kernels use.
     pub isa: Isa,
-    /// The threads they run on.
+    /// The threads that the kernels run on.
     pub pool: Pool,
     /// The activations of the current products, quantized or packed; kept to reuse the memory.
     prepared: std::sync::Mutex<Vec<panel::PreparedRows>>,
 }
 
 impl Compute {
-    /// The best instruction set of this machine and `threads` threads (at least one), the caller's included.
+    /// Computes with the best instruction set of this machine on `threads` threads (at least one), the caller's
+    /// included.
     pub fn new(threads: usize) -> Self {
         Self::with(Isa::chosen(), Pool::new(threads))
     }

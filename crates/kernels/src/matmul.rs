@@ -2,8 +2,8 @@
 //!
 //! Tasks are blocks of outputs. Each task reads its weights once for all rows, so the weights come from memory once per
 //! pass. Several products of one input (q, k and v; gate and up) are one fork-join. A tile prefetches the weights of
-//! later ones while it computes, so memory and arithmetic work at the same time. Measured on 2 cores of a Sapphire
-//! Rapids Xeon, 1.1 B weights in bf16: a pass of 8 rows takes 1.21 times a pass of one.
+//! later tiles while it computes, so that memory and arithmetic work at the same time. Measured on 2 cores of a
+//! Sapphire Rapids Xeon, 1.1 billion weights in bf16: a pass of 8 rows takes 1.21 times a pass of one.
 //!
 //! Weights are packed in panels (`panel.rs`), floats too. Quantized weights are multiplied in integers: activations are
 //! quantized to 8 bits once for all products of an input.
@@ -17,31 +17,31 @@ use crate::panel::columns::Columns;
 use crate::panel::{self, PANELS_PER_TASK, Panels, PreparedRows};
 use crate::{Compute, LANES};
 
-/// One product: weights `[outputs, inputs]`, an optional bias `[outputs]`, and where the results go.
+/// One product: weights `[outputs, inputs]`, an optional bias `[outputs]`, and the output.
 pub struct Product<'a> {
     /// The weights.
     pub weights: &'a Panels,
-    /// Added to every row.
+    /// The bias, which is added to every row.
     pub bias: Option<&'a [f32]>,
-    /// `[rows, outputs]`.
+    /// The output `[rows, outputs]`.
     pub out: &'a mut [f32],
     /// Whether results are added to what `out` holds (a residual stream) or replace it.
     pub accumulate: bool,
 }
 
-/// Outputs per task, a multiple of a panel's: few enough to balance the threads, many enough that a task outweighs the
-/// cost of scheduling it. It is constant, so that the split does not depend on the number of threads, though results
-/// would not change.
+/// Outputs per task, a multiple of those of a panel: few enough to balance the threads, many enough that a task
+/// outweighs the cost of scheduling it. It is constant, so that the split does not depend on the number of threads,
+/// though results would not change.
 const BLOCK: usize = PANELS_PER_TASK * LANES;
 
-/// Multiply-adds below which threads are not woken: about 5 microseconds of one core.
+/// With fewer multiply-adds than this, about 5 microseconds of one core, threads are not woken.
 const SERIAL_BELOW: usize = 100_000;
 
-/// Rows, and the matrices that they are multiplied with.
+/// Rows, and the products with the matrices that they are multiplied with.
 pub struct Group<'a, 'b> {
-    /// `[rows, inputs]`.
+    /// The rows `[rows, inputs]`.
     pub x: &'b [f32],
-    /// How many rows.
+    /// The number of rows.
     pub rows: usize,
     /// The products of these rows.
     pub products: &'b mut [Product<'a>],
@@ -69,7 +69,8 @@ pub fn grouped_products(compute: &Compute, inputs: usize, groups: &mut [Group<'_
     let (mut tasks, mut work) = (0, 0);
     for (number, (Group { x, rows, products }, prepared)) in groups.iter_mut().zip(&mut *all_prepared).enumerate() {
         let rows = *rows;
-        // Checked, since a product that wraps around could equal the length of a slice of another shape.
+        // The multiplication is checked, since a product that wraps around could equal the length of a slice of another
+        // shape.
         let elements = rows.checked_mul(inputs).filter(|elements| *elements == x.len() && inputs > 0);
         assert!(elements.is_some(), "product: x has {} elements, expected {rows} x {inputs}", x.len());
         if rows == 0 {

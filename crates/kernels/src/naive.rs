@@ -1,4 +1,5 @@
-//! The specification of every operation: short, slow, obviously right. Tests compare the kernels with these.
+//! The specification of the operations: short, slow functions that are easy to verify. Tests compare the kernels with
+//! them.
 //!
 //! Sums are taken in f64, so a comparison measures the kernel's rounding and not this file's.
 
@@ -19,19 +20,19 @@ pub fn product(x: &[f32], w: Matrix<'_>, inputs: usize) -> Vec<f32> {
 /// How the scores of one query head are modified; see [`Arguments`](crate::attention::Arguments).
 #[derive(Clone, Copy)]
 pub struct ScoreOptions {
-    /// Multiplies them.
+    /// The factor of the scores.
     pub scale: f32,
     /// Soft cap of the scores.
     pub soft_cap: Option<f32>,
-    /// Subtracted for each position of distance (ALiBi).
+    /// What is subtracted for each position of distance (ALiBi).
     pub slope: f32,
     /// The number of latest positions that are visible.
     pub window: Option<usize>,
-    /// One more score, without a value.
+    /// The attention sink: one more score, without a value.
     pub sink: Option<f32>,
 }
 
-/// One query `[head_dim]` over keys and values `[positions][head_dim]`, of which the last are its own.
+/// Attention of one query `[head_dim]` over keys and values `[positions][head_dim]`, the last of which are its own.
 pub fn attention(query: &[f32], keys: &[&[f32]], values: &[&[f32]], options: ScoreOptions) -> Vec<f32> {
     let skipped = options.window.map_or(0, |window| keys.len().saturating_sub(window));
     let (keys, values) = (&keys[skipped..], &values[skipped..]);

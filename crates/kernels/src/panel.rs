@@ -2,17 +2,17 @@
 //!
 //! Sixteen outputs are interleaved, so that one load fills a register with a weight of each, and the sums of a row need
 //! no reduction across lanes. Elements of bf16 lie in pairs of k, so that widening takes one instruction each.
-//! Quantized ones are interleaved by 4 elements of k: one cache line of 64 bytes holds 4 weights of each output, and
-//! one instruction multiplies it by 4 activations for all of them. Quants are unsigned; the offset of a format is
-//! subtracted from the sums instead. Formats of fewer than 8 bits keep bit planes: line v of 4 bits holds the quants of
-//! lines v (low) and v + 4 (high), so that unpacking shifts and masks but moves nothing. The quants of each 256
-//! elements come first, then their scales: a product reads one stream, from front to back.
+//! Quantized weights are interleaved in groups of 4 elements of k: one cache line of 64 bytes holds 4 weights of each
+//! output, and one instruction multiplies it by 4 activations for all of them. Quants are unsigned; the offset of a
+//! format is subtracted from the sums instead. Formats of fewer than 8 bits keep bit planes: line v of 4 bits holds the
+//! quants of lines v (low) and v + 4 (high), so that unpacking shifts and masks but moves nothing. The quants of each
+//! 256 elements come first, then their scales: a product reads one stream, from front to back.
 //!
-//! Size: as in the file, except for k-quants with packed scales, which get a byte per scale and minimum (Q4_K +2.8 %,
-//! Q3_K +3.6 %, Q2_K +19 %), and MXFP4, whose powers of two get the two bytes of a bf16 (+5.9 %). Packing reads and
-//! writes every byte once, on all threads. Rows of floats are not used where the file is mapped. That would spare a
-//! copy, but rows whose length is a power of two share the same sets of the L1 cache: 8 rows in bf16 then took 1.5
-//! times as long as one, and no number of rows reached more than half of the peak of the multipliers.
+//! The size is that of the file, except for k-quants with packed scales, which get a byte per scale and minimum (Q4_K
+//! +2.8 %, Q3_K +3.6 %, Q2_K +19 %), and MXFP4, whose powers of two get the two bytes of a bf16 (+5.9 %). Packing reads
+//! and writes every byte once, on all threads. Floats are packed, too, although using them in the mapped file would
+//! save a copy: rows whose length is a power of two share the same sets of the L1 cache, so that 8 rows in bf16 took
+//! 1.5 times as long as one, and no number of rows reached more than half of the peak of the multipliers.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -35,10 +35,10 @@ use memory::Memory;
 
 /// Panels per task: the rows' activations are read once for all of them.
 pub(crate) const PANELS_PER_TASK: usize = 2;
-/// Elements of k over which the strips of rows take turns: two panels of Q8_0 then take 17 kB.
+/// Number of elements of k after which the next strip of rows is computed: two panels of Q8_0 then take 17 kB.
 pub(crate) const K_CHUNK: usize = 512;
 /// Bytes between the prefetch of a line of weights and its use: about a microsecond of a core's share of the memory
-/// bandwidth. Measured: 8 to 26 kB are alike; with 1 kB eight rows take a third longer.
+/// bandwidth. By measurement 8 to 26 kB make no difference; with 1 kB eight rows take a third longer.
 pub(crate) const PREFETCH_DISTANCE_BYTES: usize = 12 << 10;
 
 impl PanelFormat {
@@ -51,7 +51,7 @@ impl PanelFormat {
         }
     }
 
-    /// Elements of k that a tile computes between two prefetches.
+    /// Number of elements of k that a tile computes between two prefetches.
     const fn step(self) -> usize {
         match self {
             PanelFormat::Blocks(_) => SMALL,
@@ -76,7 +76,7 @@ pub struct Panels {
 
 /// The layout of a format in a panel.
 impl Format {
-    /// Bits of a quant in the lower and the upper plane.
+    /// Number of bits of a quant in the lower and in the upper plane.
     const fn planes(self) -> (usize, usize) {
         match self {
             Format::Q8_0 => (8, 0),
@@ -89,12 +89,12 @@ impl Format {
         }
     }
 
-    /// Whether quants go through `dot_wide`.
+    /// Whether the quants have 8 bits, which need `dot_wide`.
     const fn is_wide(self) -> bool {
         matches!(self, Format::Q8_0 | Format::Iq4Nl | Format::Iq4Xs)
     }
 
-    /// Whether blocks, or the parts of large ones, have a minimum. That of INT4 is in units of the scale.
+    /// Whether blocks, or the parts of large blocks, have a minimum. The minimum of INT4 is in units of the scale.
     const fn has_minimum(self) -> bool {
         matches!(self, Format::Q4_1 | Format::Q5_1 | Format::Q2K | Format::Q4K | Format::Q5K | Format::Int4)
     }
@@ -113,7 +113,8 @@ impl Format {
 }
 
 impl Panels {
-    /// Memory for a matrix, all zeros until it is [refilled](Self::refill); `None` if there is no memory for it.
+    /// Reserves the memory of a matrix, all zeros until it is [refilled](Self::refill); `None` if there is no memory
+    /// for it.
     ///
     /// # Panics
     /// If `inputs` is not a whole number of blocks of the format.
@@ -125,12 +126,12 @@ impl Panels {
         Some(Self { form, outputs, inputs, stride: stride(form, inputs)?, memory })
     }
 
-    /// Bytes of a matrix in a format; `None` if the number overflows.
+    /// Number of bytes of a matrix in a format; `None` if the number overflows.
     pub fn bytes_of(form: PanelFormat, outputs: usize, inputs: usize) -> Option<usize> {
         outputs.div_ceil(LANES).checked_mul(stride(form, inputs)?)
     }
 
-    /// Packs a matrix from its rows of blocks, as they lie in a file; `None` if there is no memory for it.
+    /// Packs a matrix from its rows of blocks, as they are stored in a file; `None` if there is no memory for it.
     ///
     /// # Panics
     /// If `bytes` are not the `outputs` x `inputs` elements of this format in whole blocks.
@@ -143,7 +144,7 @@ impl Panels {
     /// Packs a matrix of floats from its rows; `None` if there is no memory for it.
     ///
     /// # Panics
-    /// If the matrix has not `outputs` x `inputs` elements.
+    /// If the matrix does not have `outputs` x `inputs` elements.
     pub fn pack_floats(pool: &Pool, matrix: Matrix<'_>, outputs: usize, inputs: usize) -> Option<Self> {
         assert_eq!(Some(matrix.len()), outputs.checked_mul(inputs), "panels: elements of [{outputs}, {inputs}]");
         let mut panels = Self::reserve(PanelFormat::of(matrix), outputs, inputs)?;
@@ -151,24 +152,24 @@ impl Panels {
         Some(panels)
     }
 
-    /// Packs another matrix of the same format and shape into this one's memory. The bytes are those of a matrix that
-    /// is packed into memory of its own.
+    /// Packs another matrix of the same format and shape into the memory of this one. The resulting bytes are those of
+    /// a matrix that is packed into memory of its own.
     ///
     /// # Panics
-    /// If the weights are floats, or `bytes` are not as many blocks.
+    /// If the weights are floats, or `bytes` has another number of blocks.
     pub fn refill(&mut self, pool: &Pool, bytes: &[u8]) {
         self.fill_blocks(pool, bytes, true);
     }
 
-    /// The same for floats.
+    /// [`Panels::refill`] for floats.
     ///
     /// # Panics
-    /// If the matrix has another type, or not as many elements.
+    /// If the matrix has another type or another number of elements.
     pub fn refill_floats(&mut self, pool: &Pool, matrix: Matrix<'_>) {
         let Self { outputs, inputs, .. } = *self;
         assert_eq!(PanelFormat::of(matrix), self.form, "panels: type of floats");
         assert_eq!(matrix.len(), outputs * inputs, "panels: elements of [{outputs}, {inputs}]");
-        // Bytes that hold no element are never written, so they are zero whatever was packed here before.
+        // Bytes that hold no element are never written, so they stay zero.
         match matrix {
             Matrix::F32(w) => self.fill(pool, &|output, lane, to| {
                 pack_row::<_, _, 1>(&w[output * inputs..][..inputs], lane, to, |x| x.to_le_bytes());
@@ -182,7 +183,7 @@ impl Panels {
         }
     }
 
-    /// Packs rows of blocks. Memory that `was_used` is zeroed first, since the bits of quants are added by OR.
+    /// Packs rows of blocks. If the memory `was_used`, it is zeroed first, since the bits of quants are added by OR.
     fn fill_blocks(&mut self, pool: &Pool, bytes: &[u8], was_used: bool) {
         let Self { form, outputs, inputs, .. } = *self;
         let PanelFormat::Blocks(format) = form else { panic!("panels: blocks for {}", form.name()) };
@@ -202,7 +203,7 @@ impl Panels {
         });
     }
 
-    /// Has `pack` write each output, in order, to its lane of its panel.
+    /// Calls `pack` for each output, in order, to write it to its lane of its panel.
     fn fill(&mut self, pool: &Pool, pack: &(dyn Fn(usize, usize, &mut [u8]) + Sync)) {
         let (count, stride, outputs) = (self.count(), self.stride, self.outputs);
         let start = AtomicPtr::new(self.memory.as_mut_slice().as_mut_ptr());
@@ -221,17 +222,17 @@ impl Panels {
         self.form
     }
 
-    /// Rows of the matrix.
+    /// Number of rows of the matrix.
     pub fn outputs(&self) -> usize {
         self.outputs
     }
 
-    /// Columns of the matrix.
+    /// Number of columns of the matrix.
     pub fn inputs(&self) -> usize {
         self.inputs
     }
 
-    /// Bytes that a product reads.
+    /// Number of bytes that a product reads.
     pub fn bytes(&self) -> usize {
         self.count() * self.stride
     }
@@ -240,7 +241,7 @@ impl Panels {
         self.outputs.div_ceil(LANES)
     }
 
-    /// A tile of the `count` panels from `number`, with rows that were prepared for this format.
+    /// A tile of the `count` panels from `number` on, with rows that were prepared for this format.
     fn tile<'a>(&self, number: usize, count: usize, rows: &'a Rows<'a>, dot_offset: i32) -> Tile<'a> {
         assert!(count > 0 && number + count <= self.count(), "panels: {count} from {number} of {}", self.count());
         assert_eq!(rows.inputs, self.inputs, "panels: inputs");
@@ -265,7 +266,7 @@ impl Panels {
     }
 }
 
-/// Bytes of a panel; `None` if the number overflows.
+/// Number of bytes of a panel; `None` if it overflows.
 fn stride(form: PanelFormat, inputs: usize) -> Option<usize> {
     let bytes = match form {
         PanelFormat::F32 => inputs.checked_mul(LANES * size_of::<f32>())?,
@@ -279,7 +280,7 @@ fn stride(form: PanelFormat, inputs: usize) -> Option<usize> {
     bytes.checked_next_multiple_of(LINE_BYTES)
 }
 
-/// Writes the elements of one output to its lane, `UNIT` of them side by side.
+/// Writes the elements of one output to its lane, in adjacent groups of `UNIT`.
 fn pack_row<T: Copy, const SIZE: usize, const UNIT: usize>(
     row: &[T],
     lane: usize,
@@ -301,7 +302,7 @@ fn pack_quants(format: Format, quants: &[u8], lane: usize, group: &mut [u8]) {
             let quant = usize::from(quants[4 * line + i]);
             let at = 4 * lane + i;
             group[line % low * LINE_BYTES + at] |= ((quant & ((1 << low) - 1)) << (line / low * low)) as u8;
-            // Without an upper plane there is no remainder.
+            // Without an upper plane `high` is 0 and there is no remainder.
             if let Some(upper) = line.checked_rem(high) {
                 group[(low + upper) * LINE_BYTES + at] |= ((quant >> low) << (line - upper)) as u8;
             }
@@ -329,7 +330,7 @@ fn pack_small(format: Format, row: &[u8], lane: usize, panel: &mut [u8]) {
 fn pack_small_block(format: Format, bytes: &[u8], lane: usize, group: &mut [u8], extras: &mut [u8]) {
     let small = block::small(format, bytes);
     if format == Format::Q8_0 {
-        // The most common format, and the largest: whole words are copied.
+        // This is the most common format, and the largest, so whole words are copied.
         for (line, four) in small.quants.chunks_exact(4).enumerate() {
             group[line * LINE_BYTES + 4 * lane..][..4].copy_from_slice(four);
         }
@@ -360,7 +361,7 @@ fn pack_large(format: Format, row: &[u8], lane: usize, panel: &mut [u8]) {
         } else {
             &mut extras[32..]
         };
-        // In pairs of parts: two adjacent bytes for each output.
+        // The scales are written in pairs of parts: two adjacent bytes for each output.
         for part in 0..parts {
             let at = part / 2 * 2 * LANES + 2 * lane + part % 2;
             factors[at] = large.scales[part] as u8;

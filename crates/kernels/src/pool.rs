@@ -6,7 +6,7 @@
 //! for a new job for a while (a pass has a hundred jobs, a few microseconds apart), then yield, then park. The caller
 //! waits only for the workers that joined the job, so a worker that sleeps, or whose core another program uses, delays
 //! nothing. Which thread runs which task is not deterministic, but kernels write the same bits whichever thread runs
-//! them. A fork-join of two threads that are awake costs 0.7 microseconds (2 cores of a Sapphire Rapids Xeon; the test
+//! them. A fork-join of two threads that are awake takes 0.7 microseconds (2 cores of a Sapphire Rapids Xeon; the test
 //! `fork_join` measures it).
 //!
 //! If the system refuses a thread, the pool has fewer threads; its size changes no result.
@@ -22,13 +22,13 @@ use super::sync::{
     Arc, AtomicUsize, Builder, Condvar, JoinHandle, Mutex, MutexGuard, Ordering, SPINS, YIELDS, spin_loop, yield_now,
 };
 
-/// Starts a thread; in tests it may refuse, as the system may.
+/// A function that starts a thread; in tests it may fail, as the system may.
 pub type Spawn<'a> = &'a mut dyn FnMut(String, Box<dyn FnOnce() + Send>) -> std::io::Result<JoinHandle<()>>;
 
-/// The most threads that are given back if the system refuses one.
+/// Maximum number of threads that are given back if the system refuses one.
 const SPARE_THREADS: usize = 8;
 
-/// A fixed number of threads, the caller's included.
+/// A pool with a fixed number of threads, the caller's included.
 pub struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
@@ -44,9 +44,9 @@ struct Shared {
     epoch: AtomicUsize,
     /// The current job; `None` once all of its tasks are taken.
     job: Mutex<Option<Job>>,
-    /// Next task of each thread's range.
+    /// The next task of each thread's range.
     next: Vec<Counter>,
-    /// Workers that joined the current job and have not left it.
+    /// The number of workers that joined the current job and have not left it.
     running: AtomicUsize,
     wake: Condvar,
     /// The number of parked workers. If it is 0, the system call that wakes them is skipped.
@@ -69,15 +69,15 @@ struct Counter(AtomicUsize);
 const SHUTDOWN: usize = usize::MAX;
 
 impl Pool {
-    /// A pool of `threads` threads; 0 counts as 1, and 1 starts none. If the system refuses one, the pool keeps the
-    /// threads that it got, except for up to 8 and at most half of them (rounded up), which it gives back: a pool that
-    /// took the last thread would leave none to the rest of the program. [`threads`](Self::threads) returns the number
-    /// of threads.
+    /// Makes a pool of `threads` threads; 0 counts as 1, and for 1 no thread is started. If the system refuses one, the
+    /// pool keeps the threads that it got, except for up to 8 and at most half of them (rounded up), which it gives
+    /// back: a pool that took the last thread would leave none to the rest of the program. [`threads`](Self::threads)
+    /// returns the number of threads.
     pub fn new(threads: usize) -> Self {
         Self::with_spawn(threads, &mut |name, work| Builder::new().name(name).spawn(work))
     }
 
-    /// As [`new`](Self::new), with threads that `spawn` starts, for tests.
+    /// Like [`new`](Self::new), but with threads that `spawn` starts, for tests.
     #[doc(hidden)]
     pub fn with_spawn(threads: usize, spawn: Spawn<'_>) -> Self {
         let all = Self::start(threads, spawn);
@@ -113,7 +113,7 @@ impl Pool {
         self.workers.len() + 1
     }
 
-    /// Runs `task(0..tasks)`, each once, in any order, and returns when all are done.
+    /// Runs `task(i)` for each i in `0..tasks` once, in any order, and returns when all are done.
     ///
     /// # Panics
     /// If a task panics, with its message, once no task runs any more; some tasks may not have been started.
@@ -137,8 +137,8 @@ impl Pool {
         });
     }
 
-    /// As [`run`](Self::run); the second argument is the number of the thread, below [`threads`](Self::threads),
-    /// which runs one task of a call at a time.
+    /// Like [`run`](Self::run); the second argument of the task is the number of the thread, below
+    /// [`threads`](Self::threads), which runs one task of a call at a time.
     ///
     /// # Panics
     /// As [`run`](Self::run).
@@ -180,7 +180,7 @@ impl Pool {
     }
 }
 
-/// Waits a moment: spins at first, then yields the core.
+/// Waits a moment: it spins at first, then yields the core.
 fn pause(checks: &mut usize) {
     *checks += 1;
     if *checks < SPINS { spin_loop() } else { yield_now() }
@@ -192,7 +192,7 @@ impl Shared {
         thread * tasks / self.next.len()
     }
 
-    /// Runs the tasks of the thread's own range, then what is left of the other ranges.
+    /// Runs the tasks of the thread's own range, then those that are left of the other ranges.
     fn take_tasks(&self, thread: usize, tasks: usize, run: impl Fn(usize)) {
         let threads = self.next.len();
         for owner in (thread..threads).chain(0..thread) {
@@ -224,7 +224,7 @@ impl Shared {
                 let mut first = self.panic.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
                 match *first {
                     None => *first = Some(payload),
-                    // Dropping it might panic again here, and the caller would wait for this thread forever.
+                    // Dropping the payload might panic again here, and the caller would wait for this thread forever.
                     Some(_) => std::mem::forget(payload),
                 }
             }

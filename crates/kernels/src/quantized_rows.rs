@@ -1,12 +1,12 @@
-//! Activations quantized to 8 bits, as products with quantized weights take them.
+//! Activations quantized to 8 bits, for products with quantized weights.
 //!
 //! A row is cut into blocks of 32 elements (256 for weights in blocks of 256). Each block has one scale, its largest
-//! magnitude over 127, and a signed byte per element, rounded to nearest, ties to even, so that the error of an element
-//! is at most half a scale. A row is quantized independently of other rows, once for all products that read it. The
-//! integer arithmetic that follows is exact, so all instruction sets agree on every bit.
+//! magnitude divided by 127, and a signed byte per element, rounded to nearest, ties to even, so that the error of an
+//! element is at most half a scale. A row is quantized independently of other rows, once for all products that read it.
+//! The integer arithmetic that follows is exact, so all instruction sets agree on every bit.
 //!
-//! A block with an element that is not finite gets the scale NaN, so that results computed from it are NaN, too. Cost:
-//! an element is read twice from the L1 cache; two thousand take about a quarter of a microsecond.
+//! A block with an element that is not finite gets the scale NaN, so that results computed from it are NaN, too. Each
+//! element is read twice from the L1 cache; two thousand elements take about a quarter of a microsecond.
 
 use std::cell::RefCell;
 use std::sync::Mutex;
@@ -15,10 +15,10 @@ use crate::isa::dispatch;
 use crate::isa::shapes::{LARGE, Row};
 use crate::{Compute, Isa};
 
-/// Below this number of elements the caller quantizes all rows itself.
+/// With fewer elements than this, the calling thread quantizes all rows itself.
 const SERIAL_BELOW: usize = 1 << 15;
 
-/// Rows whose sums are kept in memory between chunks of k. No strip crosses a multiple of it.
+/// Number of rows whose sums are kept in memory between chunks of k. No strip crosses a multiple of it.
 pub(crate) const ROW_BLOCK: usize = 64;
 
 /// Height of the strip of rows that begins at `row`: at most `height_max`, and nearly the same for all strips. A strip
@@ -45,7 +45,7 @@ pub(crate) struct QuantizedRows {
     pub(crate) sums: Vec<i32>,
     /// Sums of the quants of each part of 16, in pairs: `[strip][inputs / 32][rows of the strip][2]`.
     pub(crate) pairs_of_16: Vec<i16>,
-    /// The same for parts of 32; only for large blocks.
+    /// Sums of the quants of each part of 32, in pairs; only for large blocks.
     pub(crate) pairs_of_32: Vec<i16>,
 }
 
@@ -188,7 +188,7 @@ fn scatter<T>(from: impl Iterator<Item = T>, row: usize, height: usize, to: &mut
     }
 }
 
-/// The same for numbers that stay together in groups of N.
+/// [`scatter`] for numbers that stay together in groups of N.
 fn scatter_units<const N: usize, T: Copy>(from: &[T], row: usize, height: usize, to: &mut [T]) {
     let ((from, _), (to, _)) = (from.as_chunks::<N>(), to.as_chunks_mut::<N>());
     scatter(from.iter().copied(), row, height, to);
@@ -233,7 +233,7 @@ mod tests {
         }
     }
 
-    /// Each row of a strip equals the row quantized alone.
+    /// Tests that each row of a strip equals the row quantized alone.
     #[test]
     #[cfg_attr(miri, ignore = "takes Miri minutes")]
     fn strips_interleave_their_rows() {

@@ -5,15 +5,7 @@
 
 use crate::Isa;
 use crate::isa::dispatch;
-
-/// Which two elements of a head are rotated together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pairing {
-    /// Elements i and i + half (GPT-NeoX style): most Hugging Face checkpoints.
-    Halves,
-    /// Elements 2i and 2i + 1 (GPT-J style), also in GGUF files whose q and k rows are permuted for it (`llama`).
-    Interleaved,
-}
+pub use crate::isa::shapes::Pairing;
 
 /// Writes cosine and sine of `position * frequency` for each frequency, times `magnitude`: `[2, frequencies.len()]`.
 ///
@@ -35,34 +27,4 @@ pub fn angles(position: usize, frequencies: &[f32], magnitude: f32, out: &mut [f
 pub fn rotate(isa: Isa, row: &mut [f32], head_dim: usize, angles: &[f32], pairing: Pairing) {
     assert!(angles.len() <= head_dim && row.len().is_multiple_of(head_dim), "rotate: shapes");
     dispatch!(isa, rotate(row, head_dim, angles, pairing));
-}
-
-/// The loop itself, which `isa/rows.rs` compiles for each instruction set.
-pub(crate) mod plain {
-    use super::Pairing;
-
-    #[inline(always)]
-    pub(crate) fn rotate(row: &mut [f32], head_dim: usize, angles: &[f32], pairing: Pairing) {
-        let (cosines, sines) = angles.split_at(angles.len() / 2);
-        let half = cosines.len();
-        for head in row.chunks_exact_mut(head_dim) {
-            match pairing {
-                Pairing::Halves => {
-                    let (first, second) = head[..2 * half].split_at_mut(half);
-                    let pairs = first.iter_mut().zip(second).zip(cosines.iter().zip(sines));
-                    pairs.for_each(|((x, y), (cosine, sine))| {
-                        (*x, *y) = (*x * cosine - *y * sine, *y * cosine + *x * sine);
-                    });
-                }
-                Pairing::Interleaved => {
-                    let (pairs, _) = head[..2 * half].as_chunks_mut::<2>();
-                    let pairs = pairs.iter_mut().zip(cosines.iter().zip(sines));
-                    pairs.for_each(|(pair, (cosine, sine))| {
-                        let [x, y] = *pair;
-                        *pair = [x * cosine - y * sine, y * cosine + x * sine];
-                    });
-                }
-            }
-        }
-    }
 }

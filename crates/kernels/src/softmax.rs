@@ -1,11 +1,11 @@
 //! The exponential and the softmax, the same on every instruction set.
 //!
 //! [`exp`] is a polynomial without fused operations, branches or tables, so compilers can vectorize it and every
-//! machine gets the same bits. Maximum relative error 2e-7, measured in the test below.
+//! machine gets the same bits. Its maximum relative error is 2e-7, measured in the test below.
 
 use crate::{LANES, lane_sum};
 
-/// e^x; 0 below -87.3, clamped to e^88 above 88. NaN gives NaN.
+/// e^x. It is 0 below -87.3 and clamped to e^88 above 88; NaN gives NaN.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
     // e^x = 2^n * e^r with n = round(x / ln 2), |r| <= ln 2 / 2; ln 2 in two parts keeps r exact.
@@ -57,7 +57,8 @@ pub fn exponentials(scores: &mut [f32], scale: f32) -> (f32, f32) {
     (highest, lane_sum(&sums))
 }
 
-/// The hyperbolic tangent: a polynomial near 0 (Cephes), 1 - 2 / (e^2x + 1) elsewhere. Maximum error 2e-7, relative.
+/// The hyperbolic tangent: a polynomial near 0 (Cephes), 1 - 2 / (e^2x + 1) elsewhere. The maximum relative error is
+/// 2e-7.
 #[inline(always)]
 pub fn tanh(x: f32) -> f32 {
     let magnitude = x.abs();
@@ -80,8 +81,8 @@ pub fn cap_scores(scores: &mut [f32], scale: f32, cap: f32) {
     }
 }
 
-/// Multiplies scores by `scale` and subtracts `slope` times their distance, which is `distance` for the first and falls
-/// by one for each that follows (ALiBi).
+/// Multiplies scores by `scale` and subtracts `slope` times their distance (ALiBi). The distance of the first score is
+/// `distance`, and falls by one for each that follows.
 #[inline(always)]
 pub fn slope_scores(scores: &mut [f32], scale: f32, slope: f32, distance: usize) {
     for (i, score) in scores.iter_mut().enumerate() {
@@ -89,7 +90,7 @@ pub fn slope_scores(scores: &mut [f32], scale: f32, slope: f32, distance: usize)
     }
 }
 
-/// Turns scores into weights that sum to one, in place: [`exponentials`] over their sum.
+/// Turns scores into weights that sum to one, in place: [`exponentials`] divided by their sum.
 #[inline(always)]
 pub fn softmax(scores: &mut [f32]) {
     let scale = 1.0 / exponentials(scores, 1.0).1;

@@ -1,7 +1,7 @@
-//! The synchronization primitives of the pool, in one place, so that a test can replace those of the standard library.
+//! The synchronization primitives of the pool, in a module of their own, so that a test can replace them.
 //!
-//! `tests/loom` includes `pool.rs` beside a module of this name with the locks and counters of loom, which tries every
-//! interleaving of the threads.
+//! `tests/loom` includes `pool.rs` together with a module of this name that has the locks and counters of loom, which
+//! tries every interleaving of the threads.
 
 pub(crate) use std::hint::spin_loop;
 pub(crate) use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,12 +1,13 @@
-//! What a pass costs next to what reading the weights costs: `cargo run --release -p foretoken-model --example pass`.
+//! Compares the time of a pass with the time of reading the weights: `cargo run --release -p foretoken-model --example
+//! pass`.
 //!
-//! A Llama of 134 M parameters with random bf16 weights is written to a temporary folder, loaded, and timed for passes
-//! of several widths. A pass reads every weight but the embedding once, so the time of one row is bounded by the
-//! memory's speed, which is measured in the same run by adding up a large buffer. What it leaves out: long contexts,
-//! where the cache is read as well, and any text.
+//! A Llama of 134 million parameters with random bf16 weights is written to a temporary folder, loaded, and timed for
+//! passes of several widths. A pass reads every weight but the embedding once, so the time of one row is bounded by the
+//! memory's speed, which is measured in the same run by adding up a large buffer. It leaves out long contexts, in which
+//! the cache is read as well, and any text.
 //!
-//! Arguments: threads (2), cached positions (64), rows (all of a list). The variable `FORETOKEN_ISA` names another
-//! instruction set than the best.
+//! Its arguments are threads (2), cached positions (64) and rows (all of a list). The variable `FORETOKEN_ISA` chooses
+//! another instruction set than the best.
 
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -19,14 +20,14 @@ const WIDTH: usize = 768;
 const LAYERS: usize = 12;
 const FFN: usize = 2048;
 const VOCABULARY: usize = 32_000;
-/// Timed passes of each width.
+/// Number of timed passes of each width.
 const PASSES: usize = 30;
 
 const CONFIG: &str = r#"{"model_type": "llama", "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
 "num_key_value_heads": 12, "intermediate_size": 2048, "vocab_size": 32000, "max_position_embeddings": 4096,
 "rms_norm_eps": 1e-6, "tie_word_embeddings": false}"#;
 
-/// Names and shapes of the network's tensors.
+/// The names and shapes of the network's tensors.
 fn tensors() -> Vec<(String, Vec<usize>)> {
     let mut all = Vec::new();
     let mut add = |name: &str, shape: &[usize]| all.push((format!("{name}.weight"), shape.to_vec()));
@@ -47,7 +48,7 @@ fn tensors() -> Vec<(String, Vec<usize>)> {
     all
 }
 
-/// Writes the network, weights between -1/32 and 1/32.
+/// Writes the network, with weights between -1/32 and 1/32.
 fn write_model(folder: &Path) -> std::io::Result<()> {
     std::fs::write(folder.join("config.json"), CONFIG)?;
     let (mut header, mut end) = (serde_json::Map::new(), 0);
@@ -71,7 +72,7 @@ fn write_model(folder: &Path) -> std::io::Result<()> {
     file.flush()
 }
 
-/// Bytes a second at which `threads` threads read a buffer of 1 GiB, the best of a few times.
+/// Bytes per second at which `threads` threads read a buffer of 1 GiB, in the best of a few runs.
 fn memory_speed(threads: usize) -> f64 {
     const CHUNK: usize = 1 << 17;
     let buffer = vec![1u64; 1 << 27];
@@ -93,7 +94,7 @@ fn memory_speed(threads: usize) -> f64 {
     8.0 * buffer.len() as f64 / best
 }
 
-/// Median and least seconds of a pass of `rows` rows behind `cached` positions.
+/// Median and minimum seconds of a pass of `rows` rows after `cached` positions.
 fn time_passes(model: &mut Model, cached: usize, rows: usize) -> (f64, f64) {
     let tables: Vec<Vec<PageId>> =
         model.capacity().groups.iter().map(|group| (0..group.pages as u32).map(PageId).collect()).collect();

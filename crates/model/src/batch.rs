@@ -1,6 +1,6 @@
-//! The input of the one operation, *score these spans*.
+//! The input of an executor's only operation, scoring spans.
 //!
-//! A span is a run of new tokens of one sequence on top of its cached positions, as a chain or as a tree. A prompt, one
+//! A span is a run of new tokens of one sequence after its cached positions, as a chain or as a tree. A prompt, one
 //! decoded token, a draft tree and the tokens that a draft model catches up with are all spans, and treated alike. The
 //! page tables of each span say which pages of the cache belong to its sequence.
 //!
@@ -24,23 +24,24 @@ impl PageId {
 /// before the window are [`PageId::GONE`].
 pub type PageTable = Vec<PageId>;
 
-/// New tokens of one sequence, to be scored on top of what is cached.
+/// New tokens of one sequence, to be scored after its cached positions.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Span<'a> {
     /// The sequence, which is open ([`Executor::open`](crate::Executor::open)).
     pub sequence: u64,
-    /// One page table a cache group, with room for `start + tokens.len()` rows.
+    /// One page table per cache group, with room for `start + tokens.len()` rows.
     pub tables: &'a [PageTable],
-    /// Number of positions cached before; row i of the span is stored at `start + i`.
+    /// Number of positions that are cached already; row i of the span is stored at `start + i`.
     pub start: usize,
     /// The tokens of the rows.
     pub tokens: &'a [Token],
-    /// Number of leading rows, a chain, that are certain: they are part of the text whatever the pass yields (rows of a
-    /// prompt, the pending token). The others are drafted. A recurrent state advances over the certain rows with the
-    /// pass; other networks ignore this.
+    /// Number of leading rows that are certain: they are part of the text, whatever the pass yields (rows of a prompt,
+    /// the pending token), and form a chain. The others are drafted. A recurrent state advances over the certain rows
+    /// with the pass; other networks ignore this.
     pub certain: usize,
-    /// Number of leading rows that earlier passes of the same span, then shorter, computed and stored: the rows that
-    /// continue them see them, and they are not run again. A tree grows this way by a few rows a pass.
+    /// Number of leading rows that earlier passes of the same span, which was shorter then, have computed and stored:
+    /// the rows that continue them see them, and they are not run again. In this way a tree grows by a few rows per
+    /// pass.
     pub computed: usize,
     /// For each row the earlier row of the span that it continues, `None` if it continues the cached positions.
     /// Empty means a chain: each row continues the one before.
@@ -48,9 +49,9 @@ pub struct Span<'a> {
     /// Rows of the span whose logits are wanted, ascending; none of the computed ones.
     pub wanted: &'a [u32],
     /// Rows whose hidden states are wanted, ascending; none of the computed ones. They are separate from `wanted`,
-    /// because the logits of a row cost a product with the head, and its hidden states nothing.
+    /// because the logits of a row need a product with the head, while its hidden states need nothing further.
     pub hidden: &'a [u32],
-    /// The hidden rows that the rows read beside their tokens, one for each row that is not computed; none for networks
+    /// The hidden states that the rows read besides their tokens, for each row that is not computed; none for networks
     /// that read tokens alone.
     pub hidden_in: HiddenInput<'a>,
 }
@@ -61,7 +62,7 @@ impl Span<'_> {
         if self.parents.is_empty() { i.checked_sub(1) } else { self.parents[i].map(|parent| parent as usize) }
     }
 
-    /// Number of leading rows each of which continues the one before; in a chain all.
+    /// Number of leading rows each of which continues the one before; in a chain these are all rows.
     pub fn trunk(&self) -> usize {
         if self.parents.is_empty() {
             return self.tokens.len();
@@ -92,8 +93,7 @@ pub struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    /// Collects the rows of the pass, numbered through all spans, whose logits are wanted, and those whose hidden
-    /// states are.
+    /// Collects the rows whose logits are wanted and those whose hidden states are wanted, numbered through all spans.
     pub(crate) fn requested_rows(&self, wanted: &mut Vec<usize>, hidden: &mut Vec<usize>) {
         wanted.clear();
         hidden.clear();

@@ -1,10 +1,16 @@
 //! One block of a decoder: attention and feed-forward, each added to the residual stream.
 //!
 //! Every choice inside a block is matched here, once. Products of one input are one fork-join (q, k, v; gate, up), and
-//! the two output products add directly to the residual stream, unless a norm or a multiplier lies between. A feature
-//! that a network does not have costs it one comparison a layer and nothing a row.
+//! the two output products add directly to the residual stream, unless there is a norm or a multiplier in between. A
+//! feature that a network does not have costs one comparison per layer and nothing per row. Experts and the input of a
+//! draft head have files of their own below this one, which continue [`Block`].
 //!
-//! Not done: in a parallel block whose sublayers read the same rows, the products of both could be one fork-join.
+//! In a parallel block whose sublayers read the same rows, the products of both could be one fork-join; this is not
+//! done.
+
+mod dense_with_experts;
+mod experts;
+mod fusion;
 
 use foretoken_kernels::activation::{clamped_gate, gate, gelu_erf, gelu_tanh, relu, relu_squared, silu, silu_gate};
 use foretoken_kernels::attention::{Arguments, RowSlots, Scratch, attention};
@@ -13,21 +19,21 @@ use foretoken_kernels::rope::rotate;
 use foretoken_kernels::{Isa, LANES};
 
 use crate::cache::Cache;
-use crate::dense_with_experts::DenseWithExpertsBuffers;
 use crate::expert_memory::ExpertMemory;
-use crate::experts::ExpertBuffers;
-use crate::fusion::Fused;
 use crate::linear::Linear;
 use crate::network::{Dense, Ffn, Inner, InputReader, KeyValue, Layer, NormWeights};
 use crate::products::Products;
 use crate::spec::{Activation, Heads, Norm, Residual, Rotation, Spec};
+use dense_with_experts::DenseWithExpertsBuffers;
+use experts::ExpertBuffers;
+pub(crate) use fusion::{Fused, FusionBuffers};
 
-/// Buffers of one pass, `[rows, ...]` each, kept between passes.
+/// The buffers of one pass, each `[rows, ...]`, kept between passes.
 #[derive(Default)]
 pub(crate) struct Buffers {
-    /// The input of a sublayer; in a parallel block that of attention.
+    /// The input of a sublayer; in a parallel block the input of attention.
     normed: Vec<f32>,
-    /// The input of the feed-forward network of a parallel block, if it is another one.
+    /// The input of the feed-forward network of a parallel block, if it differs from that of attention.
     second: Vec<f32>,
     attention: AttentionBuffers,
     pub(crate) ffn: FfnBuffers,
@@ -70,7 +76,7 @@ struct AddedBuffers {
 pub(crate) struct PassMetadata<'a> {
     /// The position of each row.
     pub(crate) positions: &'a [u32],
-    /// Where rows are stored and what they attend to, for each cache group.
+    /// For each cache group the slots of the rows and of the positions that they attend to.
     pub(crate) attention: &'a [AttentionMetadata<'a>],
     /// The rotary angles of the rows, for each of the network's rotations.
     pub(crate) rotations: &'a [RotaryAngles<'a>],
@@ -80,7 +86,7 @@ pub(crate) struct PassMetadata<'a> {
     pub(crate) fused: Option<Fused<'a>>,
 }
 
-/// Where the rows of a pass are stored and what they attend to in one cache group.
+/// The slots of the rows of a pass in one cache group, and of the positions that they attend to.
 pub(crate) struct AttentionMetadata<'a> {
     /// The slot in which each row is stored.
     pub(crate) slots: &'a [u32],
@@ -96,7 +102,7 @@ pub(crate) struct RotaryAngles<'a> {
 }
 
 impl RotaryAngles<'_> {
-    /// Rotates all heads of this row, which are `x`.
+    /// Rotates `x`, all heads of this row.
     fn rotate(&self, isa: Isa, row: usize, head_dim: usize, x: &mut [f32]) {
         let len = 2 * self.rotation.frequencies.len();
         rotate(isa, x, head_dim, &self.angles[row * len..][..len], self.rotation.pairing);
@@ -153,21 +159,21 @@ enum FfnOutput<'a> {
     Whole(&'a [f32]),
 }
 
-/// What all blocks of a pass share.
+/// The data that all blocks of a pass share.
 pub(crate) struct Block<'a> {
     pub(crate) products: &'a Products,
     pub(crate) spec: &'a Spec,
-    /// The memory of experts that are not all packed.
+    /// The memory of experts, if not all of them are packed.
     pub(crate) memory: Option<&'a ExpertMemory>,
     pub(crate) metadata: PassMetadata<'a>,
 }
 
 impl Block<'_> {
-    pub(crate) fn isa(&self) -> Isa {
+    fn isa(&self) -> Isa {
         self.products.compute.isa
     }
 
-    pub(crate) fn rows(&self) -> usize {
+    fn rows(&self) -> usize {
         self.metadata.attention[0].slots.len()
     }
 
@@ -218,7 +224,7 @@ impl Block<'_> {
         }
     }
 
-    /// Adds to `x` what a layer makes of its per-layer embedding.
+    /// Adds to `x` the output of a layer's reader of its per-layer embedding.
     fn read_input(
         &self,
         (number, reader): (usize, &InputReader<Linear>),
@@ -235,7 +241,7 @@ impl Block<'_> {
     }
 
     /// Runs the feed-forward network of a layer on rows `[rows, width]`: `stream` is the residual stream, `input` the
-    /// same normalized.
+    /// normalized stream.
     fn run_ffn<'b>(
         &self,
         (number, layer): (usize, &'b Layer<Linear>),
@@ -283,7 +289,8 @@ impl Block<'_> {
         x.iter_mut().zip(out).for_each(|(x, out)| *x += out * multiplier);
     }
 
-    /// Attention for rows `input` `[rows, inputs]`: the outputs of the heads, `[rows, heads, head_dim]`.
+    /// Computes attention for rows `input` `[rows, inputs]`; returns the outputs of the heads, `[rows, heads,
+    /// head_dim]`.
     fn attend<'b>(
         &self,
         (number, layer): (usize, &Layer<Linear>),
@@ -378,13 +385,9 @@ impl Block<'_> {
         }
     }
 
-    /// The inner part of a dense feed-forward network for rows `input` `[rows, width]`: `[rows, ffn_width]`.
-    pub(crate) fn ffn_inner<'b>(
-        &self,
-        dense: &Dense<Linear>,
-        input: &[f32],
-        buffers: &'b mut InnerBuffers,
-    ) -> &'b [f32] {
+    /// Computes the inner part of a dense feed-forward network for rows `input` `[rows, width]`; returns `[rows,
+    /// ffn_width]`.
+    fn ffn_inner<'b>(&self, dense: &Dense<Linear>, input: &[f32], buffers: &'b mut InnerBuffers) -> &'b [f32] {
         let Self { products, spec, .. } = *self;
         let (rows, elements) = (self.rows(), self.rows() * dense.down.inputs());
         let raised = grow_to(&mut buffers.up, elements);
@@ -407,7 +410,7 @@ impl Block<'_> {
     }
 
     /// `gated[i] = activation(gated[i]) * by[i]`.
-    pub(crate) fn gate(&self, activation: Activation, gated: &mut [f32], by: &[f32]) {
+    fn gate(&self, activation: Activation, gated: &mut [f32], by: &[f32]) {
         self.products.compute.pool.each_chunk(gated, ELEMENTS_A_TASK, &|i, chunk| {
             let by = &by[i * ELEMENTS_A_TASK..][..chunk.len()];
             match activation {
@@ -431,5 +434,6 @@ fn function(activation: Activation) -> fn(Isa, &mut [f32]) {
     }
 }
 
-/// Elements of an activation that are one task of a thread, about 10 microseconds. A multiple of the lanes.
+/// Number of elements of an activation that are one task of a thread, about 10 microseconds. It is a multiple of the
+/// lanes.
 pub(crate) const ELEMENTS_A_TASK: usize = 512 * LANES;

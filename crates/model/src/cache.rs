@@ -4,7 +4,7 @@
 //! with the same attention window form a group with pages of its own; layers that share the keys and values of an
 //! earlier one have none. A sequence's page table says which slots of a group it uses; nothing here knows which slots
 //! are in use. The kernels' [`CacheTensor`] defines how a row is rounded and where its elements lie. Memory is reserved
-//! at start and committed by the operating system page by page, so an unused context costs nothing.
+//! at the start and committed by the operating system page by page, so an unused context takes no memory.
 
 use std::ops::Range;
 
@@ -29,14 +29,14 @@ pub(crate) struct Cache {
     pub(crate) groups: Vec<Group>,
     /// The group of each layer that has keys and values of its own.
     pub(crate) group_of: Vec<usize>,
-    /// One for each of these layers.
+    /// The keys of each of these layers; their values are in `values`.
     pub(crate) keys: Vec<CacheTensor>,
     pub(crate) values: Vec<CacheTensor>,
 }
 
 impl Cache {
     /// An empty cache with types for keys and values; `None` if there is no memory for it, or its slots cannot be
-    /// numbered. `layers`: for each layer that has keys and values its group and its heads.
+    /// numbered. `layers` has the group and the heads of each layer that has keys and values.
     pub(crate) fn new(groups: Vec<Group>, layers: &[(usize, Heads)], types: [CacheType; 2]) -> Option<Self> {
         let slots: Option<Vec<usize>> = groups.iter().map(|group| group.pages.checked_mul(group.page_len)).collect();
         let slots = slots?;
@@ -61,7 +61,7 @@ impl Cache {
         self.values[layer].store(slot, value);
     }
 
-    /// See [`CacheEdit::Move`](crate::CacheEdit::Move).
+    /// Applies [`CacheEdit::Move`](crate::CacheEdit::Move).
     pub(crate) fn move_rows(&mut self, tables: &[PageTable], from: &[usize], to: usize) {
         for (from, to) in from.iter().copied().zip(to..) {
             assert!(from >= to, "cache: position {from} cannot move up to {to}");
@@ -69,7 +69,7 @@ impl Cache {
         }
     }
 
-    /// See [`CacheEdit::Copy`](crate::CacheEdit::Copy).
+    /// Applies [`CacheEdit::Copy`](crate::CacheEdit::Copy).
     ///
     /// # Errors
     /// The source sequence has given back a page that later rows of the destination see.
@@ -98,24 +98,26 @@ impl Cache {
             let slots = self.slot(group, &from[group], source).zip(self.slot(group, &to[group], target));
             let Some((source, target)) = slots.filter(|(source, target)| source != target) else { continue };
             let tensors = self.keys.iter_mut().zip(&mut self.values).zip(&self.group_of);
-            for ((keys, values), _) in tensors.filter(|(_, of)| **of == group) {
+            for ((keys, values), _) in tensors.filter(|(_, group_of_layer)| **group_of_layer == group) {
                 [keys, values].into_iter().for_each(|tensor| tensor.copy(source, target));
             }
         }
     }
 
-    /// Bytes of a saved row of a group.
+    /// Number of bytes of a saved row of a group.
     pub(crate) fn saved_bytes(&self, group: usize) -> usize {
         self.tensors(group).map(CacheTensor::row_bytes).sum()
     }
 
-    /// Keys and values of each layer of a group, in the order in which they are saved.
+    /// The keys and values of each layer of a group, in the order in which they are saved.
     fn tensors(&self, group: usize) -> impl Iterator<Item = &CacheTensor> {
         let layers = self.keys.iter().zip(&self.values).zip(&self.group_of);
-        layers.filter(move |(_, of)| **of == group).flat_map(|((keys, values), _)| [keys, values])
+        layers
+            .filter(move |(_, group_of_layer)| **group_of_layer == group)
+            .flat_map(|((keys, values), _)| [keys, values])
     }
 
-    /// See [`Executor::save_rows`](crate::Executor::save_rows).
+    /// Saves rows as [`Executor::save_rows`](crate::Executor::save_rows) does.
     ///
     /// # Errors
     /// A page was given back.
@@ -126,7 +128,7 @@ impl Cache {
         Ok(())
     }
 
-    /// See [`Executor::load_rows`](crate::Executor::load_rows).
+    /// Loads rows as [`Executor::load_rows`](crate::Executor::load_rows) does.
     ///
     /// # Errors
     /// A page was given back.
@@ -135,7 +137,7 @@ impl Cache {
         assert_eq!(bytes.len(), slots.len() * row_bytes, "cache: bytes of saved rows {rows:?}");
         let tensors = self.keys.iter_mut().zip(&mut self.values).zip(&self.group_of);
         let mut start = 0;
-        for ((keys, values), _) in tensors.filter(|(_, of)| **of == rows.group) {
+        for ((keys, values), _) in tensors.filter(|(_, group_of_layer)| **group_of_layer == rows.group) {
             for tensor in [keys, values] {
                 let end = start + tensor.row_bytes();
                 let rows = slots.iter().zip(bytes.chunks_exact(row_bytes));

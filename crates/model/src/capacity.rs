@@ -4,16 +4,15 @@
 //! back and which prefixes it can continue; nothing else depends on the kind of network. An inconsistent capacity is
 //! refused with the name of the field when the executor is opened ([`Capacity::problem`]).
 //!
-//! The executor has the bytes of the cache; the engine knows which sequence holds which page.
+//! The executor has the bytes of the cache; the engine decides which sequence holds which page.
 
-use std::fmt;
-
-use crate::hidden::{HiddenReads, HiddenStates};
+use crate::error::CapacityProblem;
+use crate::hidden::{HiddenInput, HiddenReads, HiddenStates};
 
 /// What the rows of a cache group hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// One row a position, which later rows read as it is: keys and values of attention, or the inputs of a short
+    /// One row per position, which later rows read unchanged: keys and values of attention, or the inputs of a short
     /// convolution.
     Rows,
     /// A recurrent state. A page is a slot: it holds the state of one sequence, the position that the state has
@@ -22,24 +21,24 @@ pub enum Kind {
     /// accepted path at the beginning of the next pass, when they lie before the span's start. It never advances over a
     /// drafted token, so it never has to be rolled back.
     ///
-    /// What an executor does with a span: if the span starts at 0 and none of its rows is computed, the slot begins
+    /// An executor treats a span as follows. If the span starts at 0 and none of its rows is computed, the slot begins
     /// empty, whatever it held. The state advances over the inputs of rows before the start, unless it already has.
     /// Inputs after those of the computed rows are discarded. The state has advanced over rows that are certain *and*
     /// computed in the pass that computed them, and does not do so again. A pass that fails advances nothing.
     ///
     /// Inputs of drafted rows are [moved](crate::CacheEdit::Move) as keys and values are. A slot is
-    /// [copied](crate::CacheEdit::Copy): the state with the inputs after it, up to the last position of the copy. This
-    /// is how checkpoints are taken and continued.
+    /// [copied](crate::CacheEdit::Copy) with its state and the inputs after it, up to the last position of the copy.
+    /// Checkpoints are taken and continued by such copies.
     State,
 }
 
 /// Which rows of a cache group later rows can still see, and therefore have to be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// All of them.
+    /// All rows.
     All,
-    /// Those in a sliding window: a row sees this many positions, its own included. Pages before the window are given
-    /// back once the rows that moved it are committed, never for a draft.
+    /// The rows in a sliding window: a row sees this many positions, its own included. Pages before the window are
+    /// given back once the rows that moved it are committed, never for a draft.
     Window(usize),
 }
 
@@ -50,34 +49,35 @@ pub struct Group {
     pub kind: Kind,
     /// Which rows are kept.
     pub keep: Keep,
-    /// Positions a page.
+    /// Number of positions per page.
     pub page_len: usize,
     /// Number of pages, which are numbered from 0.
     pub pages: usize,
 }
 
 impl Group {
-    /// Keys and values of attention over the whole sequence.
+    /// A group for keys and values of attention over the whole sequence.
     pub fn attention(page_len: usize, pages: usize) -> Self {
         Self { kind: Kind::Rows, keep: Keep::All, page_len, pages }
     }
 
-    /// The same for layers that see the last `window` positions.
+    /// A group for keys and values of layers that see the last `window` positions.
     pub fn window(window: usize, page_len: usize, pages: usize) -> Self {
         Self { keep: Keep::Window(window.max(1)), ..Self::attention(page_len, pages) }
     }
 
-    /// Recurrent states, one for each running sequence.
+    /// A group for recurrent states, one slot for each state.
     pub fn state(slots: usize) -> Self {
         Self { kind: Kind::State, keep: Keep::All, page_len: usize::MAX, pages: slots }
     }
 
-    /// Number of entries of a page table for so many positions.
+    /// Number of entries of a page table for this many positions.
     pub fn pages_for(&self, positions: usize) -> usize {
         positions.div_ceil(self.page_len)
     }
 
-    /// The most pages that a sequence of so many positions holds at a time, if a pass has up to `rows_max` of its rows.
+    /// The maximum number of pages that a sequence of this many positions holds at a time, if a pass has up to
+    /// `rows_max` of its rows.
     pub fn pages_held(&self, positions: usize, rows_max: usize) -> usize {
         let all = self.pages_for(positions);
         match self.keep {
@@ -97,12 +97,12 @@ impl Group {
         }
     }
 
-    /// Number of leading pages that no later row sees once so many positions are committed.
+    /// Number of leading pages that no later row sees once this many positions are committed.
     pub fn pages_gone(&self, committed: usize) -> usize {
         self.first_seen(committed) / self.page_len
     }
 
-    /// The length of the longest sequence that the pages suffice for.
+    /// The length of the longest sequence for which the pages suffice.
     pub fn room(&self, rows_max: usize) -> usize {
         match self.pages >= self.pages_held(usize::MAX, rows_max) {
             true => usize::MAX,
@@ -116,21 +116,21 @@ impl Group {
 pub struct SourceCapacity {
     /// Number of tokens in the encoder's vocabulary.
     pub vocabulary: usize,
-    /// The most tokens of a source.
+    /// Maximum number of tokens of a source.
     pub len_max: usize,
-    /// Positions a page.
+    /// Number of positions per page.
     pub page_len: usize,
     /// Number of pages, which are numbered from 0.
     pub pages: usize,
 }
 
 impl SourceCapacity {
-    /// Number of pages of a source of so many tokens.
+    /// Number of pages of a source of `len` tokens.
     pub fn pages_for(&self, len: usize) -> usize {
         len.div_ceil(self.page_len.max(1))
     }
 
-    /// Tokens of the longest source that the pages suffice for.
+    /// Number of tokens of the longest source for which the pages suffice.
     pub fn longest(&self) -> usize {
         self.len_max.min(self.pages * self.page_len)
     }
@@ -143,15 +143,15 @@ pub struct Capacity {
     pub vocabulary: usize,
     /// Number of positions that the network can represent.
     pub context_max: usize,
-    /// The most rows of one pass.
+    /// Maximum number of rows of one pass.
     pub rows_max: usize,
     /// The cache groups, at least one.
     pub groups: Vec<Group>,
-    /// Capacity for the inputs of the encoder; `None`: there is no encoder.
+    /// Capacity for the inputs of the encoder; `None` if there is no encoder.
     pub sources: Option<SourceCapacity>,
-    /// The hidden states that it can output.
+    /// The hidden states that the network can output.
     pub hidden: HiddenStates,
-    /// The hidden rows that it reads beside tokens; `None`: it reads tokens alone.
+    /// The hidden states that the network reads besides tokens; `None` if it reads tokens alone.
     pub hidden_in: Option<HiddenReads>,
 }
 
@@ -194,36 +194,47 @@ impl Capacity {
         let expected = "a vocabulary and room for a token";
         empty.and_then(|found| problem("sources".to_string(), expected, format!("{found:?}")))
     }
-}
 
-/// An inconsistent field of a [`Capacity`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CapacityProblem {
-    /// The field, and its group.
-    pub field: String,
-    /// What was expected.
-    pub expected: String,
-    /// What was found.
-    pub found: String,
-}
-
-impl CapacityProblem {
-    pub(crate) fn new(field: &str, expected: &str, found: String) -> Option<Self> {
-        Some(Self { field: field.to_string(), expected: expected.to_string(), found })
+    /// The first field that keeps this network from drafting for a target by its hidden states: it reads none, or
+    /// layers that the target does not have, or hidden states of another width, or it has another vocabulary.
+    pub fn head_problem(&self, target: &Capacity) -> Option<CapacityProblem> {
+        let problem = |field, expected: String, found| CapacityProblem::new(field, &expected, found);
+        let Some(reads) = &self.hidden_in else {
+            return problem("hidden_in", "a network that reads hidden rows".to_string(), "None".to_string());
+        };
+        let HiddenStates { layers, width } = target.hidden;
+        if let Some(layer) = reads.target_layers.iter().find(|layer| **layer >= layers) {
+            let expected = format!("layers below {layers} (the target's)");
+            return problem("hidden_in.target_layers", expected, layer.to_string());
+        }
+        if reads.target_width != width {
+            let expected = format!("{width} (the target's hidden.width)");
+            return problem("hidden_in.target_width", expected, reads.target_width.to_string());
+        }
+        if self.vocabulary != target.vocabulary {
+            let expected = format!("{} (the target's)", target.vocabulary);
+            return problem("vocabulary", expected, self.vocabulary.to_string());
+        }
+        None
     }
-}
 
-impl std::error::Error for CapacityProblem {}
-
-impl fmt::Display for CapacityProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: expected {}, found {}", self.field, self.expected, self.found)
+    /// Asserts that the hidden states of a span with `rows` new rows are what the network reads.
+    pub(crate) fn assert_hidden_in(&self, input: HiddenInput<'_>, rows: usize) {
+        let (kind, found, width) = match (input, &self.hidden_in) {
+            (HiddenInput::None, None) => return,
+            (HiddenInput::Target(found), Some(reads)) => ("the target's", found.len(), reads.row_width()),
+            (HiddenInput::Own(found), Some(_)) => ("its own", found.len(), self.hidden.width),
+            (input, reads) => panic!("span: hidden rows {input:?} for a network that reads {reads:?}"),
+        };
+        assert_eq!(found, rows * width, "span: elements of hidden rows, {kind}: {rows} rows of {width}");
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch::{Batch, PageId, Span};
+    use crate::executor::check;
 
     #[test]
     fn inconsistent_fields_are_named() {
@@ -263,5 +274,99 @@ mod tests {
         assert_eq!(found, expected);
         let no_room = with(|capacity| capacity.sources.as_mut().unwrap().pages = 0);
         assert!(no_room.starts_with("sources: expected a vocabulary and room for a token, found"), "{no_room}");
+    }
+
+    fn target() -> Capacity {
+        Capacity {
+            vocabulary: 5,
+            context_max: 8,
+            rows_max: 4,
+            groups: vec![Group::attention(8, 1)],
+            sources: None,
+            hidden: HiddenStates { layers: 4, width: 3 },
+            hidden_in: None,
+        }
+    }
+
+    fn head() -> Capacity {
+        let reads = HiddenReads { target_layers: vec![0, 3], target_width: 3, own_layer: 0 };
+        Capacity { hidden: HiddenStates { layers: 1, width: 2 }, hidden_in: Some(reads), ..target() }
+    }
+
+    #[test]
+    fn the_field_that_differs_from_the_target_is_named() {
+        assert_eq!((head().problem(), head().head_problem(&target())), (None, None));
+        let with = |change: fn(&mut Capacity)| {
+            let mut head = head();
+            change(&mut head);
+            head.head_problem(&target()).map(|problem| problem.to_string()).unwrap_or_default()
+        };
+        let reads = |head: &mut Capacity| head.hidden_in.take().expect("a head");
+        let wide = HiddenStates { width: 9, ..target().hidden };
+        assert!(head().head_problem(&Capacity { hidden: wide, ..target() }).is_some());
+        let found = [
+            with(|head| head.hidden_in = None),
+            with(|head| head.hidden_in.as_mut().unwrap().target_width = 4),
+            with(|head| head.hidden_in.as_mut().unwrap().target_layers.push(4)),
+            with(|head| head.vocabulary = 6),
+        ];
+        let expected = [
+            "hidden_in: expected a network that reads hidden rows, found None",
+            "hidden_in.target_width: expected 3 (the target's hidden.width), found 4",
+            "hidden_in.target_layers: expected layers below 4 (the target's), found 4",
+            "vocabulary: expected 5 (the target's), found 6",
+        ];
+        assert_eq!(found, expected);
+        let inconsistent = |change: fn(&mut HiddenReads)| {
+            let mut head = head();
+            let mut reads = reads(&mut head);
+            change(&mut reads);
+            Capacity { hidden_in: Some(reads), ..head }.problem().map(|problem| problem.to_string()).unwrap_or_default()
+        };
+        let found = [
+            inconsistent(|reads| reads.target_layers.clear()),
+            inconsistent(|reads| reads.target_layers.push(3)),
+            inconsistent(|reads| reads.target_width = 0),
+            inconsistent(|reads| reads.own_layer = 1),
+        ];
+        let expected = [
+            "hidden_in.target_layers: expected at least one, found none",
+            "hidden_in.target_layers: expected each once, found 3 twice",
+            "hidden_in.target_width: expected at least 1, found 0",
+            "hidden_in.own_layer: expected a layer that hidden has, HiddenStates { layers: 1, width: 2 }, found 1",
+        ];
+        assert_eq!(found, expected);
+    }
+
+    /// Checks a span of two rows, one of which is new, with these hidden states.
+    fn check_span(capacity: &Capacity, hidden_in: HiddenInput<'_>) {
+        let tables = [vec![PageId(0)]];
+        let span = Span { tables: &tables, tokens: &[1, 2], computed: 1, hidden_in, ..Span::default() };
+        check(&Batch { spans: &[span], hidden_layers: &[] }, capacity).expect("a sound span");
+    }
+
+    #[test]
+    fn each_new_row_has_a_hidden_row() {
+        check_span(&target(), HiddenInput::None);
+        check_span(&head(), HiddenInput::Target(&[0.0; 6]));
+        check_span(&head(), HiddenInput::Own(&[0.0; 2]));
+    }
+
+    #[test]
+    #[should_panic(expected = "span: hidden rows None for a network that reads Some")]
+    fn a_missing_hidden_row_panics() {
+        check_span(&head(), HiddenInput::None);
+    }
+
+    #[test]
+    #[should_panic(expected = "for a network that reads None")]
+    fn a_hidden_row_for_a_network_that_reads_none_panics() {
+        check_span(&target(), HiddenInput::Own(&[0.0; 3]));
+    }
+
+    #[test]
+    #[should_panic(expected = "span: elements of hidden rows, the target's: 1 rows of 6")]
+    fn hidden_rows_of_computed_rows_panic() {
+        check_span(&head(), HiddenInput::Target(&[0.0; 12]));
     }
 }

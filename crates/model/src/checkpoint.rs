@@ -1,6 +1,6 @@
 //! A model on disk or in the program: its configuration and its tensors, in either format.
 //!
-//! It is a Hugging Face directory (`config.json` beside safetensors, one file or shards) or a GGUF file, or several
+//! It is a Hugging Face directory (`config.json` and safetensors, in one file or in shards), a GGUF file, or several
 //! GGUF files that are one model. Families are not known here: fields and tensors are read, with errors that name them.
 
 use std::path::Path;
@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::error::ModelError;
 use crate::quantized::weights_per_element;
 
-/// Configuration and tensors of one model.
+/// The configuration and the tensors of one model.
 pub struct Checkpoint {
     /// The directory or file, for messages.
     pub name: String,
@@ -48,7 +48,7 @@ impl Checkpoint {
         Ok(Self { name, config: Config::Gguf(file.metadata), weights: file.weights })
     }
 
-    /// A model whose files are embedded in the program: the text of `config.json` and a safetensors file.
+    /// Makes a checkpoint of files that are embedded in the program: the text of `config.json` and a safetensors file.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -60,12 +60,12 @@ impl Checkpoint {
         })
     }
 
-    /// Number of elements of all tensors; for quantized matrices, of weights.
+    /// Number of elements of all tensors; for quantized matrices the number of weights.
     pub fn parameters(&self) -> usize {
         self.weights.iter().map(parameters).sum()
     }
 
-    /// The same for one tensor; 0 if there is none of this name.
+    /// [`Checkpoint::parameters`] of one tensor; 0 if there is none with this name.
     pub fn parameters_of(&self, tensor: &str) -> usize {
         self.weights.get(tensor).map_or(0, parameters)
     }
@@ -248,7 +248,7 @@ impl JsonConfig {
     }
 }
 
-/// A value as it is shown in error messages: scalars whole, others by their type.
+/// A value as error messages show it: scalars as they are, others by their type.
 fn kind(value: &Value) -> String {
     match value {
         Value::Null => "null".to_string(),

@@ -10,7 +10,7 @@ use foretoken_weights::{Bytes, Dtype, Tensor, Weights};
 use crate::error::ModelError;
 use crate::storage::{Storage, normalize_row};
 
-/// How the rows of a matrix are made of those of its source.
+/// How the rows of a matrix are made of its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     Same,
@@ -34,7 +34,7 @@ pub struct Exported {
 }
 
 impl Exported {
-    /// A tensor that is exported as it is.
+    /// A tensor that is exported unchanged.
     ///
     /// # Errors
     /// It is not in `weights`, or of a type that cannot be computed with.
@@ -44,18 +44,18 @@ impl Exported {
         Ok(Self { name, shape, sources: vec![source], order: Order::Same, unit_rows: false })
     }
 
-    /// A tensor of floats that are in no file.
+    /// A tensor of floats that are not in a file.
     pub(crate) fn floats(source: Tensor) -> Self {
         let (name, shape) = (source.name.clone(), source.shape.clone());
         Self { name, shape, sources: vec![source], order: Order::Same, unit_rows: false }
     }
 
-    /// Elements of a row.
+    /// Number of elements of a row.
     pub fn columns(&self) -> usize {
         self.shape.last().copied().unwrap_or(1)
     }
 
-    /// Number of rows: the product of all outer dimensions.
+    /// Number of rows, the product of all outer dimensions.
     pub fn rows(&self) -> usize {
         self.shape.iter().rev().skip(1).product()
     }
@@ -72,7 +72,7 @@ impl Exported {
         (same && all).then(|| self.sources.iter().map(|source| &source.bytes))
     }
 
-    /// Gives the sources' pages of the file back.
+    /// Gives the file's pages of the sources back to the system.
     pub fn release(&self) {
         self.sources.iter().for_each(|source| source.bytes.release());
     }
@@ -94,7 +94,7 @@ impl Rows<'_> {
     /// Reads the rows from `first` on into `out`, as many as fit.
     ///
     /// # Panics
-    /// If `out` is no whole number of rows, or there are not so many.
+    /// If `out` is not a whole number of rows, or the tensor has fewer rows.
     pub fn read(&self, first: usize, out: &mut [f32]) {
         let columns = self.exported.columns();
         let rows = self.exported.rows();
@@ -216,7 +216,7 @@ impl<'a> Collected<'a> {
     }
 }
 
-/// A tensor of floats that are in no file.
+/// A tensor of floats that are not in a file.
 pub(crate) fn tensor(name: &str, shape: Vec<usize>, values: &[f32]) -> Tensor {
     let bytes = Bytes::from_vec(values.iter().flat_map(|value| value.to_le_bytes()).collect());
     Tensor { name: name.to_string(), dtype: Dtype::F32, shape, bytes }

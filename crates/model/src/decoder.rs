@@ -1,8 +1,11 @@
 //! The decoder: a network of any [`Spec`] as an [`Executor`].
 //!
-//! A pass embeds the rows of all spans, runs the blocks, and computes the head for the rows whose logits are wanted
-//! only, since the head is a sixth of a 1 B model and half of a small one. Each row gets the list of slots that it
-//! attends to: the committed positions of its sequence, then its ancestors, by logical position.
+//! A pass embeds the rows of all spans, runs the blocks, and computes the head only for the rows whose logits are
+//! wanted, since the head is a sixth of a model of a billion weights and half of a small one. Each row gets the list of
+//! slots that it attends to: the committed positions of its sequence, then its ancestors, by logical position.
+//! `decoder/cpu.rs` makes a backend of the decoder.
+
+mod cpu;
 
 use std::sync::Arc;
 
@@ -11,10 +14,10 @@ use foretoken_kernels::rope::angles;
 use foretoken_kernels::softmax::cap_scores;
 use foretoken_kernels::{Compute, Isa};
 
-use crate::backend::{Loaded, Packed, PackedMatrix};
 use crate::batch::{Batch, Span, Token};
 use crate::block::{
-    AttentionMetadata, Block, Buffers, ELEMENTS_A_TASK, PassMetadata, RotaryAngles, grow_to, normalized,
+    AttentionMetadata, Block, Buffers, ELEMENTS_A_TASK, Fused, FusionBuffers, PassMetadata, RotaryAngles, grow_to,
+    normalized,
 };
 use crate::cache::Cache;
 use crate::capacity::{Capacity, Group};
@@ -23,7 +26,6 @@ use crate::error::ModelError;
 use crate::executor::{CacheEdit, CacheRows, Executor, ExecutorError, SavedBytes, Source, WeightsRead, check};
 use crate::expert_memory::ExpertMemory;
 use crate::family;
-use crate::fusion::{Fused, FusionBuffers};
 use crate::hidden::{HiddenReads, HiddenStates};
 use crate::layer_inputs::InputBuffers;
 use crate::linear::{Linear, Packing, Unpacked};
@@ -31,14 +33,14 @@ use crate::network::{Fusion, Layer, Network, Progress};
 use crate::options::Options;
 use crate::outputs::{HostOutputs, Outputs};
 use crate::products::{Products, Rank, Share};
-use crate::shared_embeddings::SharedEmbeddings;
 use crate::spec::{DraftHead, HeadKind, Rotation, Spec};
+pub use cpu::Cpu;
 
 /// A network with its weights, its cache and the threads that compute it.
 pub struct Model {
-    /// Shared with other models over the same weights.
+    /// The network, which other models over the same weights share.
     network: Arc<Network<Linear>>,
-    /// The memory of experts that are not all packed; shared likewise.
+    /// The memory of experts, if not all of them are packed; it is shared, too.
     memory: Option<Arc<ExpertMemory>>,
     products: Products,
     cache: Cache,
@@ -46,7 +48,7 @@ pub struct Model {
     buffers: Buffers,
     pass: Pass,
     outputs: HostOutputs,
-    /// Bytes of all matrices but the head and those of experts that rows choose, and bytes of the head.
+    /// Two numbers of bytes: of all matrices except the head and those of experts that rows choose, and of the head.
     matrices: [usize; 2],
     /// Number of layers that are run, from the first on.
     layers: usize,
@@ -58,18 +60,18 @@ pub struct Model {
 struct Pass {
     tokens: Vec<Token>,
     positions: Vec<u32>,
-    /// One for each cache group.
+    /// The slots of the rows, for each cache group.
     slots: Vec<GroupSlots>,
-    /// For each row its ranges in the prefixes and tails, the same in all groups.
+    /// The ranges of each row in the prefixes and tails, which are the same in all groups.
     ranges: Vec<[usize; 4]>,
     /// Rows of the pass whose logits are wanted.
     wanted: Vec<usize>,
     /// Rows of the pass whose hidden states are wanted.
     hidden: Vec<usize>,
-    /// For each rotation of the network.
+    /// The angles of the rows, for each rotation of the network.
     angles: Vec<Vec<f32>>,
     x: Vec<f32>,
-    /// Embeddings of another width than the stream's, or those of a draft head.
+    /// Embeddings whose width differs from the stream's, or those of a draft head.
     embedded: Vec<f32>,
     fusion: FusionBuffers,
     positional: Vec<f32>,
@@ -83,12 +85,12 @@ struct Pass {
 /// The slots of one cache group in which the rows of a pass, and the positions that they see, are stored.
 #[derive(Default)]
 struct GroupSlots {
-    /// The own slot of each row.
+    /// The slot of each row itself.
     own: Vec<u32>,
     /// The slots of the committed positions and of the trunk of each span, one span after another. Positions whose
-    /// pages were given back, which no row sees, have the slot of the first position that is stored.
+    /// pages were given back, which no row sees, get the slot of the first position that is still stored.
     prefixes: Vec<u32>,
-    /// For each row of a tree the slots of its ancestors beyond the trunk and its own.
+    /// For each row of a tree the slots of its ancestors after the trunk, and its own.
     tails: Vec<u32>,
 }
 
@@ -105,7 +107,7 @@ impl Model {
     /// Loads a checkpoint. `progress` is called after each layer.
     ///
     /// # Errors
-    /// [`ModelError`] naming the file and the tensor or field, what was expected and what was found; or there is not
+    /// [`ModelError`] naming the file and the tensor or field, what was expected and what was found; or if there is not
     /// enough memory for the cache, or its type does not fit the heads.
     pub fn load(checkpoint: &Checkpoint, options: Options, progress: Progress<'_>) -> Result<Self, ModelError> {
         // Only vectors are read so far.
@@ -131,15 +133,6 @@ impl Model {
         let memory = options.expert_bytes.map(take).transpose()?.flatten();
         let network = network.pack(&packing, progress)?;
         Self::with((Arc::new(network), memory.map(Arc::new)), Products::new(compute, rank), options)
-    }
-
-    /// The model as the return value of a backend.
-    pub(crate) fn into_loaded(self) -> Loaded {
-        let Network { spec, left_out, .. } = &*self.network;
-        let (network, memory) = (Arc::clone(&self.network), self.memory.clone());
-        let weights = Shared { network, memory, isa: self.isa(), rank: self.products.rank().cloned() };
-        let (spec, left_out, threads) = (spec.clone(), left_out.clone(), self.threads());
-        Loaded { executor: Box::new(self), spec, left_out, threads, weights: Box::new(weights) }
     }
 
     fn with(
@@ -193,7 +186,7 @@ impl Model {
         &self.network.spec
     }
 
-    /// Its matrices.
+    /// The network's matrices.
     #[cfg(test)]
     pub(crate) fn network(&self) -> &Network<Linear> {
         &self.network
@@ -290,40 +283,7 @@ impl Model {
     }
 }
 
-/// The weights of a [`Model`], for further executors.
-struct Shared {
-    network: Arc<Network<Linear>>,
-    memory: Option<Arc<ExpertMemory>>,
-    isa: Isa,
-    rank: Option<Rank>,
-}
-
-impl Packed for Shared {
-    fn executor(&self, options: Options) -> Result<Box<dyn Executor>, ModelError> {
-        options.check_types(&self.network.name, &self.network.spec)?;
-        let mut compute = Compute::new(options.threads);
-        compute.isa = self.isa;
-        let products = Products::new(compute, self.rank.clone());
-        let weights = (Arc::clone(&self.network), self.memory.clone());
-        Ok(Box::new(Model::with(weights, products, options)?))
-    }
-
-    fn matrices(&self) -> Vec<PackedMatrix> {
-        let network = &self.network;
-        let of_expert = |matrix: &Linear| PackedMatrix { is_chosen: true, ..matrix.packed() };
-        let experts = network.expert_matrices().map(of_expert);
-        let of_memory = self.memory.iter().flat_map(|memory| memory.matrices());
-        // The head comes last.
-        experts.chain(of_memory).chain(network.matrices().map(Linear::packed)).collect()
-    }
-
-    fn shared_embeddings(&self) -> Option<SharedEmbeddings> {
-        // A rank has only a part of the output rows.
-        self.rank.is_none().then(|| SharedEmbeddings::of(&self.network))
-    }
-}
-
-/// Copies rows of `x` `[_, width]` to `out`.
+/// Copies these rows of `x` `[_, width]` to `out`.
 fn gather(x: &[f32], width: usize, rows: &[usize], out: &mut Vec<f32>) {
     out.clear();
     rows.iter().for_each(|row| out.extend_from_slice(&x[row * width..][..width]));
@@ -356,7 +316,8 @@ impl Pass {
 
     fn lay_out_span(&mut self, span: &Span<'_>, cache: &Cache) {
         let Self { positions, slots, ranges, .. } = self;
-        // Along the trunk rows are stored at their logical positions, so they are read with the committed ones.
+        // The rows of the trunk are stored at their logical positions, so they are read together with the committed
+        // ones.
         let trunk = span.trunk();
         for (group, (slots, table)) in slots.iter_mut().zip(span.tables).enumerate() {
             let GroupSlots { own, prefixes, tails } = slots;
@@ -430,7 +391,7 @@ impl Executor for Model {
             }
         }
         self.head();
-        // Nothing of a failed pass is used, so it is enough to check at its end.
+        // The results of a failed pass are not used, so it is enough to check at its end.
         let expert_failure = self.expert_failure();
         if let Some(error) = self.products.take_failure().or(expert_failure) {
             return Err(error);

@@ -1,11 +1,10 @@
-//! Errors of checkpoints beyond their file format, each shown in one line.
+//! Errors of checkpoints beyond their file format, and of executors with an inconsistent capacity, each shown in one
+//! line.
 
 use std::fmt;
 
 use foretoken_weights::WeightsError;
 use foretoken_weights::line::{OneLine, escaped, one_line};
-
-use crate::capacity::CapacityProblem;
 
 /// Why a model cannot be loaded.
 #[derive(Debug)]
@@ -41,7 +40,7 @@ pub enum ModelError {
         /// The shape in the file.
         found: Vec<usize>,
     },
-    /// A tensor would not be used, although the network would be another one without it.
+    /// A tensor would not be used, although without it the network would be a different one.
     Unused {
         /// The file.
         file: String,
@@ -54,11 +53,11 @@ pub enum ModelError {
     },
     /// A setting of the caller does not fit the model.
     Setting {
-        /// The model, and the part of it that the setting does not fit if that is not all of it.
+        /// The model and, if the setting does not fit only a part of it, that part.
         place: String,
         /// The setting.
         setting: Setting,
-        /// Its value.
+        /// The value of the setting.
         value: String,
         /// What was expected.
         expected: String,
@@ -69,9 +68,9 @@ pub enum ModelError {
     Memory {
         /// The model.
         file: String,
-        /// Positions that were requested.
+        /// Number of positions that were requested.
         positions: usize,
-        /// Bytes of each of them.
+        /// Number of bytes of each position.
         position_bytes: usize,
     },
     /// The capacity of an executor is inconsistent.
@@ -85,9 +84,9 @@ pub enum ModelError {
     WeightsMemory {
         /// The model and the matrix.
         place: String,
-        /// Its rows.
+        /// Number of its rows.
         outputs: usize,
-        /// Its columns.
+        /// Number of its columns.
         inputs: usize,
     },
 }
@@ -106,7 +105,7 @@ pub enum Setting {
 }
 
 impl Setting {
-    /// The name of its field.
+    /// The name of the field.
     pub fn name(self) -> &'static str {
         match self {
             Self::KeyType => "key_type",
@@ -118,7 +117,7 @@ impl Setting {
 }
 
 impl ModelError {
-    /// The message, with settings named as the caller's users know them: as a command-line option, or as a field of a
+    /// The message, with settings named as the caller's users know them: as a command-line option or as a field of a
     /// document. [`Display`](fmt::Display) writes `self.naming(Setting::name)`.
     pub fn naming(&self, name: impl Fn(Setting) -> &'static str) -> String {
         match self {
@@ -179,7 +178,7 @@ impl ModelError {
     }
 }
 
-/// The most characters of a found value in a message; a file may hold any number.
+/// Maximum number of characters of a found value in a message, since a value in a file may have any length.
 const FOUND_MAX: usize = 120;
 
 impl fmt::Display for ModelError {
@@ -193,6 +192,31 @@ impl std::error::Error for ModelError {}
 impl From<WeightsError> for ModelError {
     fn from(error: WeightsError) -> Self {
         Self::Weights(error)
+    }
+}
+
+/// An inconsistent field of a [`Capacity`](crate::Capacity).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CapacityProblem {
+    /// The field, with its cache group if it has one.
+    pub field: String,
+    /// What was expected.
+    pub expected: String,
+    /// What was found.
+    pub found: String,
+}
+
+impl CapacityProblem {
+    pub(crate) fn new(field: &str, expected: &str, found: String) -> Option<Self> {
+        Some(Self { field: field.to_string(), expected: expected.to_string(), found })
+    }
+}
+
+impl std::error::Error for CapacityProblem {}
+
+impl fmt::Display for CapacityProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: expected {}, found {}", self.field, self.expected, self.found)
     }
 }
 

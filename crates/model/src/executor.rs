@@ -1,9 +1,10 @@
 //! The executor: the trait that runs a batch, and changes of its cache.
 //!
 //! An executor keeps the bytes of the cache in pages, and does not know to which sequence they belong. It may be this
-//! machine's CPU, a table of a test, or a device or another machine that can be lost, so every change of it can fail.
+//! machine's CPU, a table in a test, or a device or another machine that can be lost, so every operation on it can
+//! fail.
 //!
-//! The pages are allocated by the engine; how much an executor can hold is said in `capacity`.
+//! The engine allocates the pages; `capacity` describes how much an executor can hold.
 
 use std::fmt;
 use std::ops::Range;
@@ -12,7 +13,7 @@ use crate::batch::{Batch, PageTable, Span, Token};
 use crate::capacity::{Capacity, Group};
 use crate::outputs::Outputs;
 
-/// A change of the cache's bytes, all groups at once.
+/// A change of the cache's bytes, in all groups at once.
 #[derive(Clone, Debug)]
 pub enum CacheEdit<'a> {
     /// Copies the rows at the positions `from` to the positions `to`, `to + 1`, ... of the same sequence. The positions
@@ -25,12 +26,12 @@ pub enum CacheEdit<'a> {
         /// The position to which the first of them goes.
         to: usize,
     },
-    /// Copies rows of one sequence to the same positions of another: a shared prefix. Later rows see the same bits as
-    /// if the rows had been computed again. Positions for which both have the same page stay as they are. In a group of
-    /// states, if `to` has a slot other than that of `from`, the slot is copied: the state and those of the inputs
-    /// after it that lie before `positions.end`, which is no earlier than the position of the state and no later than
-    /// the last input. If both have the same slot, the sequence that had it has passed it on to the other one. If only
-    /// states are copied, `positions` is empty.
+    /// Copies rows of one sequence to the same positions of another, as for a shared prefix. Later rows see the same
+    /// bits as if the rows had been computed again. Positions for which both have the same page stay unchanged. In a
+    /// group of states, if `to` and `from` have different slots, the slot is copied: the state, and the inputs after it
+    /// that lie before `positions.end`, which is no earlier than the position of the state and no later than the last
+    /// input. If both have the same slot, the sequence that had it has passed it on to the other one. If only states
+    /// are copied, `positions` is empty.
     Copy {
         /// Page tables of the sequence that has the rows.
         from: &'a [PageTable],
@@ -48,21 +49,22 @@ pub struct CacheRows<'a> {
     pub group: usize,
     /// The sequence's page table in this group.
     pub table: &'a PageTable,
-    /// The positions of the rows. For a state: those of the inputs after it, so that it has advanced to their start.
+    /// The positions of the rows. For a state they are the positions of the inputs after it, so the state has advanced
+    /// to their start.
     pub positions: Range<usize>,
 }
 
 /// The size of saved rows of a cache group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SavedBytes {
-    /// Bytes of the state, which comes first; 0 if there is none.
+    /// Number of bytes of the state, which comes first; 0 if there is none.
     pub state: usize,
-    /// Bytes of each position.
+    /// Number of bytes of each position.
     pub row: usize,
 }
 
 impl SavedBytes {
-    /// Bytes of the state and so many positions.
+    /// Number of bytes of the state and this many positions.
     pub fn of(&self, positions: usize) -> usize {
         self.state.saturating_add(positions.saturating_mul(self.row))
     }
@@ -82,7 +84,7 @@ pub struct Source<'a> {
 /// The weights that a pass read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WeightsRead {
-    /// Bytes of matrices; 0 if unknown.
+    /// Number of bytes of the matrices; 0 if unknown.
     pub bytes: usize,
     /// Number of distinct experts of all layers; 0 if there are none or it is unknown.
     pub experts: usize,
@@ -90,15 +92,15 @@ pub struct WeightsRead {
     pub packed: usize,
 }
 
-/// A network that can be run: the CPU decoder, a toy table, later another machine. The engine does not know which.
+/// A network that can be run: by the CPU decoder, by a table in tests, perhaps later by another machine. The engine
+/// does not know which it is.
 ///
-/// A sequence is open from [`open`](Self::open) to [`release`](Self::release); only then spans of it are run. A
+/// A sequence is open from [`open`](Self::open) to [`release`](Self::release); its spans are run only in between. A
 /// sequence that is preempted and continued later is released and opened again. Commits are not announced: the rows
 /// before a span's start are committed.
 pub trait Executor: Send {
-    /// Begins a sequence, or continues one that was released. `source`: the input of its encoder, if the network has
-    /// one; its rows are computed now, unless they are already. An executor without state for each sequence does
-    /// nothing.
+    /// Begins a sequence, or continues one that was released. `source` is the input of its encoder, if the network has
+    /// one; its rows are computed now, unless they are already. An executor without a state per sequence does nothing.
     ///
     /// # Errors
     /// [`ExecutorError`] if it cannot be done; then the sequence is not open, and no further rows of its source are
@@ -109,7 +111,8 @@ pub trait Executor: Send {
     /// them to other sequences.
     fn release(&mut self, sequence: u64);
 
-    /// Scores every row of the batch, stores the rows in the cache, and has [`outputs`](Self::outputs) ready.
+    /// Scores every row of the batch and stores the rows in the cache; [`outputs`](Self::outputs) then returns the
+    /// results.
     ///
     /// # Errors
     /// [`ExecutorError`] if the batch cannot be run; then none of its rows counts as stored.
@@ -129,13 +132,13 @@ pub trait Executor: Send {
     /// How much the executor can hold.
     fn capacity(&self) -> &Capacity;
 
-    /// The weights that the latest successful pass read: of two passes with as many rows, the one that reads more takes
-    /// longer. By default unknown; then the cost of a pass is estimated by its rows alone.
+    /// The weights that the latest successful pass read: of two passes with equally many rows, the one that reads more
+    /// takes longer. By default they are unknown; then the cost of a pass is estimated by its rows alone.
     fn weights_read(&self) -> WeightsRead {
         WeightsRead::default()
     }
 
-    /// The size of what [`save_rows`](Self::save_rows) writes of a cache group; `None` if this executor cannot save
+    /// The size of what [`save_rows`](Self::save_rows) writes for a cache group; `None` if this executor cannot save
     /// rows.
     fn saved_bytes(&self, _group: usize) -> Option<SavedBytes> {
         None
@@ -157,7 +160,7 @@ pub trait Executor: Send {
     /// As [`rows`](Self::rows).
     ///
     /// # Panics
-    /// If there are not as many bytes as [`saved_bytes`](Self::saved_bytes) says.
+    /// If the number of bytes differs from that of [`saved_bytes`](Self::saved_bytes).
     fn load_rows(&mut self, _rows: CacheRows<'_>, _bytes: &[u8]) -> Result<(), ExecutorError> {
         Err(ExecutorError::Failed { message: "rows of this cache cannot be loaded".to_string() })
     }
@@ -212,7 +215,7 @@ pub enum ExecutorError {
     Token {
         /// The token.
         found: Token,
-        /// Number of tokens.
+        /// Number of tokens in the vocabulary.
         vocabulary: usize,
     },
     /// A position after the last that the network can represent.
@@ -224,12 +227,12 @@ pub enum ExecutorError {
     },
     /// More rows than one pass can have.
     Rows {
-        /// Rows of the batch.
+        /// Number of rows of the batch.
         found: usize,
-        /// The most rows of a pass.
+        /// Maximum number of rows of a pass.
         rows_max: usize,
     },
-    /// The executor itself failed, independent of the batch: a device was lost, or a machine does not answer.
+    /// The executor itself failed, independently of the batch: a device was lost, or a machine does not answer.
     Failed {
         /// What failed, and how.
         message: String,
@@ -256,11 +259,11 @@ impl std::error::Error for ExecutorError {}
 /// Checks a batch against a capacity, as every executor must before it touches its cache.
 ///
 /// # Errors
-/// The first thing that does not fit.
+/// The first token, position or number of rows that does not fit.
 ///
 /// # Panics
 /// If a span is malformed (a bug of the caller): a parent that is not an earlier row, a wanted row that does not exist,
-/// a page table that is too short, a page that does not exist, or hidden rows that the network does not read.
+/// a page table that is too short, a page that does not exist, or hidden states that the network does not read.
 pub fn check(batch: &Batch<'_>, capacity: &Capacity) -> Result<(), ExecutorError> {
     let beyond = batch.spans.iter().find(|span| span.computed.max(span.certain) > span.tokens.len());
     assert!(beyond.is_none(), "span: more rows computed or certain than there are: {beyond:?}");

@@ -2,27 +2,26 @@
 //!
 //! Memory slots for some experts are reserved when the network is loaded, and each slot holds one expert at a time. A
 //! layer whose rows choose an expert without a slot packs it, on all threads, into the slot of the least recently used
-//! one; the file stays mapped, so the system may drop its pages and read them again. Slots differ by shape, since
+//! expert; the file stays mapped, so the system may drop its pages and read them again. Slots differ by shape, since
 //! experts of different layers may have different types; experts of all layers compete for the slots of their shape. If
 //! a layer's rows choose more experts than there are slots, it goes through them in rounds. An expert that is packed
 //! later has the same bytes as one that is packed at load, so no result changes.
 //!
-//! An expert that cannot be packed (a number that the requested type cannot hold) fails the pass that needs it, where
-//! it would otherwise have failed the loading. Matrices that are read column by column, and those of checkpoints in
-//! integers, FP8 or MXFP4, are first made in memory of their own, one after another. Not done: prefetching the experts
-//! that the next layers are likely to choose, and slots that experts of several shapes share.
+//! An expert that cannot be packed (a number that the requested type cannot hold) fails the pass that needs it;
+//! otherwise loading would have failed. Matrices that are read column by column, and those of checkpoints in integers,
+//! FP8 or MXFP4, are first made in memory of their own, one after another. The experts that the next layers are likely
+//! to choose are not prefetched, and experts of different shapes do not share slots.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use foretoken_kernels::Pool;
 
-use crate::backend::PackedMatrix;
 use crate::error::{ModelError, Setting};
-use crate::linear::{Deferred, Linear, MatrixShape, Packing, Unpacked};
+use crate::linear::{Deferred, Linear, MatrixShape, PackedMatrix, Packing, Unpacked};
 use crate::network::{Dense, Experts, Network};
 use crate::weight_type::{Converted, WeightType};
 
-/// The experts of a network that are not all packed.
+/// The experts of a network of which not all are packed.
 pub(crate) struct ExpertMemory {
     /// The index of each layer's first expert; `None` for dense layers.
     firsts: Vec<Option<usize>>,
@@ -43,7 +42,7 @@ pub(crate) struct ExpertSlots {
     scratch: Converted,
 }
 
-/// An expert as it lies in the file.
+/// An expert as it is stored in the file.
 struct Expert {
     deferred: Dense<Deferred>,
     /// The index of its shape.
@@ -70,10 +69,10 @@ struct ExpertSlot {
 }
 
 impl ExpertMemory {
-    /// Takes the experts out of a network if they do not all fit into so many bytes.
+    /// Takes the experts out of a network if they do not all fit into `bytes`.
     ///
     /// # Errors
-    /// Not even one of each shape fits, there is no such memory, or as [`Unpacked::pack`].
+    /// If not even one expert of each shape fits, if the system does not have this memory, or as [`Unpacked::pack`].
     pub(crate) fn take(
         network: &mut Network<Unpacked>,
         bytes: usize,
@@ -118,8 +117,8 @@ impl ExpertMemory {
     /// The matrices of all experts, in their packed form.
     pub(crate) fn matrices(&self) -> Vec<PackedMatrix> {
         let slots = self.lock();
-        let of = |expert: &Expert| slots.shapes[expert.shape].matrices.iter().map(MatrixShape::packed);
-        slots.experts.iter().flat_map(of).collect()
+        let matrices_of = |expert: &Expert| slots.shapes[expert.shape].matrices.iter().map(MatrixShape::packed);
+        slots.experts.iter().flat_map(matrices_of).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, ExpertSlots> {
@@ -131,9 +130,9 @@ impl ExpertMemory {
 /// Bytes of the packed experts of all layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExpertNeed {
-    /// Bytes of all of them; 0 if there are none.
+    /// Bytes of all experts; 0 if there are none.
     pub all: usize,
-    /// Bytes of one of each shape, the least that [`Options::expert_bytes`](crate::Options::expert_bytes) may be.
+    /// Bytes of one expert of each shape, the minimum of [`Options::expert_bytes`](crate::Options::expert_bytes).
     pub least: usize,
 }
 
@@ -145,11 +144,11 @@ impl ExpertNeed {
 }
 
 impl Network<Unpacked> {
-    /// Memory that the experts take if matrices of floats are converted to `weight_type`. An estimate for checkpoints
-    /// in integers, whose form is decided by scales that are not read for it.
+    /// The memory that the experts take if matrices of floats are converted to `weight_type`. It is an estimate for
+    /// checkpoints in integers, whose form depends on scales that are not read here.
     ///
     /// # Errors
-    /// A type is requested and the weights are not floats; or they are quantized and a tensor holds an impossible
+    /// If a type is requested and the weights are not floats, or if they are quantized and a tensor holds an impossible
     /// value.
     pub fn expert_need(&self, weight_type: Option<WeightType>) -> Result<ExpertNeed, ModelError> {
         let (experts, shapes) = list_experts(self, &Packing::deferred(&Pool::new(1), &self.source, weight_type), true)?;
@@ -187,14 +186,14 @@ fn shape_demands(experts: &[Expert], shapes: &[ExpertShape]) -> Vec<[usize; 2]> 
 }
 
 impl ExpertShape {
-    /// Bytes of an expert.
+    /// Number of bytes of an expert.
     fn bytes(&self) -> usize {
         self.matrices.iter().fold(0, |all, matrix| all.saturating_add(matrix.bytes()))
     }
 }
 
-/// The number of slots that each shape gets of so many bytes: one, and of the rest a part in proportion to the bytes of
-/// its other experts. `demands`: for each shape, the number of experts and the bytes of one. `None` if not even one of
+/// The number of slots that each shape gets of `bytes`: one, and a part of the rest in proportion to the bytes of its
+/// other experts. `demands` has the number of experts of each shape and the bytes of one. `None` if not even one of
 /// each fits.
 fn slots_per_shape(demands: &[[usize; 2]], bytes: usize) -> Option<Vec<usize>> {
     let least = demands.iter().try_fold(0usize, |least, [_, bytes]| least.checked_add(*bytes))?;
@@ -203,7 +202,7 @@ fn slots_per_shape(demands: &[[usize; 2]], bytes: usize) -> Option<Vec<usize>> {
     let share = |count: usize| (left as u128 * (count - 1) as u128).checked_div(further).unwrap_or(0) as usize;
     let mut counts: Vec<usize> = demands.iter().map(|[count, _]| 1 + share(*count).min(count - 1)).collect();
     left -= demands.iter().zip(&counts).map(|([_, bytes], slots)| (slots - 1) * bytes).sum::<usize>();
-    // The remainder, where a part was no whole number of experts.
+    // The remainder is distributed, since a part need not be a whole number of experts.
     for ([count, bytes], slots) in demands.iter().zip(&mut counts) {
         if *slots < *count && *bytes <= left {
             (*slots, left) = (*slots + 1, left - bytes);
@@ -214,9 +213,9 @@ fn slots_per_shape(demands: &[[usize; 2]], bytes: usize) -> Option<Vec<usize>> {
 
 /// The experts of a layer while its rows go through them.
 pub(crate) enum LayerExperts<'a> {
-    /// All of them.
+    /// All experts of the layer, packed.
     Packed(&'a [Dense<Linear>]),
-    /// Those that have a slot, and the index of the layer's first expert in the memory.
+    /// The experts that have a slot, and the index of the layer's first expert in the memory.
     Some(MutexGuard<'a, ExpertSlots>, usize),
 }
 
@@ -260,7 +259,7 @@ impl<'a> LayerExperts<'a> {
         pool: &Pool,
     ) -> (usize, Result<(), ModelError>) {
         let Self::Some(slots, first) = self else { return (0, Ok(())) };
-        // The experts of this round keep their slots, whatever the layer's others need.
+        // The experts of this round keep their slots, whatever the layer's other experts need.
         slots.now += 1;
         round.clone().for_each(|expert| slots.touch(*first + expert));
         let (mut packed, mut result) = (0, Ok(()));
@@ -327,7 +326,7 @@ mod tests {
 
     #[test]
     fn each_shape_has_a_slot_and_the_rest_is_divided_by_demand() {
-        // Two shapes with equally many experts, of which one takes half the bytes.
+        // Two shapes have equally many experts, which in one of them take half the bytes.
         assert_eq!(slots_per_shape(&[[8, 10], [8, 20]], 29), None);
         assert_eq!(slots_per_shape(&[[8, 10], [8, 20]], 30), Some(vec![1, 1]));
         assert_eq!(slots_per_shape(&[[8, 10], [8, 20]], 135), Some(vec![5, 4]));

@@ -1,9 +1,8 @@
 //! Export of a Hugging Face checkpoint to GGUF: names of tensors, order of rows, keys of the network.
 //!
 //! The families describe the export, in the files in which they describe reading. Nothing is converted here: an
-//! [`Exported`] tensor knows its name and shape in the new file and yields its rows as floats, in the new order, from
-//! the checkpoint's files. The caller exports the vocabulary (`text/src/export.rs`) and chooses the types of the new
-//! file.
+//! [`Exported`] tensor has its name and shape in the new file and yields its rows as floats, in the new order, from the
+//! checkpoint's files. The caller exports the vocabulary (`text/src/export.rs`) and chooses the types of the new file.
 
 use foretoken_weights::gguf::Value;
 
@@ -14,7 +13,7 @@ use crate::family::{self, ExportNotes};
 
 pub use crate::collected::{Exported, Rows};
 
-/// A checkpoint as a GGUF file would hold it.
+/// The keys and tensors of a GGUF file with a checkpoint's network.
 pub struct Export {
     /// The keys that describe the network.
     pub metadata: Vec<(String, Value)>,
@@ -30,8 +29,8 @@ pub struct Export {
 ///
 /// # Errors
 /// The configuration cannot be run or cannot be expressed in GGUF, or a tensor is missing, of a type that cannot be
-/// computed with, of another shape than the configuration says, or not used although the network would be another one
-/// without it.
+/// computed with, of another shape than the configuration says, or not used although without it the network would be a
+/// different one.
 ///
 /// # Panics
 /// If the checkpoint is a GGUF file.

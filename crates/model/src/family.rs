@@ -1,10 +1,10 @@
 //! The families that can be run: one file each, and one line of the register here (`FAMILIES`).
 //!
-//! Everything that is particular to a format is handled in a family's file: names, permuted rows, transposed matrices,
-//! fused tensors, scaling of frequencies. A family describes what its network computes (a [`Spec`]) and where its
-//! tensors lie (a `Layout`); most do so as changes to shared defaults (`json.rs`, `gguf.rs`, `layout.rs`, `rope.rs`).
-//! The result is the same for all: a network whose matrices are described but not yet read, or, for export, the keys
-//! and tensors of a GGUF file. Backends pack the matrices. `docs/adding-a-family.md` says how a family is added.
+//! A family's file handles everything that is particular to a format: names, permuted rows, transposed matrices, fused
+//! tensors, scaling of frequencies. A family describes what its network computes (a [`Spec`]) and how its tensors are
+//! stored (a `Layout`); most do so as changes to shared defaults (`json.rs`, `gguf.rs`, `layout.rs`, `rope.rs`). The
+//! result is the same for all: a network whose matrices are described but not yet read, or, for export, the keys and
+//! tensors of a GGUF file. Backends pack the matrices. `docs/adding-a-family.md` explains how to add a family.
 
 use crate::backend::{Backend, Loaded};
 use crate::capacity::Capacity;
@@ -14,7 +14,8 @@ use crate::error::ModelError;
 use crate::linear::Unpacked;
 use crate::network::{Network, Progress};
 use crate::options::Options;
-use crate::quantization::{self, Quantization};
+use crate::quantization;
+use crate::quantized::Quantization;
 use crate::shared_embeddings::SharedEmbeddings;
 use crate::spec::{DraftHead, HeadKind, Spec};
 use gguf::Gguf;
@@ -62,7 +63,7 @@ mod tensors;
 mod unused;
 mod write;
 
-/// All families, the most used first.
+/// All families, the most widely used first.
 const FAMILIES: &[&[Family]] = &[
     llama::FAMILIES,
     gpt2::FAMILIES,
@@ -96,9 +97,9 @@ const FAMILIES: &[&[Family]] = &[
 
 /// A model family: its names, its readers and its export.
 struct Family {
-    /// Its name in `config.json`, as `model_type` spells it, and the reader of such a file.
+    /// The name in `config.json`, as `model_type` spells it, and the reader of such a file.
     json: Option<(&'static str, ReadJson)>,
-    /// Its name in GGUF files, as `general.architecture` spells it, and the reader of such a file.
+    /// The name in GGUF files, as `general.architecture` spells it, and the reader of such a file.
     gguf: Option<(&'static str, ReadGguf)>,
     /// How its checkpoints are written as GGUF files; `None` if no such file can express them.
     export: Option<GgufExport>,
@@ -113,7 +114,7 @@ impl Family {
         Self { json, gguf, export: None }
     }
 
-    /// The same with an export: GGUF files of this architecture, and the keys that only it has.
+    /// Adds an export: to GGUF files of this architecture, with the keys that only it has.
     const fn exported_as(
         self,
         architecture: &'static str,
@@ -131,24 +132,24 @@ impl Family {
     }
 }
 
-/// What a network computes and where its tensors lie, as its configuration says. It is made once, when a model is
-/// opened, and loading uses it.
+/// What a network computes and how its tensors are stored, according to its configuration. It is made once, when a
+/// model is opened, and loading uses it.
 #[derive(Clone)]
 pub struct Plan {
-    /// What is computed; where that depends on the longest sequence ([`Options::context`](crate::Options::context)),
+    /// What is computed. If that depends on the longest sequence ([`Options::context`](crate::Options::context)), it is
     /// for the context that the network was trained with.
     pub spec: Spec,
-    /// Where its tensors lie.
+    /// How the tensors are stored.
     pub layout: Layout,
 }
 
 impl Plan {
-    /// Describes the network, for every backend, for sequences of up to `context` tokens; of its tensors only vectors
+    /// Describes the network for every backend, for sequences of up to `context` tokens; only vectors of its tensors
     /// are read.
     ///
     /// # Errors
-    /// A tensor is missing, contradicts the configuration, or is not read although the network would be another one
-    /// without it.
+    /// A tensor is missing, contradicts the configuration, or is not read although without it the network would be a
+    /// different one.
     pub fn read(self, checkpoint: &Checkpoint, context: Option<usize>) -> Result<Network<Unpacked>, ModelError> {
         if let Some(DraftHead { draft_vocabulary, .. }) = &self.spec.draft_head {
             let found = format!("a draft head of {draft_vocabulary} tokens, which writes nothing without its target");
@@ -157,11 +158,12 @@ impl Plan {
         self.read_with(checkpoint, context, None)
     }
 
-    /// Describes a draft head of layers for a loaded target, as [`Plan::read`] describes other networks. Where the head
-    /// has no embedding or output rows of its own, it shares the target's.
+    /// Describes a draft head that has layers for a loaded target, as [`Plan::read`] describes other networks. A head
+    /// without an embedding or output rows of its own shares the target's.
     ///
     /// # Errors
-    /// As [`Plan::read`]; or it is no draft head, or belongs to another target: the error names the field that differs.
+    /// As [`Plan::read`]; or if it is not a draft head, or belongs to another target: then the error names the field
+    /// that differs.
     pub fn read_head(
         mut self,
         checkpoint: &Checkpoint,
@@ -239,7 +241,7 @@ impl Plan {
         Ok(network)
     }
 
-    /// The same for sequences of up to so many tokens.
+    /// Sets what depends on the longest sequence, for sequences of up to `context` tokens.
     fn for_context(mut self, context: Option<usize>) -> Self {
         if let Some(context) = context {
             rope::set_context(&mut self.spec, context);
@@ -338,7 +340,8 @@ fn text_config(config: &JsonConfig) -> Result<Option<JsonConfig>, ModelError> {
     }
 }
 
-/// How the quantized matrices of a checkpoint are packed. In a multimodal model either configuration may say so.
+/// How the quantized matrices of a checkpoint are packed. In a multimodal model either configuration may have the
+/// field.
 fn quantization_of(checkpoint: &Checkpoint) -> Result<Option<Quantization>, ModelError> {
     let Config::Json(config) = &checkpoint.config else { return Ok(None) };
     match (quantization::read(config)?, config.optional_object("text_config")) {
@@ -359,7 +362,7 @@ fn one_of(name: fn(&Family) -> Option<&'static str>) -> String {
     format!("one of {}", families().filter_map(name).collect::<Vec<_>>().join(", "))
 }
 
-/// The plan of a checkpoint, made of its configuration without reading its tensors.
+/// Makes the plan of a checkpoint from its configuration, without reading its tensors.
 ///
 /// # Errors
 /// The family is unknown, or a field is missing, impossible or asks for something that is not implemented.
@@ -367,10 +370,10 @@ pub fn plan(checkpoint: &Checkpoint) -> Result<Plan, ModelError> {
     Ok(plan_with_family(checkpoint)?.1)
 }
 
-/// Describes a whole network, as [`plan`] and [`Plan::read`].
+/// Describes a whole network: [`plan`], then [`Plan::read`].
 ///
 /// # Errors
-/// As the two.
+/// As both functions.
 pub fn read(checkpoint: &Checkpoint, context: Option<usize>) -> Result<Network<Unpacked>, ModelError> {
     plan(checkpoint)?.read(checkpoint, context)
 }
@@ -379,7 +382,7 @@ pub fn read(checkpoint: &Checkpoint, context: Option<usize>) -> Result<Network<U
 pub(crate) struct ExportNotes {
     /// Keys of the file.
     pub(crate) keys: Keys,
-    /// Lines about where the file differs from the checkpoint.
+    /// Lines about the differences between the file and the checkpoint.
     pub(crate) notes: Vec<String>,
     /// Tensors that the network does not use.
     pub(crate) left_out: Vec<String>,

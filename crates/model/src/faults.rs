@@ -1,4 +1,4 @@
-//! Fault injection in the routing of rows to experts, with which tests show that they would detect such bugs.
+//! Fault injection in the routing of rows to experts, with which tests show that they detect such bugs.
 //!
 //! Each fault is a bug that a faster way of gathering rows might have: the result of a row then depends on the other
 //! rows of the pass. A fault affects the networks that run on the thread that set it ([`make`]), in passes of several
@@ -6,7 +6,7 @@
 //! without it [`apply_fault`] does nothing, and no fault is compiled into a program.
 //!
 //! The engine injects faults in the bookkeeping of pages (`engine/src/faults.rs`). A sum in the order of the experts'
-//! numbers is no fault: it would be another definition, but depend on the row alone.
+//! numbers is not among the faults: it would be another definition, but would depend on the row alone.
 
 /// A fault in the routing of the rows of a pass.
 #[cfg(feature = "faults")]

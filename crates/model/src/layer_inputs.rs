@@ -1,9 +1,9 @@
-//! Per-layer embeddings (Gemma 4): inputs of the layers beside the residual stream, for all layers of a pass at once.
+//! Per-layer embeddings (Gemma 4): inputs of the layers besides the residual stream, for all layers of a pass at once.
 //!
 //! For each token they are the sum of a row of a second embedding and a projection of the first embedding, each
 //! `[layers, width]`; each layer's part of the projection is normalized first. They depend on the token alone, so they
 //! are computed before the first block, and stored layer by layer, as blocks read them. How a block reads its part is
-//! said in `block.rs`.
+//! in `block.rs`.
 
 use crate::batch::Token;
 use crate::block::{ELEMENTS_A_TASK, grow_to, normalize};
@@ -12,7 +12,7 @@ use crate::network::InputSource;
 use crate::products::Products;
 use crate::spec::{LayerInputs, Spec};
 
-/// Buffers of one pass, kept between passes.
+/// The buffers of one pass, kept between passes.
 #[derive(Default)]
 pub(crate) struct InputBuffers {
     /// Rows of the second embedding, `[rows, layers, width]`.
@@ -31,7 +31,7 @@ impl InputBuffers {
 }
 
 impl InputSource<Linear> {
-    /// Computes the per-layer embeddings of `tokens`; `x` `[rows, width]` is the input of the first block for these.
+    /// Computes the per-layer embeddings of `tokens`; `x` `[rows, width]` is their input of the first block.
     pub(crate) fn fill(
         &self,
         products: &Products,

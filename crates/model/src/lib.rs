@@ -7,7 +7,7 @@
 //! scored. Matrices are packed for the kernels when they are loaded, in the type of their file or in a requested
 //! [`WeightType`]; embeddings stay in the mapped file.
 //!
-//! Sampling, text and requests are not known here.
+//! This crate knows no sampling, text or requests.
 
 #![forbid(unsafe_code)]
 
@@ -19,18 +19,15 @@ mod capacity;
 pub mod checkpoint;
 mod collected;
 mod decoder;
-mod dense_with_experts;
 mod error;
 pub mod executor;
 mod expert_memory;
-mod experts;
 pub mod export;
 pub mod family;
 #[cfg(feature = "faults")]
 pub mod faults;
 #[cfg(not(feature = "faults"))]
 mod faults;
-mod fusion;
 mod hidden;
 mod layer_inputs;
 mod linear;
@@ -48,18 +45,18 @@ pub mod spec;
 mod storage;
 mod weight_type;
 
-pub use backend::{Backend, Cpu, Loaded, Packed, PackedMatrix};
+pub use backend::{Backend, Loaded, Packed};
 pub use batch::{Batch, PageId, PageTable, Span, Token};
 pub use cache::ARITHMETIC_VERSION;
-pub use capacity::{Capacity, CapacityProblem, Group, Keep, Kind, SourceCapacity};
+pub use capacity::{Capacity, Group, Keep, Kind, SourceCapacity};
 pub use checkpoint::Checkpoint;
-pub use decoder::Model;
-pub use error::{ModelError, Setting};
+pub use decoder::{Cpu, Model};
+pub use error::{CapacityProblem, ModelError, Setting};
 pub use executor::{CacheEdit, CacheRows, Executor, ExecutorError, SavedBytes, Source, WeightsRead};
 pub use expert_memory::ExpertNeed;
 pub use foretoken_kernels::attention::CacheType;
 pub use hidden::{HiddenInput, HiddenReads, HiddenStates};
-pub use linear::{Elements, Table, Unpacked};
+pub use linear::{Elements, PackedMatrix, Table, Unpacked};
 pub use network::{Network, Progress};
 pub use options::Options;
 pub use outputs::{HostOutputs, Largest, Outputs};

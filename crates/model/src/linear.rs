@@ -1,33 +1,33 @@
-//! Linear layers: as a family describes them, and as products want them.
+//! Linear layers, as families describe them; `linear/packed.rs` has them as products need them.
 //!
-//! A family describes where each matrix lies ([`Unpacked`]) without reading weights. Matrices are packed later, one by
-//! one, on all threads, and each gives its pages of the file back as soon as it is packed, so that there is never a
-//! second copy of the model in memory. Another backend packs the same descriptions in its own way: it reads the
-//! [`Elements`] of each, in the type of the file or as floats, of all outputs or of some. A table of which single rows
-//! are read (an embedding) always stays in the file.
+//! A family describes how each matrix is stored ([`Unpacked`]) without reading weights. Matrices are packed later, one
+//! by one, on all threads, and each gives its pages of the file back to the system as soon as it is packed, so that
+//! there is never a second copy of the model in memory. Another backend packs the same descriptions in its own way: it
+//! reads the [`Elements`] of each matrix, in the type of the file or as floats, for all outputs or for some. A table of
+//! which single rows are read (an embedding) always stays in the file.
 //!
-//! If a type is requested at load ([`WeightType`]), matrices of floats are converted to it before they are packed; a
-//! rank packs its part of the outputs.
+//! If a type is requested at load ([`WeightType`](crate::WeightType)), matrices of floats are converted to it before
+//! they are packed; a rank packs its part of the outputs.
 
 mod deferred;
+mod packed;
 
 use std::ops::Range;
 use std::sync::Arc;
 
+use foretoken_kernels::Pool;
 use foretoken_kernels::block::Format;
-use foretoken_kernels::matmul::Product;
 use foretoken_kernels::panel::PanelFormat;
-use foretoken_kernels::{Panels, Pool};
 use foretoken_weights::Tensor;
 
-use crate::backend::PackedMatrix;
 use crate::error::{ModelError, Setting};
 use crate::mxfp4::Mxfp4;
-use crate::products::Share;
 use crate::quantized::Quantized;
 use crate::storage::{Storage, View};
-use crate::weight_type::{Converted, WeightType};
+use crate::weight_type::Converted;
 pub(crate) use deferred::{Deferred, MatrixShape};
+pub use packed::PackedMatrix;
+pub(crate) use packed::{Linear, Packing};
 
 /// A table `[rows, width]` of which single rows are read: an embedding. Clones share their rows in memory.
 #[derive(Clone)]
@@ -42,12 +42,12 @@ impl Table {
         Self { storage: Arc::new(storage), width }
     }
 
-    /// Whether both share their rows in memory.
+    /// Whether both tables share their rows in memory.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.storage, &other.storage)
     }
 
-    /// The table of the rows from `first` on.
+    /// A table of the rows from `first` on.
     pub(crate) fn rows_from(self, first: usize) -> Self {
         let elements = self.storage.elements();
         Self { storage: Arc::new(self.storage.part(first * self.width..elements)), width: self.width }
@@ -58,12 +58,12 @@ impl Table {
         self.storage.elements() / self.width
     }
 
-    /// Elements of a row.
+    /// Number of elements of a row.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// Row `tokens[i]`, widened, to row i of `out` `[tokens.len(), width]`.
+    /// Writes row `tokens[i]`, widened, to row i of `out` `[tokens.len(), width]`.
     ///
     /// # Panics
     /// If there is no such row.
@@ -75,7 +75,7 @@ impl Table {
     }
 }
 
-/// Where the weights of a layer come from.
+/// The source of the weights of a layer.
 #[derive(Clone)]
 enum Source {
     Tensor(Tensor),
@@ -112,14 +112,14 @@ impl Source {
     }
 }
 
-/// Where a matrix `[outputs, inputs]` lies in its tensor.
+/// The part of a tensor that is a matrix `[outputs, inputs]`.
 #[derive(Clone)]
 enum MatrixLayout {
-    /// It is the rows from `first` on.
+    /// The rows from `first` on.
     Rows { first: usize },
-    /// It is these ranges of rows, one after another.
+    /// These ranges of rows, one after another.
     RowRanges(Vec<Range<usize>>),
-    /// It is every `step`th column from `first` on, of `columns` in all.
+    /// Every `step`th column from `first` on, of `columns` in all.
     Columns { first: usize, step: usize, columns: usize },
 }
 
@@ -129,17 +129,17 @@ pub struct Elements {
 }
 
 impl Elements {
-    /// Name of their type, such as `F32`, `BF16` or `Q4_K`.
+    /// The name of the elements' type, such as `F32`, `BF16` or `Q4_K`.
     pub fn dtype(&self) -> &'static str {
         self.storage.dtype()
     }
 
-    /// Their bytes in this type, little-endian; blocks as in GGUF.
+    /// The bytes of the elements in this type, little-endian; blocks as in GGUF.
     pub fn bytes(&self) -> &[u8] {
         self.storage.bytes()
     }
 
-    /// All of them as floats, whatever their type is.
+    /// All elements as floats, whatever their type is.
     pub fn floats(&self) -> Vec<f32> {
         let mut out = vec![0.0; self.storage.elements()];
         self.storage.widen(0..out.len(), &mut out);
@@ -147,7 +147,7 @@ impl Elements {
     }
 }
 
-/// A linear layer as it lies in the file: a plain description, of which only the bias has been read.
+/// A linear layer as it is stored in the file: a plain description, of which only the bias has been read.
 #[derive(Clone)]
 pub struct Unpacked {
     /// Its name in messages.
@@ -162,20 +162,20 @@ pub struct Unpacked {
 }
 
 impl Unpacked {
-    /// From a tensor `[outputs, inputs]`.
+    /// Describes a layer whose matrix is a tensor `[outputs, inputs]`.
     pub(crate) fn new(tensor: &Tensor, bias: Option<Vec<f32>>, inputs: usize, outputs: usize) -> Self {
         assert_eq!(tensor.shape, [outputs, inputs], "linear: shape");
         let (name, layout) = (format!("tensor {}", tensor.name), MatrixLayout::Rows { first: 0 });
         Self { name, source: Source::Tensor(tensor.clone()), layout, bias, inputs, outputs, unit_rows: false }
     }
 
-    /// From a tensor `[inputs, outputs]`.
+    /// Describes a layer whose matrix is stored transposed, as a tensor `[inputs, outputs]`.
     pub(crate) fn transposed(tensor: &Tensor, bias: Option<Vec<f32>>, inputs: usize, outputs: usize) -> Self {
         assert_eq!(tensor.shape, [inputs, outputs], "linear: shape");
         Self::columns(tensor, [0, 1], bias, outputs)
     }
 
-    /// From a tensor `[inputs, columns]`: the columns from `first` on, every `step`th of them.
+    /// Describes a layer whose matrix is every `step`th column from `first` on of a tensor `[inputs, columns]`.
     pub(crate) fn columns(tensor: &Tensor, [first, step]: [usize; 2], bias: Option<Vec<f32>>, outputs: usize) -> Self {
         let [inputs, columns] = tensor.shape[..] else { unreachable!("linear: shape {:?}", tensor.shape) };
         assert!(first < step && outputs * step <= columns, "linear: {outputs} of {columns} columns");
@@ -183,7 +183,7 @@ impl Unpacked {
         Self { name, source: Source::Tensor(tensor.clone()), layout, bias, inputs, outputs, unit_rows: false }
     }
 
-    /// From a matrix `[outputs, inputs]` of a quantized checkpoint.
+    /// Describes a layer with a matrix `[outputs, inputs]` of a quantized checkpoint.
     pub(crate) fn quantized(
         name: &str,
         matrix: Quantized,
@@ -195,7 +195,7 @@ impl Unpacked {
         Self { name, source, layout: MatrixLayout::Rows { first: 0 }, bias, inputs, outputs, unit_rows: false }
     }
 
-    /// From a matrix `[outputs, inputs]` in MXFP4.
+    /// Describes a layer with a matrix `[outputs, inputs]` in MXFP4.
     pub(crate) fn mxfp4(name: String, matrix: Mxfp4, bias: Option<Vec<f32>>, [inputs, outputs]: [usize; 2]) -> Self {
         let source = Source::Mxfp4(Box::new(matrix));
         Self { name, source, layout: MatrixLayout::Rows { first: 0 }, bias, inputs, outputs, unit_rows: false }
@@ -208,7 +208,7 @@ impl Unpacked {
         Self { name, source: Source::Shared(matrix), layout, bias: None, inputs, outputs, unit_rows: false }
     }
 
-    /// The same with another name in messages.
+    /// Gives the layer another name in messages.
     pub(crate) fn with_name(self, name: &str) -> Self {
         Self { name: name.to_string(), ..self }
     }
@@ -218,12 +218,12 @@ impl Unpacked {
         &self.name
     }
 
-    /// Numbers of its outputs and inputs.
+    /// The numbers of its outputs and inputs.
     pub fn shape(&self) -> [usize; 2] {
         [self.outputs, self.inputs]
     }
 
-    /// Bytes of its weights in its file; for a part of a tensor, its share of the tensor's bytes.
+    /// Number of bytes of its weights in the file; for a part of a tensor, its share of the tensor's bytes.
     pub(crate) fn file_bytes(&self) -> usize {
         let (bytes, elements) = match &self.source {
             Source::Tensor(tensor) => (tensor.bytes.len(), tensor.shape.iter().product()),
@@ -256,7 +256,7 @@ impl Unpacked {
         Self { bias, layout, outputs: range.len(), ..self.clone() }
     }
 
-    /// Reads its weights, in the type of its file if that can be cut like the matrix; packed integers as floats or
+    /// Reads the weights, in the type of the file if it can be cut like the matrix; packed integers become floats or
     /// blocks.
     ///
     /// # Errors
@@ -303,7 +303,7 @@ impl Unpacked {
         Self { bias: self.bias.as_ref().map(of_bias), layout: MatrixLayout::RowRanges(rows), outputs, ..self.clone() }
     }
 
-    /// The same with rows of weights normalized to length 1, as floats (Baichuan 2's head).
+    /// Lets the rows of weights be normalized to length 1, as floats (Baichuan 2's head).
     pub(crate) fn with_unit_rows(self) -> Self {
         Self { unit_rows: true, ..self }
     }
@@ -327,7 +327,7 @@ impl Unpacked {
         Ok(Linear { weights: Arc::new(weights), bias: own.bias.map(Arc::from), outputs: all })
     }
 
-    /// The part of it that is packed in this process.
+    /// The part of the layer that is packed in this process.
     fn own(self, packing: &Packing<'_>) -> Self {
         if packing.share.is_whole() { self } else { self.outputs(packing.share.of(self.outputs)) }
     }
@@ -381,7 +381,7 @@ impl Unpacked {
     }
 }
 
-/// The ranges of rows that are rows `range` of all these ranges together.
+/// The ranges of rows that are the rows `range` of all these ranges together.
 fn ranges_within(ranges: &[Range<usize>], range: Range<usize>) -> Vec<Range<usize>> {
     let (mut part, mut before) = (Vec::new(), 0);
     for Range { start, end } in ranges.iter().cloned() {
@@ -391,83 +391,4 @@ fn ranges_within(ranges: &[Range<usize>], range: Range<usize>) -> Vec<Range<usiz
         before += end - start;
     }
     part
-}
-
-/// How matrices are packed.
-#[derive(Clone, Copy)]
-pub(crate) struct Packing<'a> {
-    /// The threads that do it.
-    pub(crate) pool: &'a Pool,
-    /// The model, for messages.
-    pub(crate) file: &'a str,
-    /// The requested type; `None`: the file's own.
-    requested: Option<WeightType>,
-    /// The type of this matrix under that request.
-    weight_type: Option<WeightType>,
-    /// Whether blocks are multiplied as floats.
-    as_floats: bool,
-    /// The part of the outputs that is packed.
-    share: Share,
-}
-
-impl<'a> Packing<'a> {
-    pub(crate) fn new(pool: &'a Pool, file: &'a str, requested: Option<WeightType>, share: Share) -> Self {
-        Self { pool, file, requested, weight_type: requested, as_floats: false, share }
-    }
-
-    /// Packing of matrices that have already been cut to this rank's part.
-    pub(crate) fn deferred(pool: &'a Pool, file: &'a str, requested: Option<WeightType>) -> Self {
-        Self::new(pool, file, requested, Share::new(None))
-    }
-
-    /// The same for routers: the weights of the file, as floats. Products with blocks would round the router's input
-    /// and so choose other experts.
-    pub(crate) fn of_router(self) -> Self {
-        Self { requested: None, weight_type: None, as_floats: true, ..self }
-    }
-
-    /// The same for the head.
-    pub(crate) fn of_head(self) -> Self {
-        Self { weight_type: self.requested.map(WeightType::of_head), ..self }
-    }
-}
-
-/// A linear layer `[outputs, inputs]`, or a rank's part of it. Clones share their weights in memory.
-#[derive(Clone)]
-pub(crate) struct Linear {
-    /// Weights of the outputs that are computed in this process.
-    weights: Arc<Panels>,
-    bias: Option<Arc<[f32]>>,
-    /// Number of outputs of all ranks.
-    outputs: usize,
-}
-
-impl Linear {
-    /// The product with this layer into `out` `[rows, outputs of all ranks]`, for
-    /// [`Products`](crate::products::Products).
-    pub(crate) fn product<'a>(&'a self, out: &'a mut [f32], accumulate: bool) -> Product<'a> {
-        Product { weights: &self.weights, bias: self.bias.as_deref(), out, accumulate }
-    }
-
-    /// Whether both share their weights in memory.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.weights, &other.weights)
-    }
-
-    /// Elements of an input row.
-    pub(crate) fn inputs(&self) -> usize {
-        self.weights.inputs()
-    }
-
-    /// Elements of an output row, on all ranks together.
-    pub(crate) fn outputs(&self) -> usize {
-        self.outputs
-    }
-
-    /// A description of the part that is in this process.
-    pub(crate) fn packed(&self) -> PackedMatrix {
-        let panels = &self.weights;
-        let (form, elements) = (panels.form().name(), panels.outputs() * panels.inputs());
-        PackedMatrix { form, elements, bytes: panels.bytes(), is_chosen: false }
-    }
 }

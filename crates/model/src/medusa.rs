@@ -1,25 +1,25 @@
-//! Medusa heads (Cai et al. 2024): for each position ahead an output matrix that reads the target's last hidden row.
+//! Medusa heads (Cai et al. 2024): for each position ahead an output matrix that reads the target's last hidden state.
 //!
 //! The head of the k-th position ahead predicts the token after the k tokens that follow its input row, whatever these
-//! are: logits = output(x + silu(block(x))), x the target's hidden row after its last norm (section 2.1). So the logits
-//! of a row of the text, which has a hidden row of the target, come from the first head. A drafted row reads the own
-//! hidden row of the row that it continues: the target's hidden row and the number of heads used so far. This makes the
-//! heads a network like any other for drafters, of which each step costs one head. Nothing is cached, and tokens are
-//! ignored. Not supported: an output matrix that all heads share.
+//! are: logits = output(x + silu(block(x))), where x is the target's hidden state after its last norm (section 2.1). So
+//! the logits of a row of the text, which has a hidden state of the target, come from the first head. A drafted row
+//! reads the own hidden state of the row that it continues, which is the target's hidden state and the number of heads
+//! used so far. This makes the heads a network like any other for drafters, each step of which takes the time of one
+//! head. Nothing is cached, and tokens are ignored. An output matrix that all heads share is not supported.
 
 use std::sync::Arc;
 
 use foretoken_kernels::Compute;
 use foretoken_kernels::activation::silu;
 
-use crate::backend::{Loaded, Packed, PackedMatrix};
+use crate::backend::{Loaded, Packed};
 use crate::batch::Batch;
 use crate::capacity::{Capacity, Group};
 use crate::checkpoint::Checkpoint;
 use crate::error::ModelError;
 use crate::executor::{CacheEdit, Executor, ExecutorError, Source, WeightsRead, check};
 use crate::hidden::{HiddenInput, HiddenReads, HiddenStates};
-use crate::linear::{Linear, Packing, Unpacked};
+use crate::linear::{Linear, PackedMatrix, Packing, Unpacked};
 use crate::network::Progress;
 use crate::options::Options;
 use crate::outputs::{HostOutputs, Outputs};
@@ -29,9 +29,9 @@ use crate::spec::Spec;
 
 /// The head of one position ahead.
 pub(crate) struct Head<M> {
-    /// `[width, width]` each.
+    /// The matrices of the residual blocks, each `[width, width]`.
     pub(crate) blocks: Vec<M>,
-    /// `[vocabulary, width]`.
+    /// The output matrix `[vocabulary, width]`.
     pub(crate) output: M,
 }
 
@@ -53,14 +53,14 @@ struct Medusa {
     read: WeightsRead,
 }
 
-/// Buffers of one pass, kept between passes.
+/// The buffers of one pass, kept between passes.
 #[derive(Default)]
 struct Buffers {
     /// The input rows of one head, and the outputs of its blocks, `[rows, width]`.
     x: Vec<f32>,
     added: Vec<f32>,
     logits: Vec<f32>,
-    /// The own hidden row of each row of the pass, `[rows, width + 1]`.
+    /// The own hidden state of each row of the pass, `[rows, width + 1]`.
     own: Vec<f32>,
 }
 
@@ -109,7 +109,7 @@ impl Packed for Shared {
 impl Medusa {
     fn new(weights: Arc<Weights>, products: Products, options: Options) -> Self {
         let Weights { spec, target_layer, .. } = &*weights;
-        // The own hidden row: the target's hidden row, and the number of the head that comes next.
+        // The own hidden state is the target's hidden state and the number of the head that comes next.
         let own_width = spec.width + 1;
         let capacity = Capacity {
             vocabulary: spec.vocabulary,
@@ -126,7 +126,7 @@ impl Medusa {
         Self { weights, products, capacity, outputs, buffers, read }
     }
 
-    /// Collects the inputs of the batch's rows: the target's normalized hidden row, and the number of heads used so
+    /// Collects the inputs of the batch's rows: the target's normalized hidden state, and the number of heads used so
     /// far.
     fn collect_inputs(&mut self, batch: &Batch<'_>) {
         let (width, isa) = (self.weights.spec.width, self.products.compute.isa);

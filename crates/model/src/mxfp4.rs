@@ -1,10 +1,10 @@
-//! Matrices of Hugging Face checkpoints in MXFP4, as the experts of gpt-oss are: 4-bit floats and a power of two for
+//! Matrices of Hugging Face checkpoints in MXFP4, such as the experts of gpt-oss: 4-bit floats, and a power of two for
 //! each 32 inputs of an output.
 //!
-//! The experts of a layer are two tensors: `{name}_blocks` `[experts, outputs, inputs / 32, 16]`, two inputs a byte,
+//! The experts of a layer are two tensors: `{name}_blocks` `[experts, outputs, inputs / 32, 16]`, two inputs per byte,
 //! the first in its low half, and `{name}_scales` `[experts, outputs, inputs / 32]`. They become GGUF's blocks of the
-//! same values, whose bytes hold one of the first sixteen inputs in the low half and one of the last sixteen in the
-//! high half: nothing is rounded. This happens when a matrix is packed, one after another. Only matrices that are
+//! same values, without rounding; bytes of these hold one of the first sixteen inputs in the low half and one of the
+//! last sixteen in the high half. This happens when a matrix is packed, one after another. Only matrices that are
 //! stacked this way are read.
 
 use foretoken_kernels::Pool;
@@ -14,11 +14,12 @@ use foretoken_weights::{Bytes, Tensor, Weights, WeightsError};
 use crate::error::ModelError;
 use crate::storage::{self, Storage};
 
-/// Number of inputs of a block, and bytes of their values.
+/// Number of inputs of a block.
 const BLOCK: usize = 32;
+/// Number of bytes of their values.
 const PACKED: usize = BLOCK / 2;
 
-/// A matrix of a tensor of stacked matrices, and which of its outputs: every `step`th from `first` on.
+/// A matrix in a tensor of stacked matrices, and a selection of its outputs: every `step`th from `first` on.
 #[derive(Clone, Copy)]
 pub(crate) struct MatrixSelection {
     pub(crate) number: usize,
@@ -27,7 +28,7 @@ pub(crate) struct MatrixSelection {
     pub(crate) step: usize,
 }
 
-/// One matrix `[outputs, inputs]` of several that are stacked: a description, of which nothing is read yet.
+/// A description of one matrix `[outputs, inputs]` of several that are stacked. Nothing of it is read yet.
 #[derive(Clone)]
 pub(crate) struct Mxfp4 {
     /// The blocks of all its outputs.
@@ -56,7 +57,7 @@ impl Mxfp4 {
     /// The matrix of this name; `None` if there are no blocks of it.
     ///
     /// # Errors
-    /// A tensor is missing or has another type or shape, or the inputs are no whole number of blocks.
+    /// A tensor is missing or has another type or shape, or the inputs are not a whole number of blocks.
     pub(crate) fn find(
         weights: &Weights,
         name: &str,
@@ -95,7 +96,7 @@ impl Mxfp4 {
         Ok(Some(Self { blocks, scales, selection, inputs, outputs }))
     }
 
-    /// Bytes of the blocks and scales of all its outputs, and the number of their weights.
+    /// The number of bytes of the blocks and scales of all its outputs, and the number of their weights.
     pub(crate) fn size(&self) -> (usize, usize) {
         (self.blocks.len() + self.scales.len(), self.outputs * self.selection.step * self.inputs)
     }

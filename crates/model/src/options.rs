@@ -7,44 +7,45 @@ use crate::error::{ModelError, Setting};
 use crate::spec::Spec;
 use crate::weight_type::WeightType;
 
-/// The most checkpoints that are kept: each is compared with every new sequence.
+/// Maximum number of checkpoints that are kept, since each is compared with every new sequence.
 const CHECKPOINTS_MAX: usize = 64;
 
 /// How a model is run.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Threads of the kernels.
+    /// Number of threads of the kernels.
     pub threads: usize,
-    /// Positions a page of the cache.
+    /// Number of positions per page of the cache.
     pub page_len: usize,
-    /// Pages of the cache; its size in positions is the product.
+    /// Number of pages of the cache; its size in positions is the product of both.
     pub pages: usize,
-    /// The most sequences at a time, if none is ever rolled back before its committed positions: layers with a sliding
-    /// window then have only as many pages as this takes. `None`: they have as many as the others.
+    /// Maximum number of sequences at a time, if none is ever rolled back before its committed positions: layers with a
+    /// sliding window then have only as many pages as these need. If it is `None` they have as many as the others.
     pub sequences_max: Option<usize>,
-    /// The most rows of one pass.
+    /// Maximum number of rows of one pass.
     pub rows_max: usize,
     /// The type in which keys are stored, and to which they are rounded.
     pub key_type: CacheType,
-    /// The same for values.
+    /// The type in which values are stored, and to which they are rounded.
     pub value_type: CacheType,
-    /// The type to which matrices of floats are converted when they are loaded; `None`: they are used as they are.
+    /// The type to which matrices of floats are converted when they are loaded; `None` if they are not converted.
     pub weight_type: Option<WeightType>,
     /// Bytes for the experts that rows choose: if not all of them fit, they are packed when rows first choose them, and
-    /// the least recently used ones are evicted. It changes no result. `None`: all are packed when the network is
-    /// loaded.
+    /// the least recently used ones are evicted. This changes no result. If it is `None`, all are packed when the
+    /// network is loaded.
     pub expert_bytes: Option<usize>,
-    /// The longest sequence that will be run; `None`: as long as the network was trained for. Some rotary embeddings
-    /// (dynamic, longrope) have other frequencies for long sequences than for short ones. They are chosen once, by this
-    /// and not by the current length of a sequence, because a row would otherwise depend on what follows it.
+    /// The length of the longest sequence that will be run; `None` for the length that the network was trained for.
+    /// Some rotary embeddings (dynamic, longrope) have other frequencies for long sequences than for short ones. They
+    /// are chosen once, by this and not by the current length of a sequence, because a row would otherwise depend on
+    /// what follows it.
     pub context: Option<usize>,
-    /// Bytes for checkpoints of recurrent states, beside the states of the running sequences.
+    /// Bytes for checkpoints of recurrent states, in addition to the states of the running sequences.
     pub checkpoint_bytes: usize,
     /// Number of layers that are run, from the first on, by a further executor over loaded weights
     /// ([`Packed::executor`](crate::Packed::executor)): an early exit, whose rows go from the last of them to the norm
-    /// and the head. `None`: all.
+    /// and the head. `None` for all layers.
     pub layers: Option<usize>,
-    /// Number of rows of the head, from the first on, that have a token; `None`: all. The others, with which
+    /// Number of rows of the head, from the first on, that have a token; `None` for all rows. The others, with which
     /// vocabularies are padded, are not loaded, so they get no probability and take no time.
     pub tokens: Option<usize>,
 }
@@ -71,7 +72,7 @@ impl Options {
         }
     }
 
-    /// The same with keys and values in one type.
+    /// Sets the type of both keys and values.
     pub fn with_cache(self, kind: CacheType) -> Self {
         Self { key_type: kind, value_type: kind, ..self }
     }
@@ -82,7 +83,7 @@ impl Options {
         Group::state(sequences.max(1) + (self.checkpoint_bytes / state_bytes.max(1)).min(CHECKPOINTS_MAX))
     }
 
-    /// The cache group of layers that see the last `window` positions, or all.
+    /// The cache group of layers that see the last `window` positions, or all positions.
     pub(crate) fn group(&self, window: Option<usize>) -> Group {
         let (page_len, pages) = (self.page_len.max(1), self.pages.max(1));
         let Some(window) = window else { return Group::attention(page_len, pages) };

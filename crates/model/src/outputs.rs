@@ -1,10 +1,10 @@
-//! The outputs of a pass: rows of logits, and hidden states separately.
+//! The outputs of a pass: rows of logits and, separately, hidden states.
 //!
-//! Outputs belong to the executor and are read row by row without a copy: a row of a vocabulary of 128 k tokens is 512
-//! KB. [`HostOutputs`] are those of an executor that computes in this process's memory. An executor whose rows lie on a
-//! device may transfer each when it is first read, and compute [`argmax`](Outputs::argmax) and
+//! Outputs belong to the executor and are read row by row without a copy: a row of a vocabulary of 128 thousand tokens
+//! takes 512 KB. [`HostOutputs`] are those of an executor that computes in this process's memory. An executor whose
+//! rows lie on a device may transfer each when it is first read, and compute [`argmax`](Outputs::argmax) and
 //! [`largest`](Outputs::largest) on the device: these suffice for greedy and top-k sampling, so that no whole row has
-//! to be transferred. Sampling settings are not known here.
+//! to be transferred. Sampling settings are not used here.
 
 use std::sync::Arc;
 
@@ -16,20 +16,20 @@ pub trait Outputs {
     /// Logits of the `row`th wanted row of the pass, one for each token of the vocabulary, or for each of
     /// [`row_tokens`](Self::row_tokens).
     ///
-    /// A row that was lost with its device after the pass is all NaN: its reader fails, and the executor's next call
+    /// If a row was lost with its device after the pass, it is all NaN: its reader fails, and the executor's next call
     /// returns the error.
     ///
     /// # Panics
-    /// If there are not so many rows.
+    /// If there is no such row.
     fn row(&self, row: usize) -> &[f32];
 
-    /// The tokens that rows have logits of, ascending, where these are not all: the draft vocabulary of a draft head.
-    /// It is the same in all passes.
+    /// The tokens that rows have logits of, ascending, if these are not all tokens: the draft vocabulary of a draft
+    /// head. It is the same in all passes.
     fn row_tokens(&self) -> Option<&Arc<[Token]>> {
         None
     }
 
-    /// The token with the largest logit of the `row`th wanted row, the lowest of equals. NaN is skipped, and plus
+    /// The token with the largest logit of the `row`th wanted row, of ties the lowest. NaN is skipped, and plus
     /// infinity counts as the largest finite number. `None` if no logit is a number above minus infinity.
     ///
     /// # Panics
@@ -49,8 +49,8 @@ pub trait Outputs {
     }
 
     /// The largest logits of the `row`th wanted row, from an executor that finds them on its device; `None`, the
-    /// default, if the row itself has to be read. Only for rows in which at least `count` logits are above minus
-    /// infinity, and a `count` below the vocabulary. Plus infinity counts as the largest finite number.
+    /// default, if the row itself has to be read. It is called only if at least `count` logits of the row are above
+    /// minus infinity and `count` is below the vocabulary. Plus infinity counts as the largest finite number.
     ///
     /// # Panics
     /// As [`row`](Self::row).
@@ -59,10 +59,10 @@ pub trait Outputs {
     }
 
     /// The residual stream after the `layer`th layer of [`Batch::hidden_layers`](crate::Batch::hidden_layers), for the
-    /// `row`th of the `hidden` rows of the pass: as many numbers as the network is wide.
+    /// `row`th of the `hidden` rows of the pass: a vector of the network's width.
     ///
     /// # Panics
-    /// If there are not so many layers or rows.
+    /// If there is no such layer or row.
     fn hidden(&self, layer: usize, row: usize) -> &[f32];
 }
 
@@ -72,21 +72,21 @@ pub struct Largest {
     /// Every token whose logit is at least the `count`th largest (more than `count` if some are equal), ascending by
     /// token.
     pub logits: Vec<(Token, f32)>,
-    /// Natural logarithm of the sum of e^(logit - the largest one) over the whole row, computed in `f64` in the order
-    /// and with the exponentials that `foretoken_speculation::RawLaw::log_sum` specifies.
+    /// The natural logarithm of the sum of e^(logit - the largest one) over the whole row, computed in `f64` in the
+    /// order and with the exponentials that `foretoken_speculation::RawLaw::log_sum` specifies.
     pub log_sum: f64,
 }
 
 impl Largest {
-    /// Whether a token is among them.
+    /// Whether a token is among the largest logits.
     pub fn has(&self, token: Token) -> bool {
         self.logits.binary_search_by_key(&token, |&(token, _)| token).is_ok()
     }
 }
 
-/// The index of the largest number, the lowest of equals, as in [`Outputs::argmax`].
+/// The index of the largest number, of ties the lowest, as in [`Outputs::argmax`].
 fn argmax(logits: &[f32]) -> Option<Token> {
-    // Lanes make it vector code; the largest number is the same in any order.
+    // Lanes compile to vector code; the largest number does not depend on the order.
     let mut lanes = [f32::NEG_INFINITY; 16];
     for chunk in logits.chunks(lanes.len()) {
         for (lane, &logit) in lanes.iter_mut().zip(chunk) {
@@ -100,9 +100,10 @@ fn argmax(logits: &[f32]) -> Option<Token> {
     logits.iter().position(|&logit| logit >= largest).map(|token| token as Token)
 }
 
-/// Whether one of these is NaN. Estimate: 8 comparisons a cycle, 6 microseconds for a row of 152 k in the L2 cache.
+/// Whether one of these is NaN. Estimate: 8 comparisons per cycle, 6 microseconds for a row of 152 thousand logits in
+/// the L2 cache.
 fn has_nan(logits: &[f32]) -> bool {
-    // Without an early exit inside a chunk, so that it compiles to vector code.
+    // Within a chunk there is no early exit, so that this compiles to vector code.
     let found = |chunk: &[f32]| chunk.iter().fold(false, |found, logit| found | logit.is_nan());
     logits.chunks(1024).any(found)
 }
@@ -110,15 +111,15 @@ fn has_nan(logits: &[f32]) -> bool {
 /// Outputs in this process's memory, which is reused from pass to pass.
 #[derive(Clone, Default, Debug)]
 pub struct HostOutputs {
-    /// Elements of one row of logits.
+    /// Number of elements of one row of logits.
     pub vocabulary: usize,
-    /// `[wanted rows, vocabulary]`.
+    /// The logits `[wanted rows, vocabulary]`.
     pub logits: Vec<f32>,
-    /// The token of each element of a row, ascending; `None`: element i is token i.
+    /// The token of each element of a row, ascending; if it is `None`, element i is token i.
     pub row_tokens: Option<Arc<[Token]>>,
-    /// Elements of one hidden state.
+    /// Number of elements of one hidden state.
     pub width: usize,
-    /// For each layer of `hidden_layers`: `[hidden rows, width]`.
+    /// The hidden states of each layer of `hidden_layers`, `[rows, width]`.
     pub hidden: Vec<Vec<f32>>,
 }
 

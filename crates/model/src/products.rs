@@ -1,9 +1,9 @@
 //! All products of the decoder with matrices, in one process or on several ranks (tensor parallelism).
 //!
-//! Every matrix is split by outputs. A rank has the outputs of its part, computes them for all rows of the pass, and
-//! gets the others by an exchange (an all-gather, [`Exchange`]); then all ranks hold the same numbers and continue
-//! alike. Nothing is ever summed across ranks: each output is one sum, in one order, on one rank, so the bits are those
-//! of one process on any number of ranks. Products of one input are one exchange. In one process a product is just a
+//! Every matrix is split by outputs. A rank computes the outputs of its part for all rows of the pass, and gets the
+//! others by an exchange (an all-gather, [`Exchange`]); then all ranks hold the same numbers and continue alike.
+//! Nothing is ever summed across ranks: each output is one sum, in one order, on one rank, so the bits are those of one
+//! process on any number of ranks. The products of one input take one exchange. In one process a product is a plain
 //! call of the kernel.
 //!
 //! Attention is not split by heads: every rank computes all heads and has the whole cache.
@@ -20,7 +20,7 @@ use crate::executor::ExecutorError;
 /// The all-gather of the ranks.
 pub trait Exchange: fmt::Debug + Send + Sync {
     /// Gathers the parts of all ranks into `all`, in order of rank: `part` is this rank's, and `lens` are the numbers
-    /// of elements of all parts. Every rank runs the same passes and calls it the same number of times, with the same
+    /// of elements of all parts. Every rank runs the same passes and calls this the same number of times, with the same
     /// `lens`.
     ///
     /// # Errors
@@ -32,11 +32,11 @@ pub trait Exchange: fmt::Debug + Send + Sync {
 /// One of several processes that compute a network together.
 #[derive(Clone, Debug)]
 pub struct Rank {
-    /// Its number, from 0 on.
+    /// The number of the rank, from 0 on.
     pub number: usize,
     /// Number of ranks.
     pub count: usize,
-    /// Exchanges outputs with the others.
+    /// The exchange of outputs with the others.
     pub exchange: Arc<dyn Exchange>,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// The part of this rank, or all without ranks.
+    /// The part of this rank, or all outputs without ranks.
     pub(crate) fn new(rank: Option<&Rank>) -> Self {
         rank.map_or(Self { number: 0, count: 1 }, |rank| {
             assert!(rank.number < rank.count, "rank {} of {}", rank.number, rank.count);
@@ -56,12 +56,12 @@ impl Share {
         })
     }
 
-    /// Whether it is all outputs.
+    /// Whether the part is all outputs.
     pub(crate) fn is_whole(self) -> bool {
         self.count == 1
     }
 
-    /// The range of so many outputs; the lengths of any two ranks differ by at most one.
+    /// The part's range of this many outputs; the lengths of any two ranks differ by at most one.
     pub(crate) fn of(self, outputs: usize) -> Range<usize> {
         outputs * self.number / self.count..outputs * (self.number + 1) / self.count
     }
@@ -69,7 +69,7 @@ impl Share {
 
 /// Multiplies rows with matrices, alone or as one of several ranks.
 pub(crate) struct Products {
-    /// The threads of this process, and their instructions.
+    /// The threads of this process, and their instruction set.
     pub(crate) compute: Compute,
     ranked: Option<Ranked>,
 }
@@ -79,7 +79,7 @@ impl Products {
         Self { compute, ranked: rank.map(|rank| Ranked { rank, buffers: Mutex::default() }) }
     }
 
-    /// The rank that this is, if it is one of several.
+    /// The rank that this process is, if it is one of several.
     pub(crate) fn rank(&self) -> Option<&Rank> {
         self.ranked.as_ref().map(|ranked| &ranked.rank)
     }
@@ -110,7 +110,7 @@ impl Products {
         }
     }
 
-    /// One product alone: see [`all`](Self::all).
+    /// Computes one product alone; see [`all`](Self::all).
     pub(crate) fn one(&self, x: &[f32], rows: usize, inputs: usize, product: Product<'_>) {
         self.all(x, rows, inputs, &mut [product]);
     }
@@ -169,7 +169,7 @@ impl Ranked {
         if failure.is_some() || rows == 0 {
             return;
         }
-        // Elements of a rank's part of a product.
+        // The number of elements of a rank's part of a product.
         let elements =
             |number: usize, product: &Product<'_>| rows * self.share(number).of(product.out.len() / rows).len();
         lens.clear();

@@ -1,58 +1,20 @@
-//! `quantization_config` of a Hugging Face checkpoint: how its quantized matrices are packed.
+//! The `quantization_config` of a Hugging Face checkpoint: how its quantized matrices are packed.
 //!
 //! Such checkpoints are written by GPTQ (AutoGPTQ, GPTQModel), AWQ (AutoAWQ) and compressed-tensors (llm-compressor),
-//! and many are published in FP8 with a scale for each block of a matrix (`fp8`); gpt-oss is in MXFP4. Every field that
-//! affects the value of a weight is read or refused by name. Which layers are quantized is decided by their tensors,
-//! not by lists of names: a layer that is not quantized has a `weight` of floats. Not supported: integers of other than
-//! 4 bits, act-order, experts that are stacked in one tensor, and quantized activations, which a checkpoint may ask for
-//! but which affect no weight.
+//! and many are published in FP8 with a scale for each block of a matrix (`fp8`); gpt-oss is published in MXFP4. Every
+//! field that affects the value of a weight is read or refused by name. Which layers are quantized is decided by their
+//! tensors, not by lists of names: a layer that is not quantized has a `weight` of floats. Not supported are integers
+//! that do not have 4 bits, act-order, experts that are stacked in one tensor, and quantized activations, which a
+//! checkpoint may ask for but which affect no weight.
 
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
+use crate::quantized::{Packing, Quantization};
 
-/// How quantized matrices are packed.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Quantization {
-    /// 4-bit integers.
-    Int4 {
-        /// The order of nibbles.
-        packing: Packing,
-        /// Number of inputs that share a scale and a zero point; `None`: all of an output.
-        group: Option<usize>,
-    },
-    /// Floats of 8 bits (`float8_e4m3fn`) and scales that they are multiplied with.
-    Float8 {
-        /// The name of the tensor of scales, after the matrix's name.
-        scales: &'static str,
-        /// Outputs and inputs of a block that shares a scale; `None`: a scale for a tensor or for each output.
-        block: Option<[usize; 2]>,
-    },
-    /// Floats of 4 bits and a power of two a block, for experts only (`mxfp4.rs`).
-    Mxfp4,
-}
-
-/// How integers are packed in words of 32 bits, 8 in each, the first in the lowest bits unless stated otherwise.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Packing {
-    /// `[inputs / 8, outputs]`, zero points `[groups, outputs / 8]`.
-    Gptq {
-        /// Whether zero points are stored minus 1 (`checkpoint_format` gptq, not gptq_v2).
-        minus_one: bool,
-    },
-    /// `[inputs, outputs / 8]`, zero points `[groups, outputs / 8]`; a word has outputs 0, 2, 4, 6, 1, 3, 5, 7 in this
-    /// order.
-    Awq,
-    /// `[outputs, inputs / 8]`, zero points `[outputs / 8, groups]`, both plus 8.
-    Compressed {
-        /// Whether the zero point is 0 everywhere and is not stored.
-        symmetric: bool,
-    },
-}
-
-/// Reads the field; `None`: the checkpoint is not quantized.
+/// Reads the field; `None` if the checkpoint is not quantized.
 ///
 /// # Errors
-/// It asks for something that is not supported.
+/// If it asks for something that is not supported.
 pub(crate) fn read(config: &JsonConfig) -> Result<Option<Quantization>, ModelError> {
     const METHOD: &str = "quant_method";
     let Some(fields) = config.optional_object("quantization_config")? else { return Ok(None) };
@@ -70,7 +32,7 @@ pub(crate) fn read(config: &JsonConfig) -> Result<Option<Quantization>, ModelErr
     Ok(Some(quantization))
 }
 
-/// Refuses a field that is present and has another value than this.
+/// Refuses a field that is present and differs from this value.
 fn only<T: PartialEq + std::fmt::Debug>(
     fields: &JsonConfig,
     field: &str,
@@ -117,7 +79,7 @@ fn group(fields: &JsonConfig, names: &[&str]) -> Result<Option<usize>, ModelErro
 
 fn gptq(fields: &JsonConfig) -> Result<Quantization, ModelError> {
     refuse_bits(fields, &["bits"])?;
-    // With act-order, `g_idx` says which group an input belongs to.
+    // With act-order, `g_idx` has the group of each input.
     refuse_any(fields, &["desc_act", "act_group_aware", "is_marlin_format"])?;
     // Rules for single layers: layers that are not quantized (`-:`) have floats; other rules are not supported.
     let are_exclusions = |all: JsonConfig| all.fields().all(|name| name.starts_with("-:"));
@@ -147,7 +109,7 @@ fn fp8(fields: &JsonConfig) -> Result<Quantization, ModelError> {
     Ok(Quantization::Float8 { scales: "weight_scale_inv", block })
 }
 
-/// Outputs and inputs of a block.
+/// The numbers of outputs and inputs of a block.
 fn block(fields: &JsonConfig, name: &str) -> Result<Option<[usize; 2]>, ModelError> {
     let Some(sizes) = fields.optional_usizes(name)? else { return Ok(None) };
     match sizes[..] {
@@ -203,7 +165,8 @@ fn packed(scheme: &JsonConfig, weights: &JsonConfig) -> Result<Quantization, Mod
     refuse_bits(weights, &["num_bits"])?;
     only(weights, "type", "int", weights.optional_str("type")?)?;
     refuse_any(weights, &["dynamic", "block_structure"])?;
-    // These two only describe how the weights were found; with others, `weight_g_idx` says which group an input is in.
+    // These two values only describe how the weights were found; with others, `weight_g_idx` has the group of each
+    // input.
     if let Some(order) = weights.optional_str("actorder")?.filter(|order| !matches!(*order, "static" | "weight")) {
         return Err(weights.refuse("actorder", "nothing or static", format!("{order:?}")));
     }

@@ -1,11 +1,11 @@
-//! Matrices of quantized Hugging Face checkpoints: their tensors, and exactly the weights that these represent.
+//! Matrices of quantized Hugging Face checkpoints: their tensors, and the exact weights that these represent.
 //!
 //! A weight of a 4-bit matrix is `scale * (quant - zero)`, with a scale and a zero point for each group of inputs. The
-//! matrix becomes blocks of 32 of the same numbers: Q4_0 if all zero points are 8, otherwise INT4. If a scale is no f16
-//! (a bf16 below 2^-17 may not be), the matrix becomes f32 floats. A weight of an FP8 matrix, a float of 8 bits times a
-//! scale, becomes an f32, which is exact for scales of bf16 and rounded once for those of f32. All this happens when a
-//! matrix is packed, so that there is never a second copy of the model in memory. `quantization.rs` reads
-//! `quantization_config`.
+//! matrix becomes blocks of 32 with the same numbers: Q4_0 if all zero points are 8, otherwise INT4. If a scale is not
+//! representable as f16 (a bf16 below 2^-17 may not be), the matrix becomes f32 floats. A weight of an FP8 matrix, a
+//! float of 8 bits times a scale, becomes an f32, which is exact if scales are bf16 and rounded once if they are f32.
+//! All this happens when a matrix is packed, so that there is never a second copy of the model in memory.
+//! `quantization.rs` reads `quantization_config`.
 
 mod integers;
 
@@ -16,27 +16,67 @@ use foretoken_kernels::panel::PanelFormat;
 use foretoken_weights::{Bytes, Tensor, Weights, WeightsError};
 
 use crate::error::ModelError;
-use crate::quantization::{Packing, Quantization};
 use crate::storage::Storage;
 use integers::Integers;
 
-/// Elements of a block.
+/// Number of elements of a block.
 const BLOCK: usize = 32;
-/// Outputs of a task: as many consecutive words of GPTQ and AWQ are read together.
+/// Number of outputs of a task; this many consecutive words of GPTQ and AWQ are read together.
 const AT_ONCE: usize = 16;
 /// The zero point of Q4_0.
 const MIDDLE: u8 = 8;
 /// The nibble of a word in which AWQ stores each of 8 outputs.
 const AWQ_NIBBLES: [usize; 8] = [0, 4, 1, 5, 2, 6, 3, 7];
 
-/// A quantized matrix `[outputs, inputs]`: a description, of which nothing is read yet.
+/// How quantized matrices are packed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Quantization {
+    /// 4-bit integers.
+    Int4 {
+        /// The order of nibbles.
+        packing: Packing,
+        /// Number of inputs that share a scale and a zero point; `None` if all inputs of an output do.
+        group: Option<usize>,
+    },
+    /// Floats of 8 bits (`float8_e4m3fn`) and scales that they are multiplied with.
+    Float8 {
+        /// The name of the tensor of scales, after the matrix's name.
+        scales: &'static str,
+        /// The numbers of outputs and inputs of a block that shares a scale; `None` if there is one scale for the
+        /// tensor or for each output.
+        block: Option<[usize; 2]>,
+    },
+    /// Floats of 4 bits and a power of two for each block, for experts only (`mxfp4.rs`).
+    Mxfp4,
+}
+
+/// How integers are packed in words of 32 bits, 8 in each, the first in the lowest bits unless stated otherwise.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Packing {
+    /// `[inputs / 8, outputs]`, zero points `[groups, outputs / 8]`.
+    Gptq {
+        /// Whether zero points are stored minus 1 (`checkpoint_format` gptq, not gptq_v2).
+        minus_one: bool,
+    },
+    /// `[inputs, outputs / 8]`, zero points `[groups, outputs / 8]`; a word has outputs 0, 2, 4, 6, 1, 3, 5, 7 in this
+    /// order.
+    Awq,
+    /// `[outputs, inputs / 8]`, zero points `[outputs / 8, groups]`, both plus 8.
+    Compressed {
+        /// Whether the zero point is 0 everywhere and is not stored.
+        symmetric: bool,
+    },
+}
+
+/// A description of a quantized matrix `[outputs, inputs]`. Nothing of it is read yet.
 #[derive(Clone)]
 pub(crate) struct Quantized {
     file: String,
     inputs: usize,
     outputs: usize,
     values: Values,
-    /// `[groups, outputs]`, in compressed-tensors `[outputs, groups]`; in FP8 one, one an output, or one a block.
+    /// The scales, `[groups, outputs]`, or in compressed-tensors `[outputs, groups]`; in FP8 one for the matrix, for
+    /// each output or for each block.
     scales: Tensor,
 }
 
@@ -45,7 +85,7 @@ enum Values {
     Int4(Box<Int4>),
     Float8 {
         weight: Tensor,
-        /// Outputs and inputs that share a scale.
+        /// The numbers of outputs and inputs that share a scale.
         block: [usize; 2],
     },
 }
@@ -54,9 +94,9 @@ enum Values {
 struct Int4 {
     packing: Packing,
     words: Tensor,
-    /// The zero points; `None`: all are 8.
+    /// The zero points; `None` if all are 8.
     zeros: Option<Tensor>,
-    /// The group that each input belongs to, if the file says.
+    /// The group of each input, if the file has it.
     groups: Option<Tensor>,
     /// Number of inputs of a group.
     group: usize,
@@ -69,7 +109,7 @@ struct Finder<'a> {
 }
 
 impl Finder<'_> {
-    /// The tensor of this name, of one of these types and shapes.
+    /// The tensor of this name, which must have one of these types and one of these shapes.
     fn find(&self, part: &str, types: &[&str], shapes: &[&[usize]]) -> Result<Tensor, ModelError> {
         let name = format!("{}.{part}", self.name);
         let found = match self.weights.get(&name) {
@@ -132,7 +172,8 @@ pub(crate) const PARTS: [&str; 11] = [
     "weight_g_idx",
 ];
 
-/// Number of weights that an element of a tensor of this name stands for: 8 in a word, none in a scale or a zero point.
+/// Number of weights that an element of a tensor with this name stands for: 8 in a word, none in a scale or a zero
+/// point.
 pub(crate) fn weights_per_element(tensor: &str) -> usize {
     match tensor.rsplit('.').next() {
         Some("qweight" | "weight_packed") => 8,
@@ -191,7 +232,7 @@ impl Quantized {
     /// The weights, in blocks or as floats.
     ///
     /// # Errors
-    /// A zero point or the number of a group is impossible.
+    /// If a zero point or the number of a group is impossible.
     pub(crate) fn storage(&self, pool: &Pool) -> Result<Storage, ModelError> {
         let scales = self.scales();
         let storage = match &self.values {
@@ -202,7 +243,7 @@ impl Quantized {
         Ok(storage)
     }
 
-    /// Bytes of its weights and scales, and the number of its weights.
+    /// The number of bytes of its weights and scales, and the number of its weights.
     pub(crate) fn size(&self) -> (usize, usize) {
         (self.tensors().iter().map(|tensor| tensor.bytes.len()).sum(), self.inputs * self.outputs)
     }
@@ -249,7 +290,7 @@ impl Quantized {
         }
     }
 
-    /// Checks that groups are consecutive inputs; with act-order they are not.
+    /// Checks that groups are consecutive inputs, which they are not with act-order.
     fn check_groups(&self, groups: &Tensor, group: usize) -> Result<(), ModelError> {
         for (input, word) in words_of(groups).enumerate() {
             if word as usize != input / group {
@@ -260,7 +301,7 @@ impl Quantized {
         Ok(())
     }
 
-    /// Zero points, in the order of the scales.
+    /// The zero points, in the order of the scales.
     fn zeros(&self, packing: Packing, tensor: &Tensor, group: usize) -> Result<Vec<u8>, ModelError> {
         let groups = self.inputs / group;
         let words: Vec<u32> = words_of(tensor).collect();
@@ -341,7 +382,7 @@ impl Quantized {
 }
 
 impl Finder<'_> {
-    /// Words, zero points and scales of a matrix of integers.
+    /// The words, zero points and scales of a matrix of integers.
     fn integers(
         &self,
         packing: Packing,
@@ -417,21 +458,21 @@ mod tests {
 
     /// The format of a matrix of a folder's checkpoint, and whether its floats are bit-identical to those of a tensor
     /// in another file of the folder.
-    fn read(folder: &Path, name: &str, of: &str, tensor: &str) -> (Option<Format>, bool) {
+    fn read(folder: &Path, name: &str, file: &str, tensor: &str) -> (Option<Format>, bool) {
         let checkpoint = Checkpoint::open(folder).unwrap();
         let Config::Json(config) = &checkpoint.config else { panic!("{}: not JSON", folder.display()) };
         let how = quantization::read(config).unwrap().unwrap();
-        let file = safetensors::open(folder.join(of)).unwrap();
+        let file = safetensors::open(folder.join(file)).unwrap();
         let expected = file.require(tensor).unwrap();
         let shape = [expected.shape[1], expected.shape[0]];
         let found = Quantized::find(&checkpoint.weights, name, how, shape).unwrap().expect(name);
         let found = found.storage(&Pool::new(2)).unwrap();
-        // The head stays as it is.
+        // The head is not quantized.
         assert!(Quantized::find(&checkpoint.weights, "lm_head", how, [64, 64]).unwrap().is_none());
         (found.format(), floats(&found) == floats(&Storage::new(expected)))
     }
 
-    /// One matrix of each golden checkpoint, with its expected form.
+    /// Tests one matrix of each golden checkpoint, with its expected form.
     #[test]
     fn unpacked_weights_are_bit_identical_to_those_that_were_packed() {
         let goldens = [
@@ -450,7 +491,7 @@ mod tests {
         }
     }
 
-    /// Every matrix of checkpoints that the packing programs wrote (`bench/peers/quantized_by_programs.py`):
+    /// Tests every matrix of checkpoints that the packing programs wrote (`bench/peers/quantized_by_programs.py`):
     /// `FORETOKEN_QUANTIZED=DIR cargo test -p foretoken-model quantized`.
     #[test]
     fn weights_of_a_given_folder() {

@@ -1,14 +1,15 @@
 //! The choice of a row's experts and their weights: a pure function of the row's router logits.
 //!
 //! Logits become scores by the family's rule ([`Scoring`]), corrections are added for the choice alone, groups that are
-//! not among the best are excluded, and the largest of the remaining scores are chosen. Of equal scores the lower
-//! number comes first, so that a row makes the same choice everywhere. The chosen experts are few, so they are found in
-//! one pass that keeps the best so far, without sorting or allocating. A row with a NaN among its scores gets NaN as
-//! the weights of its experts; other rows are not affected. The families check the description.
+//! not among the best are excluded, and the largest of the remaining scores are chosen. Of experts with equal scores
+//! the one with the lower number comes first, so that a row makes the same choice everywhere. The chosen experts are
+//! few, so they are found in one pass that keeps the best so far, without sorting or allocating. A row with a NaN among
+//! its scores gets NaN as the weights of its experts; other rows are not affected. The families check the description
+//! of the router ([`Experts`]).
 
 use crate::spec::{Experts, GroupScore, Groups, Scoring, Sum};
 
-/// Buffers of the choice of one row, kept between rows.
+/// The buffers of the choice of one row, kept between rows.
 #[derive(Default)]
 pub(crate) struct ExpertSelector {
     /// The score of each expert.
@@ -22,7 +23,7 @@ pub(crate) struct ExpertSelector {
 impl ExpertSelector {
     /// Appends the experts that a row chooses, the highest score first, and their weights.
     ///
-    /// `logits`: the router's, one an expert. `corrections`: as many, or none.
+    /// `logits` are the router's, one per expert; `corrections` are as many, or none.
     pub(crate) fn select(
         &mut self,
         layer: &Experts,
@@ -35,7 +36,7 @@ impl ExpertSelector {
         score(router.scoring, logits, scores);
         ranks.clear();
         match (corrections, router.groups) {
-            // Logits have the order of the scores, and no rounding has made two of them equal.
+            // Logits have the same order as the scores, and no rounding has made two of them equal.
             ([], None) => ranks.extend(logits),
             ([], Some(_)) => ranks.extend(&*scores),
             _ => ranks.extend(scores.iter().zip(corrections).map(|(score, correction)| score + correction)),
@@ -60,12 +61,12 @@ impl ExpertSelector {
         let first = experts.len();
         largest(ranks, layer.chosen, experts);
         let own = &experts[first..];
-        let of = |expert: &u32| scores[*expert as usize];
+        let score_of = |expert: &u32| scores[*expert as usize];
         let divisor = match router.divided {
             None => 1.0,
-            Some(Sum { added, least }) => (own.iter().map(of).sum::<f32>() + added).max(least),
+            Some(Sum { added, least }) => (own.iter().map(score_of).sum::<f32>() + added).max(least),
         };
-        weights.extend(own.iter().map(|expert| of(expert) / divisor * router.factor));
+        weights.extend(own.iter().map(|expert| score_of(expert) / divisor * router.factor));
     }
 }
 
@@ -99,19 +100,19 @@ fn group_score(by: GroupScore, group: &[f32]) -> f32 {
     }
 }
 
-/// Appends the indices of the `count` largest values, the largest first; of equal ones the lower index first. No value
-/// is NaN.
+/// Appends the indices of the `count` largest values, the largest first; of ties the lower index comes first. No value
+/// may be NaN.
 fn largest(values: &[f32], count: usize, all: &mut Vec<u32>) {
     let first = all.len();
-    let of = |number: &u32| values[*number as usize];
+    let value_of = |number: &u32| values[*number as usize];
     for (number, value) in values.iter().copied().enumerate() {
         if all.len() - first == count {
-            if all.last().is_none_or(|last| of(last) >= value) {
+            if all.last().is_none_or(|last| value_of(last) >= value) {
                 continue;
             }
             all.pop();
         }
-        let before = all[first..].iter().rposition(|better| of(better) >= value);
+        let before = all[first..].iter().rposition(|better| value_of(better) >= value);
         all.insert(before.map_or(first, |at| first + at + 1), number as u32);
     }
 }
@@ -133,7 +134,7 @@ mod tests {
         (experts, weights)
     }
 
-    /// The definition of the choice, as plainly as possible: everything is sorted.
+    /// The definition of the choice, as plain as possible: everything is sorted.
     fn select_naively(layer: &Experts, logits: &[f32], corrections: &[f32]) -> (Vec<u32>, Vec<f32>) {
         let Experts { count, chosen, router, .. } = layer;
         let mut scores = Vec::new();
@@ -143,10 +144,10 @@ mod tests {
             ([], _) => scores[expert],
             _ => scores[expert] + corrections[expert],
         };
-        let best = |of: Vec<usize>, by: &dyn Fn(usize) -> f32| {
-            let mut of = of;
-            of.sort_by(|a, b| by(*b).partial_cmp(&by(*a)).unwrap().then(a.cmp(b)));
-            of
+        let best = |all: Vec<usize>, by: &dyn Fn(usize) -> f32| {
+            let mut all = all;
+            all.sort_by(|a, b| by(*b).partial_cmp(&by(*a)).unwrap().then(a.cmp(b)));
+            all
         };
         let mut open: Vec<usize> = (0..*count).collect();
         if let Some(groups) = router.groups {
@@ -252,7 +253,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Few distinct numbers, so that many are equal.
+        /// There are few distinct numbers, so that many are equal.
         #[test]
         fn the_choice_is_that_of_the_definition(
             (layer, corrected) in routers(),

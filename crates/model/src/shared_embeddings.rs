@@ -1,11 +1,11 @@
-//! Embedding and output matrix (lm_head) of a loaded network, shared with other networks.
+//! The embedding and the output matrix (lm_head) of a loaded network, shared with other networks.
 //!
-//! Most draft heads (`hidden.rs`) have neither: they embed tokens as the target does, and their hidden states are
-//! inputs of the target's output matrix (Li et al. 2024, EAGLE). The two are as large as a small draft model, so
+//! Most draft heads (`hidden.rs`) have neither of these: they embed tokens as the target does, and their hidden states
+//! are inputs of the target's output matrix (Li et al. 2024, EAGLE). The two are as large as a small draft model, so
 //! nothing is copied: both networks read the same memory, which lives until the last of them is dropped. Products with
 //! shared matrices have the same bits as in the network that loaded them.
 //!
-//! Not shared are projections, multipliers and soft caps around them: each network has its own, or takes them from the
+//! Projections, multipliers and soft caps around them are not shared: each network has its own, or takes them from the
 //! target's [`Spec`](crate::Spec). The output norm is shared, because some heads read the normalized hidden state.
 
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::linear::{Linear, Table};
 use crate::network::{Network, NormWeights};
 use crate::spec::Norm;
 
-/// Embedding and output matrix of a loaded network ([`Packed::shared_embeddings`](crate::Packed::shared_embeddings)).
-/// Clones share them.
+/// The embedding and the output matrix of a loaded network
+/// ([`Packed::shared_embeddings`](crate::Packed::shared_embeddings)). Clones share them.
 #[derive(Clone)]
 pub struct SharedEmbeddings {
     embedding: Table,
@@ -31,14 +31,14 @@ pub struct SharedEmbeddings {
 type OutputNorm = (Norm, Option<Arc<NormWeights>>);
 
 impl SharedEmbeddings {
-    /// Those of a network, in the form in which they are multiplied. Nothing is copied.
+    /// Shares those of a network, in the form in which they are multiplied. Nothing is copied.
     pub(crate) fn of(network: &Network<Linear>) -> Self {
         let Network { spec, embedding, output_norm, head, .. } = network;
         let weights = output_norm.as_ref().map(|norm| Arc::new(norm.clone()));
         Self { embedding: embedding.clone(), output: head.clone(), output_norm: (spec.norm, weights) }
     }
 
-    /// Both, for a network that is being loaded.
+    /// Both matrices, for a network that is being loaded.
     pub(crate) fn parts(&self) -> (&Table, &Linear) {
         (&self.embedding, &self.output)
     }
@@ -52,12 +52,12 @@ impl SharedEmbeddings {
         }
     }
 
-    /// Elements of a row of the embedding.
+    /// Number of elements of a row of the embedding.
     pub fn embedding_width(&self) -> usize {
         self.embedding.width()
     }
 
-    /// Elements of an input row of the output matrix.
+    /// Number of elements of an input row of the output matrix.
     pub fn output_width(&self) -> usize {
         self.output.inputs()
     }
@@ -67,8 +67,7 @@ impl SharedEmbeddings {
         self.output.outputs()
     }
 
-    /// Writes the embeddings of these tokens, `[tokens, embedding_width]`, to `out`, as they are in the table, before
-    /// any multiplier or norm.
+    /// Writes the embeddings of these tokens, `[tokens, embedding_width]`, to `out`, before any multiplier or norm.
     ///
     /// # Panics
     /// If `out` is not of that size, or a token has no row.
@@ -92,7 +91,7 @@ impl SharedEmbeddings {
         product(compute, x, rows, self.output_width(), self.output.product(out, false));
     }
 
-    /// Whether both are the same memory, which then counts once.
+    /// Whether both share the same memory, which then counts once.
     pub fn is_same(&self, other: &SharedEmbeddings) -> bool {
         self.embedding.is_same(&other.embedding) && self.output.is_same(&other.output)
     }
@@ -148,7 +147,7 @@ mod tests {
             shared.embed(&TOKENS, &mut embedded[0]);
             embedded[1] = vec![0.0; embedded[0].len()];
             model.network().embedding.embed(&TOKENS, &mut embedded[1]);
-            // They outlive the model that loaded them.
+            // The matrices outlive the model that loaded them.
             assert!(shared.is_same(&loaded(model)), "{name}: models of the same weights");
             shared.logits(&compute, &read, &mut logits);
             assert_eq!(bits(&logits), bits(&expected), "{name}");

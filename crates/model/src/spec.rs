@@ -1,13 +1,14 @@
-//! What a configuration says about a network: its shape, and the closed list of ways in which networks differ.
+//! The description of a network by its configuration: its shape, and the closed list of ways in which networks differ.
 //!
-//! A [`Spec`] is known before any tensor is read, so a model can be described without being loaded. Where networks
-//! differ in their matrices (feed-forward, learned positions), the loaded network has a form of its own (`network.rs`),
-//! and this is the description. Each difference is matched in one place when it is run, nearly always in `block.rs`. A
-//! family that would need a second `match` gets a block file of its own.
+//! A [`Spec`] is known before any tensor is read, so a model can be described without being loaded. If networks differ
+//! in which matrices they have (feed-forward, learned positions), the loaded network has a form of its own
+//! (`network.rs`), which is described here. Each difference is matched in one place when it is run, nearly always in
+//! `block.rs`. A family that would need a second `match` gets a block file of its own.
 //!
-//! A number that is no choice (a multiplier, a cap) has a neutral value, with which its computation is skipped.
+//! Multipliers and caps have neutral values with which their computation is skipped (`Spec::plain`).
 
 mod draft_head;
+mod experts;
 
 use std::fmt;
 
@@ -15,18 +16,19 @@ use foretoken_kernels::attention::CacheType;
 use foretoken_kernels::rope::Pairing;
 
 pub use draft_head::{DraftHead, HeadKind};
+pub use experts::{Experts, GroupScore, Groups, Router, Scoring, SharedExpert, Sum};
 
 /// Normalization of the residual stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Norm {
     /// Root mean square, weight only.
     Rms {
-        /// Added to the mean square.
+        /// The number that is added to the mean square.
         epsilon: f32,
     },
     /// Mean and variance, weight and, if the network has one, bias.
     Layer {
-        /// Added to the variance.
+        /// The number that is added to the variance.
         epsilon: f32,
     },
 }
@@ -52,7 +54,7 @@ impl Positions {
         }
     }
 
-    /// What the scores of each head lose a position of distance; empty without ALiBi.
+    /// What is subtracted from the scores of each head per position of distance; empty without ALiBi.
     pub fn slopes(&self) -> &[f32] {
         match self {
             Self::Alibi(slopes) => slopes,
@@ -64,18 +66,18 @@ impl Positions {
 /// A rotary embedding.
 #[derive(Clone, PartialEq)]
 pub struct Rotation {
-    /// The angle a position of each pair; scaling is already applied. Where they are fewer than half a head's elements,
-    /// the last elements of the head are not rotated.
+    /// The angle per position of each pair; scaling is already applied. If there are fewer pairs than half of a head's
+    /// elements, the last elements of the head are not rotated.
     pub frequencies: Vec<f32>,
     /// Which elements of a head form a pair.
     pub pairing: Pairing,
-    /// Multiplies the rotated elements: the attention factor of yarn and longrope, otherwise 1.
+    /// The factor of the rotated elements: the attention factor of YaRN and LongRoPE, otherwise 1.
     pub magnitude: f32,
     /// The base of the frequencies before any scaling.
     pub base: f32,
-    /// How the frequencies were made of the base, for file formats that store this and not the frequencies.
+    /// How the frequencies were computed from the base, for file formats that store this and not the frequencies.
     pub scaling: Scaling,
-    /// Both lists of frequencies, where a scaling has one for short sequences and another for longer ones.
+    /// Both lists of frequencies, if a scaling has one for short sequences and another for longer ones.
     pub by_length: Option<ByLength>,
 }
 
@@ -94,59 +96,59 @@ impl fmt::Debug for Rotation {
     }
 }
 
-/// Frequencies by the length of the longest sequence.
+/// Frequencies that depend on the length of the longest sequence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ByLength {
-    /// Tokens of the longest sequence that uses the first list.
+    /// Length of the longest sequence that uses the first list, in tokens.
     pub short_max: usize,
-    /// Those of short sequences and of longer ones.
+    /// The frequencies of short sequences and of longer ones.
     pub frequencies: [Vec<f32>; 2],
 }
 
 /// How the frequencies of a rotation were scaled.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Scaling {
-    /// They were not scaled.
+    /// The frequencies were not scaled.
     None,
-    /// All were divided by one factor.
+    /// All frequencies were divided by one factor.
     Linear {
         /// The divisor.
         factor: f32,
     },
     /// YaRN.
     Yarn {
-        /// How many times longer sequences become.
+        /// The factor by which sequences may be longer.
         factor: f32,
-        /// Positions that the network was trained with before it was extended.
+        /// Number of positions that the network was trained with before it was extended.
         original: f32,
     },
-    /// Each was divided by a number of its own, the same for sequences of all lengths (llama3).
+    /// Each frequency was divided by a number of its own, which is the same for sequences of all lengths (llama3).
     Divided,
-    /// Each was divided by a number of its own, from one list for sequences within the trained context and from another
-    /// for longer ones.
+    /// Each frequency was divided by a number of its own, from one list for sequences within the trained context and
+    /// from another for longer ones.
     LongRope {
-        /// Positions that the network was trained with before it was extended.
+        /// Number of positions that the network was trained with before it was extended.
         original: f32,
         /// The divisors of short sequences and of long ones.
         divisors: [Vec<f32>; 2],
     },
     /// A larger base is used for sequences longer than the trained context.
     Dynamic {
-        /// Positions of the trained context.
+        /// Number of positions of the trained context.
         trained: usize,
         /// How fast the base grows.
         factor: f32,
     },
 }
 
-/// Where the attention of one layer may differ from that of another.
+/// The properties of attention in which layers may differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LayerAttention {
     /// The index of its rotation in the network's list; `None` if queries and keys are not rotated.
     pub rotation: Option<usize>,
     /// The sliding window: how many of the latest positions a row sees, its own included; `None` for full attention.
     pub window: Option<usize>,
-    /// Its heads of keys and values, where they are not those of the network; its query heads have the same width.
+    /// Its heads of keys and values, if they differ from those of the network; its query heads have the same width.
     pub heads: Option<Heads>,
     /// Whether there is no matrix of values: values are the projected keys before their norm.
     pub values_are_keys: bool,
@@ -162,9 +164,9 @@ impl LayerAttention {
 /// Number and width of the heads of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heads {
-    /// How many.
+    /// Number of heads.
     pub count: usize,
-    /// Width of each.
+    /// Width of each head.
     pub head_dim: usize,
 }
 
@@ -172,30 +174,30 @@ pub struct Heads {
 /// before them that has the same attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedKv {
-    /// How many layers.
+    /// Number of layers that share.
     pub layers: usize,
-    /// Inner width of their feed-forward networks.
+    /// Inner width of the feed-forward networks of these layers.
     pub ffn_width: usize,
 }
 
-/// Per-layer embeddings (Gemma 4): beside the residual stream every layer gets inputs of its own, for each token a row
+/// Per-layer embeddings (Gemma 4): besides the residual stream every layer gets inputs of its own, for each token a row
 /// of a second embedding and a projection of its first one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerInputs {
-    /// Elements that one layer gets of each row.
+    /// Number of elements of each row that one layer gets.
     pub width: usize,
-    /// Rows of the second embedding, at least as many as there are tokens.
+    /// Number of rows of the second embedding, at least the number of tokens.
     pub vocabulary: usize,
-    /// Multiplies the second embedding.
+    /// The factor of the second embedding.
     pub multiplier: f32,
 }
 
 /// Scaling of queries with their position p, by 1 + rate * ln(1 + floor(p / period)).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QueryGrowth {
-    /// How fast the factor grows.
+    /// The growth rate of the factor.
     pub rate: f32,
-    /// Positions between two steps of the factor.
+    /// Number of positions between two steps of the factor.
     pub period: f32,
 }
 
@@ -227,100 +229,6 @@ pub enum FeedForward {
     Plain(Activation),
 }
 
-/// A mixture of experts: feed-forward networks of which each row chooses a few.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Experts {
-    /// How many a layer has.
-    pub count: usize,
-    /// How many of them a row chooses.
-    pub chosen: usize,
-    /// Inner width of one.
-    pub ffn_width: usize,
-    /// How a row chooses.
-    pub router: Router,
-    /// The shared expert, which all rows go through, if there is one.
-    pub shared: Option<SharedExpert>,
-    /// Whether their layers have a dense feed-forward network beside them, and each of the two norms of its own.
-    pub beside_dense: bool,
-    /// Which layers have experts: layer i if element i modulo the length is true. The others are dense.
-    pub layers: Vec<bool>,
-}
-
-/// How a row chooses its experts and how their outputs are weighted, by the router's logits.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Router {
-    /// How logits become scores.
-    pub scoring: Scoring,
-    /// Whether layers have corrections: a number an expert that is added to its score for the choice alone.
-    pub corrected: bool,
-    /// Groups of experts, if a row chooses among these first.
-    pub groups: Option<Groups>,
-    /// What the scores of the chosen experts are divided by to become weights; `None` if they are the weights.
-    pub divided: Option<Sum>,
-    /// Multiplies the weights.
-    pub factor: f32,
-}
-
-impl Router {
-    /// A softmax over all experts.
-    pub const SOFTMAX: Self =
-        Self { scoring: Scoring::Softmax, corrected: false, groups: None, divided: None, factor: 1.0 };
-    /// The same with weights whose sum is 1: a softmax over the chosen experts.
-    pub const SOFTMAX_OF_CHOSEN: Self = Self { divided: Some(Sum::PLAIN), ..Self::SOFTMAX };
-}
-
-/// How the router's logits become scores.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scoring {
-    /// Their softmax over all experts.
-    Softmax,
-    /// The sigmoid of each.
-    Sigmoid,
-}
-
-/// Groups of consecutive experts, all of one size: a row chooses among the experts of the best groups only.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Groups {
-    /// How many there are.
-    pub count: usize,
-    /// How many of them a row chooses.
-    pub chosen: usize,
-    /// The score by which groups are compared.
-    pub by: GroupScore,
-}
-
-/// The score of a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GroupScore {
-    /// That of its best expert (DeepSeek V2).
-    Best,
-    /// The sum of its two best ones' (DeepSeek V3).
-    BestTwo,
-}
-
-/// The sum of the scores of the experts that a row chooses, kept above 0.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sum {
-    /// Added to the sum.
-    pub added: f32,
-    /// The least value of the divisor.
-    pub least: f32,
-}
-
-impl Sum {
-    /// The sum as it is.
-    pub const PLAIN: Self = Self { added: 0.0, least: 0.0 };
-}
-
-/// An expert that all rows go through.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SharedExpert {
-    /// Its inner width.
-    pub ffn_width: usize,
-    /// Whether its output is multiplied by the sigmoid of a gate.
-    pub gated: bool,
-}
-
 /// An activation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Activation {
@@ -334,7 +242,7 @@ pub enum Activation {
     Relu,
     /// max(x, 0)^2.
     ReluSquared,
-    /// min(gate, limit) / (1 + e^(-slope * min(gate, limit))) times 1 + up, with up clamped to ±limit (gpt-oss). For
+    /// min(gate, limit) / (1 + e^(-slope * min(gate, limit))) times 1 + up, with up clamped to ±limit (gpt-oss), for
     /// gated networks only.
     ClampedSwiglu {
         /// The slope of the sigmoid.
@@ -353,23 +261,24 @@ pub struct Spec {
     pub vocabulary: usize,
     /// Width of the residual stream.
     pub width: usize,
-    /// Width of the embedding and of the head's input: that of the residual stream, unless matrices lie between.
+    /// Width of the embedding and of the head's input: that of the residual stream, unless there are matrices in
+    /// between.
     pub embedding_width: usize,
     /// Number of blocks.
     pub layers: usize,
     /// Number of query heads.
     pub heads: usize,
-    /// Number of key-value heads, except in layers that have another ([`Spec::kv_heads_of`]).
+    /// Number of key-value heads, except in layers that differ ([`Spec::kv_heads_of`]).
     pub kv_heads: usize,
-    /// Width of a head, except in layers that have another.
+    /// Width of a head, except in layers that differ.
     pub head_dim: usize,
-    /// Inner width of the feed-forward network, except in layers that have another ([`Spec::ffn_width_of`]).
+    /// Inner width of the feed-forward network, except in layers that differ ([`Spec::ffn_width_of`]).
     pub ffn_width: usize,
-    /// Positions that the network was trained for.
+    /// Number of positions that the network was trained for.
     pub context_max: usize,
-    /// Normalization.
+    /// The normalization of the residual stream.
     pub norm: Norm,
-    /// Positions.
+    /// How positions are encoded.
     pub positions: Positions,
     /// The attention of the layers as a repeating pattern: layer i has element i modulo the length.
     pub attention: Vec<LayerAttention>,
@@ -379,15 +288,15 @@ pub struct Spec {
     pub layer_inputs: Option<LayerInputs>,
     /// The dense feed-forward network.
     pub feed_forward: FeedForward,
-    /// The experts of layers that have some.
+    /// The experts of the layers that have experts.
     pub experts: Option<Experts>,
     /// How the sublayers of a block are added.
     pub residual: Residual,
-    /// Multiplies what a sublayer adds to the residual stream.
+    /// The factor of what a sublayer adds to the residual stream.
     pub residual_multiplier: f32,
-    /// Multiplies the embedding.
+    /// The factor of the embedding.
     pub embedding_multiplier: f32,
-    /// Multiplies attention scores.
+    /// The factor of attention scores.
     pub attention_scale: f32,
     /// Whether queries and keys are normalized after their rotation instead of before it.
     pub norms_after_rotation: bool,
@@ -395,7 +304,7 @@ pub struct Spec {
     pub query_growth: Option<QueryGrowth>,
     /// The soft cap of scaled attention scores: cap * tanh(score / cap).
     pub attention_soft_cap: Option<f32>,
-    /// Multiplies logits.
+    /// The factor of logits.
     pub logit_multiplier: f32,
     /// The soft cap of logits.
     pub logit_soft_cap: Option<f32>,
@@ -406,18 +315,53 @@ pub struct Spec {
 }
 
 impl Spec {
+    /// The network that readers of configurations begin with: each size is 1, and each multiplier and option has the
+    /// value that changes nothing.
+    pub(crate) fn plain(family: &'static str) -> Self {
+        Self {
+            family,
+            vocabulary: 1,
+            width: 1,
+            embedding_width: 1,
+            layers: 1,
+            heads: 1,
+            kv_heads: 1,
+            head_dim: 1,
+            ffn_width: 1,
+            context_max: 1,
+            norm: Norm::Rms { epsilon: 0.0 },
+            positions: Positions::Learned,
+            attention: vec![LayerAttention::default()],
+            shared_kv: None,
+            layer_inputs: None,
+            feed_forward: FeedForward::Plain(Activation::Silu),
+            experts: None,
+            residual: Residual::Sequential,
+            residual_multiplier: 1.0,
+            embedding_multiplier: 1.0,
+            attention_scale: 1.0,
+            norms_after_rotation: false,
+            query_growth: None,
+            attention_soft_cap: None,
+            logit_multiplier: 1.0,
+            logit_soft_cap: None,
+            tied_head: false,
+            draft_head: None,
+        }
+    }
+
     /// The attention of a layer.
     pub fn attention_of(&self, layer: usize) -> LayerAttention {
         self.attention[layer % self.attention.len()]
     }
 
-    /// The distinct windows of the network's layers, of which each is a cache group. A window that no sequence can fill
+    /// The distinct windows of the network's layers, each of which is a cache group. A window that no sequence can fill
     /// counts as full attention.
     pub fn windows(&self) -> Vec<Option<usize>> {
         self.windows_of(self.layers)
     }
 
-    /// The same for the first layers only.
+    /// The distinct windows of the first `layers` layers.
     pub(crate) fn windows_of(&self, layers: usize) -> Vec<Option<usize>> {
         let mut all = Vec::new();
         for layer in 0..layers {
@@ -457,7 +401,8 @@ impl Spec {
         (0..self.kv_layers()).rfind(same).unwrap_or_else(|| panic!("layer {layer}: no keys and values to share"))
     }
 
-    /// Width of the input of a layer's attention: the network's width, twice that in the first layer of a draft head.
+    /// Width of the input of a layer's attention: the network's width, or twice that in the first layer of a draft
+    /// head.
     pub fn attention_inputs(&self, layer: usize) -> usize {
         if self.draft_head.is_some() && layer == 0 { 2 * self.width } else { self.width }
     }
@@ -477,13 +422,13 @@ impl Spec {
         self.experts.as_ref().filter(|experts| experts.layers[layer % experts.layers.len()])
     }
 
-    /// Bytes of the keys and values of one position of a layer in these types, saturating.
+    /// Number of bytes of the keys and values of one position of a layer in these types; it saturates.
     pub fn cache_bytes_of(&self, layer: usize, types: [CacheType; 2]) -> usize {
         let Heads { count, head_dim } = self.kv_heads_of(layer);
         types.iter().fold(0usize, |all, kind| all.saturating_add(kind.bytes(head_dim))).saturating_mul(count)
     }
 
-    /// Bytes of the cache for one position with these types of keys and values, saturating.
+    /// Number of bytes of the cache for one position with these types of keys and values; it saturates.
     pub fn cache_bytes_per_position(&self, types: [CacheType; 2]) -> usize {
         (0..self.kv_layers()).fold(0, |all, layer| all.saturating_add(self.cache_bytes_of(layer, types)))
     }

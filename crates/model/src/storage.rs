@@ -1,6 +1,6 @@
 //! The elements of a tensor: in the mapped file, or owned.
 //!
-//! Floats of a file are used in the mapping if they are aligned; blocks always are.
+//! Floats of a file are used in the mapping if they are aligned, and blocks always.
 
 use std::ops::Range;
 
@@ -30,7 +30,7 @@ pub(crate) enum View<'a> {
 }
 
 impl View<'_> {
-    /// Panels of a matrix `[outputs, inputs]`, in the same type; `None` if there is no memory for them.
+    /// Packs a matrix `[outputs, inputs]` into panels of the same type; `None` if there is no memory for them.
     pub(crate) fn pack(&self, pool: &Pool, outputs: usize, inputs: usize) -> Option<Panels> {
         match *self {
             Self::Floats(matrix) => Panels::pack_floats(pool, matrix, outputs, inputs),
@@ -75,10 +75,10 @@ fn format(dtype: Dtype) -> Option<Format> {
 }
 
 impl Storage {
-    /// The elements of `tensor`, which is of a type that can be computed with.
+    /// The elements of `tensor`, whose type can be computed with.
     ///
     /// # Panics
-    /// On any other type: `Weights::require` refuses those.
+    /// On any other type, which `Weights::require` refuses.
     pub(crate) fn new(tensor: &Tensor) -> Self {
         let bytes = &tensor.bytes;
         match tensor.dtype {
@@ -147,7 +147,7 @@ impl Storage {
         }
     }
 
-    /// The form of its panels.
+    /// The form of the panels.
     pub(crate) fn form(&self) -> PanelFormat {
         match self.view() {
             View::Floats(Matrix::F32(_)) => PanelFormat::F32,
@@ -165,7 +165,7 @@ impl Storage {
         }
     }
 
-    /// The same elements, those of blocks as floats.
+    /// The elements, those of blocks as floats.
     pub(crate) fn into_floats(self) -> Self {
         if self.format().is_none() {
             return self;
@@ -186,7 +186,8 @@ impl Storage {
         }
     }
 
-    /// The `chosen` columns of a matrix of so many columns, as the rows of another; columns of blocks as floats.
+    /// The `chosen` columns of a matrix with `columns` columns, as the rows of another matrix; columns of blocks become
+    /// floats.
     pub(crate) fn columns(&self, chosen: impl ExactSizeIterator<Item = usize>, columns: usize) -> Self {
         match self.view() {
             View::Floats(Matrix::F32(w)) => Self::F32(gather_columns(w, chosen, columns)),
@@ -200,7 +201,7 @@ impl Storage {
         }
     }
 
-    /// Elements `range`, a whole number of blocks: a view of a mapping, or a copy of an owned matrix.
+    /// The elements `range`, a whole number of blocks: a view of a mapping, or a copy of an owned matrix.
     pub(crate) fn part(&self, range: Range<usize>) -> Self {
         let bytes = |size: usize| range.start * size..range.end * size;
         match self {
@@ -234,7 +235,7 @@ impl Storage {
         }
     }
 
-    /// Rows of so many elements as floats, each normalized to length 1.
+    /// Rows of `columns` elements as floats, each normalized to length 1.
     pub(crate) fn unit_rows(&self, columns: usize) -> Self {
         let mut elements = vec![0.0; self.elements()];
         self.widen(0..elements.len(), &mut elements);

@@ -1,9 +1,9 @@
 //! The types that weights can be converted to when they are loaded.
 //!
 //! Matrices of floats are rounded or quantized tensor by tensor on all threads, so that there is never a second copy of
-//! the model in memory. The head suffers most from few bits and gets Q6_K where the layers get Q4_K, as in llama.cpp.
-//! Rows that are no whole number of blocks get the next type that fits. Quantized types are not converted to others,
-//! which would lose precision twice.
+//! the model in memory. Few bits cause the largest loss in the head, so it gets Q6_K if the layers get Q4_K, as in
+//! llama.cpp. Rows that are not a whole number of blocks get the next type that fits. Quantized types are not converted
+//! to others, which would lose precision twice.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -15,7 +15,6 @@ use foretoken_kernels::block::{self, Format};
 use foretoken_kernels::dtype::{Matrix, bf16, f16};
 use foretoken_kernels::panel::PanelFormat;
 
-use crate::block::grow_to;
 use crate::storage::{Storage, View};
 
 /// A type of weights that floats can be converted to.
@@ -27,7 +26,7 @@ pub enum WeightType {
     F16,
     /// The upper halves of 32-bit floats.
     BF16,
-    /// Blocks that [`Format::can_quantize`].
+    /// Blocks of a format that [`Format::can_quantize`].
     Blocks(Format),
 }
 
@@ -63,7 +62,7 @@ impl fmt::Display for WeightType {
 }
 
 impl WeightType {
-    /// The type of the head where the layers have this one.
+    /// The type of the head if the layers have this type.
     pub fn of_head(self) -> Self {
         if self == Self::Blocks(Format::Q4K) { Self::Blocks(Format::Q6K) } else { self }
     }
@@ -88,8 +87,8 @@ impl WeightType {
         }
     }
 
-    /// Converts floats `[outputs, inputs]` to this type, or the nearest that fits. `Err`: the first row that the type
-    /// cannot hold, and its first number that is not finite or too large.
+    /// Converts floats `[outputs, inputs]` to this type, or the nearest that fits. `Err` has the first row that the
+    /// type cannot hold, and its first number that is not finite or too large.
     pub(crate) fn convert(
         self,
         pool: &Pool,
@@ -109,7 +108,7 @@ impl WeightType {
                 rows(pool, storage, shape, &mut into.blocks, |row, x, out| {
                     if let Some(at) = block::first_unrepresentable(format, x) {
                         let mut beyond = beyond.lock().unwrap_or_else(PoisonError::into_inner);
-                        // The first row, whichever thread finds one first.
+                        // The error of the first row is kept, whichever thread finds one first.
                         if beyond.is_none_or(|(first, _)| row < first) {
                             *beyond = Some((row, x[at]));
                         }
@@ -125,7 +124,7 @@ impl WeightType {
 /// A matrix that was converted to another type. Its buffers are reused for the next one.
 #[derive(Default)]
 pub(crate) struct Converted {
-    /// Its type; `None`: there is no matrix yet.
+    /// Its type; `None` if there is no matrix yet.
     kind: Option<WeightType>,
     f32: Vec<f32>,
     f16: Vec<f16>,
@@ -163,8 +162,8 @@ thread_local! {
     static ROW: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Fills `all` with rows, one for each output, which `make` makes of the row's number and floats: `blocks` of `size`
-/// elements a row.
+/// Fills `all` with rows, one for each output, which `make` makes of the row's number and floats. A row has `blocks`
+/// blocks of `size` elements.
 fn rows<T: Clone + Default + Send>(
     pool: &Pool,
     storage: &Storage,
@@ -176,7 +175,7 @@ fn rows<T: Clone + Default + Send>(
     let inputs = storage.elements() / outputs.max(1);
     pool.each_chunk(all, blocks * size, &|row, out| {
         ROW.with_borrow_mut(|x| {
-            let x = grow_to(x, inputs);
+            x.resize(inputs, 0.0);
             storage.widen(row * inputs..(row + 1) * inputs, x);
             make(row, x, out);
         });

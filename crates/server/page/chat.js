@@ -53,7 +53,7 @@ export class Chat {
       turn.state = isDone ? "done" : "failed";
       turn.line = typeof line === "string" ? line : "";
       if (text !== "") this.#foot(turn);
-      else turn.foot.append(element("span", "told", "no answer came"));
+      else turn.foot.append(element("span", "told", "no answer"));
       this.turns.push(turn);
       this.#page.log.append(turn.element);
     }

@@ -122,8 +122,8 @@ const row = (name, value) =>
 
 function lines(span) {
   const [token] = span.tokens.slice(-1);
-  if (!token) return [element("div", "row", "no token is known for this text")];
-  const known = { target: "the model itself", forced: "nobody: nothing else was possible" };
+  if (!token) return [element("div", "row", "the tokens of this text are not known")];
+  const known = { target: "the model itself", forced: "forced: no other token was possible" };
   const who = known[token.origin] ?? token.origin;
   const shown = element("code", "", element("u", "", visible(token.text) || "(no text)"));
   const head = element("div", `head o${span.colour}`, shown, ` ${who}`);
@@ -135,6 +135,6 @@ function lines(span) {
     row("token", parts.map((part) => `${part.token} + `).join("") + token.token),
     row("pass", span.pass ?? "–"),
     ...(token.depth > 0 ? [row("depth", token.depth)] : []),
-    ...(token.rejected ? [] : [shares("p", token.p, "not told"), shares("q", token.q, "none")]),
+    ...(token.rejected ? [] : [shares("p", token.p, "not known"), shares("q", token.q, "none")]),
   ];
 }

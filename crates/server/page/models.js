@@ -37,7 +37,7 @@ export class Models {
   }
 
   async #open(model, key) {
-    const line = element("div", "problem mild", `The server opens ${model.id}. This may take a while.`);
+    const line = element("div", "problem mild", `The server loads ${model.id}. This may take a while.`);
     line.setAttribute("role", "status");
     byId("trouble").replaceChildren(line);
     this.draw(model);
@@ -49,7 +49,7 @@ export class Models {
 
   /** Shows the names, with this one selected. */
   draw(chosen) {
-    const words = (model) => (isClosed(model) ? `${model.id} (not open)` : model.id);
+    const words = (model) => (isClosed(model) ? `${model.id} (not loaded)` : model.id);
     byId("models").replaceChildren(...this.#known.map((model) => new Option(words(model), model.id)));
     byId("models").value = chosen?.id ?? "";
     byId("models").hidden = this.#known.length < 2;

@@ -82,7 +82,7 @@ export class Race {
       `${type} against plain`, `temperature ${chosen.temperature}`, `seed ${seed}`, "promise exact",
       `at most ${chosen.maxTokens} tokens`,
     ].join(" · ");
-    const fair = "Both begin without memory of earlier texts, so a second race is no faster than the first.";
+    const fair = "Both runs begin without memory of earlier texts, so a second race is no faster than the first.";
     this.element.prepend(title, element("p", "told", how), element("p", "told", fair));
     page.log.append(this.element);
     page.follow();

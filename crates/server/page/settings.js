@@ -169,7 +169,7 @@ function schema() {
     const isSchema = value !== null && typeof value === "object" && !Array.isArray(value);
     return { value, problem: isSchema ? null : "Schema: expected a JSON object, found something else." };
   } catch (error) {
-    return { value: null, problem: `Schema: expected JSON, found a mistake: ${error.message}` };
+    return { value: null, problem: `Schema: expected JSON, found an error: ${error.message}` };
   }
 }
 

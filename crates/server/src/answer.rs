@@ -1,6 +1,6 @@
 //! Answers in OpenAI's format: what complete (`complete.rs`) and streamed answers (`stream.rs`) share.
 //!
-//! Answers have further fields beside OpenAI's, with other servers' names where these exist: `timings` (llama.cpp), the
+//! Answers have further fields besides OpenAI's, with other servers' names if these exist: `timings` (llama.cpp), the
 //! `seed` of each answer, `cut_by` if it was cut, and, on request, `provenance` and `drafted` with the origin of each
 //! token. Generation is in `run.rs`.
 
@@ -25,6 +25,7 @@ use crate::parse::chat::ChatRequest;
 use crate::parse::completion::CompletionRequest;
 use crate::parse::{RequestContext, RequestOptions};
 use crate::run::{CutReason, RequestRecord};
+use crate::settings::ServerSettings;
 use crate::shared::seconds_since_1970;
 use parts::ReportedCalls;
 
@@ -43,7 +44,7 @@ impl RequestKind {
         context: &RequestContext<'_>,
     ) -> Result<(Self, Vec<Request>), ApiError> {
         let RequestContext { prompter, sampling, settings, limit, key } = *context;
-        let options = RequestOptions::parse(fields, sampling, settings)?;
+        let options = RequestOptions::parse(fields, sampling, settings, &prompter.names)?;
         if is_chat {
             let mut chat = ChatRequest::parse(fields, options, settings)?;
             let requests = chat.requests(prompter, key, limit)?;
@@ -65,6 +66,11 @@ impl RequestKind {
         matches!(self, Self::Chat(_))
     }
 
+    /// The beginning of the ids of answers in OpenAI's format.
+    pub(crate) fn id_prefix(&self) -> &'static str {
+        if self.is_chat() { "chatcmpl-" } else { "cmpl-" }
+    }
+
     /// The engine's error, attributed to a field of this kind: the prompt of a chat comes from its messages.
     pub(crate) fn attribute(&self, error: ApiError) -> ApiError {
         match error.param.as_deref() {
@@ -76,7 +82,10 @@ impl RequestKind {
 
 /// What all objects of a request's answers have in common.
 pub(crate) struct AnswerContext {
-    pub(crate) app: Arc<App>,
+    pub(crate) prompter: Arc<Prompter>,
+    pub(crate) settings: Arc<ServerSettings>,
+    /// The model's name.
+    pub(crate) model: String,
     pub(crate) kind: RequestKind,
     /// The answer's id.
     pub(crate) id: String,
@@ -85,14 +94,14 @@ pub(crate) struct AnswerContext {
 
 impl AnswerContext {
     /// `prefix`: the beginning of the answer's id; `None`: OpenAI's.
-    pub(crate) fn new(app: Arc<App>, kind: RequestKind, number: u64, prefix: Option<&str>) -> Self {
-        let prefix = prefix.unwrap_or(if kind.is_chat() { "chatcmpl-" } else { "cmpl-" });
-        let id = format!("{prefix}{}", app.request_id(number));
-        Self { app, kind, id, created: seconds_since_1970() }
+    pub(crate) fn new(app: &App, kind: RequestKind, number: u64, prefix: Option<&str>) -> Self {
+        let id = format!("{}{}", prefix.unwrap_or(kind.id_prefix()), app.request_id(number));
+        let (prompter, settings) = (Arc::clone(&app.prompter), Arc::clone(&app.settings));
+        Self { prompter, settings, model: app.model.clone(), kind, id, created: seconds_since_1970() }
     }
 
     pub(crate) fn prompter(&self) -> &Prompter {
-        &self.app.prompter
+        &self.prompter
     }
 
     /// The JSON text of an object with these choices and further fields.
@@ -119,7 +128,7 @@ impl AnswerContext {
             id: &self.id,
             object,
             created: self.created,
-            model: &self.app.model,
+            model: &self.model,
             system_fingerprint: concat!("foretoken-", env!("CARGO_PKG_VERSION")),
             choices,
             warnings: if is_chunk && !choices.is_empty() { &[] } else { &self.kind.options().warnings },
@@ -166,9 +175,14 @@ impl AnswerContext {
         timings
     }
 
-    /// Logs the end of a request, without the text of its answers.
+    /// Logs the end of a request, without the text of its answers. A request that was cut before its first token got an
+    /// error, in a stream whose status was sent before.
     fn log(&self, stats: &[Stats], cut: Option<CutReason>) {
         let total = combined(stats);
+        if let (Some(cut), 0) = (cut, total.emitted) {
+            tracing::debug!(id = self.id, answers = stats.len(), cut_by = cut.name(), "refused");
+            return;
+        }
         tracing::info!(
             id = self.id,
             answers = stats.len(),

@@ -21,6 +21,7 @@ use crate::app::App;
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::models::Models;
+use crate::parse::RequestContext;
 
 /// A parsed request for generation, and the format of its answer.
 pub(crate) struct GenerationRequest {
@@ -38,16 +39,24 @@ pub(crate) fn parse(
     fields: &mut Fields,
     format: Option<Box<dyn AnswerFormat>>,
 ) -> Result<GenerationRequest, ApiError> {
-    if !is_chat {
-        infill::with_suffix(app, fields).map_err(|error| fields.with_sent_name(error))?;
-    }
-    let (kind, requests) =
-        RequestKind::parse(is_chat, fields, &app.request_context(key)).map_err(|error| fields.with_sent_name(error))?;
+    let (kind, requests) = parse_openai(is_chat, &app.request_context(key), fields)?;
     let generation = GenerationRequest { kind, requests, format };
     if generation.format.as_ref().is_some_and(|format| !format.may_have_several()) {
         require_one_answer(&generation).map_err(|error| fields.with_sent_name(error))?;
     }
     Ok(generation)
+}
+
+/// The same without an API's format: the request and the engine's requests for it.
+pub(crate) fn parse_openai(
+    is_chat: bool,
+    context: &RequestContext<'_>,
+    fields: &mut Fields,
+) -> Result<(RequestKind, Vec<Request>), ApiError> {
+    if !is_chat {
+        infill::with_suffix(context, fields).map_err(|error| fields.with_sent_name(error))?;
+    }
+    RequestKind::parse(is_chat, fields, context).map_err(|error| fields.with_sent_name(error))
 }
 
 /// Refuses a request for several answers.

@@ -1,15 +1,19 @@
 //! Connections: accepting, limits, and graceful shutdown.
 //!
 //! axum handles requests and hyper connections; the accept loop is ours, to enforce limits. The number of connections
-//! is limited. A connection is closed, and its requests cancelled, if the client disconnects, or takes too long to send
-//! a request or to read the answer. On shutdown new connections are refused, and running requests may finish for a
-//! while; then they are cut, and the remaining connections closed. A request that is only partly received gets a moment
-//! for its rest.
+//! is limited (`room.rs`). A connection is closed, and its requests cancelled, if the client disconnects, or takes too
+//! long to send a request or to read the answer. On shutdown new connections are refused, and running requests may
+//! finish for a while; then they are cut, and the remaining connections closed. A request that is only partly received
+//! gets a moment to be completed.
 
 mod client;
+mod head;
+mod room;
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,31 +21,44 @@ use axum::Router;
 use axum::body::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
+use hyper::header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::net::{TcpListener, TcpSocket};
 
 use crate::shared::{Shared, Stage};
 use client::{Client, WatchedStream};
+use room::Room;
 
-/// Most bytes of a request's line and headers.
+/// Maximum number of bytes of a request's line and headers.
 const HEAD_BYTES_MAX: usize = 64 << 10;
-/// Most headers of a request.
+/// Maximum number of headers of a request.
 const HEADERS_MAX: usize = 128;
 /// Time after the cut in which the ends of answers are sent.
 const FINAL_ANSWER_TIME: Duration = Duration::from_secs(2);
 /// Time before accepting again after an error (too many open files).
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
-/// Least time between warnings of such errors.
+/// Minimum time between warnings of such errors.
 const WARN_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Time after a shutdown request in which partly received requests may be completed.
 const PARTIAL_REQUEST_TIME: Duration = Duration::from_secs(1);
+
+/// Listens on an address. As many connections may wait to be accepted as the system allows.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // A server that was just restarted gets its port again. On Windows the option would let two servers share it.
+    socket.set_reuseaddr(cfg!(not(windows)))?;
+    socket.bind(address)?;
+    socket.listen(u32::MAX)
+}
 
 /// Serves connections until `shutdown` is ready, and then until all have ended or the time is over.
 pub(crate) async fn serve(
@@ -50,16 +67,12 @@ pub(crate) async fn serve(
     router: Router,
     shutdown: impl Future<Output = ()>,
 ) {
-    let permits = Arc::new(Semaphore::new(shared.settings.connections_max));
+    let mut room = Room::new(shared.settings.connections_max);
     let graceful = GracefulShutdown::new();
     let idle = shared.settings.idle_timeout();
     let mut shutdown = std::pin::pin!(shutdown);
     let mut last_warning: Option<Instant> = None;
     loop {
-        let permit = tokio::select! {
-            () = &mut shutdown => break,
-            permit = Arc::clone(&permits).acquire_owned() => permit.expect("the semaphore is never closed"),
-        };
         let accepted = tokio::select! {
             () = &mut shutdown => break,
             accepted = listener.accept() => accepted,
@@ -77,13 +90,17 @@ pub(crate) async fn serve(
         };
         // Events are small, and should be sent without delay.
         stream.set_nodelay(true).ok();
+        let client = Arc::new(Client::new(stream));
+        let place = tokio::select! {
+            () = &mut shutdown => break,
+            place = room.place(&client) => place,
+        };
         let mut builder = http1::Builder::new();
         builder
             .timer(TokioTimer::new())
             .header_read_timeout(idle)
             .max_headers(HEADERS_MAX)
             .max_buf_size(HEAD_BYTES_MAX);
-        let client = Arc::new(Client::new(stream));
         let watched = TokioIo::new(WatchedStream::new(Arc::clone(&client), idle));
         let service = track_answers(TowerToHyperService::new(router.clone()), Arc::clone(&client));
         let connection = graceful.watch(builder.serve_connection(watched, service));
@@ -103,8 +120,9 @@ pub(crate) async fn serve(
                     tracing::debug!("a client has sent no request, or not all of it");
                     client.linger().await;
                 }
+                () = client.dismissed() => tracing::debug!("a connection has made room for another one"),
             }
-            drop(permit);
+            drop(place);
         });
     }
     drop(listener);
@@ -118,9 +136,8 @@ pub(crate) async fn serve(
         tracing::info!("requests are cut");
         tokio::time::timeout(FINAL_ANSWER_TIME, &mut done).await.ok();
     }
-    // A permit is returned once the client has its answer, even if it still sends.
-    let all = u32::try_from(shared.settings.connections_max).unwrap_or(u32::MAX);
-    tokio::time::timeout(client::LINGER, permits.acquire_many(all)).await.ok();
+    // A place is free once the client has its answer, even if it still sends.
+    tokio::time::timeout(client::LINGER, room.emptied()).await.ok();
 }
 
 /// Waits until shutdown was requested and the time for the rest of requests, which is the same for all, is over.
@@ -131,7 +148,9 @@ pub(crate) async fn shutdown_grace_over(shared: &Shared) {
     }
 }
 
-/// The service, which registers each answer with the client until the last byte was taken, or the client disconnected.
+/// The service, which registers each answer with the client until the last byte was taken, or the client disconnected;
+/// and each request until all of it was received. A request that has a `Content-Length` and a `Transfer-Encoding` gets
+/// the first back, which hyper took away, so that it can be refused.
 fn track_answers(
     service: TowerToHyperService<Router>,
     client: Arc<Client>,
@@ -141,9 +160,17 @@ fn track_answers(
     Error = Infallible,
     Future: Send,
 > {
-    service_fn(move |request| {
-        let answer_guard = client.begin_answer();
-        let answer = service.call(request);
+    service_fn(move |mut request: Request<Incoming>| {
+        let (answer_guard, body_guard) = (client.begin_answer(), client.begin_body());
+        if request.headers().contains_key(TRANSFER_ENCODING) && client.had_content_length() {
+            request.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+        }
+        let answer = service.call(request.map(|body| {
+            body.map_frame(move |frame| {
+                let _body = &body_guard;
+                frame
+            })
+        }));
         async move {
             let answer = answer.await?;
             Ok(answer.map(|body| {

@@ -25,10 +25,10 @@ pub(crate) struct ApiError {
     pub(crate) context: Option<Box<[usize; 2]>>,
 }
 
-/// Most characters of a found value that a message shows.
+/// Maximum number of characters of a found value that a message shows.
 const SHOWN_MAX: usize = 80;
 
-/// Most characters of a message.
+/// Maximum number of characters of a message.
 const MESSAGE_MAX: usize = 500;
 
 /// A found value on one line, shortened.

@@ -2,9 +2,10 @@
 //!
 //! Any page that a user opens in a browser can reach a server on the user's machine: by requests to `localhost`, and by
 //! host names that resolve to it (DNS rebinding). So a browser's request is answered only if its origin is the server's
-//! own page or an allowed one. On the loopback device its host must be a name of that device, too. Programs send no
-//! `Origin` and are not affected.
+//! own page or an allowed one. On the loopback device its host must be a name of that device, too. Programs send
+//! neither `Origin` nor `Sec-Fetch-Site` and are not affected.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 
 use axum::http::uri::Authority;
@@ -15,7 +16,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::error::{ApiError, shown};
 use crate::settings::ServerSettings;
 
-/// A request's API key as a number, by which texts of different keys are separated; 0 where none is required. All keys
+/// A request's API key as a number, which separates the cached texts of different keys; 0 if none is required. All keys
 /// are compared, each in constant time. As with llama.cpp the key may also be in `X-Api-Key`.
 pub(crate) fn key(settings: &ServerSettings, headers: &HeaderMap) -> Result<u64, ApiError> {
     if settings.api_keys.is_empty() {
@@ -34,8 +35,8 @@ pub(crate) fn key(settings: &ServerSettings, headers: &HeaderMap) -> Result<u64,
     if bool::from(any) { Ok(xxh3_64(found)) } else { Err(ApiError::unauthorized()) }
 }
 
-/// Refuses requests with repeated headers, which a proxy may interpret differently; and unknown host names, if the
-/// server listens on the loopback device or has a list of names.
+/// Refuses requests that a proxy may interpret differently: those with repeated headers, with two lengths, or with a
+/// host that is no name; and unknown host names, if the server listens on the loopback device or has a list of names.
 pub(crate) fn check_host<B>(
     settings: &ServerSettings,
     address: SocketAddr,
@@ -47,37 +48,68 @@ pub(crate) fn check_host<B>(
             return Err(ApiError::bad(format!("{name}: expected it once, found it several times")));
         }
     }
-    if !settings.host.is_loopback() && settings.host_names.is_empty() {
-        return Ok(());
+    if headers.contains_key(header::TRANSFER_ENCODING) && headers.contains_key(header::CONTENT_LENGTH) {
+        return Err(ApiError::bad("Content-Length: expected none beside Transfer-Encoding, found one"));
     }
     // A request to a proxy has a host in its first line, too; both must be known.
     let in_line = request.uri().authority().map(Authority::as_str);
-    let in_header = headers.get(header::HOST).map(|host| host.to_str().unwrap_or_default());
-    let mut given: Vec<&str> = in_line.into_iter().chain(in_header).collect();
-    if given.is_empty() && request.version() == Version::HTTP_10 {
+    let in_header = headers.get(header::HOST).map(|host| String::from_utf8_lossy(host.as_bytes()));
+    let given = in_line.map(Cow::from).into_iter().chain(in_header);
+    let mut names = Vec::new();
+    for host in given {
+        let expected = "expected a name or an address, and a port up to 65535 or none, found";
+        names.push(name_of(&host).ok_or_else(|| ApiError::bad(format!("Host: {expected} {}", shown(&host))))?);
+    }
+    if !settings.host.is_loopback() && settings.host_names.is_empty() {
+        return Ok(());
+    }
+    if names.is_empty() && request.version() == Version::HTTP_10 {
         // All browsers send the host, so this request is not from a web page.
         return Ok(());
-    } else if given.is_empty() {
-        given.push("");
+    } else if names.is_empty() {
+        names.push(String::new());
     }
-    let is_unknown = |host: &&str| {
-        let name = name_of(host);
+    let is_unknown = |name: &String| {
         let is_loopback = name == "localhost" || name.parse().is_ok_and(|address: IpAddr| address.is_loopback());
         let is_own = name.parse().is_ok_and(|found: IpAddr| found == address.ip());
-        !(is_loopback || is_own || settings.host_names.iter().any(|own| own.eq_ignore_ascii_case(&name)))
+        !(is_loopback || is_own || settings.host_names.iter().any(|own| own.eq_ignore_ascii_case(name)))
     };
-    let Some(host) = given.into_iter().find(is_unknown) else { return Ok(()) };
-    Err(ApiError::forbidden(format!("Host: expected localhost or another name of this server, found {}", shown(host))))
+    let Some(name) = names.iter().find(|name| is_unknown(name)) else { return Ok(()) };
+    Err(ApiError::forbidden(format!("Host: expected localhost or another name of this server, found {}", shown(name))))
 }
 
-/// The host name in a `Host` header, without the port.
-fn name_of(host: &str) -> String {
+/// The host name in a `Host` header, in lower case and without the port; `None` if there is anything else in it.
+fn name_of(host: &str) -> Option<String> {
     let host = host.trim();
-    let name = match host.strip_prefix('[') {
-        Some(address) => address.split(']').next().unwrap_or_default(),
-        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    let is_letter = |c: char| c.is_ascii_alphanumeric() || "-._~".contains(c);
+    let (name, port) = match host.strip_prefix('[') {
+        // Addresses with colons are in brackets, and may have the name of an interface behind a percent sign.
+        Some(address) => {
+            let (address, port) = address.split_once(']')?;
+            (Some(address).filter(|address| address.chars().all(|c| is_letter(c) || ":%".contains(c)))?, port)
+        }
+        None => {
+            let (name, port) = host.split_at(host.find(':').unwrap_or(host.len()));
+            (Some(name).filter(|name| name.chars().all(is_letter))?, port)
+        }
     };
-    name.trim_end_matches('.').to_ascii_lowercase()
+    let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok();
+    let port = if port.is_empty() { "" } else { port.strip_prefix(':')? };
+    // A colon without a port is allowed.
+    (port.is_empty() || is_port(port)).then(|| name.trim_end_matches('.').to_ascii_lowercase())
+}
+
+/// Refuses what a page of another origin lets a browser ask for without an `Origin`: pictures, frames, links. That page
+/// cannot read the answer, but the request itself may load a model. The server's own page may be opened from anywhere.
+pub(crate) fn check_site<B>(settings: &ServerSettings, request: &Request<B>) -> Result<(), ApiError> {
+    let headers = request.headers();
+    let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes).unwrap_or_default();
+    let is_of_other_page = matches!(site, b"cross-site" | b"same-site") && !headers.contains_key(header::ORIGIN);
+    if !is_of_other_page || request.uri().path() == "/" || settings.cors_origins.iter().any(|allowed| allowed == "*") {
+        return Ok(());
+    }
+    let expected = "expected this server's own page";
+    Err(ApiError::forbidden(format!("Sec-Fetch-Site: {expected}, found {}", String::from_utf8_lossy(site))))
 }
 
 /// The origin that may read the answer, if the request comes from another server's page.
@@ -167,7 +199,60 @@ mod tests {
         assert!(check_request(Request::builder()).is_err());
         assert_eq!(check_request(Request::builder().version(Version::HTTP_10)), Ok(()));
         let open = ServerSettings { host: IpAddr::from([0, 0, 0, 0]), ..ServerSettings::default() };
-        assert_eq!(check(&open, "any.example"), Ok(()));
+        for good in ["any.example", "any.example:80", "", "[fe80::1%25eth0]:8080"] {
+            assert_eq!(check(&open, good), Ok(()), "{good}");
+        }
+    }
+
+    #[test]
+    fn hosts_are_names_with_ports() {
+        for (host, name) in [
+            ("LocalHost.:8080", Some("localhost")),
+            ("a_b-c.example:", Some("a_b-c.example")),
+            ("[::1]:65535", Some("::1")),
+            ("127.0.0.1:18500@evil.com", None),
+            ("localhost@evil.com", None),
+            ("evil.com/localhost", None),
+            ("localhost:65536", None),
+            ("localhost:+80", None),
+            ("localhost:80:80", None),
+            ("[::1]80", None),
+            ("[::1", None),
+            ("::1", None),
+            ("a b", None),
+            ("caf\u{e9}.example", None),
+        ] {
+            assert_eq!(name_of(host).as_deref(), name, "{host}");
+        }
+        let open = ServerSettings { host: IpAddr::from([0, 0, 0, 0]), ..ServerSettings::default() };
+        let address = SocketAddr::from(([0, 0, 0, 0], 8080));
+        let request = |pairs: &[(header::HeaderName, &'static str)]| {
+            let mut request = Request::new(());
+            *request.headers_mut() = headers(pairs);
+            check_host(&open, address, &request).map_err(|error| error.status.as_u16())
+        };
+        assert_eq!(request(&[(header::HOST, "any.example:99999")]), Err(400));
+        let both = [(header::TRANSFER_ENCODING, "chunked"), (header::CONTENT_LENGTH, "2")];
+        assert_eq!((request(&both), request(&both[..1]), request(&both[1..])), (Err(400), Ok(()), Ok(())));
+    }
+
+    #[test]
+    fn pages_of_other_sites_may_only_open_the_page() {
+        let mut settings = ServerSettings::default();
+        let check = |settings: &ServerSettings, path: &str, pairs: &[(&str, &str)]| {
+            let request =
+                pairs.iter().fold(Request::builder().uri(path), |request, (name, value)| request.header(*name, *value));
+            check_site(settings, &request.body(()).expect("a request")).is_ok()
+        };
+        for (site, others) in [("cross-site", false), ("same-site", false), ("same-origin", true), ("none", true)] {
+            assert!(check(&settings, "/", &[("Sec-Fetch-Site", site)]), "{site}");
+            assert_eq!(check(&settings, "/props?model=a", &[("Sec-Fetch-Site", site)]), others, "{site}");
+        }
+        // An origin is judged by itself.
+        let with_origin = [("Sec-Fetch-Site", "cross-site"), ("Origin", "http://a.example")];
+        assert!(check(&settings, "/props", &with_origin) && check(&settings, "/props", &[]));
+        settings.cors_origins = vec!["*".into()];
+        assert!(check(&settings, "/props", &with_origin[..1]));
     }
 
     #[test]

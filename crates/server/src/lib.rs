@@ -12,27 +12,30 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A request's fields are parsed one by one, and errors name the field (`fields`, `parse`). The engine runs it beside
-//! other requests (`run`). The answer has OpenAI's format (`answer`) or that of another API (`apis`). The engine's
+//! A request's fields are parsed one by one, and errors name the field (`fields`, `parse`). The engine runs it together
+//! with other requests (`run`). The answer has OpenAI's format (`answer`) or that of another API (`apis`). The engine's
 //! promise holds here: a seeded answer under *exact* depends neither on other requests nor on drafts. The engine has a
-//! thread of its own; connections are served by a small runtime beside it. Encryption and HTTP/2 are left to a proxy.
+//! thread of its own; a small runtime serves the connections. The bodies of batch files go through the same code
+//! without a connection ([`batch`]). Encryption and HTTP/2 are left to a proxy.
 
 #![forbid(unsafe_code)]
 
 mod answer;
 mod apis;
 mod app;
+pub mod batch;
 mod connections;
 mod error;
 mod fields;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod guard;
+mod law;
 mod limits;
 mod metrics;
 mod models;
 mod page;
 mod parse;
-#[doc(hidden)]
-pub mod probe;
 mod requests;
 mod routes;
 mod run;
@@ -135,7 +138,7 @@ impl Server {
         Self::bind_several(server, (settings, generator), Vec::new())
     }
 
-    /// Like [`Server::bind`], with further models. Each is loaded when a request first names it; where memory is short,
+    /// Like [`Server::bind`], with further models. Each is loaded when a request first names it; if memory is short,
     /// the least recently used models are unloaded.
     ///
     /// # Errors
@@ -152,7 +155,7 @@ impl Server {
         let runtime = threads::runtime().map_err(ServerError::System)?;
         let address_wanted = SocketAddr::new(server.host, server.port);
         let cannot_listen = || system(format!("host and port {address_wanted}: cannot be listened on"));
-        let listener = runtime.block_on(tokio::net::TcpListener::bind(address_wanted)).map_err(cannot_listen())?;
+        let listener = runtime.block_on(async { connections::listen(address_wanted) }).map_err(cannot_listen())?;
         let address = listener.local_addr().map_err(cannot_listen())?;
         let spare: Result<Vec<_>, _> = (0..SPARE_FILES).map(|_| std::net::UdpSocket::bind((server.host, 0))).collect();
         spare.map_err(system(format!("open files: expected {SPARE_FILES} more for connections and signals")))?;

@@ -68,5 +68,5 @@ impl TextLimit {
     }
 }
 
-/// Most log-probabilities of an answer that is not streamed, of about 100 bytes each.
+/// Maximum number of log-probabilities of an answer that is not streamed, of about 100 bytes each.
 const LOG_PROBABILITIES_MAX: usize = 1 << 20;

@@ -12,17 +12,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use foretoken::generator::Opening;
-use foretoken::{Error, Generator, Settings};
+use foretoken::{Error, Generator, Prompter, Settings};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::app::App;
 use crate::error::ApiError;
+use crate::settings::ServerSettings;
 use crate::shared::{Shared, Stage};
 use crate::{ModelOffer, Server};
 
 /// The name that matches every unknown name.
-const ANY: &str = "*";
+pub(crate) const ANY: &str = "*";
 
 /// How often the server checks whether a model that is to be unloaded is still in use.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -75,11 +76,7 @@ impl Models {
         others: Vec<ModelOffer>,
     ) -> Result<Self, crate::ServerError> {
         let (settings, generator) = first;
-        let mut names = shared.settings.aliases.clone();
-        if names.iter().all(|name| name == ANY) {
-            names.insert(0, name_of(&generator.prompter.target.name));
-        }
-        let name = names.remove(names.iter().position(|name| name != ANY).unwrap_or(0));
+        let (name, names) = names_of_first(&shared.settings, &generator.prompter);
         let app = App::new(Arc::clone(&shared), name.clone(), settings, generator)?;
         let entry = |name: String, aliases: Vec<String>, settings: Settings, app: Option<App>| Entry {
             name,
@@ -252,6 +249,16 @@ async fn wait_until_unshared(mut app: Arc<App>, timeout: Option<Duration>) -> Op
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }
+}
+
+/// The first model's name in answers, and its further names.
+pub(crate) fn names_of_first(settings: &ServerSettings, prompter: &Prompter) -> (String, Vec<String>) {
+    let mut names = settings.aliases.clone();
+    if names.iter().all(|name| name == ANY) {
+        names.insert(0, name_of(&prompter.target.name));
+    }
+    let name = names.remove(names.iter().position(|name| name != ANY).unwrap_or(0));
+    (name, names)
 }
 
 /// A model's name by its path: that of the folder or file, without `.gguf`.

@@ -33,7 +33,7 @@ pub(crate) struct RequestContext<'a> {
     pub(crate) key: u64,
 }
 
-/// Most alternative tokens that are returned for each token of an answer; OpenAI's limit for chats.
+/// Maximum number of alternative tokens that are returned for each token of an answer; OpenAI's limit for chats.
 pub(crate) const TOP_LOG_PROBABILITIES_MAX: usize = Request::TOP_LOG_PROBABILITIES_MAX;
 
 /// Fields of other servers that have no effect on answers here.
@@ -62,7 +62,7 @@ pub(crate) struct StreamOptions {
 /// The options that chats and completions share.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RequestOptions {
-    /// The settings of the law; the server's are the defaults.
+    /// The sampling settings; the server's are the defaults.
     pub(crate) sampling: SamplingSettings,
     /// The constraint on the answer's text.
     guided: Option<Guided>,
@@ -88,11 +88,13 @@ pub(crate) struct RequestOptions {
 }
 
 impl RequestOptions {
-    /// Parses the fields that chats and completions share. `server`: the default settings.
+    /// Parses the fields that chats and completions share. `server`: the default settings; `drafters`: the names of the
+    /// server's drafters.
     pub(crate) fn parse(
         fields: &mut Fields,
         server: &SamplingSettings,
         limits: &ServerSettings,
+        drafters: &[String],
     ) -> Result<Self, ApiError> {
         unsupported::check(fields)?;
         let mut sampling = sampling::parse(fields, server)?;
@@ -102,7 +104,7 @@ impl RequestOptions {
             sampling.guided = GuidedSettings { grammar_forcing, ..guided.settings.clone() };
         }
         let stop_tokens = sampling::stop_tokens(fields)?;
-        let speculation = SpeculationOptions::parse(fields)?;
+        let speculation = SpeculationOptions::parse(fields, drafters)?;
         let prediction = prediction(fields)?;
         let answers = fields.count("n", 1, limits.answers_max)?.unwrap_or(1);
         let best_of = fields.count("best_of", 1, limits.answers_max)?.unwrap_or(answers);
@@ -141,8 +143,9 @@ impl RequestOptions {
         })
     }
 
-    /// Decides the law, and which special tokens end the answer: a constraint allows these where it may end, so it has
-    /// to know them when it is compiled. Stop tokens that are ordinary text are added in [`RequestOptions::complete`].
+    /// Decides the sampling settings, and which special tokens end the answer: a constraint allows these where it may
+    /// end, so it has to know them when it is compiled. Stop tokens that are ordinary text are added in
+    /// [`RequestOptions::complete`].
     pub(crate) fn decide(&self, prompter: &Prompter) -> Result<DecidedSampling, ApiError> {
         let mut decided = prompter.decide(&self.sampling).map_err(|error| self.attribute(ApiError::of(&error)))?;
         let vocabulary = prompter.target.spec.vocabulary;
@@ -162,7 +165,7 @@ impl RequestOptions {
         }
     }
 
-    /// Sets the remaining options of a request that has its prompt and its law.
+    /// Sets the remaining options of a request that has its prompt and its sampling settings.
     pub(crate) fn complete(
         &self,
         prompter: &Prompter,

@@ -202,7 +202,7 @@ async fn answer(
         let expected = format!("expected at most {answers_max} answers (those generated at a time, and the queue)");
         return Err(ApiError::field("n", format!("{expected}, found {found}")));
     }
-    let context = AnswerContext::new(Arc::clone(&app), kind, number, format.as_ref().map(|format| format.prefix()));
+    let context = AnswerContext::new(&app, kind, number, format.as_ref().map(|format| format.prefix()));
     tracing::debug!(id = context.id, answers = requests.len(), prompt_tokens = requests[0].prompt.len(), "received");
     if let (true, Some(tokenizer)) = (app.settings.log_prompts, &app.prompter.tokenizer) {
         tracing::info!(id = context.id, prompt = tokenizer.decode(&requests[0].prompt, false), "prompt");

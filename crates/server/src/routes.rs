@@ -100,6 +100,7 @@ async fn check_and_log(State(models): State<Arc<Models>>, mut request: Request, 
     let requested_path = request.uri().path().to_string();
     let headers = request.headers();
     let origin = guard::check_host(&shared.settings, shared.address, &request)
+        .and_then(|()| guard::check_site(&shared.settings, &request))
         .and_then(|()| guard::origin(&shared.settings, headers));
     let is_preflight = request.method() == Method::OPTIONS;
     let mut response = match &origin {
@@ -132,7 +133,7 @@ async fn check_and_log(State(models): State<Arc<Models>>, mut request: Request, 
     response
 }
 
-/// Refuses requests without a valid key, where keys are required.
+/// Refuses requests without a valid key, if keys are required.
 async fn require_key(State(models): State<Arc<Models>>, mut request: Request, next: Next) -> ApiResult {
     let key = guard::key(&models.shared.settings, request.headers())?;
     request.extensions_mut().insert(Key(key));

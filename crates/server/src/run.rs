@@ -44,12 +44,13 @@ pub(crate) struct RequestRecord {
     /// Whether the request itself forbids tokens.
     pub(crate) forbids: bool,
     tenant: Tenant,
-    /// Prompt and answer, where texts are kept for the next run.
+    /// Prompt and answer, if texts are kept for the next run.
     kept_text: Option<(Vec<Token>, Vec<Token>)>,
 }
 
 impl RequestRecord {
-    fn of(request: &Request, keeps: bool) -> Self {
+    /// `keeps`: whether its text is kept for the next run.
+    pub(crate) fn of(request: &Request, keeps: bool) -> Self {
         let sampling = &request.sampling;
         Self {
             prompt_len: request.prompt.len(),

@@ -23,13 +23,14 @@ pub struct ServerSettings {
     /// Names of the first model in requests; answers have the first of them. Without any it is named after its file or
     /// folder. `*` matches every name that no model has.
     pub aliases: Vec<String>,
-    /// Most requests that wait while others run. Further ones are refused with the status 429.
+    /// Maximum number of requests that wait while others run. Further ones are refused with the status 429.
     pub queue_max: usize,
-    /// Most bytes of a request's body.
+    /// Maximum number of bytes of a request's body.
     pub body_bytes_max: usize,
-    /// Most answers to one request: prompts times `n` or `best_of`.
+    /// Maximum number of answers to one request: prompts times `n` or `best_of`.
     pub answers_max: usize,
-    /// Most connections at a time. Further ones wait to be accepted.
+    /// Maximum number of connections at a time. A further one takes the place of the one whose client has sent no whole
+    /// request for longest, or waits where there is none.
     pub connections_max: usize,
     /// Seconds that a request may take, including the wait; then its answer is cut.
     pub timeout_s: u64,
@@ -135,9 +136,22 @@ impl ServerSettings {
             ("connections_max", self.connections_max, 1 << 20),
         ];
         let mut sizes = sizes.iter().filter_map(|(name, found, most)| range(name, *found as u64, 1, *most));
-        let empty = || self.api_keys.iter().any(|key| key.trim().is_empty());
-        let empty_key = || empty().then(|| "api_keys: expected keys of at least one letter, found an empty one".into());
-        problems.next().or_else(|| sizes.next()).or_else(empty_key)
+        let any_key = |is_wrong: fn(&str) -> bool| self.api_keys.iter().any(|key| is_wrong(key));
+        let wrong_key = || {
+            let found = match () {
+                () if any_key(|key| key.trim().is_empty()) => "an empty one",
+                () if any_key(|key| key.contains(char::is_control)) => "one with a control character",
+                () => return None,
+            };
+            Some(format!("api_keys: expected keys of at least one letter, found {found}"))
+        };
+        // What decides who is answered is never empty by mistake.
+        let names = [("cors_origins", &self.cors_origins), ("host_names", &self.host_names)];
+        let empty_name = || {
+            let (setting, _) = names.iter().find(|(_, all)| all.iter().any(|name| name.trim().is_empty()))?;
+            Some(format!("{setting}: expected names of at least one letter, found an empty one"))
+        };
+        problems.next().or_else(|| sizes.next()).or_else(wrong_key).or_else(empty_name)
     }
 }
 
@@ -153,8 +167,13 @@ mod tests {
         assert_eq!(wrong.problem().as_deref(), Some(expected));
         let wrong = ServerSettings { queue_max: 0, ..ServerSettings::default() };
         assert!(wrong.problem().is_some_and(|problem| problem.starts_with("queue_max: ")));
-        let wrong = ServerSettings { api_keys: vec!["a".into(), " ".into()], ..ServerSettings::default() };
-        assert!(wrong.problem().is_some_and(|problem| problem.starts_with("api_keys: ")));
+        for key in [" ", "", "a\0", "a\nb"] {
+            let wrong = ServerSettings { api_keys: vec!["a".into(), key.into()], ..ServerSettings::default() };
+            assert!(wrong.problem().is_some_and(|problem| problem.starts_with("api_keys: ")), "{key:?}");
+        }
+        let wrong = ServerSettings { host_names: vec![String::new()], ..ServerSettings::default() };
+        let expected = "host_names: expected names of at least one letter, found an empty one";
+        assert_eq!(wrong.problem().as_deref(), Some(expected));
         let least = ServerSettings { shutdown_timeout_s: 0, ..ServerSettings::default() };
         assert_eq!(least.problem(), None);
     }

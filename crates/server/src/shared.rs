@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use tokio::sync::{Semaphore, watch};
@@ -12,15 +12,15 @@ use crate::error::shown;
 use crate::metrics::HttpMetrics;
 use crate::settings::ServerSettings;
 
-/// Most unknown fields whose names are remembered.
+/// Maximum number of unknown fields whose names are remembered.
 const UNKNOWN_MAX: usize = 256;
 
-/// Most large bodies that are in memory at a time; further ones wait before they are read.
+/// Maximum number of large bodies that are in memory at a time; further ones wait before they are read.
 const LARGE_BODIES_MAX: usize = 16;
 
 /// State that all models of a server share.
 pub(crate) struct Shared {
-    pub(crate) settings: ServerSettings,
+    pub(crate) settings: Arc<ServerSettings>,
     /// The address that the server listens on.
     pub(crate) address: SocketAddr,
     /// When the server started, in seconds since 1970.
@@ -51,7 +51,7 @@ pub(crate) enum Stage {
 impl Shared {
     pub(crate) fn new(settings: ServerSettings, address: SocketAddr) -> Self {
         Self {
-            settings,
+            settings: Arc::new(settings),
             address,
             created: seconds_since_1970(),
             stage: watch::Sender::new(Stage::Serving),

@@ -11,7 +11,7 @@ pub async fn shutdown_signal(listening: impl FnOnce()) {
     #[cfg(unix)]
     {
         let is_ignored = foretoken::ignored_signals();
-        // Without a handler a signal ends the program as usual. The library panics where no file can be opened.
+        // Without a handler a signal ends the program as usual. The library panics if no file can be opened.
         let handler = move |kind: SignalKind| match is_ignored(kind.as_raw_value()) {
             true => None,
             false => foretoken::caught("signals", || signal(kind)).ok().and_then(Result::ok),

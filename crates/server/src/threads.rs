@@ -29,11 +29,12 @@ pub(crate) fn runtime() -> Result<Runtime, String> {
         .thread_name("foretoken-server")
         .thread_keep_alive(KEEP_ALIVE)
         .enable_all();
-    // The runtime panics where no file can be opened.
+    // The runtime panics if no file can be opened.
     let runtime = caught("connections and threads", || builder.build().map_err(|error| error.to_string()));
     let runtime = runtime.flatten().map_err(|error| format!("connections: cannot be had: {error}"))?;
     let expected = format!("threads: expected {BLOCKING_THREADS} that wait for files and long work");
-    // The threads may have become unavailable. The runtime panics if it gets none, and does not report fewer.
+    // The threads may have become unavailable meanwhile. The runtime panics if it gets none, and does not report if it
+    // gets fewer.
     match caught("threads", || start_blocking_threads(&runtime)) {
         Ok(BLOCKING_THREADS) => Ok(runtime),
         Ok(found) => Err(format!("{expected}, found {found}")),

@@ -48,8 +48,8 @@ fn complete(client: &mut Client, model: Option<&str>) -> (String, String) {
         body["model"] = json!(model);
     }
     let answer = client.post("/v1/completions", &body).success();
-    let of = |value: &Value| value.as_str().expect("a text").to_string();
-    (of(&answer["model"]), of(&answer["choices"][0]["text"]))
+    let text = |value: &Value| value.as_str().expect("a text").to_string();
+    (text(&answer["model"]), text(&answer["choices"][0]["text"]))
 }
 
 /// Makes the KV cache about half a gigabyte, which no test fills.

@@ -2,13 +2,13 @@
 //!
 //! Leviathan et al. (2023, section 6) suggest their method for any two slow functions f and g where the input of g is
 //! drawn from a law that f computes: guess that input from a fast approximation of f, and run both at once. A chain of
-//! steps is this again and again, with f of the next minute as g.
+//! steps repeats this: g is the f of the next step.
 //!
 //! The example is the queue of a bakery. Every minute up to four customers come and some are served; the tokens are the
 //! numbers of people waiting. The exact law of the next minute is a sum over all the ways in which people may come and
-//! be served; the approximation says that not much changes. A *round* computes the slow law after several tokens, which
-//! several machines can do at the same time, so the time of a simulation is its rounds. Plain simulation needs one
-//! round per minute.
+//! be served; the approximation says that the number hardly changes. A *round* computes the slow law after several
+//! tokens, which several machines can do at the same time, so the time of a simulation is its rounds. Plain simulation
+//! needs one round per minute.
 //!
 //! ```text
 //! cargo run -p foretoken-speculation --example two_functions
@@ -42,18 +42,18 @@ fn exact(waiting: Token) -> Law {
     Law::from_pairs((0..).zip(weights))
 }
 
-/// q, the fast function: nothing much changes.
+/// q, the fast function: the number hardly changes.
 fn approximate(waiting: Token) -> Law {
     let waiting = i64::from(waiting);
     let near = [(-2, 0.13), (-1, 0.28), (0, 0.34), (1, 0.19), (2, 0.06)].map(|(step, q)| (waiting + step, q));
     Law::from_pairs(near.into_iter().filter(|(next, _)| (0..=ROOM).contains(next)).map(|(n, q)| (n as Token, q)))
 }
 
-/// Noise that is a function of its address, so that drafting more or less never shifts it.
+/// A source of chance whose noise is a function of the address, so that drafting more or less never shifts it.
 struct Hash;
 
 impl Hash {
-    /// A number strictly between 0 and 1.
+    /// The noise of a token at an address: a number strictly between 0 and 1.
     fn uniform(address: Address, token: Token) -> f64 {
         let Address { seed, request, pass, position, purpose, index } = address;
         let words = [request, pass, position, purpose as u64, u64::from(index), u64::from(token)];
@@ -66,7 +66,7 @@ impl Hash {
 }
 
 impl Chance for Hash {
-    /// The exponential race: the token with the least exponential time over its probability wins.
+    /// The exponential race: the token with the smallest exponential time divided by its probability wins.
     fn draw(&mut self, law: &Law, count: usize, address: Address, out: &mut Vec<Token>) {
         let time = |(token, p): (Token, f64)| (-(-Hash::uniform(address, token)).ln_1p() / p, token);
         let mut times: Vec<(f64, Token)> = law.iter().map(time).collect();
@@ -101,7 +101,7 @@ fn draft(now: Token, position: u64, minutes: usize, promise: Promise) -> DraftTr
     tree
 }
 
-/// The queue over all minutes, and in how many rounds it was computed.
+/// The queue in every minute, and the number of rounds in which it was computed.
 fn simulate(promise: Promise, guesses: usize) -> (Vec<Token>, usize) {
     let (mut queue, mut rounds) = (vec![0], 0);
     while queue.len() <= MINUTES {
@@ -110,8 +110,8 @@ fn simulate(promise: Promise, guesses: usize) -> (Vec<Token>, usize) {
         // The round: the slow function at the pending minute and after every guess. It could run on as many machines as
         // there are guesses.
         let first = exact(now);
-        let behind: Vec<Law> = tree.nodes().map(|node| exact(tree.token(node))).collect();
-        let mut law = |node: Option<NodeId>| node.map_or(&first, |node| &behind[node.index()]).clone();
+        let after: Vec<Law> = tree.nodes().map(|node| exact(tree.token(node))).collect();
+        let mut law = |node: Option<NodeId>| node.map_or(&first, |node| &after[node.index()]).clone();
         let pass = Pass { seed: SEED, request: 0, start: position };
         queue.extend(verify(&tree, &mut law, promise, pass, &mut Hash).tokens);
         rounds += 1;

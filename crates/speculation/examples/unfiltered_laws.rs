@@ -2,7 +2,7 @@
 //!
 //! At temperature 1, without top-k and the like, a law is a probability for every token of the vocabulary. A pass here
 //! is what a draft of four tokens needs: four laws of the drafter, drawn from, up to five of the target, and
-//! verification. Also the time of the log-probabilities of a token.
+//! verification. The example also measures the time of the log-probabilities of a token.
 //!
 //! `cargo run -p foretoken-speculation --example unfiltered_laws [-- 131072]`
 
@@ -17,10 +17,10 @@ use foretoken_speculation::{Token, verify};
 
 /// Number of drafted tokens.
 const DEPTH: usize = 4;
-/// Passes that are measured, after as many that warm up.
+/// Number of passes that are measured, after as many that are not (warm-up).
 const PASSES: u64 = 15;
 
-/// A hash of a number, as a number from 0 to 1.
+/// A hash of a number, scaled to between 0 and 1.
 fn noise(number: u64) -> f64 {
     let mixed = (number ^ (number >> 31)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -1,14 +1,14 @@
 //! Budgets: how many nodes a tree may have.
 //!
 //! A budget decides before anything is drafted, from what earlier passes accepted; so it can never change the law of
-//! the output. In every pass and for each sequence it gives its limits, and then learns the outcome.
+//! the output. In every pass and for each sequence it gives its limits, and then it learns the outcome.
 //!
-//! Each budget has its file: [`Fixed`]; [`Heuristic`] (longer after a success); [`Confidence`] (a branch stops behind a
-//! token that looks wrong, where "looks wrong" is learned); [`Threshold`] (a branch stops where all of it together
-//! looks wrong).
+//! Each budget has its file: [`Fixed`]; [`Heuristic`] (longer after a success); [`Confidence`] (a branch ends after a
+//! token whose confidence is low, and what counts as low is learned); [`Threshold`] (a branch ends once the product of
+//! its confidences is low).
 //!
-//! These budgets know how often a draft was right, and not how long a wider pass takes. `auto`, which weighs both, is
-//! not a budget but the choice among all candidates of a pass ([`crate::choose`]).
+//! These budgets know how often a draft was right, but not how long a wider pass takes. The setting `auto`, which
+//! weighs both, is not a budget but the choice among all candidates of a pass ([`crate::choose`]).
 
 mod confidence;
 mod fixed;
@@ -22,30 +22,30 @@ pub use threshold::Threshold;
 
 use crate::{DraftTree, NodeId};
 
-/// How far one draft may go.
+/// The limits of one draft.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Limits {
-    /// Most nodes of the tree; 0 is plain decoding.
+    /// Maximum number of nodes of the tree; 0 is plain decoding.
     pub nodes_max: usize,
-    /// A branch ends behind a token whose own confidence is below this, 0 to 1; 0 never ends it.
+    /// A branch ends after a token whose own confidence is below this, 0 to 1; 0 never ends it.
     pub token_min: f32,
-    /// A branch ends behind a token where the product of all confidences from the root on is below this, 0 to 1.
+    /// A branch ends after a token if the product of all confidences from the root to it is below this, 0 to 1.
     pub path_min: f32,
 }
 
 impl Limits {
-    /// Up to so many nodes, whatever the confidence.
+    /// Limits of up to `nodes_max` nodes, whatever the confidence.
     pub fn nodes(nodes_max: usize) -> Limits {
         Limits { nodes_max, token_min: 0.0, path_min: 0.0 }
     }
 }
 
-/// The outcome of a draft: the tree that was verified, and the accepted nodes, from below the root downwards.
+/// The outcome of a draft: the tree that was verified, and its accepted nodes.
 #[derive(Copy, Clone, Debug)]
 pub struct Outcome<'a> {
     /// The tree; never empty.
     pub tree: &'a DraftTree,
-    /// The accepted path.
+    /// The accepted nodes, beginning with a child of the root, each the parent of the next.
     pub path: &'a [NodeId],
 }
 
@@ -56,7 +56,7 @@ impl Outcome<'_> {
     }
 
     /// The chain that was offered first, and how many of its nodes were accepted; the next of them, if any, was
-    /// refused.
+    /// rejected.
     pub fn main_chain(&self) -> (Vec<NodeId>, usize) {
         let chain = self.tree.main_chain();
         let accepted = chain.iter().zip(self.path).take_while(|(a, b)| a == b).count();
@@ -69,12 +69,12 @@ impl Outcome<'_> {
     }
 }
 
-/// How much to draft.
+/// A rule that decides how much to draft.
 pub trait Budget: Send {
     /// The limits of the next draft.
     fn limits(&self) -> Limits;
 
-    /// Learns from a draft. Not called for passes without one.
+    /// Learns from a draft. It is not called for passes without a draft.
     fn learn(&mut self, outcome: &Outcome<'_>);
 }
 
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
     use crate::{Evidence, Proposal};
 
-    /// Lets a budget learn from a chain of these confidences whose first `accepted` tokens were accepted.
+    /// Lets a budget learn from a chain with these confidences whose first `accepted` tokens were accepted.
     pub(super) fn learn(budget: &mut dyn Budget, confidences: &[f32], accepted: usize) {
         let mut tree = DraftTree::new();
         let mut path: Vec<NodeId> = Vec::new();

@@ -1,7 +1,7 @@
 //! The trait [`Chance`], the only source of randomness, and the addresses that keep its draws apart.
 //!
 //! Nothing in this crate makes a random number. It asks [`Chance`] for a draw at an [`Address`], which says where in
-//! the generation the draw belongs. Production answers with a counter-based generator, a hash of the address, so that
+//! the generation the draw belongs. The engine answers with a counter-based generator, a hash of the address, so that
 //! drafting more or less never shifts the noise of a later token. Tests answer by walking every outcome and adding up
 //! exact probabilities.
 //!
@@ -18,30 +18,31 @@ use crate::{Law, LawId, Token};
 /// What a draw is for.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Purpose {
-    /// The exponential race at a position: under *exact* the target's pick and the drafter's, else the target's where
+    /// The exponential race at a position: under *exact* the target's pick and the drafter's, else the target's if
     /// nothing was offered.
     Token,
     /// The drafter's own draw, under *rejection*.
     Draft,
     /// Whether a proposal is accepted, under *rejection*.
     Coin,
-    /// The target's own token after every proposal was refused, under *rejection*.
+    /// The target's own token after every proposal was rejected, under *rejection*.
     Residual,
 }
 
-/// One pass of one request. All its draws under *rejection* are addressed by this.
+/// One pass of one request. The addresses of all its draws under *rejection* contain this.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pass {
     /// The request's seed.
     pub seed: u64,
-    /// The request's number: different for any two requests of one seed of which a drafter may remember the first while
-    /// it drafts for the second. *exact* does not use it.
+    /// The request's number: two requests with one seed need different numbers if a drafter may remember the first
+    /// while it drafts for the second. *exact* does not use it.
     pub request: u64,
-    /// First position that the pass chooses, prompt included: the length of the sequence with its pending token.
+    /// First position that the pass chooses, counted from the beginning of the prompt: the length of the sequence with
+    /// its pending token.
     pub start: u64,
 }
 
-/// Where in a generation a draw belongs.
+/// The place of a draw in a generation.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
     /// The request's seed.
@@ -49,23 +50,24 @@ pub struct Address {
     /// The request's number ([`Pass::request`]); 0 for the race under *exact*, which is the same in every request.
     pub request: u64,
     /// First position that this pass chooses, 0 for [`Purpose::Token`]. A position that was drafted and not reached is
-    /// drafted again in a later pass, which starts further on: this field keeps the two apart.
+    /// drafted again in a later pass, which starts later: this field keeps the two apart.
     pub pass: u64,
     /// Index of the token being chosen in the whole sequence, prompt included.
     pub position: u64,
-    /// What it is for.
+    /// What the draw is for.
     pub purpose: Purpose,
     /// Which law (for a draft) or which offer (for a coin) of the pass; otherwise 0.
     pub index: u32,
 }
 
 impl Address {
-    /// The race at a position under *exact*. Depends on nothing but seed and position, so speculation cannot shift it.
+    /// The race at a position under *exact*. It depends on nothing but seed and position, so speculation cannot shift
+    /// it.
     pub fn token(seed: u64, position: u64) -> Address {
         Address { seed, request: 0, pass: 0, position, purpose: Purpose::Token, index: 0 }
     }
 
-    /// The target's pick under *rejection* where nothing was offered. In the request of number 0 this is
+    /// The target's pick under *rejection* if nothing was offered. In the request of number 0 this is
     /// [`Address::token`].
     pub fn plain(pass: Pass, position: u64) -> Address {
         Address { request: pass.request, ..Address::token(pass.seed, position) }
@@ -81,7 +83,7 @@ impl Address {
         Address::of(pass, position, Purpose::Coin, offer)
     }
 
-    /// The draw from the residual after all offers were refused; at most one in a pass.
+    /// The draw from the residual after all offers were rejected; at most one in a pass.
     pub fn residual(pass: Pass, position: u64) -> Address {
         Address::of(pass, position, Purpose::Residual, 0)
     }
@@ -91,19 +93,20 @@ impl Address {
     }
 }
 
-/// A source of chance. Answers are a function of the address and the law alone.
+/// A source of chance. Its answers are a function of the address and the law alone.
 pub trait Chance {
     /// Writes into `out` (cleared first) `count` different tokens drawn from the law one after the other without
-    /// replacement, or its whole support if that is smaller. The first is *the* pick, and does not depend on `count`.
+    /// replacement, or its whole support if that is smaller. The first is the one that a single draw gives, and does
+    /// not depend on `count`.
     ///
-    /// In production this is the exponential race: every token of the support gets noise E from (address, token), and
-    /// the `count` smallest E / p win, in order, ties to the lowest id.
+    /// In the engine this is the exponential race: every token of the support gets noise E from (address, token), and
+    /// the tokens with the `count` smallest E / p win, in this order; of ties the lowest token comes first.
     fn draw(&mut self, law: &Law, count: usize, address: Address, out: &mut Vec<Token>);
 
-    /// True with this probability, 0 to 1. Never true at 0 and never false at 1.
+    /// Returns true with this probability, 0 to 1: never at 0 and always at 1.
     fn coin(&mut self, probability: f64, address: Address) -> bool;
 
-    /// One token drawn from the law. A point mass needs no noise.
+    /// Returns one token drawn from the law. A point mass needs no noise.
     fn pick(&mut self, law: &Law, address: Address) -> Token {
         if law.is_point() {
             return law.tokens()[0];

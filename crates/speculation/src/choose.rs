@@ -1,12 +1,12 @@
-//! The decision which of all candidates are verified.
+//! The decision which of all candidates in a pass are verified.
 //!
 //! Drafters offer candidates for the sequences of a pass; [`choose`] makes of them the trees that are verified, however
 //! many drafters and sequences there are.
 //!
 //! Every candidate has a *gain*, the estimated probability that it is accepted (`gains`), and every row a cost: the
-//! additional time of the pass ([`Costs::pass`]), times the tokens per second that decoding has written lately. The
-//! rate makes passes comparable: time spent on an improbable token is lost to the next pass. So of all sets of
-//! candidates the one with the greatest
+//! additional time of the pass ([`Costs::pass`]), times the *rate*, the tokens per second that decoding has written
+//! lately. The rate makes passes comparable: time spent on an improbable token is not available to the next pass. So of
+//! all sets of candidates the one with the greatest
 //!
 //! ```text
 //! sum of gains - rate * (seconds of the pass with them - seconds without)
@@ -14,12 +14,12 @@
 //!
 //! is best (renewal reward: maximising tokens over time in the long run maximises tokens - rate * time in each pass). A
 //! node's gain is at most its parent's, so the best set of every size is a prefix of the candidates sorted by gain, and
-//! no node is in it without its parent. All sizes are compared: the time of a pass jumps where a new strip of rows
-//! begins, so the value of a set can fall and rise again with its size. In a batch the prefix runs over all sequences,
-//! since their rows share one pass.
+//! no node is in it without its parent. All sizes are compared: the kernels compute rows in strips, and the time of a
+//! pass jumps when a new strip begins, so the value of a set can fall and rise again with its size. In a batch the
+//! prefix runs over all sequences, since their rows share one pass.
 //!
 //! The promise decides which candidates may be dropped. Under *exact* all may, since the output does not depend on the
-//! offers. Under *rejection* a drawn token must be offered whatever it is, so all drawn offers go first, in the order
+//! offers. Under *rejection* a drawn token must be offered, whatever it is, so all drawn offers go first, in the order
 //! in which they were drawn, and only points are chosen, after all draws (`copying`). Points that a constraint forbids
 //! are dropped first, whichever drafter made them: their probability under the target's law is 0.
 //!
@@ -42,30 +42,30 @@ pub enum Policy<'a> {
     /// By gains and costs.
     #[default]
     ByCost,
-    /// As many as are allowed, the greatest gains first.
+    /// As many as are allowed, with the highest gains first.
     Most,
     /// By an oracle: exactly those that will be accepted, given the tokens that plain decoding writes after the pending
     /// one. This is the upper bound of all policies: every row of the pass is kept and no accepted node is lost. Draws
-    /// are dropped by their value, so it is for measurements, and only lawful where the target's pick does not depend
-    /// on what was offered.
+    /// are dropped by their value, so it is for measurements, and the output keeps its law only if the target's pick
+    /// does not depend on what was offered.
     Foreseen(&'a [Token]),
 }
 
-/// One sequence's candidates, and where its tree goes.
+/// One sequence's candidates, and the tree that is made of them.
 #[derive(Debug)]
 pub struct Choice<'a> {
     /// How the tree will be verified.
     pub promise: Promise,
     /// How candidates are chosen.
     pub policy: Policy<'a>,
-    /// Most nodes of the tree. Drawn ones are never dropped, so drafters that draw must have kept to it.
+    /// Maximum number of nodes of the tree. Drawn nodes are never dropped, so drafters that draw must have kept to it.
     pub nodes_max: usize,
     /// The constraint on the output, if there is one. Points that it forbids are dropped, whichever drafter offered
     /// them.
     pub constraint: Option<&'a Constrained>,
-    /// How right the drafters were so far.
+    /// How often the drafters were right so far.
     pub experience: &'a Experience,
-    /// All that was offered. Its laws are moved to the tree, the rest stays.
+    /// All that was offered. Its laws are moved to the tree, and its nodes and offers stay.
     pub candidates: &'a mut DraftTree,
     /// The tree to verify; it is cleared first.
     pub tree: &'a mut DraftTree,
@@ -129,7 +129,7 @@ pub fn choose(choices: &mut [Choice<'_>], costs: &Costs, pass: PassSoFar) {
     }
 }
 
-/// The number of first gains whose sum exceeds the cost of their rows by most.
+/// The number of leading gains whose sum exceeds the cost of their rows by the largest amount.
 fn most_valuable(gains: impl Iterator<Item = f32>, costs: &Costs, pass: PassSoFar) -> usize {
     let without = costs.pass(pass.rows, pass.context);
     let (mut sum, mut best) = (0.0, (0.0, 0));
@@ -143,11 +143,11 @@ fn most_valuable(gains: impl Iterator<Item = f32>, costs: &Costs, pass: PassSoFa
     best.1
 }
 
-/// The candidates of one sequence that may be dropped, the greatest gains first.
+/// The candidates of one sequence that may be dropped, in order of descending gain.
 struct Ranked {
     /// Whether draws may not be dropped.
     keeps_draws: bool,
-    /// How many candidates may not be dropped: draws and the nodes above them.
+    /// Number of candidates that may not be dropped: draws and the nodes above them.
     mandatory: usize,
     nodes: Vec<(f32, NodeId)>,
 }
@@ -186,7 +186,7 @@ impl Ranked {
     }
 }
 
-/// Which nodes the constraint allows.
+/// Whether the constraint allows a node.
 fn allowed(choice: &Choice<'_>) -> impl Fn(NodeId) -> bool + use<> {
     let tree = &*choice.candidates;
     let mut is_allowed: Vec<bool> = Vec::new();
@@ -202,7 +202,7 @@ fn allowed(choice: &Choice<'_>) -> impl Fn(NodeId) -> bool + use<> {
 }
 
 /// The limit of nodes for the next of several drafters: the tree has `candidates` nodes, the pass takes up to
-/// `nodes_max`, and `to_come` drafters are asked after this one.
+/// `nodes_max`, and `to_come` more drafters are asked after this one.
 ///
 /// Under *exact* each may fill the whole pass, since any candidate can be dropped. Under the other promises draws
 /// cannot, so the candidates must fit into the pass: a quarter of what is left is kept for the later drafters.

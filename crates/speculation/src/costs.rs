@@ -1,31 +1,31 @@
 //! The times of passes and of draft steps, as plain numbers, by which drafts are chosen.
 //!
-//! This file reads no clock. The engine measures passes and enters the times here; they answer how long a pass of so
-//! many rows takes at a context of so many tokens, and how long a drafter takes for one more step. Widths that were
-//! never measured are interpolated between their measured neighbours. So a width that is more expensive, because it
-//! begins a new strip of rows, looks cheap until it is tried once, and is known from then on; overestimated, it would
-//! never be tried.
+//! This file reads no clock. The engine measures passes and enters the times here; they answer how long a pass takes
+//! with a given number of rows and a given length of context, and how long a drafter takes for one more step. The
+//! *width* of a pass is its number of rows. Widths that were never measured are interpolated between their measured
+//! neighbours. So the cost of a width that begins a new strip of rows is underestimated until the width is tried once,
+//! and known from then on; if it were overestimated, the width would never be tried.
 
-/// Seconds of a pass by its width, for contexts from a certain length on.
+/// The seconds of a pass as a function of its width, for contexts from a certain length on.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Curve {
-    /// The shortest context that it is for, in tokens.
+    /// The shortest context that the curve is for, in tokens.
     pub context_min: usize,
     points: Vec<(usize, f64)>,
 }
 
 impl Curve {
-    /// A curve through these widths in rows and their seconds. Values that cannot have been measured are left out (a
-    /// width of no rows, or no finite time above 0), of a width that comes twice the first counts, and the times are
-    /// made to ascend with the rows.
+    /// Returns a curve through these widths in rows and their seconds. Values that cannot have been measured are left
+    /// out (a width of no rows, or a time that is not finite and above 0). Of a width that occurs twice the first
+    /// counts, and the times are made to ascend with the rows.
     pub fn new(context_min: usize, mut points: Vec<(usize, f64)>) -> Curve {
         points.retain(|(rows, seconds)| *rows > 0 && *seconds > 0.0 && seconds.is_finite());
         points.sort_by_key(|(rows, _)| *rows);
         points.dedup_by_key(|(rows, _)| *rows);
-        let mut most = 0.0_f64;
+        let mut highest = 0.0_f64;
         for (_, seconds) in &mut points {
-            most = most.max(*seconds);
-            *seconds = most;
+            highest = highest.max(*seconds);
+            *seconds = highest;
         }
         Curve { context_min, points }
     }
@@ -35,7 +35,7 @@ impl Curve {
         &self.points
     }
 
-    /// Seconds of a pass of so many rows. Never less for more rows.
+    /// Seconds of a pass of this many rows; they never decrease as rows increase.
     fn seconds(&self, rows: usize) -> f64 {
         let after = self.points.partition_point(|(width, _)| *width < rows);
         match (after.checked_sub(1).map(|before| self.points[before]), self.points.get(after)) {
@@ -59,30 +59,31 @@ fn on_line(a: (usize, f64), b: (usize, f64), rows: usize) -> f64 {
 /// The times of one drafter, in seconds.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub struct DrafterCosts {
-    /// Of a call, whatever it drafts.
+    /// The time of a call, whatever it drafts.
     pub call: f64,
-    /// Of another step of its model, for each sequence that takes part.
+    /// The time of a further step of its model, for each sequence that takes part.
     pub step: f64,
-    /// Of reading one token that its model has not read yet.
+    /// The time of reading one token that its model has not read yet.
     pub catch_up: f64,
 }
 
 /// The times of a pass of the target and of a step of each drafter, in seconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Costs {
-    /// By context, shortest first; without any, passes cost what [`Costs::UNKNOWN_PASS`] says.
+    /// The measured passes, one curve for each length of context, the shortest first; without any, passes cost what
+    /// [`Costs::UNKNOWN_PASS`] and [`Costs::UNKNOWN_ROW`] say.
     pub curves: Vec<Curve>,
-    /// By drafter; one that is not listed costs nothing.
+    /// The times of each drafter, by its number; a drafter beyond the list costs nothing.
     pub drafters: Vec<DrafterCosts>,
 }
 
 impl Costs {
-    /// Seconds of a pass of one row where nothing was measured. Only ratios matter to a choice.
+    /// Seconds of a pass of one row, as long as nothing was measured. Only ratios matter to a choice.
     pub const UNKNOWN_PASS: f64 = 0.01;
     /// Seconds of each further row of such a pass: a twentieth, as on a processor limited by memory bandwidth.
     pub const UNKNOWN_ROW: f64 = 0.0005;
 
-    /// Seconds of a pass of so many rows in all, whose sequences have so many tokens on average.
+    /// Seconds of a pass with `rows` rows in all, whose sequences have `context` tokens on average.
     pub fn pass(&self, rows: usize, context: usize) -> f64 {
         match self.curve(context) {
             Some(curve) => curve.seconds(rows),
@@ -95,23 +96,31 @@ impl Costs {
         self.curves.get(after.saturating_sub(1))
     }
 
-    /// The least average time of a further row in a pass of so many rows, in seconds, over all numbers of further rows.
+    /// The average time of a further row in a pass of `rows` rows, in seconds: the minimum over all numbers of further
+    /// rows.
     ///
     /// The curve is linear between measured widths, so the minimum is at a measured width or at infinity.
     pub fn row_min(&self, rows: usize, context: usize) -> f64 {
         let points = self.curve(context).map_or(&[][..], Curve::points);
         let without = self.pass(rows, context);
         let wider = points.iter().filter(|(width, _)| *width > rows);
-        let least = wider.map(|(width, seconds)| (seconds - without) / (width - rows) as f64);
+        let averages = wider.map(|(width, seconds)| (seconds - without) / (width - rows) as f64);
         let last = points.last().map_or(rows, |(width, _)| (*width).max(rows));
         let beyond = self.pass(last + 1, context) - self.pass(last, context);
-        least.fold(beyond, f64::min)
+        averages.fold(beyond, f64::min)
     }
 
-    /// The most rows, at most `rows_max`, that a pass can have within so many seconds, where each row beyond `rows_min`
-    /// adds `beside` seconds outside the pass; never less than `rows_min`, however long these take.
-    pub fn rows_within(&self, seconds: f64, context: usize, beside: f64, rows_min: usize, rows_max: usize) -> usize {
-        let fits = |rows: usize| self.pass(rows, context) + beside * (rows - rows_min) as f64 <= seconds;
+    /// The maximum number of rows that a pass can have within `seconds`, if each row beyond `rows_min` adds
+    /// `outside_seconds` outside the pass. It is at most `rows_max`, and at least `rows_min`, however long these take.
+    pub fn rows_within(
+        &self,
+        seconds: f64,
+        context: usize,
+        outside_seconds: f64,
+        rows_min: usize,
+        rows_max: usize,
+    ) -> usize {
+        let fits = |rows: usize| self.pass(rows, context) + outside_seconds * (rows - rows_min) as f64 <= seconds;
         // More rows never take less time, so the last width that fits is found by bisection.
         let (mut fitting, mut beyond) = (rows_min, rows_max.max(rows_min) + 1);
         while fitting + 1 < beyond {

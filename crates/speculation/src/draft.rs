@@ -1,14 +1,15 @@
 //! Drafters: anything that proposes tokens for the target.
 //!
-//! A proposal may be wrong, late or missing, and can never change the distribution of the output, as long as two rules
-//! are kept. They concern only drafters that draw by chance; offering [`crate::Proposal::Point`] is always lawful.
+//! A proposal may be wrong or missing, and can never change the distribution of the output, as long as two rules are
+//! kept. They concern only drafters that draw by chance; a [`crate::Proposal::Point`] may always be offered.
 //!
 //! - A token that was drawn is offered, whatever it is; whether to draw depends on what came before.
 //! - A drawn token is offered as [`crate::Proposal::Drawn`], with the law it was drawn from ([`Ask::draw`] does both).
 //!
 //! The trait is batched: it takes the asks of all sequences at once. Tokens that were written are never taken back, so
-//! drafters keep no undo state for them. What a drafter has computed for refused tokens (the KV cache of a draft model)
-//! is compared with the sequence's tokens at its next ask. Several drafters may fill one tree, one after the other.
+//! drafters keep no undo state for them. What a drafter has computed for rejected tokens (the KV cache of a draft
+//! model) is compared with the sequence's tokens when it is asked next. Several drafters may fill one tree, one after
+//! the other.
 //!
 //! Decided elsewhere: how much to draft (a [`crate::budget::Budget`] and [`crate::Outlook`]), what of it is verified
 //! ([`crate::choose`]) and which drafters are asked (the engine).
@@ -23,16 +24,16 @@ pub use settings::DraftSettings;
 
 use crate::{Chance, DraftTree, NodeId, Promise, Sampling, SequenceId, Tenant, Token};
 
-/// A sequence that begins.
+/// What drafters are told of a sequence when it begins.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Opening<'a> {
     /// The sequence.
     pub sequence: SequenceId,
     /// Its prompt.
     pub prompt: &'a [Token],
-    /// Whose it is: what is learned from it is shown to no other tenant.
+    /// The tenant of the sequence: what is learned from it is shown to no other tenant.
     pub tenant: Tenant,
-    /// The output that the user predicts, empty if none was given. It may be wrong.
+    /// The output that the user predicts, empty if none was given. The prediction may be wrong.
     pub prediction: &'a [Token],
 }
 
@@ -43,18 +44,18 @@ impl<'a> Opening<'a> {
     }
 }
 
-/// What a drafter wants computed besides its tree. Most want nothing ([`Needs::default`]).
+/// What a drafter wants computed besides its tree. Most drafters want nothing ([`Needs::default`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// Most rows beside the tree that it may ask for ([`Ask::probes`]), per sequence and pass. The engine reserves
-    /// them.
+    /// Maximum number of rows besides the tree that it may ask for ([`Ask::probes`]), per sequence and pass. The engine
+    /// reserves them.
     pub probes_max: usize,
-    /// Layers of the target whose hidden states (the residual stream behind the layer) it wants of every token that is
-    /// written, as drafters do that continue the target's own states (EAGLE, Li et al. 2024). See
+    /// Layers of the target whose hidden states (the residual stream after the layer) it wants for every token that is
+    /// written. Drafters that continue the target's own states want them (EAGLE, Li et al. 2024). See
     /// [`StepOutput::hidden`].
     pub hidden_layers: Vec<usize>,
-    /// Whether it wants the hidden states of the prompt's tokens as well. Where other requests have computed a part of
-    /// the prompt before, only some rows of it are computed again, the last: [`StepOutput::hidden`] begins with these.
+    /// Whether it wants the hidden states of the prompt's tokens as well. If other requests have computed a part of the
+    /// prompt before, only the last rows of that part are computed again: [`StepOutput::hidden`] begins with these.
     pub prompt_rows: bool,
     /// Whether it drafts from what a constraint foresees: only sequences with a constraint have such a drafter, and it
     /// is asked after the others, whose branches it continues.
@@ -64,11 +65,11 @@ pub struct Needs {
 /// Counters of a drafter's network.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Work {
-    /// Its passes.
+    /// Number of its passes.
     pub passes: u64,
-    /// Tokens of sequences that these passes read, drafted ones not counted.
+    /// Number of the sequences' tokens that these passes read, without drafted ones.
     pub read: u64,
-    /// Rows with a NaN among their logits: the network has failed, and nothing was drafted from them.
+    /// Number of rows with a NaN among their logits: the network has failed, and nothing was drafted from them.
     pub not_numbers: u64,
 }
 
@@ -77,21 +78,21 @@ pub struct Work {
 pub struct StepOutput<'a> {
     /// The sequence.
     pub sequence: SequenceId,
-    /// All its tokens now, the new ones included.
+    /// All tokens of the sequence now, the new ones included.
     pub tokens: &'a [Token],
     /// The new tokens, the end of `tokens`: the accepted ones, then the target's own (unless the sequence ended
-    /// before). Empty after a pass that only computed a part of the prompt; drafters that need its rows observe that,
-    /// too.
+    /// before). It is empty after a pass that only computed a part of the prompt, which drafters that need the prompt's
+    /// rows observe, too.
     pub emitted: &'a [Token],
     /// The tree that was verified; empty after a plain pass.
     pub tree: &'a DraftTree,
-    /// Its accepted nodes, from below the root downwards.
+    /// The accepted nodes of the tree, beginning with a child of the root, each the parent of the next.
     pub path: &'a [NodeId],
     /// Logits after each of the probes that this drafter asked for, in the order in which it asked.
     pub probes: &'a [&'a [f32]],
     /// Position of the first token whose hidden states are given.
     pub hidden_from: usize,
-    /// Hidden states that this drafter needs: those of the token at `hidden_from`, one per layer in the order of
+    /// The hidden states that this drafter needs: those of the token at `hidden_from`, one per layer in the order of
     /// [`Needs::hidden_layers`], then those of the next token that was computed, and so on.
     pub hidden: &'a [&'a [f32]],
 }
@@ -101,9 +102,9 @@ pub struct StepOutput<'a> {
 pub struct ReadAsk<'a> {
     /// The sequence.
     pub sequence: SequenceId,
-    /// All its tokens, also those of the prompt that the target has not read yet.
+    /// All tokens of the sequence, also those of the prompt that the target has not read yet.
     pub tokens: &'a [Token],
-    /// How many of them are its prompt.
+    /// How many of `tokens` are the prompt.
     pub prompt_len: usize,
     /// How many of `tokens` are to be read, counted from the first; at least one.
     pub until: usize,
@@ -121,34 +122,36 @@ pub trait Drafter: Send {
     /// A short name for metrics, as in settings.
     fn name(&self) -> &str;
 
-    /// What it wants computed besides its tree; the same for every sequence.
+    /// What the drafter wants computed besides its tree; the same for every sequence.
     fn needs(&self) -> Needs {
         Needs::default()
     }
 
-    /// What its network did since it was made, for one that runs a network: it is asked only while a step pays.
+    /// The counters of the drafter's network; `None` without a network. A drafter with a network is asked only while a
+    /// step of it pays.
     fn work(&self) -> Option<Work> {
         None
     }
 
-    /// How many of the first `len` tokens of a sequence its network would have to read before it could draft.
+    /// How many of the first `len` tokens of a sequence the drafter's network would have to read before it could draft.
     fn unread(&self, _sequence: SequenceId, _len: usize) -> usize {
         0
     }
 
-    /// Learns an earlier text: a prompt of `prompt_len` tokens and the output after it. `tenant`: whose it is; `None`
-    /// is everybody's. Does nothing by default, for drafters that use only the sequence they draft for.
+    /// Learns an earlier text: a prompt of `prompt_len` tokens and the output after it. `tenant` is the owner of the
+    /// text; `None` means that it is public. Does nothing by default, for drafters that use only the sequence they
+    /// draft for.
     fn warm_up(&mut self, _tokens: &[Token], _prompt_len: usize, _tenant: Option<Tenant>) {}
 
-    /// A sequence begins. Does nothing by default, for drafters that keep no state per sequence.
+    /// Begins a sequence. Does nothing by default, for drafters that keep no state per sequence.
     fn open(&mut self, _opening: &Opening<'_>) {}
 
-    /// Lets its network read parts of sequences, so that a long prompt is read in chunks, beside the target's chunked
-    /// prefill. It affects only the time: what was not read before is read when a draft is asked for. Does nothing by
-    /// default, for drafters without a network.
+    /// Lets the drafter's network read parts of sequences, so that a long prompt is read in chunks, alongside the
+    /// target's chunked prefill. This affects only the time: what was not read before is read when a draft is asked
+    /// for. Does nothing by default, for drafters without a network.
     fn read(&mut self, _asks: &[ReadAsk<'_>]) {}
 
-    /// Fills each ask's tree within its bound.
+    /// Fills each ask's tree within its limits.
     fn draft(&mut self, asks: &mut [Ask<'_>], chance: &mut dyn Chance);
 
     /// Learns from what the target wrote. Does nothing by default.

@@ -3,32 +3,32 @@
 //! A drafter estimates for each token that it offers how probably it will be accepted ([`crate::Evidence`]); the
 //! estimate is compared with the outcome. Offers are sorted into classes by their estimates, and the fraction of a
 //! class that was right is the calibrated acceptance, of which gains are made (`choose`). A factor per depth corrects
-//! it, since tokens below drafted tokens are mostly worse than their estimates.
+//! it, since tokens below drafted tokens are usually accepted less often than estimated.
 //!
 //! Everything that drafters *offered* is judged, verified or not: the written tokens decide whether an offer was right.
-//! So a drafter is judged even while none of its offers gets a row. Counts decay: the last hundred or so offers of a
-//! class decide.
+//! So a drafter is judged even while none of its offers gets a row. Counts decay, so that about the last hundred offers
+//! of a class decide.
 //!
-//! The speedup of speculation lately is kept here as well: tokens over the time of their passes in plain passes, which
-//! is the cost of time in every choice. Under *rejection* all this comes from earlier passes alone, so every decision
-//! that is made by it is lawful. Times are not here ([`crate::Costs`]).
+//! The recent speedup of speculation is kept here as well: tokens divided by the time of their passes, counted in plain
+//! passes. It gives the cost of time in every choice. All this comes from earlier passes alone, so no decision that is
+//! made by it changes the law under *rejection*. Times are not here ([`crate::Costs`]).
 
 mod siblings;
 
 use crate::{DraftTree, Evidence, NodeId, Offer, Proposal, Token};
 pub(crate) use siblings::{Agreement, Siblings};
 
-/// Upper ends of the classes of offers, by their estimates; closer where a drafter is nearly sure.
+/// Upper ends of the classes of offers, by their estimates; they are closer near 1, where the drafter is nearly sure.
 const CLASSES: [f32; 11] = [0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97, f32::INFINITY];
-/// Depths that are counted apart; deeper tokens count as the last.
+/// Number of depths that are counted separately; deeper tokens count as the last.
 const DEPTHS: usize = 16;
-/// By what the counts of a class or depth are multiplied when another offer is judged.
+/// The counts of a class or depth are multiplied by this when another offer is judged.
 const DECAY: f64 = 0.99;
-/// By what the counts of passes are multiplied after another.
+/// The counts of passes are multiplied by this after another pass.
 const DECAY_PASS: f64 = 0.97;
-/// Weight of the prior that a drafter or a depth is as right as expected, in expected acceptances.
+/// Weight of the prior that a drafter or a depth is right as often as expected, in expected acceptances.
 const PRIOR: f64 = 2.0;
-/// Weight of the prior that a class is as right as its drafter on the whole, in offers.
+/// Weight of the prior that a class is right as often as its drafter on the whole, in offers.
 const PRIOR_JUDGED: f64 = 4.0;
 /// Expected acceptance of the next token of a drafter without statistics.
 const UNKNOWN: f64 = 0.7;
@@ -37,7 +37,7 @@ const PRIOR_PASSES: f64 = 4.0;
 /// Prior of the length of an answer, in tokens, and its weight in answers.
 const ANSWER: (f64, f64) = (128.0, 2.0);
 
-/// Decayed counts of offers.
+/// Decayed counts of some offers.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 struct Count {
     judged: f64,
@@ -60,12 +60,12 @@ impl Count {
     }
 }
 
-/// How right offers were, by their estimates and by depth.
+/// How often offers were right, for each class of estimates and for each depth.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 struct Calibration {
     all: Count,
     classes: [Count; CLASSES.len()],
-    /// Here the expected acceptance is the one that the classes have corrected.
+    /// The counts of each depth; their expected acceptances are corrected by the classes already.
     depths: [Count; DEPTHS],
 }
 
@@ -73,33 +73,36 @@ struct Calibration {
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 struct DrafterRecord {
     calibration: Calibration,
-    /// Passes in which it was asked, and its offers that were right in them; a written token counts once.
+    /// Number of passes in which it was asked.
     asked: f64,
+    /// Number of written tokens that it had offered in these passes.
     right: f64,
-    /// Of these, those that no other drafter offered.
+    /// Number of right offers that no other drafter made.
     right_alone: f64,
-    /// Tokens that it drew in them: these are offered, and verified, whatever they are worth.
+    /// Number of tokens that it drew in these passes: they are offered, and verified, whatever they are worth.
     drawn: f64,
-    /// Positions at which it offered something and a token was written, by depth: how many, and at how many of them it
-    /// was right.
+    /// For each depth the number of positions at which it offered something and a token was written (`judged`), and the
+    /// number of these at which it was right.
     positions: [Count; DEPTHS],
-    /// The same of all depths.
+    /// The sums of `positions` over all depths.
     all_positions: Count,
 }
 
-/// How right each drafter was, and the speedup of speculation.
+/// How often each drafter was right, and the speedup of speculation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Experience {
     drafters: Vec<DrafterRecord>,
-    /// Of tokens that one drafter alone offers where others offer other tokens, by drafter.
+    /// For each drafter the calibration of tokens that it alone offers while others offer other tokens.
     alone: Vec<Calibration>,
-    /// Of tokens that several drafters offer.
+    /// The calibration of tokens that several drafters offer.
     agreed: Calibration,
-    /// Tokens written, and the time of their passes in plain passes.
+    /// Number of tokens written.
     written: f64,
+    /// The time of their passes, in plain passes.
     spent: f64,
-    /// Answers that ended, and their tokens.
+    /// Number of answers that ended.
     answers: f64,
+    /// Number of tokens of these answers.
     answer_tokens: f64,
 }
 
@@ -108,9 +111,9 @@ pub struct Experience {
 pub struct Judged {
     /// The drafter that made it.
     pub source: u8,
-    /// The calibrated acceptance that it had.
+    /// The calibrated acceptance that the offer had.
     pub acceptance: f32,
-    /// Whether the target wrote it.
+    /// Whether the target wrote the offered token.
     pub right: bool,
 }
 
@@ -129,7 +132,7 @@ impl Experience {
         }
     }
 
-    /// Calibrated probability that the target writes a token where several drafters offer something, by the weight that
+    /// Calibrated probability that the target writes a token among the offers of several drafters, by the weight that
     /// their estimates gave it.
     pub(crate) fn combined_acceptance(&self, agreement: Agreement, weight: f32, depth: usize) -> f32 {
         let calibration = match agreement {
@@ -147,13 +150,14 @@ impl Experience {
         (here.right + 2.0 * PRIOR * all) / (here.judged + 2.0 * PRIOR)
     }
 
-    /// Written tokens that this drafter had offered, for each time that it was asked.
+    /// Mean number of written tokens that this drafter had offered, for each time that it was asked.
     pub fn right_per_ask(&self, source: u8) -> f64 {
         let record = self.record(source);
         (record.right + PRIOR * UNKNOWN) / (record.asked + PRIOR)
     }
 
-    /// Tokens that this drafter draws each time that it is asked, which are verified whatever they are worth.
+    /// Mean number of tokens that this drafter draws each time that it is asked; they are verified, whatever they are
+    /// worth.
     pub fn drawn_per_ask(&self, source: u8) -> f64 {
         let record = self.record(source);
         record.drawn / (record.asked + PRIOR)
@@ -170,13 +174,13 @@ impl Experience {
         self.record(source).asked > 0.0
     }
 
-    /// The speedup of speculation lately: time of plain passes that would have written as much, over the time that it
-    /// took; never less than 1, since plain decoding is always possible.
+    /// The recent speedup of speculation: the time of plain passes that would have written as many tokens, divided by
+    /// the time that it took. It is never less than 1, since plain decoding is always possible.
     pub fn speedup(&self) -> f64 {
         ((self.written + PRIOR_PASSES) / (self.spent + PRIOR_PASSES)).max(1.0)
     }
 
-    /// Tokens of an answer, on average.
+    /// Mean number of tokens of an answer.
     pub fn answer_len(&self) -> f64 {
         (self.answer_tokens + ANSWER.0 * ANSWER.1) / (self.answers + ANSWER.1)
     }
@@ -184,8 +188,8 @@ impl Experience {
     /// Learns from all that was offered for a pass: the `asked` drafters, their `candidates`, and the tokens `written`.
     /// `judged` is called for each offer that can be judged, with the acceptance that was expected before.
     pub fn learn(&mut self, asked: &[u8], candidates: &DraftTree, written: &[Token], mut judged: impl FnMut(Judged)) {
-        if let Some(most) = asked.iter().max() {
-            let drafters = self.drafters.len().max(usize::from(*most) + 1);
+        if let Some(highest) = asked.iter().max() {
+            let drafters = self.drafters.len().max(usize::from(*highest) + 1);
             self.drafters.resize(drafters, DrafterRecord::default());
             self.alone.resize(drafters, Calibration::default());
         }
@@ -242,13 +246,14 @@ impl Experience {
         }
     }
 
-    /// Learns the speed of a pass: tokens written, and its time with all drafting, in plain passes of the same batch.
+    /// Learns the speed of a pass: the number of tokens written, and its time with all drafting, in plain passes of the
+    /// same batch.
     pub fn learn_pass(&mut self, written: usize, plain_passes: f64) {
         self.written = self.written * DECAY_PASS + written as f64;
         self.spent = self.spent * DECAY_PASS + plain_passes;
     }
 
-    /// Learns that an answer of so many tokens has ended.
+    /// Learns that an answer of this many tokens has ended.
     pub fn learn_answer(&mut self, tokens: usize) {
         self.answers = self.answers * 0.9 + 1.0;
         self.answer_tokens = self.answer_tokens * 0.9 + tokens as f64;
@@ -281,9 +286,9 @@ impl Calibration {
 
 /// The acceptance of an offer as its drafter's evidence gives it, before calibration.
 ///
-/// A token that was drawn is accepted more often than it is drawn: under *exact* because the target races with the same
-/// noise, under *rejection* because of min(1, p / q), which for equal laws is 1 whatever q is. The square root is a
-/// value between the two.
+/// The probability that a drawn token is accepted is higher than q: under *exact* because the target races with the
+/// same noise, under *rejection* because of min(1, p / q), which for equal laws is 1 whatever q is. The square root is
+/// a value between q and 1.
 fn estimate(evidence: Evidence) -> f32 {
     let acceptance = evidence.clamped_acceptance();
     match evidence.q {

@@ -1,4 +1,4 @@
-//! The draft tree: what was proposed, flat, each node with its parent.
+//! The draft tree: the proposed tokens in flat arrays, each node with its parent.
 //!
 //! *Nodes* are the rows of a verify pass: a token under a parent, each pair at most once. *Offers* are what
 //! verification walks: who proposed the node, and from which law, in the order in which it happened. The two differ
@@ -6,8 +6,8 @@
 //! because under *rejection* the order and the law of every draw matter. The root is not a node: it is the pending
 //! token, which has no cache row yet, and is written `None`. A chain is a tree without forks.
 //!
-//! A drafter cannot remove an offer: dropping a drawn token after having looked at it would change the law of the
-//! output. What of the tree is verified is decided by [`crate::choose`].
+//! A drafter cannot remove an offer, since dropping a drawn token after having looked at it would change the law of the
+//! output. Which part of the tree is verified is decided by [`crate::choose`].
 
 use crate::{Law, Token};
 
@@ -45,7 +45,8 @@ impl LawId {
 /// How an offered token was found.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Proposal {
-    /// Without chance, or by a chance that verification need not know: a point mass. Always lawful.
+    /// Without chance, or by a chance that verification need not know: a point mass. This is allowed under every
+    /// promise.
     Point,
     /// Drawn from this law q, without replacement among the earlier siblings drawn from it.
     Drawn(LawId),
@@ -62,15 +63,15 @@ pub struct Evidence {
 }
 
 impl Evidence {
-    /// Of a proposal of which nothing is known: an acceptance of one half.
+    /// The evidence of a proposal of which nothing is known: an acceptance of one half.
     pub const UNKNOWN: Evidence = Evidence { acceptance: 0.5, q: None };
 
-    /// Of a drafter without a law, such as a lookup: an estimate, clamped between 0 and 1.
+    /// The evidence of a drafter without a law, such as a lookup: an estimate, clamped between 0 and 1.
     pub fn estimate(acceptance: f32) -> Evidence {
         Evidence { acceptance: acceptance.clamp(0.0, 1.0), q: None }
     }
 
-    /// Of a drafter with a law: its confidence before sampling settings, and q after them.
+    /// The evidence of a drafter with a law: its confidence before sampling settings, and q after them.
     pub fn of_law(confidence: f32, q: f64) -> Evidence {
         Evidence { acceptance: confidence.clamp(0.0, 1.0), q: Some(q as f32) }
     }
@@ -86,15 +87,15 @@ impl Evidence {
 pub struct Offer {
     /// Index among all offers of the tree, in the order in which they were made.
     pub index: u32,
-    /// What is proposed.
+    /// The node that is proposed.
     pub node: NodeId,
-    /// Under which node (`None`: under the root).
+    /// The parent of the node (`None`: the root).
     pub parent: Option<NodeId>,
-    /// How it was found.
+    /// How the token was found.
     pub proposal: Proposal,
-    /// Which drafter made it.
+    /// The drafter that made the offer.
     pub source: u8,
-    /// The drafter's estimate of it.
+    /// The drafter's estimate of the offer.
     pub evidence: Evidence,
 }
 
@@ -116,10 +117,10 @@ pub struct DraftTree {
     depths: Vec<u32>,
     sources: Vec<u8>,
     offers: Vec<Offer>,
-    /// Laws to draw from, by their ids.
+    /// Laws that offers were drawn from, by their ids.
     laws: Vec<Law>,
-    /// Laws that are only kept to be compared: nothing is offered as drawn from them. They have no ids, so that keeping
-    /// one does not change the address of any draw.
+    /// Laws that are only kept to be compared with the target's: nothing is offered as drawn from them. They have no
+    /// ids, so that keeping one does not change the address of any draw.
     kept: Vec<KeptLaw>,
     /// Whether `keep_law` drops its laws at once, because nothing reads them.
     drops_kept_laws: bool,
@@ -133,12 +134,12 @@ struct KeptLaw {
 }
 
 impl DraftTree {
-    /// A tree of nothing but the root.
+    /// A tree that has only the root.
     pub fn new() -> DraftTree {
         DraftTree::default()
     }
 
-    /// Forgets every node, offer and law, and keeps the memory.
+    /// Removes every node, offer and law, and keeps the memory.
     pub fn clear(&mut self) {
         self.tokens.clear();
         self.parents.clear();
@@ -149,12 +150,12 @@ impl DraftTree {
         self.kept.clear();
     }
 
-    /// Number of nodes, the root not counted.
+    /// Number of nodes, without the root.
     pub fn len(&self) -> usize {
         self.tokens.len()
     }
 
-    /// Whether nothing is proposed: plain decoding.
+    /// Whether there is no node, as in plain decoding.
     pub fn is_empty(&self) -> bool {
         self.tokens.is_empty()
     }
@@ -169,16 +170,16 @@ impl DraftTree {
         LawId(id)
     }
 
-    /// Keeps a draft law of which nothing is offered as drawn, so that it can be compared with the target's: any law
-    /// under *exact*, and a point mass under every promise.
+    /// Keeps a draft law from which nothing is offered as drawn, so that it can be compared with the target's: this is
+    /// for any law under *exact*, and for a point mass under every promise.
     pub fn keep_law(&mut self, parent: Option<NodeId>, law: Law, source: u8) {
         if !self.drops_kept_laws {
             self.kept.push(KeptLaw { parent, source, law });
         }
     }
 
-    /// Whether laws are kept to be compared ([`DraftTree::keep_law`]), as they are at first. Without a filter each
-    /// takes 12 bytes a token of the vocabulary.
+    /// Sets whether laws are kept to be compared ([`DraftTree::keep_law`]), which is the default. Without a filter each
+    /// law takes 12 bytes a token of the vocabulary.
     pub fn compare_laws(&mut self, compares: bool) {
         self.drops_kept_laws = !compares;
     }
@@ -202,7 +203,7 @@ impl DraftTree {
     }
 
     /// Replaces the parents of the kept laws, which are nodes of the other tree, by their copies in this one; `copies`
-    /// is indexed by the other tree's nodes. Laws of nodes that were not copied are forgotten.
+    /// is indexed by the other tree's nodes. Laws of nodes that were not copied are dropped.
     pub(crate) fn remap_kept_laws(&mut self, copies: &[Option<NodeId>]) {
         self.kept.retain_mut(|kept| {
             let Some(parent) = kept.parent else { return true };
@@ -211,7 +212,7 @@ impl DraftTree {
         });
     }
 
-    /// The law behind an id.
+    /// The law with this id.
     ///
     /// # Panics
     ///
@@ -220,7 +221,7 @@ impl DraftTree {
         &self.laws[id.index()]
     }
 
-    /// [`DraftTree::suggest`] by a drafter that has no estimate of its proposal.
+    /// [`DraftTree::suggest`] for a drafter that has no estimate of its proposal.
     ///
     /// # Panics
     ///
@@ -229,7 +230,7 @@ impl DraftTree {
         self.suggest(parent, token, proposal, source, Evidence::UNKNOWN)
     }
 
-    /// Proposes `token` after `parent` and returns its node, the existing one if the same was proposed before.
+    /// Proposes `token` after `parent` and returns its node: the existing one if the same token was proposed before.
     ///
     /// # Panics
     ///
@@ -274,7 +275,7 @@ impl DraftTree {
 
     /// The child of `parent` with this token, if proposed.
     pub fn child(&self, parent: Option<NodeId>, token: Token) -> Option<NodeId> {
-        // Trees are a few dozen nodes: a scan over two small arrays beats any map.
+        // Trees have a few dozen nodes: a scan over two small arrays beats any map.
         let first = parent.map_or(0, |parent| parent.index() + 1);
         (first..self.len()).find(|&i| self.tokens[i] == token && self.parents[i] == parent).map(NodeId::new)
     }
@@ -344,7 +345,7 @@ impl DraftTree {
         chain
     }
 
-    /// The longest path from below the root whose tokens are the first of `tokens`.
+    /// The nodes of the longest path from the root whose tokens are the first of `tokens`, without the root.
     pub fn follow(&self, tokens: &[Token]) -> Vec<NodeId> {
         let mut path: Vec<NodeId> = Vec::new();
         while let Some(node) = tokens.get(path.len()).and_then(|token| self.child(path.last().copied(), *token)) {
@@ -353,14 +354,14 @@ impl DraftTree {
         path
     }
 
-    /// Tokens from below the root to the node, the node's included.
+    /// The tokens of the path from the root to the node, including the node's.
     pub fn path(&self, node: NodeId) -> Vec<Token> {
         let mut path = Vec::new();
         self.path_into(Some(node), &mut path);
         path
     }
 
-    /// Writes into `path` the tokens from below the root to the node; nothing for the root.
+    /// Writes into `path` the tokens of [`DraftTree::path`]; none for the root.
     pub fn path_into(&self, node: Option<NodeId>, path: &mut Vec<Token>) {
         path.clear();
         let mut at = node;

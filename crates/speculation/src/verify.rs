@@ -1,11 +1,11 @@
 //! The one verify function: from a draft tree and the target's laws it decides the tokens that are written.
 //!
-//! Verification does not know drafters. It has a tree, and for each offer the law it was drawn from; it asks for the
-//! target's law only at nodes that it visits. Each promise has its file: `exact` (the target picks, and the tree is
-//! compared with the pick), `rejection` (accept or refuse each offer so that the law stays p) and `block` (the same,
-//! with the tree's leading chain judged as a whole). With an empty tree all three are plain decoding: under *exact*
-//! switching the drafter off changes no byte. Under the others the output depends on the drafts and its law does not;
-//! without drafters the same seed and request number give the same output again.
+//! Verification does not know drafters. It gets a tree, and for each offer the law that it was drawn from; it asks for
+//! the target's law only at nodes that it visits. Each promise has its file: `exact` (the target picks, and the tree is
+//! compared with the pick), `rejection` (each offer is accepted or rejected so that the law stays p) and `block` (as
+//! `rejection`, with the tree's leading chain judged as a whole). With an empty tree all three are plain decoding.
+//! Under *exact* switching the drafter off changes no byte. Under the others the output depends on the drafts, but its
+//! law does not; without drafters the same seed and request number give the same output again.
 
 mod block;
 mod exact;
@@ -13,29 +13,30 @@ mod rejection;
 
 use crate::{Chance, DraftTree, Law, NodeId, Pass, Token};
 
-/// What speculation promises about the text.
+/// What speculation promises about its output, compared with plain decoding.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Promise {
     /// *exact*: same seed, same text as plain decoding, byte for byte.
     #[default]
     Exact,
     /// *rejection*: the same distribution as plain decoding, by rejection sampling (Leviathan et al. 2023, Algorithm 1,
-    /// and its tree form). It holds as long as no two requests have both seed and number in common ([`Pass::request`];
-    /// the engine counts these numbers).
+    /// and its tree form). The promise holds as long as no two requests have both seed and number in common
+    /// ([`Pass::request`]; the engine counts these numbers).
     Rejection,
-    /// *rejection*, where the chain that was offered first is judged as one block (Sun et al. 2025, Algorithm 2), which
-    /// accepts at least as many of its tokens; all other offers are judged as under [`Promise::Rejection`].
+    /// *rejection*, with the chain that was offered first judged as one block (Sun et al. 2025, Algorithm 2), which
+    /// accepts at least as many of its tokens on average; all other offers are judged as under [`Promise::Rejection`].
     Block,
 }
 
 /// What a verify pass decided.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Verdict {
-    /// The accepted nodes, from below the root downwards.
+    /// The accepted nodes, beginning with a child of the root, each the parent of the next.
     pub path: Vec<NodeId>,
-    /// The tokens to write: those of the path, and exactly one more of the target's own (a correction or a bonus).
+    /// The tokens to write: those of the path, and exactly one more of the target's own (in the papers, the corrected
+    /// token or the bonus token).
     pub tokens: Vec<Token>,
-    /// For each of these tokens, its probability under the target's law p at its position.
+    /// For each of these tokens its probability under the target's law p at its position.
     pub probabilities: Vec<f64>,
 }
 
@@ -48,8 +49,8 @@ impl Verdict {
 
 /// The target's laws p over the nodes of a tree, after all sampling settings.
 pub trait TargetLaws {
-    /// The law of the token after this node (`None`: after the root). Asked only for nodes visited; *block* may
-    /// ask again for one.
+    /// The law of the token after this node (`None`: after the root). It is asked only for visited nodes; *block* may
+    /// ask for the same node again.
     fn law(&mut self, node: Option<NodeId>) -> Law;
 }
 
@@ -59,7 +60,7 @@ impl<F: FnMut(Option<NodeId>) -> Law> TargetLaws for F {
     }
 }
 
-/// Decides which proposals are kept, and adds the target's own token.
+/// Decides which proposals are accepted, and adds the target's own token.
 ///
 /// The noise of its draws is addressed by `pass`. The verdict has at least one token, and one more than its path.
 ///

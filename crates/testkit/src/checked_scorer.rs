@@ -1,8 +1,8 @@
 //! A draft model that is compared with the table that it runs: the logits from its paged cache must be those of the
 //! table for the same tokens, to the bit.
 //!
-//! A draft model changes no output, so mixed up pages of it would not be noticed there; here its drafter panics, and
-//! the engine reports that. Rows that are refused for lack of room are not compared.
+//! A draft model changes no output, so confused pages of its cache would not be noticed in the output; here its drafter
+//! panics, and the engine reports that. Rows that are refused for lack of room are not compared.
 
 use foretoken_drafters::{LogitRows, ScoreAsk, Scorer};
 use foretoken_engine::ExecutorScorer;
@@ -11,14 +11,14 @@ use foretoken_speculation::{SequenceId, Tenant};
 use crate::table::{Table, TableScorer};
 use crate::toy::ToyExecutor;
 
-/// The bookkeeping of pages is checked after this many calls.
+/// The number of calls after which the bookkeeping of pages is checked.
 const CALLS_PER_CHECK: usize = 8;
 
 /// A draft model in a paged cache, each of whose rows is compared with its table.
 pub struct CheckedScorer {
     paged: ExecutorScorer,
     naive: TableScorer,
-    /// The rows of the naive one; kept to reuse its memory.
+    /// The rows of the naive scorer; kept to reuse the memory.
     expected: LogitRows,
     calls: usize,
 }
@@ -29,7 +29,7 @@ impl CheckedScorer {
         CheckedScorer::of(ToyExecutor::new(table.clone(), page_len, pages, rows_max), table)
     }
 
-    /// The same with recurrent states, for `slots` sequences at a time.
+    /// Like [`CheckedScorer::new`], with recurrent states for `slots` sequences at a time.
     pub fn with_states(table: Table, page_len: usize, pages: usize, rows_max: usize, slots: usize) -> CheckedScorer {
         let toy = ToyExecutor::new(table.clone(), page_len, pages, rows_max).with_states(slots);
         CheckedScorer::of(toy.with_groups_reversed(), table)
@@ -99,7 +99,7 @@ mod tests {
     use crate::toy::Fault;
     use foretoken_drafters::HiddenInput;
 
-    /// Drafts one token that is refused, and goes on with the token that was written instead.
+    /// Drafts one token that is rejected, and continues with the token that was written instead.
     fn draft_once(fault: Fault) {
         let (table, sequence) = (Table::seeded(7, 40, 3), SequenceId(1));
         let toy = ToyExecutor::new(table.clone(), 4, 20, 64).with_states(2).with_fault(fault);
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(scorer.truncate(sequence, 2), 2);
         scorer.score(&[ask(2, &[4, 5], &[0, 1], 3)], &mut rows);
         assert!((0..4).all(|row| rows.row(row).is_some()));
-        // A state cannot go back behind tokens that it has passed, so it starts again.
+        // A state cannot go back before tokens that it has passed, so it starts again.
         assert_eq!(scorer.truncate(sequence, 2), 0);
         scorer.score(&[ask(0, &[1, 2, 6], &[2], 3)], &mut rows);
         scorer.close(sequence);

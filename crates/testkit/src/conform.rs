@@ -1,40 +1,36 @@
-//! The conformance suite: every drafter, promise, budget and batch against the oracle. Cases are data.
+//! The conformance suite, which compares every drafter, promise, budget and batch with the oracle. Cases are data.
 //!
 //! [`drafters`] is the register: a drafter that is added there is tested by everything here. The suite runs all
-//! drafters together, then without each of them, then each alone, then none. Under *exact*, and under any promise where
+//! drafters together, then without each of them, then each alone, then none. Under *exact*, and under any promise if
 //! the law is a point mass, tokens and the bits of their log-probabilities must be the oracle's. Under *rejection* the
 //! law of the output is computed by enumeration, through the engine's own step, and must be the target's. Every check
 //! returns an error instead of panicking, so that tests can show that faults are detected.
 
+mod forms;
 mod register;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use foretoken_engine::{
-    BudgetKind, Emitted, Engine, Event, Forcing, Race, Request, SequenceId, ThinkingWords, guided,
-    guided_after_thoughts,
-};
+use foretoken_engine::{BudgetKind, Emitted, Engine, Event, Race, Request, SequenceId};
 use foretoken_model::Executor;
 use foretoken_speculation::costs::Curve;
-use foretoken_speculation::{Chance, Constrained, Costs, DrafterCosts, Promise, Sampling, Token, log_probability};
-use foretoken_text::{Grammar, GrammarSource, Spelling, Thinking, ThinkingMarks};
+use foretoken_speculation::{Chance, Costs, DrafterCosts, Promise, Sampling, Token, log_probability};
 
 use crate::enumerator::{enumerate, enumerate_coupled};
 use crate::experts::{Experts, ExpertsExecutor, ManualClock};
-use crate::forbidding::Forbidding;
 use crate::oracle::{self, decode};
 use crate::ranks::RanksExecutor;
 use crate::table::{Joint, Table, distance, mix};
 use crate::toy::{Fault, ToyExecutor};
-use crate::vocabulary;
+use forms::{constraint, specified};
 
 pub use register::{Registered, drafters};
 
 /// One request, as data.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// Seed of the target's table, its vocabulary, and how many last tokens its rows depend on.
+    /// The seed of the target's table, its vocabulary, and the number of last tokens that its rows depend on.
     pub target: (u64, usize, usize),
     /// The prompt.
     pub prompt: Vec<Token>,
@@ -42,7 +38,7 @@ pub struct Case {
     pub sampling: Sampling,
     /// Seed of the request.
     pub seed: u64,
-    /// Tokens to generate.
+    /// Number of tokens to generate.
     pub tokens_max: usize,
     /// The constraint on the output.
     pub form: Form,
@@ -51,18 +47,15 @@ pub struct Case {
 /// The constraint on the output of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// None.
+    /// No constraint.
     Free,
-    /// [`Forbidding`].
+    /// The constraint [`Forbidding`](crate::forbidding::Forbidding).
     Forbidding,
     /// Texts that this regular expression matches as a whole, over the words of toy targets ([`crate::vocabulary`]).
     Grammar(&'static str),
-    /// The same after optional thoughts, which stand between two marks of ordinary words.
+    /// Texts like those of [`Form::Grammar`] after optional thoughts, which are between two tags of ordinary words.
     AfterThoughts(&'static str),
 }
-
-/// The marks around thoughts in toys.
-const MARKS: ThinkingMarks = ThinkingMarks { open: "bb", close: "aba" };
 
 /// How the cases of one table are run.
 #[derive(Clone, Debug)]
@@ -71,11 +64,11 @@ pub struct Setting {
     pub promise: Promise,
     /// How much is drafted.
     pub budget: BudgetKind,
-    /// Most sequences that run at a time.
+    /// Maximum number of sequences that run at a time.
     pub batch: usize,
-    /// Positions per page.
+    /// Number of positions per page.
     pub page_len: usize,
-    /// Most rows per pass.
+    /// Maximum number of rows per pass.
     pub rows_max: usize,
     /// The sliding window of the executor, if it has one: at least as many tokens as the table depends on. Pages before
     /// it are freed.
@@ -92,12 +85,12 @@ pub struct Setting {
     pub experts: bool,
     /// Whether log-probabilities are wanted, for which forced tokens need logits like others.
     pub log_probabilities: bool,
-    /// A mistake of the executor.
+    /// The mistake of the executor.
     pub fault: Fault,
 }
 
 impl Setting {
-    /// *exact*, the heuristic budget, one sequence at a time.
+    /// The plain setting: *exact*, the heuristic budget, one sequence at a time.
     pub fn plain() -> Self {
         let budget = BudgetKind::Heuristic { nodes_max: 9 };
         let (promise, fault) = (Promise::Exact, Fault::None);
@@ -128,7 +121,7 @@ pub(crate) fn bits(top: &[(Token, f32)]) -> Vec<(Token, u32)> {
     top.iter().map(|(token, value)| (*token, value.to_bits())).collect()
 }
 
-/// Cases over samplers of every kind, all of one target so that they can share a batch.
+/// Cases with samplers of every kind, all of one target so that they can share a batch.
 pub fn cases(target: (u64, usize, usize)) -> Vec<Case> {
     let plain = Sampling::default();
     let samplers = [
@@ -142,7 +135,7 @@ pub fn cases(target: (u64, usize, usize)) -> Vec<Case> {
         Sampling { logit_bias: vec![(1, 1.5), (2, f32::NEG_INFINITY)], banned_tokens: vec![0], ..plain.clone() },
         Sampling { tokens_min: 6, end_tokens: vec![1], ..plain.clone() },
         Sampling { temperature: 1.5, end_tokens: vec![2, 3], ..plain.clone() },
-        // Under a constraint.
+        // These cases have a constraint.
         Sampling { temperature: 0.0, ..plain.clone() },
         Sampling { temperature: 0.8, top_p: 0.9, ..plain },
     ];
@@ -156,111 +149,12 @@ pub fn cases(target: (u64, usize, usize)) -> Vec<Case> {
     samplers.into_iter().enumerate().map(case).collect()
 }
 
-/// The constraint of a case, if it has one.
-fn constraint(case: &Case) -> Option<Constrained> {
-    match case.form {
-        Form::Free => None,
-        Form::Forbidding => Some(Constrained::new(Box::new(Forbidding::new(case.target.1)))),
-        Form::Grammar(expression) => {
-            Some(guided(&grammar(case, expression), &case.sampling.end_tokens, foreseen(case)))
-        }
-        Form::AfterThoughts(expression) => {
-            let (grammar, tokenizer) = (grammar(case, expression), vocabulary::target(case.target.1));
-            let (ends, forcing) = (&case.sampling.end_tokens, foreseen(case));
-            let words = Arc::new(ThinkingWords::new(&tokenizer, MARKS));
-            Some(guided_after_thoughts(&grammar, ends, forcing, &words, Thinking::Possible))
-        }
-    }
-}
-
-/// The tokens of forced strings in a case's target, made once per vocabulary.
-fn foreseen(case: &Case) -> Forcing {
-    static CACHE: Mutex<BTreeMap<usize, Arc<Spelling>>> = Mutex::new(BTreeMap::new());
-    let mut cache = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
-    let make = || Arc::new(Spelling::new(vocabulary::target(case.target.1)));
-    Forcing::Foreseen(Arc::clone(cache.entry(case.target.1).or_insert_with(make)))
-}
-
-/// The grammar of a case, over the words of its target: compiled once.
-fn grammar(case: &Case, expression: &str) -> Arc<Grammar> {
-    static CACHE: Mutex<BTreeMap<(usize, String), Arc<Grammar>>> = Mutex::new(BTreeMap::new());
-    let name = (case.target.1, expression.to_string());
-    let mut cache = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
-    let compile = || {
-        let source = GrammarSource::Regex(expression.to_string());
-        Grammar::compile(&vocabulary::target(case.target.1), &source).expect("a good expression")
-    };
-    Arc::clone(cache.entry(name).or_insert_with(compile))
-}
-
-/// The table that the oracle decodes a case from: the target's, without the tokens that the constraint forbids.
-fn specified(table: &Table, case: &Case) -> Table {
-    match case.form {
-        Form::Free => table.clone(),
-        Form::Forbidding => Forbidding::applied_to(table, case.prompt.len()),
-        Form::Grammar(expression) => {
-            let (table, grammar, case) = (table.clone(), grammar(case, expression), case.clone());
-            Table::new(case.target.1, move |tokens| masked(table.logits(tokens), &grammar, &case, tokens))
-        }
-        Form::AfterThoughts(expression) => {
-            let (table, grammar, case) = (table.clone(), grammar(case, expression), case.clone());
-            Table::new(case.target.1, move |tokens| {
-                let (mut row, written) = (table.logits(tokens), &tokens[case.prompt.len()..]);
-                for (token, logit) in (0..).zip(&mut row) {
-                    if !is_after_thoughts(&grammar, &case.sampling.end_tokens, &[written, &[token]].concat()) {
-                        *logit = f32::NEG_INFINITY;
-                    }
-                }
-                row
-            })
-        }
-    }
-}
-
-/// Whether these tokens can begin an output of optional thoughts and then the grammar, decided from all of them.
-fn is_after_thoughts(grammar: &Arc<Grammar>, ends: &[Token], tokens: &[Token]) -> bool {
-    let is_shown = |token: &Token| !vocabulary::word(*token).starts_with('<') && !ends.contains(token);
-    let text_of = |tokens: &[Token]| -> String {
-        tokens.iter().filter(|token| is_shown(token)).map(|token| vocabulary::word(*token)).collect()
-    };
-    let is_of_grammar = |tokens: &[Token]| {
-        let mut matcher = grammar.matcher();
-        tokens.iter().all(|token| if ends.contains(token) { matcher.may_end() } else { matcher.accept(*token) })
-    };
-    let text = text_of(tokens);
-    let Some(thoughts) = text.strip_prefix(MARKS.open) else {
-        return (MARKS.open.starts_with(&text) && tokens.iter().all(is_shown)) || is_of_grammar(tokens);
-    };
-    let Some(len) = thoughts.find(MARKS.close) else { return !tokens.iter().any(|token| ends.contains(token)) };
-    let end = MARKS.open.len() + len + MARKS.close.len();
-    let before = (0..=tokens.len()).find(|count| text_of(&tokens[..*count]).len() == end);
-    before.is_some_and(|count| {
-        !tokens[..count].iter().any(|token| ends.contains(token)) && is_of_grammar(&tokens[count..])
-    })
-}
-
-/// A row of the target without the tokens that the grammar forbids, by a new matcher that is asked token by token.
-fn masked(mut row: Vec<f32>, grammar: &Arc<Grammar>, case: &Case, tokens: &[Token]) -> Vec<f32> {
-    let mut matcher = grammar.matcher();
-    // After an end token nothing is decoded.
-    if tokens[case.prompt.len()..].iter().all(|token| matcher.accept(*token)) {
-        let may_end = matcher.may_end();
-        for (token, logit) in (0..).zip(&mut row) {
-            let is_end = case.sampling.end_tokens.contains(&token);
-            if !(if is_end { may_end } else { matcher.duplicate().accept(token) }) {
-                *logit = f32::NEG_INFINITY;
-            }
-        }
-    }
-    row
-}
-
-/// Slots for checkpoints besides those of the running sequences.
+/// Number of slots for checkpoints, besides those of the running sequences.
 const CHECKPOINTS: usize = 3;
-/// Tokens of a source, at most.
+/// Maximum number of tokens of a source.
 const SOURCE_MAX: usize = 5;
 
-/// The encoder source of a case, where there is an encoder; some cases have the same.
+/// The encoder source of a case; some cases have the same source.
 fn source(case: &Case) -> Vec<Token> {
     let (which, vocabulary) = (case.seed % 3, case.target.1 as u64);
     (0..2 + which).map(|i| (mix(which * 10 + i) % vocabulary) as Token).collect()
@@ -360,14 +254,14 @@ fn emitted(engine: &mut Engine, chance: &mut dyn Chance) -> (BTreeMap<SequenceId
 /// The first difference: case and setting, the token's index, and the expected token.
 pub fn exact(cases: &[Case], setting: &Setting, drafters: &[&Registered]) -> Result<(), String> {
     let (seed, vocabulary, order) = cases[0].target;
-    // A token that a grammar forces has to be possible.
+    // A token that a grammar forces has to be possible in the table.
     let is_guided = cases.iter().any(|case| matches!(case.form, Form::Grammar(_) | Form::AfterThoughts(_)));
     let table = if is_guided { Table::dense(vocabulary, order, seed) } else { Table::seeded(vocabulary, order, seed) };
     exact_by((&table, executor(&table, setting)), cases, setting, drafters)
 }
 
-/// The same with a given target: its table, and the executor that the engine runs. Its name ([`Case::target`]) must be
-/// its own.
+/// [`exact`] with a given target: its table, and the executor that the engine runs. The cases' [`Case::target`] must be
+/// a name that no other target has.
 ///
 /// # Errors
 /// As [`exact`].
@@ -439,7 +333,7 @@ fn oracle_tokens(table: &Table, case: &Case, has_encoder: bool) -> Arc<Vec<Score
 }
 
 /// The largest difference between the law of the output, through the engine's step, and the target's, over all texts.
-/// Computed by enumeration, for any promise.
+/// It is computed by enumeration, for any promise.
 pub fn law_error(table: &Table, case: &Case, setting: &Setting, drafters: &[&Registered]) -> f64 {
     let numbers: Vec<u8> = (0..drafters.len() as u8).collect();
     let text = |chance: &mut dyn Chance| -> Vec<Token> {
@@ -455,7 +349,7 @@ pub fn law_error(table: &Table, case: &Case, setting: &Setting, drafters: &[&Reg
     distance(&found, &specified(table, case).plain(&case.sampling, &case.prompt, case.tokens_max))
 }
 
-/// All drafters, then without each, then each alone, then none.
+/// The selections of drafters: all of them, then all without each, then each alone, then none.
 pub fn selections(all: &[Registered]) -> Vec<Vec<&Registered>> {
     let mut selections: Vec<Vec<&Registered>> = vec![all.iter().collect(), Vec::new()];
     for left_out in 0..all.len() {

@@ -1,19 +1,19 @@
 //! The enumerator: a [`Chance`] that walks every outcome and adds up exact probabilities.
 //!
-//! A program that takes all its chance from one [`Enumerator`] is run again and again. Each run follows a list of
-//! decisions; after it, the last decision that has another outcome takes its next one, and later decisions are dropped
-//! (after the *exhaustigen* idea). The result is not an estimate: it is the law of the program, up to rounding, and a
-//! difference of 1e-9 from the expected law means a bug.
+//! A program that takes all its chance from one [`Enumerator`] is run many times. Each run follows a list of decisions;
+//! after it, the last decision that has another outcome takes its next one, and later decisions are dropped (after the
+//! *exhaustigen* idea). The result is not an estimate: it is the law of the program, up to rounding, and a difference
+//! of 1e-9 from the expected law is a bug.
 //!
-//! All draws are treated as independent. Addresses promise that, so a second draw at one address would make the result
-//! wrong, and panics instead, with the address. The exception is the race under *exact*, which drafter and target run
-//! with the same noise on purpose: [`enumerate_coupled`] allows it to be repeated and treats the answers as
+//! All draws are treated as independent, which is right if their addresses differ. A second draw at one address would
+//! make the result wrong, so it panics with the address. The exception is the race under *exact*, which drafter and
+//! target run with the same noise on purpose: [`enumerate_coupled`] allows it to be repeated and treats the answers as
 //! independent, which is one of the couplings for which *exact* must hold.
 //!
 //! [`enumerate_by_address`] is for programs that use an address twice although they must not. There an address has one
-//! noise, as in production: an unknown number between 0 and 1, which every answer narrows down. So the same draw gets
-//! the same answer, another draw at that address a consistent one, and the law is that of the program as it would run.
-//! It shows what a shared address does to a law.
+//! noise, as in the engine: an unknown number between 0 and 1, which every answer narrows down. So the same draw gets
+//! the same answer, another draw at that address gets a consistent one, and the law is that of the program as it would
+//! run. This shows what a shared address does to a law.
 
 use std::collections::BTreeMap;
 
@@ -23,13 +23,13 @@ use foretoken_speculation::{Address, Chance, Law, Purpose, Token};
 #[derive(Debug, Default)]
 pub struct Enumerator {
     decisions: Vec<Decision>,
-    /// Decisions taken in this run.
+    /// Number of decisions taken in this run.
     taken: usize,
     /// Probability of this run so far.
     weight: f64,
     asked: Vec<Address>,
     on_repeat: OnRepeat,
-    /// By address and index in a draw: the bounds of the noise that are known so far. Only with
+    /// The bounds of the noise that are known so far, for each address and index in a draw. Only with
     /// [`OnRepeat::SameNoise`].
     noise: BTreeMap<(Address, usize), (f64, f64)>,
 }
@@ -56,7 +56,7 @@ struct Decision {
     outcomes: Vec<(usize, f64)>,
 }
 
-/// The law of what `f` returns, over every outcome of its chance.
+/// The law of what `f` returns, over all outcomes of its chance.
 ///
 /// ```
 /// use foretoken_speculation::{Address, Chance};
@@ -71,7 +71,7 @@ pub fn enumerate<R: Ord>(f: impl FnMut(&mut Enumerator) -> R) -> BTreeMap<R, f64
     Enumerator::default().walk(f)
 }
 
-/// The same, where draws of [`Purpose::Token`] may repeat an address, with independent answers.
+/// Like [`enumerate`], but draws of [`Purpose::Token`] may repeat an address, with independent answers.
 ///
 /// # Panics
 ///
@@ -80,14 +80,15 @@ pub fn enumerate_coupled<R: Ord>(f: impl FnMut(&mut Enumerator) -> R) -> BTreeMa
     Enumerator { on_repeat: OnRepeat::IndependentRace, ..Enumerator::default() }.walk(f)
 }
 
-/// The same, where all draws may repeat an address: an address has one noise, and its answers are functions of that.
+/// Like [`enumerate`], but all draws may repeat an address: an address has one noise, of which its answers are
+/// functions.
 ///
 /// ```
 /// use foretoken_speculation::{Address, Chance};
 /// let at = Address::token(0, 0);
 /// let coins = |chance: &mut dyn Chance| (chance.coin(0.25, at), chance.coin(0.75, at));
 /// let law = foretoken_testkit::enumerator::enumerate_by_address(|chance| coins(chance));
-/// // Where the coin of probability 0.25 is true, that of 0.75 is: (true, false) never happens.
+/// // If the coin of probability 0.25 is true, so is that of 0.75: (true, false) never happens.
 /// assert_eq!((law[&(true, true)], law[&(false, true)], law[&(false, false)]), (0.25, 0.5, 0.25));
 /// ```
 ///
@@ -131,7 +132,7 @@ impl Enumerator {
         false
     }
 
-    /// Takes the next decision among outcomes of these weights.
+    /// Takes the next decision among outcomes with these weights.
     fn choose(&mut self, weights: &[f64]) -> usize {
         if self.taken == self.decisions.len() {
             let total: f64 = weights.iter().sum();
@@ -227,7 +228,7 @@ mod tests {
 
     #[test]
     fn later_draws_may_depend_on_earlier_answers() {
-        // Coins until heads, at most four.
+        // The program tosses coins until one is true, at most four.
         let law = enumerate(|chance| (0..4).take_while(|&i| !chance.coin(0.5, Address::token(0, i))).count());
         assert_eq!(law.into_values().collect::<Vec<_>>(), [0.5, 0.25, 0.125, 0.0625, 0.0625]);
     }

@@ -1,8 +1,8 @@
-//! A toy with experts: each row chooses some of many by its context, and a pass reads each chosen expert once.
+//! A toy with experts: each row chooses some of many experts by its context, and a pass reads each chosen expert once.
 //!
 //! It reports what it read, and the time of a pass depends on that, on a manual clock ([`ManualClock`]), so tests can
 //! compare the costs that the engine learns with the true ones. Its logits are those of the toy: experts change no
-//! output. It has one choice of experts per row, where a real network has one per layer.
+//! output. It has one choice of experts per row, while a real network has one per row and layer.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -37,11 +37,11 @@ impl Clock for ManualClock {
 /// The experts of a toy, and their costs.
 #[derive(Clone, Copy, Debug)]
 pub struct Experts {
-    /// How many there are.
+    /// Number of experts.
     pub count: usize,
-    /// How many a row chooses.
+    /// Number of experts that a row chooses.
     pub chosen: usize,
-    /// The number of last tokens of its context by which a row chooses.
+    /// The number of last tokens of the context on which a row's choice depends.
     pub context_len: usize,
     /// Whether the executor reports what a pass read.
     pub reports_reads: bool,
@@ -56,12 +56,12 @@ impl Default for Experts {
     }
 }
 
-/// Bytes that every pass reads, and bytes of an expert.
+/// The number of bytes that every pass reads, and that of an expert.
 const BYTES: [usize; 2] = [5000, 700];
 
 impl Experts {
-    /// The experts that a row of this context chooses.
-    fn chosen_by(&self, context: &[u32]) -> BTreeSet<usize> {
+    /// The experts that a row with this context chooses.
+    pub(crate) fn chosen_by(&self, context: &[u32]) -> BTreeSet<usize> {
         let last = &context[context.len().saturating_sub(self.context_len)..];
         let mut state = last.iter().fold(self.count as u64, |state, token| mix(state ^ u64::from(*token)));
         let mut chosen = BTreeSet::new();
@@ -82,7 +82,7 @@ pub struct ExpertsExecutor {
 }
 
 impl ExpertsExecutor {
-    /// This toy with experts; its passes advance the clock.
+    /// Adds experts to a toy; its passes advance the clock.
     pub fn new(toy: ToyExecutor, experts: Experts, clock: ManualClock) -> Self {
         Self { toy, experts, clock, read: WeightsRead::default() }
     }

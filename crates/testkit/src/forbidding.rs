@@ -1,14 +1,14 @@
-//! A toy constraint: at most positions one token is forbidden, at every third or so all but one are; which one depends
-//! on the last token and on how many were written. It has a second form, as a table whose rows lack the forbidden
-//! tokens.
+//! A toy constraint. At most positions one token is forbidden, and at about every third position all but one are; which
+//! one depends on the last token and on the number of written tokens. A second form of the constraint is a table whose
+//! rows lack the forbidden tokens.
 //!
-//! It checks its use: only accepted tokens may be taken back.
+//! The constraint checks its use: only accepted tokens may be taken back.
 
 use foretoken_speculation::{Constraint, Token, TokenSet};
 
 use crate::table::Table;
 
-/// Forbids one token of a vocabulary, or all but one, at every position.
+/// A [`Constraint`] that forbids one token of a vocabulary, or all but one, at every position.
 #[derive(Clone, Debug)]
 pub struct Forbidding {
     vocabulary: usize,
@@ -28,8 +28,8 @@ impl Forbidding {
         (token as Token, (last + written.len()) % 5 < 2)
     }
 
-    /// The model without the tokens that are forbidden after a prompt of `prompt_len` tokens: the one that constrained
-    /// requests are decoded from.
+    /// The model without the tokens that are forbidden after a prompt of `prompt_len` tokens, from which constrained
+    /// requests are decoded.
     pub fn applied_to(table: &Table, prompt_len: usize) -> Table {
         let (table, vocabulary) = (table.clone(), table.vocabulary());
         Table::new(vocabulary, move |tokens| {
@@ -38,7 +38,7 @@ impl Forbidding {
             if is_only {
                 row.fill(f32::NEG_INFINITY);
             }
-            // A forced token is written whatever its logit is.
+            // A forced token is written, whatever its logit is.
             row[token as usize] = if is_only { 0.0 } else { f32::NEG_INFINITY };
             row
         })

@@ -1,19 +1,20 @@
-//! Shared by the tests that run the fuzz targets' code on stable Rust: random changes for a while, and committed seeds.
+//! Functions for the tests that run the fuzz targets' code on stable Rust: random changes for a while, and committed
+//! seeds.
 //!
-//! A probe takes any bytes, panics where something is broken, and returns whether they were accepted. The changes are
-//! made by the caller, for its kind of input; `weights` has its own copy, since this crate depends on it.
+//! A probe takes any bytes, panics if it finds an error in the code, and returns whether the bytes were accepted. The
+//! changes are made by the caller, for its kind of input; `weights` has its own copy, since this crate depends on it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// How long random changes are tried.
+/// The time for which random changes are tried.
 const DURATION: Duration = Duration::from_secs(2);
 
-/// Runs a probe on case after case. The same number is the same case on every machine.
+/// Runs a probe on one case after the other. A case depends on its number alone.
 ///
 /// # Panics
-/// If the probe panics, with the case; or if all cases are accepted, or none, since the test would then be void.
+/// If the probe panics, with the case; or if all cases are accepted, or none, since the test would then prove nothing.
 pub fn try_changes(mut changed: impl FnMut(u64) -> Vec<u8>, probe: impl Fn(&[u8]) -> bool) {
     let (start, mut number, mut accepted) = (Instant::now(), 0, 0);
     while start.elapsed() < DURATION {
@@ -34,7 +35,7 @@ fn folder(target: &str) -> PathBuf {
 /// Checks that the committed seeds of a fuzz target are up to date.
 ///
 /// # Panics
-/// If one is not, with its name.
+/// If one is not, naming it.
 pub fn check_committed<Name: AsRef<str>>(target: &str, seeds: impl IntoIterator<Item = (Name, Vec<u8>)>) {
     for (name, bytes) in seeds {
         let name = name.as_ref();

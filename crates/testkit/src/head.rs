@@ -1,16 +1,16 @@
-//! A toy head: an executor that reads hidden rows beside its tokens, and checks that they are the right ones.
+//! A toy draft head: an executor that reads hidden states besides its tokens, and checks that they are the right ones.
 //!
-//! Its cache holds, in the slot that the page table names, the token of a row, the hidden row that it read and the kind
-//! of that. From the slots that a row attends to it computes the hidden row that it must be given: for a written token
-//! the [`hidden_state`] of the toy target at the position before, which follows from that of the row before and its
-//! token; for a drafted token its own, which is a function of the parent row and of all that this row attends to and
-//! read. So it detects a hidden row of the previous pass, of a refused row or of another sequence, and a drafted row
-//! that was committed; the head panics, its drafter is dropped, and the engine reports that. The first token of a
-//! sequence, which no row of a head reads, is found from the first hidden row, unless that is of a later token: then
-//! the head's logits are those of a sequence that begins there.
+//! Its cache holds, in the slot that the page table names, the token of a row, the hidden state that the row read, and
+//! whose it was. From the slots that a row attends to, the head computes the hidden state that the row must be given:
+//! for a written token the [`hidden_state`] of the toy target at the position before, which follows from that of the
+//! row before and its token; for a drafted token the head's own, which is a function of the parent row and of all that
+//! the parent row attends to and read. So it detects a hidden state of the previous pass, of a rejected row or of
+//! another sequence, and a drafted row that was committed; then the head panics, its drafter is dropped, and the engine
+//! reports that. The first token of a sequence, which no row of a head reads, is found from the first hidden state,
+//! unless that is of a later token: then the head's logits are those of a sequence that begins there.
 //!
-//! Its logits are those of a table; [`near`] makes one that mostly agrees with the target's. Of a head's recurrent
-//! states only this is checked: that they pass written tokens and no drafted ones.
+//! Its logits are those of a table; [`near`] makes one that mostly agrees with the target's. The only check of a head's
+//! recurrent states is that they pass written tokens and no drafted ones.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,15 +29,15 @@ use crate::toy::{HIDDEN_LAYERS, HIDDEN_WIDTH, ToyExecutor, hidden_state, keep_pr
 
 /// Layers of the target that the toy head reads, not sorted.
 pub const TARGET_LAYERS: [usize; 3] = [HIDDEN_LAYERS - 1, 0, 3];
-/// Elements of its own hidden rows: another width than the target's.
+/// Number of elements of its own hidden states, which differs from the target's.
 const OWN_WIDTH: usize = 2;
 
-/// A mistake that a head can make. Each must turn a test red.
+/// A mistake that a head can make. Each must make a test fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadFault {
-    /// None: the healthy head.
+    /// No mistake.
     None,
-    /// The first of its own hidden rows are those of the previous pass.
+    /// The first of its own hidden states are those of the previous pass.
     StaleOwnRows,
 }
 
@@ -47,13 +47,13 @@ struct Row {
     /// The sequence's first token, unless the head's tokens begin after it.
     first: Option<Token>,
     token: Token,
-    /// The hidden row that it read.
+    /// The hidden state that the row read.
     input: Vec<f32>,
-    /// Whether that was the head's own, so that the row is of a drafted token.
+    /// Whether that hidden state was the head's own, so that the row is of a drafted token.
     is_drafted: bool,
 }
 
-/// See the head of this file.
+/// A draft head as an [`Executor`] that checks the hidden states that it is given (see the opening paragraph).
 pub struct ToyHead {
     table: Table,
     capacity: Capacity,
@@ -66,7 +66,8 @@ pub struct ToyHead {
 }
 
 impl ToyHead {
-    /// A healthy head of this table, with `pages` pages of `page_len` positions, and passes of up to `rows_max` rows.
+    /// A head without a mistake, with the logits of this table, with `pages` pages of `page_len` positions, and passes
+    /// of up to `rows_max` rows.
     pub fn new(table: Table, page_len: usize, pages: usize, rows_max: usize) -> Self {
         let reads = HiddenReads { target_layers: TARGET_LAYERS.to_vec(), target_width: HIDDEN_WIDTH, own_layer: 0 };
         let capacity = Capacity {
@@ -83,24 +84,24 @@ impl ToyHead {
         Self { table, capacity, slots, fails_every: None, passes: Arc::default(), outputs, fault: HeadFault::None }
     }
 
-    /// Counts its passes.
+    /// The counter of its passes.
     pub fn pass_count(&self) -> Arc<AtomicUsize> {
         Arc::clone(&self.passes)
     }
 
-    /// The same, but every `every`th pass fails if it has several sequences.
+    /// Lets every `every`th pass fail if it has several sequences.
     pub fn with_failing_passes(mut self, every: usize) -> Self {
         self.fails_every = Some(every);
         self
     }
 
-    /// The same with a group of `slots` recurrent states; written rows must then be certain ones.
+    /// Adds a group of `slots` recurrent states; written rows must then be certain ones.
     pub fn with_states(mut self, slots: usize) -> Self {
         self.capacity.groups.push(Group::state(slots));
         self
     }
 
-    /// The same with a mistake.
+    /// Sets the mistake that the head makes.
     pub fn with_fault(mut self, fault: HeadFault) -> Self {
         self.fault = fault;
         self
@@ -124,7 +125,7 @@ impl ToyHead {
         positions.iter().rev().map(row).collect()
     }
 
-    /// The first token of the sequence whose first hidden row this is, unless it is that of a later token.
+    /// The first token of the sequence whose first hidden state this is, unless it is that of a later token.
     fn first_of(&self, input: &[f32]) -> Option<Token> {
         let states = input.as_chunks::<HIDDEN_WIDTH>().0;
         let fits = states
@@ -138,7 +139,7 @@ impl ToyHead {
         found
     }
 
-    /// Stores row `i` of a span, which is given this hidden row, and checks that it is the right one.
+    /// Stores row `i` of a span, which is given this hidden state, and checks that the state is the right one.
     fn store(&mut self, span: &Span<'_>, i: usize, input: &[f32], is_drafted: bool) {
         let seen = self.seen(span, span.parent(i));
         let has_states = self.capacity.groups.len() > 1;
@@ -171,7 +172,7 @@ impl ToyHead {
     }
 }
 
-/// The hidden row that the next row of a written token must read: the target's hidden states at the token of this row.
+/// The hidden states that the next row of a written token must read: the target's at the token of this row.
 fn next_target_row(row: &Row) -> Vec<f32> {
     let states = row.input.as_chunks::<HIDDEN_WIDTH>().0;
     states.iter().flat_map(|state| next_hidden_state(*state, row.token)).collect()
@@ -254,7 +255,7 @@ pub fn near(table: &Table, once_in: u64) -> Table {
     })
 }
 
-/// The bookkeeping of pages is checked after this many calls.
+/// The number of calls after which the bookkeeping of pages is checked.
 const CALLS_PER_CHECK: usize = 8;
 
 /// A toy head as a [`Scorer`], whose bookkeeping of pages is checked regularly.
@@ -264,7 +265,7 @@ pub struct HeadScorer {
 }
 
 impl HeadScorer {
-    /// A head for the toy target of a table.
+    /// Makes a scorer of a head for the toy target of a table.
     pub fn new(head: ToyHead) -> HeadScorer {
         let target = ToyExecutor::new(head.table.clone(), 1, 1, 1);
         let paged = ExecutorScorer::for_head(Box::new(head), target.capacity());
@@ -338,7 +339,7 @@ mod tests {
         }
     }
 
-    /// The hidden row of the target at a position of the text.
+    /// The hidden states of the target at a position of the text.
     fn target_row(position: usize) -> Vec<f32> {
         TARGET_LAYERS.iter().flat_map(|layer| hidden_state(*layer, &TEXT[..=position])).collect()
     }

@@ -1,8 +1,9 @@
-//! A real network as a target of the conformance suite: as an executor of the engine, and as a function for the oracle.
+//! A real network as a target of the conformance suite: it is an executor for the engine, and a function for the
+//! oracle.
 //!
-//! The function reads tokens one row per pass, in a cache of its own in which nothing is ever moved. Of the vocabulary
-//! the first tokens are taken and the rows of the others are not loaded, so that the words of toys suffice. Draft heads
-//! of random numbers are made for any of them, in the file format of real ones.
+//! The function reads tokens one row per pass, in a cache of its own in which no row is ever moved. The network has
+//! only the first tokens of its vocabulary, and the rows of the others are not loaded, so that the words of toys
+//! suffice. Draft heads of random numbers can be made for any network, in the file format of real heads.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -19,10 +20,10 @@ use foretoken_weights::Bytes;
 use crate::rows::Numbers;
 use crate::table::Table;
 
-/// Positions of every cache.
+/// Number of positions of every cache.
 const POSITIONS: usize = 640;
 
-/// A folder with a network, of whose vocabulary the first tokens are taken.
+/// A folder with a network, and the number of first tokens of its vocabulary that are used.
 #[derive(Clone, Debug)]
 pub struct Network {
     path: PathBuf,
@@ -57,7 +58,7 @@ impl Network {
         Cpu.load(network, self.options(POSITIONS, 1), &mut |_, _| ()).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Its first layers as a draft model (an early exit).
+    /// The network's first layers as a draft model (an early exit).
     ///
     /// # Panics
     /// If it cannot be read.
@@ -67,7 +68,7 @@ impl Network {
         ExecutorScorer::new(executor.unwrap_or_else(|error| panic!("{error}")))
     }
 
-    /// A draft head for it, of random numbers.
+    /// A draft head of random numbers for the network.
     ///
     /// # Panics
     /// If the network cannot be read.
@@ -86,7 +87,7 @@ impl Network {
         HeadDrafter::new(ExecutorScorer::for_head(head, capacity).unwrap_or_else(|problem| panic!("{problem}")))
     }
 
-    /// Its logits after any tokens.
+    /// A table of the network's logits after any tokens.
     ///
     /// # Panics
     /// If it cannot be read.
@@ -100,9 +101,9 @@ impl Network {
 /// Kinds of draft heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Head {
-    /// EAGLE-3's: a layer of its own, without embedding, with a draft vocabulary of all tokens but two.
+    /// An EAGLE-3 head: one layer, without an embedding, with a draft vocabulary of all tokens but two.
     Layers,
-    /// Medusa's, for three positions.
+    /// Medusa heads for three positions.
     Medusa,
 }
 
@@ -133,7 +134,7 @@ fn layers(width: usize, layers: usize, tokens: usize) -> Checkpoint {
         file.vector(&format!("{name}.weight"), width);
     }
     file.matrix("lm_head.weight", draft_tokens, width);
-    // Its tokens are the target's from the third on.
+    // The tokens of the head are the target's from the third on.
     let distances = std::iter::repeat_n(2i64.to_le_bytes(), draft_tokens).flatten().collect();
     file.add("d2t", "I64", &[draft_tokens], distances);
     file.checkpoint(&config)
@@ -150,7 +151,7 @@ fn medusa(width: usize, tokens: usize) -> Checkpoint {
     file.checkpoint(r#"{"medusa_num_heads": 3, "medusa_num_layers": 1}"#)
 }
 
-/// A safetensors file of random numbers that is being made.
+/// A safetensors file of random numbers that is being written.
 #[derive(Default)]
 struct File {
     header: Vec<String>,
@@ -174,10 +175,10 @@ impl File {
         self.floats(name, &[len], |random| 1.0 + 0.4 * random);
     }
 
-    /// Floats made of random ones between -1 and 1, others for each name.
-    fn floats(&mut self, name: &str, shape: &[usize], of: impl Fn(f32) -> f32) {
+    /// Adds floats that `make` makes of random numbers between -1 and 1; the numbers depend on the name.
+    fn floats(&mut self, name: &str, shape: &[usize], make: impl Fn(f32) -> f32) {
         let mut numbers = Numbers::new(name.bytes().fold(7, |seed, byte| crate::table::mix(seed ^ u64::from(byte))));
-        let mut one = || of(numbers.below(2001) as f32 / 1000.0 - 1.0).to_le_bytes();
+        let mut one = || make(numbers.below(2001) as f32 / 1000.0 - 1.0).to_le_bytes();
         let bytes = (0..shape.iter().product()).flat_map(|_| one()).collect();
         self.add(name, "F32", shape, bytes);
     }

@@ -1,7 +1,8 @@
-//! A toy on two ranks: each has half of the cache and computes half of the logits, and nothing is summed.
+//! A toy on two ranks: each has half of the cache and computes half of the logits, and nothing is added up across
+//! ranks.
 //!
-//! As attention heads are split between ranks, so is the token of a slot here: one rank keeps its low digit, the other
-//! the high one, each in a cache of its own that page tables and edits apply to. The context of a row is read from both
+//! Real ranks split attention heads; here the token of a slot is split: one rank keeps its low digit, the other the
+//! high one, each in a cache of its own to which page tables and edits apply. The context of a row is read from both
 //! and gathered; then each rank computes the logits of its half of the vocabulary, and these are gathered. A rank that
 //! misses an edit, or parts that are gathered in the wrong order, change the output. [`Fault`] makes such mistakes.
 //! There are no states, encoders or transfers.
@@ -22,21 +23,21 @@ use crate::toy::{Fault, HIDDEN_LAYERS, HIDDEN_WIDTH, hidden_state};
 
 /// Number of ranks.
 const RANKS: usize = 2;
-/// Tokens are split into two digits in this base: small enough that both digits vary in the smallest vocabularies.
+/// Tokens are split into two digits in this base, which is so small that both digits vary in the smallest vocabularies.
 const BASE: Token = 3;
 
 /// One of the two ranks.
 struct Rank {
-    /// Which digit of a token it keeps: 0 is the low one.
+    /// The digit of a token that the rank keeps: 0 is the low one.
     digit: usize,
-    /// Its digits, by cache group and slot.
+    /// The digits that it keeps, by cache group and slot.
     slots: Vec<Vec<Token>>,
-    /// The tokens whose logits it computes.
+    /// The tokens whose logits the rank computes.
     vocabulary: Range<usize>,
 }
 
 impl Rank {
-    /// Its digit of a token.
+    /// The rank's digit of a token.
     fn digit_of(&self, token: Token) -> Token {
         [token % BASE, token / BASE][self.digit]
     }
@@ -67,7 +68,7 @@ pub struct RanksExecutor {
 }
 
 impl RanksExecutor {
-    /// Two ranks with `pages` pages of `page_len` positions each, and passes of up to `rows_max` rows.
+    /// Makes two ranks with `pages` pages of `page_len` positions each, and passes of up to `rows_max` rows.
     pub fn new(table: Table, page_len: usize, pages: usize, rows_max: usize) -> Self {
         let vocabulary = table.vocabulary();
         let capacity = Capacity {
@@ -87,7 +88,7 @@ impl RanksExecutor {
         Self { table, capacity, ranks: [0, 1].map(rank), open_count: Arc::default(), outputs, fault: Fault::None }
     }
 
-    /// The same with a second cache group, as [`ToyExecutor::with_window`](crate::toy::ToyExecutor::with_window).
+    /// Adds a second cache group, like [`ToyExecutor::with_window`](crate::toy::ToyExecutor::with_window).
     pub fn with_window(mut self, window: usize, sequences: usize) -> Self {
         let page_len = self.capacity.groups[0].page_len;
         let held = Group::window(window, page_len, 0).pages_held(usize::MAX, self.capacity.rows_max);
@@ -97,25 +98,25 @@ impl RanksExecutor {
         self
     }
 
-    /// The same with a mistake.
+    /// Sets the mistake that the executor makes.
     pub fn with_fault(mut self, fault: Fault) -> Self {
         self.fault = fault;
         self
     }
 
-    /// Counts the sequences that are open.
+    /// The counter of open sequences.
     pub fn open_count(&self) -> Arc<AtomicUsize> {
         Arc::clone(&self.open_count)
     }
 
     /// Applies a change to the cache of each rank.
     fn each(&mut self, mut change: impl FnMut(&mut Rank, &[Group])) {
-        // A mistake: the change does not reach the second rank.
+        // With this mistake the change does not reach the second rank.
         let reached = if self.fault == Fault::RankNotReached { 1 } else { RANKS };
         self.ranks.iter_mut().take(reached).for_each(|rank| change(rank, &self.capacity.groups));
     }
 
-    /// The tokens that row `i` of a span attends to in a cache group: both ranks' digits, gathered.
+    /// The tokens that row `i` of a span attends to in a cache group, gathered from both ranks' digits.
     fn context(&self, group: usize, span: &Span<'_>, i: usize) -> Vec<Token> {
         let path = std::iter::successors(Some(i), |row| span.parent(*row)).map(|row| span.start + row);
         let mut positions: Vec<usize> = path.chain((0..span.start).rev()).collect();

@@ -1,7 +1,7 @@
-//! A toy whose logits are remote, as on a device: greedy and top-k sampling need not fetch whole rows of it.
+//! A toy whose logits are remote, as on a device: greedy and top-k sampling need not fetch whole rows.
 //!
-//! It computes the arg max and the largest logits without fetching the row, with the sum that log-probabilities need,
-//! and counts the rows that are fetched all the same. Tokens and log-probabilities must be those of the toy with local
+//! It computes the argmax and the largest logits without fetching the row, with the sum that log-probabilities need,
+//! and counts the rows that are fetched nevertheless. Tokens and log-probabilities must be those of the toy with local
 //! logits, to the bit. Transfers are not simulated: they fail and take time as passes do.
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use foretoken_speculation::{RawLaw, Token};
 use crate::toy::{Fault, ToyExecutor};
 
 impl ToyExecutor {
-    /// The same as a boxed executor, with local or remote logits.
+    /// Boxes the toy as an executor, with local or remote logits.
     pub fn boxed(self, remote_logits: bool) -> Box<dyn Executor> {
         if remote_logits { Box::new(RemoteLogitsExecutor::new(self)) } else { Box::new(self) }
     }
@@ -35,7 +35,7 @@ struct RemoteOutputs {
 }
 
 impl RemoteLogitsExecutor {
-    /// This toy with remote logits.
+    /// Makes the logits of a toy remote.
     pub fn new(toy: ToyExecutor) -> Self {
         let outputs =
             RemoteOutputs { remote: HostOutputs::default(), rows_fetched: Arc::default(), fault: toy.fault() };

@@ -1,8 +1,9 @@
-//! Row independence: a runner that tests for any kernel whether a row's result depends on the other rows of the batch.
+//! Row independence: a runner that tests, for any kernel, whether a row's result depends on the other rows of the
+//! batch.
 //!
 //! A kernel is a closure from `[rows, width]` to `[rows, out_width]`. The runner computes every row alone, then the
 //! same rows in batches of many sizes and offsets, in another order, and among rows of NaN, infinity and huge numbers,
-//! and compares bit for bit. It finds the usual violations: a special kernel for one row, a reduction split by the
+//! and compares bit for bit. It detects the usual violations: a special kernel for one row, a reduction split by the
 //! number of rows, a tail computed in another order. Threads and instruction sets are chosen by the closure.
 
 use std::fmt;
@@ -19,7 +20,7 @@ pub struct Dependence {
     pub row: usize,
     /// The element of its result that differs.
     pub column: usize,
-    /// Rows of the batch.
+    /// Number of rows of the batch.
     pub batch: usize,
     /// The index of the row in the batch.
     pub index: usize,
@@ -61,7 +62,7 @@ pub fn first_dependence(kernel: &mut RowKernel<'_>, rows: &[f32], width: usize) 
     if let Some(found) = compare(kernel, rows, width, &alone, &members, 0.0) {
         return Some(found);
     }
-    // One row among others whose values would spoil any sum.
+    // One row is placed among others whose values would change any sum.
     for (row, hostile) in (0..count).zip([f32::NAN, f32::INFINITY, -1e38, 0.0].into_iter().cycle()) {
         members.clear();
         members.resize(count + 1, None);
@@ -112,12 +113,13 @@ pub fn first_difference(a: &[f32], b: &[f32]) -> Option<usize> {
     (0..a.len()).find(|i| a[*i].to_bits() != b[*i].to_bits())
 }
 
-/// A seeded source of numbers for test data: the same on every machine, good enough for inputs, not for statistics.
+/// A seeded source of numbers for test data. The numbers are the same on every machine, and good enough for inputs, but
+/// not for statistics.
 #[derive(Clone, Debug)]
 pub struct Numbers(u64);
 
 impl Numbers {
-    /// A source of its own for each seed.
+    /// Makes the source of a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }

@@ -6,12 +6,11 @@
 //! constraints. [`Run::check`] checks: the tokens of each request and the bits of their log-probabilities are those of
 //! [`decode`], its text ends where a naive search finds the stop string, every request ends exactly once, no page is
 //! lost or held twice, shared parts of a prompt are ones that its tenant may know, the rows of draft models are those
-//! of their tables, and the engine becomes idle. Some drafters fail now and then. A run that fails is shrunk
-//! ([`Run::shrunk`]) before it is shown, one line per request.
+//! of their tables, and the engine becomes idle. Some drafters fail sometimes. A run that fails is shrunk
+//! ([`Run::shrunk`]) before it is shown, with one line per request.
 //!
 //! Only *exact* is simulated: under *rejection* the output of a seed depends on the other requests. Costs are fixed, so
-//! no clock is involved. The executor fails only in passes of several sequences; other failures have tests of their
-//! own.
+//! no clock is involved. The executor fails only in passes of several sequences; other failures are tested elsewhere.
 
 mod arrivals;
 mod display;
@@ -23,9 +22,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use foretoken_engine::{Engine, Event, FinishReason, Race, Request, Scored, panic_message};
+use foretoken_engine::{Engine, Event, FinishReason, Race, Scored, panic_message};
 use foretoken_model::Executor;
-use foretoken_speculation::{Constrained, Drafter, SequenceId, Tenant, Token, log_probability};
+use foretoken_speculation::{Drafter, SequenceId, Tenant, Token, log_probability};
 
 use crate::conform::{self, drafters};
 use crate::experts::{Experts, ExpertsExecutor, ManualClock};
@@ -39,7 +38,7 @@ use failing::Failing;
 
 pub use arrivals::Arrival;
 
-/// The bookkeeping of pages is checked after this many steps.
+/// The number of steps after which the bookkeeping of pages is checked.
 const STEPS_PER_CHECK: usize = 4;
 /// How many of the most probable tokens are asked for with each token of a scored prompt.
 const TOP: usize = 2;
@@ -47,33 +46,34 @@ const TOP: usize = 2;
 /// A run of an engine, as data.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// Seed of the target's table, its vocabulary, and how many last tokens its rows depend on.
+    /// The seed of the target's table, its vocabulary, and the number of last tokens that its rows depend on.
     pub target: (u64, usize, usize),
-    /// Positions per page, pages, and rows per pass.
+    /// The numbers of positions per page, of pages, and of rows per pass.
     pub executor: [usize; 3],
-    /// The executor's sliding window, if it has one, and positions per page of it.
+    /// The executor's sliding window, if it has one, and the number of positions per page of its group.
     pub window: Option<[usize; 2]>,
-    /// Of an executor with recurrent states: its slots, and which passes fail if they have several sequences
+    /// If the executor has recurrent states: the number of slots, and which passes fail if they have several sequences
     /// ([`ToyExecutor::with_failing_passes`]).
     pub states: Option<[usize; 2]>,
-    /// Whether it has no cache but these.
+    /// Whether the executor has no cache but these states.
     pub states_alone: bool,
-    /// Of an executor with an encoder: most tokens of a source, positions per page of it, and pages.
+    /// If the executor has an encoder: the maximum number of tokens of a source, the number of positions per page of
+    /// it, and of pages.
     pub encoder: Option<[usize; 3]>,
-    /// Whether its logits are remote.
+    /// Whether the executor's logits are remote.
     pub remote_logits: bool,
-    /// Whether it is two ranks: then it has neither states nor an encoder, and local logits.
+    /// Whether the executor is two ranks: then it has neither states nor an encoder, and local logits.
     pub ranks: bool,
-    /// Whether it has experts, and local logits.
+    /// Whether the executor has experts, and local logits.
     pub experts: bool,
-    /// Most sequences that run at a time.
+    /// Maximum number of sequences that run at a time.
     pub texts_max: usize,
-    /// The engine's drafters, by their indexes in the register; an index beyond its end is a drafter that fails now and
-    /// then.
+    /// The engine's drafters, by their indexes in the register; an index beyond its end is a drafter that fails
+    /// sometimes.
     pub drafters: Vec<usize>,
     /// The requests, in the order in which they arrive.
     pub arrivals: Vec<Arrival>,
-    /// A mistake of the executor.
+    /// The mistake of the executor.
     pub fault: Fault,
     /// Whether the bookkeeping of pages is checked besides the outputs.
     pub pages_are_checked: bool,
@@ -82,25 +82,25 @@ pub struct Run {
 /// Counters of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Summary {
-    /// Requests that ended.
+    /// Number of requests that ended.
     pub requests: usize,
-    /// Those of them that were cancelled before they were complete.
+    /// Number of requests that were cancelled before they were complete.
     pub cancelled: usize,
-    /// Tokens written.
+    /// Number of tokens written.
     pub tokens: usize,
-    /// Tokens of prompts that were scored.
+    /// Number of tokens of prompts that were scored.
     pub scored: usize,
-    /// Drafted tokens among them.
+    /// Number of written tokens that had been drafted.
     pub accepted: usize,
-    /// Tokens of prompts whose rows were shared.
+    /// Number of tokens of prompts whose rows were shared.
     pub shared: usize,
-    /// Those of them that were restored from checkpoints of recurrent states.
+    /// Number of shared tokens that were restored from checkpoints of recurrent states.
     pub continued: usize,
-    /// Preemptions.
+    /// Number of preemptions.
     pub preemptions: usize,
-    /// Drafters that failed and were dropped for a request.
+    /// Number of drafters that failed and were dropped for a request.
     pub dropped: usize,
-    /// Steps of the engine.
+    /// Number of steps of the engine.
     pub steps: usize,
 }
 
@@ -128,21 +128,21 @@ struct Expected {
 /// A request that has not ended.
 struct OpenRequest<'a> {
     arrival: &'a Arrival,
-    /// Its encoder source.
+    /// The request's encoder source.
     source: &'a [Token],
-    /// Its index among the requests that arrived.
+    /// The index of the request among those that arrived.
     at: usize,
     expected: Expected,
     tokens: Vec<(Token, u32)>,
-    /// Tokens of its prompt as they were scored.
+    /// The tokens of the prompt as they were scored.
     scored: Vec<ScoredToken>,
     text: String,
-    /// Steps until it is cancelled.
+    /// Number of steps until the request is cancelled.
     cancel_after: Option<usize>,
 }
 
 impl Run {
-    /// Runs it and compares every output with the naive decoder.
+    /// Runs the engine and compares every output with the naive decoder.
     ///
     /// # Errors
     /// The first failure, panics included.
@@ -151,7 +151,7 @@ impl Run {
             .unwrap_or_else(|panic| Err(format!("panic: {}", panic_message(&*panic))))
     }
 
-    /// Its engine, and the number of sequences that are open in the executor.
+    /// The run's engine, and the counter of sequences that are open in the executor.
     fn engine(&self) -> (Engine, Arc<AtomicUsize>) {
         let (table, (executor, open)) = (self.table(), self.toy());
         let mut engine = Engine::new(executor, self.texts_max, usize::MAX);
@@ -164,7 +164,7 @@ impl Run {
         (engine, open)
     }
 
-    /// Its executor, and the number of sequences that are open in it.
+    /// The run's executor, and the counter of sequences that are open in it.
     fn toy(&self) -> (Box<dyn Executor>, Arc<AtomicUsize>) {
         let (table, [page_len, pages, rows_max]) = (self.table(), self.executor);
         if self.ranks {
@@ -200,7 +200,7 @@ impl Run {
         Table::seeded(vocabulary, order, seed)
     }
 
-    /// The source of a request, if there is an encoder: as much as that reads.
+    /// The source of a request, if there is an encoder, cut to the length that it reads.
     fn source<'a>(&self, arrival: &'a Arrival) -> Option<&'a [Token]> {
         self.encoder.map(|[len_max, ..]| &arrival.source[..len_max.min(arrival.source.len())])
     }
@@ -223,7 +223,7 @@ impl Run {
                         sharable.push(opened.sharable());
                         open.insert(id, opened);
                     }
-                    // Too long for the context; other refusals are errors.
+                    // The request is too long for the context; other refusals are errors.
                     Err(_) if arrival.prompt.len() >= engine.context() => {}
                     Err(error) => return Err(format!("{arrival}: refused: {error}")),
                 }
@@ -288,8 +288,8 @@ impl Run {
             let bits = row.as_ref().map_or(0, |row| log_probability(row, *token).to_bits());
             (*token, bits, row.map_or(Vec::new(), |row| oracle::top(&row, TOP)))
         };
-        let of = if arrival.scores_prompt { &arrival.prompt[..] } else { &[] };
-        Expected { tokens, scored: of.iter().enumerate().map(score).collect(), text, stopped }
+        let scored = if arrival.scores_prompt { &arrival.prompt[..] } else { &[] };
+        Expected { tokens, scored: scored.iter().enumerate().map(score).collect(), text, stopped }
     }
 }
 
@@ -359,17 +359,17 @@ impl<'a> OpenRequest<'a> {
         }
     }
 
-    /// What other requests may share of it, its whole output included.
+    /// What other requests may share of the request, its whole output included.
     fn sharable(&self) -> Sharable {
         let Arrival { tenant, public_prefix, prompt, .. } = self.arrival;
         let answer = self.expected.tokens.iter().map(|(token, _)| *token);
         let tokens = prompt.iter().copied().chain(answer).collect();
-        // With a source nothing is public.
+        // With a source no prefix is public.
         let public_prefix = if self.source.is_empty() { *public_prefix } else { 0 };
         Sharable { tenant: *tenant, source: self.source.to_vec(), public_prefix, tokens }
     }
 
-    /// Checks that no more of its prompt was shared than its tenant may share with other requests.
+    /// Checks that no more of the prompt was shared than its tenant may share with other requests.
     fn compare_shared(&self, shared: usize, sharable: &[Sharable]) -> Result<(), String> {
         let Arrival { prompt, tenant, .. } = self.arrival;
         let others = sharable.iter().enumerate().filter(|(at, other)| *at != self.at && other.source == self.source);
@@ -389,7 +389,7 @@ impl<'a> OpenRequest<'a> {
         self.expected.tokens.len() < self.arrival.tokens_max && !self.expected.stopped
     }
 
-    /// Compares the scored tokens of its prompt: all of them if `complete`, else those so far.
+    /// Compares the scored tokens of the prompt: all of them if `complete`, else those so far.
     fn compare_scored(&self, complete: bool) -> Result<(), String> {
         let (found, expected) = (&self.scored, &self.expected.scored);
         if if complete { found == expected } else { expected.starts_with(found) } {
@@ -404,7 +404,7 @@ impl<'a> OpenRequest<'a> {
         ))
     }
 
-    /// Compares its output: all of it if `complete`, else the tokens so far.
+    /// Compares the output: all of it if `complete`, else the tokens so far.
     fn compare(&self, complete: bool) -> Result<(), String> {
         let (found, expected) = (&self.tokens, &self.expected);
         let same = if complete { *found == expected.tokens } else { expected.tokens.starts_with(found) };
@@ -429,32 +429,4 @@ impl<'a> OpenRequest<'a> {
 /// The name of a drafter of a run.
 fn name(number: usize) -> &'static str {
     drafters().get(number).map_or("one that fails now and then", |drafter| drafter.name)
-}
-
-impl Arrival {
-    /// The request for the engine.
-    fn request(&self, run: &Run) -> Request {
-        let vocabulary = run.target.1;
-        Request {
-            source: run.source(self).map(Into::into),
-            tokens_max: Some(self.tokens_max),
-            sampling: self.sampling.clone(),
-            constraint: self.constrained.then(|| Constrained::new(Box::new(Forbidding::new(vocabulary)))),
-            prediction: self.prompt[self.prompt.len() / 2..].to_vec(),
-            seed: self.seed,
-            budget: self.budget.clone(),
-            drafters: self.drafters.clone(),
-            tenant: self.tenant,
-            public_prefix: self.public_prefix,
-            checkpoints: self.checkpoint.into_iter().collect(),
-            priority: self.priority,
-            log_probabilities: self.log_probabilities,
-            top_log_probabilities: if self.scores_prompt { TOP } else { 0 },
-            prompt_log_probabilities: self.scores_prompt,
-            tokenizer: Some(vocabulary::target(vocabulary)),
-            stop: self.stop.iter().cloned().collect(),
-            special: true,
-            ..Request::new(self.prompt.clone())
-        }
-    }
 }

@@ -1,7 +1,7 @@
 //! Tiny language models: a vocabulary of a few tokens, and a row of logits for every context.
 //!
-//! Small enough that every text of a few tokens can be listed with its probability, so that laws can be compared
-//! exactly instead of by sampling. Rows may hold minus infinity: tokens of probability zero.
+//! They are so small that every text of a few tokens can be listed with its probability, so laws can be compared
+//! exactly instead of by sampling. Rows may hold minus infinity, for tokens of probability zero.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -45,12 +45,12 @@ impl Table {
         Table::drawn(vocabulary, order, seed, 5)
     }
 
-    /// The same without impossible tokens.
+    /// Like [`Table::seeded`], without impossible tokens.
     pub fn dense(vocabulary: usize, order: usize, seed: u64) -> Table {
         Table::drawn(vocabulary, order, seed, u64::MAX)
     }
 
-    /// One token in `impossible` has probability zero.
+    /// A model drawn from a seed, in which one token in `impossible` has probability zero.
     fn drawn(vocabulary: usize, order: usize, seed: u64, impossible: u64) -> Table {
         Table::new(vocabulary, move |tokens| {
             let last = &tokens[tokens.len().saturating_sub(order)..];
@@ -65,17 +65,17 @@ impl Table {
         })
     }
 
-    /// The model for sequences with this encoder source: another one, whose rows depend on all of the source's tokens
-    /// and their order.
+    /// The model for sequences with this encoder source, whose rows also depend on all of the source's tokens and their
+    /// order.
     pub fn with_source(&self, source: &[Token]) -> Table {
         let state = source.iter().fold(mix(source.len() as u64), |state, token| mix(state ^ u64::from(*token)));
-        let (of, vocabulary) = (self.clone(), self.vocabulary as u64);
+        let (table, vocabulary) = (self.clone(), self.vocabulary as u64);
         Table::new(self.vocabulary, move |tokens| {
             let other = |(i, token): (usize, &Token)| {
                 let from_end = (tokens.len() - i) as u64;
                 ((u64::from(*token) + mix(state ^ from_end) % vocabulary) % vocabulary) as Token
             };
-            let mut row = of.logits(&tokens.iter().enumerate().map(other).collect::<Vec<_>>());
+            let mut row = table.logits(&tokens.iter().enumerate().map(other).collect::<Vec<_>>());
             row.rotate_right((state % vocabulary) as usize);
             row
         })
@@ -99,7 +99,7 @@ impl Table {
         sampling.law(&logits, &Context { tokens, prompt_len, path, constraint: None })
     }
 
-    /// The law of the next `len` tokens under plain decoding: the specification of everything else.
+    /// The law of the next `len` tokens under plain decoding, with which everything else is compared.
     pub fn plain(&self, sampling: &Sampling, prompt: &[Token], len: usize) -> Joint {
         let mut texts = Joint::from([(Vec::new(), 1.0)]);
         for _ in 0..len {
@@ -130,17 +130,17 @@ pub fn distance(a: &Joint, b: &Joint) -> f64 {
     one_way(a, b).max(one_way(b, a))
 }
 
-/// A [`Scorer`] over a table. Checks that it is only asked to run what follows what it has cached.
+/// A [`Scorer`] over a table. It checks that it is only asked to run rows that follow its cached ones.
 #[derive(Clone, Debug)]
 pub struct TableScorer {
     table: Table,
-    /// Most tokens of a sequence that it runs.
+    /// Maximum number of tokens of a sequence that it runs.
     pub context_max: usize,
-    /// It has no room for a sequence of more rows than this, and then gives empty rows.
+    /// Maximum number of rows of a sequence that it has room for; beyond that it gives empty rows.
     pub room: usize,
-    /// It cannot go back without forgetting everything.
+    /// Whether it can only go back by dropping all rows of a sequence.
     pub forgets: bool,
-    /// Number of calls, and of rows that they computed.
+    /// The number of calls, and of rows that they computed.
     pub counts: (usize, usize),
     caches: BTreeMap<SequenceId, Vec<Token>>,
 }
@@ -152,7 +152,7 @@ impl TableScorer {
         TableScorer { table, context_max, room, forgets, counts: (0, 0), caches: BTreeMap::new() }
     }
 
-    /// What is cached of a sequence, row by row.
+    /// The cached tokens of a sequence, row by row.
     pub fn cached(&self, sequence: SequenceId) -> &[Token] {
         &self.caches[&sequence]
     }

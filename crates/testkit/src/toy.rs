@@ -1,11 +1,13 @@
-//! A table model behind the engine's executor trait, with a cache in which mistakes change the output.
+//! A table model as an executor of the engine, with a cache in which mistakes change the output.
 //!
 //! The cache of a real network holds keys and values; this one holds the token itself, shifted by a hash of the source
 //! if there is an encoder, in the slot that the page table names. A row's context is read back through the page table
 //! and the tree, as attention would, so a page that is lost, a row that is not moved or a sibling that is attended to
-//! gives another context, and another output. Recurrent states are in `state`. [`Fault`] makes mistakes on purpose.
+//! gives another context, and therefore another output. Recurrent states are in `state`. [`Fault`] makes mistakes on
+//! purpose.
 
 mod state;
+mod watched;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,46 +22,47 @@ use foretoken_speculation::Token;
 
 use crate::table::{Table, mix};
 use state::State;
+pub use watched::Watched;
 
-/// A mistake that an executor can make. Each must turn a test red.
+/// A mistake that an executor can make. Each must make a test fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// None: the healthy executor.
+    /// No mistake.
     None,
-    /// Accepted rows stay where the tree had them.
+    /// Accepted rows stay at their places in the tree.
     RowsNotMoved,
     /// A row of a tree attends to the row before it instead of its parent.
     SiblingsSeen,
     /// The logits of a row depend, a little, on the number of rows of the pass.
     RowsDependOnBatch,
-    /// The last cached row is ignored where a page ends.
+    /// The last cached row is ignored if it ends a page.
     PageForgotten,
     /// A state passes the drafted rows of a pass.
     GuessPassed,
     /// A state passes the certain rows of a pass that fails, and passes them again when it is repeated.
     PassedTwice,
-    /// The first hidden rows of a pass are those of the previous pass.
+    /// The first hidden states of a pass are those of the previous pass.
     StaleHiddenRows,
-    /// Of remote logits: the sum that comes with the largest of them is the sum of these alone.
+    /// With remote logits, the sum that comes with the largest of them is the sum of these alone.
     SumOfLargestAlone,
-    /// Of two ranks the second does not apply changes of the cache.
+    /// The second of two ranks does not apply changes of the cache.
     RankNotReached,
     /// The parts of two ranks are gathered in the wrong order.
     PartsSwapped,
 }
 
-/// The value of a slot in which nothing was stored yet.
+/// The value of a slot in which no token was stored yet.
 const EMPTY: Token = Token::MAX;
-/// Most passed tokens of a state that is saved.
+/// Maximum number of passed tokens of a state that is saved.
 const SAVED_MAX: usize = 256;
 
 /// A [`Table`] as an [`Executor`].
 pub struct ToyExecutor {
     table: Table,
     capacity: Capacity,
-    /// By cache group.
+    /// The tokens that are stored in the slots, by cache group.
     slots: Vec<Vec<Token>>,
-    /// By slot, where there is a group of states.
+    /// The states by slot, if there is a group of states.
     states: Vec<State>,
     /// Every pass with a multiple of this number fails if it has several sequences.
     fails_every: Option<usize>,
@@ -68,14 +71,14 @@ pub struct ToyExecutor {
     source_slots: Vec<Token>,
     /// The open sequences, each with the pages and the length of its source.
     open: BTreeMap<u64, Option<(PageTable, usize)>>,
-    /// Their number, for tests that have given the toy away.
+    /// The number of open sequences, for tests that have given the toy away.
     open_count: Arc<AtomicUsize>,
     outputs: HostOutputs,
     fault: Fault,
 }
 
 impl ToyExecutor {
-    /// A healthy executor with `pages` pages of `page_len` positions, and passes of up to `rows_max` rows.
+    /// An executor without a mistake, with `pages` pages of `page_len` positions, and passes of up to `rows_max` rows.
     pub fn new(table: Table, page_len: usize, pages: usize, rows_max: usize) -> Self {
         let capacity = Capacity {
             vocabulary: table.vocabulary(),
@@ -93,14 +96,14 @@ impl ToyExecutor {
         Self { table, slots, states, fails_every, passes, source_slots, open, open_count, capacity, outputs, fault }
     }
 
-    /// The same with a second cache group, which keeps the last `window` positions; contexts are read from that group.
-    /// It has as many pages as `sequences` sequences need.
+    /// Adds a second cache group, which keeps the last `window` positions; contexts are read from that group. It has as
+    /// many pages as `sequences` sequences need.
     pub fn with_window(self, window: usize, sequences: usize) -> Self {
         let page_len = self.capacity.groups[0].page_len;
         self.with_window_in_pages(window, page_len, sequences)
     }
 
-    /// The same with pages of another length.
+    /// Like [`ToyExecutor::with_window`], with pages of another length.
     pub fn with_window_in_pages(mut self, window: usize, page_len: usize, sequences: usize) -> Self {
         let held = Group::window(window, page_len, 0).pages_held(usize::MAX, self.capacity.rows_max);
         let group = Group::window(window, page_len, held * sequences);
@@ -109,7 +112,7 @@ impl ToyExecutor {
         self
     }
 
-    /// The same with a cache group of `slots` recurrent states, from which contexts are then read.
+    /// Adds a cache group of `slots` recurrent states, from which contexts are then read.
     pub fn with_states(mut self, slots: usize) -> Self {
         self.states = vec![State::default(); slots];
         self.slots.push(Vec::new());
@@ -117,28 +120,28 @@ impl ToyExecutor {
         self
     }
 
-    /// The same with states alone: of a sequence nothing is kept but its state.
+    /// Removes all other cache groups: only the state of a sequence is kept.
     pub fn without_rows(mut self) -> Self {
         self.capacity.groups.retain(|group| group.kind == Kind::State);
         self.slots.truncate(self.capacity.groups.len());
         self
     }
 
-    /// The same with its cache groups in reverse order, so that states come first.
+    /// Reverses the order of the cache groups, so that states come first.
     pub fn with_groups_reversed(mut self) -> Self {
         self.capacity.groups.reverse();
         self.slots.reverse();
         self
     }
 
-    /// The same, but every `every`th pass fails if it has several sequences.
+    /// Lets every `every`th pass fail if it has several sequences.
     pub fn with_failing_passes(mut self, every: usize) -> Self {
         self.fails_every = Some(every);
         self
     }
 
-    /// The same with an encoder that reads up to `len_max` tokens, in `pages` pages of `page_len` positions; a sequence
-    /// has the logits of the table [about](Table::with_source) its source.
+    /// Adds an encoder that reads up to `len_max` tokens, in `pages` pages of `page_len` positions; a sequence has the
+    /// logits of the table [about](Table::with_source) its source.
     pub fn with_encoder(mut self, len_max: usize, page_len: usize, pages: usize) -> Self {
         self.source_slots = vec![EMPTY; page_len * pages];
         self.capacity.sources = Some(SourceCapacity { vocabulary: self.capacity.vocabulary, len_max, page_len, pages });
@@ -160,7 +163,7 @@ impl ToyExecutor {
         (state % self.capacity.vocabulary as u64) as Token
     }
 
-    /// The same with a mistake.
+    /// Sets the mistake that the executor makes.
     pub fn with_fault(mut self, fault: Fault) -> Self {
         self.fault = fault;
         self
@@ -171,7 +174,7 @@ impl ToyExecutor {
         Arc::clone(&self.open_count)
     }
 
-    /// Its mistake.
+    /// The mistake that the executor makes.
     pub(crate) fn fault(&self) -> Fault {
         self.fault
     }
@@ -237,7 +240,7 @@ impl ToyExecutor {
         self.capacity.groups.iter().position(|group| group.kind == Kind::State)
     }
 
-    /// The tokens that row `i` of a span is computed from: those of its state, where there is one, or of the last cache
+    /// The tokens that row `i` of a span is computed from: those of its state, if there is one, or of the last cache
     /// group.
     fn visible_context(&self, span: &Span<'_>, i: usize) -> Vec<Token> {
         match self.state_of(span.tables) {
@@ -273,7 +276,7 @@ impl ToyExecutor {
 
 /// Number of layers with hidden states.
 pub const HIDDEN_LAYERS: usize = 8;
-/// Elements of a toy's hidden state.
+/// Number of elements of a toy's hidden state.
 pub const HIDDEN_WIDTH: usize = 3;
 
 /// The hidden state after a layer at the last of these tokens: a hash of all of them.
@@ -284,7 +287,7 @@ pub fn hidden_state(layer: usize, tokens: &[Token]) -> [f32; HIDDEN_WIDTH] {
 /// The hidden state at one more token, computed from the state before.
 pub(crate) fn next_hidden_state(state: [f32; HIDDEN_WIDTH], token: Token) -> [f32; HIDDEN_WIDTH] {
     let [len, layer, of_tokens] = state;
-    // 24 bits, which a float holds.
+    // The number has 24 bits, which a float represents exactly.
     [len + 1.0, layer, (mix(of_tokens as u64 ^ u64::from(token)) >> 40) as f32]
 }
 
@@ -429,55 +432,12 @@ impl Executor for ToyExecutor {
     }
 }
 
-/// A function that is called before each pass; a pass that it refuses is not run.
-type Watch = dyn FnMut(&Batch<'_>) -> Result<(), ExecutorError> + Send;
-
-/// A toy whose passes a test can watch, or make fail.
-pub struct Watched {
-    toy: ToyExecutor,
-    watch: Box<Watch>,
-}
-
-impl Watched {
-    /// Calls `watch` before each pass of this toy.
-    pub fn new(toy: ToyExecutor, watch: impl FnMut(&Batch<'_>) -> Result<(), ExecutorError> + Send + 'static) -> Self {
-        Self { toy, watch: Box::new(watch) }
-    }
-}
-
-impl Executor for Watched {
-    fn open(&mut self, sequence: u64, source: Option<Source<'_>>) -> Result<(), ExecutorError> {
-        self.toy.open(sequence, source)
-    }
-
-    fn release(&mut self, sequence: u64) {
-        self.toy.release(sequence);
-    }
-
-    fn forward(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
-        (self.watch)(batch)?;
-        self.toy.forward(batch)
-    }
-
-    fn outputs(&self) -> &dyn Outputs {
-        self.toy.outputs()
-    }
-
-    fn rows(&mut self, edit: CacheEdit<'_>) -> Result<(), ExecutorError> {
-        self.toy.rows(edit)
-    }
-
-    fn capacity(&self) -> &Capacity {
-        self.toy.capacity()
-    }
-}
-
 /// The number of rows that a pass computes.
 pub fn rows(batch: &Batch<'_>) -> usize {
     batch.spans.iter().map(|span| span.tokens.len() - span.computed).sum()
 }
 
-/// A mistake: of hidden rows, by layer, the first stay those of the previous pass.
+/// Makes a mistake: in each layer the first hidden states stay those of the previous pass.
 pub(crate) fn keep_previous(hidden: &mut [Vec<f32>], before: &[Vec<f32>]) {
     for (now, before) in hidden.iter_mut().zip(before) {
         let len = now.len().min(before.len());

@@ -1,20 +1,20 @@
 //! Toy vocabularies: a few strings over a few letters, merged as in SentencePiece.
 //!
-//! Small enough that every text can be enumerated, with cases that are hard to translate: letters that only one side
-//! has, words that overlap the other side's, special tokens with and without a counterpart, and a space that only the
-//! assistant adds at the beginning.
+//! They are so small that every text can be enumerated, and have cases that are hard to translate: letters that only
+//! one side has, words that overlap the other side's, special tokens with and without a counterpart, and a space that
+//! only the assistant adds at the beginning.
 
 use std::sync::Arc;
 
 use foretoken_engine::{TextTranslator, Token};
 use foretoken_text::{GgufVocabulary, Tokenizer, Vocabularies};
 
-/// Words of toy targets; the first letters are in every vocabulary.
+/// The words of toy targets; the first letters are in every vocabulary.
 const TARGET: [&str; 11] = ["a", "b", "ab", "c", "<end>", "bb", "ca", "abc", "aa", "<only>", "cab"];
-/// Words of toy assistants.
+/// The words of toy assistants.
 const ASSISTANT: [&str; 9] = ["b", "a", "ba", "c", "<end>", "cc", "bab", "<other>", "d"];
 
-/// A tokenizer of these words, of which those in angle brackets are special tokens. Longer words are merged first.
+/// A tokenizer of these words; those in angle brackets are special tokens. Longer words are merged first.
 pub fn tokenizer(name: &str, words: &[&str], adds_space: bool) -> Arc<Tokenizer> {
     let vocabulary = GgufVocabulary {
         model: "llama".into(),
@@ -58,7 +58,7 @@ pub fn translator(target: usize, assistant: usize, lookbehind: usize) -> TextTra
     TextTranslator::new(vocabularies.expect("toys have letters in common"))
 }
 
-/// The same with an assistant that has spaces in its words, and adds one before each text.
+/// Like [`translator`], with an assistant that has spaces in its words and adds one before each text.
 ///
 /// # Panics
 ///

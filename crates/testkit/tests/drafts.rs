@@ -16,8 +16,8 @@ const VOCABULARY: usize = 6;
 
 type Draft = ModelDrafter<TableScorer>;
 
-/// Rows that depend on all tokens, mostly on the last: similar to other tables of this kind, the more so the less
-/// `noise`.
+/// A table whose rows depend on all tokens, mostly on the last. The lower the `noise`, the more similar are tables of
+/// this kind.
 fn table(seed: u64, noise: f32) -> Table {
     Table::new(VOCABULARY, move |tokens| {
         let last = u64::from(tokens[tokens.len() - 1]);
@@ -112,7 +112,7 @@ fn observe(drafter: &mut dyn Drafter, before: usize, tree: &DraftTree, verdict: 
     drafter.observe(&[StepOutput { sequence, tokens, emitted, tree, path, probes: &[], hidden_from: 0, hidden: &[] }]);
 }
 
-/// A tree's tokens and offers: all of it except its laws.
+/// A tree's tokens and offers, which are all of it except its laws.
 fn offers(tree: &DraftTree) -> (Vec<Token>, Vec<Offer>) {
     (tree.tokens().to_vec(), tree.offers().to_vec())
 }
@@ -179,7 +179,7 @@ fn over_a_repeating_text_a_draft_with_a_lookup_takes_one_pass() {
 
 #[test]
 fn the_inner_drafter_is_asked_again_where_it_went_wrong() {
-    // A period of four, with one token where it jumps to another phase.
+    // The table has a period of four, with one token at which it jumps to another phase.
     let table = Table::new(VOCABULARY, |tokens| {
         let next = if tokens.len() == 24 { 2 } else { (tokens[tokens.len() - 1] + 1) % 4 };
         (0..VOCABULARY as Token).map(|token| if token == next { 9.0 } else { 0.0 }).collect()
@@ -255,7 +255,7 @@ fn a_drafter_that_went_back_drafts_like_a_new_one() {
             assert_eq!(offers(&tree), offers(&expected), "{promise:?} seed {seed}, step {step}");
             let state = mix(seed * 1000 + step);
             if state.is_multiple_of(3) {
-                // Back to any length, then another token.
+                // The text goes back to any length, then another token follows.
                 tokens.truncate(2 + (state >> 8) as usize % (tokens.len() - 1));
                 tokens.push((state >> 30) as Token % VOCABULARY as Token);
             } else {
@@ -287,7 +287,7 @@ fn trees_of_several_sequences_share_their_passes() {
     assert_eq!(Some(drafter.work().unwrap().passes), alone.iter().map(|(_, passes)| *passes).max());
 }
 
-/// Panics at one of its draws.
+/// A [`Chance`] that panics at one of its draws.
 struct BreakingChance(usize);
 
 impl Chance for BreakingChance {
@@ -301,7 +301,7 @@ impl Chance for BreakingChance {
     }
 }
 
-/// Panics in one of its passes, when it has run the first sequence.
+/// A [`Scorer`] that panics in one of its passes, when it has run the first sequence.
 struct BreakingScorer(TableScorer, usize);
 
 impl Scorer for BreakingScorer {
@@ -354,7 +354,8 @@ fn a_panic_leaves_the_drafts_of_all_sequences_right() {
             let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(&mut attempt));
             broken += usize::from(caught.is_err());
             drafter.scorer.1 = usize::MAX;
-            // Asked again, or after a token that no branch had; or after other tokens, which only networks compare.
+            // The drafter is asked again, or after a token that no branch had, or after other tokens, which only
+            // networks compare.
             let texts: [&[Token]; 4] = [texts[0], &[1, 2, 3, 1, 2, 3, 5], &[1, 2, 3, 1, 2, 3, 5, 3], &[1, 2, 0]];
             for text in texts.into_iter().take(if has_inner { 3 } else { 4 }) {
                 let expected = scenario.draft(&mut make(usize::MAX, false), text);

@@ -1,5 +1,5 @@
-//! Tests of outputs with a grammar: the same with any drafters, of the right law, ended where the grammar ends; and
-//! typical faults of grammars, which the tests must detect.
+//! Tests of outputs with a grammar: they are the same with any drafters, have the right law and end where the grammar
+//! ends. Typical faults of grammars must be detected.
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use foretoken_testkit::toy::ToyExecutor;
 use foretoken_testkit::vocabulary;
 use foretoken_text::{Grammar, GrammarSource};
 
-/// Grammars of long outputs, with positions where only one string can follow, and one that must end.
+/// Grammars of long outputs, with positions after which only one string can follow, and one grammar whose outputs must
+/// end.
 const FORMS: [&str; 4] = ["(aab|ba|bbb?a)*", "(a|b|c)*", "(abc(ab)*ca){2,}b?", "a{7}b|ba{9}"];
 
 /// Cases of one target, whose last token ends a text.
@@ -140,12 +141,12 @@ fn run(requests: Vec<Request>) -> Vec<(Vec<Token>, Option<FinishReason>)> {
     let mut ends = vec![(Vec::new(), None); ids.len()];
     while !engine.is_idle() {
         for event in engine.step(&mut Race) {
-            let of = |sequence| ids.iter().position(|id| *id == sequence).expect("one of these");
+            let index_of = |sequence| ids.iter().position(|id| *id == sequence).expect("one of these");
             match event {
                 Event::Tokens { sequence, emitted } => {
-                    ends[of(*sequence)].0.extend(emitted.iter().map(|emitted| emitted.token));
+                    ends[index_of(*sequence)].0.extend(emitted.iter().map(|emitted| emitted.token));
                 }
-                Event::Finished { sequence, reason, .. } => ends[of(*sequence)].1 = Some(reason.clone()),
+                Event::Finished { sequence, reason, .. } => ends[index_of(*sequence)].1 = Some(reason.clone()),
                 _ => {}
             }
         }

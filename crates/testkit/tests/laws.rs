@@ -1,8 +1,9 @@
-//! Losslessness by enumeration: the law of drafter + budget + verifier is computed, and is the target's.
+//! Tests of losslessness by enumeration: the law of drafter, budget and verifier together is computed, and must be the
+//! target's.
 //!
 //! Every test walks every outcome of every draw and coin (see `enumerator`) and compares the probability of every text
 //! with that under plain decoding. Nothing is sampled, so the tolerance is for rounding only. The canaries are classic
-//! mistakes made on purpose, each of which must be detected with an error of a thousand times the tolerance.
+//! mistakes made on purpose, each of which must cause an error of at least a thousand times the tolerance.
 
 #[path = "laws/canary.rs"]
 mod canary;
@@ -46,7 +47,7 @@ fn model(table: &Table, depth_max: usize, p_min: f32) -> Box<dyn Drafter> {
     Box::new(drafter)
 }
 
-/// A model with a confidence rule from its second token on, and little room.
+/// A draft model with a confidence rule from its second token on, and little room.
 fn with_little_room(table: &Table, p_min: f32) -> Box<dyn Drafter> {
     let mut scorer = TableScorer::new(table.clone());
     scorer.room = PROMPT.len() + 2;
@@ -105,8 +106,8 @@ fn a_head_drafts_chains_and_trees_over_several_passes() {
     for (p_split, len) in [(1.0, 5), (0.2, 4)] {
         for seed in 0..2 {
             let target = Table::seeded(3, 2, seed);
-            let of = [near(&target, 3), Table::seeded(3, 1, seed + 100)];
-            for (promise, table) in PROMISES.into_iter().flat_map(|promise| of.iter().map(move |of| (promise, of))) {
+            let heads = [near(&target, 3), Table::seeded(3, 1, seed + 100)];
+            for (promise, table) in PROMISES.into_iter().flat_map(|one| heads.iter().map(move |head| (one, head))) {
                 let setup = Setup::new(&target, &sampling, promise, &PROMPT, len);
                 let (texts, passes) = (Cell::new(0), RefCell::new(Vec::new()));
                 let head = || -> DrafterSet<'_> {
@@ -144,7 +145,7 @@ fn a_confidence_rule_and_a_heuristic_budget_change_nothing() {
     }
 }
 
-/// A budget that has learned from five judged chains, so that it adapts while a few tokens are written.
+/// A budget that has learned from five verified chains, so that it adapts while a few tokens are written.
 fn trained(mut budget: Box<dyn Budget>) -> Box<dyn Budget> {
     for (i, confidence) in [0.9, 0.35, 0.6, 0.45, 0.5].into_iter().enumerate() {
         let mut tree = DraftTree::new();
@@ -196,7 +197,7 @@ fn drafters_that_repeat_each_other_change_nothing() {
                 &|| vec![model(first, 1, 0.0), model(second, 2, 0.0), lookup()],
             ];
             for (i, drafters) in drafter_sets.iter().enumerate() {
-                // With a small budget the room of one drafter depends on what another drew.
+                // With a small budget the room of one drafter depends on what another has drawn.
                 for nodes in [2, 4] {
                     let error = setup.error(drafters, fixed(nodes));
                     assert!(error < TOLERANCE, "{promise:?} set {i}, {nodes} nodes, seed {seed}: {error}");
@@ -285,7 +286,7 @@ fn sampling_settings_apply_position_by_position() {
     }
 }
 
-/// Every shape of up to `nodes_max` nodes, in every kind, with laws from seeds: with zeros, and without.
+/// Tests every shape of up to `nodes_max` nodes, in every kind, with laws from seeds, with and without zeros.
 fn every_shape(vocabulary: usize, nodes_max: usize, kinds: &[Kind], promises: &[Promise]) {
     let sampling = Sampling::default();
     for nodes in 1..=nodes_max {
@@ -299,7 +300,7 @@ fn every_shape(vocabulary: usize, nodes_max: usize, kinds: &[Kind], promises: &[
                 {
                     let setup = Setup::new(&target, &sampling, promise, &PROMPT, nodes.min(3) + 1);
                     let drafter = || -> DrafterSet<'_> { vec![Box::new(Shaped { shape, kind, table: draft.clone() })] };
-                    // The drafter fills its shape whatever the budget: mixed siblings may be more nodes.
+                    // The drafter fills its shape whatever the budget is, since mixed siblings may be more nodes.
                     let error = setup.error_of_one_pass(usize::MAX, drafter);
                     assert!(error < TOLERANCE, "{promise:?} {kind:?} {shape:?} over {vocabulary} tokens: {error}");
                 }
@@ -333,7 +334,7 @@ fn every_tree_of_up_to_four_nodes_in_every_kind() {
     every_shape(3, 2, &[Kind::Twice], &PROMISES);
 }
 
-/// One node, and two siblings, for every p and q of a lattice; `later` is the target's law after the first token.
+/// Tests one node, and two siblings, for every p and q of a lattice; `later` is the target's law after the first token.
 fn lattice_of_siblings(laws: &[Vec<f64>], later: &[f64]) {
     let (sampling, chain, fork) = (Sampling::default(), vec![None], vec![None, None]);
     for p in laws {
@@ -361,7 +362,7 @@ fn the_whole_lattice_of_one_node_and_of_two_siblings() {
     lattice_of_siblings(&lattice(4, 3), &[0.0, 0.5, 0.25, 0.25]);
 }
 
-/// A chain of two, for every p and q of a lattice at both positions.
+/// Tests a chain of two, for every p and q of a lattice at both positions.
 fn lattice_of_chains(laws: &[Vec<f64>]) {
     let sampling = Sampling::default();
     let shape = vec![None, Some(0)];
@@ -406,6 +407,27 @@ fn acceptance_is_that_of_the_theory() {
         let expected = theory::expected_tokens(alpha, gamma as u32) - 1.0;
         assert!((accepted - expected).abs() < 1e-9, "gamma {gamma}: {accepted} for {expected}");
     }
+}
+
+#[test]
+fn a_tree_is_accepted_as_far_as_in_theory() {
+    let sampling = Sampling::default();
+    let target = Table::constant(&[0.4, 0.3, 0.2, 0.1]);
+    let p = target.law(&sampling, &PROMPT, 4, &[]);
+    let shape = vec![None, Some(0), Some(0), Some(1), None];
+    // The tokens that `Shaped` proposes for this shape.
+    let mut tree = DraftTree::new();
+    let offer = |tree: &mut DraftTree, parent, token| tree.offer(parent, token, Proposal::Point, 0);
+    let first = Some(offer(&mut tree, None, 0));
+    let below = Some(offer(&mut tree, first, 1));
+    for (parent, token) in [(first, 3), (below, 2), (None, 2)] {
+        offer(&mut tree, parent, token);
+    }
+    let setup = Setup::new(&target, &sampling, Promise::Rejection, &PROMPT, 1);
+    let shaped = || Shaped { shape: &shape, kind: Kind::Point, table: target.clone() };
+    let accepted = setup.expected_accepted(usize::MAX, || vec![Box::new(shaped())]);
+    let expected = theory::tree::expected_tokens(&tree, |node| p.probability(tree.token(node))) - 1.0;
+    assert!((accepted - expected).abs() < 1e-9, "{accepted} for {expected}");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Runs of the simulator: ten thousand, or as many as are asked for; and its canaries, mistakes that it must find.
+//! Tests with runs of the simulator, ten thousand or as many as are requested; and its canaries, mistakes that it must
+//! detect.
 //!
 //! `FORETOKEN_RUNS=0..1000000 cargo test --release -p foretoken-testkit --test simulator every_text` runs a million;
 //! `FORETOKEN_RUNS=7..8` runs number 7 alone. A run has six or seven requests: `0..156000` are a million of them, for
@@ -27,12 +28,12 @@ fn numbers() -> Range<u64> {
 struct Mistake {
     executor: Option<Fault>,
     engine: faults::Fault,
-    /// Whether it has to be found by comparing outputs alone, and not by a check of pages or an assertion.
+    /// Whether the mistake has to be found by comparing outputs alone, and not by a check of pages or an assertion.
     by_outputs_alone: bool,
 }
 
 impl Mistake {
-    /// Makes it in a run; an error if it was found as it has to be.
+    /// Makes the mistake in a run; returns an error if it was found as it has to be.
     fn check(&self, run: &Run) -> Result<Summary, String> {
         faults::make(self.engine);
         let outcome = run.check();
@@ -119,7 +120,7 @@ fn every_text_is_the_naive_decoders() {
     }
     println!("{numbers:?}: {all:?}");
     if numbers.end - numbers.start >= 10_000 {
-        // The cases that are to be tested did occur.
+        // The cases that are to be tested have occurred.
         assert!(all.requests > 50_000 && all.cancelled > 2_000 && all.accepted > 20_000, "{all:?}");
         assert!(all.scored > 100_000, "{all:?}");
         assert!(all.shared > 50_000 && all.preemptions > 2_000 && all.dropped > 1_000, "{all:?}");
@@ -127,11 +128,11 @@ fn every_text_is_the_naive_decoders() {
     }
 }
 
-/// Number of runs within which a mistake has to be found. (Each is found in the first fifty.)
+/// Number of runs within which a mistake has to be found. (Each is found in the first fifty runs.)
 const RUNS_OF_A_MISTAKE: u64 = 500;
 
-/// Of this many runs that find a mistake, one has to shrink to a few requests. (Nearly always the first does. Where a
-/// mistake needs a coincidence of hashes, leaving out any request can hide it.)
+/// One of this many runs that find a mistake has to shrink to a few requests. (Nearly always the first does. If a
+/// mistake shows only by a coincidence of hashes, leaving out any request can hide it.)
 const SHRUNK_OF: usize = 3;
 
 /// Checks that a mistake is found, and that a run which shows it shrinks to a few requests.
@@ -173,11 +174,11 @@ fn mistakes_of_the_engine_are_found_and_shrunk() {
         RowsNotCopied,
         ResumedLate,
         DraftKept,
-        RefusedRowKept,
+        RejectedRowKept,
         UnscoredAdopted,
         ScoredAgain,
         DraftRowsNotMoved,
-        HiddenRowsOfRefusedNodes,
+        HiddenRowsOfRejectedNodes,
         HiddenRowsOfFirstPart,
         SourceByHashAlone,
         PrefixOfAnotherSource,

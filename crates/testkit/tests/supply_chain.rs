@@ -23,7 +23,7 @@ fn packages() -> Vec<Value> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_string());
     let arguments = ["metadata", "--offline", "--locked", "--format-version", "1"];
     let output = Command::new(cargo).args(arguments).current_dir(root()).output().unwrap();
-    // Offline, packages of other systems may be unknown to the registry's cache.
+    // Without network, packages of other systems may be missing in the registry's cache.
     let output = if output.status.success() {
         output
     } else {
@@ -100,7 +100,7 @@ fn licence_expressions_are_evaluated() {
     assert!(!is("GPL") && !is("GPL AND MIT") && !is("A WITH f") && !is("A") && !is("(GPL OR X) AND ISC"));
 }
 
-/// Packages with several versions in the lock file are those that `deny.toml` explains.
+/// The packages with several versions in the lock file are those that `deny.toml` explains.
 #[test]
 fn several_versions_have_a_reason() {
     let lock: toml::Table = std::fs::read_to_string(root().join("Cargo.lock")).unwrap().parse().unwrap();
@@ -132,7 +132,7 @@ fn sources(folder: &Path, text: &mut String) {
             sources(&path, text);
         } else if path.extension().is_some_and(|ending| ending == "rs") {
             let source = std::fs::read_to_string(&path).unwrap();
-            // Modules in another crate's folder.
+            // These are modules in another crate's folder.
             for shared in source.split("#[path = \"").skip(1).map(|rest| rest.split('"').next().unwrap()) {
                 text.push_str(&std::fs::read_to_string(folder.join(shared)).unwrap_or_default());
             }
@@ -151,7 +151,12 @@ fn every_dependency_of_a_manifest_is_used() {
         let mut text = String::new();
         sources(&folder, &mut text);
         for section in ["dependencies", "dev-dependencies", "build-dependencies"] {
-            for name in manifest.get(section).and_then(|of| of.as_table()).into_iter().flat_map(|of| of.keys()) {
+            for name in manifest
+                .get(section)
+                .and_then(|entries| entries.as_table())
+                .into_iter()
+                .flat_map(|entries| entries.keys())
+            {
                 if !text.contains(&name.replace('-', "_")) {
                     offenders.push(format!("{}: {name}", folder.display()));
                 }

@@ -7,7 +7,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Sources below a folder, without build outputs.
+/// Collects the sources below a folder, without build outputs.
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -19,7 +19,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Blocks, functions, implementations and function types, outside comments.
+/// The number of unsafe blocks, functions, implementations and function types, outside comments.
 fn uses(text: &str) -> usize {
     let whats = ["{", "fn", "impl", "extern", "trait"].map(|what| ["unsafe", what].join(" "));
     let code = text.lines().map(|line| line.split("//").next().unwrap_or(""));

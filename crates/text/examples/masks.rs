@@ -5,7 +5,7 @@
 //! cargo run --release -p foretoken-text --example masks -- x.gguf --schemas data
 //! ```
 //!
-//! Of the schemas (files in the given folder and below) some hundreds are sampled evenly, and each is followed along a
+//! Some hundreds of the schemas (files in the given folder and below) are sampled evenly, and each is followed along a
 //! text drawn from its own masks.
 //!
 //! Each grammar is followed along a matching text, in the vocabulary's tokens, ten times with a new matcher; at every

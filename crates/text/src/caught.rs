@@ -1,9 +1,9 @@
 //! Panics of libraries as errors.
 //!
-//! The libraries for tokenizers and templates panic on some untrusted input, and the server's runtime panics where the
+//! The libraries for tokenizers and templates panic on some untrusted input, and the server's runtime panics if the
 //! system refuses a thread. They are called through [`caught`], which turns a panic into an error and does not print
-//! it. Stack overflow and exhausted memory cannot be caught. Callers bound both before the library sees a source: of
-//! grammars in `grammar/depth.rs`, of templates in `chat/metered.rs`.
+//! it. Stack overflow and exhausted memory cannot be caught. Callers bound both before the library sees a source:
+//! `grammar/depth.rs` for grammars, `chat/metered.rs` for templates.
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};

@@ -38,7 +38,7 @@ use files::Sources;
 pub use input::{ChatInput, Json, Message};
 use marking::{Marking, written_exactly};
 use program::Program;
-pub use thinking::{Thinking, ThinkingMarks, ThinkingPieces, ThinkingReader};
+pub use thinking::{Thinking, ThinkingPieces, ThinkingReader, ThinkingTags};
 pub use tool_calls::{AnswerPiece, CallsWanted, ToolCall, ToolCallReader, ToolFormat, ToolFunction};
 pub use transcript::Transcript;
 
@@ -64,7 +64,7 @@ impl ChatTemplate {
     /// Makes a template from its source. `bos` and `eos` are what the template sees as `bos_token` and `eos_token`.
     ///
     /// # Errors
-    /// If it does not parse. `name` stands in messages where a file would.
+    /// If it does not parse. `name` identifies the source in the message.
     pub fn from_source(name: &str, source: &str, bos: &str, eos: &str) -> Result<Self, TextError> {
         let special_tokens = vec![("bos_token".to_owned(), bos.to_owned()), ("eos_token".to_owned(), eos.to_owned())];
         Self::from_sources(Sources {
@@ -75,7 +75,7 @@ impl ChatTemplate {
         })
     }
 
-    /// The templates of a GGUF file, if it has any. `name` stands in messages where a file would.
+    /// The templates of a GGUF file, if it has any. `name` identifies the file in messages.
     ///
     /// # Errors
     /// If the vocabulary is malformed or a template does not parse.
@@ -94,7 +94,7 @@ impl ChatTemplate {
         builtin::BUILTIN.iter().map(|(name, _)| *name)
     }
 
-    /// Another template with the same special tokens. `name` stands in messages where a file would.
+    /// Another template with the same special tokens. `name` identifies the source in messages.
     ///
     /// # Errors
     /// If it does not parse.
@@ -139,9 +139,9 @@ impl ChatTemplate {
     /// Encodes a conversation, with a generation prompt if the input asks for one.
     ///
     /// Only the template's special tokens become special: those written in a message or a tool are encoded as text,
-    /// also if the template completes or assembles them (by removing text between two halves, or by changing letters).
-    /// Only letters, digits and underscores of a message may complete a template's special token, as in `'<|' +
-    /// message.role + '|>'`. Added tokens that are not special, often `</think>`, are ordinary text and matched
+    /// even if the template completes or assembles them (by removing text between two halves, or by changing letters).
+    /// Only letters, digits and underscores of a message may complete a template's special token, as in
+    /// `'<|' + message.role + '|>'`. Added tokens that are not special, often `</think>`, are ordinary text and matched
     /// everywhere. If messages contribute nothing to special tokens, the result equals encoding the whole text of
     /// [`ChatTemplate::render`], as transformers does, whatever the template does with the messages.
     ///
@@ -155,8 +155,8 @@ impl ChatTemplate {
         tokenizer.encode_with(&text, &special_spans)
     }
 
-    /// The same, reusing the tokens of an earlier turn: they are kept as far as the text is still the same, including
-    /// those that the model wrote, and the rest is encoded. An empty transcript gives the tokens of
+    /// As [`ChatTemplate::encode`], reusing the tokens of an earlier turn: they are kept as far as the text is still
+    /// the same, including those that the model wrote, and the rest is encoded. An empty transcript gives the tokens of
     /// [`ChatTemplate::encode`].
     ///
     /// # Errors

@@ -381,8 +381,9 @@ impl Source<'_> {
         let named = special_spelling(config, "eos_token").and_then(|spelling| self.special_token(spelling));
         let ends: Vec<Token> = boundary.ends.iter().copied().filter(id).collect();
         let eos = named.filter(|token| ends.is_empty() || ends.contains(token)).or_else(|| ends.first().copied());
-        let is = |list: &[Token], token: Option<Token>| list.is_empty() || token.is_some_and(|token| list == [token]);
-        if !is(&parts.prefix, bos) || !is(&parts.suffix, eos) {
+        let is_only =
+            |list: &[Token], token: Option<Token>| list.is_empty() || token.is_some_and(|token| list == [token]);
+        if !is_only(&parts.prefix, bos) || !is_only(&parts.suffix, eos) {
             let found = format!("{:?} and {:?}", parts.prefix, parts.suffix);
             let expected = "at most one token before a text, bos, and one after it, eos";
             return Err(TextError::field(self.place, "post_processor", expected, found));
@@ -421,8 +422,8 @@ fn unused(id: usize) -> String {
     format!("[PAD{id}]")
 }
 
-/// Makes token texts unique, as llama.cpp requires. Of two equal ones that which encoding gives stays: an added token,
-/// else the last.
+/// Makes token texts unique, as llama.cpp requires. Of two tokens with the same text, the one that encoding gives
+/// stays: an added token, else the last.
 fn replace_duplicates(tokens: &mut [String], types: &mut [i32]) {
     let mut last: HashMap<String, usize> = HashMap::new();
     for id in 0..tokens.len() {

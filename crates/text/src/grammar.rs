@@ -1,14 +1,14 @@
 //! Grammars for guided decoding (structured outputs): which tokens may come next.
 //!
 //! The source of a grammar is a JSON Schema, a regular expression, a grammar in Lark's or llama.cpp's notation (GBNF),
-//! or a list of choices ([`GrammarSource`]). It is compiled once ([`Grammar`]) over tables that are made once a
+//! or a list of choices ([`GrammarSource`]). It is compiled once ([`Grammar`]) over tables that are made once for each
 //! vocabulary ([`tables`]). Each sequence has a [`Matcher`], which computes the allowed tokens, accepts a token, and
 //! rolls back. The library is `llguidance`: an Earley parser over derivatives of regular expressions, and one traversal
 //! of the token trie for each mask.
 //!
-//! **A grammar constrains bytes, in every tokenization.** A token is allowed where its bytes may come next. Tokens are
-//! never forced, even where the bytes are, because which tokens spell them is the model's choice. So a model's output
-//! is its own distribution under the mask. Special tokens are allowed only where a grammar names them.
+//! **A grammar constrains bytes, in every tokenization.** A token is allowed if its bytes may come next. Tokens are
+//! never forced, even if the bytes are, because which tokens spell them is the model's choice. So a model's output is
+//! its own distribution under the mask. Special tokens are allowed only where a grammar names them.
 //!
 //! Sources are untrusted: their size is bounded and so is the stack depth that they lead the library to ([`depth`]),
 //! the library's own limits hold for compiling and for each mask, and its panics become errors. A grammar says only
@@ -82,7 +82,7 @@ impl GrammarSource {
         }
     }
 
-    /// A grammar of unknown notation: Lark's rules have `:` behind their name, llama.cpp's `::=`.
+    /// A grammar of unknown notation: Lark's rules have `:` after their name, llama.cpp's `::=`.
     pub fn of_grammar(text: String) -> Self {
         if gbnf::is_gbnf(&text) { Self::Gbnf(text) } else { Self::Lark(text) }
     }
@@ -173,7 +173,7 @@ impl Grammar {
 }
 
 impl PartialEq for Grammar {
-    /// The same form for the same tables.
+    /// Grammars are equal if they have the same source and the same tables.
     fn eq(&self, other: &Self) -> bool {
         self.source == other.source && Arc::ptr_eq(&self.tables, &other.tables)
     }

@@ -41,8 +41,8 @@ pub use caught::caught;
 #[doc(hidden)] // for the server, whose answers have dates
 pub use chat::strftime;
 pub use chat::{
-    AnswerPiece, CallsWanted, ChatInput, ChatTemplate, Json, Message, Thinking, ThinkingMarks, ThinkingPieces,
-    ThinkingReader, ToolCall, ToolCallReader, ToolFormat, ToolFunction, Transcript,
+    AnswerPiece, CallsWanted, ChatInput, ChatTemplate, Json, Message, Thinking, ThinkingPieces, ThinkingReader,
+    ThinkingTags, ToolCall, ToolCallReader, ToolFormat, ToolFunction, Transcript,
 };
 pub use error::TextError;
 pub use export::{BoundaryTokens, ExportedVocabulary, gguf_vocabulary};

@@ -39,7 +39,7 @@ impl TextStream {
     }
 
     /// Sets special tokens that are shown although others are left out: those that a parser of the text needs, such as
-    /// the ones around tool calls ([`crate::ToolFormat::marks`]).
+    /// the ones around tool calls ([`crate::ToolFormat::delimiters`]).
     #[must_use]
     pub fn show_special(mut self, shown: Arc<[Token]>) -> Self {
         self.shown = shown;

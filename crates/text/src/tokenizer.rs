@@ -46,7 +46,8 @@ pub(crate) use pre_tokenizer::{DIGIT, DIGITS, FALCON_PUNCTUATION, GPT_2, name_of
 pub(crate) use sentencepiece::{FILE as SENTENCEPIECE_FILE, merged_vocabulary};
 pub(crate) use special::{SpecialSpan, TURN_ENDS, turn_ends, unused_characters};
 
-/// More tokens than any model has. A file that names a higher id would make the loader fill memory with empty rows.
+/// Maximum number of tokens, more than any model has. A file that names a higher id would make the loader fill memory
+/// with empty rows.
 const MOST_TOKENS: usize = 1 << 24;
 
 /// The tokenizer of one model. It is immutable and can be shared between threads.
@@ -85,10 +86,10 @@ impl Tokenizer {
         has("tokenizer.json") || has("tokenizer.model") || (has("vocab.json") && has("merges.txt"))
     }
 
-    /// Makes a tokenizer from the bytes of a `tokenizer.model`. `name` stands in messages where a file would.
+    /// Makes a tokenizer from the bytes of a `tokenizer.model`. `name` identifies it in messages.
     ///
     /// # Errors
-    /// If they are no SentencePiece model, or one of a kind that is not supported.
+    /// If they are not a SentencePiece model, or one of a kind that is not supported.
     pub fn from_sentencepiece(name: &str, model: &[u8]) -> Result<Self, TextError> {
         let none = serde_json::Value::Null;
         Self::loaded(name, || sentencepiece::parts(name, model, &none, &none))
@@ -97,7 +98,7 @@ impl Tokenizer {
     /// Makes a tokenizer from the contents of `tokenizer.json` and, if there is one, `tokenizer_config.json`.
     ///
     /// # Errors
-    /// If one of them cannot be understood. `name` stands in the message where a file would.
+    /// If one of them cannot be understood. `name` identifies the model in the message.
     pub fn from_json(
         name: &str,
         tokenizer_json: &[u8],
@@ -106,7 +107,7 @@ impl Tokenizer {
         Self::loaded(name, || folder::from_json(name, tokenizer_json, tokenizer_config_json))
     }
 
-    /// Makes a tokenizer from the metadata of a GGUF file. `name` stands in messages where a file would.
+    /// Makes a tokenizer from the metadata of a GGUF file. `name` identifies the file in messages.
     ///
     /// # Errors
     /// If the vocabulary is missing, contradicts itself, or is of a kind that is not supported.
@@ -143,7 +144,7 @@ impl Tokenizer {
     }
 
     /// What grammars derive from the vocabulary and share between all users of the tokenizer: made at the first use,
-    /// and of one type, which this module need not know.
+    /// and of a type that this module does not know.
     pub(crate) fn derived<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Arc<T> {
         let derived = self.derived.get_or_init(|| Arc::new(make()));
         Arc::clone(derived).downcast().expect("only one type is derived")
@@ -171,10 +172,9 @@ impl Tokenizer {
     }
 
     /// Encodes a text of any length in pieces, because encoding at once takes some two hundred times its bytes of
-    /// memory. Up to a MiB it is [`Tokenizer::encode`]. A longer text is split behind the last line feed of each MiB,
-    /// or within a line if there is none; only there the tokens may differ from those of the whole text (a vocabulary
-    /// that inserts a space before a text does so before each piece). For texts that drafters learn from, not for
-    /// prompts.
+    /// memory. Up to a MiB it is [`Tokenizer::encode`]. A longer text is split after the last line feed of each MiB, or
+    /// within a line if there is none; only there the tokens may differ from those of the whole text (a vocabulary that
+    /// inserts a space before a text does so before each piece). For texts that drafters learn from, not for prompts.
     ///
     /// # Errors
     /// As [`Tokenizer::encode`].
@@ -261,7 +261,8 @@ impl Tokenizer {
         self.parts.spellings.len()
     }
 
-    /// Most bytes of a token, at least 1. A text with more bytes than this times the context length cannot fit.
+    /// Maximum number of bytes of a token, at least 1. A text with more bytes than this times the context length cannot
+    /// fit.
     pub fn token_bytes_max(&self) -> usize {
         self.token_bytes_max
     }
@@ -278,7 +279,7 @@ impl Tokenizer {
 
     /// The special tokens with one of these spellings, in ascending order; none that ends a text or a turn. It scans
     /// the vocabulary, so call it when a model is opened. With the special tokens of a tool-call format
-    /// ([`crate::ToolFormat::marks`]) it gives the tokens that a text has to show
+    /// ([`crate::ToolFormat::delimiters`]) it gives the tokens that a text has to show
     /// ([`crate::TextStream::show_special`]).
     pub fn special_tokens(&self, spellings: &[&str]) -> Vec<Token> {
         let is_end = |token| self.end_tokens().contains(&token) || self.turn_end_tokens().contains(&token);

@@ -2,7 +2,7 @@
 //! (Universal Assisted Generation): the target's tokens become assistant tokens, and drafted ones become target tokens.
 //!
 //! Translation goes by bytes, not by characters. Ordinary tokens become their bytes, which the other tokenizer encodes
-//! behind a window of its own last tokens (`target_lookbehind`, `assistant_lookbehind`, names and defaults of
+//! after a window of its own last tokens (`target_lookbehind`, `assistant_lookbehind`, names and defaults of
 //! transformers), since text may merge with what comes before it. The old and the new encoding of the window are
 //! aligned at token boundaries, and the tokens before the first difference are kept.
 //!
@@ -10,7 +10,7 @@
 //! does not depend on how they were split into passes. Each step costs one window, whatever the length, and can be
 //! undone. *Special tokens* are not translated by their bytes: they become the other vocabulary's special token of the
 //! same text or role; one without a counterpart is left out of the assistant's input, and ends a draft. *Dummy prefix
-//! spaces*, which some tokenizers insert at the beginning of a text or behind a special token, are not translated. The
+//! spaces*, which some tokenizers insert at the beginning of a text or after a special token, are not translated. The
 //! first bytes of an incomplete character are held back until it is complete, so an assistant drafts such characters
 //! from their first byte.
 //!
@@ -61,7 +61,7 @@ pub struct Vocabularies {
     to_target: Counterparts,
     /// (assistant, target) pairs of equal bytes or counterparts.
     shared: Vec<(Token, Token)>,
-    /// The same at the beginning of a text, dummy prefix spaces disregarded.
+    /// The pairs at the beginning of a text, where dummy prefix spaces are ignored.
     shared_first: Vec<(Token, Token)>,
 }
 
@@ -107,7 +107,7 @@ struct SegmentContext<'a> {
     is_beginning: bool,
 }
 
-/// How to undo the reading of one target token.
+/// What is needed to roll back one target token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Step {
     before: SegmentState,
@@ -259,7 +259,7 @@ impl Vocabularies {
         kept
     }
 
-    /// Appends to `pieces` the target's tokens for what an assistant drafts behind a translation. They begin where the
+    /// Appends to `pieces` the target's tokens for what an assistant drafts after a translation. They begin where the
     /// target's tokens end. An incomplete character at the end is left out, and so is everything from a special token
     /// without a counterpart on.
     pub fn propose(&self, translation: &Translation, drafted: &[Token], pieces: &mut Vec<Piece>) {
@@ -304,7 +304,7 @@ impl Vocabularies {
         let mut tokens = Vec::new();
         let is_complete = self.target.continue_with(before.window, &new[..new.len() - incomplete_len], &mut tokens);
         let mut at = skipped;
-        // A dummy prefix space that the target inserts is no byte of the draft.
+        // A dummy prefix space that the target inserts is not a byte of the draft.
         let len: usize = tokens.iter().map(|&token| self.target.tokenizer.token_bytes(token).len()).sum();
         let mut own = len.saturating_sub(new.len() - incomplete_len);
         let count = tokens.len();

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-/// How a type is laid out: `elements` consecutive elements of a row take `bytes` bytes.
+/// The layout of a type: `elements` consecutive elements of a row take `bytes` bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
     /// The type's name as its format spells it.
@@ -37,7 +37,7 @@ impl Dtype {
     /// Blocks of 32 elements: an f16 scale, then 32 signed bytes.
     pub const Q8_0: Dtype = Dtype::Quantized(Layout { name: "Q8_0", elements: 32, bytes: 34 });
 
-    /// How the type is laid out.
+    /// The layout of the type.
     pub const fn layout(self) -> Layout {
         match self {
             Dtype::F32 => Layout { name: "F32", elements: 1, bytes: 4 },
@@ -52,7 +52,8 @@ impl Dtype {
         self.layout().name
     }
 
-    /// The bytes of a tensor of this shape, or `None` if its rows are not whole blocks or the size overflows.
+    /// The number of bytes of a tensor of this shape, or `None` if its rows are not whole blocks or the number
+    /// overflows.
     pub fn size_of(self, shape: &[usize]) -> Option<usize> {
         let Layout { elements, bytes, .. } = self.layout();
         let row = shape.last().copied().unwrap_or(1);
@@ -84,8 +85,8 @@ impl Dtype {
         })
     }
 
-    /// The type of this number in ggml. `Err` names a type whose size is not known; `None` means that ggml has no such
-    /// type.
+    /// The type with this number in ggml. `Err` names a type whose size is not known; `None` means that ggml has no
+    /// such type.
     pub(crate) fn from_ggml(number: u32) -> Option<Result<Dtype, &'static str>> {
         let layout = *GGML.get(usize::try_from(number).ok()?)?;
         Some(match number {
@@ -132,7 +133,7 @@ const SAFETENSORS_OTHERS: [Layout; 19] = [
     layout("U64", 1, 8),
 ];
 
-/// The types of ggml, by number. A type of 0 elements was removed from ggml, or its size is not known.
+/// The types of ggml, by number. A type with 0 elements was removed from ggml, or its size is not known.
 const GGML: [Layout; 43] = [
     layout("F32", 1, 4),
     layout("F16", 1, 2),

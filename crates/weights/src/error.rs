@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::line::OneLine;
 
-/// What is wrong with a model file. The message is one line.
+/// An error of a model file. Its message is one line.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum WeightsError {
@@ -26,20 +26,20 @@ pub enum WeightsError {
     Format {
         /// The file.
         file: String,
-        /// The field, with its position where that helps.
+        /// The field, with its position if that helps.
         field: String,
-        /// What was expected there.
+        /// What was expected in the field.
         expected: String,
-        /// What was found there.
+        /// What was found in the field.
         found: String,
     },
-    /// What the header says about one tensor is malformed.
+    /// A tensor's entry in the header is malformed.
     Tensor {
         /// The file.
         file: String,
         /// The tensor.
         tensor: String,
-        /// What about the tensor is wrong: its shape, its offset, its type.
+        /// The part of the entry that is wrong, such as shape, offset or type.
         field: &'static str,
         /// What was expected.
         expected: String,
@@ -52,7 +52,7 @@ pub enum WeightsError {
         file: String,
         /// The tensor.
         tensor: String,
-        /// How many tensors there are.
+        /// The number of tensors that there are.
         count: usize,
     },
     /// A tensor that was asked for is of a type that cannot be computed with.
@@ -64,7 +64,7 @@ pub enum WeightsError {
         /// Its type.
         dtype: &'static str,
     },
-    /// A directory has its tensors only as `pytorch_model.bin`, in Python's pickle format.
+    /// A directory has tensors only as `pytorch_model.bin`, in Python's pickle format.
     Pickled {
         /// The file that was found.
         file: String,

@@ -1,7 +1,7 @@
 //! The GGUF format (versions 2 and 3, little-endian): metadata, tensor infos, and after them the tensors, aligned.
 //!
 //! `Reader` reads from front to back. It knows how many bytes are left, and refuses any count or length that they
-//! cannot hold before a byte is allocated for it. Dimensions are stored innermost first; they are reversed here, so
+//! cannot hold, before a byte is allocated for it. Dimensions are stored innermost first; they are reversed here, so
 //! that shapes are as in safetensors. A file without tensors has only a vocabulary, and is accepted. Gaps between
 //! tensors are allowed, overlaps are not. Each file of a split model ([`open`]) is read in this way.
 
@@ -44,12 +44,12 @@ pub struct Gguf {
     pub weights: Weights,
 }
 
-/// Maps and reads a file and, if it is part of a split model (`name-00001-of-00003.gguf`), all the others: the metadata
-/// is then that of the first, the tensors are those of all.
+/// Maps and reads a file and, if it is part of a split model (`name-00001-of-00003.gguf`), all other parts: the
+/// metadata is then that of the first, and the tensors are those of all parts.
 ///
 /// # Errors
-/// [`WeightsError::Io`] if it cannot be mapped, [`WeightsError::Format`] if a part is missing or is not the one that
-/// its name says, [`WeightsError::Tensor`] if two parts have a tensor of one name, else as [`parse`].
+/// [`WeightsError::Io`] if it cannot be mapped, [`WeightsError::Format`] if a part is missing or does not match its
+/// name, [`WeightsError::Tensor`] if two parts have a tensor of one name, else as [`parse`].
 pub fn open(path: impl AsRef<Path>) -> Result<Gguf, WeightsError> {
     let path = path.as_ref();
     parts::with_other_parts(path, parse(&path.display().to_string(), Bytes::map(path)?)?)
@@ -107,7 +107,7 @@ fn alignment(metadata: &Metadata) -> Result<u32, WeightsError> {
     Ok(alignment)
 }
 
-/// What the file says about one tensor.
+/// The entry of one tensor in the file.
 struct Info {
     name: String,
     dtype: Dtype,
@@ -144,7 +144,8 @@ fn read_info(file: &str, reader: &mut Reader<'_>, index: usize) -> Result<Info, 
     Ok(Info { name, dtype, shape, offset })
 }
 
-/// The data section, in which tensor offsets count: from the first aligned position after the infos to the end.
+/// The data section, from the first aligned position after the infos to the end. Tensor offsets are relative to its
+/// start.
 fn data_section(
     name: &str,
     bytes: &Bytes,

@@ -3,9 +3,9 @@
 //! A network runs over texts, and for every matrix the squares of the inputs of each column are summed. Two forms are
 //! read: GGUF with the tensors `NAME.in_sum2` and `NAME.counts`, and the older one of plain counts and floats. Either
 //! becomes the means of these squares, one number per column; a matrix of several experts has the columns of each
-//! expert in turn. For an expert that no token chose, all columns count the same.
+//! expert in turn. For an expert that no token chose, all columns count equally.
 //!
-//! The sums that are not of squares (`NAME.in_sum`) are ignored, and names and lengths are not compared with a model.
+//! Sums of the inputs themselves (`NAME.in_sum`) are ignored, and names and lengths are not compared with a model.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,11 +19,11 @@ const ENTRY_BYTES_MIN: u64 = 4 * 4;
 /// The contents of a file of importances.
 #[derive(Clone, Debug)]
 pub struct ImportanceMatrix {
-    /// By the names of tensors in GGUF files.
+    /// The importances of each tensor, by its name in GGUF files.
     pub entries: BTreeMap<String, Importances>,
     /// The text that the network ran over, as the file names it.
     pub dataset: Option<String>,
-    /// How many chunks of it the network ran over.
+    /// The number of chunks of that text that the network ran over.
     pub chunks: Option<u32>,
 }
 
@@ -152,7 +152,7 @@ fn number(reader: &mut Reader<'_>, what: &str) -> Result<u32, WeightsError> {
 
 fn text(reader: &mut Reader<'_>, len: u32, what: &str) -> Result<String, WeightsError> {
     let bytes = reader.take(u64::from(len), &what)?;
-    // Old writers end a name with a zero.
+    // Old writers end a name with a zero byte.
     let bytes = bytes.strip_suffix(b"\0").unwrap_or(bytes);
     str::from_utf8(bytes).map(str::to_string).map_err(|error| reader.error(&what, "UTF-8", error))
 }

@@ -1,4 +1,4 @@
-//! *What is in this file?* Model files in safetensors and GGUF: untrusted bytes in, typed views out.
+//! *What is in this file?* Readers of model files in safetensors and GGUF: untrusted bytes in, typed views out.
 //!
 //! A file is mapped once and never copied: a [`Tensor`] is a name, an element type, a shape and a range of the mapping
 //! ([`Bytes`]). Everything in a header is checked before it is used: when a parser returns, every tensor lies inside

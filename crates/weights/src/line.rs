@@ -1,4 +1,4 @@
-//! Untrusted text in messages: one line, nothing that a terminal interprets, and not longer than a line.
+//! Untrusted text in messages: it becomes one short line without anything that a terminal interprets.
 //!
 //! Names in files, values of configurations and answers of servers may hold anything. Every message that quotes one
 //! uses this module, so that the message stays one line, does not clear the screen, does not reverse the direction of
@@ -6,7 +6,7 @@
 
 use std::fmt::{self, Display, Formatter, Write};
 
-/// Whether a terminal would interpret this character, or reorder others by it, instead of showing it.
+/// Whether a terminal would interpret this character, or reorder other characters because of it, instead of showing it.
 pub fn needs_escape(c: char) -> bool {
     let reverses = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     reverses || c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')
@@ -17,11 +17,11 @@ pub fn escaped(text: &str) -> String {
     one_line(text, usize::MAX)
 }
 
-/// The beginning of a text as a line of at most `chars_max` characters, followed by three dots if the text goes on.
+/// The beginning of a text as a line of at most `chars_max` characters, followed by three dots if the text is longer.
 /// Escapes count as they are written.
 pub fn one_line(text: &str, chars_max: usize) -> String {
     let mut line = String::new();
-    // A string takes whatever is written to it.
+    // Writing to a string cannot fail.
     write_line(&mut line, text, chars_max).ok();
     line
 }
@@ -31,7 +31,7 @@ pub fn one_line(text: &str, chars_max: usize) -> String {
 pub struct OneLine<'a>(pub &'a str);
 
 impl OneLine<'_> {
-    /// Longer than any honest tensor name or path, short enough for a terminal.
+    /// Maximum number of characters: more than any real tensor name or path has, but few enough for a terminal.
     pub const CHARS_MAX: usize = 240;
 }
 

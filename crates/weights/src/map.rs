@@ -18,7 +18,7 @@ use crate::whole::{open_checked, regular};
 use truncated::Listing;
 pub use truncated::{exit_if_a_mapped_file_is_truncated, fail_where_a_file_may_not_grow};
 
-/// Who owns the bytes.
+/// The owner of the bytes.
 #[derive(Clone)]
 enum Owner {
     Static(&'static [u8]),
@@ -26,28 +26,30 @@ enum Owner {
     Map(Arc<Mapped>),
 }
 
-/// A mapped file. The fields are dropped in this order, so that the listing ends before the mapping.
+/// A mapped file. The fields are dropped in this order, so that the file is removed from the list before it is
+/// unmapped.
 struct Mapped {
     _listing: Listing,
     map: Mmap,
 }
 
-/// A range of a mapped file, of a static slice or of a `Vec`. Cheap to clone; the owner lives as long as any view.
+/// A range of a mapped file, of a static slice or of a `Vec`. It is cheap to clone; the owner lives as long as any
+/// view.
 #[derive(Clone)]
 pub struct Bytes {
     owner: Owner,
-    // Invariant: start <= end <= length of the owner. Kept by `get`, the only place that narrows a range.
+    // Invariant: start <= end <= length of the owner. It is kept by `get`, the only place that narrows a range.
     start: usize,
     end: usize,
 }
 
 impl Bytes {
-    /// The bytes of a model that is part of the program, for instance from `include_bytes!`.
+    /// Views the bytes of a model that is part of the program, for instance from `include_bytes!`.
     pub fn from_static(bytes: &'static [u8]) -> Bytes {
         Bytes { start: 0, end: bytes.len(), owner: Owner::Static(bytes) }
     }
 
-    /// The bytes of a `Vec`, which are not copied.
+    /// Views the bytes of a `Vec`, which are not copied.
     pub fn from_vec(bytes: Vec<u8>) -> Bytes {
         Bytes { start: 0, end: bytes.len(), owner: Owner::Vec(Arc::new(bytes)) }
     }
@@ -127,7 +129,7 @@ impl AsRef<[u8]> for Bytes {
 }
 
 impl fmt::Debug for Bytes {
-    /// Writes the owner and the range, not gigabytes of weights.
+    /// Shows the owner and the range instead of gigabytes of weights.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let owner = match &self.owner {
             Owner::Static(_) => "static",

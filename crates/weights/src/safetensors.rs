@@ -1,9 +1,9 @@
-//! The safetensors format: an 8-byte length, a JSON header of that length, the tensors one after another.
+//! The safetensors format: an 8-byte length, a JSON header of that length, and the tensors one after another.
 //!
 //! The header is read here rather than by the `safetensors` crate, for three reasons: an error can name the tensor, a
-//! name that comes twice is refused instead of dropped, and an unknown type is named. What is accepted is what that
-//! crate accepts (a test compares the two): offsets leave no hole, do not overlap and end with the file. The format has
-//! no shards; Hugging Face's index file over several files is read by [`open_dir`], which ignores the `__metadata__`
+//! name that occurs twice is refused instead of dropped, and an unknown type is named. Valid files are the same as for
+//! that crate (a test compares the two): offsets leave no hole, do not overlap and end with the file. The format has no
+//! shards; Hugging Face's index file over several files is read by [`open_dir`], which ignores the `__metadata__`
 //! strings of the files, since no model needs them.
 
 use std::collections::{HashMap, HashSet};
@@ -87,7 +87,7 @@ pub fn parse(name: &str, bytes: Bytes) -> Result<Weights, WeightsError> {
     Ok(Weights::new(name, tensors)?.with_metadata(metadata))
 }
 
-/// The header and what follows it.
+/// Splits a file into the header and the rest.
 fn split(name: &str, bytes: &Bytes) -> Result<(Bytes, Bytes), WeightsError> {
     let Some(prefix) = bytes.first_chunk::<8>() else {
         return Err(WeightsError::format(name, "header length", "8 bytes", format!("{} bytes", bytes.len())));
@@ -106,7 +106,7 @@ fn split(name: &str, bytes: &Bytes) -> Result<(Bytes, Bytes), WeightsError> {
     }
 }
 
-/// What the header says about one tensor. Unknown fields are ignored but parsed: if they were skipped, the JSON library
+/// The entry of one tensor in the header. Unknown fields are ignored but parsed: if they were skipped, the JSON library
 /// would accept invalid JSON in them.
 #[derive(Deserialize)]
 struct Info {

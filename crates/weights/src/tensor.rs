@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::{Bytes, Dtype, Layout, WeightsError};
 
-/// One tensor of a model file: a view, nothing is copied or converted.
+/// One tensor of a model file. It is a view: nothing is copied or converted.
 #[derive(Clone, Debug)]
 pub struct Tensor {
     /// Its name in the file.
@@ -18,7 +18,7 @@ pub struct Tensor {
     pub dtype: Dtype,
     /// Its dimensions, row-major, outermost first: a matrix from `n` inputs to `m` outputs is `[m, n]` in both formats.
     pub shape: Vec<usize>,
-    /// Its elements, little-endian, row after row. They may begin at any address, however odd.
+    /// Its elements, little-endian, row after row. They may begin at any address, without alignment.
     pub bytes: Bytes,
 }
 
@@ -31,7 +31,7 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// A set of tensors that came from `source`, which is a file name for error messages.
+    /// Makes a set of tensors from `source`, which is a file name for error messages.
     ///
     /// # Errors
     /// [`WeightsError::Tensor`] if two tensors have one name, or a tensor does not have the bytes that its shape and
@@ -55,7 +55,7 @@ impl Weights {
         Ok(set)
     }
 
-    /// The same set with the `__metadata__` strings of its file.
+    /// Adds the `__metadata__` strings of the file.
     pub(crate) fn with_metadata(self, metadata: HashMap<String, String>) -> Weights {
         Weights { metadata, ..self }
     }
@@ -105,17 +105,17 @@ impl Weights {
         self.tensors.values()
     }
 
-    /// How many tensors there are.
+    /// The number of tensors.
     pub fn len(&self) -> usize {
         self.tensors.len()
     }
 
-    /// True if there are none, as in a GGUF file that holds only a vocabulary.
+    /// Whether there are no tensors, as in a GGUF file that holds only a vocabulary.
     pub fn is_empty(&self) -> bool {
         self.tensors.is_empty()
     }
 
-    /// Where the tensors came from: the file or, for a model in shards, its index. For error messages.
+    /// The file that the tensors came from or, for a model in shards, its index. It is for error messages.
     pub fn source(&self) -> &str {
         &self.source
     }

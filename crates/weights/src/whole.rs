@@ -1,9 +1,9 @@
-//! Reads whole files: regular files only, up to a size limit that the caller gives.
+//! Reads whole files: only regular files, up to a size limit that the caller gives.
 //!
 //! A model's folder, a cache or a command line may name anything: a pipe that nobody writes to, a device that never
 //! ends, a file larger than memory. The caller gives a maximum number of bytes, which is many times that of real files
-//! of its kind, and everything else is refused before it is read. Only a path that a user names as a text may be a pipe
-//! ([`read_stream`]); then the reader waits for its writer. Weights are not read by this module: they are mapped
+//! of its kind, and everything else is refused before it is read. Only a path that a user gives for a text may be a
+//! pipe ([`read_stream`]); then the reader waits for its writer. Weights are not read by this module: they are mapped
 //! ([`Bytes`](crate::Bytes)).
 
 use std::fs::{File, Metadata};
@@ -24,7 +24,7 @@ pub const TEXT_BYTES_MAX: u64 = 1 << 30;
 /// Reads a regular file of at most `bytes_max` bytes. Other kinds of files are not opened.
 ///
 /// # Errors
-/// The system's; or the file is not regular, or is longer.
+/// Errors of the system, or that the file is not regular or is longer.
 pub fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let (file, len) = open_checked(path, |metadata| check(metadata, bytes_max))?;
     read_up_to(file, len, bytes_max)
@@ -34,7 +34,7 @@ pub fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
 /// named pipe would wait for its writer, and again on the opened file, which may be another one by then.
 ///
 /// # Errors
-/// The system's, or the check's.
+/// Errors of the system, or of the check.
 pub fn open_checked(path: &Path, check: impl Fn(&Metadata) -> io::Result<()>) -> io::Result<(File, u64)> {
     check(&std::fs::metadata(path)?)?;
     let file = File::open(path)?;
@@ -46,7 +46,7 @@ pub fn open_checked(path: &Path, check: impl Fn(&Metadata) -> io::Result<()>) ->
 /// Reads a regular file of at most `bytes_max` bytes as text.
 ///
 /// # Errors
-/// As [`read`], or the file is not UTF-8.
+/// As [`read`], or that the file is not UTF-8.
 pub fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
     String::from_utf8(read(path, bytes_max)?).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
@@ -86,7 +86,7 @@ fn read_up_to(from: impl Read, len: u64, bytes_max: u64) -> io::Result<Vec<u8>> 
     }
 }
 
-/// Requires a regular file, which is the least that [`open_checked`] is asked to check.
+/// Requires a regular file, which is what every `check` of [`open_checked`] has to require.
 ///
 /// # Errors
 /// The file is of another kind, which the message names.

@@ -6,17 +6,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-use clap::ValueEnum;
-use foretoken::{Answer, settings};
-use foretoken_console::options::Budget;
+use foretoken::Answer;
+use foretoken::settings::{Budget, Named, OneOf};
 use foretoken_console::values;
 use foretoken_engine::BudgetKind;
 use foretoken_speculation::DraftSettings;
-
-/// The name of a choice on the command line.
-pub fn choice_name(value: impl ValueEnum) -> String {
-    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_string())
-}
 
 /// A budget that is measured, with its own limits where it has any.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,6 +24,11 @@ pub struct BudgetChoice {
 }
 
 impl BudgetChoice {
+    /// So many nodes in every pass.
+    pub fn fixed(nodes: usize) -> Self {
+        Self { budget: Some(Budget::Fixed), nodes_max: Some(nodes), p_min: None }
+    }
+
     /// Whether this is the oracle.
     pub fn is_oracle(self) -> bool {
         self.budget.is_none()
@@ -40,7 +39,7 @@ impl BudgetChoice {
     pub fn kind(self, limit: Option<usize>, plain: Option<&Answer>) -> BudgetKind {
         let limit = self.nodes_max.or(limit);
         match self.budget {
-            Some(budget) => settings::Budget::from(budget).up_to(limit),
+            Some(budget) => budget.up_to(limit),
             None => BudgetKind::Oracle {
                 text: plain.map_or_else(Vec::new, Answer::ids).into(),
                 nodes_max: limit.unwrap_or(BudgetKind::AUTO_NODES_MAX),
@@ -61,7 +60,7 @@ impl BudgetChoice {
 
 impl fmt::Display for BudgetChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.budget.map_or("oracle".to_string(), choice_name))?;
+        write!(f, "{}", self.budget.map_or("oracle".to_string(), |budget| budget.name()))?;
         self.nodes_max.map_or(Ok(()), |nodes| write!(f, ":{nodes}"))?;
         self.p_min.map_or(Ok(()), |p| write!(f, ":{p}"))
     }
@@ -73,11 +72,11 @@ impl FromStr for BudgetChoice {
     fn from_str(word: &str) -> Result<Self, String> {
         let mut parts = word.split(':');
         let name = parts.next().unwrap_or_default();
-        let budget = match (name, Budget::from_str(name, false)) {
+        let budget = match (name, Budget::named(name)) {
             ("oracle", _) => None,
-            (_, Ok(budget)) => Some(budget),
-            (_, Err(_)) => {
-                let all: Vec<String> = Budget::value_variants().iter().map(|budget| choice_name(*budget)).collect();
+            (_, Some(budget)) => Some(budget),
+            (_, None) => {
+                let all: Vec<&str> = Budget::VALUES.iter().map(|one| one.names[0]).collect();
                 return Err(format!("expected one of {}, oracle", all.join(", ")));
             }
         };

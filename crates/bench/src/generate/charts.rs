@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 
+use foretoken::settings::Named;
 use foretoken_engine::CostRecord;
 use serde_json::Value;
 
-use super::budget::choice_name;
 use super::rows::{Method, Runs, Variant, text_name};
 use super::timings::middle;
 use crate::report::{Chart, Mark, Series};
@@ -70,7 +70,7 @@ fn speedups(runs: &Runs, rows: &[Value]) -> Result<Chart, String> {
 fn is_of(row: &Value, variant: &Variant) -> bool {
     let is_same = |method: &Method| {
         row["method"] == *method.name
-            && row["verify"] == *choice_name(method.verify)
+            && row["verify"] == *method.verify.name()
             && row["budget"] == *method.budget.to_string()
     };
     variant.method.as_ref().is_some_and(is_same)
@@ -143,7 +143,11 @@ fn depths(runs: &Runs, names: &[String]) -> Result<Chart, String> {
     })
 }
 
-fn passes(costs: &CostRecord) -> Result<Chart, String> {
+/// The costs of passes.
+///
+/// # Errors
+/// Nothing was measured.
+pub fn passes(costs: &CostRecord) -> Result<Chart, String> {
     let mut curves: BTreeMap<usize, BTreeMap<usize, f64>> = BTreeMap::new();
     for width in costs.widths.iter().filter(|width| width.rows <= ROWS_MAX) {
         curves.entry(width.context_min).or_default().entry(width.rows).or_insert(1e3 * width.seconds);

@@ -189,11 +189,10 @@ impl Measurement<'_> {
             ..base
         };
         let Some(method) = method else { return Ok(plainly) };
-        let asked = &self.generator.prompter.methods[method.number];
         Ok(Request {
-            drafters: asked.drafters.clone(),
-            order: asked.order,
-            promise: method.verify.into(),
+            drafters: method.drafters.clone(),
+            order: method.order,
+            promise: method.verify,
             budget: method.budget.kind(self.nodes_max, plain),
             draft: method.budget.settings(draft),
             ..plainly

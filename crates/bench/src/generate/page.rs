@@ -3,14 +3,30 @@
 //! The columns are explained by `foretoken bench generate --help`.
 
 use foretoken::report::drafter;
+use foretoken::settings::Named;
 use foretoken_console::report::percent;
 use foretoken_engine::Token;
 use foretoken_kernels::Isa;
+use foretoken_speculation::theory::width::IterationCosts;
+use foretoken_speculation::{Costs, theory};
 use serde_json::{Map, Value, json};
 
-use super::budget::choice_name;
 use super::interval::{Estimate, Sample, median};
-use super::rows::{Figures, Runs, TextCheck, Variant};
+use super::rows::{Figures, Method, Runs, TextCheck, Variant};
+
+/// Columns of a report's table: heads and fields.
+pub const COLUMNS: [(&str, &str); 10] = [
+    ("temperature", "temperature"),
+    ("texts", "parallel"),
+    ("kind", "kind"),
+    ("promise", "verify"),
+    ("budget", "budget"),
+    ("method", "method"),
+    ("tokens/s", "tokens_per_second"),
+    ("speed-up", "speedup"),
+    ("from", "speedup_low"),
+    ("to", "speedup_high"),
+];
 
 /// What all rows share.
 pub struct Page<'a> {
@@ -65,7 +81,7 @@ struct Row<'a> {
 impl Row<'_> {
     /// The promise's name on the command line; `None` for plain decoding.
     fn promise(&self) -> Option<String> {
-        self.variant.method.as_ref().map(|method| choice_name(method.verify))
+        self.variant.method.as_ref().map(|method| method.verify.name())
     }
 
     /// The budget; `None` for plain decoding.
@@ -166,11 +182,11 @@ impl Page<'_> {
     }
 
     /// The JSON of one temperature and number of texts at a time, an object for each row.
-    pub fn objects(&self, runs: &Runs) -> Vec<Value> {
-        self.rows(runs).iter().map(|row| self.object(row)).collect()
+    pub fn objects(&self, runs: &Runs, costs: &Costs) -> Vec<Value> {
+        self.rows(runs).iter().map(|row| self.object(row, costs)).collect()
     }
 
-    fn object(&self, row: &Row<'_>) -> Value {
+    fn object(&self, row: &Row<'_>, costs: &Costs) -> Value {
         let Row { runs, figures, .. } = row;
         let stats = &figures.stats;
         // All drafters of the method, even those that were never asked.
@@ -223,6 +239,7 @@ impl Page<'_> {
             "tokens_per_pass": stats.tokens_per_pass(),
             "per_pass": per_pass,
             "modelled_speedup": stats.modelled_speedup(),
+            "predicted": row.variant.method.as_ref().and_then(|method| predicted(method, figures, costs)),
             "mean_accepted_length": stats.mean_accepted_len(),
             "acceptance_rate": stats.acceptance_rate(),
             "drafting_share": figures.drafting_share,
@@ -237,8 +254,23 @@ impl Page<'_> {
     }
 }
 
+/// The speed-up that the measured alpha of a method's only drafter and the costs predict for chains as long as its
+/// drafts; `None` if alpha was not measured.
+fn predicted(method: &Method, figures: &Figures, costs: &Costs) -> Option<f64> {
+    let [number] = method.drafters[..] else { return None };
+    let stats = &figures.stats;
+    // A sum of probabilities may be above 1 by rounding.
+    let alpha = stats.drafters.get(usize::from(number))?.alpha()?.min(1.0);
+    let gamma = stats.drafted as f64 / stats.drafts.max(1) as f64;
+    let drafting = stats.drafts as f64 / stats.passes.max(1) as f64;
+    let iteration = IterationCosts::new(costs, number, figures.context(), gamma, gamma, 0.0);
+    let tokens = theory::expected_tokens(alpha, gamma.round() as u32);
+    // Passes without a draft write one token.
+    Some((1.0 + drafting * (tokens - 1.0)) / (1.0 + drafting * (iteration.total() - 1.0)))
+}
+
 /// A speed-up with its interval, if it has one.
-fn ratio(estimate: Estimate) -> String {
+pub fn ratio(estimate: Estimate) -> String {
     let interval = estimate.interval.map_or(String::new(), |(low, high)| format!(" ({low:.2}-{high:.2})"));
     format!("{:.2}{interval}", estimate.value)
 }
@@ -263,7 +295,7 @@ fn medians(groups: &[Vec<Sample>]) -> f64 {
 }
 
 /// Aligned lines of cells: the first `names` columns to the left, the others to the right.
-fn aligned(lines: &[Vec<String>], names: usize) -> String {
+pub fn aligned(lines: &[Vec<String>], names: usize) -> String {
     let columns = lines.first().map_or(0, Vec::len);
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns).map(width).collect();

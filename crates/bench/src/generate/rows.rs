@@ -5,12 +5,12 @@
 use std::ops::Range;
 
 use foretoken::report::total;
-use foretoken::{Answer, difference};
-use foretoken_console::options::Verify;
-use foretoken_engine::{PassTotals, Stats};
+use foretoken::settings::Named;
+use foretoken::{Answer, Promise, difference};
+use foretoken_engine::{Order, PassTotals, Stats};
 use foretoken_text::Tokenizer;
 
-use super::budget::{self, BudgetChoice};
+use super::budget::BudgetChoice;
 use super::interval::{Estimate, Sample, speed};
 use super::timings::{GroupTiming, middle};
 
@@ -78,7 +78,7 @@ impl Runs {
         let others = || self.variants.iter().filter_map(|variant| variant.method.as_ref());
         let mut label = method.name.clone();
         if others().any(|other| other.verify != method.verify) {
-            label += &format!(", {}", budget::choice_name(method.verify));
+            label += &format!(", {}", method.verify.name());
         }
         if others().any(|other| other.budget != method.budget) {
             label += &format!(", {}", method.budget);
@@ -114,12 +114,12 @@ impl Runs {
 pub struct Method {
     /// Its name, as on the command line.
     pub name: String,
-    /// Its index among the methods of the command.
-    pub number: usize,
     /// Numbers of its drafters.
     pub drafters: Vec<u8>,
+    /// The order in which they are asked.
+    pub order: Order,
     /// Its promise.
-    pub verify: Verify,
+    pub verify: Promise,
     /// Its budget.
     pub budget: BudgetChoice,
 }
@@ -150,7 +150,7 @@ pub enum TextCheck {
 impl Variant {
     /// A variant without results, with so many groups.
     pub fn new(method: Option<Method>, temperature: f32, groups: usize) -> Self {
-        let promised = |method: &Method| method.verify == Verify::Exact || temperature == 0.0;
+        let promised = |method: &Method| method.verify == Promise::Exact || temperature == 0.0;
         Self {
             promised: method.as_ref().is_none_or(promised),
             method,
@@ -223,6 +223,11 @@ pub struct Figures {
 }
 
 impl Figures {
+    /// Tokens of a text in the middle of its generation, prompt included, on average.
+    pub fn context(&self) -> usize {
+        (self.stats.prompt_tokens + self.stats.emitted / 2) / self.prompts.max(1)
+    }
+
     /// The main speed-up: after the first token, or with the prompt if there are no tokens after it.
     pub fn main_speedup(&self) -> Option<Estimate> {
         self.speedup.or(self.speedup_with_prompt)
@@ -250,11 +255,11 @@ pub mod tests {
         Answer { emitted: tokens.iter().map(emitted).collect(), ..Answer::default() }
     }
 
-    fn method(name: &str, verify: Verify) -> Method {
+    fn method(name: &str, verify: Promise) -> Method {
         Method {
             name: name.to_string(),
             drafters: Vec::new(),
-            number: 0,
+            order: Order::Given,
             verify,
             budget: "fixed".parse().expect("a budget"),
         }
@@ -271,7 +276,7 @@ pub mod tests {
     #[test]
     fn a_text_that_differs_against_the_promise_is_named_once() {
         let (plain, other) = (answer(&[1, 2]), answer(&[1, 3]));
-        let mut variant = Variant::new(Some(method("lookup", Verify::Exact)), 1.0, 0);
+        let mut variant = Variant::new(Some(method("lookup", Promise::Exact)), 1.0, 0);
         variant.compare(0, &plain, &plain, None);
         assert_eq!(variant.text(&|_| true), TextCheck::Equal);
         variant.compare(1, &plain, &other, None);
@@ -289,7 +294,7 @@ pub mod tests {
     fn only_what_is_promised_is_compared() {
         let (plain, other) = (answer(&[1, 2]), answer(&[1, 3]));
         for (verify, temperature, expected) in
-            [(Verify::Rejection, 1.0, TextCheck::NotPromised), (Verify::Rejection, 0.0, TextCheck::Differs(1))]
+            [(Promise::Rejection, 1.0, TextCheck::NotPromised), (Promise::Rejection, 0.0, TextCheck::Differs(1))]
         {
             let mut variant = Variant::new(Some(method("draft", verify)), temperature, 0);
             variant.compare(0, &plain, &other, None);
@@ -311,7 +316,7 @@ pub mod tests {
             ..Variant::new(method, 1.0, 2)
         };
         let plain = variant(None, [[110, 110, 210], [210, 210, 210]]);
-        let own = variant(Some(method("lookup", Verify::Exact)), [[60, 40, 90], [110, 900, 100]]);
+        let own = variant(Some(method("lookup", Promise::Exact)), [[60, 40, 90], [110, 900, 100]]);
         let (groups, variants) = (vec![0..1, 1..2], vec![plain, own]);
         Runs { temperature: 1.0, parallel: 1, groups, repetitions: 3, variants, bench_share: 0.0 }
     }
@@ -340,10 +345,10 @@ pub mod tests {
         let mut runs = runs();
         let labels = |runs: &Runs| runs.variants.iter().map(|variant| runs.label(variant)).collect::<Vec<_>>();
         assert_eq!(labels(&runs), ["plain", "lookup"]);
-        runs.variants.push(Variant::new(Some(method("lookup", Verify::Block)), 1.0, 2));
+        runs.variants.push(Variant::new(Some(method("lookup", Promise::Block)), 1.0, 2));
         assert_eq!(labels(&runs), ["plain", "lookup, exact", "lookup, block"]);
         let budget = "fixed:8".parse().expect("a budget");
-        runs.variants.push(Variant::new(Some(Method { budget, ..method("lookup", Verify::Exact) }), 1.0, 2));
+        runs.variants.push(Variant::new(Some(Method { budget, ..method("lookup", Promise::Exact) }), 1.0, 2));
         let expected = ["plain", "lookup, exact, fixed", "lookup, block, fixed", "lookup, exact, fixed:8"];
         assert_eq!(labels(&runs), expected);
     }

@@ -1,20 +1,19 @@
 //! What is evaluated: a drafter that needs no model, or several that fill one tree.
 //!
 //! Names are those of `--spec-type`, and two more for prompt lookup as in other programs, for comparison; a + joins
-//! names. `auto` is the default of other commands. Drafters with a network cannot be replayed, nor Jacobi lookahead,
-//! which needs extra rows of the target, nor predictions, which records do not have.
+//! names. `auto` is the default of other commands. Drafters with a network cannot be replayed, nor those that read rows
+//! of the target or predictions, which records do not have.
 
 use std::str::FromStr;
 
 use foretoken::SpecType;
-use foretoken::generator::without_model;
-use foretoken::settings::{DrafterSettings, SpeculationSettings};
-use foretoken::spec_type::{DrafterKind, DrafterSpec};
+use foretoken::drafters::{DrafterInputs, DrafterKind, DrafterSettings, DraftsFrom};
+use foretoken::settings::SpeculationSettings;
+use foretoken::spec_type::DrafterSpec;
 use foretoken_console::failure::Failure;
 use foretoken_drafters::SuffixDrafter;
 use foretoken_engine::Order;
 use foretoken_speculation::Drafter;
-use foretoken_text::Tokenizer;
 
 /// A drafter that can be evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,19 +28,17 @@ enum CandidateDrafter {
     Auto,
 }
 
-const ALL: [CandidateDrafter; 9] = [
-    CandidateDrafter::Own(DrafterKind::Lookup),
-    CandidateDrafter::LookupLatest,
-    CandidateDrafter::LookupFirst,
-    CandidateDrafter::Own(DrafterKind::Llma),
-    CandidateDrafter::Own(DrafterKind::Trie),
-    CandidateDrafter::Own(DrafterKind::Suffix),
-    CandidateDrafter::Own(DrafterKind::Ngram),
-    CandidateDrafter::Own(DrafterKind::Phrases),
-    CandidateDrafter::Own(DrafterKind::Random),
-];
-
 impl CandidateDrafter {
+    /// Those that draft from texts, and random tokens; the grammar's has nothing to do in a record.
+    fn all() -> Vec<Self> {
+        let is_listed = |kind: &DrafterKind| matches!(kind.row().drafts_from, DraftsFrom::Texts | DraftsFrom::Nothing);
+        let each = |kind| match kind {
+            DrafterKind::Lookup => vec![Self::Own(kind), Self::LookupLatest, Self::LookupFirst],
+            kind => vec![Self::Own(kind)],
+        };
+        DrafterKind::all().filter(is_listed).flat_map(each).collect()
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::Own(kind) => kind.name(),
@@ -56,19 +53,24 @@ impl CandidateDrafter {
         let own = [Self::LookupLatest, Self::LookupFirst, Self::Auto]
             .into_iter()
             .find(|drafter_kind| drafter_kind.name() == word.trim());
-        match own.map_or_else(|| word.parse::<DrafterSpec>().map(|spec| Self::Own(spec.kind)), Ok) {
-            Ok(Self::Own(DrafterKind::Jacobi)) => {
+        if let Some(own) = own {
+            return Ok(own);
+        }
+        let kind = word.parse::<DrafterSpec>().ok().map(|spec| spec.kind);
+        match kind.map(|kind| (kind, kind.row().drafts_from)) {
+            Some((kind, DraftsFrom::TargetRows)) => {
                 let why = "it reads its guesses from rows of the target's passes, which no record holds";
-                Err(format!("expected drafters that need no target, not jacobi: {why}"))
+                Err(format!("expected drafters that need no target, not {}: {why}", kind.name()))
             }
-            Ok(Self::Own(DrafterKind::Prediction)) => {
-                Err("expected drafters that need no prediction, not prediction: no record holds one".to_string())
+            Some((kind, DraftsFrom::Prediction)) => {
+                let expected = "expected drafters that need no prediction";
+                Err(format!("{expected}, not {}: no record holds one", kind.name()))
             }
-            Ok(drafter_kind) if drafter_kind != Self::Own(DrafterKind::Draft) => Ok(drafter_kind),
-            _ => {
-                let names = ALL.map(Self::name).join(", ");
+            None | Some((_, DraftsFrom::Model | DraftsFrom::FirstLayers)) => {
+                let names = Self::all().into_iter().map(Self::name).collect::<Vec<_>>().join(", ");
                 Err(format!("expected drafters without a model ({names}), joined by +"))
             }
+            Some((kind, _)) => Ok(Self::Own(kind)),
         }
     }
 }
@@ -77,25 +79,15 @@ impl CandidateDrafter {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate(Vec<CandidateDrafter>);
 
-/// What drafters are made from.
-#[derive(Clone, Copy, Debug)]
-pub struct DrafterInputs<'a> {
-    /// Their settings, whose limits are at least `nodes_max`.
-    pub settings: &'a DrafterSettings,
-    /// The most nodes of a pass.
-    pub nodes_max: usize,
-    /// The tokenizer of the records.
-    pub tokenizer: &'a Tokenizer,
-}
-
 impl Candidate {
     /// Every drafter but random, each alone.
     pub fn all(settings: &DrafterSettings) -> Vec<Self> {
-        let knows = |drafter_kind: &CandidateDrafter| match drafter_kind {
-            CandidateDrafter::Own(DrafterKind::Phrases) => settings.phrases.is_some(),
-            drafter_kind => *drafter_kind != CandidateDrafter::Own(DrafterKind::Random),
+        let is_useful = |drafter_kind: &CandidateDrafter| match drafter_kind {
+            CandidateDrafter::Own(kind) => kind.row().drafts_from != DraftsFrom::Nothing && kind.has_its_file(settings),
+            _ => true,
         };
-        ALL.into_iter().filter(knows).map(|drafter_kind| Self(vec![drafter_kind])).collect()
+        let all = CandidateDrafter::all().into_iter().filter(is_useful);
+        all.map(|drafter_kind| Self(vec![drafter_kind])).collect()
     }
 
     /// The drafters of `auto`.
@@ -113,18 +105,17 @@ impl Candidate {
         self.0.iter().map(|drafter_kind| drafter_kind.name()).collect::<Vec<_>>().join("+")
     }
 
-    /// New drafters, which have learned nothing.
+    /// New drafters, which have learned nothing. The limits of `inputs.settings` are at least `inputs.nodes_max`.
     ///
     /// # Errors
     /// A file that one of them needs is not given.
-    pub fn drafters(&self, with: DrafterInputs<'_>) -> Result<Vec<Box<dyn Drafter>>, Failure> {
-        let DrafterInputs { settings, nodes_max, tokenizer } = with;
+    pub fn drafters(&self, inputs: DrafterInputs<'_>) -> Result<Vec<Box<dyn Drafter>>, Failure> {
+        let DrafterInputs { settings, nodes_max, .. } = inputs;
         let chain = || SuffixDrafter::lookup_chain(1, settings.lookup.ngram_max, nodes_max);
-        let own = |kind| without_model(kind, settings, nodes_max, tokenizer.vocabulary_len(), Some(tokenizer));
         let mut drafters: Vec<Box<dyn Drafter>> = Vec::new();
         for drafter_kind in &self.0 {
             match drafter_kind {
-                CandidateDrafter::Own(kind) => drafters.push(own(*kind)?),
+                CandidateDrafter::Own(kind) => drafters.push(kind.make(&inputs)?),
                 CandidateDrafter::LookupLatest => drafters.push(Box::new(chain())),
                 CandidateDrafter::LookupFirst => {
                     let mut drafter = chain();
@@ -134,7 +125,7 @@ impl Candidate {
                 CandidateDrafter::Auto => {
                     let all = SpeculationSettings { drafters: settings.clone(), ..SpeculationSettings::default() };
                     for spec in all.specs(&SpecType::Auto, false)? {
-                        drafters.push(own(spec.kind)?);
+                        drafters.push(spec.kind.make(&inputs)?);
                     }
                 }
             }

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use foretoken::drafters::DrafterInputs;
 use foretoken::store::Store;
 use foretoken_console::failure::Failure;
 use foretoken_console::interrupts::Interrupts;
@@ -17,7 +18,7 @@ use foretoken_engine::{BudgetKind, Engine, Event, FinishReason, Order, Race, Req
 use foretoken_model::Executor;
 use foretoken_speculation::{DraftSettings, Tenant};
 
-use super::candidate::{Candidate, DrafterInputs};
+use super::candidate::Candidate;
 use super::play::{RecordedTokens, conversations};
 use crate::generate::interval::Sample;
 use crate::generate::order::order;

@@ -10,25 +10,15 @@ use super::chart::{Chart, NARROW, WIDE};
 
 const STYLE: &str = include_str!("style.css");
 
-/// Columns of the table: heads and fields.
-const COLUMNS: [(&str, &str); 10] = [
-    ("temperature", "temperature"),
-    ("texts", "parallel"),
-    ("kind", "kind"),
-    ("promise", "verify"),
-    ("budget", "budget"),
-    ("method", "method"),
-    ("tokens/s", "tokens_per_second"),
-    ("speed-up", "speedup"),
-    ("from", "speedup_low"),
-    ("to", "speedup_high"),
-];
-
-/// The whole page.
+/// The whole page. `columns`: heads and fields of the table of rows.
 ///
 /// # Errors
 /// A chart cannot be drawn.
-pub fn html(record: &Value, rows: &[Value], charts: &[Result<Chart, String>]) -> Result<String, Failure> {
+pub fn html(
+    record: &Value,
+    (columns, rows): (&[(&str, &str)], &[Value]),
+    charts: &[Result<Chart, String>],
+) -> Result<String, Failure> {
     let mut body = String::new();
     for chart in charts {
         match chart {
@@ -44,7 +34,7 @@ pub fn html(record: &Value, rows: &[Value], charts: &[Result<Chart, String>]) ->
             Err(why) => body += &format!("<p>{}</p>\n", escaped(why)),
         }
     }
-    let heads: String = COLUMNS.iter().map(|(head, _)| format!("<th>{head}")).collect();
+    let heads: String = columns.iter().map(|(head, _)| format!("<th>{head}")).collect();
     let cell = |row: &Value, field: &str| match &row[field] {
         Value::Null => "<td>-".to_string(),
         Value::Number(number) if number.is_f64() => format!("<td>{:.2}", number.as_f64().unwrap_or_default()),
@@ -52,7 +42,7 @@ pub fn html(record: &Value, rows: &[Value], charts: &[Result<Chart, String>]) ->
         other => format!("<td>{other}"),
     };
     let line = |row: &Value| -> String {
-        std::iter::once("<tr>".to_string()).chain(COLUMNS.iter().map(|(_, field)| cell(row, field))).collect()
+        std::iter::once("<tr>".to_string()).chain(columns.iter().map(|(_, field)| cell(row, field))).collect()
     };
     let table: String = rows.iter().map(line).collect();
     let share = 100.0 * record["bench_share"].as_f64().unwrap_or_default();

@@ -138,10 +138,9 @@ const OVERRIDING: [(&str, &str); 2] = [("quiet", "verbose"), ("display_prompt", 
 
 /// Whether two arguments of a command cannot be given together.
 fn exclude(command: &Command, one: &str, other: &str) -> bool {
-    let arg = |id: &str| command.get_arguments().find(|arg| arg.get_id() == id);
     let conflict = |one: &str, other: &str| {
-        let conflicts = arg(one).filter(|arg| !arg.is_global_set()).map(|arg| command.get_arg_conflicts_with(arg));
-        conflicts.unwrap_or_default().iter().any(|arg| arg.get_id() == other)
+        let arg = command.get_arguments().find(|arg| arg.get_id() == one);
+        arg.is_some_and(|arg| command.get_arg_conflicts_with(arg).iter().any(|arg| arg.get_id() == other))
     };
     let in_one_group = command.get_groups().any(|group| {
         let has = |id: &str| group.get_args().any(|arg| arg == id);
@@ -187,6 +186,10 @@ pub fn words(option: &Arg, found: &RawValue) -> Result<(Vec<String>, Vec<OsStrin
         }
         _ if !takes_value(option) => return Err(format!("expected true or false, found {found}")),
         RawValue::Several(_) if !many => return Err(format!("expected one value, found {found}")),
+        // A server without keys answers everybody, which takes no list of keys, and not an empty one.
+        RawValue::Several(texts) if texts.is_empty() && SECRETS.contains(&option.get_id().as_str()) => {
+            return Err("expected at least one, found []".to_string());
+        }
         RawValue::Switch(on) => vec![on.to_string()],
         RawValue::One(text) => vec![text.clone()],
         RawValue::Several(texts) => texts.clone(),

@@ -1,17 +1,19 @@
 //! A first reading of a command line, before clap parses it: which command it names, and which options it gives.
 //!
-//! clap stops at the first error. Four things must be known earlier: where defaults from file and environment are to be
-//! inserted, whether help or the version is asked for (both are printed whatever else is wrong), which words are
-//! options of other programs, and whether the first word is a model. So words are classified here by clap's rules and
-//! clap's description of the options. On the way options are rewritten to their long names: short ones of several
-//! letters, names with underlines for dashes, and options of other programs that mean the same as ours. `--no-NAME`
-//! unsets a flag that was given before or in the configuration file. The remaining options of other programs are
-//! removed with their values, whether they are ignored or refused. Values are not checked here
-//! ([`errors`](super::errors)).
+//! clap stops at the first error, and knows neither short names of several letters nor options of other programs. Three
+//! things must be known earlier: whether help or the version is asked for (both are printed whatever else is wrong),
+//! which words are options of other programs, and whether the first word is a model. So words are told apart here, by
+//! clap's lexer and clap's description of the options. What clap then parses is written anew ([`Line::words`]): the
+//! command, then each option by its long name with its value attached, so that the two readings cannot take different
+//! words for values. `--no-NAME` unsets a flag that was given before or in the configuration file. Options of other
+//! programs that mean the same as ours become ours; the others are left out with their values, whether they are ignored
+//! or refused. Values are not checked here ([`errors`](super::errors)).
 
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 
-use clap::{Arg, ArgAction, Command};
+use clap::{Arg, Command};
+use clap_lex::{ArgCursor, OsStrExt as _, ParsedArg, RawArgs, ShortFlags};
 
 use super::other_programs::{self, Meaning, OtherProgramOption};
 
@@ -43,10 +45,31 @@ pub const MULTI_LETTER_SHORTS: [(&str, &str); 19] = [
 pub struct GivenOption {
     /// Its name in clap: underlines for dashes.
     pub id: String,
-    /// The index of the word that names it; for an unset flag, of the next word.
+    /// Its long name, without dashes before it.
+    pub long: String,
+    /// The index of the word that names it.
     pub at: usize,
-    /// Its value, if the line has one; "false" for an unset flag.
-    pub value: Option<String>,
+    /// Its value, if the line has one.
+    pub value: Option<OsString>,
+    /// Whether it is a flag that the line unsets.
+    pub is_unset: bool,
+}
+
+impl GivenOption {
+    fn new(option: &Arg, at: usize, value: Option<OsString>) -> Self {
+        let (id, long) = (option.get_id().to_string(), option.get_long().unwrap_or_default().to_string());
+        Self { id, long, at, value, is_unset: false }
+    }
+
+    /// The option and its value in one word.
+    fn word(&self) -> OsString {
+        let mut word = OsString::from(format!("--{}", self.long));
+        if let Some(value) = &self.value {
+            word.push("=");
+            word.push(value);
+        }
+        word
+    }
 }
 
 /// A word that looks like an option and is not one of this command.
@@ -54,12 +77,8 @@ pub struct GivenOption {
 pub struct UnknownOption {
     /// As it was written, without a value after an equals sign.
     pub name: String,
-    /// The index of the word, or of the one after it if it was removed.
+    /// The index of the word.
     pub at: usize,
-    /// The option of another program, if there is one of this name and the command is known.
-    other_program: Option<OtherProgramOption>,
-    /// Its values, if it is an option of another program.
-    pub values: Vec<String>,
     /// What was expected, if it is a refused option of another program.
     pub hint: Option<String>,
 }
@@ -76,10 +95,10 @@ pub struct IgnoredOption {
 /// A command line after its first reading.
 #[derive(Clone, Debug, Default)]
 pub struct Line {
-    /// The words, with options rewritten to their long names.
-    pub words: Vec<OsString>,
     /// The names of the command and its subcommand, as `bench` and `pass`.
     pub path: Vec<String>,
+    /// The last of them as it was written, which may be an alias.
+    pub called: String,
     /// The index of the first word after the command's name.
     pub args_start: usize,
     /// The options that are given, in their order.
@@ -88,8 +107,10 @@ pub struct Line {
     pub unknown: Vec<UnknownOption>,
     /// Options of other programs, and default values, that are ignored.
     pub ignored: Vec<IgnoredOption>,
-    /// The indexes of words that are neither options nor their values.
-    pub positionals: Vec<usize>,
+    /// The words that are neither options nor their values, with their indexes.
+    pub positionals: Vec<(usize, OsString)>,
+    /// The index of the word `--`, behind which no word is an option.
+    escape_at: Option<usize>,
     /// The command that an option of another program implies.
     pub implied_command: Option<&'static str>,
     /// Whether `foretoken config` is to print JSON about this line.
@@ -97,33 +118,34 @@ pub struct Line {
 }
 
 impl Line {
-    /// Classifies the words, of which the first is the program.
-    pub fn read(words: Vec<OsString>, program: &Command) -> Self {
-        let reader = Reader { program, command: program, awaiting: Awaiting::Nothing, only_positionals: false };
-        let mut line = Self { args_start: words.len().min(1), ..Self::default() };
+    /// Tells the words apart, of which the first is the program.
+    pub fn read(words: &[OsString], program: &Command) -> Self {
         let has_backslash = words.iter().any(|word| word.to_string_lossy().contains('\\'));
-        reader.read(words, &mut line);
-        line.ignore_or_refuse(has_backslash);
-        line
+        let words = RawArgs::new(words);
+        let mut cursor = words.cursor();
+        words.next_os(&mut cursor);
+        let line = Self { args_start: 1, ..Self::default() };
+        let mut reader = Reader { program, command: program, words: &words, cursor, at: 0, has_backslash, line };
+        while let Some(word) = reader.advance() {
+            reader.word(&word);
+        }
+        reader.line
     }
 
-    /// Decides which options of other programs are ignored and which are refused.
-    fn ignore_or_refuse(&mut self, has_backslash: bool) {
-        let command = self.path.join(" ");
-        for mut unknown in std::mem::take(&mut self.unknown) {
-            if let Some(Meaning::Selects(command)) = unknown.other_program.map(|option| option.meaning) {
-                self.implied_command = Some(command);
-            }
-            match unknown.other_program.map(|option| option.check(&unknown.values, &command, has_backslash)) {
-                Some(Ok(reason)) if self.has_command() => {
-                    let option = [&[unknown.name][..], &unknown.values].concat().join(" ");
-                    self.ignored.push(IgnoredOption { option, reason });
-                    continue;
-                }
-                judged => unknown.hint = judged.and_then(Result::err),
-            }
-            self.unknown.push(unknown);
-        }
+    /// The words for clap: the program, the command, these defaults, and what the line gives in its order.
+    pub fn words(&self, defaults: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+        let options = self.given.iter().filter(|given| !given.is_unset).map(|given| (given.at, given.word()));
+        let escape = self.escape_at.map(|at| (at, OsString::from("--")));
+        let mut own: Vec<(usize, OsString)> = options.chain(escape).chain(self.positionals.iter().cloned()).collect();
+        own.sort_by_key(|(at, _)| *at);
+        let command = std::iter::once("foretoken").chain(self.path.iter().map(String::as_str)).map(OsString::from);
+        command.chain(defaults).chain(own.into_iter().map(|(_, word)| word)).collect()
+    }
+
+    /// Adds an option before all others, by its long name.
+    pub fn prepend(&mut self, long: &str, value: Option<OsString>) {
+        let (id, long) = (long.replace('-', "_"), long.to_string());
+        self.given.insert(0, GivenOption { id, long, at: 0, value, is_unset: false });
     }
 
     /// Whether the line has a command other than `config`, whose words are another command's line.
@@ -148,29 +170,8 @@ impl Line {
     }
 
     /// The last value that an option is given.
-    pub fn value(&self, id: &str) -> Option<&str> {
+    pub fn value(&self, id: &str) -> Option<&OsStr> {
         self.given.iter().rev().find(|given| given.id == id)?.value.as_deref()
-    }
-
-    /// Unsets a flag: removes the words before this one that give it, and keeps defaults from giving it.
-    fn unset_flag(&mut self, flag: &Arg) {
-        let (long, short) = (flag.get_long().unwrap_or_default(), flag.get_short());
-        let names = [Some(format!("--{long}")), short.map(|letter| format!("-{letter}"))];
-        let id = flag.get_id().as_str();
-        let given = self.given.iter().filter(|given| given.id == id).map(|given| given.at);
-        let is_flag_word =
-            |at: &usize| names.iter().flatten().any(|name| self.words.get(*at).is_some_and(|word| *word == **name));
-        let mut words: Vec<usize> = given.filter(is_flag_word).collect();
-        words.dedup();
-        self.given.retain(|given| given.id != id);
-        for at in words.into_iter().rev() {
-            self.words.remove(at);
-            let later = self.given.iter_mut().map(|given| &mut given.at);
-            let later = later.chain(self.unknown.iter_mut().map(|unknown| &mut unknown.at));
-            let later = later.chain(&mut self.positionals).chain([&mut self.args_start]);
-            later.filter(|index| **index > at).for_each(|index| *index -= 1);
-        }
-        self.given.push(GivenOption { id: id.to_string(), at: self.words.len(), value: Some("false".to_string()) });
     }
 
     /// The command's description.
@@ -193,7 +194,7 @@ pub fn options<'a>(program: &'a Command, command: &'a Command) -> impl Iterator<
 
 /// Whether an option's name is followed by a value.
 pub fn takes_value(option: &Arg) -> bool {
-    matches!(option.get_action(), ArgAction::Set | ArgAction::Append)
+    option.get_action().takes_values()
 }
 
 /// Whether an option has this long name, without dashes.
@@ -214,206 +215,170 @@ pub fn group_by_reason(pairs: impl IntoIterator<Item = (String, String)>) -> Vec
     all
 }
 
-/// The option whose value the next word may be.
-enum Awaiting<'a> {
-    Nothing,
-    /// One of our options.
-    Own(&'a Arg),
-    /// The last unknown option, which is one of another program.
-    OtherProgram(OtherProgramOption),
-}
-
 /// Reads one word after another.
 struct Reader<'a> {
     program: &'a Command,
     command: &'a Command,
-    awaiting: Awaiting<'a>,
-    only_positionals: bool,
+    words: &'a RawArgs,
+    cursor: ArgCursor,
+    /// The index of the word that was read last.
+    at: usize,
+    /// Whether some word of the line has a backslash.
+    has_backslash: bool,
+    line: Line,
 }
 
 impl<'a> Reader<'a> {
-    fn read(mut self, words: Vec<OsString>, line: &mut Line) {
-        for word in words {
-            let word = if line.words.is_empty() { Some(word) } else { self.word(word, line) };
-            line.words.extend(word);
-        }
-        if let Awaiting::Own(option) = self.awaiting {
-            self.end_without_value(option, line);
-        }
+    fn advance(&mut self) -> Option<ParsedArg<'a>> {
+        self.at += 1;
+        self.words.next(&mut self.cursor)
     }
 
-    /// Reads a word that is not the program's name. Returns the word for clap, or `None` if it is removed.
-    fn word(&mut self, word: OsString, line: &mut Line) -> Option<OsString> {
-        match std::mem::replace(&mut self.awaiting, Awaiting::Nothing) {
-            Awaiting::Own(option) if may_be_value(option, &word) => {
-                if let Some(given) = line.given.last_mut() {
-                    given.value = Some(word.to_string_lossy().into_owned());
-                }
-                // The option's name is removed with its value.
-                let is_default = ignore_if_default(line);
-                return if is_default { line.words.pop().and(None) } else { Some(word) };
-            }
-            Awaiting::Own(option) => self.end_without_value(option, line),
-            Awaiting::OtherProgram(other_program) => {
-                if let Some(unknown) = line.unknown.last_mut()
-                    && other_program.takes(&word.to_string_lossy(), unknown.values.len())
-                {
-                    unknown.values.push(word.to_string_lossy().into_owned());
-                    self.awaiting = Awaiting::OtherProgram(other_program);
-                    return None;
-                }
-            }
-            Awaiting::Nothing => {}
-        }
-        let text = word.to_string_lossy().into_owned();
-        if !self.only_positionals && text == "--" {
-            self.only_positionals = true;
-        } else if self.only_positionals || text == "-" || !text.starts_with('-') || self.is_negative_number(&text) {
-            self.positional(&text, line);
-        } else if text.starts_with("--") {
-            return self.long(&text, line).map_or(Some(word), |other| other.map(OsString::from));
-        } else if let Some(long) = long_option(&text) {
-            return self.long(&long, line).unwrap_or(Some(long)).map(OsString::from);
-        } else if other_programs::is_short(&text) {
-            return self.unknown(name_of(&text), &text, line).then_some(word);
+    /// Reads a word that is not the program's name, and those behind it that are its values.
+    fn word(&mut self, word: &ParsedArg<'_>) {
+        if self.line.escape_at.is_some() {
+            self.positional(word.to_value_os());
+        } else if word.is_escape() {
+            self.line.escape_at = Some(self.at);
+        } else if let Some((name, value)) = word.to_long() {
+            self.long(&name.map_or_else(OsStr::to_string_lossy, Cow::Borrowed), value);
+        } else if let Some(letters) = word.to_short().filter(|_| !word.is_negative_number()) {
+            self.short(word.to_value_os(), letters);
         } else {
-            return self.shorts(&text, line).then_some(word);
-        }
-        Some(word)
-    }
-
-    /// An option without its value: `--color` becomes `--color=auto`, since it was once a flag of llama.cpp.
-    fn end_without_value(&self, option: &Arg, line: &mut Line) {
-        if let (true, Some(given), Some(word)) =
-            (option.get_id() == "color", line.given.last_mut(), line.words.last_mut())
-        {
-            given.value = Some("auto".to_string());
-            *word = "--color=auto".into();
+            self.positional(word.to_value_os());
         }
     }
 
     /// A command's name, or a positional argument.
-    fn positional(&mut self, text: &str, line: &mut Line) {
-        let at = line.words.len();
-        match self.command.find_subcommand(text).filter(|_| !self.only_positionals) {
-            Some(command) if line.positionals.is_empty() => {
+    fn positional(&mut self, word: &OsStr) {
+        let may_be_command = self.line.escape_at.is_none() && self.line.positionals.is_empty();
+        match self.command.find_subcommand(word).filter(|_| may_be_command) {
+            Some(command) => {
                 self.command = command;
-                line.path.push(command.get_name().to_string());
-                line.args_start = at + 1;
+                self.line.path.push(command.get_name().to_string());
+                self.line.called = text_of(word);
+                self.line.args_start = self.at + 1;
             }
-            _ => line.positionals.push(at),
+            None => self.line.positionals.push((self.at, word.to_os_string())),
         }
     }
 
-    /// Reads `--name` or `--name=value`. Returns `None` if the word stays, else what replaces it, if anything does.
-    fn long(&mut self, text: &str, line: &mut Line) -> Option<Option<String>> {
-        let name = name_of(text);
-        let value = text.get(name.len() + 1..).map(str::to_string);
+    /// Reads `--name` or `--name=value`, also with underlines for dashes.
+    fn long(&mut self, name: &str, value: Option<&OsStr>) {
+        let name = name.replace('_', "-");
         let named = |name: &str| self.option(|option| is_named(option, name));
-        if let Some(option) = named(&name[2..]) {
-            self.give(option, value, line);
-            return ignore_if_default(line).then_some(None);
-        }
-        let dashed = name.replace('_', "-");
-        let other = match OtherProgramOption::named(&dashed).map(|option| option.meaning) {
-            Some(Meaning::Same(ours)) => named(ours),
-            Some(_) => None,
-            None => named(&dashed[2..]),
+        let same = || match OtherProgramOption::named(&format!("--{name}"))?.meaning {
+            Meaning::Same(ours) => named(ours),
+            _ => None,
         };
-        if let Some(option) = other {
-            let value_suffix = value.as_ref().map_or(String::new(), |value| format!("={value}"));
-            let long = option.get_long().unwrap_or_default();
-            self.give(option, value, line);
-            return Some((!ignore_if_default(line)).then(|| format!("--{long}{value_suffix}")));
+        let flag = || named(name.strip_prefix("no-")?).filter(|flag| value.is_none() && !takes_value(flag));
+        if let Some(option) = named(&name).or_else(same) {
+            self.give(option, value);
+        } else if let Some(flag) = flag() {
+            let unset = GivenOption { is_unset: true, ..GivenOption::new(flag, self.at, None) };
+            self.line.given.retain(|given| given.id != unset.id);
+            self.line.given.push(unset);
+        } else {
+            self.unknown(format!("--{name}"), value);
         }
-        let flag = dashed.strip_prefix("--no-").and_then(named).filter(|option| !takes_value(option));
-        if let Some(flag) = flag.filter(|_| value.is_none()) {
-            line.unset_flag(flag);
-            return Some(None);
-        }
-        if self.unknown(&dashed, text, line) { None } else { Some(None) }
     }
 
-    /// Reads an option that the command does not have. Returns whether its word stays: no other program has it either.
-    fn unknown(&mut self, name: &str, text: &str, line: &mut Line) -> bool {
-        let other_program = OtherProgramOption::named(name).filter(|_| line.has_command());
-        let value = text.split_once('=').map(|(_, value)| value.to_string());
-        if let (Some(other_program), None) = (other_program, &value) {
-            self.awaiting = Awaiting::OtherProgram(other_program);
+    /// Reads a word with one dash: a name of several letters, `-n`, `-n5`, `-n=5`, or several flags.
+    fn short(&mut self, word: &OsStr, mut letters: ShortFlags<'_>) {
+        let (name, value) = word.split_once("=").map_or((word, None), |(name, value)| (name, Some(value)));
+        let name = text_of(name);
+        if let Some(long) = long_name(&name) {
+            return self.long(long, value);
         }
-        let (name, values) = (name.to_string(), value.into_iter().collect());
-        line.unknown.push(UnknownOption { name, at: line.words.len(), other_program, values, hint: None });
-        other_program.is_none()
+        if name.len() > 2 && OtherProgramOption::named(&name).is_some() {
+            return self.unknown(name, value);
+        }
+        while let Some(letter) = letters.next_flag() {
+            let option = letter.ok().and_then(|letter| self.option(|option| option.get_short() == Some(letter)));
+            let Some(option) = option else { return self.unknown(name, value) };
+            if takes_value(option) {
+                let rest = letters.next_value_os();
+                return self.give(option, rest.map(|rest| rest.strip_prefix("=").unwrap_or(rest)));
+            }
+            self.give(option, None);
+        }
     }
 
-    /// Reads `-n`, `-n5`, `-n=5` or several flags in one word. Returns whether the word stays.
-    fn shorts(&mut self, text: &str, line: &mut Line) -> bool {
-        for (start, letter) in text.char_indices().skip(1) {
-            let rest = &text[start + letter.len_utf8()..];
-            let Some(option) = self.option(|option| option.get_short() == Some(letter)) else {
-                return self.unknown(name_of(text), text, line);
-            };
-            let takes_value = takes_value(option);
-            let value = (takes_value && !rest.is_empty()).then(|| rest.trim_start_matches('=').to_string());
-            self.give(option, value, line);
-            if takes_value {
-                break;
+    /// An option of ours. Its value is attached to its name, or the next word if that may be a value.
+    fn give(&mut self, option: &Arg, attached: Option<&OsStr>) {
+        let mut given = GivenOption::new(option, self.at, attached.map(OsStr::to_os_string));
+        if attached.is_none() && takes_value(option) && !option.is_require_equals_set() {
+            if let Some(next) = self.words.peek(&self.cursor).filter(|next| may_be_value(option, next)) {
+                given.value = Some(next.to_value_os().to_os_string());
+                self.advance();
+            } else if given.id == "color" {
+                // It was once a flag of llama.cpp.
+                given.value = Some("auto".into());
             }
         }
-        true
+        let value = given.value.as_deref().map(text_of).unwrap_or_default();
+        let mut defaults = other_programs::DEFAULTS.iter();
+        match defaults.find(|(id, values, _)| *id == given.id && values.contains(&value.as_str())) {
+            Some((_, _, reason)) => {
+                let option = format!("--{} {value}", given.long);
+                self.line.ignored.push(IgnoredOption { option, reason: (*reason).to_string() });
+            }
+            None => self.line.given.push(given),
+        }
     }
 
-    fn give(&mut self, option: &'a Arg, value: Option<String>, line: &mut Line) {
-        if value.is_none() && takes_value(option) && !option.is_require_equals_set() {
-            self.awaiting = Awaiting::Own(option);
+    /// An option that the command does not have. One of another program has its values behind it.
+    fn unknown(&mut self, name: String, attached: Option<&OsStr>) {
+        let mut unknown = UnknownOption { name, at: self.at, hint: None };
+        if let Some(option) = OtherProgramOption::named(&unknown.name).filter(|_| self.line.has_command()) {
+            let mut values: Vec<String> = attached.into_iter().map(text_of).collect();
+            while attached.is_none()
+                && let Some(next) = self.words.peek_os(&self.cursor).map(text_of)
+                && option.takes(&next, values.len())
+            {
+                values.push(next);
+                self.advance();
+            }
+            if let Meaning::Selects(command) = option.meaning {
+                self.line.implied_command = Some(command);
+            }
+            match option.check(&values, &self.line.path.join(" "), self.has_backslash) {
+                Ok(reason) => {
+                    let option = [vec![unknown.name], values].concat().join(" ");
+                    return self.line.ignored.push(IgnoredOption { option, reason });
+                }
+                Err(expected) => unknown.hint = Some(expected),
+            }
         }
-        line.given.push(GivenOption { id: option.get_id().to_string(), at: line.words.len(), value });
+        self.line.unknown.push(unknown);
     }
 
     fn option(&self, predicate: impl Fn(&Arg) -> bool) -> Option<&'a Arg> {
         options(self.program, self.command).find(|option| predicate(option))
     }
+}
 
-    /// Whether a word is a negative number and not a short option. Some positionals may be negative.
-    fn is_negative_number(&self, text: &str) -> bool {
-        text.parse::<f64>().is_ok() && self.option(|option| option.get_short() == text[1..].chars().next()).is_none()
+/// A word as text, for comparisons and messages.
+fn text_of(word: &OsStr) -> String {
+    word.to_string_lossy().into_owned()
+}
+
+/// The long name, without dashes, of a short option of several letters, or of another program's option that means the
+/// same as ours.
+fn long_name(name: &str) -> Option<&'static str> {
+    if let Some(Meaning::Same(ours)) = OtherProgramOption::named(name).map(|option| option.meaning) {
+        return Some(ours);
     }
-}
-
-/// The name of an option, without a value after an equals sign.
-fn name_of(text: &str) -> &str {
-    text.split('=').next().unwrap_or(text)
-}
-
-/// The long form of a short option of several letters, or of another program's option that means the same as ours.
-fn long_option(text: &str) -> Option<String> {
-    if let Some(Meaning::Same(ours)) = OtherProgramOption::named(name_of(text)).map(|option| option.meaning) {
-        return Some(format!("--{ours}{}", &text[name_of(text).len()..]));
-    }
-    MULTI_LETTER_SHORTS.iter().find_map(|(short, long)| {
-        let rest = text.strip_prefix(short)?;
-        (rest.is_empty() || rest.starts_with('=')).then(|| format!("{long}{rest}"))
-    })
-}
-
-/// Removes the last given option if its value is the default.
-fn ignore_if_default(line: &mut Line) -> bool {
-    let Some(GivenOption { id, value: Some(value), .. }) = line.given.last() else { return false };
-    let mut defaults = other_programs::DEFAULTS.iter();
-    let found = defaults.find(|(option, values, _)| option == id && values.contains(&value.as_str()));
-    let Some((_, _, reason)) = found else { return false };
-    let option = format!("--{} {value}", id.replace('_', "-"));
-    line.ignored.push(IgnoredOption { option, reason: (*reason).to_string() });
-    line.given.pop();
-    true
+    let (_, long) = MULTI_LETTER_SHORTS.iter().find(|(short, _)| *short == name)?;
+    long.strip_prefix("--")
 }
 
 /// Whether a word may be the value of the option before it. One that looks like an option needs the option's
 /// permission.
-fn may_be_value(option: &Arg, word: &OsStr) -> bool {
-    let text = word.to_string_lossy();
-    let negative = option.is_allow_negative_numbers_set() && text.parse::<f64>().is_ok();
-    !text.starts_with('-') || text == "-" || option.is_allow_hyphen_values_set() || negative
+fn may_be_value(option: &Arg, word: &ParsedArg<'_>) -> bool {
+    let looks_like_option = word.is_long() || word.is_short() || word.is_escape();
+    let negative = option.is_allow_negative_numbers_set() && word.is_negative_number();
+    !looks_like_option || option.is_allow_hyphen_values_set() || negative
 }
 
 #[cfg(test)]
@@ -423,23 +388,45 @@ mod tests {
     use clap::CommandFactory;
 
     fn line(words: &str) -> Line {
-        Line::read(words.split(' ').map(OsString::from).collect(), &Cli::command())
+        Line::read(&words.split(' ').map(OsString::from).collect::<Vec<_>>(), &Cli::command())
     }
 
+    /// What clap parses of a line.
     fn rewritten(words: &str) -> String {
-        line(words).words.join(OsStr::new(" ")).into_string().expect("the words are text")
+        line(words).words([]).join(OsStr::new(" ")).into_string().expect("the words are text")
     }
 
     #[test]
     fn short_options_of_several_letters_become_long_ones() {
-        assert_eq!(rewritten("x generate -md d -np 4"), "x generate --model-draft d --parallel 4");
-        assert_eq!(rewritten("x generate -md=d -np=4 -n 5"), "x generate --model-draft=d --parallel=4 -n 5");
-        assert_eq!(
-            rewritten("x generate -ctkd f32 -ctk=f16"),
-            "x generate --cache-type-k-draft f32 --cache-type-k=f16"
-        );
-        assert_eq!(rewritten("x generate -p -md -- -np"), "x generate -p -md -- -np");
-        assert_eq!(rewritten("x chat --system -sys -sys -md"), "x chat --system -sys --system -md");
+        for (words, expected) in [
+            ("x serve -md d -np 4", "foretoken serve --model-draft=d --parallel=4"),
+            ("x serve -md=d -np=4 -n 5", "foretoken serve --model-draft=d --parallel=4 --n-predict=5"),
+            ("x chat -ctkd f32 -ctk=f16", "foretoken chat --cache-type-k-draft=f32 --cache-type-k=f16"),
+            ("x generate -p -md -- -np", "foretoken generate --prompt=-md -- -np"),
+            ("x chat --system -sys -sys -md", "foretoken chat --system=-sys --system=-md"),
+        ] {
+            assert_eq!(rewritten(words), expected);
+        }
+    }
+
+    #[test]
+    fn options_before_the_command_come_behind_it() {
+        let words = "x -q --color never bench -v pass --rows 1 a";
+        assert_eq!(rewritten(words), "foretoken bench pass --quiet --color=never --verbose --rows=1 a");
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn values_keep_their_bytes() {
+        use std::os::unix::ffi::OsStrExt;
+        let model = |words: &[&[u8]]| {
+            let words: Vec<OsString> = words.iter().map(|word| OsStr::from_bytes(word).to_os_string()).collect();
+            Line::read(&words, &Cli::command()).words([]).pop()
+        };
+        let expected = Some(OsStr::from_bytes(b"--model=\xff").to_os_string());
+        assert_eq!(model(&[b"x", b"chat", b"--model=\xff"]), expected);
+        assert_eq!(model(&[b"x", b"chat", b"-m\xff"]), expected);
+        assert_eq!(model(&[b"x", b"chat", b"-m", b"\xff"]), expected);
     }
 
     #[test]
@@ -458,7 +445,7 @@ mod tests {
     #[test]
     fn options_values_and_positionals_are_told_apart() {
         let line = line("x generate -n -5 -vn7 --stop -h --temp=1 hello -qs 3 -- -v");
-        let given: Vec<_> = line.given.iter().map(|given| (given.id.as_str(), given.value.as_deref())).collect();
+        let given: Vec<_> = line.given.iter().map(|given| (given.id.as_str(), given.value.clone())).collect();
         let expected = [
             ("n_predict", Some("-5")),
             ("verbose", None),
@@ -468,8 +455,9 @@ mod tests {
             ("quiet", None),
             ("seed", Some("3")),
         ];
-        assert_eq!(given, expected);
-        assert_eq!((line.positionals, line.unknown.len()), (vec![8, 12], 0));
+        assert_eq!(given, expected.map(|(id, value)| (id, value.map(OsString::from))));
+        assert_eq!(line.positionals, vec![(8, OsString::from("hello")), (12, OsString::from("-v"))]);
+        assert_eq!(line.unknown.len(), 0);
         let unknown = tests::line("x generate --frob=1 -ngl 99 -fast --lora a -z");
         let names: Vec<&str> = unknown.unknown.iter().map(|unknown| unknown.name.as_str()).collect();
         assert_eq!(names, ["--frob", "--lora", "-z"]);
@@ -479,10 +467,10 @@ mod tests {
     fn synonyms_become_our_long_names() {
         assert_eq!(
             rewritten("x generate --top_p 1 --max_new_tokens=3 --max-tokens 4"),
-            "x generate --top-p 1 --n-predict=3 --n-predict 4"
+            "foretoken generate --top-p=1 --n-predict=3 --n-predict=4"
         );
-        assert_eq!(rewritten("x generate -r a -l=5+1"), "x generate --stop a --logit-bias=5+1");
-        assert_eq!(rewritten("x serve --max-num-seqs 4"), "x serve --parallel 4");
+        assert_eq!(rewritten("x generate -r a -l=5+1"), "foretoken generate --stop=a --logit-bias=5+1");
+        assert_eq!(rewritten("x serve --max-num-seqs 4"), "foretoken serve --parallel=4");
     }
 
     #[test]
@@ -493,12 +481,12 @@ mod tests {
             ("x chat -fa=off --jinja m -b 512", "x chat m", vec!["-fa off", "--jinja", "-b 512"]),
             ("x chat --numa distribute m --numa", "x chat m", vec!["--numa distribute", "--numa"]),
             ("x chat m -ngl -1 hello", "x chat m hello", vec!["-ngl -1"]),
-            ("x chat -ngl -n 5", "x chat -n 5", vec!["-ngl"]),
+            ("x chat -ngl -n 5", "x chat --n-predict=5", vec!["-ngl"]),
             ("x chat --spec-replace a b m", "x chat m", vec!["--spec-replace a b"]),
             ("x chat --no_mmap m", "x chat m", vec!["--no-mmap"]),
             ("x chat -t -1 m --dtype=auto", "x chat m", vec!["--threads -1", "--dtype auto"]),
             ("x chat m -- -fa on", "x chat m -- -fa on", vec![]),
-            ("x generate -p -fa", "x generate -p -fa", vec![]),
+            ("x generate -p -fa", "x generate --prompt=-fa", vec![]),
             ("x chat -e m", "x chat m", vec!["-e"]),
             ("x chat --mirostat 0 --mirostat-lr 0.1 m", "x chat m", vec!["--mirostat 0", "--mirostat-lr 0.1"]),
             ("x chat --xtc-probability 0.00 m", "x chat m", vec!["--xtc-probability 0.00"]),
@@ -507,7 +495,7 @@ mod tests {
         ] {
             let line = line(words);
             let found: Vec<&str> = line.ignored.iter().map(|passed| passed.option.as_str()).collect();
-            assert_eq!((rewritten(words).as_str(), found), (left, ignored), "{words}");
+            assert_eq!((rewritten(words), found), (left.replacen('x', "foretoken", 1), ignored), "{words}");
             assert_eq!(line.unknown.len(), 0, "{words}");
         }
         for refused in ["--mirostat 2", "--lora m", "--think=false", "-no-cnv", "--yarn-orig-ctx 5", "-e a\\n"] {
@@ -535,7 +523,7 @@ mod tests {
                 };
                 let words = [&["x", "generate", name][..], &given, &["m"]].concat().join(" ");
                 let line = line(&words);
-                assert_eq!((line.words.len(), line.positionals.len()), (3, 1), "{words}");
+                assert_eq!((line.words([]).len(), line.positionals.len()), (3, 1), "{words}");
                 assert_eq!(line.ignored.iter().map(|one| one.reason.as_str()).collect::<Vec<_>>(), [*reason]);
             }
         }
@@ -552,16 +540,15 @@ mod tests {
 
     #[test]
     fn color_may_be_a_flag() {
-        assert_eq!(rewritten("x chat --color -n 5"), "x chat --color=auto -n 5");
-        assert_eq!(rewritten("x chat -co always --color"), "x chat --color always --color=auto");
+        assert_eq!(rewritten("x chat --color -n 5"), "foretoken chat --color=auto --n-predict=5");
+        assert_eq!(rewritten("x chat -co always --color"), "foretoken chat --color=always --color=auto");
     }
 
     #[test]
     fn flags_are_unset() {
-        assert_eq!(rewritten("x -q generate --json -n 3 --no-json --no-quiet hello"), "x generate -n 3 hello");
-        let line = line("x -q generate --json -n 3 --no-json hello");
-        assert_eq!((line.args_start, line.positionals.clone(), line.value("json")), (3, vec![5], Some("false")));
-        assert_eq!(line.given.iter().find(|given| given.id == "n_predict").map(|given| given.at), Some(3));
-        assert_eq!(rewritten("x generate --json --no-json --json"), "x generate --json");
+        let words = "x -qv generate --json -n 3 --no-json --no-quiet hello";
+        assert_eq!(rewritten(words), "foretoken generate --verbose --n-predict=3 hello");
+        assert!(line(words).given.iter().any(|given| given.id == "json" && given.is_unset));
+        assert_eq!(rewritten("x generate --json --no-json --json"), "foretoken generate --json");
     }
 }

@@ -336,9 +336,3 @@ pub fn is_same(one: &str, other: &str) -> bool {
         _ => one.eq_ignore_ascii_case(other),
     }
 }
-
-/// Whether several letters after one dash are another program's option, and not our short option with a value.
-pub fn is_short(word: &str) -> bool {
-    let name = word.split('=').next().unwrap_or(word);
-    name.len() > 2 && !name.starts_with("--") && OtherProgramOption::named(name).is_some()
-}

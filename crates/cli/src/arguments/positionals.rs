@@ -4,7 +4,6 @@
 //! whose positional argument is the prompt, also takes a model before it. What clap would misread is rewritten as
 //! options.
 
-use std::ffi::OsString;
 use std::path::Path;
 
 use clap::Command;
@@ -17,76 +16,49 @@ use super::line::Line;
 ///
 /// # Errors
 /// Two models are named.
-pub fn assign(line: Line, program: &Command) -> Result<Line, Failure> {
-    let word = |index: usize| line.positionals.get(index).map(|at| line.words[*at].to_string_lossy().into_owned());
-    let (first, count) = (word(0), line.positionals.len());
+pub fn assign(mut line: Line, program: &Command) -> Result<Line, Failure> {
+    let first = line.positionals.first().map(|(_, word)| word.to_string_lossy());
+    let count = line.positionals.len();
     let names_model = line.gives("model") || line.gives("hf_repo");
     let names_prompt = ["prompt", "file", "prompt_ids", "prompts"].iter().any(|id| line.gives(id));
     let option = match (line.path.first().map(String::as_str), first) {
         (Some("chat"), Some(word)) if count == 1 => {
             let is_prompt = if names_model { !is_model_path(&word) } else { looks_like_prompt(&word) };
-            is_prompt.then_some("--prompt=")
+            is_prompt.then_some("prompt")
         }
         (Some("generate"), Some(word)) if !names_model => {
             let is_model = is_model_path(&word) || (count > 1 || names_prompt) && is_model_name(&word);
-            is_model.then_some("--model=")
+            is_model.then_some("model")
         }
         _ => None,
     };
-    let mut line = option.map_or(line.clone(), |option| with_option(line, option, program));
+    if let Some(option) = option {
+        let (_, word) = line.positionals.remove(0);
+        line.prepend(option, Some(word));
+    }
     if line.path.first().is_some_and(|name| name == "serve") {
-        line = with_further_models(line, program);
+        name_further_models(&mut line);
     }
     check_models(&line, program)?;
-    let is_run = line.args_start.checked_sub(1).is_some_and(|at| line.words[at] == "run");
-    if is_run && (line.gives("prompt") || line.positionals.len() > 1) {
-        line.words.insert(line.args_start, "--single-turn".into());
-        line.positionals.iter_mut().for_each(|at| *at += 1);
+    if line.called == "run" && (line.gives("prompt") || line.positionals.len() > 1) {
+        line.prepend("single-turn", None);
     }
     Ok(line)
 }
 
-/// Turns the first positional word into the value of an option.
-fn with_option(line: Line, option: &str, program: &Command) -> Line {
-    let mut words = line.words;
-    let word = words.remove(line.positionals[0]);
-    let mut named = OsString::from(option);
-    named.push(word);
-    words.insert(line.args_start, named);
-    let read = Line::read(words, program);
-    // The ignored options are no longer among the words.
-    Line { ignored: line.ignored, unknown: line.unknown, ..read }
-}
-
 /// Turns every `--model` of a server but the first into `--further-model`.
-fn with_further_models(line: Line, program: &Command) -> Line {
+fn name_further_models(line: &mut Line) {
     let first = usize::from(line.positionals.is_empty());
-    let named: Vec<(usize, String)> = line
-        .given
-        .iter()
-        .filter(|given| given.id == "model")
-        .skip(first)
-        .filter_map(|given| Some((given.at, given.value.clone()?)))
-        .collect();
-    if named.is_empty() {
-        return line;
+    for given in line.given.iter_mut().filter(|given| given.id == "model" && given.value.is_some()).skip(first) {
+        (given.id, given.long) = ("further_model".to_string(), "further-model".to_string());
     }
-    let mut words = line.words;
-    for (at, value) in named.into_iter().rev() {
-        // The value is a word of its own or a part of the option's word.
-        let is_own_word = ["-m", "--model"].iter().any(|option| words[at] == *option);
-        let option_words = at..=at + usize::from(is_own_word);
-        words.splice(option_words, [OsString::from(format!("--further-model={value}"))]);
-    }
-    let read = Line::read(words, program);
-    Line { ignored: line.ignored, unknown: line.unknown, ..read }
 }
 
 /// Refuses a second model.
 fn check_models(line: &Line, program: &Command) -> Result<(), Failure> {
     let has_model = line.command(program).get_positionals().next().is_some_and(|arg| arg.get_id() == "place");
-    let positional = line.positionals.first().filter(|_| has_model).map(|at| line.words[*at].to_string_lossy());
-    let named = |name: &str, id: &str| line.value(id).map(|value| format!("{name} {value}"));
+    let positional = line.positionals.first().filter(|_| has_model).map(|(_, word)| word.to_string_lossy());
+    let named = |name: &str, id: &str| line.value(id).map(|value| format!("{name} {}", value.display()));
     let models =
         [positional.map(|word| format!("{word:?}")), named("-m, --model", "model"), named("-hf, --hf-repo", "hf_repo")];
     let found: Vec<String> = models.into_iter().flatten().collect();

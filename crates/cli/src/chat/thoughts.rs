@@ -9,12 +9,10 @@ use std::io::Write;
 
 use foretoken::{ThinkingPieces, ThinkingReader};
 use foretoken_console::failure::Failure;
+use foretoken_console::terminal::standard_error;
 use foretoken_console::verbosity::{coloured_output, quiet};
 
 use crate::printing::Stream;
-
-const DIM: &str = "\x1b[2m";
-const PLAIN: &str = "\x1b[0m";
 
 /// Writes an answer with its thoughts separated.
 pub(super) struct Thoughts {
@@ -56,10 +54,10 @@ impl Thoughts {
         if !thoughts.is_empty() {
             self.needs_separator = true;
             match self.is_coloured {
-                true => stream.text(&format!("{DIM}{thoughts}{PLAIN}"))?,
+                true => stream.dim(thoughts)?,
                 false if quiet() => {}
                 // A closed standard error is no reason to end.
-                false => drop(std::io::stderr().write_all(thoughts.as_bytes())),
+                false => drop(standard_error().write_all(thoughts.as_bytes())),
             }
         }
         if !answer.is_empty() {
@@ -74,7 +72,7 @@ impl Thoughts {
         match (std::mem::take(&mut self.needs_separator), self.is_coloured) {
             (true, true) => stream.text(space),
             (true, false) if !quiet() => {
-                drop(std::io::stderr().write_all(space.as_bytes()));
+                drop(standard_error().write_all(space.as_bytes()));
                 Ok(())
             }
             _ => Ok(()),

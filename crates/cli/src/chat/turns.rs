@@ -1,12 +1,13 @@
 //! The user's turns: lines that are edited on a terminal, or lines of standard input.
 //!
 //! A line that ends with a backslash goes on in the next one, and three quotation marks begin and end a text of several
-//! lines. Prompts are only written to a terminal.
+//! lines. Prompts are only written to a terminal. Bytes that are no UTF-8 end no conversation: a line that was typed is
+//! asked for again, and in a file or a pipe, where each turn gets an answer, they are replaced.
 
-use std::io::{IsTerminal, Lines, StdinLock};
+use std::io::{BufRead, ErrorKind, IsTerminal, StdinLock};
 
 use foretoken_console::failure::Failure;
-use foretoken_console::progress::say;
+use foretoken_console::progress::{say, warn};
 use rustyline::error::ReadlineError;
 use rustyline::{Behavior, Config, DefaultEditor};
 
@@ -26,7 +27,7 @@ pub enum Turns {
     /// A person at a terminal.
     Edited(Box<DefaultEditor>),
     /// A file or a pipe.
-    Plain(Lines<StdinLock<'static>>),
+    Plain(StdinLock<'static>),
 }
 
 impl Turns {
@@ -37,7 +38,7 @@ impl Turns {
     /// The terminal cannot be used.
     pub fn new(has_prompts: bool) -> Result<Self, Failure> {
         if !std::io::stdin().is_terminal() {
-            return Ok(Self::Plain(std::io::stdin().lines()));
+            return Ok(Self::Plain(std::io::stdin().lock()));
         }
         if has_prompts {
             say("/help lists what can be said besides; Ctrl-D leaves, Ctrl-C stops an answer");
@@ -119,18 +120,37 @@ impl Turns {
     fn line(&mut self, prompt: &str) -> Result<Input, Failure> {
         let editor = match self {
             Self::Plain(lines) => {
-                let wrong = |error| Failure::Other(format!("standard input: cannot be read: {error}"));
-                return Ok(lines.next().transpose().map_err(wrong)?.map_or(Input::End, Input::Read));
+                let mut bytes = Vec::new();
+                let read = lines.read_until(b'\n', &mut bytes);
+                let read = read.map_err(|error| Failure::Other(format!("standard input: cannot be read: {error}")))?;
+                return Ok(if read == 0 { Input::End } else { Input::Read(plain_line(bytes)) });
             }
             Self::Edited(editor) => editor,
         };
-        match editor.readline(prompt) {
-            Ok(line) => Ok(Input::Read(line)),
-            Err(ReadlineError::Eof) => Ok(Input::End),
-            Err(ReadlineError::Interrupted) => Ok(Input::Interrupted),
-            Err(error) => Err(terminal(error)),
+        loop {
+            return match editor.readline(prompt) {
+                Ok(line) => Ok(Input::Read(line)),
+                Err(ReadlineError::Eof) => Ok(Input::End),
+                Err(ReadlineError::Interrupted) => Ok(Input::Interrupted),
+                Err(ReadlineError::Io(error)) if error.kind() == ErrorKind::InvalidData => {
+                    warn("terminal: expected UTF-8, found other bytes: the line is dropped, please type it again");
+                    continue;
+                }
+                Err(error) => Err(terminal(error)),
+            };
         }
     }
+}
+
+/// The text of a line without its end.
+fn plain_line(bytes: Vec<u8>) -> String {
+    let mut text = String::from_utf8(bytes).unwrap_or_else(|error| {
+        warn("standard input: expected UTF-8, found other bytes: each is replaced by U+FFFD");
+        String::from_utf8_lossy(error.as_bytes()).into_owned()
+    });
+    let len = text.strip_suffix('\n').map_or(text.len(), |line| line.strip_suffix('\r').unwrap_or(line).len());
+    text.truncate(len);
+    text
 }
 
 fn terminal(error: ReadlineError) -> Failure {

@@ -18,6 +18,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "cat notes.txt | foretoken generate -m model/ --json",
         ],
     ),
+    (
+        "batch",
+        &[
+            "foretoken batch -m model.gguf requests.jsonl -o answers.jsonl",
+            "foretoken batch -m model/ -md small/ --chat prompts.txt -o answers.jsonl -n 64",
+        ],
+    ),
     ("pull", &["foretoken pull Qwen/Qwen2.5-1.5B-Instruct"]),
     (
         "chat",
@@ -43,6 +50,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("quantize", &["foretoken quantize model/ model-q4.gguf --type q4_k_m"]),
     ("lookup build", &["foretoken lookup build corpus/ -m model/ -o texts.bin"]),
     ("bench pass", &["foretoken bench pass -m model.gguf --rows 1,4,16"]),
+    ("analyze", &["foretoken analyze -m model/ -md small/ --prompts prompts.jsonl --gamma 1,3,5 -n 64"]),
     ("bench generate", &["foretoken bench generate --prompts prompts.jsonl --spec-type suffix,draft --temp 0 -n 64"]),
     (
         "bench replay",

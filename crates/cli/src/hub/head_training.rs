@@ -2,14 +2,15 @@
 //! speedup, how long training takes on this machine, and the commands.
 //!
 //! Times follow from the measured passes of the model, if it has run here. The gain is that of Theorem 3.8
-//! (`estimate.rs`) with the acceptance rate of the head of SmolLM2-135M-Instruct, which was trained by the same recipe.
-//! The recipe also distils draft models, which are not estimated here.
+//! ([`foretoken::theory`]) with the acceptance rate of the head of SmolLM2-135M-Instruct, which was trained by the same
+//! recipe. The recipe also distils draft models, which are not estimated here.
 
 use std::path::Path;
 
 use foretoken::models::Opened;
+use foretoken::theory::best_gamma;
 
-use super::estimate::best;
+use super::GAMMA_MAX;
 
 /// Families whose heads can be trained: those whose logits `training/target.py` computes from a hidden state (`PLAIN`).
 const FAMILIES: [&str; 10] =
@@ -63,10 +64,10 @@ pub fn lines(opened: &Opened, option: &str, name: &str, path: &Path) -> Option<S
         None => "how long it takes is said here once the model has run on this machine".to_string(),
     };
     let cost = head * BYTES_PER_WEIGHT / opened.weights_bytes().max(1) as f64;
-    let gain = best(ACCEPTANCE, cost);
+    let best = best_gamma(ACCEPTANCE, cost, GAMMA_MAX);
     let assumed = format!("if {:.0} % of its tokens are accepted", 100.0 * ACCEPTANCE);
-    let speed = match gain.gain > 1.0 {
-        true => format!("about {:.1} times as fast with {} tokens a pass, {assumed}", gain.gain, gain.gamma),
+    let speed = match best.speedup > 1.0 {
+        true => format!("about {:.1} times as fast with {} tokens a pass, {assumed}", best.speedup, best.gamma),
         false => format!("not faster, even {assumed}"),
     };
     let path = path.display();

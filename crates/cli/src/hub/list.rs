@@ -7,6 +7,7 @@ use clap::Args;
 use foretoken::line::escaped;
 use foretoken_console::failure::Failure;
 use foretoken_console::hub::hub;
+use foretoken_console::terminal::standard_output;
 use foretoken_hub::{CachedSnapshot, ModelFormat, SnapshotModel, readable};
 use serde_json::{Value, json};
 
@@ -31,7 +32,7 @@ impl List {
     pub fn run(&self) -> Result<(), Failure> {
         let hub = hub()?;
         let snapshots = hub.snapshots();
-        let mut out = std::io::stdout();
+        let mut out = standard_output();
         if self.json {
             let all: Vec<Value> = snapshots.iter().flat_map(objects).collect();
             writeln!(out, "{:#}", Value::from(all))?;

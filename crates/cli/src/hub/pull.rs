@@ -1,22 +1,27 @@
 //! `foretoken pull`: fetches a model, verifies what is in the cache already, and proposes a draft model for it, or a
 //! draft head that can be trained.
 //!
-//! The first line of standard output is the path, for scripts. The gain of the draft model is estimated from measured
-//! costs of passes, if both models have run together here, else from sizes: a pass of few rows takes about as long as
-//! reading its weights.
+//! The first line of standard output is the path, for scripts. The gain of the draft model is that of Theorem 3.8
+//! ([`foretoken::theory`]) for an assumed acceptance rate. The cost of a step is a ratio of measured costs, if both
+//! models have run together here, else of sizes: a pass of few rows takes about as long as reading its weights.
 
 use std::io::Write;
 use std::path::Path;
 
 use clap::Args;
+use foretoken::theory::best_gamma;
 use foretoken_console::failure::Failure;
 use foretoken_console::hub::{self, DownloadProgress, hub, request};
 use foretoken_console::progress::say;
+use foretoken_console::terminal::standard_output;
 use foretoken_hub::{CachedModel, Hub, HubError, ModelFormat, ModelRequest, Name, readable};
 
-use super::estimate::{ACCEPTANCE, best};
+use super::GAMMA_MAX;
 use super::family::{self, Proposal};
 use super::head_training;
+
+/// The assumed acceptance rate of a draft model, which depends on the text.
+const ACCEPTANCE: f64 = 0.7;
 
 /// Options of `foretoken pull`.
 #[derive(Args, Debug)]
@@ -42,7 +47,7 @@ impl Pull {
         let hub = hub()?;
         let target = ModelRequest { file: self.hf_file.clone(), ..request(self.name.clone()) };
         let found = fetch(&hub, target)?;
-        let mut out = std::io::stdout();
+        let mut out = standard_output();
         writeln!(out, "{}", found.path.display())?;
         let files = if found.files == 1 { "1 file".to_string() } else { format!("{} files", found.files) };
         let (bytes, fetched) = (readable(found.bytes), readable(found.fetched_bytes));
@@ -89,13 +94,13 @@ impl Pull {
             Some(cost) => (cost, "as measured here"),
             None => (bytes as f64 / target.bytes.max(1) as f64, "by size"),
         };
-        let gain = best(ACCEPTANCE, cost);
+        let best = best_gamma(ACCEPTANCE, cost, GAMMA_MAX);
         let percent = 100.0 * ACCEPTANCE;
         let assumed = format!("if {percent:.0} % of its tokens are accepted, which is assumed");
         let cost = format!("a step costs {cost:.3} passes {source}");
-        let speed = match gain.gain > 1.0 {
+        let speed = match best.speedup > 1.0 {
             true => {
-                format!("about {:.1} times as fast with {} tokens a pass, {assumed} ({cost})", gain.gain, gain.gamma)
+                format!("about {:.1} times as fast with {} tokens a pass, {assumed} ({cost})", best.speedup, best.gamma)
             }
             false => format!("not faster, even {assumed} ({cost})"),
         };

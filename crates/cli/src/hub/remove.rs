@@ -1,11 +1,12 @@
 //! `foretoken rm`: removes a model of the hub from the cache, and prints what that freed.
 
-use std::io::{IsTerminal, Write};
+use std::io::{BufRead, IsTerminal, Write};
 
 use clap::Args;
 use foretoken_console::failure::Failure;
 use foretoken_console::hub::{self, hub};
 use foretoken_console::progress::say;
+use foretoken_console::terminal::standard_output;
 use foretoken_hub::{Name, Removal, readable};
 
 /// Options of `foretoken rm`.
@@ -33,7 +34,7 @@ impl Remove {
             return Ok(());
         }
         let freed = removal.carry_out()?;
-        let mut out = std::io::stdout();
+        let mut out = standard_output();
         writeln!(out, "{}: {} freed", self.name, readable(freed))?;
         Ok(out.flush()?)
     }
@@ -45,9 +46,9 @@ impl Remove {
         }
         let mut err = std::io::stderr();
         let _ = write!(err, "Remove {} ({})? [y/N] ", self.name, readable(bytes)).and_then(|()| err.flush());
-        let mut answer = String::new();
-        let read = std::io::stdin().read_line(&mut answer);
+        let mut answer = Vec::new();
+        let read = std::io::stdin().lock().read_until(b'\n', &mut answer);
         read.map_err(|error| Failure::Other(format!("standard input: cannot be read: {error}")))?;
-        Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+        Ok(matches!(answer.trim_ascii().to_ascii_lowercase().as_slice(), b"y" | b"yes"))
     }
 }

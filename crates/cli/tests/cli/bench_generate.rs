@@ -61,6 +61,7 @@ fn alpha_is_measured_if_asked_for() {
         let alpha = |row: &Value, name: &str| row["drafters"][name]["alpha"].clone();
         assert_eq!(alpha(&rows[1], "draft").is_f64(), measured, "{}", rows[1]);
         assert_eq!(alpha(&rows[2], "lookup"), Value::Null);
+        assert_eq!((rows[1]["predicted"].is_f64(), &rows[2]["predicted"]), (measured, &Value::Null), "{}", rows[1]);
     }
     let line = format!("bench generate --prompts {path} --measure");
     assert!(run(&words(&line)).error(2).contains("--json"));

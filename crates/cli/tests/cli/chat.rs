@@ -36,6 +36,22 @@ fn standard_output_has_only_answers() {
 }
 
 #[test]
+fn bytes_that_are_no_utf_8_end_no_conversation() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let path = folder.path().join("c.json").display().to_string();
+    let mut input = b"hello\ncaf\xe9 \\\nau lait\xff\r\nbye\n/save ".to_vec();
+    input.extend_from_slice(format!("{path}\n").as_bytes());
+    let found = run_with(&words("chat --temp 0 -n 16 -s 1"), &[], input);
+    let replaced =
+        found.err.lines().filter(|line| line.starts_with("standard input: expected UTF-8, found other bytes"));
+    assert_eq!((found.code, replaced.count()), (0, 2), "{}", found.err);
+    assert_eq!(found.out.lines().count(), 3, "{}", found.out);
+    let turns: Vec<String> =
+        messages(&path).into_iter().filter(|(role, _)| role == "user").map(|(_, text)| text).collect();
+    assert_eq!(turns, ["hello", "caf\u{fffd} \nau lait\u{fffd}", "bye"]);
+}
+
+#[test]
 fn a_turn_may_have_several_lines() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let saved = |input: &str| {

@@ -41,13 +41,15 @@ const STAND_INS: [(&str, &str); 4] = [
 ];
 
 /// Further options for commands that would take too long for a test. Options of the line itself count more.
-const SHORTENING: [(&str, &str); 9] = [
+const SHORTENING: [(&str, &str); 11] = [
     ("rm", "--yes"),
     ("bench generate", "--repeat 1 -c 512"),
     ("bench batch", "-c 512"),
     ("bench pass", "--repeat 1"),
     ("bench replay", ""),
+    ("analyze", "--repeat 1 -c 512"),
     ("generate", "-c 512"),
+    ("batch", "-n 16 -c 512"),
     ("check", "-c 512"),
     ("chat", "-n 16 -c 512"),
     ("serve", "--port 0 -c 512"),
@@ -55,6 +57,9 @@ const SHORTENING: [(&str, &str); 9] = [
 
 /// A row of `bench generate --json`, as far as comparing needs it.
 const ROW: &str = r#"{"method": "plain", "tokens": 8, "seconds_behind_first_token_by_group": [[0.5, 0.25]]}"#;
+
+/// A line of a batch file.
+const BATCH: &str = r#"{"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": "hello"}}"#;
 
 fn root() -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).canonicalize().expect("the repository is there")
@@ -167,6 +172,8 @@ impl Environment {
             ("CORPUS.txt", &text),
             ("corpus/a.txt", &text),
             ("records.jsonl", records),
+            ("BATCH.jsonl", BATCH),
+            ("requests.jsonl", BATCH),
             ("texts.jsonl", records),
             ("keys.txt", "a-key\n"),
             ("BEFORE", ROW),

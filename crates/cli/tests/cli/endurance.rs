@@ -40,6 +40,7 @@ const DRAFTERS: [&str; 12] = [
 const PROMPTS: [&str; 4] = ["Once upon a time", "the the the the", "{\"name\": \"ReserveCar\",", "I would like to"];
 /// Capacities are small, so that memories are soon full.
 const SERVER: &str = "serve --port 0 -c 256 -np 3 --queue-max 64 --log-level warn --suffix-capacity 5000 \
+                      --connections-max 24 \
                       --trie-capacity 200 --lookup-cache-tokens 5000 \
                       --spec-type draft,lookup,llma,trie,suffix,ngram,prediction,jacobi,phrases,random";
 
@@ -113,6 +114,8 @@ fn body(text: u64) -> Value {
 
 /// The number of texts.
 const TEXTS: u64 = 24;
+/// How many idle connections each visitor keeps. Those of all are more than the server has places for.
+const IDLE: usize = 20;
 
 /// Sends a request to `/v1/completions`.
 fn ask(address: &str, body: &Value) -> TcpStream {
@@ -153,8 +156,9 @@ impl Rng {
     }
 }
 
-/// A visit of a client: most read the whole answer, some disconnect, some send invalid requests.
-fn visit(address: &str, rng: &mut Rng, expected: &HashMap<u64, String>) {
+/// A visit of a client: most read the whole answer, some disconnect, or stay and send nothing (`idle`), and some send
+/// invalid requests.
+fn visit(address: &str, rng: &mut Rng, expected: &HashMap<u64, String>, idle: &mut Vec<TcpStream>) {
     let number = rng.below(TEXTS);
     let mut body = body(number);
     let drafter = DRAFTERS[rng.below(DRAFTERS.len() as u64) as usize];
@@ -176,6 +180,25 @@ fn visit(address: &str, rng: &mut Rng, expected: &HashMap<u64, String>) {
             let mut client = TcpStream::connect(address).expect("it listens");
             let _ =
                 client.write_all(&b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-"[..rng.below(48) as usize]);
+            // Half of them stay, until they have to make room for others.
+            if rng.below(2) == 0 {
+                idle.push(client);
+            }
+        }
+        3 => {
+            let heads = [
+                format!("Host: {address}@evil.example"),
+                format!("Host: {address}0000"),
+                format!("Host: {address}\r\nTransfer-Encoding: chunked\r\nContent-Length: 5"),
+            ];
+            let mut client = TcpStream::connect(address).expect("it listens");
+            client.set_read_timeout(Some(Duration::from_secs(SECONDS_MAX))).expect("a time can be set");
+            let head = &heads[rng.below(3) as usize];
+            let request = format!("POST /v1/completions HTTP/1.1\r\nConnection: close\r\n{head}\r\n\r\n0\r\n\r\n");
+            client.write_all(request.as_bytes()).expect("it takes a request");
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).expect("it answers and closes the connection");
+            assert!(answer.starts_with("HTTP/1.1 400 "), "{head}: {answer}");
         }
         2 => {
             let wrong = [json!({"prompt": 7.5}), json!({"prompt": "a", "max_tokens": "b"}), json!([]), json!(null)];
@@ -226,9 +249,10 @@ fn endurance() {
         for visitor in 0..4 {
             let (visits, expected, address) = (&visits, &expected, &server.address);
             scope.spawn(move || {
-                let mut rng = Rng(visitor);
+                let (mut rng, mut idle) = (Rng(visitor), Vec::new());
                 while since.elapsed() < duration {
-                    visit(address, &mut rng, expected);
+                    visit(address, &mut rng, expected, &mut idle);
+                    idle.drain(..idle.len().saturating_sub(IDLE));
                     visits.fetch_add(1, Ordering::Relaxed);
                 }
             });

@@ -11,6 +11,7 @@
 //! connections, too (`faults/network.rs`); memory is tested in `machine.rs`, and mapped files that change in
 //! `weights/src/map.rs`.
 
+mod answers;
 mod network;
 
 use std::collections::BTreeSet;
@@ -108,6 +109,7 @@ fn cases() -> Vec<Case> {
         case("man", "man generate", &[]),
         case("inspect", "inspect {}/model", &[]),
         case("timed", timed, &[("costs", COSTS)]),
+        case("batch", answers::LINE, &[(answers::NAME, answers::READER)]),
         chat,
     ]
 }
@@ -128,6 +130,7 @@ impl Sandbox {
             std::fs::copy(Path::new(&golden("llama")).join(name), sandbox.at("model").join(name)).expect("copied");
         }
         std::fs::write(sandbox.at("corpus.txt"), "the little dog").expect("written");
+        std::fs::write(sandbox.at("requests.jsonl"), answers::REQUESTS).expect("written");
         std::fs::write(sandbox.at("config.toml"), "seed = 1\n").expect("written");
         for line in [
             "quantize {}/model {}/model.gguf --type f32",
@@ -265,18 +268,25 @@ impl Sandbox {
             let before = old.iter().find(|(file, _)| file == name).map(|(_, bytes)| bytes.clone());
             let is_new = now.as_ref() == reference.files.get(*name);
             let is_intact = is_new || now == before;
-            // Measured costs differ between runs.
-            let is_measured = *name == "costs";
+            // Measured costs and times differ between runs.
+            let is_measured = ["costs", answers::NAME].contains(name);
             assert!(!output.status.success() || is_new || is_measured, "{what}: {name} is unchanged without an error");
             if !is_intact && !reader.concat().is_empty() {
-                let mut words = reader.clone();
-                let path = self.at(name).display().to_string();
-                let line: Vec<&str> = words.drain(..).chain([path.as_str()]).collect();
-                let read = crate::run(&line);
-                assert_eq!(read.code, 0, "{what}: {name}: {}", read.err);
+                self.read_again(name, reader, &what);
             } else {
                 assert!(is_intact, "{what}: {name} is neither old nor new");
             }
+        }
+    }
+
+    /// Reads a file again, by the command of these words and the file's name.
+    fn read_again(&self, name: &str, reader: &[&str], what: &str) {
+        let (folder, path) = (self.folder.path().display().to_string(), self.at(name).display().to_string());
+        let words: Vec<String> = reader.iter().map(|word| word.replace("{}", &folder)).chain([path]).collect();
+        let read = crate::run(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(read.code, 0, "{what}: {name}: {}", read.err);
+        if name == answers::NAME {
+            answers::check(&self.at(name));
         }
     }
 
@@ -284,6 +294,9 @@ impl Sandbox {
     fn next_run_cleans_up(&self, case: &Case, known: &BTreeSet<String>) {
         let output = self.run(case, &[], Stdio::null());
         assert!(output.status.success(), "{}: {}", case.name, String::from_utf8_lossy(&output.stderr));
+        if case.name == "batch" {
+            answers::check(&self.at(answers::NAME));
+        }
         let names: Vec<String> = self.files().into_iter().map(|(name, _)| name).collect();
         assert!(names.iter().all(|name| known.contains(name)), "{}: {names:?}", case.name);
     }
@@ -408,14 +421,15 @@ fn kill(kills: usize) {
                 assert!(old.contains(&found) || new.contains(&found), "{} {name}: neither old nor new", case.name);
             }
             // Every fifth time the program reads the files again.
-            for (name, reader) in &case.written {
-                let path = sandbox.at(name).display().to_string();
-                if reader.concat().is_empty() || round % 5 > 0 {
+            for (name, reader) in case.written.iter().filter(|(_, reader)| !reader.concat().is_empty()) {
+                if round % 5 > 0 {
                     continue;
                 }
-                let line: Vec<&str> = reader.iter().copied().chain([path.as_str()]).collect();
-                let read = crate::run(&line);
-                assert_eq!(read.code, 0, "{} {name}: {}", case.name, read.err);
+                sandbox.read_again(name, reader, case.name);
+                if *name == answers::NAME {
+                    // The next runs answer all lines again.
+                    std::fs::remove_file(sandbox.at(name)).expect("it is there");
+                }
             }
         }
         sandbox.next_run_cleans_up(case, &known);

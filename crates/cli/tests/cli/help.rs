@@ -3,9 +3,10 @@
 use crate::{run, words};
 
 /// The words of all commands.
-pub const COMMANDS: [&str; 27] = [
+pub const COMMANDS: [&str; 29] = [
     "",
     "generate",
+    "batch",
     "chat",
     "serve",
     "inspect",
@@ -26,6 +27,7 @@ pub const COMMANDS: [&str; 27] = [
     "bench generate",
     "bench batch",
     "bench serve",
+    "analyze",
     "config",
     "completions",
     "man",

@@ -4,8 +4,10 @@
 //! for them below `FORETOKEN_TEST_DATA` and print when they are skipped. Output for a terminal is tested on a
 //! pseudo-terminal (`terminal`).
 
+mod analyze;
 mod arguments;
 mod bad_input;
+mod batch;
 mod bench;
 mod bench_generate;
 mod bench_report;
@@ -96,7 +98,7 @@ fn at_home(command: &mut Command, home: &Path) {
 }
 
 /// Runs the program with these words and this standard input.
-fn run_with(words: &[&str], variables: &[(&str, &str)], input: &str) -> Run {
+fn run_with(words: &[&str], variables: &[(&str, &str)], input: impl AsRef<[u8]>) -> Run {
     // Measured costs of a test build are not kept.
     let home = tempfile::tempdir().expect("a folder can be made");
     let mut command = program(home.path());
@@ -105,7 +107,7 @@ fn run_with(words: &[&str], variables: &[(&str, &str)], input: &str) -> Run {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the program starts");
     // A program that fails early closes its input, which is no error here.
-    let _ = child.stdin.take().expect("standard input is piped").write_all(input.as_bytes());
+    let _ = child.stdin.take().expect("standard input is piped").write_all(input.as_ref());
     let output = child.wait_with_output().expect("the program ends");
     let text = |bytes| String::from_utf8(bytes).expect("output is UTF-8");
     Run { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }

@@ -153,3 +153,45 @@ fn a_signal_leaves_no_temporary_file_and_old_ones_are_removed() {
     run(&["quantize", &golden("llama"), &to, "--type", "f16"]).ok();
     assert_eq!(names(folder.path()), [".out.gguf.my-own.part", "corpus.txt", "more.txt", "out.gguf"]);
 }
+
+/// While a model is loaded, while texts are read, while a file is written: a signal ends the program, and leaves a file
+/// that is whole or none at all.
+#[cfg(unix)]
+#[test]
+fn a_signal_at_any_moment_leaves_a_whole_file_or_none() {
+    const SIGNALS: [(&str, i32); 3] = [("-INT", 130), ("-TERM", 143), ("-HUP", 129)];
+    let (folder, corpus) = file("corpus.txt", &"the little dog went home\n".repeat(3000));
+    let out = folder.path().join("out");
+    let (to, demo) = (out.display().to_string(), demo("demo-target"));
+    let (_prompts, prompts) = file("prompts.txt", "the little dog\n");
+    for line in [
+        vec!["check", "-m", &demo, "--prompts", &prompts, "-n", "16", "--temp", "0"],
+        vec!["lookup", "build", &corpus, "-m", &demo, "-o", &to],
+        vec!["quantize", &demo, &to, "--type", "q8_0", "-t", "1"],
+    ] {
+        let started = std::time::Instant::now();
+        run(&line).ok();
+        let (took, whole) = (started.elapsed(), std::fs::read(&out).ok());
+        for round in 0..6 {
+            let _ = std::fs::remove_file(&out);
+            let (signal, code) = SIGNALS[round % 3];
+            let home = tempfile::tempdir().expect("a folder can be made");
+            let mut command = program(home.path());
+            command.args(&line).stdout(Stdio::null()).stderr(Stdio::piped());
+            let child = command.spawn().expect("the program starts");
+            std::thread::sleep(took * round as u32 / 6);
+            let id = child.id().to_string();
+            assert!(Command::new("kill").args([signal, &id]).status().expect("kill runs").success());
+            let output = child.wait_with_output().expect("it ends");
+            let err = String::from_utf8_lossy(&output.stderr);
+            // Without a code the signal came before anything was to be cleaned up.
+            let ended = output.status.code().is_none_or(|found| found == 0 || found == code);
+            assert!(ended && !err.contains("error: "), "{line:?} {signal}: {:?} {err}", output.status);
+            let others: Vec<String> = names(folder.path()).into_iter().filter(|name| name != "out").collect();
+            assert_eq!(others, ["corpus.txt"], "{line:?} {signal}");
+            let found = std::fs::read(&out).ok();
+            assert!(found.is_none() || found == whole, "{line:?} {signal}: a part of the file is left");
+        }
+        let _ = std::fs::remove_file(&out);
+    }
+}

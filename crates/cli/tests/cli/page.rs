@@ -113,7 +113,7 @@ fn a_conversation_remembers_until_it_is_cleared() {
 #[test]
 fn a_turn_that_does_not_fit_is_reported_and_dropped() {
     let long = "many words ".repeat(40);
-    let found = run_with(&words("chat -s 3 -n 8 -c 64"), &[], &format!("{long}\nhello\n"));
+    let found = run_with(&words("chat -s 3 -n 8 -c 64"), &[], format!("{long}\nhello\n"));
     assert!(found.err.contains("the context 64: /clear begins a new one"), "{}", found.err);
     assert_eq!((found.code, found.err.lines().last()), (1, Some("error: 1 of 2 turns got no answer")));
     assert_eq!(found.out, run_with(&words("chat -s 3 -n 8 -c 64"), &[], "hello\n").ok());

@@ -105,6 +105,8 @@ fn invalid_options_are_refused_in_one_line() {
         ("--queue-max 2000000", "--queue-max: expected a whole number from 1 to 1048576, found 2000000"),
         ("--timeout 90000", "--timeout: expected a whole number from 1 to 86400, found 90000"),
         ("--api-key=", "--api-key: expected keys of at least one letter, found an empty one"),
+        ("--cors-origin=", "--cors-origin: expected names of at least one letter, found an empty one"),
+        ("--host-name=", "--host-name: expected names of at least one letter, found an empty one"),
         ("-np 0", "--parallel: expected a whole number from 1 to 256, found \"0\""),
     ] {
         let line = [vec!["serve", "--port", "0", "-c", "64"], words(options)].concat();
@@ -117,6 +119,67 @@ fn invalid_options_are_refused_in_one_line() {
     let port = taken.local_addr().expect("it has an address").port().to_string();
     let refused = run(&["serve", "-c", "64", "--port", &port]).error(1);
     assert!(refused.starts_with(&format!("host and port 127.0.0.1:{port}: cannot be listened on: ")), "{refused}");
+}
+
+/// Keys that are given and empty would leave the server open to everybody.
+#[test]
+fn empty_keys_are_refused_wherever_they_come_from() {
+    let serve = ["serve", "--port", "0", "-c", "64"];
+    let empty = "expected keys of at least one letter, found an empty one";
+    for keys in ["", ",,", " , ", ",", "secret,", ",secret"] {
+        let refused = run_with(&serve, &[("FORETOKEN_API_KEY", keys)], "").error(2);
+        assert_eq!(refused, format!("FORETOKEN_API_KEY: {empty}"), "{keys:?}");
+    }
+    let refused = run_with(&serve, &[("FORETOKEN_API_KEY", "a\tb")], "").error(2);
+    let control = "expected keys of at least one letter, found one with a control character";
+    assert_eq!(refused, format!("FORETOKEN_API_KEY: {control}"));
+    let refused = run_with(&serve, &[("FORETOKEN_API_KEY_FILE", "")], "").error(2);
+    assert_eq!(refused, "FORETOKEN_API_KEY_FILE: expected a file of keys, found none");
+    for key in ["", " ", "\t"] {
+        let key_option = format!("--api-key={key}");
+        let refused = run(&[&serve[..], &["--api-key", "secret", &key_option]].concat()).error(2);
+        assert_eq!(refused, format!("--api-key: {empty}"), "{key:?}");
+    }
+    for (text, expected) in [
+        ("", "expected keys, one a line, found none"),
+        ("\n \n", "expected keys, one a line, found none"),
+        ("\u{feff}", "expected keys, one a line, found none"),
+        ("\u{feff}\r\n", "expected keys, one a line, found none"),
+        ("secret\0\n", control),
+        ("\0", control),
+    ] {
+        let (_folder, path) = file("keys", text);
+        let refused = run(&[&serve[..], &["--api-key-file", &path]].concat()).error(1);
+        assert_eq!(refused, format!("{path}: {expected}"), "{text:?}");
+    }
+    for (text, expected) in [
+        ("[serve]\napi-key = \"\"\n", format!("--api-key: {empty}")),
+        ("[serve]\napi-key = [\"secret\", \" \"]\n", format!("--api-key: {empty}")),
+        ("[serve]\napi-key = []\n", "line 2: api-key: expected at least one, found []".to_string()),
+    ] {
+        let (_folder, path) = file("config.toml", text);
+        let refused = run(&[&serve[..], &["--config", &path]].concat());
+        assert!(refused.code != 0 && refused.err.ends_with(&format!("{expected}\n")), "{text}: {}", refused.err);
+    }
+}
+
+#[test]
+fn a_byte_order_mark_is_not_a_part_of_a_key() {
+    let home = tempfile::tempdir().expect("a folder can be made");
+    let (_folder, path) = file("keys", "\u{feff}secret\r\n\r\nother\r\n");
+    let (mut server, mut stderr, address) = start(home.path(), &["--api-key-file", &path]);
+    let status = |key: &str| {
+        let mut client = TcpStream::connect(&address).expect("it listens");
+        let head = format!("GET /v1/models HTTP/1.0\r\nHost: {address}\r\nAuthorization: Bearer {key}\r\n\r\n");
+        client.write_all(head.as_bytes()).expect("it takes a request");
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).expect("it answers");
+        answer.split(' ').nth(1).unwrap_or_default().to_string()
+    };
+    assert_eq!(["secret", "other", "", "wrong"].map(status), ["200", "200", "401", "401"]);
+    signal(&server, "-TERM");
+    stderr.read_to_string(&mut String::new()).expect("it can be read");
+    assert!(server.wait().expect("it ends").success());
 }
 
 #[test]

@@ -126,7 +126,7 @@ fn pipes_and_devices_are_refused_by_name() {
         }
         let error = run(&[&one[..], &["--chat-template-file", device, "--chat-template-kwargs", "{}"]].concat());
         assert_ne!(error.code, 0, "{}", error.err);
-        let chat = run_with(&["chat", "-n", "1"], &[], &format!("/load {device}\n"));
+        let chat = run_with(&["chat", "-n", "1"], &[], format!("/load {device}\n"));
         assert!(chat.err.contains("expected a regular file"), "{}", chat.err);
     }
     // Each file of a model's folder in turn.

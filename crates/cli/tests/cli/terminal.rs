@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use crate::{at_home, file};
+use crate::{at_home, file, words};
 
 /// The program on a terminal.
 struct Terminal {
@@ -18,6 +18,11 @@ struct Terminal {
 impl Terminal {
     /// Runs the program with these words; `None` if there is no `script`.
     fn open(words: &[&str]) -> Option<Self> {
+        Self::open_as(words, "xterm")
+    }
+
+    /// The same on a terminal of this kind.
+    fn open_as(words: &[&str], term: &str) -> Option<Self> {
         if !Command::new("script").arg("--version").output().is_ok_and(|found| found.status.success()) {
             println!("skipped: no script of util-linux");
             return None;
@@ -30,7 +35,7 @@ impl Terminal {
         // The shell sets up the terminal before the program reads a key.
         command.args(["-qefc", &format!("stty -echo cols 120; exec {line}"), "/dev/null"]);
         at_home(&mut command, cache.path());
-        command.env("TERM", "xterm");
+        command.env("TERM", term);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("script can be started");
         let mut out = child.stdout.take().expect("it is piped");
         let (sender, output) = channel();
@@ -63,9 +68,9 @@ impl Terminal {
     }
 
     /// Presses keys.
-    fn press(&mut self, keys: &str) {
+    fn press(&mut self, keys: impl AsRef<[u8]>) {
         let to = self.child.stdin.as_mut().expect("it is piped");
-        to.write_all(keys.as_bytes()).and_then(|()| to.flush()).expect("it listens");
+        to.write_all(keys.as_ref()).and_then(|()| to.flush()).expect("it listens");
     }
 
     /// The remaining output, and the exit code.
@@ -123,6 +128,22 @@ fn ctrl_c_ends_lists_checks_and_measurements_with_complete_results() {
 }
 
 #[test]
+fn a_batch_shows_how_much_time_is_left_and_ctrl_c_keeps_complete_lines() {
+    let (folder, path) = file("prompts.txt", &"once upon a time\n".repeat(400));
+    let answers = folder.path().join("answers.jsonl").display().to_string();
+    let line = ["batch", &path, "-o", &answers, "-n", "32", "-s", "1", "-np", "2"];
+    let Some(mut terminal) = Terminal::open(&line) else { return };
+    terminal.wait_for(" left");
+    // Some more lines.
+    std::thread::sleep(Duration::from_millis(700));
+    terminal.press("\x03");
+    let (seen, code) = terminal.end();
+    assert!(code == 130 && seen.contains(" lines, ") && seen.contains(" tokens/s"), "{code}: {seen}");
+    let text = std::fs::read_to_string(&answers).expect("it was begun");
+    assert!(text.ends_with("}\n") && text.lines().count() < 400, "{text}");
+}
+
+#[test]
 fn a_long_prompt_has_a_progress_bar() {
     let prompt = "many words and more of them ".repeat(180);
     let line = ["generate", "-p", &prompt, "-n", "2", "-s", "1", "-t", "1", "-c", "2048"];
@@ -154,6 +175,65 @@ fn a_conversation_on_a_terminal_can_be_edited_stopped_and_left() {
     terminal.wait_for("> ");
     terminal.press("\x03");
     terminal.wait_for("Ctrl-D leaves");
+    terminal.wait_for("> ");
+    terminal.press("/exit\r");
+    assert_eq!(terminal.end().1, 0);
+}
+
+#[test]
+fn a_byte_that_is_no_utf_8_does_not_end_a_conversation() {
+    for term in ["xterm", "dumb"] {
+        let line = ["chat", "--temp", "0", "-s", "1", "-n", "3"];
+        let Some(mut terminal) = Terminal::open_as(&line, term) else { return };
+        terminal.wait_for("> ");
+        terminal.press("hello\r");
+        terminal.wait_for("> ");
+        terminal.press(b"caf\xe9 au lait\r");
+        terminal.wait_for("terminal: expected UTF-8, found other bytes: the line is dropped");
+        terminal.wait_for("> ");
+        // What was said before is still there.
+        terminal.press("/stats\r");
+        terminal.wait_for(" messages, ");
+        terminal.wait_for("> ");
+        terminal.press("/exit\r");
+        assert_eq!(terminal.end().1, 0);
+    }
+}
+
+/// A model may write anything, also what clears a screen or answers for the user.
+#[test]
+fn what_a_terminal_would_interpret_is_shown_escaped() {
+    // Tokens of the demo model: the byte of Escape, that of a carriage return, and both of U+009B.
+    let cases: [(&[&str], &str); 3] = [
+        (&["--logit-bias", "222+100"], "\\u{1b}\\u{1b}\\u{1b}"),
+        (&["--logit-bias", "208+100"], "\\r\\r\\r"),
+        (&["--regex", "\u{9b}\u{9b}\u{9b}"], "\\u{9b}\\u{9b}\\u{9b}"),
+    ];
+    for (bias, expected) in cases {
+        for more in ["", "--n-best 2", "--show-drafts --color never", "--display-prompt"] {
+            let line = [words("generate x -n 9 --temp 0 -s 1 -q"), bias.to_vec(), words(more)].concat();
+            let Some(terminal) = Terminal::open(&line) else { return };
+            let (seen, code) = terminal.end();
+            let shown = seen.replace(['[', ']', '<', '>'], "");
+            assert!(code == 0 && shown.contains(expected), "{line:?}: {code}: {seen:?}");
+            let wrong = |c: char| c.is_control() && !matches!(c, '\n' | '\r');
+            assert!(!seen.contains(wrong) && !seen.replace("\r\n", "\n").contains('\r'), "{line:?}: {seen:?}");
+            // Pipes get the bytes as they are.
+            let piped = crate::run(&line).ok();
+            let raw = expected.replace("\\u{1b}", "\x1b").replace("\\r", "\r").replace("\\u{9b}", "\u{9b}");
+            let plain = piped.replace(['[', ']', '<', '>'], "");
+            assert!(plain.contains(&raw), "{line:?}: {piped:?}");
+        }
+    }
+    // Colours are the program's own, and the text between them is escaped.
+    let line = words("generate x -n 3 --temp 0 -s 1 -q --logit-bias 222+100 --show-drafts --color always");
+    let Some(terminal) = Terminal::open(&line) else { return };
+    let (seen, _) = terminal.end();
+    assert!(seen.contains("m\\u{1b}\x1b[0m") && !seen.contains("m\x1b\x1b"), "{seen:?}");
+    let Some(mut terminal) = Terminal::open(&words("chat --temp 0 -s 1 -n 3 --logit-bias 222+100")) else { return };
+    terminal.wait_for("> ");
+    terminal.press("hello\r");
+    terminal.wait_for("\\u{1b}\\u{1b}\\u{1b}");
     terminal.wait_for("> ");
     terminal.press("/exit\r");
     assert_eq!(terminal.end().1, 0);

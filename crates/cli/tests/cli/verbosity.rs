@@ -17,6 +17,7 @@ fn quiet_leaves_warnings_and_errors() {
     // The last one counts.
     let more = run(&[&line[..], &["-q", "-v"]].concat()).err;
     assert!(more.contains("seed: ") && more.contains("drafters: "), "{more}");
+    assert!(run(&[&["-q"][..], &line, &["-v"]].concat()).err.contains("drafters: "));
 }
 
 #[test]

@@ -5,8 +5,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
-use foretoken::settings::{self, DraftingSettings, SpeculationSettings};
+use clap::Args;
+use foretoken::drafters::{DrafterKind, DraftsFrom};
+use foretoken::settings::{Budget, DraftingSettings, SpeculationSettings};
 use foretoken::{CacheType, Promise, SpecType, TranslationWay, WeightType};
 use foretoken_hub::Name;
 
@@ -14,97 +15,42 @@ use super::drafters::{DrafterOptions, MemoryOptions};
 use crate::failure::Failure;
 use crate::{hub, values};
 
-/// What speculation promises, as `--verify` names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Verify {
-    /// The same seed gives the same text as plain decoding, byte for byte.
-    Exact,
-    /// The same distribution as plain decoding.
-    Rejection,
-    /// The same distribution, a chain verified as one block.
-    Block,
-}
+/// The first paragraph of what help says of `--spec-type`.
+const SPEC_TYPE_HELP: &str = "Drafters: none, draft, lookup, suffix, .. [default: auto]";
 
-impl From<Verify> for Promise {
-    fn from(verify: Verify) -> Self {
-        match verify {
-            Verify::Exact => Self::Exact,
-            Verify::Rejection => Self::Rejection,
-            Verify::Block => Self::Block,
-        }
-    }
-}
-
-/// How much to draft, as `--budget` names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Budget {
-    /// As much as pays on this machine, down to nothing.
-    Auto,
-    /// Starts with 5, two more after a draft that was accepted completely (of a tree its longest branch, which keeps
-    /// wide trees small), one less after any other; each request starts again, as heuristic_transient of transformers.
-    Heuristic,
-    /// Always the maximum.
-    Fixed,
-    /// A branch stops after a token of low probability; the threshold is learned.
-    Confidence,
-    /// A branch stops where its probability as a whole is low; the threshold is learned.
-    Threshold,
-}
-
-impl From<Budget> for settings::Budget {
-    fn from(budget: Budget) -> Self {
-        match budget {
-            Budget::Auto => Self::Auto,
-            Budget::Heuristic => Self::Heuristic,
-            Budget::Fixed => Self::Fixed,
-            Budget::Confidence => Self::Confidence,
-            Budget::Threshold => Self::Threshold,
-        }
-    }
-}
-
-/// How drafts of a model with another vocabulary are translated, as `--spec-draft-translate` names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Translate {
-    /// Text for greedy requests, under exact, and where vocabularies share little; else shared.
-    Auto,
-    /// Its text is translated (universal assisted generation).
-    #[value(alias = "uag")]
-    Text,
-    /// Its law over the tokens that both vocabularies have (token-level intersection).
-    #[value(alias = "tli")]
-    Shared,
-}
-
-impl From<Translate> for TranslationWay {
-    fn from(translate: Translate) -> Self {
-        match translate {
-            Translate::Auto => Self::ByPromise,
-            Translate::Text => Self::Text,
-            Translate::Shared => Self::Shared,
-        }
-    }
+/// All that help says of `--spec-type`, with the drafters of the library's register.
+fn spec_type_help() -> String {
+    let named = DrafterKind::all().filter(|kind| kind.row().drafts_from != DraftsFrom::FirstLayers);
+    let named: Vec<&str> = named.map(DrafterKind::name).collect();
+    let in_auto = DrafterKind::all().filter_map(|kind| Some((kind.name(), kind.row().auto?)));
+    let in_auto = in_auto.map(|(name, case)| if case.is_empty() { name.into() } else { format!("{name}, {case}") });
+    let in_auto: Vec<String> = in_auto.collect();
+    let (last, others) = in_auto.split_last().expect("auto has drafters");
+    format!(
+        "{SPEC_TYPE_HELP}\n\nDrafters, whose drafts fill one tree: none, or some of {}; with draft:lookup the second \
+         drafts for the model of the first; auto is {}, and {last}.",
+        named.join(", "),
+        others.join(", ")
+    )
 }
 
 /// How to draft, and how drafts are verified.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Speculation")]
 pub struct SpeculationOptions {
-    /// Drafters: none, draft, lookup, suffix, .. [default: auto]
-    ///
-    /// Drafters, whose drafts fill one tree: none, or some of draft, lookup, llma, trie, suffix, ngram, prediction,
-    /// jacobi, phrases, grammar, random; with draft:lookup the second drafts for the model of the first; auto is draft,
-    /// if there is a draft model, suffix, phrases, if there are any, and grammar, for requests with a grammar.
-    #[arg(long, value_name = "KIND,..", value_parser = str::parse::<SpecType>)]
+    /// The drafters; `None` are those of `auto`.
+    #[arg(long, value_name = "KIND,..", value_parser = str::parse::<SpecType>, help = SPEC_TYPE_HELP,
+        long_help = spec_type_help())]
     pub spec_type: Option<SpecType>,
     /// What speculation promises
-    #[arg(long, value_name = "PROMISE", default_value = "exact")]
-    pub verify: Verify,
+    #[arg(long, value_name = "PROMISE", default_value = "exact", value_parser = values::one_of::<Promise>())]
+    pub verify: Promise,
     /// How much to draft
     ///
     /// auto weighs what each guess is worth against what it costs on this machine; a drafter that does not pay rests.
     /// Under --verify rejection or block the text of a seed then depends on the clock, unless --costs is given.
-    #[arg(long, hide_short_help = true, value_name = "KIND", default_value = "auto")]
+    #[arg(long, hide_short_help = true, value_name = "KIND", default_value = "auto",
+        value_parser = values::one_of::<Budget>())]
     pub budget: Budget,
     /// How drafts are made.
     #[command(flatten)]
@@ -158,8 +104,8 @@ pub struct DraftingOptions {
     pub spec_draft_min_p: Option<f32>,
     /// How drafts of a model with another vocabulary are translated: text (uag), shared (tli), or auto: text for greedy
     /// requests, under --verify exact and where vocabularies share little, else shared
-    #[arg(long, value_name = "WAY", default_value = "auto")]
-    pub spec_draft_translate: Translate,
+    #[arg(long, value_name = "WAY", default_value = "auto", value_parser = values::one_of::<TranslationWay>())]
+    pub spec_draft_translate: TranslationWay,
     /// How many of the target's last tokens are encoded together with a translated draft
     #[arg(long, value_name = "N", default_value = "10", value_parser = values::one_up, allow_negative_numbers = true)]
     pub target_lookbehind: usize,
@@ -196,8 +142,8 @@ impl SpeculationOptions {
     pub fn settings(&self) -> Result<SpeculationSettings, Failure> {
         Ok(SpeculationSettings {
             spec_type: self.spec_type.clone().unwrap_or_default(),
-            verify: self.verify.into(),
-            budget: self.budget.into(),
+            verify: self.verify,
+            budget: self.budget,
             ..self.drafting.settings()?
         })
     }
@@ -227,7 +173,7 @@ impl DraftingOptions {
                 top_p: self.spec_draft_top_p,
                 min_p: self.spec_draft_min_p,
             },
-            translate: self.spec_draft_translate.into(),
+            translate: self.spec_draft_translate,
             target_lookbehind: self.target_lookbehind,
             assistant_lookbehind: self.assistant_lookbehind,
             costs: self.costs.clone(),
@@ -259,8 +205,18 @@ mod tests {
     }
 
     #[test]
-    fn translation_is_decided_by_each_request_unless_it_is_set() {
-        let ways = [Translate::Auto, Translate::Text, Translate::Shared].map(TranslationWay::from);
-        assert_eq!(ways, [TranslationWay::ByPromise, TranslationWay::Text, TranslationWay::Shared]);
+    fn help_names_the_drafters_of_the_register() {
+        let help = spec_type_help();
+        assert!(help.contains("none, or some of draft, lookup, llma, trie, suffix, "), "{help}");
+        assert!(help.contains("; auto is draft, if there is a draft model, suffix, phrases, if "), "{help}");
+        assert!(help.ends_with(" a grammar."), "{help}");
+    }
+
+    #[test]
+    fn values_have_their_names() {
+        let line = ["line", "--verify", "block", "--budget", "confidence", "--spec-draft-translate", "uag"];
+        let found = Line::parse_from(line).speculation.settings().expect("nothing is to be fetched");
+        let expected = (Promise::Block, Budget::Confidence, TranslationWay::Text);
+        assert_eq!((found.verify, found.budget, found.translate), expected);
     }
 }

@@ -126,7 +126,10 @@ fn conversation(place: &str, value: &Value) -> Result<Prompt, Failure> {
 
 /// The prompt of one object: its `prompt` (text or ids), else its `messages`, else its `text` or `question`, else the
 /// first of its `turns`.
-fn of_object(place: &str, object: &Value) -> Result<ListedPrompt, Failure> {
+///
+/// # Errors
+/// It has none of these; the error begins with the place.
+pub fn of_object(place: &str, object: &Value) -> Result<ListedPrompt, Failure> {
     let listed = |prompt| ListedPrompt { place: place.to_string(), prompt, kind: kind(object) };
     if object.get("prompt").is_none() && object.get("messages").is_some() {
         return conversation(place, object).map(listed);

@@ -1,5 +1,5 @@
-//! Tests of what a head is asked to run: which hidden row goes with which token, and when drafting stops. (Its laws and
-//! rows over many passes are tested with a toy head in `foretoken_testkit`.)
+//! Tests of what a head is asked to run: which hidden state goes with which token, and when drafting stops. (Its laws
+//! and rows over many passes are tested with a toy head in `foretoken_testkit`.)
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use foretoken_speculation::{DraftTree, Probes, Promise, Sampling, Tenant};
 
 const SEQUENCE: SequenceId = SequenceId(3);
 
-/// A span that was run: its start, its tokens and how many of them were computed, and the hidden rows with their kind.
+/// A span that was run: its start, its tokens and how many of them were computed, and the hidden states with their
+/// kind.
 type ScoredSpan = (usize, Vec<Token>, usize, char, Vec<f32>);
 
 /// A network in which token t is followed by t + 1 or, less probably, by t + 2; its own hidden state is the token.
@@ -19,11 +20,11 @@ struct Successor {
     asked: Vec<ScoredSpan>,
     /// Rows that are cached.
     rows: usize,
-    /// The tokens of its rows, where these are not all.
+    /// The tokens of its rows, if these are not all.
     row_tokens: Option<Arc<[Token]>>,
-    /// It runs nothing.
+    /// Whether it runs nothing.
     refuses: bool,
-    /// It cannot go back without forgetting everything.
+    /// Whether it cannot roll back without dropping everything.
     forgets: bool,
     closed: usize,
 }
@@ -167,7 +168,7 @@ fn a_head_with_a_reduced_vocabulary_drafts_its_tokens_and_has_no_confidence_in_o
     let tree = draft(&mut drafter, &[7, 8, 3], 3);
     assert_eq!(tree.tokens(), [5, 6, 2], "3 is followed by 4, which has no logit, or 5, and 6 by none that has one");
     let first = tree.nodes().next().unwrap();
-    // Of four logits one is 4.5 and three are 0.
+    // One of four logits is 4.5, the others are 0.
     assert!((tree.acceptance(first) - 1.0 / (1.0 + 3.0 * (-4.5f32).exp())).abs() < 1e-6);
     let banned = Sampling { temperature: 0.0, banned_tokens: vec![2, 5, 6, 9], ..Sampling::default() };
     let tree = draft_by(&mut drafter, &[7, 8, 3], 1, &banned);

@@ -22,7 +22,7 @@ fn no_ngram_reaches_over_the_end_of_a_text() {
 
 #[test]
 fn ngrams_made_to_collide_take_a_bounded_search() {
-    // They share a bucket in any table of up to 2^11.
+    // These tokens share a bucket in any table of up to 2^11.
     let mut history = History::new([1]);
     let colliding: Vec<Token> = (0..).filter(|token| hash(&[*token]) & 0x7ff == 3).take(300).collect();
     colliding.iter().for_each(|&token| history.push(token));

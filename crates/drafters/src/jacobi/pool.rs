@@ -9,7 +9,7 @@ use foretoken_speculation::Token;
 pub(super) struct Pool {
     /// Tokens of an n-gram after its first.
     rest: usize,
-    /// Most n-grams of one first token.
+    /// Maximum number of n-grams of one first token.
     guesses_max: usize,
     /// For each first token what follows it, the latest last, end to end.
     guesses: HashMap<Token, Vec<Token>>,
@@ -30,7 +30,7 @@ impl Pool {
         self.guesses.get(&first).into_iter().flat_map(|list| list.chunks(self.rest).rev())
     }
 
-    /// Adds an n-gram; one that was there already counts as new, and the oldest is dropped where there is no room.
+    /// Adds an n-gram; one that was there already counts as new, and the oldest is dropped if there is no room.
     pub(super) fn add(&mut self, ngram: &[Token]) {
         let (rest, full) = (self.rest, self.rest * self.guesses_max);
         let list = self.guesses.entry(ngram[0]).or_default();

@@ -1,11 +1,12 @@
-//! The drafter of the draft model: rows of the tokens that it proposes are run ahead, in passes that are due anyway.
+//! The inner drafter of a draft model: rows of the tokens that it proposes are run ahead, in passes that are due
+//! anyway.
 //!
 //! It is asked for a tree whenever the draft model has a pass to make: after the pending token, and later after the
-//! best leaf that is not computed, where its last proposal was wrong or ended. It proposes what the draft model will
-//! draw, with the draft model's noise where that is known. Under *exact* that is the target's noise at each position,
-//! so an inner draft model races with the same noise, and agrees often. Under the other promises the draft's own draws
-//! are at addresses that only the draft model uses, so the inner drafter is asked for the most probable tokens. One
-//! that draws all the same is given another seed, so none of its draws shares an address with the draft or the
+//! best leaf that is not computed, if its last proposal was wrong or ended. It proposes what the draft model will draw,
+//! with the draft model's noise if that is known. Under *exact* that is the target's noise at each position, so an
+//! inner draft model races with the same noise, and agrees often. Under the other promises the draft's own draws are at
+//! addresses that only the draft model uses, so the inner drafter is asked for the most probable tokens. An inner
+//! drafter that draws nevertheless is given another seed, so none of its draws shares an address with the draft or the
 //! verification.
 //!
 //! Its proposals are only rows to be computed, so no law depends on them. Proposals that the draft cannot reach (deeper
@@ -19,7 +20,7 @@ use super::ModelDrafter;
 use super::grow::Growth;
 use foretoken_speculation::budget::Limits;
 
-/// An inner drafter, the name of the whole, and reused memory.
+/// An inner drafter, the name of both drafters together, and reused memory.
 pub(super) struct Inner {
     pub drafter: Box<dyn Drafter>,
     pub name: String,
@@ -42,7 +43,7 @@ impl<S: Scorer> ModelDrafter<S> {
     pub(super) fn look_ahead(&mut self, asks: &[Ask<'_>], growths: &[Growth], chance: &mut dyn Chance) {
         let Some(inner) = self.inner.as_mut().filter(|_| self.ahead_max > 0) else { return };
         inner.texts.resize_with(inner.texts.len().max(growths.len()), Vec::new);
-        // For each its growth, the row to continue, and the depth of the last row that the draft can use.
+        // For each ask: its growth, the row to continue, and the depth of the last row that the draft can use.
         let mut wanted: Vec<(&Growth, Option<u32>, usize)> = Vec::new();
         let mut samplings: Vec<(Sampling, u64)> = Vec::new();
         for growth in growths {

@@ -1,7 +1,7 @@
 //! The rows that a draft model has cached of one sequence: committed tokens, and after them its last tree.
 //!
 //! A row is identified by the tokens that lead to it, so it is valid whatever was accepted: the longest path of rows
-//! that equals the tokens written since is kept, and the rest is forgotten. The committed tokens are compared with the
+//! that equals the tokens written since is kept, and the rest is dropped. The committed tokens are compared with the
 //! sequence as well, since they may be drafted themselves, by a draft model that this one drafts for. The bytes of the
 //! cache are the scorer's.
 
@@ -18,11 +18,13 @@ pub(crate) struct Cached {
     pub committed: Vec<Token>,
     /// The drafted tokens after them, row by row.
     pub tokens: Vec<Token>,
-    /// For each of these the row that it continues, `None`: the last committed token.
+    /// For each drafted token the row that it continues; `None` is the last committed token.
     pub parents: Vec<Option<u32>>,
-    /// How many of them have been run. The others are rows of the next pass, and are dropped if there is none.
+    /// How many of the drafted tokens have been run. The others are rows of the next pass, and are dropped if there is
+    /// none.
     pub computed: usize,
-    /// A pass began and has not ended: if it never does, the scorer's rows beyond the computed ones are unknown.
+    /// Whether a pass has begun and not ended: if it never ends, the scorer's rows beyond the computed ones are
+    /// unknown.
     pub in_pass: bool,
 }
 
@@ -32,8 +34,7 @@ impl Cached {
         self.committed.len() + self.tokens.len()
     }
 
-    /// Where nothing is cached, takes over rows that other sequences have computed of these tokens, except the last
-    /// one.
+    /// If nothing is cached, adopts rows that other sequences have computed of these tokens, except the last one.
     pub(crate) fn adopt(&mut self, sequence: SequenceId, tokens: &[Token], scorer: &mut impl Scorer) {
         if self.len() == 0 && !self.in_pass {
             let adopted = scorer.adopt(sequence, &tokens[..tokens.len() - 1]);

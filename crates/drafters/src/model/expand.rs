@@ -1,4 +1,4 @@
-//! How a draft goes on from the logits of a pass: tokens are drawn after a leaf and offered, and may become leaves.
+//! How a draft continues from the logits of a pass: tokens are drawn after a leaf and offered, and may become leaves.
 //!
 //! This is the same for every drafter with a network. `grow` chooses the leaves that are continued.
 
@@ -10,9 +10,9 @@ use foretoken_speculation::{Ask, Branch, Chance, Draws, Evidence, NodeId, Outloo
 /// How far a draft may go.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Bounds {
-    /// Draft length: most tokens of a branch.
+    /// Draft length: maximum number of tokens of a branch.
     pub depth_max: usize,
-    /// Most tokens, drafted ones included, after which the network can compute logits.
+    /// Maximum number of tokens, drafted ones included, after which the network can compute logits.
     pub tokens_max: usize,
 }
 
@@ -22,15 +22,15 @@ pub(crate) struct Buffers {
     scratch: Scratch,
     path: Vec<Token>,
     /// The most probable tokens of a greedy law.
-    likeliest: Vec<Token>,
+    most_probable: Vec<Token>,
     draws: Draws,
     /// The nodes that were offered under one node, with the drafter's confidence.
     children: Vec<(NodeId, f32, Evidence)>,
 }
 
 impl Buffers {
-    /// Continues the picked leaves, and picks the next, until a row of theirs has to be computed; returns whether there
-    /// is such a row. A leaf whose row has no logits, or was refused, ends its branch; the others go on.
+    /// Continues the picked leaves, and picks the next, until one of their rows has to be computed; returns whether
+    /// there is such a row. A leaf whose row has no logits, or was refused, ends its branch; the others continue.
     pub(crate) fn advance(
         &mut self,
         cached: &mut Cached,
@@ -76,7 +76,7 @@ impl Buffers {
         let row =
             growth.logits(&leaf).unwrap_or_else(|| panic!("row {:?} of {:?} was not run", leaf.row, ask.sequence));
         let Some(logits) = rows.row(row) else { return };
-        let Self { scratch, path, likeliest, draws, children } = self;
+        let Self { scratch, path, most_probable, draws, children } = self;
         ask.tree.path_into(leaf.node, path);
         let (context, settings) = (ask.context(path), ask.settings);
         let (row_tokens, sampling) = (rows.row_tokens(), growth.sampling.as_ref().unwrap_or(ask.sampling));
@@ -89,14 +89,15 @@ impl Buffers {
             p_split if p_split < 1.0 && ask.room() > 1 => raw.count_above(p_split).clamp(1, ask.room()),
             _ => 1,
         };
-        likeliest.clear();
+        most_probable.clear();
         if law.is_point() && count > 1 {
-            scratch.likeliest(count, row_tokens, likeliest);
+            scratch.most_probable(count, row_tokens, most_probable);
         }
-        ask.draw(leaf.node, law, count, likeliest, chance, draws);
+        ask.draw(leaf.node, law, count, most_probable, chance, draws);
         children.clear();
         for &(token, q) in &draws.tokens {
-            // A token that the settings leave and the row has no logit of gets an index beyond it: its confidence is 0.
+            // A token that the settings allow and of which the row has no logit gets an index beyond the row: its
+            // confidence is 0.
             let index_in = |tokens: &[Token]| tokens.binary_search(&token).unwrap_or(tokens.len()) as Token;
             let confidence = raw.log_probability(row_tokens.map_or(token, index_in)).exp();
             let evidence = Evidence::of_law(confidence, q);

@@ -3,10 +3,10 @@
 //! A leaf's gain is the product of the confidences on the path to it. The draft is grown best first, but a pass of the
 //! draft model costs nearly the same for one row as for several, so a round continues all leaves that are expected to
 //! be continued before the tree is full: assuming the mean confidence of this draft's first choices for each next
-//! token, every leaf that has a child among the best of the nodes that still fit. Leaves of equal gain come in the
+//! token, every leaf that has a child among the best of the nodes that still fit. Leaves with equal gains come in the
 //! order in which they were offered. A chain has one leaf, and a round for every token.
 //!
-//! All of this is a function of tokens that are offered already, so it is lawful under every promise, and does not
+//! All of this is a function of tokens that are offered already, so it is allowed under every promise, and does not
 //! depend on the cache: rows that are computed ahead save passes and change no draft.
 
 use foretoken_speculation::{NodeId, Sampling, Token};
@@ -17,14 +17,14 @@ pub(crate) struct Leaf {
     /// `None`: the root.
     pub node: Option<NodeId>,
     pub token: Token,
-    /// The scorer's row of its parent, `None` where that is the root.
+    /// The scorer's row of its parent, `None` if that is the root.
     pub parent_row: Option<u32>,
     /// Its own row, once it is to be continued; the root has none.
     pub row: Option<u32>,
     pub depth: usize,
     /// Product of the confidences from the root on.
     pub gain: f32,
-    /// The same of calibrated acceptances; 1 where the ask has no outlook.
+    /// Product of the calibrated acceptances from the root on; 1 if the ask has no outlook.
     pub calibrated_gain: f64,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Leaf {
 pub(crate) struct Growth {
     /// The index of its ask.
     pub ask: usize,
-    /// The sampling settings of the draft's logits, where they differ from the target's.
+    /// The sampling settings of the draft's logits, if they differ from the target's.
     pub sampling: Option<Sampling>,
     /// In order of offer.
     pub leaves: Vec<Leaf>,
@@ -43,7 +43,7 @@ pub(crate) struct Growth {
     pub needed: usize,
     /// The index of the root's logits among the drafter's rows, once they are computed.
     pub root: Option<usize>,
-    /// The same of each row of the tree.
+    /// For each row of the tree the index of its logits, once they are computed.
     pub rows: Vec<usize>,
     /// Nodes that were offered.
     pub nodes: usize,

@@ -154,7 +154,8 @@ fn it_goes_back_to_the_first_difference_even_if_another_branch_was_accepted() {
 fn it_stops_after_a_token_of_low_confidence_and_after_an_end_token() {
     let mut drafter = Successor::drafter(1.0);
     drafter.settings.p_min = Some(0.5);
-    // e / (e + 9) is below a half: the token is offered all the same, and the chain ends. Also under greedy.
+    // e / (e + 9) is below a half: the token is offered nevertheless, and the chain ends. This also holds for greedy
+    // requests.
     for temperature in [0.0, 1.0] {
         let sampling = Sampling { temperature, ..Sampling::default() };
         assert_eq!(draft(&mut drafter, &[&[3]], &sampling)[0].tokens(), [4]);
@@ -226,7 +227,7 @@ fn noise_is_the_targets_under_exact_and_its_own_under_rejection() {
 #[test]
 fn it_branches_where_the_runner_up_is_likely_and_grows_best_first() {
     let mut drafter = Successor::drafter(4.0);
-    // Of e^4, e^3.3 and eight ones: 0.61, 0.30 and 0.01 each.
+    // The probabilities of e^4, e^3.3 and eight ones are 0.61, 0.30 and 0.01 each.
     drafter.scorer.second = 3.3;
     drafter.settings.p_split = Some(0.1);
     for (promise, temperature) in [Promise::Exact, Promise::Rejection, Promise::Block]
@@ -262,7 +263,7 @@ fn greedy_siblings_are_the_next_most_probable_tokens_that_are_allowed() {
     let sampling = Sampling { temperature: 0.0, banned_tokens: vec![4, 0], ..Sampling::default() };
     let tree = draft(&mut drafter, &[&[3]], &sampling).remove(0);
     assert_eq!(tree.tokens(), [5, 1, 2, 3], "the most probable first, the lowest of equals, none that is banned");
-    // Where only one token is possible, there is no sibling.
+    // If only one token is possible, there is no sibling.
     let only = Sampling { banned_tokens: (0..10).filter(|token| *token != 7).collect(), ..sampling };
     assert_eq!(draft(&mut drafter, &[&[3]], &only)[0].tokens(), [7, 7, 7, 7]);
 }
@@ -295,7 +296,7 @@ fn a_round_continues_the_leaves_that_are_expected_to_be_continued() {
     assert_eq!(taken(&[(0.3, 1), (0.5, 1), (0.1, 1)], 2), [0.5, 0.3]);
     assert_eq!(taken(&[(0.2, 1), (0.9, 1), (0.1, 1)], 3), [0.9]);
     assert_eq!(taken(&[(0.2, 1), (0.9, 1), (0.1, 1)], 4), [0.9, 0.2]);
-    // Where the first may have but one more, the others get the room. Of equals the earlier goes first.
+    // If the first may have only one more, the others get the room. Of ties the earlier goes first.
     assert_eq!(taken(&[(0.2, 1), (0.9, 3), (0.2, 2)], 3), [0.9, 0.2, 0.2]);
     assert_eq!(taken(&[(0.2, 1)], 0), [0.0_f32; 0]);
     assert_eq!(taken(&[(0.0, 1)], 1), [0.0]);

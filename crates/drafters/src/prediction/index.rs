@@ -10,9 +10,9 @@ use foretoken_speculation::Token;
 
 /// Tokens of an n-gram.
 const LEN: usize = 3;
-/// Most positions that are returned from a given one on.
+/// Maximum number of positions that are returned from a given one on.
 const AHEAD_MAX: usize = 16;
-/// Most positions that are returned before it.
+/// Maximum number of positions that are returned before it.
 const BEHIND_MAX: usize = 8;
 
 /// A text with its index.

@@ -12,7 +12,7 @@ use foretoken_speculation::DraftTree;
 const ALICE: Tenant = Tenant(7);
 const BOB: Tenant = Tenant(8);
 
-/// A drafter that proposes nothing where nothing matches.
+/// A drafter that proposes nothing if nothing matches.
 fn drafter(capacity_tokens: usize) -> SuffixDrafter {
     SuffixDrafter { window: 0, ..SuffixDrafter::new(capacity_tokens) }
 }
@@ -42,7 +42,7 @@ fn a_long_match_outweighs_later_and_more_frequent_short_ones() {
 }
 
 #[test]
-fn a_tenants_texts_are_its_own_and_texts_without_a_tenant_are_everybodys() {
+fn a_tenants_texts_are_its_own_and_texts_without_a_tenant_are_public() {
     let mut drafter = drafter(1000);
     let trial = Trial::greedy(20);
     drafter.open(&Opening { tenant: ALICE, ..Opening::new(trial.sequence, &[1, 2]) });
@@ -82,9 +82,9 @@ fn the_oldest_texts_are_forgotten_and_a_long_one_keeps_its_end() {
     assert_eq!(shown(&mut drafter, ALICE, &[1290]).tokens()[0], 1291, "the newest");
     assert_eq!(shown(&mut drafter, ALICE, &[1250]).tokens()[0], 1251, "half of the capacity is kept in any case");
     assert!(shown(&mut drafter, ALICE, &[1100]).is_empty());
-    let everybodys = drafter.history_tokens();
+    let public = drafter.history_tokens();
     drafter.warm_up(&(0..5000).collect::<Vec<_>>(), 1, Some(ALICE));
-    assert!(drafter.history_tokens() <= everybodys + 100, "as many again of tenants' texts");
+    assert!(drafter.history_tokens() <= public + 100, "as many again of tenants' texts");
     assert_eq!(shown(&mut drafter, ALICE, &[4960]).tokens()[0], 4961);
     assert!(shown(&mut drafter, ALICE, &[4900]).is_empty());
     let mut forgetful = SuffixDrafter { window: 0, ..SuffixDrafter::new(0) };
@@ -150,7 +150,7 @@ fn text(len: std::ops::Range<usize>) -> impl Strategy<Value = Vec<Token>> {
 
 proptest! {
     /// A sequence grows at random, and the drafter is asked after drafted tokens, which it must not learn: its
-    /// proposals and its history are those of a drafter that was never asked so.
+    /// proposals and its history are those of a drafter that was never asked after drafted tokens.
     #[test]
     fn drafted_tokens_are_not_learned(
         more in prop::collection::vec((text(1..40), text(0..9)), 1..8),
@@ -213,8 +213,8 @@ proptest! {
         let mut drafter = SuffixDrafter::new(capacity);
         for (owner, tokens) in &taught {
             drafter.warm_up(tokens, 1, *owner);
-            let everybodys: usize = drafter.texts.seen_by(Tenant(1)).map(Texts::len).sum();
-            prop_assert!(everybodys <= capacity && drafter.history_tokens() - everybodys <= capacity);
+            let public: usize = drafter.texts.seen_by(Tenant(1)).map(Texts::len).sum();
+            prop_assert!(public <= capacity && drafter.history_tokens() - public <= capacity);
         }
         for owner in [ALICE, BOB] {
             let all: Vec<Token> = taught.iter().filter(|(of, tokens)| *of == Some(owner) && tokens.len() > 1)

@@ -3,8 +3,8 @@
 //!
 //! The target's tokens are translated, the assistant runs them, and its logits are assigned to the target's tokens of
 //! the same bytes or role; all others get minus infinity, so that any law made of the row is the assistant's,
-//! restricted and renormalised. That is a law over target tokens like any other: a drafter draws from it and offers
-//! with q, and under *exact* races with the target's own noise. Where several assistant tokens correspond to one of the
+//! restricted and normalized again. That is a law over target tokens like any other: a drafter draws from it and offers
+//! with q, and under *exact* races with the target's own noise. If several assistant tokens correspond to one of the
 //! target's, the most probable counts.
 //!
 //! A drafted token can merge with the text before it in the assistant's vocabulary; the cache is then rolled back to
@@ -19,7 +19,8 @@ use crate::translate::{Reading, Translator};
 use crate::{HiddenInput, LogitRows, ScoreAsk, Scorer};
 use foretoken_speculation::{SequenceId, Tenant, Token};
 
-/// How many of the assistant's last tokens for final target tokens are assumed to change with the text that follows.
+/// How many of the assistant's last tokens, of those for final target tokens, are assumed to change with the text that
+/// follows.
 const OPEN_TOKENS: usize = 4;
 
 /// A [`Scorer`] in the target's vocabulary, over an assistant with another one.
@@ -38,7 +39,7 @@ pub struct SharedScorer<S, T> {
 struct SequenceState {
     /// The committed target tokens.
     kept: Vec<Token>,
-    /// How many first target tokens are final.
+    /// How many leading target tokens are final.
     final_len: usize,
     /// The last span after the committed tokens.
     tokens: Vec<Token>,
@@ -47,7 +48,7 @@ struct SequenceState {
     reading: Reading,
     /// The assistant's tokens that were run.
     ran: Vec<Token>,
-    /// How many first tokens of the assistant are taken to be final: those for the last row of final target tokens,
+    /// How many leading tokens of the assistant are taken to be final: those for the last row of final target tokens,
     /// except the last few.
     certain: usize,
 }
@@ -65,7 +66,7 @@ impl SequenceState {
         path
     }
 
-    /// Commits a row of the span and its ancestors, and forgets the others.
+    /// Commits a row of the span and its ancestors, and drops the others.
     fn keep_row(&mut self, row: Option<u32>) {
         let path = row.map_or(Vec::new(), |row| self.path(row));
         self.kept.extend(path);
@@ -84,7 +85,7 @@ impl<S: Scorer, T: Translator> SharedScorer<S, T> {
         self.sequences.get_mut(&sequence).unwrap_or_else(|| panic!("{sequence:?} was not opened"))
     }
 
-    /// Begins an ask: commits the rows of the last span that it starts after, and takes over its span.
+    /// Begins an ask: commits the rows of the last span that it starts after, and stores its span.
     fn begin(&mut self, ask: &ScoreAsk<'_>) {
         let state = self.state(ask.sequence);
         let (kept, start) = (state.kept.len(), ask.start);
@@ -103,7 +104,8 @@ impl<S: Scorer, T: Translator> SharedScorer<S, T> {
         let path = state.path(row);
         state.reading.read(&mut self.translator, sequence, [&state.kept, &path]);
         let assistant = self.translator.assistant_tokens(sequence);
-        // A split into tokens mostly stays as it is, except at its end. If it changes, the assistant runs it again.
+        // A split into tokens usually stays as it is, except at its end. If it changes, the assistant runs the changed
+        // tokens again.
         if state.kept.len() + path.len() <= state.final_len {
             state.certain = assistant.len().saturating_sub(OPEN_TOKENS);
         }
@@ -207,7 +209,7 @@ impl<S: Scorer, T: Translator> Scorer for SharedScorer<S, T> {
         }
     }
 
-    /// No bound: the assistant's bound counts its own tokens, and rows beyond it are empty.
+    /// There is no bound in target tokens: the assistant's bound counts its own tokens, and rows beyond it are empty.
     fn context_max(&self) -> usize {
         usize::MAX
     }

@@ -1,4 +1,4 @@
-//! The branches of one running sequence: those of its prompt, and those of its output while that is written.
+//! The branches of one running sequence: those of its prompt, and those of its output as it is written.
 //!
 //! Tokens come one at a time. The windows that end at a token are each extended by one node, so every window is counted
 //! once, and the sequence can be matched up to its last token. Nothing is pruned here: the tries are dropped with their
@@ -25,7 +25,7 @@ pub(super) struct Live {
 }
 
 impl Live {
-    /// No branches yet, of a sequence whose prompt will have `prompt_len` tokens.
+    /// The empty state of a sequence whose prompt will have `prompt_len` tokens.
     pub fn new(prompt_len: usize, window: usize, learns_prompt: bool, learns_output: bool) -> Live {
         let (tokens, tries, ends) = (Vec::new(), Tries::default(), VecDeque::with_capacity(window));
         Live { tokens, prompt_len, window, learns_prompt, learns_output, tries, ends }

@@ -1,16 +1,16 @@
 //! Trie nodes in one array: twenty bytes each, children as sibling lists.
 //!
-//! A list has few entries nearly everywhere, and where it has many they are in one array: a scan takes an order of
+//! Nearly all lists are short, and the entries of long ones are in one array: scanning lists takes an order of
 //! magnitude less memory than a map per node, and little more time. A child that is found or added is put in front of
-//! its siblings, so of two equally frequent children the one that was seen later comes first. Single nodes are not
-//! freed: [`Nodes::prune`] rewrites the array.
+//! its siblings, so of equally frequent children the one that was seen last comes first. Single nodes are not freed:
+//! [`Nodes::prune`] rewrites the array.
 
 use foretoken_speculation::Token;
 
 /// No node.
 const NONE: u32 = u32::MAX;
-/// Most children of a node: later ones are not learned. It bounds the time of a draft or an insertion however long
-/// texts are, and only matters in contexts so frequent that each continuation is improbable.
+/// Maximum number of children of a node: later ones are not learned. It bounds the time of a draft or an insertion
+/// however long texts are, and only matters in contexts so frequent that each continuation is improbable.
 pub(super) const FAN_MAX: usize = 256;
 
 /// How often a path of tokens was seen, by where it was seen.
@@ -125,7 +125,7 @@ impl Nodes {
         Some(child)
     }
 
-    /// Keeps the `len` most frequent nodes of the trie; of equals those in front.
+    /// Keeps the `len` most frequent nodes of the trie; of ties those in front.
     ///
     /// No child is more frequent than its parent, so the kept nodes are a trie; it is rewritten in depth-first order,
     /// so that the nodes of a path are near each other.
@@ -135,7 +135,7 @@ impl Nodes {
         }
         let mut counts: Vec<u32> = self.0.iter().map(|node| node.counts.total()).collect();
         let (more, &mut least, _) = counts.select_nth_unstable_by(len - 1, |a, b| b.cmp(a));
-        // How many with exactly the least count still fit.
+        // How many nodes with exactly the least count still fit.
         let mut equals = len - more.iter().filter(|&&count| count > least).count();
         // The kept nodes, each with the new number of its parent.
         let mut kept: Vec<(Node, u32)> = Vec::with_capacity(len);
@@ -154,7 +154,7 @@ impl Nodes {
         }
         self.0.clear();
         self.0.extend(kept.iter().map(|(node, _)| *node));
-        // Each is put in front of its siblings, the last one first.
+        // Each node is put in front of its siblings, the last one first.
         for (new, &(_, parent)) in kept.iter().enumerate().skip(1).rev() {
             self.0[new].sibling = std::mem::replace(&mut self.0[parent as usize].child, new as u32);
         }

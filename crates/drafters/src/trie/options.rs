@@ -9,7 +9,7 @@ pub enum Layout {
     /// Parallel: as many branches as would fit side by side, each counted with all of its tokens. (A draft tree holds a
     /// shared prefix once, so the rows that it would repeat are not used.)
     Par,
-    /// A single branch, the most probable one, as in LLMA.
+    /// Only the most probable branch, as in LLMA.
     One,
 }
 
@@ -35,11 +35,11 @@ impl Layout {
 /// Which branches are retrieved.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum BranchSource {
-    /// Of prompts only.
+    /// Branches of prompts only.
     Input,
-    /// Of outputs only.
+    /// Branches of outputs only.
     Output,
-    /// Of both, those of prompts weighing more.
+    /// Branches of both; those of prompts weigh more.
     #[default]
     Mix,
 }
@@ -63,10 +63,10 @@ impl BranchSource {
     }
 }
 
-/// Settings of a [`crate::TrieDrafter`]. The names are the authors' (Zhao et al. 2024) where they have one.
+/// Settings of a [`crate::TrieDrafter`]. Names are the authors' (Zhao et al. 2024), if they have one.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct TrieOptions {
-    /// Most nodes (the authors' `decoding_length`) drafted per pass, which has a limit of its own.
+    /// Maximum number of nodes (the authors' `decoding_length`) drafted per pass, which has a limit of its own.
     pub nodes_max: usize,
     /// Tokens of a branch after its first one, from 1.
     pub branch_length: usize,
@@ -76,23 +76,25 @@ pub struct TrieOptions {
     pub source: BranchSource,
     /// Longest run of last tokens that is matched; at most `branch_length`.
     pub prefix_max: usize,
-    /// Shortest run of last tokens that is matched; 0 offers the most frequent tokens where longer runs leave room.
+    /// Shortest run of last tokens that is matched; 0 offers the most frequent tokens if longer runs leave room.
     pub prefix_min: usize,
     /// Weight of an occurrence in a prompt; one in the output of another sequence has weight 1.
     pub prompt_weight: f32,
     /// Weight of an occurrence in the sequence's own output.
     pub own_weight: f32,
-    /// Most weight of all occurrences of a prefix in shared branches together.
+    /// Maximum weight of all occurrences of a prefix in shared branches together.
     pub shared_max: f32,
     /// A prefix seen n times leaves backoff / (n + backoff) of the probability to the next shorter one, from 0.
     pub backoff: f32,
     /// A continuation less probable than this, given what it continues, is not drafted; 0 to 1.
     pub share_min: f32,
-    /// A continuation of a lower gain than this is not drafted; 0 to 1.
+    /// A continuation with a lower gain than this is not drafted; 0 to 1.
     pub gain_min: f32,
-    /// Most nodes of a trie that outlives its sequence (there is one per first token); `None`: 16 times `nodes_max`.
+    /// Maximum number of nodes of a trie that outlives its sequence (there is one per first token); `None`: 16 times
+    /// `nodes_max`.
     pub capacity: Option<usize>,
-    /// Most tenants whose tries are kept, from 1; the least recently used are dropped first. Everybody's do not count.
+    /// Maximum number of tenants whose tries are kept, from 1; the least recently used are dropped first. The public
+    /// ones do not count.
     pub tenants_max: usize,
     /// Whether branches of prompts are inserted.
     pub insert_prompt: bool,
@@ -133,7 +135,7 @@ impl Default for TrieOptions {
 }
 
 impl TrieOptions {
-    /// Most nodes of a trie that outlives its sequence, if bounded.
+    /// Maximum number of nodes of a trie that outlives its sequence, if bounded.
     pub fn trie_capacity(&self) -> Option<usize> {
         self.prune.then(|| self.capacity.unwrap_or(self.nodes_max.saturating_mul(16)))
     }

@@ -48,7 +48,7 @@ fn propose(drafter: &mut TrieDrafter, sequence: SequenceId, tokens: &[Token], li
 fn fresh(drafter: &mut TrieDrafter, prompt: &[Token], tenant: u64) -> DraftTree {
     drafter.open(&Opening { tenant: Tenant(tenant), ..Opening::new(TWO, prompt) });
     let tree = propose(drafter, TWO, prompt, Limits::nodes(64));
-    // It has no output, so unless prompts are kept nothing of it is.
+    // The sequence has no output, so unless prompts are kept, nothing of it is.
     drafter.close(TWO);
     tree
 }
@@ -255,7 +255,7 @@ proptest! {
 }
 
 #[test]
-fn tenants_see_their_own_branches_and_everybodys() {
+fn tenants_see_their_own_branches_and_public_ones() {
     let mut drafter = TrieDrafter::new(matches());
     drafter.warm_up(&[50, 51, 52], 0, None);
     drafter.warm_up(&[60, 61, 62], 0, Some(Tenant(1)));

@@ -22,14 +22,15 @@ pub(super) struct Tries {
     roots: HashMap<Token, u32>,
     /// Each begins at its node 0.
     tries: Vec<Nodes>,
-    /// The most frequent first tokens, of equals the smaller first: what follows the empty prefix.
+    /// The most frequent first tokens, of ties the smallest first: what follows the empty prefix.
     common: Vec<(Token, Counts)>,
     /// Counts of all first tokens together.
     total: Counts,
 }
 
 impl Tries {
-    /// Adds each window of `window` tokens; the last ones are shorter. `capacity`: most nodes of a trie, if bounded.
+    /// Adds each window of `window` tokens; the last ones are shorter. `capacity`: maximum number of nodes of a trie,
+    /// if bounded.
     pub fn insert_all(&mut self, text: &[Token], window: usize, is_output: bool, capacity: Option<usize>) {
         for start in 0..text.len() {
             let (first, rest) = (text[start], &text[start + 1..text.len().min(start + window)]);

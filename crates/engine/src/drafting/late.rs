@@ -1,11 +1,11 @@
 //! Drafters that exceed a time limit.
 //!
-//! A draft that takes longer than it could ever save is a fault: the drafter hangs, or waits for something else. A call
-//! cannot be interrupted, but a drafter that exceeds the limit twice in a row is not asked again in this engine, and
-//! the requests that use it get an event. One such time is no evidence: the machine may have slept, or its clock was
-//! set. So it is not learned either, since a drafter that seems so slow would never be asked again. With fixed costs
-//! there is no limit, since nothing depends on the clock. Slow drafters below the limit do not pay and are seldom asked
-//! (`planner`).
+//! If drafting takes longer than it could ever save, the drafter is faulty: it hangs, or waits for something else. A
+//! call cannot be interrupted, but a drafter that exceeds the limit twice in a row is not asked again in this engine,
+//! and the requests that use it get an event. A single such time proves nothing: the machine may have slept, or its
+//! clock was set. So it is not learned either, since a drafter that seems so slow would never be asked again. With
+//! fixed costs there is no limit, since nothing depends on the clock. Slow drafters below the limit do not pay and are
+//! seldom asked (`planner`).
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use crate::sequence::Sequence;
 /// Seconds that a drafter may take per pass of its network, or for a call without a network: longer than any drafter
 /// that could save time, and shorter than a user waits for an answer.
 const LATE_SECONDS: f64 = 2.0;
-/// Passes of the target that it may take instead if these are longer: a draft is never worth as many.
+/// Passes of the target that it may take instead if these are longer: a draft is never worth this many.
 const LATE_PASSES: f64 = 20.0;
-/// Calls in a row beyond the limit after which a drafter is dropped: a single one may be a sleep of the machine or a
-/// change of its clock.
+/// The number of calls in a row beyond the limit after which a drafter is dropped: a single one may be due to a sleep
+/// of the machine or a change of its clock.
 const LATE_CALLS: usize = 2;
 
 impl Drafters {

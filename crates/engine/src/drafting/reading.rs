@@ -24,8 +24,8 @@ impl Drafters {
         for number in 0..self.members.len() as u8 {
             // A drafter may have failed and been dropped while it drafted.
             let is_left = |chunk: &ReadChunk| running[chunk.index].draft.drafters.contains(&number);
-            let of = pass.plan.read_chunks.iter().copied().filter(|chunk| chunk.number == number);
-            let chunks: Vec<ReadChunk> = of.filter(is_left).collect();
+            let planned = pass.plan.read_chunks.iter().copied().filter(|chunk| chunk.number == number);
+            let chunks: Vec<ReadChunk> = planned.filter(is_left).collect();
             let together = if self.members[usize::from(number)].isolated_calls > 0 { 1 } else { chunks.len().max(1) };
             chunks.chunks(together).for_each(|chunks| self.read_together(number, chunks, running, pass));
         }

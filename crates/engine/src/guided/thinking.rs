@@ -1,25 +1,25 @@
 //! A grammar that begins after a model's thoughts.
 //!
-//! Thoughts are unconstrained until the closing mark is written, in one token or in several: the shown bytes of the
-//! output are matched against the mark. The token that completes the mark may have only white space after it; then a
-//! little more white space is allowed, which models usually write there and which is no part of an answer; then the
-//! grammar begins. Where the model decides itself whether it thinks, the output either follows the grammar from its
-//! first token or begins with the opening mark: both are tracked until only one is possible. No output may end within
-//! its thoughts, and thoughts that begin after the first tokens of an answer are not supported.
+//! Thoughts are unconstrained until the closing tag is written, in one token or in several: the shown bytes of the
+//! output are matched against the tag. The token that completes the tag may have only white space after it; then a
+//! little more white space is allowed, which models usually write there and which is not part of an answer; then the
+//! grammar begins. If the model decides itself whether it thinks, the output either follows the grammar from its first
+//! token or begins with the opening tag: both are tracked until only one is possible. No output may end within its
+//! thoughts, and thoughts that begin after the first tokens of an answer are not supported.
 //!
 //! What is allowed depends on the tokens alone, and each step records the state before it, so that a rollback is exact.
 
 use std::sync::Arc;
 
 use foretoken_speculation::{Constrained, Constraint, Ending, Token, TokenSet};
-use foretoken_text::{Grammar, Thinking, ThinkingMarks, Tokenizer};
+use foretoken_text::{Grammar, Thinking, ThinkingTags, Tokenizer};
 
 use super::{Forcing, Guided};
 
-/// White space allowed between the closing mark and the answer, in bytes: two line ends of any kind.
+/// White space allowed between the closing tag and the answer, in bytes: two line ends of any kind.
 const GAP_MAX: usize = 4;
 
-/// The constraint of an output with optional thoughts, between the marks of `words`, followed by an answer of this
+/// The constraint of an output with optional thoughts, between the tags of `words`, followed by an answer of this
 /// grammar. `end_tokens` and `forcing` are as for [`guided`](super::guided).
 pub fn guided_after_thoughts(
     grammar: &Arc<Grammar>,
@@ -45,11 +45,11 @@ pub fn guided_after_thoughts(
 /// The part of the output that the next token belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The beginning: so many bytes of the opening mark are written, and the tokens may also be a direct answer.
+    /// The beginning: this many bytes of the opening tag are written, and the tokens may also be a direct answer.
     Start { opened: usize, may_answer: bool },
-    /// The thoughts; the output ends with so many bytes of the closing mark.
+    /// The thoughts; the output ends with this many bytes of the closing tag.
     Thoughts(usize),
-    /// After the thoughts and so many bytes of white space.
+    /// After the thoughts and this many bytes of white space.
     Gap(usize),
     /// An answer without thoughts before it.
     Direct,
@@ -77,34 +77,34 @@ struct AfterThoughts {
     history: Vec<(State, AcceptedBy)>,
 }
 
-/// The tokens of a vocabulary that matter for these marks. Finding them reads the whole vocabulary, so it is done once
+/// The tokens of a vocabulary that matter for these tags. Finding them reads the whole vocabulary, so it is done once
 /// for all requests of a model.
 pub struct ThinkingWords {
     tokenizer: Arc<Tokenizer>,
-    marks: ThinkingMarks,
-    /// Special tokens that are shown: the marks.
+    tags: ThinkingTags,
+    /// Special tokens that are shown: the tags.
     shown: Vec<Token>,
-    /// Tokens that may complete the closing mark and have something other than white space after it.
+    /// Tokens that may complete the closing tag and have something other than white space after it.
     crossing: Vec<Token>,
     /// Tokens of white space.
     blank: Vec<Token>,
-    /// Tokens that may begin or continue the opening mark: each is a part of it, or contains the whole rest of it.
+    /// Tokens that may begin or continue the opening tag: each is a part of it, or contains the whole rest of it.
     opening: Vec<Token>,
 }
 
 impl ThinkingWords {
     /// Classifies the tokens of a tokenizer's vocabulary.
-    pub fn new(tokenizer: &Arc<Tokenizer>, marks: ThinkingMarks) -> Self {
-        let shown = tokenizer.special_tokens(&marks.shown());
+    pub fn new(tokenizer: &Arc<Tokenizer>, tags: ThinkingTags) -> Self {
+        let shown = tokenizer.special_tokens(&tags.shown());
         let mut words = Self {
             tokenizer: Arc::clone(tokenizer),
-            marks,
+            tags,
             shown,
             crossing: Vec::new(),
             blank: Vec::new(),
             opening: Vec::new(),
         };
-        let (open, close) = (marks.open.as_bytes(), marks.close.as_bytes());
+        let (open, close) = (tags.open.as_bytes(), tags.close.as_bytes());
         let last = close[close.len() - 1];
         for token in 0..tokenizer.vocabulary_len() as Token {
             let bytes = words.bytes(token);
@@ -113,7 +113,7 @@ impl ThinkingWords {
             }
             let crosses = |at: usize| bytes[at] == last && !is_gap(&bytes[at + 1..]);
             let (is_crossing, is_blank) = ((0..bytes.len()).any(crosses), is_gap(bytes));
-            let is_opening = (0..open.len()).any(|from| open_step(marks, from, bytes).is_some());
+            let is_opening = (0..open.len()).any(|from| open_step(tags, from, bytes).is_some());
             words.crossing.extend(is_crossing.then_some(token));
             words.blank.extend(is_blank.then_some(token));
             words.opening.extend(is_opening.then_some(token));
@@ -133,12 +133,12 @@ fn is_gap(bytes: &[u8]) -> bool {
     bytes.len() <= GAP_MAX && bytes.iter().all(u8::is_ascii_whitespace)
 }
 
-/// The state after these bytes, in thoughts that end with `seen` bytes of the closing mark; `None` if the bytes
-/// complete the mark and something other than white space follows it.
-fn close_step(marks: ThinkingMarks, mut seen: usize, bytes: &[u8]) -> Option<State> {
-    let close = marks.close.as_bytes();
+/// The state after these bytes, in thoughts that end with `seen` bytes of the closing tag; `None` if the bytes
+/// complete the tag and something other than white space follows it.
+fn close_step(tags: ThinkingTags, mut seen: usize, bytes: &[u8]) -> Option<State> {
+    let close = tags.close.as_bytes();
     for (at, byte) in bytes.iter().enumerate() {
-        // The longest prefix of the mark that the output ends with.
+        // The longest prefix of the tag that the output ends with.
         while seen > 0 && close[seen] != *byte {
             seen = (0..seen).rev().find(|len| close[..seen].ends_with(&close[..*len])).unwrap_or(0);
         }
@@ -151,14 +151,14 @@ fn close_step(marks: ThinkingMarks, mut seen: usize, bytes: &[u8]) -> Option<Sta
     Some(State::Thoughts(seen))
 }
 
-/// The state after these bytes if they continue the opening mark after its first `opened` bytes, `None` otherwise.
-fn open_step(marks: ThinkingMarks, opened: usize, bytes: &[u8]) -> Option<State> {
-    let rest = &marks.open.as_bytes()[opened..];
+/// The state after these bytes if they continue the opening tag after its first `opened` bytes, `None` otherwise.
+fn open_step(tags: ThinkingTags, opened: usize, bytes: &[u8]) -> Option<State> {
+    let rest = &tags.open.as_bytes()[opened..];
     if bytes.is_empty() {
         return None;
     }
     match bytes.strip_prefix(rest) {
-        Some(thoughts) => close_step(marks, 0, thoughts),
+        Some(thoughts) => close_step(tags, 0, thoughts),
         None => rest.starts_with(bytes).then_some(State::Start { opened: opened + bytes.len(), may_answer: false }),
     }
 }
@@ -185,13 +185,13 @@ impl Constraint for AfterThoughts {
         match self.state {
             State::Start { opened, .. } => {
                 let opens = |token: &&Token| {
-                    !self.ends().contains(token) && open_step(words.marks, opened, words.bytes(**token)).is_some()
+                    !self.ends().contains(token) && open_step(words.tags, opened, words.bytes(**token)).is_some()
                 };
                 words.opening.iter().filter(opens).for_each(|token| allowed.insert(*token));
             }
             State::Thoughts(seen) => {
                 allowed = TokenSet::all();
-                let crosses = |token: &&Token| close_step(words.marks, seen, words.bytes(**token)).is_none();
+                let crosses = |token: &&Token| close_step(words.tags, seen, words.bytes(**token)).is_none();
                 let refused = words.crossing.iter().filter(crosses).chain(self.ends());
                 refused.for_each(|token| allowed.remove(*token));
             }
@@ -227,10 +227,10 @@ impl Constraint for AfterThoughts {
     fn accept(&mut self, token: Token) -> bool {
         let is_end = self.ends().contains(&token);
         let bytes = self.words.bytes(token);
-        let marks = self.words.marks;
+        let tags = self.words.tags;
         let (state, accepted_by) = match self.state {
             State::Start { opened, may_answer } => {
-                let opens = open_step(marks, opened, bytes).filter(|_| !is_end);
+                let opens = open_step(tags, opened, bytes).filter(|_| !is_end);
                 let is_direct = may_answer && self.direct.as_mut().is_some_and(|guided| guided.accept(token));
                 let state = match opens {
                     Some(State::Start { opened, .. }) => State::Start { opened, may_answer: is_direct },
@@ -241,7 +241,7 @@ impl Constraint for AfterThoughts {
                 (state, if is_direct { AcceptedBy::Direct } else { AcceptedBy::Neither })
             }
             State::Thoughts(_) if is_end => return false,
-            State::Thoughts(seen) => match close_step(marks, seen, bytes) {
+            State::Thoughts(seen) => match close_step(tags, seen, bytes) {
                 Some(state) => (state, AcceptedBy::Neither),
                 None => return false,
             },
@@ -342,12 +342,12 @@ mod tests {
     fn constraint(is_special: bool, thinking: Thinking, regex: &str) -> Constrained {
         let tokenizer = tokenizer(is_special);
         let grammar = Grammar::compile(&tokenizer, &GrammarSource::Regex(regex.into())).expect("a good one");
-        let marks = ThinkingMarks::of_source("</think>").expect("it is one");
+        let tags = ThinkingTags::of_source("</think>").expect("it is one");
         guided_after_thoughts(
             &grammar,
             &[END],
             Forcing::None,
-            &Arc::new(ThinkingWords::new(&tokenizer, marks)),
+            &Arc::new(ThinkingWords::new(&tokenizer, tags)),
             thinking,
         )
     }
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn thoughts_are_unconstrained_up_to_the_mark_and_the_grammar_holds_after_it() {
+    fn thoughts_are_unconstrained_up_to_the_tag_and_the_grammar_holds_after_it() {
         for is_special in [true, false] {
             let begun = constraint(is_special, Thinking::Begun, "ab?");
             let free: Vec<&str> = WORDS.into_iter().filter(|word| *word != "<end>").collect();
@@ -373,12 +373,12 @@ mod tests {
             assert_eq!(
                 left(&begun, &["</", "think"]),
                 all_but(&[">a"]),
-                "only white space or the grammar may follow the mark"
+                "only white space or the grammar may follow the tag"
             );
             assert_eq!(left(&begun, &["</", "think", "<"]), free);
-            let after_mark = ["\n", "\n\n", "a", "ab"];
-            assert_eq!(left(&begun, &["a", "</think>"]), after_mark);
-            assert_eq!(left(&begun, &["<", "<", "/think>"]), after_mark);
+            let after_tag = ["\n", "\n\n", "a", "ab"];
+            assert_eq!(left(&begun, &["a", "</think>"]), after_tag);
+            assert_eq!(left(&begun, &["<", "<", "/think>"]), after_tag);
             assert_eq!(left(&begun, &["</", "think", ">\n", "\n\n"]), ["\n", "a", "ab"], "white space is limited");
             assert_eq!(left(&begun, &["</think>", "\n", "a"]), ["b", "<end>"]);
             assert_eq!(left(&begun, &["</think>", "ab"]), ["<end>"]);
@@ -395,11 +395,11 @@ mod tests {
         assert_eq!(left(&possible, &["<", "think", ">"]).len(), WORDS.len() - 1);
         assert_eq!(left(&possible, &["<think>", "b", "</think>", "\n", "a"]), ["b", "<end>"]);
         assert_eq!(left(&constraint(true, Thinking::Ended, "ab?"), &[]), ["a", "ab"]);
-        // Where the answer may begin like the mark, both are tracked.
+        // If the answer may begin like the tag, both are tracked.
         let alike = constraint(true, Thinking::Possible, "<(a|think>b)");
         assert_eq!(left(&alike, &["<"]), ["think", "a"]);
         assert_eq!(left(&alike, &["<", "a"]), ["<end>"]);
-        assert_eq!(left(&alike, &["<", "think", ">"]).len(), WORDS.len() - 1, "the mark begins thoughts");
+        assert_eq!(left(&alike, &["<", "think", ">"]).len(), WORDS.len() - 1, "the tag begins thoughts");
     }
 
     proptest! {

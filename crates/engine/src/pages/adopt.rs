@@ -1,9 +1,9 @@
 //! Prefix caching: a new sequence adopts the longest cached prefix of its tokens.
 //!
-//! Full pages are shared. Where the sequence differs from a cached prefix inside a page, or the page is partly filled,
-//! the rows that agree are copied into a page of the sequence's own. In a group with a sliding window only the
-//! positions that the next row sees need to be cached; of a state a checkpoint is copied. The sequence adopts the
-//! longest prefix that every group can continue.
+//! Full pages are shared. If the sequence differs from a cached prefix inside a page, or the page is partly filled, the
+//! rows that agree are copied into a page of the sequence's own. In a group with a sliding window only the positions
+//! that the next row sees need to be cached; of a state a checkpoint is copied. The sequence adopts the longest prefix
+//! that every group can continue.
 //!
 //! A prefix begins with public pages, if there are any, and continues with pages of the tenant. What a request itself
 //! declares public is looked for among public pages only, so that it becomes public if it is not.
@@ -53,7 +53,7 @@ impl Pages {
             "only a sequence without pages can adopt a prefix: {sequence:?}"
         );
         let mut found = self.find(sequence.view, tokens, len_max);
-        // Rows can be copied only where there is a page for them.
+        // Rows can be copied only if there is a page for them.
         while let Some(shorter) = self.without_room(&found) {
             found = self.find(sequence.view, tokens, shorter);
         }
@@ -76,8 +76,8 @@ impl Pages {
     }
 
     /// Removes the rows of a sequence from `len` on, committed ones included if its pages may be rolled back
-    /// ([`Pages::with_rollback`]). Where the sequence now ends inside a page of the tree, the page's rows are copied
-    /// like those of a prefix; if there is no page for them, fewer rows are left.
+    /// ([`Pages::with_rollback`]). If the sequence now ends inside a page of the tree, the page's rows are copied like
+    /// those of a prefix; if there is no page for them, fewer rows are left.
     ///
     /// # Panics
     /// If its recurrent states have passed more than `len` tokens.

@@ -1,9 +1,9 @@
 //! Checkpoints: copies of recurrent states, found by the tokens that they were computed from.
 //!
-//! A state cannot be rolled back, so a prefix can only be continued where a copy of the state was kept. A checkpoint is
-//! a slot of a group of states that no sequence runs on and that is never written again, only copied. It holds a state
-//! that has passed the first `passed` tokens, and the inputs of the rows after it up to its last token: a sequence with
-//! the same tokens can continue from any position between the two.
+//! A state cannot be rolled back, so a prefix can only be continued from a copy of the state that was kept. A
+//! checkpoint is a slot of a group of states that no sequence runs on and that is never written again, only copied. It
+//! holds a state that has passed the first `passed` tokens, and the inputs of the rows after it up to its last token: a
+//! sequence with the same tokens can continue from any position between the two.
 //!
 //! There are as many checkpoints as slots, some tens, and a lookup compares all of them: for a sequence of 8000 tokens
 //! and 50 checkpoints that all begin like it, that reads 1.6 MB, in a tenth of a millisecond. Where in a sequence
@@ -57,7 +57,7 @@ impl Checkpoints {
         self.slots[slot.0 as usize] = None;
     }
 
-    /// The slot from which the longest prefix of these tokens can be continued, and the prefix's length; of equals the
+    /// The slot from which the longest prefix of these tokens can be continued, and the prefix's length; of ties the
     /// slot whose state has passed the most tokens.
     pub(super) fn longest(&self, view: View, tokens: &[Token]) -> Option<(PageId, usize)> {
         let usable = self.matching(view, tokens).filter(|(_, checkpoint, len)| *len > 0 && checkpoint.passed <= *len);

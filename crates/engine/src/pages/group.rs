@@ -2,7 +2,10 @@
 //!
 //! Groups are independent: they may differ in their page length, in which positions they keep, and in the prefixes that
 //! they can continue. A group of states has pages of infinite length, so that a sequence has one (its slot) and never
-//! fills it; a shared state is copied. What the groups of a sequence have to agree on is in `Pages`.
+//! fills it; a shared state is copied. What the groups of a sequence have to agree on is in `Pages`; the search for a
+//! prefix is in `prefix`.
+
+mod prefix;
 
 use foretoken_model::{Group, Kind, PageId, PageTable};
 use foretoken_speculation::Token;
@@ -13,8 +16,10 @@ use super::saved::PrefixPages;
 use super::tree::{ROOT, Tree};
 use super::{Owner, SequencePages, View};
 use crate::faults::{Fault, is_made};
+pub(super) use prefix::Prefix;
+use prefix::{nearest, unseen};
 
-/// See the head of this file.
+/// The pages and prefixes of one cache group.
 #[derive(Clone, Debug)]
 pub(super) struct GroupPages {
     pub(super) group: Group,
@@ -46,15 +51,6 @@ pub(super) struct TreePosition {
     pub(super) node: u32,
     /// How many of its first pages are in the tree.
     pub(super) entered: usize,
-}
-
-/// A cached prefix in one group.
-#[derive(Debug, Default)]
-pub(super) struct Prefix {
-    /// How many tokens it has.
-    pub(super) len: usize,
-    /// The nodes of its pages, of which the last may be used only in part; in a group of states the slot.
-    nodes: Vec<u32>,
 }
 
 impl GroupPages {
@@ -118,8 +114,8 @@ impl GroupPages {
         unseen.for_each(|page| self.pool.release(std::mem::replace(page, PageId::GONE)));
     }
 
-    /// Adds the full pages of these tokens, the first of a sequence, to the tree. Where it has a page of the same
-    /// prefix already, the sequence uses that one instead of its own.
+    /// Adds the full pages of these tokens, the first of a sequence, to the tree. If it has a page of the same prefix
+    /// already, the sequence uses that one instead of its own.
     pub(super) fn enter_full(&mut self, place: &mut TreePosition, table: &mut PageTable, view: View, tokens: &[Token]) {
         let page_len = self.group.page_len;
         while (place.entered + 1).saturating_mul(page_len) <= tokens.len() {
@@ -271,8 +267,8 @@ impl GroupPages {
     /// included.
     pub(super) fn needed(&self, prefix: &Prefix, positions: usize, rows_max: usize) -> usize {
         let needed = self.unheld(prefix) + self.group.pages_for(positions) - prefix.len / self.group.page_len;
-        // With a window it holds at most so many pages at once. Pages that others hold too are not subtracted, since
-        // they do not become available when it releases them.
+        // With a window the sequence holds at most this many pages at once. Pages that others hold too are not
+        // subtracted, since they do not become available when it releases them.
         needed.min(self.group.pages_held(positions, rows_max))
     }
 
@@ -356,45 +352,6 @@ impl GroupPages {
             }
         }
     }
-
-    /// The longest prefix of these tokens, at most `len_max` of them, that a sequence may use and of which all rows are
-    /// cached that later rows see.
-    pub(super) fn find(&self, view: View, tokens: &[Token], len_max: usize) -> Prefix {
-        let tokens = &tokens[..len_max.min(tokens.len())];
-        let tree = match &self.prefixes {
-            Prefixes::Rows(tree) => tree,
-            Prefixes::States(checkpoints) => {
-                let found = checkpoints.longest(view, tokens);
-                return found.map_or_else(Prefix::default, |(slot, len)| Prefix { len, nodes: vec![slot.0] });
-            }
-        };
-        let mut best = Prefix::default();
-        let page_len = self.group.page_len;
-        // Full pages only; the page in which the tokens end is looked for in `keep_if_longer`.
-        let pages = || tokens.chunks_exact(page_len);
-        let (mut public, mut at) = (Vec::new(), ROOT);
-        for page in pages() {
-            let Some(next) = tree.child(at, None, page) else { break };
-            public.push(next);
-            at = next;
-        }
-        // The tenant's own pages may begin after any number of public pages. The most public pages are tried first,
-        // which mostly is the only possibility.
-        for shared in (0..=public.len()).rev() {
-            let mut nodes = public[..shared].to_vec();
-            if (shared + 1) * page_len > view.public_len {
-                for page in pages().skip(shared) {
-                    let parent = nodes.last().copied().unwrap_or(ROOT);
-                    let Some(next) = tree.child(parent, Some(view.owner), page) else { break };
-                    nodes.push(next);
-                }
-            }
-            if best.len < (nodes.len() + 1) * page_len {
-                keep_if_longer(tree, &self.group, nodes, view, tokens, &mut best);
-            }
-        }
-        best
-    }
 }
 
 /// What a sequence gets of a prefix in one group, besides its shared pages.
@@ -403,47 +360,4 @@ pub(super) struct Shared {
     pub(super) source: Option<PageId>,
     /// How many tokens the state in it has passed.
     pub(super) passed: usize,
-}
-
-/// Extends a path of full pages by a page that agrees for some rows, shortens it until all rows are cached that its end
-/// sees, and keeps it in `best` if it is longer.
-fn keep_if_longer(tree: &Tree, group: &Group, mut nodes: Vec<u32>, view: View, tokens: &[Token], best: &mut Prefix) {
-    let page_len = group.page_len;
-    loop {
-        let mut matched = nodes.len() * page_len;
-        let parent = nodes.last().copied().unwrap_or(ROOT);
-        // A full page that agrees and is not among the nodes must not be shared, only copied.
-        let rest = &tokens[matched..tokens.len().min(matched + page_len - 1)];
-        if let Some((node, agree)) = nearest(tree, parent, Some(view.owner), rest) {
-            nodes.push(node);
-            matched += agree;
-        }
-        if matched <= best.len {
-            return;
-        }
-        let gone = unseen(group, matched, nodes.len());
-        match nodes[gone..].iter().position(|node| tree.page(*node) == PageId::GONE) {
-            None => {
-                *best = Prefix { len: matched, nodes };
-                return;
-            }
-            // Every shorter prefix that includes this page needs it too, since it sees at least as far back.
-            Some(at) => nodes.truncate(gone + at),
-        }
-    }
-}
-
-/// The cached child of a node, usable by this owner, that has the most leading tokens in common, and how many.
-fn nearest(tree: &Tree, parent: u32, owner: Option<Owner>, tokens: &[Token]) -> Option<(u32, usize)> {
-    let public = tree.nearest_child(parent, None, tokens);
-    let own = owner.and_then(|_| tree.nearest_child(parent, owner, tokens));
-    // A public child is preferred if it has as many in common.
-    own.into_iter().chain(public).max_by_key(|(_, agree)| *agree)
-}
-
-/// How many of the first pages of a prefix of `positions` no later row sees, at most `pages`.
-fn unseen(group: &Group, positions: usize, pages: usize) -> usize {
-    let unseen = group.pages_gone(positions);
-    let one_more = is_made(Fault::WindowNotHeld) && unseen > 0;
-    (unseen + usize::from(one_more)).min(pages)
 }

@@ -23,7 +23,7 @@ pub(super) struct Page {
     newer: u32,
 }
 
-/// See the head of this file.
+/// The pages of one cache group, with their holders and the order in which cached ones are evicted.
 #[derive(Clone, Debug)]
 pub(super) struct Pool {
     pages: Vec<Page>,

@@ -35,7 +35,7 @@ impl Pages {
 
     /// Gives a sequence without pages the pages for `len` positions: in each group from the first page that begins at
     /// its position of `firsts` or later, or from a later page if there are not enough. The pages before count as
-    /// released. Returns false and changes nothing where a row at position `len` would see a missing page.
+    /// released. Returns false and changes nothing if a row at position `len` would see a missing page.
     ///
     /// # Panics
     /// If it has pages.

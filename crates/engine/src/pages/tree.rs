@@ -42,7 +42,7 @@ pub(super) struct Node {
     children: Vec<u32>,
 }
 
-/// See the head of this file.
+/// The tree of the prefixes of one cache group.
 #[derive(Clone, Debug)]
 pub(super) struct Tree {
     page_len: usize,
@@ -119,8 +119,8 @@ impl Tree {
         self.children(parent).is_sorted_by(|a, b| self.order(*a) < self.order(*b))
     }
 
-    /// Of the children of this owner that have a page, the one with the most leading tokens in common, at least one,
-    /// and how many.
+    /// The child with the most leading tokens in common, at least one, among the children of this owner that have a
+    /// page; and how many.
     pub(super) fn nearest_child(&self, parent: u32, owner: Option<Owner>, tokens: &[Token]) -> Option<(u32, usize)> {
         let children = self.children(parent);
         let (before, after) =
@@ -167,7 +167,7 @@ impl Tree {
         self.prune(node);
     }
 
-    /// Removes a node if it is not needed any more, and then its ancestors likewise.
+    /// Removes a node if it is not needed any more, and then those of its ancestors that are not.
     pub(super) fn prune(&mut self, mut node: u32) {
         loop {
             let Node { parent, users, ref children, page, .. } = *self.node(node);

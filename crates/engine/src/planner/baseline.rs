@@ -21,11 +21,12 @@ pub(super) const READ_FREE_TOKENS: usize = 4;
 /// Fraction of the time that may be spent on asking drafters without a network none of whose recent tokens were chosen:
 /// most that such calls may slow down decoding.
 const UNCHOSEN_TIME_PART: f64 = 0.005;
-/// A drafter is asked in fewer passes after so many calls in a row of which no token was chosen; fewer may be chance.
+/// The number of calls in a row without a chosen token after which a drafter is asked in fewer passes; fewer may be
+/// chance.
 const UNCHOSEN_CALLS_MIN: u8 = 4;
-/// Most passes between two calls of such a drafter: a copied passage must be noticed before it ends.
+/// Maximum number of passes between two calls of such a drafter: a copied passage must be noticed before it ends.
 const CALL_INTERVAL_PASSES_MAX: f64 = 8.0;
-/// A call costs so many times its own time, since its candidates must also be ranked and learned from.
+/// A call is counted with this many times its own time, since its candidates must also be ranked and learned from.
 const CALL_FACTOR: f64 = 2.0;
 
 /// With several sequences in a pass the value of time is raised by up to this fraction. A row costs almost nothing for
@@ -74,7 +75,7 @@ impl Baseline {
         Self { emitting, rows, context, all_nodes_before, rate, plain_seconds, row_min }
     }
 
-    /// The pass before candidates are added. `probes`: rows beside the trees.
+    /// The pass before candidates are added. `probes`: rows in addition to the trees.
     pub(super) fn pass_so_far(&self, probes: usize) -> PassSoFar {
         PassSoFar { rows: self.rows + probes, context: self.context, rate: self.rate }
     }
@@ -84,7 +85,7 @@ impl Baseline {
         (self.rows, self.context)
     }
 
-    /// The estimates that a drafter decides by, for a sequence that had so many nodes in the last pass. The other
+    /// The estimates that a drafter decides by, for a sequence that had this many nodes in the last pass. The other
     /// sequences are assumed to have as many nodes as in the last pass.
     pub(super) fn outlook<'a>(
         &self,
@@ -111,7 +112,7 @@ impl Baseline {
         (costs.pass(self.emitting + nodes, self.context) + drafting_seconds) / self.plain_seconds
     }
 
-    /// Seconds of the pass with so many nodes, by the learned costs.
+    /// Seconds of the pass with this many nodes, by the learned costs.
     pub(super) fn seconds(&self, costs: &Costs, nodes: usize) -> f64 {
         costs.pass(self.rows + nodes, self.context)
     }
@@ -165,7 +166,7 @@ impl Baseline {
         drafter.call + self.seconds_of_rows(costs, candidate.probes) + own
     }
 
-    /// Seconds that so many rows add to the pass.
+    /// Seconds that this many rows add to the pass.
     fn seconds_of_rows(&self, costs: &Costs, rows: usize) -> f64 {
         if rows == 0 {
             return 0.0;

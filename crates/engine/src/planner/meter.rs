@@ -1,12 +1,13 @@
 //! The times of passes and drafters on this machine, learned from the passes that serve requests.
 //!
 //! Measured times become the plain numbers of [`Costs`]. Measurements are noisy, mostly in one direction: if another
-//! program runs, a pass takes twice its time. So the cost of a width or a drafter is the median of its last times; a
-//! width with few times is pulled towards its neighbours; and old times are forgotten, so that a width with one outlier
-//! is tried again. If the whole machine slows down, all widths do: times are stored as if measured at one speed.
-//! Contexts are told apart by powers of two, since attention's part of a pass grows with them. If passes of equal width
-//! read different amounts of the weights, as in networks of experts, the amount explains the difference (`read_model`).
-//! The time of a pass that had to pack experts first is not learned, unless most passes do (`packing`).
+//! program runs, a pass takes twice its time. So the cost of a *width* (a number of rows of a pass) or of a drafter is
+//! the median of its last times; a width with few times is pulled towards its neighbours; and old times are forgotten,
+//! so that a width with one outlier is tried again. If the whole machine slows down, all widths do: times are stored as
+//! if measured at one speed. Contexts are told apart by powers of two, since attention's part of a pass grows with
+//! them. If passes of equal width read different amounts of the weights, as in networks of experts, the amount explains
+//! the difference (`read_model`). The time of a pass that had to pack experts first is not learned, unless most passes
+//! do (`packing`).
 //!
 //! Fixed costs ([`Meter::hold`]) do not change, and nothing here depends on the clock then. The library keeps costs
 //! between runs.
@@ -30,36 +31,37 @@ use times::{DrafterTimes, RecentMedian, Times};
 
 /// Times that are kept of each width and operation: their median ignores up to four outliers.
 const TIMES_KEPT: usize = 9;
-/// A width with fewer times than this is averaged with its neighbours, which count as so many times. Otherwise, of many
-/// widths that were tried once, the one with the luckiest time would be chosen.
+/// A width with fewer times than this is averaged with its neighbours, which count as this many times. Otherwise, of
+/// many widths that were tried once, the one with the luckiest time would be chosen.
 const RELIABLE_TIMES_MIN: usize = 3;
 /// A time of such a width counts as at most this factor above or below its neighbours.
 const NEIGHBOUR_RATIO_MAX: f64 = 1.5;
-/// Passes whose median is the machine's current slowness: few, so that it follows before the medians of widths do.
+/// The number of passes whose median is the machine's current slowness: few, so that it changes before the medians of
+/// widths do.
 const SLOWNESS_PASSES: usize = 5;
-/// Most that a pass counts as slower or faster than usual, as a factor. Machines hardly ever change by more; a pass
+/// Largest factor by which a pass counts as slower or faster than usual. Machines hardly ever change by more; a pass
 /// that does is an outlier.
 const SLOWNESS_FACTOR_MAX: f64 = 2.0;
-/// Times older than so many passes are forgotten: a width that seems too slow is not run again, and a drafter that
+/// Times older than this many passes are forgotten: a width that seems too slow is not run again, and a drafter that
 /// seems too slow is not asked again, so nothing else could correct them.
 const AGE_PASSES_MAX: u64 = 1024;
-/// Unreliable times are forgotten after so many passes, since one may be an outlier; and after so many passes without a
-/// plain one, a plain pass is run to measure it.
+/// Unreliable times are forgotten after this many passes, since one may be an outlier; and after this many passes
+/// without a plain one, a plain pass is run to measure it.
 const RECHECK_PASSES: u64 = 256;
-/// By what the costs of a drafter are multiplied each time that it was not asked for [`AGE_PASSES_MAX`] passes, so that
-/// it gets a trial before long, which measures it.
+/// The factor by which the costs of a drafter are lowered each time that it was not asked for [`AGE_PASSES_MAX`]
+/// passes, so that it soon gets a trial, which measures it.
 const STALE_DRAFTER_FACTOR: f64 = 0.5;
-/// After the first passes so many are learned together. Code that runs once per pass finds neither itself nor its data
-/// in the processor's cache, which would take a hundredth of a small model's pass.
+/// After the first passes, this many passes are learned together. Code that runs once per pass finds neither itself nor
+/// its data in the processor's cache, which would take a hundredth of a small model's pass.
 const BATCHED_PASSES: usize = 16;
 /// The first passes, which are learned one by one, since nothing is known before them.
 const FIRST_PASSES: u64 = 64;
 /// Contexts shorter than this are not told apart: attention is a small part of their passes.
 const CONTEXT_TOKENS_MIN: usize = 512;
-/// Least fraction of a reading call's time that counts for the tokens that it reads: reading is never free, and costs
+/// Minimum fraction of a reading call's time that counts for the tokens that it reads: reading is never free, and costs
 /// of 0 mean unmeasured.
 const CATCH_UP_PART_MIN: f64 = 0.05;
-/// Passes of up to so many rows have a class for each width: most passes with drafts have no more.
+/// Passes of up to this many rows have a class for each width: most passes with drafts have no more.
 const NARROW_ROWS: usize = 32;
 /// Passes of more rows than this have wide classes: they are mostly prefill.
 const WIDE_ROWS: usize = 128;
@@ -73,10 +75,10 @@ const STEP_TOKENS_READ_MAX: f64 = 4.0;
 pub(crate) struct PassTiming {
     /// Its rows, all sequences together.
     pub(crate) rows: usize,
-    /// Those of them whose logits were wanted.
+    /// The number of rows whose logits were wanted.
     pub(crate) wanted: usize,
     pub(crate) seconds: f64,
-    /// The weights that it read.
+    /// The weights that the pass read.
     pub(crate) read: WeightsRead,
 }
 
@@ -93,7 +95,7 @@ pub(crate) struct DrafterCall {
 }
 
 impl DrafterCall {
-    /// A call for so many sequences, from the counters of the network before and after it.
+    /// A call for this many sequences, from the counters of the network before and after it.
     pub(crate) fn between(before: Work, after: Work, sequences: usize, time: Duration) -> Self {
         let (passes, read) = (after.passes.saturating_sub(before.passes), after.read.saturating_sub(before.read));
         Self { sequences, passes, read, seconds: time.as_secs_f64() }
@@ -119,7 +121,7 @@ pub(crate) struct Meter {
     slowness: Slowness,
     /// Passes that are not learned yet, each with its context.
     unlearned: Vec<(PassTiming, usize)>,
-    /// By the least context, then by rows; at the usual speed.
+    /// The times by the smallest context of a class, then by rows; at the usual speed.
     passes: BTreeMap<usize, BTreeMap<usize, Times>>,
     reads: RecentReads,
     packing: Packing,
@@ -138,7 +140,7 @@ impl Meter {
         self.is_held
     }
 
-    /// Whether a pass of about so many rows was measured or given, with a short context.
+    /// Whether a pass of about this many rows was measured or given, with a short context.
     pub(crate) fn knows_pass(&self, rows: usize) -> bool {
         let known = self.passes.values().next();
         self.is_held || known.is_some_and(|known| known.range(rows.div_ceil(2)..=rows + rows / 2).next().is_some())
@@ -161,7 +163,7 @@ impl Meter {
             ..Self::default()
         };
         for (costs, of) in meter.costs.drafters.iter_mut().zip(&record.drafters) {
-            // It may not have been asked because of a wrong time, so it is measured again.
+            // The drafter may not have been asked because of a wrong time, so it is measured again.
             if of.age >= AGE_PASSES_MAX {
                 *costs = DrafterCosts::default();
             }
@@ -206,8 +208,9 @@ impl Meter {
         CostRecord { widths: kept.filter_map(width).collect(), drafters: drafters.collect() }
     }
 
-    /// Learns the time of a pass over so many tokens of context, at once or together with later passes. A prefill pass,
-    /// of which not all rows were wanted, takes less than others of its width: it counts only until there is another.
+    /// Learns the time of a pass over this many tokens of context, at once or together with later passes. A prefill
+    /// pass, of which not all rows were wanted, takes less than others of its width: it counts only until there is
+    /// another.
     pub(crate) fn learn_pass(&mut self, timing: PassTiming, context: usize) {
         if self.is_held
             || timing.rows == 0
@@ -264,7 +267,7 @@ impl Meter {
             }
         } else {
             let read = RecentReads::amount(read);
-            // Only a width with all its times has a usual time: the first passes of a run find cold caches.
+            // A width has a usual time only once it has all its times: the first passes of a run find cold caches.
             let is_known = times.seconds.len() == TIMES_KEPT && !times.is_provisional;
             let usual = self.read_model.and_then(|read_model| read_model.seconds(times, read)).or(times.median());
             if let Some(usual) = usual.filter(|_| is_known) {
@@ -336,8 +339,8 @@ impl Meter {
             times.step.add(seconds / (passes as f64 * sequences as f64), self.pass_count);
             costs.step = times.step.median().unwrap_or_default();
         } else {
-            // No step took longer than this, whatever it read. Without this, a drafter that seems too slow would never
-            // be corrected: it is seldom asked, and has many tokens to read each time.
+            // No step took longer than this, whatever it read. Without this bound, a drafter that seems too slow would
+            // never be corrected: it is seldom asked, and has many tokens to read each time.
             let most = seconds / (passes as f64 * sequences as f64);
             if most < costs.step {
                 times.step.add(most, self.pass_count);
@@ -378,7 +381,7 @@ fn sanitized(mut costs: Costs) -> Costs {
     costs
 }
 
-/// The least context of the class that a context belongs to.
+/// The smallest context of the class that a context belongs to.
 fn context_class(context: usize) -> usize {
     if context < CONTEXT_TOKENS_MIN { 0 } else { 1 << context.ilog2() }
 }
@@ -649,7 +652,7 @@ mod tests {
             assert!(!meter.plain_pass_is_due(rows, context), "{rows} rows, context {context}");
         }
         (0..RECHECK_PASSES + BATCHED_PASSES as u64).for_each(|_| meter.learn(2, 2, 0, 1.0));
-        // A time after so many passes needs a second one to confirm it; together they outweigh the old times.
+        // A time after this many passes needs a second one to confirm it; together they outweigh the old times.
         for _ in 0..2 {
             assert!(meter.plain_pass_is_due(1, 0));
             meter.learn(1, 1, 0, 0.5);

@@ -24,9 +24,9 @@ pub(crate) struct DrafterCandidate {
     pub(crate) reads_hidden: bool,
     /// Tokens of the sequence that its network has not read.
     pub(crate) unread: usize,
-    /// Rows that it needs beside the tree.
+    /// Rows that it needs in addition to the tree.
     pub(crate) probes: usize,
-    /// Most nodes of the tree.
+    /// Maximum number of nodes of the tree.
     pub(crate) nodes_max: usize,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct PassPlan<'a> {
     drafting_seconds: f64,
     /// Drafters that are not worth asking for some sequence.
     unprofitable: Vec<u8>,
-    /// Those of them that are asked as a trial, once for each such sequence, with the estimated seconds.
+    /// The unprofitable drafters that are asked as a trial, once for each such sequence, with the estimated seconds.
     tried: Vec<(u8, f64)>,
     /// Seconds for which draft models may still read in this pass; a sequence that takes longer is read in chunks.
     pub(super) read_seconds: f64,
@@ -119,8 +119,8 @@ impl<'a> PassPlan<'a> {
         asked.filter(|number| !self.unprofitable.contains(number)).for_each(|number| self.trials.clear(number));
     }
 
-    /// The estimates by which a drafter decides whether to make another step, for a sequence that had so many nodes in
-    /// the last pass and for which the drafters `before` were asked.
+    /// The estimates by which a drafter decides whether to make another step, for a sequence that had this many nodes
+    /// in the last pass and for which the drafters `before` were asked.
     pub(crate) fn outlook<'b>(
         &'b self,
         number: u8,
@@ -132,7 +132,7 @@ impl<'a> PassPlan<'a> {
         self.baseline.outlook(nodes_before, experience, self.meter.costs(), unique)
     }
 
-    /// Learns the time of a call in which a drafter drafted for so many sequences.
+    /// Learns the time of a call in which a drafter drafted for this many sequences.
     pub(crate) fn learn_drafting(&mut self, number: u8, call: DrafterCall, sequences: usize) {
         self.meter.learn_call(number, call);
         self.drafting_seconds += call.expected(self.meter.costs().drafter(number));

@@ -82,13 +82,13 @@ impl PassPlan<'_> {
         }
     }
 
-    /// Adds a chunk of so many tokens to the plan, if it is not empty.
+    /// Adds a chunk of this many tokens to the plan, if it is not empty.
     fn add_chunk(&mut self, chunk: ReadChunk, tokens: usize) {
         self.charge_reading(chunk.number, tokens);
         self.read_chunks.extend((tokens > 0).then_some(chunk));
     }
 
-    /// Subtracts the time of reading so many tokens from the time that is left.
+    /// Subtracts the time of reading this many tokens from the time that is left.
     fn charge_reading(&mut self, number: u8, tokens: usize) {
         self.read_seconds -= tokens as f64 * self.meter.costs().drafter(number).catch_up;
         self.read_seconds = self.read_seconds.max(0.0);

@@ -6,9 +6,9 @@
 //! is certain. Among equals the higher priority comes first, then the earlier arrival. Because rows do not depend on
 //! each other, no choice made here can change an output.
 //!
-//! A prompt beside sequences that decode is cut into chunks (chunked prefill). A pass with such a chunk takes at most
-//! [`DELAY_SECONDS_MAX`], or [`DELAY_PASSES_MAX`] passes of the decoding sequences alone if that is longer
-//! ([`pass_rows_max`]), by the learned costs.
+//! A prompt that is read while other sequences decode is cut into chunks (chunked prefill). A pass with such a chunk
+//! takes at most [`DELAY_SECONDS_MAX`], or [`DELAY_PASSES_MAX`] passes of the decoding sequences alone if that is
+//! longer ([`pass_rows_max`]), by the learned costs.
 
 use foretoken_speculation::Costs;
 
@@ -25,14 +25,14 @@ pub(crate) struct Scheduled {
     pub(crate) certain: usize,
     /// Whether they end with the last pending token, so that a token will be chosen.
     pub(crate) complete: bool,
-    /// Most nodes of its draft tree.
+    /// Maximum number of nodes of its draft tree.
     pub(crate) nodes_max: usize,
-    /// Most rows that its drafters may ask for beside the tree.
+    /// Maximum number of rows that its drafters may ask for in addition to the tree.
     pub(crate) probes_max: usize,
 }
 
-/// One row in so many is reserved for trees while prompts can use the rest. Trees get few, since a prompt's tokens are
-/// certain.
+/// One row in this many is reserved for trees while prompts can use the rest. Trees get few, since a prompt's tokens
+/// are certain.
 const TREE_ROWS_DIVISOR: usize = 4;
 /// Seconds that a pass with chunks of prompts may take if sequences decode in it: a delay that a user who reads the
 /// output does not notice.
@@ -45,7 +45,7 @@ const SCORING_BYTES_MAX: usize = 64 << 20;
 /// Rows of prompts that a pass may always have, however long they take, so that every prefill ends.
 const PROMPT_ROWS_MIN: usize = 8;
 
-/// The most rows of a pass: `rows_max`, or fewer if it reads prompts while sequences decode.
+/// Maximum number of rows of a pass: `rows_max`, or fewer if it reads prompts while sequences decode.
 pub(super) fn pass_rows_max(running: &[Sequence], costs: &Costs, rows_max: usize) -> usize {
     let Some(DelayLimit { decoding, context, seconds }) = DelayLimit::of(running, costs) else { return rows_max };
     if running.iter().all(|sequence| sequence.cache.phase == Phase::Decode) {
@@ -59,7 +59,8 @@ pub(super) fn pass_rows_max(running: &[Sequence], costs: &Costs, rows_max: usize
     costs.rows_within(seconds, context, beside, decoding + PROMPT_ROWS_MIN, rows_max).min(rows_max)
 }
 
-/// Seconds for which draft models may read beside a pass of so many rows; infinite if no sequence is delayed by it.
+/// Seconds for which draft models may read alongside a pass of this many rows; infinite if no sequence is delayed by
+/// it.
 pub(super) fn reading_seconds(running: &[Sequence], costs: &Costs, rows: usize) -> f64 {
     DelayLimit::of(running, costs)
         .map_or(f64::INFINITY, |delay| (delay.seconds - costs.pass(rows, delay.context)).max(0.0))
@@ -103,10 +104,10 @@ pub(super) fn scoring_rows_max(vocabulary: usize) -> usize {
 pub(super) fn schedule(running: &[Sequence], rows_max: usize, scoring_max: usize, scheduled: &mut Vec<Scheduled>) {
     scheduled.clear();
     let (mut left, mut scoring_left) = (rows_max, scoring_max);
-    let of = |phase: Phase| running.iter().filter(move |sequence| sequence.cache.phase == phase);
+    let in_phase = |phase: Phase| running.iter().filter(move |sequence| sequence.cache.phase == phase);
     // Rows of the decoding sequences that are not scheduled yet.
-    let mut reserved: usize = of(Phase::Decode).map(Sequence::uncached).sum();
-    let prompts: usize = of(Phase::Prefill).map(Sequence::rows_left).sum();
+    let mut reserved: usize = in_phase(Phase::Decode).map(Sequence::uncached).sum();
+    let prompts: usize = in_phase(Phase::Prefill).map(Sequence::rows_left).sum();
     let prompt_rows = prompts.min(rows_max - rows_max / TREE_ROWS_DIVISOR);
     for phase in [Phase::Decode, Phase::Prefill] {
         for (index, sequence) in running.iter().enumerate().filter(|(_, sequence)| sequence.cache.phase == phase) {

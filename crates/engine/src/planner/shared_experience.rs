@@ -11,7 +11,7 @@ use foretoken_speculation::{Experience, Promise};
 
 use crate::request::{BudgetKind, Request};
 
-/// Most kinds of requests whose experience is kept, a bound on memory; the least recently used is dropped.
+/// Maximum number of kinds of requests whose experience is kept, a bound on memory; the least recently used is dropped.
 const KEYS_MAX: usize = 64;
 
 /// The settings of a request that decide how right its drafters are.

@@ -6,7 +6,8 @@
 
 /// Fraction of the time that may be spent on trials: the cost of noticing a drafter that begins to pay.
 const TRIAL_TIME_PART: f64 = 0.01;
-/// Most seconds that are saved up for trials of one drafter, so that no trial stalls the sequences for longer.
+/// Maximum time, in seconds, that is saved up for trials of one drafter, so that no trial stalls the sequences for
+/// longer.
 const TRIAL_SECONDS_MAX: f64 = 10.0;
 
 /// The time that may be spent on trials of each drafter.
@@ -17,7 +18,7 @@ pub(super) struct Trials {
 }
 
 impl Trials {
-    /// Adds for each of these drafters its part of a pass of so many seconds.
+    /// Adds for each of these drafters its part of a pass of this many seconds.
     pub(super) fn earn(&mut self, drafters: &[u8], seconds: f64) {
         for drafter in drafters {
             let at = usize::from(*drafter);
@@ -41,7 +42,7 @@ impl Trials {
         }
     }
 
-    /// Whether there is time for a trial of this drafter that takes so many seconds; if so, they are subtracted.
+    /// Whether there is time for a trial of this drafter that takes this many seconds; if so, they are subtracted.
     pub(super) fn spend(&mut self, drafter: u8, seconds: f64) -> bool {
         match self.seconds.get_mut(usize::from(drafter)) {
             Some(account) if *account >= seconds => {

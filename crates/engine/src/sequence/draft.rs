@@ -15,9 +15,9 @@ use crate::request::{Order, Request};
 pub(crate) enum HiddenRows {
     #[default]
     None,
-    /// Those of the pending token and of drafted ones.
+    /// The pending token and drafted ones.
     Generated,
-    /// Those of the prompt as well.
+    /// The tokens of the prompt as well.
     All,
 }
 
@@ -25,21 +25,22 @@ pub(crate) enum HiddenRows {
 pub(crate) struct SequenceDraft {
     /// The drafters of the request that have not failed.
     pub(crate) drafters: Vec<u8>,
-    /// Those of them that may be asked in this pass, in this order; one that fails in the pass is not removed.
+    /// The drafters that may be asked in this pass, in this order; one that fails in the pass is not removed.
     pub(crate) asking_order: Vec<u8>,
-    /// Those that were asked in this pass.
+    /// The drafters that were asked in this pass.
     pub(crate) asked: Vec<u8>,
-    /// Those that made no progress on the last chunk that they were to read: they read when they are asked for drafts.
+    /// The drafters that made no progress on the last chunk that they were to read: they read when they are asked for
+    /// drafts.
     pub(crate) read_stalled: Vec<u8>,
-    /// By drafter: the number of calls in a row of which no token was chosen.
+    /// For each drafter the number of calls in a row of which no token was chosen.
     unchosen: Vec<u8>,
     /// All tokens that drafters offer; the tree is chosen from them.
     pub(crate) candidates: DraftTree,
     pub(crate) tree: DraftTree,
     pub(crate) probes: Probes,
-    /// Most rows that its drafters may ask for beside the tree.
+    /// Maximum number of rows that its drafters may ask for in addition to the tree.
     pub(crate) probes_max: usize,
-    /// Most nodes of the tree in this pass; 0 if nothing is drafted.
+    /// Maximum number of nodes of the tree in this pass; 0 if nothing is drafted.
     pub(crate) nodes_max: usize,
     /// Nodes of the tree of the last pass.
     pub(crate) nodes_before: usize,

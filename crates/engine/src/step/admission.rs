@@ -30,7 +30,7 @@ use crate::stats::{PassTotals, Workload};
 /// How often later sequences may be admitted before one that waits, so that a long request is not starved by short
 /// ones.
 const BYPASSED_MAX: usize = 8;
-/// Most waiting sequences that are examined in a step, a bound on its time.
+/// Maximum number of waiting sequences that are examined in a step, a bound on its time.
 const EXAMINED_MAX: usize = 16;
 
 impl Engine {
@@ -251,7 +251,7 @@ impl Engine {
     /// Preempts the running sequence of the last rank.
     fn preempt_last(&mut self) {
         let mut sequence = self.running.pop().expect("a running sequence");
-        let beyond = is_made(Fault::RefusedRowKept) && self.pages.room(&sequence.cache.pages) > sequence.cache.cached;
+        let beyond = is_made(Fault::RejectedRowKept) && self.pages.room(&sequence.cache.pages) > sequence.cache.cached;
         self.pages
             .release(&mut sequence.cache.pages, &sequence.text.tokens[..sequence.cache.cached + usize::from(beyond)]);
         self.release_in_executor(&sequence);

@@ -7,8 +7,11 @@ use super::Engine;
 use crate::request::{BudgetKind, Request, RequestError};
 
 impl Engine {
-    /// Whether a request could ever run.
-    pub(super) fn check(&self, request: &Request) -> Result<(), RequestError> {
+    /// Whether a request would be accepted now; nothing is changed.
+    ///
+    /// # Errors
+    /// As [`Engine::submit`].
+    pub fn check(&self, request: &Request) -> Result<(), RequestError> {
         // Requests for which there is a place wait only until the next step, and do not count.
         let places = self.sequences_max.saturating_sub(self.running.len());
         if self.waiting.len() >= self.waiting_max.saturating_add(places) {

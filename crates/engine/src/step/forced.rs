@@ -18,8 +18,8 @@ use crate::faults::{Fault, is_made};
 use crate::output::{Emitted, FinishReason, Origin};
 use crate::sequence::{PENDING_TOKENS_MAX, Phase, Sequence};
 
-/// Most forced tokens that are written at once, since other sequences wait meanwhile. Further ones are verified in a
-/// pass.
+/// Maximum number of forced tokens that are written at once, since other sequences wait meanwhile. Further ones are
+/// verified in a pass.
 const FORCED_MAX: usize = 256;
 
 impl Sequence {

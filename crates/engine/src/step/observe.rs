@@ -40,7 +40,7 @@ impl Engine {
         // Hidden states: those of prompt tokens and the pending one, which end at `old_len`, then those of the tree.
         let before = sequence.rows.hidden.len().saturating_sub(tree.len());
         let node_of = |(i, node): (usize, &NodeId)| {
-            if is_made(Fault::HiddenRowsOfRefusedNodes) { before + i } else { before + node.index() }
+            if is_made(Fault::HiddenRowsOfRejectedNodes) { before + i } else { before + node.index() }
         };
         let kept = (0..before).chain(path.iter().filter(|_| before > 0).enumerate().map(node_of));
         let kept: Vec<usize> = kept.map(|row| first_rows.hidden + row).collect();

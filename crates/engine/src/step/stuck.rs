@@ -50,7 +50,7 @@ pub(super) fn not_numbers(position: usize) -> String {
 
 /// The message if a constraint refuses a token before this position that it allowed.
 pub(super) fn refuses_what_it_allowed(position: usize) -> String {
-    format!("token {position}: expected a constraint that goes on, found one that refuses what it allowed")
+    format!("token {position}: expected a constraint that accepts what it allowed, found one that refuses it")
 }
 
 /// Cuts a verdict before the first token that was chosen without a law, and returns why there was none.

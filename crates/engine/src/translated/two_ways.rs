@@ -1,10 +1,10 @@
 //! One assistant with two ways of drafting; the way is chosen for each sequence by its promise.
 //!
-//! Measured on the demo pair (`docs/log.md`): translated text is accepted more often where the target is greedy, since
-//! any text can be drafted; the law over shared tokens is accepted more often where tokens are drawn and compared with
-//! it. Under *exact* at a temperature above 0 the two are even, and translated text does not depend on how many tokens
-//! the vocabularies share. The way is chosen when a sequence is first drafted for, and kept. Both ways share one
-//! network, in which each sequence has one cache.
+//! Measured on the demo pair (`docs/log.md`): translated text is accepted more often if the target is greedy, since any
+//! text can be drafted; tokens of the law over shared tokens are accepted more often if they are drawn from it and
+//! verified with it. Under *exact* at a temperature above 0 the two are even, and translated text does not depend on
+//! how many tokens the vocabularies share. The way is chosen when a sequence is first drafted for, and kept. Both ways
+//! share one network, in which each sequence has one cache.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -142,7 +142,7 @@ impl Drafter for TwoWays {
             let Ask { sequence, tokens, prompt_len, sampling, promise, .. } = *ask;
             let by_text =
                 self.choose(&ReadAsk { sequence, tokens, prompt_len, until: tokens.len(), sampling, promise });
-            // The same ask, reborrowed for one call.
+            // The ask, reborrowed for one call.
             let ask = Ask { tree: &mut *ask.tree, probes: &mut *ask.probes, ..*ask };
             if by_text { text.push(ask) } else { shared.push(ask) }
         }

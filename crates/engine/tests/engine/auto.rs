@@ -143,7 +143,7 @@ fn a_drafter_whose_draws_must_be_kept_pauses_too() {
         engine.hold_costs(costs(&[DrafterCosts { call: 0.001, ..step(0.0) }]));
         let sampling = Sampling::default();
         let (_, stats) = generate(&mut engine, Request { sampling, promise, ..request(5, 2000) });
-        assert!(stats.passes > 1900, "{} passes, though nearly every draft is refused", stats.passes);
+        assert!(stats.passes > 1900, "{} passes, though nearly every draft is rejected", stats.passes);
         assert!(stats.modelled_speedup().unwrap() > 0.985, "{promise:?}: {:?}", stats.modelled_speedup());
     }
 }

@@ -32,7 +32,7 @@ fn engine() -> (Engine, Widths, Widths) {
     engine_with(300)
 }
 
-/// The same with the given number of pages in the draft model's cache.
+/// The engine of [`engine`], with the given number of pages in the draft model's cache.
 fn engine_with(draft_pages: usize) -> (Engine, Widths, Widths) {
     let (target, draft) = (Widths::default(), Widths::default());
     let recorded = |pages: usize, widths: Widths| {

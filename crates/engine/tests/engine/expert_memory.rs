@@ -10,7 +10,8 @@ use foretoken_model::{
 
 const TOKENS: u32 = 60;
 
-/// The most bytes that a pass of one row allocates, from the tenth pass on, and how many experts all passes packed.
+/// Maximum number of bytes that a pass of one row allocates, from the tenth pass on, and how many experts all passes
+/// packed.
 fn allocated(checkpoint: &Checkpoint, options: Options) -> (u64, usize) {
     let mut model = Model::load(checkpoint, options, &mut |_, _| ()).unwrap_or_else(|error| panic!("{error}"));
     let groups = model.capacity().groups.iter().map(|group| group.pages_for(TOKENS as usize) as u32);
@@ -42,8 +43,8 @@ fn packing_an_expert_allocates_nothing() {
             let options = Options { weight_type, ..Options::for_positions(TOKENS as usize, 1) };
             let (plain, none) = allocated(&checkpoint, options);
             assert_eq!(none, 0, "all experts are packed when the network is loaded");
-            // At least room for the experts that a row chooses in a layer, so that a layer takes one round, as where
-            // all experts are packed.
+            // At least room for the experts that a row chooses in a layer, so that a layer takes one round, as if all
+            // experts were packed.
             let chosen = network.spec.experts.as_ref().map_or(0, |experts| experts.chosen);
             for expert_bytes in [chosen * least, all / 2, all - 1] {
                 let (found, packed) = allocated(&checkpoint, Options { expert_bytes: Some(expert_bytes), ..options });

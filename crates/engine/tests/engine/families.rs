@@ -11,7 +11,7 @@ use foretoken_speculation::{Drafter, Promise, Sampling, Token};
 
 use crate::writing::{write, write_and_score};
 
-/// The networks, without heads (`eagle3-*`), which read hidden rows.
+/// The networks, without heads (`eagle3-*`), which read hidden states.
 pub(crate) fn folders() -> Vec<PathBuf> {
     let goldens = Path::new(env!("CARGO_MANIFEST_DIR")).join("../model/tests/golden");
     let all = std::fs::read_dir(goldens).unwrap().map(|entry| entry.unwrap().path());

@@ -100,7 +100,7 @@ fn the_end_of_a_shared_prompt_is_computed_again_for_the_head() {
     for (shared, accepted) in accepted(20) {
         assert!(shared == 0 && accepted > 5, "{shared} shared, {accepted} accepted");
     }
-    // Of long shared prompts the head has only the states of the end, and drafts as if the sequence began there.
+    // The head has only the states of the end of a long shared prompt, and drafts as if the sequence began there.
     let all = accepted(150);
     assert_eq!(all.iter().map(|(shared, _)| *shared).collect::<Vec<_>>(), [0, 86, 86]);
     assert!(all[0].1 > 5, "{} accepted of the first request", all[0].1);

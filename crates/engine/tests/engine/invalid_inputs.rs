@@ -50,7 +50,7 @@ fn a_constraint_that_fails_ends_only_its_request() {
                 }
             }
         }
-        // The constraint is asked about the likeliest token before it is written, and accepts it afterwards.
+        // The constraint is asked about the most probable token before it is written, and accepts it afterwards.
         assert_eq!((written[&broken], written[&free]), (if panics { 2 } else { 3 }, 20));
         assert!(matches!(&reasons[&broken], FinishReason::Failed(_)), "{reasons:?}");
         assert_eq!(reasons[&free], FinishReason::Length);

@@ -54,11 +54,11 @@ fn run(engine: &mut Engine, drafters: &[u8], change: impl Fn(Request) -> Request
         ids.iter().map(|id| (*id, (Vec::new(), FinishReason::Cancelled, Vec::new()))).collect();
     while !engine.is_idle() {
         for event in engine.step(&mut Race) {
-            let of = ended.get_mut(&event.sequence()).unwrap();
+            let written = ended.get_mut(&event.sequence()).unwrap();
             match event {
-                Event::Tokens { emitted, .. } => of.0.extend(emitted.iter().map(|emitted| emitted.token)),
-                Event::Finished { reason, .. } => of.1 = reason.clone(),
-                Event::DrafterFailed { message, .. } => of.2.push(message.clone()),
+                Event::Tokens { emitted, .. } => written.0.extend(emitted.iter().map(|emitted| emitted.token)),
+                Event::Finished { reason, .. } => written.1 = reason.clone(),
+                Event::DrafterFailed { message, .. } => written.2.push(message.clone()),
                 Event::Prompt { .. } | Event::PromptScored { .. } | Event::Drafts { .. } => {}
             }
         }

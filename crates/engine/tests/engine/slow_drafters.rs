@@ -219,7 +219,7 @@ fn a_clock_that_leaps_once_drops_no_drafter() {
     }
 }
 
-/// Where the budget depends on measured times, a leap may pause a drafter for a while, but not for ever.
+/// If the budget depends on measured times, a leap may pause a drafter for a while, but not for ever.
 #[test]
 fn a_drafter_that_pauses_because_the_clock_leapt_resumes() {
     let budget = BudgetKind::Auto { nodes_max: 5 };

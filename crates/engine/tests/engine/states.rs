@@ -169,7 +169,7 @@ fn a_public_prefix_is_shared_with_all_tenants_even_near_the_end_of_the_prompt() 
         };
         let shared = [1, 2, 3].map(|tenant| run(&mut engine, asked(tenant)).1.prompt_tokens_shared);
         assert_eq!(shared, [0, 30, 30]);
-        // Of several concurrent requests the first computes it.
+        // The first of several concurrent requests computes it.
         let mut engine = self::engine(8, has_rows);
         (1..5).for_each(|tenant| _ = engine.submit(asked(tenant)).unwrap());
         let mut shared = 0;

@@ -12,14 +12,14 @@ use foretoken_model::{Backend, Capacity, Executor, Options, Packed, WeightType, 
 use foretoken_speculation::{DraftSettings, Drafter};
 use foretoken_text::Tokenizer;
 
-use super::model_free::without_model;
 use crate::Error;
+use crate::drafters::{DrafterInputs, DrafterKind};
 use crate::error::Message;
 use crate::memory::Need;
 use crate::models::Opened;
 use crate::prompter::drafter_keys;
 use crate::settings::{ModelSettings, SpeculationSettings};
-use crate::spec_type::{DrafterKind, DrafterSpec};
+use crate::spec_type::DrafterSpec;
 
 /// Makes the drafters of a generator.
 pub struct DrafterMaker<'a> {
@@ -225,11 +225,12 @@ impl<'a> DrafterMaker<'a> {
                 drafter.depth_max = self.settings.branch_max();
                 Box::new(drafter)
             }
-            kind => {
-                let most = self.settings.branch_max();
-                let vocabulary = self.tokens();
-                without_model(kind, &self.settings.drafters, most, vocabulary, self.tokenizer.as_deref())?
-            }
+            kind => kind.make(&DrafterInputs {
+                settings: &self.settings.drafters,
+                nodes_max: self.settings.branch_max(),
+                vocabulary: self.tokens(),
+                tokenizer: self.tokenizer.as_deref(),
+            })?,
         })
     }
 

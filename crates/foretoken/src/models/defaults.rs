@@ -3,30 +3,27 @@
 //! Read from `generation_config.json` and, for the tokens only, from `config.json`, as transformers does. A field that
 //! is null counts as missing.
 
-use foretoken_speculation::Token;
+use std::collections::BTreeMap;
+
+use foretoken_speculation::{Sampling, Token};
 use serde_json::Value;
 
 use crate::Error;
+
+/// Parameters of the law that transformers does not have: a file does not decide them.
+const NOT_OF_TRANSFORMERS: [&str; 2] = ["presence_penalty", "frequency_penalty"];
 
 /// The fields that are used; `None` where the files have no value.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Defaults {
     /// The file, for messages.
     pub file: String,
-    /// `do_sample`.
-    pub sample: Option<bool>,
-    /// `temperature`.
-    pub temperature: Option<f32>,
+    /// Whether `do_sample` is false, which is temperature 0.
+    pub is_greedy: bool,
+    /// The law's parameters that are one number, as far as the file has them ([`Sampling::PARAMETERS`]).
+    pub numbers: BTreeMap<&'static str, f32>,
     /// `top_k`.
     pub top_k: Option<usize>,
-    /// `top_p`.
-    pub top_p: Option<f32>,
-    /// `min_p`.
-    pub min_p: Option<f32>,
-    /// `typical_p`.
-    pub typical_p: Option<f32>,
-    /// `repetition_penalty`.
-    pub repetition_penalty: Option<f32>,
     /// `bos_token_id`, of either file.
     pub bos: Option<Token>,
     /// `eos_token_id` of the first file that has one.
@@ -43,14 +40,19 @@ impl Defaults {
         let config = Fields::parse(config.0, config.1)?;
         let config_ends = config.tokens("eos_token_id")?;
         let end_tokens = Some(generation.tokens("eos_token_id")?).filter(|tokens| !tokens.is_empty());
+        let is_greedy = generation.get("do_sample", "true or false", Value::as_bool)? == Some(false);
+        let mut numbers = BTreeMap::new();
+        let names = Sampling::PARAMETERS.iter().map(|parameter| parameter.name);
+        for name in names.filter(|name| !NOT_OF_TRANSFORMERS.contains(name)) {
+            numbers.extend(generation.number(name)?.map(|number| (name, number)));
+        }
+        if is_greedy {
+            numbers.insert("temperature", 0.0);
+        }
         Ok(Self {
-            sample: generation.get("do_sample", "true or false", Value::as_bool)?,
-            temperature: generation.number("temperature")?,
+            is_greedy,
+            numbers,
             top_k: generation.get("top_k", "a whole number", whole)?,
-            top_p: generation.number("top_p")?,
-            min_p: generation.number("min_p")?,
-            typical_p: generation.number("typical_p")?,
-            repetition_penalty: generation.number("repetition_penalty")?,
             bos: generation.tokens("bos_token_id")?.into_iter().chain(config.tokens("bos_token_id")?).next(),
             end_tokens: end_tokens.unwrap_or(config_ends),
             file: generation.file,
@@ -117,7 +119,14 @@ mod tests {
         assert_eq!((found.end_tokens, found.bos), (vec![2, 5], Some(1)));
         let alone = Defaults::read(("g", None), ("c", Some(config))).expect("it is well-formed");
         assert_eq!(alone.end_tokens, [7]);
-        assert_eq!((found.temperature, found.top_k, found.sample), (Some(0.6), None, Some(true)));
+        assert_eq!((found.numbers, found.top_k, found.is_greedy), ([("temperature", 0.6)].into(), None, false));
+    }
+
+    #[test]
+    fn do_sample_false_is_temperature_0() {
+        let generation: &[u8] = br#"{"do_sample": false, "temperature": 0.6, "min_p": 0.1, "presence_penalty": "x"}"#;
+        let found = Defaults::read(("g", Some(generation)), ("c", None)).expect("it is well-formed");
+        assert_eq!((found.numbers, found.is_greedy), ([("min_p", 0.1), ("temperature", 0.0)].into(), true));
     }
 
     #[test]

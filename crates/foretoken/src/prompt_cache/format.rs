@@ -10,15 +10,12 @@ use foretoken_engine::{SavedPrefix, SavedRows};
 use foretoken_kernels::allocator::fallibly;
 use foretoken_model::SavedBytes;
 use foretoken_speculation::Token;
-use xxhash_rust::xxh3::Xxh3;
 
 use super::key::Part;
-use crate::costs::excerpt;
 use crate::error::KeptFileError;
-use crate::kept_file::Reader;
+use crate::kept_file::{Kind, Reader, Writer, excerpt};
 
-const MAGIC: [u8; 8] = *b"ftkprefx";
-const VERSION: u32 = 1;
+const KIND: Kind = Kind { magic: *b"ftkprefx", versions: &[1] };
 const HEADER: u64 = 32;
 const GROUP: u64 = 16;
 const CHECKSUM: u64 = 8;
@@ -29,79 +26,61 @@ const GROUPS_MAX: u64 = 64;
 const CHUNK: usize = 1 << 16;
 
 /// What a file is compared with.
-pub(super) struct Expected<'a> {
+pub(crate) struct Expected<'a> {
     /// The key of a prefix of so many tokens.
-    pub key: &'a dyn Fn(usize) -> Vec<Part>,
+    pub(crate) key: &'a dyn Fn(usize) -> Vec<Part>,
     /// The number of tokens in the vocabulary.
-    pub vocabulary: usize,
+    pub(crate) vocabulary: usize,
     /// Bytes of a state and of a row of each cache group.
-    pub sizes: &'a [SavedBytes],
+    pub(crate) sizes: &'a [SavedBytes],
 }
 
 /// Writes a whole file.
-pub(super) fn write(out: &mut impl Write, key: &[Part], sizes: &[SavedBytes], saved: &SavedPrefix) -> io::Result<()> {
-    let mut hash = Xxh3::new();
-    let mut put = |bytes: &[u8]| {
-        hash.update(bytes);
-        out.write_all(bytes)?;
-        Ok::<u64, io::Error>(hash.digest())
-    };
+pub(crate) fn write(out: &mut impl Write, key: &[Part], sizes: &[SavedBytes], saved: &SavedPrefix) -> io::Result<()> {
     let key: String = key.iter().map(|(name, value)| format!("{name}: {value}\n")).collect();
-    put(&MAGIC)?;
-    put(&VERSION.to_le_bytes())?;
-    put(&(key.len() as u32).to_le_bytes())?;
-    put(&(saved.tokens.len() as u64).to_le_bytes())?;
-    put(&(saved.groups.len() as u64).to_le_bytes())?;
-    let mut head = put(key.as_bytes())?;
-    let tokens: Vec<u8> = saved.tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
-    put(&tokens)?;
+    let mut writer = Writer::begin(out, &KIND)?;
+    writer.u32(key.len() as u32)?;
+    writer.u64(saved.tokens.len() as u64)?;
+    writer.u64(saved.groups.len() as u64)?;
+    writer.bytes(key.as_bytes())?;
+    writer.tokens(&saved.tokens)?;
     for (SavedRows { first, .. }, size) in saved.groups.iter().zip(sizes) {
-        put(&(*first as u64).to_le_bytes())?;
-        head = put(&(size.row as u64).to_le_bytes())?;
+        writer.u64(*first as u64)?;
+        writer.u64(size.row as u64)?;
     }
-    let mut checksum = put(&head.to_le_bytes())?;
-    for SavedRows { bytes, .. } in &saved.groups {
-        checksum = put(bytes)?;
-    }
-    out.write_all(&checksum.to_le_bytes())
+    writer.sum()?;
+    saved.groups.iter().try_for_each(|rows| writer.bytes(&rows.bytes))?;
+    writer.sum().map(drop)
 }
 
 /// Reads a whole file of `len` bytes. `name`: the file, for messages.
-pub(super) fn read(
+pub(crate) fn read(
     name: &str,
     from: impl Read,
     len: u64,
     expected: &Expected<'_>,
 ) -> Result<SavedPrefix, KeptFileError> {
-    let mut reader = Reader { name, from, hash: Xxh3::new() };
-    let Head { key, tokens, groups } = reader.head(len)?;
-    reader.check_key(&key, &(expected.key)(tokens.len()))?;
-    if let Some(at) = tokens.iter().position(|token| *token as usize >= expected.vocabulary) {
-        let below = format!("a number below {} (the vocabulary)", expected.vocabulary);
-        return Err(reader.field(format!("token {}", at + 1), below, tokens[at]));
-    }
-    let mut saved = SavedPrefix { tokens, groups: Vec::new() };
-    let sizes = reader.check_groups(len, &key, saved.tokens.len(), &groups, expected.sizes)?;
-    for ((number, (first, _)), size) in (1..).zip(groups).zip(sizes) {
+    let (mut reader, _) = Reader::begin(name, from, len, &KIND)?;
+    let head = reader.head()?;
+    reader.check_key(&head.key, &(expected.key)(head.tokens.len()))?;
+    reader.check_tokens(&head.tokens, expected.vocabulary)?;
+    let sizes = reader.check_groups(&head, expected.sizes)?;
+    let mut saved = SavedPrefix { tokens: head.tokens, groups: Vec::new() };
+    for ((number, (first, _)), size) in (1..).zip(head.groups).zip(sizes) {
         let mut bytes = Vec::new();
         let field = format!("group {number}: rows");
         if fallibly(|| bytes.try_reserve_exact(size)).is_err() {
             return Err(reader.field(field, format!("memory for {size} bytes"), "less"));
         }
-        reader.append(&field, &mut bytes, size)?;
+        while bytes.len() < size {
+            let at = bytes.len();
+            bytes.resize(size.min(at + CHUNK), 0);
+            reader.fill(&field, &mut bytes[at..])?;
+        }
         saved.groups.push(SavedRows { first: first as usize, bytes });
     }
     reader.check_sum("checksum")?;
     Ok(saved)
-}
-
-/// Where the checksum of the head begins, in a file that is as long as its head says.
-pub(super) fn head_end(bytes: &[u8]) -> Option<usize> {
-    let number = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-    let key = number(8)? >> 32;
-    let end = number(16)?.checked_mul(4)?.checked_add(number(24)?.checked_mul(GROUP)?)?;
-    let end = usize::try_from(end.checked_add(HEADER + key)?).ok()?;
-    (bytes.starts_with(&MAGIC) && bytes.len().checked_sub(end)? >= 2 * CHECKSUM as usize).then_some(end)
 }
 
 /// The part of a file before the rows.
@@ -110,38 +89,30 @@ struct Head {
     tokens: Vec<Token>,
     /// For each group the position of its first row, and the bytes of a row.
     groups: Vec<(u64, u64)>,
+    /// Bytes of the file without the rows.
+    bytes: u64,
 }
 
 impl<R: Read> Reader<'_, R> {
-    fn head(&mut self, len: u64) -> Result<Head, KeptFileError> {
-        let magic: [u8; 8] = self.bytes("magic")?;
-        if magic != MAGIC {
-            let [expected, found] = [MAGIC, magic].map(|magic| format!("{:?}", magic.escape_ascii().to_string()));
-            return Err(self.field("magic", expected, found));
-        }
-        let version = self.u32("version")?;
-        if version != VERSION {
-            return Err(self.field("version", VERSION, version));
-        }
+    fn head(&mut self) -> Result<Head, KeptFileError> {
         let key_len = self.u32("length of the key")?;
         if key_len > KEY_MAX {
             return Err(self.field("length of the key", format!("at most {KEY_MAX}"), key_len));
         }
         let tokens = self.within("tokens", TOKENS_MAX)?;
         let groups = self.within("cache groups", GROUPS_MAX)?;
-        let least = HEADER + u64::from(key_len) + 4 * tokens + GROUP * groups + 2 * CHECKSUM;
-        if len < least {
-            return Err(self.field("length", format!("at least {least} bytes ({tokens} tokens)"), len));
+        let bytes = HEADER + u64::from(key_len) + 4 * tokens + GROUP * groups + 2 * CHECKSUM;
+        if self.len < bytes {
+            return Err(self.field("length", format!("at least {bytes} bytes ({tokens} tokens)"), self.len));
         }
-        let (mut key, mut bytes) = (Vec::new(), Vec::new());
-        self.append("key", &mut key, key_len as usize)?;
-        self.append("tokens", &mut bytes, 4 * tokens as usize)?;
-        let tokens = bytes.as_chunks().0.iter().map(|four| Token::from_le_bytes(*four)).collect();
+        let mut key = vec![0_u8; key_len as usize];
+        self.fill("key", &mut key)?;
+        let tokens = self.tokens("tokens", tokens as usize)?;
         let group = |_| Ok((self.u64("first row of a group")?, self.u64("bytes of a row")?));
         let groups = (0..groups).map(group).collect::<Result<_, _>>()?;
         self.check_sum("checksum of the head")?;
         let key = String::from_utf8(key).map_err(|error| self.field("key", "UTF-8", error))?;
-        Ok(Head { key, tokens, groups })
+        Ok(Head { key, tokens, groups, bytes })
     }
 
     /// Reads a number from 1 to `most`.
@@ -150,25 +121,6 @@ impl<R: Read> Reader<'_, R> {
         match (1..=most).contains(&found) {
             true => Ok(found),
             false => Err(self.field(field, format!("1 to {most}"), found)),
-        }
-    }
-
-    /// Reads until there are `len` bytes; the file is known to be that long.
-    fn append(&mut self, field: &str, bytes: &mut Vec<u8>, len: usize) -> Result<(), KeptFileError> {
-        while bytes.len() < len {
-            let at = bytes.len();
-            bytes.resize(len.min(at + CHUNK), 0);
-            self.fill(field, &mut bytes[at..])?;
-        }
-        Ok(())
-    }
-
-    fn check_sum(&mut self, field: &str) -> Result<(), KeptFileError> {
-        let found = self.hash.digest();
-        let expected = u64::from_le_bytes(self.bytes(field)?);
-        match found == expected {
-            true => Ok(()),
-            false => Err(self.field(field, format!("{expected:016x}"), format!("{found:016x} of what was read"))),
         }
     }
 
@@ -190,34 +142,24 @@ impl<R: Read> Reader<'_, R> {
     }
 
     /// Checks that the file has the groups of this run and the right length; returns the bytes of each group.
-    fn check_groups(
-        &self,
-        len: u64,
-        key: &str,
-        tokens: usize,
-        groups: &[(u64, u64)],
-        expected: &[SavedBytes],
-    ) -> Result<Vec<usize>, KeptFileError> {
+    fn check_groups(&self, head: &Head, expected: &[SavedBytes]) -> Result<Vec<usize>, KeptFileError> {
+        let Head { tokens, groups, .. } = head;
         if groups.len() != expected.len() {
             return Err(self.field("cache groups", expected.len(), groups.len()));
         }
-        let all = tokens as u64;
-        let mut expected_len = HEADER + key.len() as u64 + 4 * all + GROUP * groups.len() as u64 + 2 * CHECKSUM;
-        let mut sizes = Vec::new();
+        let (tokens, mut len, mut sizes) = (tokens.len() as u64, head.bytes, Vec::new());
         for ((number, (first, found)), expected) in (1..).zip(groups).zip(expected) {
-            if *first > all {
-                return Err(self.field(format!("group {number}: first row"), format!("at most {all}"), first));
+            if *first > tokens {
+                return Err(self.field(format!("group {number}: first row"), format!("at most {tokens}"), first));
             }
             if *found != expected.row as u64 {
                 return Err(self.field(format!("group {number}: bytes of a row"), expected.row, found));
             }
-            let size = (all - first).saturating_mul(*found).saturating_add(expected.state as u64);
-            expected_len = expected_len.saturating_add(size);
+            let size = (tokens - first).saturating_mul(*found).saturating_add(expected.state as u64);
+            len = len.saturating_add(size);
             sizes.push(usize::try_from(size).unwrap_or(usize::MAX));
         }
-        match len == expected_len {
-            true => Ok(sizes),
-            false => Err(self.field("length", format!("{expected_len} bytes ({tokens} tokens)"), len)),
-        }
+        self.check_len(len, format_args!("{tokens} tokens"))?;
+        Ok(sizes)
     }
 }

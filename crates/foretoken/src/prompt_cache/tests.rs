@@ -1,7 +1,7 @@
 //! A prefix survives writing and reading; every invalid file is refused with the name of the field.
 
 use foretoken_engine::{SavedPrefix, SavedRows};
-use foretoken_model::CacheType;
+use foretoken_model::{CacheType, SavedBytes};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::format::{self, Expected};

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use foretoken_model::{CacheType, Options, WeightType};
 use serde::{Deserialize, Serialize};
 
-use super::names;
 use crate::Error;
 use crate::error::Message;
 use crate::models::{Opened, demo};
+use crate::names;
 
 /// The longest context that is used by default.
 const CONTEXT_DEFAULT: usize = 4096;

@@ -7,7 +7,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use foretoken_speculation::{Sampling, Token};
+use foretoken_speculation::{Sampling, SamplingParameter, Token};
 use foretoken_text::{Grammar, Tokenizer};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -117,6 +117,29 @@ impl Default for SamplingSettings {
     }
 }
 
+/// A setting that is one number of the law and may be left open. Then the model's file decides it, by its field of this
+/// name, or else the program.
+#[derive(Clone, Copy, Debug)]
+pub struct NumberSetting {
+    /// Its name.
+    pub name: &'static str,
+    /// The program's default, which is llama.cpp's.
+    pub default: f32,
+    /// Its field, to be read or set.
+    pub get_mut: fn(&mut SamplingSettings) -> &mut Option<f32>,
+}
+
+impl NumberSetting {
+    /// The law's parameter that it sets, which has its name.
+    ///
+    /// # Panics
+    /// The law has none of this name; a test rules that out.
+    pub fn parameter(&self) -> &'static SamplingParameter {
+        let found = Sampling::PARAMETERS.iter().find(|parameter| parameter.name == self.name);
+        found.expect("a number's setting has the name of a parameter")
+    }
+}
+
 /// The most stop strings of a request, and the most bytes of one: each is searched for after every token.
 const STOPS_MAX: usize = 64;
 const STOP_BYTES_MAX: usize = 1024;
@@ -187,6 +210,15 @@ impl Decider {
 }
 
 impl SamplingSettings {
+    /// The settings that are one number of the law and may be left open, in the order in which they are told.
+    pub const NUMBERS: &'static [NumberSetting] = &[
+        NumberSetting { name: "temperature", default: 0.8, get_mut: |all| &mut all.temperature },
+        NumberSetting { name: "top_p", default: 0.95, get_mut: |all| &mut all.top_p },
+        NumberSetting { name: "min_p", default: 0.05, get_mut: |all| &mut all.min_p },
+        NumberSetting { name: "typical_p", default: 1.0, get_mut: |all| &mut all.typical_p },
+        NumberSetting { name: "repetition_penalty", default: 1.0, get_mut: |all| &mut all.repetition_penalty },
+    ];
+
     /// Refuses too many stop strings, or too long ones.
     fn check_stops(&self) -> Result<(), Error> {
         let longest = self.stop.iter().map(String::len).max().unwrap_or(0);
@@ -212,43 +244,38 @@ impl SamplingSettings {
         self.check_stops()?;
         within("n_best", self.n_best, 1, 256)?;
         let own = &model.defaults;
-        let mut decider = Decider { decided_by_model: Vec::new(), from_model: Vec::new() };
-        let greedy = (own.sample == Some(false)).then_some(0.0);
-        let temperature = (self.temperature, greedy.or(own.temperature), 0.8);
-        let temperature = decider.decide("temperature", temperature, |value| match greedy {
-            Some(_) => "0 (do_sample false)".to_string(),
-            None => value.to_string(),
-        });
-        let mut number = |setting, all| decider.decide(setting, all, |value: f32| value.to_string());
-        let top_p = number("top_p", (self.top_p, own.top_p, 0.95));
-        let min_p = number("min_p", (self.min_p, own.min_p, 0.05));
-        let typical_p = number("typical_p", (self.typical_p, own.typical_p, 1.0));
-        let penalty = (self.repetition_penalty, own.repetition_penalty, 1.0);
-        let repetition_penalty = number("repetition_penalty", penalty);
-        let top_k = decider.decide("top_k", (self.top_k, own.top_k, 40), |value: usize| value.to_string());
-        // A penalty of the model's file is applied as in transformers, to all tokens.
-        let everything = (self.repetition_penalty.is_none() && own.repetition_penalty.is_some()).then_some(Limit(None));
-        let window = (self.penalty_window, everything, Limit(Some(64)));
-        let penalty_window = decider.decide("penalty_window", window, |_| "-1".to_string());
-        if (repetition_penalty, self.presence_penalty, self.frequency_penalty) == (1.0, 0.0, 0.0) {
-            // Without penalties it has no effect, so it is not noted.
-            decider.from_model.retain(|from| from.setting != "penalty_window");
-        }
-        let sampling = Sampling {
-            temperature,
-            top_k,
-            top_p,
-            min_p,
-            typical_p,
-            repetition_penalty,
+        let mut settings = self.clone();
+        let mut sampling = Sampling {
             presence_penalty: self.presence_penalty,
             frequency_penalty: self.frequency_penalty,
-            penalty_window: penalty_window.0,
             logit_bias: self.logit_bias.clone(),
             banned_tokens: self.banned_tokens.clone(),
             tokens_min: self.tokens_min,
             end_tokens: if self.ignore_eos { Vec::new() } else { model.end_tokens(tokenizer) },
+            ..Sampling::default()
         };
+        let mut decider = Decider { decided_by_model: Vec::new(), from_model: Vec::new() };
+        for number in Self::NUMBERS {
+            let setting = (number.get_mut)(&mut settings);
+            let all = (*setting, own.numbers.get(number.name).copied(), number.default);
+            let value = decider.decide(number.name, all, |value: f32| match number.name {
+                "temperature" if own.is_greedy => "0 (do_sample false)".to_string(),
+                _ => value.to_string(),
+            });
+            *setting = Some(value);
+            *(number.parameter().get_mut)(&mut sampling) = value;
+        }
+        let top_k = decider.decide("top_k", (self.top_k, own.top_k, 40), |value: usize| value.to_string());
+        (sampling.top_k, settings.top_k) = (top_k, Some(top_k));
+        // A penalty of the model's file is applied as in transformers, to all tokens.
+        let everything = decider.decided_by_model.contains(&"repetition_penalty").then_some(Limit(None));
+        let window = (self.penalty_window, everything, Limit(Some(64)));
+        let window = decider.decide("penalty_window", window, |_| "-1".to_string());
+        (sampling.penalty_window, settings.penalty_window) = (window.0, Some(window));
+        if !sampling.has_penalties() {
+            // Without penalties it has no effect, so it is not noted.
+            decider.from_model.retain(|from| from.setting != "penalty_window");
+        }
         if let Some(problem) = sampling.problem() {
             let of_model = decider.decided_by_model.contains(&problem.field);
             return Err(match of_model {
@@ -260,18 +287,8 @@ impl SamplingSettings {
             });
         }
         let grammar = self.guided.compiled(tokenizer)?;
-        let settings = Self {
-            temperature: Some(temperature),
-            top_k: Some(top_k),
-            top_p: Some(top_p),
-            min_p: Some(min_p),
-            typical_p: Some(typical_p),
-            repetition_penalty: Some(repetition_penalty),
-            penalty_window: Some(penalty_window),
-            // The standard library seeds its hash tables with random numbers of the system; 32 bits are easy to type.
-            seed: Some(self.seed.unwrap_or_else(|| RandomState::new().hash_one(0) >> 32)),
-            ..self.clone()
-        };
+        // The standard library seeds its hash tables with random numbers of the system; 32 bits are easy to type.
+        settings.seed = Some(self.seed.unwrap_or_else(|| RandomState::new().hash_one(0) >> 32));
         let (Decider { decided_by_model, from_model }, file) = (decider, own.file.clone());
         Ok(DecidedSampling { sampling, grammar, settings, asked: self.clone(), decided_by_model, from_model, file })
     }
@@ -319,6 +336,22 @@ mod tests {
         assert_eq!(logit_bias("7-inf"), Ok((7, f32::NEG_INFINITY)));
         for wrong in ["7", "7=1", "+1", "7+", "7+inf", "7-nan", "x+1"] {
             assert!(logit_bias(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn each_number_of_the_law_has_its_setting() {
+        for number in SamplingSettings::NUMBERS {
+            let mut settings = SamplingSettings::default();
+            *(number.get_mut)(&mut settings) = Some(0.25);
+            let written = serde_json::to_value(&settings).expect("settings can be written");
+            assert_eq!((written[number.name].as_f64(), number.parameter().name), (Some(0.25), number.name));
+        }
+        let defaults = serde_json::to_value(SamplingSettings::default()).expect("settings can be written");
+        for parameter in Sampling::PARAMETERS {
+            let default = defaults.get(parameter.name).unwrap_or_else(|| panic!("{}: no setting", parameter.name));
+            let is_open = SamplingSettings::NUMBERS.iter().any(|number| number.name == parameter.name);
+            assert_eq!(default.is_null(), is_open, "{}", parameter.name);
         }
     }
 }

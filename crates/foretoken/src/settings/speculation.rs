@@ -7,12 +7,12 @@ use foretoken_model::{CacheType, WeightType};
 use foretoken_speculation::{DraftSettings, Promise};
 use serde::{Deserialize, Serialize};
 
-use super::drafters::{DrafterSettings, MemorySettings};
-use super::names;
 use crate::Error;
+use crate::drafters::{DrafterKind, DrafterSettings, DraftsFrom};
 use crate::error::{Message, between};
 use crate::models::{Opened, demo};
-use crate::spec_type::{DrafterKind, DrafterSpec, SpecType};
+use crate::names::{self, NamedValue, OneOf};
+use crate::spec_type::{DrafterSpec, SpecType};
 
 /// The default of the most tokens drafted in a pass.
 const NODES_MAX: usize = 16;
@@ -32,6 +32,30 @@ pub enum Budget {
     Confidence,
     /// A branch stops where its probability as a whole is low; the threshold is learned.
     Threshold,
+}
+
+impl OneOf for Budget {
+    const VALUES: &'static [NamedValue<Self>] = &[
+        NamedValue::new(Self::Auto, &["auto"], "As much as pays on this machine, down to nothing"),
+        NamedValue::new(
+            Self::Heuristic,
+            &["heuristic"],
+            "Starts with 5, two more after a draft that was accepted completely (of a tree its longest branch, which \
+             keeps wide trees small), one less after any other; each request starts again, as heuristic_transient of \
+             transformers",
+        ),
+        NamedValue::new(Self::Fixed, &["fixed"], "Always the maximum"),
+        NamedValue::new(
+            Self::Confidence,
+            &["confidence"],
+            "A branch stops after a token of low probability; the threshold is learned",
+        ),
+        NamedValue::new(
+            Self::Threshold,
+            &["threshold"],
+            "A branch stops where its probability as a whole is low; the threshold is learned",
+        ),
+    ];
 }
 
 impl Budget {
@@ -111,6 +135,27 @@ impl Default for SpeculationSettings {
     }
 }
 
+/// Texts that drafters learn before a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MemorySettings {
+    /// Texts that drafters learn before the first prompt: a file of a [`Store`](crate::store::Store).
+    pub lookup_cache_static: Option<PathBuf>,
+    /// The same with the texts of earlier runs, read if it exists, to which those of this run may be added. Under
+    /// rejection or block verification each run then generates other texts, also for the same seed.
+    pub lookup_cache_dynamic: Option<PathBuf>,
+    /// The most tokens kept in that file, those of the newest texts; a file that has more is refused.
+    pub lookup_cache_tokens: usize,
+    /// Whether texts of earlier runs are used for requests of any tenant, not only of their own.
+    pub shared: bool,
+}
+
+impl Default for MemorySettings {
+    fn default() -> Self {
+        Self { lookup_cache_static: None, lookup_cache_dynamic: None, lookup_cache_tokens: 1 << 20, shared: false }
+    }
+}
+
 /// Limits of drafts, and the law that a draft model draws them from.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -173,9 +218,11 @@ impl SpeculationSettings {
             SpecType::Auto => self.auto(models > 0),
             SpecType::Drafters(specs) => specs.clone(),
         };
-        if specs.iter().any(|spec| spec.has(DrafterKind::Phrases)) && self.drafters.phrases.is_none() {
-            let expected = Message::setting("spec_type").and(" phrases: expected a file of them (");
-            return wrong(expected.and_setting("phrases").and("), found none"));
+        let lacks_file =
+            |kind: &DrafterKind| specs.iter().any(|spec| spec.has(*kind)) && !kind.has_its_file(&self.drafters);
+        if let Some(name) = DrafterKind::all().find(lacks_file).map(DrafterKind::name) {
+            let expected = Message::setting("spec_type").and(format!(" {name}: expected a file of them ("));
+            return wrong(expected.and_setting(name).and("), found none"));
         }
         let needed: usize = specs.iter().map(DrafterSpec::models).sum();
         if needed > models {
@@ -204,8 +251,10 @@ impl SpeculationSettings {
             note("model_draft", unused, unneeded());
         }
         let any = |right: &dyn Fn(DrafterKind) -> bool| methods.iter().flatten().any(|spec| spec.any(right));
-        if let (Some(phrases), false) = (&self.drafters.phrases, any(&|kind| kind == DrafterKind::Phrases)) {
-            note("phrases", phrases, unneeded());
+        for kind in DrafterKind::all().filter(|kind| !any(&|other| other == *kind)) {
+            if let Some(path) = kind.file(&self.drafters) {
+                note(kind.name(), path, unneeded());
+            }
         }
         let MemorySettings { lookup_cache_static, lookup_cache_dynamic, .. } = &self.memory;
         let texts = [("lookup_cache_static", lookup_cache_static), ("lookup_cache_dynamic", lookup_cache_dynamic)];
@@ -222,13 +271,8 @@ impl SpeculationSettings {
     /// others takes rows from them: two drafters that differ much work best together. `has_prediction`: the
     /// prediction's drafter is asked first. The grammar's drafter drafts only for requests with a grammar.
     pub(crate) fn auto_kinds(has_prediction: bool) -> impl Iterator<Item = DrafterKind> {
-        let followed = has_prediction.then_some(DrafterKind::Prediction);
-        followed.into_iter().chain([
-            DrafterKind::Draft,
-            DrafterKind::Suffix,
-            DrafterKind::Phrases,
-            DrafterKind::Grammar,
-        ])
+        let followed = move |kind: &DrafterKind| has_prediction && kind.row().drafts_from == DraftsFrom::Prediction;
+        DrafterKind::all().filter(followed).chain(DrafterKind::all().filter(|kind| kind.row().auto.is_some()))
     }
 
     /// The same for requests without a prediction, as far as the settings allow it.
@@ -239,20 +283,19 @@ impl SpeculationSettings {
 
     /// Whether everything that a drafter of this kind needs is given.
     fn is_available(&self, kind: DrafterKind, has_draft: bool) -> bool {
-        match kind {
-            DrafterKind::Draft => has_draft,
-            DrafterKind::Phrases => self.drafters.phrases.is_some(),
-            DrafterKind::Exit => false,
-            _ => true,
+        match kind.row().drafts_from {
+            DraftsFrom::Model => has_draft,
+            DraftsFrom::FirstLayers => false,
+            _ => kind.has_its_file(&self.drafters),
         }
     }
 
-    /// The methods of a single drafter that requests may choose: those for which everything is given, except `random`.
+    /// The methods of a single drafter that requests may choose: those for which everything is given, except tests.
     /// `demo`: as in [`specs`](Self::specs).
     pub(crate) fn choices(&self, demo: bool) -> Vec<SpecType> {
         let has_draft = demo || !self.model_draft.is_empty();
-        let kinds =
-            DrafterKind::all().filter(|kind| *kind != DrafterKind::Random && self.is_available(*kind, has_draft));
+        let kinds = DrafterKind::all().filter(|kind| kind.row().drafts_from != DraftsFrom::Nothing);
+        let kinds = kinds.filter(|kind| self.is_available(*kind, has_draft));
         kinds.map(|kind| SpecType::Drafters(vec![DrafterSpec::new(kind)])).collect()
     }
 

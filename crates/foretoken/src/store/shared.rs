@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::PathBuf;
 
-use super::{Document, Store, TOKENS_MAX, format};
+use super::{Document, Store, format};
 use crate::error::KeptFileError;
 use crate::output_file::{OutputFile, WriteLock};
 
@@ -68,7 +68,7 @@ impl SharedStore {
         if now.is_none() || now == self.last_sum_seen {
             return Ok(());
         }
-        let (mut found, sum) = Store::load_with_sum(&self.path, self.store.vocabulary, TOKENS_MAX)?;
+        let (mut found, sum) = Store::load_with_sum(&self.path, self.store.vocabulary)?;
         // Another process may keep more tokens: only as many of its texts are dropped as these need room.
         found.tokens_max = self.store.tokens_max.max(found.tokens);
         found.next_request = found.next_request.max(self.store.next_request);

@@ -5,8 +5,9 @@
 //! The first byte of an input says which file the rest is, and whether its checksums are corrected before it is read,
 //! since no fuzzer guesses a checksum. The fuzz target calls the same function.
 
-use foretoken::probe;
+use foretoken::fuzzing;
 use foretoken::store::{Store, Vocabulary};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// The name of the file in messages.
 const NAME: &str = "probe";
@@ -18,7 +19,7 @@ const FEW: usize = 5;
 /// Reads bytes as a file of an earlier run. True if it is accepted.
 pub fn file(data: &[u8]) -> bool {
     let Some((kind, bytes)) = data.split_first() else { return false };
-    let bytes = if kind & 4 == 0 { bytes.to_vec() } else { probe::sealed(bytes) };
+    let bytes = if kind & 4 == 0 { bytes.to_vec() } else { sealed(bytes) };
     match kind % 3 {
         0 => store(&bytes),
         1 => prefix(&bytes),
@@ -26,14 +27,34 @@ pub fn file(data: &[u8]) -> bool {
     }
 }
 
+/// The file with correct checksums wherever it has a place for them, so that parsing gets past them.
+fn sealed(bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    for end in [head_end(&bytes), bytes.len().checked_sub(8)].into_iter().flatten() {
+        let sum = xxh3_64(&bytes[..end]);
+        bytes[end..end + 8].copy_from_slice(&sum.to_le_bytes());
+    }
+    bytes
+}
+
+/// Where the checksum of the head of cached rows begins, in a file that is as long as its head says.
+fn head_end(bytes: &[u8]) -> Option<usize> {
+    let number = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+    // The header has 32 bytes, each group 16, and behind the head are two checksums.
+    let (key, tokens, groups) = (number(8)? >> 32, number(16)?, number(24)?);
+    let end = tokens.checked_mul(4)?.checked_add(groups.checked_mul(16)?)?.checked_add(32 + key)?;
+    let end = usize::try_from(end).ok()?;
+    (bytes.starts_with(b"ftkprefx") && bytes.len().checked_sub(end)? >= 16).then_some(end)
+}
+
 fn store(bytes: &[u8]) -> bool {
-    let read = |bytes: &[u8], tokens_max| probe::store(NAME, bytes, VOCABULARY, tokens_max);
+    let read = |bytes: &[u8], tokens_max| fuzzing::store(NAME, bytes, VOCABULARY, tokens_max);
     let all = match read(bytes, usize::MAX) {
         Ok(store) => store,
         Err(error) => return refuse(&error.to_string()),
     };
     check(&all);
-    let written = probe::store_file(&all);
+    let written = fuzzing::store_file(&all);
     assert_eq!(written.len() as u64, all.bytes());
     if bytes[8] == 1 {
         assert_eq!(read(&written, usize::MAX).as_ref(), Ok(&all), "a store of version 1 changes when it is written");
@@ -59,11 +80,11 @@ fn check(store: &Store) {
 }
 
 fn prefix(bytes: &[u8]) -> bool {
-    match probe::prefix(NAME, bytes) {
+    match fuzzing::prefix(NAME, bytes) {
         // The parts of the key may come in another order, in which they are not written again.
         Ok(written) => {
             assert_eq!(written.len(), bytes.len());
-            assert_eq!(probe::prefix(NAME, &written).as_ref(), Ok(&written), "rows change when they are written");
+            assert_eq!(fuzzing::prefix(NAME, &written).as_ref(), Ok(&written), "rows change when they are written");
             true
         }
         Err(error) => refuse(&error.to_string()),
@@ -71,9 +92,10 @@ fn prefix(bytes: &[u8]) -> bool {
 }
 
 fn costs(text: &str) -> bool {
-    match probe::costs(text) {
+    match fuzzing::costs(text) {
         Ok(written) => {
-            let again = probe::costs(&written).unwrap_or_else(|why| panic!("refused as it was written: {why}: {text}"));
+            let again =
+                fuzzing::costs(&written).unwrap_or_else(|why| panic!("refused as it was written: {why}: {text}"));
             assert_eq!(again, written, "costs change when they are written");
             true
         }

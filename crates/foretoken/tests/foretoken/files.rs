@@ -2,7 +2,7 @@
 //! target `store`, which does the same with coverage: `cargo test -p foretoken -- --ignored write_the_seeds`.
 
 use foretoken::store::{Document, Store};
-use foretoken::{Tenant, probe};
+use foretoken::{Tenant, fuzzing};
 use foretoken_testkit::fuzzing::{check_committed, try_changes, write};
 use foretoken_testkit::rows::Numbers;
 
@@ -14,7 +14,7 @@ fn store() -> Vec<u8> {
         assert!(store.add(Document { tokens: tokens.to_vec(), prompt_len, tenant: tenant.map(Tenant) }));
     }
     store.set_next_request(7);
-    probe::store_file(&store)
+    fuzzing::store_file(&store)
 }
 
 /// The same in the format of version 1.

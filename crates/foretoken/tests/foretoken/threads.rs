@@ -1,9 +1,13 @@
-//! An engine on a thread generates the same texts as a loop, and no caller ever hangs.
+//! An engine on a thread generates the same texts as a loop, and no caller ever hangs. The loop hands answers over in
+//! their order.
 
+use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use foretoken::{Answer, Engine, EngineThread, Error, Event, FinishReason, Promise, Request, RequestError, Sampling};
+use foretoken::{
+    Answer, Engine, EngineThread, Error, Event, FinishReason, Promise, Request, RequestError, Sampling, Submitted,
+};
 use foretoken_drafters::{RandomDrafter, SuffixDrafter};
 use foretoken_model::Executor;
 use foretoken_testkit::table::Table;
@@ -48,8 +52,24 @@ fn end(events: &Receiver<Event>) -> FinishReason {
     }
 }
 
-fn go_on(_: usize, _: &Event) -> Result<bool, Error> {
-    Ok(true)
+/// The answers of a loop on this thread.
+fn looped(engine: &mut Engine, requests: Vec<Request>) -> Result<Vec<Answer>, Error> {
+    foretoken::answers::run(engine, requests, &mut |_, _| Ok(true), &mut |_, _| Ok(()))
+}
+
+/// The answers of a thread to requests that it accepts.
+fn threaded(thread: &EngineThread<Engine>, requests: Vec<Request>) -> Vec<Answer> {
+    let mut answers: Vec<Answer> = requests.iter().map(Answer::to).collect();
+    let (events, received) = channel();
+    let submitted = thread.submit_all(requests, &events).expect("the thread lives");
+    let submitted: Vec<Submitted> = submitted.into_iter().map(|one| one.expect("it is good")).collect();
+    while answers.iter().any(|answer| answer.reason.is_none()) {
+        let event = next(&received);
+        let number = submitted.iter().position(|one| one.sequence == event.sequence()).expect("it is one of these");
+        answers[number].request = Some(submitted[number].request);
+        answers[number].take(&event, Instant::now());
+    }
+    answers
 }
 
 #[test]
@@ -58,16 +78,16 @@ fn the_texts_equal_those_of_a_loop() {
     let texts = |answers: Vec<Answer>| -> Vec<_> {
         answers.iter().map(|answer| (answer.ids(), answer.request, answer.stats.passes)).collect()
     };
-    let looped = texts(foretoken::answers::run(&mut engine(64), requests(), &mut go_on).expect("they are good"));
     let thread = EngineThread::start(engine(64)).expect("a thread can be had");
-    assert_eq!(texts(thread.run(requests(), &mut go_on).expect("they are good")), looped);
+    let expected = texts(looped(&mut engine(64), requests()).expect("they are good"));
+    assert_eq!(texts(threaded(&thread, requests())), expected);
     let engine = thread.stop().expect("nothing panicked");
     assert!(engine.is_idle() && engine.next_request() == 7);
 }
 
 #[test]
 fn answers_are_handed_over_in_order_as_soon_as_they_are_complete() {
-    let thread = EngineThread::start(engine(64)).expect("a thread can be had");
+    let mut engine = engine(64);
     // The second is refused, the third is shorter than the first, the last is longest.
     let requests = vec![request(0, 10), Request::new(Vec::new()), request(1, 3), request(2, 40)];
     let finished = std::cell::Cell::new(0);
@@ -80,12 +100,58 @@ fn answers_are_handed_over_in_order_as_soon_as_they_are_complete() {
         order.push((number, answer.emitted.len(), finished.get()));
         Ok(())
     };
-    thread.run_in_order(requests, &mut watch, &mut complete).expect("three are good");
+    foretoken::answers::run(&mut engine, requests, &mut watch, &mut complete).expect("three are good");
     assert_eq!(order, [(0, 10, 2), (1, 0, 2), (2, 3, 2), (3, 40, 3)]);
+    let mut go_on = |_: usize, _: &Event| -> Result<bool, Error> { Ok(true) };
     let mut refuse = |_: usize, _: &Answer| -> Result<(), Error> { Err(Error::Thread("enough".to_string())) };
-    let failed = thread.run_in_order(vec![request(0, 3), request(1, 50)], &mut go_on, &mut refuse);
+    let requests = vec![request(0, 3), request(1, 50)];
+    let failed = foretoken::answers::run(&mut engine, requests, &mut go_on, &mut refuse);
     assert_eq!(failed, Err(Error::Thread("enough".to_string())));
-    thread.stop().expect("nothing panicked");
+    assert!(engine.is_idle(), "the other is cancelled");
+}
+
+#[test]
+fn a_loop_that_is_told_to_stop_cancels_those_too_that_have_not_begun() {
+    let (mut begun, mut order) = (BTreeSet::new(), Vec::new());
+    let requests = (0..5).map(|first| request(first, 1 << 20)).collect();
+    let mut stop = |number: usize, event: &Event| -> Result<bool, Error> {
+        if !matches!(event, Event::Finished { .. }) {
+            begun.insert(number);
+        }
+        Ok(!matches!(event, Event::Tokens { .. }))
+    };
+    let mut complete = |number: usize, answer: &Answer| -> Result<(), Error> {
+        order.push((number, answer.reason.clone()));
+        Ok(())
+    };
+    foretoken::answers::run(&mut engine(1 << 20), requests, &mut stop, &mut complete).expect("they fit");
+    assert_eq!(order, [0, 1, 2, 3, 4].map(|number: usize| (number, Some(FinishReason::Cancelled))));
+    assert!(begun.iter().all(|number| *number < 2), "there is room for two: {begun:?}");
+}
+
+#[test]
+fn requests_are_asked_for_while_there_is_room_and_answers_come_as_they_are_complete() {
+    let mut engine = engine(64);
+    // The first is longest, the third is refused.
+    let mut requests = (0..7).map(|first| match first {
+        0 => request(0, 60),
+        2 => Request::new(Vec::new()),
+        _ => request(first, 3),
+    });
+    let mut order = Vec::new();
+    let mut next = |engine: &Engine| -> Result<Option<Request>, Error> {
+        assert!(engine.workload().waiting < 2, "two wait at most");
+        Ok(requests.next())
+    };
+    let mut done = |number: usize, answer: Answer| -> Result<(), Error> {
+        order.push((number, answer.emitted.len()));
+        Ok(())
+    };
+    foretoken::answers::run_each(&mut engine, 2, &mut next, &mut |_, _| Ok(true), &mut done).expect("six are good");
+    assert_ne!(order[0].0, 0, "the first is not waited for: {order:?}");
+    order.sort_unstable();
+    assert_eq!(order, [(0, 60), (1, 3), (2, 0), (3, 3), (4, 3), (5, 3), (6, 3)]);
+    assert!(engine.is_idle());
 }
 
 #[test]
@@ -99,7 +165,7 @@ fn a_request_that_is_refused_comes_back_and_the_others_run() {
     assert_eq!([end(&received), end(&received)], [FinishReason::Length, FinishReason::Length]);
     let refused = thread.submit(request(9, 3), &events).expect_err("the vocabulary has 7 tokens");
     assert!(matches!(refused, Error::Request(RequestError::Token { found: 9, .. })), "{refused}");
-    let answers = thread.run(vec![Request::new(Vec::new()), request(1, 2)], &mut go_on).expect("one is good");
+    let answers = looped(&mut engine(64), vec![Request::new(Vec::new()), request(1, 2)]).expect("one is good");
     assert!(answers[0].failure.is_some() && answers[1].emitted.len() == 2);
 }
 
@@ -117,10 +183,6 @@ fn requests_that_are_cancelled_or_disconnected_end() {
     // There is room for two sequences: this one begins when one of those ends.
     thread.submit(request(3, 4), &events).expect("it fits");
     assert_eq!(end(&received), FinishReason::Length);
-    let stopped = thread.run(vec![request(2, 1 << 20)], &mut |_, event: &Event| -> Result<bool, Error> {
-        Ok(!matches!(event, Event::Tokens { .. }))
-    });
-    assert_eq!(stopped.expect("it fits")[0].reason, Some(FinishReason::Cancelled));
 }
 
 #[test]
@@ -160,7 +222,7 @@ fn after_a_panic_all_requests_end_and_all_calls_fail() {
     let stopped = Error::Stopped("pass 3 was one too many".to_string());
     assert_eq!(thread.submit(request(0, 3), &events), Err(stopped.clone()));
     thread.cancel(submitted[0].as_ref().expect("it was accepted").sequence);
-    assert_eq!(thread.run(vec![request(0, 3)], &mut go_on), Err(stopped.clone()));
+    assert_eq!(thread.submit_all(vec![request(0, 3)], &events), Err(stopped.clone()));
     assert_eq!(thread.stop().map(|_| ()), Err(stopped));
 }
 
@@ -168,15 +230,10 @@ fn after_a_panic_all_requests_end_and_all_calls_fail() {
 fn an_error_that_all_requests_share_refuses_all() {
     let wrong = || Request { drafters: vec![7], ..request(1, 3) };
     let refused = Error::Request(RequestError::Drafter { found: 7, count: 2 });
-    let mut looped = engine(1 << 20);
-    let requests = vec![request(0, 1 << 20), wrong(), request(2, 1 << 20)];
-    let found = foretoken::answers::run(&mut looped, requests.clone(), &mut go_on);
-    assert_eq!(found, Err(refused.clone()));
-    assert!(looped.is_idle(), "those that were accepted are cancelled");
-    let thread = EngineThread::start(engine(1 << 20)).expect("a thread can be had");
-    assert_eq!(thread.run(requests, &mut go_on), Err(refused));
-    // There is room for two sequences, so this one would wait for those.
-    let answers: Vec<Answer> = thread.run(vec![request(3, 4)], &mut go_on).expect("it is good");
+    let mut engine = engine(1 << 20);
+    assert_eq!(looped(&mut engine, vec![request(0, 1 << 20), wrong(), request(2, 1 << 20)]), Err(refused));
+    assert!(engine.is_idle(), "those that were accepted are cancelled");
+    let answers = looped(&mut engine, vec![request(3, 4)]).expect("it is good");
     assert_eq!(answers[0].reason, Some(FinishReason::Length));
 }
 

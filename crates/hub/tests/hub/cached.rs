@@ -48,7 +48,7 @@ fn missing_checksums_are_requested_file_by_file() {
     let found = get(&hub, "demo/target").expect("it is fetched");
     assert_eq!(found.bytes, 70_017);
     let heads = server.seen().into_iter().filter(|seen| seen.method == "HEAD");
-    // None of them is redirected to the other host, whose etags are no checksums.
+    // None of them is redirected to the other host, whose etags are not checksums.
     assert_eq!(heads.map(|seen| assert!(!seen.elsewhere, "{seen:?}")).count(), 5);
     // The checksums are recorded, and not requested again.
     assert_eq!(get(&hub, "demo/target").expect("it is there"), CachedModel { fetched_bytes: 0, ..found.clone() });
@@ -190,7 +190,7 @@ fn with_both_formats_the_configuration_decides() {
     assert!(hub.get(&asked, &|_| {}).expect("it is fetched").path.ends_with("m.gguf"));
     assert!(!kept(cache.path()).iter().any(|path| path.ends_with("model.safetensors")));
     server.seen();
-    // The same format is chosen again, also offline.
+    // The same format is chosen again, even offline.
     let settings = Settings { offline: true, ..settings(&server, cache.path()) };
     for hub in [hub, Hub::new(settings).expect("the settings are good")] {
         let found = hub.get(&asked, &|_| {}).expect("it is there");

@@ -179,6 +179,30 @@ fn concurrent_downloads_fetch_each_file_once() {
 }
 
 #[test]
+fn two_pulls_at_once_fetch_a_damaged_file_once() {
+    let (server, cache) = (Server::start(), folder());
+    offer(&server, "demo/target");
+    let hub = hub(&server, cache.path());
+    let found = get(&hub, "demo/target").expect("it is fetched");
+    std::fs::write(blob(cache.path(), ""), content(9, 50_000)).expect("it can be written");
+    std::fs::remove_dir_all(&found.path).expect("it is there");
+    server.seen();
+    server.fault(&etag(&content(1, 50_000)), Fault::Slow(10), 1);
+    std::thread::scope(|scope| {
+        let pull = || {
+            let request = ModelRequest { verify: true, ..ModelRequest::new("demo/target".parse().expect("a name")) };
+            is_whole(&hub.fetch(&request, &|_| {}).expect("it is fetched"));
+        };
+        for thread in [scope.spawn(pull), scope.spawn(pull)] {
+            thread.join().expect("it does not panic");
+        }
+    });
+    assert_eq!(ranges(&server), [None]);
+    assert_eq!(files(&found.path).len(), 5);
+    assert!(!files(cache.path()).iter().any(|path| path.ends_with(".incomplete") || path.ends_with(".new")));
+}
+
+#[test]
 fn busy_and_failing_servers_are_retried() {
     let (server, cache) = (Server::start(), folder());
     offer(&server, "demo/target");

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use foretoken_hub::{Hub, ModelRequest};
 
 use crate::server::{Fault, Server, etag};
-use crate::{content, files, folder, hub, hub_with_short_timeout, offer};
+use crate::{content, files, folder, get, hub, hub_with_short_timeout, offer};
 
 /// The error of fetching a model from a server that `harm` has changed.
 #[track_caller]
@@ -109,6 +109,44 @@ fn unsafe_redirects() {
         });
     }
     refused("expected at most 10 redirects, found more", |server| server.fault("/", Fault::Redirect("/again"), 1000));
+}
+
+#[cfg(unix)]
+#[test]
+fn folders_of_the_cache_that_are_links_out_of_it_are_not_written_to() {
+    use std::os::unix::fs::symlink;
+    let repository = "models--demo--target";
+    for part in ["", "/blobs", "/snapshots", "/snapshots/COMMIT", "/refs", "/trees", "LOCKS", "LOCKS/"] {
+        let (server, outside) = (Server::start(), folder());
+        offer(&server, "demo/target");
+        let mut commit = String::new();
+        server.change("demo/target", |repository| commit.clone_from(&repository.commit));
+        let (cache, victim) = (outside.path().join("cache"), outside.path().join("victim"));
+        let place = match part {
+            "LOCKS" => cache.join(".locks"),
+            "LOCKS/" => cache.join(".locks").join(repository),
+            part => cache.join(format!("{repository}{}", part.replace("COMMIT", &commit))),
+        };
+        std::fs::create_dir_all(&victim).expect("a folder can be made");
+        std::fs::write(victim.join("config.json"), "mine").expect("a file can be written");
+        std::fs::create_dir_all(place.parent().expect("a folder")).expect("a folder can be made");
+        symlink(&victim, &place).expect("a link can be made");
+        let line = get(&hub(&server, &cache), "demo/target").expect_err(part).to_string();
+        let expected = format!("expected a folder of the cache, found a link out: {}", place.display());
+        assert!(line.starts_with("demo/target: ") && line.ends_with(&expected), "{part}: {line}");
+        assert_eq!(files(&victim), ["config.json"], "{part}");
+        assert_eq!(std::fs::read_to_string(victim.join("config.json")).expect("it is there"), "mine", "{part}");
+    }
+    // The cache itself may be behind a link, and a folder of it elsewhere in the cache.
+    let (server, outside) = (Server::start(), folder());
+    offer(&server, "demo/target");
+    let (cache, real) = (outside.path().join("cache"), outside.path().join("real"));
+    std::fs::create_dir_all(real.join(repository)).expect("a folder can be made");
+    std::fs::create_dir(real.join("all-blobs")).expect("a folder can be made");
+    symlink("../all-blobs", real.join(repository).join("blobs")).expect("a link can be made");
+    symlink(&real, &cache).expect("a link can be made");
+    let found = get(&hub(&server, &cache), "demo/target").expect("it is fetched");
+    assert_eq!(std::fs::read(found.path.join("model.safetensors")).expect("it is there"), content(1, 50_000));
 }
 
 #[cfg(unix)]

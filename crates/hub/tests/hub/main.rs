@@ -88,7 +88,7 @@ fn files(folder: &Path) -> Vec<String> {
     found
 }
 
-/// The same without locks and listings.
+/// The files of the cache, without locks and listings.
 fn kept(cache: &Path) -> Vec<String> {
     files(cache).into_iter().filter(|path| !path.contains(".locks") && !path.contains("/trees/")).collect()
 }

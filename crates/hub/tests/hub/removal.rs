@@ -122,6 +122,22 @@ fn links_out_of_the_cache_are_removed_and_not_followed() {
     assert!(!found.path.exists());
     assert!(remove(cache.path(), "demo/target").is_ok());
     assert_eq!((repo.exists(), files(outside.path())), (false, vec!["precious".to_string()]));
+    // Nor are files removed from folders behind links.
+    for part in ["blobs", "refs", "snapshots", "trees"] {
+        let found = get(&hub(&server, cache.path()), "demo/target").expect("it is fetched");
+        let moved = outside.path().join(part);
+        std::fs::rename(repo.join(part), &moved).expect("it can be moved");
+        symlink(&moved, repo.join(part)).expect("a link can be made");
+        let before = files(outside.path());
+        for name in [format!("demo/target@{}", found.commit), "demo/target@main".to_string()] {
+            let line = remove(cache.path(), &name).expect_err("it is a link");
+            assert!(line.ends_with("expected a folder, found a link or a file, which stays"), "{part}: {line}");
+        }
+        // All of a repository is removed with the links in it.
+        assert!(remove(cache.path(), "demo/target").is_ok());
+        assert_eq!((repo.exists(), files(outside.path())), (false, before), "{part}");
+        std::fs::remove_dir_all(&moved).expect("it is there");
+    }
     // A repository that is a link is not removed.
     symlink(outside.path(), &repo).expect("a link can be made");
     let line = remove(cache.path(), "demo/target").expect_err("it is a link");

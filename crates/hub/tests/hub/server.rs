@@ -22,15 +22,15 @@ pub const LARGE: usize = 10_000;
 /// A fault of a response.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fault {
-    /// The connection ends after so many bytes of the body.
+    /// The connection ends after this many bytes of the body.
     BreakAfter(usize),
-    /// The connection stays open and idle after so many bytes of the body.
+    /// The connection stays open and idle after this many bytes of the body.
     StallAfter(usize),
     /// One byte is changed.
     Flip,
     /// This status, and nothing else.
     Status(u16),
-    /// `Content-Length` is larger than the body by so many bytes.
+    /// `Content-Length` is larger than the body by this many bytes.
     LongerBy(i64),
     /// A chunked body that never ends.
     Endless,
@@ -38,7 +38,7 @@ pub enum Fault {
     NoRange,
     /// Another range than the one that was asked for.
     WrongRange,
-    /// A chunk of a thousand bytes every so many milliseconds.
+    /// A chunk of a thousand bytes every this many milliseconds.
     Slow(u64),
     /// A redirect to there.
     Redirect(&'static str),
@@ -224,7 +224,9 @@ impl State {
             return out.send(404, &[("X-Error-Code", "RevisionNotFound")], b"");
         }
         if of_api {
-            return out.send(200, &[], repository.listing(name).as_bytes());
+            // Other listings have pages. This one is whole, and another page, anywhere, is not asked for.
+            let next = format!("<http://{other}/next?cursor=x>; rel=\"next\"");
+            return out.send(200, &[("Link", next.as_str())], repository.listing(name).as_bytes());
         }
         if !may_read {
             return out.send(403, &[("X-Error-Code", "GatedRepo")], b"{\"error\":\"Access is restricted.\"}");

@@ -1,12 +1,12 @@
-//! The keys or the values of a layer in the KV cache: how they lie in memory, and their rounding when they are stored.
+//! The keys or the values of a layer in the KV cache: their layout in memory, and their rounding when they are stored.
 //!
 //! Sixteen slots of one key-value head are a block, and blocks are what attention reads. A block of keys is
 //! `[head_dim][16]`, so sixteen scores are sixteen lanes and need no sum across them; a block of values is
-//! `[16][head_dim]`, so lanes are elements of the output. Keys and values may have different types. Rounding to a type
-//! happens here, once, and is the only error that a narrow cache adds: widening is exact, and so is a quant times its
-//! scale (7 bits by 11).
+//! `[16][head_dim]`, so lanes are elements of the output. Keys and values may have different types. Values are rounded
+//! to the type here, once, and that is the only error that a narrow cache adds: widening is exact, and so is the
+//! product of a quant and its scale (7 bits by 11).
 //!
-//! Bytes of a slot and head of 64: 256 in f32, 128 in f16 and bf16, 68 in q8_0.
+//! A slot of a head of 64 elements takes 256 bytes in f32, 128 in f16 and bf16, 68 in q8_0.
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -19,12 +19,12 @@ use crate::isa::shapes::{CACHE_LINE, Q8_BLOCK};
 /// The element type of cached keys or values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CacheType {
-    /// 32-bit floats: nothing is rounded.
+    /// 32-bit floats, without rounding.
     F32,
-    /// IEEE half precision: 11 bits, up to 65504.
+    /// IEEE half precision: significands of 11 bits, values up to 65504.
     #[default]
     F16,
-    /// The upper halves of 32-bit floats: 8 bits.
+    /// The upper halves of 32-bit floats: significands of 8 bits.
     BF16,
     /// Blocks of 32 elements of a head: an f16 scale and signed bytes.
     Q8_0,
@@ -34,7 +34,7 @@ impl CacheType {
     /// Every type, the widest first.
     pub const ALL: [CacheType; 4] = [CacheType::F32, CacheType::F16, CacheType::BF16, CacheType::Q8_0];
 
-    /// Its name in options.
+    /// The name of the type in options.
     pub fn name(self) -> &'static str {
         match self {
             CacheType::F32 => "f32",
@@ -44,12 +44,12 @@ impl CacheType {
         }
     }
 
-    /// Head dimensions must be multiples of this.
+    /// The number of which head dimensions must be multiples.
     pub fn block(self) -> usize {
         if self == CacheType::Q8_0 { Q8_BLOCK } else { 1 }
     }
 
-    /// Bytes of `elements` elements; the largest number if that overflows.
+    /// Number of bytes of `elements` elements; `usize::MAX` if that overflows.
     pub fn bytes(self, elements: usize) -> usize {
         match self {
             CacheType::F32 => elements.saturating_mul(4),
@@ -63,13 +63,13 @@ impl CacheType {
 /// block may be read past its end.
 pub(crate) enum Elements {
     F32(Vec<f32>),
-    /// Bits, as plain integers: zeroed memory for these costs nothing before it is used.
+    /// The bits as plain integers, since zeroed memory for integers costs nothing before it is used.
     F16(Vec<u16>),
-    /// Bits.
+    /// The bits.
     BF16(Vec<u16>),
     Q8 {
         quants: Vec<i8>,
-        /// Bits of f16; `[blocks of slots, kv_heads, head_dim / 32, 16]` on both sides.
+        /// The bits of f16 scales, `[blocks of slots, kv_heads, head_dim / 32, 16]` for keys and for values.
         scales: Vec<u16>,
     },
 }
@@ -87,7 +87,7 @@ pub struct CacheTensor {
 }
 
 impl CacheTensor {
-    /// Keys, all zero; `None` if there is no memory for them.
+    /// Makes a tensor for keys, all zero; `None` if there is no memory for it.
     ///
     /// # Panics
     /// If the type cannot hold heads of this width.
@@ -95,7 +95,7 @@ impl CacheTensor {
         Self::new(kind, slots, [kv_heads, head_dim], [1, LANES])
     }
 
-    /// Values, all zero; `None` if there is no memory for them.
+    /// Makes a tensor for values, all zero; `None` if there is no memory for it.
     ///
     /// # Panics
     /// As [`keys`](Self::keys).
@@ -129,12 +129,12 @@ impl CacheTensor {
         self.slots
     }
 
-    /// Where the block of sixteen slots and one head begins, counted from the first element.
+    /// The index of the first element of the block of sixteen slots of one head, counted from [`CacheTensor::start`].
     pub(crate) fn block(&self, panel: usize, head: usize) -> usize {
         (panel * self.kv_heads + head) * LANES * self.head_dim
     }
 
-    /// The first element of a slot and head, and the first scale.
+    /// The indices of the first element and of the first scale of a slot and head.
     fn first(&self, slot: u32, head: usize) -> [usize; 2] {
         assert!((slot as usize) < self.slots, "cache: slot {slot} of {}", self.slots);
         let (panel, lane) = (slot as usize / LANES, slot as usize % LANES);
@@ -175,7 +175,7 @@ impl CacheTensor {
         }
     }
 
-    /// Copies the row of one slot to another, as it is.
+    /// Copies the row of one slot to another, unchanged.
     ///
     /// # Panics
     /// If there is no such slot.
@@ -196,7 +196,7 @@ impl CacheTensor {
         }
     }
 
-    /// Bytes of a row as it is [saved](Self::save).
+    /// Number of bytes of a row when it is [saved](Self::save).
     pub fn row_bytes(&self) -> usize {
         let kind = match &self.elements {
             Elements::F32(_) => CacheType::F32,
@@ -207,8 +207,8 @@ impl CacheTensor {
         kind.bytes(self.head_dim) * self.kv_heads
     }
 
-    /// Appends the row of a slot as bytes: of each head the elements in their order, little-endian; of q8_0 the quants
-    /// of the head and then its scales. The bytes depend neither on the slot nor on the layout in memory.
+    /// Appends the row of a slot as bytes: for each head its elements in order, little-endian; for q8_0 the quants of
+    /// the head and then its scales. The bytes depend neither on the slot nor on the layout in memory.
     ///
     /// # Panics
     /// If there is no such slot.
@@ -282,8 +282,8 @@ impl CacheTensor {
 
 /// Zeroed memory that costs nothing before it is used; `None` if there is no memory for it.
 fn zeros<T: Clone + Default>(count: usize) -> Option<Vec<T>> {
-    // Zeroed memory cannot be requested fallibly, so as much is requested first and freed; `black_box` keeps the
-    // compiler from removing that.
+    // Zeroed memory cannot be requested fallibly, so the same amount is requested first and freed; `black_box` keeps
+    // the compiler from removing that.
     let mut requested = Vec::<T>::new();
     fallibly(|| requested.try_reserve_exact(count)).ok()?;
     drop(std::hint::black_box(requested));
@@ -294,7 +294,7 @@ fn scatter<T: Copy>(to: &mut [T], step: usize, from: &[T]) {
     to.iter_mut().step_by(step).zip(from).for_each(|(to, from)| *to = *from);
 }
 
-/// The bits of a block's scale, and its quants: the largest element is 127 scales, the scale is rounded to f16 before
+/// The bits of a block's scale, and its quants. The scale is a 127th of the largest magnitude, rounded to f16 before
 /// the quants are chosen. A block with an infinity or a NaN becomes NaN as a whole, so that the fault stays visible.
 fn quantized(block: &[f32]) -> (u16, [i8; Q8_BLOCK]) {
     let largest = block.iter().fold(0f32, |largest, x| largest.max(x.abs()));
@@ -314,8 +314,8 @@ fn quantized(block: &[f32]) -> (u16, [i8; Q8_BLOCK]) {
 mod tests {
     use super::*;
 
-    /// Half a unit of the type, relative to the element; of q8_0 half a step of the block, a 254th of its largest, and
-    /// the f16 rounding of the scale 127 times.
+    /// The error is at most half a unit of the type, relative to the element. For q8_0 it is half a step of the block,
+    /// which is a 254th of its largest magnitude, plus 127 times the rounding of the f16 scale.
     #[test]
     fn stored_rows_are_rounded_once() {
         let row: Vec<f32> = (0..3 * 64).map(|i| ((i * 37 % 101) as f32 - 50.0) / 17.0).collect();

@@ -2,20 +2,22 @@
 //! weighted values.
 //!
 //! Blocks of the cache are widened to f32 a few at a time, and everything that the tile's queries need of them is
-//! computed while they lie in the L1 cache. Scores and weighted values are both [`Sum`]s. A score is one chain over the
-//! elements of a head in order, so it does not matter in which lane of which block it is computed, and lanes of other
-//! slots are ignored. A weighted value is one chain over the positions of a row in order, so rows of different lengths
-//! are computed together as far as all of them go, and then each alone.
+//! computed while they are in the L1 cache. Scores and weighted values (`split/values.rs`) are both [`Sum`]s. A score
+//! is one chain over the elements of a head in order, so its bits do not depend on the lane or the block in which it is
+//! computed, and lanes of other slots are ignored.
 //!
-//! Slots out of order give right results, but slowly: each run of consecutive slots costs as much as a block.
+//! Slots that are not consecutive give the same results, but slowly: each run of consecutive slots costs as much as a
+//! block.
 
-use super::widen::{widen_keys, widen_values};
+mod values;
+
+use super::widen::widen_keys;
 use super::{Arguments, RowSlots};
 use crate::isa::dispatch;
 use crate::isa::shapes::{CACHE_LINE, FACTORS_STRIDE, Prefetch, SPLIT, Sum};
 use crate::{Isa, LANES};
 
-/// Elements of a head that are widened at once: 16 KB, which leaves room in the L1 cache.
+/// Number of elements that are widened at once: 16 KB, which leaves room in the L1 cache.
 const WIDENED_ELEMENTS: usize = 4096;
 
 /// Rows that share what they read: the prefix of each is the beginning of `shared`.
@@ -27,7 +29,7 @@ pub(super) struct Tile<'a> {
     pub(super) shared: &'a [u32],
 }
 
-/// The computation of one split.
+/// The computation of one split for one tile and key-value head.
 pub(super) struct SplitTask<'a> {
     pub(super) isa: Isa,
     pub(super) arguments: &'a Arguments<'a>,
@@ -50,16 +52,16 @@ struct Run {
     len: usize,
 }
 
-/// A thread's working memory, kept between calls.
+/// The working memory of a thread, kept between calls.
 #[derive(Default)]
 pub(super) struct Workspace {
     /// `[head_dim / SPLIT, rows, group, FACTORS_STRIDE]`.
     queries: Vec<f32>,
-    /// `[rows, group, FACTORS_STRIDE]`, by position of the split.
+    /// `[rows, group, FACTORS_STRIDE]`, indexed by position in the split.
     scores: Vec<f32>,
     /// Blocks as f32.
     widened: Vec<f32>,
-    /// Scores of single blocks, before they are sorted by position.
+    /// Scores of single blocks, before they are put in order of position.
     block_scores: Vec<f32>,
     runs: Vec<Run>,
     prefetch: Prefetch,
@@ -76,7 +78,7 @@ pub(super) struct Partial<'a> {
 }
 
 impl<'a> Partial<'a> {
-    /// Elements for `queries` queries of `width` padded elements.
+    /// Number of elements for `queries` queries of `width` padded elements.
     pub(super) fn len(queries: usize, width: usize) -> usize {
         queries * (width + 2)
     }
@@ -89,8 +91,8 @@ impl<'a> Partial<'a> {
     }
 }
 
-/// `len` elements of `memory`, which grows if it must, from the beginning of a cache line on. They keep their values
-/// until more are requested.
+/// Returns `len` elements of `memory`, from the beginning of a cache line on; the memory grows if necessary. The
+/// elements keep their values until more are requested.
 pub(super) fn aligned(memory: &mut Vec<f32>, len: usize) -> &mut [f32] {
     if memory.len() < len + LANES {
         memory.resize(len + LANES, 0.0);
@@ -117,7 +119,7 @@ impl SplitTask<'_> {
         self.tile.row_slots[row].first(self.arguments.window)
     }
 
-    /// Positions in the split: where those that a row sees begin, where its prefix ends, where the row ends.
+    /// Three positions in the split: the first that a row sees, the end of its prefix, and the end of the row.
     fn visible(&self, row: usize) -> [usize; 3] {
         let RowSlots { prefix, tail } = self.tile.row_slots[row];
         [self.first(row), prefix.len(), prefix.len() + tail.len()]
@@ -138,12 +140,12 @@ impl SplitTask<'_> {
         LANES * self.dim()
     }
 
-    /// Room for the queries of this head, in pieces that fit a row of factors.
+    /// The memory for the queries of this head, in pieces that fit a row of factors.
     fn packed_queries<'a>(&self, memory: &'a mut Vec<f32>) -> &'a mut [f32] {
         aligned(memory, self.dim().div_ceil(SPLIT) * self.rows() * self.group() * FACTORS_STRIDE)
     }
 
-    /// Room for the scores of all queries, `FACTORS_STRIDE` apart.
+    /// The memory for the scores of all queries, which are `FACTORS_STRIDE` apart.
     fn scores<'a>(&self, memory: &'a mut Vec<f32>) -> &'a mut [f32] {
         aligned(memory, self.rows() * self.group() * FACTORS_STRIDE)
     }
@@ -177,8 +179,8 @@ impl SplitTask<'_> {
         self.add_tail_values(workspace, partial.sums);
     }
 
-    /// Applies the soft cap and the slope of distance to the scores of one query, where there are any; returns the
-    /// scale that is still to be applied.
+    /// Applies the soft cap and the ALiBi slope to the scores of one query, if there are any; returns the scale that is
+    /// still to be applied.
     fn adjust_scores(&self, row: usize, query: usize, scores: &mut [f32]) -> f32 {
         let Arguments { mut scale, soft_cap, slopes, window, .. } = *self.arguments;
         if let Some(cap) = soft_cap {
@@ -208,7 +210,7 @@ impl SplitTask<'_> {
         }
     }
 
-    /// Rows whose prefix reaches beyond a position of the split: the first and the one after the last.
+    /// The rows whose prefix reaches beyond a position of the split: the first row, and the one after the last.
     fn rows_beyond(&self, position: usize) -> [usize; 2] {
         let mut rows = (0..self.rows()).filter(|row| self.visible(*row)[1] > position);
         let first = rows.next().unwrap_or(0);
@@ -267,7 +269,7 @@ impl SplitTask<'_> {
                 let (keys, prefetch) = (&widened[first * block..], (first == 0).then_some(&*prefetch));
                 if run.lane == 0 {
                     // Consecutive whole blocks are vectors of one sum. What the last of them writes beyond its run is
-                    // overwritten by the next, or belongs to no row.
+                    // overwritten by the next one, or belongs to no row.
                     let whole = chunk[first..].windows(2).take_while(|w| w[0].len == LANES && w[1].lane == 0).count();
                     let out = &mut scores[query * FACTORS_STRIDE + run.position..];
                     self.score(queries, rows, Keys { keys, vectors: whole + 1, prefetch }, (out, FACTORS_STRIDE));
@@ -284,8 +286,8 @@ impl SplitTask<'_> {
         }
     }
 
-    /// Computes the scores of the rows' own tails: of every query with every block that some tail touches, of which
-    /// each row then takes its own.
+    /// Computes the scores of the rows' own tails: of every query with every block that some tail touches. Each row
+    /// then takes its own scores.
     fn score_tails(&self, workspace: &mut Workspace) {
         let (block, group, rows) = (self.block(), self.group(), self.rows());
         let Workspace { queries, scores, widened, block_scores, panels, .. } = workspace;
@@ -308,120 +310,9 @@ impl SplitTask<'_> {
             }
         }
     }
-
-    /// Adds weighted values to the sums of some rows.
-    fn add_values(&self, scores: &[f32], rows: [usize; 2], values: Values<'_>, sums: &mut [f32]) {
-        let (dim, group, Values { values, position, terms, prefetch }) = (self.dim(), self.group(), values);
-        let (width, count) = (dim.next_multiple_of(LANES), (rows[1] - rows[0]) * group);
-        if count == 0 || terms == 0 {
-            return;
-        }
-        assert!(position + terms <= SPLIT && values.len() >= (terms - 1) * dim + width);
-        let sum = Sum {
-            factors: scores[rows[0] * group * FACTORS_STRIDE..][..count * FACTORS_STRIDE][position..].as_ptr(),
-            terms: values.as_ptr(),
-            terms_step: dim,
-            terms_next: LANES,
-            count: terms,
-            sums: sums[rows[0] * group * width..][..count * width].as_mut_ptr(),
-            sums_stride: width,
-            rows: count,
-            vectors: width / LANES,
-            fresh: false,
-            prefetch,
-        };
-        // Every factor, term and sum lies in the slices, by their lengths. The last vector of a term may reach into the
-        // next: its lanes beyond the head are not used.
-        dispatch!(self.isa, accumulate(&sum));
-    }
-
-    /// Adds the weighted values of the shared positions.
-    fn add_shared_values(&self, workspace: &mut Workspace, sums: &mut [f32]) {
-        let (block, dim, rows) = (self.block(), self.dim(), self.rows());
-        let Workspace { scores, widened, runs, prefetch, .. } = workspace;
-        let scores = &*self.scores(scores);
-        let at_once = (WIDENED_ELEMENTS / block).max(1);
-        let widened = aligned(widened, at_once * block + LANES);
-        for (i, chunk) in runs.chunks(at_once).enumerate() {
-            let (from, last) = (chunk[0].position, chunk[chunk.len() - 1]);
-            let to = last.position + last.len;
-            for run in chunk {
-                let (block_index, lanes) = ([run.panel, self.head], [run.lane, run.len]);
-                widen_values(
-                    self.isa,
-                    self.arguments.values,
-                    block_index,
-                    lanes,
-                    &mut widened[(run.position - from) * dim..],
-                );
-            }
-            let next = runs.get((i + 1) * at_once..).unwrap_or(&[]).iter().take(at_once);
-            prefetch.set_blocks(self.arguments.values, self.head, next.map(|run| run.panel));
-            let windowed = self.arguments.window.is_some();
-            let begin = |row: usize| if windowed { self.visible(row)[0].clamp(from, to) - from } else { 0 };
-            let reach = |row: usize| self.visible(row)[1].clamp(from, to) - from;
-            let values_of = |first: usize, terms: usize, row: usize| Values {
-                values: &widened[first * dim..],
-                position: from + first,
-                terms,
-                prefetch: (row == 0).then_some(&*prefetch),
-            };
-            let mut row = 0;
-            while row < rows {
-                // A row that begins within the chunk is computed alone.
-                if begin(row) > 0 {
-                    let first = begin(row);
-                    self.add_values(
-                        scores,
-                        [row, row + 1],
-                        values_of(first, reach(row).saturating_sub(first), row),
-                        sums,
-                    );
-                    row += 1;
-                    continue;
-                }
-                // Adjacent rows that have the whole chunk are computed together.
-                let whole = (row..rows).take_while(|row| begin(*row) == 0 && reach(*row) == to - from).count();
-                self.add_values(scores, [row, row + whole], values_of(0, to - from, row), sums);
-                row += whole;
-                // Rows that end within the chunk, a few at a time: together as far as all of them go, then one by one.
-                let few = (row..rows).take_while(|row| begin(*row) == 0 && reach(*row) < to - from);
-                let few = few.take(8usize.div_ceil(self.group()));
-                let end = row + few.count();
-                let common = (row..end).map(reach).min().unwrap_or(0);
-                self.add_values(scores, [row, end], values_of(0, common, row), sums);
-                for row in row..end {
-                    self.add_values(scores, [row, row + 1], values_of(common, reach(row) - common, 1), sums);
-                }
-                row = end;
-            }
-        }
-    }
-
-    /// Adds the weighted values of the rows' own tails.
-    fn add_tail_values(&self, workspace: &mut Workspace, sums: &mut [f32]) {
-        let (block, dim) = (self.block(), self.dim());
-        let Workspace { scores, widened, panels, .. } = workspace;
-        let scores = &*self.scores(scores);
-        let widened = aligned(widened, panels.len() * block + LANES);
-        for (i, panel) in panels.iter().enumerate() {
-            let block_index = [*panel, self.head];
-            widen_values(self.isa, self.arguments.values, block_index, [0, LANES], &mut widened[i * block..]);
-        }
-        for row in 0..self.rows() {
-            let (mut rest, mut position) = self.tail(row);
-            while let Some(slot) = rest.first() {
-                let first = column(panels, *slot);
-                let terms = (1..rest.len()).take_while(|i| column(panels, rest[*i]) == first + i).count() + 1;
-                let values = Values { values: &widened[first * dim..], position, terms, prefetch: None };
-                self.add_values(scores, [row, row + 1], values, sums);
-                (rest, position) = (&rest[terms..], position + terms);
-            }
-        }
-    }
 }
 
-/// Widened keys that scores are made of.
+/// Widened keys from which scores are computed.
 struct Keys<'a> {
     /// `[vectors, head_dim, 16]`.
     keys: &'a [f32],
@@ -429,24 +320,13 @@ struct Keys<'a> {
     prefetch: Option<&'a Prefetch>,
 }
 
-/// Widened values that are to be weighted.
-#[derive(Clone, Copy)]
-struct Values<'a> {
-    /// `[terms, head_dim]`.
-    values: &'a [f32],
-    /// The position of the first, counted in the split.
-    position: usize,
-    terms: usize,
-    prefetch: Option<&'a Prefetch>,
-}
-
-/// The index of a slot among the lanes of some blocks.
+/// The index of a slot among the lanes of these blocks.
 fn column(panels: &[usize], slot: u32) -> usize {
     let (panel, lane) = (slot as usize / LANES, slot as usize % LANES);
     panels.binary_search(&panel).expect("the block of a slot of a tail") * LANES + lane
 }
 
-/// Cuts slots, the first of which is that of the position `first`, into runs of consecutive slots within a block.
+/// Cuts slots into runs of consecutive slots within a block; the first slot is that of the position `first`.
 fn find_runs(slots: &[u32], first: usize, runs: &mut Vec<Run>) {
     runs.clear();
     let mut at = 0;

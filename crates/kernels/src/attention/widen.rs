@@ -1,7 +1,7 @@
 //! Widens blocks of the cache to f32, and finds the blocks to prefetch.
 //!
 //! A block is widened once for all queries of a tile. That costs a load, a conversion and a store for each sixteen
-//! elements, as much as two queries compute with them; reading them from a memory of 17 GB/s per core takes three times
+//! elements, as much as two queries compute with them; reading them from memory at 17 GB/s per core takes three times
 //! as long.
 
 use super::cache_tensor::{CacheTensor, Elements};
@@ -56,7 +56,7 @@ fn widen(
 }
 
 impl Prefetch {
-    /// Replaces the list by the blocks `[panel, head]` of some panels.
+    /// Replaces the list by the blocks `[panel, head]` of these panels.
     pub(super) fn set_blocks(&mut self, tensor: &CacheTensor, head: usize, panels: impl Iterator<Item = usize>) {
         let (start, bytes) = match &tensor.elements {
             Elements::F32(all) => (all.as_ptr().addr(), size_of::<f32>()),

@@ -1,6 +1,6 @@
 //! Packs a block into ggml's bit layout: the inverse of `read.rs`.
 //!
-//! Q8_0 is packed where it is rounded (`write.rs`), and some formats are only read.
+//! Q8_0 is packed where it is rounded (`write.rs`), and some formats are never packed.
 
 use super::{Format, Large, Small};
 
@@ -65,19 +65,19 @@ fn fill(bytes: &mut [u8], pieces: &[&[u8]]) {
     assert!(rest.is_empty(), "{} bytes too many for a block", rest.len());
 }
 
-/// The lowest four bits: the first sixteen in the low halves, the others in the high halves.
+/// The lowest four bits of each quant: the first sixteen in the low halves, the others in the high halves.
 #[inline(always)]
 fn nibbles(quants: &[u8; 32]) -> [u8; 16] {
     std::array::from_fn(|l| quants[l] & 15 | quants[l + 16] << 4)
 }
 
-/// The fifth bits of all 32 in one word.
+/// The fifth bits of all 32 quants in one word.
 #[inline(always)]
 fn fifth_bits(quants: &[u8; 32]) -> [u8; 4] {
     quants.iter().enumerate().fold(0u32, |all, (i, quant)| all | u32::from(quant >> 4 & 1) << i).to_le_bytes()
 }
 
-/// The lowest two bits, in the order that `two_bit_runs` of `read.rs` reads.
+/// The lowest two bits of each quant, in the order that `two_bit_runs` of `read.rs` reads.
 #[inline(always)]
 fn two_bit_runs(quants: &[u8; 256]) -> [u8; 64] {
     let mut packed = [0; 64];
@@ -90,7 +90,7 @@ fn two_bit_runs(quants: &[u8; 256]) -> [u8; 64] {
     packed
 }
 
-/// The lowest four bits, in the order that `nibble_runs` of `read.rs` reads.
+/// The lowest four bits of each quant, in the order that `nibble_runs` of `read.rs` reads.
 #[inline(always)]
 fn nibble_runs<const RUN: usize>(quants: &[u8; 256]) -> [u8; 128] {
     let mut packed = [0; 128];
@@ -102,7 +102,7 @@ fn nibble_runs<const RUN: usize>(quants: &[u8; 256]) -> [u8; 128] {
     packed
 }
 
-/// The bit worth `1 << place` of each: that of element 32 p + l is bit p of byte l.
+/// The bit `1 << place` of each quant: that of element 32 p + l is bit p of byte l.
 #[inline(always)]
 fn bits(quants: &[u8; 256], place: u32) -> [u8; 32] {
     let mut packed = [0; 32];
@@ -114,7 +114,7 @@ fn bits(quants: &[u8; 256], place: u32) -> [u8; 32] {
     packed
 }
 
-/// Six bits each of eight scales and eight minimums: see `six_bit_scales` in `read.rs`.
+/// Eight scales and eight minimums of six bits each, in the layout of `six_bit_scales` in `read.rs`.
 #[inline(always)]
 fn six_bit_scales(block: &Large) -> [u8; 12] {
     let mut packed = [0; 12];

@@ -4,7 +4,7 @@
 //! scales of parts as small integers; the f16 scales as bits. Every bit pattern is a block, so nothing here can fail.
 //! The layouts are those of ggml's `ggml-common.h` and of the Python package `gguf`, `quants`.
 //!
-//! [`super::dequantize`] makes floats of it.
+//! [`super::dequantize`] makes floats of unpacked blocks.
 
 use super::{Format, Large, Small};
 use crate::dtype::f16;
@@ -86,8 +86,8 @@ fn u16_at(bytes: &[u8], start: usize) -> u16 {
     u16::from_le_bytes(*take(bytes, start))
 }
 
-/// Half of 2^(exponent - 127), as the bits of a bf16: bf16 has all of these powers, from its denormals up to its
-/// greatest.
+/// Half of 2^(exponent - 127), as the bits of a bf16, which can represent all of these powers, the smallest as
+/// denormals.
 #[inline(always)]
 fn half_of_power_of_two(exponent: u8) -> u16 {
     match exponent {
@@ -96,7 +96,7 @@ fn half_of_power_of_two(exponent: u8) -> u16 {
     }
 }
 
-/// Sixteen bytes: the low halves, then the high halves.
+/// Unpacks sixteen bytes: the low halves come first, then the high halves.
 #[inline(always)]
 fn nibbles(packed: &[u8; 16]) -> [u8; 32] {
     let mut quants = [0; 32];
@@ -107,7 +107,7 @@ fn nibbles(packed: &[u8; 16]) -> [u8; 32] {
     quants
 }
 
-/// Nibbles with a fifth bit each, the bits of all 32 in one word.
+/// Nibbles with a fifth bit each; the fifth bits of all 32 are in one word.
 #[inline(always)]
 fn five_bit_quants(high: &[u8; 4], packed: &[u8; 16]) -> [u8; 32] {
     let high = u32::from_le_bytes(*high);
@@ -121,7 +121,7 @@ fn five_bit_quants(high: &[u8; 4], packed: &[u8; 16]) -> [u8; 32] {
 #[inline(always)]
 fn q8_0(bytes: &[u8; 34]) -> Small {
     let signed: &[u8; 32] = take(bytes, 2);
-    // Adding 128 to a signed byte is flipping its highest bit.
+    // Flipping the highest bit of a signed byte adds 128 to it.
     Small { quants: signed.map(|quant| quant ^ 0x80), scale: u16_at(bytes, 0), minimum: 0 }
 }
 
@@ -152,7 +152,7 @@ fn nibble_runs<const RUN: usize>(packed: &[u8; 128]) -> [u8; 256] {
     quants
 }
 
-/// One more bit for each of 256: bit p of byte l belongs to element 32 p + l, and is worth `1 << place` there.
+/// Adds one more bit to each of 256 quants: bit p of byte l belongs to element 32 p + l, and is its bit `1 << place`.
 #[inline(always)]
 fn add_bits(quants: &mut [u8; 256], packed: &[u8; 32], place: u32) {
     for part in 0..8 {

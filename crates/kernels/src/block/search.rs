@@ -2,16 +2,16 @@
 //!
 //! Once every element is rounded to some level, the best scale (and minimum) for these levels has a closed form,
 //! weighted least squares. So several roundings are tried, a little finer and a little coarser than the plain one, and
-//! the one whose best scale leaves the least error is kept. In large blocks the scales of the parts are then rounded
-//! themselves, to small integers under one f16 scale; each also tries the adjacent integers. The elements are rounded
-//! last, to the levels that a reader will see. `affine.rs` does so for formats with a minimum, `symmetric.rs` for those
-//! without.
+//! the one whose best scale leaves the smallest error is kept. In large blocks the scales of the parts are then rounded
+//! themselves, to small integers under one f16 scale; for each of them the adjacent integers are tried, too. The
+//! elements are rounded last, to the levels that a reader will see. `affine.rs` does so for formats with a minimum,
+//! `symmetric.rs` for those without.
 //!
 //! The block is first scaled by a power of two so that its largest element lies between 1 and 4: no square overflows.
 //! Every sum has eight lanes in an order that the source fixes, so that all machines write the same bytes.
 //!
-//! The weight of an error depends on the element and, where it was measured, on the importance of its column. Only the
-//! ratios of importances within a part matter.
+//! The weight of an error depends on the element and, if importances were measured, on the importance of its column.
+//! Only the ratios of importances within a part matter.
 //!
 //! The f16 scale itself is not searched for, and errors are not balanced against each other across a row.
 
@@ -49,7 +49,7 @@ fn total(lanes: [f32; LANES]) -> f32 {
 /// Adds up `term` over the indices below `N`, for three sums at once.
 #[inline(always)]
 fn sums<const N: usize>(term: impl Fn(usize) -> [f32; 3]) -> [f32; 3] {
-    // All terms first, then the sums: two plain loops are vectorized, where one loop of both is not.
+    // All terms are computed first, then the sums: compilers vectorize two plain loops, but not one loop of both.
     let mut terms = [[0f32; N]; 3];
     for i in 0..N {
         [terms[0][i], terms[1][i], terms[2][i]] = term(i);
@@ -75,26 +75,28 @@ struct Scaled<const N: usize> {
 /// Scales a block; `None` if each of its elements is nearer to 0 than to any other number that a block can hold.
 fn scaled<const N: usize>(values: &[f32; N]) -> Option<Scaled<N>> {
     let largest = values.iter().fold(0f32, |largest, value| if value.abs() > largest { value.abs() } else { largest });
-    // Half of the least f16, which is the least step.
+    // This is half of the smallest positive f16, which is the smallest step.
     if largest <= power_of_two(-25) {
         return None;
     }
-    // A normal number, so these bits are its exponent; 2^127 has no reciprocal that is normal.
+    // The number is normal, so these bits are its exponent; 2^127 has no normal reciprocal.
     let exponent = ((largest.to_bits() >> 23) as i32 - 127).min(126);
     let factor = power_of_two(-exponent);
     Some(Scaled { values: values.map(|value| value * factor), exponent })
 }
 
-/// 2^`exponent` of -126..=127.
+/// 2^`exponent`, for exponents in -126..=127.
 fn power_of_two(exponent: i32) -> f32 {
     f32::from_bits(((exponent + 127) as u32) << 23)
 }
 
 impl<const N: usize> Scaled<N> {
-    /// The least f16 not below `scale` in the block's own size (the greatest finite one if there is none), as bits and
-    /// as a scaled number. Rounding up lets the largest scale of a part fit, also where f16 has few bits left.
+    /// The smallest f16 not below `scale` in the block's own size (the largest finite f16 if there is none), as bits
+    /// and as a scaled number. By rounding up the largest scale of a part fits, even if the f16 is denormal and has few
+    /// bits.
     fn ceil_f16(&self, scale: f32) -> (u16, f32) {
-        // In the block's own size. What overflows is infinite, and what underflows is 0: both are right below.
+        // This is the scale in the block's own size. An overflow gives infinity and an underflow 0, which the code
+        // below treats correctly.
         let unscaled = f64::from(scale) * 2f64.powi(self.exponent);
         let mut half = f16::from_f64(unscaled);
         if half.to_f64() < unscaled {
@@ -117,7 +119,7 @@ impl<const N: usize> Scaled<N> {
     }
 }
 
-/// The levels of a format: the values that its quants stand for before any scale.
+/// The levels of a format: the values that its quants stand for, before any scale.
 trait Levels: Copy {
     /// The level nearest to `x`.
     fn nearest(self, x: f32) -> f32;
@@ -149,7 +151,7 @@ impl Levels for Uniform {
 #[derive(Clone, Copy)]
 struct NonLinear;
 
-/// Where the nearest of the sixteen values changes to the next, and by how much that is larger.
+/// The points at which the nearest of the sixteen values changes to the next, each with the difference of the two.
 const THRESHOLDS: [(f32, f32); 15] = {
     let mut thresholds = [(0.0, 0.0); 15];
     let mut i = 0;
@@ -164,7 +166,7 @@ const THRESHOLDS: [(f32, f32); 15] = {
 impl Levels for NonLinear {
     #[inline(always)]
     fn nearest(self, x: f32) -> f32 {
-        // Sums of integers are exact, and need no table lookup for each element.
+        // The differences are added up, which is exact and needs no table lookup for each element.
         let mut level = f32::from(IQ4_VALUES[0]);
         for (middle, step) in THRESHOLDS {
             level += if x > middle { step } else { 0.0 };
@@ -178,15 +180,15 @@ impl Levels for NonLinear {
     }
 }
 
-/// Least importance of an element relative to the most important one of its part: an element that never mattered while
-/// importances were measured may matter later.
+/// Minimum importance of an element, relative to the most important one of its part: an element that never mattered
+/// while importances were measured may matter later.
 const IMPORTANCE_MIN: f32 = 1e-6;
 
-/// Importances relative to the largest; all the same if none is above 0.
+/// Importances relative to the largest; all equal if none is above 0.
 fn relative_importances<const N: usize>(importance: &[f32]) -> [f32; N] {
     let importance: &[f32; N] = importance.try_into().expect("as many as a part has elements");
-    let most = importance.iter().fold(0f32, |most, &x| if x > most { x } else { most });
-    if most > 0.0 { importance.map(|x| (x / most).max(IMPORTANCE_MIN)) } else { [1.0; N] }
+    let largest = importance.iter().fold(0f32, |largest, &x| if x > largest { x } else { largest });
+    if largest > 0.0 { importance.map(|x| (x / largest).max(IMPORTANCE_MIN)) } else { [1.0; N] }
 }
 
 /// The elements of a part and the weight of an error in each.
@@ -198,8 +200,8 @@ struct Part<'a, const N: usize> {
 }
 
 impl<'a, const N: usize> Part<'a, N> {
-    /// Part `j` of a block. Large elements weigh more than small ones, since products do not divide an error by the
-    /// size of a weight.
+    /// Part `j` of a block. An error in a large element has a higher weight, although products depend on absolute
+    /// errors alone.
     fn new(block: &'a [f32], importance: Option<&[f32]>, j: usize) -> Self {
         let range = j * N..(j + 1) * N;
         let values: &[f32; N] = block[range.clone()].try_into().expect("a part");

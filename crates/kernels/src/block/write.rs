@@ -1,12 +1,12 @@
-//! Quantizes floats into blocks: the small formats as ggml's reference does, the large ones, IQ4_NL and all that are
-//! made with importances by the search of `search.rs`.
+//! Quantizes floats into blocks: the small formats by ggml's reference algorithm; the large ones, IQ4_NL, and all
+//! formats with importances by the search of `search.rs`.
 //!
-//! Blocks are made of finite numbers only. A NaN counts as 0 and an infinity as the greatest float before anything is
-//! computed, and a scale beyond f16 stays at the greatest f16, so that every block is dequantized to finite numbers.
+//! Blocks are made of finite numbers only. A NaN counts as 0 and an infinity as the largest float before anything is
+//! computed, and a scale beyond f16 becomes the largest f16, so that every block is dequantized to finite numbers.
 //! Rounding avoids conversions that saturate: adding 2^23 to a number leaves its nearest integer in the low bits, and
-//! such loops are vectorized.
+//! compilers vectorize such loops.
 //!
-//! INT4 and MXFP4 are only read.
+//! INT4 and MXFP4 are only read, not written.
 
 use half::f16;
 
@@ -14,20 +14,20 @@ use super::search::{affine, symmetric};
 use super::{Format, Small, assert_whole_blocks, pack};
 
 impl Format {
-    /// True of the formats that [`quantize`] can make.
+    /// Whether [`quantize`] can make blocks of this format.
     pub const fn can_quantize(self) -> bool {
         !matches!(self, Format::Int4 | Format::Mxfp4)
     }
 }
 
-/// The index of the first value that blocks of a format cannot hold: one that is not finite, or beyond the greatest
+/// The index of the first value that blocks of a format cannot hold: one that is not finite, or beyond the largest
 /// scale. Quantized, it would silently become another number.
 ///
 /// # Panics
 /// If the format is not one that [`Format::can_quantize`].
 pub fn first_unrepresentable(format: Format, values: &[f32]) -> Option<usize> {
-    // The greatest magnitude of a quant, times that of its part's scale where parts have one. Where there is a minimum,
-    // it alone has to reach the least value.
+    // This is the largest magnitude of a quant, times that of its part's scale if parts have one. If there is a
+    // minimum, it alone has to reach the smallest value.
     let steps = match format {
         Format::Q8_0 => 127.0,
         Format::Q4_0 => 8.0,
@@ -41,20 +41,20 @@ pub fn first_unrepresentable(format: Format, values: &[f32]) -> Option<usize> {
         Format::Iq4Xs => 127.0 * 31.0,
         Format::Int4 | Format::Mxfp4 => panic!("first_unrepresentable: {} is only read", format.name()),
     };
-    let most = f16::MAX.to_f32() * steps;
-    values.iter().position(|value| value.is_nan() || value.abs() > most)
+    let limit = f16::MAX.to_f32() * steps;
+    values.iter().position(|value| value.is_nan() || value.abs() > limit)
 }
 
 /// Quantizes floats into blocks. Each block depends on its own elements only.
 ///
-/// Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1 have the bits of the Python package `gguf` wherever that is defined: where input and
-/// scale are finite and the scale's reciprocal is not infinite. The others search for the scales of least squared
-/// error. NaN counts as 0, infinities as the greatest floats; scales saturate at the greatest f16, so huge values
-/// become smaller, but finite.
+/// Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1 have the bits of the Python package `gguf` wherever that is defined: if input and
+/// scale are finite and the scale's reciprocal is not infinite. The others search for the scales with the smallest
+/// squared error. NaN counts as 0 and infinities as the largest floats; scales saturate at the largest f16, so huge
+/// values become smaller, but finite.
 ///
 /// # Panics
-/// If the format is not one that [`Format::can_quantize`], `bytes` is not a whole number of blocks, or `values` has
-/// not as many elements as these.
+/// If the format is not one that [`Format::can_quantize`], `bytes` is not a whole number of blocks, or `values` has not
+/// as many elements as these blocks.
 pub fn quantize(format: Format, values: &[f32], bytes: &mut [u8]) {
     assert!(format.can_quantize(), "quantize: {} is only read", format.name());
     assert_whole_blocks(format, bytes.len(), values.len());
@@ -72,8 +72,8 @@ pub fn quantize(format: Format, values: &[f32], bytes: &mut [u8]) {
 }
 
 /// Quantizes floats into blocks, with the error of each element weighted by its `importance`. All formats then search
-/// for their scales, except Q8_0, which would gain nothing. Importances that are not above 0 count next to nothing; if
-/// no importance of a part is above 0, all of its elements count the same.
+/// for their scales, except Q8_0, which would gain nothing. Importances that are not above 0 count almost nothing; if
+/// no importance of a part is above 0, all of its elements count equally.
 ///
 /// # Panics
 /// As [`quantize`], or if there are not as many importances as values.
@@ -90,7 +90,7 @@ pub fn quantize_by_importance(format: Format, values: &[f32], importance: &[f32]
     }
 }
 
-/// One block by the search for its scales.
+/// Writes one block by the search for its scales.
 fn search(format: Format, values: &[f32], importance: Option<&[f32]>, bytes: &mut [u8]) {
     match format {
         Format::Q4_1 | Format::Q5_1 => {
@@ -113,14 +113,15 @@ fn finite<const N: usize>(values: &[f32]) -> [f32; N] {
     values.map(|value| if value.is_nan() { 0.0 } else { value.clamp(-f32::MAX, f32::MAX) })
 }
 
-/// The bits of the f16 nearest to a scale, or of the greatest f16 if the scale is beyond it.
+/// The bits of the f16 nearest to a scale, or of the largest f16 if the scale is beyond it.
 #[inline(always)]
 fn f16_bits(scale: f32) -> u16 {
     let greatest = f16::MAX.to_f32();
     f16::from_f32(scale.clamp(-greatest, greatest)).to_bits()
 }
 
-/// What elements are multiplied by; 0 if it is beyond f32, since the f16 scale is 0 long before that.
+/// The factor of the elements, the reciprocal of the scale; 0 if it is beyond f32, since the f16 scale is 0 long before
+/// that.
 #[inline(always)]
 fn reciprocal(scale: f32) -> f32 {
     let reciprocal = 1.0 / scale.clamp(-f16::MAX.to_f32(), f16::MAX.to_f32());
@@ -148,10 +149,10 @@ fn q8_0(values: &[f32; 32], bytes: &mut [u8]) {
     }
 }
 
-/// A block of Q4_0 (8 steps to the least level) or Q5_0 (16).
+/// A block of Q4_0 (`steps` is 8, the distance from 0 to the lowest level) or Q5_0 (16).
 #[inline(always)]
 fn around_zero(values: &[f32; 32], steps: f32) -> Small {
-    // The first of the values that are largest in magnitude, with its sign: it becomes the least level exactly.
+    // The first of the values that are largest in magnitude, with its sign: it becomes the lowest level exactly.
     let mut extreme = values[0];
     for &value in &values[1..] {
         extreme = if value.abs() > extreme.abs() { value } else { extreme };
@@ -165,7 +166,7 @@ fn around_zero(values: &[f32; 32], steps: f32) -> Small {
     Small { quants, scale: f16_bits(scale), minimum: 0 }
 }
 
-/// A block of Q4_1 (greatest level 15) or Q5_1 (31).
+/// A block of Q4_1 (`top`, the highest level, is 15) or Q5_1 (31).
 #[inline(always)]
 fn with_minimum(values: &[f32; 32], top: f32) -> Small {
     let (mut low, mut high) = (values[0], values[0]);

@@ -1,8 +1,8 @@
-//! The loops that are timed: one instruction, in as many chains as keep a core busy, and two ways to read memory.
+//! The loops that are timed: one instruction, in enough chains to keep a core busy, and two ways to read memory.
 //!
 //! The optimizer cannot remove them: sums start from numbers that it cannot see, a different one for each chain, and
 //! end in `black_box`. Instructions that do not depend on the sum would be moved out of the loop, so their operand
-//! passes through an empty piece of assembly, which costs nothing and may have changed it.
+//! passes through an empty piece of assembly, which costs nothing, and which the compiler must assume to change it.
 
 use std::hint::black_box;
 
@@ -22,7 +22,7 @@ impl Loop {
         unsafe { (self.body)(rounds) }
     }
 
-    /// Operations of one round; a multiply-add is two.
+    /// Number of operations of one round; a multiply-add counts as two.
     pub(super) fn operations(self) -> usize {
         self.operations
     }
@@ -41,7 +41,7 @@ impl Read {
     }
 }
 
-/// Elements that a chunk to be read is a multiple of: 2 KiB.
+/// The length of a chunk to be read is a multiple of this many elements, which are 2 KiB.
 const GROUP: usize = 512;
 
 /// Fused multiply-adds in f32.
@@ -83,7 +83,7 @@ pub(super) fn bf16(isa: Isa) -> Option<Loop> {
     }
 }
 
-/// The ways to read.
+/// The ways to read memory with this instruction set.
 pub(super) fn reads(isa: Isa) -> Vec<Read> {
     match isa.name() {
         "portable" => vec![Read(portable::read)],
@@ -98,11 +98,11 @@ pub(super) fn reads(isa: Isa) -> Vec<Read> {
 mod portable {
     use super::black_box;
 
-    /// Multiply-adds of a round.
+    /// Number of multiply-adds of a round.
     pub(super) const LEN: usize = 64;
 
     /// # Safety
-    /// Nothing is required; the function is unsafe to have the type of the others.
+    /// Nothing is required; the function is only unsafe so that it has the type of the others.
     pub(super) unsafe fn fma(rounds: usize) {
         let (a, b) = black_box(([1.0f32; LEN], [1e-9f32; LEN]));
         let mut sums = black_box([1.0f32; LEN]);
@@ -216,7 +216,7 @@ mod avx2 {
     use std::arch::asm;
     use std::arch::x86_64::*;
 
-    /// Chains: more than latency times instructions a cycle, and few enough for sixteen registers.
+    /// Number of chains: more than latency times instructions per cycle, and few enough for sixteen registers.
     pub(super) const CHAINS: usize = 10;
 
     type Wide = __m256i;
@@ -232,7 +232,7 @@ mod avx2 {
     #[inline]
     #[target_feature(enable = "avx2")]
     unsafe fn add_load(sum: Wide, from: *const f32) -> Wide {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         _mm256_add_epi32(sum, unsafe { _mm256_loadu_si256(from.cast()) })
     }
 
@@ -254,7 +254,7 @@ mod avx2 {
         _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(opaque(a), b), _mm256_set1_epi16(1)))
     });
 
-    /// Returns the vector, which the compiler cannot know.
+    /// Returns the vector, without the compiler knowing that it is unchanged.
     #[inline]
     #[target_feature(enable = "avx2")]
     fn opaque(mut vector: __m256i) -> __m256i {
@@ -268,7 +268,7 @@ mod avx2 {
 mod avx512 {
     use std::arch::x86_64::*;
 
-    /// As in `avx2`, for thirty-two registers.
+    /// Number of chains, as in `avx2`, for thirty-two registers.
     pub(super) const CHAINS: usize = 20;
 
     type Wide = __m512i;
@@ -284,7 +284,7 @@ mod avx512 {
     #[inline]
     #[target_feature(enable = "avx512f")]
     unsafe fn add_load(sum: Wide, from: *const f32) -> Wide {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         _mm512_add_epi32(sum, unsafe { _mm512_loadu_si512(from.cast()) })
     }
 
@@ -321,15 +321,15 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "takes Miri minutes")]
     fn every_loop_takes_time_in_proportion_to_its_rounds() {
-        // A loop that the optimizer removed would take none; a factor of 64 leaves room for the noise of others.
+        // A loop that the optimizer removed would take no time; a factor of 64 leaves room for noise.
         for isa in Isa::available() {
             let all = [Some(fma(isa)), Some(int8(isa)), bf16(isa)];
             for (number, body) in all.into_iter().flatten().enumerate() {
-                let least = |rounds: usize| {
+                let shortest = |rounds: usize| {
                     let times = (0..5).map(|_| super::super::seconds(|| body.run(rounds)));
                     times.fold(f64::INFINITY, f64::min)
                 };
-                let (short, long) = (least(1 << 11), least(1 << 17));
+                let (short, long) = (shortest(1 << 11), shortest(1 << 17));
                 assert!(
                     long > 8.0 * short,
                     "{}, loop {number}: {short} s, 64 times as many rounds {long} s",
@@ -346,7 +346,7 @@ mod tests {
         for isa in Isa::available() {
             for (number, way) in reads(isa).into_iter().enumerate() {
                 let took = (0..5).map(|_| super::super::seconds(|| way.run(&chunk))).fold(f64::INFINITY, f64::min);
-                // 4 MiB: no machine reads faster than 4 TB a second with one thread.
+                // These are 4 MiB, and no machine reads faster than 4 TB a second with one thread.
                 assert!(took > 1e-6, "{}, way {number}: {took} s", isa.name());
             }
         }

@@ -1,21 +1,21 @@
 //! Attention's arithmetic, written once over the vector operations of an instruction set.
 //!
-//! Scores and weighted sums are the same operation, [`Sum`](crate::isa::shapes::Sum): rows of factors, each times a
-//! vector, added up in order. A tile of R rows by N vectors keeps R x N accumulators in registers, so each loaded
-//! vector is used for R rows and each factor for N vectors, and there are enough chains to hide the latency of a
-//! multiply-add. The tile of an accumulator cannot change its bits, since each accumulator is a chain of its own.
+//! Scores and weighted sums are the same operation, [`Sum`](crate::isa::shapes::Sum): products of factors and vectors,
+//! added up in order for each row of factors. A tile of R rows by N vectors keeps R x N accumulators in registers, so
+//! each loaded vector is used for R rows and each factor for N vectors, and there are enough chains to hide the latency
+//! of a multiply-add. The tile of an accumulator cannot change its bits, since each accumulator is a chain of its own.
 //!
 //! All arithmetic is in f32: blocks of the cache are widened first, once for all rows.
 
 /// The kernels of `Sum`, of the widening of each cache type and of the exponentials, over `Vector`, `zero`, `splat`,
 /// `fma`, `load_f32`, `load_f16`, `load_bf16`, `load_i8`, `store` and `prefetch` of the module that instantiates it.
-/// The three lists are the heights of tiles of one, two and four vectors, each from 1 up.
+/// The three lists are the heights of tiles with one, two and four vectors, each from 1 up.
 macro_rules! attention_kernels {
     (
         $(#[$feature:meta])*
         one: [$($one:literal),*], two: [$($two:literal),*], four: [$($four:literal),*]
     ) => {
-        /// See [`Sum`](crate::isa::shapes::Sum), for all rows and vectors of it.
+        /// Computes a [`Sum`](crate::isa::shapes::Sum), all of its rows and vectors.
         ///
         /// # Safety
         /// The CPU has the features of this module, and the sum's pointers lead to what its fields say.
@@ -121,7 +121,7 @@ macro_rules! attention_kernels {
         $crate::isa::widen_kernel!($(#[$feature])* widen_f16, half::f16, load_f16);
         $crate::isa::widen_kernel!($(#[$feature])* widen_bf16, half::bf16, load_bf16);
 
-        /// Widens a block of keys `[dim, 16]` in bytes, times its scales `[dim / 32, 16]`.
+        /// Widens a block of quantized keys `[dim, 16]`, times its scales `[dim / 32, 16]`.
         ///
         /// # Safety
         /// The CPU has the features of this module; this many elements can be read and written.
@@ -133,17 +133,17 @@ macro_rules! attention_kernels {
             dim: usize,
         ) {
             for first in (0..dim).step_by($crate::isa::shapes::Q8_BLOCK) {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 let scale = unsafe { load_f16(scales.add(first / $crate::isa::shapes::Q8_BLOCK * $crate::LANES)) };
                 for at in (first..first + $crate::isa::shapes::Q8_BLOCK).map(|d| d * $crate::LANES) {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: guaranteed by the caller.
                     unsafe { store(to.add(at), fma(load_i8(from.add(at)), scale, zero())) };
                 }
             }
         }
 
-        /// Widens `count` rows of values `[count, dim]` in bytes, times their scales, from `lane` on among those of a
-        /// block, `[dim / 32, 16]`.
+        /// Widens `count` rows of quantized values `[count, dim]`, times their scales, which begin at `lane` among
+        /// those of a block, `[dim / 32, 16]`.
         ///
         /// # Safety
         /// As `widen_q8_keys`.
@@ -158,7 +158,7 @@ macro_rules! attention_kernels {
         ) {
             for first in (0..dim).step_by($crate::isa::shapes::Q8_BLOCK) {
                 let mut wide = [0f32; $crate::LANES];
-                // SAFETY: the caller's promise; the array has sixteen elements.
+                // SAFETY: guaranteed by the caller; the array has sixteen elements.
                 unsafe {
                     let scales = load_f16(scales.add(first / $crate::isa::shapes::Q8_BLOCK * $crate::LANES));
                     store(wide.as_mut_ptr(), scales);
@@ -167,14 +167,14 @@ macro_rules! attention_kernels {
                     let scale = splat(wide[lane + row]);
                     for half in 0..$crate::isa::shapes::Q8_BLOCK / $crate::LANES {
                         let at = row * dim + first + half * $crate::LANES;
-                        // SAFETY: the caller's promise.
+                        // SAFETY: guaranteed by the caller.
                         unsafe { store(to.add(at), fma(load_i8(from.add(at)), scale, zero())) };
                     }
                 }
             }
         }
 
-        /// See [`exponentials`](crate::softmax::exponentials).
+        /// The loop of [`exponentials`](crate::softmax::exponentials).
         ///
         /// # Safety
         /// The CPU has the features of this module.
@@ -183,7 +183,7 @@ macro_rules! attention_kernels {
             $crate::softmax::exponentials(scores, scale)
         }
 
-        /// See [`cap_scores`](crate::softmax::cap_scores).
+        /// The loop of [`cap_scores`](crate::softmax::cap_scores).
         ///
         /// # Safety
         /// The CPU has the features of this module.
@@ -192,7 +192,7 @@ macro_rules! attention_kernels {
             $crate::softmax::cap_scores(scores, scale, cap);
         }
 
-        /// See [`slope_scores`](crate::softmax::slope_scores).
+        /// The loop of [`slope_scores`](crate::softmax::slope_scores).
         ///
         /// # Safety
         /// The CPU has the features of this module.
@@ -214,7 +214,7 @@ macro_rules! widen_kernel {
         $(#[$feature])*
         pub(crate) unsafe fn $widen(from: *const $type, to: *mut f32, count: usize) {
             for i in (0..count).step_by($crate::LANES) {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { store(to.add(i), $load(from.add(i))) };
             }
         }

@@ -1,6 +1,6 @@
 //! Sixteen lanes as two 256-bit registers: AVX2 with FMA and F16C.
 //!
-//! Tiles of one panel by up to 4 rows, or of floats two panels by up to 2: 8 of the 16 registers accumulate.
+//! Tiles have one panel by up to 4 rows, or for floats two panels by up to 2 rows: 8 of the 16 registers accumulate.
 
 mod operations_256;
 mod products;
@@ -35,7 +35,7 @@ fn fma(a: Vector, b: Vector, accumulator: Vector) -> Vector {
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn load_f32(from: *const f32) -> Vector {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { [_mm256_loadu_ps(from), _mm256_loadu_ps(from.add(8))] }
 }
 
@@ -44,7 +44,7 @@ unsafe fn load_f32(from: *const f32) -> Vector {
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn load_f16(from: *const half::f16) -> Vector {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { [_mm256_cvtph_ps(_mm_loadu_si128(from.cast())), _mm256_cvtph_ps(_mm_loadu_si128(from.add(8).cast()))] }
 }
 
@@ -53,7 +53,7 @@ unsafe fn load_f16(from: *const half::f16) -> Vector {
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn load_bf16(from: *const half::bf16) -> Vector {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let halves = unsafe { [_mm_loadu_si128(from.cast()), _mm_loadu_si128(from.add(8).cast())] };
     [
         _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(halves[0]))),
@@ -66,7 +66,7 @@ unsafe fn load_bf16(from: *const half::bf16) -> Vector {
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn load_i8(from: *const i8) -> Vector {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let bytes = unsafe { _mm_loadu_si128(from.cast()) };
     [
         _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
@@ -79,7 +79,7 @@ unsafe fn load_i8(from: *const i8) -> Vector {
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn store(to: *mut f32, v: Vector) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         _mm256_storeu_ps(to, v[0]);
         _mm256_storeu_ps(to.add(8), v[1]);

@@ -1,6 +1,6 @@
 //! Sixteen lanes as one 512-bit register: AVX-512 with BW and VNNI.
 //!
-//! Tiles of floats of up to 12 rows by two panels: 24 of the 32 registers accumulate, in as many independent chains.
+//! Tiles of floats have up to 12 rows by two panels: 24 of the 32 registers accumulate, in as many independent chains.
 //! The tiles of quantized weights are in `avx512/products.rs`.
 
 mod products;
@@ -34,7 +34,7 @@ fn fma(a: Vector, b: Vector, accumulator: Vector) -> Vector {
 #[inline]
 #[target_feature(enable = "avx512f,avx2,fma,f16c")]
 unsafe fn load_f32(from: *const f32) -> Vector {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { _mm512_loadu_ps(from) }
 }
 
@@ -43,7 +43,7 @@ unsafe fn load_f32(from: *const f32) -> Vector {
 #[inline]
 #[target_feature(enable = "avx512f,avx2,fma,f16c")]
 unsafe fn load_f16(from: *const half::f16) -> Vector {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     _mm512_cvtph_ps(unsafe { _mm256_loadu_si256(from.cast()) })
 }
 
@@ -52,7 +52,7 @@ unsafe fn load_f16(from: *const half::f16) -> Vector {
 #[inline]
 #[target_feature(enable = "avx512f,avx2,fma,f16c")]
 unsafe fn load_bf16(from: *const half::bf16) -> Vector {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let halves = unsafe { _mm256_loadu_si256(from.cast()) };
     _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(halves)))
 }
@@ -62,7 +62,7 @@ unsafe fn load_bf16(from: *const half::bf16) -> Vector {
 #[inline]
 #[target_feature(enable = "avx512f,avx2,fma,f16c")]
 unsafe fn load_i8(from: *const i8) -> Vector {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(unsafe { _mm_loadu_si128(from.cast()) }))
 }
 
@@ -71,7 +71,7 @@ unsafe fn load_i8(from: *const i8) -> Vector {
 #[inline]
 #[target_feature(enable = "avx512f,avx2,fma,f16c")]
 unsafe fn store(to: *mut f32, v: Vector) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { _mm512_storeu_ps(to, v) }
 }
 

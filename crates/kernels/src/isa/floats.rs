@@ -7,11 +7,12 @@
 //!
 //! Estimate for 16 outputs by one element of k: for each row one multiply-add; for all rows together one load, and for
 //! half types one or two conversions. A core with two multipliers (Sapphire Rapids) computes 8 rows in 4 cycles while
-//! its share of the memory bandwidth delivers 32 bytes of bf16 in 5 to 8: products are memory-bound up to some 10 rows,
-//! on a core with one multiplier (Zen 4) up to 6 or 7. `vdpbf16ps` would double that on Zen 4, and halve it on Sapphire
-//! Rapids, where it was measured at a quarter of the rate; it is not used, since it rounds activations.
+//! its share of the memory bandwidth delivers 32 bytes of bf16 in 5 to 8: products are memory-bound up to about 10
+//! rows, on a core with one multiplier (Zen 4) up to 6 or 7. `vdpbf16ps` would double that on Zen 4, and halve it on
+//! Sapphire Rapids, where it was measured at a quarter of the rate; it is not used, since it rounds activations.
 
-/// See the file's head. `single` and `double` list the heights of tiles of one panel and of two.
+/// Instantiates the float products (see the opening paragraph). `single` and `double` list the heights of tiles with
+/// one panel and with two.
 macro_rules! float_kernels {
     ($(#[$feature:meta])* single: [$($single:literal),*], double: [$($double:literal),*]) => {
         /// # Safety
@@ -19,7 +20,7 @@ macro_rules! float_kernels {
         $(#[$feature])*
         #[inline]
         unsafe fn one_f32(from: *const u8) -> [Vector; 1] {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             [unsafe { load_f32(from.cast()) }]
         }
 
@@ -28,7 +29,7 @@ macro_rules! float_kernels {
         $(#[$feature])*
         #[inline]
         unsafe fn one_f16(from: *const u8) -> [Vector; 1] {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             [unsafe { load_f16(from.cast()) }]
         }
 
@@ -122,7 +123,7 @@ macro_rules! float_tile {
         pub(crate) unsafe fn $strip(
             tile: &Tile<'_>, (row, height): (usize, usize), chunk: Range<usize>, out: *mut f32, sums_stride: usize,
         ) {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 if tile.is_paired {
                     match height {

@@ -15,11 +15,11 @@
 //! Estimate for a panel of 16 outputs by 32 elements by one row: 8 dots, a conversion, a multiplication, an addition. A
 //! core with two dot units (Sapphire Rapids) needs 5.5 cycles for these 512 products, a core with one (Zen 4) 10;
 //! reading the 544 bytes of Q8_0 takes about 130 cycles of a core's share of memory bandwidth. So products are
-//! memory-bound up to some 20 (12) rows, and with 4 bits per weight up to half as many.
+//! memory-bound up to about 20 (12) rows, and with 4 bits per weight up to half as many.
 
-/// See the file's head. `single` lists the heights of tiles of one panel, 1 up to the highest; `double` those of two
-/// panels of small blocks, which load each activation once for both; `dot_offset` is what `dot_wide` subtracts from
-/// each quant by itself.
+/// Instantiates the products of quantized weights (see the opening paragraph). `single` lists the heights of tiles with
+/// one panel, from 1 up; `double` those of tiles with two panels of small blocks, which load each activation once for
+/// both. `dot_offset` is what `dot_wide` itself subtracts from each quant.
 macro_rules! panel_kernels {
     (
         $(#[$feature:meta])*
@@ -41,13 +41,13 @@ macro_rules! panel_kernels {
             float_pairs: &[$($float_pair),*],
         };
 
-        /// Adds 32 elements of 16 outputs of P panels to the sums of R rows; elements 16 to 31 to the second ones, if
-        /// there are two. The `LOW` low bits of each quant lie in as many lines at `from`, the `HIGH` bits above them
-        /// in as many lines after these. A line is unpacked once and multiplied with all rows: independent sums hide
-        /// the latency of the dots.
+        /// Adds 32 elements of 16 outputs of P panels to the sums of R rows; if there are two sums of each, elements 16
+        /// to 31 are added to the second. The `LOW` low bits of each quant lie in as many lines at `from`, the `HIGH`
+        /// bits above them in as many lines after these. A line is unpacked once and multiplied with all rows:
+        /// independent sums hide the latency of the dots.
         ///
-        /// Between the lines as many lines are prefetched from `prefetch_from`, in steps of `step` bytes: a burst would
-        /// fill the few buffers for cache misses.
+        /// Between the lines an equal number of lines is prefetched from `prefetch_from`, in steps of `step` bytes:
+        /// prefetching all at once would fill the few buffers for cache misses.
         ///
         /// # Safety
         /// The 64 (LOW + HIGH) bytes at each place of `from` can be read, and the 32 R activations at `x`.
@@ -67,7 +67,7 @@ macro_rules! panel_kernels {
                     let i = part * LOW + v;
                     let mut lines = [zero_line(); P];
                     for p in 0..P {
-                        // SAFETY: the caller's promise.
+                        // SAFETY: guaranteed by the caller.
                         let packed = unsafe { load_line(from[p].add(64 * v)) };
                         lines[p] =
                             if LOW == 8 { packed } else { mask(shift_right(packed, part * LOW), (1 << LOW) - 1) };
@@ -75,7 +75,7 @@ macro_rules! panel_kernels {
                             lines[p] = look_up(lines[p], &table::UNSIGNED[TABLE]);
                         }
                         if HIGH > 0 {
-                            // SAFETY: the caller's promise.
+                            // SAFETY: guaranteed by the caller.
                             let packed = unsafe { load_line(from[p].add(64 * (LOW + i % HIGH))) };
                             let at = i / HIGH * HIGH;
                             let moved =
@@ -84,7 +84,7 @@ macro_rules! panel_kernels {
                         }
                     }
                     for r in 0..R {
-                        // SAFETY: the caller's promise.
+                        // SAFETY: guaranteed by the caller.
                         let four = unsafe { splat4(x.add(4 * (i * R + r))) };
                         for p in 0..P {
                             let sum = &mut sums[p][i / 4 * SUMS / 2][r];
@@ -103,7 +103,7 @@ macro_rules! panel_kernels {
             }
         }
 
-        /// The same for one panel and sums that begin at zero, as a function of its own: inside a longer loop the
+        /// `group` for one panel and sums that begin at zero, as a function of its own: inside a longer loop the
         /// compiler loads all activations first, and has no registers for them.
         ///
         /// # Safety
@@ -114,14 +114,14 @@ macro_rules! panel_kernels {
             const R: usize, const LOW: usize, const HIGH: usize, const TABLE: usize,
         >(from: *const u8, x: *const i8, prefetch_from: *const u8, step: usize) -> [Ints; R] {
             let mut sums = [[[splat_ints(0); R]]];
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { group::<R, 1, LOW, HIGH, TABLE, 1>([from], x, &mut sums, prefetch_from, step) };
             sums[0][0]
         }
 
-        /// Prefetches what comes next, for one step of a tile. A single strip prefetches line by line while it
-        /// computes: the address and the step are returned. One of several strips prefetches its small share at once,
-        /// and its lines prefetch only the address `fallback`.
+        /// Prefetches the next weights, for one step of a tile. A single strip prefetches line by line while it
+        /// computes: the address and the step are returned. If there are several strips, each prefetches its small
+        /// share at once, and its lines prefetch only the address `fallback`.
         $(#[$feature])*
         #[inline]
         fn prefetch_next(tile: &Tile<'_>, step: usize, fallback: *const u8) -> (*const u8, usize) {
@@ -206,7 +206,7 @@ macro_rules! panel_kernels {
             }
         }
 
-        /// The same for one panel of large blocks, whose parts have `PART` elements.
+        /// `small_tile` for one panel of large blocks, whose parts have `PART` elements.
         ///
         /// # Safety
         /// As `small_tile`.
@@ -263,7 +263,7 @@ macro_rules! panel_kernels {
             }
         }
 
-        /// Adds to `out` what a large block has beside its dots, the minimums of its parts times the sums of their
+        /// Adds to `out` what a large block has besides its dots, the minimums of its parts times the sums of their
         /// activations, and returns zeros; or, for formats whose quants have an offset instead, returns the initial
         /// sums of the dots.
         ///
@@ -279,7 +279,7 @@ macro_rules! panel_kernels {
             out: *mut f32,
         ) -> [Ints; R] {
             let mut int_sums = [splat_ints(0); R];
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 let factors = extras.add(if MINIMUM { 64 + 256 / PART * 16 } else { 32 });
                 for pair in 0..128 / PART {
@@ -311,7 +311,7 @@ macro_rules! panel_kernels {
         ) {
             use $crate::block::Format;
             use $crate::block::table::{IQ4, NONE};
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 match tile.form.block_format() {
                     Format::Q2K => large_tile::<R, 2, 0, NONE, true, 16>(tile, row, chunk, out),
@@ -336,7 +336,7 @@ macro_rules! panel_kernels {
         ) {
             use $crate::block::Format;
             use $crate::block::table::{IQ4, MXFP4, NONE};
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 match tile.form.block_format() {
                     Format::Q8_0 => small_tile::<R, P, 8, 0, NONE, false, false>(tile, row, chunk, out, sums_stride),
@@ -360,7 +360,7 @@ macro_rules! panel_kernels {
         pub(crate) unsafe fn strip_blocks(
             tile: &Tile<'_>, (row, height): (usize, usize), chunk: Range<usize>, out: *mut f32, sums_stride: usize,
         ) {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 if tile.is_paired {
                     match height {

@@ -1,6 +1,6 @@
-//! Sixteen lanes as a plain array: the path for machines without a file of their own, and the reference for the others.
-//! It is right everywhere, but slow where the machine has no fused multiply-add, since Rust then calls a library
-//! function.
+//! Sixteen lanes as a plain array: the instruction set for machines without a file of their own, and the reference for
+//! the others. It is right everywhere, but slow if the machine has no fused multiply-add, since Rust then calls a
+//! library function.
 
 mod products;
 
@@ -33,7 +33,7 @@ fn fma(a: Vector, b: Vector, mut accumulator: Vector) -> Vector {
 /// Sixteen elements can be read at `from`.
 #[inline(always)]
 unsafe fn load_f32(from: *const f32) -> Vector {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { from.cast::<Vector>().read_unaligned() }
 }
 
@@ -41,7 +41,7 @@ unsafe fn load_f32(from: *const f32) -> Vector {
 /// As [`load_f32`].
 #[inline(always)]
 unsafe fn load_f16(from: *const half::f16) -> Vector {
-    // SAFETY: the caller's promise; an f16 is its 16 bits.
+    // SAFETY: guaranteed by the caller; an f16 is its 16 bits.
     unsafe { from.cast::<[u16; LANES]>().read_unaligned() }.map(f16_to_f32)
 }
 
@@ -49,7 +49,7 @@ unsafe fn load_f16(from: *const half::f16) -> Vector {
 /// As [`load_f32`].
 #[inline(always)]
 unsafe fn load_bf16(from: *const half::bf16) -> Vector {
-    // SAFETY: the caller's promise; a bf16 is the upper 16 bits of an f32.
+    // SAFETY: guaranteed by the caller; a bf16 is the upper 16 bits of an f32.
     unsafe { from.cast::<[u16; LANES]>().read_unaligned() }.map(|bits| f32::from_bits(u32::from(bits) << 16))
 }
 
@@ -57,7 +57,7 @@ unsafe fn load_bf16(from: *const half::bf16) -> Vector {
 /// As [`load_f32`].
 #[inline(always)]
 unsafe fn load_i8(from: *const i8) -> Vector {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { from.cast::<[i8; LANES]>().read_unaligned() }.map(f32::from)
 }
 
@@ -65,7 +65,7 @@ unsafe fn load_i8(from: *const i8) -> Vector {
 /// Sixteen elements can be written at `to`.
 #[inline(always)]
 unsafe fn store(to: *mut f32, v: Vector) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { to.cast::<Vector>().write_unaligned(v) }
 }
 

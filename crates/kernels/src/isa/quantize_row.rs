@@ -1,6 +1,6 @@
-//! Quantizes a row to 8 bits in plain loops, for instruction sets that have nothing better.
+//! Quantizes a row to 8 bits in plain loops, for instruction sets without a faster version.
 //!
-//! See `quantized_rows.rs` for the format.
+//! `quantized_rows.rs` describes the format.
 
 use crate::isa::shapes::Row;
 
@@ -42,22 +42,22 @@ fn quantize_block(x: &[f32], quants: &mut [i8]) -> f32 {
     factor.scale
 }
 
-/// The factor that quantizes a block, and the scale that dequantizes it.
+/// The factor that quantizes a block (`inverse`), and the scale that dequantizes it.
 pub(crate) struct Factor {
     pub(crate) scale: f32,
-    /// 0 where all quants are 0.
+    /// The factor; 0 if all quants are 0.
     pub(crate) inverse: f32,
 }
 
 impl Factor {
-    /// The factor of a block with this largest magnitude.
+    /// The factor of a block whose largest magnitude is this.
     #[inline(always)]
     pub(crate) fn of(largest: f32) -> Self {
         let inverse = 127.0 / largest;
         if !largest.is_finite() {
             Self { scale: f32::NAN, inverse: 0.0 }
         } else if !inverse.is_finite() {
-            // Zeros, or numbers below 4e-37: too small to matter in any sum of a product.
+            // The elements are zeros, or numbers below 4e-37, which are too small to matter in any sum of a product.
             Self { scale: 0.0, inverse: 0.0 }
         } else {
             Self { scale: largest / 127.0, inverse }

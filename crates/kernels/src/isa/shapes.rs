@@ -15,8 +15,8 @@ pub(crate) const SMALL: usize = 32;
 /// Elements of a large block.
 pub(crate) const LARGE: usize = 256;
 
-/// Positions of a split; the first is a multiple of it. It is constant, since the bits of results depend on where long
-/// contexts are split.
+/// Number of positions of a split; its first position is a multiple of this. It is constant, since the bits of results
+/// depend on where long contexts are split.
 pub(crate) const SPLIT: usize = 512;
 
 /// Elements between rows of factors in a [`Sum`]. It is constant, so that one register addresses all rows.
@@ -27,14 +27,16 @@ pub(crate) const Q8_BLOCK: usize = 32;
 
 /// The tiles that the kernels of one instruction set have.
 pub(crate) struct TileShapes {
-    /// What `dot_wide` subtracts from quants of 8 bits by itself.
+    /// What `dot_wide` itself subtracts from quants of 8 bits.
     pub(crate) dot_offset: i32,
-    /// Heights of its tiles of one panel, 1 up to the highest.
+    /// Heights of the tiles with one panel, from 1 up.
     pub(crate) single: &'static [usize],
-    /// Heights of its tiles of two panels of small blocks. Several strips are all cut for the highest of these.
+    /// Heights of the tiles with two panels of small blocks. If there are several strips of rows, all are cut for the
+    /// highest of these.
     pub(crate) double: &'static [usize],
-    /// Heights of its tiles of one panel of floats, 1 up to the highest, and of two.
+    /// Heights of the tiles with one panel of floats, from 1 up.
     pub(crate) floats: &'static [usize],
+    /// Heights of the tiles with two panels of floats.
     pub(crate) float_pairs: &'static [usize],
 }
 
@@ -71,10 +73,19 @@ impl PanelFormat {
     }
 }
 
+/// Which two elements of a head are rotated together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pairing {
+    /// Elements i and i + half (GPT-NeoX style), as in most Hugging Face checkpoints.
+    Halves,
+    /// Elements 2i and 2i + 1 (GPT-J style); also in GGUF files with permuted rows of q and k (`llama`).
+    Interleaved,
+}
+
 /// The arguments of a tile of a product: one panel, or two at once, and the rows that they are multiplied with.
 pub(crate) struct Tile<'a> {
     pub(crate) form: PanelFormat,
-    /// The panel, or the first.
+    /// The panel, or the first of the two.
     pub(crate) panel: *const u8,
     pub(crate) count: usize,
     pub(crate) rows: &'a Rows<'a>,

@@ -16,7 +16,8 @@ pub(crate) struct Columns<'a> {
 unsafe impl Sync for Columns<'_> {}
 
 impl<'a> Columns<'a> {
-    /// All of `out` `[rows, outputs]`, with the bias that is added, and whether results are added to its values.
+    /// Takes all of `out` `[rows, outputs]`, the bias that is added, and whether results are added to the values of
+    /// `out`.
     pub(crate) fn new(out: &'a mut [f32], rows: usize, bias: Option<&'a [f32]>, accumulate: bool) -> Self {
         Self { stride: out.len() / rows, out: out.as_mut_ptr(), rows, bias, accumulate }
     }
@@ -25,7 +26,7 @@ impl<'a> Columns<'a> {
         self.stride
     }
 
-    /// Writes a panel's sixteen results of each row from `row` on, with bias and residual added in this order. The last
+    /// Writes a panel's sixteen results for each row from `row` on; bias and residual are added in this order. The last
     /// panel may extend beyond the output; only existing columns are written.
     ///
     /// # Safety
@@ -33,7 +34,7 @@ impl<'a> Columns<'a> {
     pub(crate) unsafe fn write_panel(&self, isa: Isa, row: usize, column: usize, sums: &[[f32; LANES]]) {
         let Self { stride, accumulate, .. } = *self;
         let bias = self.bias.map(|bias| &bias[column..]);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let out = unsafe { self.out.add(row * stride + column) };
         if column + LANES <= stride {
             let bias = bias.and_then(|bias| bias.first_chunk());

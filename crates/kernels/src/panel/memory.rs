@@ -1,23 +1,25 @@
-//! Memory of the panels: zeroed by the system, in huge pages if it has them.
+//! The memory of panels: zeroed by the system, in huge pages if it has them.
 //!
 //! Reading weights touches every page of a model once per pass. Pages of 2 MB instead of 4 kB avoid most TLB misses,
 //! and most page faults when the memory is first written: with one row, weights are read a tenth faster. So matrices
-//! are placed side by side in large arenas, of which only written pages take memory. An arena is freed with the last of
-//! its matrices.
+//! are placed one after the other in large arenas, of which only written pages take memory. An arena is freed with the
+//! last of its matrices.
 
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use memmap2::{MmapMut, MmapRaw};
 
-/// Bytes of an arena; a larger matrix has one for itself. Small in tests, which go through all sizes around it.
+/// Bytes of an arena; a larger matrix has one of its own. Arenas are small in tests, which try all sizes around this
+/// one.
 const ARENA_BYTES: usize = if cfg!(any(test, miri)) { 1 << 16 } else { 256 << 20 };
 /// Bytes of a huge page.
 const HUGE_PAGE_BYTES: usize = if cfg!(any(test, miri)) { 1 << 14 } else { 2 << 20 };
 /// Matrices are aligned to cache lines.
 const ALIGNMENT: usize = 64;
 
-/// The arena of the next matrix, while any of its matrices lives, and how many of its bytes are used.
+/// The arena for the next matrix, which lives as long as any of its matrices, and the number of its bytes that are
+/// used.
 static CURRENT: Mutex<(Weak<MmapRaw>, usize)> = Mutex::new((Weak::new(), 0));
 
 /// Zeroed bytes that belong to one matrix.
@@ -39,7 +41,7 @@ impl Memory {
         Self { _arena: None, start: NonNull::dangling(), len: 0 }
     }
 
-    /// `len` zeroed bytes; `None` if the system has no memory left.
+    /// Returns `len` zeroed bytes; `None` if the system has no memory left.
     pub(super) fn zeroed(len: usize) -> Option<Self> {
         if len == 0 {
             return Some(Self::none());
@@ -47,10 +49,10 @@ impl Memory {
         let mut current: MutexGuard<'_, (Weak<MmapRaw>, usize)> =
             CURRENT.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let (arena, used) = match (current.0.upgrade(), current.1) {
-            // A matrix larger than an arena never shares one, even where it would fit into the rest of the last page:
-            // the bytes that it uses are not noted below.
+            // A matrix larger than an arena never shares one, even if it would fit into the rest of the last page: the
+            // bytes that it uses are not counted below.
             (Some(arena), used) if len <= ARENA_BYTES.min(arena.len() - used) => (arena, used),
-            // Where address space is limited (`ulimit -v`), there may be room for the matrix alone.
+            // If address space is limited (`ulimit -v`), there may be room for the matrix alone.
             _ => map_arena(len.max(ARENA_BYTES)).or_else(|| map_arena(len))?,
         };
         // SAFETY: used + len <= the arena's length, by the guard above or because it was made for `len` bytes.
@@ -72,10 +74,10 @@ impl Memory {
     }
 }
 
-/// A new arena for `len` bytes, and the offset of its first huge page; `None` if the system refuses it.
+/// Maps a new arena for `len` bytes; also returns the offset of its first huge page. `None` if the system refuses it.
 fn map_arena(len: usize) -> Option<(Arc<MmapRaw>, usize)> {
     let map = MmapMut::map_anon(len.checked_add(HUGE_PAGE_BYTES)?).ok()?;
-    // Only advice: it changes the speed and nothing else.
+    // This is advice, which changes only the speed.
     #[cfg(all(target_os = "linux", not(miri)))] // Miri has no such call
     let _ = map.advise(memmap2::Advice::HugePage);
     let map = MmapRaw::from(map);
@@ -92,9 +94,9 @@ mod tests {
         let mut all: Vec<Memory> = [1, 64, 1000, ARENA_BYTES / 80, 0, ARENA_BYTES + 5, 77]
             .map(|len| Memory::zeroed(len).expect("there is memory"))
             .into();
-        // Miri aborts where memory is refused.
+        // Miri aborts if memory is refused.
         assert!(Memory::zeroed(usize::MAX - 5).is_none() && (cfg!(miri) || Memory::zeroed(1 << 60).is_none()));
-        // A matrix that fills an arena to its last byte, and one more.
+        // One matrix fills an arena to its last byte, and another follows.
         let rest = {
             let current = CURRENT.lock().expect("no test panicked");
             current.0.upgrade().map_or(1, |arena| arena.len() - current.1)
@@ -112,7 +114,7 @@ mod tests {
 
     #[test]
     fn no_two_matrices_share_a_byte() {
-        // Sizes around those of an arena and of a huge page; some matrices are dropped on the way.
+        // The sizes are around those of an arena and of a huge page; some matrices are dropped meanwhile.
         let sizes = [
             1,
             ARENA_BYTES + 1,

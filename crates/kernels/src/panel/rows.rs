@@ -1,5 +1,5 @@
-//! Activations in the layouts that panels read, prepared once for all products of an input. The memory is kept for the
-//! next input.
+//! Activations in the layouts that products with panels read, prepared once for all products of an input. The memory is
+//! kept for the next input.
 
 use crate::block::Format;
 use crate::isa::shapes::{LARGE, PanelFormat, Rows, SMALL, TileShapes};
@@ -9,22 +9,22 @@ use crate::{Compute, Isa};
 /// Rows in up to three layouts, as the products of an input need them.
 #[derive(Default)]
 pub(crate) struct PreparedRows {
-    /// Quantized in blocks of 32.
+    /// The rows quantized in blocks of 32.
     small: QuantizedRows,
-    /// Scale times sum of quants of each small block.
+    /// The scale times the sum of the quants, for each small block.
     weighted_sums: Vec<f32>,
     /// For each offset that occurs, the initial sums of small blocks: minus the offset times the sum of quants.
     initial_sums: Vec<(i32, Vec<i32>)>,
     initial_sums_filled: usize,
-    /// Quantized in blocks of 256.
+    /// The rows quantized in blocks of 256.
     large: QuantizedRows,
-    /// Not quantized, `[strip][inputs][rows of the strip]`.
+    /// The rows without quantization, `[strip][inputs][rows of the strip]`.
     floats: Vec<f32>,
-    /// Which of the three are filled.
+    /// Which of `small`, `large` and `floats` are filled.
     filled: [bool; 3],
 }
 
-/// The offset that the initial sums of a format subtract, besides the one that the instruction set subtracts by itself.
+/// The offset that the initial sums of a format subtract, besides the offset that the instruction set itself subtracts.
 fn initial_offset(format: Format, isa: Isa) -> i32 {
     format.offset() - if format.is_wide() { isa.tiles().dot_offset } else { 0 }
 }
@@ -40,13 +40,13 @@ fn height_max(rows: usize, form: PanelFormat, isa: Isa) -> usize {
 }
 
 impl PreparedRows {
-    /// Discards what was prepared of the rows before.
+    /// Discards the rows that were prepared before.
     pub(crate) fn clear(&mut self) {
         self.filled = [false; 3];
         self.initial_sums_filled = 0;
     }
 
-    /// Prepares what weights of this form need of `x` `[rows, inputs]`.
+    /// Prepares the layouts of `x` `[rows, inputs]` that weights of this format need.
     pub(crate) fn prepare(&mut self, compute: &Compute, x: &[f32], inputs: usize, form: PanelFormat) {
         let height_max = height_max(x.len() / inputs, form, compute.isa);
         let PanelFormat::Blocks(format) = form else {
@@ -75,14 +75,14 @@ impl PreparedRows {
         if self.initial_sums.len() == self.initial_sums_filled {
             self.initial_sums.push((0, Vec::new()));
         }
-        let (of, initial_sums) = &mut self.initial_sums[self.initial_sums_filled];
-        *of = offset;
+        let (filled_offset, initial_sums) = &mut self.initial_sums[self.initial_sums_filled];
+        *filled_offset = offset;
         initial_sums.clear();
         initial_sums.extend(self.small.sums.iter().map(|sum| -offset * sum));
         self.initial_sums_filled += 1;
     }
 
-    /// `count` rows for weights of this form, which were prepared for it.
+    /// The `count` rows that were prepared for weights of this format.
     pub(crate) fn rows(&self, count: usize, inputs: usize, form: PanelFormat, isa: Isa) -> Rows<'_> {
         let height_max = height_max(count, form, isa);
         let none = Rows {

@@ -1,9 +1,10 @@
 //! A task of a product: all rows times one or two panels.
 //!
-//! Rows are computed in strips of as many rows as the registers of a tile hold. Several strips take turns over chunks
-//! of k, which stay in the L1 cache meanwhile; their sums are kept in memory between chunks, which does not change
-//! their bits. A single strip reads its weights from memory, and prefetches what it will read itself a little later.
-//! Several strips read them from a cache, and each prefetches an equal part of the panels that come next.
+//! Rows are computed in strips of as many rows as the registers of a tile hold. If there are several strips, all of
+//! them are computed for one chunk of k, which stays in the L1 cache meanwhile, and then for the next; their sums are
+//! kept in memory between chunks, which does not change their bits. A single strip reads its weights from memory, and
+//! prefetches what it will read itself a little later. Several strips read them from a cache, and each prefetches an
+//! equal part of the panels that come next.
 
 use std::ops::Range;
 

@@ -1,8 +1,10 @@
-//! Attention depends on logical positions and nothing else: not on pages, siblings or where an ancestor is stored.
+//! Tests that attention depends on logical positions alone: not on pages, siblings or the slot of an ancestor.
 //!
-//! A random tree on a random prefix is stored in a cache of shuffled slots, whose unused ones hold NaN. Every node must
-//! have the same bits as alone, with its path stored as a plain sequence, and be near what the naive specification
-//! computes from the rows as the cache rounded them.
+//! A random tree on a random prefix is stored in a cache of shuffled slots, whose unused slots hold NaN. The result of
+//! every node must have the same bits as alone, with its path stored as a plain sequence, and be near what the naive
+//! specification computes from the rows as the cache rounded them.
+
+mod cost;
 
 use foretoken_kernels::attention::{Arguments, CacheTensor, CacheType, RowSlots, Scratch, attention};
 use foretoken_kernels::{Compute, naive};
@@ -11,7 +13,7 @@ use proptest::prelude::*;
 
 use crate::{COMPUTES, assert_same_bits, name};
 
-/// Positions of a split. Cases lie around its borders; no test depends on the right number.
+/// Positions of a split. Cases lie around its borders; no test depends on this number being right.
 const SPLIT: usize = 512;
 
 /// Keys, values and queries of a prefix and a tree after it, by logical identity rather than by slot.
@@ -19,9 +21,9 @@ const SPLIT: usize = 512;
 struct Case {
     types: [CacheType; 2],
     soft_cap: Option<f32>,
-    /// One a head, or none.
+    /// One slope for each head, or none.
     slopes: Vec<f32>,
-    /// One a head, or none.
+    /// One sink for each head, or none.
     sinks: Vec<f32>,
     window: Option<usize>,
     heads: usize,
@@ -49,7 +51,7 @@ impl Case {
         let soft_cap = (numbers.below(4) == 0).then(|| 0.2 + numbers.unit().abs());
         let has_slopes = numbers.below(4) == 0;
         let has_sinks = numbers.below(3) == 0;
-        // Windows around a row's own position, a tile's edge and a split's.
+        // The windows are around a row's own position, the edge of a tile and that of a split.
         let window = [1, 2, 1 + numbers.below(40), 500 + numbers.below(30), 1 + numbers.below(1100)][numbers.below(5)];
         Self {
             types,
@@ -59,7 +61,7 @@ impl Case {
             } else {
                 vec![]
             },
-            // From below all scores to above them.
+            // The sinks are between values below all scores and values above them.
             sinks: if has_sinks { (0..kv_heads * group).map(|_| 4.0 * numbers.unit()).collect() } else { vec![] },
             window: (numbers.below(2) == 0).then_some(window),
             heads: kv_heads * group,
@@ -159,12 +161,12 @@ impl Case {
         self.attend(compute, &cache, self.query(node), &[RowSlots { prefix: &slots, tail: &[] }])
     }
 
-    /// All nodes alone, on the portable path.
+    /// The results of all nodes, each computed alone on the portable instruction set.
     fn expected(&self) -> Vec<f32> {
         (0..self.parents.len()).flat_map(|node| self.alone(&COMPUTES[0], node)).collect()
     }
 
-    /// What the specification computes for one node, from the rows as they are stored.
+    /// The result of the specification for one node, from the rows as they are stored.
     fn specified(&self, node: usize) -> Vec<f32> {
         let slots: Vec<u32> = (0..self.rows() as u32).collect();
         let cache = self.cache(&slots, self.rows());
@@ -187,8 +189,8 @@ impl Case {
         self.query(node).chunks_exact(self.head_dim).enumerate().flat_map(of_head).collect()
     }
 
-    /// Random distinct slots for all rows, and how many slots there are. Sometimes in order from a multiple of sixteen
-    /// on, as an engine's pages of 32 give them; sometimes in pages of another length.
+    /// Random distinct slots for all rows, and the number of slots. Sometimes they are in order from a multiple of
+    /// sixteen on, as an engine's pages of 32 give them; sometimes in pages of another length.
     fn slots(&self, numbers: &mut Numbers) -> (Vec<u32>, usize) {
         let page_len = [1, 3, 8, 16, 24, 32][numbers.below(6)];
         let pages = self.rows().div_ceil(page_len) + numbers.below(3);
@@ -198,8 +200,8 @@ impl Case {
     }
 }
 
-/// Prefix and tail slots of every node. Either as the decoder has them, the committed rows and the ancestors; or of a
-/// chain all in the prefix; or with the split between them anywhere.
+/// The prefix and tail slots of every node. They are cut as the decoder does it, into the committed rows and the
+/// ancestors, or all slots of a chain are in the prefix, or the cut is anywhere.
 fn row_slots_of(case: &Case, slots: &[u32], numbers: &mut Numbers) -> Vec<[Vec<u32>; 2]> {
     let way = numbers.below(3);
     (0..case.parents.len())
@@ -216,7 +218,7 @@ fn borrowed(row_slots: &[[Vec<u32>; 2]]) -> Vec<RowSlots<'_>> {
     row_slots.iter().map(|[prefix, tail]| RowSlots { prefix, tail }).collect()
 }
 
-/// Checks that nothing changes what must not matter, for one case.
+/// Checks for one case that layouts, threads and other rows change no bit.
 fn check_layouts(case: &Case, numbers: &mut Numbers, computes: &[&Compute]) {
     let expected = case.expected();
     let (slots, room) = case.slots(numbers);
@@ -235,7 +237,7 @@ fn check_layouts(case: &Case, numbers: &mut Numbers, computes: &[&Compute]) {
             case.types
         );
         assert_same_bits(&found, &expected, &what);
-        // A random choice of the nodes, in random order, some of them more than once.
+        // The nodes are chosen at random, in random order, some of them more than once.
         let chosen: Vec<usize> = (0..1 + numbers.below(9)).map(|_| numbers.below(case.parents.len())).collect();
         let row_slots: Vec<_> = chosen.iter().map(|node| row_slots[*node].clone()).collect();
         let queries: Vec<f32> = chosen.iter().flat_map(|node| case.query(*node).to_vec()).collect();
@@ -249,7 +251,7 @@ fn check_layouts(case: &Case, numbers: &mut Numbers, computes: &[&Compute]) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Any layout, any split, any threads, any instruction set, any other rows in any order.
+    /// Tries any layout, split, number of threads and instruction set, and any other rows in any order.
     #[test]
     fn a_node_equals_its_path_alone(seed: u64, head_dim in 1..=144usize) {
         let mut numbers = Numbers::new(seed);
@@ -282,7 +284,7 @@ proptest! {
     }
 }
 
-/// Small cases of every type, and one over the border of a split: but for the last, few enough numbers for Miri.
+/// Small cases of every type, and one over the border of a split. All but the last are small enough for Miri.
 #[test]
 fn small_cases_of_every_type() {
     let mut numbers = Numbers::new(18);
@@ -299,7 +301,8 @@ fn small_cases_of_every_type() {
     }
 }
 
-/// The same over one and two borders of splits, with every head dimension that has a code path of its own.
+/// `a_node_equals_its_path_alone` over one and two borders of splits, with every head dimension that has a code path of
+/// its own.
 #[test]
 fn a_node_equals_its_path_alone_in_long_contexts() {
     let mut numbers = Numbers::new(12);
@@ -312,7 +315,7 @@ fn a_node_equals_its_path_alone_in_long_contexts() {
     }
 }
 
-/// A prompt of many rows, whole and in chunks: tiles of every height, rows that end within a step.
+/// Computes a prompt of many rows, whole and in chunks, with tiles of every height and rows that end within a step.
 #[test]
 fn a_prompt_may_be_cut_into_any_chunks() {
     let mut numbers = Numbers::new(13);
@@ -339,8 +342,9 @@ fn a_prompt_may_be_cut_into_any_chunks() {
     }
 }
 
-/// Against the specification in f64, on the rows as the cache rounded them: weighted means of numbers up to 1, whose
-/// weights carry the exponential's 2e-7 and the rounding of scores, which are chains over a head.
+/// Compares with the specification in f64, on the rows as the cache rounded them. Results are weighted means of numbers
+/// up to 1, whose weights have the exponential's error of 2e-7 and the rounding of scores, which are chains over a
+/// head.
 #[test]
 fn every_type_is_near_the_specification() {
     let mut numbers = Numbers::new(14);
@@ -360,8 +364,8 @@ fn every_type_is_near_the_specification() {
     }
 }
 
-/// A sink far above takes all of the weight and one far below none; at -inf no bit differs from attention without; and
-/// one between takes its part, in a row of one split and in one of several.
+/// A sink far above the scores takes all of the weight and one far below takes none; with -inf no bit differs from
+/// attention without sinks. A sink between takes its part, in a row of one split and in a row of several.
 #[test]
 fn a_sink_takes_its_part_of_the_weight() {
     let mut numbers = Numbers::new(21);
@@ -407,7 +411,7 @@ fn several_sequences_share_a_call() {
     }
 }
 
-/// The comparison itself finds the same positions in another order.
+/// Tests the comparison itself: it must detect the same positions in another order.
 #[test]
 fn another_order_changes_bits() {
     let mut numbers = Numbers::new(16);
@@ -419,54 +423,4 @@ fn another_order_changes_bits() {
     let [plain, swapped] = [&slots, &swapped]
         .map(|slots| case.attend(&COMPUTES[0], &cache, case.query(0), &[RowSlots { prefix: slots, tail: &[] }]));
     assert!(first_difference(&plain, &swapped).is_some());
-}
-
-/// The figures in the opening paragraph of `attention.rs`, of one layer:
-/// `cargo test --release -p foretoken-kernels --test kernels cost_of_attention -- --ignored --nocapture`.
-#[test]
-#[ignore = "a measurement"]
-fn cost_of_attention() {
-    let compute = &COMPUTES[COMPUTES.len() - 3];
-    println!("{}; nanoseconds times threads a query head and position, GB/s of the cache", name(compute));
-    for (kv_heads, group) in [(12, 1), (4, 8)] {
-        for kind in [CacheType::F32, CacheType::F16, CacheType::Q8_0] {
-            for (prefix, rows) in
-                [(1000, 1), (1000, 2), (1000, 4), (1000, 8), (1000, 16), (4000, 1), (4000, 8), (0, 512)]
-            {
-                // A cache of several layers, so that each call finds its own in memory and not nearby.
-                let layers = 1 + 200_000_000 / (8 * kv_heads * 64 * (prefix + rows));
-                let slots: Vec<u32> = (0..(prefix + rows) as u32).collect();
-                let mut case = Case::chain(&mut Numbers::new(17), 64, prefix, rows);
-                (case.kv_heads, case.heads, case.types) = (kv_heads, kv_heads * group, [kind; 2]);
-                (case.soft_cap, case.slopes, case.sinks, case.window) = (None, vec![], vec![], None);
-                case.keys = Numbers::new(18).units((prefix + rows) * case.width());
-                case.values = case.keys.clone();
-                case.queries = Numbers::new(19).units(rows * case.heads * 64);
-                let caches: Vec<[CacheTensor; 2]> = (0..layers).map(|_| case.cache(&slots, slots.len())).collect();
-                let row_slots: Vec<_> =
-                    (0..rows).map(|row| RowSlots { prefix: &slots[..prefix + row + 1], tail: &[] }).collect();
-                let (mut scratch, mut out) = (Scratch::default(), vec![0.0; case.queries.len()]);
-                let mut pass = || {
-                    let start = std::time::Instant::now();
-                    for cache in &caches {
-                        let arguments = Arguments::new(case.heads, 0.25, &cache[0], &cache[1]);
-                        attention(compute, &arguments, &case.queries, &row_slots, &mut scratch, &mut out);
-                    }
-                    start.elapsed().as_secs_f64() / layers as f64
-                };
-                let mut times: Vec<f64> = (0..12).map(|_| pass()).collect();
-                times.sort_by(f64::total_cmp);
-                let seen: usize = row_slots.iter().map(|slots| slots.prefix.len()).sum();
-                let bytes = 2 * kind.bytes(64) * kv_heads * slots.len();
-                println!(
-                    "{kv_heads:2} x {group} heads, {}, {rows:3} rows behind {prefix:4}: \
-                     {:6.3} ms, {:5.2} ns, {:5.1} GB/s",
-                    kind.name(),
-                    times[0] * 1e3,
-                    times[0] * 1e9 * compute.pool.threads() as f64 / (seen * case.heads) as f64,
-                    bytes as f64 / times[0] / 1e9,
-                );
-            }
-        }
-    }
 }

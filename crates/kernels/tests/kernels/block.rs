@@ -1,7 +1,7 @@
-//! Blocks are dequantized and quantized as the Python package `gguf` does it, and the search keeps its bounds for each.
-//! The total errors are in `quantization_error.rs`.
+//! Tests that blocks are dequantized and quantized as the Python package `gguf` does it, and that the search keeps the
+//! error bounds of each block. Total errors are tested in `quantization_error.rs`.
 //!
-//! `fixtures/blocks.bin` was made by `fixtures/make_blocks.py`, which says how it is laid out.
+//! `fixtures/blocks.bin` was made by `fixtures/make_blocks.py`, which describes its layout.
 
 use foretoken_kernels::block::{Format, dequantize, first_unrepresentable, quantize, quantize_by_importance};
 use foretoken_testkit::rows::Numbers;
@@ -11,7 +11,7 @@ use crate::{assert_same_bits, same_float};
 
 static FIXTURE: &[u8] = include_bytes!("../fixtures/blocks.bin");
 
-/// Blocks and floats that belong together.
+/// Blocks of a format and the floats that belong to them.
 struct Record {
     quantized_records: bool,
     format: Format,
@@ -58,13 +58,13 @@ fn floats_have_the_bits_that_gguf_gives() {
             let (block, element, name) = (i / format.elements(), i % format.elements(), format.name());
             assert!(same_float(*found, *expected), "{name} block {block} element {element}: {found:e}, {expected:e}");
         }
-        // The greatest exponent of MXFP4 is a power of two, not NaN.
+        // The highest exponent of MXFP4 is a power of two, not NaN.
         let nan = format != Format::Mxfp4;
         assert!(floats.iter().any(|value| value.is_infinite()) && floats.iter().any(|value| value.is_nan()) == nan);
     }
 }
 
-/// The format that `gguf` does not know: scale times (quant minus zero point), to the bit in f64 too.
+/// INT4, which `gguf` does not have, is scale times (quant minus zero point), equal to the bit to the result in f64.
 #[test]
 fn integers_with_a_zero_point_are_exact() {
     let format = Format::Int4;
@@ -136,13 +136,13 @@ pub(crate) fn normal(numbers: &mut Numbers, len: usize) -> Vec<f32> {
     values
 }
 
-/// The greatest error of an element of this block, from the steps that the format has between its extremes.
+/// The maximum error of an element of this block, by the steps that the format has between its extremes.
 fn error_bound(format: Format, block: &[f32]) -> f32 {
-    let greatest = |values: &[f32]| values.iter().fold(0f32, |most, value| most.max(value.abs()));
-    // An f16 is off by its last bit or, near 0, by half of its least step.
+    let greatest = |values: &[f32]| values.iter().fold(0f32, |highest, value| highest.max(value.abs()));
+    // An f16 is off by half of its last bit or, near 0, by half of the smallest step.
     let half = |scale: f32| (scale / 2048.0).max(f32::powi(2.0, -25));
     let around_zero = |steps: f32| {
-        // There is no level for the opposite of the extreme element: it is a whole step off.
+        // There is no level for the opposite of the extreme element, so that is a whole step off.
         let step = greatest(block) / steps;
         step + steps * half(step)
     };
@@ -172,7 +172,7 @@ struct Searched {
     halves: &'static [usize],
     /// Elements of a part.
     len: usize,
-    /// The largest distance of two neighbouring levels, as a share of the distance of the outermost.
+    /// The largest distance of two neighbouring levels, as a fraction of the distance of the outermost.
     gap: f32,
 }
 
@@ -190,9 +190,9 @@ fn searched(format: Format) -> Option<Searched> {
     Some(Searched { quants, halves, len, gap })
 }
 
-/// The greatest error of an element where a part is rounded plainly between its extremes.
+/// The maximum error of an element if a part is rounded plainly between its extremes.
 fn plain_bound(format: Format, (low, high): (f32, f32), units: &[f32]) -> f32 {
-    let most = high.max(-low);
+    let extreme = high.max(-low);
     match format {
         // Scale and minimum are off by half a unit each.
         Format::Q2K | Format::Q4K | Format::Q5K => {
@@ -200,11 +200,11 @@ fn plain_bound(format: Format, (low, high): (f32, f32), units: &[f32]) -> f32 {
             (high - low) / top / 2.0 + (top * units[0] + units[1]) / 2.0
         }
         // The opposite of an extreme has no level, and a scale of 128 units (32) has to become 127 (31) of them.
-        Format::Q6K => most / 32.0 + 32.0 * units[0],
-        Format::Q3K => most / 4.0 + 4.0 * units[0],
-        Format::Iq4Xs => most * 14.0 / 127.0 + 127.0 * units[0],
+        Format::Q6K => extreme / 32.0 + 32.0 * units[0],
+        Format::Q3K => extreme / 4.0 + 4.0 * units[0],
+        Format::Iq4Xs => extreme * 14.0 / 127.0 + 127.0 * units[0],
         // The scale is an f16 itself.
-        _ => most * 14.0 / 127.0 + 127.0 * (units[0] / 2048.0).max(f32::powi(2.0, -25)),
+        _ => extreme * 14.0 / 127.0 + 127.0 * (units[0] / 2048.0).max(f32::powi(2.0, -25)),
     }
 }
 
@@ -249,7 +249,7 @@ fn check_parts(format: Format, values: &[f32], blocks: &[u8]) -> Result<(), Stri
     Ok(())
 }
 
-/// Values of one of several distributions, some of which weights do not have.
+/// Random values from one of several distributions, some of which do not occur in weights.
 fn shaped(numbers: &mut Numbers, len: usize, shape: usize, size: f32) -> Vec<f32> {
     let mut values = normal(numbers, len);
     for (i, value) in values.iter_mut().enumerate() {
@@ -283,7 +283,7 @@ fn shaped(numbers: &mut Numbers, len: usize, shape: usize, size: f32) -> Vec<f32
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// No element, or part of a large block, is further off than the steps of its block imply.
+    /// No element, and no part of a large block, has a larger error than the steps of its block imply.
     #[test]
     fn elements_lie_within_a_step(seed: u64, shape in 0..8usize, exponent in -12..12i32) {
         for format in quantizable_formats() {
@@ -354,7 +354,8 @@ proptest! {
     }
 }
 
-/// A block of which one element, an extreme of its part, is most of a step off, since the others gain from a finer one.
+/// In this block one element, an extreme of its part, is off by most of a step, since the others gain from a finer
+/// step.
 #[test]
 fn an_extreme_is_clipped_where_the_others_gain() {
     let values = shaped(&mut Numbers::new(18_414_469_101_989_466_743), 256, 1, 1.0);
@@ -362,9 +363,9 @@ fn an_extreme_is_clipped_where_the_others_gain() {
     let found = round_trip(Format::Q4K, &values);
     let off = |i: &usize| (values[*i] - found[*i]).abs();
     let worst = (0..256).max_by(|a, b| off(a).total_cmp(&off(b))).expect("elements");
-    let highest = values[worst / 32 * 32..][..32].iter().fold(0f32, |most, value| most.max(*value));
+    let highest = values[worst / 32 * 32..][..32].iter().fold(0f32, |highest, value| highest.max(*value));
     assert!(values[worst] == highest && off(&worst) > 0.8 * highest / 15.0, "{} of {highest}", values[worst]);
-    // The check itself finds one quant that is not the nearest level, or a unit of the block that is too coarse.
+    // The check itself detects a quant that is not the nearest level, and a unit of the block that is too coarse.
     let mut blocks = quantized(Format::Q4K, &values);
     blocks[40] ^= 1;
     assert!(check_parts(Format::Q4K, &values, &blocks).is_err());
@@ -385,18 +386,18 @@ fn the_ends_of_the_range() {
         }
         for one in [1.0, -1.0, 0.3, -0.3, 1e-3, -1e-3, 60000.0, -60000.0] {
             let found = constant(one);
-            // Where an f16 has few bits left, a step of it is more than that.
-            let most = 4e-3 * one.abs() + 2e-5;
-            assert!(found.iter().all(|value| (value - one).abs() < most), "{name} of {one:e}: {found:?}");
+            // If the f16 is denormal and has few bits, its step is more than that.
+            let tolerance = 4e-3 * one.abs() + 2e-5;
+            assert!(found.iter().all(|value| (value - one).abs() < tolerance), "{name} of {one:e}: {found:?}");
         }
-        // Huge values reach what the greatest f16 can, as scale or as minimum, and keep their sign.
-        let most = if matches!(format, Format::Q4_1 | Format::Q5_1) { 65504.0 } else { 65504.0 * 3.0 };
+        // Huge values become what the largest f16 gives, as scale or as minimum, and keep their sign.
+        let bound = if matches!(format, Format::Q4_1 | Format::Q5_1) { 65504.0 } else { 65504.0 * 3.0 };
         for huge in [f32::MAX, -f32::MAX, 1e30, -1e10] {
             let found = constant(huge);
-            let reached = |value: &f32| value.is_finite() && value / huge.signum() >= most;
+            let reached = |value: &f32| value.is_finite() && value / huge.signum() >= bound;
             assert!(found.iter().all(reached), "{name} of {huge:e}: {found:?}");
         }
-        // A NaN is a 0 and an infinity the greatest float, to the bit.
+        // A NaN counts as 0 and an infinity as the largest float, to the bit.
         let mut strange = normal(&mut Numbers::new(3), 256);
         let mut plain = strange.clone();
         for (place, (odd, even)) in [(f32::NAN, 0.0), (f32::INFINITY, f32::MAX), (-f32::NAN, 0.0)].iter().enumerate() {
@@ -408,7 +409,7 @@ fn the_ends_of_the_range() {
     }
 }
 
-/// Where an f16 has few bits left, the scales of the parts keep the errors small.
+/// Even if the f16 is denormal and has few bits, the scales of the parts keep the errors small.
 #[test]
 fn small_numbers_lose_precision_gradually() {
     for (format, levels) in [(Format::Q4K, 7.0), (Format::Q5K, 14.0), (Format::Q6K, 7.0), (Format::Q3K, 3.0)] {
@@ -416,7 +417,7 @@ fn small_numbers_lose_precision_gradually() {
             let size = f32::powi(2.0, exponent);
             let values: Vec<f32> = Numbers::new(5).units(256).iter().map(|value| value * size).collect();
             let off = values.iter().zip(round_trip(format, &values)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-            // Half of the least step, or what the format loses anyway.
+            // The bound is half of the smallest step, or the error that the format has in any case.
             let bound = f32::powi(2.0, -24).max(size / levels);
             assert!(off <= bound, "{} at 2^{exponent}: {off:e}, bound {bound:e}", format.name());
         }

@@ -1,5 +1,5 @@
-//! The kernels compared with their naive references and with themselves among other rows, and the threads that run
-//! them.
+//! Tests that compare the kernels with their naive references and with themselves among other rows, and tests of the
+//! threads that run them.
 
 mod attention;
 mod block;
@@ -29,7 +29,7 @@ pub(crate) fn name(compute: &Compute) -> String {
     format!("{} with {} threads", compute.isa.name(), compute.pool.threads())
 }
 
-/// Requires the same bits.
+/// Asserts that both have the same bits.
 #[track_caller]
 pub(crate) fn assert_same_bits(found: &[f32], expected: &[f32], what: &str) {
     if let Some(at) = first_difference(found, expected) {
@@ -37,12 +37,12 @@ pub(crate) fn assert_same_bits(found: &[f32], expected: &[f32], what: &str) {
     }
 }
 
-/// The same bits, or both NaN.
+/// Whether both have the same bits, or both are NaN.
 pub(crate) fn same_float(a: f32, b: f32) -> bool {
     a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan())
 }
 
-/// Weights of one of the three types, owned.
+/// Owned weights of one of the three float types.
 #[derive(Clone, Debug)]
 pub(crate) enum Weights {
     F32(Vec<f32>),
@@ -76,7 +76,7 @@ pub(crate) struct Layer {
     pub(crate) bias: Option<Vec<f32>>,
     pub(crate) inputs: usize,
     pub(crate) outputs: usize,
-    /// Added to by every row, if there is a residual.
+    /// What each row is added to, if there is a residual.
     pub(crate) residual: Option<Vec<f32>>,
 }
 

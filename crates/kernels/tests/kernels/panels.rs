@@ -1,5 +1,5 @@
-//! Products of quantized weights: every format, on every instruction set, compared with products of the dequantized
-//! floats.
+//! Tests of products of quantized weights: every format on every instruction set, compared with products of the
+//! dequantized floats.
 
 use foretoken_kernels::block::{Format, dequantize};
 use foretoken_kernels::dtype::{Matrix, bf16, f16};
@@ -10,11 +10,11 @@ use proptest::prelude::*;
 
 use crate::{COMPUTES, assert_same_bits, name};
 
-/// Random blocks whose scales are f16 of moderate size, and everything else random bits.
+/// Random blocks whose scales are f16 of moderate size; everything else is random bits.
 fn blocks(numbers: &mut Numbers, format: Format, elements: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> =
         (0..elements / format.elements() * format.bytes()).map(|_| numbers.below(256) as u8).collect();
-    // Where each format keeps its f16 numbers.
+    // The offsets of each format's f16 numbers.
     let halves: &[usize] = match format {
         Format::Q8_0 | Format::Q4_0 | Format::Q5_0 | Format::Iq4Nl | Format::Iq4Xs | Format::Int4 => &[0],
         Format::Q4_1 | Format::Q5_1 | Format::Q4K | Format::Q5K => &[0, 2],
@@ -25,7 +25,7 @@ fn blocks(numbers: &mut Numbers, format: Format, elements: usize) -> Vec<u8> {
     };
     for block in bytes.chunks_exact_mut(format.bytes()) {
         for at in halves {
-            // Exponents of 2^-5 to 2^-2, any sign and fraction.
+            // The exponents are from 2^-5 to 2^-2, with any sign and fraction.
             block[at + 1] = (block[at + 1] & 0x83) | ((10 + numbers.below(4)) << 2) as u8;
         }
         if format == Format::Mxfp4 {
@@ -50,7 +50,7 @@ impl Case {
         let (rows, outputs) = (1 + numbers.below(19), 1 + numbers.below(70));
         let inputs = format.elements() * (1 + numbers.below(if format.is_large() { 3 } else { 9 }));
         let mut x = numbers.units(rows * inputs);
-        // Blocks of very different size, as activations have them.
+        // The blocks have very different magnitudes, like those of activations.
         for block in x.chunks_exact_mut(32) {
             let factor = [1.0, 30.0, 1e-3, 0.0][numbers.below(4)];
             block.iter_mut().for_each(|x| *x *= factor);
@@ -71,8 +71,8 @@ impl Case {
         out
     }
 
-    /// The product in f64, and how far from it quantizing the activations may lead: half a step of each block, times
-    /// the weights; and a little for the sums in f32.
+    /// The product in f64, and the maximum error that quantizing the activations may cause: half a step of each block,
+    /// times the weights, plus a little for the sums in f32.
     fn expected(&self, row: usize, output: usize, weights: &[f32]) -> (f64, f64) {
         let x = &self.x[row * self.inputs..][..self.inputs];
         let w = &weights[output * self.inputs..][..self.inputs];
@@ -84,7 +84,7 @@ impl Case {
                 sum += f64::from(*x) * f64::from(*w);
                 bound += half_step * f64::from(w.abs());
             }
-            // A minimum that nearly cancels the rest leaves the roundings of both.
+            // If a minimum nearly cancels the rest, the rounding errors of both are left.
             bound += 1e-6 * f64::from(largest) * self.format.elements() as f64 * 64.0 * 31.0 * 0.25;
         }
         (sum, bound)
@@ -94,7 +94,7 @@ impl Case {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Products are near those of the floats, with the same bits on every instruction set, with every number of
+    /// Products are near those of the floats, and have the same bits on every instruction set, with every number of
     /// threads, and for each row alone.
     #[test]
     fn a_quantized_product_is_near_and_its_rows_are_independent(seed: u64) {
@@ -124,7 +124,7 @@ proptest! {
         }
     }
 
-    /// Products of one input in different formats, with bias and residual, are what each is alone.
+    /// Products of one input in different formats, with bias and residual, equal those computed alone.
     #[test]
     fn formats_side_by_side(seed: u64) {
         let mut numbers = Numbers::new(seed);
@@ -160,7 +160,7 @@ proptest! {
     }
 }
 
-/// Every format in the smallest shape whose last panel and tile are not full: few enough numbers for Miri.
+/// Every format in the smallest shape whose last panel and tile are not full, which is small enough for Miri.
 #[test]
 fn small_shapes_of_every_format() {
     let mut numbers = Numbers::new(8);
@@ -182,7 +182,7 @@ fn small_shapes_of_every_format() {
     }
 }
 
-/// A matrix that is packed into used memory gives the same products as in memory of its own, in every format.
+/// A matrix that is packed into used memory gives the same products as one in memory of its own, in every format.
 #[test]
 fn used_memory_changes_no_product() {
     let mut numbers = Numbers::new(9);
@@ -206,7 +206,7 @@ fn used_memory_changes_no_product() {
         }
         assert_same_bits(&product_of(&reused, inputs), &product_of(&own, inputs), format.name());
     }
-    // An odd number of inputs: the last pair of bf16 is not full.
+    // With an odd number of inputs the last pair of bf16 is not full.
     let inputs = 33;
     let [first, second] = [0; 2].map(|_| numbers.units(outputs * inputs));
     let halves = |floats: &[f32]| floats.iter().map(|x| f16::from_f32(*x)).collect::<Vec<_>>();

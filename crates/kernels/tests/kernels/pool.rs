@@ -1,4 +1,4 @@
-//! The pool runs every task once, survives panics and serves several callers; and what a fork-join costs.
+//! Tests that the pool runs every task once, survives panics and serves several callers; also measures a fork-join.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use foretoken_kernels::Pool;
 
-/// Runs `tasks` tasks and requires that each was run once, by a thread that the pool has.
+/// Runs `tasks` tasks and asserts that each was run once, by a thread of the pool.
 #[track_caller]
 fn assert_each_once(pool: &Pool, tasks: usize) {
     let counts: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
@@ -102,7 +102,8 @@ fn chunks_cover_the_slice() {
     }
 }
 
-/// What Miri has time for: runs of few tasks, chunks, a panic, and a pool that ends while its workers wait.
+/// Cases that are small enough for Miri: runs of few tasks, chunks, a panic, and a pool that ends while its workers
+/// wait.
 #[test]
 fn small_runs() {
     for threads in 1..=3 {
@@ -164,7 +165,7 @@ fn a_pool_runs_from_within_another() {
     outer.run(8, &|_| assert_each_once(&inner, 10));
 }
 
-/// Long enough for every worker to park, which must neither lose the next job nor keep the pool from ending.
+/// Waits long enough for every worker to park, which must neither lose the next job nor keep the pool from ending.
 #[test]
 fn parked_workers_wake_and_end() {
     for _ in 0..5 {
@@ -181,7 +182,7 @@ fn parked_workers_wake_and_end() {
     drop(Pool::new(4));
 }
 
-/// Jobs that come just as workers park: the moment at which a wake-up could be lost.
+/// Starts jobs just as workers park, the moment at which a wake-up could be lost.
 #[test]
 fn jobs_that_come_as_workers_park() {
     let pool = Pool::new(3);

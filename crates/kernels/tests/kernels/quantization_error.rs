@@ -1,4 +1,4 @@
-//! The error of quantization: over all elements, and weighted by importances.
+//! Tests of the total error of quantization: over all elements, and weighted by importances.
 
 use foretoken_kernels::block::{Format, quantize_by_importance};
 use foretoken_testkit::rows::Numbers;
@@ -45,9 +45,9 @@ fn errors_of_normal_numbers_are_bounded() {
     }
 }
 
-/// Importances that differ as those of columns do. With these numbers and importances ggml's quantizers leave 0.0719
-/// for Q4_0, 0.0559 for Q4_1, 0.0356 for Q5_0, 0.0270 for Q5_1, 0.0639 for IQ4_NL, 0.2023 for Q2_K, 0.1220 for Q3_K,
-/// 0.0571 for Q4_K, 0.0296 for Q5_K, 0.0147 for Q6_K and 0.0648 for IQ4_XS.
+/// The importances differ like those of columns in models. With these numbers and importances ggml's quantizers leave
+/// 0.0719 for Q4_0, 0.0559 for Q4_1, 0.0356 for Q5_0, 0.0270 for Q5_1, 0.0639 for IQ4_NL, 0.2023 for Q2_K, 0.1220 for
+/// Q3_K, 0.0571 for Q4_K, 0.0296 for Q5_K, 0.0147 for Q6_K and 0.0648 for IQ4_XS.
 #[test]
 fn importances_reduce_the_weighted_error() {
     let values = normal(&mut Numbers::new(7), 1 << 18);
@@ -74,7 +74,7 @@ fn importances_reduce_the_weighted_error() {
     }
 }
 
-/// Only ratios within a part matter; if no importance is above 0, or all are the same, the result is that without
+/// Only ratios within a part matter; if no importance is above 0, or all are equal, the result is that without
 /// importances.
 #[test]
 fn only_ratios_of_importances_matter() {

@@ -1,7 +1,7 @@
 //! Compares each kernel with its naive reference, which computes in f64.
 //!
-//! Tolerances cover the rounding that the kernel's own order of operations can cause, and are explained where they are
-//! used; a wrong element, a missing tail or a swapped pair is off by a thousand times more.
+//! Tolerances cover the rounding that the kernel's own order of operations can cause, and are explained at their uses;
+//! a wrong element, a missing tail or a swapped pair causes an error a thousand times larger.
 
 use foretoken_kernels::Isa;
 use foretoken_kernels::activation::{gelu_tanh, relu, silu, silu_gate};
@@ -13,7 +13,7 @@ use foretoken_testkit::rows::Numbers;
 
 use crate::{COMPUTES, Layer, Weights, name};
 
-/// Requires `|found - expected| <= tolerance`, element by element.
+/// Asserts `|found - expected| <= tolerance`, element by element.
 #[track_caller]
 fn assert_near(found: &[f32], expected: &[f32], tolerance: impl Fn(usize) -> f32, what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}: lengths");
@@ -23,8 +23,9 @@ fn assert_near(found: &[f32], expected: &[f32], tolerance: impl Fn(usize) -> f32
     }
 }
 
-/// Inputs whose last step has all, no, one and fifteen elements; outputs around the tiles and the blocks.
+/// Numbers of inputs whose last step of sixteen has all, no, one or fifteen elements.
 const INPUTS: [usize; 7] = [1, 15, 16, 17, 64, 95, 257];
+/// Numbers of outputs around those of a tile and of a task.
 const OUTPUTS: [usize; 6] = [1, 3, 4, 33, 64, 97];
 
 #[test]
@@ -42,7 +43,7 @@ fn products() {
             }
             for compute in COMPUTES.iter() {
                 let what = format!("{rows} x {inputs} x {outputs}, type {kind}, {}", name(compute));
-                // One rounding an addition, of sums that grow as the square root of their length, in one chain.
+                // Each addition of the chain rounds once, and the sums grow as the square root of their length.
                 let allowed = 1e-6 * (4.0 + inputs as f32).sqrt();
                 assert_near(&layer.run(compute, &x, rows), &expected, |_| allowed, &what);
             }
@@ -91,7 +92,7 @@ fn norms() {
         layer_norm(Isa::chosen(), &x, &weight, &bias, 1e-5, &mut out);
         let expected: Vec<f32> =
             x.chunks_exact(width).flat_map(|x| naive::layer_norm(x, &weight, &bias, 1e-5)).collect();
-        // The mean's rounding is divided by the deviation; of one or two elements that can be small, but not here.
+        // The mean's rounding is divided by the deviation, which can be small for one or two elements, but not here.
         assert_near(&out, &expected, |_| 1e-5, &format!("layer_norm of {width}"));
     }
 }
@@ -177,7 +178,7 @@ fn slices_of_a_matrix_widen_to_their_elements() {
     }
 }
 
-/// Every finite half, as a weight of a product by one: the widening inside the kernels is the half crate's, with
+/// Multiplies every finite half by one: the widening inside the kernels must equal that of the crate `half`, also for
 /// denormals, zeros of both signs and infinities.
 #[test]
 fn every_half_is_widened_by_every_instruction_set() {
@@ -198,7 +199,7 @@ fn every_half_is_widened_by_every_instruction_set() {
     }
 }
 
-/// The loops beside the products are compiled for each instruction set, and give the same bits on all.
+/// The loops of `rows.rs` are compiled for each instruction set, and give the same bits on all.
 #[test]
 fn loops_over_rows_are_equal_on_all_instruction_sets() {
     let (width, rows) = (88, 3);

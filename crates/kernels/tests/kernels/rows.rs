@@ -1,4 +1,5 @@
-//! No row depends on the other rows of its batch: random shapes, batches, threads and instruction sets, bit for bit.
+//! Tests that no row depends on the other rows of its batch, with random shapes, batches, threads and instruction sets,
+//! bit for bit.
 
 use foretoken_kernels::Isa;
 use foretoken_kernels::activation::{gelu_erf, gelu_tanh, relu, silu_gate};
@@ -18,7 +19,8 @@ fn assert_independent(kernel: &mut RowKernel<'_>, x: &[f32], width: usize, what:
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// One row alone on the portable path is the same row in any batch, with any threads, on any instruction set.
+    /// A row computed alone on the portable instruction set equals the row in any batch, with any threads, on any
+    /// instruction set.
     #[test]
     fn products(seed: u64, kind in 0..3usize, inputs in 1..150usize, outputs in 1..150usize, rows in 1..=40usize) {
         let mut numbers = Numbers::new(seed);
@@ -30,8 +32,8 @@ proptest! {
         }
     }
 
-    /// The same by `first_dependence`: all batch sizes, several offsets, another order, NaN and huge values in other
-    /// rows.
+    /// Tests products by `first_dependence`, with all batch sizes, several offsets, another order, and NaN and huge
+    /// values in other rows.
     #[test]
     fn products_among_other_rows(seed: u64, kind in 0..3usize, inputs in 1..70usize, outputs in 1..70usize) {
         let mut numbers = Numbers::new(seed);
@@ -63,7 +65,7 @@ proptest! {
         let gated = |x: &[f32], out: &mut [f32]| {
             out.copy_from_slice(x);
             let up: Vec<f32> = x.iter().rev().copied().collect();
-            // Each row is gated by itself turned round, so that the rows stay apart.
+            // Each row is gated by its own reverse, so that rows do not mix.
             for (out, up) in out.chunks_exact_mut(width).zip(up.chunks_exact(width).rev()) {
                 silu_gate(Isa::chosen(), out, up);
             }
@@ -77,7 +79,8 @@ proptest! {
     }
 }
 
-/// Floats of every type in the smallest shape whose last panel, tile and pair are not full: few enough for Miri.
+/// Floats of every type in the smallest shape whose last panel, tile and pair are not full, which is small enough for
+/// Miri.
 #[test]
 fn small_shapes_of_floats() {
     let mut numbers = Numbers::new(10);
@@ -91,7 +94,7 @@ fn small_shapes_of_floats() {
     }
 }
 
-/// Large enough for threads to be woken on every path.
+/// The product is large enough for threads to be woken on every instruction set.
 #[test]
 fn a_large_product_is_the_same_on_every_path() {
     let mut numbers = Numbers::new(9);

@@ -1,5 +1,5 @@
-//! Shapes whose product overflows are refused by the assertions on shapes, also where it wraps around to a length that
-//! fits. Without these checks a release build would read beyond the slices.
+//! Tests that shapes whose product overflows are refused by the assertions on shapes, even if it wraps around to a
+//! length that fits. Without these checks a release build would read beyond the slices.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

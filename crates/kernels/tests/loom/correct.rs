@@ -1,11 +1,11 @@
 //! The pool with loom's locks and counters.
 
 #[path = "../../src/pool.rs"]
-#[allow(dead_code)] // more than a model needs
+#[allow(dead_code)] // the models use only a part of it
 pub mod pool;
 
 pub mod sync {
-    //! Replaces `src/sync.rs`. A worker checks once before it parks: checking more often only repeats that.
+    //! Replaces `src/sync.rs`. A worker checks once before it parks, since further checks would only repeat that one.
 
     pub use loom::hint::spin_loop;
     pub use loom::sync::atomic::{AtomicUsize, Ordering};

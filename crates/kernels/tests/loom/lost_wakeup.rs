@@ -1,7 +1,7 @@
-//! A deliberate bug: a worker that parks misses the job that came meanwhile.
+//! A copy of the pool with a deliberate bug: a worker that parks misses a job that came meanwhile.
 
 #[path = "../../src/pool.rs"]
-#[allow(dead_code)] // more than a model needs
+#[allow(dead_code)] // the models use only a part of it
 pub mod pool;
 
 pub mod sync {

@@ -1,9 +1,9 @@
-//! The pool in a model of its locks and counters (loom), which tries the interleavings of its threads: in every run of
-//! the tests those with a few preemptions, on request all of them; including those that only the memory orders of other
-//! processors allow.
+//! Tests of the pool with loom, a model of locks and counters that tries the interleavings of threads, including those
+//! that only the memory orders of other processors allow. Every run of the tests tries those with a few preemptions,
+//! and all of them on request.
 //!
 //! `pool.rs` is included here with loom's primitives in place of the standard library's (`src/sync.rs`). Some copies
-//! have deliberate bugs, which the model must find. More tasks and threads have too many interleavings;
+//! have deliberate bugs, which the model must find. Larger numbers of tasks and threads have too many interleavings;
 //! `tests/kernels/pool.rs` runs them at random.
 
 #![allow(
@@ -26,11 +26,11 @@ use loom::model::Builder;
 use loom::sync::atomic::AtomicUsize as Number;
 
 loom::thread_local! {
-    /// Whether this is the thread that calls the pool.
+    /// Whether the current thread is the one that calls the pool.
     static IS_CALLER: Cell<bool> = Cell::new(false);
 }
 
-/// A copy of the pool.
+/// The functions that every copy of the pool has.
 trait Pool {
     fn new(threads: usize) -> Self;
     fn threads(&self) -> usize;
@@ -57,7 +57,8 @@ macro_rules! copies {
 
 copies!(lost_wakeup, no_wait, relaxed, correct);
 
-/// Tries interleavings of threads: all, or those with at most this many preemptions. Returns their number.
+/// Tries interleavings of threads: all, or those with at most this many preemptions. Returns the number of
+/// interleavings.
 fn interleavings(preemptions: Option<usize>, run: impl Fn() + Sync + Send + 'static) -> usize {
     let mut builder = Builder::new();
     builder.preemption_bound = preemptions;
@@ -73,7 +74,7 @@ fn interleavings(preemptions: Option<usize>, run: impl Fn() + Sync + Send + 'sta
 
 /// What tasks record. It is leaked, since a pool with a bug may use it after the run.
 struct RunState {
-    /// How often each task was run; counted in sequential consistency.
+    /// How often each task was run, counted with sequential consistency.
     times: Vec<AtomicUsize>,
     /// Written by each task with relaxed stores, which only the pool orders.
     written: Vec<Number>,
@@ -81,7 +82,7 @@ struct RunState {
     is_over: AtomicBool,
 }
 
-/// Runs tasks on a pool and requires that each ran once, before the end, and that the caller sees what it wrote.
+/// Runs tasks on a pool and asserts that each ran once, before the end, and that the caller sees what it wrote.
 fn each_once(pool: &impl Pool, tasks: usize) {
     let state: &RunState = Box::leak(Box::new(RunState {
         times: (0..tasks).map(|_| AtomicUsize::new(0)).collect(),
@@ -103,21 +104,21 @@ fn each_once(pool: &impl Pool, tasks: usize) {
     }
 }
 
-/// One run of this many tasks and the end of the pool.
+/// Runs this many tasks once, then ends the pool.
 fn one_run<P: Pool>(threads: usize, tasks: usize) {
     let pool = P::new(threads);
     assert_eq!(pool.threads(), threads);
     each_once(&pool, tasks);
 }
 
-/// Two runs, so that a worker may come to the second from the first, late, or parked.
+/// Runs tasks twice, so that a worker may join the second run directly after the first, late, or after parking.
 fn two_runs<P: Pool>(threads: usize) {
     let pool = P::new(threads);
     each_once(&pool, 2);
     each_once(&pool, 2);
 }
 
-/// 709514 of them: `cargo test -p foretoken-kernels --test loom every_interleaving -- --ignored`.
+/// There are 709514 interleavings: `cargo test -p foretoken-kernels --test loom every_interleaving -- --ignored`.
 #[test]
 #[ignore = "takes minutes"]
 fn two_threads_and_two_tasks_in_every_interleaving() {
@@ -154,7 +155,7 @@ fn a_pool_that_is_dropped_while_its_workers_wait() {
 fn a_task_that_panics() {
     let count = interleavings(Some(3), || {
         let pool = correct::pool::Pool::new(2);
-        // Not `panic!`, which would print its location thousands of times.
+        // `panic!` is not used, since it would print its location thousands of times.
         let bad = |task| {
             if task == 1 {
                 resume_unwind(Box::new("task 1 is bad"))

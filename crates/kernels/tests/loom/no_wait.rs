@@ -1,11 +1,12 @@
-//! A deliberate bug: the caller withdraws its job and does not wait for the workers that joined it.
+//! A copy of the pool with a deliberate bug: the caller withdraws its job and does not wait for the workers that joined
+//! it.
 
 #[path = "../../src/pool.rs"]
-#[allow(dead_code)] // more than a model needs
+#[allow(dead_code)] // the models use only a part of it
 pub mod pool;
 
 pub mod sync {
-    //! Replaces `src/sync.rs`: the caller reads 0 from the counter that it waits for. It uses acquiring loads for
+    //! Replaces `src/sync.rs`: the caller reads 0 from the counter that it waits for. Acquiring loads are used for
     //! nothing else.
 
     pub use crate::correct::sync::*;

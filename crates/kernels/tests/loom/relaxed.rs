@@ -1,7 +1,7 @@
-//! A deliberate bug: all operations of counters are relaxed.
+//! A copy of the pool with a deliberate bug: all operations on counters are relaxed.
 
 #[path = "../../src/pool.rs"]
-#[allow(dead_code)] // more than a model needs
+#[allow(dead_code)] // the models use only a part of it
 pub mod pool;
 
 pub mod sync {

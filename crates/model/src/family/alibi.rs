@@ -1,10 +1,10 @@
-//! Slopes of ALiBi: what the scores of each head lose a position of distance.
+//! The slopes of ALiBi: what is subtracted from the scores of each head per position of distance.
 
-/// The slopes 2^(-8/n), 2^(-16/n), ... for n heads. If n is no power of two: those of the next lower power of two, and
-/// then every second slope of twice as many heads (Press et al. 2022, as in BLOOM).
+/// The slopes 2^(-8/n), 2^(-16/n), ... for n heads. If n is not a power of two, they are those of the next lower power
+/// of two, and then every second slope of twice that number of heads (Press et al. 2022, as in BLOOM).
 pub(super) fn slopes(heads: usize) -> Vec<f32> {
     let power = (heads / 2 + 1).next_power_of_two();
-    let slope = |i: usize, of: usize| (-8.0 * i as f64 / of as f64).exp2() as f32;
+    let slope = |i: usize, heads: usize| (-8.0 * i as f64 / heads as f64).exp2() as f32;
     let first = (1..=power).map(|i| slope(i, power));
     first.chain((1..).step_by(2).map(|i| slope(i, 2 * power))).take(heads).collect()
 }

@@ -37,7 +37,8 @@ fn from_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
 
 fn keys(file: &mut GgufDescription<'_>) -> Result<(), ModelError> {
     let by_length = |scaling: &Scaling| matches!(scaling, Scaling::LongRope { .. });
-    // llama.cpp loads only one list of divisors here; LongRoPE, which has two, is refused because none is added.
+    // llama.cpp loads only one list of divisors here; LongRoPE, which has two, is refused because none of them is
+    // added.
     if !file.spec.positions.rotations().iter().any(|rotation| by_length(&rotation.scaling)) {
         file.add_divisors();
     }

@@ -20,14 +20,14 @@ fn from_json(config: &JsonConfig) -> Result<Plan, ModelError> {
         width: if config.has("n_embed") { "n_embed" } else { "hidden_size" },
         layers: if config.has("n_layer") { "n_layer" } else { "num_hidden_layers" },
         heads: if config.has("n_head") { "n_head" } else { "num_attention_heads" },
-        // Always four times the width.
+        // The width is always four times that of the network.
         ffn_width: "n_inner",
         ffn_factor: Some(4),
         context: "seq_length",
         epsilon: "layer_norm_epsilon",
         epsilon_default: 1e-5,
         norm: json::layer,
-        // transformers has no such field and no other activation.
+        // In transformers there is no such field and no other activation.
         activation_default: "gelu_new",
         gated: false,
         tied: true,

@@ -7,10 +7,10 @@ use super::experts::check_all;
 use crate::error::ModelError;
 use crate::spec::Spec;
 
-/// A bound that keeps a hostile configuration from overflowing products of its fields. Far beyond any network.
+/// A bound, far beyond any network, that keeps a hostile configuration from overflowing products of its fields.
 const FIELD_MAX: usize = 1 << 24;
 
-/// Checks a field that counts something.
+/// Checks a field that is a count.
 pub(super) fn count(file: &str, field: &str, found: usize) -> Result<usize, ModelError> {
     if (1..=FIELD_MAX).contains(&found) {
         Ok(found)
@@ -19,7 +19,7 @@ pub(super) fn count(file: &str, field: &str, found: usize) -> Result<usize, Mode
     }
 }
 
-/// The widest head that is accepted; the widest known have 512.
+/// Maximum width of a head; the widest known have 512.
 const HEAD_DIM_MAX: usize = 1 << 12;
 
 /// Checks the width of a head: rotary frequencies are computed before any tensor can contradict it.
@@ -56,7 +56,7 @@ pub(super) fn check_spec(file: &str, spec: &Spec) -> Result<(), ModelError> {
 }
 
 /// Checks numbers that were computed from several fields: each field may be acceptable, but a quotient or power of them
-/// infinite or NaN, and every row would be NaN.
+/// may be infinite or NaN, and then every row would be NaN.
 fn check_finite(file: &str, spec: &Spec) -> Result<(), ModelError> {
     let refuse = |field: &str, found: f32| {
         let expected = "fields that make finite numbers of it";

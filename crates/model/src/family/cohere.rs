@@ -1,5 +1,5 @@
 //! Command-R: a parallel block with one LayerNorm without bias, interleaved pairs rotated, logits multiplied.
-//! Command-R+ has norms of q and k, one a head; in Command-R7B (`cohere2`) only the layers with a window have a
+//! Command-R+ has norms of q and k, one per head; in Command-R7B (`cohere2`) only the layers with a window have a
 //! rotation.
 
 use foretoken_kernels::rope::Pairing;

@@ -1,11 +1,12 @@
-//! EAGLE-3 (Li et al. 2025): draft heads, which read the hidden states of a target beside its tokens.
+//! EAGLE-3 (Li et al. 2025): draft heads, which read the hidden states of a target besides its tokens.
 //!
-//! A head has one layer like Llama's or Qwen3's, whose attention reads embedding and hidden row, a matrix that projects
-//! three layers of the target to one row, and an output matrix for the target's most frequent tokens. Its files name
-//! the layers of the target whose *input*, before any norm, the head reads; hidden rows here are *outputs* of layers,
-//! so each number is one less. Three formats are read: the authors' (a Llama configuration with `draft_vocab_size`),
-//! that of the `speculators` package, which vLLM reads too, and GGUF's architecture `eagle3`. Not supported: heads that
-//! normalize their own hidden rows before they read them again, and heads that draft several tokens in one step.
+//! A head has one layer like Llama's or Qwen3's, whose attention reads embedding and hidden state, a matrix that
+//! projects the hidden states of three layers of the target to one, and an output matrix for the target's most frequent
+//! tokens. Its files name the layers of the target whose *input*, before any norm, the head reads; hidden states here
+//! are *outputs* of layers, so each number is one less. Three formats are read: the authors' (a Llama configuration
+//! with `draft_vocab_size`), that of the `speculators` package, which vLLM reads too, and GGUF's architecture `eagle3`.
+//! Not supported are heads that normalize their own hidden states before they read them again, and heads that draft
+//! several tokens in one step.
 
 use foretoken_kernels::rope::Pairing;
 
@@ -27,7 +28,7 @@ const VOCABULARY: &str = "draft_vocab_size";
 const TARGET_WIDTH: &str = "target_hidden_size";
 const LAYERS: &str = "eagle_aux_hidden_state_layer_ids";
 
-/// The most layers of a target that a head may read.
+/// Maximum number of layers of a target that a head may read.
 const LAYERS_MAX: usize = 64;
 
 /// Whether a configuration describes such a head.
@@ -90,7 +91,7 @@ fn from_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     let mut spec = gguf.spec(NAME, NormKind::Rms, FeedForward::Gated(Activation::Silu))?;
     gguf.rotate(&mut spec, Pairing::Interleaved)?;
     let truth = |field: &str| Ok::<bool, ModelError>(gguf.optional_bool(&spec, field)?.unwrap_or(false));
-    // llama.cpp's first name of the key, and its present one.
+    // The key has a current name and an earlier one in llama.cpp.
     let mut listed = None;
     for field in ["target_layers", "extract_layers"].map(|field| gguf.key(&spec, field)) {
         if let Some(found) = gguf.metadata.optional_usizes(&field)? {
@@ -124,7 +125,7 @@ fn named(spec: Spec) -> Spec {
     Spec { family: NAME, tied_head: false, ..spec }
 }
 
-/// The layers whose output a head reads, from the layers whose input that is.
+/// The layers whose output a head reads, given the layers whose input that is.
 fn output_layers(entered: Vec<usize>, refuse: impl Fn(&str, String) -> ModelError) -> Result<Vec<usize>, ModelError> {
     if entered.len() > LAYERS_MAX {
         return Err(refuse("at most 64 layers", entered.len().to_string()));

@@ -1,7 +1,7 @@
 //! The experts in configurations of both formats.
 //!
-//! Names differ from family to family; the checks are the same: there are experts, a row chooses no more than there
-//! are, and their groups have one size. Their tensors are described in `layout/experts.rs`.
+//! The names differ from family to family, while the checks are the same: there is at least one expert, a row chooses
+//! no more experts than there are, and groups have one size. Their tensors are described in `layout/experts.rs`.
 
 use super::checks::count;
 use super::gguf::Gguf;
@@ -28,7 +28,7 @@ pub(super) struct Fields {
 #[derive(Clone, Copy)]
 pub(super) enum Normalized {
     Always,
-    /// As this field says, which is `false` if it is missing.
+    /// According to this field, which is `false` if it is missing.
     Field(&'static str),
 }
 
@@ -64,14 +64,14 @@ pub(super) fn from_json(config: &JsonConfig, fields: &Fields) -> Result<Experts,
     Ok(Experts { count: all, chosen, ffn_width, router, shared: None, beside_dense: false, layers: vec![true] })
 }
 
-/// The sum with the number that DeepSeek's code and its descendants add to it.
+/// The sum to which DeepSeek's code and code derived from it add a number.
 pub(super) const ADDED: Sum = Sum { added: 1e-20, least: 0.0 };
 
-/// Groups of experts of which a row chooses `chosen`, if there is more than one. `fields`: the fields with the numbers
-/// of groups, of chosen groups, and of experts.
+/// The groups of experts, of which a row chooses `chosen`, if there is more than one. `fields` are the fields with the
+/// numbers of groups, of chosen groups, and of experts.
 ///
 /// # Errors
-/// The groups cannot have one size, or have too few experts.
+/// If the groups cannot have one size, or have too few experts.
 pub(super) fn groups(
     file: &str,
     fields: [&str; 3],
@@ -126,14 +126,14 @@ pub(super) fn sparse_layers(config: &JsonConfig, layers: usize) -> Result<Vec<bo
 
 /// The key of the scoring function of a GGUF file's router.
 const SCORING: &str = "expert_gating_func";
-/// Its value for a softmax over the chosen experts.
+/// The value of [`SCORING`] for a softmax over the chosen experts.
 const SOFTMAX_OF_CHOSEN: usize = 3;
 
-/// The most experts of a layer that are accepted; the most known are 2048 (Switch Transformers).
+/// Maximum number of experts of a layer; the largest known number is 2048 (Switch Transformers).
 const COUNT_MAX: usize = 1 << 12;
 const AT_MOST: &str = "at most 4096";
-/// The most experts of all layers that are accepted, since each is described before its weights are read; the most
-/// known are about 23 000 (Kimi K2).
+/// Maximum number of experts of all layers, since each is described before its weights are read; the largest known
+/// number is about 23 000 (Kimi K2).
 const ALL_MAX: usize = 1 << 18;
 
 /// Checks the number of experts of all layers.

@@ -89,8 +89,8 @@ fn from_json(config: &JsonConfig) -> Result<Plan, ModelError> {
 /// A tensor that files of blocks with two norms have.
 const SECOND_NORM: &str = "blk.0.attn_norm_2.weight";
 
-/// Always parallel and with rotary positions. With two norms, `attn_norm` is that of the feed-forward network.
-/// llama.cpp computes GELU by tanh.
+/// Blocks are always parallel, with rotary positions. If there are two norms, `attn_norm` is that of the feed-forward
+/// network. llama.cpp computes GELU by tanh.
 fn from_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     let mut spec = gguf.spec("falcon", NormKind::Layer, FeedForward::Plain(Activation::GeluTanh))?;
     gguf.rotate(&mut spec, Pairing::Halves)?;

@@ -2,8 +2,8 @@
 //! independent of the network's width.
 //!
 //! Gemma 2 adds a norm after each sublayer, soft caps of scores and logits, and a window in every other layer. Gemma 3
-//! has norms of q and k instead of the scores' cap, and another rotary base in the layers with a window. In GGUF files
-//! the converter has added the 1 to the norms. Gemma 4 has a file of its own (`gemma4.rs`).
+//! has norms of q and k instead of the soft cap of scores, and another rotary base in the layers with a window. In GGUF
+//! files the converter has already added the 1 to the norms. Gemma 4 has a file of its own (`gemma4.rs`).
 
 use foretoken_kernels::dtype::{bf16, f16};
 use foretoken_kernels::rope::Pairing;
@@ -31,10 +31,10 @@ pub(super) const FIELDS: json::Fields = json::Fields {
     ..json::HUGGING_FACE
 };
 
-/// Gemma 1 in transformers.
+/// The layout of Gemma 1 in transformers.
 const LAYOUT: Layout = Layout { one_plus: true, ..HUGGING_FACE };
 
-/// With a norm after each sublayer.
+/// The layout with a norm after each sublayer.
 pub(super) const FOUR_NORMS: Layout = Layout {
     attention_post_norm: Some("post_attention_layernorm"),
     ffn_norm: Some("pre_feedforward_layernorm"),
@@ -56,7 +56,7 @@ pub(super) fn embedding_multiplier(config: &JsonConfig, width: usize) -> Result<
     })
 }
 
-/// The spec and layout that all of them share.
+/// The spec and layout that all Gemma models share.
 fn spec(config: &JsonConfig, name: &'static str, fields: &json::Fields) -> Result<(Spec, Layout), ModelError> {
     json::refuse_true(config, &["use_bidirectional_attention"])?;
     let mut spec = json::spec(config, name, fields)?;
@@ -98,7 +98,7 @@ fn scores(config: &JsonConfig, spec: &mut Spec, caps: [Option<f32>; 2]) -> Resul
     Ok(())
 }
 
-/// Layers of which every `period`th has full attention.
+/// A pattern of layers in which every `period`th has full attention.
 pub(super) fn pattern(period: usize, [full, sliding]: [LayerAttention; 2]) -> Vec<LayerAttention> {
     (1..=period).map(|layer| if layer == period { full } else { sliding }).collect()
 }

@@ -2,10 +2,10 @@
 //!
 //! Layers with full attention have wider heads, perhaps fewer key-value heads and keys that also serve as values, and
 //! rotate only the first pairs of whole heads ("proportional"). Queries, keys and values are normalized, values without
-//! weights, and scores are not scaled; norms multiply by their weight as it is; each layer ends with a multiplier.
-//! Small models have per-layer embeddings, and their last layers attend to the keys and values of earlier ones, with a
-//! feed-forward network that may be twice as wide. One model has experts beside a dense network in every layer, each of
-//! the two with norms of its own. Only text is run.
+//! weights, and scores are not scaled; norms multiply by their weight itself; each layer ends with a multiplier. Small
+//! models have per-layer embeddings, and their last layers attend to the keys and values of earlier ones, with a
+//! feed-forward network that may be twice as wide. One model has experts in parallel with a dense network in every
+//! layer, each of the two with norms of its own. Only text is run.
 
 use foretoken_kernels::rope::Pairing;
 
@@ -87,12 +87,12 @@ fn from_json(config: &JsonConfig) -> Result<Plan, ModelError> {
     Ok(Plan { spec, layout: Layout { qkv_bias: bias, output_bias: bias, ..LAYOUT } })
 }
 
-/// The experts beside the dense networks, if there are any.
+/// The experts in parallel with the dense networks, if there are any.
 fn experts_from_json(config: &JsonConfig) -> Result<Option<Experts>, ModelError> {
     if !config.optional_bool("enable_moe_block")?.unwrap_or(false) {
         return Ok(None);
     }
-    // None of them has a default.
+    // None of these fields has a default.
     for field in [FIELDS_OF_EXPERTS.count[0], FIELDS_OF_EXPERTS.chosen, FIELDS_OF_EXPERTS.ffn_width] {
         config.usize(field)?;
     }
@@ -136,7 +136,7 @@ fn heads(config: &JsonConfig, spec: &Spec, full: &[bool], keys_are_values: bool)
             }
         }
     }
-    let of = |kind: bool| {
+    let heads_of = |kind: bool| {
         let mut heads = layers.iter().zip(full).filter(|(_, full)| **full == kind).map(|(heads, _)| *heads);
         let first = heads.next().unwrap_or(network);
         let shown = |heads: Heads| format!("{} of {}", heads.count, heads.head_dim);
@@ -145,7 +145,7 @@ fn heads(config: &JsonConfig, spec: &Spec, full: &[bool], keys_are_values: bool)
             Some(other) => Err(config.refuse(EACH, format!("{} in all layers of a kind", shown(first)), shown(other))),
         }
     };
-    Ok([of(true)?, of(false)?])
+    Ok([heads_of(true)?, heads_of(false)?])
 }
 
 /// The heads of a layer with its own configuration, which lists differences.
@@ -180,7 +180,7 @@ fn rotations(config: &JsonConfig, spec: &mut Spec, heads: [Heads; 2]) -> Result<
         return Ok([full, rope::HALVES.rotation(10_000.0, sliding)]);
     };
     let network = spec.head_dim;
-    let mut of = |kind: &str, head_dim: usize| {
+    let mut rotation_of = |kind: &str, head_dim: usize| {
         let parameters = all.optional_object(kind)?.ok_or_else(|| all.refuse(kind, "an object", "nothing"))?;
         if parameters.optional_str("rope_type")? == Some("proportional") {
             return proportional(&parameters, head_dim);
@@ -188,7 +188,7 @@ fn rotations(config: &JsonConfig, spec: &mut Spec, heads: [Heads; 2]) -> Result<
         spec.head_dim = head_dim;
         rope::HALVES.rotation_of_config(config, Some(&parameters), spec)
     };
-    let both = [of("full_attention", full)?, of("sliding_attention", sliding)?];
+    let both = [rotation_of("full_attention", full)?, rotation_of("sliding_attention", sliding)?];
     spec.head_dim = network;
     Ok(both)
 }
@@ -210,7 +210,7 @@ fn proportional(parameters: &JsonConfig, head_dim: usize) -> Result<Rotation, Mo
     Ok(of_pairs(theta, frequencies.collect()))
 }
 
-/// Lets the last layers share the keys and values of earlier ones; `Err`: what was expected of their number.
+/// Lets the last layers share the keys and values of earlier ones; `Err` has what was expected of their number.
 fn share(spec: &mut Spec, layers: usize, ffn_width: usize) -> Result<(), String> {
     if layers == 0 {
         return Ok(());
@@ -344,7 +344,7 @@ fn keys(file: &mut GgufDescription<'_>) -> Result<(), ModelError> {
     let sliding = |layer: usize| spec.attention_of(layer).rotation == Some(1);
     let shared = spec.layers - spec.kv_layers();
     if shared > 0 && !(spec.kv_layers() > 1 && sliding(spec.kv_layers() - 2) && !sliding(spec.kv_layers() - 1)) {
-        // In llama.cpp all sharing layers use the keys and values of these two.
+        // In llama.cpp all layers that share use the keys and values of these two.
         let expected = "a layer with a window and one without as the last two before those that share";
         return Err(file.refuse(&["num_kv_shared_layers"], expected, shared));
     }
@@ -352,7 +352,7 @@ fn keys(file: &mut GgufDescription<'_>) -> Result<(), ModelError> {
         let layer = layers.clone().find(|layer| sliding(*layer) == kind);
         layer.map_or(spec.head_dim, |layer| spec.kv_heads_of(layer).head_dim)
     };
-    let each = |of: &dyn Fn(usize) -> usize| layers.clone().map(of).collect::<Vec<usize>>();
+    let each = |count_of: &dyn Fn(usize) -> usize| layers.clone().map(count_of).collect::<Vec<usize>>();
     file.add_counts("feed_forward_length", &each(&|layer| spec.ffn_width_of(layer)));
     file.add_counts("attention.head_count_kv", &each(&|layer| spec.kv_heads_of(layer).count));
     for (field, kind) in [("length", false), ("length_swa", true)] {
@@ -388,7 +388,7 @@ fn inputs(file: &mut GgufDescription<'_>) -> Result<(), ModelError> {
     let vocabulary = file.spec.vocabulary;
     file.add_count("embedding_length_per_layer_input", file.spec.layer_inputs.map_or(0, |inputs| inputs.width));
     let Some(inputs) = &mut file.spec.layer_inputs else { return Ok(()) };
-    // The checkpoint's type would round it, as it does the embedding's multiplier, which is noted.
+    // The checkpoint's type would round it, as it rounds the embedding's multiplier, about which a note is added.
     inputs.multiplier = (inputs.width as f32).sqrt();
     match inputs.vocabulary {
         found if found != vocabulary => Err(file.refuse(&["vocab_size_per_layer_input"], vocabulary, found)),

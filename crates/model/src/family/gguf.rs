@@ -1,8 +1,8 @@
 //! The metadata of GGUF files that nearly all families have: keys that begin with the architecture's name.
 //!
-//! A family's file calls [`Gguf::spec`] and then changes what is particular to it. The file shows which tensors there
-//! are (biases, a head, fused projections). [`Gguf::counts`] reads counts that differ from layer to layer; `experts.rs`
-//! reads experts.
+//! A family's file calls [`Gguf::spec`] and then changes what is particular to it. Which tensors there are (biases, a
+//! head, fused projections) is taken from the file. [`Gguf::counts`] reads counts that differ from layer to layer;
+//! `experts.rs` reads experts.
 
 use foretoken_kernels::rope::Pairing;
 use foretoken_weights::Weights;
@@ -12,7 +12,7 @@ use super::checks::{check_epsilon, check_head_dim, check_heads, count, gguf_voca
 use super::rope;
 use super::tensors::optional_vector;
 use crate::error::ModelError;
-use crate::spec::{ByLength, FeedForward, LayerAttention, Norm, Positions, Residual, Rotation, Scaling, Spec};
+use crate::spec::{ByLength, FeedForward, LayerAttention, Norm, Positions, Rotation, Scaling, Spec};
 
 /// A GGUF file as families read it.
 #[derive(Clone, Copy)]
@@ -29,7 +29,7 @@ pub(super) enum NormKind {
 }
 
 impl Gguf<'_> {
-    /// A key of the architecture.
+    /// The name of a key of the architecture.
     pub(super) fn key(&self, spec: &Spec, field: &str) -> String {
         format!("{}.{field}", spec.family)
     }
@@ -101,7 +101,7 @@ impl Gguf<'_> {
         self.spec_by(family, norm, feed_forward, |key| Ok(self.metadata.optional_usize(key)?))
     }
 
-    /// The same for an architecture whose key-value heads and feed-forward widths may differ from layer to layer:
+    /// [`Gguf::spec`] for an architecture whose key-value heads and feed-forward widths may differ from layer to layer:
     /// `of_layers` reads the network's value of such a key.
     pub(super) fn spec_by(
         &self,
@@ -130,7 +130,6 @@ impl Gguf<'_> {
             None => field("feed_forward_length")?,
         };
         Ok(Spec {
-            family,
             vocabulary: gguf_vocabulary(metadata, weights, family)?,
             width,
             embedding_width: width,
@@ -144,23 +143,10 @@ impl Gguf<'_> {
                 NormKind::Rms => Norm::Rms { epsilon: value },
                 NormKind::Layer => Norm::Layer { epsilon: value },
             },
-            positions: Positions::Learned,
-            attention: vec![LayerAttention::default()],
-            shared_kv: None,
-            layer_inputs: None,
             feed_forward,
-            experts: None,
-            residual: Residual::Sequential,
-            residual_multiplier: 1.0,
-            embedding_multiplier: 1.0,
             attention_scale: 1.0 / (head_dim as f32).sqrt(),
-            norms_after_rotation: false,
-            query_growth: None,
-            attention_soft_cap: None,
-            logit_multiplier: 1.0,
-            logit_soft_cap: None,
             tied_head: weights.get("output.weight").is_none(),
-            draft_head: None,
+            ..Spec::plain(family)
         })
     }
 
@@ -199,10 +185,10 @@ impl Gguf<'_> {
         Ok(head_dim)
     }
 
-    /// Layers with and without a window as the file lists them, or the pattern `default`.
+    /// The layers with and without a window as the file lists them, or the pattern `default`.
     ///
     /// # Errors
-    /// The list does not have one entry a layer.
+    /// If the list does not have one entry per layer.
     pub(super) fn windows(
         &self,
         spec: &Spec,
@@ -276,7 +262,7 @@ impl Gguf<'_> {
             (None, None, None) => {}
             (Some(divisors), ..) => (frequencies, scaling) = (divided(&divisors), Scaling::Divided),
             (None, short, long) => {
-                // A missing list divides nothing.
+                // If a list is missing, its frequencies are not divided.
                 let both = [short, long].map(|divisors| divisors.as_ref().map_or(frequencies.clone(), divided));
                 // If the file does not say which sequences are long, all are short.
                 by_length = Some(ByLength { short_max: original.unwrap_or(usize::MAX), frequencies: both });
@@ -286,8 +272,8 @@ impl Gguf<'_> {
         Ok(Rotation { frequencies, pairing, magnitude, base, scaling, by_length }.for_context(spec.context_max))
     }
 
-    /// Frequencies of yarn, the context that the network was trained with, and the magnitude beside `attn_factor`. The
-    /// turns between which pairs are blended (beta_fast, beta_slow) are read for every family, as in transformers;
+    /// The frequencies of YaRN, the context that the network was trained with, and the magnitude without `attn_factor`.
+    /// The turns between which pairs are blended (beta_fast, beta_slow) are read for every family, as in transformers;
     /// llama.cpp assumes 32 and 1 in all but `mistral3`.
     fn yarn(&self, spec: &Spec, base_dim: (f32, usize), factor: f32) -> Result<(Vec<f32>, f32, f32), ModelError> {
         let number = |field: &str| match self.optional_f32(spec, field)?.filter(|found| *found != 0.0) {
@@ -298,7 +284,7 @@ impl Gguf<'_> {
         let original = original.unwrap_or(spec.context_max) as f32;
         let fast = number("rope.scaling.yarn_beta_fast")?.unwrap_or(32.0);
         let slow = number("rope.scaling.yarn_beta_slow")?.unwrap_or(1.0);
-        // `mscale_all_dim` of the checkpoint; its `mscale` is assumed to be 1.
+        // This is `mscale_all_dim` of the checkpoint; its `mscale` is assumed to be 1.
         let all = number(rope::YARN_LOG_MULTIPLIER)?.map_or(1.0, |all| rope::yarn_magnitude(factor, all));
         let frequencies = rope::yarn_frequencies(base_dim, factor, original, [fast, slow], true);
         Ok((frequencies, original, rope::yarn_magnitude(factor, 1.0) / all))

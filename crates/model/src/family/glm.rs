@@ -1,6 +1,6 @@
 //! GLM-4: Llama with biases of q, k and v, half of each head rotated in interleaved pairs, gate and up fused. Later
 //! models (`glm4`) also have a norm after each sublayer. ChatGLM 2 and 3 and the first GLM-4 files (`chatglm`) are the
-//! same network with other names; ChatGLM 1 is another one, and refused.
+//! same network with other names; ChatGLM 1 is a different network, and is refused.
 
 use foretoken_kernels::rope::Pairing;
 
@@ -19,7 +19,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family::new(Some(("chatglm", chatglm)), None).exported_as("chatglm", no_further_keys),
 ];
 
-/// Half of each head, in interleaved pairs.
+/// The rotation: half of each head, in interleaved pairs.
 const ROPE: Rope = Rope { pairing: Pairing::Interleaved, theta: 10_000.0, partial: Some(0.5) };
 
 fn from_json(config: &JsonConfig, name: &'static str) -> Result<Plan, ModelError> {
@@ -50,7 +50,7 @@ fn glm4(config: &JsonConfig) -> Result<Plan, ModelError> {
     Ok(Plan { spec, layout })
 }
 
-/// Follows the code that comes with the checkpoints; transformers has no class for it.
+/// The plan of ChatGLM follows the code that comes with the checkpoints, since transformers has no class for it.
 fn chatglm(config: &JsonConfig) -> Result<Plan, ModelError> {
     let refuse = |field: &str, only: bool| match config.optional_bool(field)?.filter(|found| *found != only) {
         None => Ok(()),

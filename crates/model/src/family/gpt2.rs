@@ -1,6 +1,6 @@
 //! GPT-2: LayerNorm with biases, learned positions, one fused projection for q, k and v, GELU, a tied head.
 //!
-//! Hugging Face stores its matrices `[inputs, outputs]`, with names with and without `transformer.`; GGUF stores them
+//! Hugging Face stores the matrices `[inputs, outputs]`, under names with or without `transformer.`; GGUF stores them
 //! `[outputs, inputs]`. The fused projection is split here, so the decoder sees three matrices.
 
 use super::gguf::{Gguf, NormKind};
@@ -45,7 +45,7 @@ fn from_json(config: &JsonConfig) -> Result<Plan, ModelError> {
     Ok(Plan { spec, layout: LAYOUT })
 }
 
-/// Matrices are stored `[inputs, outputs]`.
+/// The layout, in which matrices are stored `[inputs, outputs]`.
 pub(super) const LAYOUT: Layout = Layout {
     prefixes: &["transformer."],
     embedding: "wte",

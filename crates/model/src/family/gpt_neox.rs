@@ -26,7 +26,7 @@ fn from_json(config: &JsonConfig) -> Result<Plan, ModelError> {
         ..json::HUGGING_FACE
     };
     let mut spec = json::spec(config, "gptneox", &fields)?;
-    // Older names of base and rotated part.
+    // These are older names of the base and the rotated part.
     let theta = json::positive(config, "rotary_emb_base", 10_000.0)?;
     let partial = json::positive(config, "rotary_pct", 0.25)?;
     Rope { theta, partial: Some(partial), ..HALVES }.set(config, &mut spec)?;
@@ -54,7 +54,7 @@ fn parallel(field: Option<bool>) -> Residual {
     if field.unwrap_or(true) { Residual::Parallel } else { Residual::Sequential }
 }
 
-/// llama.cpp computes this architecture's GELU by tanh, whatever the checkpoint had.
+/// The plan of a GGUF file. llama.cpp computes this architecture's GELU by tanh, whatever the checkpoint had.
 fn from_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     let mut spec = gguf.spec("gptneox", NormKind::Layer, FeedForward::Plain(Activation::GeluTanh))?;
     gguf.rotate(&mut spec, Pairing::Halves)?;

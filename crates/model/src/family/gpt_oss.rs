@@ -2,8 +2,8 @@
 //!
 //! Experts, their router and the matrices of attention have biases. The activation is a SwiGLU with clamped gate and
 //! up. In checkpoints of floats the experts of a layer are one tensor for each matrix, `[experts, inputs, outputs]`,
-//! and gate and up are one tensor with alternating columns; the published ones have the same as MXFP4 blocks, row by
-//! row (`mxfp4.rs`). GGUF files are read but not written.
+//! and gate and up are one tensor with alternating columns; published checkpoints have the same matrices as MXFP4
+//! blocks, row by row (`mxfp4.rs`). GGUF files are read but not written.
 
 use foretoken_kernels::rope::Pairing;
 
@@ -70,7 +70,7 @@ fn gpt_oss(config: &JsonConfig) -> Result<Plan, ModelError> {
     Ok(Plan { spec, layout: Layout { qkv_bias: bias, output_bias: bias, sinks, experts: INTERLEAVED, ..HUGGING_FACE } })
 }
 
-/// Layers without and with the window.
+/// The layers without and with the window.
 fn layers(window: usize) -> [LayerAttention; 2] {
     [LayerAttention::rotated(0, None), LayerAttention::rotated(0, Some(window))]
 }
@@ -80,8 +80,9 @@ fn every_second(window: usize) -> Vec<LayerAttention> {
     vec![sliding, full]
 }
 
-/// A file has the window, and a list of the layers that have it only if these are not every second. It has no key for
-/// whether the borders of YaRN's blended pairs are rounded to integers: they are, as in llama.cpp.
+/// The plan of a GGUF file. The file has the window, and a list of the layers with it only if these are not every
+/// second layer. There is no key for whether the borders of YaRN's blended pairs are rounded to integers: they are
+/// rounded, as in llama.cpp.
 fn from_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     let activation = Activation::ClampedSwiglu { slope: SLOPE, limit: LIMIT };
     let mut spec = gguf.spec("gpt-oss", NormKind::Rms, FeedForward::Gated(activation))?;

@@ -1,6 +1,6 @@
 //! Granite: Llama with four multipliers: of the embedding, of scores, of the sublayers' outputs, and of logits. Some
-//! (`granitemoe`) have experts in all layers, with gate and up of all experts in one tensor, and perhaps a shared
-//! expert.
+//! models (`granitemoe`) have experts in all layers, with gate and up of all experts in one tensor, and perhaps a
+//! shared expert.
 
 use foretoken_kernels::rope::Pairing;
 
@@ -99,7 +99,7 @@ fn granite_from_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     Ok(Plan { spec: from_gguf(gguf, "granite")?, layout: GGUF })
 }
 
-/// With a shared expert or without; files of dense models may have this architecture, too.
+/// The plan of a GGUF file, with or without a shared expert; files of dense models may have this architecture, too.
 fn granite_moe_from_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     let mut spec = from_gguf(gguf, "granitemoe")?;
     if gguf.optional_count(&spec, "expert_count")?.is_some() {

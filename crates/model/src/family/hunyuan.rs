@@ -15,7 +15,7 @@ pub(super) const FAMILIES: &[Family] =
         .exported_as("hunyuan-dense", keys)];
 
 fn from_json(config: &JsonConfig) -> Result<Plan, ModelError> {
-    // Fields of the code that comes with older checkpoints; transformers ignores them.
+    // These fields belong to the code that comes with older checkpoints; transformers ignores them.
     json::refuse_true(config, &["use_cla", "mlp_bias"])?;
     if !config.optional_bool("use_qk_norm")?.unwrap_or(true) {
         return Err(config.refuse("use_qk_norm", true, false));
@@ -30,7 +30,7 @@ fn from_json(config: &JsonConfig) -> Result<Plan, ModelError> {
 }
 
 /// Sets the rotation. With `alpha` a scaling named dynamic applies to sequences of every length, with a base that is
-/// alpha^(d / (d - 2)) times as large, d elements a head.
+/// alpha^(d / (d - 2)) times as large, for heads of d elements.
 fn set_rotation(config: &JsonConfig, spec: &mut Spec) -> Result<(), ModelError> {
     let parameters = rope::parameters(config)?;
     let dynamic = |scaling: &JsonConfig, field| Ok::<_, ModelError>(scaling.optional_str(field)? == Some("dynamic"));

@@ -7,27 +7,27 @@ use super::checks::{check_epsilon, check_head_dim, check_heads, count};
 use super::tensors::Bias;
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
-use crate::spec::{Activation, FeedForward, LayerAttention, Norm, Positions, Residual, Spec};
+use crate::spec::{Activation, FeedForward, LayerAttention, Norm, Spec};
 
 /// The names of a family's fields, and the values of missing fields.
 #[derive(Clone, Copy)]
 pub(super) struct Fields {
     pub(super) vocabulary: &'static str,
-    /// Tokens if the field is missing; `None`: it is required.
+    /// The number of tokens if the field is missing; `None` if it is required.
     pub(super) vocabulary_default: Option<usize>,
     pub(super) width: &'static str,
     pub(super) layers: &'static str,
     pub(super) heads: &'static str,
-    /// Heads if the field is missing; `None`: it is required.
+    /// The number of heads if the field is missing; `None` if it is required.
     pub(super) heads_default: Option<usize>,
     pub(super) kv_heads: &'static str,
-    /// Key-value heads if the field is missing; `None`: as many as `heads`.
+    /// The number of key-value heads if the field is missing; `None` if it then equals that of heads.
     pub(super) kv_heads_default: Option<usize>,
     pub(super) head_dim: &'static str,
-    /// The width of a head if the field is missing; `None`: the width divided by the heads.
+    /// The width of a head if the field is missing; `None` if it is then the width divided by the heads.
     pub(super) head_dim_default: Option<usize>,
     pub(super) ffn_width: &'static str,
-    /// If `ffn_width` is missing, it is this many times the width; `None`: it is required.
+    /// If `ffn_width` is missing, it is this many times the width; `None` if it is required.
     pub(super) ffn_factor: Option<usize>,
     pub(super) context: &'static str,
     pub(super) context_default: usize,
@@ -37,7 +37,7 @@ pub(super) struct Fields {
     pub(super) activation: &'static str,
     pub(super) activation_default: &'static str,
     pub(super) gated: bool,
-    /// `tie_word_embeddings` if it is missing.
+    /// The value of `tie_word_embeddings` if it is missing.
     pub(super) tied: bool,
 }
 
@@ -97,7 +97,6 @@ pub(super) fn spec(config: &JsonConfig, family: &'static str, fields: &Fields) -
     let activation = activation(config, fields.activation, fields.activation_default)?;
     let epsilon = config.optional_f32(fields.epsilon)?.unwrap_or(fields.epsilon_default);
     Ok(Spec {
-        family,
         vocabulary: required(fields.vocabulary, fields.vocabulary_default)?,
         width,
         embedding_width: width,
@@ -111,23 +110,10 @@ pub(super) fn spec(config: &JsonConfig, family: &'static str, fields: &Fields) -
         },
         context_max: field_or(fields.context, fields.context_default)?,
         norm: (fields.norm)(check_epsilon(file, fields.epsilon, epsilon)?),
-        positions: Positions::Learned,
-        attention: vec![LayerAttention::default()],
-        shared_kv: None,
-        layer_inputs: None,
         feed_forward: if fields.gated { FeedForward::Gated(activation) } else { FeedForward::Plain(activation) },
-        experts: None,
-        residual: Residual::Sequential,
-        residual_multiplier: 1.0,
-        embedding_multiplier: 1.0,
         attention_scale: 1.0 / (head_dim as f32).sqrt(),
-        norms_after_rotation: false,
-        query_growth: None,
-        attention_soft_cap: None,
-        logit_multiplier: 1.0,
-        logit_soft_cap: None,
         tied_head: config.optional_bool("tie_word_embeddings")?.unwrap_or(fields.tied),
-        draft_head: None,
+        ..Spec::plain(family)
     })
 }
 
@@ -178,7 +164,7 @@ pub(super) fn bias(config: &JsonConfig, field: &str, default: bool) -> Result<Bi
     Ok(if config.optional_bool(field)?.unwrap_or(default) { Bias::Required } else { Bias::None })
 }
 
-/// Refuses fields that are true and ask for something that is not implemented.
+/// Refuses fields that are true, which ask for something that is not implemented.
 pub(super) fn refuse_true(config: &JsonConfig, fields: &[&str]) -> Result<(), ModelError> {
     for field in fields {
         if config.optional_bool(field)?.unwrap_or(false) {
@@ -188,7 +174,7 @@ pub(super) fn refuse_true(config: &JsonConfig, fields: &[&str]) -> Result<(), Mo
     Ok(())
 }
 
-/// Refuses a string that is present and not this one.
+/// Refuses a string that is present and differs from this one.
 pub(super) fn refuse_text(config: &JsonConfig, field: &str, only: &str) -> Result<(), ModelError> {
     match config.optional_str(field)?.filter(|found| *found != only) {
         None => Ok(()),
@@ -219,7 +205,7 @@ pub(super) fn period(config: &JsonConfig, field: &str, default: usize) -> Result
     if fits { Ok(found) } else { Err(config.refuse(field, format!("a number from 1 to {LISTED_MAX}"), found)) }
 }
 
-/// The most layers that are described one by one.
+/// Maximum number of layers that are described one by one.
 pub(super) const LISTED_MAX: usize = 1 << 16;
 
 /// Checks that the layers are few enough to be described one by one: a configuration may contain any number.
@@ -233,7 +219,7 @@ pub(super) fn check_listed(config: &JsonConfig, field: &str, layers: usize) -> R
 /// The attention of each layer, by its name in `layer_types`; `None` if the field is missing.
 ///
 /// # Errors
-/// The field is not a list with one name for each layer, or `kind` does not know one.
+/// The field is not a list with one name for each layer, or a name is unknown to `kind`.
 pub(super) fn layer_types(
     config: &JsonConfig,
     layers: usize,
@@ -255,10 +241,10 @@ const EXPECTED: &str = "full_attention or sliding_attention, as the family has t
 pub(super) fn windows(
     config: &JsonConfig,
     layers: usize,
-    of: [LayerAttention; 2],
+    kinds: [LayerAttention; 2],
     default: Vec<LayerAttention>,
 ) -> Result<Vec<LayerAttention>, ModelError> {
-    let [full, sliding] = of;
+    let [full, sliding] = kinds;
     let kind = |name: &str| match name {
         "full_attention" => Some(full),
         "sliding_attention" if sliding.window.is_some() => Some(sliding),

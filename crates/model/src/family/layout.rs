@@ -1,7 +1,7 @@
-//! Where the parts of a network lie in its files, and how they are read from there.
+//! How the tensors of a network are stored in its files, and how they are read.
 //!
-//! A family lists in one plain struct the names of its tensors and in which of the known ways they are stored
-//! ([`Layout`]); reading is the same for all. Most families have one of the two layouts here, Llama's in transformers
+//! A family lists in one plain struct ([`Layout`]) the names of its tensors and in which of the known ways they are
+//! stored; reading is the same for all. Most families have one of the two layouts here, Llama's in transformers
 //! ([`HUGGING_FACE`]) and that of GGUF files ([`GGUF`]), with a few fields changed. Matrices are described and not
 //! read; fused ones are cut by ranges of their rows.
 
@@ -25,8 +25,8 @@ use crate::spec::{FeedForward, Heads, Norm, Spec};
 /// Names of tensors, without `.weight`, and how they are stored.
 #[derive(Clone)]
 pub struct Layout {
-    /// Prefixes of all names but the head's: the first with which there is an embedding is used, or none. Checkpoints
-    /// of the bare network (transformers' base models) have none.
+    /// Possible prefixes of all names but the head's: the first one under which there is an embedding is used, or none.
+    /// Checkpoints of the bare network (transformers' base models) have no prefix.
     pub(super) prefixes: &'static [&'static str],
     pub(super) embedding: &'static str,
     /// The table of learned positions, and the number of its rows before that of position 0.
@@ -48,18 +48,19 @@ pub struct Layout {
     pub(super) ffn_norm: Option<&'static str>,
     pub(super) up: Up,
     pub(super) down: &'static str,
-    /// The names in layers with experts, usually in place of the two before: the first of these that a layer has.
+    /// The names in layers with experts, usually instead of the two fields before; of several, the first that a layer
+    /// has is used.
     pub(super) experts: &'static [ExpertNames],
-    /// The norms of a dense network with experts beside it.
+    /// The norms of a dense network in parallel with experts.
     pub(super) dense_with_experts: DenseWithExpertsNames,
     pub(super) ffn_post_norm: Option<&'static str>,
     /// The tensors that only draft heads have.
     pub(super) draft_head: DraftHeadNames,
     /// Per-layer embeddings: the table, the projection and its norm.
     pub(super) inputs: [&'static str; 3],
-    /// A layer's reader of its per-layer embedding: the gate, the projection and the norm after it.
+    /// The names in a layer's reader of its per-layer embedding: the gate, the projection and the norm after it.
     pub(super) input: [&'static str; 3],
-    /// The whole name of the one number that multiplies the stream after a layer.
+    /// The whole name of the number that multiplies the stream after a layer.
     pub(super) multiplier: Option<&'static str>,
     pub(super) output_norm: Option<&'static str>,
     /// Names of the output head (lm_head), of which the first that is present is used.
@@ -81,7 +82,7 @@ pub struct Layout {
 /// How the matrices of queries, keys and values are stored.
 #[derive(Clone, Copy)]
 pub(super) enum Qkv {
-    /// In a matrix each.
+    /// In three matrices.
     Three([&'static str; 3]),
     /// In one matrix.
     Fused(&'static str, Fusion),
@@ -90,9 +91,9 @@ pub(super) enum Qkv {
 /// The order of the rows of a fused matrix.
 #[derive(Clone, Copy)]
 pub(super) enum Fusion {
-    /// Queries, keys, values.
+    /// The rows of queries, then of keys, then of values.
     Stacked,
-    /// For each key-value head: the queries of its group, its key, its value.
+    /// For each key-value head the queries of its group, its key and its value.
     ByGroup,
     /// Four parts, each with a quarter of queries, values and keys, in this order (CodeGen).
     InFourParts,
@@ -183,7 +184,7 @@ pub(super) const GGUF: Layout = Layout {
     ..HUGGING_FACE
 };
 
-/// Fused queries, keys and values of a GGUF file: converters store them in this order.
+/// The fused queries, keys and values of a GGUF file, in the order in which converters store them.
 pub(super) const GGUF_QKV: Qkv = Qkv::Fused("attn_qkv", Fusion::Stacked);
 
 impl Fusion {
@@ -197,11 +198,11 @@ impl Fusion {
                 [vec![one(0, queries)], vec![one(queries, keys)], vec![one(queries + keys, keys)]]
             }
             Self::ByGroup => {
-                let of = |first: usize, heads: usize| {
+                let rows_of = |first: usize, heads: usize| {
                     let starts = (0..spec.kv_heads).map(|head| (head * (group + 2) + first) * dim);
                     starts.map(|start| one(start, heads * dim)).collect()
                 };
-                [of(0, group), of(group, 1), of(group + 1, 1)]
+                [rows_of(0, group), rows_of(group, 1), rows_of(group + 1, 1)]
             }
             Self::InFourParts => {
                 if group != 1 || !spec.heads.is_multiple_of(4) {
@@ -221,9 +222,9 @@ impl Layout {
         self.prefixes.iter().find(fits).copied().unwrap_or_default()
     }
 
-    /// Describes the network; of its tensors only vectors are read.
+    /// Describes the network; only vectors of its tensors are read.
     ///
-    /// `shared`: embedding and output matrix of the target, for a draft head that has none of its own.
+    /// `shared` are embedding and output matrix of the target, for a draft head that has none of its own.
     ///
     /// # Errors
     /// A tensor is missing or contradicts the configuration.
@@ -283,7 +284,7 @@ impl Layout {
     }
 }
 
-/// What is needed to read a layer.
+/// The data that is needed to read a layer.
 struct Reader<'a> {
     layout: &'a Layout,
     spec: &'a Spec,
@@ -330,7 +331,7 @@ impl Reader<'_> {
         })
     }
 
-    /// A matrix of a layer, of so many inputs and outputs.
+    /// A matrix of a layer; `shape` has the numbers of its inputs and outputs.
     fn linear(&self, at: &str, name: &str, shape: [usize; 2], bias: Bias) -> Result<Unpacked, ModelError> {
         let (name, [inputs, outputs]) = (format!("{at}{name}"), shape);
         if self.layout.transposed {
@@ -369,7 +370,7 @@ impl Reader<'_> {
         Ok((query, Some(KeyValue { key, value, key_norm, value_norm })))
     }
 
-    /// Norms of queries, side 0, or of keys, side 1.
+    /// The norms of queries, `side` 0, or of keys, `side` 1.
     fn qk_norms(&self, side: usize, at: &str, heads: Heads) -> Result<QkNorms, ModelError> {
         let Heads { count, head_dim } = heads;
         let name = |names: [&str; 2]| format!("{at}{}", names[side]);

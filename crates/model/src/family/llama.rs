@@ -1,8 +1,8 @@
-//! Llama: RMSNorm, rotary positions, grouped-query attention, SiLU-gated feed-forward, a head of its own or tied.
+//! Llama: RMSNorm, rotary positions, grouped-query attention, SiLU-gated feed-forward, a separate or tied head.
 //!
-//! Two formats: Hugging Face names (with or without the `model.` prefix) with rotary pairs that are halves of a head,
-//! and GGUF names with q and k rows that were permuted so that pairs are interleaved. Biases are there if the
-//! configuration says so. Yi and the dense models of DeepSeek are this family except for their tokenizers, and their
+//! There are two formats: Hugging Face names (with or without the `model.` prefix) with rotary pairs that are halves of
+//! a head, and GGUF names with q and k rows that were permuted so that pairs are interleaved. The configuration decides
+//! whether there are biases. Yi and the dense models of DeepSeek are this family except for their tokenizers, and their
 //! configurations name it.
 
 use foretoken_kernels::rope::Pairing;
@@ -31,15 +31,15 @@ fn from_json(config: &JsonConfig) -> Result<Plan, ModelError> {
 fn from_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     let mut spec = gguf.spec(NAME, NormKind::Rms, FeedForward::Gated(Activation::Silu))?;
     gguf.rotate(&mut spec, Pairing::Interleaved)?;
-    // Mixtral's files have this architecture, too.
+    // Files of Mixtral have this architecture, too.
     if gguf.optional_count(&spec, "expert_count")?.is_some() {
         spec.experts = Some(gguf.experts(&spec, Router::SOFTMAX_OF_CHOSEN)?);
     }
     Ok(Plan { spec, layout: GGUF })
 }
 
-/// Rows of q and k are interleaved, head by head, because GGUF rotates interleaved pairs where transformers rotates
-/// halves.
+/// The keys of the file. Rows of q and k are interleaved, head by head, because GGUF rotates interleaved pairs and
+/// transformers rotates halves.
 pub(super) fn keys(file: &mut GgufDescription<'_>) -> Result<(), ModelError> {
     file.add_divisors();
     Ok(())

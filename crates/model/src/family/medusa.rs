@@ -1,8 +1,8 @@
 //! Files of Medusa heads (Cai et al. 2024), in the authors' format and in vLLM's.
 //!
 //! The authors' configuration has the numbers of heads and blocks but not their width, which is that of the tensors; a
-//! file may have more heads than the configuration says. The heads read the stream after the target's last layer and
-//! norm. Not supported: pickled files, an output matrix that all heads share, and reduced vocabularies.
+//! file may have more heads than its configuration has. The heads read the stream after the target's last layer and
+//! norm. Not supported are pickled files, an output matrix that all heads share, and reduced vocabularies.
 
 use foretoken_kernels::rope::Pairing;
 
@@ -14,16 +14,14 @@ use crate::checkpoint::{Checkpoint, JsonConfig};
 use crate::error::ModelError;
 use crate::linear::Unpacked;
 use crate::medusa::Head;
-use crate::spec::{
-    Activation, DraftHead, FeedForward, HeadKind, LayerAttention, Norm, Positions, Residual, Rotation, Scaling, Spec,
-};
+use crate::spec::{DraftHead, HeadKind, Positions, Rotation, Scaling, Spec};
 
 pub(super) const FAMILY: &Family = &Family::new(None, None);
 
-/// The fields with the numbers of heads and blocks: the authors', and vLLM's.
+/// The fields with the numbers of heads and blocks, in the authors' format and in vLLM's.
 const FIELDS: [[&str; 2]; 2] = [["medusa_num_heads", "medusa_num_layers"], ["num_heads", "num_hidden_layers"]];
 
-/// A context that no sequence reaches: nothing is cached, and nothing depends on a position.
+/// A context that no sequence reaches, since nothing is cached and nothing depends on a position.
 const CONTEXT: usize = 1 << 24;
 
 /// Whether a configuration describes Medusa heads.
@@ -53,7 +51,7 @@ pub(super) fn from_json(config: &JsonConfig, checkpoint: &Checkpoint) -> Result<
     Ok(Plan { spec: spec(head), layout: layout::HUGGING_FACE })
 }
 
-/// The spec of Medusa heads, most of whose fields are placeholders: they are no network with layers.
+/// The spec of Medusa heads, most of whose fields are placeholders, since the heads are not a network with layers.
 fn spec(head: DraftHead) -> Spec {
     let rotation = Rotation {
         frequencies: Vec::new(),
@@ -64,34 +62,15 @@ fn spec(head: DraftHead) -> Spec {
         by_length: None,
     };
     Spec {
-        family: "medusa",
         vocabulary: head.draft_vocabulary,
         width: head.target_width,
         embedding_width: head.target_width,
-        layers: 1,
-        heads: 1,
-        kv_heads: 1,
         head_dim: 32,
         ffn_width: head.target_width,
         context_max: CONTEXT,
-        norm: Norm::Rms { epsilon: 0.0 },
         positions: Positions::Rope(vec![rotation]),
-        attention: vec![LayerAttention::default()],
-        shared_kv: None,
-        layer_inputs: None,
-        feed_forward: FeedForward::Plain(Activation::Silu),
-        experts: None,
-        residual: Residual::Sequential,
-        residual_multiplier: 1.0,
-        embedding_multiplier: 1.0,
-        attention_scale: 1.0,
-        norms_after_rotation: false,
-        query_growth: None,
-        attention_soft_cap: None,
-        logit_multiplier: 1.0,
-        logit_soft_cap: None,
-        tied_head: false,
         draft_head: Some(head),
+        ..Spec::plain("medusa")
     }
 }
 

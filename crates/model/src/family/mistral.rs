@@ -29,7 +29,7 @@ fn mistral(config: &JsonConfig) -> Result<Plan, ModelError> {
     from_json(config, "mistral")
 }
 
-/// Experts of which two are chosen, by a softmax over the two.
+/// The plan of Mixtral: two experts are chosen, with weights by a softmax over the two.
 fn mixtral(config: &JsonConfig) -> Result<Plan, ModelError> {
     let fields = json::Fields {
         kv_heads_default: Some(8),
@@ -78,7 +78,8 @@ fn ministral3(config: &JsonConfig) -> Result<Plan, ModelError> {
     Ok(Plan { spec, layout })
 }
 
-/// In a `mistral` all layers have the window, in a `ministral` those that `layer_types` names.
+/// The plan of a configuration. In a `mistral` all layers have the window, in a `ministral` those that `layer_types`
+/// names.
 fn from_json(config: &JsonConfig, name: &'static str) -> Result<Plan, ModelError> {
     let fields = json::Fields { kv_heads_default: Some(8), context_default: 131_072, ..json::HUGGING_FACE };
     let mut spec = json::spec(config, name, &fields)?;
@@ -101,7 +102,7 @@ fn keys(file: &mut GgufDescription<'_>) -> Result<(), ModelError> {
 /// The key of the rate at which queries grow with their position.
 const GROWTH: &str = "attention.temperature_scale";
 
-/// Queries grow if the file has a rate, with a step for each length of the trained context.
+/// The plan of a GGUF file. Queries grow if the file has a rate, with a step for each length of the trained context.
 fn ministral3_from_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     let mut spec = gguf.spec("mistral3", NormKind::Rms, FeedForward::Gated(Activation::Silu))?;
     gguf.rotate(&mut spec, Pairing::Interleaved)?;
@@ -117,7 +118,7 @@ fn ministral3_keys(file: &mut GgufDescription<'_>) -> Result<(), ModelError> {
         if all.has("mscale_all_dim") {
             file.add_yarn_log_multiplier(all.f32("mscale_all_dim")?);
         }
-        // llama.cpp reads these turns in no other architecture with YaRN.
+        // llama.cpp reads these turns in this architecture alone.
         for field in ["beta_fast", "beta_slow"] {
             let turns = all.optional_f32(field)?;
             turns.into_iter().for_each(|turns| file.add_key(&format!("rope.scaling.yarn_{field}"), turns));

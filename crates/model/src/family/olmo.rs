@@ -40,7 +40,7 @@ fn olmo2(config: &JsonConfig) -> Result<Plan, ModelError> {
     Ok(Plan { spec, layout })
 }
 
-/// Norms before the sublayers, as in Llama, and experts in all layers.
+/// The plan of OLMoE: norms before the sublayers, as in Llama, and experts in all layers.
 fn olmoe(config: &JsonConfig) -> Result<Plan, ModelError> {
     if let Some(clip) = config.optional_f32("clip_qkv")? {
         return Err(config.refuse("clip_qkv", "null (queries, keys and values as they are)", clip));
@@ -70,7 +70,7 @@ fn olmo3(config: &JsonConfig) -> Result<Plan, ModelError> {
     let theta = 500_000.0;
     let full_only = rope::parameters(config)?.is_some_and(|all| !all.has("full_attention"));
     let rotations = if full_only {
-        // The older format, in which the scaling applies to the layers without a window only.
+        // This is the older format, in which the scaling applies only to the layers without a window.
         let full =
             Rope { theta, ..HALVES }.rotation_of_config(config, rope::parameters(config)?.as_ref(), &mut spec)?;
         let plain = Rope { theta, ..HALVES }.rotation_of_config(config, None, &mut spec)?;
@@ -84,7 +84,7 @@ fn olmo3(config: &JsonConfig) -> Result<Plan, ModelError> {
     Ok(Plan { spec, layout })
 }
 
-/// Layers without and with a window.
+/// The layers without and with a window.
 fn both(window: Option<usize>) -> [LayerAttention; 2] {
     [LayerAttention::rotated(0, None), LayerAttention::rotated(1, window)]
 }
@@ -93,7 +93,7 @@ fn every_fourth([full, sliding]: [LayerAttention; 2]) -> Vec<LayerAttention> {
     vec![sliding, sliding, sliding, full]
 }
 
-/// Files of OLMo 2 and 3; those of OLMo 3 have a window.
+/// The plan of a GGUF file of OLMo 2 or 3; those of OLMo 3 have a window.
 fn from_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     let mut spec = gguf.spec("olmo2", NormKind::Rms, FeedForward::Gated(Activation::Silu))?;
     gguf.rotate(&mut spec, Pairing::Halves)?;

@@ -13,7 +13,7 @@ pub(super) const FAMILIES: &[Family] = &[Family::new(Some(("opt", from_json)), N
 fn from_json(config: &JsonConfig) -> Result<Plan, ModelError> {
     let fields = json::Fields {
         ffn_width: "ffn_dim",
-        // transformers has no such field; the default is that of its LayerNorm.
+        // In transformers there is no such field; the default is that of its LayerNorm.
         epsilon: "layer_norm_eps",
         epsilon_default: 1e-5,
         norm: json::layer,

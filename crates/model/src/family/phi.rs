@@ -1,7 +1,7 @@
 //! Phi: the parallel block of Phi-1 to Phi-2, and the fused Llama of Phi-3 to Phi-4-mini.
 //!
 //! Phi-3's long-context models choose between two lists of divisors of their frequencies by the requested context
-//! (`rope.rs`). Not supported: Phi-3-small and Phi with experts, which are other architectures.
+//! (`rope.rs`). Phi-3-small and Phi with experts, which are other architectures, are not supported.
 
 use foretoken_kernels::rope::Pairing;
 
@@ -34,7 +34,7 @@ fn phi3(config: &JsonConfig) -> Result<Plan, ModelError> {
     Ok(Plan { spec, layout })
 }
 
-/// Windows are ignored, as in llama.cpp.
+/// The plan of a GGUF file of Phi-3. Windows are ignored, as in llama.cpp.
 fn phi3_from_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     let mut spec = gguf.spec("phi3", NormKind::Rms, FeedForward::Gated(Activation::Silu))?;
     gguf.rotate(&mut spec, Pairing::Halves)?;
@@ -82,7 +82,7 @@ fn phi2_from_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     Ok(Plan { spec, layout })
 }
 
-/// The window is written, though programs ignore it.
+/// The keys of a file of Phi-3. The window is written, although programs ignore it.
 fn phi3_keys(file: &mut GgufDescription<'_>) -> Result<(), ModelError> {
     file.add_divisors();
     let window = file.spec.attention[0].window.take();

@@ -26,7 +26,7 @@ pub(super) const FAMILIES: &[Family] = &[
         .exported_as("qwen3moe", qwen3_moe_keys),
 ];
 
-/// Norms of the heads of queries and keys.
+/// The names of the norms of the heads of queries and keys.
 const HEAD_NORMS: QkNormNames = QkNormNames::SharedByHeads(["self_attn.q_norm", "self_attn.k_norm"]);
 const HEAD_NORMS_OF_GGUF: QkNormNames = QkNormNames::SharedByHeads(["attn_q_norm", "attn_k_norm"]);
 

@@ -1,4 +1,4 @@
-//! Frequencies of the rotary embedding, with the scalings that checkpoints ask for.
+//! The frequencies of the rotary embedding, with the scalings that checkpoints ask for.
 //!
 //! They are computed in f32 as in transformers, so that angles at far positions agree. Both formats are read:
 //! `rope_parameters` (transformers 5), and `rope_theta` with `rope_scaling`.
@@ -6,8 +6,8 @@
 //! Scalings that have other frequencies for long sequences than for short ones (dynamic, longrope) are read for both,
 //! and one is chosen when the longest sequence that will be run is known ([`set_context`]). transformers chooses by the
 //! current length in each pass, so that a row's logits depend on tokens after it. Both make the same choice if sequence
-//! and requested context lie on the same side of the threshold. Not supported here, and refused by name: mrope, and
-//! "proportional" rotation of the first pairs of whole heads (which `gemma4.rs` reads).
+//! and requested context lie on the same side of the threshold. Two kinds are not supported here and refused by name:
+//! mrope, and "proportional" rotation of the first pairs of whole heads (which `gemma4.rs` reads).
 
 use foretoken_kernels::rope::Pairing;
 
@@ -35,17 +35,17 @@ pub(super) fn proportional(base: f32, head_dim: usize, part: f32) -> Vec<f32> {
         .collect()
 }
 
-/// What a family's rotations have in common.
+/// The properties that a family's rotations have in common.
 #[derive(Clone, Copy)]
 pub(super) struct Rope {
     pub(super) pairing: Pairing,
     /// The base if the configuration has none.
     pub(super) theta: f32,
-    /// The part of a head that is rotated if `partial_rotary_factor` is missing; `None`: always all of it.
+    /// The part of a head that is rotated if `partial_rotary_factor` is missing; `None` if all of it is always rotated.
     pub(super) partial: Option<f32>,
 }
 
-/// Whole heads, whose halves are pairs.
+/// The rotation of whole heads, whose halves form pairs.
 pub(super) const HALVES: Rope = Rope { pairing: Pairing::Halves, theta: 10_000.0, partial: None };
 
 impl Rope {
@@ -102,7 +102,7 @@ impl Rope {
         }
     }
 
-    /// The unscaled rotation of so many elements with a base.
+    /// The unscaled rotation of `dim` elements with a base.
     pub(super) fn rotation(&self, base: f32, dim: usize) -> Rotation {
         let frequencies = plain(base, dim);
         Rotation { frequencies, pairing: self.pairing, magnitude: 1.0, base, scaling: Scaling::None, by_length: None }
@@ -123,8 +123,8 @@ impl Rope {
     }
 }
 
-/// Rotations of the layers with full attention and of those with a window: each has parameters of its own under the
-/// name of its kind, or, in the older format of Gemma 3, the scaling applies to the former only. `thetas` are the
+/// The rotations of the layers with full attention and of those with a window. Each has parameters of its own under the
+/// name of its kind, or, in the older format of Gemma 3, the scaling applies only to the former. `thetas` are the
 /// default bases.
 ///
 /// # Errors
@@ -137,8 +137,8 @@ pub(super) fn of_layer_types(
     let [full, sliding] = thetas.map(|theta| Rope { theta, ..HALVES });
     let nested = match config.optional_object("rope_parameters")? {
         Some(all) => {
-            let of = |kind: &str| all.optional_object(kind);
-            let both = (of("full_attention")?, of("sliding_attention")?);
+            let parameters_of = |kind: &str| all.optional_object(kind);
+            let both = (parameters_of("full_attention")?, parameters_of("sliding_attention")?);
             (both.0.is_some() || both.1.is_some()).then_some(both)
         }
         None => None,
@@ -192,13 +192,14 @@ fn original(config: &JsonConfig, scaling: &JsonConfig, spec: &Spec) -> Result<f3
     if found >= 2.0 { Ok(found) } else { Err(scaling.refuse(FIELD, "a number of positions", found)) }
 }
 
-/// Raises the context to what a scaling extends it to.
+/// Raises the context to the length to which a scaling extends it.
 fn extend_context(spec: &mut Spec, positions: f32) {
     const CONTEXT_MAX: usize = 1 << 24;
     spec.context_max = spec.context_max.max((positions as usize).min(CONTEXT_MAX));
 }
 
-/// Llama 3.1's scaling: long wavelengths are divided by the factor, short ones kept, those between blended.
+/// Llama 3.1's scaling: frequencies with long wavelengths are divided by the factor, those with short ones are kept,
+/// and those between are blended.
 fn llama3(scaling: &JsonConfig, frequencies: &[f32]) -> Result<Vec<f32>, ModelError> {
     let factor = positive(scaling, "factor")?;
     let low = positive(scaling, "low_freq_factor")?;
@@ -230,7 +231,7 @@ fn dynamic(scaling: &JsonConfig, unscaled: Rotation, spec: &mut Spec) -> Result<
 }
 
 impl Rotation {
-    /// The same with the frequencies for sequences of up to so many tokens.
+    /// Sets the frequencies for sequences of up to `context` tokens.
     pub(super) fn for_context(self, context: usize) -> Self {
         let dim = 2 * self.frequencies.len();
         let frequencies = match (&self.scaling, &self.by_length) {

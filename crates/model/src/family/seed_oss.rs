@@ -28,7 +28,7 @@ fn from_json(config: &JsonConfig) -> Result<Plan, ModelError> {
     Ok(Plan { spec, layout: Layout { qkv_bias, output_bias, ffn_bias, ..HUGGING_FACE } })
 }
 
-/// The norm before the feed-forward network has the name of a norm after attention.
+/// The plan of a GGUF file, in which the norm before the feed-forward network has the name of a norm after attention.
 fn from_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     let mut spec = gguf.spec("seed_oss", NormKind::Rms, FeedForward::Gated(Activation::Silu))?;
     gguf.rotate(&mut spec, Pairing::Halves)?;

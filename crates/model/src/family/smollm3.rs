@@ -21,7 +21,7 @@ fn from_json(config: &JsonConfig) -> Result<Plan, ModelError> {
     let rotated = rotated_layers(config, spec.layers)?;
     let windowed = config.optional_bool("use_sliding_window")?.unwrap_or(false);
     let window = if windowed { json::window(config, "sliding_window")? } else { None };
-    // If windows are on, the layers without rotation have them, or those that the file names.
+    // If windows are on, the layers without rotation have them, or the layers that the file names.
     let kinds = json::layer_types(config, spec.layers, |name| match name {
         "full_attention" => Some(LayerAttention::default()),
         "sliding_attention" => Some(LayerAttention { window, ..LayerAttention::default() }),

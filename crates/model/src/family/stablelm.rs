@@ -1,5 +1,5 @@
 //! StableLM: Llama with LayerNorms, a quarter of each head rotated, and, in the 12B, a parallel block and norms of q
-//! and k, one a head.
+//! and k, one per head.
 
 use foretoken_kernels::rope::Pairing;
 

@@ -69,7 +69,7 @@ fn starcoder2(config: &JsonConfig) -> Result<Plan, ModelError> {
     Ok(Plan { spec, layout })
 }
 
-/// Files have no key for windows.
+/// The plan of a GGUF file, in which there is no key for windows.
 fn starcoder2_from_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     let mut spec = gguf.spec("starcoder2", NormKind::Layer, GGUF_FEED_FORWARD)?;
     gguf.rotate(&mut spec, Pairing::Halves)?;

@@ -1,4 +1,4 @@
-//! Lookup of tensors for the families: by name, with their shapes checked against the configuration.
+//! Lookup of tensors for the families, by name, with shapes checked against the configuration.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -8,19 +8,18 @@ use foretoken_weights::{Dtype, Tensor, Weights};
 use crate::error::ModelError;
 use crate::linear::{Table, Unpacked};
 use crate::mxfp4::{self, MatrixSelection, Mxfp4};
-use crate::quantization::Quantization;
-use crate::quantized::{PARTS, Quantized, has_integers};
+use crate::quantized::{PARTS, Quantization, Quantized, has_integers};
 use crate::spec::Spec;
 use crate::storage::{Storage, nth_matrix};
 
 /// Whether a linear layer has a bias. A bias that the configuration requires and the file lacks is an error: without it
-/// the network would still run, and be wrong.
+/// the network would still run, but with wrong results.
 #[derive(Clone, Copy)]
 pub(super) enum Bias {
     Required,
-    /// A file that has one anyway is refused unless it is all zeros (`unused.rs`).
+    /// There is no bias. A file that has one anyway is refused unless it is all zeros (`unused.rs`).
     None,
-    /// The file decides, in formats whose configuration does not say.
+    /// There is a bias if the file has one, in formats whose configuration does not say so.
     IfThere,
 }
 
@@ -51,7 +50,7 @@ pub(super) fn optional_vector(weights: &Weights, name: &str, len: usize) -> Resu
     if weights.get(name).is_some() { vector(weights, name, len).map(Some) } else { Ok(None) }
 }
 
-/// The tensors of a checkpoint, as parts of a network.
+/// The tensors of a checkpoint, from which the parts of a network are made.
 pub(super) struct Tensors<'a> {
     pub(super) weights: &'a Weights,
     /// How quantized matrices are packed.
@@ -61,7 +60,7 @@ pub(super) struct Tensors<'a> {
 }
 
 impl<'a> Tensors<'a> {
-    /// The tensors of a checkpoint, none of them read. `quantization`: how quantized matrices are packed.
+    /// The tensors of a checkpoint, none of them read yet. `quantization` describes how quantized matrices are packed.
     pub(super) fn new(weights: &'a Weights, quantization: Option<Quantization>) -> Self {
         Self { weights, quantization, read: RefCell::default() }
     }
@@ -113,7 +112,7 @@ impl<'a> Tensors<'a> {
         }
     }
 
-    /// `name.weight` `[rows, width]`, of which single rows are read.
+    /// The table `name.weight` `[rows, width]`, of which single rows are read.
     pub(super) fn table(&self, name: &str, width: usize, rows: usize) -> Result<Table, ModelError> {
         let tensor = self.require(&format!("{name}.weight"), &[rows, width])?;
         Ok(Table::new(Storage::new(tensor), width, rows))
@@ -129,7 +128,7 @@ impl<'a> Tensors<'a> {
         self.linear(head, inputs, outputs, bias)
     }
 
-    /// `name.weight` `[outputs, inputs]` and `name.bias`.
+    /// The linear layer of `name.weight` `[outputs, inputs]` and `name.bias`.
     pub(super) fn linear(&self, name: &str, inputs: usize, outputs: usize, bias: Bias) -> Result<Unpacked, ModelError> {
         if let Some(matrix) = self.quantized(name, inputs, outputs)? {
             let bias = self.bias(name, outputs, bias)?;
@@ -197,7 +196,7 @@ impl<'a> Tensors<'a> {
         Ok(Unpacked::columns(&tensor, [first, step], bias, outputs).with_name(&matrix_name))
     }
 
-    /// `name.weight` `[1, inputs]`, or `[inputs]` as in GGUF.
+    /// The linear layer with one output, `name.weight` `[1, inputs]`, or `[inputs]` as in GGUF.
     pub(super) fn row(&self, name: &str, inputs: usize) -> Result<Unpacked, ModelError> {
         let is_vector = |tensor: &Tensor| tensor.shape.len() == 1;
         if !self.weights.get(&format!("{name}.weight")).is_some_and(is_vector) {
@@ -207,7 +206,7 @@ impl<'a> Tensors<'a> {
         Ok(Unpacked::new(&Tensor { shape: vec![1, inputs], ..tensor.clone() }, None, inputs, 1))
     }
 
-    /// As [`linear`](Self::linear), with a weight that is stored `[inputs, outputs]` unless it is quantized.
+    /// Like [`linear`](Self::linear), with a weight that is stored `[inputs, outputs]` unless it is quantized.
     pub(super) fn transposed(
         &self,
         name: &str,
@@ -228,7 +227,7 @@ impl<'a> Tensors<'a> {
         vector(self.weights, name, len)
     }
 
-    /// A vector of finite numbers, of this whole name: `[len]` or `[1, len]`.
+    /// A vector of finite numbers with this whole name, `[len]` or `[1, len]`.
     pub(super) fn finite(&self, name: &str, len: usize) -> Result<Vec<f32>, ModelError> {
         let is_row = |tensor: &Tensor| tensor.shape.len() == 2;
         let all = match self.weights.get(name).is_some_and(is_row) {
@@ -261,7 +260,7 @@ impl<'a> Tensors<'a> {
         ModelError::config(self.weights.source(), field, expected, tensor.dtype.name())
     }
 
-    /// Integers of 32 or 64 bits, of this whole name; `None` if there is no such tensor.
+    /// The integers of 32 or 64 bits with this whole name; `None` if there is no such tensor.
     pub(super) fn integers(&self, name: &str, len: usize) -> Result<Option<Vec<i64>>, ModelError> {
         let Some(tensor) = self.tensor_of_len(name, len)? else { return Ok(None) };
         match tensor.dtype.name() {
@@ -274,7 +273,7 @@ impl<'a> Tensors<'a> {
         }
     }
 
-    /// Booleans of this whole name; `None` if there is no such tensor.
+    /// The booleans with this whole name; `None` if there is no such tensor.
     pub(super) fn booleans(&self, name: &str, len: usize) -> Result<Option<Vec<bool>>, ModelError> {
         let Some(tensor) = self.tensor_of_len(name, len)? else { return Ok(None) };
         match tensor.dtype.name() {

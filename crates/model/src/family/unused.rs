@@ -1,11 +1,12 @@
 //! Check of the tensors that a network does not read.
 //!
 //! A configuration that describes less than its file would go unnoticed: a network of the first four of six layers runs
-//! well and writes another text. So every tensor has to be accounted for. Unread tensors of layers beyond the last, of
-//! layers that are run, and with other names of this layout are refused: without them it is another network. Tensors
-//! that no computation needs are ignored (buffers, biases of zeros, a copy of the embedding as the head, keys and
-//! values of layers that attend to those of others). The rest does not belong to the language model, such as vision
-//! towers and multi-token prediction layers, and is reported once. A missing tensor is an error where it is read.
+//! without an error and writes another text. So every tensor has to be accounted for. Unread tensors of layers beyond
+//! the last, of layers that are run, and with other names of this layout are refused: without them the network is a
+//! different one. Tensors that no computation needs are ignored (buffers, biases of zeros, a copy of the embedding as
+//! the head, keys and values of layers that attend to those of others). The rest does not belong to the language model,
+//! such as vision towers and multi-token prediction layers, and is reported once. A missing tensor is an error when it
+//! is read.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +24,7 @@ const NEXTN_TENSORS: [&str; 2] = ["eh_proj.weight", "nextn.eh_proj.weight"];
 /// Checks all tensors but those in `read`; returns the names of those that are left out, in alphabetical order.
 ///
 /// # Errors
-/// An unread tensor is essential: the network would be another one without it.
+/// If an unread tensor is essential: without it the network would be a different one.
 pub(super) fn check(
     checkpoint: &Checkpoint,
     (spec, layout): (&Spec, &Layout),
@@ -83,11 +84,11 @@ enum UnreadTensor {
     OtherPart,
     /// It belongs to this layer, which is not run.
     BeyondLastLayer(usize),
-    /// It should have been read: the network is another one without it.
+    /// It should have been read: without it the network is a different one.
     Essential,
 }
 
-/// What is needed to classify an unread tensor.
+/// The data that is needed to classify an unread tensor.
 struct Classifier<'a> {
     checkpoint: &'a Checkpoint,
     spec: &'a Spec,
@@ -142,7 +143,7 @@ impl Classifier<'_> {
         self.is_head(name) || own.is_some_and(|own| all.any(|known| is_of(own, known)))
     }
 
-    /// Checks that the head in a file whose configuration says it is tied is a copy of the embedding.
+    /// Checks that the head is a copy of the embedding, in a file whose configuration says that it is tied.
     ///
     /// Otherwise the file is ambiguous: some programs use such a head and some do not.
     fn is_copy(&self, head: &Tensor) -> Result<(), ModelError> {
@@ -160,7 +161,7 @@ impl Classifier<'_> {
         Err(config.refuse(FIELD, expected, found))
     }
 
-    /// An error about the number of layers. `last`: the last layer that has tensors.
+    /// An error about the number of layers. `last` is the last layer that has tensors.
     fn too_few_layers(&self, last: usize, beyond: &[(usize, &str)]) -> ModelError {
         let (file, field) = self.layers_field();
         let (source, there) = (self.checkpoint.weights.source(), last.saturating_add(1));
@@ -173,7 +174,7 @@ impl Classifier<'_> {
         ModelError::config(file, field, expected, self.spec.layers)
     }
 
-    /// The file and the field that say how many layers there are.
+    /// The file and the field that have the number of layers.
     fn layers_field(&self) -> (&str, String) {
         const FIELDS: [&str; 4] = ["num_hidden_layers", "n_layer", "num_layers", "n_layers"];
         match &self.checkpoint.config {
@@ -198,7 +199,7 @@ fn is_of(tensor: &str, name: &str) -> bool {
         && tensor.strip_prefix(name).is_some_and(|rest| rest.starts_with('.') && rest.rfind('.') == Some(0))
 }
 
-/// Whether a tensor is a bias of zeros: some programs write one wherever there could be a bias.
+/// Whether a tensor is a bias of zeros, since some programs write one wherever there could be a bias.
 fn is_zero_bias(tensor: &Tensor) -> bool {
     tensor.name.ends_with(".bias") && tensor.shape.len() == 1 && tensor.bytes.iter().all(|byte| *byte == 0)
 }

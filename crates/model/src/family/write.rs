@@ -1,12 +1,14 @@
 //! Export of a checkpoint's configuration to the keys of a GGUF file.
 //!
 //! A description of the file is made from the [`Spec`] and read by the architecture's own reader before anything is
-//! written. The reader must find the same [`Spec`]; a difference is refused with the field that it comes from. So a
-//! writer cannot disagree with the reader, and features that files cannot express or imply (windows, which layers have
-//! them, the scale of scores) need no list of their own. The reader also yields the names and the [`Layout`] of the
-//! file's tensors.
+//! written. The reader must find the same [`Spec`]; a difference is refused by the field that causes it
+//! (`write/compare.rs`). So a writer cannot disagree with the reader, and features that files cannot express or imply
+//! (windows, which layers have them, the scale of scores) need no list of their own. The reader also yields the names
+//! and the [`Layout`] of the file's tensors.
 //!
 //! A family's file adds the keys that are particular to it. Tensors are exported by `layout/write.rs`.
+
+mod compare;
 
 use foretoken_kernels::rope::Pairing;
 use foretoken_weights::gguf::{Array, Metadata, Value};
@@ -15,16 +17,16 @@ use foretoken_weights::{Tensor, Weights};
 use super::gguf::Gguf;
 use super::layout::{Layout, QkNormNames, Qkv};
 use super::tensors::Bias;
-use super::{Plan, ReadGguf, json, rope};
+use super::{Plan, ReadGguf, rope};
 use crate::checkpoint::JsonConfig;
 use crate::collected::tensor;
 use crate::error::ModelError;
-use crate::spec::{Activation, Experts, FeedForward, LayerAttention, Norm, Positions, Rotation, Router, Scaling, Spec};
+use crate::spec::{Activation, FeedForward, Norm, Rotation, Scaling, Spec};
 
 /// Keys of a GGUF file with their values, in order.
 pub(crate) type Keys = Vec<(String, Value)>;
 
-/// The key of a further multiplier of rotated elements.
+/// The key of a further multiplier of the rotated elements.
 const ATTENTION_FACTOR: &str = "rope.scaling.attn_factor";
 
 /// How the checkpoints of a family are exported.
@@ -40,7 +42,7 @@ pub(super) struct GgufDescription<'a> {
     pub(super) config: &'a JsonConfig,
     /// The spec that the file should express: that of the configuration, unless a family notes a difference.
     pub(super) spec: Spec,
-    /// Where the checkpoint's tensors lie.
+    /// How the checkpoint's tensors are stored.
     pub(super) layout: &'a Layout,
     pub(super) keys: Keys,
     /// Tensors that the checkpoint does not have.
@@ -61,10 +63,7 @@ pub(super) fn limit_context_to_window(file: &mut GgufDescription<'_>) -> Result<
     Ok(())
 }
 
-/// A pair of this frequency or a lower one is not rotated at any position.
-const UNROTATED_FREQUENCY_MAX: f32 = 1e-24;
-
-/// A count as GGUF stores it. Every count of a [`Spec`] is bounded far below.
+/// A count as GGUF stores it. Every count of a [`Spec`] has a bound far below 2^32.
 fn number(number: usize) -> Value {
     Value::U32(u32::try_from(number).unwrap_or(u32::MAX))
 }
@@ -77,7 +76,7 @@ impl<'a> GgufDescription<'a> {
     /// Describes a file of a checkpoint.
     ///
     /// # Errors
-    /// The family knows that the file format cannot express something.
+    /// If the family finds that the file format cannot express something.
     pub(super) fn new(config: &'a JsonConfig, plan: &'a Plan, export: &GgufExport) -> Result<Self, ModelError> {
         let architecture = export.architecture;
         let spec = Spec { family: architecture, ..plan.spec.clone() };
@@ -122,7 +121,7 @@ impl<'a> GgufDescription<'a> {
         }
     }
 
-    /// Adds the keys of experts that all architectures have; readers see by tensors which layers have experts.
+    /// Adds the keys of experts that all architectures have; readers see from the tensors which layers have experts.
     fn add_experts(&mut self) {
         let Some(experts) = self.spec.experts.clone() else { return };
         self.add_count("expert_count", experts.count);
@@ -147,7 +146,8 @@ impl<'a> GgufDescription<'a> {
         width.into_iter().for_each(|width| self.add_count("expert_feed_forward_length", width));
     }
 
-    /// Refuses dense layers beside layers with experts: llama.cpp expects experts in all layers of most architectures.
+    /// Refuses dense layers together with layers with experts: llama.cpp expects experts in all layers of most
+    /// architectures.
     pub(super) fn require_experts_everywhere(&self) -> Result<(), ModelError> {
         let dense = (0..self.spec.layers).find(|layer| self.spec.experts_of(*layer).is_none());
         let Some(layer) = dense else { return Ok(()) };
@@ -234,8 +234,8 @@ impl<'a> GgufDescription<'a> {
         self.add_key(rope::YARN_LOG_MULTIPLIER, multiplier);
     }
 
-    /// Adds the tensors of divisors of frequencies, if there are any. llama.cpp reads them in some architectures; where
-    /// they are not added, scalings that need them are refused.
+    /// Adds the tensors of divisors of frequencies, if there are any. llama.cpp reads them in some architectures; in
+    /// the others they are not added, and scalings that need them are refused.
     pub(super) fn add_divisors(&mut self) {
         let Some(Rotation { frequencies, base, scaling, .. }) = self.spec.positions.rotations().first() else { return };
         let mut add = |name: &str, divisors: &[f32]| {
@@ -256,7 +256,7 @@ impl<'a> GgufDescription<'a> {
     }
 
     /// For an architecture that cannot express windows: limits the file's context to the shortest window, within which
-    /// windows have no effect, and notes it.
+    /// windows have no effect, and adds a note.
     pub(super) fn limit_context_to_window(&mut self) {
         let Some(shortest) = (0..self.spec.layers).filter_map(|layer| self.spec.window_of(layer)).min() else { return };
         self.spec.context_max = shortest;
@@ -270,8 +270,8 @@ impl<'a> GgufDescription<'a> {
         ));
     }
 
-    /// Sets GELU to its tanh form, which llama.cpp computes in this architecture whatever the checkpoint had, and notes
-    /// it.
+    /// Sets GELU to its tanh form, which llama.cpp computes in this architecture whatever the checkpoint has, and adds
+    /// a note.
     pub(super) fn use_tanh_gelu(&mut self) {
         if self.spec.feed_forward == FeedForward::Plain(Activation::GeluErf) {
             self.spec.feed_forward = FeedForward::Plain(Activation::GeluTanh);
@@ -296,7 +296,7 @@ impl<'a> GgufDescription<'a> {
         }
     }
 
-    /// Refuses a tied head where llama.cpp expects one of its own, or the reverse.
+    /// Refuses a tied head if llama.cpp expects a separate one, or the reverse.
     pub(super) fn require_tied(&self, tied: bool) -> Result<(), ModelError> {
         match self.spec.tied_head == tied {
             true => Ok(()),
@@ -320,11 +320,11 @@ impl<'a> GgufDescription<'a> {
         self.config.refuse(self.field(fields), expected, found)
     }
 
-    /// Reads the description with the architecture's reader, for sequences of up to so many tokens, and checks that the
-    /// result is what the configuration says.
+    /// Reads the description with the architecture's reader, for sequences of up to `context` tokens, and checks that
+    /// the result equals the configuration's.
     ///
     /// # Errors
-    /// The reader finds something else.
+    /// If the reader finds a difference.
     pub(super) fn read_back(&self, from_gguf: ReadGguf, context: Option<usize>) -> Result<Plan, ModelError> {
         let metadata = Metadata::new(self.config.file(), self.keys.iter().cloned());
         let mut names: Vec<&str> = self.marker_tensors.iter().map(String::as_str).collect();
@@ -332,7 +332,7 @@ impl<'a> GgufDescription<'a> {
         names.extend(self.layout.ffn_norm.map(|_| "blk.0.ffn_norm.weight"));
         names.extend((!matches!(self.layout.qk_norms, QkNormNames::None)).then_some("blk.0.attn_q_norm.weight"));
         names.extend(matches!(self.layout.qkv, Qkv::Fused(..)).then_some("blk.0.attn_qkv.weight"));
-        // The reader checks only that they are present, and how many rows the embedding has.
+        // The reader checks only that the tensors are present, and the number of rows of the embedding.
         let stubs = names.into_iter().map(|name| tensor(name, vec![0], &[]));
         let embedding = tensor("token_embd.weight", vec![self.spec.vocabulary, 0], &[]);
         let tensors = self.tensors.iter().cloned().chain(stubs).chain([embedding]);
@@ -341,132 +341,12 @@ impl<'a> GgufDescription<'a> {
         self.compare(&plan.spec)?;
         Ok(plan)
     }
-
-    /// Refuses what the reader finds different.
-    fn compare(&self, file: &Spec) -> Result<(), ModelError> {
-        let own = &self.spec;
-        self.compare_layers(file)?;
-        for layer in 0..own.layers {
-            let of = |spec: &Spec| {
-                let LayerAttention { values_are_keys, .. } = spec.attention_of(layer);
-                (spec.kv_heads_of(layer), values_are_keys, spec.ffn_width_of(layer))
-            };
-            assert_eq!(of(own), of(file), "layer {layer} of {}", own.family);
-        }
-        assert_eq!((own.shared_kv, own.layer_inputs), (file.shared_kv, file.layer_inputs), "{}", own.family);
-        if own.feed_forward != file.feed_forward {
-            let fields = ["activation_function", "hidden_activation", "hidden_act", "activation"];
-            let found = self.config.optional_str(self.field(&fields))?.unwrap_or_default();
-            return Err(self.refuse(&fields, json::name_of(file.feed_forward), format!("{found:?}")));
-        }
-        self.compare_experts(file)?;
-        if own.residual != file.residual {
-            let fields = ["use_parallel_residual", "parallel_attn"];
-            return Err(self.refuse(&fields, format!("{:?}", file.residual), format!("{:?}", own.residual)));
-        }
-        for (fields, file, own) in [
-            (
-                &["scale_attn_weights", "query_pre_attn_scalar", "attention_multiplier"][..],
-                Some(file.attention_scale),
-                Some(own.attention_scale),
-            ),
-            (&["attn_logit_softcapping"], file.attention_soft_cap, own.attention_soft_cap),
-            (&["final_logit_softcapping"], file.logit_soft_cap, own.logit_soft_cap),
-            (&["logits_scaling", "logit_scale"], Some(file.logit_multiplier), Some(own.logit_multiplier)),
-            (&["embedding_multiplier"], Some(file.embedding_multiplier), Some(own.embedding_multiplier)),
-            (&["residual_multiplier"], Some(file.residual_multiplier), Some(own.residual_multiplier)),
-            (&["llama_4_scaling_beta"], file.query_growth.map(|of| of.rate), own.query_growth.map(|of| of.rate)),
-            (&["rope_parameters"], file.query_growth.map(|of| of.period), own.query_growth.map(|of| of.period)),
-        ] {
-            let same = match (file, own) {
-                (Some(file), Some(own)) => near(file, own),
-                (file, own) => file == own,
-            };
-            if !same {
-                let shown = |number: Option<f32>| number.map_or("nothing".to_string(), |number| number.to_string());
-                let field = self.field(fields);
-                let scale = fields[0] == "scale_attn_weights";
-                let what = if scale { "scores multiplied with " } else { "" };
-                return Err(self.refuse(&[field], format!("{what}{}", shown(file)), format!("{what}{}", shown(own))));
-            }
-        }
-        Ok(())
-    }
-
-    /// Refuses a router that the reader finds different.
-    fn compare_experts(&self, file: &Spec) -> Result<(), ModelError> {
-        let [own, other] = [&self.spec, file].map(|spec| spec.experts.clone());
-        if let (Some(own), Some(other)) = (&own, &other)
-            && own.router != other.router
-        {
-            let shown = |router: &Router| format!("weights brought to the sum 1: {}", router.divided.is_some());
-            return Err(self.refuse(&["norm_topk_prob", "model_type"], shown(&other.router), shown(&own.router)));
-        }
-        let layers = |spec: &Spec| (0..spec.layers).map(|layer| spec.experts_of(layer).is_some()).collect::<Vec<_>>();
-        assert_eq!(layers(&self.spec), layers(file), "layers of {} with experts", file.family);
-        let shape = |experts: Option<Experts>| experts.map(|experts| Experts { layers: Vec::new(), ..experts });
-        assert_eq!(shape(own), shape(other), "experts of {}", file.family);
-        Ok(())
-    }
-
-    /// Refuses positions, rotations and windows that the reader finds different.
-    fn compare_layers(&self, file: &Spec) -> Result<(), ModelError> {
-        let own = &self.spec;
-        let kind = |spec: &Spec| match spec.positions {
-            Positions::Rope(_) => "positions by rotation",
-            Positions::Learned => "a table of positions",
-            Positions::Alibi(_) => "positions by ALiBi",
-        };
-        if kind(own) != kind(file) {
-            return Err(self.refuse(&["alibi", "model_max_length"], kind(file), kind(own)));
-        }
-        let slopes = own.positions.slopes().iter().zip(file.positions.slopes());
-        assert!(slopes.clone().all(|(own, file)| near(*own, *file)), "slopes of {}: {slopes:?}", own.family);
-        let rotation =
-            |spec: &Spec, layer| Some(spec.positions.rotations()[spec.attention_of(layer).rotation?].clone());
-        for layer in 0..own.layers {
-            if own.window_of(layer) != file.window_of(layer) {
-                let shown = |window: Option<usize>| match window {
-                    None => format!("no window below the context of {}", own.context_max),
-                    Some(window) => format!("a window of {window}"),
-                };
-                let (expected, found) = (shown(file.window_of(layer)), shown(own.window_of(layer)));
-                let windowed = (0..file.layers).any(|layer| file.window_of(layer).is_some());
-                let fields = ["layer_types", "sliding_window_pattern", "sliding_window"];
-                let fields = if windowed { &fields[..] } else { &fields[2..] };
-                return Err(self.refuse(fields, format!("{expected} in layer {layer}"), found));
-            }
-            let same = match (rotation(file, layer), rotation(own, layer)) {
-                (None, None) => true,
-                (Some(file), Some(own)) => is_same_rotation(&file, &own),
-                (file, own) => {
-                    let shown = |is_rotated: bool| if is_rotated { "a rotation" } else { "none" };
-                    let fields = ["no_rope_layers", "no_rope_layer_interval", "layer_types"];
-                    let expected = format!("{} in layer {layer}", shown(file.is_some()));
-                    return Err(self.refuse(&fields, expected, shown(own.is_some())));
-                }
-            };
-            if !same {
-                let expected = "a rotation and a scaling of it that files can say";
-                return Err(self.refuse(&["rope_parameters", "rope_scaling"], expected, "another"));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Whether two rotations have the same angles.
-fn is_same_rotation(a: &Rotation, b: &Rotation) -> bool {
-    let frequencies = a.frequencies.iter().zip(&b.frequencies);
-    a.frequencies.len() == b.frequencies.len()
-        && near(a.magnitude, b.magnitude)
-        && frequencies.clone().all(|(a, b)| near(*a, *b) || a.max(*b) < UNROTATED_FREQUENCY_MAX)
 }
 
 /// Whether rotated pairs are halves of a head in a checkpoint and interleaved in its file.
 ///
 /// # Panics
-/// If it is the other way round.
+/// If it is the reverse.
 pub(super) fn interleaved(checkpoint: &Spec, file: &Spec) -> bool {
     let pairing = |spec: &Spec| spec.positions.rotations().first().map(|rotation| rotation.pairing);
     match (pairing(checkpoint), pairing(file)) {

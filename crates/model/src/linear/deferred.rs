@@ -1,16 +1,15 @@
 //! Matrices that are packed when they are first used, into memory of another matrix of the same shape.
 //!
-//! The form in which a matrix will be multiplied is known without reading its weights: by the type of its tensor, by
-//! the requested type, or, for integers, by their scales. So its memory can be reserved in advance. `expert_memory.rs`
-//! decides which matrix takes which memory.
+//! The form in which a matrix will be multiplied is known without reading its weights: from the type of its tensor,
+//! from the requested type, or, for integers, from their scales. So its memory can be reserved in advance.
+//! `expert_memory.rs` decides which matrix takes which memory.
 
 use std::sync::Arc;
 
 use foretoken_kernels::Panels;
 use foretoken_kernels::panel::PanelFormat;
 
-use super::{Linear, MatrixLayout, Packing, Unpacked};
-use crate::backend::PackedMatrix;
+use super::{Linear, MatrixLayout, PackedMatrix, Packing, Unpacked};
 use crate::error::ModelError;
 use crate::weight_type::Converted;
 
@@ -20,7 +19,7 @@ pub(crate) struct Deferred {
     pub(crate) shape: MatrixShape,
 }
 
-/// What two matrices must have in common to use the same memory.
+/// The properties that two matrices must share to use the same memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MatrixShape {
     form: PanelFormat,
@@ -31,7 +30,7 @@ pub(crate) struct MatrixShape {
 }
 
 impl MatrixShape {
-    /// Bytes of its packed weights.
+    /// Number of bytes of its packed weights.
     pub(crate) fn bytes(&self) -> usize {
         Panels::bytes_of(self.form, self.own_outputs, self.inputs).unwrap_or(usize::MAX)
     }
@@ -47,7 +46,7 @@ impl Deferred {
     /// Reserves memory for a matrix of its shape.
     ///
     /// # Errors
-    /// There is none.
+    /// If there is no memory for it.
     pub(crate) fn reserve(&self, packing: &Packing<'_>) -> Result<Linear, ModelError> {
         let MatrixShape { form, own_outputs, outputs, inputs, has_bias } = self.shape;
         let weights = Panels::reserve(form, own_outputs, inputs).ok_or_else(|| self.own.no_memory(packing))?;
@@ -55,7 +54,7 @@ impl Deferred {
         Ok(Linear { weights: Arc::new(weights), bias, outputs })
     }
 
-    /// Packs it into memory of its shape.
+    /// Packs the matrix into memory of its shape.
     ///
     /// # Errors
     /// As [`Unpacked::pack`].
@@ -78,8 +77,8 @@ impl Deferred {
 }
 
 impl Unpacked {
-    /// The matrix as one that is packed later. If `likely` is true, its form may be estimated where it would have to be
-    /// read.
+    /// Describes the matrix as one that is packed later. If `likely` is true, its form may be estimated if scales would
+    /// have to be read to know it.
     ///
     /// # Errors
     /// A type is requested and the weights are not floats; or they are quantized and a tensor holds an impossible

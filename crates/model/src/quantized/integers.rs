@@ -1,12 +1,11 @@
-//! Matrices of integers: quants, and a scale and a zero point for each group of inputs.
+//! Matrices of integers: their quants, and a scale and a zero point for each group of inputs.
 
 use foretoken_kernels::block::Format;
 use foretoken_kernels::dtype::f16;
 use foretoken_kernels::panel::PanelFormat;
 use foretoken_weights::Tensor;
 
-use super::{AWQ_NIBBLES, BLOCK, MIDDLE, Quantized};
-use crate::quantization::Packing;
+use super::{AWQ_NIBBLES, BLOCK, MIDDLE, Packing, Quantized};
 
 /// A matrix of integers whose scales and zero points have been read.
 pub(super) struct Integers<'a> {
@@ -18,7 +17,8 @@ pub(super) struct Integers<'a> {
 }
 
 impl Integers<'_> {
-    /// The form of the same numbers: Q4_0 if all zero points are 8, floats if a scale is no f16, otherwise INT4.
+    /// The form with the same numbers: Q4_0 if all zero points are 8, floats if a scale is not representable as f16,
+    /// otherwise INT4.
     pub(super) fn form(&self) -> PanelFormat {
         let is_half = |scale: &f32| f16::from_f32(*scale).to_f32() == *scale || scale.is_nan();
         match self.zeros.iter().flatten().all(|zero| *zero == MIDDLE) {

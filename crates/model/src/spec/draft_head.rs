@@ -1,17 +1,17 @@
-//! What a configuration says about a draft head: what it reads of a target, and of which kind it is.
+//! The description of a draft head by its configuration: what it reads of a target, and its kind.
 //!
-//! The layers of such a head are described as those of any network.
+//! The layers of such a head are described like those of any network.
 
-/// What makes a network a draft head: it drafts for a target whose hidden states it reads beside its tokens.
+/// The properties of a draft head, a network that drafts for a target whose hidden states it reads besides its tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DraftHead {
     /// Layers of the target whose *output* (the residual stream) it reads, numbered from 0, in this order. EAGLE-3's
-    /// files name the layers whose *input* this is, each one more. Empty if the file does not say it: then three layers
-    /// are chosen by the number of the target's ([`DraftHead::layers_of`]).
+    /// files name the layers whose *input* this is, each one more. Empty if the file does not have them: then three
+    /// layers are chosen by the number of the target's layers ([`DraftHead::layers_of`]).
     pub target_layers: Vec<usize>,
     /// Width of the target.
     pub target_width: usize,
-    /// Number of tokens that it can draft: the rows of its output matrix.
+    /// Number of tokens that it can draft, which is that of the rows of its output matrix.
     pub draft_vocabulary: usize,
     /// What it computes from the hidden states.
     pub kind: HeadKind,
@@ -20,31 +20,31 @@ pub struct DraftHead {
 /// Kinds of draft heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadKind {
-    /// Layers of a network (Li et al. 2025, EAGLE-3). The attention of the first reads the embedding of a token and the
-    /// hidden row of the position before, each normalized, concatenated; the residual stream begins with the hidden
-    /// row.
+    /// Layers of a network (Li et al. 2025, EAGLE-3). The attention of the first layer reads the embedding of a token
+    /// and the hidden state of the position before, each normalized, concatenated; the residual stream begins with the
+    /// hidden state.
     Layers {
-        /// Whether rows of the target are normalized before they are projected to the head's width.
+        /// Whether the target's hidden states are normalized before they are projected to the head's width.
         norms_target: bool,
-        /// Whether the residual stream begins with the normalized hidden row.
+        /// Whether the residual stream begins with the normalized hidden state.
         residual_is_normed: bool,
     },
-    /// For each position ahead a few residual blocks and an output matrix, which all read the target's last hidden row
-    /// and no token (Cai et al. 2024, Medusa).
+    /// For each position ahead a few residual blocks and an output matrix, which all read the target's last hidden
+    /// state and no token (Cai et al. 2024, Medusa).
     Medusa {
         /// Number of positions ahead.
         heads: usize,
-        /// Residual blocks of each head.
+        /// Number of residual blocks of each head.
         blocks: usize,
     },
 }
 
 impl DraftHead {
-    /// Number of the target's layers that are read where no file says which.
+    /// Number of the target's layers that are read if the file does not name them.
     pub const LAYERS: usize = 3;
 
-    /// The layers whose output it reads of a target with so many: those of its file, or layers 1, n / 2 - 1 and n - 4,
-    /// as EAGLE-3's authors do; Medusa reads the last. `None` if the target has too few layers.
+    /// The layers whose output it reads, of a target with `target` layers: those of its file, or layers 1, n / 2 - 1
+    /// and n - 4, as EAGLE-3's authors do; Medusa reads the last. `None` if the target has too few layers.
     pub fn layers_of(&self, target: usize) -> Option<Vec<usize>> {
         if let HeadKind::Medusa { .. } = self.kind {
             return Some(vec![target.checked_sub(1)?]);

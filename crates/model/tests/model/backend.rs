@@ -1,6 +1,6 @@
-//! A second backend, made of public items alone: the smallest that runs a described network.
+//! Tests of a second backend, made of public items alone: the smallest one that runs a described network.
 //!
-//! It runs the networks of Llama's golden folders, computes with the plain functions that specify the kernels, and
+//! It runs the networks of Llama's golden folders, computes with the naive functions that specify the kernels, and
 //! stores tokens instead of keys and values, so every row computes its whole sequence again. It refuses other networks.
 
 use std::sync::Arc;
@@ -162,12 +162,14 @@ impl Packed for Shared {
 
     fn matrices(&self) -> Vec<PackedMatrix> {
         let all = self.0.layers.iter().flat_map(|layer| &layer.matrices).chain([&self.0.head]);
-        let of = |matrix: &Plain| (matrix.weights.len(), 4 * matrix.weights.len());
-        all.map(of).map(|(elements, bytes)| PackedMatrix { form: "F32", elements, bytes, is_chosen: false }).collect()
+        let size_of = |matrix: &Plain| (matrix.weights.len(), 4 * matrix.weights.len());
+        all.map(size_of)
+            .map(|(elements, bytes)| PackedMatrix { form: "F32", elements, bytes, is_chosen: false })
+            .collect()
     }
 }
 
-/// The executor: tokens by slot, and the network.
+/// The executor: the tokens of the slots, and the network.
 struct Runner {
     network: Arc<PlainNetwork>,
     slots: Vec<u32>,
@@ -263,11 +265,11 @@ fn a_backend_of_public_items_has_the_logits_of_the_cpu() {
         for backend in [&Naive as &dyn Backend, &Cpu] {
             let network = family::read(&checkpoint, None).unwrap().with_tokens(Some(90));
             let mut reports = Vec::new();
-            let mut loaded = backend.load(network, options, &mut |done, of| reports.push((done, of))).unwrap();
+            let mut loaded = backend.load(network, options, &mut |done, all| reports.push((done, all))).unwrap();
             backend::check(backend, name, &*loaded.executor).unwrap();
             assert_eq!((reports, loaded.executor.capacity().vocabulary), (vec![(1, 2), (2, 2)], 90));
             let first = logits(&mut loaded.executor, &tokens, &[5, 1, 6]);
-            // Weights are shared, caches are not.
+            // The executors share weights, but not caches.
             let mut second = loaded.weights.executor(options).unwrap();
             drop(loaded.executor);
             assert_eq!(logits(&mut second, &tokens, &[12]), first, "{name} on {}", backend.name());

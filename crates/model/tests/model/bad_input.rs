@@ -1,5 +1,5 @@
-//! Bad checkpoints: an error is one line that names the file, the field or tensor, what was expected and what was
-//! found; and no file makes the loader panic or allocate memory for data that it does not have.
+//! Tests of bad checkpoints: an error is one line that names the file, the field or tensor, what was expected and what
+//! was found; and no file makes the loader panic or allocate memory for data that it does not have.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,9 +10,9 @@ use foretoken_weights::Bytes;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::files::{Form, Gguf, Tensors, Wide, config, read, safetensors_file};
+use crate::files::{Form, Tensors, config, read, safetensors_file};
 use crate::fixture;
-use crate::golden::GOLDENS;
+use crate::golden::goldens;
 
 fn load(config: &[u8], file: Vec<u8>) -> Result<Model, ModelError> {
     let checkpoint = Checkpoint::from_parts("test", config, Bytes::from_vec(file))?;
@@ -21,7 +21,7 @@ fn load(config: &[u8], file: Vec<u8>) -> Result<Model, ModelError> {
 
 /// Asserts that the result is an error of one line that contains all of `parts`, within a few seconds.
 #[track_caller]
-fn assert_error(result: Result<Model, ModelError>, parts: &[&str], start: Instant) {
+pub(crate) fn assert_error(result: Result<Model, ModelError>, parts: &[&str], start: Instant) {
     assert!(start.elapsed() < Duration::from_secs(5), "it took {:?}", start.elapsed());
     let message = match result {
         Ok(_) => panic!("loaded, instead of an error with {parts:?}"),
@@ -159,7 +159,7 @@ fn impossible_numbers_are_refused() {
     refused("llama3-rope", json!({"rope_parameters": rope}), &[FILE, "high_freq_factor", "above low_freq_factor = 1"]);
 }
 
-/// A configuration may contain any number; data that is not in the file costs neither memory nor time.
+/// A configuration may contain any number; data that is not in the file takes neither memory nor time.
 #[test]
 fn absurd_numbers_fail_at_once() {
     let fields = [
@@ -220,7 +220,7 @@ fn tensors_that_contradict_the_configuration_are_refused() {
     for name in names {
         let family = if name.starts_with("transformer.") { "gpt2" } else { "llama" };
         let gone = |tensors: &mut Tensors| assert!(tensors.remove(&name).is_some());
-        // Without the embedding under its prefix, names without the prefix are expected.
+        // Without the embedding under its prefix, the reader expects names without the prefix.
         let parts = if name.contains("embed_tokens") || name.contains("wte") {
             vec!["test/model.safetensors", "expected tensor"]
         } else {
@@ -250,9 +250,9 @@ fn tensors_that_contradict_the_configuration_are_refused() {
 /// In every family a tensor that is missing or of another shape is refused, in one line that names a tensor.
 #[test]
 fn tensors_of_every_family_that_contradict_its_configuration() {
-    for family in GOLDENS.into_iter().flatten() {
+    for family in &goldens() {
         let (config, tensors) = (config(&fixture(family)).to_string(), read(&fixture(family)));
-        // The first layer stands for all.
+        // The first layer stands for all layers.
         let later = |name: &str| name.split('.').any(|part| part.parse().is_ok_and(|number: usize| number > 0));
         let names = tensors.keys().filter(|name| !later(name));
         for name in names {
@@ -344,95 +344,6 @@ fn tensors_of_unsupported_types_are_refused() {
     assert_error(load(config.as_bytes(), bytes), &["test/model.safetensors", "input_layernorm", "I32"], Instant::now());
 }
 
-/// A small GGUF file with valid keys, of which one may be changed.
-fn gguf(change: impl Fn(&str) -> Option<Option<f32>>) -> Gguf {
-    let integers = [
-        ("llama.block_count", 1),
-        ("llama.context_length", 64),
-        ("llama.embedding_length", 8),
-        ("llama.feed_forward_length", 8),
-        ("llama.attention.head_count", 2),
-    ];
-    let mut gguf = Gguf::default().str("general.architecture", "llama");
-    for (key, value) in integers {
-        gguf = match change(key) {
-            None => gguf.u32(key, value),
-            Some(Some(other)) => gguf.u32(key, other as usize),
-            Some(None) => gguf,
-        };
-    }
-    for (key, value) in [("llama.attention.layer_norm_rms_epsilon", 1e-6), ("llama.rope.freq_base", 1e4)] {
-        gguf = match change(key) {
-            None => gguf.f32(key, value),
-            Some(Some(other)) => gguf.f32(key, other),
-            Some(None) => gguf,
-        };
-    }
-    gguf.tensor("token_embd.weight", &Wide { shape: vec![16, 8], elements: vec![0.5; 128] }, Form::F32)
-}
-
-#[test]
-fn gguf_files_that_cannot_be_run_are_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("bad.gguf");
-    let refused = |gguf: Gguf, parts: &[&str]| {
-        std::fs::write(&path, gguf.bytes()).unwrap();
-        let load = |checkpoint| Model::load(&checkpoint, Options::for_positions(32, 1), &mut |_, _| ());
-        let start = Instant::now();
-        assert_error(Checkpoint::open(&path).and_then(load), &[&["bad.gguf"], parts].concat(), start);
-    };
-    let with = |field: &'static str, value: Option<f32>| gguf(move |key| (key == field).then_some(value));
-    refused(gguf(|_| None), &["expected tensor `blk.0.attn_norm.weight`"]);
-    for key in ["llama.block_count", "llama.embedding_length", "llama.attention.layer_norm_rms_epsilon"] {
-        refused(with(key, None), &[key, "no such key"]);
-    }
-    refused(with("llama.attention.head_count", Some(3.0)), &["llama.embedding_length", "a multiple of", "found 8"]);
-    refused(with("llama.attention.head_count", Some(0.0)), &["llama.attention.head_count", "found 0"]);
-    refused(with("llama.block_count", Some(4e9)), &["llama.block_count", "from 1 to"]);
-    refused(with("llama.embedding_length", Some(1e9)), &["llama.embedding_length", "from 1 to"]);
-    refused(with("llama.embedding_length", Some((1 << 24) as f32)), &["width of heads"]);
-    refused(with("llama.rope.freq_base", Some(f32::NAN)), &["llama.rope.freq_base", "above 0", "NaN"]);
-    refused(with("llama.attention.layer_norm_rms_epsilon", Some(f32::NAN)), &["layer_norm_rms_epsilon", "NaN"]);
-    refused(Gguf::default(), &["general.architecture", "no such key"]);
-    refused(
-        Gguf::default().str("general.architecture", "mamba"),
-        &["general.architecture", "llama, gpt2", "\"mamba\""],
-    );
-    let experts = |chosen: usize| {
-        let file = gguf(|_| None).u32("llama.expert_count", 8);
-        if chosen > 0 { file.u32("llama.expert_used_count", chosen) } else { file }
-    };
-    refused(experts(0), &["llama.expert_used_count", "a number above 0", "none"]);
-    refused(experts(9), &["llama.expert_used_count", "at most llama.expert_count, 8", "9"]);
-    refused(experts(2), &["llama.expert_count", "0 (a dense network)", "8"]);
-    let router = Wide { shape: vec![8, 8], elements: vec![0.5; 64] };
-    let routed = || experts(5).tensor("blk.0.ffn_gate_inp.weight", &router, Form::F32);
-    refused(routed().u32("llama.expert_gating_func", 4), &["llama.expert_gating_func", "2 (sigmoid)", "found 4"]);
-    let corrections = Wide { shape: vec![8], elements: vec![0.5; 8] };
-    let corrected =
-        routed().u32("llama.expert_gating_func", 3).tensor("blk.0.exp_probs_b.bias", &corrections, Form::F32);
-    refused(corrected, &["llama.expert_gating_func", "another than 3", "exp_probs_b", "found 3"]);
-    refused(
-        gguf(|_| None).u32("llama.expert_count", 5000).u32("llama.expert_used_count", 2),
-        &["at most 4096", "5000"],
-    );
-    let groups =
-        |count, chosen| routed().u32("llama.expert_group_count", count).u32("llama.expert_group_used_count", chosen);
-    refused(groups(3, 1), &["llama.expert_group_count", "groups of one size", "llama.expert_count, 8", "found 3"]);
-    refused(groups(4, 0), &["llama.expert_group_used_count", "from 1 to llama.expert_group_count, 4", "found 0"]);
-    refused(groups(4, 2), &["llama.expert_group_used_count", "at least the 5 experts", "found 2"]);
-    refused(groups(2, 2), &["expected tensor `blk.0.attn_norm.weight`"]);
-    refused(gguf(|_| None).u32("llama.rope.dimension_count", 3), &["llama.rope.dimension_count", "even", "3"]);
-    refused(gguf(|_| None).u32("llama.attention.head_count_kv", 0), &["head_count_kv", "found 0"]);
-    refused(gguf(|_| None).u32("llama.attention.value_length", 2), &["value_length", "the key length, 4", "2"]);
-    for divisor in [0.0, f32::NAN] {
-        let divisors = Wide { shape: vec![2], elements: vec![1.0, divisor] };
-        let file = gguf(|_| None).tensor("rope_freqs.weight", &divisors, Form::F32);
-        refused(file, &["rope_freqs.weight", "finite numbers above 0", &divisor.to_string()]);
-    }
-    refused(gguf(|_| None).str("llama.rope.scaling.type", "su"), &["llama.rope.scaling.type", "none, linear", "su"]);
-}
-
 /// A value that is unlikely to be valid.
 fn odd_value(numbers: &mut Numbers) -> Value {
     let sizes = [0, 1, 2, 3, 7, 8, 31, 33, 64, 96, 97, 1 << 12, 1 << 24, 1 << 40, u64::MAX];
@@ -466,8 +377,8 @@ proptest! {
     #[test]
     fn mutated_configurations_never_panic(seed: u64) {
         let mut numbers = Numbers::new(seed);
-        let families: Vec<&str> = GOLDENS.into_iter().flatten().copied().collect();
-        let family = families[numbers.below(families.len())];
+        let families = goldens();
+        let family = &families[numbers.below(families.len())];
         let mut config = config(&fixture(family));
         let model_type = config["model_type"].clone();
         mutate(&mut config, &mut numbers);

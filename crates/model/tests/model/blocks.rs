@@ -1,8 +1,8 @@
-//! Whole models in each of the thirteen block formats of GGUF files, and with absurd scales.
+//! Tests of whole models in each of the thirteen block formats of GGUF files, and with absurd scales.
 //!
-//! A small Llama whose rows are whole blocks of 256, of random bytes with sane scales, so that every bit of a format is
-//! in use. Its logits are compared with those of the f32 model of the floats that its blocks represent, and its rows
-//! with themselves in other batches. The loss of quantization is tested with the kernels.
+//! The model is a small Llama whose rows are whole blocks of 256, of random bytes with plausible scales, so that every
+//! bit of a format is in use. Its logits are compared with those of the f32 model of the floats that its blocks
+//! represent, and its rows with themselves in other batches. The loss of quantization is tested with the kernels.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -20,11 +20,12 @@ use crate::rows::{Subject, play_subject};
 const WIDTH: usize = 256;
 const VOCABULARY: usize = 96;
 
-/// The allowed error of logits, as a part of the largest: activations are rounded to 8 bits in blocks of 32 or 256, so
-/// each is off by up to a 254th of its block's largest, before every product. Up to 0.031 was seen.
+/// The allowed error of logits, relative to the largest: activations are rounded to 8 bits in blocks of 32 or 256, so
+/// each is off by up to a 254th of its block's largest, before every product. The largest error in these tests is
+/// 0.031.
 const NEAR: f32 = 0.05;
 
-/// The formats of GGUF files; the other one is in `quantized.rs`.
+/// The formats of GGUF files; the only other format is tested in `quantized.rs`.
 fn formats() -> impl Iterator<Item = Format> {
     Format::ALL.into_iter().filter(|format| *format != Format::Int4)
 }
@@ -73,7 +74,7 @@ fn set_half(block: &mut [u8], offset: usize, half: f16) {
 fn random_blocks(numbers: &mut Numbers, format: Format, elements: usize, size: f32) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..elements / format.elements() * format.bytes()).map(|_| numbers.bits() as u8).collect();
     if format == Format::Mxfp4 {
-        // Its values have a root mean square of about 3 times the power of two.
+        // The values of MXFP4 have a root mean square of about 3 times the power of two.
         let exponent = 127.0 + (size / 2.9).log2().round();
         bytes.chunks_exact_mut(format.bytes()).for_each(|block| block[0] = exponent as u8);
         return bytes;
@@ -160,7 +161,7 @@ impl Blocks {
         let first = row * self.row_bytes(&self.matrices[at]);
         let block = &mut self.matrices[at].bytes[first..];
         if self.format == Format::Mxfp4 {
-            // The least and the greatest power.
+            // These are the smallest and the largest power.
             block[0] = if half.is_finite() && half != f16::MAX { 0 } else { 255 };
             return;
         }
@@ -171,7 +172,7 @@ impl Blocks {
         }
     }
 
-    /// The keys and the vectors.
+    /// The file with the keys and the vectors.
     fn head(&self) -> Gguf {
         let mut gguf = Gguf::default()
             .str("general.architecture", "llama")
@@ -216,7 +217,7 @@ fn written(bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
     (folder, path)
 }
 
-/// Only activations are rounded.
+/// In these products only activations are rounded.
 #[test]
 fn each_format_has_nearly_the_logits_of_its_floats() {
     for format in formats() {
@@ -224,7 +225,7 @@ fn each_format_has_nearly_the_logits_of_its_floats() {
         let (found, expected) = (logits_of_gguf(&model.gguf()), logits_of_gguf(&model.widened()));
         assert!(expected.iter().all(|logit| logit.is_finite()), "{}", format.name());
         assert_within(NEAR, &found, &expected, format.name());
-        // The tolerance detects errors: one wrong matrix of fifteen is far outside.
+        // The tolerance detects errors: with one wrong matrix of fifteen the error is far outside.
         let mut other = Blocks::random(format);
         other.matrices[6].bytes = random_blocks(&mut Numbers::new(12), format, 2 * WIDTH * WIDTH, 1.0 / 22.6);
         let wrong = std::panic::catch_unwind(|| assert_within(NEAR, &logits_of_gguf(&other.gguf()), &expected, ""));
@@ -240,7 +241,7 @@ fn rows_of_each_format_are_scored_as_if_alone() {
     }
 }
 
-/// No scale makes a load or a pass fail or hang, and it affects only what depends on it.
+/// No scale makes loading or a pass fail or hang, and it affects only what depends on it.
 #[test]
 fn absurd_scales_affect_only_what_depends_on_them() {
     let start = Instant::now();
@@ -260,7 +261,7 @@ fn absurd_scales_affect_only_what_depends_on_them() {
             } else if !half.is_finite() {
                 assert!(found.iter().any(|logit| !logit.is_finite()), "{name} with {half}");
             }
-            // In the embedding of one token: the rows before that token do not depend on it.
+            // The scale is in the embedding of one token: the rows before that token do not depend on it.
             let mut model = Blocks::random(format);
             let position = 10;
             model.set_halves("token_embd.weight", tokens()[position] as usize, half);
@@ -316,14 +317,14 @@ fn unsupported_types_are_refused_with_tensor_and_type() {
 #[test]
 fn rows_that_are_no_whole_blocks_are_refused_with_their_shape() {
     for (format, columns) in [(Format::Q4K, 128), (Format::Q6K, 384), (Format::Q8_0, 20), (Format::Iq4Nl, 16)] {
-        // The number of blocks is right: only the rows are wrong.
+        // The number of blocks is right; only the rows are wrong.
         let (name, multiple) = (format.name(), format.elements());
         let bytes = vec![0; (16_usize * columns).div_ceil(multiple) * format.bytes()];
         let file = Blocks::random(format).gguf().raw("odd.weight", &[16, columns], number(format), bytes);
         let rows = format!("rows of a multiple of {multiple} {name} elements");
         refused(&file.bytes(), &["tensor `odd.weight`: shape", &rows, &format!("found [16, {columns}]")]);
     }
-    // Whole blocks, but not as many as the network's width requires.
+    // The rows are whole blocks, but not as many as the network's width requires.
     let mut model = Blocks::random(Format::Q8_0);
     let up = model.matrices.iter_mut().find(|matrix| matrix.name == "blk.0.ffn_up.weight").unwrap();
     (up.shape[1], up.bytes) = (128, vec![0; 2 * WIDTH * 128 / 32 * 34]);
@@ -374,7 +375,7 @@ fn a_requested_type_converts_floats_and_refuses_blocks() {
         let options = Options { weight_type, ..Options::for_positions(32, 1) };
         assert_refused(&path, options, &["tensor blk.0.ffn_up.weight: row ", &expected]);
     }
-    // Rows of 32 and of 72: neither is a multiple of 256, and the latter no multiple of 32.
+    // The rows have 32 and 72 elements: neither is a multiple of 256, and 72 is not a multiple of 32.
     let narrow = Checkpoint::open(&crate::fixture("llama")).unwrap();
     let narrowed = |wanted: &str| {
         let weight_type: WeightType = wanted.parse().unwrap();
@@ -384,7 +385,7 @@ fn a_requested_type_converts_floats_and_refuses_blocks() {
             Model::load(&narrow, Options { weight_type: Some(weight_type), ..options }, &mut |_, _| ()).unwrap();
         logits(&mut model, &tokens(), &[24])
     };
-    // Weights and activations are rounded to 8 bits in a very narrow network: 0.0503 was seen.
+    // Weights and activations are rounded to 8 bits in a very narrow network, whose error is 0.0503.
     let found = narrowed("q8_0");
     assert_within(0.1, &found, &logits_of(&narrow), "q8_0");
     assert_eq!(first_difference(&narrowed("q4_k"), &found), None);

@@ -17,17 +17,18 @@ use serde_json::{Map, Value, json};
 
 /// The name of the configuration in messages.
 const NAME: &str = "probe";
-/// The most layers that are described one by one, and the most elements of a head.
+/// Maximum number of layers that are described one by one.
 const LAYERS_MAX: usize = 1 << 16;
+/// Maximum number of elements of a head.
 const HEAD_DIM_MAX: usize = 1 << 12;
 /// The largest value of other numbers.
 const FIELD_MAX: usize = 1 << 24;
-/// The most edits of one input.
+/// Maximum number of edits of one input.
 const EDITS_MAX: usize = 8;
-/// Bytes of one edit.
+/// Number of bytes of one edit.
 const EDIT_LEN: usize = 6;
-/// One in so many inputs whose last edit is truncated is packed and run, which takes a hundred times as long as reading
-/// it; so are all inputs without edits.
+/// One in this many inputs whose last edit is truncated is packed and run, which takes a hundred times as long as
+/// reading it; so are all inputs without edits.
 const RUN_ONE_IN: u8 = 8;
 
 macro_rules! checkpoints {
@@ -45,7 +46,7 @@ struct Golden {
     tensors: &'static [u8],
 }
 
-/// At least one of each family and of each optional feature of a family.
+/// At least one checkpoint of each family and of each optional feature of a family.
 #[rustfmt::skip]
 const GOLDENS: &[Golden] = checkpoints![
     "arcee", "baichuan", "baichuan-13b", "bloom", "chatglm", "codegen", "cohere", "cohere-qk-norm", "cohere2",
@@ -119,7 +120,7 @@ fn collect(value: &Value, fields: &mut Vec<String>, values: &mut Vec<Value>) {
     }
 }
 
-/// Reads a configuration made of bytes. True if it is accepted, with any tensors.
+/// Reads a configuration made of bytes. Returns whether it is accepted, with any tensors.
 pub fn config(data: &[u8]) -> bool {
     let Some((first, rest)) = data.split_first() else { return false };
     let Some(golden) = VOCABULARY.configs.get(usize::from(*first)) else { return document(rest, None) };
@@ -181,7 +182,7 @@ fn edit_field(fields: &mut Map<String, Value>, kind: u8, field: usize, number: u
     fields.insert(name, value);
 }
 
-/// Reads the text of a configuration, with no tensors and with those of a checkpoint. True if it is accepted.
+/// Reads the text of a configuration, without tensors and with those of a checkpoint. Returns whether it is accepted.
 pub fn document(text: &[u8], tensors: Option<Bytes>) -> bool {
     let mut none = 2_u64.to_le_bytes().to_vec();
     none.extend(b"{}");
@@ -210,7 +211,7 @@ pub fn document(text: &[u8], tensors: Option<Bytes>) -> bool {
     true
 }
 
-/// Asserts that a description is valid: nothing that is computed from it overflows, divides by zero or never ends.
+/// Asserts that a description is valid: no computation with it overflows, divides by zero or never ends.
 fn check(spec: &Spec) {
     let Spec { vocabulary, width, embedding_width, layers, heads, kv_heads, head_dim, ffn_width, context_max, .. } =
         spec;

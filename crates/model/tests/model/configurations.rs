@@ -1,6 +1,6 @@
-//! Configurations of every family with random edits, checked by [`config_probe`](crate::config_probe); and the seeds of
-//! the fuzz target that does the same with coverage:
-//! `cargo test -p foretoken-model -- --ignored write_the_seeds`.
+//! Tests of configurations of every family with random edits, checked by [`config_probe`](crate::config_probe); and the
+//! seeds of the fuzz target that does the same with coverage: `cargo test -p foretoken-model -- --ignored
+//! write_the_seeds`.
 
 use foretoken_testkit::fuzzing::{check_committed, try_changes, write};
 use foretoken_testkit::rows::Numbers;

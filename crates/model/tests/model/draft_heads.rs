@@ -1,7 +1,7 @@
-//! Draft heads compared with the programs of their authors and with themselves in other batches, and files that
-//! contradict themselves or the target.
+//! Tests that compare draft heads with the programs of their authors and with themselves in other batches, and of files
+//! that contradict themselves or the target.
 //!
-//! The goldens (`eagle3-*`, see the folder's README) hold the outputs of seven rows with hidden rows of a target, and
+//! The goldens (`eagle3-*`, see the folder's README) hold the outputs of seven rows with hidden states of a target, and
 //! of three more with the head's own. A head's embedding may be the target's: that of a golden network with these rows.
 
 use std::collections::BTreeMap;
@@ -19,11 +19,13 @@ use crate::files::{Form, config, read, safetensors_file};
 use crate::fixture;
 
 const GOLDENS: [&str; 5] = ["eagle3-speculators", "eagle3-llama3", "eagle3-authors", "eagle3-wide", "eagle3-gguf"];
-/// Number of rows with hidden rows of the target, and with the head's own.
+/// Number of rows with hidden states of the target.
 const TARGET_ROWS: usize = 7;
+/// Number of rows with the head's own hidden states.
 const OWN_ROWS: usize = 3;
-/// Number of tokens of the target, and of the heads.
+/// Number of tokens of the target.
 const TOKENS: usize = 96;
+/// Number of tokens that the heads can draft.
 const DRAFT_TOKENS: usize = 40;
 
 /// The contents of a golden file.
@@ -44,7 +46,7 @@ impl Golden {
         let floats = |bytes: Vec<u8>| bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect::<Vec<_>>();
         let all = |name: &str| floats(bytes(name).unwrap_or_else(|| panic!("{name}")));
         let tokens = bytes("tokens").unwrap().as_chunks().0.iter().map(|b| u32::from_le_bytes(*b)).collect();
-        // The GGUF file is made of the authors'.
+        // The GGUF file is made of the authors' file.
         let of_weights = fixture(if name == "eagle3-gguf" { "eagle3-authors" } else { name });
         let weights = safetensors::open(of_weights.join("model.safetensors")).unwrap();
         let offsets = weights.get("d2t").unwrap().bytes.to_vec();
@@ -75,7 +77,7 @@ fn of_parts(config: &Value, weights: Vec<u8>) -> Checkpoint {
     Checkpoint::from_parts("head", config.as_bytes(), Bytes::from_vec(weights)).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Embedding and output matrix of a golden network whose embedding is this one.
+/// The embedding and the output matrix of a golden network with this embedding.
 fn target_embeddings(embeddings: Option<&[f32]>) -> SharedEmbeddings {
     let (folder, mut tensors) = (fixture("llama"), read(&fixture("llama")));
     if let Some(rows) = embeddings {
@@ -116,7 +118,7 @@ fn head(name: &str, golden: &Golden, tokens: Option<usize>) -> Box<dyn Executor>
         .executor
 }
 
-/// A span of one sequence with its page, start, tokens, parents and hidden rows.
+/// A span of one sequence with its page, start, tokens, parents and hidden states.
 #[derive(Clone, Copy)]
 struct TestSpan<'a> {
     page: u32,
@@ -136,7 +138,7 @@ fn whole(head: &dyn Executor, row: usize) -> Vec<f32> {
     whole
 }
 
-/// Runs spans in one pass: the logits of each row, and its own hidden row.
+/// Runs spans in one pass; returns the logits of each row, and its own hidden state.
 fn run(head: &mut dyn Executor, spans: &[TestSpan<'_>]) -> Vec<(Vec<f32>, Vec<f32>)> {
     let tables: Vec<_> = spans.iter().map(|span| [vec![PageId(span.page)]]).collect();
     let rows: Vec<Vec<u32>> = spans.iter().map(|span| (0..span.tokens.len() as u32).collect()).collect();
@@ -152,7 +154,7 @@ fn run(head: &mut dyn Executor, spans: &[TestSpan<'_>]) -> Vec<(Vec<f32>, Vec<f3
     all.map(|row| (whole(head, row), outputs.hidden(0, row).to_vec())).collect()
 }
 
-/// All rows of a golden: those with the target's hidden rows in one pass, then each with the head's own.
+/// All rows of a golden: those with the target's hidden states in one pass, then each with the head's own.
 fn all_rows(head: &mut dyn Executor, golden: &Golden) -> Vec<(Vec<f32>, Vec<f32>)> {
     let tokens = &golden.tokens[..TARGET_ROWS];
     let hidden_in = HiddenInput::Target(&golden.hidden);
@@ -200,7 +202,8 @@ fn rows_of_a_head_do_not_depend_on_other_rows() {
         let golden = Golden::of(name);
         let expected = all_rows(&mut *head(name, &golden, None), &golden);
         let mut other = head(name, &golden, None);
-        // In several spans, beside another sequence with hidden rows of the target first and then of its own.
+        // The rows are cut into several spans, together with another sequence that has hidden states first of the
+        // target and then of its own.
         let mut found = Vec::new();
         let own = |row: usize| HiddenInput::Own(&expected[row].1);
         for (start, end) in [(0, 2), (2, 3), (3, TARGET_ROWS)] {
@@ -215,7 +218,8 @@ fn rows_of_a_head_do_not_depend_on_other_rows() {
             let mut rows = run(&mut *other, &[other_span, span]);
             found.extend(rows.drain(1..));
         }
-        // Its own rows as one tree: two that continue the sequence, and one that continues the second of them.
+        // The rows with the head's own states are one tree: two that continue the sequence, and one that continues the
+        // second of them.
         let tokens = [golden.tokens[3], golden.tokens[TARGET_ROWS], golden.tokens[TARGET_ROWS + 1]];
         let last = [&expected[TARGET_ROWS - 1].1[..], &expected[TARGET_ROWS - 1].1, &expected[TARGET_ROWS].1].concat();
         let (parents, hidden_in) = (&[None, None, Some(1)], HiddenInput::Own(&last));
@@ -273,8 +277,8 @@ struct Raw(BTreeMap<String, (String, Vec<usize>, Vec<u8>)>);
 impl Raw {
     fn read(folder: &Path) -> Self {
         let weights = safetensors::open(folder.join("model.safetensors")).unwrap();
-        let of = |t: &foretoken_weights::Tensor| (t.dtype.name().to_string(), t.shape.clone(), t.bytes.to_vec());
-        Raw(weights.iter().map(|tensor| (tensor.name.clone(), of(tensor))).collect())
+        let raw_of = |t: &foretoken_weights::Tensor| (t.dtype.name().to_string(), t.shape.clone(), t.bytes.to_vec());
+        Raw(weights.iter().map(|tensor| (tensor.name.clone(), raw_of(tensor))).collect())
     }
 
     fn set(&mut self, tensor: &str, at: usize, bytes: &[u8]) {
@@ -331,7 +335,7 @@ fn heads_that_contradict_themselves_or_the_target_are_refused() {
         refusal(&json!({"speculators_model_type": "dflash"}), nothing),
         refusal(&json!({"fc_norm": true}), nothing),
         refusal(&none, |raw| {
-            // The target's embedding would be used instead, which has another width.
+            // The target's embedding, which has another width, would be used instead.
             raw.0.remove("embed_tokens.weight");
         }),
         refusal(&none, |raw| {

@@ -1,5 +1,6 @@
-//! Networks of experts that are not all in memory: the bits are those of a network with all experts packed, whatever
-//! fits, the least recently used expert is evicted, and what cannot be packed is refused or fails when it is chosen.
+//! Tests of networks of experts that are not all in memory: the bits are those of a network with all experts packed,
+//! however many fit, the least recently used expert is evicted, and an expert that cannot be packed is refused or fails
+//! when it is chosen.
 
 use foretoken_model::{
     Backend, Batch, CacheType, Checkpoint, Cpu, Executor, ExpertNeed, Loaded, Model, ModelError, Options, PageId,
@@ -54,8 +55,8 @@ fn readings(model: &mut Model, tokens: &[u32]) -> Vec<WeightsRead> {
     tokens.iter().enumerate().map(one).collect()
 }
 
-/// From memory for one expert to memory for all, in passes of several lengths: long ones choose more experts a layer
-/// than fit.
+/// Tries memory for one expert up to memory for all, in passes of several lengths: long ones choose more experts of a
+/// layer than fit.
 #[test]
 fn room_for_any_number_of_experts_gives_the_bits_of_all() {
     for name in NETWORKS {
@@ -71,7 +72,7 @@ fn room_for_any_number_of_experts_gives_the_bits_of_all() {
             let expected = logits(&mut plain, &tokens, &[1]);
             let ExpertNeed { all, least } = need(&checkpoint, weight_type);
             assert!(least > 0 && all.is_multiple_of(least), "{name}: experts of one shape");
-            // All of them for the small networks, some for the others.
+            // All numbers of experts are tried for the small networks, some for the others.
             let count = all / least;
             for room in (1..=count).step_by(count.div_ceil(8)) {
                 let mut model = load(&checkpoint, options(Some(room * least)));
@@ -84,7 +85,7 @@ fn room_for_any_number_of_experts_gives_the_bits_of_all() {
     }
 }
 
-/// Cuts, trees, other sequences, threads and pages, as in `rows.rs`, with memory for few experts and for most.
+/// Tries cuts, trees, other sequences, threads and pages, as in `rows.rs`, with memory for few experts and for most.
 #[test]
 fn rows_do_not_depend_on_evictions() {
     for name in ["mixtral", "qwen3_moe", "glm4_moe-groups", "gemma4-experts", "gpt_oss"] {
@@ -97,7 +98,7 @@ fn rows_do_not_depend_on_evictions() {
     }
 }
 
-/// For one text: no expert is packed late if all fit, and more memory never packs more.
+/// For one text, no expert is packed late if all fit, and with more memory never more are packed.
 #[test]
 fn the_least_recently_used_expert_is_evicted() {
     for name in ["mixtral", "qwen3_moe"] {
@@ -118,11 +119,11 @@ fn the_least_recently_used_expert_is_evicted() {
             let packed: usize = found.iter().map(|read| read.packed).sum();
             let drops = packed.saturating_sub(room);
             println!("{name}: room for {room} of {count}: {packed} of {all_read} packed first, {drops} dropped");
-            // More memory is never worse: it holds the experts that less memory holds, and more.
+            // More memory is never worse, since it holds all experts that less memory holds.
             assert!(packed <= before, "{name}: {packed} of {all_read} with room for {room}, {before} with less");
             assert_eq!(packed > 0, room < count, "{name}: all are packed at load if all fit");
             before = packed;
-            // The same experts again: they are in memory after the first time.
+            // The same experts are chosen again, so they are in memory after the first time.
             let again = readings(&mut model, &[tokens[0]; 2]);
             let chosen = again[1].experts;
             assert!(again[0].packed <= chosen && (room < chosen || again[1].experts == again[0].experts), "{name}");
@@ -175,7 +176,7 @@ fn an_expert_that_cannot_be_packed_fails_the_passes_that_choose_it() {
     assert!(failed > 1 && succeeded > 1, "{failed} passes failed and {succeeded} did not");
 }
 
-/// Executors over the same weights share one memory of experts, and each has the logits that it has alone.
+/// Executors over the same weights share one memory of experts, and the logits of each are those that it has alone.
 #[test]
 fn executors_share_the_memory_of_experts() {
     let checkpoint = Checkpoint::open(&fixture("qwen3_moe")).unwrap();

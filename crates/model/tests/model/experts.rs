@@ -1,5 +1,5 @@
-//! Networks of experts: contradictory configurations are refused, and a network is the same however its experts are
-//! stored: in a tensor for each matrix, fused as in transformers 5, or as in a GGUF file.
+//! Tests of networks of experts: contradictory configurations are refused, and a network is the same however its
+//! experts are stored: in a tensor for each matrix, fused as in transformers 5, or as in a GGUF file.
 
 use foretoken_model::{Batch, CacheType, Checkpoint, Executor, Model, Options, PageId, PageTable, Span, family};
 use foretoken_weights::Bytes;
@@ -35,12 +35,13 @@ impl Golden {
         self.number(&["num_hidden_layers"])
     }
 
-    /// Takes the experts of a layer out of its tensors: all gates, all ups and all downs; `None` if the layer has none.
+    /// Removes the experts of a layer from the tensors and returns all gate, all up and all down matrices; `None` if
+    /// the layer has none.
     fn take_experts(&mut self, prefix: &str, names: [&str; 3]) -> Option<[Vec<Wide>; 3]> {
-        let of = |name: &str, tensors: &mut Tensors| {
+        let take = |name: &str, tensors: &mut Tensors| {
             (0..).map_while(|number| tensors.remove(&format!("{prefix}.{number}.{name}.weight"))).collect::<Vec<_>>()
         };
-        let all = names.map(|name| of(name, &mut self.tensors));
+        let all = names.map(|name| take(name, &mut self.tensors));
         (!all[0].is_empty()).then_some(all)
     }
 
@@ -91,7 +92,7 @@ fn fused_experts_have_the_logits_of_single_ones() {
     let mixtral = Golden::new("mixtral").fused("block_sparse_moe.experts", ["w1", "w3", "w2"]);
     let mixtral = mixtral.renamed(&[("block_sparse_moe.gate", "mlp.gate")]);
     assert!(mixtral.logits() == Golden::new("mixtral").logits());
-    // Granite's are also fused in files, with other names.
+    // The experts of Granite are also fused in files, with other names.
     for name in ["granitemoe", "granitemoeshared"] {
         let held = Golden::new(name).renamed(&[
             ("block_sparse_moe.input_linear.weight", "block_sparse_moe.experts.gate_up_proj"),
@@ -114,7 +115,7 @@ fn gguf(name: &str, architecture: &str, keys: &[Key]) -> Gguf {
     gguf_of((name, false), architecture, keys)
 }
 
-/// The same with gate and up of all experts in one tensor, or not.
+/// A golden network as such a file, with gate and up of all experts in one tensor if `fused`.
 pub(crate) fn gguf_of((name, fused): (&str, bool), architecture: &str, keys: &[Key]) -> Gguf {
     let mut golden = Golden::new(name);
     let key = |field: &str| format!("{architecture}.{field}");
@@ -213,20 +214,21 @@ fn files_have_the_logits_of_folders() {
     }
     let fused = logits_of_gguf(&gguf_of(("qwen2_moe", true), "qwen2moe", &[]));
     assert!(fused == Golden::new("qwen2_moe").logits());
-    // Keys that change the network: another factor, weights that are not normalized, and a softmax over the chosen.
+    // These keys change the network: another factor, weights that are not normalized, and a softmax over the chosen
+    // experts.
     let other = logits_of_gguf(&gguf("glm4_moe", "glm4moe", &sigmoid(true, 1.0)));
     assert!(other != Golden::new("glm4_moe").logits());
     let of_chosen = logits_of_gguf(&gguf("olmoe", "olmoe", &[Key::Count("expert_gating_func", 3)]));
     let mut normalized = Golden::new("olmoe");
     normalized.config["norm_topk_prob"] = json!(true);
     assert!(of_chosen == normalized.logits() && of_chosen != Golden::new("olmoe").logits());
-    // The weights of such a softmax have the sum 1 whatever the key says; and one group has no effect.
+    // The weights of such a softmax have the sum 1, whatever the key says, and a single group has no effect.
     let same = [Key::Count("expert_gating_func", 3), Key::Truth("expert_weights_norm", false)];
     let alone = [Key::Count("expert_gating_func", 3), Key::Count("expert_group_count", 1)];
     assert!([same, alone].iter().all(|keys| logits_of_gguf(&gguf("olmoe", "olmoe", keys)) == of_chosen));
 }
 
-/// Experts that are stored in both ways, or of which a part is missing.
+/// Experts that are stored in both ways, or partly missing, are refused.
 #[test]
 fn experts_that_are_stored_twice_or_incompletely_are_refused() {
     let twice = |tensors: &mut Tensors| {
@@ -297,7 +299,7 @@ fn experts_that_contradict_the_configuration() {
     let many = json!({"num_local_experts": 4096, "num_hidden_layers": 65});
     refused("mixtral", many, &[FILE, "experts", "at most 262144 of all layers", "found 266240"]);
     refused("mixtral", json!({"num_local_experts": 5}), &["test/model.safetensors", "experts.4.w1.weight"]);
-    // Fewer than the file has: it would be another network.
+    // With fewer experts than the file has it would be a different network.
     refused("mixtral", json!({"num_local_experts": 3}), &["test/model.safetensors", "block_sparse_moe"]);
     refused("qwen2_moe", json!({"mlp_only_layers": [0]}), &["test/model.safetensors", "model.layers.0.mlp.gate_proj"]);
     refused("qwen3_moe", json!({"decoder_sparse_step": 0}), &[FILE, "decoder_sparse_step", "from 1 to"]);
@@ -313,7 +315,7 @@ fn experts_that_contradict_the_configuration() {
     gemma4(json!({"top_k_experts": 7}), &[FILE, "top_k_experts", "at most num_experts, 6", "found 7"]);
     gemma4(json!({"num_experts": 5}), &["test/model.safetensors", "layers.0.", "[6, ", "[5, "]);
     gemma4(json!({"moe_intermediate_size": 4}), &["experts.gate_up_proj", "[6, 8, 24]", "[6, 16, 24]"]);
-    // Without experts it would be another network.
+    // Without experts it would be a different network.
     gemma4(json!({"enable_moe_block": false}), &["test/model.safetensors", "model.layers.0.experts.down_proj"]);
     refused("gpt_oss", json!({"sliding_window": null}), &[FILE, "sliding_window", "a number of positions"]);
     refused("gpt_oss", json!({"swiglu_limit": 0.0}), &[FILE, "swiglu_limit", "above 0", "found 0"]);
@@ -357,8 +359,8 @@ fn a_token_reads_the_experts_that_it_chooses() {
     }
 }
 
-/// A row with NaN scores has NaN logits, and the rows beside it have the logits that they have alone, though they go
-/// through the same experts.
+/// A row with NaN scores has NaN logits, and the other rows of the pass have the logits that they have alone, although
+/// they go through the same experts.
 #[test]
 fn nan_stays_in_its_row() {
     const WRONG: u32 = 5;

@@ -8,7 +8,7 @@ use foretoken_kernels::dtype::{bf16, f16};
 use foretoken_weights::{Weights, safetensors};
 use serde_json::{Value, json};
 
-/// A tensor in f32, before it is written in whatever type.
+/// A tensor in f32, before it is written in some type.
 #[derive(Clone, Debug)]
 pub(crate) struct Wide {
     pub(crate) shape: Vec<usize>,
@@ -31,13 +31,13 @@ pub(crate) fn config(folder: &Path) -> Value {
     serde_json::from_slice(&std::fs::read(folder.join("config.json")).unwrap()).unwrap()
 }
 
-/// Types that a file can hold.
+/// The types that files can have.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Form {
     F32,
     F16,
     BF16,
-    /// Only in GGUF files.
+    /// The type of blocks, only in GGUF files.
     Q8,
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn safetensors_file(tensors: &Tensors, form: Form, offset: usize) -> 
 #[derive(Default)]
 pub(crate) struct Gguf {
     entries: Vec<Vec<u8>>,
-    /// Name, shape, ggml's number of the type, bytes.
+    /// The name, the shape, ggml's number of the type and the bytes of each tensor.
     tensors: Vec<(String, Vec<usize>, u32, Vec<u8>)>,
 }
 
@@ -114,14 +114,14 @@ fn text(text: &str) -> Vec<u8> {
 }
 
 impl Gguf {
-    /// The same file with other bytes at this offset of a tensor.
+    /// Replaces the bytes at this offset of a tensor.
     pub(crate) fn with_bytes(mut self, tensor: &str, at: usize, bytes: &[u8]) -> Self {
         let found = self.tensors.iter_mut().find(|(name, ..)| name == tensor).expect("it is there");
         found.3[at..at + bytes.len()].copy_from_slice(bytes);
         self
     }
 
-    /// The same file without a key.
+    /// Removes a key.
     pub(crate) fn without(mut self, key: &str) -> Self {
         self.entries.retain(|entry| !entry.starts_with(&text(key)));
         self
@@ -137,13 +137,13 @@ impl Gguf {
         self.tensors.iter().find(|(name, ..)| name == tensor).map(|(_, shape, ..)| shape.clone())
     }
 
-    /// The same file without a tensor.
+    /// Removes a tensor.
     pub(crate) fn without_tensor(mut self, tensor: &str) -> Self {
         self.tensors.retain(|(name, ..)| name != tensor);
         self
     }
 
-    /// The same file with another shape of a tensor of f32, and as many bytes.
+    /// Gives a tensor of f32 another shape, with the number of bytes that it needs.
     pub(crate) fn with_shape(mut self, tensor: &str, shape: &[usize]) -> Self {
         let found = self.tensors.iter_mut().find(|(name, ..)| name == tensor).expect("it is there");
         found.1 = shape.to_vec();
@@ -198,7 +198,7 @@ impl Gguf {
         self
     }
 
-    /// The file: version 3, tensors aligned to 32 bytes.
+    /// The bytes of the file: version 3, with tensors aligned to 32 bytes.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut file = b"GGUF\x03\0\0\0".to_vec();
         file.extend((self.tensors.len() as u64).to_le_bytes());

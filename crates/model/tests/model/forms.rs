@@ -1,5 +1,5 @@
-//! One network in every format in which its family is distributed: half types, odd addresses, shards, other names,
-//! older configurations, GGUF. Each must have the logits of the plain f32 fixture.
+//! Tests of one network in every format in which its family is distributed: half types, odd addresses, shards, other
+//! names, older configurations, GGUF. Each of them must have the logits of the plain f32 fixture.
 
 use std::path::Path;
 
@@ -9,14 +9,14 @@ use foretoken_weights::Bytes;
 use serde_json::{Value, json};
 
 use crate::files::{Form, Gguf, Tensors, Wide, config, read, safetensors_file};
-use crate::golden::GOLDENS;
+use crate::golden::goldens;
 use crate::{fixture, logits};
 
 pub(crate) fn tokens() -> Vec<u32> {
     (0..24u32).map(|i| (i * 37 + 5) % 96).collect()
 }
 
-/// The same within a vocabulary.
+/// The tokens of the tests, reduced to those of a vocabulary.
 fn tokens_below(vocabulary: usize) -> Vec<u32> {
     tokens().into_iter().map(|token| token % vocabulary as u32).collect()
 }
@@ -47,13 +47,13 @@ pub(crate) fn logits_of_gguf(gguf: &Gguf) -> Vec<f32> {
     logits_of(&Checkpoint::open(&path).unwrap_or_else(|error| panic!("{error}")))
 }
 
-/// Asserts that logits differ by at most 1e-5 of the largest: the same sums in another order.
+/// Asserts that logits differ by at most 1e-5 of the largest, as the same sums in another order do.
 #[track_caller]
 fn assert_near(found: &[f32], expected: &[f32], what: &str) {
     assert_within(1e-5, found, expected, what);
 }
 
-/// Asserts that logits differ by at most a part of the largest.
+/// Asserts that logits differ by at most `part` of the largest.
 #[track_caller]
 pub(crate) fn assert_within(part: f32, found: &[f32], expected: &[f32], what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}");
@@ -69,7 +69,7 @@ fn rounded(tensors: &Tensors, form: Form) -> Tensors {
 }
 
 /// Widening is exact: a network in half precision has the bits of the f32 network of the same numbers. The address of
-/// its bytes does not matter: at an odd address they are copied.
+/// its bytes makes no difference: at an odd address they are copied.
 #[test]
 fn half_types_have_the_bits_of_their_f32_values_at_any_address() {
     for family in ["llama", "llama-tied", "gpt2"] {
@@ -146,8 +146,8 @@ fn older_formats_of_rope_scaling() {
 #[test]
 fn configurations_of_transformers_4() {
     let mut read_ones = 0;
-    for name in GOLDENS.into_iter().flatten() {
-        let folder = fixture(name);
+    for name in goldens() {
+        let folder = fixture(&name);
         let Ok(older) = std::fs::read(folder.join("config.4.json")) else { continue };
         let older: Value = serde_json::from_slice(&older).unwrap();
         let tensors = read(&folder);
@@ -208,7 +208,7 @@ pub(crate) fn llama_gguf(config: &Value, tensors: &Tensors, form: Form) -> Gguf 
     llama_kin_gguf("llama", config, tensors, form)
 }
 
-/// The same for an architecture that is written in the same way.
+/// A file of another architecture that is written in the same way.
 fn llama_kin_gguf(architecture: &str, config: &Value, tensors: &Tensors, form: Form) -> Gguf {
     let number = |field: &str| config[field].as_u64().unwrap() as usize;
     let (heads, kv_heads) = (number("num_attention_heads"), number("num_key_value_heads"));
@@ -302,7 +302,7 @@ fn llama_in_gguf() {
             let found = logits_of_gguf(&llama_gguf(&config, &tensors, form));
             let what = format!("{family} in {form:?}");
             if form == Form::Q8 {
-                // Activations are rounded to 8 bits, by up to a 254th of the largest of 32, before each product.
+                // Activations are rounded to 8 bits before each product, by up to a 254th of the largest of 32.
                 assert_within(0.05, &found, &expected, &what);
             } else {
                 assert_near(&found, &expected, &what);
@@ -311,7 +311,7 @@ fn llama_in_gguf() {
     }
 }
 
-/// Yarn with the file's own betas and multiplier, and queries that grow with every eighth position.
+/// The file has YaRN with betas and multiplier of its own, and queries that grow with every eighth position.
 #[test]
 fn ministral3_in_gguf() {
     let tensors = read(&fixture("ministral3"));

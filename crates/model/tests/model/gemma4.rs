@@ -1,5 +1,5 @@
-//! Gemma 4, which has many features of its own: its GGUF files have the logits of its Hugging Face form, layers that
-//! share keys and values take no cache, and unsupported fields and keys are refused by name.
+//! Tests of Gemma 4, which has many features of its own: its GGUF files have the logits of its Hugging Face form,
+//! layers that share keys and values take no cache, and unsupported fields and keys are refused by name.
 
 use std::path::Path;
 
@@ -185,7 +185,7 @@ fn layers_that_share_keys_and_values_take_no_cache() {
     assert_eq!((0..4).map(|layer| spec.ffn_width_of(layer)).collect::<Vec<_>>(), [16, 16, 32, 32]);
 }
 
-/// Both widths of heads must fit the type of the cache.
+/// The type of the cache must fit both widths of heads.
 #[test]
 fn a_cache_type_must_fit_the_heads_of_all_layers() {
     let checkpoint = Checkpoint::open(&fixture("gemma4")).unwrap();

@@ -1,5 +1,5 @@
-//! GGUF files of networks of experts with wrong keys or stacked tensors: loading does not panic or allocate memory for
-//! missing data, an error is one line that names the file, and an accepted file can be run.
+//! Tests of GGUF files of networks of experts with wrong keys or stacked tensors: loading does not panic or allocate
+//! memory for missing data, an error is one line that names the file, and an accepted file can be run.
 //!
 //! The files are golden networks, in which a few keys of experts get other values and a few tensors get other shapes or
 //! are removed. The bytes of the format itself are tested in `foretoken-weights`.
@@ -65,7 +65,7 @@ fn with_key(file: Gguf, key: &str, numbers: &mut Numbers) -> Gguf {
     }
 }
 
-/// The file with another shape of a tensor and as many bytes as it needs, or without the tensor.
+/// The file with another shape of a tensor and the number of bytes that it needs, or without the tensor.
 fn with_shape(file: Gguf, name: &str, numbers: &mut Numbers) -> Gguf {
     let Some(mut shape) = file.shape(name) else { return file };
     let at = numbers.below(shape.len());
@@ -81,7 +81,7 @@ fn with_shape(file: Gguf, name: &str, numbers: &mut Numbers) -> Gguf {
     file.with_shape(name, &shape)
 }
 
-/// Loads and runs a file; whether it was accepted.
+/// Loads and runs a file; returns whether it was accepted.
 fn is_accepted(file: &Gguf, what: &str) -> bool {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("probe.gguf");
@@ -127,7 +127,7 @@ proptest! {
     }
 }
 
-/// Each key alone with each edge value: the same without random choices.
+/// Tries each key alone with each edge value, without random choices.
 #[test]
 fn edge_values_of_counts_never_panic() {
     for network in 0..NETWORKS.len() {
@@ -139,8 +139,7 @@ fn edge_values_of_counts_never_panic() {
                 let file = file.without(&name).u32(&name, count);
                 accepted += usize::from(is_accepted(&file, &format!("{name} = {count}")));
             }
-            // A count of something in the file has at most one right value, and perhaps 0, which means that it is
-            // unset.
+            // A count of parts of the file has at most one right value, and perhaps 0, which means that it is unset.
             if ["expert_count", "expert_feed_forward_length", "block_count"].contains(&key) {
                 assert!(accepted <= 2, "{network}: {accepted} values of {key}");
             }
@@ -148,7 +147,7 @@ fn edge_values_of_counts_never_panic() {
     }
 }
 
-/// Widths without a key are those of the tensors, and may not be 0.
+/// A width without a key is that of the tensors, and may not be 0.
 #[test]
 fn experts_of_no_width_are_refused() {
     for name in ["ffn_down_exps", "ffn_down_shexp"] {

@@ -1,4 +1,5 @@
-//! gpt-oss as a GGUF file has the logits of its folder, to the bit, and missing keys and tensors are refused by name.
+//! Tests that gpt-oss as a GGUF file has the logits of its folder, to the bit, and that missing keys and tensors are
+//! refused by name.
 
 use serde_json::{Value, json};
 
@@ -6,7 +7,7 @@ use crate::files::{Form, Gguf, Tensors, Wide, config, read};
 use crate::fixture;
 use crate::forms::{logits_of_gguf, logits_of_tensors};
 
-/// The golden network with what files imply: the limit of gates, and YaRN's borders as integers.
+/// The golden network with the values that files imply: the limit of gates, and YaRN's borders as integers.
 fn golden() -> (Value, Tensors) {
     let mut config = config(&fixture("gpt_oss"));
     config["swiglu_limit"] = json!(7.0);
@@ -26,7 +27,7 @@ fn transposed(tensor: &Wide, [first, step]: [usize; 2]) -> Wide {
     Wide { shape: vec![experts, columns / step, inputs], elements }
 }
 
-/// Every `step`th from `first` on of biases `[experts, columns]`.
+/// Every `step`th column from `first` on of biases `[experts, columns]`.
 fn biases(tensor: &Wide, [first, step]: [usize; 2]) -> Wide {
     let [experts, columns] = tensor.shape[..] else { panic!("shape {:?}", tensor.shape) };
     let rows = tensor.elements.chunks_exact(columns);

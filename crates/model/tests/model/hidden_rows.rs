@@ -1,4 +1,4 @@
-//! Hidden states of rows whose logits are not wanted.
+//! Tests of hidden states of rows whose logits are not wanted.
 
 use foretoken_model::{Checkpoint, Executor, Model, Options, PageId, Span};
 use foretoken_testkit::rows::first_difference;
@@ -6,7 +6,7 @@ use foretoken_testkit::rows::first_difference;
 use crate::fixture;
 use crate::rows::{RowOutput, demo, forward, hidden_states, load};
 
-/// Hidden states of rows without logits equal those of rows with both, and no logits are computed.
+/// Hidden states of rows without logits equal those of rows with both, and no logits are computed for them.
 #[test]
 fn hidden_states_do_not_need_the_head() {
     let tables = [vec![PageId(0)]];

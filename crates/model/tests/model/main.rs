@@ -1,6 +1,7 @@
-//! The networks compared with transformers, with themselves in passes of other shapes, and tried with bad input.
+//! Tests that compare networks with transformers and with themselves in passes of other shapes, and that try bad input.
 
 mod backend;
+mod bad_gguf;
 mod bad_input;
 mod blocks;
 mod config_probe;
@@ -47,7 +48,7 @@ pub fn load_with(path: &Path, options: Options) -> Model {
     Model::load(&checkpoint, options, &mut |_, _| ()).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Takes the pages out of the tables that no row sees once so many positions are committed.
+/// Removes the pages from the tables that no row sees once this many positions are committed.
 pub fn give_back(groups: &[Group], tables: &mut [PageTable], committed: usize) {
     for (group, table) in groups.iter().zip(tables) {
         let gone = group.pages_gone(committed).min(table.len());
@@ -55,7 +56,7 @@ pub fn give_back(groups: &[Group], tables: &mut [PageTable], committed: usize) {
     }
 }
 
-/// Logits of every row of `tokens`, scored in passes of the given lengths (the last one repeats).
+/// The logits of every row of `tokens`, scored in passes of the given lengths (the last one repeats).
 pub fn logits(model: &mut dyn Executor, tokens: &[u32], lengths: &[usize]) -> Vec<f32> {
     let groups = model.capacity().groups.clone();
     let table = |group: &Group| (0..group.pages_for(tokens.len()) as u32).map(PageId).collect();

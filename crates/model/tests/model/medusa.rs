@@ -1,4 +1,5 @@
-//! Medusa heads compared with their definition, in both formats of their files, and files that are refused.
+//! Tests that compare Medusa heads with their definition, in both formats of their files, and of files that are
+//! refused.
 
 use foretoken_model::{
     Batch, Capacity, Checkpoint, Cpu, Executor, HiddenInput, HiddenStates, Options, PageId, SharedEmbeddings, Span,
@@ -61,7 +62,7 @@ fn open(fields: &Value, tensors: &Tensors) -> Result<Box<dyn Executor>, String> 
     loaded.map(|loaded| loaded.executor).map_err(|error| error.to_string())
 }
 
-/// The logits of head `number` for a hidden row by definition: output(x + silu(block(x))), in f64.
+/// The logits of head `number` for a hidden state, by definition: output(x + silu(block(x))), in f64.
 fn naive(tensors: &Tensors, of_vllm: bool, number: usize, row: &[f32]) -> Vec<f64> {
     let folder = fixture("llama");
     let epsilon = config(&folder)["rms_norm_eps"].as_f64().unwrap();
@@ -86,7 +87,7 @@ fn naive(tensors: &Tensors, of_vllm: bool, number: usize, row: &[f32]) -> Vec<f6
     product(&output, &x)
 }
 
-/// Runs spans in one pass: logits and own hidden row of each row.
+/// Runs spans in one pass; returns the logits and the own hidden state of each row.
 fn run(executor: &mut dyn Executor, spans: &[(usize, &[u32], HiddenInput<'_>)]) -> Vec<(Vec<f32>, Vec<f32>)> {
     let tables: Vec<_> = (0..spans.len()).map(|page| [vec![PageId(page as u32)]]).collect();
     let rows: Vec<Vec<u32>> = spans.iter().map(|(_, tokens, _)| (0..tokens.len() as u32).collect()).collect();
@@ -121,7 +122,7 @@ fn each_position_ahead_has_the_logits_of_its_head_in_any_batch() {
             let off = logits.iter().zip(&expected).fold(0f64, |off, (a, b)| off.max((f64::from(*a) - b).abs()));
             assert!(off <= 1e-5 * largest, "head {number}: off by {off} of {largest}");
         }
-        // Rows for three heads in one pass, each of which goes through its own.
+        // Rows for three heads are in one pass, and each goes through its own head.
         let second = [&alone[1].1[..], &alone[0].1].concat();
         let spans = [(0, &[3, 5][..], HiddenInput::Target(&hidden)), (2, &[9, 1], HiddenInput::Own(&second))];
         let together = run(&mut *heads, &spans);
@@ -149,7 +150,8 @@ fn heads_have_the_logits_of_the_authors_program() {
     let mut heads = plan.load_head(&checkpoint, (&capacity, &shared), &Cpu, options, &mut |_, _| ()).unwrap().executor;
     let largest = golden_logits.iter().fold(0f32, |largest, x| largest.max(x.abs()));
     for row in 0..rows {
-        // The first head reads the target's row; each further one reads the own hidden row of the head before.
+        // The first head reads the target's hidden state; each further one reads the own hidden state of the head
+        // before.
         let mut own = hidden[row * width..][..width].to_vec();
         for head in 0..HEADS {
             let hidden_in = if head == 0 { HiddenInput::Target(&own) } else { HiddenInput::Own(&own) };

@@ -1,8 +1,8 @@
-//! Quantized Hugging Face checkpoints: their logits are those of transformers for the floats that they represent, and
-//! bad ones are refused.
+//! Tests of quantized Hugging Face checkpoints: their logits are those of transformers for the floats that they
+//! represent, and bad checkpoints are refused.
 //!
-//! The goldens were packed by `bench/peers/quantized.py` from known integers. The bits of every weight are tested
-//! beside the reader (`src/quantized.rs`), GGUF's blocks in `blocks.rs`.
+//! The goldens were packed by `bench/peers/quantized.py` from known integers. The bits of every weight are tested with
+//! the reader (`src/quantized.rs`), GGUF's blocks in `blocks.rs`.
 
 use std::path::Path;
 
@@ -17,8 +17,7 @@ use crate::forms::assert_within;
 use crate::rows::{Subject, play_subject};
 use crate::{fixture, logits};
 
-/// Blocks of 4 bits, whose products round activations to 8 bits; and the error that this may cause in the logits of
-/// this narrow network, as a part of the largest (up to 0.064 was seen; a zero point that is off by one makes it 1.19).
+/// Checkpoints in blocks of 4 bits, whose products round activations to 8 bits.
 const INTEGERS: [&str; 6] = [
     "quantized-gptq",
     "quantized-gptq-zeros",
@@ -27,9 +26,11 @@ const INTEGERS: [&str; 6] = [
     "quantized-packed-zeros",
     "quantized-mxfp4",
 ];
+/// The allowed error of their logits in this narrow network, relative to the largest: the measured one is up to 0.064,
+/// and a zero point that is off by one makes it 1.19.
 const NEAR: f32 = 0.1;
 
-/// Floats, whose products do not round activations.
+/// Checkpoints in floats, whose products do not round activations.
 const FLOATS: [&str; 2] = ["quantized-float8", "quantized-float8-tensor"];
 
 fn elements<T: bytemuck::AnyBitPattern>(weights: &Weights, name: &str) -> Vec<T> {
@@ -81,7 +82,7 @@ fn experts_in_mxfp4_are_exact() {
         let expected: Vec<f32> = elements(&golden, name);
         let all = matrix.read(&Pool::new(2)).unwrap();
         assert_eq!((all.dtype(), all.floats() == expected), ("MXFP4", true), "{name}");
-        // A rank's part of them.
+        // This is a rank's part of the outputs.
         let [outputs, inputs] = matrix.shape();
         let part = matrix.outputs(outputs / 4..outputs / 2).read(&Pool::new(1)).unwrap();
         assert!(part.floats() == expected[outputs / 4 * inputs..outputs / 2 * inputs], "{name}");
@@ -120,7 +121,7 @@ impl Changed {
         Self { folder: tempfile::tempdir().unwrap(), config: config(&fixture(name)), tensors }
     }
 
-    /// With another value of a field of the quantization, given by its path.
+    /// Sets another value of a field of the quantization, given by its path.
     fn field(mut self, path: &str, value: Value) -> Self {
         let mut at = &mut self.config["quantization_config"];
         for part in path.split('.') {
@@ -180,7 +181,8 @@ impl Changed {
     }
 }
 
-/// Version 2 stores zero points as they are, version 1 minus 1; a file that is read as the wrong version is far off.
+/// Version 2 stores zero points as they are, version 1 minus 1; a file that is read as the wrong version has a large
+/// error.
 #[test]
 fn zero_points_of_both_versions_of_gptq() {
     let name = "quantized-gptq-zeros";
@@ -197,7 +199,7 @@ fn zero_points_of_both_versions_of_gptq() {
     assert!(std::panic::catch_unwind(|| assert_within(3.0 * NEAR, &wrong, &expected, "off by one")).is_err());
 }
 
-/// A matrix with scales that are no f16 becomes floats and is not rounded.
+/// A matrix with scales that are not representable as f16 becomes floats and is not rounded.
 #[test]
 fn scales_of_any_float() {
     let (name, tiny) = ("quantized-packed-zeros", 2f32.powi(-40));
@@ -207,7 +209,7 @@ fn scales_of_any_float() {
             bytes[..2].copy_from_slice(&foretoken_kernels::dtype::bf16::from_f32(value).to_le_bytes());
         })
     };
-    // A group whose weights are nearly 0.
+    // The weights of one group are nearly 0.
     let (found, expected) = (logits_of(set(tiny).written(), name).0, logits_of(set(0.0).written(), name).0);
     assert_within(NEAR, &found, &expected, "a scale of 2^-40");
 }
@@ -277,7 +279,7 @@ fn tensors_that_do_not_fit_are_refused_by_name() {
     packed().without("up_proj.weight_zero_point").refused(&["up_proj.weight_zero_point"]);
     packed().bytes("0.mlp.up_proj.weight_shape", |bytes| bytes[1] = 1).refused(&["weight_shape", "[128, 64]", "384"]);
     Changed::new("quantized-float8").without("0.mlp.up_proj.weight_scale").refused(&["up_proj.weight_scale"]);
-    // Packed in one way and declared as another.
+    // The matrix is packed in one way and declared as another.
     packed().field("quant_method", json!("gptq")).refused(&["quantization_config.bits"]);
     let unsaid = |name: &str| {
         let mut changed = Changed::new(name);
@@ -289,7 +291,7 @@ fn tensors_that_do_not_fit_are_refused_by_name() {
     unsaid("quantized-float8").refused(&["q_proj.weight", "found F8_E4M3"]);
 }
 
-/// Files that end early, anywhere, are refused.
+/// Files that end too early, at any place, are refused.
 #[test]
 fn files_that_end_early() {
     let changed = Changed::new("quantized-awq");
@@ -300,7 +302,7 @@ fn files_that_end_early() {
     }
 }
 
-/// Whatever a field says, there is an answer, and one that is a line.
+/// Whatever value a field has, the checkpoint is read or refused in one line.
 #[test]
 fn fields_of_any_value() {
     let values =
@@ -319,7 +321,7 @@ fn fields_of_any_value() {
     }
 }
 
-/// Every field within, by its path.
+/// The paths of all fields in an object.
 fn paths(object: &Value) -> Vec<String> {
     let Some(fields) = object.as_object() else { return Vec::new() };
     let within = |(name, value): (&String, &Value)| {
@@ -338,7 +340,7 @@ fn export_is_refused() {
         message.contains("quantization_config: expected nothing (only checkpoints of floats are written), found gptq"),
         "{message}"
     );
-    // 2 layers of 4-bit matrices, embedding and head, norms.
+    // The parameters are those of 2 layers of 4-bit matrices, of embedding and head, and of norms.
     let layer = 64 * (64 + 32 + 32 + 64 + 3 * 128);
     assert_eq!(checkpoint.parameters(), 2 * layer + 2 * 64 * 64 + 5 * 64);
 }

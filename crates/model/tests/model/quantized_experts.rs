@@ -1,5 +1,5 @@
-//! Quantized checkpoints of networks of experts: each expert's matrices are read like other matrices, whichever program
-//! packed them, and matrices that were not quantized (the router) stay as they are.
+//! Tests of quantized checkpoints of networks of experts: each expert's matrices are read like other matrices,
+//! whichever program packed them, and matrices that were not quantized (the router) are not changed.
 //!
 //! The checkpoints are packed here from known integers and bits of floats, together with the floats that these
 //! represent. Dense networks, and files of the packing programs, are tested in `quantized.rs`.
@@ -28,13 +28,13 @@ const FAMILIES: [(&str, &str); 3] = [
 
 /// A shape of a golden family with dimensions that are multiples of 32.
 fn widened(family: &str, name: &str, shape: &[usize]) -> Vec<usize> {
-    let of = |dimension: &usize| match (family, dimension) {
+    let widened_dimension = |dimension: &usize| match (family, dimension) {
         ("mixtral" | "qwen3_moe", 24) | ("olmoe" | "qwen3_moe", 16) if name.contains(".experts.") => 32,
         ("qwen3_moe", 24) => 32,
         ("qwen3_moe", 40) => 64,
         (_, other) => *other,
     };
-    shape.iter().map(of).collect()
+    shape.iter().map(widened_dimension).collect()
 }
 
 /// How matrices are packed.
@@ -43,9 +43,9 @@ enum Method {
     Gptq,
     Awq,
     Compressed,
-    /// A scale for each block of so many outputs and inputs.
+    /// Floats of 8 bits with a scale for each block of these numbers of outputs and inputs.
     Float8([usize; 2]),
-    /// The same, in the format of compressed-tensors.
+    /// [`Method::Float8`] in the format of compressed-tensors.
     CompressedFloat8([usize; 2]),
 }
 
@@ -54,7 +54,7 @@ const METHODS: [Method; 5] = [
     Method::Awq,
     Method::Compressed,
     Method::Float8([16, 32]),
-    // Blocks that do not divide a matrix.
+    // The blocks do not divide a matrix.
     Method::CompressedFloat8([24, 20]),
 ];
 
@@ -91,13 +91,13 @@ fn floats(name: &str, shape: &[usize], elements: &[f32]) -> Raw {
     (name.to_string(), "F32", shape.to_vec(), elements.iter().flat_map(|x| x.to_le_bytes()).collect())
 }
 
-/// Words of 8 quants each, the first of the order in the lowest bits.
+/// Words of 8 quants each, in which the first of `order` has the lowest bits.
 fn words(quants: &[u8], order: [usize; 8]) -> Vec<u8> {
     let word = |eight: &[u8]| (0..8).map(|at| u32::from(eight[order[at]]) << (4 * at)).sum::<u32>();
     quants.chunks_exact(8).flat_map(|eight| word(eight).to_le_bytes()).collect()
 }
 
-/// `[rows, columns]` as `[columns, rows]`.
+/// Transposes `[rows, columns]` to `[columns, rows]`.
 fn transposed<T: Copy>(all: &[T], columns: usize) -> Vec<T> {
     (0..columns).flat_map(|column| all.iter().skip(column).step_by(columns).copied()).collect()
 }
@@ -121,7 +121,7 @@ fn integers(how: Method, name: &str, [outputs, inputs]: [usize; 2], chance: &mut
     let part = |part: &str, dtype: &'static str, shape: [usize; 2], bytes: Vec<u8>| {
         (format!("{name}.{part}"), dtype, shape.to_vec(), bytes)
     };
-    // Zero points and scales `[groups, outputs]`.
+    // Zero points and scales are `[groups, outputs]`.
     let (zeros, transposed_scales) = (transposed(&zeros, groups), of_scales(&transposed(&scales, groups)));
     let raw = match how {
         Method::Gptq => {
@@ -153,7 +153,7 @@ fn integers(how: Method, name: &str, [outputs, inputs]: [usize; 2], chance: &mut
     (raw, floats)
 }
 
-/// The same in floats of 8 bits.
+/// A random matrix in floats of 8 bits, and the floats that it represents.
 fn float8(
     (name, scale_name): (&str, &str),
     [outputs, inputs]: [usize; 2],
@@ -162,7 +162,7 @@ fn float8(
 ) -> (Vec<Raw>, Vec<f32>) {
     let blocks = [outputs.div_ceil(block_outputs), inputs.div_ceil(block_inputs)];
     let scales: Vec<f32> = (0..blocks[0] * blocks[1]).map(|_| 0.2 + 0.1 * chance.unit()).collect();
-    // A sign, an exponent of at most 0, a fraction.
+    // The bits are a sign, an exponent of at most 0, and a fraction.
     let bits: Vec<u8> = (0..outputs * inputs).map(|_| (chance.below(56) | chance.below(2) << 7) as u8).collect();
     let float = |(at, bits): (usize, &u8)| {
         let (exponent, fraction) = (i32::from(bits >> 3 & 15), f32::from(bits & 7) / 8.0);
@@ -178,7 +178,7 @@ fn float8(
     (vec![weight, floats(&format!("{name}.{scale_name}"), &blocks, &scales)], all)
 }
 
-/// A checkpoint whose matrices are packed, and the same in floats.
+/// A checkpoint whose matrices are packed, and the same network in floats.
 struct Packed {
     config: Value,
     quantized: Vec<Raw>,
@@ -232,7 +232,7 @@ impl Packed {
         checkpoint(&config, &self.plain)
     }
 
-    /// The same with a changed tensor.
+    /// Changes a tensor.
     fn tensor(mut self, end: &str, change: impl FnOnce(&mut Raw)) -> Self {
         change(self.quantized.iter_mut().find(|(name, ..)| name.ends_with(end)).expect(end));
         self
@@ -297,8 +297,8 @@ fn logits_of(checkpoint: &Checkpoint) -> Vec<f32> {
     logits(&mut model, &tokens, &[32])
 }
 
-/// Every matrix is compared to the bit, and so is every logit of floats of 8 bits, whose products do not round
-/// activations.
+/// Every matrix is compared bit by bit, and so is every logit of checkpoints in floats of 8 bits, whose products do not
+/// round activations.
 #[test]
 fn experts_have_the_bits_of_their_floats() {
     for family in FAMILIES {
@@ -337,7 +337,7 @@ fn a_quantized_router_does_not_round_its_input() {
         let mut packed = Packed::new(FAMILIES[2], how);
         let at = |all: &[Raw]| all.iter().position(|(name, ..)| *name == format!("{router}.weight")).unwrap();
         let (mut raw, mut all) = integers(how, router, [8, 32], &mut Numbers::new(3));
-        // Eight experts, where the family has six.
+        // The tensor has eight experts, but the configuration has six.
         raw.iter_mut().for_each(|(.., shape, bytes)| {
             let (rows, row) = (shape[0], bytes.len() / shape[0]);
             let keep = if rows == 8 { 6 } else { rows };
@@ -352,7 +352,7 @@ fn a_quantized_router_does_not_round_its_input() {
         packed
     };
     let same = packed(1.0);
-    // All but the router in floats, so that nothing else is rounded.
+    // All but the router is in floats, so that nothing else is rounded.
     let parts: Vec<Raw> = same.quantized.iter().filter(|(name, ..)| name.starts_with(router)).cloned().collect();
     let plain = same.plain.iter().filter(|(name, ..)| !name.starts_with(router)).cloned();
     let mixed: Vec<Raw> = plain.chain(parts).collect();
@@ -384,7 +384,7 @@ fn misshapen_tensors_and_unsupported_fields_are_refused_by_name() {
     let mut dynamic = packed(Method::Gptq);
     dynamic.config["quantization_config"]["dynamic"] = json!({"+:.*up_proj.*": {"bits": 8}});
     dynamic.refused(&["quantization_config.dynamic"]);
-    // Stacked in one tensor, as in transformers' memory.
+    // The experts are stacked in one tensor, as in transformers' memory.
     let mut stacked = float8();
     let place = "model.layers.1.mlp.experts";
     stacked.quantized.retain(|(name, ..)| !name.starts_with(place));

@@ -1,5 +1,5 @@
-//! Ranks in one process: each has its part of every matrix's outputs, and the logits of all have the bits of one
-//! process.
+//! Tests of ranks in one process: each has its part of every matrix's outputs, and the logits of all have the bits of
+//! one process.
 
 use std::sync::{Arc, Barrier, Mutex};
 
@@ -10,7 +10,7 @@ use foretoken_model::{
 use foretoken_weights::Bytes;
 
 use crate::files::{Form, config, read, safetensors_file};
-use crate::golden::GOLDENS;
+use crate::golden::goldens;
 use crate::{fixture, logits};
 
 /// The exchange between threads of one process: each writes its part, and then all read all parts.
@@ -28,7 +28,7 @@ impl InProcess {
     }
 }
 
-/// One rank's end of the exchange.
+/// The exchange as one rank uses it.
 #[derive(Debug)]
 struct InProcessEnd {
     number: usize,
@@ -55,13 +55,13 @@ fn tokens(vocabulary: usize) -> Vec<u32> {
     (0..20u32).map(|i| (i * 37 + 5) % vocabulary as u32).collect()
 }
 
-/// The logits of each of so many ranks for a folder's network, in passes of these lengths.
+/// The logits of each of `count` ranks for a folder's network, in passes of these lengths.
 fn logits_of_ranks(name: &str, weight_type: Option<WeightType>, count: usize, lengths: &[usize]) -> Vec<Vec<f32>> {
     let options = |_| options(weight_type);
     logits_of_ranks_with(name, options, count, lengths)
 }
 
-/// The same for ranks with options of their own.
+/// The logits of each rank, for ranks with options of their own.
 fn logits_of_ranks_with(
     name: &str,
     options: impl Fn(usize) -> Options + Sync,
@@ -107,12 +107,12 @@ fn assert_same(found: &[Vec<f32>], expected: &[f32], what: &str) {
 
 #[test]
 fn two_ranks_have_the_bits_of_one_process_for_every_network() {
-    for name in GOLDENS.into_iter().flatten() {
+    for name in &goldens() {
         assert_same(&logits_of_ranks(name, None, 2, &[7, 1, 12]), &logits_of_one_process(name, None), name);
     }
 }
 
-/// Each rank has memory for another number of experts, the last for all, and still they exchange in the same order.
+/// Each rank has memory for a different number of experts, the last for all, and still they exchange in the same order.
 #[test]
 fn ranks_with_memory_for_few_experts_have_the_bits_of_one_process() {
     for name in ["mixtral", "qwen2_moe", "glm4_moe-groups"] {
@@ -134,7 +134,7 @@ fn any_number_of_ranks_has_the_bits_of_one_process_in_any_type() {
         let types = [None, Some(WeightType::BF16), "q8_0".parse().ok()];
         for weight_type in types.into_iter().filter(|requested| requested.is_none() || !name.starts_with("quantized")) {
             let expected = logits_of_one_process(name, weight_type);
-            // Twenty: more than some matrices have outputs.
+            // Twenty ranks are more than some matrices have outputs.
             for count in [1, 3, 20] {
                 let found = logits_of_ranks(name, weight_type, count, &[7, 1, 12]);
                 assert_same(&found, &expected, &format!("{name} in {weight_type:?} on {count} ranks"));
@@ -143,7 +143,8 @@ fn any_number_of_ranks_has_the_bits_of_one_process_in_any_type() {
     }
 }
 
-/// Two ranks that both compute the passes of all tokens: the error message of each in every pass, if it fails.
+/// Runs two ranks that compute the passes of all tokens; returns the error message of each rank for every pass, if it
+/// fails.
 fn passes_of_two_ranks(checkpoint: &Checkpoint, options: Options) -> Vec<[Option<String>; 2]> {
     let shared = InProcess::new(2);
     let run = |number: usize| {

@@ -1,5 +1,6 @@
-//! Families that transformers has no class for, but that are networks of other families with other names: a golden
-//! network whose tensors are renamed, fused and cut as in their checkpoints must have the same logits, to the bit.
+//! Tests of families that transformers has no class for, but that are networks of other families with other names: a
+//! golden network whose tensors are renamed, fused and cut as in their checkpoints must have the same logits, to the
+//! bit.
 
 use serde_json::{Value, json};
 
@@ -23,16 +24,16 @@ impl Network {
         self.config[field].as_u64().unwrap() as usize
     }
 
-    /// Rows of several tensors one after another: `(name, rows)` each.
+    /// Rows of several tensors, one after another; each part is `(name, rows)`.
     fn rows(&self, parts: &[(String, std::ops::Range<usize>)]) -> Wide {
         let columns = self.tensors[&parts[0].0].shape.get(1).copied();
-        let of = |(name, rows): &(String, std::ops::Range<usize>)| {
+        let elements_of = |(name, rows): &(String, std::ops::Range<usize>)| {
             let width = columns.unwrap_or(1);
             self.tensors[name].elements[rows.start * width..rows.end * width].to_vec()
         };
         let rows = parts.iter().map(|(_, rows)| rows.len()).sum();
         let shape = std::iter::once(rows).chain(columns).collect();
-        Wide { shape, elements: parts.iter().flat_map(of).collect() }
+        Wide { shape, elements: parts.iter().flat_map(elements_of).collect() }
     }
 
     /// Queries, keys and values of a layer in one tensor, in this order of heads of queries (0), keys (1), values (2).
@@ -102,8 +103,8 @@ fn baichuan_is_llama_fused() {
     let llama = Network::golden("llama-head-dim");
     let heads = llama.number("num_attention_heads");
     let group = heads / llama.number("num_key_value_heads");
-    let of = |which: usize| (0..heads).map(move |head| (which, if which == 0 { head } else { head / group }));
-    let order: Vec<_> = (0..3).flat_map(of).collect();
+    let heads_of = |which: usize| (0..heads).map(move |head| (which, if which == 0 { head } else { head / group }));
+    let order: Vec<_> = (0..3).flat_map(heads_of).collect();
     let mut tensors = llama.renamed(&[]);
     for layer in 0..llama.number("num_hidden_layers") {
         let fused = llama.fused(layer, "weight", &order);
@@ -112,7 +113,7 @@ fn baichuan_is_llama_fused() {
     let config = llama.with(json!({"model_type": "baichuan", "num_key_value_heads": null}));
     assert!(logits_of_tensors(&config, &tensors) == llama.logits());
     assert_written(&config, &tensors, 2e-6, "baichuan");
-    // Without rotary positions it is the 13B, and has other logits.
+    // Without rotary positions it is the 13B, which has other logits.
     let other = llama.with(json!({"model_type": "baichuan", "num_key_value_heads": null,
         "max_position_embeddings": null, "model_max_length": 512}));
     assert!(logits_of_tensors(&other, &tensors) != llama.logits());
@@ -150,7 +151,8 @@ fn the_head_of_baichuan_2() {
     }
 }
 
-/// The text of a model of images and text is the text's own network, in both spellings of its tensors' names.
+/// The language model of a multimodal model is the same network as the language model alone, in both spellings of its
+/// tensors' names.
 #[test]
 fn the_text_of_a_model_with_images() {
     let wrapped = [("gemma3", "gemma3"), ("gemma4", "gemma4"), ("gemma4-per-layer", "gemma4")];
@@ -181,7 +183,8 @@ fn chatglm_is_glm_by_other_names() {
         ("lm_head", "transformer.output_layer"),
     ]);
     let counts = [("num_attention_heads", 0), ("num_key_value_heads", 1), ("num_key_value_heads", 2)];
-    let order: Vec<_> = counts.iter().flat_map(|(of, which)| (0..glm.number(of)).map(|head| (*which, head))).collect();
+    let order: Vec<_> =
+        counts.iter().flat_map(|(field, which)| (0..glm.number(field)).map(|head| (*which, head))).collect();
     for (layer, part) in (0..glm.number("num_hidden_layers")).flat_map(|i| [(i, "weight"), (i, "bias")]) {
         let name = format!("transformer.encoder.layers.{layer}.self_attention.query_key_value.{part}");
         tensors.insert(name, glm.fused(layer, part, &order));

@@ -1,5 +1,5 @@
-//! Isolation of rows in networks of experts: a row has the same logits beside rows that choose the same experts and
-//! beside rows that choose others, and faults in the gathering of rows are detected.
+//! Tests of the isolation of rows in networks of experts: a row has the same logits together with rows that choose the
+//! same experts and with rows that choose others, and faults in the gathering of rows are detected.
 //!
 //! An executor does not report which experts rows choose, but how many distinct ones a pass reads
 //! (`Executor::weights_read`): two rows that read no more together than one of them choose the same experts, and two
@@ -16,7 +16,7 @@ use crate::{fixture, load_with};
 
 /// Tokens of a sequence; the row of the last one is compared.
 const LEN: usize = 4;
-/// Number of sequences: the one under test, copies of it, and others.
+/// Number of sequences: the one under test, copies of it, and other sequences.
 const SEQUENCES: usize = 1000;
 const COPIES: usize = 8;
 
@@ -67,8 +67,8 @@ impl Sequences {
     }
 }
 
-/// Asserts that the logits of sequence 0 stay the same beside one other row, a few and many: before, after and among
-/// them.
+/// Asserts that the logits of sequence 0 stay the same together with one other row, a few and many: before, after and
+/// among them.
 fn assert_unchanged(sequences: &mut Sequences, others: &[usize], alone: &[f32], what: &str) {
     for count in [1, 2, 3, 7, 20] {
         let count = count.min(others.len());

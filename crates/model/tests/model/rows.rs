@@ -1,9 +1,13 @@
-//! Independence of rows, through the whole forward pass: a row's bits do not depend on the other rows of the batch.
+//! Tests of the independence of rows, through the whole forward pass: a row's bits do not depend on the other rows of
+//! the batch.
 //!
-//! The reference for a sequence is one row a pass, on one thread, with its pages in order. It is compared, bit for bit,
-//! with passes of any lengths, any page size and order of pages, any number of threads, any instruction set, other
-//! sequences in the same batch, draft trees instead of chains, and passes after an accepted path was compacted.
-//! (`expert_memory.rs` does the same with memory for few experts.)
+//! The reference for a sequence is computed with one row per pass, on one thread, with its pages in order. It is
+//! compared, bit for bit, with passes of any lengths, any page size and order of pages, any number of threads, any
+//! instruction set, other sequences in the same batch, draft trees instead of chains, and passes after an accepted path
+//! was compacted. (`expert_memory.rs` does the same with memory for few experts.) The simplest form, one sequence in
+//! passes of several lengths, is in `rows/cuts.rs`.
+
+mod cuts;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -17,9 +21,9 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
 use crate::fixture;
-use crate::golden::GOLDENS;
+use crate::golden::goldens;
 
-/// Positions of the cache of every model under test; scenes are far smaller.
+/// Number of positions of the cache of every model under test; scenes are far smaller.
 const POSITIONS: usize = 256;
 
 /// The output of one row: its logits, then the residual stream after every layer.
@@ -104,7 +108,7 @@ pub(crate) fn forward(model: &mut Model, spans: &[Span<'_>], hidden_layers: &[us
     model.forward(&Batch { spans, hidden_layers }).unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// The residual stream after the layers for the `row`th of the pass's hidden rows.
+/// The residual stream after these layers, for the `row`th row of the pass whose hidden states are wanted.
 pub(crate) fn hidden_states(model: &Model, layers: &[usize], row: usize) -> RowOutput {
     (0..layers.len()).flat_map(|layer| model.outputs().hidden(layer, row)).copied().collect()
 }
@@ -112,7 +116,7 @@ pub(crate) fn hidden_states(model: &Model, layers: &[usize], row: usize) -> RowO
 /// A sequence in the cache of the model under test.
 struct Sequence {
     number: u64,
-    /// One a cache group.
+    /// The page tables, one per cache group.
     tables: Vec<PageTable>,
     /// Tokens whose rows are cached.
     tokens: Vec<u32>,
@@ -129,7 +133,7 @@ struct TestSpan {
 }
 
 impl TestSpan {
-    /// New tokens as a chain, sometimes written as a tree without forks, which is equivalent.
+    /// Makes a span of new tokens as a chain, sometimes written as a tree without forks, which is equivalent.
     fn chain(numbers: &mut Numbers, tokens: Vec<u32>) -> Self {
         let rows = tokens.len() as u32;
         let parents = if numbers.below(3) == 0 { (0..rows).map(|i| i.checked_sub(1)).collect() } else { vec![] };
@@ -141,12 +145,12 @@ impl TestSpan {
     fn tree(numbers: &mut Numbers, tokens: Vec<u32>) -> Self {
         // 0 stands for the cached positions, so a tree may have several roots.
         let parents = (0..tokens.len()).map(|i| (numbers.below(i + 1) as u32).checked_sub(1)).collect();
-        let mut some = |of| (0..tokens.len() as u32).filter(|_| numbers.below(of) > 0).collect();
+        let mut some = |one_in| (0..tokens.len() as u32).filter(|_| numbers.below(one_in) > 0).collect();
         let (wanted, hidden) = (some(4), some(2));
         Self { tokens, computed: 0, parents, wanted, hidden }
     }
 
-    /// The rows up to `to`, of which those before `from` are already computed.
+    /// The part of the span up to row `to`, in which the rows before `from` are already computed.
     fn part(&self, from: usize, to: usize) -> Self {
         let new = |rows: &[u32]| rows.iter().copied().filter(|row| (from..to).contains(&(*row as usize))).collect();
         Self {
@@ -172,7 +176,7 @@ impl TestSpan {
         }
     }
 
-    /// Rows from the root of the tree down to `row`.
+    /// The rows from the root of the tree down to `row`.
     fn path(&self, sequence: &Sequence, row: usize) -> Vec<usize> {
         let span = self.span(sequence);
         let mut path: Vec<usize> = std::iter::successors(Some(row), |row| span.parent(*row)).collect();
@@ -199,7 +203,7 @@ impl<'a> Scene<'a> {
         let isa = if isas.is_empty() { Isa::PORTABLE } else { isas[numbers.below(isas.len())] };
         let options = Options { page_len, pages: POSITIONS / page_len, rows_max: 128, threads, ..subject.options };
         let model = load(&subject.checkpoint, options).with_isa(isa);
-        // Pages are dealt out of a shuffled pack, so tables of different sequences interleave.
+        // Pages are taken from a shuffled list, so tables of different sequences interleave.
         let mut pack = || numbers.permutation(options.pages).into_iter().map(|page| PageId(page as u32));
         let mut packs: Vec<_> = model.capacity().groups.iter().map(|_| pack()).collect();
         let pages = 80usize.div_ceil(page_len).min(options.pages / 3);
@@ -257,7 +261,7 @@ impl<'a> Scene<'a> {
     /// Accepts the path to a random row of a span: moves its rows to their logical positions.
     fn accept(&mut self, who: usize, test_span: &TestSpan, numbers: &mut Numbers) {
         if test_span.tokens.is_empty() || numbers.below(5) == 0 {
-            return; // nothing is accepted: the rows are left and overwritten later
+            return; // nothing is accepted, so the rows stay and are overwritten later
         }
         let sequence = &mut self.sequences[who];
         let row = if test_span.parents.is_empty() {
@@ -331,36 +335,13 @@ fn gpt2_scores_rows_as_if_alone() {
     play_many(&fixture("gpt2"), [BF16, F16], 20);
 }
 
-/// Every golden network, so every form of block, mask and position. Their windows have 32 positions, and sequences are
-/// longer, so trees cross a window's edge, and paths are accepted and rejected there.
+/// Tests every golden network, and therefore every form of block, mask and position. Their windows have 32 positions,
+/// and sequences are longer, so trees cross a window's edge, and paths are accepted and rejected there.
 #[test]
 fn every_family_scores_rows_as_if_alone() {
-    for (i, name) in GOLDENS.into_iter().flatten().enumerate() {
+    for (i, name) in goldens().iter().enumerate() {
         play_many(&fixture(name), [[F32, F32], [F16, BF16], [F16, F16]][i % 3], 5);
     }
-}
-
-/// Passes of all lengths over a window's edge, in the families that have one.
-#[test]
-fn a_sequence_with_a_window_may_be_cut_anywhere() {
-    let mut numbers = Numbers::new(4);
-    let mut windowed = 0;
-    for name in GOLDENS.into_iter().flatten() {
-        let subject = Subject::new(&fixture(name), [F16; 2]);
-        let spec = subject.plain.borrow().spec().clone();
-        if (0..spec.layers).all(|layer| spec.attention_of(layer).window.is_none()) {
-            continue;
-        }
-        windowed += 1;
-        let tokens = subject.tokens(&mut numbers, 90);
-        let options = Options { page_len: 16, pages: 6, rows_max: 90, ..Options::for_positions(96, 2) };
-        let alone = crate::logits(&mut load(&subject.checkpoint, options), &tokens, &[1]);
-        for lengths in [&[90][..], &[7], &[31, 1, 1, 1, 33], &[33, 32, 25], &[64, 26]] {
-            let found = crate::logits(&mut load(&subject.checkpoint, options), &tokens, lengths);
-            assert_eq!(first_difference(&found, &alone), None, "{name}: passes of {lengths:?}");
-        }
-    }
-    assert!(windowed >= 8, "{windowed} networks with windows");
 }
 
 #[test]
@@ -369,7 +350,7 @@ fn a_real_model_in_bf16_scores_rows_as_if_alone() {
     play_many(&demo(), [Q8_0, Q8_0], 8);
 }
 
-/// Every form of weights that the instruction sets multiply differently.
+/// Tests every form of weights that the instruction sets multiply differently.
 #[test]
 fn quantized_models_score_rows_as_if_alone() {
     for weights in ["f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k"] {
@@ -379,45 +360,6 @@ fn quantized_models_score_rows_as_if_alone() {
         // Rows of 128 weights get q8_0 instead of k-quants; the wide rows of the second matrix do not.
         play_subject(&Subject::with(&demo(), options), 4);
         play_subject(&Subject::with(&fixture("llama"), options), 4);
-    }
-}
-
-/// One sequence in passes of several lengths: the simplest form of the same property.
-#[test]
-fn a_sequence_may_be_cut_anywhere() {
-    let mut numbers = Numbers::new(3);
-    for path in [fixture("llama"), fixture("gpt2"), demo()] {
-        let subject = Subject::new(&path, [F16; 2]);
-        let tokens = subject.tokens(&mut numbers, 40);
-        for (page_len, threads) in [(1, 2), (2, 1), (16, 4), (32, 3)] {
-            let pages = 40usize.div_ceil(page_len);
-            let options = Options { page_len, pages, rows_max: 40, ..Options::for_positions(40, threads) };
-            let mut model = load(&subject.checkpoint, options);
-            let alone = crate::logits(&mut model, &tokens, &[1]);
-            for lengths in [&[40][..], &[7], &[33, 1], &[1, 39], &[16, 2, 5, 3, 14]] {
-                let found = crate::logits(&mut model, &tokens, lengths);
-                let at = first_difference(&found, &alone);
-                assert_eq!(at, None, "{}: passes of {lengths:?}, pages of {page_len}", subject.name);
-            }
-        }
-    }
-}
-
-/// The same across the border of a split of attention's positions, where several threads may compute one row.
-#[test]
-fn a_long_sequence_may_be_cut_anywhere() {
-    let tokens: Vec<u32> = (0..1100).map(|i| i * 37 % 500).collect();
-    for types in [[F16, F16], [Q8_0, BF16]] {
-        let load = |threads| {
-            let options = Options { rows_max: 1100, ..Options::for_positions(1100, threads) };
-            let checkpoint = Checkpoint::open(&demo()).unwrap_or_else(|error| panic!("{error}"));
-            load(&checkpoint, Options { key_type: types[0], value_type: types[1], ..options })
-        };
-        let whole = crate::logits(&mut load(1), &tokens, &[1100]);
-        for (threads, lengths) in [(2, &[509, 1, 1, 1, 1, 1, 512, 8][..]), (3, &[64]), (2, &[500, 1, 30, 490, 7, 1])] {
-            let found = crate::logits(&mut load(threads), &tokens, lengths);
-            assert_eq!(first_difference(&found, &whole), None, "passes of {lengths:?}, {threads} threads");
-        }
     }
 }
 
@@ -451,7 +393,7 @@ fn a_copied_prefix_is_a_computed_one() {
     }
 }
 
-/// A test of this test: a pass that reads the wrong row of the cache is detected.
+/// Tests the test itself: a pass that reads the wrong row of the cache is detected.
 #[test]
 #[should_panic(expected = "in the reference")]
 fn a_path_that_was_not_moved_is_detected() {
@@ -466,7 +408,7 @@ fn a_path_that_was_not_moved_is_detected() {
     scene.pass(&[(0, TestSpan { tokens: vec![6], computed: 0, parents: vec![], wanted: vec![0], hidden: vec![] })]);
 }
 
-/// The same for a tree that grows: a computed row with another token than in the span is detected.
+/// Tests the test itself with a tree that grows: a computed row with another token than in the span is detected.
 #[test]
 #[should_panic(expected = "in the reference")]
 fn a_grown_tree_over_another_computed_row_is_detected() {

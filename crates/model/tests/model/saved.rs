@@ -1,4 +1,5 @@
-//! Saved rows of the cache: their bytes have not changed, and any change requires a new version of the arithmetic.
+//! Tests of saved rows of the cache: their bytes have not changed, and any change requires a new version of the
+//! arithmetic.
 
 use std::path::Path;
 
@@ -29,7 +30,7 @@ fn read(model: &mut Model, tables: &[PageTable]) {
     model.forward(&Batch { spans: &[span], hidden_layers: &[] }).unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// The rows of a group.
+/// The saved rows of a group.
 fn save(model: &Model, group: usize, table: &PageTable) -> Vec<u8> {
     let mut bytes = Vec::new();
     model.save_rows(CacheRows { group, table, positions: 0..LEN }, &mut bytes).unwrap();
@@ -37,7 +38,7 @@ fn save(model: &Model, group: usize, table: &PageTable) -> Vec<u8> {
     bytes
 }
 
-/// FNV-1a of the rows of all groups.
+/// The FNV-1a hash of the rows of all groups.
 fn checksum(path: &Path, kind: CacheType, weights: Option<WeightType>) -> u64 {
     let mut model = load(path, kind, weights);
     let tables = tables(&model, 3);
@@ -83,7 +84,7 @@ fn saved_rows_do_not_depend_on_pages() {
             let saved = save(&model, group, from);
             model.load_rows(CacheRows { group, table: to, positions: 0..LEN }, &saved).unwrap();
             assert!(save(&model, group, to) == saved, "{name}");
-            // The bytes of some of the rows are a part of the bytes of all.
+            // The bytes of some of the rows are part of the bytes of all rows.
             let mut part = Vec::new();
             model.save_rows(CacheRows { group, table: to, positions: 7..19 }, &mut part).unwrap();
             let row_bytes = model.saved_bytes(group).unwrap().row;

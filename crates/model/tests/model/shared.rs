@@ -1,4 +1,4 @@
-//! Models that share weights.
+//! Tests of models that share weights.
 
 use foretoken_model::{Backend, CacheType, Checkpoint, Cpu, Loaded, Options, family};
 

@@ -1,5 +1,5 @@
-//! Every tensor of a file is accounted for: a configuration that describes less than its file is refused, tensors that
-//! no computation needs are ignored, and tensors of other parts of the model are reported.
+//! Tests that every tensor of a file is accounted for: a configuration that describes less than its file is refused,
+//! tensors that no computation needs are ignored, and tensors of other parts of the model are reported.
 
 use std::fs;
 
@@ -107,7 +107,7 @@ fn tensors_of_another_network_are_refused() {
          says it, found it"
     );
     assert_eq!(found, expected);
-    // Biases that the configuration excludes, in layers and of the head.
+    // The configuration excludes these biases, in layers and of the head.
     let found = left_out("llama-biased", json!({"attention_bias": false}), |_| ()).unwrap_err();
     assert!(found.contains("tensor model.layers.0.self_attn.k_proj.bias: expected none"), "{found}");
     assert!(found.ends_with(" like it"), "{found}");
@@ -131,7 +131,7 @@ fn a_head_beside_a_tied_embedding_has_to_be_a_copy() {
          {EMBEDDING}, found true"
     );
     assert_eq!(found, expected);
-    // With the correct field it is another network, which is run.
+    // With the correct field it is a different network, which is run.
     assert_eq!(left_out("llama-tied", json!({"tie_word_embeddings": false}), other), Ok(Vec::new()));
 }
 

@@ -277,7 +277,7 @@ describe("models", () => {
     mock.scenario.others = ["another"];
     const { page, close } = await visit();
     assert.equal(await page.locator("#model").innerText(), "demo");
-    assert.deepEqual(await page.locator("#models option").allInnerTexts(), ["demo", "another (not open)"]);
+    assert.deepEqual(await page.locator("#models option").allInnerTexts(), ["demo", "another (not loaded)"]);
     await say(page, "hello");
     await ended(page);
     await page.locator("#models").selectOption("another");

@@ -1,10 +1,10 @@
 //! Answers that are returned once all of them are complete.
 //!
-//! Of `best_of` answers, those with the highest mean log-probability per token are returned, as with OpenAI.
+//! With `best_of`, the answers with the highest mean log-probability per token are returned, as with OpenAI.
 
 use std::time::Instant;
 
-use foretoken::{Answer, Drafted, Event, FinishReason, Stats};
+use foretoken::{Answer, FinishReason, Stats};
 use serde_json::{Value, json};
 
 use super::log_probabilities::{TokenLogProbability, chat_log_probabilities, completion_log_probabilities};
@@ -14,18 +14,11 @@ use super::{AnswerContext, ChoiceJson, RequestKind, call_object, finish_reason, 
 use crate::error::ApiError;
 use crate::run::{CutReason, RequestRecord, Run, RunEvent};
 
-/// One answer, with its drafts.
-#[derive(Default)]
-pub(super) struct CollectedAnswer {
-    pub(super) answer: Answer,
-    drafted: Vec<Drafted>,
-}
-
 /// Waits for all answers, and returns their JSON object.
 pub(crate) async fn answer(context: AnswerContext, mut run: Run) -> Result<String, ApiError> {
     let all = collect(&context, &mut run).await?;
     // The object may be large.
-    let text = tokio::task::spawn_blocking(move || object(&context, &run, &all));
+    let text = tokio::task::spawn_blocking(move || object(&context, run.records(), run.cut(), &all));
     text.await.map_err(|error| ApiError::bug(format!("answer: expected it to be written, found a bug: {error}")))
 }
 
@@ -33,56 +26,65 @@ pub(crate) async fn answer(context: AnswerContext, mut run: Run) -> Result<Strin
 ///
 /// # Errors
 /// All of them failed, or they were cut before any token was generated.
-pub(super) async fn collect(context: &AnswerContext, run: &mut Run) -> Result<Vec<CollectedAnswer>, ApiError> {
+pub(super) async fn collect(context: &AnswerContext, run: &mut Run) -> Result<Vec<Answer>, ApiError> {
     let answer = |record: &RequestRecord| Answer { seed: record.seed, ..Answer::default() };
-    let mut all: Vec<CollectedAnswer> =
-        run.records().iter().map(|record| CollectedAnswer { answer: answer(record), drafted: Vec::new() }).collect();
+    let mut all: Vec<Answer> = run.records().iter().map(answer).collect();
     loop {
         match run.next().await {
             RunEvent::End => break,
             RunEvent::Idle => {}
-            RunEvent::Event(number, Event::Drafts { drafted, .. }) => all[number].drafted.extend(drafted),
-            RunEvent::Event(number, event) => all[number].answer.take(&event, Instant::now()),
+            RunEvent::Event(number, event) => all[number].take(&event, Instant::now()),
         }
     }
-    let why = |collected: &CollectedAnswer| collected.answer.failure.clone();
-    if let (Some(why), true) =
-        (all.iter().find_map(why), all.iter().all(|collected| collected.answer.failure.is_some()))
-    {
-        return Err(failed(context, &why, run.records()[0].forbids));
-    }
-    if let (Some(cut), true) = (run.cut(), all.iter().all(|collected| collected.answer.emitted.is_empty())) {
+    check(context, run.records(), &all)?;
+    if let (Some(cut), true) = (run.cut(), all.iter().all(|answer| answer.emitted.is_empty())) {
         return Err(cut_before_start(context, cut));
     }
-    let stats: Vec<Stats> = all.iter().map(|collected| collected.answer.stats.clone()).collect();
+    let stats: Vec<Stats> = all.iter().map(|answer| answer.stats.clone()).collect();
     context.log(&stats, run.cut());
-    if context.app.settings.log_prompts {
-        let texts: Vec<&str> = all.iter().map(|collected| collected.answer.text.as_str()).collect();
+    if context.settings.log_prompts {
+        let texts: Vec<&str> = all.iter().map(|answer| answer.text.as_str()).collect();
         tracing::info!(id = context.id, ?texts, "text");
     }
     Ok(all)
 }
 
+/// Checks that not all answers failed.
+///
+/// # Errors
+/// All of them failed.
+pub(crate) fn check(context: &AnswerContext, records: &[RequestRecord], all: &[Answer]) -> Result<(), ApiError> {
+    match all.iter().find_map(|answer| answer.failure.as_ref()) {
+        Some(why) if all.iter().all(|answer| answer.failure.is_some()) => Err(failed(context, why, records[0].forbids)),
+        _ => Ok(()),
+    }
+}
+
 /// The JSON text of all answers.
-fn object(context: &AnswerContext, run: &Run, all: &[CollectedAnswer]) -> String {
-    let stats: Vec<Stats> = all.iter().map(|collected| collected.answer.stats.clone()).collect();
+pub(crate) fn object(
+    context: &AnswerContext,
+    records: &[RequestRecord],
+    cut: Option<CutReason>,
+    all: &[Answer],
+) -> String {
+    let stats: Vec<Stats> = all.iter().map(|answer| answer.stats.clone()).collect();
     let (answers, best_of) = (context.kind.options().answers, context.kind.options().best_of);
     let mut choices = Vec::new();
     for (prompt, group) in all.chunks(best_of).enumerate() {
-        let mut group: Vec<(usize, &CollectedAnswer)> = group.iter().enumerate().collect();
+        let mut group: Vec<(usize, &Answer)> = group.iter().enumerate().collect();
         if best_of > answers {
             group.sort_by(|(_, a), (_, b)| mean_log_probability(b).total_cmp(&mean_log_probability(a)));
         }
-        for (index, collected) in group.into_iter().take(answers) {
-            let record = &run.records()[prompt * best_of + index];
-            choices.push(choice(context, run, (prompt, record), choices.len(), collected));
+        for (index, answer) in group.into_iter().take(answers) {
+            let record = &records[prompt * best_of + index];
+            choices.push(choice(context, cut, (prompt, record), choices.len(), answer));
         }
     }
-    let extras = [("usage", context.usage(run.records(), &stats)), ("timings", context.timings(&stats))];
+    let extras = [("usage", context.usage(records, &stats)), ("timings", context.timings(&stats))];
     context.object(false, &choices, extras.into_iter().map(|(name, value)| (name.to_string(), value)).collect())
 }
 
-/// The client's error for a failed request. `forbids`: whether the request itself forbids tokens.
+/// The error that the client gets for a failed request. `forbids`: whether the request itself forbids tokens.
 pub(super) fn failed(context: &AnswerContext, why: &str, forbids: bool) -> ApiError {
     // The engine's error if no token is allowed, which is then caused by the request.
     match forbids && why.starts_with("token ") {
@@ -95,7 +97,7 @@ pub(super) fn failed(context: &AnswerContext, why: &str, forbids: bool) -> ApiEr
 pub(super) fn cut_before_start(context: &AnswerContext, cut: CutReason) -> ApiError {
     match cut {
         CutReason::Timeout => {
-            let seconds = context.app.settings.timeout_s;
+            let seconds = context.settings.timeout_s;
             ApiError::busy(
                 format!("request: expected to begin in time ({seconds} s), found other requests ahead of it"),
                 5,
@@ -109,21 +111,21 @@ pub(super) fn cut_before_start(context: &AnswerContext, cut: CutReason) -> ApiEr
 }
 
 /// The mean log-probability of an answer's tokens; that of an empty answer is the lowest.
-fn mean_log_probability(collected: &CollectedAnswer) -> f32 {
-    let tokens = collected.answer.emitted.len();
-    let all = collected.answer.emitted.iter().filter_map(|emitted| emitted.log_probability);
+fn mean_log_probability(answer: &Answer) -> f32 {
+    let tokens = answer.emitted.len();
+    let all = answer.emitted.iter().filter_map(|emitted| emitted.log_probability);
     if tokens == 0 { f32::NEG_INFINITY } else { all.sum::<f32>() / tokens as f32 }
 }
 
 /// One answer to the prompt with this index.
 fn choice(
     context: &AnswerContext,
-    run: &Run,
+    cut: Option<CutReason>,
     (prompt, record): (usize, &RequestRecord),
     index: usize,
-    collected: &CollectedAnswer,
+    answer: &Answer,
 ) -> ChoiceJson {
-    let (answer, prompter) = (&collected.answer, context.prompter());
+    let prompter = context.prompter();
     let reason = answer.reason.as_ref().unwrap_or(&FinishReason::Cancelled);
     let wants_log_probabilities = context.kind.options().log_probabilities.is_some();
     let generated = TokenLogProbability::without_end_tokens(&answer.emitted, &record.end_tokens);
@@ -146,7 +148,7 @@ fn choice(
             }
         }
     }
-    if let (Some(cut), FinishReason::Cancelled) = (run.cut(), reason) {
+    if let (Some(cut), FinishReason::Cancelled) = (cut, reason) {
         fields["cut_by"] = json!(cut.name());
     }
     if let FinishReason::Failed(why) = reason {
@@ -154,7 +156,7 @@ fn choice(
     }
     if context.kind.options().provenance {
         fields["provenance"] = provenance::tokens_json(&answer.emitted, prompter);
-        fields["drafted"] = provenance::drafts_json(&collected.drafted, prompter);
+        fields["drafted"] = provenance::drafts_json(&answer.drafted, prompter);
     }
     let Value::Object(fields) = fields else { unreachable!("it was made as an object") };
     ChoiceJson { fields, logprobs }
@@ -170,8 +172,8 @@ fn message(context: &AnswerContext, index: usize, text: &str) -> (Value, Reporte
     let is_silent = parts.text.is_empty() && (!calls.is_empty() || parser.is_forced());
     let content = if is_silent { Value::Null } else { json!(parts.text) };
     let mut message = json!({ "role": "assistant", "content": content, "refusal": null });
-    if !parts.thoughts.is_empty() {
-        message["reasoning_content"] = json!(parts.thoughts);
+    if !parts.reasoning.is_empty() {
+        message["reasoning_content"] = json!(parts.reasoning);
     }
     if !calls.is_empty() {
         message["tool_calls"] = Value::Array(calls);

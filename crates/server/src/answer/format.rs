@@ -123,7 +123,7 @@ pub(crate) async fn complete(
     drop(format.begin(&context, run.records()));
     let all = collect(&context, &mut run).await?;
     let mut answers = Vec::with_capacity(all.len());
-    for (number, answer) in all.into_iter().map(|collected| collected.answer).enumerate() {
+    for (number, answer) in all.into_iter().enumerate() {
         let record = &run.records()[number];
         let mut parser = AnswerParser::new(&context.kind);
         let mut parts = parser.push(&answer.text);
@@ -231,8 +231,8 @@ impl Stream {
     }
 
     fn write_parts(&mut self, number: usize, parts: &AnswerParts, emitted: &[Emitted]) -> String {
-        if self.context.app.settings.log_prompts {
-            [&parts.thoughts, &parts.text].into_iter().for_each(|text| self.texts[number].push_str(text));
+        if self.context.settings.log_prompts {
+            [&parts.reasoning, &parts.text].into_iter().for_each(|text| self.texts[number].push_str(text));
         }
         self.format.parts(&self.context, number, parts, emitted)
     }
@@ -262,7 +262,7 @@ impl Stream {
     fn log(&mut self) {
         self.has_ended = true;
         self.context.log(&self.stats, self.run.cut());
-        if self.context.app.settings.log_prompts {
+        if self.context.settings.log_prompts {
             tracing::info!(id = self.context.id, texts = ?self.texts, "text");
         }
     }

@@ -12,7 +12,7 @@ use super::RequestKind;
 pub(crate) struct AnswerParser {
     thinking: Option<ThinkingReader>,
     calls: Option<ToolCallReader>,
-    /// Most calls that are returned.
+    /// Maximum number of calls that are returned.
     calls_max: usize,
     reported: ReportedCalls,
     /// Whether the answer consists of calls only.
@@ -33,7 +33,7 @@ pub(crate) struct ReportedCalls {
 /// Parts of an answer; of a stream, those that are new.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct AnswerParts {
-    pub(crate) thoughts: String,
+    pub(crate) reasoning: String,
     pub(crate) text: String,
     /// The calls, each with its index in the answer.
     pub(crate) calls: Vec<(usize, ToolCall)>,
@@ -96,7 +96,7 @@ impl AnswerParser {
             None => (answer, Vec::new()),
         };
         let text = self.after_white_space(text);
-        AnswerParts { thoughts, text, calls: self.number_calls(calls) }
+        AnswerParts { reasoning: thoughts, text, calls: self.number_calls(calls) }
     }
 
     /// Further text, after the buffered white space; empty while there is only white space.
@@ -120,12 +120,12 @@ impl AnswerParser {
 
 impl AnswerParts {
     pub(crate) fn is_empty(&self) -> bool {
-        self.thoughts.is_empty() && self.text.is_empty() && self.calls.is_empty()
+        self.reasoning.is_empty() && self.text.is_empty() && self.calls.is_empty()
     }
 
     /// Appends further parts.
     pub(crate) fn extend(&mut self, more: Self) {
-        self.thoughts.push_str(&more.thoughts);
+        self.reasoning.push_str(&more.reasoning);
         self.text.push_str(&more.text);
         self.calls.extend(more.calls);
     }

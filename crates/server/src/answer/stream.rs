@@ -180,16 +180,16 @@ impl Stream {
         if self.context.kind.options().log_probabilities.is_some() {
             let tokens = TokenLogProbability::without_end_tokens(emitted, &self.run.records()[number].end_tokens);
             logprobs = Some(match &self.context.kind {
-                RequestKind::Chat(_) => chat_log_probabilities(tokens, &self.context.app.prompter),
+                RequestKind::Chat(_) => chat_log_probabilities(tokens, &self.context.prompter),
                 RequestKind::Completion(_) => {
-                    completion_log_probabilities(tokens, &self.context.app.prompter, &mut choice.offset)
+                    completion_log_probabilities(tokens, &self.context.prompter, &mut choice.offset)
                 }
             });
         }
         if self.context.kind.options().provenance {
             let drafted = std::mem::take(&mut choice.drafted);
-            extras.insert("provenance".into(), provenance::tokens_json(emitted, &self.context.app.prompter));
-            extras.insert("drafted".into(), provenance::drafts_json(&drafted, &self.context.app.prompter));
+            extras.insert("provenance".into(), provenance::tokens_json(emitted, &self.context.prompter));
+            extras.insert("drafted".into(), provenance::drafts_json(&drafted, &self.context.prompter));
         }
         let parts = self.choices[number].parser.push(&text);
         self.send_parts(number, parts, extras, logprobs);
@@ -203,16 +203,16 @@ impl Stream {
         extras: Map<String, Value>,
         logprobs: Option<Box<RawValue>>,
     ) {
-        let AnswerParts { thoughts, text, calls } = parts;
-        if !thoughts.is_empty() || !text.is_empty() || !extras.is_empty() || logprobs.is_some() {
+        let AnswerParts { reasoning, text, calls } = parts;
+        if !reasoning.is_empty() || !text.is_empty() || !extras.is_empty() || logprobs.is_some() {
             match &self.context.kind {
                 RequestKind::Chat(_) => {
                     let mut delta = Map::new();
-                    if !text.is_empty() || thoughts.is_empty() {
+                    if !text.is_empty() || reasoning.is_empty() {
                         delta.insert("content".to_string(), json!(text));
                     }
-                    if !thoughts.is_empty() {
-                        delta.insert("reasoning_content".to_string(), json!(thoughts));
+                    if !reasoning.is_empty() {
+                        delta.insert("reasoning_content".to_string(), json!(reasoning));
                     }
                     self.send(number, Value::Object(delta), extras, logprobs);
                 }
@@ -271,7 +271,7 @@ impl Stream {
         self.has_ended = true;
         let stats = self.stats();
         self.context.log(&stats, self.run.cut());
-        if self.context.app.settings.log_prompts {
+        if self.context.settings.log_prompts {
             let texts: Vec<&str> = self.choices.iter().map(|choice| choice.text.as_str()).collect();
             tracing::info!(id = self.context.id, ?texts, "text");
         }
@@ -298,7 +298,7 @@ impl Stream {
     }
 
     fn send(&mut self, number: usize, content: Value, extras: Map<String, Value>, logprobs: Option<Box<RawValue>>) {
-        if self.context.app.settings.log_prompts {
+        if self.context.settings.log_prompts {
             let texts = [content.as_str(), content["reasoning_content"].as_str(), content["content"].as_str()];
             texts.into_iter().flatten().for_each(|text| self.choices[number].text.push_str(text));
         }

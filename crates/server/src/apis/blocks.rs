@@ -1,8 +1,8 @@
 //! An answer as a sequence of blocks: reasoning, text and calls, each opened, filled and closed.
 //!
 //! Where blocks begin and end is the same in all APIs that have them, complete and streamed, so it is decided here
-//! once. White space at the beginning of a text is buffered until other text follows: between calls it is no block of
-//! its own, since clients could not send such a block back.
+//! once. White space at the beginning of a text is buffered until other text follows: between calls it is not a block
+//! of its own, since clients could not send such a block back.
 
 use foretoken::ToolCall;
 
@@ -12,7 +12,7 @@ use crate::answer::{AnswerContext, RequestKind};
 /// The content of a block that is filled incrementally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Content {
-    Thoughts,
+    Reasoning,
     Text,
 }
 
@@ -47,8 +47,8 @@ impl Blocks {
     /// The changes that further parts cause.
     pub(super) fn push(&mut self, parts: &AnswerParts) -> Vec<BlockEvent> {
         let mut events = Vec::new();
-        if !parts.thoughts.is_empty() {
-            self.fill(Content::Thoughts, parts.thoughts.clone(), &mut events);
+        if !parts.reasoning.is_empty() {
+            self.fill(Content::Reasoning, parts.reasoning.clone(), &mut events);
         }
         if matches!(self.open, Some((Content::Text, _))) {
             if !parts.text.is_empty() {
@@ -102,10 +102,10 @@ impl Blocks {
 mod tests {
     use super::*;
 
-    fn parts(thoughts: &str, text: &str, calls: &[usize]) -> AnswerParts {
+    fn parts(reasoning: &str, text: &str, calls: &[usize]) -> AnswerParts {
         let call =
             |number: &usize| (*number, ToolCall { name: "f".to_string(), arguments: "{}".to_string(), id: None });
-        AnswerParts { thoughts: thoughts.into(), text: text.into(), calls: calls.iter().map(call).collect() }
+        AnswerParts { reasoning: reasoning.into(), text: text.into(), calls: calls.iter().map(call).collect() }
     }
 
     /// A description of each block, with its whole content.
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn adjacent_parts_of_one_kind_are_one_block() {
         let all = [parts("a", "", &[]), parts("b", "\n", &[]), parts("", "c ", &[]), parts("", " d", &[])];
-        assert_eq!(described(&all, false), [r#"Thoughts "ab""#, r#"Text "\nc  d""#]);
+        assert_eq!(described(&all, false), [r#"Reasoning "ab""#, r#"Text "\nc  d""#]);
         let whole = [parts("ab", "\nc  d", &[])];
         assert_eq!(described(&whole, false), described(&all, false));
     }

@@ -5,7 +5,7 @@
 //! which the model generates the middle. The special tokens are found in the vocabulary by their text; a model without
 //! them is refused.
 
-use foretoken::{Token, Tokenizer};
+use foretoken::{Prompter, Token, Tokenizer};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -13,9 +13,10 @@ use super::{GenerationRequest, llama_cpp};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::fields::Fields;
+use crate::parse::RequestContext;
 
-/// The special tokens before a prefix, a suffix and the middle; then before a repository's name and before a file,
-/// where a family has them.
+/// The special tokens before a prefix, a suffix and the middle; then before a repository's name and before a file, if a
+/// family has these.
 const FILL_IN_MIDDLE_TOKENS: [[&str; 5]; 6] = [
     // Qwen, IBM's Granite, and later models.
     ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|repo_name|>", "<|file_sep|>"],
@@ -72,8 +73,8 @@ pub(crate) fn can_fill_in_middle(app: &App) -> bool {
 }
 
 /// The tokenizer and its special tokens. `field`: the field, or `path`, that errors name.
-fn required_tokens<'a>(app: &'a App, field: &str) -> Result<(&'a Tokenizer, FillInMiddleTokens), ApiError> {
-    let tokenizer = app.prompter.tokenizer.as_deref();
+fn required_tokens<'a>(prompter: &'a Prompter, field: &str) -> Result<(&'a Tokenizer, FillInMiddleTokens), ApiError> {
+    let tokenizer = prompter.tokenizer.as_deref();
     tokenizer.and_then(|tokenizer| Some((tokenizer, FillInMiddleTokens::of(tokenizer)?))).ok_or_else(|| {
         let found = "one whose vocabulary has no special tokens for it (<|fim_prefix|>, ...)";
         ApiError::unsupported(field, format!("expected a model that supports fill-in-middle, found {found}"))
@@ -100,7 +101,7 @@ fn beginning_tokens(tokenizer: &Tokenizer) -> Vec<Token> {
 }
 
 /// Makes a fill-in-middle prompt of `prompt` and `suffix`, if the request has a suffix that is not empty.
-pub(crate) fn with_suffix(app: &App, fields: &mut Fields) -> Result<(), ApiError> {
+pub(crate) fn with_suffix(context: &RequestContext<'_>, fields: &mut Fields) -> Result<(), ApiError> {
     if !fields.has("suffix") {
         return Ok(());
     }
@@ -108,13 +109,13 @@ pub(crate) fn with_suffix(app: &App, fields: &mut Fields) -> Result<(), ApiError
     if suffix.is_empty() {
         return Ok(());
     }
-    let (tokenizer, special) = required_tokens(app, "suffix")?;
+    let (tokenizer, special) = required_tokens(context.prompter, "suffix")?;
     if fields.boolean("echo")?.unwrap_or(false) {
         return Err(ApiError::unsupported("echo", "expected false beside suffix, found true"));
     }
     let prefix = fields.string("prompt")?.unwrap_or_default();
     for (name, text) in [("prompt", &prefix), ("suffix", &suffix)] {
-        app.limit.check(name, text.len())?;
+        context.limit.check(name, text.len())?;
     }
     let mut tokens = beginning_tokens(tokenizer);
     tokens.extend(fill_in_middle(tokenizer, &special, [&prefix, &suffix, ""])?);
@@ -123,7 +124,7 @@ pub(crate) fn with_suffix(app: &App, fields: &mut Fields) -> Result<(), ApiError
 
 /// `/infill`.
 pub(crate) fn infill(app: &App, key: u64, fields: &mut Fields) -> Result<GenerationRequest, ApiError> {
-    let (tokenizer, special) = required_tokens(app, "path")?;
+    let (tokenizer, special) = required_tokens(&app.prompter, "path")?;
     let required = |fields: &mut Fields, name: &str| {
         let text = fields.string(name)?;
         text.ok_or_else(|| ApiError::field(name, "expected a string, found none"))

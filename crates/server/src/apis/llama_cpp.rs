@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use foretoken::{Emitted, FinishReason, Prompter, Request};
+use foretoken::{Emitted, FinishReason, ParameterKind, Prompter, Request, Sampling};
 use serde_json::{Map, Value, json};
 
 use crate::answer::format::{AnswerFormat, CompleteAnswer, End, Progress};
@@ -17,6 +17,7 @@ use crate::apis::{self, GenerationRequest};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::fields::Fields;
+use crate::law::{decimal, llama_cpp_name};
 use crate::parse::RequestOptions;
 use crate::run::RequestRecord;
 use crate::tokens::lossy_token_text;
@@ -91,39 +92,42 @@ fn generation_settings(
     response_options: &ResponseOptions,
 ) -> Value {
     let law = &request.sampling;
-    let number = |number: f32| number.to_string().parse::<f64>().unwrap_or_default();
+    let numbers = |kind: ParameterKind| {
+        let numbers = Sampling::PARAMETERS.iter().filter(move |parameter| parameter.kind == kind);
+        numbers.map(move |parameter| (llama_cpp_name(parameter.name), decimal((parameter.get)(law))))
+    };
+    let filters = numbers(ParameterKind::Filter).map(|(name, _)| if name == "typical_p" { "typ_p" } else { name });
+    let samplers: Vec<&str> = ["penalties", "temperature", "top_k"].into_iter().chain(filters).collect();
     let limit = |limit: Option<usize>| limit.map_or(json!(-1), |limit| json!(limit));
     let log_probabilities = options.and_then(|options| options.log_probabilities).unwrap_or(0);
-    json!({
-        "n_ctx": prompter.context,
-        "n_predict": limit(request.tokens_max),
-        "max_tokens": limit(request.tokens_max),
-        "seed": request.seed,
-        "temperature": number(law.temperature),
-        "dynatemp_range": 0.0,
-        "top_k": law.top_k,
-        "top_p": number(law.top_p),
-        "min_p": number(law.min_p),
-        "typical_p": number(law.typical_p),
-        "xtc_probability": 0.0,
-        "repeat_last_n": limit(law.penalty_window),
-        "repeat_penalty": number(law.repetition_penalty),
-        "presence_penalty": number(law.presence_penalty),
-        "frequency_penalty": number(law.frequency_penalty),
-        "dry_multiplier": 0.0,
-        "mirostat": 0,
-        "stop": request.stop,
-        "n_keep": 0,
-        "n_discard": 0,
-        "ignore_eos": options.is_some_and(|options| options.sampling.ignore_eos),
-        "stream": options.is_some_and(|options| options.stream.is_some()),
-        "n_probs": log_probabilities,
-        "min_keep": 0,
-        "samplers": ["penalties", "temperature", "top_k", "top_p", "min_p", "typ_p"],
-        "timings_per_token": response_options.timings_per_token,
-        "post_sampling_probs": false,
-        "lora": [],
-    })
+    let before_filters = [
+        ("n_ctx", json!(prompter.context)),
+        ("n_predict", limit(request.tokens_max)),
+        ("max_tokens", limit(request.tokens_max)),
+        ("seed", json!(request.seed)),
+        ("temperature", decimal(law.temperature)),
+        ("dynatemp_range", json!(0.0)),
+        ("top_k", json!(law.top_k)),
+    ];
+    let before_penalties = [("xtc_probability", json!(0.0)), ("repeat_last_n", limit(law.penalty_window))];
+    let others = [
+        ("dry_multiplier", json!(0.0)),
+        ("mirostat", json!(0)),
+        ("stop", json!(request.stop)),
+        ("n_keep", json!(0)),
+        ("n_discard", json!(0)),
+        ("ignore_eos", json!(options.is_some_and(|options| options.sampling.ignore_eos))),
+        ("stream", json!(options.is_some_and(|options| options.stream.is_some()))),
+        ("n_probs", json!(log_probabilities)),
+        ("min_keep", json!(0)),
+        ("samplers", json!(samplers)),
+        ("timings_per_token", json!(response_options.timings_per_token)),
+        ("post_sampling_probs", json!(false)),
+        ("lora", json!([])),
+    ];
+    let filters = before_filters.into_iter().chain(numbers(ParameterKind::Filter));
+    let penalties = before_penalties.into_iter().chain(numbers(ParameterKind::Penalty));
+    filters.chain(penalties).chain(others).collect()
 }
 
 /// One event of a stream.
@@ -139,7 +143,7 @@ impl LlamaCppFormat {
         object.insert("index".into(), json!(number));
         object.insert("id_slot".into(), json!(-1));
         object.insert("tokens_predicted".into(), json!(tokens));
-        object.insert("model".into(), json!(context.app.model));
+        object.insert("model".into(), json!(context.model));
         object
     }
 

@@ -157,7 +157,7 @@ fn add_block(role: &'static str, mut block: Fields, turns: &mut Turns) -> Result
             let input = input.ok_or_else(|| ApiError::field(&block.name("input"), "expected an object, found none"))?;
             turns.continue_or_begin(role).add_call(id, name, input);
         }
-        ("assistant", "thinking") => turns.continue_or_begin(role).add_thoughts(&block.required_string("thinking")?),
+        ("assistant", "thinking") => turns.continue_or_begin(role).add_reasoning(&block.required_string("thinking")?),
         // Only Anthropic can decrypt it.
         ("assistant", "redacted_thinking") => {}
         ("assistant", other) => {

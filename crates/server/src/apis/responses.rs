@@ -16,6 +16,7 @@ use crate::apis;
 use crate::app::App;
 use crate::error::{ApiError, shown};
 use crate::fields::{Fields, READABLE};
+use crate::law::decimal;
 use format::ResponsesFormat;
 
 /// Fields of OpenAI's chats that have another name here.
@@ -81,8 +82,7 @@ pub(crate) fn create(app: &App, key: u64, fields: &mut Fields) -> Result<Generat
     require_one_answer(&generation)?;
     let law = &generation.requests[0].sampling;
     for (name, number) in [("temperature", law.temperature), ("top_p", law.top_p)] {
-        // The shortest decimal, not the digits of the nearest double.
-        echo.insert(name.to_string(), json!(number.to_string().parse::<f64>().unwrap_or_default()));
+        echo.insert(name.to_string(), decimal(number));
     }
     generation.format = Some(Box::new(ResponsesFormat::new(echo, law.end_tokens.clone())));
     Ok(generation)
@@ -164,10 +164,10 @@ fn add_item(mut item: Fields, turns: &mut Turns) -> Result<(), ApiError> {
             Ok(())
         }
         "reasoning" => {
-            let thoughts = |part: Fields| part_text(part, &["reasoning_text", "summary_text"], "reasoning is text");
-            let (whole, summary) = (texts(&mut item, "content", thoughts)?, texts(&mut item, "summary", thoughts)?);
-            let thoughts = if whole.is_empty() { summary } else { whole };
-            thoughts.iter().for_each(|thoughts| turns.continue_or_begin("assistant").add_thoughts(thoughts));
+            let reasoning = |part: Fields| part_text(part, &["reasoning_text", "summary_text"], "reasoning is text");
+            let (whole, summary) = (texts(&mut item, "content", reasoning)?, texts(&mut item, "summary", reasoning)?);
+            let reasoning = if whole.is_empty() { summary } else { whole };
+            reasoning.iter().for_each(|reasoning| turns.continue_or_begin("assistant").add_reasoning(reasoning));
             Ok(())
         }
         other => {

@@ -1,6 +1,6 @@
 //! Translates the conversations and tools of other APIs to those of a chat.
 //!
-//! Other APIs split a turn of the model into several items (reasoning, texts, calls), where a chat has one message; so
+//! Other APIs split a turn of the model into several items (reasoning, texts, calls), while a chat has one message; so
 //! items of the same turn are added to the last message. Objects that a template may render (arguments of calls,
 //! schemas) keep their JSON text, so that the tokens of earlier turns stay the same.
 
@@ -99,10 +99,10 @@ impl Turn {
     }
 
     /// Adds the model's reasoning.
-    pub(super) fn add_thoughts(&mut self, thoughts: &str) {
+    pub(super) fn add_reasoning(&mut self, reasoning: &str) {
         match &mut self.reasoning_content {
-            Some(all) => all.push_str(&format!("\n{thoughts}")),
-            None => self.reasoning_content = Some(thoughts.to_string()),
+            Some(all) => all.push_str(&format!("\n{reasoning}")),
+            None => self.reasoning_content = Some(reasoning.to_string()),
         }
     }
 

@@ -10,15 +10,18 @@ use std::future::Future;
 use std::io;
 use std::net::Shutdown;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep};
+
+use super::head::Head;
 
 /// How often a stream with unread bytes is checked for a disconnect.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -30,18 +33,95 @@ pub(super) struct Client {
     stream: TcpStream,
     /// Its reference count is the number of answers under way plus one.
     answers: Arc<()>,
+    /// Its reference count is the number of requests that are being received behind their heads, plus one.
+    bodies: Arc<()>,
     /// Whether a write waits for the client.
     is_write_pending: AtomicBool,
+    /// The state between two answers.
+    between: Mutex<BetweenAnswers>,
+    dismissal: Notify,
+    is_dismissed: AtomicBool,
+}
+
+/// What is known since the last answer.
+struct BetweenAnswers {
+    /// When it ended, or when the connection got its place.
+    since: Instant,
+    /// The head of the next request.
+    head: Head,
+}
+
+impl BetweenAnswers {
+    fn new() -> Self {
+        Self { since: Instant::now(), head: Head::default() }
+    }
+}
+
+/// An answer is under way until this is dropped.
+pub(super) struct AnswerGuard {
+    client: Arc<Client>,
+    _count: Arc<()>,
+}
+
+impl Drop for AnswerGuard {
+    fn drop(&mut self) {
+        *self.client.between() = BetweenAnswers::new();
+    }
 }
 
 impl Client {
     pub(super) fn new(stream: TcpStream) -> Self {
-        Self { stream, answers: Arc::default(), is_write_pending: AtomicBool::new(false) }
+        Self {
+            stream,
+            answers: Arc::default(),
+            bodies: Arc::default(),
+            is_write_pending: AtomicBool::new(false),
+            between: Mutex::new(BetweenAnswers::new()),
+            dismissal: Notify::new(),
+            is_dismissed: AtomicBool::new(false),
+        }
+    }
+
+    fn between(&self) -> MutexGuard<'_, BetweenAnswers> {
+        self.between.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Registers an answer as under way until the returned guard is dropped.
-    pub(super) fn begin_answer(&self) -> Arc<()> {
-        Arc::clone(&self.answers)
+    pub(super) fn begin_answer(self: &Arc<Self>) -> AnswerGuard {
+        AnswerGuard { client: Arc::clone(self), _count: Arc::clone(&self.answers) }
+    }
+
+    /// Registers a request as incomplete until the returned guard is dropped.
+    pub(super) fn begin_body(&self) -> Arc<()> {
+        Arc::clone(&self.bodies)
+    }
+
+    /// Whether the head of the request that is being answered had a `Content-Length`, as far as that is known.
+    pub(super) fn had_content_length(&self) -> bool {
+        self.between().head.has_content_length
+    }
+
+    /// Since when the client is awaited, that is, owes the server a request or the rest of one.
+    pub(super) fn awaited_since(&self) -> Option<Instant> {
+        let owes_request = Arc::strong_count(&self.answers) == 1 && !self.is_write_pending.load(Ordering::Relaxed);
+        let is_awaited = owes_request || Arc::strong_count(&self.bodies) > 1;
+        (is_awaited && !self.is_dismissed.load(Ordering::Relaxed)).then(|| self.between().since)
+    }
+
+    /// From now on a request is awaited.
+    pub(super) fn begin_waiting(&self) {
+        self.between().since = Instant::now();
+    }
+
+    /// Asks the connection to end.
+    pub(super) fn dismiss(&self) {
+        self.is_dismissed.store(true, Ordering::Relaxed);
+        self.dismissal.notify_one();
+    }
+
+    /// Waits until the connection is asked to end.
+    pub(super) async fn dismissed(&self) {
+        self.dismissal.notified().await;
     }
 
     /// Waits until the client has closed its side.
@@ -138,6 +218,7 @@ impl AsyncRead for WatchedStream {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Poll::Ready(Err(error)),
                 Ok(bytes) => {
+                    self.client.between().head.read(&to.initialize_unfilled()[..bytes]);
                     to.advance(bytes);
                     return Poll::Ready(Ok(()));
                 }

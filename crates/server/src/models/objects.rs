@@ -7,12 +7,14 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use foretoken::SpecType;
+use foretoken::settings::SamplingSettings;
+use foretoken::{Sampling, SpecType};
 use serde_json::{Value, json};
 
 use super::{Entry, Models};
 use crate::app::App;
 use crate::error::ApiError;
+use crate::law::decimal;
 
 /// A model's object, with what a client may want to know before its first request.
 pub(crate) fn object(models: &Models, entry: &Entry) -> Value {
@@ -35,7 +37,6 @@ pub(crate) fn object(models: &Models, entry: &Entry) -> Value {
 
 fn meta(app: &App) -> Value {
     let prompter = &app.prompter;
-    let settings = &prompter.decided.settings;
     let auto = prompter.method(&SpecType::Auto, false).map(|method| method.drafters).unwrap_or_default();
     let auto: Vec<&String> = auto.iter().filter_map(|number| prompter.names.get(usize::from(*number))).collect();
     json!({
@@ -47,20 +48,17 @@ fn meta(app: &App) -> Value {
         "spec_type": app.spec_type,
         "auto": auto,
         "verify": app.promise,
-        "defaults": {
-            "temperature": shortest(settings.temperature),
-            "top_k": settings.top_k,
-            "top_p": shortest(settings.top_p),
-            "min_p": shortest(settings.min_p),
-            "typical_p": shortest(settings.typical_p),
-            "repetition_penalty": shortest(settings.repetition_penalty),
-        },
+        "defaults": defaults(&prompter.decided.sampling),
     })
 }
 
-/// The shortest decimal that denotes this number, not the digits of the nearest double.
-fn shortest(number: Option<f32>) -> Option<f64> {
-    number.and_then(|number| number.to_string().parse().ok())
+/// What a request has that leaves all open. Temperature and top-k come first.
+fn defaults(law: &Sampling) -> Value {
+    let mut defaults = json!({ "temperature": decimal(law.temperature), "top_k": law.top_k });
+    for number in SamplingSettings::NUMBERS {
+        defaults[number.name] = decimal((number.parameter().get)(law));
+    }
+    defaults
 }
 
 /// The server is healthy unless an engine has stopped.

@@ -122,16 +122,16 @@ impl ChatRequest {
         self.options.complete(prompter, key, limit, &mut request)?;
         if let (Some(format), Some(tokenizer), Some(tools)) = (format, &prompter.tokenizer, &self.input.tools) {
             self.reader = Some(ToolCallReader::new(format, tools));
-            let marks = tokenizer.special_tokens(format.marks());
-            request.shown_special = request.shown_special.iter().copied().chain(marks).collect();
+            let delimiters = tokenizer.special_tokens(format.delimiters());
+            request.shown_special = request.shown_special.iter().copied().chain(delimiters).collect();
         }
         let thinking = prompter.thinking(&self.input, &request.prompt);
         let thinking = thinking.filter(|_| self.reasoning_format != ReasoningFormat::None);
-        self.thinking = thinking.map(|(marks, thinking)| ThinkingReader::new(marks, thinking));
+        self.thinking = thinking.map(|(tags, thinking)| ThinkingReader::new(tags, thinking));
         Ok(n_best(&request, self.options.best_of))
     }
 
-    /// Most calls of an answer that are returned.
+    /// Maximum number of calls of an answer that are returned.
     pub(crate) fn calls_max(&self) -> usize {
         if self.tools.parallel { usize::MAX } else { 1 }
     }

@@ -100,7 +100,7 @@ impl CompletionRequest {
         Ok(Self { options, prompts, mixed, echo })
     }
 
-    /// The requests: all answers to the first prompt, then to the next. Their law is decided once.
+    /// The requests: all answers to the first prompt, then to the next. Their sampling settings are decided once.
     pub(crate) fn requests(
         &mut self,
         prompter: &Prompter,

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::error::{ApiError, shown};
 use crate::fields::Fields;
+use crate::law::REPEAT_PENALTY;
 
 /// Most biased tokens of a request: all of them are applied for each generated token.
 const BIASES_MAX: usize = 1024;
@@ -18,7 +19,7 @@ const STOP_TOKENS_MAX: usize = 128;
 /// The sampling settings of a request: the server's, overridden by its fields.
 pub(super) fn parse(fields: &mut Fields, server: &SamplingSettings) -> Result<SamplingSettings, ApiError> {
     for (from, to) in [
-        ("repeat_penalty", "repetition_penalty"),
+        REPEAT_PENALTY,
         ("max_completion_tokens", "max_tokens"),
         ("n_predict", "max_tokens"),
         ("max_new_tokens", "max_tokens"),
@@ -27,15 +28,10 @@ pub(super) fn parse(fields: &mut Fields, server: &SamplingSettings) -> Result<Sa
         fields.rename(from, to)?;
     }
     let mut settings = server.clone();
-    let numbers: [(&str, &mut Option<f32>, f32, f32); 5] = [
-        ("temperature", &mut settings.temperature, 0.0, f32::MAX),
-        ("top_p", &mut settings.top_p, 0.0, 1.0),
-        ("min_p", &mut settings.min_p, 0.0, 1.0),
-        ("typical_p", &mut settings.typical_p, 0.0, 1.0),
-        ("repetition_penalty", &mut settings.repetition_penalty, 0.0, f32::MAX),
-    ];
-    for (name, setting, least, most) in numbers {
-        *setting = fields.number(name, least, most)?.or(*setting);
+    for number in SamplingSettings::NUMBERS {
+        let (least, most) = number.parameter().range.bounds;
+        let setting = (number.get_mut)(&mut settings);
+        *setting = fields.number(number.name, least, most)?.or(*setting);
     }
     for (name, setting) in
         [("presence_penalty", &mut settings.presence_penalty), ("frequency_penalty", &mut settings.frequency_penalty)]

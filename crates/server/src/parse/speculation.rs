@@ -8,12 +8,37 @@ use foretoken::{BudgetKind, Order, Promise, Prompter, Request, SpecType};
 use crate::error::{ApiError, shown};
 use crate::fields::Fields;
 
+/// The drafting method that a request names.
+#[derive(Clone, Debug, PartialEq)]
+enum DraftingMethod {
+    /// As `--spec-type` names it.
+    Specified(SpecType),
+    /// The drafters of these numbers.
+    Drafters(Vec<u8>),
+}
+
+impl DraftingMethod {
+    /// The method of a word. `names`: the names of the server's drafters, as `/v1/models` lists them. Where several
+    /// drafters are alike, these have a number (`draft-2`), which `--spec-type` does not know.
+    fn of_word(word: &str, names: &[String]) -> Result<Self, ApiError> {
+        let why = match word.parse::<SpecType>() {
+            Ok(spec_type) => return Ok(Self::Specified(spec_type)),
+            Err(why) => why,
+        };
+        let number = |name: &str| u8::try_from(names.iter().position(|known| known == name.trim())?).ok();
+        let drafters: Option<Vec<u8>> = word.split([',', '+']).map(number).collect();
+        let are_different = |all: &Vec<u8>| (1..all.len()).all(|i| !all[..i].contains(&all[i]));
+        let wrong = || ApiError::field("speculative.type", format!("{why}, found {:?}", shown(word)));
+        drafters.filter(are_different).map(Self::Drafters).ok_or_else(wrong)
+    }
+}
+
 /// The speculation options of a request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct SpeculationOptions {
     /// The drafting method; `None`: the server's.
-    spec_type: Option<SpecType>,
-    /// Most tokens drafted per pass; 0 is plain decoding.
+    method: Option<DraftingMethod>,
+    /// Maximum number of tokens drafted per pass; 0 is plain decoding.
     n_max: Option<usize>,
     n_min: Option<usize>,
     p_min: Option<f32>,
@@ -21,15 +46,11 @@ pub(crate) struct SpeculationOptions {
 }
 
 impl SpeculationOptions {
-    pub(super) fn parse(fields: &mut Fields) -> Result<Self, ApiError> {
+    /// Parses the fields. `names`: the names of the server's drafters.
+    pub(super) fn parse(fields: &mut Fields, names: &[String]) -> Result<Self, ApiError> {
         fields.flatten("speculative")?;
-        let spec_type = match fields.string("speculative.type")? {
-            None => None,
-            Some(word) => Some(
-                word.parse()
-                    .map_err(|why| ApiError::field("speculative.type", format!("{why}, found {:?}", shown(&word))))?,
-            ),
-        };
+        let method = fields.string("speculative.type")?;
+        let method = method.map(|word| DraftingMethod::of_word(&word, names)).transpose()?;
         let promise = match fields.string("speculative.verify")?.as_deref() {
             None => None,
             Some("exact") => Some(Promise::Exact),
@@ -41,7 +62,7 @@ impl SpeculationOptions {
             }
         };
         let options = Self {
-            spec_type,
+            method,
             n_max: fields.count("speculative.n_max", 0, 1 << 20)?,
             n_min: fields.count("speculative.n_min", 0, 1 << 20)?,
             p_min: fields.number("speculative.p_min", 0.0, 1.0)?,
@@ -58,7 +79,7 @@ impl SpeculationOptions {
 
     /// Whether nothing is drafted.
     fn is_plain(&self) -> bool {
-        self.n_max == Some(0) || self.spec_type == Some(SpecType::None)
+        self.n_max == Some(0) || self.method == Some(DraftingMethod::Specified(SpecType::None))
     }
 
     /// Applies the options to a request, whose prediction is already set.
@@ -71,11 +92,16 @@ impl SpeculationOptions {
             return Ok(());
         }
         let has_prediction = !request.prediction.is_empty();
-        if let Some(spec_type) = &self.spec_type {
+        let spec_type = match &self.method {
+            Some(DraftingMethod::Specified(spec_type)) => Some(spec_type),
+            Some(DraftingMethod::Drafters(drafters)) => {
+                (request.drafters, request.order) = (drafters.clone(), Order::Given);
+                None
+            }
+            None => Some(&SpecType::Auto).filter(|_| has_prediction && request.order != Order::Given),
+        };
+        if let Some(spec_type) = spec_type {
             let method = prompter.method(spec_type, has_prediction).map_err(|error| ApiError::of(&error))?;
-            (request.drafters, request.order) = (method.drafters, method.order);
-        } else if has_prediction && request.order != Order::Given {
-            let method = prompter.method(&SpecType::Auto, true).map_err(|error| ApiError::of(&error))?;
             (request.drafters, request.order) = (method.drafters, method.order);
         }
         let is_prediction = |number: &u8| prompter.is_prediction(*number);

@@ -139,8 +139,9 @@ fn parse_tools(raw: &str) -> Result<(Vec<Json>, Vec<ToolFunction>), ApiError> {
             let expected = "expected an object of type function with a name, found";
             return Err(ApiError::field(&format!("tools[{at}]"), format!("{expected} {}", shown(&tool.to_string()))));
         };
-        let of = |field: &str| function.and_then(|function| function.get(field)).filter(|value| !value.is_null());
-        let is_strict = match of("strict").or_else(|| tool.get("strict")) {
+        let field_value =
+            |field: &str| function.and_then(|function| function.get(field)).filter(|value| !value.is_null());
+        let is_strict = match field_value("strict").or_else(|| tool.get("strict")) {
             None | Some(Value::Null | Value::Bool(false)) => false,
             Some(Value::Bool(true)) => true,
             Some(other) => {
@@ -149,7 +150,11 @@ fn parse_tools(raw: &str) -> Result<(Vec<Json>, Vec<ToolFunction>), ApiError> {
                 return Err(ApiError::field(&place, format!("expected true or false, found {found}")));
             }
         };
-        functions.push(ToolFunction { name: name.to_string(), parameters: of("parameters").cloned(), is_strict });
+        functions.push(ToolFunction {
+            name: name.to_string(),
+            parameters: field_value("parameters").cloned(),
+            is_strict,
+        });
     }
     // Parsed again, since templates render tools in the order of their keys.
     let json = serde_json::from_str(raw)

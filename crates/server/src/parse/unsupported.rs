@@ -3,6 +3,7 @@
 //! They are refused, since ignoring them would change the answer silently. Values that turn them off (`"mirostat": 0`)
 //! are accepted.
 
+use foretoken::Sampling;
 use serde_json::Value;
 
 use crate::error::{ApiError, shown};
@@ -82,9 +83,11 @@ const UNSUPPORTED: [Unsupported; 35] = [
     ("smoothing_factor", is_empty, SAMPLER),
 ];
 
-/// Takes these fields, and refuses the first that has an effect.
+/// Takes these fields, and refuses the first that has an effect. One that is a parameter of the library's law is left
+/// to be read.
 pub(super) fn check(fields: &mut Fields) -> Result<(), ApiError> {
-    for (name, is_off, why) in UNSUPPORTED {
+    let is_parameter = |name: &str| Sampling::PARAMETERS.iter().any(|parameter| parameter.name == name);
+    for (name, is_off, why) in UNSUPPORTED.iter().filter(|(name, ..)| !is_parameter(name)) {
         if let Some(value) = fields.value(name)?
             && !is_off(&value)
         {

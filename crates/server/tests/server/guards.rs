@@ -156,6 +156,17 @@ fn other_origins_need_permission() {
         assert_eq!(answer.head.header("access-control-allow-origin"), None);
         assert_eq!(ask(shared(), "OPTIONS", origin).status(), 403);
     }
+    // A picture or a link of another page has no origin; a browser says from where it is.
+    for (site, path, status) in [
+        ("cross-site", "/v1/models", 403),
+        ("same-site", "/props", 403),
+        ("same-origin", "/v1/models", 200),
+        ("none", "/v1/models", 200),
+        ("cross-site", "/", 200),
+    ] {
+        let answer = shared().client().request("GET", path, &[("Sec-Fetch-Site", site)], &[]);
+        assert_eq!(answer.status(), status, "{site} {path}");
+    }
     let server = TestServer::open(|_, server_settings| {
         server_settings.cors_origins = vec!["http://good.example".into()];
         server_settings.api_keys = vec!["key".into()];
@@ -268,24 +279,6 @@ fn malformed_http_is_refused_or_disconnected() {
         )
         .expect("the server takes it");
     client.receive().expect("an answer").success();
-    // Requests that a proxy in front may interpret differently.
-    for (status, request) in [
-        (400, "GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n"),
-        (403, "GET http://evil.example/health HTTP/1.1\r\nHost: localhost\r\n\r\n"),
-        (
-            400,
-            "GET /health HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\nOrigin: http://a.example\r\n\r\n",
-        ),
-        (
-            400,
-            "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n\
-             11\r\n{\"content\": \"abc\"}\r\n0\r\n\r\n",
-        ),
-    ] {
-        let mut client = shared().client();
-        client.send_raw(request.as_bytes()).expect("the server takes it");
-        assert_eq!(client.receive().expect("an answer").status(), status, "{request}");
-    }
     // HTTP/1.0 has no Host header.
     let mut client = shared().client();
     client.send_raw(b"GET /health HTTP/1.0\r\n\r\n").expect("the server takes it");
@@ -305,4 +298,42 @@ fn malformed_http_is_refused_or_disconnected() {
     assert_eq!(client.head().expect("a head").status, 100);
     client.send_raw(body.as_bytes()).expect("the server takes it");
     client.receive().expect("an answer").success();
+}
+
+#[test]
+fn requests_that_a_proxy_may_interpret_differently_are_refused() {
+    for (status, request) in [
+        (400, "GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n"),
+        (400, "GET /health HTTP/1.1\r\nHost: 127.0.0.1:18500@evil.com\r\n\r\n"),
+        (400, "GET /health HTTP/1.1\r\nHost: localhost:65536\r\n\r\n"),
+        (400, "GET http://localhost@evil.com/health HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+        (403, "GET http://evil.example/health HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+        (
+            400,
+            "GET /health HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\nOrigin: http://a.example\r\n\r\n",
+        ),
+        (
+            400,
+            "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n\
+             12\r\n{\"content\": \"abc\"}\r\n0\r\n\r\n",
+        ),
+        (
+            400,
+            "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nContent-Length: 28\r\n\r\n\
+             12\r\n{\"content\": \"abc\"}\r\n0\r\n\r\n",
+        ),
+    ] {
+        let mut client = shared().client();
+        client.send_raw(request.as_bytes()).expect("the server takes it");
+        assert_eq!(client.receive().expect("an answer").status(), status, "{request}");
+    }
+    // Also on a connection that had other requests before.
+    let mut client = shared().client();
+    client.post("/tokenize", &json!({ "content": "abc" })).success();
+    for (more, status) in [("", 200), ("Content-Length: 28\r\n", 400)] {
+        let head = format!("POST /tokenize HTTP/1.1\r\nHost: localhost\r\n{more}Transfer-Encoding: chunked\r\n\r\n");
+        let body = "12\r\n{\"content\": \"abc\"}\r\n0\r\n\r\n";
+        client.send_raw(format!("{head}{body}").as_bytes()).expect("the server takes it");
+        assert_eq!(client.receive().expect("an answer").status(), status, "{more}");
+    }
 }

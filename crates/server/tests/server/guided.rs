@@ -71,7 +71,7 @@ fn stop_tokens_of_the_request_end_a_grammar_where_it_may_end() {
     let grammar = json!({ "guided_regex": "a+", "stop_token_ids": [stop], "logit_bias": { stop.to_string(): 100 } });
     let body = json!({ "prompt": "Once upon a time", "max_tokens": 60, "temperature": 0.9, "seed": 4 });
     let answer = shared().post("/v1/completions", &with(body, grammar.clone())).success();
-    // The stop token is not allowed first, and by far the likeliest after the first token.
+    // The stop token is not allowed first, and by far the most probable after the first token.
     assert_eq!(answer["usage"]["completion_tokens"], 2, "{answer}");
     assert_eq!(answer["choices"][0]["finish_reason"], "stop");
     assert!(texts(&answer)[0].bytes().all(|byte| byte == b'a'), "{answer}");

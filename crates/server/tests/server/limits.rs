@@ -1,6 +1,7 @@
 //! Limits of sizes, queues and times, and clients that are slow, idle or disconnected.
 
 use std::io::Read;
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -221,7 +222,7 @@ fn a_client_that_does_not_complete_a_request_is_disconnected() {
 }
 
 #[test]
-fn connections_are_bounded_and_wait() {
+fn connections_are_bounded_and_the_longest_awaited_one_makes_room() {
     let server = TestServer::open(|_, server_settings| server_settings.connections_max = 2);
     let mut kept = [server.client(), server.client()];
     kept.iter_mut().for_each(|client| drop(client.get("/health").success()));
@@ -232,8 +233,45 @@ fn connections_are_bounded_and_wait() {
     let nothing = third.stream().peek(&mut [0]).expect_err("nobody answers");
     assert_eq!(nothing.kind(), std::io::ErrorKind::WouldBlock);
     third.stream().set_nonblocking(false).expect("it can be set");
-    drop(kept);
+    // None was idle for long yet; then the one that is idle for longest is closed.
     third.receive().expect("an answer").success();
-    drop(third);
+    let [mut first, mut second] = kept;
+    assert!(first.is_closed());
+    second.get("/health").success();
+    // Requests of which a part is missing do not keep others out either.
+    second.send_raw(b"GET /hea").expect("it is open");
+    third.send_raw(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{").expect("it is open");
+    std::thread::sleep(Duration::from_millis(1200));
+    for _ in 0..2 {
+        server.get("/health").success();
+    }
+    let mut fresh = [server.client(), server.client()];
+    fresh.iter_mut().for_each(|client| drop(client.get("/health").success()));
+    assert!(second.is_closed() && third.is_closed());
+    server.shut_down();
+}
+
+#[test]
+fn a_connection_whose_request_is_being_answered_makes_no_room() {
+    let server = one_at_a_time(|server_settings| server_settings.connections_max = 1);
+    let mut events = server.events("/v1/completions", &long(json!({ "stream": true })));
+    let mut others = Vec::new();
+    events.next().expect("an event");
+    let mut second = server.client();
+    second.send("GET", "/health", &[], &[]).expect("the system takes it");
+    second.stream().set_read_timeout(Some(Duration::from_millis(1500))).expect("it can be set");
+    let nothing = second.stream().peek(&mut [0]).expect_err("nobody answers");
+    assert!(matches!(nothing.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut), "{nothing}");
+    second.stream().set_read_timeout(Some(Duration::from_secs(60))).expect("it can be set");
+    assert!(events.next().expect("an event").is_some());
+    // As many others may wait to be accepted as the system allows, which Linux says here.
+    let most = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap_or_default();
+    for number in 0..most.trim().parse::<usize>().unwrap_or(0).min(200) {
+        let waiting = TcpStream::connect_timeout(&server.address, Duration::from_millis(900));
+        others.push(waiting.unwrap_or_else(|error| panic!("client {number}: {error}")));
+    }
+    drop((events, others));
+    second.receive().expect("an answer").success();
+    drop(second);
     server.shut_down();
 }

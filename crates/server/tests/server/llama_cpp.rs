@@ -1,5 +1,5 @@
 //! llama.cpp's own paths, and the expectations of the tests of its server, one by one. Each is met here, or the
-//! difference is checked and its reason given. Where those tests compare texts of their model, texts of the demo pair
+//! difference is checked and its reason given. Those tests compare texts of their model; here texts of the demo pair
 //! are compared.
 
 mod chats;
@@ -243,8 +243,9 @@ const OTHER_PATHS: [(&str, Expectation); 14] = [
     (
         "drafts: the same text with and without",
         Met(|| {
-            let of = |most: usize| completion(json!({ "temperature": 0, "n_predict": 32, "speculative.n_max": most }));
-            assert_eq!(text(&of(0)), text(&of(8)));
+            let with_draft_max =
+                |most: usize| completion(json!({ "temperature": 0, "n_predict": 32, "speculative.n_max": most }));
+            assert_eq!(text(&with_draft_max(0)), text(&with_draft_max(8)));
         }),
     ),
 ];
@@ -332,10 +333,10 @@ fn tools_are_left_out_with_a_warning_if_the_template_does_not_support_them() {
 
 #[test]
 fn null_content_is_an_empty_text() {
-    let of = |content: Value| {
+    let with_content = |content: Value| {
         let user = |text: &str| json!({ "role": "user", "content": text });
         let messages = json!([user("a"), { "role": "assistant", "content": content }, user("b")]);
         shared().post("/apply-template", &json!({ "messages": messages })).success()
     };
-    assert_eq!(of(Value::Null), of(json!("")));
+    assert_eq!(with_content(Value::Null), with_content(json!("")));
 }

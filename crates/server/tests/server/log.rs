@@ -56,7 +56,7 @@ pub fn install() {
 }
 
 /// The lines of the log that contain this word.
-fn lines_with(word: &str) -> Vec<String> {
+pub fn lines_with(word: &str) -> Vec<String> {
     let lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
     lines.lines().filter(|line| line.contains(word)).map(str::to_string).collect()
 }

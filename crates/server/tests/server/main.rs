@@ -2,10 +2,11 @@
 //!
 //! A seeded text is the same for every way of requesting it (`determinism`). Each field is tested (`fields`, `chats`,
 //! `speculation`, `log_probabilities`), as are errors for mutated bodies (`mutations`) and the other APIs (`ollama`,
-//! `messages`, `responses`, `llama_cpp`). Metrics are parsed as Prometheus parses them (`metrics`, `prometheus`). The
-//! engine is empty and consistent afterwards (`properties`, and every `TestServer` that is shut down). Tests under load
-//! are a program of their own (`../load.rs`).
+//! `messages`, `responses`, `llama_cpp`), and batch files get the same answers (`batch`). Metrics are parsed as
+//! Prometheus parses them (`metrics`, `prometheus`). The engine is empty and consistent afterwards (`properties`, and
+//! every `TestServer` that is shut down). Tests under load are a program of their own (`../load.rs`).
 
+mod batch;
 mod bodies;
 mod chats;
 mod client;

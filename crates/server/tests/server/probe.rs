@@ -5,7 +5,7 @@
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use foretoken::{Error, Generator, Race, Settings};
-use foretoken_server::probe::{Reader, Refusal};
+use foretoken_server::fuzzing::{Reader, Refusal};
 use foretoken_server::{Server, ServerSettings};
 use serde_json::Value;
 

@@ -122,7 +122,7 @@ fn text_of(response: &Value) -> String {
     items[0]["content"][0]["text"].as_str().expect("a text").to_string()
 }
 
-/// The same request for chat completions.
+/// The request for chat completions with the same meaning.
 fn chat(more: Value) -> Value {
     let messages = json!([{ "role": "user", "content": "i want to find a restaurant" }]);
     with(json!({ "messages": messages, "max_tokens": 60, "temperature": 0.8, "seed": 12 }), more)

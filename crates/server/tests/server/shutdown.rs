@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::bodies::{seeded, streamed_texts};
+use crate::bodies::{seeded, streamed_texts, with};
 use crate::client::Client;
 use crate::determinism::text_of;
+use crate::log::lines_with;
 use crate::test_server::{TestServer, wait_until};
 
 #[test]
@@ -72,17 +73,25 @@ fn requests_are_cut_at_the_deadline() {
         |stream: bool| seeded(5, json!({ "max_tokens": 1900, "n": 8, "speculative.n_max": 0, "stream": stream }));
     let mut events = server.events("/v1/completions", &long(true));
     events.next().expect("an event");
+    // Its first event is the prompt.
+    let mut queued = server.events("/v1/completions", &with(long(true), json!({ "n": 1, "echo": true })));
+    let id = queued.next().expect("an event").expect("an event")["id"].as_str().expect("an id").to_string();
     let mut whole = server.client();
     whole.send("POST", "/v1/completions", &[], long(false).to_string().as_bytes()).expect("it is open");
-    wait_until(|| server.load().1 > 8);
+    wait_until(|| server.load().1 > 12);
     let start = Instant::now();
     server.begin_shutdown();
     let rest = events.all().expect("a complete stream");
     let cut = rest.iter().filter(|event| event["choices"][0]["cut_by"] == "shutdown");
     assert_eq!(cut.count(), 8);
-    // This one was still queued.
+    // These were still queued.
     whole.receive().expect("an answer").error(429);
+    let rest = queued.all().expect("a complete stream");
+    assert_eq!(rest.last().map(|last| last["error"]["code"].clone()), Some(json!("shutdown")));
     server.shut_down();
+    let lines = lines_with(&format!("{id}\""));
+    assert!(lines.iter().any(|line| line.contains("refused") && line.contains("cut_by=\"shutdown\"")), "{lines:?}");
+    assert!(!lines.iter().any(|line| line.contains("answered")), "{lines:?}");
     assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
 }
 

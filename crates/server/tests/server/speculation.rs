@@ -1,9 +1,11 @@
 //! Drafters of a request: its fields choose them, responses count their drafts and give the origin of each token.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 
 use crate::bodies::{seeded, texts, with};
-use crate::test_server::{drafting, shared};
+use crate::test_server::{TestServer, drafting, shared};
 
 #[track_caller]
 fn complete(more: Value) -> Value {
@@ -58,6 +60,31 @@ fn each_drafter_can_be_chosen_alone_and_is_named_in_the_response() {
     }
     let draft = complete(json!({ "speculative.type": "draft", "speculative.n_min": 2, "speculative.n_max": 4 }));
     assert!(count(&draft["timings"]["draft_n"]) > 0 && count(&draft["timings"]["draft_n_accepted"]) > 0, "{draft}");
+}
+
+/// Of drafters that are alike, each is chosen by the name that the list of models and the answers give it.
+#[test]
+fn drafters_that_are_alike_are_chosen_by_their_listed_names() {
+    let draft = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft");
+    let server = TestServer::open(|settings, _| {
+        settings.speculation.spec_type = "draft,draft".parse().expect("a method");
+        settings.speculation.model_draft = vec![draft.clone(), draft];
+    });
+    let names = server.get("/v1/models/demo-target").success()["meta"]["drafters"].clone();
+    assert!(names.as_array().is_some_and(|names| names.contains(&json!("draft-2"))), "{names}");
+    let more = json!({ "return_provenance": true, "speculative.n_min": 2 });
+    for name in names.as_array().expect("a list") {
+        let body = seeded(1, with(more.clone(), json!({ "speculative.type": name })));
+        let answer = server.post("/v1/completions", &body).success();
+        let drafted = answer["choices"][0]["drafted"].as_array().expect("a list").clone();
+        assert!(drafted.iter().all(|drafted| drafted["drafter"] == *name), "{name}: {drafted:?}");
+    }
+    server.post("/v1/completions", &seeded(1, json!({ "speculative.type": "draft+draft-2" }))).success();
+    for wrong in ["draft-2,draft-2", "draft-3", "draft-2,magic", "draft-2,auto"] {
+        let refused = server.post("/v1/completions", &seeded(1, json!({ "speculative.type": wrong }))).error(400);
+        assert_eq!(refused.0.as_deref(), Some("speculative.type"), "{wrong}");
+    }
+    server.shut_down();
 }
 
 #[test]

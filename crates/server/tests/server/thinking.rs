@@ -1,6 +1,6 @@
-//! Reasoning before an answer is returned apart from it: the demo model under templates with reasoning marks.
+//! Reasoning before an answer is returned apart from it: the demo model under templates with reasoning tags.
 //!
-//! The demo model writes no marks by itself, so a regular expression makes it write them.
+//! The demo model writes no tags by itself, so a regular expression makes it write them.
 
 use serde_json::{Value, json};
 
@@ -37,8 +37,8 @@ fn parts(server: &TestServer, body: &Value) -> (String, String) {
     let text = |part: &Value| part.as_str().unwrap_or_default().to_string();
     let whole = (text(&message["reasoning_content"]), text(&message["content"]));
     let events = server.events(PATH, &with(body.clone(), json!({ "stream": true }))).all().expect("a stream");
-    let of = |name: &str| events.iter().filter_map(|event| event["choices"][0]["delta"][name].as_str()).collect();
-    let streamed: (String, String) = (of("reasoning_content"), of("content"));
+    let joined = |name: &str| events.iter().filter_map(|event| event["choices"][0]["delta"][name].as_str()).collect();
+    let streamed: (String, String) = (joined("reasoning_content"), joined("content"));
     assert_eq!(streamed, whole);
     whole
 }
@@ -65,7 +65,8 @@ fn reasoning_is_separated_from_the_answer() {
 fn calls_follow_reasoning() {
     let server = reasoning_ended();
     let regex = r#"<think>[a-c]{3,9}</think>\n<tool_call>\{"name": "f"\}</tool_call>"#;
-    // A regular expression beside callable tools is refused, so `tool_choice` is "none" and calls are not parsed.
+    // A regular expression together with callable tools is refused, so `tool_choice` is "none" and calls are not
+    // parsed.
     let tool = json!({ "type": "function", "function": { "name": "f" } });
     let more = json!({ "seed": 1, "regex": regex, "tools": [tool], "tool_choice": "none" });
     let (reasoning, answer) = parts(&server, &body(more));

@@ -1,34 +1,35 @@
 //! The budget that ends a branch after a token of low confidence, and learns what is low.
 //!
-//! A branch ends behind the first token whose confidence is below a threshold (transformers'
+//! A branch ends after the first token whose confidence is below a threshold (transformers'
 //! `assistant_confidence_threshold`). The threshold is tuned while generating, as transformers' dynamic speculation
-//! does (Mamou et al. 2024): judged tokens are kept as pairs of confidence and outcome, and of all thresholds that the
-//! pairs allow the one with the least cost is taken, where a good token that would not have been drafted costs three
-//! times a bad one that would. Confidence is the drafter's raw probability, or, for one without a law, its estimate.
+//! does (Mamou et al. 2024): verified tokens are kept as pairs of confidence and outcome, and of all thresholds that
+//! the pairs distinguish the one with the lowest cost is taken. An accepted token that the threshold would not have
+//! drafted costs three times as much as a rejected token that it would have drafted. Confidence is the drafter's raw
+//! probability, or the estimate of a drafter without a law.
 //!
-//! Old pairs leave by a window of fixed length, so memory and work do not grow with the output; transformers keeps them
-//! all. The constants 3 and 0.4 are chosen, not measured.
+//! Only the latest pairs are kept, so memory and work do not grow with the output; transformers keeps all of them. The
+//! constants 3 and 0.4 are chosen, not measured.
 
 use std::collections::VecDeque;
 
 use super::{Budget, Limits, Outcome};
 
-/// Where the threshold starts.
+/// The initial threshold.
 const START: f32 = 0.4;
-/// Most pairs that are kept.
+/// Maximum number of pairs that are kept.
 const WINDOW: usize = 256;
-/// The threshold is tuned once there are more pairs than this, and some of either outcome.
+/// The threshold is tuned once there are more pairs than this, and both outcomes are among them.
 const PAIRS_MIN: usize = 5;
-/// The cost of a good token that is not drafted, in bad tokens that are.
+/// The cost of not drafting a token that would be accepted, relative to drafting one that is rejected.
 const MISS_COST: f64 = 3.0;
 
-/// Ends a branch behind a token whose confidence is below a threshold that it learns.
+/// A [`Budget`] that ends a branch after a token whose confidence is below a threshold that it learns.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Confidence {
-    /// Never more nodes than this.
+    /// Maximum number of nodes.
     pub nodes_max: usize,
     threshold: f32,
-    /// Judged tokens, the oldest first: confidence, and whether it was accepted.
+    /// Verified tokens, the oldest first: confidence, and whether it was accepted.
     pairs: VecDeque<(f32, bool)>,
     /// The pairs sorted by confidence; kept to reuse its memory.
     ranked: Vec<(f32, bool)>,
@@ -40,7 +41,7 @@ impl Confidence {
         Confidence { nodes_max, threshold: START, pairs: VecDeque::new(), ranked: Vec::new() }
     }
 
-    /// The confidence that a token must have for its branch to go on.
+    /// The confidence that a token must have for its branch to continue.
     pub fn threshold(&self) -> f32 {
         self.threshold
     }
@@ -52,7 +53,7 @@ impl Confidence {
         self.pairs.push_back((confidence, accepted));
     }
 
-    /// The threshold of least cost, the highest of equals; `None` while there are too few pairs.
+    /// The threshold with the lowest cost, the highest of ties; `None` while there are too few pairs.
     fn tuned(&mut self) -> Option<f32> {
         let good = self.pairs.iter().filter(|(_, accepted)| *accepted).count();
         let bad = self.pairs.len() - good;
@@ -68,7 +69,7 @@ impl Confidence {
             passed_good += usize::from(accepted);
             passed_bad += usize::from(!accepted);
             if self.ranked.get(i + 1).is_some_and(|next| next.0 == confidence) {
-                continue; // a threshold lets all of equal confidence pass, or none
+                continue; // of tokens with equal confidence a threshold lets all pass, or none
             }
             let missed = (good - passed_good) as f64 / good as f64;
             let cost = passed_bad as f64 / bad as f64 + MISS_COST * missed;
@@ -85,14 +86,14 @@ impl Budget for Confidence {
         Limits { nodes_max: self.nodes_max, token_min: self.threshold, path_min: 0.0 }
     }
 
-    /// Learns from the accepted path and from the first refused token of the chain that was offered first.
+    /// Learns from the accepted path and from the first rejected token of the chain that was offered first.
     fn learn(&mut self, outcome: &Outcome<'_>) {
         for node in outcome.path {
             self.note(outcome.confidence(*node), true);
         }
         let (chain, accepted) = outcome.main_chain();
-        if let Some(refused) = chain.get(accepted) {
-            self.note(outcome.confidence(*refused), false);
+        if let Some(rejected) = chain.get(accepted) {
+            self.note(outcome.confidence(*rejected), false);
         }
         self.threshold = self.tuned().unwrap_or(self.threshold);
     }
@@ -115,11 +116,11 @@ mod tests {
         assert_eq!(budget.threshold(), 0.6, "right above 0.6, wrong below");
         let mut lucky = Confidence::new(9);
         (0..20).for_each(|_| learn(&mut lucky, &[0.9, 0.3], 2));
-        assert_eq!(lucky.threshold(), 0.4, "nothing was ever refused");
+        assert_eq!(lucky.threshold(), 0.4, "nothing was ever rejected");
     }
 
     #[test]
-    fn tokens_after_the_first_refused_one_are_not_learned() {
+    fn tokens_after_the_first_rejected_one_are_not_learned() {
         let mut budget = Confidence::new(9);
         learn(&mut budget, &[0.9, 0.1, 0.8, 0.7], 1);
         assert_eq!(budget.pairs, [(0.9, true), (0.1, false)]);
@@ -135,7 +136,7 @@ mod tests {
     }
 
     proptest! {
-        /// The learned threshold against the cost of every threshold, computed from its definition.
+        /// Compares the learned threshold with the cost of every threshold, computed from its definition.
         #[test]
         fn no_threshold_costs_less(drafts in prop::collection::vec((0..9_u8, any::<bool>()), 1..60)) {
             let mut budget = Confidence::new(9);
@@ -143,9 +144,9 @@ mod tests {
                 learn(&mut budget, &[f32::from(*confidence) / 8.0], usize::from(*accepted));
             }
             let rate = |wanted: bool, passes: &dyn Fn(f32) -> bool| {
-                let of: Vec<_> = drafts.iter().filter(|(_, accepted)| *accepted == wanted).collect();
-                let passed = of.iter().filter(|(confidence, _)| passes(f32::from(*confidence) / 8.0)).count();
-                passed as f64 / of.len() as f64
+                let chosen: Vec<_> = drafts.iter().filter(|(_, accepted)| *accepted == wanted).collect();
+                let passed = chosen.iter().filter(|(confidence, _)| passes(f32::from(*confidence) / 8.0)).count();
+                passed as f64 / chosen.len() as f64
             };
             let cost = |threshold: f32| rate(false, &|c| c >= threshold) + 3.0 * rate(true, &|c| c < threshold);
             let both = drafts.iter().any(|draft| draft.1) && drafts.iter().any(|draft| !draft.1);

@@ -1,8 +1,8 @@
-//! The budget that never learns: always the same number of nodes, whatever was accepted.
+//! The budget that never learns: it always allows the same number of nodes, whatever was accepted.
 
 use super::{Budget, Limits, Outcome};
 
-/// Always the same number of nodes.
+/// A [`Budget`] that always allows the same number of nodes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Fixed(pub usize);
 

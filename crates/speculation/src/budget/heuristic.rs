@@ -1,24 +1,26 @@
-//! The budget that goes by success alone: longer after a draft that was right, shorter after one that was not.
+//! The budget that depends on success alone: longer after a draft that was right, shorter after one that was not.
 //!
-//! This is transformers' `heuristic_transient`: every request begins at 5, so how far it drafts does not depend on
+//! This is transformers' `heuristic_transient`: every request begins at 5 nodes, so its draft lengths do not depend on
 //! earlier requests. (transformers' `heuristic` keeps its number from request to request.)
 //!
-//! A tree counts as accepted whole if its longest branch was. A wide tree seldom is, however often a shorter branch was
-//! right, so with tries, whose trees are wide, this budget shrinks to a handful of nodes. For them use the budget
+//! A tree counts as wholly accepted if its longest branch was. That is rare for a wide tree, however often a shorter
+//! branch was right, so with tries, whose trees are wide, this budget shrinks to a few nodes. For them use the budget
 //! `fixed`.
 
 use super::{Budget, Limits, Outcome};
 
-/// From 5 nodes in each request, two more after a draft that was accepted whole, one less after any other.
+/// A [`Budget`] that begins at 5 nodes in each request, adds two after a draft that was wholly accepted and removes one
+/// after any other.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Heuristic {
-    /// Never more nodes than this.
+    /// Maximum number of nodes.
     pub nodes_max: usize,
     nodes: usize,
 }
 
 impl Heuristic {
-    /// Starts at 5 nodes (or the maximum, if less), and stays between 1 and `nodes_max`; a maximum of 0 never drafts.
+    /// Starts at 5 nodes (or at `nodes_max`, if that is lower) and stays between 1 and `nodes_max`; with a `nodes_max`
+    /// of 0 nothing is drafted.
     pub fn new(nodes_max: usize) -> Heuristic {
         Heuristic { nodes_max, nodes: 5 }
     }
@@ -31,7 +33,7 @@ impl Budget for Heuristic {
 
     fn learn(&mut self, outcome: &Outcome<'_>) {
         let nodes = self.nodes.min(self.nodes_max);
-        // A fork cannot be accepted whole: the draft was right if its longest branch was.
+        // Only one branch of a fork can be accepted, so the draft counts as right if its longest branch was.
         self.nodes = match outcome.path.len() == outcome.depth() {
             true => (nodes + 2).min(self.nodes_max),
             false => nodes.saturating_sub(1).max(1),

@@ -1,27 +1,28 @@
-//! The budget that stops where the whole branch has become improbable: threshold decoding.
+//! The budget that ends a branch once the whole of it has become improbable: threshold decoding.
 //!
-//! A branch goes on while the product of its confidences, from the root on, is not below a moving threshold. If all of
-//! the chain was right the threshold is lowered a little, since it was probably too high; if not, it moves half way to
-//! the product at the first token that was wrong, where the branch should have ended. So it rises where drafts are bad,
-//! and drafts long where the text is predictable. Idea and constants: "How to make LLMs go fast" (vgel, 2023), for
-//! chains; in a tree the chain that was offered first counts.
+//! A branch continues while the product of its confidences, from the root on, is not below a moving threshold. If all
+//! of the chain was right, the threshold is lowered a little, since it was probably too high; if not, it moves half way
+//! to the product at the first wrong token, at which the branch should have ended. So it rises while drafts are bad,
+//! and falls while the text is predictable. The idea and the constants are from "How to make LLMs go fast" (vgel,
+//! 2023), which has chains only; in a tree the chain that was offered first counts.
 //!
-//! The update is a heuristic; [`super::Confidence`] goes by counts of what was right.
+//! The update is a heuristic; [`super::Confidence`] counts what was right.
 
 use super::{Budget, Limits, Outcome};
 
-/// Where the threshold starts.
+/// The initial threshold.
 const START: f32 = 0.4;
-/// By how much it is lowered when everything was accepted.
+/// The threshold is lowered by this when everything was accepted.
 const BOOST: f32 = 0.1;
-/// It stays between these, so that it can always recover.
-const LEAST: f32 = 0.05;
-const MOST: f32 = 0.95;
+/// The threshold stays between these two, so that it can always recover.
+const THRESHOLD_MIN: f32 = 0.05;
+const THRESHOLD_MAX: f32 = 0.95;
 
-/// Ends a branch behind a token where the product of all confidences is below a moving threshold.
+/// A [`Budget`] that ends a branch after a token if the product of all confidences up to it is below a moving
+/// threshold.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Threshold {
-    /// Never more nodes than this; the idea's author uses 16.
+    /// Maximum number of nodes; the author of the idea uses 16.
     pub nodes_max: usize,
     threshold: f32,
 }
@@ -32,7 +33,7 @@ impl Threshold {
         Threshold { nodes_max, threshold: START }
     }
 
-    /// What the product of confidences must reach for a branch to go on.
+    /// What the product of confidences must reach for a branch to continue.
     pub fn threshold(&self) -> f32 {
         self.threshold
     }
@@ -52,7 +53,7 @@ impl Budget for Threshold {
             }
             false => self.threshold - BOOST,
         };
-        self.threshold = moved.clamp(LEAST, MOST);
+        self.threshold = moved.clamp(THRESHOLD_MIN, THRESHOLD_MAX);
     }
 }
 
@@ -65,10 +66,10 @@ mod tests {
     fn it_moves_as_in_its_source() {
         let mut budget = Threshold::new(16);
         assert_eq!(budget.limits(), Limits { nodes_max: 16, token_min: 0.0, path_min: 0.4 });
-        // 0.75, then 0.375, which is below 0.4: the branch ended there. Both were right.
+        // The products are 0.75 and 0.375, which is below 0.4: the branch ended there. Both tokens were right.
         learn(&mut budget, &[0.75, 0.5], 2);
         assert!((budget.threshold() - 0.3).abs() < 1e-6);
-        // The second was wrong, where the product was 0.375.
+        // The second token was wrong, at a product of 0.375.
         learn(&mut budget, &[0.75, 0.5, 0.9], 1);
         assert!((budget.threshold() - (0.3 + 0.375) / 2.0).abs() < 1e-6);
         learn(&mut budget, &[0.9], 0);
@@ -79,9 +80,9 @@ mod tests {
     fn it_stays_within_its_bounds_and_recovers() {
         let mut budget = Threshold::new(16);
         (0..20).for_each(|_| learn(&mut budget, &[0.9, 0.9], 2));
-        assert_eq!(budget.threshold(), LEAST);
+        assert_eq!(budget.threshold(), THRESHOLD_MIN);
         (0..20).for_each(|_| learn(&mut budget, &[1.0], 0));
-        assert_eq!(budget.threshold(), MOST);
+        assert_eq!(budget.threshold(), THRESHOLD_MAX);
         learn(&mut budget, &[0.3], 1);
         assert!((budget.threshold() - 0.85).abs() < 1e-6);
     }

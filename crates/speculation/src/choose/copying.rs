@@ -1,10 +1,10 @@
 //! Copying offers into the tree that is verified, without a change of law.
 //!
 //! Under *rejection* all drawn offers go first, in the order in which they were drawn. A point that is an ancestor of a
-//! draw comes right before that draw: earlier draws may have decided whether there is such a draw, so the point's place
-//! among the candidates would be too early. All other points come after all draws: they are chosen by looking at the
-//! draws, so before a draw their presence would depend on a value that is still to be judged. For the same reason a
-//! point that repeats what another drafter drew is not offered a second time.
+//! draw comes right before that draw: earlier draws may have decided whether there is such a draw, so the point must
+//! not come before them, as it may among the candidates. All other points come after all draws: they are chosen by
+//! looking at the draws, so before a draw their presence would depend on a value that verification has not judged yet.
+//! For the same reason a point that repeats what another drafter drew is not offered a second time.
 //!
 //! So every offer is judged only after offers that were determined before it was drawn: those before it under its
 //! parent, and those that led to its parent, which was there when it was drawn. That is the premise of the proof in the
@@ -12,7 +12,7 @@
 
 use crate::{DraftTree, NodeId, Offer, Proposal};
 
-/// Copies into `tree` (cleared first) these nodes of the candidates, parents before children. Where `keeps_draws`, all
+/// Copies into `tree` (cleared first) these nodes of the candidates, parents before children. With `keeps_draws`, all
 /// drawn offers and their ancestors come first. The laws are moved.
 pub(super) fn copy(
     keeps_draws: bool,
@@ -35,15 +35,15 @@ pub(super) fn copy(
     copy.finish();
 }
 
-/// How many offers of the tree stay, if those from `asked_at` on are of a drafter that was asked for a tree of at most
-/// `nodes_max` nodes; `None` if it kept to that and all stay.
+/// The number of offers of the tree that stay, given that the offers from `asked_at` on were made by a drafter that was
+/// asked for a tree of at most `nodes_max` nodes; `None` if it kept to that limit and all stay.
 ///
-/// The offers are cut where the tree was full: all later ones are dropped, and the draws before stay, whatever they
-/// are. Whether an offer is dropped depends on those before it and not on itself (a cut at the first offer *that does
-/// not fit* would depend on what was drawn), so this is always lawful.
+/// The offers are cut at the first one that was made to a full tree: it and all later ones are dropped, and the draws
+/// before it stay, whatever they are. Whether an offer is dropped depends on those before it and not on itself, so the
+/// law of the output is kept. (A cut at the first offer that does not fit would depend on what was drawn.)
 pub fn lawful_offers(tree: &DraftTree, asked_at: usize, nodes_max: usize) -> Option<usize> {
     let offers = tree.offers();
-    // Nodes are numbered as they are made, so the highest node of the earlier offers is their number of nodes.
+    // Nodes are numbered as they are made, so the highest node of the earlier offers gives their number of nodes.
     let mut nodes = offers[..asked_at].iter().map(|offer| offer.node.index() + 1).max().unwrap_or(0);
     for (i, offer) in offers.iter().enumerate().skip(asked_at) {
         // A point for a node that exists already changes nothing.
@@ -56,7 +56,7 @@ pub fn lawful_offers(tree: &DraftTree, asked_at: usize, nodes_max: usize) -> Opt
     None
 }
 
-/// Keeps of the tree the offers for which `wanted` holds and whose parent is kept, in their order.
+/// Keeps those offers of the tree for which `wanted` holds and whose parent is kept, in their order.
 ///
 /// Under *rejection* the caller must make sure that no draw is dropped by looking at it.
 pub fn retain(tree: &mut DraftTree, wanted: impl Fn(&Offer) -> bool) {
@@ -74,7 +74,7 @@ pub fn retain(tree: &mut DraftTree, wanted: impl Fn(&Offer) -> bool) {
 /// A tree that takes over the laws and some of the offers of another.
 struct Copying<'t> {
     tree: &'t mut DraftTree,
-    /// Where each node of the other tree is now.
+    /// The copy of each node of the other tree, if there is one.
     copies: Vec<Option<NodeId>>,
 }
 
@@ -95,7 +95,7 @@ impl<'t> Copying<'t> {
     }
 
     /// Copies the nodes down to this one that are not copied yet, each as the point that it was first offered as. (A
-    /// node that was first drawn is copied already: it was drawn before anything was drawn under it.)
+    /// node that was drawn first is copied already, since it was drawn before anything was drawn under it.)
     fn path_to(&mut self, from: &DraftTree, node: Option<NodeId>) {
         let missing = node.filter(|node| self.copy_of(*node).is_none());
         let Some(node) = missing else { return };

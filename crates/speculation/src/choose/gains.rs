@@ -1,13 +1,13 @@
 //! Gains: the estimated probability that each candidate is accepted.
 //!
-//! The gain of a node is the product of the estimated acceptances along its path. Each is made of its drafters'
-//! estimates, calibrated by how right they were ([`Experience`]): estimates for the same token add up, and those for
-//! other tokens under the same parent lower it.
+//! The gain of a node is the product of the estimated acceptances along its path. Each acceptance is made of its
+//! drafters' estimates, calibrated by how often they were right ([`Experience`]): estimates for the same token add up,
+//! and those for other tokens under the same parent lower it.
 
 use crate::experience::Siblings;
 use crate::{DraftTree, Experience, NodeId};
 
-/// By node: the estimated probability that verification accepts it.
+/// For each node the estimated probability that verification accepts it.
 pub(super) fn gains(candidates: &DraftTree, experience: &Experience) -> Vec<f32> {
     let mut gains: Vec<f32> = vec![0.0; candidates.len()];
     let mut siblings = Siblings::default();
@@ -45,7 +45,8 @@ mod tests {
         let agreed = propose(Some(sure), 3, 0, 0.5);
         propose(Some(sure), 3, 1, 0.5);
         let gains = gains(&candidates, &Experience::default());
-        // 0.9 * 0.4 and 0.6 * 0.1, next to 0.1 * 0.4 for neither; (0.5 + 0.5) next to 0.5 * 0.5.
+        // The weights are 0.9 * 0.4 and 0.6 * 0.1, and 0.1 * 0.4 for neither; below, 0.5 + 0.5, and 0.5 * 0.5 for
+        // neither.
         let sure_gain = 0.36 / 0.46;
         for (node, expected) in [(sure, sure_gain), (rival, 0.06 / 0.46), (agreed, sure_gain / 1.25)] {
             assert!((gains[node.index()] - expected).abs() < 1e-6, "{gains:?}");

@@ -1,13 +1,13 @@
-//! Whether another step of drafting pays, decided before it is made.
+//! The decision whether another step of drafting pays, made before the step.
 //!
 //! A draft model spends the time of each step before the step's tokens are known, so its gain is estimated: from the
 //! gain of the branch so far, and the mean acceptance of this drafter at the depths below. The next step pays if for
 //! some number of further steps the expected tokens are worth the time of the steps and of the rows that they add to
-//! the pass. Several steps are considered because the time of a pass jumps where a new strip of rows begins, so a step
+//! the pass. Several steps are considered because the time of a pass jumps when a new strip of rows begins, so a step
 //! that does not pay alone may pay together with the steps after it.
 //!
-//! The answer depends on earlier passes and on earlier offers, and the branch stops *after* a token: so it is lawful
-//! under every promise.
+//! The answer depends on earlier passes and on earlier offers, and the branch stops *after* a token: so the law of the
+//! output is kept under every promise.
 //!
 //! Other drafters' offers for the same branch are not considered, only how often they agree with this one on average.
 
@@ -18,7 +18,7 @@ use crate::{Costs, Evidence, Experience};
 pub struct Outlook<'a> {
     /// The times of passes and steps.
     pub costs: &'a Costs,
-    /// How right the drafters were so far.
+    /// How often the drafters were right so far.
     pub experience: &'a Experience,
     /// Tokens per second that decoding writes, all sequences of the pass together.
     pub rate: f64,
@@ -26,28 +26,29 @@ pub struct Outlook<'a> {
     pub rows: usize,
     /// Tokens of the sequences of the pass, on average.
     pub context: usize,
-    /// Fraction of this drafter's right tokens that the drafters asked before it in this pass do not propose: 1 for the
-    /// first.
+    /// Fraction of this drafter's right tokens that the drafters that were asked before it in this pass do not propose;
+    /// 1 for the drafter that is asked first.
     pub unique: f64,
-    /// The cost of another row of the pass, in tokens, at the number of rows where it is least on average.
+    /// The cost of a further row of the pass, in tokens: the minimum over all numbers of further rows
+    /// ([`Costs::row_min`]).
     pub row_min: f64,
 }
 
 /// A branch that may be continued.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Branch {
-    /// Estimated probability that all of it is accepted.
+    /// Estimated probability that the whole branch is accepted.
     pub gain: f64,
-    /// Its tokens.
+    /// Number of its tokens.
     pub depth: usize,
     /// Nodes that this drafter has offered so far, all its branches together.
     pub nodes: usize,
-    /// Most tokens that may still be added to it.
+    /// Maximum number of tokens that may still be added to it.
     pub room: usize,
 }
 
 impl Branch {
-    /// The root of an empty tree.
+    /// The empty branch, at the root of an empty tree.
     pub fn root(room: usize) -> Branch {
         Branch { gain: 1.0, depth: 0, nodes: 0, room }
     }
@@ -56,7 +57,7 @@ impl Branch {
 /// The best continuation of a branch, as far as it is expected to pay.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub struct Prospect {
-    /// Its steps.
+    /// Number of its steps.
     pub steps: usize,
     /// The tokens that it is expected to add.
     pub tokens: f64,
@@ -64,13 +65,14 @@ pub struct Prospect {
     pub seconds: f64,
 }
 
-/// Most further steps that are considered.
+/// Maximum number of further steps that are considered.
 const STEPS_MAX: usize = 32;
-/// A continuation is not considered beyond this gain: `STEPS_MAX` times this little would not pay for a step.
+/// A continuation is not considered once its gain is below this: `STEPS_MAX` such gains would not pay for a step.
 const GAIN_MIN: f64 = 0.002;
 
 impl Outlook<'_> {
-    /// Calibrated probability that a token of this drafter is accepted once its parent is; `depth` is 1 below the root.
+    /// Calibrated probability that a token of this drafter is accepted once its parent is; `depth` is 1 for a child of
+    /// the root.
     pub fn acceptance(&self, source: u8, evidence: Evidence, depth: usize) -> f64 {
         f64::from(self.experience.acceptance(source, evidence, depth))
     }
@@ -80,13 +82,13 @@ impl Outlook<'_> {
         self.prospect(source, branch).steps > 0
     }
 
-    /// The number of further steps that is worth most, with its expected tokens and time; no steps if none pay.
+    /// The most valuable number of further steps, with its expected tokens and time; no steps if none pay.
     pub fn prospect(&self, source: u8, branch: Branch) -> Prospect {
         let step = self.costs.drafter(source).step;
         let pass = |nodes: usize| self.costs.pass(self.rows + nodes, self.context);
         let before = pass(branch.nodes);
         let (mut gain, mut tokens) = (branch.gain, 0.0);
-        let (mut most, mut best) = (0.0, Prospect::default());
+        let (mut best_value, mut best) = (0.0, Prospect::default());
         for steps in 1..=branch.room.min(STEPS_MAX) {
             gain *= self.experience.mean_acceptance(source, branch.depth + steps);
             if gain < GAIN_MIN {
@@ -95,8 +97,8 @@ impl Outlook<'_> {
             tokens += gain * self.unique;
             let seconds = steps as f64 * step + pass(branch.nodes + steps) - before;
             let value = tokens - self.rate * seconds;
-            if value > most {
-                (most, best) = (value, Prospect { steps, tokens, seconds });
+            if value > best_value {
+                (best_value, best) = (value, Prospect { steps, tokens, seconds });
             }
         }
         best
@@ -108,7 +110,8 @@ mod tests {
     use super::*;
     use crate::costs::{Curve, DrafterCosts};
 
-    /// A pass of one row takes a second, of up to 8 rows a tenth more, of the ninth half a second more.
+    /// Costs by which a pass of one row takes a second, one of up to 8 rows a tenth longer, and the ninth row half a
+    /// second more.
     fn costs(step: f64) -> Costs {
         let points = vec![(1, 1.0), (8, 1.1), (9, 1.6), (16, 1.7)];
         let drafters = vec![DrafterCosts { step, ..DrafterCosts::default() }];
@@ -127,7 +130,7 @@ mod tests {
         let good = outlook(&cheap, &experience, 2.0);
         assert!(good.pays(0, branch(1.0, 0)) && good.pays(0, branch(0.5, 4)));
         assert!(!good.pays(0, branch(0.01, 4)));
-        // A draft as large as the target: a step takes as long as a pass, and plain decoding is better.
+        // A draft model as large as the target: a step takes as long as a pass, and plain decoding is better.
         let expensive = costs(1.0);
         assert!(!outlook(&expensive, &experience, 1.0).pays(0, branch(1.0, 0)));
         assert!(!good.pays(0, Branch { room: 0, ..branch(1.0, 0) }));

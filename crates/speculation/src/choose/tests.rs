@@ -1,5 +1,5 @@
-//! Tests of choosing: which candidates are kept, in which order, and which are worth their rows. (That the law stays is
-//! tested by enumeration in `foretoken_testkit`.)
+//! Tests of choosing: which candidates are kept, in which order, and which are worth their rows. (`foretoken_testkit`
+//! tests by enumeration that the law is kept.)
 
 use super::*;
 use crate::costs::Curve;
@@ -15,14 +15,14 @@ fn chain(tree: &mut DraftTree, parent: Option<NodeId>, tokens: &[Token], source:
     path
 }
 
-/// A pass of one row, after which a row costs a tenth of it.
+/// Costs by which each further row costs a tenth of a pass of one row.
 fn costs() -> Costs {
     Costs { curves: vec![Curve::new(0, vec![(1, 1.0), (2, 1.1), (3, 1.2)])], drafters: Vec::new() }
 }
 
 const PASS: PassSoFar = PassSoFar { rows: 1, context: 9, rate: 1.0 };
 
-/// What is chosen of the candidates of one sequence.
+/// The tree that is chosen from the candidates of one sequence.
 fn chosen(promise: Promise, policy: Policy<'_>, candidates: &DraftTree, nodes_max: usize) -> DraftTree {
     let (experience, mut candidates, mut tree) = (Experience::default(), candidates.clone(), DraftTree::new());
     let (candidates, tree_of) = (&mut candidates, &mut tree);
@@ -32,7 +32,7 @@ fn chosen(promise: Promise, policy: Policy<'_>, candidates: &DraftTree, nodes_ma
     tree
 }
 
-/// The candidates of the greatest gains, whatever they cost.
+/// The candidates with the highest gains, whatever they cost.
 fn most_of(candidates: &DraftTree, nodes_max: usize) -> DraftTree {
     chosen(Promise::Rejection, Policy::Most, candidates, nodes_max)
 }
@@ -48,7 +48,7 @@ fn equal_tokens_share_a_node_and_their_estimates_add_up() {
     chain(&mut candidates, None, &[1, 2], 0, 0.4);
     chain(&mut candidates, None, &[3, 4], 1, 0.6);
     chain(&mut candidates, None, &[1, 5], 2, 0.3);
-    // 1: 0.7, 3: 0.6, [3, 4]: 0.36, [1, 2]: 0.28, [1, 5]: 0.21
+    // The gains are: 1: 0.7, 3: 0.6, [3, 4]: 0.36, [1, 2]: 0.28, [1, 5]: 0.21.
     let tree = most_of(&candidates, 9);
     assert_eq!(paths(&tree), [vec![1], vec![3], vec![3, 4], vec![1, 2], vec![1, 5]]);
     let one = tree.child(None, 1).unwrap();
@@ -63,7 +63,7 @@ fn a_small_limit_keeps_the_branches_of_the_greatest_gain() {
     chain(&mut candidates, None, &[1, 2, 3, 4], 0, 0.5);
     chain(&mut candidates, None, &[5, 6, 7, 8], 1, 0.9);
     assert_eq!(paths(&most_of(&candidates, 4)), [vec![5], vec![5, 6], vec![5, 6, 7], vec![5, 6, 7, 8]]);
-    // 0.9^4 is more than 0.5, and that more than 0.5^2.
+    // The gain 0.9^4 is more than 0.5, and 0.5 is more than 0.5^2.
     assert_eq!(paths(&most_of(&candidates, 5))[4], [1]);
     assert!(most_of(&candidates, 0).is_empty());
 }
@@ -119,7 +119,7 @@ fn a_point_above_a_draw_comes_right_before_that_draw() {
     let [first, second, third] = [0.3, 0.4, 0.5].map(|p| candidates.add_law(Law::from_pairs([(1, p), (3, 1.0 - p)])));
     candidates.offer(None, 3, Proposal::Drawn(first), 1);
     candidates.offer(Some(points[1]), 3, Proposal::Drawn(second), 1);
-    // Drawn last, and equal to the point that is needed above the second draw.
+    // This token is drawn last, and equals the point that is needed above the second draw.
     candidates.offer(None, 1, Proposal::Drawn(third), 2);
     let tree = most_of(&candidates, 4);
     let made: Vec<_> = tree.offers().iter().map(|offer| (tree.path(offer.node), offer.proposal)).collect();
@@ -177,7 +177,8 @@ fn offers_beyond_the_limit_are_cut_where_the_tree_was_full() {
     // The first of its offers is a node that exists already; the third does not fit.
     assert_eq!(lawful_offers(&tree, asked_at, 2), Some(3));
     assert_eq!(lawful_offers(&tree, asked_at, 1), Some(2));
-    // A draw from a full tree is cut although it fits: had it been another, it would not have.
+    // A draw that is offered to a full tree is cut although it fits, since another value of the draw would not have
+    // fitted.
     let law = tree.add_law(Law::from_pairs([(1, 0.5), (3, 0.5)]));
     let drawn_at = tree.offers().len();
     tree.offer(None, 1, Proposal::Drawn(law), 1);
@@ -276,7 +277,7 @@ fn sequences_of_a_pass_compete_for_its_rows() {
     chain(&mut good, None, &[1, 2], 0, 0.9);
     chain(&mut poor, None, &[1, 2], 0, 0.3);
     let (experience, mut trees) = (Experience::default(), [DraftTree::new(), DraftTree::new()]);
-    let mut of = |rate: f64| {
+    let mut nodes_at = |rate: f64| {
         let (mut good, mut poor) = (good.clone(), poor.clone());
         let [first, second] = &mut trees;
         let choice = |candidates, tree| {
@@ -287,7 +288,7 @@ fn sequences_of_a_pass_compete_for_its_rows() {
         choose(&mut choices, &costs(), PassSoFar { rows: 2, rate, ..PASS });
         [trees[0].len(), trees[1].len()]
     };
-    assert_eq!([of(0.5), of(2.0), of(8.5), of(20.0)], [[2, 2], [2, 1], [1, 0], [0, 0]]);
+    assert_eq!([0.5, 2.0, 8.5, 20.0].map(&mut nodes_at), [[2, 2], [2, 1], [1, 0], [0, 0]]);
 }
 
 #[test]
@@ -308,8 +309,9 @@ fn the_oracle_keeps_what_is_accepted() {
     let mut candidates = DraftTree::new();
     chain(&mut candidates, None, &[1, 2, 3], 0, 0.01);
     chain(&mut candidates, None, &[4, 5], 1, 0.9);
-    let of = |text: &[Token], nodes_max| paths(&chosen(Promise::Exact, Policy::Foreseen(text), &candidates, nodes_max));
-    assert_eq!(of(&[1, 2, 9], 9), [vec![1], vec![1, 2]]);
-    assert_eq!(of(&[1, 2, 9], 1), [vec![1]]);
-    assert!(of(&[9], 9).is_empty());
+    let foreseen =
+        |text: &[Token], nodes_max| paths(&chosen(Promise::Exact, Policy::Foreseen(text), &candidates, nodes_max));
+    assert_eq!(foreseen(&[1, 2, 9], 9), [vec![1], vec![1, 2]]);
+    assert_eq!(foreseen(&[1, 2, 9], 1), [vec![1]]);
+    assert!(foreseen(&[9], 9).is_empty());
 }

@@ -1,4 +1,5 @@
-//! What a drafter is asked, and what drafters have in common: drawing lawfully, and deciding where a branch ends.
+//! What a drafter is asked, and what drafters have in common: drawing as the promise requires, and deciding where a
+//! branch ends.
 
 use crate::budget::Limits;
 use crate::choose::{Branch, Outlook};
@@ -6,28 +7,28 @@ use crate::sampling::Constrained;
 use crate::{Address, Chance, Context, DraftSettings, DraftTree, Law, NodeId, Pass, Probes, Promise, Proposal};
 use crate::{Sampling, SequenceId, Token};
 
-/// Where costs decide, proposals of a gain below this are not made,
+/// If costs decide, tokens with a gain below this are not proposed,
 const GAIN_MIN_WEIGHED: f32 = 0.01;
-/// nor those below this fraction of what a row of the pass costs. A drafter's own estimates are rough, so the bound
-/// stays well below the whole cost.
+/// and neither are tokens whose gain is below this fraction of the cost of a row of the pass. A drafter's own estimates
+/// are rough, so the bound stays well below the whole cost.
 const ROW_FRACTION: f64 = 0.25;
 
 /// The request to a drafter to propose tokens for one sequence.
 #[derive(Debug)]
 pub struct Ask<'a> {
-    /// The sequence, opened before.
+    /// The sequence, which was opened before.
     pub sequence: SequenceId,
-    /// All its tokens, prompt and output; the last one is pending (the root of the tree). Never empty.
+    /// All tokens of the sequence, prompt and output; never empty. The last one is pending (the root of the tree).
     pub tokens: &'a [Token],
-    /// How many of `tokens` are written and not drafted. All of them, unless this asks the drafter of a draft model to
-    /// continue tokens that are drafted themselves. Drafters learn from [`Ask::written`] alone.
+    /// How many of `tokens` are written and not drafted. These are all of them, unless the inner drafter of a draft
+    /// model is asked to continue tokens that are drafted themselves. Drafters learn from [`Ask::written`] alone.
     pub written_len: usize,
     /// How many of `tokens` are the prompt.
     pub prompt_len: usize,
     /// The settings that the target's logits will go through.
     pub sampling: &'a Sampling,
     /// The constraint on the output, if there is one. Laws of the target respect it, and so do those of draft models of
-    /// the target's vocabulary; other drafters may offer tokens that are then refused.
+    /// the target's vocabulary; other drafters may offer tokens that it forbids, which are dropped before verification.
     pub constraint: Option<&'a Constrained>,
     /// What the request says about drafting.
     pub settings: DraftSettings,
@@ -37,19 +38,19 @@ pub struct Ask<'a> {
     pub seed: u64,
     /// The request's number, which keeps the draws of requests of one seed apart ([`Pass::request`]).
     pub request: u64,
-    /// What a further step of drafting has to be worth; `None` if only the limits count.
+    /// By what it is decided whether a further step of drafting pays; `None` if only the limits count.
     pub outlook: Option<Outlook<'a>>,
-    /// How far to go. The tree may hold `limits.nodes_max` nodes in all, those of earlier drafters counted.
+    /// The limits of the draft. The tree may hold `limits.nodes_max` nodes in all, those of earlier drafters counted.
     pub limits: Limits,
-    /// Where to propose; earlier drafters' offers are there already.
+    /// The tree to add offers to; it has those of earlier drafters already.
     pub tree: &'a mut DraftTree,
-    /// Where to ask for rows beside the tree; there is room for at most what [`crate::draft::Needs`] declares.
+    /// Where to ask for rows besides the tree; there is room for at most what [`crate::draft::Needs`] declares.
     pub probes: &'a mut Probes,
     /// The drafter's number, to put on its offers and probes.
     pub source: u8,
 }
 
-/// What was drawn at one node.
+/// The tokens that were drawn at one node.
 #[derive(Debug)]
 pub struct Draws {
     /// The tokens in the order of drawing, each with its probability under the law.
@@ -93,16 +94,16 @@ impl<'a> Ask<'a> {
     /// offered under `draws.proposal`, whatever they are, unless it is [`Proposal::Point`].
     ///
     /// - *exact*: the first tokens of the exponential race with the target's own noise, as point masses. The runners-up
-    ///   of the race win where the target's law differs a little; the next most probable tokens need not.
+    ///   of the race win if the target's law differs a little; the next most probable tokens need not.
     /// - *rejection* and *block*: draws without replacement, each to be offered with the law.
     /// - A law that is a point mass, as under greedy, needs no draw and has no runner-up. Its siblings are the first of
-    ///   `beside`; a tree of greedy proposals is then verified with coins of probability 0 or 1 alone.
+    ///   `alternatives`; a tree of greedy proposals is then verified with coins of probability 0 or 1 alone.
     pub fn draw(
         &mut self,
         parent: Option<NodeId>,
         law: Law,
         count: usize,
-        beside: &[Token],
+        alternatives: &[Token],
         chance: &mut dyn Chance,
         draws: &mut Draws,
     ) {
@@ -112,7 +113,7 @@ impl<'a> Ask<'a> {
         *proposal = Proposal::Point;
         if law.is_point() {
             let first = law.tokens()[0];
-            let others = beside.iter().filter(|token| **token != first).take(count.saturating_sub(1));
+            let others = alternatives.iter().filter(|token| **token != first).take(count.saturating_sub(1));
             tokens.push((first, 1.0));
             tokens.extend(others.map(|token| (*token, 0.0)));
             self.tree.keep_law(parent, law, self.source);
@@ -129,29 +130,30 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// Whether request and budget let a branch go on after a token of this acceptance; `gain` is the product of all
-    /// acceptances of the branch, this one included.
+    /// Whether request and budget let a branch continue after a token with this acceptance; `gain` is the product of
+    /// all acceptances of the branch, this one included.
     pub fn is_confident(&self, acceptance: f32, gain: f32) -> bool {
         let token_min = self.settings.p_min.unwrap_or(0.0).max(self.limits.token_min);
         acceptance >= token_min && gain >= self.limits.path_min
     }
 
-    /// Whether a branch should go on after this token, the last of `branch`: the token does not end the sequence, and
-    /// either the branch is shorter than the request's minimum, or it is confident and the next step is worth its time.
+    /// Whether a branch should continue after this token, the last of `branch`: the token does not end the sequence,
+    /// and either the branch is shorter than the request's minimum, or it is confident and the next step is worth its
+    /// time.
     pub fn goes_on(&self, token: Token, (acceptance, gain): (f32, f32), branch: Branch) -> bool {
         let pays = || self.outlook.is_none_or(|outlook| outlook.pays(self.source, branch));
         let is_short = branch.depth < self.settings.n_min.unwrap_or(0);
         (is_short || self.is_confident(acceptance, gain) && pays()) && !self.sampling.end_tokens.contains(&token)
     }
 
-    /// The least gain, by the drafter's own estimate, of a token that it proposes: what the request says, or else the
-    /// drafter's `own` bound, which is lowered where costs decide.
+    /// The minimum gain, by the drafter's own estimate, of a token that it proposes: what the request says, or else the
+    /// drafter's `own` bound, which is lowered if costs decide.
     pub fn gain_min(&self, own: f32) -> f32 {
         let by_cost = |outlook: Outlook<'_>| own.min(GAIN_MIN_WEIGHED).max((ROW_FRACTION * outlook.row_min) as f32);
         self.settings.gain_min.unwrap_or(self.outlook.map_or(own, by_cost))
     }
 
-    /// Nodes that still fit.
+    /// Number of nodes that still fit.
     pub fn room(&self) -> usize {
         self.limits.nodes_max.saturating_sub(self.tree.len())
     }

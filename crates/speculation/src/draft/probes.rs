@@ -1,8 +1,9 @@
-//! Probes: rows that a drafter wants computed beside the draft tree.
+//! Probes: rows that a drafter wants computed besides the draft tree.
 //!
 //! A probe is a token under the root or under another probe. Its row is computed in the same pass as the tree and its
 //! logits go back to the drafter that asked, through [`crate::StepOutput`]. Probes are never verified and their rows
-//! never kept: no other row attends to them, so they change no other result. Jacobi lookahead is made of them.
+//! are never kept. Rows of sequence and tree do not attend to them, so they change no other result. Jacobi lookahead
+//! consists of probes.
 //!
 //! A probe cannot stand under a node of the draft tree: it would have to be asked for after all drafters are done.
 
@@ -18,7 +19,7 @@ pub struct Probes {
 }
 
 impl Probes {
-    /// Forgets all probes and keeps the memory; from now on there is room for `rows_max`.
+    /// Removes all probes and keeps the memory; from now on there is room for `rows_max`.
     pub fn clear(&mut self, rows_max: usize) {
         self.tokens.clear();
         self.parents.clear();
@@ -26,7 +27,7 @@ impl Probes {
         self.rows_max = rows_max;
     }
 
-    /// How many more fit into the pass.
+    /// How many more probes fit into the pass.
     pub fn room(&self) -> usize {
         self.rows_max - self.len()
     }
@@ -61,17 +62,17 @@ impl Probes {
         self.tokens.is_empty()
     }
 
-    /// Their tokens.
+    /// The tokens of the probes.
     pub fn tokens(&self) -> &[Token] {
         &self.tokens
     }
 
-    /// For each the probe that it continues, `None` for the pending token; parents come before their children.
+    /// For each probe the probe that it continues, `None` for the pending token; parents come before their children.
     pub fn parents(&self) -> &[Option<u32>] {
         &self.parents
     }
 
-    /// For each the drafter that asked.
+    /// For each probe the drafter that asked for it.
     pub fn sources(&self) -> &[u8] {
         &self.sources
     }

@@ -1,22 +1,23 @@
-//! Settings of drafting that a request can choose. Each is optional: the drafter has defaults.
+//! Settings of drafting that a request can choose. Each of them is optional, since drafters have defaults.
 //!
 //! The draft's law need not go through the target's settings (Leviathan et al. 2023, section 6, leave other
-//! transformations open): a draft at a lower temperature is often accepted more. Under every promise any q is lawful.
+//! transformations open): a draft at a lower temperature is often accepted more. Every promise holds with any q.
 
+use crate::sampling::FRACTION;
 use crate::{Sampling, SamplingProblem};
 
 /// Settings of drafting that a request can choose for itself. `None` leaves it to the drafter.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub struct DraftSettings {
-    /// Fewest tokens drafted before low confidence may end a branch.
+    /// Minimum number of tokens that are drafted before low confidence may end a branch.
     pub n_min: Option<usize>,
-    /// A branch ends behind a token whose raw probability is below this, 0 to 1.
+    /// A branch ends after a token whose raw probability is below this, 0 to 1.
     pub p_min: Option<f32>,
-    /// lookup, suffix, trie: tokens whose gain, by their own estimate, is below this are not proposed, 0 to 1.
+    /// lookup, suffix, trie: tokens whose gain is below this by the drafter's own estimate are not proposed, 0 to 1.
     pub gain_min: Option<f32>,
-    /// The draft branches where the runner-up's raw probability exceeds this, 0 to 1; 1 never branches.
+    /// The draft branches if the runner-up's raw probability exceeds this, 0 to 1; 1 never branches.
     pub p_split: Option<f32>,
-    /// The draft's own temperature, from 0; otherwise the target's.
+    /// The draft's own temperature, from 0; without it the target's.
     pub temperature: Option<f32>,
     /// The draft's own top-k; 0 is off.
     pub top_k: Option<usize>,
@@ -43,13 +44,9 @@ impl DraftSettings {
 
     /// The first setting that is out of range, if any, as [`Sampling::problem`].
     pub fn problem(&self, target: &Sampling) -> Option<SamplingProblem> {
-        let fraction = |value: &f32| (0.0..=1.0).contains(value);
-        for (field, value) in [("p_min", self.p_min), ("gain_min", self.gain_min), ("p_split", self.p_split)] {
-            if let Some(found) = value.filter(|value| !fraction(value)) {
-                return Some(SamplingProblem { field, expected: "a number from 0 to 1", found: found.to_string() });
-            }
-        }
-        self.sampling(target).problem()
+        let fractions = [("p_min", self.p_min), ("gain_min", self.gain_min), ("p_split", self.p_split)];
+        let problem = fractions.into_iter().find_map(|(field, value)| FRACTION.problem(field, value?));
+        problem.or_else(|| self.sampling(target).problem())
     }
 
     /// Whether the draft's law goes through other settings than the target's.

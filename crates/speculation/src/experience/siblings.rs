@@ -5,10 +5,10 @@
 use super::Experience;
 use crate::{DraftTree, NodeId, Offer};
 
-/// Most that one drafter's estimates under a parent count for, so that they never rule out another drafter's tokens.
+/// Maximum of the sum of one drafter's estimates under a parent, so that they never rule out another drafter's tokens.
 const CLAIM_MAX: f32 = 0.95;
 
-/// How many drafters propose a token, where several propose something under the same parent.
+/// How many drafters propose a token, if several propose something under the same parent.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Agreement {
     /// This drafter alone.
@@ -34,9 +34,9 @@ pub(crate) struct Weighed {
 /// The proposals of all drafters under one node. The memory is reused from node to node.
 #[derive(Default)]
 pub(crate) struct Siblings {
-    /// By drafter: the sum of its estimates here, less than 1.
+    /// For each drafter the sum of its estimates here, less than 1.
     claims: Vec<(u8, f32)>,
-    /// By token.
+    /// The proposed tokens, each once.
     pub(crate) tokens: Vec<Weighed>,
 }
 
@@ -46,7 +46,7 @@ impl Siblings {
     /// A token's weight is the sum of the estimates for it, times, for each drafter that proposes only other tokens
     /// here, 1 minus the sum of that drafter's estimates. Weights are normalized together with the weight of no
     /// proposal being right. This treats drafters as independent, which they are not, so weights are calibrated as well
-    /// ([`Experience`]). Where one drafter alone proposes something its estimates are the weights, scaled down if their
+    /// ([`Experience`]). If only one drafter proposes something, its estimates are the weights, scaled down if their
     /// sum is above 1.
     pub(crate) fn weigh(&mut self, candidates: &DraftTree, parent: Option<NodeId>, experience: &Experience) {
         self.claims.clear();

@@ -45,7 +45,7 @@ fn ten_wrong_offers_lower_the_acceptance_of_a_drafter() {
     (0..10).for_each(|_| drop(learn(&mut experience, &chain(&[1], 0, 0.9), &[2])));
     assert!(acceptance(&experience, 0.9, 1) < 0.1 && experience.mean_acceptance(0, 1) < 0.25);
     assert!(experience.right_per_ask(0) < 0.15);
-    // A drafter that becomes right rises again.
+    // The acceptance of a drafter that becomes right rises again.
     (0..40).for_each(|_| drop(learn(&mut experience, &chain(&[1], 0, 0.9), &[1])));
     assert!(acceptance(&experience, 0.9, 1) > 0.6 && experience.right_per_ask(0) > 0.6);
 }
@@ -55,7 +55,7 @@ fn classes_and_depths_are_learned_apart() {
     let mut experience = Experience::default();
     for i in 0..400 {
         learn(&mut experience, &chain(&[1], 0, 0.9), &[1]);
-        // Offers of a low estimate are never right.
+        // Offers with a low estimate are never right.
         learn(&mut experience, &chain(&[1], 0, 0.3), &[2]);
         // At depth 2, after a right token, every other offer is right.
         learn(&mut experience, &chain(&[1, 2], 0, 0.9), &[1, if i % 2 == 0 { 2 } else { 3 }]);
@@ -83,7 +83,7 @@ fn all_offers_along_the_written_tokens_are_judged() {
     agreed.suggest(None, 1, Proposal::Point, 1, Evidence::estimate(0.5));
     (0..50).for_each(|_| of_two.learn(&[0, 1], &agreed, &[1], |_| {}));
     assert!(of_two.uniqueness(0) < 0.1 && of_two.uniqueness(1) < 0.1);
-    // Nothing is learned where no drafter was asked.
+    // Nothing is learned if no drafter was asked.
     let before = experience.clone();
     experience.learn(&[], &tree, &[], |_| panic!("nothing was written"));
     assert_eq!(experience, before);

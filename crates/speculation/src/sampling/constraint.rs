@@ -6,7 +6,7 @@
 //! caches its token set of each node until the sequence leaves that node, because draft models, verification and
 //! [`super::Sampling::forced`] ask for the same sets.
 //!
-//! Grammars are not here: they implement [`Constraint`].
+//! Grammars are not here; they implement [`Constraint`].
 
 use std::cell::RefCell;
 use std::fmt;
@@ -15,51 +15,52 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::TokenSet;
 use crate::Token;
 
-/// A constraint on what may come next, after the tokens accepted so far. It depends on these tokens alone.
+/// A constraint on the next token, after the tokens accepted so far. It depends on these tokens alone.
 pub trait Constraint: Send {
-    /// The tokens that may come next. Where the sequence may end, end tokens are among them.
+    /// The tokens that may come next. If the sequence may end, end tokens are among them.
     fn allowed(&mut self) -> TokenSet;
 
-    /// Accepts a token, which may end the sequence; false, and nothing is changed, if it may not come next.
+    /// Accepts a token, which may end the sequence. Returns false and changes nothing if the token may not come next.
     fn accept(&mut self, token: Token) -> bool;
 
-    /// Takes back so many of the tokens that were accepted last.
+    /// Takes back this many of the tokens that were accepted last.
     fn roll_back(&mut self, tokens: usize);
 
     /// A copy of the constraint in the same state.
     fn duplicate(&self) -> Box<dyn Constraint>;
 
-    /// The name of the setting that asks for it, for the message where a sequence cannot go on because of it.
+    /// The name of the setting that asks for the constraint, for the message when a sequence cannot continue because of
+    /// it.
     fn name(&self) -> &'static str {
         "constraint"
     }
 
-    /// Whether certainly several tokens may come next, where that is known faster than [`Constraint::allowed`]. `false`
-    /// means that it is not known.
+    /// Whether it is certain that several tokens may come next, if that is known faster than by
+    /// [`Constraint::allowed`]. `false` means that it is not known.
     fn leaves_choice(&mut self) -> bool {
         false
     }
 
     /// Whether the last token counts as accepted although the constraint could not follow it, so that nothing may come
-    /// next. A failure to compute the allowed tokens is not reported here, since these may not have been asked for.
+    /// next. A failure to compute the allowed tokens is not reported here, since they may not have been asked for.
     fn has_given_up(&self) -> bool {
         false
     }
 
-    /// Why nothing may come next, where the reason is not the grammar but, for example, a limit: what was expected and
-    /// found.
+    /// Why nothing may come next, if the reason is not the grammar but, for example, a limit: what was expected and
+    /// what was found.
     fn failure(&self) -> Option<String> {
         None
     }
 
-    /// The tokens that almost certainly come next: where only one string may follow, its usual tokens. They are a
-    /// guess, since other tokens can spell the same string; empty where there is none.
+    /// The tokens that almost certainly come next: the usual tokens of the string, if only one string may follow. They
+    /// are a guess, since other tokens can spell the same string; empty if there is no such string.
     fn foreseen(&mut self) -> Vec<Token> {
         Vec::new()
     }
 
-    /// How the part of the output that is being written may end here, such as a value of open length. They are guesses;
-    /// none by default.
+    /// The possible ends, here, of the part of the output that is being written, such as a value of any length. They
+    /// are guesses; none by default.
     fn endings(&mut self) -> Vec<Ending> {
         Vec::new()
     }
@@ -68,13 +69,13 @@ pub trait Constraint: Send {
 /// An end of a part of the output, together with what has to follow it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ending {
-    /// Its usual tokens.
+    /// The usual tokens of the end and of what follows it.
     pub tokens: Vec<Token>,
-    /// Other tokens that it may begin with.
+    /// Other tokens that the end may begin with.
     pub others: Vec<Token>,
 }
 
-/// The constraint of one sequence, at its pending token.
+/// The constraint of one sequence, after its pending token.
 pub struct Constrained(RefCell<Walk>);
 
 struct Walk {
@@ -83,7 +84,7 @@ struct Walk {
     path: Vec<Token>,
     /// The nodes that were asked for.
     cached: Vec<CachedNode>,
-    /// It panicked.
+    /// Whether the constraint has panicked.
     is_broken: bool,
 }
 
@@ -98,7 +99,8 @@ struct CachedNode {
 const PANICKED: &str = "expected one that can be followed, found one that panicked";
 
 impl Walk {
-    /// Goes to the node of this path; false if there is none, because a token of the path may not be written.
+    /// Moves the constraint to the node of this path; false if there is none, because a token of the path may not be
+    /// written.
     fn go_to(&mut self, path: &[Token]) -> bool {
         let same = self.path.iter().zip(path).take_while(|(a, b)| a == b).count();
         if same < self.path.len() {
@@ -114,18 +116,18 @@ impl Walk {
 }
 
 impl Constrained {
-    /// A constraint that has accepted nothing yet, for a sequence that has written nothing yet.
+    /// Wraps a constraint that has accepted nothing yet, for a sequence that has written nothing yet.
     pub fn new(constraint: Box<dyn Constraint>) -> Constrained {
         Constrained(RefCell::new(Walk { constraint, path: Vec::new(), cached: Vec::new(), is_broken: false }))
     }
 
-    /// Sets the logits of tokens that may not follow this path to minus infinity; all of them where the path itself may
+    /// Sets the logits of tokens that may not follow this path to minus infinity; all of them if the path itself may
     /// not be written.
     pub fn mask(&self, path: &[Token], logits: &mut [f32]) {
         self.with_allowed(path, |allowed| allowed.mask(logits));
     }
 
-    /// Calls `look` with the tokens that may follow this path: none where the path itself may not be written.
+    /// Calls `look` with the tokens that may follow this path: none if the path itself may not be written.
     pub fn with_allowed<R>(&self, path: &[Token], look: impl FnOnce(&TokenSet) -> R) -> R {
         self.cache(path);
         let walk = self.0.borrow();
@@ -154,18 +156,18 @@ impl Constrained {
         self.walk(foresee).unwrap_or_default()
     }
 
-    /// How the part of the output that this path is in may end ([`Constraint::endings`]).
+    /// The possible ends of the part of the output that this path is in ([`Constraint::endings`]).
     pub fn endings(&self, path: &[Token]) -> Vec<Ending> {
         let end = |walk: &mut Walk| if walk.go_to(path) { walk.constraint.endings() } else { Vec::new() };
         self.walk(end).unwrap_or_default()
     }
 
-    /// Its name ([`Constraint::name`]).
+    /// The name of the constraint ([`Constraint::name`]).
     pub fn name(&self) -> &'static str {
         self.0.borrow().constraint.name()
     }
 
-    /// Why nothing may follow this path, where the constraint itself has failed.
+    /// Why nothing may follow this path, if the constraint itself has failed.
     pub fn failure(&self, path: &[Token]) -> Option<String> {
         self.cache(path);
         let walk = self.0.borrow();
@@ -173,8 +175,8 @@ impl Constrained {
         if walk.is_broken { Some(PANICKED.to_string()) } else { node?.failure.clone() }
     }
 
-    /// These tokens were written: the last of them is the pending token now. False if one of them may not be written;
-    /// the constraint then stays before it.
+    /// Accepts these tokens, which were written: the last of them is the pending token now. Returns false if one of
+    /// them may not be written; the constraint then stays before that token.
     pub fn advance(&self, written: &[Token]) -> bool {
         let advance = |walk: &mut Walk| {
             let accepted = walk.go_to(written);
@@ -202,7 +204,7 @@ impl Constrained {
         });
     }
 
-    /// Calls `go`, and contains its panics: a constraint that panics ends its own sequence alone, since from then on it
+    /// Calls `go` and catches its panics: a constraint that panics ends its own sequence alone, since from then on it
     /// allows no token.
     fn walk<R>(&self, go: impl FnOnce(&mut Walk) -> R) -> Option<R> {
         let mut walk = self.0.borrow_mut();
@@ -218,7 +220,7 @@ impl Constrained {
     }
 }
 
-/// The copy of a constraint that panicked: it allows no token.
+/// What is used in place of a copy of a constraint that panicked: it allows no token.
 struct Broken;
 
 impl Constraint for Broken {

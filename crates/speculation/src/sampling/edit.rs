@@ -8,7 +8,7 @@ use super::{Context, Sampling, Scratch, sane};
 use crate::Token;
 
 impl Sampling {
-    /// Writes into `scratch.logits` the row after everything that comes before temperature.
+    /// Writes into `scratch.logits` the row as it is before temperature: after bias, penalties and bans.
     pub(super) fn edit(&self, logits: &[f32], context: &Context<'_>, scratch: &mut Scratch) {
         scratch.logits.clear();
         scratch.logits.extend(logits.iter().map(|&logit| sane(logit)));
@@ -30,7 +30,7 @@ impl Sampling {
     }
 
     fn penalize(&self, context: &Context<'_>, scratch: &mut Scratch) {
-        if self.repetition_penalty == 1.0 && self.presence_penalty == 0.0 && self.frequency_penalty == 0.0 {
+        if !self.has_penalties() {
             return;
         }
         let width = scratch.logits.len();

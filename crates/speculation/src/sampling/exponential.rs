@@ -1,32 +1,33 @@
 //! The exponential function of laws: e to the power of the difference between a logit and the largest one.
 //!
 //! A law without a filter needs it once for each token of the vocabulary, so it is written such that compilers
-//! vectorize a loop over it: no branches, tables or calls. It also gives the same bits on every machine, which the
-//! mathematics library of a platform does not promise: the same seed draws the same tokens everywhere. It is a power of
-//! 2, so that the scaling by the temperature and by log2(e) is one product.
+//! vectorize a loop over it: no branches, tables or calls. It also gives the same bits on every machine, which the math
+//! library of a platform does not guarantee: the same seed draws the same tokens everywhere. It is computed as a power
+//! of 2, so that the scaling by the temperature and by log2(e) is one product.
 //!
-//! Estimate for a row of 152 k: 26 operations a token, two tokens an instruction of baseline x86-64, two instructions a
-//! cycle: 1.0 million cycles, 0.36 ms at 2.8 GHz; measured 0.35 to 0.39 ms, where a polynomial of degree 10 without
-//! squares takes 0.55 ms and the platform's function 0.93 ms. Memory: 12 bytes a token, from the second cache.
+//! Estimate for a row of 152 thousand logits: 26 operations a token, two tokens an instruction of baseline x86-64, two
+//! instructions a cycle: 1.0 million cycles, 0.36 ms at 2.8 GHz; measured 0.35 to 0.39 ms, where a polynomial of degree
+//! 10 without squares takes 0.55 ms and the platform's function 0.93 ms. Memory traffic is 12 bytes a token, from the
+//! second-level cache.
 
 /// Below this 2^x counts as 0.
-const LEAST: f64 = -1023.0;
+const EXPONENT_MIN: f64 = -1023.0;
 
-/// Adding it rounds to an integer, which is then in the low bits of the sum, plus 1023: the form of the exponent of an
-/// `f64`.
+/// Adding this rounds to an integer. The low bits of the sum are then that integer plus 1023, which is the exponent
+/// field of an `f64`.
 const ROUNDING: f64 = 6_755_399_441_055_744.0 + 1023.0;
 
 /// The number of lanes of a sum.
 const LANES: usize = 8;
 
-/// So many weights are computed before they are added up, while they are in the cache.
+/// Number of weights that are computed before they are added up, while they are in the cache.
 const BLOCK: usize = 512;
 
 /// 2^x for x up to 0; 0 for x below -1022.5 and for NaN. The relative error is at most 2e-14; 2^0 is exactly 1.
 #[inline(always)]
 pub(super) fn power_of_two(x: f64) -> f64 {
     // 2^x = 2^n 2^f with n the integer nearest to x.
-    let clamped = if x > LEAST { x } else { LEAST };
+    let clamped = if x > EXPONENT_MIN { x } else { EXPONENT_MIN };
     let shifted = clamped + ROUNDING;
     let f = clamped - (shifted - ROUNDING);
     // 2^(f / 8), interpolated at the Chebyshev nodes of [-1/2, 1/2], and squared three times: on this shorter range
@@ -44,7 +45,7 @@ pub(super) fn power_of_two(x: f64) -> f64 {
     p * f64::from_bits(shifted.to_bits() << 52)
 }
 
-/// Writes 2^(scale (logit - largest)) of every logit into the weight of the same index; returns the sum of all.
+/// Writes 2^(scale (logit - largest)) for every logit into the weight with the same index; returns the sum of all.
 ///
 /// The sum is added up in lanes by position: independent additions, in an order that does not depend on the machine.
 pub(super) fn weigh(logits: &[f32], largest: f64, scale: f64, weights: &mut [f64]) -> f64 {
@@ -98,7 +99,7 @@ mod tests {
         assert!(power_of_two(-1021.0) > f64::MIN_POSITIVE);
     }
 
-    /// The hash of bits that every machine must give.
+    /// The hash of the results' bits is the same on every machine.
     #[test]
     fn powers_have_the_same_bits_everywhere() {
         let mut all = 0u64;

@@ -1,16 +1,18 @@
-//! The filters that shorten a law: top-k, top-p, min-p, typical-p.
+//! The filters that shorten a law: top-k, top-p, min-p, typical-p, in this order, which is transformers'.
 //!
 //! None of them sorts the vocabulary. Top-k needs only the k-th largest logit, found in one scan with a rising floor.
-//! Top-p sorts the best few hundred, then twice as many, until they have the mass. Typical-p does sort all tokens that
-//! are left, which are the whole vocabulary only if no other filter is on.
+//! Top-p sorts the few hundred most probable tokens, then twice as many, until they have the mass. Typical-p does sort
+//! all tokens that are left, which are the whole vocabulary only if no other filter is on.
 //!
-//! Weights here are exp of the scaled logits, not normalised; every filter keeps at least one token.
+//! Weights here are exp of the scaled logits, not normalized; every filter keeps at least one token. Of ties top-p
+//! takes the lower token first; min-p and typical-p keep all of them.
 
 use std::cmp::Ordering;
 
+use super::Sampling;
 use crate::Token;
 
-/// A token that is left, with its weight and what it is ranked by.
+/// A token that is left, with its weight and the number by which it is ranked.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Ranked {
     token: Token,
@@ -19,7 +21,7 @@ pub(super) struct Ranked {
 }
 
 impl Ranked {
-    /// Lowest rank first, then lowest id: a total order, so that selection is deterministic.
+    /// The order by rank, then by token: a total order, so that selection is deterministic.
     fn order(&self, other: &Ranked) -> Ordering {
         self.rank.total_cmp(&other.rank).then(self.token.cmp(&other.token))
     }
@@ -28,8 +30,8 @@ impl Ranked {
 /// How many logits are tested together: enough to amortize the test of a chunk.
 pub(super) const CHUNK: usize = 64;
 
-/// Whether a chunk holds a logit of at least the floor. Without an early exit, so that it compiles to vector code: in a
-/// vocabulary of 100 k nearly every chunk is skipped, and this test is most of the time of a law.
+/// Whether a chunk holds a logit of at least the floor. There is no early exit, so that this compiles to vector code:
+/// in a vocabulary of 100 thousand tokens nearly every chunk is skipped, and this test is most of the time of a law.
 pub(super) fn reaches(chunk: &[f32], floor: f32) -> bool {
     chunk.iter().fold(false, |found, &logit| found | (logit >= floor))
 }
@@ -65,8 +67,20 @@ pub(super) fn top_k_floor(logits: &[f32], k: usize, best: &mut Vec<f32>) -> f32 
     if best.len() > k { halve(best) } else { best.iter().copied().fold(f32::INFINITY, f32::min) }
 }
 
-/// Keeps the most probable tokens before which less than `mass` is reached.
-pub(super) fn top_p(kept: &mut Vec<(Token, f64)>, mass: f64, ranked: &mut Vec<Ranked>) {
+/// Whether a filter after top-k is on.
+pub(super) fn is_any_on(sampling: &Sampling) -> bool {
+    sampling.top_p < 1.0 || sampling.min_p > 0.0 || sampling.typical_p < 1.0
+}
+
+/// Applies the filters after top-k.
+pub(super) fn apply(sampling: &Sampling, kept: &mut Vec<(Token, f64)>, ranked: &mut Vec<Ranked>) {
+    top_p(kept, f64::from(sampling.top_p), ranked);
+    min_p(kept, f64::from(sampling.min_p));
+    typical_p(kept, f64::from(sampling.typical_p), ranked);
+}
+
+/// Keeps each token whose more probable tokens together have less than `mass`.
+fn top_p(kept: &mut Vec<(Token, f64)>, mass: f64, ranked: &mut Vec<Ranked>) {
     if mass >= 1.0 {
         return;
     }
@@ -98,7 +112,7 @@ pub(super) fn top_p(kept: &mut Vec<(Token, f64)>, mass: f64, ranked: &mut Vec<Ra
 }
 
 /// Keeps the tokens at least `fraction` as probable as the most probable.
-pub(super) fn min_p(kept: &mut Vec<(Token, f64)>, fraction: f64) {
+fn min_p(kept: &mut Vec<(Token, f64)>, fraction: f64) {
     if fraction <= 0.0 {
         return;
     }
@@ -106,8 +120,9 @@ pub(super) fn min_p(kept: &mut Vec<(Token, f64)>, fraction: f64) {
     kept.retain(|&(_, weight)| weight >= fraction * largest);
 }
 
-/// Keeps the tokens whose surprise is nearest to the entropy, until `mass` is reached; all equals of the last one.
-pub(super) fn typical_p(kept: &mut Vec<(Token, f64)>, mass: f64, ranked: &mut Vec<Ranked>) {
+/// Keeps the tokens whose surprise is nearest to the entropy, until `mass` is reached, and all that tie with the last
+/// of them.
+fn typical_p(kept: &mut Vec<(Token, f64)>, mass: f64, ranked: &mut Vec<Ranked>) {
     if mass >= 1.0 {
         return;
     }

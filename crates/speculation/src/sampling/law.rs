@@ -1,9 +1,9 @@
 //! A law: a probability distribution over the next token.
 //!
-//! Sparse and sorted by token, so that after top-k or top-p every operation takes time only for the few tokens that are
-//! left. Without such a filter a law lists the whole vocabulary, 12 bytes a token. So laws take their memory from a
-//! pool and return it when they are dropped, and a law made of another uses the same pool: passes allocate nothing in
-//! proportion to the vocabulary. Clones share their memory.
+//! It is sparse and sorted by token, so that after top-k or top-p every operation takes time only for the few tokens
+//! that are left. Without such a filter a law lists the whole vocabulary, with 12 bytes a token. So laws take their
+//! memory from a pool and return it when they are dropped, and a law made of another uses the same pool: passes
+//! allocate nothing in proportion to the vocabulary. Clones share their memory.
 //!
 //! Probabilities are `f64`: they are added up, subtracted from each other and compared, and tests require the sums to
 //! be right to 1e-12.
@@ -33,7 +33,7 @@ struct Several {
     pool: LawPool,
 }
 
-/// The memory of dropped laws, for new ones: as many as were in use at once. Clones are the same pool.
+/// The memory of dropped laws, for new ones: as many as were in use at once. Clones of the pool share it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LawPool(Arc<Mutex<Vec<LawMemory>>>);
 
@@ -51,7 +51,7 @@ impl LawPool {
         memory.0.clear();
         memory.1.clear();
         let weights = weights.into_iter();
-        // Reserved once for all tokens that there may be, instead of growing by doubling.
+        // Memory is reserved once for all tokens that there may be, instead of growing by doubling.
         let most = weights.size_hint().1.unwrap_or(0);
         memory.0.reserve(most);
         memory.1.reserve(most);
@@ -60,16 +60,16 @@ impl LawPool {
         self.normalized(memory, sum).map(|law| (law, sum))
     }
 
-    /// The law proportional to the weights of all tokens of a row, from token 0 on, which `weigh` writes into a slice
-    /// of `len` and whose sum it returns; tokens of weight zero are left out.
+    /// The law proportional to the weights of all tokens of a row, from token 0 on. `weigh` writes them into a slice of
+    /// `len` and returns their sum; tokens of weight zero are left out.
     ///
     /// # Panics
     ///
     /// As [`LawPool::law`].
     pub(super) fn law_of_row(&self, len: usize, weigh: impl FnOnce(&mut [f64]) -> f64) -> Option<Law> {
         let (mut tokens, mut probabilities) = self.memory();
-        // Usually this memory held the law of such a row before. The tokens of a law ascend, so `len` of them of which
-        // the last is `len - 1` are all tokens.
+        // Usually this memory held the law of such a row before. The tokens of a law ascend, so if there are `len` of
+        // them and the last is `len - 1`, they are all tokens of the row.
         if tokens.len() != len || tokens.last().is_some_and(|&last| last as usize != len - 1) {
             tokens.clear();
             tokens.extend(0..len as Token);
@@ -105,17 +105,17 @@ impl LawPool {
 }
 
 impl Several {
-    /// Divides all weights by their sum, and leaves out the tokens whose probability is 0 then: a token of the support
-    /// has positive probability by definition.
+    /// Divides all weights by their sum, and leaves out the tokens whose probability is then 0: by definition the
+    /// support has none of them.
     fn scale(&mut self, sum: f64) {
         let share = 1.0 / sum;
         if share.is_finite() {
-            // Multiplying takes a third of the time of dividing.
+            // A product takes a third of the time of a division.
             self.probabilities.iter_mut().for_each(|weight| *weight *= share);
         } else {
             self.probabilities.iter_mut().for_each(|weight| *weight /= sum);
         }
-        // Without an early exit, so that it compiles to vector code: nearly all laws have no zero.
+        // There is no early exit, so that this compiles to vector code: nearly all laws have no zero.
         if self.probabilities.iter().fold(false, |found, &weight| found | (weight == 0.0)) {
             let mut is_possible = self.probabilities.iter().map(|&weight| weight > 0.0);
             self.tokens.retain(|_| is_possible.next().expect("as many as tokens"));
@@ -134,7 +134,7 @@ impl Drop for Several {
 }
 
 impl Law {
-    /// The point mass: this token for certain. What greedy decoding samples from.
+    /// The point mass on a token, which greedy decoding samples from.
     pub fn point(token: Token) -> Law {
         Law(Support::Point([token]))
     }
@@ -143,7 +143,7 @@ impl Law {
     ///
     /// # Panics
     ///
-    /// Panics if a weight is negative or not finite, if a token comes twice, or if nothing is positive.
+    /// Panics if a weight is negative or not finite, if a token occurs twice, or if no weight is positive.
     pub fn from_pairs(pairs: impl IntoIterator<Item = (Token, f64)>) -> Law {
         let mut pairs: Vec<(Token, f64)> = pairs.into_iter().collect();
         for &(token, weight) in &pairs {
@@ -158,7 +158,7 @@ impl Law {
         law
     }
 
-    /// The same probabilities for other tokens: token i becomes `row_tokens[i]`, which ascend.
+    /// The law with the same probabilities for other tokens: token i becomes `row_tokens[i]`, which ascend.
     ///
     /// # Panics
     ///
@@ -182,7 +182,7 @@ impl Law {
         }
     }
 
-    /// Their probabilities, in the same order.
+    /// The probabilities of [`Law::tokens`], in the same order.
     pub fn probabilities(&self) -> &[f64] {
         match &self.0 {
             Support::Point(_) => &[1.0],
@@ -195,30 +195,30 @@ impl Law {
         self.tokens().binary_search(&token).map_or(0.0, |i| self.probabilities()[i])
     }
 
-    /// Tokens with their probabilities, ascending by token.
+    /// The tokens with their probabilities, ascending by token.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (Token, f64)> + '_ {
         self.tokens().iter().copied().zip(self.probabilities().iter().copied())
     }
 
     /// Sum of min(p, q) over all tokens: the probability that a token drawn from the other law is accepted, alpha at
-    /// one position (Leviathan et al. 2023, Theorem 3.5). 1 for equal laws.
+    /// one position (Leviathan et al. 2023, Theorem 3.5). It is 1 for equal laws.
     pub fn overlap(&self, other: &Law) -> f64 {
-        self.beside(other.iter()).map(|(_, p, q)| p.min(q)).sum()
+        self.paired_with(other.iter()).map(|(_, p, q)| p.min(q)).sum()
     }
 
-    /// The residual of `weight` times this law without `other`: the law norm((w p - q)+), and its sum before it was
-    /// normalised; `None` if nothing is left. `other` is ascending by token.
+    /// The residual of `weight` times this law after `other`: the law norm((w p - q)+), and its sum before it was
+    /// normalized; `None` if nothing is left. `other` is ascending by token.
     pub(crate) fn minus(&self, weight: f64, other: impl Iterator<Item = (Token, f64)>) -> Option<(Law, f64)> {
         let pool = match &self.0 {
             Support::Point(_) => LawPool::default(),
             Support::Several(law) => law.pool.clone(),
         };
-        let left = self.beside(other).map(|(token, p, q)| (token, weight * p - q));
+        let left = self.paired_with(other).map(|(token, p, q)| (token, weight * p - q));
         pool.law(left.filter(|&(_, left)| left > 0.0))
     }
 
     /// The tokens of this law, each with its probabilities here and in `other`, which is ascending by token.
-    fn beside(&self, other: impl Iterator<Item = (Token, f64)>) -> impl Iterator<Item = (Token, f64, f64)> {
+    fn paired_with(&self, other: impl Iterator<Item = (Token, f64)>) -> impl Iterator<Item = (Token, f64, f64)> {
         let mut other = other.peekable();
         self.iter().map(move |(token, p)| {
             while other.next_if(|&(of_other, _)| of_other < token).is_some() {}

@@ -11,10 +11,10 @@ use super::{argmax, power_of_two, sane};
 use crate::Token;
 
 /// Natural logarithm of a token's probability under the raw law: the softmax of the logits as the model gave them,
-/// before temperature, filters and penalties, which is what OpenAI reports. Added up in `f64`.
+/// before temperature, filters and penalties, which is what OpenAI reports. The sum is added up in `f64`.
 ///
-/// Logits that are not finite count as in [`Sampling::law`](super::Sampling::law); minus infinity for a token beyond
-/// the row, or if no token is possible.
+/// Logits that are not finite count as in [`Sampling::law`](super::Sampling::law). The result is minus infinity for a
+/// token beyond the row, or if no token is possible.
 pub fn log_probability(logits: &[f32], token: Token) -> f32 {
     RawLaw::new(logits).log_probability(token)
 }
@@ -31,7 +31,7 @@ pub struct RawLaw<'a> {
 #[derive(Copy, Clone, Debug)]
 enum Row<'a> {
     Whole(&'a [f32]),
-    /// Its largest logits, ascending by token.
+    /// The largest logits of the row, ascending by token.
     Largest(&'a [(Token, f32)]),
 }
 
@@ -40,7 +40,7 @@ impl<'a> RawLaw<'a> {
     pub fn new(logits: &'a [f32]) -> RawLaw<'a> {
         let largest = f64::from(logits.get(argmax(logits)).map_or(f32::NEG_INFINITY, |&logit| sane(logit)));
         let weight = |logit: &f32| weight(*logit, largest);
-        // In lanes by position, which compile to vector code.
+        // The sum is added up in lanes by position, which compile to vector code.
         let mut lanes = [0f64; 8];
         let (chunks, rest) = logits.as_chunks::<8>();
         for chunk in chunks {
@@ -65,18 +65,18 @@ impl<'a> RawLaw<'a> {
     }
 
     /// Natural logarithm of the sum of e^(logit - the largest logit) over the whole row, in `f64`: token i is added to
-    /// lane i mod 8 in order, then the lanes from the first on, then the tokens after the last full eight. Code that
-    /// computes it elsewhere has to add in this order, with the powers of [`RawLaw::weight`].
+    /// lane i mod 8 in order, then the lanes are added up from the first on, then the tokens after the last full eight.
+    /// Code that computes this sum elsewhere has to add in this order, with the powers of [`RawLaw::weight`].
     pub fn log_sum(&self) -> f64 {
         self.log_sum
     }
 
-    /// e^(logit - largest), as in sums and laws: the same bits on every machine.
+    /// e^(logit - largest) as it is computed for sums and laws, with the same bits on every machine.
     pub fn weight(logit: f32, largest: f32) -> f64 {
         weight(logit, f64::from(sane(largest)))
     }
 
-    /// As [`log_probability`].
+    /// Like [`log_probability`], for this row.
     ///
     /// # Panics
     ///
@@ -95,17 +95,17 @@ impl<'a> RawLaw<'a> {
         }
     }
 
-    /// The most probable tokens with their log-probabilities, up to `count`: the best first, the lowest of equals, no
-    /// impossible ones. For counts that are small beside the row.
+    /// The most probable tokens with their log-probabilities, up to `count`: the most probable first, of ties the
+    /// lowest token, and no impossible ones. It is for counts that are small relative to the row.
     ///
-    /// One scan that skips chunks without a candidate by one comparison a token. Estimate for the best 5 of a row of
-    /// 152 k: 608 kB from the second cache, 8 comparisons a cycle, under 0.02 ms beside the 0.4 ms of the row's sum,
-    /// which a log-probability needs anyway; measured 0.39 to 0.41 ms for both and as much without the best 5, 0.42 ms
-    /// with the best 20.
+    /// One scan skips chunks without a candidate by one comparison a token. Estimate for the best 5 of a row of 152
+    /// thousand: 608 kB from the second-level cache, 8 comparisons a cycle, under 0.02 ms compared with the 0.4 ms of
+    /// the row's sum, which a log-probability needs anyway. Measured: 0.39 to 0.41 ms for both and for the sum alone,
+    /// 0.42 ms with the best 20.
     ///
     /// # Panics
     ///
-    /// Panics if only the largest logits are known, and fewer than that.
+    /// Panics if only the largest logits are known, and there are fewer than `count` of them.
     pub fn top(&self, count: usize) -> Vec<(Token, f32)> {
         if count == 0 {
             return Vec::new();
@@ -115,7 +115,7 @@ impl<'a> RawLaw<'a> {
             Row::Largest(logits) => {
                 assert!(logits.len() >= count, "the best {count} of {} largest", logits.len());
                 let mut best: Vec<_> = logits.iter().map(|&(token, logit)| (token, sane(logit))).collect();
-                // Stable: of equals the lowest stays first.
+                // The sort is stable: of ties the lowest token stays first.
                 best.sort_by(|a, b| b.1.partial_cmp(&a.1).expect("no logit is NaN here"));
                 best.truncate(count);
                 best
@@ -137,13 +137,13 @@ impl<'a> RawLaw<'a> {
     }
 }
 
-/// See [`RawLaw::weight`].
+/// [`RawLaw::weight`], with the largest logit in `f64`.
 #[inline(always)]
 fn weight(logit: f32, largest: f64) -> f64 {
     power_of_two(LOG2_E * (f64::from(sane(logit)) - largest))
 }
 
-/// The tokens with the largest logits, up to `count`, with these: see [`RawLaw::top`].
+/// The tokens with the largest logits, up to `count`, each with its logit, in the order of [`RawLaw::top`].
 fn best_of(logits: &[f32], count: usize) -> Vec<(Token, f32)> {
     let mut best: Vec<(Token, f32)> = Vec::with_capacity(count.min(logits.len()));
     let mut floor = f32::NEG_INFINITY;

@@ -1,19 +1,20 @@
-//! The law of a row that has logits of some tokens only: the output of a draft head with a reduced vocabulary.
+//! The law of a row that has logits of some tokens only, which is the output of a draft head with a reduced vocabulary.
 //!
-//! Such a row is much shorter than the vocabulary (8192 of 49152 tokens, for example), and its law should take as much
-//! less time. Where settings change no logit, the law is that of the short row, with its indices replaced by tokens;
-//! where they do, the row is first expanded to the whole vocabulary.
+//! Such a row is much shorter than the vocabulary (8192 of 49152 tokens, for example), and its law should take
+//! correspondingly less time. If settings change no logit, the law is that of the short row, with its indices replaced
+//! by tokens; if they do, the row is first expanded to the whole vocabulary.
 
 use super::{Context, Law, Sampling, Scratch};
 use crate::Token;
 
 impl Sampling {
-    /// The law of the next token by the logits of some tokens, `row_tokens`, ascending; the others are impossible.
-    /// Equal to [`law_with`](Self::law_with) of a row with minus infinity for the others, up to the rounding of sums.
+    /// The law of the next token, given the logits of some tokens, `row_tokens`, which ascend; the others are
+    /// impossible. It equals [`law_with`](Self::law_with) of a row with minus infinity for the others, up to the
+    /// rounding of sums.
     ///
     /// # Panics
     ///
-    /// Panics if there are not as many logits as tokens, if there are none, or if the settings have a
+    /// Panics if `logits` and `row_tokens` differ in length, if they are empty, or if the settings have a
     /// [`Sampling::problem`].
     pub fn law_of_reduced(
         &self,
@@ -42,7 +43,7 @@ mod tests {
     const ROW_TOKENS: [Token; 5] = [2, 3, 7, 11, 12];
     const LOGITS: [f32; 5] = [0.5, -1.0, 2.0, 1.9, 0.0];
 
-    /// The same row with all tokens.
+    /// The same row, expanded to all tokens.
     fn whole() -> Vec<f32> {
         let mut row = vec![f32::NEG_INFINITY; 14];
         ROW_TOKENS.iter().zip(LOGITS).for_each(|(token, logit)| row[*token as usize] = logit);
@@ -68,7 +69,7 @@ mod tests {
         ] {
             let mut scratch = Scratch::default();
             let expected = sampling.law_with(&whole(), &context, &mut scratch);
-            // Twice, since memory is reused.
+            // The law is computed twice, since memory is reused.
             for _ in 0..2 {
                 let found = sampling.law_of_reduced((&ROW_TOKENS, &LOGITS), &context, &mut scratch);
                 assert_eq!(found.tokens(), expected.tokens(), "{sampling:?}");
@@ -83,11 +84,11 @@ mod tests {
         let (mut scratch, mut out) = (Scratch::default(), Vec::new());
         let greedy = Sampling { temperature: 0.0, ..Sampling::default() };
         assert_eq!(greedy.law_of_reduced((&ROW_TOKENS, &LOGITS), &Context::EMPTY, &mut scratch).tokens(), [7]);
-        scratch.likeliest(3, Some(&ROW_TOKENS), &mut out);
+        scratch.most_probable(3, Some(&ROW_TOKENS), &mut out);
         assert_eq!(out, [7, 11, 2]);
         let banned = Sampling { banned_tokens: vec![7], ..greedy };
         assert_eq!(banned.law_of_reduced((&ROW_TOKENS, &LOGITS), &Context::EMPTY, &mut scratch).tokens(), [11]);
-        scratch.likeliest(2, Some(&ROW_TOKENS), &mut out);
+        scratch.most_probable(2, Some(&ROW_TOKENS), &mut out);
         assert_eq!(out, [11, 2]);
     }
 }

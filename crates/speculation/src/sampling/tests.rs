@@ -12,19 +12,13 @@ fn nothing() -> Context<'static> {
     Context { tokens: &[0], prompt_len: 1, path: &[], constraint: None }
 }
 
-/// Settings as `golden/sampling.txt` writes them.
+/// Parses settings as `golden/sampling.txt` writes them.
 fn parse(settings: &str) -> Sampling {
     let mut sampling = Sampling::default();
     for setting in settings.split_whitespace() {
         let (name, value) = setting.split_once('=').unwrap();
-        let number = || value.parse::<f32>().unwrap();
         match name {
-            "temperature" => sampling.temperature = number(),
             "top_k" => sampling.top_k = value.parse().unwrap(),
-            "top_p" => sampling.top_p = number(),
-            "min_p" => sampling.min_p = number(),
-            "typical_p" => sampling.typical_p = number(),
-            "repetition_penalty" => sampling.repetition_penalty = number(),
             "logit_bias" => {
                 let (token, bias) = value.split_once(':').unwrap();
                 sampling.logit_bias.push((token.parse().unwrap(), bias.parse().unwrap()));
@@ -32,7 +26,10 @@ fn parse(settings: &str) -> Sampling {
             "banned_tokens" => sampling.banned_tokens.push(value.parse().unwrap()),
             "tokens_min" => sampling.tokens_min = value.parse().unwrap(),
             "end_tokens" => sampling.end_tokens.push(value.parse().unwrap()),
-            other => panic!("an unknown setting {other}"),
+            other => {
+                let parameter = Sampling::PARAMETERS.iter().find(|parameter| parameter.name == other).unwrap();
+                *(parameter.get_mut)(&mut sampling) = value.parse().unwrap();
+            }
         }
     }
     sampling
@@ -62,7 +59,7 @@ fn laws_are_those_of_transformers() {
     assert_eq!(cases, 22);
 }
 
-/// The filters again, with full sorts, straight from their definitions.
+/// A naive implementation of the filters, with full sorts, directly from their definitions.
 fn naive(sampling: &Sampling, logits: &[f32]) -> Law {
     let temperature = f64::from(sampling.temperature);
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -88,8 +85,8 @@ fn naive(sampling: &Sampling, logits: &[f32]) -> Law {
         left.truncate(len);
         left.sort_by_key(|&(token, _)| token);
     }
-    let most = left.iter().map(|item| item.1).fold(0.0, f64::max);
-    left.retain(|&(_, weight)| weight >= f64::from(sampling.min_p) * most);
+    let largest = left.iter().map(|item| item.1).fold(0.0, f64::max);
+    left.retain(|&(_, weight)| weight >= f64::from(sampling.min_p) * largest);
     if sampling.typical_p < 1.0 {
         let sum = total(&left);
         let surprise = |weight: f64| -(weight / sum).ln();
@@ -166,7 +163,7 @@ proptest! {
             let logit = |token: Token| sane(row[token as usize]);
             let possible = (0..row.len() as Token).filter(|&token| logit(token) > f32::NEG_INFINITY);
             let mut all: Vec<Token> = possible.collect();
-            // Stable, so the lowest of equals comes first.
+            // The sort is stable, so of ties the lowest token comes first.
             all.sort_by(|&a, &b| logit(b).partial_cmp(&logit(a)).unwrap());
             let bits = |(token, value): (Token, f32)| (token, value.to_bits());
             let expected: Vec<_> =
@@ -259,7 +256,41 @@ fn settings_out_of_range_are_named() {
 }
 
 #[test]
-fn laws_are_normalised_sorted_and_positive() {
+fn each_number_is_a_row_of_the_table() {
+    let mut all = Sampling::default();
+    for parameter in Sampling::PARAMETERS {
+        let mut one = Sampling::default();
+        for sampling in [&mut one, &mut all] {
+            *(parameter.get_mut)(sampling) = 0.25;
+        }
+        assert_eq!((parameter.get)(&one), 0.25);
+        let written = format!("{one:?}");
+        assert!(written.contains(&format!(" {}: 0.25,", parameter.name)), "{}: {written}", parameter.name);
+    }
+    let written = format!("{all:?}");
+    assert_eq!(written.matches('.').count(), written.matches("0.25").count(), "a number without a row: {written}");
+}
+
+#[test]
+fn filters_alone_say_nothing_of_tokens() {
+    let filters = Sampling { temperature: 0.5, top_k: 7, top_p: 0.9, typical_p: 0.8, ..Sampling::default() };
+    let all = Sampling {
+        repetition_penalty: 1.5,
+        presence_penalty: 0.5,
+        frequency_penalty: 0.25,
+        penalty_window: Some(3),
+        logit_bias: vec![(1, 1.0)],
+        banned_tokens: vec![2],
+        tokens_min: 4,
+        end_tokens: vec![3],
+        ..filters.clone()
+    };
+    assert_eq!(all.filters_only(), filters);
+    assert!(all.has_penalties() && !filters.has_penalties());
+}
+
+#[test]
+fn laws_are_normalized_sorted_and_positive() {
     let law = Law::from_pairs([(9, 3.0), (2, 1.0), (4, 0.0)]);
     assert_eq!((law.tokens(), law.probabilities()), (&[2, 9][..], &[0.25, 0.75][..]));
     assert_eq!((law.probability(9), law.probability(4), law.probability(3)), (0.75, 0.0, 0.0));

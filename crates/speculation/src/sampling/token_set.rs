@@ -1,7 +1,7 @@
 //! A set of tokens: those that a constraint allows.
 //!
-//! One bit per token, 16 KiB for a vocabulary of 128 thousand, and one value for all tokens beyond the bits, so that a
-//! constraint need not know the length of the rows that it masks.
+//! It has one bit per token, 16 KiB for a vocabulary of 128 thousand, and one value for all tokens beyond the bits, so
+//! that a constraint need not know the length of the rows that it masks.
 
 use crate::Token;
 
@@ -19,22 +19,22 @@ use crate::Token;
 pub struct TokenSet {
     /// Bit i of word w is token 32 w + i.
     words: Vec<u32>,
-    /// Whether tokens after the words are in it.
+    /// Whether tokens beyond the words are in the set.
     beyond: bool,
 }
 
 impl TokenSet {
-    /// No token.
+    /// The empty set.
     pub fn none() -> TokenSet {
         TokenSet::default()
     }
 
-    /// Every token.
+    /// The set of all tokens.
     pub fn all() -> TokenSet {
         TokenSet { words: Vec::new(), beyond: true }
     }
 
-    /// The tokens whose bits are set, bit i of word w being token 32 w + i, and none after the words.
+    /// The set of the tokens whose bits are set, bit i of word w being token 32 w + i, without tokens beyond the words.
     pub fn of_words(words: Vec<u32>) -> TokenSet {
         TokenSet { words, beyond: false }
     }
@@ -44,7 +44,7 @@ impl TokenSet {
         self.set(token, true);
     }
 
-    /// Takes a token out.
+    /// Removes a token.
     pub fn remove(&mut self, token: Token) {
         self.set(token, false);
     }
@@ -60,12 +60,12 @@ impl TokenSet {
         self.words[word] = self.words[word] & !(1 << bit) | u32::from(is_in) << bit;
     }
 
-    /// Whether a token is in it.
+    /// Whether the set has a token.
     pub fn has(&self, token: Token) -> bool {
         self.words.get(token as usize / 32).map_or(self.beyond, |word| word >> (token % 32) & 1 == 1)
     }
 
-    /// Its tokens below `len`, ascending.
+    /// The tokens of the set below `len`, ascending.
     pub fn below(&self, len: usize) -> impl Iterator<Item = Token> + '_ {
         let beyond = if self.beyond { u32::MAX } else { 0 };
         let words = self.words.iter().copied().chain(std::iter::repeat(beyond)).take(len.div_ceil(32));

@@ -74,7 +74,7 @@ fn a_parent_is_in_the_tree() {
 }
 
 proptest! {
-    /// A tree of offered paths is their trie.
+    /// The tree that is made by offering paths is their trie.
     #[test]
     fn offered_paths_are_found_again(paths in prop::collection::vec(prop::collection::vec(0..3_u32, 1..5), 1..8)) {
         let mut tree = DraftTree::new();

@@ -2,8 +2,9 @@
 //!
 //! The token at position n is a function of the target's law at n and of noise addressed by (seed, n). The tree appears
 //! in neither, so it cannot change the text; it only changes how many tokens are picked in one pass. Hence the drafter
-//! needs no law, every sampler works, and greedy is the case of a point mass. The price against *rejection*: a drafter
-//! with the right law that drew with other noise is refused more often (Daliri et al. 2024 for the coupling).
+//! needs no law, every sampler works, and greedy is the case of a point mass. The disadvantage compared with
+//! *rejection* is that a drafter with the right law that draws with other noise is rejected more often (the coupling of
+//! both draws is analysed by Daliri et al. 2024).
 
 use super::{TargetLaws, Verdict};
 use crate::{Address, Chance, DraftTree, Pass};

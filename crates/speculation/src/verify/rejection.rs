@@ -1,11 +1,12 @@
 //! *rejection*: rejection sampling (speculative sampling) over the offers of a tree, one after the other.
 //!
 //! At a node, the residual r starts as the target's law p. An offer x drawn from q is accepted with probability min(1,
-//! r(x) / q(x)); if refused, the residual becomes r := norm((r - q)+) (Leviathan et al. 2023, Algorithm 1), and the
-//! next offer is judged against that. Each step keeps the law r: q(x) min(1, r(x) / q(x)) is min(q, r), and the refused
-//! mass times the new residual is (r - q)+, which add up to r. An offer of which nothing is known but its value is
-//! drawn from a point mass, so it is accepted with probability r(x) and then removed from r. For siblings drawn without
-//! replacement, q is the law given what was drawn before (SpecInfer, Miao et al. 2024; Sequoia, Chen et al. 2024).
+//! r(x) / q(x)); if it is rejected, the residual becomes r := norm((r - q)+) (Leviathan et al. 2023, Algorithm 1), and
+//! the next offer is judged against that. Each step keeps the law r: q(x) min(1, r(x) / q(x)) is min(q, r), and the
+//! rejected mass times the new residual is (r - q)+, which add up to r. An offer that was not drawn from a known law
+//! counts as drawn from a point mass, so it is accepted with probability r(x) and then removed from r. For siblings
+//! drawn without replacement, q is the law given what was drawn before (SpecInfer, Miao et al. 2024; Sequoia, Chen et
+//! al. 2024).
 //!
 //! It relies on two conditions that it cannot check: every drawn token was offered, whatever it was, and no noise was
 //! used twice, neither in this request nor in an earlier one from whose output a drafter has learned.
@@ -27,7 +28,7 @@ pub(super) struct Visit {
 }
 
 impl Visit {
-    /// A node none of whose offers was judged yet.
+    /// A visit to a node with this law, none of whose offers was judged yet.
     pub(super) fn new(law: Law) -> Visit {
         Visit { residual: law.clone(), law, offers_from: 0 }
     }
@@ -53,8 +54,8 @@ pub(super) fn descend(
     }
 }
 
-/// Judges the offers under `node`, one position, against the residual there. Returns the token to write, and its node
-/// if it was offered and accepted.
+/// Judges the offers under `node`, which is one position, against the residual there. Returns the token to write, and
+/// its node if it was offered and accepted.
 fn judge(
     tree: &DraftTree,
     node: Option<NodeId>,
@@ -71,12 +72,12 @@ fn judge(
         if chance.coin(accept, Address::coin(pass, position, offer.index)) {
             return (token, Some(offer.node));
         }
-        // An empty residual: r and q are equal, so the coin had probability 1 and fell below it by rounding.
-        let Some((refused, _)) = residual.minus(1.0, q.iter()) else { return (token, Some(offer.node)) };
-        residual = refused;
+        // The residual is empty: r and q are equal, so the coin's probability was 1 up to rounding.
+        let Some((rest, _)) = residual.minus(1.0, q.iter()) else { return (token, Some(offer.node)) };
+        residual = rest;
     }
-    // Without an offer this is plain decoding, with the noise that this request would have had without drafters. The
-    // address has no other use: a position is written once, and drafters do not draw there under this promise.
+    // Without an offer this is plain decoding, with the noise that this request would have had without drafters. No
+    // other draw has this address: a position is written once, and drafters do not draw there under this promise.
     let address = match tree.offers_under(node).next() {
         Some(_) => Address::residual(pass, position),
         None => Address::plain(pass, position),
@@ -84,11 +85,13 @@ fn judge(
     (chance.pick(&residual, address), None)
 }
 
-/// The law q of one offer: what it was drawn from, without the siblings that were drawn from it before, renormalised.
+/// The law q of one offer: the law that it was drawn from, without the siblings that were drawn from it before,
+/// normalized again.
 pub(super) struct OfferLaw {
     law: Law,
     drawn_before: Vec<Token>,
-    /// Mass of what is left. It is added up, since 1 minus the drawn mass would be rounding error when little is left.
+    /// The mass that is left. It is added up, since 1 minus the drawn mass would be mostly rounding error when little
+    /// is left.
     mass: f64,
 }
 

@@ -3,27 +3,29 @@
 //! They are small, so that limits are reached often: pages of one position, pools that hold two sequences, passes of
 //! two rows, prompts with common prefixes.
 
-use foretoken_engine::BudgetKind;
-use foretoken_speculation::{Sampling, Tenant, Token};
+use foretoken_engine::{BudgetKind, Request};
+use foretoken_speculation::{Constrained, Sampling, Tenant, Token};
 
-use super::Run;
+use super::{Run, TOP};
 use crate::conform::drafters;
+use crate::forbidding::Forbidding;
 use crate::oracle::decode;
 use crate::table::{Table, mix};
 use crate::toy::Fault;
+use crate::vocabulary;
 
-/// A request, with the step at which it arrives and the one at which it is cancelled.
+/// A request, with the steps at which it arrives and is cancelled.
 #[derive(Clone, Debug)]
 pub struct Arrival {
     /// The step before which it arrives.
     pub step: usize,
-    /// Steps after which it is cancelled, if it is.
+    /// The number of steps after which it is cancelled, if it is.
     pub cancel_after: Option<usize>,
     /// The prompt.
     pub prompt: Vec<Token>,
-    /// The encoder source, where the executor has an encoder.
+    /// The encoder source, if the executor has an encoder.
     pub source: Vec<Token>,
-    /// Tokens to generate, at most.
+    /// Maximum number of tokens to generate.
     pub tokens_max: usize,
     /// The sampling law.
     pub sampling: Sampling,
@@ -33,7 +35,7 @@ pub struct Arrival {
     pub log_probabilities: bool,
     /// A stop string.
     pub stop: Option<String>,
-    /// The seed.
+    /// The seed of the request.
     pub seed: u64,
     /// Which of the engine's drafters are asked.
     pub drafters: Vec<u8>,
@@ -41,9 +43,9 @@ pub struct Arrival {
     pub budget: BudgetKind,
     /// Its tenant.
     pub tenant: Tenant,
-    /// How many leading tokens of the prompt every tenant may share.
+    /// The number of leading tokens of the prompt that every tenant may share.
     pub public_prefix: usize,
-    /// The position of the prompt for which a checkpoint is asked.
+    /// The position of the prompt at which a checkpoint is requested.
     pub checkpoint: Option<usize>,
     /// The scheduling priority.
     pub priority: i32,
@@ -51,7 +53,35 @@ pub struct Arrival {
     pub scores_prompt: bool,
 }
 
-/// Numbers from a seed.
+impl Arrival {
+    /// The request for the engine.
+    pub(super) fn request(&self, run: &Run) -> Request {
+        let vocabulary = run.target.1;
+        Request {
+            source: run.source(self).map(Into::into),
+            tokens_max: Some(self.tokens_max),
+            sampling: self.sampling.clone(),
+            constraint: self.constrained.then(|| Constrained::new(Box::new(Forbidding::new(vocabulary)))),
+            prediction: self.prompt[self.prompt.len() / 2..].to_vec(),
+            seed: self.seed,
+            budget: self.budget.clone(),
+            drafters: self.drafters.clone(),
+            tenant: self.tenant,
+            public_prefix: self.public_prefix,
+            checkpoints: self.checkpoint.into_iter().collect(),
+            priority: self.priority,
+            log_probabilities: self.log_probabilities,
+            top_log_probabilities: if self.scores_prompt { TOP } else { 0 },
+            prompt_log_probabilities: self.scores_prompt,
+            tokenizer: Some(vocabulary::target(vocabulary)),
+            stop: self.stop.iter().cloned().collect(),
+            special: true,
+            ..Request::new(self.prompt.clone())
+        }
+    }
+}
+
+/// A source of random numbers from a seed.
 struct Dice(u64);
 
 impl Dice {
@@ -60,7 +90,7 @@ impl Dice {
         (self.0 >> 20) as usize % bound
     }
 
-    /// True once in `times` times.
+    /// Returns true once in `times` times.
     fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
@@ -75,11 +105,11 @@ impl Dice {
 }
 
 impl Run {
-    /// The run of a number.
+    /// Makes the run of a number.
     pub fn of(number: u64) -> Run {
         let dice = &mut Dice(mix(number ^ 0x5eed));
         let vocabulary = dice.one_of(&[4, 6, 9, 11]);
-        // Where each token depends on all before it, every wrong row changes the output.
+        // If each token depends on all before it, every wrong row changes the output.
         let window = dice.once_in(3).then(|| [1 + dice.below(11), dice.one_of(&[1, 2, 3, 4, 8])]);
         let order = match window {
             Some([window, _]) => 1 + dice.below(window),
@@ -87,7 +117,7 @@ impl Run {
         };
         let (page_len, rows_max) = (dice.one_of(&[1, 2, 3, 4, 8]), dice.one_of(&[2, 3, 5, 9, 17, 40]));
         let texts_max = 1 + dice.below(6);
-        // Room for one sequence of some length, and sometimes for many.
+        // There is room for one sequence of some length, and sometimes for many.
         let positions = dice.one_of(&[40, 60, 90, 200, 400]);
         let drafters: Vec<usize> = (0..dice.below(4)).map(|_| dice.below(drafters().len() + 2)).collect();
         let beginnings: Vec<Vec<Token>> = (0..3)
@@ -115,7 +145,7 @@ impl Run {
             arrival.source = if dice.once_in(4) { source(dice, vocabulary) } else { dice.one_of(&sources) };
         }
         let states = dice.once_in(3).then(|| [1 + dice.below(texts_max + 4), 2 + dice.below(5)]);
-        // Two ranks are combined with neither states, an encoder nor remote logits.
+        // Two ranks are not combined with states, an encoder or remote logits.
         let ranks = states.is_none() && encoder.is_none() && !remote_logits && dice.once_in(2);
         let experts = !ranks && !remote_logits && dice.once_in(4);
         Run {
@@ -137,7 +167,7 @@ impl Run {
     }
 }
 
-/// An encoder with room for one source of its longest, or for some.
+/// An encoder with room for one source of the maximum length, or for several.
 fn encoder(dice: &mut Dice, texts_max: usize) -> [usize; 3] {
     let (len_max, page_len) = (1 + dice.below(9), dice.one_of(&[1, 2, 5]));
     [len_max, page_len, len_max.div_ceil(page_len) * (1 + dice.below(texts_max + 1))]

@@ -1,7 +1,7 @@
-//! A drafter that fails now and then, in each of its calls; no output may change.
+//! A drafter that sometimes fails, in any of its calls; no output may change.
 //!
-//! When it fails is a function of the tokens that it sees, so that runs are reproducible. Drafters that break the rules
-//! without failing are tested with the engine (`engine/tests/engine/failing_drafters.rs`).
+//! Whether it fails is a function of the tokens that it sees, so that runs are reproducible. Drafters that break the
+//! rules without failing are tested with the engine (`engine/tests/engine/failing_drafters.rs`).
 
 use std::panic::resume_unwind;
 
@@ -14,7 +14,7 @@ pub(super) const MESSAGE: &str = "it fails now and then";
 
 /// The drafter that fails.
 pub(super) struct Failing {
-    /// Size of the target's vocabulary.
+    /// The size of the target's vocabulary.
     pub(super) vocabulary: usize,
 }
 
@@ -23,7 +23,7 @@ fn number(tokens: &[Token]) -> u64 {
     tokens.iter().fold(1, |state, token| mix(state ^ u64::from(*token)))
 }
 
-/// Fails for one number in `once_in`. Unlike an ordinary panic it prints nothing.
+/// Panics for one number in `once_in`. Unlike an ordinary panic it prints nothing.
 fn fail(number: u64, once_in: u64) {
     if number.is_multiple_of(once_in) {
         resume_unwind(Box::new(MESSAGE));

@@ -1,6 +1,6 @@
-//! Shrinking of a run that fails: it is made smaller for as long as it fails.
+//! Shrinking of a run that fails: it is made smaller as long as it still fails.
 //!
-//! Requests are left out, then their settings are simplified; every change with which the run still fails is kept. The
+//! Requests are removed, then their settings are simplified; every change with which the run still fails is kept. The
 //! executor's pages and rows are not changed.
 
 use foretoken_speculation::Sampling;
@@ -41,7 +41,7 @@ const SIMPLIFICATIONS: [Simplification; 16] = [
 ];
 
 impl Run {
-    /// The smallest run found that still `fails`.
+    /// The smallest run that was found and still `fails`.
     pub fn shrunk(mut self, fails: impl Fn(&Run) -> bool) -> Run {
         while let Some(smaller) = self.shrink_once(&fails) {
             self = smaller;

@@ -1,23 +1,23 @@
 //! Recurrent states of a toy: the list of tokens that a state has passed, so that passing a wrong one changes the
 //! output.
 //!
-//! A real state is a sum over everything that it has passed and cannot go back. This one only ever grows, too: it
-//! passes accepted drafted rows at the beginning of the next pass, and certain rows in their own pass. Drafted rows are
-//! kept after it as inputs, where they are moved and dropped like keys and values. [`Fault`] lets it pass too much.
+//! A real state is a sum over everything that it has passed, and cannot go back. This state only grows, too: it passes
+//! accepted drafted rows at the beginning of the next pass, and certain rows in their own pass. Drafted rows are kept
+//! after it as inputs, where they are moved and dropped like keys and values. [`Fault`] lets it pass too much.
 
 use foretoken_model::Span;
 use foretoken_speculation::Token;
 
 use super::Fault;
 
-/// One slot.
+/// The state in one slot.
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
-    /// The sequence it belongs to; `None` for a copy.
+    /// The sequence that it belongs to; `None` for a copy.
     sequence: Option<u64>,
     /// The tokens that it has passed.
     passed: Vec<Token>,
-    /// Inputs of the rows after it.
+    /// The inputs of the rows after it.
     inputs: Vec<Token>,
 }
 
@@ -29,8 +29,8 @@ impl State {
         }
         let sequence = *self.sequence.get_or_insert(span.sequence);
         assert_eq!(sequence, span.sequence, "a state of another sequence: {span:?}");
-        // Inputs before the start were accepted; of those after it the computed rows stay, unless they are certain and
-        // were passed.
+        // Inputs before the start were accepted. Of the inputs after it those of computed rows stay, unless they are
+        // certain and were passed.
         let accepted = span.start.saturating_sub(self.passed.len());
         let early = self.passed.len().saturating_sub(span.start);
         if fault == Fault::None {
@@ -82,7 +82,7 @@ impl State {
         Self { sequence: None, passed: passed.clone(), inputs: inputs[..behind].to_vec() }
     }
 
-    /// Appends it as bytes: the passed tokens, padded to `passed_max`, then the inputs after them.
+    /// Appends the state as bytes: the passed tokens, padded to `passed_max`, then the inputs after them.
     pub(super) fn save(&self, passed: usize, passed_max: usize, out: &mut Vec<u8>) {
         assert_eq!(self.passed.len(), passed, "a state that is saved");
         let filled = self.passed.iter().copied().chain(std::iter::repeat(0)).take(passed_max);

@@ -1,4 +1,4 @@
-//! Classic mistakes made on purpose. Each must be detected, or the tests of laws prove nothing.
+//! Tests with classic mistakes made on purpose. Each must be detected, since otherwise the tests of laws prove nothing.
 
 use foretoken_drafters::SuffixDrafter;
 use foretoken_speculation::budget::Limits;
@@ -64,8 +64,8 @@ fn offers_merged_with_their_nodes_are_detected() {
     assert!(worst(Fault::MergedOffers) > DETECTED);
 }
 
-/// Whether a law offers one sibling or two can depend on what was drawn above it. So choosing block verification
-/// because the tree turned out to be a chain is choosing by drawn values.
+/// Whether one sibling or two are offered from a law can depend on what was drawn above. So block verification that is
+/// chosen because the tree turned out to be a chain is chosen by drawn values.
 #[test]
 fn block_verification_chosen_after_the_draw_is_detected() {
     let shape = vec![None, Some(0), Some(1), Some(1)];
@@ -96,8 +96,8 @@ fn a_coin_with_the_noise_of_the_draft_is_refused_by_its_address() {
     worst(Fault::SharedNoise);
 }
 
-/// Why that address is refused: with one number for draw and coin, a token that is accepted only below its ratio is
-/// drawn only where the number lies in its own interval.
+/// Shows why that address is refused: with one number for draw and coin, a token that is accepted only below its ratio
+/// is drawn only if the number lies in its own interval.
 #[test]
 fn a_coin_with_the_noise_of_the_draft_gives_another_law() {
     let (p, q, steps) = ([0.5_f64, 0.5], [0.8_f64, 0.2], 10_000);
@@ -105,7 +105,7 @@ fn a_coin_with_the_noise_of_the_draft_gives_another_law() {
     for step in 0..steps {
         let noise = (f64::from(step) + 0.5) / f64::from(steps);
         let token = usize::from(noise >= q[0]);
-        // The residual has token 1 alone, whichever token was refused.
+        // The residual has token 1 alone, whichever token was rejected.
         let token = if noise < (p[token] / q[token]).min(1.0) { token } else { 1 };
         written[token] += 1.0 / f64::from(steps);
     }
@@ -115,9 +115,9 @@ fn a_coin_with_the_noise_of_the_draft_gives_another_law() {
 /// A drafter that looks at its draws before it offers them.
 struct PeekingDrafter {
     table: Table,
-    /// Drop the draw if its probability is below this.
+    /// The draw is dropped if its probability is below this.
     drop_below: f64,
-    /// Draw two, and offer the better one first.
+    /// Whether two are drawn and the more probable one is offered first.
     reorder: bool,
 }
 
@@ -160,7 +160,8 @@ fn a_confidence_rule_that_drops_its_own_draw_is_detected() {
         }
     };
     assert!(setup.error(drafter(0.0), fixed(1)) < 1e-9);
-    // 0.99 where 0.9 is due, times 0.9 for the second token, which is written plainly.
+    // The first token is written with 0.99 instead of 0.9; the second token, which is written plainly, contributes the
+    // factor 0.9.
     assert!((setup.error(drafter(0.5), fixed(1)) - 0.09 * 0.9).abs() < 1e-6);
 }
 

@@ -16,16 +16,17 @@ const DETECTED: f64 = 1e-3;
 /// The policies that are tested.
 const POLICIES: [Policy<'_>; 2] = [Policy::Most, Policy::ByCost];
 
-/// Where a [`DrawingDrafter`] draws.
+/// The nodes under which a [`DrawingDrafter`] draws.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Growth {
     /// Two siblings under the root, then two under the first of them, and so on.
     Branching,
-    /// Under nodes of any drafter that are there already; under a later one only after an earlier draw of token 0.
+    /// Under existing nodes of any drafter; under a later node only after an earlier draw of token 0.
     Grafting,
 }
 
-/// A drafter that draws (under *exact*: races) from a table as long as there is room, at other nodes than a model does.
+/// A drafter that draws (under *exact*: races) from a table as long as there is room, at other nodes than a draft model
+/// does.
 struct DrawingDrafter {
     table: Table,
     at: Growth,
@@ -149,7 +150,7 @@ fn worst_of_sets(
     let sampling = Sampling::default();
     let mut worst = (0.0_f64, String::new());
     for seed in seeds {
-        // Sparse laws are sometimes point masses: a model then offers a point where it mostly draws.
+        // Sparse laws are sometimes point masses, for which a draft model offers a point instead of a draw.
         let target = Table::seeded(3, 2, seed);
         let (first, second) = (Table::seeded(3, 1, seed + 20), Table::dense(3, 2, seed + 30));
         let drafter_sets: [&dyn Fn() -> DrafterSet<'static>; 8] = [
@@ -201,7 +202,7 @@ fn drafters_that_share_several_passes_change_nothing() {
     }
 }
 
-/// Copies the offers that are wanted, in their order; a law is added where its first offer is copied.
+/// Copies the offers that are wanted, in their order; a law is added when its first offer is copied.
 fn copy(candidates: &DraftTree, tree: &mut DraftTree, nodes_max: usize, wanted: impl Fn(&Offer) -> bool) {
     tree.clear();
     let mut copies: Vec<Option<NodeId>> = vec![None; candidates.len()];
@@ -240,7 +241,7 @@ fn points_that_draws_agree_with(choices: &mut [Choice<'_>], _: &Costs, _: PassSo
     }
 }
 
-/// A wrong choice: it drops draws of a low estimate.
+/// A wrong choice: it drops draws with a low estimate.
 fn draws_by_estimate(choices: &mut [Choice<'_>], _: &Costs, _: PassSoFar) {
     for Choice { candidates, tree, nodes_max, .. } in choices {
         copy(candidates, tree, *nodes_max, |offer| offer.evidence.acceptance >= 0.3);
@@ -262,7 +263,7 @@ fn draws_by_cost(choices: &mut [Choice<'_>], costs: &Costs, pass: PassSoFar) {
     }
 }
 
-/// A wrong choice: it leaves a point above a draw where it was offered, before draws that decided on that draw.
+/// A wrong choice: it leaves a point above a draw at the place of its offer, before draws that decided on that draw.
 fn points_too_early(choices: &mut [Choice<'_>], _: &Costs, _: PassSoFar) {
     for Choice { candidates, tree, nodes_max, .. } in choices {
         let mut needed = vec![false; candidates.len()];
@@ -288,7 +289,7 @@ fn a_point_that_reveals_a_later_draw_is_detected() {
 fn a_point_that_is_kept_only_if_a_draw_agreed_is_detected() {
     let (sampling, table) = (Sampling::default(), Table::constant(&[0.5, 0.5]));
     let setup = |choose| Setup { choose, ..Setup::new(&table, &sampling, Promise::Rejection, &PROMPT, 2) };
-    // The lookup proposes 1 after the prompt's 0. With p = q, 0.25 is written where 0.5 is right, and then half of it.
+    // The lookup proposes 1 after the prompt's 0. With p = q, 0.25 is written instead of 0.5, and then half of it.
     let drafters = || -> DrafterSet<'_> { vec![lookup(), model(&table, 1, 0.0)] };
     assert!((setup(&points_that_draws_agree_with).error_of_one_pass(4, drafters) - 0.125).abs() < 1e-9);
     assert!(setup(&choose).error_of_one_pass(4, drafters) < 1e-9);

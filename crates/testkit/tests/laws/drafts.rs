@@ -1,7 +1,7 @@
-//! Tests by enumeration of the draft model's trees, its own filters and its own drafter.
+//! Tests by enumeration of the draft model's trees, its own filters and its inner drafter.
 //!
-//! Over three tokens a threshold of 0.1 draws nearly always all siblings, and 0.3 one or two of them, depending on the
-//! law at the position. Budgets are chosen so that trees are cut where leaves of similar gains compete.
+//! With three tokens a threshold of 0.1 nearly always draws all siblings, and 0.3 one or two of them, depending on the
+//! law at the position. Budgets are chosen so that trees are cut while leaves of similar gains compete.
 
 use foretoken_drafters::{ModelDrafter, SuffixDrafter};
 use foretoken_speculation::{DraftSettings, Drafter, Promise, Sampling};
@@ -98,7 +98,8 @@ fn a_drafter_of_the_draft_keeps_the_law() {
                 };
                 let error = setup.error(drafters, fixed(2));
                 assert!(error < TOLERANCE, "{promise:?} lookup within, split {p_split}, seed {seed}: {error}");
-                // Under exact each level multiplies the outcomes, so it has two levels and the others three.
+                // Under exact each level multiplies the outcomes, so it has two levels, and the other promises have
+                // three.
                 let deep = || -> Vec<Box<dyn Drafter>> {
                     let inner = drafter(&innermost, 2, splitting(0.3, 0.0));
                     let inner = match promise {

@@ -17,10 +17,10 @@ use foretoken_testkit::enumerator::{Enumerator, enumerate, enumerate_coupled};
 use foretoken_testkit::table::{Joint, Table, distance};
 use foretoken_testkit::toy::hidden_state;
 
-/// A verify function: the product's, or a canary.
+/// A verify function: the engine's, or a canary.
 pub type Verify<'a> = &'a dyn Fn(&DraftTree, &mut dyn TargetLaws, Promise, Pass, &mut dyn Chance) -> Verdict;
 
-/// A function that chooses: the product's, or a canary.
+/// A function that chooses: the engine's, or a canary.
 pub type Choose<'a> = &'a dyn Fn(&mut [Choice<'_>], &Costs, PassSoFar);
 
 /// Drafters that fill one tree of candidates, one after the other, as in the engine.
@@ -33,11 +33,11 @@ pub struct Setup<'a> {
     pub sampling: &'a Sampling,
     pub promise: Promise,
     pub prompt: &'a [Token],
-    /// Tokens to write.
+    /// Number of tokens to write.
     pub len: usize,
     pub verify: Verify<'a>,
     pub choose: Choose<'a>,
-    /// How candidates are chosen, and whether drafters stop where a step does not pay.
+    /// How candidates are chosen, and whether drafters stop when a step does not pay.
     pub policy: Policy<'a>,
     pub costs: &'a Costs,
     pub seed: u64,
@@ -91,7 +91,7 @@ impl<'a> Setup<'a> {
         open(drafters, self.prompt);
         let end = self.prompt.len() + self.len;
         while tokens.len() < end {
-            // A draft as long as what is left would be wasted, as in the engine.
+            // As in the engine, the draft is shorter than what is left, since its last token would be wasted.
             let mut limits = budget.limits();
             limits.nodes_max = limits.nodes_max.min(end - tokens.len() - 1);
             tree.clear();
@@ -143,7 +143,7 @@ impl<'a> Setup<'a> {
         distance(&law, &self.target.plain(self.sampling, self.prompt, self.len))
     }
 
-    /// Expected number of accepted tokens in one pass.
+    /// The expected number of accepted tokens in one pass.
     pub fn expected_accepted<'d>(&self, nodes_max: usize, drafters: impl Fn() -> DrafterSet<'d>) -> f64 {
         let passes = self.enumerate(|chance| self.first_pass(nodes_max, &mut drafters(), chance).path.len());
         passes.into_iter().map(|(accepted, probability)| accepted as f64 * probability).sum()

@@ -1,14 +1,15 @@
 //! A reference implementation of recursive rejection, over dense rows, with a switch for each classic mistake.
 //!
-//! Without a fault it must agree with the product; with one it is a canary, which the tests of laws must detect.
+//! Without a fault it must agree with the engine's verification; with one it is a canary, which the tests of laws must
+//! detect.
 
 use foretoken_speculation::{Address, Chance, DraftTree, Law, NodeId, Pass, Proposal, TargetLaws, Token, Verdict};
 
-/// A mistake.
+/// A classic mistake of verification.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     None,
-    /// After a refusal the token is drawn from p.
+    /// After a rejection the token is drawn from p.
     ResidualIsTarget,
     /// r - q is not clamped at zero (its absolute value is used, so that it is a law).
     NoClamp,

@@ -3,7 +3,7 @@
 //!
 //! An output under *rejection* reveals its coins. If the next request had the same coins, a drafter that copies earlier
 //! outputs would choose its offers by the coins that judge them. The number of a request keeps its coins apart from
-//! those of all others; the canary leaves it out.
+//! those of all others; the canary omits this number.
 
 use std::collections::BTreeMap;
 
@@ -82,8 +82,7 @@ fn learner(draws: bool) -> Box<dyn Drafter> {
 
 type MakeDrafterSet = fn() -> DrafterSet<'static>;
 
-/// Sets of drafters of which one learns, each with the length of the outputs: as long as can be enumerated in a second
-/// or two.
+/// Sets of drafters, one of which learns, each with a length of the outputs that can be enumerated in a second or two.
 const DRAFTER_SETS: [(&str, usize, MakeDrafterSet); 5] = [
     ("points of the latest text", 3, || vec![learner(false)]),
     ("draws from the latest text", 3, || vec![learner(true)]),
@@ -92,7 +91,7 @@ const DRAFTER_SETS: [(&str, usize, MakeDrafterSet); 5] = [
     ("suffix and a model", 4, || vec![Box::new(SuffixDrafter::default()), model(&Table::seeded(3, 1, 77), 1, 0.0)]),
 ];
 
-/// The outputs of requests of these numbers, one after the other, with the same drafters.
+/// The outputs of requests with these numbers, one after the other, with the same drafters.
 fn texts(
     setup: &Setup<'_>,
     numbers: &[u64],

@@ -3,10 +3,10 @@
 use foretoken_speculation::{Address, Ask, Chance, Drafter, NodeId, Promise, Proposal, SequenceId, Token};
 use foretoken_testkit::table::Table;
 
-/// For every node its parent (`None`: the root), parents before children, the children of a node in order.
+/// The parent of every node (`None`: the root), parents before children, the children of a node in order.
 pub type Shape = Vec<Option<usize>>;
 
-/// All ordered trees of exactly `nodes` nodes below the root: as many as the Catalan number.
+/// All ordered trees of exactly `nodes` nodes below the root; their number is a Catalan number.
 pub fn shapes(nodes: usize) -> Vec<Shape> {
     // Each ordered tree is listed once, by the parents of its nodes in preorder.
     let mut all = vec![(Shape::new(), Vec::new())]; // a shape, and the path to its last node
@@ -28,11 +28,11 @@ pub fn shapes(nodes: usize) -> Vec<Shape> {
 /// How the children of a node are proposed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// All drawn, without replacement.
+    /// All are drawn, without replacement.
     Drawn,
-    /// All points, by a fixed rule.
+    /// All are points, by a fixed rule.
     Point,
-    /// Points and draws in turn, also of the same tokens.
+    /// Points and draws alternate, also for the same tokens.
     Mixed,
     /// Two drafters with different laws, each drawing every child.
     Twice,
@@ -96,7 +96,7 @@ impl Shaped<'_> {
     ) -> Vec<NodeId> {
         let path = parent.map_or(Vec::new(), |parent| ask.tree.path(parent));
         let mut tokens = ask.tokens.to_vec();
-        tokens.resize(tokens.len() + usize::from(source), 0); // another drafter, another law
+        tokens.resize(tokens.len() + usize::from(source), 0); // another drafter has another law
         let law = self.table.law(ask.sampling, &tokens, ask.prompt_len, &path);
         let position = ask.position() + path.len() as u64;
         let mut out = Vec::new();
@@ -116,7 +116,8 @@ impl Drafter for Shaped<'_> {
     }
     fn draft(&mut self, asks: &mut [Ask<'_>], chance: &mut dyn Chance) {
         for ask in asks {
-            // A shape is drafted whole or not at all; with mixed children there may be two more nodes than children.
+            // A shape is drafted as a whole or not at all; with mixed children there may be two more nodes than
+            // children.
             if ask.limits.nodes_max < 3 * self.shape.len() {
                 continue;
             }

@@ -1,5 +1,5 @@
-//! Tests of *exact* token by token: with noise that is a function of its address, the output with any drafter is that
-//! without drafters.
+//! Tests of *exact* token by token: with noise that is a function of the address, the output with any drafter equals
+//! that without drafters.
 
 use foretoken_speculation::budget::Heuristic;
 use foretoken_speculation::{Address, Chance, Law, Promise, Purpose, Sampling, Token};
@@ -9,7 +9,7 @@ use crate::harness::{DrafterSet, Setup};
 use crate::shapes::{Kind, Shape, Shaped, shapes};
 use crate::{PROMPT, fixed, lookup, model};
 
-/// The race, with noise hashed from the address and the token.
+/// A [`Chance`] by the race, with noise hashed from the address and the token.
 struct Hashed;
 
 impl Hashed {

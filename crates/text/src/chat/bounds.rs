@@ -20,7 +20,7 @@ const EXPRESSION_MAX_DEPTH: usize = 250;
 /// Deepest nesting of blocks; an `elif` is one further level.
 const BLOCK_MAX_DEPTH: usize = 60;
 
-/// Most repetitions of a list of constants by `*`.
+/// Maximum number of repetitions of a list of constants by `*`.
 const REPEATED_MAX: u64 = 1024;
 
 /// Checks the limits; the error names the line.

@@ -23,7 +23,7 @@ pub(super) struct Sources {
     pub special_tokens: Vec<(String, String)>,
 }
 
-/// Special tokens beside bos and eos that are variables if the model has them.
+/// Special tokens besides bos and eos that are variables if the model has them.
 const OPTIONAL_SPECIAL_TOKENS: [&str; 5] = ["unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
 /// The templates of a folder: `chat_template.jinja` with `additional_chat_templates`, or else what

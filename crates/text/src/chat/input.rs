@@ -59,9 +59,10 @@ impl Message {
     fn prepared(&self) -> Self {
         const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
         let fields: Vec<(Value, Value)> = pairs(&self.0).into_iter().filter(|(_, value)| !value.is_none()).collect();
-        let of = |name: &str| fields.iter().find(|(key, _)| key.as_str() == Some(name)).map(|(_, value)| value.clone());
-        let Some(reasoning) = REASONING.into_iter().find_map(of) else { return Self(Value::from_pairs(fields)) };
-        let thinking = (Value::from("thinking"), of("thinking").unwrap_or_else(|| reasoning.clone()));
+        let field =
+            |name: &str| fields.iter().find(|(key, _)| key.as_str() == Some(name)).map(|(_, value)| value.clone());
+        let Some(reasoning) = REASONING.into_iter().find_map(field) else { return Self(Value::from_pairs(fields)) };
+        let thinking = (Value::from("thinking"), field("thinking").unwrap_or_else(|| reasoning.clone()));
         let others = fields.into_iter().filter(|(key, _)| key.as_str() != Some("thinking"));
         let message = Self(Value::from_pairs([thinking].into_iter().chain(others)));
         match message.0.get_attr("reasoning_content") {
@@ -105,7 +106,7 @@ pub struct ChatInput {
     pub variables: Vec<(String, Json)>,
 }
 
-/// Written behind the content that is to be continued, to find the place in the rendered text.
+/// Written after the content that is to be continued, to find the place in the rendered text.
 const CONTINUE_TAG: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
 
 impl ChatInput {
@@ -147,7 +148,7 @@ impl ChatInput {
         let at = text.rfind(CONTINUE_TAG.trim_end()).ok_or_else(|| {
             TextError::template(place, "expected the last message in the text, to continue it, found it left out")
         })?;
-        // If the space behind the tag is missing, the template has trimmed the message.
+        // If the space after the tag is missing, the template has trimmed the message.
         let is_whole = text[at..].starts_with(CONTINUE_TAG);
         text.truncate(if is_whole { at } else { text[..at].trim_end().len() });
         Ok(text)
@@ -169,13 +170,13 @@ impl ChatInput {
 
     /// Bytes of the messages' content, without the names of fields.
     pub fn text_bytes(&self) -> usize {
-        let of = |value: Value| match value.try_iter() {
+        let bytes_of = |value: Value| match value.try_iter() {
             Ok(parts) if value.as_str().is_none() => {
                 parts.filter_map(|part| part.get_attr("text").ok()?.as_str().map(str::len)).sum()
             }
             _ => value.as_str().map_or(0, str::len),
         };
-        self.messages.iter().filter_map(|message| message.0.get_attr("content").ok()).map(of).sum()
+        self.messages.iter().filter_map(|message| message.0.get_attr("content").ok()).map(bytes_of).sum()
     }
 
     /// All strings of the input, including keys of objects.
@@ -189,7 +190,7 @@ impl ChatInput {
     }
 }
 
-/// The last message with the tag behind its text, or behind the last part with a text.
+/// The last message with the tag after its text, or after the last part with a text.
 fn continued(message: &Message) -> Option<Message> {
     let content = message.0.get_attr("content").ok()?;
     if let Some(text) = content.as_str() {

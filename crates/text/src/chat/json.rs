@@ -63,7 +63,7 @@ fn nesting(value: &Value) -> usize {
     }
 }
 
-/// The same value with the keys of its objects in ascending order.
+/// The value with the keys of its objects in ascending order.
 fn sorted(value: &Value) -> Value {
     match value.kind() {
         ValueKind::Seq => value.try_iter().into_iter().flatten().map(|item| sorted(&item)).collect(),

@@ -2,9 +2,9 @@
 //!
 //! The engine's fuel counts instructions, bytes written and items visited, but not the contents of values: two lists
 //! that are nested in each other sixty times are compared forever, a list ten thousand levels deep is freed
-//! recursively, a namespace that contains itself is printed until the stack overflows. A fork of the engine or an own
-//! interpreter would be much to maintain; the engine's instructions are a short list. So three rules are compiled into
-//! the program, and hold for every value that it has:
+//! recursively, a namespace that contains itself is printed until the stack overflows. A fork of the engine, or an
+//! interpreter of our own, would be much to maintain; the engine's instructions are a short list. So three rules are
+//! compiled into the program, and hold for every value that it has:
 //!
 //! - *New values are checked* ([`checked`]), after every instruction that makes a list, a map or a tuple, and after
 //!   every filter and call. A value is at most [`MAX_DEPTH`] levels deep, holds only data (no namespaces, macros or
@@ -160,7 +160,7 @@ fn with_meters<'source>(
         I::Slice => {
             (vec![I::ApplyFilter(SLICE_OPERANDS, Some(4), UNNUMBERED), I::UnpackList(4)], instruction, check_result())
         }
-        // Keyword arguments are no value of the template, and constants are bounded.
+        // Keyword arguments are not a value of the template, and constants are bounded.
         I::LoadConst(ref value) if value.as_object().is_some_and(|it| !it.type_name().contains("Kwargs")) => {
             (Vec::new(), instruction, check_result())
         }

@@ -85,16 +85,16 @@ fn check_calls(calls: &Value) -> Result<(), Problem> {
             return problem(place, "expected an object", call.kind());
         }
         // Templates also accept a call that is the function object itself.
-        let of = |name: &str| call.get_attr(name).ok().filter(|value| !value.is_undefined() && !value.is_none());
-        let (function, place) = match of("function") {
+        let field = |name: &str| call.get_attr(name).ok().filter(|value| !value.is_undefined() && !value.is_none());
+        let (function, place) = match field("function") {
             Some(function) => (function, format!("{place}.function")),
             None => (call.clone(), place),
         };
-        let of = |name: &str| function.get_attr(name).ok().filter(|value| !value.is_undefined() && !value.is_none());
-        if of("name").is_none_or(|name| name.as_str().is_none()) {
-            return problem(format!("{place}.name"), "expected a string", of("name").unwrap_or_default().kind());
+        let field = |name: &str| function.get_attr(name).ok().filter(|value| !value.is_undefined() && !value.is_none());
+        if field("name").is_none_or(|name| name.as_str().is_none()) {
+            return problem(format!("{place}.name"), "expected a string", field("name").unwrap_or_default().kind());
         }
-        if let Some(other) = of("arguments").filter(|all| all.as_str().is_none() && all.kind() != ValueKind::Map) {
+        if let Some(other) = field("arguments").filter(|all| all.as_str().is_none() && all.kind() != ValueKind::Map) {
             return problem(format!("{place}.arguments"), "expected the text of an object", other.kind());
         }
     }

@@ -20,6 +20,9 @@ use crate::caught::caught;
 /// which with overhead and temporary copies are less than 64 MiB.
 const FUEL: u64 = 1 << 18;
 
+/// The lists of a conversation. Templates go through the whole conversation for each of their items.
+const LISTS: [&str; 3] = ["messages", "tools", "documents"];
+
 /// Deepest nesting of macros and blocks, in the engine's own units: some twenty of them.
 const RECURSION: usize = 120;
 
@@ -31,7 +34,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// `name` stands in messages where a file would.
+    /// Parses a template. `name` identifies it in messages.
     pub fn new(name: &str, source: &str) -> Result<Self, TextError> {
         caught("templates", || Self::parsed(name, source)).map_err(|words| TextError::template(name, words))?
     }
@@ -78,8 +81,8 @@ impl Program {
         Ok(Self { source: source.to_owned(), environment })
     }
 
-    /// The same program for marked texts: `tojson` writes a backslash before these placeholders, since it does so
-    /// before the characters that they replace.
+    /// This program for marked texts: `tojson` writes a backslash before these placeholders, since it does so before
+    /// the characters that they replace.
     pub fn with_escapes(&self, placeholders: Vec<char>) -> Self {
         let mut environment = self.environment.clone();
         environment.add_filter("tojson", move |state: &State, value: &Value, options: Kwargs| {
@@ -102,9 +105,9 @@ impl Program {
         let refused = |error: Error| TextError::template(name, engine_message(&error));
         let mut input_size = ValueSize::default();
         let mut lists = 0;
-        for (_, value) in &variables {
+        for (variable, value) in &variables {
             measure(value, &mut input_size);
-            lists += if value.kind() == ValueKind::Seq { value.len().unwrap_or(0) as u64 } else { 0 };
+            lists += if LISTS.contains(&variable.as_str()) { value.len().unwrap_or(0) as u64 } else { 0 };
         }
         let ValueSize { values, bytes } = input_size;
         let proportional = 4 * bytes + 256 * values;

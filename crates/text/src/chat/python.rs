@@ -113,7 +113,7 @@ pub(super) fn method(state: &mut State, value: &Value, name: &str, arguments: &[
     }
 }
 
-/// Most bytes that a method of a text returns, if that can be much more than the text.
+/// Maximum number of bytes that a method of a text returns, if that can be much more than the text.
 fn output_bytes_max(state: &State, text: &str, name: &str, arguments: &[Value]) -> Result<u64, Error> {
     let argument = |index: usize| arguments.get(index).and_then(Value::as_str);
     let times = |count: usize, len: u64| (count as u64).saturating_mul(len);

@@ -89,25 +89,31 @@ fn a_runaway_template_is_stopped() {
     let error = template(deep).render(&ChatInput::default()).unwrap_err().to_string();
     assert!(error.starts_with("test: chat template: line 1: expected at most "), "{error}");
     assert!(error.ends_with("steps or 16 MiB for this conversation, found more"), "{error}");
+    // A long list among a client's own variables does not make the conversation longer.
+    let zeros = serde_json::from_str(&format!("[0{}]", ",0".repeat(9999))).unwrap();
+    let input = ChatInput { variables: vec![("zeros".to_owned(), zeros)], ..ChatInput::default() };
+    let wide = "{% for a in range(9999) %}{% for b in range(999) %}{% endfor %}{% endfor %}";
+    let error = template(wide).render(&input).unwrap_err().to_string();
+    assert!(error.contains(" steps or "), "{error}");
     let endless = "{% macro again(x) %}{{ again(x) }}{% endmacro %}{{ again(1) }}";
     assert!(template(endless).render(&ChatInput::default()).is_err());
 }
 
 #[test]
 fn configurations_hold_one_template_or_several() {
-    let of = |json: &str| {
+    let read = |json: &str| {
         let value: serde_json::Value = serde_json::from_str(json).unwrap();
         files::of_config("config", Some(&value)).map_err(|error| error.to_string())
     };
-    assert_eq!(of("\"x\""), Ok(Some(("x".into(), None))));
-    assert_eq!(of("null"), Ok(None));
+    assert_eq!(read("\"x\""), Ok(Some(("x".into(), None))));
+    assert_eq!(read("null"), Ok(None));
     let named = r#"[{"name": "rag", "template": "r"}, {"name": "default", "template": "d"}]"#;
-    assert_eq!(of(named), Ok(Some(("d".into(), None))));
+    assert_eq!(read(named), Ok(Some(("d".into(), None))));
     let named = r#"[{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]"#;
-    assert_eq!(of(named), Ok(Some(("d".into(), Some("t".into())))));
+    assert_eq!(read(named), Ok(Some(("d".into(), Some("t".into())))));
     let expected = "config: chat_template: expected a template named default, found [rag]";
-    assert_eq!(of(r#"[{"name": "rag", "template": "r"}]"#), Err(expected.into()));
-    assert_eq!(of("3"), Err("config: chat_template: expected a string or a list of templates, found 3".into()));
+    assert_eq!(read(r#"[{"name": "rag", "template": "r"}]"#), Err(expected.into()));
+    assert_eq!(read("3"), Err("config: chat_template: expected a string or a list of templates, found 3".into()));
 }
 
 /// The features of gpt-oss's template (harmony): recursive macros, variables that outlive a loop, slices of the

@@ -1,43 +1,43 @@
 //! Reasoning: the tags around a model's thoughts, and an incremental parser that separates thoughts from the answer.
 //!
-//! Reasoning models write their thoughts before the answer, between tags (here "marks") that their chat templates know,
-//! so the marks are found in the template's source ([`ThinkingMarks::of_template`]). A template may write the opening
-//! mark itself at the end of the prompt, or both marks if thinking is turned off ([`ThinkingMarks::at_end_of`]). The
-//! parser ([`ThinkingReader`]) holds back what may be part of a mark, and white space around thoughts, since templates
-//! write their own.
+//! Reasoning models write their thoughts before the answer, between tags that their chat templates know, so the tags
+//! are found in the template's source ([`ThinkingTags::of_template`]). A template may write the opening tag itself at
+//! the end of the prompt, or both tags if thinking is turned off ([`ThinkingTags::at_end_of`]). The parser
+//! ([`ThinkingReader`]) holds back what may be part of a tag, and white space around thoughts, since templates write
+//! their own.
 //!
-//! Not supported: thoughts between parts of one answer, and channels (gpt-oss), whose marks also end turns.
+//! Not supported: thoughts between parts of one answer, and channels (gpt-oss), whose tags also end turns.
 
 use super::ChatTemplate;
 
 /// The tags around a model's thoughts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ThinkingMarks {
+pub struct ThinkingTags {
     /// Before the thoughts.
     pub open: &'static str,
-    /// Behind them.
+    /// After the thoughts.
     pub close: &'static str,
 }
 
-/// All known marks. A template has the closing one in its source, because it removes thoughts from earlier answers or
+/// All known tags. A template has the closing one in its source, because it removes thoughts from earlier answers or
 /// writes them.
-const ALL: [ThinkingMarks; 5] = [
+const ALL: [ThinkingTags; 5] = [
     // Gemma 4: a channel of this name.
-    ThinkingMarks { open: "<|channel>thought", close: "<channel|>" },
+    ThinkingTags { open: "<|channel>thought", close: "<channel|>" },
     // Command-R7B and Command-A.
-    ThinkingMarks { open: "<|START_THINKING|>", close: "<|END_THINKING|>" },
+    ThinkingTags { open: "<|START_THINKING|>", close: "<|END_THINKING|>" },
     // Seed-OSS.
-    ThinkingMarks { open: "<seed:think>", close: "</seed:think>" },
+    ThinkingTags { open: "<seed:think>", close: "</seed:think>" },
     // Magistral.
-    ThinkingMarks { open: "[THINK]", close: "[/THINK]" },
+    ThinkingTags { open: "[THINK]", close: "[/THINK]" },
     // DeepSeek-R1, Qwen 3, GLM 4.5, SmolLM 3 and most others.
-    ThinkingMarks { open: "<think>", close: "</think>" },
+    ThinkingTags { open: "<think>", close: "</think>" },
 ];
 
 /// Whether an answer begins with thoughts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Thinking {
-    /// The prompt ends with the opening mark: the answer continues with thoughts.
+    /// The prompt ends with the opening tag: the answer continues with thoughts.
     Begun,
     /// The model decides.
     Possible,
@@ -45,24 +45,24 @@ pub enum Thinking {
     Ended,
 }
 
-impl ThinkingMarks {
-    /// The marks in a model's template; `None` if there are none.
+impl ThinkingTags {
+    /// The tags in a model's template; `None` if there are none.
     pub fn of_template(template: &ChatTemplate) -> Option<Self> {
         Self::of_source(template.source())
     }
 
-    /// The same for the source of a template.
+    /// As [`ThinkingTags::of_template`], for the source of a template.
     pub fn of_source(source: &str) -> Option<Self> {
-        ALL.into_iter().find(|marks| source.contains(marks.close))
+        ALL.into_iter().find(|tags| source.contains(tags.close))
     }
 
-    /// Both marks as special tokens may write them ([`crate::Tokenizer::special_tokens`]): Gemma's channel is a token,
+    /// Both tags as special tokens may write them ([`crate::Tokenizer::special_tokens`]): Gemma's channel is a token,
     /// but its name is text.
     pub fn shown(self) -> [&'static str; 2] {
         [self.open.strip_suffix("thought").unwrap_or(self.open), self.close]
     }
 
-    /// Whether the answer behind this prompt begins with thoughts.
+    /// Whether the answer to this prompt begins with thoughts.
     pub fn at_end_of(self, prompt: &str) -> Thinking {
         let prompt = prompt.trim_end();
         if prompt.ends_with(self.open) {
@@ -95,7 +95,7 @@ pub struct ThinkingPieces {
 /// The state of a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// At the beginning, where the opening mark may be; if thinking has begun the prompt has it.
+    /// At the beginning, where the opening tag may be. If thinking has begun, the prompt has the tag.
     First {
         has_begun: bool,
     },
@@ -110,13 +110,13 @@ enum State {
 /// Separates a model's thoughts from its answer while they are generated.
 ///
 /// White space at both ends of the thoughts, and before an answer that follows them, is dropped. Thoughts without a
-/// closing mark extend to the end.
+/// closing tag extend to the end.
 ///
 /// ```
-/// use foretoken_text::{Thinking, ThinkingMarks, ThinkingReader};
+/// use foretoken_text::{Thinking, ThinkingTags, ThinkingReader};
 ///
-/// let marks = ThinkingMarks::of_source("{% if '</think>' in content %}").unwrap();
-/// let mut reader = ThinkingReader::new(marks, Thinking::Begun);
+/// let tags = ThinkingTags::of_source("{% if '</think>' in content %}").unwrap();
+/// let mut reader = ThinkingReader::new(tags, Thinking::Begun);
 /// let pieces = ["\nA sea", ".\n</th", "ink>\n\nBlue."].map(|text| reader.push(text));
 /// assert_eq!(pieces.each_ref().map(|piece| piece.thoughts.as_str()), ["A sea", ".", ""]);
 /// assert_eq!(pieces[2].answer, "Blue.");
@@ -124,7 +124,7 @@ enum State {
 /// ```
 #[derive(Clone, Debug)]
 pub struct ThinkingReader {
-    marks: ThinkingMarks,
+    tags: ThinkingTags,
     state: State,
     /// Text that was pushed and is held back.
     held: String,
@@ -132,8 +132,8 @@ pub struct ThinkingReader {
 
 impl ThinkingReader {
     /// A reader of an answer.
-    pub fn new(marks: ThinkingMarks, thinking: Thinking) -> Self {
-        Self { marks, state: State::First { has_begun: thinking == Thinking::Begun }, held: String::new() }
+    pub fn new(tags: ThinkingTags, thinking: Thinking) -> Self {
+        Self { tags, state: State::First { has_begun: thinking == Thinking::Begun }, held: String::new() }
     }
 
     /// Adds a piece of the text, and returns what is certain now.
@@ -161,17 +161,17 @@ impl ThinkingReader {
         match self.state {
             State::First { has_begun } => {
                 let rest = self.held.trim_start();
-                if let Some(after) = rest.strip_prefix(self.marks.open) {
+                if let Some(after) = rest.strip_prefix(self.tags.open) {
                     self.held = after.to_owned();
                     self.state = State::Opened;
                     return true;
                 }
-                // The text may still become a mark.
-                let may_be_mark = self.marks.open.starts_with(rest);
-                if !may_be_mark {
+                // The text may still become a tag.
+                let may_be_tag = self.tags.open.starts_with(rest);
+                if !may_be_tag {
                     self.state = if has_begun { State::Opened } else { State::Answer };
                 }
-                !may_be_mark
+                !may_be_tag
             }
             State::Opened | State::Closed => {
                 let spaces = self.held.len() - self.held.trim_start().len();
@@ -183,13 +183,13 @@ impl ThinkingReader {
                 true
             }
             State::Thoughts => {
-                if let Some(at) = self.held.find(self.marks.close) {
+                if let Some(at) = self.held.find(self.tags.close) {
                     pieces.thoughts.push_str(self.held[..at].trim_end());
-                    self.held.drain(..at + self.marks.close.len());
+                    self.held.drain(..at + self.tags.close.len());
                     self.state = State::Closed;
                     return true;
                 }
-                let close = self.marks.close;
+                let close = self.tags.close;
                 let begins = |at: &usize| close.starts_with(&self.held[*at..]);
                 let indices = self.held.char_indices().map(|(at, _)| at);
                 let end = indices.rev().take(close.len()).filter(begins).last().unwrap_or(self.held.len());
@@ -211,15 +211,15 @@ mod tests {
 
     use super::*;
 
-    fn read<'a>(marks: ThinkingMarks, thinking: Thinking, parts: impl Iterator<Item = &'a str>) -> ThinkingPieces {
-        let mut reader = ThinkingReader::new(marks, thinking);
+    fn read<'a>(tags: ThinkingTags, thinking: Thinking, parts: impl Iterator<Item = &'a str>) -> ThinkingPieces {
+        let mut reader = ThinkingReader::new(tags, thinking);
         let mut pieces: Vec<ThinkingPieces> = parts.map(|part| reader.push(part)).collect();
         pieces.push(reader.finish());
-        let of = |part: fn(&ThinkingPieces) -> &str| pieces.iter().map(part).collect();
-        ThinkingPieces { thoughts: of(|piece| &piece.thoughts), answer: of(|piece| &piece.answer) }
+        let joined = |part: fn(&ThinkingPieces) -> &str| pieces.iter().map(part).collect();
+        ThinkingPieces { thoughts: joined(|piece| &piece.thoughts), answer: joined(|piece| &piece.answer) }
     }
 
-    const THINK: ThinkingMarks = ALL[4];
+    const THINK: ThinkingTags = ALL[4];
 
     #[test]
     fn thoughts_and_answer_are_separated() {
@@ -244,10 +244,10 @@ mod tests {
     }
 
     #[test]
-    fn marks_are_found_in_templates_and_at_the_end_of_prompts() {
-        assert_eq!(ThinkingMarks::of_source("{{ content.split('</think>')[-1] }}"), Some(THINK));
-        assert_eq!(ThinkingMarks::of_source("[THINK]x[/THINK]").map(|marks| marks.open), Some("[THINK]"));
-        assert_eq!(ThinkingMarks::of_source("{{ '<|assistant|>' }}"), None);
+    fn tags_are_found_in_templates_and_at_the_end_of_prompts() {
+        assert_eq!(ThinkingTags::of_source("{{ content.split('</think>')[-1] }}"), Some(THINK));
+        assert_eq!(ThinkingTags::of_source("[THINK]x[/THINK]").map(|tags| tags.open), Some("[THINK]"));
+        assert_eq!(ThinkingTags::of_source("{{ '<|assistant|>' }}"), None);
         assert_eq!(THINK.at_end_of("<|assistant|><think>\n"), Thinking::Begun);
         assert_eq!(THINK.at_end_of("<|assistant|><think>\n\n</think>\n\n"), Thinking::Ended);
         assert_eq!(THINK.at_end_of("<|assistant|>"), Thinking::Possible);
@@ -279,7 +279,7 @@ mod tests {
             }
             let whole = read(ALL[kind], thinking, std::iter::once(text.as_str()));
             prop_assert_eq!(read(ALL[kind], thinking, parts.iter().map(String::as_str)), whole.clone());
-            // Nothing is invented, and nothing but marks and white space is lost.
+            // Nothing is invented, and nothing but tags and white space is lost.
             let letters = |text: &str| text.chars().filter(|c| !c.is_whitespace()).collect::<String>();
             let left = letters(&whole.thoughts).len() + letters(&whole.answer).len();
             prop_assert!(left + ALL[kind].open.len() + ALL[kind].close.len() >= letters(&text).len());

@@ -2,7 +2,7 @@
 //! calls.
 //!
 //! Models were trained on very different formats, and only the chat template shows which one. So the format is found by
-//! marks in the template's source ([`ToolFormat::of_template`]), as llama.cpp used to do. Each format is described as
+//! strings in the template's source ([`ToolFormat::of_template`]), as llama.cpp used to do. Each format is described as
 //! data ([`formats`]) in a small grammar ([`grammar`]) that one [`reader`] follows; JSON, Python and Gemma's own
 //! notation are read by scanners byte by byte ([`json`], [`literal`]).
 //!
@@ -67,15 +67,15 @@ pub enum ToolFormat {
     LlamaJson,
     /// Llama 3.2 and 4: an answer that begins with a list of calls in Python.
     Pythonic,
-    /// Mistral: JSON, or name and JSON, behind `[TOOL_CALLS]`.
+    /// Mistral: JSON, or name and JSON, after `[TOOL_CALLS]`.
     Mistral,
     /// Phi-4-mini: JSON in `<|tool_call|>`.
     Phi4Mini,
     /// Phi-4-mini in vLLM's template, FireFunction: `functools` and JSON.
     Functools,
-    /// Granite 3: JSON behind `<|tool_call|>`.
+    /// Granite 3: JSON after `<|tool_call|>`.
     Granite,
-    /// Command-R: fenced JSON behind `Action:`.
+    /// Command-R: fenced JSON after `Action:`.
     CommandR,
     /// Command-R7B and later: JSON in `<|START_ACTION|>`.
     CommandR7b,
@@ -87,7 +87,7 @@ pub enum ToolFormat {
     SeedOss,
     /// GLM 4.5: tags around each argument's name and value.
     Glm45,
-    /// InternLM 2.5: JSON behind `<|action_start|><|plugin|>`.
+    /// InternLM 2.5: JSON after `<|action_start|><|plugin|>`.
     InternLm,
     /// Gemma 4: a notation of its own.
     Gemma4,
@@ -117,7 +117,7 @@ const TEMPLATE_MARKERS: [(&str, ToolFormat); 26] = [
     ("<TOOLCALL>", ToolFormat::Nemotron),
     ("functools[", ToolFormat::Functools),
     ("<|/tool_call|>", ToolFormat::Phi4Mini),
-    // Phi-4-mini's own template has the marks of tools, but not those of calls.
+    // Phi-4-mini's own template has the delimiters of tools but not those of calls.
     ("<|/tool|>", ToolFormat::Phi4Mini),
     ("<|tool_call|>", ToolFormat::Granite),
     ("<seed:tool_call>", ToolFormat::SeedOss),
@@ -132,7 +132,7 @@ const TEMPLATE_MARKERS: [(&str, ToolFormat); 26] = [
     ("directly-answer", ToolFormat::CommandR),
     ("[func_name1(", ToolFormat::Pythonic),
     ("<|python_start|>", ToolFormat::Pythonic),
-    // Llama's own: the mark, the role of results, and the instruction in the prompt.
+    // Llama's own: the delimiter, the role of results, and the instruction in the prompt.
     ("<|python_tag|>", ToolFormat::LlamaJson),
     ("<|start_header_id|>ipython", ToolFormat::LlamaJson),
     ("\"parameters\": dictionary of argument name", ToolFormat::LlamaJson),
@@ -171,7 +171,7 @@ impl ToolFormat {
         Self::of_source(&template.tool_use.as_ref().unwrap_or(&template.default).source)
     }
 
-    /// The same for the source of a template.
+    /// As [`ToolFormat::of_template`], for the source of a template.
     pub fn of_source(source: &str) -> Option<Self> {
         if !source.contains("tools") {
             return None;
@@ -179,11 +179,11 @@ impl ToolFormat {
         TEMPLATE_MARKERS.iter().find(|(marker, _)| source.contains(marker)).map(|&(_, format)| format)
     }
 
-    /// The marks of this format that may be special tokens of a vocabulary. The decoded text has to show them, since
-    /// the parser needs them: [`crate::Tokenizer::special_tokens`] finds these tokens, and
+    /// The delimiters of this format that may be special tokens of a vocabulary. The decoded text has to show them,
+    /// since the parser needs them: [`crate::Tokenizer::special_tokens`] finds these tokens, and
     /// [`crate::TextStream::show_special`] shows them.
-    pub fn marks(self) -> &'static [&'static str] {
-        self.grammar().marks
+    pub fn delimiters(self) -> &'static [&'static str] {
+        self.grammar().delimiters
     }
 
     fn grammar(self) -> &'static Grammar {

@@ -1,9 +1,9 @@
 //! Keeps the tokens of a conversation from turn to turn, so that cached rows of earlier turns can be reused.
 //!
 //! Templates render the whole conversation at every turn. Encoded again, a model's answer may become other tokens than
-//! the model generated, and everything behind them would have to be computed again. So a transcript knows the bytes of
+//! the model generated, and everything after them would have to be computed again. So a transcript knows the bytes of
 //! each of its tokens. The next turn keeps the tokens as far as the newly rendered text agrees with these bytes and
-//! special tokens; only behind that place it has the tokens of the newly encoded text. That text is always encoded as a
+//! special tokens; only after that place it has the tokens of the newly encoded text. That text is always encoded as a
 //! whole and split where one of its tokens begins, so no token depends on the split.
 //!
 //! If a template renders earlier turns differently (without their thoughts, or trimmed), only the tokens before the
@@ -96,7 +96,7 @@ impl Transcript {
 /// changed.
 fn starts(tokenizer: &Tokenizer, text: &[u8], special_spans: &[SpecialSpan], tokens: &[Token]) -> Vec<Option<usize>> {
     let mut starts = vec![None; tokens.len()];
-    // Where the text behind the last special token begins, in bytes and in tokens.
+    // Where the text after the last special token begins, in bytes and in tokens.
     let (mut from, mut first, mut left) = (0, 0, special_spans.iter());
     let mut special = left.next();
     for at in 0..=tokens.len() {
@@ -109,7 +109,7 @@ fn starts(tokenizer: &Tokenizer, text: &[u8], special_spans: &[SpecialSpan], tok
         for token in (first + 1..at).rev() {
             let bytes = tokenizer.token_bytes(tokens[token]);
             if !text[from..place].ends_with(bytes) {
-                // It may be a dummy prefix space, which belongs to the token behind it.
+                // It may be a dummy prefix space, which belongs to the token after it.
                 starts[token + 1..at].iter_mut().take(1).for_each(|start| *start = None);
                 break;
             }

@@ -19,7 +19,7 @@ use super::depth::STEPS_MAX;
 const NESTING_MAX: usize = 100;
 /// Longest regular expression that a grammar may become.
 const EXPRESSION_MAX_BYTES: usize = 1 << 20;
-/// Most repetitions in a count, as in llama.cpp.
+/// Maximum number of repetitions in a count, as in llama.cpp.
 const REPEATS_MAX: usize = 2000;
 
 /// Whether a grammar of unknown notation is GBNF.
@@ -47,7 +47,7 @@ enum Part {
     Character(String),
     Rule(usize),
     Group(Vec<Vec<Part>>),
-    /// With the least and the largest count.
+    /// With the minimum and the maximum count.
     Repeated(Box<Part>, usize, Option<usize>),
 }
 
@@ -193,7 +193,7 @@ impl<'a> Parser<'a> {
         comes
     }
 
-    /// Skips spaces and comments; line ends, too, where a rule may continue behind them.
+    /// Skips spaces and comments; line ends, too, where a rule may continue after them.
     fn space(&mut self, with_line_ends: bool) {
         loop {
             let rest = self.rest();
@@ -317,7 +317,7 @@ impl<'a> Parser<'a> {
         Ok(Part::Group(alternatives))
     }
 
-    /// The least and the largest count, if a count comes next.
+    /// The minimum and the maximum count, if a count comes next.
     fn count(&mut self) -> Result<Option<(usize, Option<usize>)>, String> {
         let simple = [("*", (0, None)), ("+", (1, None)), ("?", (0, Some(1)))];
         if let Some((_, count)) = simple.into_iter().find(|(sign, _)| self.eat(sign)) {

@@ -59,7 +59,7 @@ fn in_schema(text: &str, place: &Range<usize>, found: &str) -> String {
     format!("%json in line {line}: {found}")
 }
 
-/// The places of the schemas in a grammar, up to the first that is no JSON.
+/// The places of the schemas in a grammar, up to the first that is not JSON.
 pub(super) fn schemas(text: &str) -> Vec<Range<usize>> {
     let (mut found, mut rest) = (Vec::new(), text);
     while let Some(first) = rest.chars().next() {
@@ -157,13 +157,13 @@ pub(super) fn has_end(grammar: &CGrammar) -> bool {
     while let Some(&symbol) = symbols.get(alternatives.len()) {
         let data = grammar.sym_data(symbol);
         ends.push(data.is_terminal || data.is_nullable || !data.cond_nullable.is_empty());
-        let mut of = |symbol: &CSymIdx| {
+        let mut number_of = |symbol: &CSymIdx| {
             *place.entry(*symbol).or_insert_with(|| {
                 symbols.push(*symbol);
                 symbols.len() - 1
             })
         };
-        let rules = data.rules.iter().map(|rule| grammar.rule_rhs(*rule).0.iter().map(&mut of).collect());
+        let rules = data.rules.iter().map(|rule| grammar.rule_rhs(*rule).0.iter().map(&mut number_of).collect());
         alternatives.push(rules.collect());
     }
     closure(&alternatives, ends)[0]

@@ -4,7 +4,7 @@
 //! they quote lines of it, and give advice on options that users cannot set. Here they become what was expected and
 //! what was found, on one line, with a location only if it is one in the user's source.
 
-/// Phrases behind which the library gives advice.
+/// Phrases after which the library gives advice.
 const ADVICE: [&str; 4] = ["; consider ", ". Enable '", "; either increase ", " without 'referencing' feature"];
 
 /// The message without traces, quoted lines and advice.
@@ -78,8 +78,8 @@ pub(super) fn without_location(found: String) -> String {
     rest.strip_prefix("failed to compile JSON schema: ").unwrap_or(rest).to_string()
 }
 
-/// The same of an expression, with the location in the user's expression: the library was given slashes and line ends
-/// with a backslash before them.
+/// As [`locate_in_grammar`] for an expression, with the location in the user's expression: the library was given
+/// slashes and line ends with a backslash before them.
 pub(super) fn locate_in_regex(expression: &str, found: String) -> String {
     let found = without_location(found);
     let Some((why, Ok(place))) = found.rsplit_once(AT_CHARACTER).map(|(why, place)| (why, place.parse::<usize>()))

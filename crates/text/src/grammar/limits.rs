@@ -13,7 +13,7 @@ use llguidance::earley::regexvec::LexerStats;
 
 /// Lexer work for one position, in the library's fuel of some 70 nanoseconds.
 const FUEL_MAX: usize = 2_000_000;
-/// Most states of a lexer, of 1 or 2 kB each.
+/// Maximum number of states of a lexer, of 1 or 2 kB each.
 const STATES_MAX: usize = 250_000;
 
 /// What a parser has used so far.

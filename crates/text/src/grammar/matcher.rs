@@ -15,9 +15,9 @@ use super::parser::{Parser, Query};
 use super::tables::SPECIAL_MARKER;
 use crate::Token;
 
-/// Most forced bytes that are returned.
+/// Maximum number of forced bytes that are returned.
 const FORCED_MAX_BYTES: usize = 512;
-/// After the parser gave up on forced bytes, they are not computed for so many tokens, since that might take as long.
+/// After the parser gave up on forced bytes, they are not computed for this many tokens, since that might take as long.
 const FORCED_RETRY_TOKENS: usize = 4096;
 /// How many forced bytes at the beginning are followed when a grammar is compiled.
 const FORCED_START_MAX_BYTES: usize = 256;
@@ -30,7 +30,7 @@ pub struct Matcher {
     accepted: Vec<Token>,
     /// Why the parser gave up on the accepted tokens, if it did.
     failure: Option<String>,
-    /// Why the parser gave up on the mask behind them. Accepting a token takes less, and does not depend on whether the
+    /// Why the parser gave up on the mask after them. Accepting a token takes less, and does not depend on whether the
     /// mask was computed before.
     mask_failure: Option<String>,
     /// The number of accepted tokens when the parser gave up on forced bytes.
@@ -89,7 +89,7 @@ impl Matcher {
         let (mut tokens, may_end) = answer.inspect_err(|failure| self.mask_failure = Some(failure.clone()))?;
         let len = self.grammar.tables.len();
         if let Some(tokens) = &mut tokens {
-            // The library's own end token, behind the vocabulary.
+            // The library's own end token, after the vocabulary.
             tokens.disallow_token(len as Token);
         }
         Ok(Allowed { tokens, len, may_end })
@@ -223,7 +223,7 @@ impl Matcher {
         }
     }
 
-    /// Why the parser gave up, on the last token or on the mask behind it, if it did.
+    /// Why the parser gave up, on the last token or on the mask after it, if it did.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref().or(self.mask_failure.as_deref())
     }

@@ -2,13 +2,13 @@
 //!
 //! The library computes a mask by a traversal of the token trie, with a lexer step for each byte. Inside a JSON string
 //! only quotes, backslashes, control characters and the remaining length make a difference. So each token is split,
-//! once a vocabulary, into its leading plain characters and a suffix. If the lexer goes from a state to the same next
-//! state with every plain character, and so on for n of them, then tokens of at most n plain characters are allowed as
-//! whole bit sets, and of the others only the suffixes are traversed. The mask is the same; at 128 thousand tokens a
-//! string of bounded length takes some 10 us instead of up to a millisecond.
+//! once for each vocabulary, into its leading plain characters and a suffix. If the lexer goes from a state to the same
+//! next state with every plain character, and so on for n of them, then tokens of at most n plain characters are
+//! allowed as whole bit sets, and of the others only the suffixes are traversed. The mask is the same; at 128 thousand
+//! tokens a string of bounded length takes some 10 us instead of up to a millisecond.
 //!
-//! No grammar is assumed to have such states: every byte of every plain character is tried, once a state, and the
-//! results are kept with the parser ([`Transitions`]). All other masks are computed by the library.
+//! No grammar is assumed to have such states: every byte of every plain character is tried, once for each state, and
+//! the results are kept with the parser ([`Transitions`]). All other masks are computed by the library.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -19,7 +19,7 @@ use llguidance::toktrie::{Recognizer, SimpleVob, TokTrie};
 
 use crate::Token;
 
-/// Most leading plain characters of a token that are counted; the rest is its suffix.
+/// Maximum number of leading plain characters of a token that are counted; the rest is its suffix.
 const LEADING_MAX: usize = 32;
 /// A plain character, as the representative of all.
 const PLAIN: u8 = b'a';
@@ -60,7 +60,7 @@ pub(super) enum Transition {
     To(StateID),
     /// None is allowed.
     None,
-    /// They differ.
+    /// The characters lead to different states, or only some of them are allowed.
     Mixed,
 }
 

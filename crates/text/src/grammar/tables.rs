@@ -1,8 +1,8 @@
 //! The tables that all grammars of a vocabulary share: the token trie, and the tokens of plain characters for masks
 //! inside strings.
 //!
-//! The library's end token is an additional one behind the vocabulary. So the tables do not depend on which tokens end
-//! a text, which each request may set.
+//! The library's end token is an additional one after the vocabulary. So the tables do not depend on which tokens end a
+//! text, which each request may set.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -21,7 +21,7 @@ use crate::{Token, Tokenizer};
 pub(super) const SPECIAL_MARKER: u8 = TokTrie::SPECIAL_TOKEN_MARKER;
 /// Longest token in the trie, in bytes, whose depth has ten bits. Longer ones are never allowed.
 const TOKEN_MAX_BYTES: usize = 1000;
-/// Most parser items for one mask: some tenths of a second.
+/// Maximum number of parser items for one mask: some tenths of a second.
 const MASK_ITEMS_MAX: usize = 2_000_000;
 
 /// What all grammars of a vocabulary share.

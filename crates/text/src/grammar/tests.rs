@@ -226,7 +226,7 @@ impl Expression {
         }
     }
 
-    /// The same in llama.cpp's notation; repetitions become recursive rules.
+    /// The expression in llama.cpp's notation; repetitions become recursive rules.
     fn gbnf(&self, rules: &mut Vec<String>) -> String {
         match self {
             Expression::Word(word) => format!("\"{word}\""),

@@ -9,10 +9,10 @@ use super::limits::{LexerUsage, Limits};
 use super::parser::Parser;
 use super::tables::Tables;
 
-/// Most positions that are visited, and most in a row that add no state.
+/// Maximum number of positions that are visited, and of those in a row that add no state.
 const POSITIONS_MAX: usize = 200;
 const UNCHANGED_MAX: usize = 30;
-/// Most that the lexer may use for the warm-up: about a millisecond.
+/// What the lexer may use at most for the warm-up: about a millisecond.
 const USAGE_MAX: LexerUsage = LexerUsage { fuel: 10_000, states: 2_000 };
 /// Bytes to continue with, the first one that is allowed. Strings and lists end at once, objects get all members.
 const BYTES: &[u8] = b"\"],}0tn{[-a: ";

@@ -21,23 +21,24 @@ use super::growth;
 use super::guard::guarded;
 use crate::TextError;
 
-/// Most bytes of an added token, also when it is normalized. Real ones have some tens.
+/// Maximum number of bytes of an added token, before and after it is normalized. Real ones have some tens.
 const ADDED_BYTES_MAX: u64 = 512;
-/// Most bytes of all added tokens when they are normalized.
+/// Maximum number of bytes of all added tokens when they are normalized.
 const ALL_ADDED_BYTES_MAX: u64 = 16 << 20;
-/// Most added tokens. Models that generate speech or images have up to 70 000.
+/// Maximum number of added tokens. Models that generate speech or images have up to 70 000.
 const ADDED_MAX: usize = 1 << 18;
 /// Longest time for normalizing added tokens. It usually takes some milliseconds.
 const ADDED_TIME_MAX: Duration = Duration::from_secs(5);
-/// Most normalizers, pre-tokenizers, post-processors or decoders of a file. Known files have up to ten.
+/// Maximum number of normalizers, pre-tokenizers, post-processors or decoders of a file. Known files have up to ten.
 const COMPONENTS_MAX: usize = 64;
-/// Most bytes of all expressions and texts of such components, tables of characters aside. Known files have up to two
-/// thousand. An expression may become a tree that is a third as deep as it is long, and each level is a call.
+/// Maximum number of bytes of all expressions and texts of such components, tables of characters aside. Known files
+/// have up to two thousand. An expression may become a tree that is a third as deep as it is long, and each level is a
+/// call.
 const TEXT_BYTES_MAX: usize = 8 << 10;
-/// Most bytes of a piece of a Unigram model, whose trie has a level for each. Known ones have up to 48.
+/// Maximum number of bytes of a piece of a Unigram model, whose trie has a level for each. Known ones have up to 48.
 const PIECE_BYTES_MAX: usize = 256;
-/// Most distinct prefixes of pieces, each of which is a trie node of some 350 bytes. The largest known vocabularies
-/// have some four million.
+/// Maximum number of distinct prefixes of pieces, each of which is a trie node of some 350 bytes. The largest known
+/// vocabularies have some four million.
 const NODES_MAX: usize = 6 << 20;
 
 /// The fields of a file that are checked. A field name that occurs twice is refused: the library would use either

@@ -1,7 +1,7 @@
 //! SentencePiece's byte-pair encoding, as GGUF files hold it: a score per token and no merges.
 //!
 //! The algorithm: start with single characters; of all neighbours whose union is a token, merge the pair with the
-//! highest score, the leftmost of equals; repeat. Characters without a token become bytes, `<0xNN>`.
+//! highest score, of ties the leftmost; repeat. Characters without a token become bytes, `<0xNN>`.
 //!
 //! The `tokenizers` library needs a list of merges, each pair with a rank of its own. Such a list can be made from the
 //! scores, but two pairs with the same union ("a"+"bc" and "ab"+"c") then get different ranks where SentencePiece
@@ -45,9 +45,9 @@ pub(super) struct ModelFileSettings {
     pub normalizer: Normalizer,
     pub is_unigram: bool,
     pub byte_fallback: bool,
-    /// Whether a space is inserted only at the beginning of a text, and not behind special tokens.
+    /// Whether a space is inserted only at the beginning of a text, and not after special tokens.
     pub prefix_first_only: bool,
-    /// Special tokens that strip the white space behind them.
+    /// Special tokens that strip the white space after them.
     pub rstripped: Vec<Token>,
 }
 
@@ -71,7 +71,7 @@ struct AddedToken {
 }
 
 impl AddedToken {
-    /// Where the text continues behind this token, which begins at `at`.
+    /// Where the text continues after this token, which begins at `at`.
     fn end(&self, text: &str, at: usize) -> usize {
         let end = at + self.spelling.len();
         if self.rstrip { text.len() - text[end..].trim_start().len() } else { end }
@@ -185,7 +185,7 @@ impl SentencePieceEncoder {
         tokens
     }
 
-    /// The wanted added tokens of a text and where they begin: leftmost first, of those the longest.
+    /// The wanted added tokens of a text and where they begin: the leftmost first, and the longest at each position.
     fn added_tokens<'a>(
         &'a self,
         text: &'a str,
@@ -286,7 +286,7 @@ impl SentencePieceEncoder {
     }
 }
 
-/// Whether special tokens strip the white space behind them. Converters drop this property, so models that have it are
+/// Whether special tokens strip the white space after them. Converters drop this property, so models that have it are
 /// recognized by name.
 fn strips_space_after_special_tokens(vocabulary: &GgufVocabulary) -> bool {
     let name = vocabulary.name.as_deref().unwrap_or("").to_lowercase();

@@ -1,5 +1,5 @@
-//! SentencePiece's Unigram model, as GGUF files hold it (`t5`): a score per token; the likeliest segmentation of a text
-//! wins.
+//! SentencePiece's Unigram model, as GGUF files hold it (`t5`): a score per token; the most probable segmentation of a
+//! text wins.
 //!
 //! The `tokenizers` library implements it, as for the folder that the file was made from: text is split before spaces,
 //! a space is inserted before the text and after every added token unless there is one, and characters without a token

@@ -34,7 +34,7 @@ pub struct GgufVocabulary {
     pub pre: Option<String>,
     /// The tokens as the file writes them.
     pub tokens: Vec<String>,
-    /// A score per token: the higher, the earlier it is merged (`llama`) or the likelier it is (`t5`).
+    /// A score per token: the higher, the earlier it is merged (`llama`) or the more probable it is (`t5`).
     pub scores: Vec<f32>,
     /// The scores of `t5` before rounding, `foretoken.tokenizer.scores`; may be empty.
     pub exact_scores: Vec<f64>,
@@ -81,7 +81,7 @@ impl Kind {
 }
 
 impl GgufVocabulary {
-    /// Reads the vocabulary of a file. `name` stands in messages where a file would.
+    /// Reads the vocabulary of a file. `name` identifies the file in messages.
     ///
     /// # Errors
     /// If a key that the algorithm needs is missing, a value has the wrong type, or a number is not a token.

@@ -4,9 +4,9 @@
 //! normalizer that writes ten thousand letters for one, thirty pre-tokenizers that each write two, or a post-processor
 //! that adds a million tokens would fill memory for one line of text. The bound is the product of the bytes that each
 //! component may make of one byte, by its settings in the file. Known tokenizers stay below 2400 ([`GROWTH_MAX`]), and
-//! far below it with real texts, so a text is measured when its bound is high ([`super::library`]). A model's work per
-//! letter, or cubic in a word, is bounded, too. Not bounded: decoders, of which only the types are used, and a model's
-//! other work, which is linear in a text or quadratic in a word.
+//! far below it with real texts, so a text is measured when its bound is high ([`super::library`]). A model's work for
+//! each letter, and work that is cubic in the length of a word, are bounded, too. Not bounded: decoders, of which only
+//! the types are used, and a model's other work, which is linear in a text or quadratic in a word.
 
 use serde_json::Value;
 use tokenizers::{ModelWrapper, NormalizerWrapper, PreTokenizerWrapper};
@@ -14,21 +14,22 @@ use tokenizers::{ModelWrapper, NormalizerWrapper, PreTokenizerWrapper};
 use super::guard::base64_digit;
 use crate::TextError;
 
-/// Most bytes that normalizers may make of one. A table of characters that folds as NFKC does makes at most 33 of three
-/// and counts as 33; NFKD counts as 12, lower case as three, collapsing spaces as two, and ALBERT has all four.
+/// Maximum number of bytes that normalizers may make of one. A table of characters that folds as NFKC does makes at
+/// most 33 of three and counts as 33; NFKD counts as 12, lower case as three, collapsing spaces as two, and ALBERT has
+/// all four.
 const GROWTH_MAX: u64 = 1 << 12;
 
-/// Most bytes that pre-tokenizers may make of one. One that writes each byte as a letter, with a space before each
-/// piece, makes four; one that writes `▁` for a space makes six.
+/// Maximum number of bytes that pre-tokenizers may make of one. One that writes each byte as a letter, with a space
+/// before each piece, makes four; one that writes `▁` for a space makes six.
 const PRE_TOKENIZER_GROWTH_MAX: u64 = 24;
 
-/// Most bytes of the affixes that models add to each letter. Known ones have four.
+/// Maximum number of bytes of the affixes that models add to each letter. Known ones have four.
 const AFFIX_BYTES_MAX: usize = 16;
 
-/// Most letters of a word that WordPiece looks up, in cubic time. Known files have 100.
+/// Maximum number of letters of a word that WordPiece looks up, in cubic time. Known files have 100.
 const WORD_LETTERS_MAX: usize = 200;
 
-/// Most tokens that a post-processor may add around a text. Known ones add two.
+/// Maximum number of tokens that a post-processor may add around a text. Known ones add two.
 const ADDED_TOKENS_MAX: u64 = 1 << 12;
 
 /// Refuses a tokenizer that makes a text too long.
@@ -64,12 +65,12 @@ pub(super) fn check_text(
     Ok(())
 }
 
-/// Most bytes that a normalizer makes of one.
+/// Maximum number of bytes that a normalizer makes of one.
 pub(super) fn of_normalizer(normalizer: Option<&NormalizerWrapper>) -> u64 {
     growth(&serde_json::to_value(normalizer).unwrap_or(Value::Null))
 }
 
-/// The same of a pre-tokenizer.
+/// Maximum number of bytes that a pre-tokenizer makes of one.
 pub(super) fn of_pre_tokenizer(pre_tokenizer: Option<&PreTokenizerWrapper>) -> u64 {
     growth(&serde_json::to_value(pre_tokenizer).unwrap_or(Value::Null))
 }
@@ -94,7 +95,7 @@ fn check_model(place: &str, model: &ModelWrapper) -> Result<(), TextError> {
     Ok(())
 }
 
-/// Most bytes that a normalizer or a pre-tokenizer makes of one.
+/// Maximum number of bytes that a normalizer or a pre-tokenizer makes of one.
 fn growth(part: &Value) -> u64 {
     let text = |field: &str| part.get(field).and_then(Value::as_str);
     match text("type").unwrap_or_default() {
@@ -102,7 +103,7 @@ fn growth(part: &Value) -> u64 {
             let members = members(part, "normalizers").chain(members(part, "pretokenizers"));
             members.map(growth).fold(1, u64::saturating_mul)
         }
-        // It is added before each piece of a text, which may be a single byte.
+        // The text is added before each piece, which may be a single byte.
         "Prepend" => text("prepend").map_or(0, str::len) as u64 + 1,
         "Metaspace" => 2 * text("replacement").map_or(1, str::len) as u64,
         "Replace" => {
@@ -125,18 +126,18 @@ fn growth(part: &Value) -> u64 {
 /// [`added_tokens`] of a post-processor that writes the text several times.
 const REPEATED: u64 = u64::MAX;
 
-/// Most tokens that a post-processor adds.
+/// Maximum number of tokens that a post-processor adds.
 fn added_tokens(part: &Value) -> u64 {
     match part.get("type").and_then(Value::as_str).unwrap_or_default() {
         "Sequence" => members(part, "processors").map(added_tokens).fold(0, u64::saturating_add),
         "BertProcessing" => 2,
         "RobertaProcessing" => 4,
-        // Behind another processor the template for pairs may be used for a text.
+        // After another processor the template for pairs may be used for a text.
         _ => ["single", "pair"].map(|form| template(part, form)).into_iter().max().unwrap_or(0),
     }
 }
 
-/// The same of a template.
+/// The number of tokens that a template adds.
 fn template(part: &Value, form: &str) -> u64 {
     let ids = |piece: &Value| {
         let name = piece.pointer("/SpecialToken/id")?.as_str()?;

@@ -58,7 +58,7 @@ fn is_harmless(json: &str) -> bool {
 /// Whether there is an integer of eight or more digits. Smaller ones are below [`MOST_TOKENS`].
 fn has_long_number(json: &[u8]) -> bool {
     let mut from = 0;
-    // Of eight digits in a row, one is at a position that is a multiple of eight.
+    // One of eight digits in a row is at a position that is a multiple of eight.
     while let Some(at) = (from + 7..json.len()).step_by(8).find(|&at| json[at].is_ascii_digit()) {
         let before = json[from..at].iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
         let after = json[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();

@@ -18,8 +18,8 @@ use super::guard::guarded;
 use super::special::{SpecialSpan, unused_characters};
 use crate::Token;
 
-/// Most bytes that normalizer and pre-tokenizer may make of a text. Each takes some twenty bytes of memory in the
-/// library.
+/// Maximum number of bytes that normalizer and pre-tokenizer may make of a text. Each takes some twenty bytes of memory
+/// in the library.
 const OUTPUT_BYTES_MAX: u64 = 256 << 20;
 
 /// Bytes of the pieces in which a text is normalized to measure it.
@@ -30,7 +30,7 @@ pub(crate) struct Library {
     tokenizer: tokenizers::Tokenizer,
     /// The same added tokens, but the special ones are not matched.
     plain: AddedVocabulary,
-    /// Most bytes that normalizer and pre-tokenizer make of one byte.
+    /// Maximum number of bytes that normalizer and pre-tokenizer make of one byte.
     growth: [u64; 2],
     /// Special tokens that the model itself can produce from text: Unigram models list them among their pieces.
     reachable: Vec<(Token, String)>,

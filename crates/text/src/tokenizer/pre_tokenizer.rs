@@ -235,12 +235,12 @@ const REPLACED: &[(&[&str], &str)] =
 
 /// The first name of these expressions.
 pub(crate) fn name_of(patterns: &[String], ignore_merges: bool) -> Option<&'static str> {
-    let is = |preset: &&Preset| {
+    let matches = |preset: &&Preset| {
         preset.symbols == Symbols::Bytes && preset.ignore_merges == ignore_merges && preset.patterns == patterns
     };
     let replaced =
         || REPLACED.iter().find(|(replaced, _)| !ignore_merges && *replaced == patterns).map(|(_, name)| *name);
-    PRESETS.iter().find(is).and_then(|preset| preset.names.first().copied()).or_else(replaced)
+    PRESETS.iter().find(matches).and_then(|preset| preset.names.first().copied()).or_else(replaced)
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 //! Encoding follows SentencePiece, with which the checkpoint was trained: special tokens are split off, the text
 //! between them is normalized ([`normalizer`]) and encoded by merges ([`super::gguf_spm`]) or by likelihood
 //! ([`unigram`]). The converters of transformers approximate that and differ where a run of one character has two
-//! segmentations. `tokenizer_config.json` adds tokens behind the model's pieces and can change the tokens around a
-//! text. A space is inserted before each segment of text, also behind special tokens, unless `legacy` is false.
+//! segmentations. `tokenizer_config.json` adds tokens after the model's pieces and can change the tokens around a text.
+//! A space is inserted before each segment of text, also after special tokens, unless `legacy` is false.
 //!
 //! Not supported: models of words or characters, spaces as suffixes, and files of tiktoken with the same name.
 
@@ -132,7 +132,7 @@ fn vocabulary(place: &str, proto: &Proto, config: &Value) -> Result<GgufVocabula
     })
 }
 
-/// Adds the tokens of other files behind the pieces, and returns those that strip the white space behind them.
+/// Adds the tokens of other files after the pieces, and returns those that strip the white space after them.
 fn add(place: &str, pieces: &mut Vec<Piece>, added: Vec<NumberedToken>) -> Result<Vec<Token>, TextError> {
     let mut rstripped = Vec::new();
     for added_token in added {

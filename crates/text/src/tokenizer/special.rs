@@ -43,11 +43,11 @@ pub(crate) const TURN_ENDS: [&str; 15] = [
 
 /// The end-of-turn tokens of a vocabulary. If it has `<|return|>`, `<|end|>` ends only a message, not the turn.
 pub(crate) fn turn_ends(spellings: &Spellings) -> Vec<Token> {
-    let is = |token: Token, text: &str| spellings.bytes(token) == text.as_bytes();
+    let has_text = |token: Token, text: &str| spellings.bytes(token) == text.as_bytes();
     let special = (0..spellings.len() as Token).filter(|&token| spellings.is_special(token));
-    let mut ends: Vec<Token> = special.filter(|&token| TURN_ENDS.iter().any(|end| is(token, end))).collect();
-    if ends.iter().any(|&token| is(token, "<|return|>")) {
-        ends.retain(|&token| !is(token, "<|end|>"));
+    let mut ends: Vec<Token> = special.filter(|&token| TURN_ENDS.iter().any(|end| has_text(token, end))).collect();
+    if ends.iter().any(|&token| has_text(token, "<|return|>")) {
+        ends.retain(|&token| !has_text(token, "<|end|>"));
     }
     ends
 }

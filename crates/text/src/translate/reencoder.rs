@@ -1,8 +1,8 @@
 //! Re-encoding: continues tokens of one vocabulary with more bytes.
 //!
-//! The window that is encoded again begins at the last word boundary within the lookbehind: at white space behind a
-//! byte that no token has before that white space, so every encoding is split there, and earlier text does not matter.
-//! A tokenizer that inserts a dummy prefix space then inserts just the one that is there. Without a word boundary the
+//! The window that is encoded again begins at the last word boundary within the lookbehind: at white space after a byte
+//! that no token has before that white space, so every encoding is split there, and earlier text does not matter. A
+//! tokenizer that inserts a dummy prefix space then inserts just the one that is there. Without a word boundary the
 //! window has the full lookbehind, and the first token of the new encoding may be an artefact of the cut, which the
 //! alignment at token boundaries skips.
 
@@ -20,7 +20,7 @@ pub(super) struct ReEncoder {
     pub tokens_by_bytes: HashMap<Box<[u8]>, Token>,
     /// Bytes of the longest ordinary token.
     longest: usize,
-    /// For each byte, the white space (a bit for each of [`WHITE`]) that some token has right behind it.
+    /// For each byte, the white space (a bit for each of [`WHITE`]) that some token has directly after it.
     joined: Box<[u8; 256]>,
 }
 
@@ -80,7 +80,7 @@ impl ReEncoder {
         self.tokenizer.token_bytes(token).len()
     }
 
-    /// The last tokens of a segment behind which to encode these bytes.
+    /// The last tokens of a segment after which to encode these bytes.
     fn window<'t>(&self, segment: &'t [Token], bytes: &[u8]) -> Window<'t> {
         let first = segment.len().saturating_sub(self.lookbehind);
         let begins = |at: &usize| {
@@ -139,7 +139,7 @@ impl ReEncoder {
         tokens.iter().map(|&token| self.len(token)).sum()
     }
 
-    /// Encodes bytes behind a segment, whose last tokens may change. Returns how many of the segment's tokens are kept;
+    /// Encodes bytes after a segment, whose last tokens may change. Returns how many of the segment's tokens are kept;
     /// those that follow are appended to `more`. Bytes that no token has are left out.
     pub fn append(&self, segment: &[Token], bytes: &[u8], more: &mut Vec<Token>) -> usize {
         if bytes.is_empty() {
@@ -182,8 +182,8 @@ impl ReEncoder {
         }
     }
 
-    /// Encodes bytes behind a segment that must not change, and appends the tokens to `more`. Stops before bytes that
-    /// no token has; returns whether all bytes were encoded.
+    /// Encodes bytes after a segment that must not change, and appends the tokens to `more`. Stops before bytes that no
+    /// token has; returns whether all bytes were encoded.
     pub fn continue_with(&self, segment: &[Token], bytes: &[u8], more: &mut Vec<Token>) -> bool {
         if bytes.is_empty() {
             return true;
@@ -226,7 +226,8 @@ impl ReEncoder {
         }
     }
 
-    /// The same up to the first byte that no token begins with; returns the number of bytes before it.
+    /// As [`ReEncoder::encode_greedily`], up to the first byte that no token begins with; returns the number of bytes
+    /// before it.
     fn encode_greedily_until(&self, bytes: &[u8], tokens: &mut Vec<Token>) -> usize {
         let mut at = 0;
         while at < bytes.len() {

@@ -1,7 +1,7 @@
 //! The usual tokens for bytes that are known to come next, for example because a grammar allows no others.
 //!
 //! They are the tokens that encoding the whole text would give, as far as those agree with the tokens written so far.
-//! Models mostly write so, but need not.
+//! Models usually write these tokens, but need not.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ const LOOKBEHIND: usize = 10;
 /// Longest beginning that is considered, in bytes.
 const BEGINNING_MAX: usize = 8;
 
-/// Encodes known bytes behind written tokens. Creating it indexes the vocabulary; it can be shared between threads.
+/// Encodes known bytes after written tokens. Creating it indexes the vocabulary; it can be shared between threads.
 #[derive(Debug)]
 pub struct Spelling(ReEncoder);
 
@@ -24,9 +24,9 @@ impl Spelling {
         Spelling(ReEncoder::new(tokenizer, LOOKBEHIND))
     }
 
-    /// The usual tokens for these bytes behind the tokens `written`, which do not change. They end before bytes that no
+    /// The usual tokens for these bytes after the tokens `written`, which do not change. They end before bytes that no
     /// token has.
-    pub fn behind(&self, written: &[Token], bytes: &[u8]) -> Vec<Token> {
+    pub fn after(&self, written: &[Token], bytes: &[u8]) -> Vec<Token> {
         let mut tokens = Vec::new();
         if written.is_empty() && self.0.tokenizer.drops_first_space() {
             // Encoding would insert a dummy prefix, which only the beginning of a prompt has.

@@ -281,7 +281,7 @@ fn incomplete_characters_are_held_back() {
     assert!(pair.shared(&translation).is_empty());
     let drafted = pair.assistant().encode_plain("我").unwrap();
     let mut pieces = Vec::new();
-    // The assistant drafts the character from its first byte (behind the dummy prefix of its tokenizer).
+    // The assistant drafts the character from its first byte (after the dummy prefix of its tokenizer).
     pair.propose(&translation, &drafted[1..], &mut pieces);
     assert_eq!(pieces.iter().map(|piece| piece.token).collect::<Vec<_>>(), tokens[tokens.len() - 1..]);
 }

@@ -142,7 +142,7 @@ fn components_that_make_a_text_too_long_are_refused() {
 #[test]
 fn expressions_of_known_models_handle_long_runs() {
     let base = String::from_utf8(damaged(&[])).unwrap();
-    // That of Llama 3, and GPT-2's.
+    // The expressions of Llama 3 and of GPT-2.
     let long = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+\
         |\s+(?!\S)|\s+";
     let short = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
@@ -252,7 +252,7 @@ fn components_without_limit_are_refused() {
     assert!(both(&tens, "aaaa", [false, false, true]).contains("at most 4096 bytes for one"));
     assert!(both(&replace("x", " "), "x", [false, true, true]).contains("expected no white space"));
     assert!(both(&replace("x", &"y".repeat(400)), "xx", [false, false, true]).contains("when it is normalized"));
-    // Of a repeated field the library may use the other value.
+    // The library may use the other value of a repeated field.
     let twice = tens.replacen("\"type\":\"Sequence\"", "\"type\":\"NFC\",\"type\":\"Lowercase\"", 1);
     let found = with_field(&base, "normalizer", "\"HERE\"").replace("\"HERE\"", &twice);
     assert!(load(&found).unwrap_err().to_string().contains("expected \"type\" once, found it twice"));

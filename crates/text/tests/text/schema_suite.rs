@@ -17,7 +17,7 @@ const DRAFTS: [(&str, &str); 2] = [
     ("draft2020-12", "https://json-schema.org/draft/2020-12/schema"),
     ("draft7", "http://json-schema.org/draft-07/schema#"),
 ];
-/// Number of random texts for each schema, of unconstrained tokens, and most tokens.
+/// Number of random texts for each schema, of unconstrained tokens, and maximum number of tokens.
 const TEXTS: usize = 3;
 const FREE: usize = 12;
 const BOUND: usize = 120;
@@ -53,7 +53,7 @@ fn names(schema: &Value, into: &mut Vec<String>) {
     }
 }
 
-/// The same value with its properties in the order of these names and others behind them, and integers without a point.
+/// The same value with its properties in the order of these names and others after them, and integers without a point.
 fn ordered(value: &Value, order: &[String]) -> Value {
     match value {
         Value::Object(fields) => {

@@ -70,7 +70,7 @@ fn a_folder_with_added_tokens() {
     assert_eq!((tokenizer.vocabulary_len(), tokenizer.token_bytes(400)), (402, &b"<|end|>"[..]));
     let plain = |text: &str| tokenizer.encode_plain(text).unwrap();
     let whole = tokenizer.encode("a<|end|>  a<think>a", true).unwrap();
-    // Behind a special token a dummy prefix is inserted again, and existing spaces are stripped.
+    // After a special token a dummy prefix is inserted again, and existing spaces are stripped.
     let expected = [&[1][..], &plain("a"), &[400], &plain("a"), &[401], &plain("a")[plain("").len()..]].concat();
     assert_eq!(whole[..3 + 2 * plain("a").len()], expected[..3 + 2 * plain("a").len()]);
     assert_eq!(tokenizer.decode(&whole, true), "a a<think>a");

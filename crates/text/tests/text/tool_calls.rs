@@ -64,7 +64,7 @@ fn the_model_s_own_ids_are_kept() {
 
 #[test]
 fn a_truncated_call_is_text() {
-    // In these formats the text behind the last value is not needed.
+    // In these formats the text after the last value is not needed.
     for (format, text, expected, _) in ANSWERS.iter().filter(|answer| !answer.2.is_empty()) {
         for end in text.char_indices().map(|(at, _)| at) {
             let answer = check(*format, &text[..end], &[1]);
@@ -122,7 +122,7 @@ fn schemas_decide_what_is_a_string() {
 
 /// Fragments of texts that look like calls.
 fn fragment() -> impl Strategy<Value = String> {
-    let marks: Vec<&str> = ToolFormat::ALL.iter().flat_map(|format| format.marks()).copied().collect();
+    let delimiters: Vec<&str> = ToolFormat::ALL.iter().flat_map(|format| format.delimiters()).copied().collect();
     let others = [
         "{",
         "}",
@@ -171,7 +171,7 @@ fn fragment() -> impl Strategy<Value = String> {
         "\\u12",
         "True",
     ];
-    let known: Vec<String> = marks.into_iter().chain(others).map(str::to_owned).collect();
+    let known: Vec<String> = delimiters.into_iter().chain(others).map(str::to_owned).collect();
     let examples: Vec<String> = ANSWERS.iter().map(|answer| answer.1.to_owned()).collect();
     prop_oneof![
         20 => prop::sample::select(known),
@@ -226,9 +226,12 @@ fn hostile() -> Vec<(ToolFormat, String)> {
         for part in [example, &example[..example.floor_char_boundary(example.len() - 2)]] {
             texts.push((format, part.repeat(1_000_000 / part.len())));
         }
-        for mark in format.marks() {
-            texts.push((format, mark.repeat(1_000_000 / mark.len())));
-            texts.push((format, format!("{example}{}", mark[..mark.len() - 1].repeat(1_000_000 / mark.len()))));
+        for delimiter in format.delimiters() {
+            texts.push((format, delimiter.repeat(1_000_000 / delimiter.len())));
+            texts.push((
+                format,
+                format!("{example}{}", delimiter[..delimiter.len() - 1].repeat(1_000_000 / delimiter.len())),
+            ));
         }
     }
     texts
@@ -287,7 +290,7 @@ fn formats_are_found_in_templates() {
         let template = ChatTemplate::from_source("own", source, "", "").unwrap();
         assert_eq!(ToolFormat::of_template(&template), expected, "{source}");
     }
-    // Of two templates the one for tools is used.
+    // If there are two templates, the one for tools is used.
     let folder = tempfile::tempdir().unwrap();
     let config = r#"{"chat_template": [{"name": "default", "template": "{{ messages }}"},
         {"name": "tool_use", "template": "{{ tools }}<tool_call>"}]}"#;

@@ -1,7 +1,7 @@
 //! Grammars of tool calls: text generated under their masks is parsed back as valid calls, in every format.
 //!
-//! Random texts are drawn from the masks, over a vocabulary of single characters in which the marks of a format are
-//! special tokens or ordinary ones. They are parsed by the reader of calls, which does not know the grammar.
+//! Random texts are drawn from the masks, over a vocabulary of single characters in which the delimiters of a format
+//! are special tokens or ordinary ones. They are parsed by the reader of calls, which does not know the grammar.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use foretoken_text::{
 };
 use serde_json::{Value, json};
 
-/// A vocabulary of characters, some words, and the marks of a format.
+/// A vocabulary of characters, some words, and the delimiters of a format.
 fn tokenizer(format: ToolFormat, is_special: bool) -> Tokenizer {
     let mut words: Vec<String> = (' '..='~').map(String::from).collect();
     words.extend(
         ["\n", "é", "{\"", "\":", "true", "name", "</", ">\n", "_call", "```", "```tool_code"].map(String::from),
     );
     let plain = words.len();
-    words.extend(format.marks().iter().map(|mark| (*mark).to_string()));
+    words.extend(format.delimiters().iter().map(|delimiter| (*delimiter).to_string()));
     let kind = |at: usize| if at >= plain && is_special { 3 } else { 1 };
     let vocabulary = GgufVocabulary {
         model: "llama".into(),
@@ -127,8 +127,8 @@ fn read(format: ToolFormat, text: &str) -> (Vec<ToolCall>, String) {
     (calls, left)
 }
 
-/// Vocabularies in which the marks of a format are special tokens, and in which they are not. A SentencePiece
-/// vocabulary writes a space for the "▁" in DeepSeek's marks unless they are special.
+/// Vocabularies in which the delimiters of a format are special tokens, and in which they are not. A SentencePiece
+/// vocabulary writes a space for the "▁" in DeepSeek's delimiters unless they are special.
 fn vocabularies(format: ToolFormat) -> Vec<Tokenizer> {
     let kinds = if format == ToolFormat::DeepSeek { vec![true] } else { vec![true, false] };
     kinds.into_iter().map(|is_special| tokenizer(format, is_special)).collect()
@@ -186,8 +186,8 @@ fn calls_in_free_text_are_parsed_back_and_text_has_no_others() {
                 let (calls, left) = read(format, &text);
                 calls.iter().for_each(|call| check_arguments(call, &text));
                 called += calls.len();
-                // Text with the opening mark would be a call.
-                assert!(!left.contains(format.marks().first().unwrap_or(&"```tool_code")), "{format:?}: {text:?}");
+                // Text with the opening delimiter would be a call.
+                assert!(!left.contains(format.delimiters().first().unwrap_or(&"```tool_code")), "{format:?}: {text:?}");
             }
             assert!(ended >= 5 && called >= 2, "{format:?}: {ended} texts ended, with {called} calls");
         }
@@ -245,7 +245,7 @@ fn many_arguments_are_fast_and_too_many_are_refused() {
         (ToolFormat::Olmo3, true, 256),
     ] {
         let tokenizer = tokenizer(format, true);
-        let of = |count: usize| {
+        let grammar_of = |count: usize| {
             let names: Vec<String> = (0..count).map(|number| format!("x{number}")).collect();
             let all: serde_json::Map<String, Value> =
                 names.iter().map(|name| (name.clone(), json!({ "type": "boolean" }))).collect();
@@ -253,11 +253,11 @@ fn many_arguments_are_fast_and_too_many_are_refused() {
             let schema = json!({ "type": "object", "properties": all, "required": required });
             format.grammar_of_calls(&tokenizer, &[function("f", Some(schema))], CallsWanted::Forced, false)
         };
-        let source = of(held).expect("a grammar");
+        let source = grammar_of(held).expect("a grammar");
         if let Err(error) = Grammar::compile(&tokenizer, &source) {
             panic!("{format:?}, {required}: {error}");
         }
-        let (place, words) = of(257).expect_err("too many");
+        let (place, words) = grammar_of(257).expect_err("too many");
         assert_eq!(place, "[0].function.parameters");
         assert!(words.starts_with("#/properties: expected at most 256"), "{words}");
     }

@@ -106,7 +106,7 @@ fn a_special_token_in_an_answer_is_not_kept_if_the_text_only_spells_it() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// Whatever the earlier transcript is, also one of another conversation, text and special tokens are the
+    /// Whatever the earlier transcript is, even one of another conversation, text and special tokens are the
     /// template's. If the model wrote an answer in canonical tokens, the result equals encoding the whole.
     #[test]
     fn earlier_transcripts_do_not_change_the_text(

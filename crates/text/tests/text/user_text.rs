@@ -137,7 +137,7 @@ pub fn special_tokens(tokenizer: &Tokenizer, tokens: &[Token]) -> Vec<Token> {
     tokens.iter().copied().filter(is_special).collect()
 }
 
-/// The same messages without symbols.
+/// These messages without symbols.
 fn harmless(messages: &[Message]) -> Vec<Message> {
     let letter = |found: char| if found.is_alphanumeric() || found.is_whitespace() { found } else { 'x' };
     messages
@@ -170,7 +170,7 @@ fn check(tokenizer: &Tokenizer, template: &ChatTemplate, messages: &[Message]) -
     if !spells_one(messages, tokenizer) && !changes {
         prop_assert_eq!(&tokens, &whole, "{}: {:?}", name, text);
     }
-    // White space is stripped by special tokens, and SentencePiece inserts a space behind them.
+    // White space is stripped by special tokens, and SentencePiece inserts a space after them.
     let dense = |text: &str| text.split_whitespace().collect::<String>();
     let dense = |text: &str| if name == NORMALIZING { String::new() } else { dense(text) };
     prop_assert_eq!(dense(&tokenizer.decode(&tokens, false)), dense(&text), "{}", name);

@@ -18,7 +18,8 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// Metadata with these entries; `source` is a file name for error messages. The last of two equal keys counts.
+    /// Makes metadata of these entries; `source` is a file name for error messages. If a key occurs twice, its last
+    /// value counts.
     pub fn new(source: &str, values: impl IntoIterator<Item = (String, Value)>) -> Metadata {
         Metadata { source: source.to_string(), values: values.into_iter().collect() }
     }
@@ -32,7 +33,7 @@ impl Metadata {
         None
     }
 
-    /// Sets an entry, and replaces one of the same key.
+    /// Sets an entry, replacing any entry with the same key.
     pub fn set(&mut self, key: impl Into<String>, value: impl Into<Value>) {
         self.values.insert(key.into(), value.into());
     }
@@ -57,12 +58,12 @@ impl Metadata {
         self.values.iter().map(|(key, value)| (key.as_str(), value))
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.values.len()
     }
 
-    /// True if there are none.
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }

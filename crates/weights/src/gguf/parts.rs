@@ -14,7 +14,7 @@ const NUMBER_KEY: &str = "split.no";
 const COUNT_KEY: &str = "split.count";
 const TENSOR_COUNT_KEY: &str = "split.tensors.count";
 
-/// The file name of part `number`, from 0, as llama.cpp has it.
+/// The file name of part `number`, counted from 0, as llama.cpp writes it.
 fn file_name(prefix: &str, number: usize, count: usize) -> String {
     format!("{prefix}-{:05}-of-{count:05}.gguf", number + 1)
 }
@@ -23,8 +23,8 @@ fn file_name(prefix: &str, number: usize, count: usize) -> String {
 /// all. A file that is not split is returned as it is.
 ///
 /// # Errors
-/// [`WeightsError::Format`] if the file is not named as part of a model, a part is missing or says another number than
-/// its name; [`WeightsError::Tensor`] if two parts have a tensor of one name; whatever [`parse`] finds in a part.
+/// [`WeightsError::Format`] if the file is not named as part of a model, a part is missing or has another number than
+/// its name; [`WeightsError::Tensor`] if two parts have a tensor of one name; any error that [`parse`] finds in a part.
 pub(super) fn with_other_parts(path: &Path, part: Gguf) -> Result<Gguf, WeightsError> {
     let count = part.metadata.optional_usize(COUNT_KEY)?.unwrap_or(1);
     if count <= 1 {

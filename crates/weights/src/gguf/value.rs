@@ -9,7 +9,7 @@ use std::fmt::Display;
 use super::reader::Reader;
 use crate::WeightsError;
 
-/// How deep arrays may be nested. ggml itself reads no nested arrays at all.
+/// Maximum depth of nested arrays. ggml itself reads no nested arrays at all.
 const DEPTH_MAX: usize = 4;
 
 /// A metadata value.
@@ -170,12 +170,12 @@ macro_rules! each_kind {
 }
 
 impl Array {
-    /// How many elements there are.
+    /// The number of elements.
     pub fn len(&self) -> usize {
         each_kind!(self, values, _kind => values.len())
     }
 
-    /// True if there are none.
+    /// Whether the array has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -237,17 +237,17 @@ fn read_array(reader: &mut Reader<'_>, what: &dyn Display, depth: usize) -> Resu
         return Err(reader.error(what, format_args!("arrays nested {DEPTH_MAX} deep at most"), "deeper ones"));
     }
     let kind = reader.u32(&format_args!("element type of {what}"))?;
-    // The fewest bytes that an element of this type can have.
+    // The minimum number of bytes of an element of this type.
     let element_min = match kind {
-        8 => 8,      // an empty string is its length
-        ARRAY => 12, // an empty array is its type and its length
+        8 => 8,      // an empty string has only its length
+        ARRAY => 12, // an empty array has only its type and its length
         _ => 1,      // numbers are checked as a whole when they are taken
     };
     let count = reader.count(element_min, &format_args!("length of {what}"))?;
     read_elements(reader, what, kind, count, depth)
 }
 
-/// Reads `count` elements of one type, lying one after another.
+/// Reads `count` consecutive elements of one type.
 fn read_elements(
     reader: &mut Reader<'_>,
     what: &dyn Display,
@@ -270,7 +270,7 @@ fn read_elements(
         6 => Array::F32(numbers!(f32)),
         7 => Array::Bool(booleans(reader, what, count)?),
         8 => {
-            // Not reserved in advance: the count may be larger than the number of strings that follow.
+            // Memory is not reserved in advance, since the count may be larger than the number of strings that follow.
             let mut strings = Vec::new();
             for index in 0..count {
                 strings.push(reader.string(&format_args!("string {index} of {what}"))?);

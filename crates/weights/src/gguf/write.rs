@@ -12,7 +12,7 @@ use super::{Array, DIMENSIONS_MAX, Metadata, Value, alignment};
 use crate::tensor::size_in_bytes;
 use crate::{Dtype, WeightsError};
 
-/// What a header says about a tensor that is to be written.
+/// The entry of a header for a tensor that is to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorInfo {
     /// Its name.
@@ -27,22 +27,23 @@ pub struct TensorInfo {
 #[derive(Debug)]
 pub struct Writer<W> {
     out: W,
-    /// Its name, for messages.
+    /// The name of the file, for messages.
     file: String,
     alignment: usize,
     /// Bytes of each tensor of the header.
     sizes: Vec<usize>,
-    /// The tensor that is written now, and how many of its bytes are written.
+    /// The index of the tensor that is being written.
     current: usize,
+    /// Number of its bytes that are written.
     written: usize,
 }
 
 impl<W: Write> Writer<W> {
     /// Begins a file: metadata and the tensors' infos are written at once. Tensors are aligned to `general.alignment`,
-    /// or to 32 bytes if the metadata does not say. `file` is its name in messages.
+    /// or to 32 bytes if the metadata does not have that key. `file` is its name in messages.
     ///
     /// # Errors
-    /// [`WeightsError::Tensor`] if a name comes twice, or a tensor has a type or a shape that GGUF cannot express;
+    /// [`WeightsError::Tensor`] if a name occurs twice, or a tensor has a type or a shape that GGUF cannot express;
     /// [`WeightsError::Format`] if the alignment is invalid; [`WeightsError::Io`] if `out` cannot be written.
     pub fn new(out: W, file: &str, metadata: &Metadata, tensors: &[TensorInfo]) -> Result<Self, WeightsError> {
         let alignment = alignment(metadata)? as usize;

@@ -3,13 +3,13 @@
 //! Pages of a mapping beyond the end of its file cannot be read: the system sends SIGBUS, which by default ends the
 //! process without a message. No check beforehand helps, since the file can be shortened right after it. So every
 //! mapped file is listed here with its range of addresses and the line to print, made in advance, and
-//! [`exit_if_a_mapped_file_is_truncated`] installs a handler that looks up the address. A handler may do almost
-//! nothing: this one compares numbers, writes the line and ends the process. An address that no listed file has is left
+//! [`exit_if_a_mapped_file_is_truncated`] installs a handler that looks up the address. A signal handler may do very
+//! little: this one compares numbers, writes the line and ends the process. An address that no listed file has is left
 //! to the system.
 //!
 //! A library must not handle signals of the program that it is part of, so nothing happens before the program asks.
 //! Files that are overwritten at the same length are not noticed, since no system call reports that. The process cannot
-//! go on without the file, since the weights in it are gone.
+//! continue without the file, since the weights in it are gone.
 
 use std::path::Path;
 use std::ptr;
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use crate::line::one_line;
 
-/// Maximum number of listed files. A model has some hundreds of shards at most; for further files the system's default
+/// Maximum number of listed files. A model has at most a few hundred shards; for further files the system's default
 /// remains.
 const FILES_MAX: usize = 1024;
 
@@ -39,7 +39,7 @@ static LISTED: [Listed; FILES_MAX] = [const {
     }
 }; FILES_MAX];
 
-/// What `start` is while an entry is being filled: no mapping begins there, and the range is empty.
+/// The value of `start` while an entry is being filled: no mapping begins at this address, and the range is empty.
 const TAKEN: usize = usize::MAX;
 
 /// The entry of a file in the list, while it is mapped.

@@ -23,13 +23,13 @@ struct Index {
 }
 
 /// Maps and reads the model of a directory: `model.safetensors`, else the shards of `model.safetensors.index.json`,
-/// else those of the only `*.safetensors.index.json` there is.
+/// else those of the only `*.safetensors.index.json` in the directory.
 ///
 /// # Errors
 /// [`WeightsError::Io`] if a file cannot be mapped, [`WeightsError::Format`] if there is no model, the index is
-/// malformed or names a file outside the directory, [`WeightsError::Pickled`] if there is only a pickled one,
-/// [`WeightsError::MissingTensor`] if a shard lacks a tensor that the index lists, and whatever [`super::parse`] finds
-/// in a file.
+/// malformed or names a file outside the directory, [`WeightsError::Pickled`] if there is only a pickled model,
+/// [`WeightsError::MissingTensor`] if a shard lacks a tensor that the index lists, and any error that [`super::parse`]
+/// finds in a file.
 pub fn open_dir(dir: impl AsRef<Path>) -> Result<Weights, WeightsError> {
     let dir = dir.as_ref();
     let single = dir.join("model.safetensors");
@@ -95,7 +95,7 @@ fn open_index(dir: &Path, path: &Path) -> Result<Weights, WeightsError> {
     Weights::new(&file, tensors)
 }
 
-/// True for the name of a safetensors file in the directory itself, on every system.
+/// Whether this is the name of a safetensors file in the directory itself, on every system.
 fn is_plain_file_name(name: &str) -> bool {
     let mut components = Path::new(name).components();
     let one = matches!((components.next(), components.next()), (Some(Component::Normal(_)), None));

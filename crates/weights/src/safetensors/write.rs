@@ -1,7 +1,7 @@
 //! Writes tensors to a safetensors file, so that other tools can read logits or train on hidden states.
 //!
-//! A thin layer over the `safetensors` crate, with a few element types. It builds the whole file in memory, so it is
-//! not meant for models.
+//! This is a thin layer over the `safetensors` crate, with a few element types. It builds the whole file in memory, so
+//! it is not meant for models.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -66,7 +66,7 @@ impl View for Entry<'_> {
 /// The `safetensors` crate's value for a float type.
 ///
 /// # Panics
-/// If the type is another one.
+/// If the type is not a plain float type.
 fn float_dtype(dtype: Dtype) -> tensor::Dtype {
     match dtype {
         Dtype::F32 => tensor::Dtype::F32,
@@ -82,12 +82,12 @@ fn float_dtype(dtype: Dtype) -> tensor::Dtype {
 /// [`WeightsError::Io`] if `out` cannot be written.
 ///
 /// # Panics
-/// If a shape does not fit its elements, or a name comes twice.
+/// If a shape does not fit its elements, or a name occurs twice.
 pub fn write(out: &mut impl Write, file: &str, tensors: &[(&str, &[usize], Elements<'_>)]) -> Result<(), WeightsError> {
     write_with(out, file, tensors, None)
 }
 
-/// As [`write()`], with strings in the header's `__metadata__`, which readers get from
+/// Like [`write()`], with strings in the header's `__metadata__`, which readers get from
 /// [`Weights::metadata`](crate::Weights::metadata). Their order is unspecified.
 ///
 /// # Errors

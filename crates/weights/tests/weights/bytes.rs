@@ -1,4 +1,4 @@
-//! Views of bytes: they share their owner, stay inside it, and can cross threads.
+//! Tests of views of bytes: they share their owner, stay inside it, and can be sent to other threads.
 
 use foretoken_weights::{Bytes, Dtype, Layout, Tensor, Weights};
 

@@ -1,5 +1,5 @@
-//! Real files: the demonstration model of this repository, and, where `FORETOKEN_TEST_DATA` names a folder that has
-//! them, a small llama and four vocabularies of other projects.
+//! Tests with real files: the demonstration model of this repository and, if `FORETOKEN_TEST_DATA` names a folder that
+//! has them, a small llama and four vocabularies of other projects.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! GGUF: what is read back, and what is refused.
+//! Tests of the GGUF reader: what is read back, and what is refused.
 
 use foretoken_weights::gguf::{Array, Gguf, Value, parse};
 use foretoken_weights::{Bytes, Dtype, WeightsError};
@@ -12,7 +12,7 @@ fn read(writer: &GgufWriter) -> Gguf {
     parse(NAME, Bytes::from_vec(writer.bytes())).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The file must be refused, in one line that names it and has all these words.
+/// Asserts that the file is refused, in one line that names it and has all these words.
 #[track_caller]
 fn refused(writer: &GgufWriter, words: &[&str]) {
     refused_bytes(writer.bytes(), words);
@@ -196,7 +196,7 @@ fn attack_absurd_array_lengths() {
 fn attack_arrays_nested_without_end() {
     let mut value = array(U32, 0, &[]);
     for _ in 0..5000 {
-        // Built inside out, from headers alone: every level holds one array.
+        // The value is built from the innermost array outwards, of headers alone: every level holds one array.
         value.splice(0..0, array(ARRAY, 1, &[]));
     }
     refused(&GgufWriter::new().raw("k", ARRAY, &value), &["key `k`", "nested"]);

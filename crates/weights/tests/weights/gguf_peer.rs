@@ -1,9 +1,9 @@
 //! Compares this reader with another one: the Python package `gguf` of llama.cpp's authors.
 //!
 //! Whatever this crate accepts, valid or mutated, the package reads with the same metadata and tensors, or refuses for
-//! a reason that is listed here. Where the package is not installed, the test prints that and passes;
+//! a reason that is listed here. If the package is not installed, the test prints that and passes;
 //! `FORETOKEN_PEER_CASES` sets the number of mutated files. Files that only the package accepts are not compared; there
-//! are many, since it shortens lengths that leave the file.
+//! are many, since it shortens lengths that reach beyond the file.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -30,7 +30,7 @@ struct Peer {
 }
 
 impl Peer {
-    /// `None` where there is no such package.
+    /// Starts the package; `None` if it is not installed.
     fn start() -> Option<Self> {
         let import = Command::new("python3").args(["-c", "import gguf"]).stderr(Stdio::null()).status();
         if !import.is_ok_and(|status| status.success()) {
@@ -70,7 +70,7 @@ impl Drop for Peer {
     }
 }
 
-/// What this crate reads, in the package's form.
+/// What this crate reads, in the form that the package prints.
 fn ours(file: &Gguf, bytes: &Bytes) -> Json {
     let start = bytes.as_ptr().addr();
     let metadata = file.metadata.iter().map(|(key, value)| (key.to_string(), entry(value)));
@@ -112,7 +112,7 @@ fn entry(value: &Value) -> Json {
 }
 
 /// The elements of an array and of the arrays inside it. The types are those of the first elements, since an empty
-/// array has none to name.
+/// array has no element whose type could be named.
 fn elements(array: &Array, types: &mut Vec<&'static str>, values: &mut Vec<String>) {
     types.push("ARRAY");
     macro_rules! each {

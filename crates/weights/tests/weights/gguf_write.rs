@@ -1,4 +1,4 @@
-//! The GGUF reader reads back what the writer writes.
+//! Tests that the GGUF reader reads back what the writer writes.
 
 use std::fs::File;
 

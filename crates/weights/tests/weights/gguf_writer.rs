@@ -24,7 +24,7 @@ pub struct GgufWriter {
     /// Key, type number, bytes of the value.
     pub entries: Vec<(Vec<u8>, u32, Vec<u8>)>,
     pub tensors: Vec<TensorEntry>,
-    /// Counts to write instead of the true ones.
+    /// The counts to write instead of the true ones.
     pub entry_count: Option<u64>,
     pub tensor_count: Option<u64>,
 }

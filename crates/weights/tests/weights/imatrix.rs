@@ -1,4 +1,4 @@
-//! Importance matrices: both forms as llama.cpp writes them, and malformed files.
+//! Tests of importance matrices: both forms as llama.cpp writes them, and malformed files.
 
 use foretoken_weights::gguf::{Metadata, TensorInfo, Writer};
 use foretoken_weights::imatrix::{self, ImportanceMatrix, Importances};
@@ -10,7 +10,7 @@ fn bytes(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-/// A GGUF file of these tensors of floats.
+/// A GGUF file with these tensors of floats.
 fn gguf(tensors: &[(&str, &[usize], &[f32])]) -> Vec<u8> {
     let mut metadata = Metadata::new("made", []);
     metadata.set("general.type", "imatrix");
@@ -30,7 +30,7 @@ fn gguf(tensors: &[(&str, &[usize], &[f32])]) -> Vec<u8> {
     out
 }
 
-/// One matrix, and two experts of which one was never chosen.
+/// A file of the newer form with one matrix, and with two experts of which one was never chosen.
 fn newer() -> Vec<u8> {
     gguf(&[
         ("blk.0.attn_q.weight.in_sum2", &[1, 3], &[2.0, 4.0, 0.0]),
@@ -64,7 +64,7 @@ fn importances(values: &[f32], matrices: Option<usize>) -> Importances {
 fn both_forms_are_means_of_squares() {
     let found = parsed(newer()).unwrap();
     assert_eq!(found.entries["blk.0.attn_q.weight"], importances(&[1.0, 2.0, 0.0], Some(1)));
-    // All columns of an expert that was never chosen are the same.
+    // All columns of an expert that was never chosen count equally.
     assert_eq!(found.entries["blk.0.ffn_up_exps.weight"], importances(&[1.0, 1.0, 3.0, 1.0], Some(2)));
     assert_eq!((found.entries.len(), found.dataset.as_deref(), found.chunks), (2, Some("wiki.txt"), Some(7)));
 

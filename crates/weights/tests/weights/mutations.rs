@@ -1,7 +1,9 @@
-//! Random files: what is written is read back, and no mutation of a valid file makes a reader panic or leave the file.
+//! Tests with random files: what is written is read back, and no mutation of a valid file makes a reader panic or read
+//! beyond the file.
 //!
-//! [`probe`] checks what must hold. Proptest shrinks the failures that it finds; the smoke runs go through many more
-//! cases, from the same seeds as the fuzz targets. No coverage guides the smoke runs, but they run everywhere.
+//! [`probe`] checks the properties that must hold. Proptest shrinks the failures that it finds; the smoke runs go
+//! through many more cases, from the same seeds as the fuzz targets. No coverage guides the smoke runs, but they run
+//! everywhere.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -13,7 +15,7 @@ use super::gguf_writer::GgufWriter;
 use super::safetensors::file;
 use super::{probe, seeds};
 
-/// How long each smoke run lasts.
+/// The duration of each smoke run.
 const SMOKE: Duration = Duration::from_secs(10);
 
 /// Numbers that readers tend to get wrong.
@@ -59,7 +61,7 @@ pub(super) fn mutated(seeds: &[Vec<u8>], number: u64) -> Vec<u8> {
                 data.splice(to..to, copy);
             }
             _ => {
-                // A digit for a digit keeps JSON headers parseable and changes what they claim.
+                // Replacing a digit by a digit keeps JSON headers parseable and changes what they claim.
                 let digits: Vec<usize> = (0..data.len()).filter(|&at| data[at].is_ascii_digit()).collect();
                 if let Some(&at) = digits.get(random.below(digits.len())) {
                     data[at] = b'0' + random.below(10) as u8;
@@ -73,7 +75,7 @@ pub(super) fn mutated(seeds: &[Vec<u8>], number: u64) -> Vec<u8> {
 fn smoke(target: &str, probe: fn(&[u8]) -> bool) {
     let mut paths: Vec<_> =
         std::fs::read_dir(seeds::folder(target)).unwrap().map(|entry| entry.unwrap().path()).collect();
-    // What a fuzzer adds to the folder has no extension, and need not be valid.
+    // Files that a fuzzer adds to the folder have no extension, and need not be valid.
     paths.retain(|path| path.extension().is_some());
     paths.sort();
     let seeds: Vec<Vec<u8>> = paths.iter().map(|path| std::fs::read(path).unwrap()).collect();
@@ -101,14 +103,14 @@ fn smoke_gguf() {
     smoke("gguf", probe::gguf);
 }
 
-/// Tensors: name, shape (outermost first), whether the elements are floats (else bytes).
+/// Tensors, each with its name, its shape (outermost first), and whether its elements are floats (else bytes).
 fn tensors() -> impl Strategy<Value = Vec<(String, Vec<usize>, bool)>> {
     let tensor = (prop::collection::vec(0..5_usize, 1..=4), any::<bool>());
     prop::collection::btree_map("[a-zé.0-9]{0,6}", tensor, 0..6)
         .prop_map(|map| map.into_iter().map(|(name, (shape, wide))| (name, shape, wide)).collect())
 }
 
-/// A change to a file: at this fraction of it, this byte.
+/// Changes to a file, each with a position, as a fraction of the file, and the new byte.
 fn changes() -> impl Strategy<Value = Vec<(f64, u8)>> {
     prop::collection::vec((0.0..1.0, any::<u8>()), 0..6)
 }

@@ -1,4 +1,5 @@
-//! Models split into several GGUF files: all parts are opened, whichever is opened first, and wrong parts are refused.
+//! Tests of models split into several GGUF files: all parts are opened, whichever is opened first, and wrong parts are
+//! refused.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -7,12 +8,12 @@ use foretoken_weights::Dtype;
 use foretoken_weights::gguf::{self, Metadata, TensorInfo, Value, Writer};
 use tempfile::TempDir;
 
-/// The path of part `number`, from 1, of `count`.
+/// The path of part `number`, counted from 1, of `count`.
 fn path_of(dir: &Path, number: usize, count: usize) -> PathBuf {
     dir.join(format!("tiny-{number:05}-of-{count:05}.gguf"))
 }
 
-/// Writes a file of tensors of one float each, all of this value.
+/// Writes a file with these keys and with tensors of one float each, all of this value.
 fn write(path: &Path, keys: &[(&str, Value)], names: &[&str], value: f32) {
     let keys = keys.iter().map(|(key, value)| (key.to_string(), value.clone()));
     let info = |name: &&str| TensorInfo { name: name.to_string(), dtype: Dtype::F32, shape: vec![1] };

@@ -1,6 +1,6 @@
-//! What must hold for any bytes: reading them does not panic, a view never leaves the file, and an error is one line
-//! that names the file. What is read of a safetensors file is what the `safetensors` crate reads of it. The fuzz
-//! targets call the same two functions.
+//! Checks of the properties that hold for any bytes: reading them does not panic, a view never reaches beyond the file,
+//! and an error is one line that names the file. A safetensors file is read as the `safetensors` crate reads it. The
+//! fuzz targets call the same two functions.
 
 use std::ops::Range;
 
@@ -8,8 +8,8 @@ use foretoken_weights::{Bytes, Dtype, Weights, WeightsError, gguf, safetensors};
 
 const NAME: &str = "probe.bin";
 
-/// Reads `data` as safetensors. True if it was accepted. The `safetensors` crate must read the same; where only that
-/// crate accepts the file, [`STRICTER`] must list the reason.
+/// Reads `data` as safetensors. Returns whether it was accepted. The `safetensors` crate must read the same; if only
+/// that crate accepts the file, [`STRICTER`] must list the reason.
 pub fn safetensors(data: &[u8]) -> bool {
     let bytes = Bytes::from_vec(data.to_vec());
     let theirs = ::safetensors::SafeTensors::deserialize(data);
@@ -36,12 +36,13 @@ pub fn safetensors(data: &[u8]) -> bool {
     }
 }
 
-/// Why a file is refused that the `safetensors` crate accepts: blanks before the header, a name that comes twice (the
-/// crate drops one of the two), rows that end within a byte, and JSON that only its library accepts as a tensor.
+/// The reasons for which a file is refused that the `safetensors` crate accepts: blanks before the header, a name that
+/// occurs twice (the crate drops one of the two), rows that end within a byte, and JSON that only the crate's library
+/// accepts as a tensor.
 const STRICTER: [&str; 5] =
     ["expected `{`", "twice", "rows of a multiple of", "invalid type: sequence", "invalid type: map"];
 
-/// Reads `data` as GGUF. True if it was accepted.
+/// Reads `data` as GGUF. Returns whether it was accepted.
 pub fn gguf(data: &[u8]) -> bool {
     let bytes = Bytes::from_vec(data.to_vec());
     let file = match gguf::parse(NAME, bytes.clone()) {
@@ -51,7 +52,7 @@ pub fn gguf(data: &[u8]) -> bool {
     assert!(file.version == 2 || file.version == 3, "version {}", file.version);
     let metadata = &file.metadata;
     for (key, _) in metadata.iter() {
-        // Whatever the value is, at least one of these is of the wrong type.
+        // Whatever the value is, at least one of these getters finds the wrong type.
         let errors = [metadata.u32(key).err(), metadata.str(key).err(), metadata.strings(key).err()];
         assert!(errors.iter().flatten().map(check_error).count() >= 2, "key `{key}` has several types");
         let _ = (metadata.bool(key), metadata.f32(key), metadata.usize(key));

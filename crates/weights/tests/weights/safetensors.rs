@@ -1,4 +1,4 @@
-//! safetensors in one file: what is read back, what is refused, and that the `safetensors` crate agrees.
+//! Tests of safetensors in one file: what is read back, what is refused, and that the `safetensors` crate agrees.
 
 use foretoken_weights::safetensors::{Elements, open, parse, write, write_with};
 use foretoken_weights::{Bytes, Dtype};
@@ -10,7 +10,7 @@ pub fn file(header: &str, body: &[u8]) -> Vec<u8> {
     [&(header.len() as u64).to_le_bytes(), header.as_bytes(), body].concat()
 }
 
-/// The file must be refused, in one line that names it and has all these words.
+/// Asserts that the file is refused, in one line that names it and has all these words.
 #[track_caller]
 fn refused(bytes: Vec<u8>, words: &[&str]) {
     let message = match parse(NAME, Bytes::from_vec(bytes)) {

@@ -1,4 +1,4 @@
-//! Models in a directory, in one file or in shards under an index.
+//! Tests of models in a directory, in one file or in shards with an index.
 
 use std::path::Path;
 
@@ -118,7 +118,7 @@ fn attack_broken_shard() {
     refused(&dir, &["two.safetensors: header length: expected 8 bytes, found 7 bytes"]);
 }
 
-/// The command in the message was tried by hand.
+/// The command in the message is not run here; it was tried by hand.
 #[test]
 fn pickled_tensors_are_refused_with_the_command_that_converts_them() {
     for name in ["pytorch_model.bin", "pytorch_model.bin.index.json"] {

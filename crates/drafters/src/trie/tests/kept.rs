@@ -28,9 +28,9 @@ fn the_least_recently_used_tenant_is_forgotten_and_empty_outputs_take_no_memory(
     // The first is used again, so the second is dropped.
     assert!(knows(&mut drafter, 1));
     write(&mut drafter, &[1], &[2, 3], 3);
-    assert_eq!(drafter.memories.all().count(), 3, "everybody's and two tenants'");
+    assert_eq!(drafter.memories.all().count(), 3, "the public ones and two tenants'");
     assert!(knows(&mut drafter, 1) && !knows(&mut drafter, 2) && knows(&mut drafter, 3));
-    assert_eq!(fresh(&mut drafter, &[8], 2).tokens(), [9], "everybody's branches are kept");
+    assert_eq!(fresh(&mut drafter, &[8], 2).tokens(), [9], "public branches are kept");
     let problem = TrieOptions { tenants_max: 0, ..matches() }.problem().unwrap();
     assert_eq!(problem, "tenants_max: expected at least 1, found 0");
 }

@@ -19,7 +19,7 @@ const AVERAGED_PASSES: f64 = 16.0;
 pub(super) struct Packing(BTreeMap<u32, f64>);
 
 impl Packing {
-    /// Whether a pass of so many rows, at least one, packed experts although few passes of its width do.
+    /// Whether a pass of this many rows, at least one, packed experts although few passes of its width do.
     pub(super) fn is_unusual(&mut self, rows: usize, read: WeightsRead) -> bool {
         let packed = read.packed > 0;
         let part = self.0.entry(rows.ilog2()).or_default();

@@ -1,12 +1,12 @@
 //! A model of a pass's time by the weights that it reads, besides its rows.
 //!
-//! Passes of equal width through a network of experts read more or less of it, since their rows choose different or
-//! the same experts. The model is a robust regression: each of the latest passes is compared with the medians of its
-//! width, and the *slope*, the seconds of another byte (or expert), is the weighted median of the ratios of the two
+//! Passes of equal width through a network of experts read more or less of it, since their rows choose different or the
+//! same experts. The model is a robust regression: each of the latest passes is compared with the medians of its width,
+//! and the *slope*, the seconds of another byte (or expert), is the weighted median of the ratios of the two
 //! deviations. It is used if it explains a good part of the deviations of passes that it was not fitted to. The amount
-//! that a pass of so many rows reads is fitted to the latest passes of all widths: the first row reads so much, and
-//! each further one a constant fraction of what the one before it read, since more of it was read already. So a width
-//! that has few times, or times from when rows read more or less than now, is still estimated.
+//! that a pass reads, by its number of rows, is fitted to the latest passes of all widths: the first row reads some
+//! amount, and each further one a constant fraction of what the one before it read, since more of it was read already.
+//! So a width that has few times, or times from when rows read more or less than now, is still estimated.
 //!
 //! A network whose passes of a width all read the same has no slope, and the model is not used. Networks of drafters
 //! have no such model, and it is not kept between runs, since a few dozen passes fit it again.
@@ -19,7 +19,7 @@ use super::{Times, width_class};
 
 /// The latest passes that the model is fitted to: enough for the statistics, few enough to follow a change.
 const RECENT_PASSES: usize = 128;
-/// Least number of passes that the slope is fitted to, of widths whose passes did not all read the same: each half is
+/// Minimum number of passes that the slope is fitted to, of widths whose passes did not all read the same: each half is
 /// tested on the other.
 const JUDGED_PASSES_MIN: usize = 24;
 /// The slope is used if it reduces the median deviation of passes from their widths to at most this fraction.
@@ -76,7 +76,7 @@ impl RecentReads {
         }
     }
 
-    /// Adds a pass of this context and width that took so many seconds, at the usual speed, and read so much.
+    /// Adds a pass of this context and width that took this many seconds, at the usual speed, and read this much.
     pub(super) fn note(&mut self, class: (usize, usize), seconds: f64, read: f64) {
         if read.is_nan() {
             return;
@@ -130,7 +130,7 @@ impl RecentReads {
         let wider = || self.recent.iter().map(|sample| (sample.class.1, sample.read)).filter(|(rows, _)| *rows > 1);
         let model = |number: i32| {
             let decay = 1.0 - DECAY_BASE.powi(number);
-            // The fraction of all that further rows can add which so many rows reach.
+            // The fraction of all that further rows can add which this many rows reach.
             let reached = |rows: usize| 1.0 - decay.powf(rows as f64 - 1.0);
             let mut estimates: Vec<(f64, f64)> =
                 wider().map(|(rows, read)| ((read - first) / reached(rows), reached(rows))).collect();
@@ -150,12 +150,12 @@ impl RecentReads {
 }
 
 impl ReadModel {
-    /// The amount that a pass of so many rows is expected to read.
+    /// The amount that a pass of this many rows is expected to read.
     pub(super) fn expected(&self, rows: usize) -> f64 {
         self.first_row + self.further_rows * (1.0 - self.decay.powf(rows.max(1) as f64 - 1.0))
     }
 
-    /// The median time of passes of a width, at the usual speed, corrected as if each had read so much.
+    /// The median time of passes of a width, at the usual speed, corrected as if each had read this much.
     pub(super) fn seconds(&self, times: &Times, read: f64) -> Option<f64> {
         let samples = times.seconds.numbers.iter().zip(&times.reads.numbers);
         // A pass whose amount is unknown is assumed to have read as much.
@@ -229,7 +229,7 @@ mod tests {
         }
     }
 
-    /// The number of distinct experts of 16 that so many rows choose, four each.
+    /// The number of distinct experts of 16 that this many rows choose, four each.
     fn distinct(rows: usize, random: &mut Random) -> usize {
         let mut chosen = BTreeSet::new();
         for _ in 0..rows {
@@ -251,7 +251,7 @@ mod tests {
         meter.learn_pass(PassTiming { rows, wanted: rows, seconds, read }, 100);
     }
 
-    /// A meter that learned so many passes, of these widths in turn, with up to 2 % noise.
+    /// A meter that learned this many passes, of these widths in turn, with up to 2 % noise.
     fn learned(widths: &[usize], passes: usize, read: impl Fn(usize) -> WeightsRead) -> Meter {
         let (mut meter, mut random) = (Meter::default(), Random(7));
         for rows in widths.iter().cycle().take(passes) {
@@ -271,11 +271,11 @@ mod tests {
 
     #[test]
     fn the_time_of_an_unmeasured_width_is_estimated_by_the_amount_that_it_reads() {
-        let of = |read: fn(usize) -> WeightsRead| learned(&[1, 8], 120, read);
-        let by_rows = of(|_| WeightsRead::default());
+        let learned_from = |read: fn(usize) -> WeightsRead| learned(&[1, 8], 120, read);
+        let by_rows = learned_from(|_| WeightsRead::default());
         for by_reads in [
-            of(|experts| WeightsRead { bytes: 0, experts, packed: 0 }),
-            of(|experts| WeightsRead { bytes: experts << 20, experts, packed: 0 }),
+            learned_from(|experts| WeightsRead { bytes: 0, experts, packed: 0 }),
+            learned_from(|experts| WeightsRead { bytes: experts << 20, experts, packed: 0 }),
         ] {
             assert!(by_reads.read_model.is_some());
             for rows in [2, 3, 4, 5, 6, 8] {

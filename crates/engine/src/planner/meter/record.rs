@@ -12,7 +12,7 @@ use foretoken_speculation::{Costs, DrafterCosts};
 /// The time of passes of one width.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WidthTime {
-    /// The least context that it is for, in tokens.
+    /// The smallest context that it is for, in tokens.
     pub context_min: usize,
     /// Rows of the pass.
     pub rows: usize,
@@ -24,7 +24,8 @@ pub struct WidthTime {
     pub age: u64,
 }
 
-/// Most rows of a width that is taken from a record, since curves are computed for all widths up to the widest.
+/// Maximum number of rows of a width that is taken from a record, since curves are computed for all widths up to the
+/// widest.
 pub(super) const ROWS_MAX: usize = 1 << 16;
 
 impl WidthTime {

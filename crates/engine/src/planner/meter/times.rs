@@ -7,7 +7,7 @@ use super::{RECHECK_PASSES, RELIABLE_TIMES_MIN, TIMES_KEPT};
 pub(super) struct RecentMedian<const N: usize> {
     pub(super) numbers: Vec<f64>,
     next: usize,
-    /// Of an even count the mean of the two in the middle, since the lower of few would be too low.
+    /// For an even count it is the mean of the two in the middle, since the lower of few would be too low.
     median: f64,
 }
 
@@ -46,9 +46,9 @@ pub(super) struct Times {
     pub(super) reads: RecentMedian<TIMES_KEPT>,
     /// The number of the pass when the last time was added.
     pub(super) last_pass: u64,
-    /// They come from another context or a prefill pass, and are replaced by the first own time.
+    /// Whether they come from another context or a prefill pass, and are replaced by the first own time.
     pub(super) is_provisional: bool,
-    /// They were old when the last time was added, which needs a second one to confirm it.
+    /// Whether they were old when the last time was added, which needs a second one to confirm it.
     pub(super) needs_confirmation: bool,
 }
 
@@ -57,7 +57,7 @@ impl Times {
         self.add_pass(seconds, f64::NAN, pass_count);
     }
 
-    /// Adds the time of a pass that read so much of the weights.
+    /// Adds the time of a pass that read this much of the weights.
     pub(super) fn add_pass(&mut self, seconds: f64, read: f64, pass_count: u64) {
         if std::mem::take(&mut self.is_provisional) {
             (self.seconds, self.reads) = Default::default();

@@ -1,7 +1,7 @@
 //! Levels with a scale and a minimum: `scale * level - minimum`.
 //!
-//! Large blocks (Q2_K, Q4_K, Q5_K) have a small integer, at least 0, for the scale and the minimum of each part. Small
-//! ones (Q4_1, Q5_1) are one part whose minimum is an f16 of either sign.
+//! Large blocks (Q2_K, Q4_K, Q5_K) have two small integers, at least 0, for the scale and the minimum of each part.
+//! Small blocks (Q4_1, Q5_1) are one part whose minimum is an f16 of either sign.
 
 use super::super::{Format, Large, Small};
 use super::{Part, Uniform, clamp, round, scaled, sums};
@@ -18,24 +18,24 @@ pub(in super::super) fn large(format: Format, values: &[f32; 256], importance: O
     }
 }
 
-/// A block of `P` parts of `N` elements: levels from 0 to `TOP`, scales and minimums from 0 to `MOST`. It is compiled
+/// A block of `P` parts of `N` elements: levels from 0 to `TOP`, scales and minimums from 0 to `LIMIT`. It is compiled
 /// for each format, with these numbers as constants.
-fn parts<const N: usize, const P: usize, const TOP: u8, const MOST: u8>(
+fn parts<const N: usize, const P: usize, const TOP: u8, const LIMIT: u8>(
     values: &[f32; 256],
     importance: Option<&[f32]>,
 ) -> Large {
     let levels = Uniform { low: 0.0, high: f32::from(TOP) };
-    let most = f32::from(MOST);
+    let limit = f32::from(LIMIT);
     let mut block = Large { quants: [0; 256], scales: [0; 16], minimums: [0; 16], scale: 0, minimum: 0 };
     let Some(scaled) = scaled(values) else { return block };
     let parts: [Part<'_, N>; P] = std::array::from_fn(|j| Part::new(&scaled.values, importance, j));
     let fits = parts.each_ref().map(|part| fit(part, levels, false));
     let greatest = fits.iter().fold([0f32; 2], |[s, m], fit| [s.max(fit.0), m.max(fit.1)]);
-    let (scale_bits, scale) = scaled.ceil_f16(greatest[0] / most);
-    let (minimum_bits, minimum) = scaled.ceil_f16(greatest[1] / most);
+    let (scale_bits, scale) = scaled.ceil_f16(greatest[0] / limit);
+    let (minimum_bits, minimum) = scaled.ceil_f16(greatest[1] / limit);
     (block.scale, block.minimum) = (scale_bits, minimum_bits);
     for (j, (part, fit)) in parts.iter().zip(fits).enumerate() {
-        let (s, m) = best_neighbours(part, levels, fit, (scale, minimum), most);
+        let (s, m) = best_neighbours(part, levels, fit, (scale, minimum), limit);
         (block.scales[j], block.minimums[j]) = (s as i8, m as u8);
         part.write(scale * s, minimum * m, levels, &mut block.quants[j * N..][..N]);
     }
@@ -56,8 +56,8 @@ pub(in super::super) fn small(format: Format, values: &[f32; 32], importance: Op
     block
 }
 
-/// Scale and minimum for which `scale * level - minimum` is nearest to a part. The scale is at least 0, and so is the
-/// minimum if it is not `signed`.
+/// The scale and the minimum for which `scale * level - minimum` is nearest to a part. The scale is at least 0, and so
+/// is the minimum unless `signed`.
 fn fit<const N: usize>(part: &Part<'_, N>, levels: Uniform, signed: bool) -> (f32, f32) {
     let [weight, first, second] = part.sums;
     let lowest = if signed { f32::MAX } else { 0.0 };
@@ -67,7 +67,7 @@ fn fit<const N: usize>(part: &Part<'_, N>, levels: Uniform, signed: bool) -> (f3
         return (0.0, -low);
     }
     let mut best = ((high - low) / levels.high, -low);
-    let mut least = part.error(best.0, best.1, levels);
+    let mut best_error = part.error(best.0, best.1, levels);
     for tenths in TENTHS {
         let inverse = (levels.high + 0.1 * tenths as f32) / (high - low);
         let [level, square, product] = sums::<N>(|i| {
@@ -87,30 +87,30 @@ fn fit<const N: usize>(part: &Part<'_, N>, levels: Uniform, signed: bool) -> (f3
         let (s, m) = fit;
         // The square of (value - s level + m), written out.
         let error = second + 2.0 * (m * first - s * product - s * m * level) + s * s * square + m * m * weight;
-        if s > 0.0 && error < least {
-            (best, least) = (fit, error);
+        if s > 0.0 && error < best_error {
+            (best, best_error) = (fit, error);
         }
     }
     best
 }
 
-/// The integers near a fit that leave the least error under the block's scale and minimum.
+/// The integers near a fit that leave the smallest error under the block's scale and minimum.
 fn best_neighbours<const N: usize>(
     part: &Part<'_, N>,
     levels: Uniform,
     fit: (f32, f32),
     (scale, minimum): (f32, f32),
-    most: f32,
+    limit: f32,
 ) -> (f32, f32) {
-    let near = |value: f32, unit: f32| if unit > 0.0 { round(clamp(value / unit, 0.0, most)) } else { 0.0 };
+    let near = |value: f32, unit: f32| if unit > 0.0 { round(clamp(value / unit, 0.0, limit)) } else { 0.0 };
     let (s, m) = (near(fit.0, scale), near(fit.1, minimum));
-    let (mut best, mut least) = ((s, m), f32::INFINITY);
+    let (mut best, mut best_error) = ((s, m), f32::INFINITY);
     for s in [s, s - 1.0, s + 1.0] {
         for m in [m, m - 1.0, m + 1.0] {
-            let inside = (0.0..=most).contains(&s) && (0.0..=most).contains(&m);
+            let inside = (0.0..=limit).contains(&s) && (0.0..=limit).contains(&m);
             let error = if inside { part.error(scale * s, minimum * m, levels) } else { f32::INFINITY };
-            if error < least {
-                (best, least) = ((s, m), error);
+            if error < best_error {
+                (best, best_error) = ((s, m), error);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The 256-bit operations of products of quantized weights, for AVX2 with and without VNNI.
 //!
-//! A line is two registers. Of the two instruction sets only the dots differ: without VNNI a dot of up to 7 bits is
+//! A line is two registers. The two instruction sets differ only in the dots: without VNNI a dot of up to 7 bits is
 //! `vpmaddubsw` (127 x 127 x 2 fits 16 bits) and a widening sum of pairs; quants of 8 bits would saturate it, so they
 //! are made signed, which subtracts the offset of 128 (`dot_offset`), and their sign is moved to the activation.
 
@@ -25,7 +25,7 @@ macro_rules! operations_256 {
         #[inline]
         $(#[$feature])*
         unsafe fn load_line(from: *const u8) -> Line {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { [_mm256_loadu_si256(from.cast()), _mm256_loadu_si256(from.add(32).cast())] }
         }
 
@@ -72,7 +72,7 @@ macro_rules! operations_256 {
         #[inline]
         $(#[$feature])*
         unsafe fn splat4(from: *const i8) -> __m256i {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             _mm256_set1_epi32(unsafe { from.cast::<i32>().read_unaligned() })
         }
 
@@ -93,7 +93,7 @@ macro_rules! operations_256 {
         #[inline]
         $(#[$feature])*
         unsafe fn widen_pairs(from: *const u8) -> Line {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             let bytes = unsafe { [_mm_loadu_si128(from.cast()), _mm_loadu_si128(from.add(16).cast())] };
             [_mm256_cvtepi8_epi16(bytes[0]), _mm256_cvtepi8_epi16(bytes[1])]
         }
@@ -133,7 +133,7 @@ macro_rules! operations_256 {
         #[inline]
         $(#[$feature])*
         unsafe fn load_splat(from: *const i32) -> Ints {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             [_mm256_set1_epi32(unsafe { *from }); 2]
         }
 

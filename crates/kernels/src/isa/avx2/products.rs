@@ -1,4 +1,4 @@
-//! Products of quantized weights with AVX2 alone.
+//! Products of quantized weights with AVX2, without VNNI.
 
 super::operations_256::operations_256!(#[target_feature(enable = "avx2,fma,f16c")]);
 
@@ -9,7 +9,7 @@ fn dot_32(sum: __m256i, quants: __m256i, four: __m256i) -> __m256i {
     _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
 }
 
-/// The quants minus 128: 128 x 127 x 2 fits 16 bits.
+/// The dot of the quants minus 128: 128 x 127 x 2 fits 16 bits.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn dot_wide_32(sum: __m256i, quants: __m256i, four: __m256i) -> __m256i {
@@ -33,7 +33,7 @@ crate::isa::panels::panel_kernels!(
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn two_bf16(from: *const u8) -> [Vector; 2] {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let pairs = unsafe { load_line(from) };
     let upper = _mm256_set1_epi32(0xffff_0000_u32 as i32);
     [
@@ -48,7 +48,7 @@ crate::isa::floats::float_kernels!(
     double: [1, 2]
 );
 
-/// See `quantized_rows.rs`.
+/// Quantizes a row to 8 bits, in the format of `quantized_rows.rs`.
 ///
 /// # Safety
 /// The CPU has the features of this module.

@@ -1,4 +1,4 @@
-//! AVX2 with the dots of AVX-VNNI: all but the products of quantized weights are those of AVX2.
+//! AVX2 with the dots of AVX-VNNI: all kernels but the products of quantized weights are those of AVX2.
 
 pub(crate) use super::*;
 pub(crate) use products::{TILES, strip_blocks};

@@ -1,8 +1,8 @@
 //! Products of quantized weights in 512-bit registers: AVX-512 with VNNI, whose `vpdpbusd` adds 64 exact products.
 //!
-//! Tiles of one panel by up to 8 rows, of two panels by up to 6, and of two panels of floats by up to 12: a line of
-//! weights is unpacked once for all rows, and each row's activations come from memory as the broadcast operand of the
-//! dot.
+//! Tiles have one panel by up to 8 rows, two panels by up to 6 rows, or two panels of floats by up to 12 rows. A line
+//! of weights is unpacked once for all rows, and each row's activations come from memory as the broadcast operand of
+//! the dot.
 
 use std::arch::x86_64::*;
 
@@ -25,7 +25,7 @@ fn zero_line() -> Line {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
 unsafe fn load_line(from: *const u8) -> Line {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { _mm512_loadu_si512(from.cast()) }
 }
 
@@ -83,7 +83,7 @@ fn look_up(line: Line, table: &[u8; 16]) -> Line {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
 unsafe fn splat4(from: *const i8) -> Line {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     _mm512_set1_epi32(unsafe { from.cast::<i32>().read_unaligned() })
 }
 
@@ -104,7 +104,7 @@ fn dot_wide(sum: Ints, line: Line, four: Line) -> Ints {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
 unsafe fn widen_pairs(from: *const u8) -> Line {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     _mm512_cvtepi8_epi16(unsafe { _mm256_loadu_si256(from.cast()) })
 }
 
@@ -137,7 +137,7 @@ fn splat_ints(x: i32) -> Ints {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
 unsafe fn load_splat(from: *const i32) -> Ints {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     _mm512_set1_epi32(unsafe { *from })
 }
 
@@ -182,7 +182,7 @@ crate::isa::panels::panel_kernels!(
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
 unsafe fn two_bf16(from: *const u8) -> [Vector; 2] {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let pairs = unsafe { _mm512_loadu_si512(from.cast()) };
     let second = _mm512_and_si512(pairs, _mm512_set1_epi32(0xffff_0000_u32 as i32));
     [_mm512_castsi512_ps(_mm512_slli_epi32::<16>(pairs)), _mm512_castsi512_ps(second)]
@@ -198,14 +198,15 @@ crate::isa::floats::float_kernels!(
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
 fn load_up_to_64(bytes: &[i8]) -> Line {
-    // There is no shift by all 64 bits; it means that the slice is empty and nothing is read.
+    // A shift by all 64 bits is not possible; it means that the slice is empty and nothing is read.
     let mask = u64::MAX.checked_shr(64 - bytes.len().min(64) as u32).unwrap_or(0);
     // SAFETY: bytes beyond the slice are masked, and are not read.
     unsafe { _mm512_maskz_loadu_epi8(mask, bytes.as_ptr()) }
 }
 
-/// See `quantized_rows.rs`. Equals the plain loops of `isa/quantize_row.rs`, with two registers for a small block.
-/// Cost: some 30 instructions for 32 elements, a tenth of a nanosecond per element.
+/// Quantizes a row to 8 bits, in the format of `quantized_rows.rs`. The result equals that of the plain loops of
+/// `isa/quantize_row.rs`; a small block takes two registers. The cost is about 30 instructions for 32 elements, a tenth
+/// of a nanosecond per element.
 ///
 /// # Safety
 /// The CPU has the features of this module.
@@ -230,7 +231,7 @@ pub(crate) unsafe fn quantize_row(x: &[f32], row: &mut Row<'_>) {
         for i in (first..first + block).step_by(LANES) {
             // SAFETY: i + 16 <= the length of both; the sums have a place for each 16 elements.
             unsafe {
-                // A block without a factor is not computed: NaN times zero would become a number here.
+                // A block whose factor is 0 counts as zeros: otherwise NaN times zero would become a number here.
                 let x = if factor.inverse == 0.0 { zero() } else { load_f32(x.as_ptr().add(i)) };
                 let quants = _mm512_cvtps_epi32(_mm512_mul_ps(x, inverse));
                 _mm_storeu_si128(row.quants.as_mut_ptr().add(i).cast(), _mm512_cvtepi32_epi8(quants));

@@ -15,7 +15,7 @@ fn zero_line() -> Line {
 /// 64 bytes can be read at `from`.
 #[inline(always)]
 unsafe fn load_line(from: *const u8) -> Line {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { from.cast::<Line>().read_unaligned() }
 }
 
@@ -50,7 +50,7 @@ fn look_up(line: Line, table: &[u8; 16]) -> Line {
 /// Four bytes can be read at `from`.
 #[inline(always)]
 unsafe fn splat4(from: *const i8) -> Line {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let four = unsafe { from.cast::<[u8; 4]>().read_unaligned() };
     std::array::from_fn(|i| four[i % 4])
 }
@@ -74,7 +74,7 @@ fn dot_wide(sum: Ints, line: Line, four: Line) -> Ints {
 /// 32 bytes can be read at `from`.
 #[inline(always)]
 unsafe fn widen_pairs(from: *const u8) -> [i16; 2 * LANES] {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { from.cast::<[i8; 2 * LANES]>().read_unaligned() }.map(i16::from)
 }
 
@@ -107,7 +107,7 @@ fn splat_ints(x: i32) -> Ints {
 /// `from` can be read.
 #[inline(always)]
 unsafe fn load_splat(from: *const i32) -> Ints {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     [unsafe { *from }; LANES]
 }
 
@@ -143,14 +143,14 @@ crate::isa::panels::panel_kernels!(single: [1, 2], double: [], floats: [1, 2], f
 /// 64 bytes can be read at `from`.
 #[inline(always)]
 unsafe fn two_bf16(from: *const u8) -> [Vector; 2] {
-    // SAFETY: the caller's promise; a bf16 is the upper 16 bits of an f32.
+    // SAFETY: guaranteed by the caller; a bf16 is the upper 16 bits of an f32.
     let pairs = unsafe { from.cast::<[u32; LANES]>().read_unaligned() };
     [pairs.map(|pair| f32::from_bits(pair << 16)), pairs.map(|pair| f32::from_bits(pair & 0xffff_0000))]
 }
 
 crate::isa::floats::float_kernels!(single: [1, 2], double: []);
 
-/// See `quantized_rows.rs`.
+/// Quantizes a row to 8 bits, in the format of `quantized_rows.rs`.
 ///
 /// # Safety
 /// The CPU has the features of this module.

@@ -1,9 +1,9 @@
-//! Where the experts of a layer lie, and how they are read from there.
+//! How the experts of a layer are stored, and how they are read.
 //!
 //! Experts are stored in several ways: in a tensor for each matrix, in one tensor for all matrices of a kind, or with
 //! gate and up of all experts in one. A layout lists the ways in which a family's experts may be stored, and each layer
-//! is read in the first that it has, so a published checkpoint and one that transformers 5 saved from memory are the
-//! same network.
+//! is read in the first way that it has, so a published checkpoint and one that transformers 5 saved from memory are
+//! the same network.
 
 use super::{Reader, Up};
 use crate::error::ModelError;
@@ -12,7 +12,7 @@ use crate::linear::Unpacked;
 use crate::network::{Dense, Experts, Inner};
 use crate::spec::{self, Activation, FeedForward};
 
-/// Names of the tensors of a layer with experts, without `.weight` except for whole names.
+/// The names of the tensors of a layer with experts, without `.weight` except for whole names.
 #[derive(Clone, Copy)]
 pub(in crate::family) struct ExpertNames {
     pub(in crate::family) router: &'static str,
@@ -21,7 +21,7 @@ pub(in crate::family) struct ExpertNames {
     pub(in crate::family) storage: ExpertStorage,
     /// Whether the router and the experts that it chooses among have biases.
     pub(in crate::family) bias: Bias,
-    /// The shared expert: its gate and up, and its down.
+    /// The shared expert: its gate and up matrices, and its down matrix.
     pub(in crate::family) shared: (Up, &'static str),
     /// The gate of the shared expert's output.
     pub(in crate::family) shared_gate: &'static str,
@@ -30,9 +30,9 @@ pub(in crate::family) struct ExpertNames {
 /// How the matrices of experts are stored.
 #[derive(Clone, Copy)]
 pub(in crate::family) enum ExpertStorage {
-    /// In a tensor each, `{prefix}.{number}.{name}`: gate, up and down.
+    /// In a tensor for each matrix of each expert, `{prefix}.{number}.{name}`: gate, up and down.
     Each(&'static str, [&'static str; 3]),
-    /// In one tensor `[experts, outputs, inputs]` for gate, up and down each.
+    /// In three tensors `[experts, outputs, inputs]`: gate, up and down.
     Stacked([&'static str; 3]),
     /// In two tensors, given by their whole names: `[experts, 2 * ffn width, width]`, for each expert the rows of the
     /// gate and then those of up, and `[experts, width, ffn width]`.
@@ -73,11 +73,11 @@ const FUSED: ExpertNames =
 /// The names in GGUF files.
 pub(super) const GGUF: &[ExpertNames] = &[STACKED, FUSED];
 
-/// The same for an architecture whose files are written with gate and up in one tensor.
+/// The names in GGUF files of an architecture for which files are written with gate and up in one tensor.
 pub(in crate::family) const GGUF_FUSED: &[ExpertNames] = &[FUSED, STACKED];
 
 impl ExpertStorage {
-    /// The name of the first tensor with gates, without `.weight` if it ends so.
+    /// The name of the first tensor with gates, without a final `.weight`.
     pub(super) fn first(self) -> String {
         match self {
             Self::Each(prefix, [gate, ..]) => format!("{prefix}.0.{gate}"),

@@ -1,4 +1,4 @@
-//! Where the feed-forward network of a layer lies: dense, experts, or both, each with norms of its own.
+//! How the feed-forward network of a layer is stored: dense, experts, or both, each with norms of its own.
 //!
 //! The matrices of experts are described in `experts.rs`.
 
@@ -9,7 +9,7 @@ use crate::linear::Unpacked;
 use crate::network::{Dense, DenseWithExperts, Ffn, Inner};
 use crate::spec::{Activation, FeedForward, Spec};
 
-/// Names of the norms of a dense network with experts beside it.
+/// The names of the norms of a dense network in parallel with experts.
 #[derive(Clone, Copy)]
 pub(in crate::family) struct DenseWithExpertsNames {
     /// The norm after the dense network.
@@ -65,7 +65,7 @@ impl Reader<'_> {
         })))
     }
 
-    /// A dense network of these names, or the shared expert.
+    /// A dense network with these names, or the shared expert.
     pub(super) fn dense(
         &self,
         at: &str,

@@ -1,10 +1,10 @@
-//! The tensors that draft heads have beside those of an ordinary layer.
+//! The tensors that draft heads have besides those of an ordinary layer.
 //!
 //! EAGLE-3's heads (Li et al. 2025) come with three sets of names: the authors' (`midlayer.`), those of the
-//! `speculators` package (`layers.0.`), and GGUF's. If embedding or output matrix are missing, the target's are used.
-//! The tokens of the draft vocabulary have numbers of their own: one tensor (`d2t`) maps them to tokens of the target,
-//! as an offset in the first two formats and as the token's number in the third; another (`t2d`) says for each token of
-//! the target whether it is in the draft vocabulary. `fusion.rs` computes the input of a head.
+//! `speculators` package (`layers.0.`), and GGUF's. If the embedding or the output matrix is missing, the target's is
+//! used. The tokens of the draft vocabulary have numbers of their own: one tensor (`d2t`) maps them to tokens of the
+//! target, as an offset in the first two formats and as the token's number in the third; another (`t2d`) has for each
+//! token of the target whether it is in the draft vocabulary. `fusion.rs` computes the input of a head.
 
 use super::{Layout, Reader};
 use crate::batch::Token;
@@ -15,19 +15,20 @@ use crate::network::Fusion;
 use crate::shared_embeddings::SharedEmbeddings;
 use crate::spec::{DraftHead, HeadKind};
 
-/// Names of the tensors that only draft heads have.
+/// The names of the tensors that only draft heads have.
 #[derive(Clone, Copy)]
 pub(in crate::family) struct DraftHeadNames {
     /// The prefix of the only layer, if it has no number.
     pub(in crate::family) only_layer: &'static str,
-    /// The matrix from the target's hidden rows to one of the head, and the norm before it.
+    /// The matrix that projects the target's hidden states to one of the head's width.
     pub(in crate::family) projection: &'static str,
+    /// The norm before that matrix.
     pub(in crate::family) target_norm: &'static str,
-    /// The norm of the hidden rows in the first layer.
+    /// The norm of the hidden states in the first layer.
     pub(in crate::family) hidden_norm: &'static str,
-    /// The whole names of the map from draft to target tokens, and of the mask of target tokens in the draft
-    /// vocabulary.
+    /// The whole name of the map from draft to target tokens.
     pub(in crate::family) tokens: &'static str,
+    /// The whole name of the mask of target tokens that are in the draft vocabulary.
     pub(in crate::family) token_mask: &'static str,
     pub(in crate::family) token_ids: TokenIds,
 }
@@ -35,9 +36,9 @@ pub(in crate::family) struct DraftHeadNames {
 /// How the map from draft to target tokens is stored.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::family) enum TokenIds {
-    /// As the target token's number minus the draft token's.
+    /// As the number of the target's token minus that of the draft token.
     Offsets,
-    /// As the target token's number.
+    /// As the number of the target's token.
     Absolute,
 }
 
@@ -67,7 +68,7 @@ impl Reader<'_> {
         if is_only { only } else { format!("{prefix}{layers}.{layer}.") }
     }
 
-    /// The input of a draft head. `at`: the prefix of its first layer.
+    /// The input of a draft head. `at` is the prefix of its first layer.
     pub(super) fn fusion(&self, at: &str) -> Result<Option<Fusion<Unpacked>>, ModelError> {
         let Self { spec, tensors, layout, .. } = *self;
         let Some(head) = &spec.draft_head else { return Ok(None) };
@@ -82,7 +83,7 @@ impl Reader<'_> {
         }))
     }
 
-    /// The target token of each token of a draft head; empty: the same number.
+    /// The target token of each token of a draft head; empty if the numbers are equal.
     pub(super) fn head_tokens(&self) -> Result<Vec<Token>, ModelError> {
         let Some(DraftHead { draft_vocabulary, .. }) = self.spec.draft_head else { return Ok(Vec::new()) };
         let DraftHeadNames { tokens: name, token_mask: mask_name, token_ids, .. } = self.layout.draft_head;
@@ -108,7 +109,7 @@ impl Reader<'_> {
                 Some(true) => {
                     return refuse(name, "each token once".to_string(), format!("{token} again, of row {own}"));
                 }
-                // All programs that make heads write the tokens in this order.
+                // All programs that make heads write the tokens in ascending order.
                 Some(_) if own > 0 && tokens[own - 1] > *token => {
                     return refuse(name, "ascending tokens".to_string(), format!("{token} of row {own}"));
                 }
@@ -142,7 +143,7 @@ impl Reader<'_> {
         Ok(Unpacked::shared(shared.parts().1.clone()))
     }
 
-    /// Checks that rows of the target are as wide as the head's.
+    /// Checks that rows of the target and the head have the same width.
     fn check_shared(&self, name: &str, width: usize) -> Result<(), ModelError> {
         let own = self.spec.width;
         if own == width {

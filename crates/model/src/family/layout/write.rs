@@ -1,9 +1,9 @@
-//! Export of tensors from one layout to another: a checkpoint's as those of a GGUF file.
+//! Export of tensors from one layout to another: from a checkpoint's to that of a GGUF file.
 //!
-//! What a reader of files expects ([`Layout`]) is what a writer has to make, so both use the same description, and a
-//! part that the file cannot hold is refused by its name. Rows are reordered where the two layouts differ: fused
-//! projections are cut, and the rows of queries and keys are permuted if one layout rotates halves of a head and the
-//! other interleaved pairs. The keys of the file are made in `family/write.rs`.
+//! A writer has to make what a reader expects ([`Layout`]), so both use the same description, and a part that the file
+//! cannot hold is refused by its name. Rows are reordered if the two layouts differ: fused projections are cut, and the
+//! rows of queries and keys are permuted if one layout rotates halves of a head and the other interleaved pairs. The
+//! keys of the file are made in `family/write.rs`.
 
 mod experts;
 
@@ -17,7 +17,7 @@ use crate::spec::{Heads, Spec};
 impl Layout {
     /// Adds the tensors of a checkpoint, which has this layout, to those collected, in the layout `to`.
     ///
-    /// `interleaved`: rotated pairs of queries and keys are halves of a head here and interleaved in `to`.
+    /// `interleaved` is whether rotated pairs of queries and keys are halves of a head here and interleaved in `to`.
     ///
     /// # Errors
     /// A tensor is missing or contradicts the configuration, or `to` cannot hold one.
@@ -55,11 +55,11 @@ impl Layout {
 /// How the rows of a matrix `[outputs, inputs]` are written.
 struct Rows {
     order: Order,
-    /// Whether they are normalized to length 1.
+    /// Whether the rows are normalized to length 1.
     unit: bool,
 }
 
-/// What is needed to write a layer.
+/// The data that is needed to write a layer.
 struct Writer<'a, 'w> {
     from: &'a Layout,
     to: &'a Layout,
@@ -149,7 +149,7 @@ impl Writer<'_, '_> {
         self.matrix(at, [from.down, to.down], [ffn_width, width], Order::Same, from.ffn_bias)
     }
 
-    /// A matrix of a layer, of so many inputs and outputs.
+    /// Adds a matrix of a layer; `shape` has the numbers of its inputs and outputs.
     fn matrix(
         &mut self,
         at: [&str; 2],
@@ -230,8 +230,8 @@ impl Writer<'_, '_> {
         }
     }
 
-    /// The order of the rows of queries, keys or values (`part` 0, 1, 2) in the file: within each head of queries and
-    /// keys, the rows of the second half go between those of the first, if pairs are interleaved there.
+    /// The order of the rows of queries, keys or values (`part` 0, 1, 2) in the file: if pairs are interleaved there,
+    /// then within each head of queries and keys the rows of the second half go between those of the first.
     fn permuted(&self, part: usize, rows: Vec<usize>) -> Order {
         let head = self.spec.head_dim;
         if !self.interleaved || part == 2 {
@@ -305,8 +305,8 @@ impl Writer<'_, '_> {
     }
 }
 
-/// The order of these rows of a matrix of so many: the same, if they are all rows in order.
-fn in_order(rows: Vec<usize>, of: usize) -> Order {
-    let same = rows.len() == of && rows.iter().enumerate().all(|(i, row)| i == *row);
+/// The order of these rows of a matrix with `count` rows: [`Order::Same`] if they are all rows in order.
+fn in_order(rows: Vec<usize>, count: usize) -> Order {
+    let same = rows.len() == count && rows.iter().enumerate().all(|(i, row)| i == *row);
     if same { Order::Same } else { Order::Rows(rows) }
 }

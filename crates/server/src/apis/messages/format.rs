@@ -115,13 +115,15 @@ impl MessagesFormat {
         let delta = |delta: Value| event("content_block_delta", json!({ "index": index, "delta": delta }));
         let stop = || event("content_block_stop", json!({ "index": index }));
         match block_event {
-            BlockEvent::Open(Content::Thoughts) => {
+            BlockEvent::Open(Content::Reasoning) => {
                 start(json!({ "type": "thinking", "thinking": "", "signature": "" }))
             }
             BlockEvent::Open(Content::Text) => start(json!({ "type": "text", "text": "" })),
-            BlockEvent::Append(Content::Thoughts, text) => delta(json!({ "type": "thinking_delta", "thinking": text })),
+            BlockEvent::Append(Content::Reasoning, text) => {
+                delta(json!({ "type": "thinking_delta", "thinking": text }))
+            }
             BlockEvent::Append(Content::Text, text) => delta(json!({ "type": "text_delta", "text": text })),
-            BlockEvent::Close(Content::Thoughts, _) => {
+            BlockEvent::Close(Content::Reasoning, _) => {
                 self.count += 1;
                 delta(json!({ "type": "signature_delta", "signature": "" })) + &stop()
             }
@@ -151,7 +153,7 @@ impl AnswerFormat for MessagesFormat {
             id: &context.id,
             r#type: "message",
             role: "assistant",
-            model: &context.app.model,
+            model: &context.model,
             content: Vec::new(),
             stop_reason: None,
             stop_sequence: None,
@@ -193,7 +195,7 @@ impl AnswerFormat for MessagesFormat {
         events.extend(self.blocks.finish(are_calls_only(context)));
         let block = |block_event: BlockEvent| match block_event {
             BlockEvent::Open(_) | BlockEvent::Append(..) => None,
-            BlockEvent::Close(Content::Thoughts, thinking) => Some(Block::Thinking { thinking, signature: "" }),
+            BlockEvent::Close(Content::Reasoning, thinking) => Some(Block::Thinking { thinking, signature: "" }),
             BlockEvent::Close(Content::Text, text) => Some(Block::Text { text }),
             BlockEvent::Call(number, call) => {
                 let (id, input) = (call_id(context, 0, number, &call), input_of(&call));
@@ -205,7 +207,7 @@ impl AnswerFormat for MessagesFormat {
             id: &context.id,
             r#type: "message",
             role: "assistant",
-            model: &context.app.model,
+            model: &context.model,
             content: events.into_iter().filter_map(block).collect(),
             stop_reason: Some(stop_reason),
             stop_sequence,

@@ -54,8 +54,8 @@ impl OllamaFormat {
             fields.insert("role".into(), json!("assistant"));
         }
         fields.insert(text.into(), json!(parts.text));
-        if !parts.thoughts.is_empty() {
-            fields.insert("thinking".into(), json!(parts.thoughts));
+        if !parts.reasoning.is_empty() {
+            fields.insert("thinking".into(), json!(parts.reasoning));
         }
         if !calls.is_empty() {
             fields.insert("tool_calls".into(), Value::Array(calls));

@@ -8,7 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use foretoken::{ThinkingMarks, ToolFormat};
+use foretoken::settings::SamplingSettings;
+use foretoken::{ThinkingTags, ToolFormat};
 use serde_json::{Map, Value, json};
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
@@ -17,6 +18,7 @@ use crate::apis::infill::can_fill_in_middle;
 use crate::app::App;
 use crate::error::ApiError;
 use crate::fields::Fields;
+use crate::law::llama_cpp_name;
 use crate::models::{Entry, Models};
 
 /// A model is unloaded only if others need its memory.
@@ -59,17 +61,10 @@ pub(crate) fn show(app: &App, _: u64, fields: &mut Fields) -> Result<Value, ApiE
     // These fields have no effect here.
     ["verbose", "system", "template", "options", REQUESTED_MODEL].iter().for_each(|name| drop(fields.raw(name)));
     let prompter = &app.prompter;
-    let (spec, settings) = (&prompter.target.spec, &prompter.decided.settings);
-    let numbers = [
-        ("temperature", settings.temperature),
-        ("top_p", settings.top_p),
-        ("min_p", settings.min_p),
-        ("typical_p", settings.typical_p),
-        ("repeat_penalty", settings.repetition_penalty),
-    ];
-    let numbers = numbers.into_iter().filter_map(|(name, number)| Some((name, number?.to_string())));
-    let counts = settings.top_k.map(|top_k| ("top_k", top_k.to_string()));
-    let counts = counts.into_iter().chain([("num_ctx", prompter.context.to_string())]);
+    let (spec, law) = (&prompter.target.spec, &prompter.decided.sampling);
+    let numbers = SamplingSettings::NUMBERS.iter();
+    let numbers = numbers.map(|number| (llama_cpp_name(number.name), (number.parameter().get)(law).to_string()));
+    let counts = [("top_k", law.top_k.to_string()), ("num_ctx", prompter.context.to_string())];
     let parameters: Vec<String> = numbers.chain(counts).map(|(name, value)| format!("{name:<30} {value}")).collect();
     let family = spec.family;
     let info = [
@@ -98,7 +93,7 @@ pub(crate) fn show(app: &App, _: u64, fields: &mut Fields) -> Result<Value, ApiE
 fn capabilities(app: &App) -> Vec<&'static str> {
     let template = app.prompter.chat_template().ok();
     let tools = template.and_then(ToolFormat::of_template).map(|_| "tools");
-    let thinking = template.and_then(ThinkingMarks::of_template).map(|_| "thinking");
+    let thinking = template.and_then(ThinkingTags::of_template).map(|_| "thinking");
     let insert = can_fill_in_middle(app).then_some("insert");
     ["completion"].into_iter().chain(tools).chain(thinking).chain(insert).collect()
 }

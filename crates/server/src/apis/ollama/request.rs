@@ -5,7 +5,7 @@
 //! prompt only loads the model, and is answered at once. A suffix makes a fill-in-middle prompt instead of a chat. A
 //! template in the request, the tokens of an earlier answer, and images are refused.
 
-use foretoken::ThinkingMarks;
+use foretoken::ThinkingTags;
 use serde_json::{Map, Value, json};
 
 use super::REQUESTED_MODEL;
@@ -14,6 +14,7 @@ use crate::apis::{self, GenerationRequest};
 use crate::app::App;
 use crate::error::{ApiError, shown};
 use crate::fields::Fields;
+use crate::law::REPEAT_PENALTY;
 
 /// A request for generation, or the answer if nothing is to be generated.
 type GenerationOrAnswer = Result<GenerationRequest, Value>;
@@ -39,8 +40,7 @@ const IGNORED: [&str; 16] = [
 ];
 
 /// Options that have another name here.
-const RENAMED: [(&str, &str); 2] =
-    [("repeat_penalty", "repetition_penalty"), ("draft_num_predict", "speculative.n_max")];
+const RENAMED: [(&str, &str); 2] = [REPEAT_PENALTY, ("draft_num_predict", "speculative.n_max")];
 
 /// Fields without effect here.
 const IGNORED_FIELDS: [&str; 3] = ["keep_alive", "truncate", "shift"];
@@ -183,7 +183,7 @@ fn thinking(app: &App, fields: &mut Fields, is_chat: bool) -> Result<(), ApiErro
     };
     let template = app.prompter.chat_template().ok().filter(|_| is_chat);
     let can = template.is_some_and(|template| {
-        ThinkingMarks::of_template(template).is_some() || template.source().contains("reasoning_effort")
+        ThinkingTags::of_template(template).is_some() || template.source().contains("reasoning_effort")
     });
     if thinks && !can {
         let why = if is_chat { "this model does not support thinking" } else { "no chat template is used" };

@@ -34,7 +34,7 @@ pub(super) struct ResponsesFormat {
     unsent_logprobs: Vec<Value>,
     text_logprobs: Vec<Value>,
     thinking: ThinkingTokens,
-    has_thoughts: bool,
+    has_reasoning: bool,
 }
 
 /// Counts the tokens of the reasoning before the answer.
@@ -69,7 +69,7 @@ impl ResponsesFormat {
             ("id", json!(context.id)),
             ("object", json!("response")),
             ("created_at", json!(context.created)),
-            ("model", json!(context.app.model)),
+            ("model", json!(context.model)),
         ];
         self.base.extend(own.map(|(name, value)| (name.to_string(), value)));
         if let RequestKind::Chat(chat) = &context.kind {
@@ -105,7 +105,7 @@ impl ResponsesFormat {
     /// The response at its end, with its status.
     fn ended_response(&self, end: &End) -> (&'static str, Value) {
         let (input, output) = (end.prompt_len, end.stats.emitted);
-        let reasoning_tokens = if self.has_thoughts { self.thinking.count } else { 0 };
+        let reasoning_tokens = if self.has_reasoning { self.thinking.count } else { 0 };
         let usage = json!({
             "input_tokens": input,
             "input_tokens_details": { "cached_tokens": end.stats.prompt_tokens_shared, "cache_write_tokens": 0 },
@@ -126,7 +126,7 @@ impl ResponsesFormat {
     fn item(&self, content: Content, parts: Value, status: &str) -> Value {
         let number = self.output.len();
         match content {
-            Content::Thoughts => json!({
+            Content::Reasoning => json!({
                 "id": format!("rs_{}_{number}", self.id_suffix),
                 "type": "reasoning",
                 "summary": [],
@@ -146,7 +146,7 @@ impl ResponsesFormat {
     /// The part of a block's item.
     fn part(content: Content, text: &str, log_probabilities: &[Value]) -> Value {
         match content {
-            Content::Thoughts => json!({ "type": "reasoning_text", "text": text }),
+            Content::Reasoning => json!({ "type": "reasoning_text", "text": text }),
             Content::Text => {
                 json!({ "type": "output_text", "text": text, "annotations": [], "logprobs": log_probabilities })
             }
@@ -161,12 +161,12 @@ impl ResponsesFormat {
     fn write_event(&mut self, context: &AnswerContext, block_event: BlockEvent, status: &str) -> String {
         let at = self.output.len();
         let event_names = |content| match content {
-            Content::Thoughts => ("response.reasoning_text.delta", "response.reasoning_text.done"),
+            Content::Reasoning => ("response.reasoning_text.delta", "response.reasoning_text.done"),
             Content::Text => ("response.output_text.delta", "response.output_text.done"),
         };
         match block_event {
             BlockEvent::Open(content) => {
-                self.has_thoughts |= content == Content::Thoughts;
+                self.has_reasoning |= content == Content::Reasoning;
                 let item = self.item(content, json!([]), "in_progress");
                 let id = item["id"].clone();
                 let added = self.event("response.output_item.added", json!({ "output_index": at, "item": item }));

@@ -54,8 +54,8 @@ pub const COMPLETIONS: [(&str, Expectation); 26] = [
     (
         "completion: another seed, another text",
         Met(|| {
-            let of = |seed: u64| completion(json!({ "seed": seed, "temperature": 1.5, "n_predict": 24 }));
-            assert_ne!(text(&of(1)), text(&of(2)));
+            let with_seed = |seed: u64| completion(json!({ "seed": seed, "temperature": 1.5, "n_predict": 24 }));
+            assert_ne!(text(&with_seed(1)), text(&with_seed(2)));
         }),
     ),
     (

@@ -84,10 +84,11 @@ fn charge_filter(state: &State, name: &str, arguments: &[Value]) -> Result<(), E
     }
 }
 
-/// Most bytes of a value beside its text: its place in a list, and its reference count.
+/// Maximum number of bytes of a value besides its text: its place in a list, and its reference count.
 pub(in crate::chat) const VALUE_OVERHEAD_BYTES: u64 = 48;
 
-/// Most bytes that the pieces of a split text take beside their text. Without a separator it is split at white space.
+/// Maximum number of bytes that the pieces of a split text take besides their text. Without a separator it is split at
+/// white space.
 pub(in crate::chat) fn pieces_bytes(text: &str, separator: Option<&str>) -> u64 {
     let pieces = match separator {
         None => text.split_whitespace().count(),

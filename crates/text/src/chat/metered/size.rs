@@ -33,7 +33,7 @@ pub(in crate::chat) fn charge(state: &State, values: &[Value]) -> Result<ValueSi
     Ok(walk.size)
 }
 
-/// Fails if the remaining fuel is not enough for so many bytes. Call it before they are allocated.
+/// Fails if the remaining fuel is not enough for this many bytes. Call it before they are allocated.
 pub(in crate::chat) fn ensure_affordable(state: &State, bytes: u64) -> Result<(), Error> {
     let left = state.fuel_levels().map_or(u64::MAX, |(_, left)| left);
     if bytes / FUEL_BYTES < left { Ok(()) } else { state.consume_fuel(u64::MAX) }

@@ -1,9 +1,9 @@
-//! Grammars of a function's arguments: as JSON of its schema, between marks, or as a literal.
+//! Grammars of a function's arguments: as JSON of its schema, between delimiters, or as a literal.
 //!
 //! For JSON arguments the schema is used as it is. If each argument is written separately, the schema has to be an
 //! object of named properties, which are written in its order; a value is JSON of its property's schema, except that
-//! strings are written unquoted between marks, so only `enum` and `const` can constrain them. Gemma writes lists and
-//! objects in its own notation, so their schemas are translated recursively.
+//! strings are written unquoted between delimiters, so only `enum` and `const` can constrain them. Gemma writes lists
+//! and objects in its own notation, so their schemas are translated recursively.
 
 use serde_json::{Map, Value, json};
 
@@ -14,7 +14,7 @@ use crate::grammar::check_schema;
 /// A location in the list of tools, and what was expected and found there.
 pub(super) type Problem = (String, String);
 
-/// The same in the schema of a function.
+/// A problem in the schema of a function.
 #[derive(Debug)]
 pub(super) struct SchemaProblem {
     place: String,
@@ -39,7 +39,7 @@ const NEUTRAL_KEYWORDS: [&str; 11] = [
 const DATA_KEYWORDS: [&str; 4] = ["enum", "const", "default", "examples"];
 /// Keywords whose value has a schema for each name.
 const NAMED_SCHEMA_KEYWORDS: [&str; 4] = ["properties", "$defs", "definitions", "patternProperties"];
-/// Most arguments that are written separately, since each needs rules for what may follow it.
+/// Maximum number of arguments that are written separately, since each needs rules for what may follow it.
 const MEMBERS_MAX: usize = 256;
 /// The key prefix of functions' schemas in a document that refers to them.
 const SCHEMA_KEY: &str = "x-tool";
@@ -156,7 +156,8 @@ impl Arguments {
         Ok(all.map(|(number, member)| (number, member.name)).collect())
     }
 
-    /// The value of an argument between marks, and the closing mark. With `has_lines` the value is on its own lines.
+    /// The value of an argument between delimiters, and the closing delimiter. With `has_lines` the value is on its own
+    /// lines.
     pub(super) fn between(
         &self,
         number: usize,
@@ -170,16 +171,16 @@ impl Arguments {
         if let Some(fields) = member.schema.as_object().filter(|fields| is_text(fields)) {
             return Ok(match texts_of(fields, &member.place)? {
                 None => format!("{line}{}", writer.up_to(end)),
-                Some(all) => format!("{line}({}){line_end} {}", all.join(" | "), writer.mark(end)),
+                Some(all) => format!("{line}({}){line_end} {}", all.join(" | "), writer.delimiter(end)),
             });
         }
         const KINDS: [&str; 7] = ["type", "enum", "const", "$ref", "anyOf", "oneOf", "allOf"];
         if !KINDS.iter().any(|kind| member.schema.get(kind).is_some()) {
-            let found = "expected a type, without which a value between marks may end anywhere, found none";
+            let found = "expected a type, without which a value between delimiters may end anywhere, found none";
             return Err(SchemaProblem::new(&member.place, found.to_string()));
         }
-        let value = without_marks(&self.as_document(&object_of(&member.schema)));
-        Ok(format!("{line}{}{line_end} {}", writer.json_rule(&value), writer.mark(end)))
+        let value = without_delimiters(&self.as_document(&object_of(&member.schema)));
+        Ok(format!("{line}{}{line_end} {}", writer.json_rule(&value), writer.delimiter(end)))
     }
 
     /// All arguments as a literal, with the closing bracket.
@@ -228,7 +229,7 @@ impl Arguments {
         syntax: &Syntax,
         writer: &mut Writer<'_>,
     ) -> Result<String, SchemaProblem> {
-        let Some(mark) = syntax.quote.and_then(|mark| std::str::from_utf8(mark).ok()) else {
+        let Some(delimiter) = syntax.quote.and_then(|delimiter| std::str::from_utf8(delimiter).ok()) else {
             // Python has JSON's strings, lists and objects, but other keywords.
             return Ok(match schema.get("type") {
                 Some(kind) if kind == "boolean" && schema.get("enum").is_none() && schema.get("const").is_none() => {
@@ -242,9 +243,9 @@ impl Arguments {
         match kind {
             Some("string") => {
                 let all = texts_of(&fields, place)?;
-                let quote = writer.mark(mark);
+                let quote = writer.delimiter(delimiter);
                 Ok(match all {
-                    None => format!("{quote} {}", writer.up_to(mark)),
+                    None => format!("{quote} {}", writer.up_to(delimiter)),
                     Some(all) => format!("{quote} ({}) {quote}", all.join(" | ")),
                 })
             }
@@ -278,13 +279,13 @@ fn object_of(schema: &Value) -> Value {
     if schema.is_object() { schema.clone() } else { json!({ "anyOf": [schema] }) }
 }
 
-/// A schema whose strings contain no mark, since a mark would end the value: strings without other constraints, and
-/// names of objects, may not have `<`, with which all marks begin.
-fn without_marks(schema: &Value) -> Value {
+/// A schema whose strings contain no delimiter, since a delimiter would end the value: strings without other
+/// constraints, and names of objects, may not have `<`, with which all delimiters begin.
+fn without_delimiters(schema: &Value) -> Value {
     const PATTERN: &str = "^[^<]*$";
     let fields = match schema {
         Value::Object(fields) => fields,
-        Value::Array(items) => return items.iter().map(without_marks).collect(),
+        Value::Array(items) => return items.iter().map(without_delimiters).collect(),
         other => return other.clone(),
     };
     let mut fields: Map<String, Value> = fields
@@ -293,9 +294,9 @@ fn without_marks(schema: &Value) -> Value {
             let value = match value {
                 value if DATA_KEYWORDS.contains(&keyword.as_str()) => value.clone(),
                 Value::Object(named) if NAMED_SCHEMA_KEYWORDS.contains(&keyword.as_str()) => {
-                    named.iter().map(|(name, schema)| (name.clone(), without_marks(schema))).collect()
+                    named.iter().map(|(name, schema)| (name.clone(), without_delimiters(schema))).collect()
                 }
-                value => without_marks(value),
+                value => without_delimiters(value),
             };
             (keyword.clone(), value)
         })

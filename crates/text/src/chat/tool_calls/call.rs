@@ -108,7 +108,7 @@ struct JsonCallFields<'a> {
 }
 
 /// The calls of a JSON value, an object or a list of one or more; `None` if it is neither. With `is_bare` there are no
-/// marks around it, so it needs all fields to count as a call.
+/// delimiters around it, so it needs all fields to count as a call.
 pub(super) fn calls_of(json: &str, is_bare: bool) -> Option<Vec<ToolCall>> {
     let list: Vec<JsonCallFields> = match json.as_bytes().first()? {
         b'[' => serde_json::from_str(json).ok()?,

@@ -1,26 +1,26 @@
-//! The description of a tool-call format: a graph of marks (delimiters) and values.
+//! The description of a tool-call format: a graph of delimiters and values.
 //!
-//! A format is data ([`super::formats`]) that one parser follows ([`super::reader`]). So waiting for the rest of a mark
-//! and returning a failed attempt as text are implemented once, and a new format needs no code.
+//! A format is data ([`super::formats`]) that one parser follows ([`super::reader`]). So waiting for the rest of a
+//! delimiter and returning a failed attempt as text are implemented once, and a new format needs no code.
 
 use super::literal::Syntax;
 
-/// A mark and what follows it.
-pub(super) struct Mark {
+/// A delimiter and what follows it.
+pub(super) struct Delimiter {
     pub text: &'static str,
-    /// Whether the mark is the beginning of the next value.
+    /// Whether the delimiter is the beginning of the next value.
     pub is_part_of_next: bool,
     pub then: &'static Node,
 }
 
-/// A mark that is consumed.
-pub(super) const fn mark(text: &'static str, then: &'static Node) -> Mark {
-    Mark { text, is_part_of_next: false, then }
+/// A delimiter that is consumed.
+pub(super) const fn delimiter(text: &'static str, then: &'static Node) -> Delimiter {
+    Delimiter { text, is_part_of_next: false, then }
 }
 
 /// The beginning of the next value, which is not consumed.
-pub(super) const fn begins(text: &'static str, then: &'static Node) -> Mark {
-    Mark { text, is_part_of_next: true, then }
+pub(super) const fn begins(text: &'static str, then: &'static Node) -> Delimiter {
+    Delimiter { text, is_part_of_next: true, then }
 }
 
 /// A field of a call.
@@ -31,7 +31,7 @@ pub(super) enum Field {
     Kind,
     Id,
     Key,
-    /// The value of the last key. With `has_lines`, a line break at either end belongs to the marks.
+    /// The value of the last key. With `has_lines`, a line break at either end belongs to the delimiters.
     Value {
         has_lines: bool,
     },
@@ -39,24 +39,24 @@ pub(super) enum Field {
 
 /// A node of the graph: what comes next.
 pub(super) enum Node {
-    /// One of these marks, behind optional white space; no mark is a prefix of another.
-    Marks {
-        marks: &'static [Mark],
-        /// The node if none of them comes; `None` if there is no call then.
+    /// One of these delimiters, after optional white space; no delimiter is a prefix of another.
+    Delimiters {
+        delimiters: &'static [Delimiter],
+        /// The node if none of them comes next; `None` if there is no call then.
         otherwise: Option<&'static Node>,
-        /// Whether the calls are complete if the text ends before the mark or inside it, since all values were
+        /// Whether the calls are complete if the text ends before the delimiter or inside it, since all values were
         /// complete.
         may_end: bool,
     },
-    /// A call as a JSON object, or a list of calls. A bare one has no marks around it.
+    /// A call as a JSON object, or a list of calls. A bare one has no delimiters around it.
     Calls { is_bare: bool, then: &'static Node },
     /// The arguments of the named call as a JSON object.
     Arguments { then: &'static Node },
-    /// The arguments in another notation, behind their opening bracket.
+    /// The arguments in another notation, after their opening bracket.
     Literal { syntax: &'static Syntax, then: &'static Node },
     /// A word up to one of these bytes.
     Word { field: Field, ends: &'static [u8], then: &'static Node },
-    /// Everything up to and including this mark, whose first byte must occur in it only once.
+    /// Everything up to and including this delimiter, whose first byte must occur in it only once.
     Text { field: Field, end: &'static str, then: &'static Node },
     /// Consumes nothing: name and arguments are a call.
     Call { then: &'static Node },
@@ -64,19 +64,19 @@ pub(super) enum Node {
     Complete,
 }
 
-/// The end of calls that need no closing mark.
+/// The end of calls that need no closing delimiter.
 pub(super) static COMPLETE: Node = Node::Complete;
 
 /// The format of calls in an answer.
 pub(super) struct Grammar {
-    /// Marks that begin calls anywhere.
-    pub opens: &'static [Mark],
-    /// Marks that begin calls only at the beginning of the answer.
-    pub first: &'static [Mark],
-    /// Marks that may follow calls, or begin further ones.
-    pub after_calls: &'static [Mark],
-    /// All marks that may be special tokens of the vocabulary.
-    pub marks: &'static [&'static str],
+    /// Delimiters that begin calls anywhere.
+    pub opens: &'static [Delimiter],
+    /// Delimiters that begin calls only at the beginning of the answer.
+    pub first: &'static [Delimiter],
+    /// Delimiters that may follow calls, or begin further ones.
+    pub after_calls: &'static [Delimiter],
+    /// All delimiters that may be special tokens of the vocabulary.
+    pub delimiters: &'static [&'static str],
 }
 
 /// How a format writes a call in JSON (the reader accepts more variants).

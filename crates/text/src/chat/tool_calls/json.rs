@@ -6,7 +6,7 @@
 
 use super::scan::{DEPTH_MAX, Scanned};
 
-/// The fields of a call without marks. An object with other fields is an answer in JSON, not a call.
+/// The fields of a call without delimiters. An object with other fields is an answer in JSON, not a call.
 const FIELDS: [&[u8]; 6] = [b"name", b"parameters", b"arguments", b"type", b"function", b"id"];
 const FIELD_LEN_MAX: usize = 10;
 
@@ -14,13 +14,13 @@ const FIELD_LEN_MAX: usize = 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expected {
     Value,
-    /// Behind `[`.
+    /// After `[`.
     ValueOrEnd,
     Key,
-    /// Behind `{`.
+    /// After `{`.
     KeyOrEnd,
     Colon,
-    /// Behind a value in a list or an object: a comma or the end.
+    /// After a value in a list or an object: a comma or the end.
     Comma,
     Text,
     Escape,
@@ -210,7 +210,7 @@ impl Number {
     }
 }
 
-/// Whether a text is one JSON value, of any kind, with nothing behind it.
+/// Whether a text is one JSON value, of any kind, with nothing after it.
 pub(super) fn is_value(text: &str) -> bool {
     let mut scan = JsonScan::new(false);
     for (at, &byte) in text.as_bytes().iter().enumerate() {

@@ -12,17 +12,17 @@ use super::scan::{DEPTH_MAX, Scanned};
 /// A notation of arguments.
 #[derive(Debug)]
 pub(super) struct Syntax {
-    /// The mark on both sides of a string, which has no escapes; `None` for Python's quotes.
+    /// The delimiter on both sides of a string, which has no escapes; `None` for Python's quotes.
     pub quote: Option<&'static [u8]>,
     /// Between an argument's name and its value.
     pub separator: u8,
-    /// Behind the last argument.
+    /// After the last argument.
     pub close: u8,
 }
 
 /// `a=1, b="x")`.
 pub(super) static PYTHON: Syntax = Syntax { quote: None, separator: b'=', close: b')' };
-/// `a:1,b:<|"|>x<|"|>}`. The first byte of a mark occurs in it once.
+/// `a:1,b:<|"|>x<|"|>}`. The first byte of a delimiter occurs in it once.
 pub(super) static GEMMA_4: Syntax = Syntax { quote: Some(b"<|\"|>"), separator: b':', close: b'}' };
 /// `a:1,b:<escape>x<escape>}`.
 pub(super) static FUNCTION_GEMMA: Syntax = Syntax { quote: Some(b"<escape>"), separator: b':', close: b'}' };
@@ -47,10 +47,10 @@ enum State {
     Token(usize),
     /// A comma or the end.
     Next,
-    /// In the opening mark of a string, of which so many bytes were read.
+    /// In the opening delimiter of a string, of which this many bytes were read.
     Opening(usize),
-    /// In a string between marks; so many bytes of the closing one were read.
-    Marked(usize),
+    /// In a string between delimiters; this many bytes of the closing one were read.
+    Delimited(usize),
     /// In a string between these quotes.
     Quoted(u8),
     Escape(u8),
@@ -75,7 +75,7 @@ pub(super) fn is_name(syntax: &Syntax, name: &str) -> bool {
     !is_odd && name.bytes().all(|byte| is_of_name(syntax, byte))
 }
 
-/// The state of scanning the arguments of one call, from behind the opening bracket.
+/// The state of scanning the arguments of one call, from the byte after the opening bracket.
 #[derive(Clone, Debug)]
 pub(super) struct LiteralScan {
     syntax: &'static Syntax,
@@ -105,7 +105,7 @@ impl LiteralScan {
             State::Escape(quote) => self.escape(byte, quote),
             State::Hex { quote, digits, value } => self.hex(byte, quote, digits, value),
             State::Opening(seen) => self.opening(byte, seen),
-            State::Marked(seen) => self.marked(byte, seen),
+            State::Delimited(seen) => self.delimited(byte, seen),
             State::Name => self.name(byte),
             State::Token(from) => self.token(byte, from),
             _ if byte.is_ascii_whitespace() => Scanned::More,
@@ -248,7 +248,7 @@ impl LiteralScan {
                 self.json.push(b'"');
                 self.go(State::Quoted(byte))
             }
-            (Some(mark), _) if byte == mark[0] => {
+            (Some(delimiter), _) if byte == delimiter[0] => {
                 self.json.push(b'"');
                 self.go(State::Opening(1))
             }
@@ -274,26 +274,26 @@ impl LiteralScan {
     }
 
     fn opening(&mut self, byte: u8, seen: usize) -> Scanned {
-        let mark = self.syntax.quote.unwrap_or_default();
-        match mark.get(seen) {
+        let delimiter = self.syntax.quote.unwrap_or_default();
+        match delimiter.get(seen) {
             Some(&next) if byte == next => {
-                self.go(if seen + 1 == mark.len() { State::Marked(0) } else { State::Opening(seen + 1) })
+                self.go(if seen + 1 == delimiter.len() { State::Delimited(0) } else { State::Opening(seen + 1) })
             }
             _ => Scanned::Fails,
         }
     }
 
-    fn marked(&mut self, byte: u8, seen: usize) -> Scanned {
-        let mark = self.syntax.quote.unwrap_or_default();
-        if byte == mark[seen] {
-            return if seen + 1 == mark.len() { self.string_ended() } else { self.go(State::Marked(seen + 1)) };
+    fn delimited(&mut self, byte: u8, seen: usize) -> Scanned {
+        let delimiter = self.syntax.quote.unwrap_or_default();
+        if byte == delimiter[seen] {
+            return if seen + 1 == delimiter.len() { self.string_ended() } else { self.go(State::Delimited(seen + 1)) };
         }
-        mark[..seen].iter().for_each(|&byte| self.write(byte));
-        if byte == mark[0] {
-            return self.go(State::Marked(1));
+        delimiter[..seen].iter().for_each(|&byte| self.write(byte));
+        if byte == delimiter[0] {
+            return self.go(State::Delimited(1));
         }
         self.write(byte);
-        self.go(State::Marked(0))
+        self.go(State::Delimited(0))
     }
 
     fn quoted(&mut self, byte: u8, quote: u8) -> Scanned {

@@ -2,14 +2,14 @@
 //!
 //! The parser follows a [`Grammar`]. Text that may be part of a call is held back; each piece is parsed from where the
 //! last one ended, never from the beginning again. If an attempt fails, everything before the failing byte is text, and
-//! the search for the next mark continues with that byte. (Searching for marks inside the failed attempt as well would
-//! take quadratic time for a hostile text.) Reasoning has to be separated before.
+//! the search for the next delimiter continues with that byte. (Searching for delimiters inside the failed attempt as
+//! well would take quadratic time for a hostile text.) Reasoning has to be separated before.
 
 use std::fmt;
 
 use super::ToolFormat;
 use super::call::{ToolCall, Types, calls_of, quoted};
-use super::grammar::{Field, Grammar, Mark, Node};
+use super::grammar::{Delimiter, Field, Grammar, Node};
 use super::json::JsonScan;
 use super::literal::LiteralScan;
 use super::scan::Scanned;
@@ -25,9 +25,9 @@ pub enum AnswerPiece {
     Text(String),
     /// One call or several that the model wrote as one.
     Calls {
-        /// The calls in order. Empty if only a mark follows calls that were returned before.
+        /// The calls in order. Empty if only a delimiter follows calls that were returned before.
         calls: Vec<ToolCall>,
-        /// Their text, with the marks around them and white space before them, for callers that do not use calls.
+        /// Their text, with the delimiters around them and white space before them, for callers that do not use calls.
         written: String,
     },
 }
@@ -41,7 +41,7 @@ enum State {
     Text,
     /// In a call.
     Node(&'static Node),
-    /// Right behind a call.
+    /// Directly after a call.
     AfterCall,
 }
 
@@ -66,7 +66,7 @@ enum Step {
 /// Separates a model's answer into text and tool calls while it is generated.
 ///
 /// Only a complete and well-formed call is returned as one. An incomplete or malformed one is returned as text. At the
-/// end of the answer a closing mark may be missing if the call is complete without it.
+/// end of the answer a closing delimiter may be missing if the call is complete without it.
 ///
 /// ```
 /// use foretoken_text::{AnswerPiece, ToolCallReader, ToolFormat};
@@ -90,7 +90,7 @@ pub struct ToolCallReader {
     held: String,
     /// The position in `held` where parsing continues.
     at: usize,
-    /// The position in `held` where the text begins that was not returned. Zero between pushes.
+    /// The position in `held` of the text that was not returned yet. Zero between pushes.
     start: usize,
     name: String,
     id: Option<String>,
@@ -99,7 +99,7 @@ pub struct ToolCallReader {
     arguments: Option<String>,
     /// Arguments that are written separately, so far: an object without its closing bracket.
     listed: String,
-    /// Calls that are complete except for the marks around them.
+    /// Calls that are complete except for the delimiters around them.
     pending: Vec<ToolCall>,
     pieces: Vec<AnswerPiece>,
 }
@@ -144,7 +144,7 @@ impl ToolCallReader {
 
     /// Returns what was held back, at the end of the answer, and resets the reader for another answer.
     pub fn finish(&mut self) -> Vec<AnswerPiece> {
-        let may_end = matches!(self.state, State::Node(Node::Marks { may_end: true, .. }));
+        let may_end = matches!(self.state, State::Node(Node::Delimiters { may_end: true, .. }));
         let end = self.held.len();
         if may_end && !self.pending.is_empty() {
             self.emit_calls(end);
@@ -160,9 +160,9 @@ impl ToolCallReader {
     /// Parses the held text one step further; returns whether to continue.
     fn advance(&mut self) -> bool {
         let step = match self.state {
-            State::Text => return self.find_mark(),
-            State::First => self.marks(&[self.grammar.first, self.grammar.opens], None),
-            State::AfterCall => self.marks(&[self.grammar.after_calls, self.grammar.opens], None),
+            State::Text => return self.find_delimiter(),
+            State::First => self.delimiters(&[self.grammar.first, self.grammar.opens], None),
+            State::AfterCall => self.delimiters(&[self.grammar.after_calls, self.grammar.opens], None),
             State::Node(Node::Complete) => {
                 self.emit_calls(self.at);
                 self.state = State::AfterCall;
@@ -186,8 +186,8 @@ impl ToolCallReader {
         true
     }
 
-    /// Returns text up to the next opening mark, or up to what may become one.
-    fn find_mark(&mut self) -> bool {
+    /// Returns text up to the next opening delimiter, or up to what may become one.
+    fn find_delimiter(&mut self) -> bool {
         let opens = self.grammar.opens;
         let bytes = self.held.as_bytes();
         let is_first = |byte: &u8| opens.iter().any(|open| open.text.as_bytes()[0] == *byte);
@@ -214,7 +214,7 @@ impl ToolCallReader {
 
     fn node(&mut self, node: &'static Node) -> Step {
         match *node {
-            Node::Marks { marks, otherwise, .. } => self.marks(&[marks], otherwise),
+            Node::Delimiters { delimiters, otherwise, .. } => self.delimiters(&[delimiters], otherwise),
             Node::Calls { is_bare, then } => match self.json(is_bare) {
                 Ok(json) => match calls_of(&self.held[json..self.at], is_bare) {
                     Some(calls) => {
@@ -262,15 +262,15 @@ impl ToolCallReader {
         }
     }
 
-    fn marks(&mut self, marks: &[&'static [Mark]], otherwise: Option<&'static Node>) -> Step {
+    fn delimiters(&mut self, delimiters: &[&'static [Delimiter]], otherwise: Option<&'static Node>) -> Step {
         self.skip_space();
         let rest = &self.held.as_bytes()[self.at..];
-        let mut all = marks.iter().flat_map(|marks| marks.iter());
-        if let Some(found) = all.clone().find(|mark| rest.starts_with(mark.text.as_bytes())) {
+        let mut all = delimiters.iter().flat_map(|delimiters| delimiters.iter());
+        if let Some(found) = all.clone().find(|delimiter| rest.starts_with(delimiter.text.as_bytes())) {
             self.at += if found.is_part_of_next { 0 } else { found.text.len() };
             return Step::Go(found.then);
         }
-        if all.any(|mark| mark.text.as_bytes().starts_with(rest)) {
+        if all.any(|delimiter| delimiter.text.as_bytes().starts_with(rest)) {
             return Step::Wait;
         }
         otherwise.map_or(Step::Fail, Step::Go)

@@ -1,12 +1,15 @@
 //! Grammars of tool calls for guided decoding, made from the description that the reader follows.
 //!
 //! A format's graph ([`super::grammar`]) is traversed, and each node becomes a rule of a grammar in Lark's notation:
-//! marks are literals (or special tokens if the vocabulary has them), names are those of the request's functions, and
-//! arguments have to match the function's schema ([`super::arguments`]). What may follow a node depends on what was
-//! written before, the function and its last argument, so there is a rule for each node and [`State`]. Of the variants
-//! that the reader accepts only the format's own is written ([`JsonCall`]), with white space where the reader skips it.
+//! delimiters are literals (or special tokens if the vocabulary has them), names are those of the request's functions,
+//! and arguments have to match the function's schema ([`super::arguments`]). What may follow a node depends on what was
+//! written before, the function and its last argument, so there is a rule for each node and [`State`]. The reader
+//! accepts variants of a format; the grammar has only the format's own ([`JsonCall`]), with white space where the
+//! reader skips it.
 //!
-//! Forced calls have no text beside them, and closing marks are always written.
+//! Forced calls have no text besides them, and closing delimiters are always written.
+
+mod nodes;
 
 use std::collections::HashMap;
 
@@ -14,10 +17,10 @@ use serde_json::{Value, json};
 
 use super::ToolFormat;
 use super::arguments::{Arguments, Problem};
-use super::grammar::{Field, Grammar, JsonCall, Mark, Node};
-use super::reader::is_word;
+use super::grammar::{Delimiter, Grammar, JsonCall, Node};
 use crate::grammar::with_options;
 use crate::{GrammarSource, Token, Tokenizer};
+use nodes::State;
 
 /// A function that a model may call.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,10 +58,9 @@ impl ToolFormat {
         several: bool,
     ) -> Result<GrammarSource, (String, String)> {
         let grammar = self.grammar();
-        let is_word = |mark: &Mark| mark.text.starts_with(|first: char| first.is_ascii_alphabetic());
+        let is_word = |delimiter: &Delimiter| delimiter.text.starts_with(|first: char| first.is_ascii_alphabetic());
         if wanted == CallsWanted::Free && (!grammar.first.is_empty() || grammar.opens.iter().any(is_word)) {
-            let why =
-                "expected a format whose calls begin with a mark, to distinguish them from text, found one without";
+            let why = "expected a format whose calls begin with a delimiter, to tell them from text, found one without";
             return Err((String::new(), why.to_string()));
         }
         let all = functions.iter().enumerate();
@@ -67,16 +69,16 @@ impl ToolFormat {
             Arguments::new(function, number, is_enforced).map_err(|found| found.in_function(number))
         });
         let arguments = arguments.collect::<Result<Vec<_>, _>>()?;
-        // One scan of the vocabulary for all marks; of tokens with the same text, the first.
-        let tokens = tokenizer.special_tokens(grammar.marks);
-        let of = |mark: &&'static str| {
-            let token = tokens.iter().find(|token| tokenizer.token_bytes(**token) == mark.as_bytes());
-            token.map(|token| (*mark, *token))
+        // One scan of the vocabulary for all delimiters; of tokens with the same text, the first.
+        let tokens = tokenizer.special_tokens(grammar.delimiters);
+        let special_token = |delimiter: &&'static str| {
+            let token = tokens.iter().find(|token| tokenizer.token_bytes(**token) == delimiter.as_bytes());
+            token.map(|token| (*delimiter, *token))
         };
         let mut writer = Writer {
             grammar,
             json: self.json_call(),
-            special: grammar.marks.iter().filter_map(of).collect(),
+            special: grammar.delimiters.iter().filter_map(special_token).collect(),
             functions,
             arguments,
             several,
@@ -104,46 +106,11 @@ impl ToolFormat {
     }
 }
 
-/// What was written of a call before a node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-struct State {
-    /// The function, once its name is written.
-    function: Option<usize>,
-    /// If arguments are written separately: how many were written or left out.
-    passed: usize,
-    /// The argument whose name was written last.
-    key: Option<usize>,
-    /// Whether all arguments are written.
-    is_complete: bool,
-    /// Whether a call is written.
-    has_called: bool,
-    space: Space,
-}
-
-/// The white space that may be written at a node: any that the reader skips, or only such that may end the word before.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-enum Space {
-    #[default]
-    Any,
-    Line,
-    None,
-}
-
-impl State {
-    fn space(self) -> &'static str {
-        match self.space {
-            Space::Any => "WS? ",
-            Space::Line => "\"\\n\"? ",
-            Space::None => "",
-        }
-    }
-}
-
 /// Writes the rules of one grammar.
 pub(super) struct Writer<'a> {
     grammar: &'static Grammar,
     json: JsonCall,
-    /// The marks that are special tokens.
+    /// The delimiters that are special tokens.
     special: HashMap<&'static str, Token>,
     functions: &'a [ToolFunction],
     arguments: Vec<Arguments>,
@@ -158,7 +125,7 @@ impl Writer<'_> {
     fn forced(&mut self) -> Result<String, Problem> {
         let grammar = self.grammar;
         let first = self.opened(grammar.first.iter().chain(grammar.opens))?;
-        let begins_calls = |mark: &&Mark| !matches!(mark.then, Node::Complete);
+        let begins_calls = |delimiter: &&Delimiter| !matches!(delimiter.then, Node::Complete);
         let more = self.opened(grammar.opens.iter().chain(grammar.after_calls.iter().filter(begins_calls)))?;
         let more = if self.several { format!("({more})*") } else { String::new() };
         Ok(format!("start: ({first}) {more} {}", self.tail()))
@@ -170,13 +137,13 @@ impl Writer<'_> {
         let (mut texts, mut alternatives) = (Vec::new(), vec!["FREE?".to_string()]);
         let following = if self.several { "start" } else { "FREE?" };
         let tail = self.tail();
-        for mark in opens {
-            let Some(then) = self.node_rule(mark.then, State::default())? else { continue };
-            let before = match self.special(mark.text) {
+        for delimiter in opens {
+            let Some(then) = self.node_rule(delimiter.then, State::default())? else { continue };
+            let before = match self.special(delimiter.text) {
                 Some(token) => format!("FREE? {token}"),
                 None => {
-                    texts.push(escaped(mark.text));
-                    let rule = format!("before_{}[suffix={}]: /(?s:.*)/", texts.len(), quoted(mark.text));
+                    texts.push(escaped(delimiter.text));
+                    let rule = format!("before_{}[suffix={}]: /(?s:.*)/", texts.len(), quoted(delimiter.text));
                     self.rules.push(rule);
                     format!("before_{}", texts.len())
                 }
@@ -191,184 +158,16 @@ impl Writer<'_> {
         Ok(format!("start: {}", alternatives.join(" | ")))
     }
 
-    /// The mark that may follow all calls, if there is one.
+    /// The delimiter that may follow all calls, if there is one.
     fn tail(&self) -> String {
-        let marks = self.grammar.after_calls.iter().filter(|mark| matches!(mark.then, Node::Complete));
-        marks.map(|mark| format!("(WS? {})?", self.mark(mark.text))).collect::<Vec<_>>().join(" ")
+        let delimiters = self.grammar.after_calls.iter().filter(|delimiter| matches!(delimiter.then, Node::Complete));
+        delimiters.map(|delimiter| format!("(WS? {})?", self.delimiter(delimiter.text))).collect::<Vec<_>>().join(" ")
     }
 
-    /// The alternatives that begin with these marks.
-    fn opened(&mut self, marks: impl Iterator<Item = &'static Mark>) -> Result<String, Problem> {
-        let marks: Vec<&Mark> = marks.collect();
-        Ok(self.alternatives(&marks, None, State::default())?.join(" | "))
-    }
-
-    /// The rule of a node, or `None` if no call can be completed from there.
-    fn node_rule(&mut self, node: &'static Node, state: State) -> Result<Option<String>, Problem> {
-        if matches!(node, Node::Complete) {
-            return Ok(Some(String::new()));
-        }
-        let key = (std::ptr::from_ref(node) as usize, state);
-        if let Some(cached) = self.cached.get(&key) {
-            return Ok(cached.clone());
-        }
-        let name = format!("place_{}", self.cached.len());
-        self.cached.insert(key, Some(name.clone()));
-        let alternatives = self.node(node, state)?;
-        if alternatives.is_empty() {
-            self.cached.insert(key, None);
-            return Ok(None);
-        }
-        let alternatives: Vec<&str> =
-            alternatives.iter().map(|one| if one.trim().is_empty() { "\"\"" } else { one.as_str() }).collect();
-        self.rules.push(format!("{name}: {}", alternatives.join(" | ")));
-        Ok(Some(name))
-    }
-
-    fn node(&mut self, node: &'static Node, state: State) -> Result<Vec<String>, Problem> {
-        let one = |text: Option<String>| text.into_iter().collect();
-        match *node {
-            Node::Marks { marks, otherwise, .. } => {
-                self.alternatives(&marks.iter().collect::<Vec<_>>(), otherwise, state)
-            }
-            Node::Calls { then, .. } => {
-                if state.has_called && !self.several {
-                    return Ok(Vec::new());
-                }
-                let calls = self.json_rule(&self.calls());
-                let then = self.node_rule(then, State { has_called: true, ..State::default() })?;
-                Ok(one(then.map(|then| format!("{}{calls} {then}", state.space()))))
-            }
-            Node::Arguments { then } => {
-                let Some(function) = state.function.filter(|_| !state.is_complete) else { return Ok(Vec::new()) };
-                let arguments = self.json_rule(&self.arguments[function].document());
-                let then = self.node_rule(then, State { is_complete: true, space: Space::Any, ..state })?;
-                Ok(one(then.map(|then| format!("{}{arguments} {then}", state.space()))))
-            }
-            Node::Literal { syntax, then } => {
-                let Some(function) = state.function.filter(|_| !state.is_complete) else { return Ok(Vec::new()) };
-                let arguments = self.arguments[function].clone();
-                let literal = arguments.literal(syntax, self).map_err(|found| found.in_function(function))?;
-                let then = self.node_rule(then, State { is_complete: true, ..state })?;
-                Ok(one(then.map(|then| format!("{literal} {then}"))))
-            }
-            Node::Word { field, ends, then } => self.word(field, ends, then, state),
-            Node::Text { field: Field::Value { has_lines }, end, then } => {
-                let Some((function, key)) = state.function.zip(state.key) else { return Ok(Vec::new()) };
-                let arguments = self.arguments[function].clone();
-                let value =
-                    arguments.between(key, has_lines, end, self).map_err(|found| found.in_function(function))?;
-                let then = self.node_rule(then, State { passed: key + 1, key: None, ..state })?;
-                Ok(one(then.map(|then| format!("{value} {then}"))))
-            }
-            Node::Text { end, then, .. } => {
-                let end = self.mark(end);
-                self.keys(then, state, |key| format!("{} {end}", quoted(key)))
-            }
-            Node::Call { then } => {
-                let Some(function) = state.function else { return Ok(Vec::new()) };
-                if !state.is_complete && !self.arguments[function].may_end(state.passed) {
-                    return Ok(Vec::new());
-                }
-                let called = State { has_called: true, ..State::default() };
-                let then = self.node_rule(then, called)?;
-                Ok(one(then))
-            }
-            Node::Complete => Ok(vec![String::new()]),
-        }
-    }
-
-    /// The alternatives where one of these marks is expected.
-    fn alternatives(
-        &mut self,
-        marks: &[&'static Mark],
-        otherwise: Option<&'static Node>,
-        state: State,
-    ) -> Result<Vec<String>, Problem> {
-        let is_key = |mark: &&&Mark| matches!(mark.then, Node::Word { field: Field::Key, .. });
-        let has_keys = marks.iter().any(|mark| is_key(&mark));
-        let mut all = Vec::new();
-        let (space, before_space) = (state.space(), state);
-        let state = State { space: Space::Any, ..state };
-        for mark in marks {
-            let is_other = match (mark.text, mark.then) {
-                // Variants that only the reader accepts: JSON instead of separate arguments, a list instead of objects.
-                ("{", Node::Arguments { .. }) => has_keys,
-                ("[", Node::Calls { .. }) => mark.is_part_of_next && !self.json.is_list,
-                ("{", Node::Calls { .. }) => self.json.is_list,
-                _ => false,
-            };
-            if is_other {
-                continue;
-            }
-            let before = if mark.is_part_of_next { before_space } else { state };
-            let Some(then) = self.node_rule(mark.then, before)? else { continue };
-            all.push(match mark.is_part_of_next {
-                true => then,
-                false => format!("{space}{} {then}", self.mark(mark.text)),
-            });
-        }
-        if let Some(otherwise) = otherwise {
-            all.extend(self.node_rule(otherwise, state)?);
-        }
-        Ok(all)
-    }
-
-    fn word(&mut self, field: Field, ends: &[u8], then: &'static Node, state: State) -> Result<Vec<String>, Problem> {
-        let space = match (ends.contains(&b' '), ends.contains(&b'\n')) {
-            (true, _) => Space::Any,
-            (false, true) => Space::Line,
-            (false, false) => Space::None,
-        };
-        match field {
-            Field::Name | Field::Kind => {
-                if state.function.is_some() || (state.has_called && !self.several) {
-                    return Ok(Vec::new());
-                }
-                let functions = self.functions;
-                let mut all = Vec::new();
-                for (number, function) in functions.iter().enumerate() {
-                    let name = &function.name;
-                    if name.is_empty() || name.bytes().any(|byte| ends.contains(&byte) || !is_word(byte)) {
-                        let found = format!("expected a name of letters, digits, - and _, found {name:?}");
-                        return Err((format!("[{number}].function.name"), found));
-                    }
-                    let then = self.node_rule(then, State { function: Some(number), space, ..state })?;
-                    all.extend(then.map(|then| format!("WS? {} {then}", quoted(name))));
-                }
-                if field == Field::Kind {
-                    let then = self.node_rule(then, State { space, ..state })?;
-                    all.extend(then.map(|then| format!("WS? \"function\" {then}")));
-                }
-                Ok(all)
-            }
-            Field::Id => Ok(self
-                .node_rule(then, State { space, ..state })?
-                .map(|then| format!("/[a-zA-Z0-9]{{9}}/ {then}"))
-                .into_iter()
-                .collect()),
-            Field::Key => self.keys(then, State { space, ..state }, quoted),
-            Field::Value { .. } => Ok(Vec::new()),
-        }
-    }
-
-    /// The alternatives for the name of the next argument, each written by `written`.
-    fn keys(
-        &mut self,
-        then: &'static Node,
-        state: State,
-        written: impl Fn(&str) -> String,
-    ) -> Result<Vec<String>, Problem> {
-        let Some(function) = state.function.filter(|_| !state.is_complete && state.key.is_none()) else {
-            return Ok(Vec::new());
-        };
-        let mut all = Vec::new();
-        let next = self.arguments[function].next(state.passed).map_err(|found| found.in_function(function))?;
-        for (key, name) in next {
-            let then = self.node_rule(then, State { key: Some(key), ..state })?;
-            all.extend(then.map(|then| format!("{} {then}", written(&name))));
-        }
-        Ok(all)
+    /// The alternatives that begin with these delimiters.
+    fn opened(&mut self, delimiters: impl Iterator<Item = &'static Delimiter>) -> Result<String, Problem> {
+        let delimiters: Vec<&Delimiter> = delimiters.collect();
+        Ok(self.alternatives(&delimiters, None, State::default())?.join(" | "))
     }
 
     /// The schema of calls as JSON.
@@ -411,12 +210,12 @@ impl Writer<'_> {
 }
 
 impl Writer<'_> {
-    /// A mark, as a special token or a literal.
-    pub(super) fn mark(&self, text: &str) -> String {
+    /// A delimiter, as a special token or a literal.
+    pub(super) fn delimiter(&self, text: &str) -> String {
         self.special(text).unwrap_or_else(|| quoted(text))
     }
 
-    /// Any text up to and including a mark.
+    /// Any text up to and including a delimiter.
     pub(super) fn up_to(&mut self, end: &str) -> String {
         if let Some(token) = self.special(end) {
             return format!("/(?s:.*)/ {token}");

@@ -22,7 +22,7 @@ use crate::grammar::lark::closure;
 const FUEL: u64 = 10_000;
 /// Total length of all expressions that are tested for a grammar; beyond it parts are translated to characters.
 const TESTED_MAX_BYTES: usize = 300_000;
-/// Most parts and longest expression of a terminal.
+/// Maximum number of parts, and length of the longest expression, of a terminal.
 const PARTS_MAX: usize = 32;
 const TERMINAL_MAX_BYTES: usize = 2048;
 

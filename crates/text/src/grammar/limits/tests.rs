@@ -57,7 +57,7 @@ fn try_draft(matcher: &mut Matcher, random: &mut u64, deepest: usize) {
     matcher.roll_back(accepted);
 }
 
-/// The answers behind each token of a text, up to the first failure.
+/// The answers after each token of a text, up to the first failure.
 fn answers(grammar: &Arc<Grammar>, text: &[Token], drafts: usize) -> Vec<Result<(Vec<bool>, bool), String>> {
     let (mut matcher, mut random) = (grammar.matcher(), 7);
     let mut answers = Vec::new();

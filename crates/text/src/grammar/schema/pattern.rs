@@ -41,14 +41,14 @@ impl Reader<'_> {
         Some(character)
     }
 
-    /// A group behind `(` that begins with `?`.
+    /// A group after `(` that begins with `?`.
     fn group(&mut self) -> Result<(), String> {
         let rest = &self.rest[1..];
         if let Some(inner) = rest.strip_prefix(':') {
             self.rest = inner;
         } else if let Some(name) = rest.strip_prefix('<').filter(|name| !name.starts_with(['=', '!'])) {
             // The name is dropped, since the library gives names of groups a meaning.
-            self.rest = name.split_once('>').ok_or("expected > behind the name of a group, found none")?.1;
+            self.rest = name.split_once('>').ok_or("expected > after the name of a group, found none")?.1;
         } else {
             let found: String = rest.chars().take(2).collect();
             return Err(format!("expected groups that do not look around and set no flags, found (?{found}"));
@@ -57,7 +57,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// An escape behind a backslash; returns whether it is a class of characters.
+    /// An escape after a backslash; returns whether it is a class of characters.
     fn escape(&mut self, is_class: bool) -> Result<bool, String> {
         let character = self.next().ok_or("expected an escape, found the end of a pattern")?;
         match character {
@@ -65,7 +65,7 @@ impl Reader<'_> {
             's' => self.out.push_str(&format!("[{SPACE}]")),
             'S' => self.out.push_str(&format!("[^{SPACE}]")),
             'p' | 'P' => {
-                let (name, rest) = self.rest.split_once('}').ok_or("expected } behind \\p, found none")?;
+                let (name, rest) = self.rest.split_once('}').ok_or("expected } after \\p, found none")?;
                 self.out.push_str(&format!("\\{character}{name}}}"));
                 self.rest = rest;
             }
@@ -90,7 +90,7 @@ impl Reader<'_> {
             '0' if !self.rest.starts_with(|next: char| next.is_ascii_digit()) => 0,
             'x' => self.hexadecimal(2)?,
             'u' if self.rest.starts_with('{') => {
-                let end = self.rest.find('}').ok_or("expected } behind \\u{, found none")?;
+                let end = self.rest.find('}').ok_or("expected } after \\u{, found none")?;
                 self.rest = &self.rest[1..];
                 let code = self.hexadecimal(end - 1)?;
                 self.rest = &self.rest[1..];
@@ -107,7 +107,7 @@ impl Reader<'_> {
             },
             'c' => match self.next() {
                 Some(letter) if letter.is_ascii_alphabetic() => u32::from(letter) % 32,
-                _ => return Err("expected a letter behind \\c, found none".to_string()),
+                _ => return Err("expected a letter after \\c, found none".to_string()),
             },
             sign if !sign.is_ascii_alphanumeric() => u32::from(sign),
             _ => {
@@ -125,7 +125,7 @@ impl Reader<'_> {
         Ok(code)
     }
 
-    /// A class behind `[`, with its `]`.
+    /// A class after `[`, with its `]`.
     fn class(&mut self) -> Result<(), String> {
         self.out.push('[');
         if self.rest.starts_with('^') {

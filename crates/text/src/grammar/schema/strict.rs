@@ -1,7 +1,7 @@
 //! Makes a schema strict: keywords that the library would ignore are refused, and formats that it takes loosely become
 //! patterns.
 //!
-//! Every object of a document that could be a schema is processed, also if only a reference leads to it. The values of
+//! Every object of a document that could be a schema is processed, even if only a reference leads to it. The values of
 //! `const`, `enum`, `default` and `examples` are data.
 
 use serde_json::{Map, Value};

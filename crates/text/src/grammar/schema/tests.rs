@@ -21,7 +21,7 @@ fn formats_and_patterns_follow_their_standards() {
             &["\"a\"", "\"ab.c-d\"", "\"a--b\"", "\"abc--d\""],
             &["\"ab--c\"", "\"xn--X\"", "\"-a\"", "\"a-\"", "\"a..b\""],
         ),
-        // Patterns are ECMA-262's: a hyphen behind a class, brackets in brackets, a control character, a named group.
+        // Patterns are ECMA-262's: a hyphen after a class, brackets in brackets, a control character, a named group.
         (
             schema(r#"{"type": "string", "pattern": "^[\\w-.][[&&~~]\\cJ\\x41(?<stop>.)\\/]$"}"#),
             &[r#""-[\nAb/]""#, r#""a&\nA./]""#],

@@ -110,7 +110,7 @@ fn fast_masks_equal_the_library_s() {
                 fast += usize::from(is_fast);
                 let tokens: Vec<Token> = (0..tokenizer.vocabulary_len() as Token).filter(|t| allowed.has(*t)).collect();
                 let all: Vec<Token> = expected.iter().filter(|t| (*t as usize) < tokenizer.vocabulary_len()).collect();
-                assert_eq!(tokens, all, "{grammar:?}, position {position} behind {:?}", matcher.accepted());
+                assert_eq!(tokens, all, "{grammar:?}, position {position} after {:?}", matcher.accepted());
                 if tokens.is_empty() {
                     break;
                 }
@@ -122,7 +122,7 @@ fn fast_masks_equal_the_library_s() {
 }
 
 #[test]
-fn tokens_are_split_behind_their_leading_plain_characters() {
+fn tokens_are_split_after_their_leading_plain_characters() {
     for (word, expected) in
         [("ab\"]", (2, "\"]")), ("é€", (2, "")), ("\"a", (0, "\"a")), ("a\nb", (1, "\nb")), ("\u{7f}", (0, "\u{7f}"))]
     {

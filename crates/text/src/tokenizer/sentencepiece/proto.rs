@@ -10,7 +10,7 @@ use crate::TextError;
 pub(crate) struct Piece {
     pub text: String,
     pub score: f32,
-    /// 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte, as in GGUF.
+    /// The type as in GGUF: 1 is normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 a byte.
     pub kind: i32,
 }
 
@@ -18,7 +18,7 @@ pub(crate) struct Piece {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Proto {
     pub pieces: Vec<Piece>,
-    /// 1 Unigram, 2 BPE, 3 words, 4 characters.
+    /// The algorithm: 1 is Unigram, 2 BPE, 3 words, 4 characters.
     pub algorithm: i64,
     pub byte_fallback: bool,
     pub spaces_are_suffixes: bool,
@@ -31,7 +31,7 @@ pub(crate) struct Proto {
 }
 
 impl Proto {
-    /// Reads a file. `place` stands in messages.
+    /// Reads a file. `place` names it in messages.
     pub fn read(place: &str, bytes: &[u8]) -> Result<Self, TextError> {
         let malformed = |found: String| TextError::format(place, "a SentencePiece model", found);
         let mut proto = Self {

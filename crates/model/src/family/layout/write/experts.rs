@@ -1,6 +1,6 @@
-//! Export of experts: those of a checkpoint as the stacked tensors of a GGUF file.
+//! Export of experts: from those of a checkpoint to the stacked tensors of a GGUF file.
 //!
-//! In the file, gate, up and down of all experts of a layer are a tensor each, `[experts, outputs, inputs]`; or gate
+//! In the file, gate, up and down of all experts of a layer are three tensors, `[experts, outputs, inputs]`; or gate
 //! and up are one tensor, if that is the first form in the file's layout.
 
 use super::super::super::tensors::Bias;
@@ -81,7 +81,7 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// The dense network beside experts, and the norms of both.
+    /// The dense network in parallel with experts, and the norms of both.
     fn dense_with_experts(&mut self, number: usize, experts: &Experts, at: [&str; 2]) -> Result<(), ModelError> {
         let (width, [from, to]) = (self.spec.width, [self.from.dense_with_experts, self.to.dense_with_experts]);
         self.dense(number, at)?;

@@ -1,14 +1,14 @@
-//! A dense feed-forward network with experts beside it: the outputs of both are normalized and added.
+//! A dense feed-forward network in parallel with experts: the outputs of both are normalized and added.
 //!
 //! The dense network reads the normalized input of the layer's feed-forward network; the router and the experts read
 //! the residual stream, each through a norm of its own. The norm of the sum is the layer's (`block.rs`).
 
-use crate::block::{Block, FfnBuffers, grow_to, normalize, normalized};
+use super::{Block, FfnBuffers, grow_to, normalize, normalized};
 use crate::linear::Linear;
 use crate::network::DenseWithExperts;
 use crate::spec;
 
-/// Buffers of such layers, `[rows, width]` each, kept between passes.
+/// The buffers of such layers, each `[rows, width]`, kept between passes.
 #[derive(Default)]
 pub(crate) struct DenseWithExpertsBuffers {
     /// The input of the router.
@@ -26,7 +26,7 @@ pub(crate) struct DenseWithExpertsBuffers {
 impl Block<'_> {
     /// Runs a layer's dense network on rows `input` and its experts on the residual stream, both `[rows, width]`;
     /// yields the sum of the outputs.
-    pub(crate) fn run_dense_with_experts<'b>(
+    pub(super) fn run_dense_with_experts<'b>(
         &self,
         (number, layer, both): (usize, &spec::Experts, &DenseWithExperts<Linear>),
         [stream, input]: [&[f32]; 2],

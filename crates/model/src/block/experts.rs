@@ -1,19 +1,19 @@
 //! The experts of a layer: how rows are routed to them, and their products.
 //!
-//! Rows are gathered by the experts that they chose, so each expert's weights are read once a pass, however many rows
+//! Rows are gathered by the experts that they chose, so each expert's weights are read once per pass, however many rows
 //! chose it; and each row adds the outputs of its experts in the order of its own choices, the highest score first. So
-//! the bits of a row depend on that row alone: not on the other rows of the pass, nor on threads.
+//! the bits of a row depend on that row alone, and neither on the other rows of the pass nor on threads.
 //!
 //! The router is computed in floats and never converted to another type of weights: rounded logits would choose other
-//! experts. A layer reports the weights that it reads, those of its distinct experts. `router.rs` says how a row
-//! chooses. If experts are not all in memory (`expert_memory.rs`), a layer goes through them in rounds of as many as
-//! fit, in most cases one round.
+//! experts. A layer reports the weights that it reads, those of its distinct experts. How a row chooses is in
+//! `router.rs`. If not all experts are in memory (`expert_memory.rs`), a layer goes through them in rounds of as many
+//! as fit; in most cases there is one round.
 
 use std::ops::Range;
 
 use foretoken_kernels::matmul::{Group, Product};
 
-use crate::block::{Block, InnerBuffers, grow_to};
+use super::{Block, InnerBuffers, grow_to};
 use crate::error::ModelError;
 use crate::executor::WeightsRead;
 use crate::expert_memory::LayerExperts;
@@ -42,29 +42,30 @@ pub(crate) struct ExpertBuffers {
     out: Vec<f32>,
     /// Experts of all layers that this pass has read so far, and the bytes of their weights.
     pub(crate) read: WeightsRead,
-    /// Why one of them could not be packed: then the outputs of the pass may not be used.
+    /// The error of an expert that could not be packed; then the outputs of the pass may not be used.
     pub(crate) failure: Option<ModelError>,
 }
 
 /// Which rows go through which experts.
 #[derive(Default)]
 struct Routing {
-    /// The experts of each row, the highest score first, `[rows, chosen]`, and their weights.
+    /// The experts of each row, the highest score first, `[rows, chosen]`.
     experts: Vec<u32>,
+    /// The weights of these choices.
     weights: Vec<f32>,
     /// The gathered row of each of these choices.
     gathered_rows: Vec<usize>,
     /// The row of the pass of each gathered row.
     rows: Vec<usize>,
-    /// The first gathered row of each expert, and the number of all.
+    /// The first gathered row of each expert, followed by the number of gathered rows.
     starts: Vec<usize>,
-    /// Where the next row of each expert goes, while rows are distributed.
+    /// The place of the next row of each expert, while rows are distributed.
     next: Vec<usize>,
     selector: ExpertSelector,
 }
 
 impl Routing {
-    /// Routes rows by the router's logits, `[rows, experts]`. `corrections`: those of the layer, or empty.
+    /// Routes rows by the router's logits, `[rows, experts]`. `corrections` are those of the layer, or empty.
     fn fill(&mut self, logits: &[f32], corrections: &[f32], layer: &spec::Experts) {
         let spec::Experts { count, chosen, .. } = *layer;
         let Self { experts: all, weights, gathered_rows, rows, starts, next, selector } = self;
@@ -93,23 +94,23 @@ impl Routing {
     /// Multiplies the weights by the scale of their experts, if there are scales.
     fn scale(&mut self, scales: &[f32]) {
         if !scales.is_empty() {
-            let of = |expert: &u32| scales[*expert as usize];
-            self.weights.iter_mut().zip(&self.experts).for_each(|(weight, expert)| *weight *= of(expert));
+            let scale_of = |expert: &u32| scales[*expert as usize];
+            self.weights.iter_mut().zip(&self.experts).for_each(|(weight, expert)| *weight *= scale_of(expert));
         }
     }
 
-    /// The experts of a range that some row chose, with the number of rows that did.
-    fn groups(&self, of: Range<usize>) -> impl Iterator<Item = (usize, usize)> + Clone + '_ {
-        of.map(|expert| (expert, self.starts[expert + 1] - self.starts[expert])).filter(|(_, rows)| *rows > 0)
+    /// The experts of a range that some row chose, each with the number of rows that chose it.
+    fn groups(&self, range: Range<usize>) -> impl Iterator<Item = (usize, usize)> + Clone + '_ {
+        range.map(|expert| (expert, self.starts[expert + 1] - self.starts[expert])).filter(|(_, rows)| *rows > 0)
     }
 
-    /// The same without the number of rows.
-    fn experts(&self, of: Range<usize>) -> impl Iterator<Item = usize> + Clone + '_ {
-        self.groups(of).map(|(expert, _)| expert)
+    /// The experts of a range that some row chose.
+    fn experts(&self, range: Range<usize>) -> impl Iterator<Item = usize> + Clone + '_ {
+        self.groups(range).map(|(expert, _)| expert)
     }
 }
 
-/// Splits the first `len` elements off.
+/// Splits off the first `len` elements.
 fn take<'a>(left: &mut &'a mut [f32], len: usize) -> &'a mut [f32] {
     let (first, rest) = std::mem::take(left).split_at_mut(len);
     *left = rest;
@@ -117,9 +118,9 @@ fn take<'a>(left: &mut &'a mut [f32], len: usize) -> &'a mut [f32] {
 }
 
 impl Block<'_> {
-    /// Runs a layer's experts on rows `input` `[rows, width]`; yields as many. `router_input` is the same in most
-    /// networks.
-    pub(crate) fn run_experts<'b>(
+    /// Runs a layer's experts on rows `input` `[rows, width]`; yields the outputs, of the same shape. In most networks
+    /// `router_input` equals `input`.
+    pub(super) fn run_experts<'b>(
         &self,
         (number, layer, experts): (usize, &spec::Experts, &Experts<Linear>),
         [router_input, input]: [&[f32]; 2],
@@ -156,8 +157,8 @@ impl Block<'_> {
         &buffers.out[..rows * width]
     }
 
-    /// Runs as many experts from `first` on as there is room for at a time on their gathered rows; yields the first of
-    /// those that are left.
+    /// Runs experts from `first` on, as many as there is room for at a time, on their gathered rows; yields the first
+    /// of those that are left.
     fn round(
         &self,
         (layer, first): (&spec::Experts, usize),
@@ -215,7 +216,8 @@ impl Block<'_> {
         of_all
     }
 
-    /// Products of gathered rows `x` by groups, which follow one another in `x`, each with its number of rows.
+    /// Computes the products of gathered rows `x` by groups, which follow one another in `x`, each with its number of
+    /// rows.
     fn grouped<const N: usize>(&self, x: &[f32], inputs: usize, groups: &mut [(usize, [Product<'_>; N])]) {
         let (mut left, mut all) = (x, Vec::with_capacity(groups.len()));
         for (rows, products) in groups {

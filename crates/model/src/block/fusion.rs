@@ -1,12 +1,13 @@
-//! The input of a draft head: tokens and hidden rows become what its first layer reads.
+//! The input of a draft head: tokens and hidden states become what its first layer reads.
 //!
-//! The head's own hidden row, of a drafted token, is the residual stream as it is. A hidden row of the target is first
-//! projected from several layers of the target to the head's width (Li et al. 2025, EAGLE-3, section 3.1). The
-//! attention of the first layer reads the embedding of the row's token and its hidden row, each normalized,
-//! concatenated. Which hidden rows a row is given is said in `hidden.rs`; the rest of the layer is an ordinary block.
+//! The head's own hidden state, for a drafted token, becomes the residual stream unchanged. The hidden states of
+//! several layers of the target are first projected to the head's width (Li et al. 2025, EAGLE-3, section 3.1). The
+//! attention of the first layer reads the embedding of the row's token and its hidden state, each normalized,
+//! concatenated. Which hidden state a row is given is described in `hidden.rs`; the rest of the layer is an ordinary
+//! block.
 
+use super::{Block, grow_to, normalize, normalized};
 use crate::batch::Batch;
-use crate::block::{Block, grow_to, normalize, normalized};
 use crate::hidden::HiddenInput;
 use crate::linear::Linear;
 use crate::network::{Fusion, NormWeights};
@@ -16,7 +17,7 @@ use crate::spec::Spec;
 /// Buffers of one pass, kept between passes.
 #[derive(Default)]
 pub(crate) struct FusionBuffers {
-    /// The target's rows of all spans, `[rows, layers * target width]`.
+    /// The target's hidden states of all spans, `[rows, layers * target width]`.
     target: Vec<f32>,
     normed: Vec<f32>,
     /// Their projection, `[rows, width]`.
@@ -24,7 +25,7 @@ pub(crate) struct FusionBuffers {
 }
 
 impl Fusion<Linear> {
-    /// Writes the hidden rows of the batch, projected where they are the target's, to `x` `[rows, width]`.
+    /// Writes the hidden states of the batch to `x` `[rows, width]`; the target's are projected first.
     pub(crate) fn fill(
         &self,
         (products, spec): (&Products, &Spec),
@@ -63,20 +64,20 @@ impl Fusion<Linear> {
     }
 }
 
-/// What the first layer of a draft head reads beside the residual stream.
+/// What the first layer of a draft head reads besides the residual stream.
 pub(crate) struct Fused<'a> {
-    /// Embedding of each row's token, `[rows, width]`.
+    /// The embedding of each row's token, `[rows, width]`.
     pub(crate) embedded: &'a [f32],
-    /// The norm of the hidden rows.
+    /// The norm of the hidden states.
     pub(crate) hidden_norm: &'a NormWeights,
-    /// Whether the residual stream continues with the normalized hidden rows.
+    /// Whether the residual stream continues with the normalized hidden states.
     pub(crate) residual_is_normed: bool,
 }
 
 impl Fused<'_> {
     /// The input of the layer's attention, `[rows, 2 * width]`: the embedding, normalized by `embedding_norm`, and the
-    /// normalized hidden row, which is the residual stream `x` `[rows, width]`.
-    pub(crate) fn read<'b>(
+    /// normalized hidden state, which is the residual stream `x` `[rows, width]`.
+    pub(super) fn read<'b>(
         &self,
         block: &Block<'_>,
         embedding_norm: Option<&NormWeights>,

@@ -1,0 +1,74 @@
+//! The drafters that are analyzed, those of the paper's section 4.2: a draft model, a unigram and a bigram model, and
+//! random tokens.
+//!
+//! The draft model is the library's. The others are made here, since the library has one n-gram model at a time: here
+//! there are two in one engine, and they draft at every position, which pays hardly ever.
+
+use foretoken::Generator;
+use foretoken::generator::KeptTexts;
+use foretoken::settings::{MemorySettings, NamedValue, NgramSource, OneOf};
+use foretoken_console::failure::Failure;
+use foretoken_drafters::{NgramDrafter, RandomDrafter};
+use foretoken_speculation::Drafter;
+
+/// A drafter that is analyzed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AnalyzedDrafter {
+    /// The draft model.
+    Draft,
+    /// The most frequent tokens.
+    Unigram,
+    /// The tokens that followed the last one most often.
+    Bigram,
+    /// Random tokens.
+    Random,
+}
+
+impl OneOf for AnalyzedDrafter {
+    const VALUES: &'static [NamedValue<Self>] = &[
+        NamedValue::new(Self::Draft, &["draft"], "The draft model"),
+        NamedValue::new(Self::Unigram, &["unigram"], "The most frequent tokens"),
+        NamedValue::new(Self::Bigram, &["bigram"], "The tokens that followed the last one most often"),
+        NamedValue::new(Self::Random, &["random"], "Random tokens"),
+    ];
+}
+
+/// Adds drafters of chains of up to `depth_max` tokens to a generator that was opened with the draft model, if that is
+/// among them, and lets them learn the texts of `memory`. Returns their numbers. `source`: what n-gram models count.
+///
+/// # Errors
+/// As [`KeptTexts::load`].
+pub fn add(
+    generator: &mut Generator,
+    drafters: &[AnalyzedDrafter],
+    depth_max: usize,
+    source: NgramSource,
+    memory: &MemorySettings,
+) -> Result<Vec<u8>, Failure> {
+    let mut numbers: Vec<u8> = Vec::with_capacity(drafters.len());
+    for drafter in drafters {
+        let made: Box<dyn Drafter> = match drafter {
+            AnalyzedDrafter::Draft => {
+                numbers.extend(&generator.prompter.methods[0].drafters);
+                continue;
+            }
+            AnalyzedDrafter::Unigram => Box::new(ngram(1, depth_max, source)),
+            AnalyzedDrafter::Bigram => Box::new(ngram(2, depth_max, source)),
+            AnalyzedDrafter::Random => {
+                let mut drafter = RandomDrafter::new(generator.prompter.tokens());
+                drafter.nodes_max = depth_max;
+                Box::new(drafter)
+            }
+        };
+        numbers.push(generator.engine.add_drafter(made));
+    }
+    generator.kept_texts = KeptTexts::load(memory, generator.prompter.tokenizer.as_deref(), &mut generator.engine)?;
+    Ok(numbers)
+}
+
+/// A model of n-grams that always drafts, as far as it has counted anything.
+fn ngram(order: usize, depth_max: usize, source: NgramSource) -> NgramDrafter {
+    let mut drafter = NgramDrafter::new(order, source);
+    (drafter.depth_max, drafter.unigram_min) = (depth_max, 0.0);
+    drafter
+}

@@ -1,0 +1,153 @@
+//! Values of settings by their names: in JSON, on command lines and in help.
+//!
+//! The lower crates know neither serde nor command lines, so the names of their values are given here. Settings are
+//! serialized by name through `#[serde(with = "names")]`.
+
+use foretoken_drafters::NgramSource;
+use foretoken_drafters::{BranchSource, Layout};
+use foretoken_engine::TranslationWay;
+use foretoken_model::{CacheType, WeightType};
+use foretoken_speculation::Promise;
+use serde::{Deserialize, Deserializer, Serializer, de};
+
+/// A value with a name.
+pub trait Named: Sized {
+    /// Its name.
+    fn name(&self) -> String;
+    /// The value of this name.
+    fn named(name: &str) -> Option<Self>;
+}
+
+/// One of the values of a setting.
+#[derive(Clone, Copy, Debug)]
+pub struct NamedValue<T> {
+    /// The value.
+    pub value: T,
+    /// Its name, and then other names of it.
+    pub names: &'static [&'static str],
+    /// What it means, for help.
+    pub help: &'static str,
+}
+
+impl<T> NamedValue<T> {
+    /// A value with its names, and what help says of it.
+    pub const fn new(value: T, names: &'static [&'static str], help: &'static str) -> Self {
+        Self { value, names, help }
+    }
+}
+
+/// A setting that is one of a few values, each with a name.
+pub trait OneOf: Copy + PartialEq + 'static {
+    /// All values, in the order of help.
+    const VALUES: &'static [NamedValue<Self>];
+}
+
+impl<T: OneOf> Named for T {
+    fn name(&self) -> String {
+        let own = T::VALUES.iter().find(|one| one.value == *self);
+        own.map_or_else(String::new, |one| one.names[0].to_string())
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        T::VALUES.iter().find(|one| one.names.contains(&name)).map(|one| one.value)
+    }
+}
+
+pub(crate) fn serialize<T: Named, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&value.name())
+}
+
+pub(crate) fn deserialize<'a, T: Named, D: Deserializer<'a>>(deserializer: D) -> Result<T, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    T::named(&name).ok_or_else(|| de::Error::custom(format!("expected a name that is known, found {name:?}")))
+}
+
+/// The same for optional values.
+pub(crate) mod optional {
+    use super::{Deserialize, Deserializer, Named, Serializer, de};
+
+    pub(crate) fn serialize<T: Named, S: Serializer>(value: &Option<T>, serializer: S) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => serializer.serialize_some(&value.name()),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(crate) fn deserialize<'a, T: Named, D: Deserializer<'a>>(deserializer: D) -> Result<Option<T>, D::Error> {
+        let Some(name) = Option::<String>::deserialize(deserializer)? else { return Ok(None) };
+        let unknown = || de::Error::custom(format!("expected a name that is known, found {name:?}"));
+        T::named(&name).map(Some).ok_or_else(unknown)
+    }
+}
+
+impl OneOf for Promise {
+    const VALUES: &'static [NamedValue<Self>] = &[
+        NamedValue::new(Self::Exact, &["exact"], "The same seed gives the same text as plain decoding, byte for byte"),
+        NamedValue::new(Self::Rejection, &["rejection"], "The same distribution as plain decoding"),
+        NamedValue::new(Self::Block, &["block"], "The same distribution, a chain verified as one block"),
+    ];
+}
+
+impl OneOf for TranslationWay {
+    const VALUES: &'static [NamedValue<Self>] = &[
+        NamedValue::new(
+            Self::ByPromise,
+            &["auto"],
+            "Text for greedy requests, under exact, and where vocabularies share little; else shared",
+        ),
+        NamedValue::new(Self::Text, &["text", "uag"], "Its text is translated (universal assisted generation)"),
+        NamedValue::new(
+            Self::Shared,
+            &["shared", "tli"],
+            "Its law over the tokens that both vocabularies have (token-level intersection)",
+        ),
+    ];
+}
+
+impl OneOf for NgramSource {
+    const VALUES: &'static [NamedValue<Self>] = &[
+        NamedValue::new(Self::Corpus, &["corpus"], "Other texts, and those of earlier runs"),
+        NamedValue::new(Self::Text, &["text"], "The running text, prompt included"),
+        NamedValue::new(Self::Both, &["both"], "Both"),
+    ];
+}
+
+impl Named for CacheType {
+    fn name(&self) -> String {
+        CacheType::name(*self).to_string()
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        CacheType::ALL.into_iter().find(|kind| CacheType::name(*kind) == name)
+    }
+}
+
+impl Named for WeightType {
+    fn name(&self) -> String {
+        self.to_string()
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        name.parse().ok()
+    }
+}
+
+impl Named for Layout {
+    fn name(&self) -> String {
+        Layout::name(*self).to_string()
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        Layout::from_name(name)
+    }
+}
+
+impl Named for BranchSource {
+    fn name(&self) -> String {
+        BranchSource::name(*self).to_string()
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        BranchSource::from_name(name)
+    }
+}

@@ -1,0 +1,101 @@
+//! Linear layers as products need them: packed for the kernels, in the requested type.
+
+use std::sync::Arc;
+
+use foretoken_kernels::matmul::Product;
+use foretoken_kernels::{Panels, Pool};
+
+use crate::products::Share;
+use crate::weight_type::WeightType;
+
+/// A matrix in the form in which it is multiplied, or the part of it that is in this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PackedMatrix {
+    /// The name of the weights' type.
+    pub form: &'static str,
+    /// Number of weights.
+    pub elements: usize,
+    /// Number of bytes that a product with the matrix reads.
+    pub bytes: usize,
+    /// Whether the matrix belongs to an expert that rows choose: a pass reads it only for rows that chose this expert.
+    pub is_chosen: bool,
+}
+
+/// How matrices are packed.
+#[derive(Clone, Copy)]
+pub(crate) struct Packing<'a> {
+    /// The threads that pack.
+    pub(crate) pool: &'a Pool,
+    /// The model, for messages.
+    pub(crate) file: &'a str,
+    /// The requested type; `None` for that of the file.
+    pub(super) requested: Option<WeightType>,
+    /// The type of this matrix, given that request.
+    pub(super) weight_type: Option<WeightType>,
+    /// Whether blocks are multiplied as floats.
+    pub(super) as_floats: bool,
+    /// The part of the outputs that is packed.
+    pub(super) share: Share,
+}
+
+impl<'a> Packing<'a> {
+    pub(crate) fn new(pool: &'a Pool, file: &'a str, requested: Option<WeightType>, share: Share) -> Self {
+        Self { pool, file, requested, weight_type: requested, as_floats: false, share }
+    }
+
+    /// Packing of matrices that have already been cut to this rank's part.
+    pub(crate) fn deferred(pool: &'a Pool, file: &'a str, requested: Option<WeightType>) -> Self {
+        Self::new(pool, file, requested, Share::new(None))
+    }
+
+    /// Packing of routers: the weights of the file, as floats. Products with blocks would round the router's input and
+    /// so choose other experts.
+    pub(crate) fn of_router(self) -> Self {
+        Self { requested: None, weight_type: None, as_floats: true, ..self }
+    }
+
+    /// Packing of the head.
+    pub(crate) fn of_head(self) -> Self {
+        Self { weight_type: self.requested.map(WeightType::of_head), ..self }
+    }
+}
+
+/// A linear layer `[outputs, inputs]`, or a rank's part of it. Clones share their weights in memory.
+#[derive(Clone)]
+pub(crate) struct Linear {
+    /// The weights of the outputs that are computed in this process.
+    pub(super) weights: Arc<Panels>,
+    pub(super) bias: Option<Arc<[f32]>>,
+    /// Number of outputs of all ranks.
+    pub(super) outputs: usize,
+}
+
+impl Linear {
+    /// The product with this layer into `out` `[rows, outputs of all ranks]`, for
+    /// [`Products`](crate::products::Products).
+    pub(crate) fn product<'a>(&'a self, out: &'a mut [f32], accumulate: bool) -> Product<'a> {
+        Product { weights: &self.weights, bias: self.bias.as_deref(), out, accumulate }
+    }
+
+    /// Whether both layers share their weights in memory.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.weights, &other.weights)
+    }
+
+    /// Number of elements of an input row.
+    pub(crate) fn inputs(&self) -> usize {
+        self.weights.inputs()
+    }
+
+    /// Number of elements of an output row, on all ranks together.
+    pub(crate) fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    /// A description of the part that is in this process.
+    pub(crate) fn packed(&self) -> PackedMatrix {
+        let panels = &self.weights;
+        let (form, elements) = (panels.form().name(), panels.outputs() * panels.inputs());
+        PackedMatrix { form, elements, bytes: panels.bytes(), is_chosen: false }
+    }
+}

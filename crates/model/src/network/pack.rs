@@ -1,0 +1,139 @@
+//! Packing of a described network for the kernels, one matrix after another.
+
+use super::{
+    Dense, DenseWithExperts, Experts, Ffn, Fusion, InputReader, InputSource, KeyValue, Layer, Network, Progress,
+};
+use crate::error::ModelError;
+use crate::linear::{Linear, Packing, Unpacked};
+
+impl Network<Unpacked> {
+    /// Packs every matrix for the kernels, layer by layer; `progress` is called after each.
+    ///
+    /// # Errors
+    /// As [`Unpacked::pack`].
+    pub(crate) fn pack(self, packing: &Packing<'_>, progress: Progress<'_>) -> Result<Network<Linear>, ModelError> {
+        let Self { name, source, spec, embedding, positions, embedding_norm, layers, output_norm, head, .. } = self;
+        let projection = |matrix: Option<Unpacked>| matrix.map(|matrix| matrix.pack(packing)).transpose();
+        let embedding_projection = projection(self.embedding_projection)?;
+        let inputs = match self.inputs {
+            None => None,
+            Some(InputSource { table, projection, norm }) => {
+                Some(InputSource { table, projection: projection.pack(packing)?, norm })
+            }
+        };
+        let fusion = match self.fusion {
+            None => None,
+            Some(Fusion { target_norm, projection, hidden_norm }) => {
+                Some(Fusion { target_norm, projection: projection.pack(packing)?, hidden_norm })
+            }
+        };
+        let count = layers.len();
+        let mut packed = Vec::with_capacity(count);
+        for layer in layers {
+            packed.push(layer.pack(packing)?);
+            progress(packed.len(), count);
+        }
+        let head = head.pack(&packing.of_head())?;
+        Ok(Network {
+            name,
+            source,
+            spec,
+            embedding,
+            positions,
+            embedding_projection,
+            embedding_norm,
+            inputs,
+            fusion,
+            layers: packed,
+            output_norm,
+            output_projection: projection(self.output_projection)?,
+            head,
+            head_tokens: self.head_tokens,
+            left_out: self.left_out,
+        })
+    }
+}
+
+impl Layer<Unpacked> {
+    fn pack(self, packing: &Packing<'_>) -> Result<Layer<Linear>, ModelError> {
+        Ok(Layer {
+            attention_norm: self.attention_norm,
+            query: self.query.pack(packing)?,
+            query_norm: self.query_norm,
+            key_value: self.key_value.map(|key_value| key_value.pack(packing)).transpose()?,
+            sinks: self.sinks,
+            attention_output: self.attention_output.pack(packing)?,
+            attention_post_norm: self.attention_post_norm,
+            ffn_norm: self.ffn_norm,
+            ffn: match self.ffn {
+                Ffn::Dense(dense) => Ffn::Dense(dense.pack(packing)?),
+                Ffn::Experts(experts) => Ffn::Experts(experts.pack(packing)?),
+                Ffn::DenseWithExperts(both) => {
+                    let DenseWithExperts {
+                        dense,
+                        dense_post_norm,
+                        experts,
+                        router_norm,
+                        experts_norm,
+                        experts_post_norm,
+                    } = *both;
+                    let (dense, experts) = (dense.pack(packing)?, experts.pack(packing)?);
+                    let both = DenseWithExperts {
+                        dense,
+                        dense_post_norm,
+                        experts,
+                        router_norm,
+                        experts_norm,
+                        experts_post_norm,
+                    };
+                    Ffn::DenseWithExperts(Box::new(both))
+                }
+            },
+            ffn_post_norm: self.ffn_post_norm,
+            input: match self.input {
+                None => None,
+                Some(InputReader { activation, gate, projection, norm }) => {
+                    let (gate, projection) = (gate.pack(packing)?, projection.pack(packing)?);
+                    Some(InputReader { activation, gate, projection, norm })
+                }
+            },
+            multiplier: self.multiplier,
+        })
+    }
+}
+
+impl Dense<Unpacked> {
+    fn pack(self, packing: &Packing<'_>) -> Result<Dense<Linear>, ModelError> {
+        self.map(&mut |matrix| matrix.pack(packing))
+    }
+}
+
+impl Experts<Unpacked> {
+    fn pack(self, packing: &Packing<'_>) -> Result<Experts<Linear>, ModelError> {
+        let Self { router, corrections, scales, all, shared } = self;
+        Ok(Experts {
+            router: router.pack(&packing.of_router())?,
+            corrections,
+            scales,
+            all: all.into_iter().map(|expert| expert.pack(packing)).collect::<Result<_, _>>()?,
+            shared: match shared {
+                None => None,
+                Some((dense, gate)) => {
+                    let gate = gate.map(|gate| gate.pack(&packing.of_router())).transpose()?;
+                    Some((dense.pack(packing)?, gate))
+                }
+            },
+        })
+    }
+}
+
+impl KeyValue<Unpacked> {
+    fn pack(self, packing: &Packing<'_>) -> Result<KeyValue<Linear>, ModelError> {
+        Ok(KeyValue {
+            key: self.key.pack(packing)?,
+            value: self.value.map(|value| value.pack(packing)).transpose()?,
+            key_norm: self.key_norm,
+            value_norm: self.value_norm,
+        })
+    }
+}

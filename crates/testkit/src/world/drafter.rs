@@ -1,0 +1,244 @@
+//! A drafter of the made world: it knows the target's text, and is right where its script says so.
+//!
+//! One without a network offers a chain at once, as a lookup does. One with a network makes a step for each token,
+//! reads what it has not read before, and stops where another step does not pay, as draft models do. Its estimates are
+//! informative and wrong, like those of real drafters: of a token that is right with probability p it says the square
+//! root of p, and never less than 0.3; a copying drafter is the surer the more tokens in a row were right.
+//!
+//! There are no trees, and no draws: texts are greedy.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use foretoken_speculation::{
+    Ask, Branch, Chance, Drafter, Evidence, NodeId, Opening, Proposal, ReadAsk, SequenceId, Token, Work,
+};
+
+use super::{Machine, Text, fraction};
+
+/// Most tokens of a draft.
+const CHAIN_MAX: usize = 16;
+/// A drafter without a network proposes nothing below this gain: the default of suffix matching.
+const GAIN_MIN: f32 = 0.01;
+/// The least that a drafter says of a token.
+const CONFIDENCE_MIN: f64 = 0.3;
+/// Tokens of a copied passage.
+const PASSAGE_TOKENS: usize = 12;
+/// How many tokens in a row a copying drafter counts.
+const RUN_MAX: usize = 8;
+
+/// Where a drafter is right.
+#[derive(Clone, Debug)]
+pub enum Rightness {
+    /// At each position with a probability of its own; the mean of these.
+    Varied(f64),
+    /// In copied passages, which are this fraction of the text, and nowhere else.
+    Copied(f64),
+    /// As `Varied` at these positions of the text, and nowhere else.
+    Within(Range<usize>, f64),
+}
+
+/// What a drafter takes, in passes of the target.
+#[derive(Clone, Copy, Debug)]
+pub enum Effort {
+    /// It has no network, and a call takes this for each sequence.
+    Call(f64),
+    /// It has a network.
+    Network {
+        /// The time of a step for one sequence. Others in the same step add as much of it as rows add to a pass.
+        step: f64,
+        /// The time of reading a token, beyond the last one.
+        read: f64,
+    },
+}
+
+/// A drafter of a scenario.
+#[derive(Clone, Debug)]
+pub struct Scripted {
+    /// Where it is right.
+    pub right: Rightness,
+    /// What it takes.
+    pub effort: Effort,
+}
+
+/// A drafter that follows a script.
+pub(super) struct ScriptedDrafter {
+    script: Scripted,
+    number: u64,
+    text: Arc<Text>,
+    machine: Machine,
+    /// How many tokens of each open sequence its network has read. Drafted ones count once they were right.
+    read: BTreeMap<SequenceId, usize>,
+    work: Work,
+}
+
+/// A token that is offered.
+struct Guess {
+    token: Token,
+    is_right: bool,
+    confidence: f32,
+}
+
+/// A chain of a drafter with a network while it grows.
+struct Growth {
+    node: Option<NodeId>,
+    depth: usize,
+    /// How many of its leading tokens are right.
+    right: usize,
+    /// Product of the confidences.
+    gain: f32,
+    /// Product of the calibrated acceptances.
+    calibrated_gain: f64,
+}
+
+impl ScriptedDrafter {
+    /// The drafter of this number.
+    pub(super) fn new(script: Scripted, number: u64, text: Arc<Text>, machine: Machine) -> Self {
+        Self { script, number, text, machine, read: BTreeMap::new(), work: Work::default() }
+    }
+
+    /// The number from 0 to 1 by which its script decides something at a place of the text.
+    fn chance(&self, sequence: SequenceId, place: usize, purpose: u64) -> f64 {
+        fraction(&[self.text.seed, self.number, sequence.0, place as u64, purpose])
+    }
+
+    /// The probability that it is right at a position.
+    fn probability(&self, sequence: SequenceId, position: usize) -> f64 {
+        let varied = |mean: f64| {
+            let spread = mean.min(1.0 - mean);
+            mean + spread * (2.0 * self.chance(sequence, position, 0) - 1.0)
+        };
+        match &self.script.right {
+            Rightness::Varied(mean) => varied(*mean),
+            Rightness::Copied(part) => {
+                let is_copied = self.chance(sequence, position / PASSAGE_TOKENS, 1) < *part;
+                f64::from(u8::from(is_copied))
+            }
+            Rightness::Within(positions, mean) if positions.contains(&position) => varied(*mean),
+            Rightness::Within(..) => 0.0,
+        }
+    }
+
+    fn is_right(&self, sequence: SequenceId, position: usize) -> bool {
+        self.chance(sequence, position, 2) < self.probability(sequence, position)
+    }
+
+    /// The token that it offers at this depth after `written` tokens, 0 for the next one.
+    fn guess(&self, sequence: SequenceId, written: usize, depth: usize) -> Guess {
+        let position = written + depth;
+        let is_right = self.is_right(sequence, position);
+        let token = match is_right {
+            true => self.text.token(sequence.0, position),
+            false => self.text.wrong_token(sequence.0, position, self.number),
+        };
+        let confidence = if let Rightness::Copied(_) = self.script.right {
+            let before = (1..=RUN_MAX.min(written)).take_while(|back| self.is_right(sequence, written - back));
+            let run = (before.count() + depth) as f64;
+            (run + 0.5) / (run + 1.5)
+        } else {
+            self.probability(sequence, position).sqrt().max(CONFIDENCE_MIN)
+        };
+        Guess { token, is_right, confidence: confidence as f32 }
+    }
+
+    /// Offers a chain at once.
+    fn offer_chain(&self, ask: &mut Ask<'_>) {
+        let (gain_min, written) = (ask.gain_min(GAIN_MIN), ask.tokens.len());
+        let (mut parent, mut gain) = (None, 1.0_f32);
+        for depth in 0..CHAIN_MAX {
+            let Guess { token, confidence, .. } = self.guess(ask.sequence, written, depth);
+            gain *= confidence;
+            if gain < gain_min || !ask.has_room_for(parent, token) {
+                return;
+            }
+            let evidence = Evidence::estimate(confidence);
+            parent = Some(ask.tree.suggest(parent, token, Proposal::Point, ask.source, evidence));
+        }
+    }
+
+    /// Offers chains step by step, those of all sequences together.
+    fn grow(&mut self, asks: &mut [Ask<'_>], [step, read]: [f64; 2]) {
+        let growth = || Growth { node: None, depth: 0, right: 0, gain: 1.0, calibrated_gain: 1.0 };
+        let with_room = (0..asks.len()).filter(|at| asks[*at].has_room());
+        let mut growing: Vec<(usize, Growth)> = with_room.map(|at| (at, growth())).collect();
+        let unread = |at: usize| self.unread(asks[at].sequence, asks[at].tokens.len()).max(1);
+        let all: usize = growing.iter().map(|(at, _)| unread(*at)).sum();
+        self.work.read += all as u64;
+        // The last token of each sequence is the row of its first step.
+        let mut reading = read * (all - growing.len()) as f64;
+        while !growing.is_empty() {
+            let others = self.machine.times.row * (growing.len() as f64 - 1.0);
+            self.machine.work(step * (1.0 + others) + std::mem::take(&mut reading));
+            self.work.passes += 1;
+            growing.retain_mut(|(at, growth)| self.advance(&mut asks[*at], growth));
+        }
+    }
+
+    /// Offers the next token of a chain, and returns whether another step is made.
+    fn advance(&mut self, ask: &mut Ask<'_>, growth: &mut Growth) -> bool {
+        let guess = self.guess(ask.sequence, ask.tokens.len(), growth.depth);
+        let evidence = Evidence::of_law(guess.confidence, 1.0);
+        growth.node = Some(ask.tree.suggest(growth.node, guess.token, Proposal::Point, ask.source, evidence));
+        // The step has read the token before this one.
+        self.read.insert(ask.sequence, ask.tokens.len() + growth.right);
+        growth.right += usize::from(growth.right == growth.depth && guess.is_right);
+        growth.depth += 1;
+        growth.gain *= guess.confidence;
+        let depth = growth.depth;
+        growth.calibrated_gain *= ask.outlook.map_or(1.0, |outlook| outlook.acceptance(ask.source, evidence, depth));
+        let room = (CHAIN_MAX - depth).min(ask.room());
+        let branch = Branch { gain: growth.calibrated_gain, depth, nodes: depth, room };
+        room > 0 && ask.goes_on(guess.token, (guess.confidence, growth.gain), branch)
+    }
+}
+
+impl Drafter for ScriptedDrafter {
+    fn name(&self) -> &str {
+        "scripted"
+    }
+
+    fn work(&self) -> Option<Work> {
+        matches!(self.script.effort, Effort::Network { .. }).then_some(self.work)
+    }
+
+    fn unread(&self, sequence: SequenceId, len: usize) -> usize {
+        match self.script.effort {
+            Effort::Call(_) => 0,
+            Effort::Network { .. } => len.saturating_sub(self.read.get(&sequence).copied().unwrap_or(0)),
+        }
+    }
+
+    fn open(&mut self, opening: &Opening<'_>) {
+        self.read.insert(opening.sequence, 0);
+    }
+
+    fn read(&mut self, asks: &[ReadAsk<'_>]) {
+        let Effort::Network { step, read } = self.script.effort else { return };
+        let mut tokens = 0;
+        for ask in asks {
+            let done = self.read.entry(ask.sequence).or_default();
+            tokens += ask.until.saturating_sub(*done);
+            *done = ask.until.max(*done);
+        }
+        if tokens > 0 {
+            self.machine.work(step + read * (tokens as f64 - 1.0));
+            self.work.passes += 1;
+            self.work.read += tokens as u64;
+        }
+    }
+
+    fn draft(&mut self, asks: &mut [Ask<'_>], _chance: &mut dyn Chance) {
+        match self.script.effort {
+            Effort::Network { step, read } => self.grow(asks, [step, read]),
+            Effort::Call(call) => {
+                self.machine.work(call * asks.len() as f64);
+                asks.iter_mut().for_each(|ask| self.offer_chain(ask));
+            }
+        }
+    }
+
+    fn close(&mut self, sequence: SequenceId) {
+        self.read.remove(&sequence);
+    }
+}
