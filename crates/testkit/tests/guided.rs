@@ -114,14 +114,16 @@ fn the_law_of_a_guided_output_is_the_targets_under_its_mask() {
     let sampling = Sampling { temperature: 1.2, end_tokens: vec![3], ..Sampling::default() };
     let table = Table::dense(4, 2, 33);
     // The enumeration has no end tokens: these forms cannot end within three tokens. In the second a token is forced.
+    // Every drafter meets every promise, with one form or the other.
     std::thread::scope(|scope| {
-        for (form, log_probabilities) in [("(a|ab|bab){12}", true), ("(a|bab){12}", false)] {
-            for promise in [Promise::Exact, Promise::Rejection, Promise::Block] {
+        for (i, (form, log_probabilities)) in [("(a|ab|bab){12}", true), ("(a|bab){12}", false)].into_iter().enumerate()
+        {
+            for (j, promise) in [Promise::Exact, Promise::Rejection, Promise::Block].into_iter().enumerate() {
                 let (sampling, form, table) = (sampling.clone(), Form::Grammar(form), &table);
                 scope.spawn(move || {
                     let case =
                         Case { target: (33, 4, 2), prompt: vec![1, 2, 1], sampling, seed: 0, tokens_max: 3, form };
-                    for drafter in &drafters() {
+                    for (_, drafter) in drafters().iter().enumerate().filter(|(k, _)| (i + j + k) % 2 == 0) {
                         let budget = BudgetKind::Fixed { nodes: 2 };
                         let setting = Setting { promise, budget, log_probabilities, ..Setting::plain() };
                         let error = law_error(table, &case, &setting, &[drafter]);

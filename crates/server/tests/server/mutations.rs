@@ -14,15 +14,13 @@ use crate::probe::{Route, bytes, request};
 use crate::test_server::TestServer;
 
 /// Values of wrong types and at the limits of ranges, as JSON text.
-const EDGE_VALUES: [&str; 34] = [
+const EDGE_VALUES: [&str; 32] = [
     "null",
     "true",
     "false",
     "0",
     "1",
     "-1",
-    "2",
-    "7",
     "0.5",
     "-0.0",
     "1e308",
