@@ -15,7 +15,7 @@ use foretoken_testkit::world::{Measured, scenarios};
 use serde_json::json;
 
 /// How often each scenario is run.
-const SEEDS: u64 = 4;
+const SEEDS: u64 = 24;
 
 fn main() -> ExitCode {
     let options: Vec<String> = std::env::args().skip(1).collect();

@@ -11,19 +11,14 @@
 
 use foretoken_speculation::{Branch, Costs, Experience, Outlook, PassSoFar};
 
+use super::meter::READ_FREE_TOKENS;
 use super::pass::DrafterCandidate;
 use super::rows::Scheduled;
 use crate::sequence::Sequence;
 
-/// Tokens of a sequence that a draft model reads in its first step without taking longer for it, since its passes of so
-/// few rows take about the same time.
-pub(super) const READ_FREE_TOKENS: usize = 4;
-/// Fraction of the time that may be spent on asking drafters without a network none of whose recent tokens were chosen:
-/// most that such calls may slow down decoding.
+/// Fraction of the time that may be spent on asking drafters without a network of whose last draft no token was chosen:
+/// the maximum that such calls may slow down decoding.
 const UNCHOSEN_TIME_PART: f64 = 0.005;
-/// The number of calls in a row without a chosen token after which a drafter is asked in fewer passes; fewer may be
-/// chance.
-const UNCHOSEN_CALLS_MIN: u8 = 4;
 /// Maximum number of passes between two calls of such a drafter: a copied passage must be noticed before it ends.
 const CALL_INTERVAL_PASSES_MAX: f64 = 8.0;
 /// A call is counted with this many times its own time, since its candidates must also be ranked and learned from.
@@ -145,10 +140,10 @@ impl Baseline {
         prospect.steps > 0 && sequence.expected_tokens_left() * saved > unread * drafter.catch_up
     }
 
-    /// Whether a drafter may be asked in this pass. One without a network none of whose recent tokens were chosen skips
+    /// Whether a drafter may be asked in this pass. One without a network of whose last draft no token was chosen skips
     /// passes.
     pub(super) fn is_due(&self, sequence: &Sequence, costs: &Costs, candidate: DrafterCandidate) -> bool {
-        if candidate.has_network || sequence.draft.unchosen_calls(candidate.number) < UNCHOSEN_CALLS_MIN {
+        if candidate.has_network || !sequence.draft.was_unchosen(candidate.number) {
             return true;
         }
         let all = CALL_FACTOR * costs.drafter(candidate.number).call * self.emitting as f64;

@@ -47,7 +47,7 @@ const SLOWNESS_FACTOR_MAX: f64 = 2.0;
 const AGE_PASSES_MAX: u64 = 1024;
 /// Unreliable times are forgotten after this many passes, since one may be an outlier; and after this many passes
 /// without a plain one, a plain pass is run to measure it.
-const RECHECK_PASSES: u64 = 256;
+const RECHECK_PASSES: u64 = 128;
 /// The factor by which the costs of a drafter are lowered each time that it was not asked for [`AGE_PASSES_MAX`]
 /// passes, so that it soon gets a trial, which measures it.
 const STALE_DRAFTER_FACTOR: f64 = 0.5;
@@ -67,8 +67,9 @@ const NARROW_ROWS: usize = 32;
 const WIDE_ROWS: usize = 128;
 /// Rows of the classes between the two, and of the wide ones.
 const CLASS_ROWS: [usize; 2] = [8, 64];
-/// A drafter's network that reads more tokens per sequence than this is catching up; fewer belong to an ordinary step.
-const STEP_TOKENS_READ_MAX: f64 = 4.0;
+/// Tokens of a sequence that a draft model reads in a step without taking longer for it, since its passes of so few rows
+/// take about the same time. A call that reads more per sequence is catching up.
+pub(super) const READ_FREE_TOKENS: usize = 4;
 
 /// The time of a pass of the target.
 #[derive(Clone, Copy, Debug)]
@@ -335,7 +336,7 @@ impl Meter {
         if passes == 0 {
             times.call.add(seconds / sequences as f64, self.pass_count);
             costs.call = times.call.median().unwrap_or_default();
-        } else if read as f64 <= STEP_TOKENS_READ_MAX * sequences as f64 {
+        } else if read <= (READ_FREE_TOKENS * sequences) as u64 {
             times.step.add(seconds / (passes as f64 * sequences as f64), self.pass_count);
             costs.step = times.step.median().unwrap_or_default();
         } else {

@@ -6,7 +6,7 @@
 //!
 //! Decided elsewhere: how long the other sequences may wait (`rows`). The reading itself is in `drafting/reading.rs`.
 
-use super::baseline::READ_FREE_TOKENS;
+use super::meter::READ_FREE_TOKENS;
 use super::pass::{DrafterCandidate, PassPlan};
 use super::rows::Scheduled;
 use crate::sequence::Sequence;

@@ -31,9 +31,9 @@ pub(crate) struct Scheduled {
     pub(crate) probes_max: usize,
 }
 
-/// One row in this many is reserved for trees while prompts can use the rest. Trees get few, since a prompt's tokens
-/// are certain.
-const TREE_ROWS_DIVISOR: usize = 4;
+/// One row in this many is reserved for trees while prompts can use the rest. With fewer rows, sequences that decode
+/// lose more than prompts gain.
+const TREE_ROWS_DIVISOR: usize = 2;
 /// Seconds that a pass with chunks of prompts may take if sequences decode in it: a delay that a user who reads the
 /// output does not notice.
 const DELAY_SECONDS_MAX: f64 = 0.150;

@@ -32,8 +32,8 @@ pub(crate) struct SequenceDraft {
     /// The drafters that made no progress on the last chunk that they were to read: they read when they are asked for
     /// drafts.
     pub(crate) read_stalled: Vec<u8>,
-    /// For each drafter the number of calls in a row of which no token was chosen.
-    unchosen: Vec<u8>,
+    /// For each drafter whether no token of its last draft was chosen.
+    unchosen: Vec<bool>,
     /// All tokens that drafters offer; the tree is chosen from them.
     pub(crate) candidates: DraftTree,
     pub(crate) tree: DraftTree,
@@ -72,9 +72,9 @@ impl SequenceDraft {
         }
     }
 
-    /// The number of calls in a row of this drafter of which no token was chosen.
-    pub(crate) fn unchosen_calls(&self, number: u8) -> u8 {
-        self.unchosen.get(usize::from(number)).copied().unwrap_or(0)
+    /// Whether no token of this drafter's last draft was chosen.
+    pub(crate) fn was_unchosen(&self, number: u8) -> bool {
+        self.unchosen.get(usize::from(number)).copied().unwrap_or(false)
     }
 
     /// Clears the draft of the last pass, and decides in which order drafters are asked in this one.
@@ -129,9 +129,8 @@ impl SequenceDraft {
     pub(super) fn learn(&mut self, written: &[Token], shared: &mut Experience, judged: impl FnMut(Judged)) {
         for number in &self.asked {
             let at = usize::from(*number);
-            self.unchosen.resize(self.unchosen.len().max(at + 1), 0);
-            let has_row = self.tree.offers().iter().any(|offer| offer.source == *number);
-            self.unchosen[at] = if has_row { 0 } else { self.unchosen[at].saturating_add(1) };
+            self.unchosen.resize(self.unchosen.len().max(at + 1), false);
+            self.unchosen[at] = !self.tree.offers().iter().any(|offer| offer.source == *number);
         }
         self.experience.learn(&self.asked, &self.candidates, written, judged);
         shared.learn(&self.asked, &self.candidates, written, |_| {});
