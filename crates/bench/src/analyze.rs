@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use foretoken::generator::Choices;
-use foretoken::settings::{MemorySettings, Named, SpeculationSettings};
+use foretoken::settings::{Limit, MemorySettings, Named, SpeculationSettings};
 use foretoken::spec_type::{DrafterKind, DrafterSpec};
 use foretoken::{Answer, Generator, Promise, Settings, SpecType};
 use foretoken_console::failure::Failure;
@@ -45,13 +45,16 @@ const GAMMA_MAX: usize = 64;
 /// Drafts in which alpha is measured have at least so many tokens: the position after one that was accepted completely
 /// has no law of the drafter, and so should be rare.
 const ALPHA_DEPTH_MIN: usize = 16;
+/// Tokens of a text where no limit is given: enough for most estimates, and a minute for small models.
+const TEXT_TOKENS: usize = 128;
 
 const AFTER_HELP: &str = "\
 alpha is measured first, in one untimed run of long drafts. Then a repetition continues every prompt by
-plain decoding and by every drafter with every draft length, in changing order, as bench generate does; so
-do the repetitions that follow. Drafts are chains of --gamma tokens under --verify rejection, whatever else
-is set. p and q are laws after all sampling settings; those of the paper need --top-k 0 --top-p 1 --min-p 0.
-unigram and bigram count the text so far and the texts of --lookup-cache-static (see --ngram-source).
+plain decoding and by every drafter with every draft length, in changing order, as bench generate does;
+so do the repetitions that follow. Drafts are chains of --gamma tokens under --verify rejection,
+whatever else is set. Texts have at most 128 tokens where -n sets no limit. p and q are laws after all
+sampling settings; those of the paper need --top-k 0 --top-p 1 --min-p 0. unigram and bigram count the
+text so far and the texts of --lookup-cache-static (see --ngram-source).
 
   alpha          mean of the sum of min(p, q) over positions; 0 where a drafter has no law (Corollary 3.6)
   with law       the part of the positions where it has one
@@ -245,12 +248,9 @@ impl Analyze {
         let draft = &mut speculation.draft;
         (draft.n_max, draft.n_min, draft.p_min, draft.p_split) = (Some(depth_max), 0, None, Some(1.0));
         let source = speculation.drafters.ngram.source;
-        let settings = Settings {
-            model: self.model.settings()?,
-            sampling: self.law.settings(self.temp.first().copied())?,
-            speculation,
-            parallel: 1,
-        };
+        let mut sampling = self.law.settings(self.temp.first().copied())?;
+        sampling.tokens_max = Limit(sampling.tokens_max.0.or(Some(TEXT_TOKENS)));
+        let settings = Settings { model: self.model.settings()?, sampling, speculation, parallel: 1 };
         let method = match wanted.contains(&AnalyzedDrafter::Draft) {
             true => SpecType::Drafters(vec![DrafterSpec::new(DrafterKind::Draft)]),
             false => SpecType::None,
