@@ -159,8 +159,8 @@ mod tests {
         };
         assert_eq!(plan(2), [(1, 1, 0), (2, 1, 0)]);
         assert_eq!(plan(5), [(1, 1, 0), (2, 1, 0), (3, 1, 0), (0, 2, 0)]);
-        // The rows that the prompt can use are reserved for it, except a quarter.
-        assert_eq!(plan(12), [(1, 1, 1), (2, 1, 0), (3, 1, 0), (0, 8, 0)]);
+        // The rows that the prompt can use are reserved for it, except half of all.
+        assert_eq!(plan(12), [(1, 1, 3), (2, 1, 0), (3, 1, 0), (0, 6, 0)]);
         assert_eq!(plan(34), [(1, 1, 9), (2, 1, 9), (3, 1, 5), (0, 8, 0)]);
         assert_eq!(plan(40), [(1, 1, 9), (2, 1, 9), (3, 1, 9), (0, 8, 2)]);
     }
