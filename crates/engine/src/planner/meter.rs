@@ -47,7 +47,7 @@ const SLOWNESS_FACTOR_MAX: f64 = 2.0;
 const AGE_PASSES_MAX: u64 = 1024;
 /// Unreliable times are forgotten after this many passes, since one may be an outlier; and after this many passes
 /// without a plain one, a plain pass is run to measure it.
-const RECHECK_PASSES: u64 = 128;
+const RECHECK_PASSES: u64 = 256;
 /// The factor by which the costs of a drafter are lowered each time that it was not asked for [`AGE_PASSES_MAX`]
 /// passes, so that it soon gets a trial, which measures it.
 const STALE_DRAFTER_FACTOR: f64 = 0.5;

@@ -31,9 +31,9 @@ pub(crate) struct Scheduled {
     pub(crate) probes_max: usize,
 }
 
-/// One row in this many is reserved for trees while prompts can use the rest. With fewer rows, sequences that decode
-/// lose more than prompts gain.
-const TREE_ROWS_DIVISOR: usize = 2;
+/// One row in this many is reserved for trees while prompts can use the rest. Trees get few, since a prompt's tokens
+/// are certain.
+const TREE_ROWS_DIVISOR: usize = 3;
 /// Seconds that a pass with chunks of prompts may take if sequences decode in it: a delay that a user who reads the
 /// output does not notice.
 const DELAY_SECONDS_MAX: f64 = 0.150;
@@ -159,8 +159,8 @@ mod tests {
         };
         assert_eq!(plan(2), [(1, 1, 0), (2, 1, 0)]);
         assert_eq!(plan(5), [(1, 1, 0), (2, 1, 0), (3, 1, 0), (0, 2, 0)]);
-        // The rows that the prompt can use are reserved for it, except half of all.
-        assert_eq!(plan(12), [(1, 1, 3), (2, 1, 0), (3, 1, 0), (0, 6, 0)]);
+        // The rows that the prompt can use are reserved for it, except a third of all.
+        assert_eq!(plan(12), [(1, 1, 1), (2, 1, 0), (3, 1, 0), (0, 8, 0)]);
         assert_eq!(plan(34), [(1, 1, 9), (2, 1, 9), (3, 1, 5), (0, 8, 0)]);
         assert_eq!(plan(40), [(1, 1, 9), (2, 1, 9), (3, 1, 9), (0, 8, 2)]);
     }
