@@ -67,8 +67,8 @@ const NARROW_ROWS: usize = 32;
 const WIDE_ROWS: usize = 128;
 /// Rows of the classes between the two, and of the wide ones.
 const CLASS_ROWS: [usize; 2] = [8, 64];
-/// Tokens of a sequence that a draft model reads in a step without taking longer for it, since its passes of so few rows
-/// take about the same time. A call that reads more per sequence is catching up.
+/// Tokens of a sequence that a draft model reads in a step without taking longer for it, since its passes of so few
+/// rows take about the same time. A call that reads more per sequence is catching up.
 pub(super) const READ_FREE_TOKENS: usize = 4;
 
 /// The time of a pass of the target.
