@@ -36,7 +36,7 @@ use crate::generate;
 use crate::generate::budget::BudgetChoice;
 use crate::generate::measure::Measurement;
 use crate::generate::rows::{Method, Runs};
-use crate::report::Folder;
+use crate::report::{Folder, ReportOptions};
 use drafters::AnalyzedDrafter;
 use results::{DrafterResult, Measured};
 
@@ -103,12 +103,8 @@ pub struct Analyze {
     /// Print one JSON object (see --help)
     #[arg(long)]
     json: bool,
-    /// Also write a folder with a page of charts, a file of each chart, and a record of all rows
-    #[arg(long, value_name = "DIR")]
-    report: Option<PathBuf>,
-    /// Replace an existing report in the folder
-    #[arg(long, requires = "report")]
-    force: bool,
+    #[command(flatten)]
+    report: ReportOptions,
     /// Drafters, some of draft, unigram, bigram, random
     #[arg(
         long,
@@ -161,7 +157,7 @@ impl Analyze {
     /// A greedy text differs from plain decoding's, or anything else fails.
     pub fn run(&self) -> Result<(), Failure> {
         let interrupts = Interrupts::listen();
-        let folder = self.report.as_ref().map(|path| Folder::begin(path, self.force)).transpose()?;
+        let folder = self.report.begin()?;
         let listed = self.list.read(&self.prompts)?;
         let mut gammas = self.gamma.clone();
         gammas.sort_unstable();

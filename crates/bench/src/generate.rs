@@ -34,7 +34,7 @@ use foretoken_console::values;
 use foretoken_engine::{BudgetKind, Token};
 use serde_json::{Value, json};
 
-use super::report::Folder;
+use super::report::{Folder, ReportOptions};
 use budget::BudgetChoice;
 use measure::Measurement;
 use page::Page;
@@ -122,12 +122,8 @@ pub struct Generate {
     /// Print one JSON object a row (see --help)
     #[arg(long)]
     json: bool,
-    /// Also write a folder with a page of charts, a file of each chart, and a record of all rows
-    #[arg(long, value_name = "DIR")]
-    report: Option<PathBuf>,
-    /// Replace an existing report in the folder
-    #[arg(long, requires = "report")]
-    force: bool,
+    #[command(flatten)]
+    report: ReportOptions,
     /// Also alpha of drafters with a law, in the JSON; this computes the target's law, which takes time
     #[arg(long, hide_short_help = true, requires = "json")]
     measure: bool,
@@ -176,7 +172,7 @@ impl Generate {
     pub fn run(&self, interrupts: Interrupts) -> Result<(), Failure> {
         self.check_oracle()?;
         self.check_n_min()?;
-        let folder = self.report.as_ref().map(|path| Folder::begin(path, self.force)).transpose()?;
+        let folder = self.report.begin()?;
         let listed = self.chosen(self.list.read(&self.prompts)?)?;
         let parallel = self.parallel(listed.len())?;
         let specs: Vec<Option<SpecType>> = match self.spec_type.is_empty() {

@@ -13,6 +13,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use clap::Args;
 use foretoken::OutputFile;
 use foretoken::output_file::Existing;
 use foretoken_console::failure::Failure;
@@ -26,6 +27,27 @@ const CHARTS: [&str; 6] = ["speedup", "timeline", "depth", "cost", "first", "alp
 /// The file that is written last: a folder that has it has a complete report.
 const RECORD: &str = "record.json";
 
+/// Options of the commands that can write a report.
+#[derive(Args, Debug)]
+pub struct ReportOptions {
+    /// Also write a folder with a page of charts, a file of each chart, and a record of all rows
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
+    /// Replace an existing report in the folder
+    #[arg(long, requires = "report")]
+    force: bool,
+}
+
+impl ReportOptions {
+    /// The folder for the report, if one was asked for.
+    ///
+    /// # Errors
+    /// As [`Folder::begin`].
+    pub fn begin(&self) -> Result<Option<Folder>, Failure> {
+        self.report.as_ref().map(|path| Folder::begin(path, self.force)).transpose()
+    }
+}
+
 /// The folder of a report.
 pub struct Folder {
     path: PathBuf,
@@ -38,7 +60,7 @@ impl Folder {
     ///
     /// # Errors
     /// The folder has other files, or cannot be written.
-    pub fn begin(path: &Path, force: bool) -> Result<Self, Failure> {
+    fn begin(path: &Path, force: bool) -> Result<Self, Failure> {
         let folder = Self { path: path.to_owned(), force };
         folder.accept()?;
         let made = folder.make()?;
