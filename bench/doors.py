@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Requests to two programs' servers in turn, and to one server through each of its doors.
+"""Compares two programs' servers, and the APIs of one server.
 
     bench/doors.py OLD NEW MODEL [--count N] [--tokens N]
 
-For each path that both have: the median of new over old, of the time to the first text and of the whole, greedy, each
-prompt asked once of each in alternating order. Then, for the new one alone, each further API's whole time over that of
-a chat of the same messages, which is asked once before (texts that were written teach drafters) and once behind.
+For each path that both servers have, prints the median of new over old for the time to the first text and for the whole
+time. Sampling is greedy, and both get every prompt, in alternating order. Then, for the new server alone, prints the
+whole time of each further API over that of a chat with the same messages, in alternating order, too. An untimed chat
+comes before both, since drafters learn from texts that were written.
 """
 
 import argparse
@@ -23,7 +24,7 @@ BEGINNINGS = (b'"content":"', b'"text":"', b"text_delta", b"output_text.delta")
 
 
 class Server:
-    """A program that serves a model, on a free port, with costs of its own."""
+    """A program that serves a model on a free port, with its own file of costs."""
 
     def __init__(self, program, model, folder):
         command = [program, "serve", "--port", "0", "-m", model, "-c", "2048", "--costs", f"{folder}/costs.json"]
@@ -33,7 +34,7 @@ class Server:
         threading.Thread(target=self.process.stderr.read, daemon=True).start()
 
     def ask(self, path, body):
-        """Seconds to the first text (None: it was not streamed) and to the end."""
+        """Sends a request. Seconds to the first text (None if it was not streamed) and to the end."""
         connection, begun, first = http.client.HTTPConnection("127.0.0.1", self.port), time.perf_counter(), None
         connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
         answer = connection.getresponse()
@@ -50,8 +51,8 @@ def message(number):
     return f"Tell me about the {NOUNS[number % 10]} and the {NOUNS[(number * 7 + 3) % 10]}, number {number}."
 
 
-def asked(number, tokens):
-    """What is asked through each door: chats and completions of OpenAI's first."""
+def requests(number, tokens):
+    """The request for each API, OpenAI's chats and completions first."""
     messages = [{"role": "user", "content": message(number)}]
     chat = {"messages": messages, "temperature": 0, "max_tokens": tokens}
     text = {"prompt": message(number), "temperature": 0, "max_tokens": tokens}
@@ -79,15 +80,15 @@ def main():
     with tempfile.TemporaryDirectory() as old_folder, tempfile.TemporaryDirectory() as new_folder:
         old, new = Server(options.old, options.model, old_folder), Server(options.new, options.model, new_folder)
         try:
-            doors = list(asked(0, 1))
+            doors = list(requests(0, 1))
             for number, door in ((next(numbers), door) for _ in range(4) for door in doors[:3]):
                 for server in (old, new):
-                    server.ask(*asked(number, options.tokens)[door])
+                    server.ask(*requests(number, options.tokens)[door])
             for door in doors[:3]:
                 firsts, wholes = [], []
                 for number in (next(numbers) for _ in range(options.count)):
                     order = (old, new) if number % 2 else (new, old)
-                    times = {server: server.ask(*asked(number, options.tokens)[door]) for server in order}
+                    times = {server: server.ask(*requests(number, options.tokens)[door]) for server in order}
                     wholes.append(times[new][1] / times[old][1])
                     if times[old][0] and times[new][0]:
                         firsts.append(times[new][0] / times[old][0])
@@ -96,7 +97,7 @@ def main():
             for door in doors[3:]:
                 wholes = []
                 for number in (next(numbers) for _ in range(options.count)):
-                    all_doors = asked(number, options.tokens)
+                    all_doors = requests(number, options.tokens)
                     new.ask(*all_doors[doors[0]])
                     order = (door, doors[0]) if number % 2 else (doors[0], door)
                     times = {name: new.ask(*all_doors[name])[1] for name in order}

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Grows a Llama checkpoint to the cost of a larger one without changing what it computes.
+"""Grows a Llama checkpoint to the cost of a larger one without changing its outputs.
 
-The residual stream gets more channels, which stay zero; blocks get more heads and more inner columns, whose results
-meet zeros; and blocks are added that add nothing. RMSNorm divides by the mean over all channels, so its weights shrink
-by sqrt(old / new) and its epsilon by old / new: exact in bf16 where the width grows fourfold, as it does by default
-(384 to 1536). Text and acceptance stay the small model's, the work per pass becomes that of 1.0 B parameters. Label
-every number measured on the result as *inflated*.
+The residual stream gets more channels, which stay zero; blocks get more heads and more inner columns, whose results are
+multiplied by zeros; and added blocks contribute nothing. RMSNorm divides by the mean over all channels, so its weights
+shrink by sqrt(old / new) and its epsilon by old / new; this is exact in bf16 if the width grows fourfold, as it does by
+default (384 to 1536). Texts and acceptance are those of the small model, while the work per pass becomes that of 1.0 B
+parameters. Label every number measured on the result as *inflated*.
 
 usage: inflate.py IN_DIR OUT_DIR [--width 1536] [--layers 24] [--ffn 7168]      (needs numpy)
 """
@@ -46,7 +46,7 @@ def as_bf16(values):
 
 
 def write_safetensors(path, shapes, tensor):
-    """Writes tensors one by one: `shapes` names them, `tensor(name)` makes each, so that one at a time is in memory."""
+    """Writes tensors with one at a time in memory: `shapes` names them, `tensor(name)` returns each."""
     header, end = {"__metadata__": {"format": "pt"}}, 0
     for name, shape in shapes.items():
         size = 2 * int(np.prod(shape))
@@ -61,7 +61,7 @@ def write_safetensors(path, shapes, tensor):
 
 
 class Growth:
-    """The shapes before and after, and what each tensor becomes."""
+    """The shapes before and after, and the grown tensors."""
 
     def __init__(self, old, config, arguments):
         self.old, self.random = old, np.random.default_rng(0)
@@ -113,7 +113,7 @@ class Growth:
         return shapes
 
     def tensor(self, name):
-        """The old values in the corner; elsewhere zeros where they reach the residual stream, else noise."""
+        """The old values in the first rows and columns; the others are zero before the residual stream, else noise."""
         shape, old = self.shapes()[name], self.old.get(name)
         if len(shape) == 1:
             grown = np.ones(shape, np.float32)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Makes a draft head fit a target that `inflate.py` has grown: it reads the same numbers among zeros.
+"""Makes a draft head fit a target that `inflate.py` has grown.
 
-The grown target's residual stream has the old one in its first channels and zeros behind them, so the matrix that
-brings its rows to the head's width gets columns of zeros. All else stays, and the head keeps its width, so it needs an
-embedding of its own: that of the target before it was grown. Guesses and acceptance stay what they were, to the
-rounding of blocks.
+The first channels of the grown target's residual stream are the old ones, and the others are zero, so the matrix that
+projects its rows to the head's width gets columns of zeros. All else stays. The head keeps its width, so it gets its
+own embedding: that of the target before it was grown. Drafts and acceptance stay the same, up to the rounding of
+blocks.
 
 usage: inflate_head.py HEAD.gguf TARGET_DIR OUT.gguf [--width 1536]      (needs numpy and gguf)
 """

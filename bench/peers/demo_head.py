@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""What the draft head of the demo target says, computed without foretoken: probabilities of a text's tokens.
+"""Computes the probabilities that the draft head of the demo target gives the tokens of a text, without foretoken.
 
     foretoken generate -m models/demo-target PROMPT -n 120 -s 5 --temp 1 --top-k 0 --top-p 1 --min-p 0 \\
         --spec-type none --json > text.json
     python3 bench/peers/demo_head.py text.json > crates/cli/tests/golden/demo-head.json
 
-The target is run by transformers, whose `hidden_states[i]` is the residual stream that enters layer i; the head's file
-is read by `training/begin.py` and run by `training/network.py`, both in f32. So this says which layers a head reads,
-and of which position, by other programs than ours. Written are the tokens and for each of the model's own, from the
-second on, the head's probability for it behind the text before. Left out: guesses behind guesses, which golden heads
-have.
+transformers runs the target; its `hidden_states[i]` is the residual stream that enters layer i. `training/begin.py`
+reads the head's file and `training/network.py` runs the head, both in f32. So programs other than ours define which
+layers a head reads, and at which position. The output has the tokens, and for each generated token from the second on
+the head's probability for it after the text before. Drafted tokens after drafted tokens are not computed; golden heads
+have them.
 """
 import json
 import sys
@@ -44,7 +44,7 @@ def main():
         batch = batch_of([Text(torch.tensor(tokens), 0, hidden)], 1)
         rows, logits = next(head.said(batch))
         law = torch.zeros(len(tokens), len(target.output))
-        # Row f says what follows token f + 1.
+        # Row f predicts the token after token f + 1.
         law[rows + 2] = torch.zeros(len(rows), len(target.output)).index_copy(1, begun.ids, logits.softmax(-1))
     said = {"prompt_ids": text["prompt_ids"], "ids": text["ids"],
             "q": [round(float(law[at, tokens[at]]), 5) for at in range(prompt_len + 1, len(tokens))]}

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Whether GGUF files that foretoken writes are those that llama.cpp's converter writes.
+"""Compares the GGUF files that foretoken writes with those of llama.cpp's converter.
 
     python3 bench/peers/gguf_files.py FORETOKEN crates/model/tests/golden CONVERTED [NAME ...]
 
-FORETOKEN is the built program, CONVERTED a folder of `golden_gguf.py`. Each golden network is written by `foretoken
-quantize --type f32` and compared with CONVERTED/NAME.gguf: keys by their values, tensors by names, shapes and elements
-(within 1e-6 of the largest). A key that only foretoken writes is no difference: it writes what all architectures have
-in every file.
+FORETOKEN is the built program, CONVERTED a folder of `golden_gguf.py`. `foretoken quantize --type f32` writes each
+golden network, which is compared with CONVERTED/NAME.gguf: keys by their values, tensors by names, shapes and elements
+(within 1e-6 of the largest). A key that only foretoken writes is no difference: it writes the keys of all architectures
+into every file.
 
 Needs the package `gguf` and numpy.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy
 from gguf import GGUFReader
 
-# What is about files and their vocabularies, not about networks.
+# Keys of files and their vocabularies, not of networks.
 LEFT_OUT = ("GGUF.", "general.", "tokenizer.")
 
 
@@ -38,7 +38,7 @@ def same(ours, theirs):
 
 
 def differences(ours, theirs):
-    """Lines about what differs; `ours` and `theirs` are opened files."""
+    """A line for each difference; `ours` and `theirs` are opened files."""
     left, right = keys(ours), keys(theirs)
     for key in sorted(right):
         if key not in left:

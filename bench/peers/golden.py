@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
-"""Makes the golden networks of crates/model/tests/golden: tiny random models of a named family, and what transformers
-says about them.
+"""Makes the golden networks of crates/model/tests/golden: tiny random models of each family, with the outputs of
+transformers.
 
     python3 bench/peers/golden.py crates/model/tests/golden mistral qwen2 ...     (or `all`)
 
 FOLDER/NAME gets config.json and model.safetensors (f32) as transformers writes them, and golden.safetensors: `tokens`
-(96 of them), their `logits` [96, vocabulary] in f32 with eager attention, `greedy` (the first 16 tokens and their 48
-greedy followers), and for networks whose rotary frequencies depend on the context, `context`: the context length that
-the frequencies were chosen for. transformers chooses them by the length of each input; here they are held fixed.
+(96 of them), their `logits` [96, vocabulary] in f32 with eager attention, `greedy` (the first 16 tokens and the 48
+greedy tokens that follow them), and for networks whose rotary frequencies depend on the context, `context`: the context
+length that the frequencies were chosen for. transformers chooses them by the length of each input; here they are fixed.
 
-The weights are drawn so that every part of the network shows in the logits: matrices are normal with deviation
-1.6 / sqrt(their inputs), embeddings 1 (less where the network multiplies them), biases 0.1, norms 0.2 around what they
-start at (1, or 0 where the network adds the 1 itself); the epsilon of the norms is 0.01. The seed is the first from 11
-on under which greedy choices are clear (first and second logit apart by 1e-3 of the largest) and varied (at least 8
-different tokens among the 48).
+The weights are drawn so that every part of the network affects the logits: matrices are normal with deviation 1.6 /
+sqrt(their inputs), embeddings 1 (less if the network multiplies them), biases 0.1, norms 0.2 around their initial value
+(1, or 0 if the network adds the 1 itself); the epsilon of the norms is 0.01. The seed is the first from 11 on under
+which greedy choices are clear (first and second logit differ by 1e-3 of the largest) and varied (at least 8 different
+tokens among the 48).
 
-Needs torch, transformers 5 and safetensors. Left out: families without a class in transformers.
+Needs torch, transformers 5 and safetensors. Families without a class in transformers are made by remote_code.py.
 """
 import argparse
 import os
@@ -47,8 +47,8 @@ LONG = dict(short_factor=[1.0, 1.05, 1.3, 1.9], long_factor=[1.1, 2.4, 5.5, 7.5]
 LONG_PARTIAL = dict(short_factor=[1.0, 1.2, 1.7], long_factor=[1.3, 3.1, 7.0])
 
 
-# NAME: (configuration class, its fields, and what is not the configuration's: the context that rotary frequencies are
-# chosen for, the deviation of the embeddings).
+# NAME: (configuration class, its fields, and settings outside the configuration: the context that rotary frequencies
+# are chosen for, the deviation of the embeddings).
 CASES = {
     # Llama and the scalings of its rotary positions.
     "llama-head-dim": ("Llama", APART),
@@ -59,7 +59,7 @@ CASES = {
                                          rope_parameters=rope("dynamic", factor=4.0)), {"context": 96}),
     "longrope": ("Llama", dict(GROUPED, rope_parameters=rope(
         "longrope", original_max_position_embeddings=64, factor=8.0, **LONG)), {"context": 512}),
-    # Mistral and its kin.
+    # Mistral and its relatives.
     "mistral": ("Mistral", dict(GROUPED, sliding_window=32)),
     "mistral-nemo": ("Mistral", dict(APART, sliding_window=None, rope_parameters=rope("default", 1000000.0))),
     "ministral": ("Ministral", dict(APART, num_hidden_layers=4, intermediate_size=32, sliding_window=32,
@@ -197,7 +197,7 @@ CASES = {
                                                      tie_word_embeddings=True)),
 }
 
-# What GGUF files and llama.cpp take for granted: the feed-forward half four times as wide, scores scaled by the width
+# Fields that GGUF files and llama.cpp assume: the feed-forward half four times as wide, scores scaled by the width
 # of heads, the usual pattern of layers, norms of q and k in Command-R from 64 layers on, experts in all layers, an
 # epsilon and keys of all heads (OLMoE). None takes a field away.
 OF_GGUF = {
@@ -217,10 +217,10 @@ OF_GGUF = {
     "qwen2_moe": dict(mlp_only_layers=None),
     "qwen3_moe": dict(decoder_sparse_step=None),
     "olmoe": dict(rms_norm_eps=1e-5, num_key_value_heads=4),
-    # Files know one limit, and llama.cpp one kind of YaRN.
+    # Files have one limit, and llama.cpp one kind of YaRN.
     "gpt_oss": dict(hidden_size=32, intermediate_size=32, swiglu_limit=7.0, rope_parameters=YARN),
 }
-# Networks of OF_GGUF whose golden folder this script did not make.
+# Networks of OF_GGUF whose golden folder is made by another script.
 ELSEWHERE = {"gpt2": ("GPT2", GPT2_STYLE)}
 
 
@@ -284,7 +284,7 @@ def draw(model, embedding):
 
 
 def fix_frequencies(model, context):
-    """Replaces the choice by the length of each input with the one for `context`, made once."""
+    """Fixes the frequencies to those for `context`, instead of choosing them by the length of each input."""
     rotary = model.model.rotary_emb
     rotary.inv_freq, rotary.attention_scaling = ROPE_INIT_FUNCTIONS[rotary.rope_type](model.config, seq_len=context)
     rotary.rope_type = "default"
@@ -326,9 +326,9 @@ def make(root, name):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", help="where the folders of the cases go")
+    parser.add_argument("folder", help="the folder for the folders of the cases")
     parser.add_argument("cases", nargs="+", help="names of cases, or `all`: " + ", ".join(CASES))
-    parser.add_argument("--gguf", action="store_true", help="the networks that GGUF files say all of")
+    parser.add_argument("--gguf", action="store_true", help="the networks that GGUF files describe completely")
     arguments = parser.parse_args()
     if arguments.gguf:
         for case, changes in OF_GGUF.items():

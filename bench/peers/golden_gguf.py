@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
-"""Golden networks as GGUF files, by llama.cpp's own converter.
+"""Converts golden networks to GGUF files by llama.cpp's own converter.
 
-The golden folders have no tokenizer, so the converter's step that writes one is left out: the files are networks
-alone.
-Tests compare what they say with the folder's logits (FORETOKEN_GOLDEN_GGUF=OUT cargo test -p foretoken-model golden).
+The golden folders have no tokenizer, so the converter's step that writes one is skipped: the files are networks alone.
+Tests compare their logits with the folder's (FORETOKEN_GOLDEN_GGUF=OUT cargo test -p foretoken-model golden).
 
     python3 bench/peers/golden_gguf.py LLAMA_CPP crates/model/tests/golden OUT [NAME ...]
 
-Some goldens have fields that GGUF has no words for; `golden.py --gguf FOLDER all` makes such families without them, to
-be compared with FORETOKEN_GOLDEN=FOLDER set, too.
+Some golden networks have fields that GGUF does not know; `golden.py --gguf FOLDER all` makes such families without
+these fields, and tests compare them if FORETOKEN_GOLDEN=FOLDER is set, too.
 
-LLAMA_CPP is llama.cpp's source folder, as in the source package of llama-cpp-python. Needs what the converter needs:
-torch, transformers, and the package `gguf`, which lies in that folder.
+LLAMA_CPP is llama.cpp's source folder, as in the source package of llama-cpp-python. Needs the packages of the
+converter: torch, transformers, and the package `gguf`, which lies in that folder.
 """
 
 import argparse
@@ -31,7 +30,7 @@ def converter_of(llama_cpp):
     from conversion.baichuan import BaichuanModel
     from conversion.base import TextModel
 
-    # Of Baichuan it converts W_pack itself, and calls itself without end for every other tensor.
+    # The converter of Baichuan converts W_pack itself, and recurses without end for every other tensor.
     unpack = BaichuanModel.modify_tensors
     BaichuanModel.modify_tensors = lambda self, data, name, bid: (
         unpack if name.endswith("W_pack.weight") else TextModel.modify_tensors)(self, data, name, bid)
@@ -39,8 +38,8 @@ def converter_of(llama_cpp):
 
 
 def staged(folder, to):
-    """A copy of a golden folder as a checkpoint of transformers 4, which is what the converter knows: its configuration
-    in the older spelling, and a tokenizer file that says how many tokens there are."""
+    """A copy of a golden folder as a checkpoint of transformers 4, which the converter expects: its configuration in
+    the older spelling, and a tokenizer file with the number of tokens."""
     older = folder / "config.4.json"
     config = json.loads((older if older.exists() else folder / "config.json").read_text())
     config.setdefault("n_ctx", config.get("n_positions", config.get("n_ctx", 512)))
@@ -57,7 +56,7 @@ def staged(folder, to):
 
 
 def without_tokenizer(model):
-    """In the place of the converter's step that writes a tokenizer: how many tokens there are."""
+    """Replaces the converter's step that writes a tokenizer; writes the number of tokens."""
     model.gguf_writer.add_tokenizer_model("none")
     if f"{model.gguf_writer.arch}.vocab_size" not in model.gguf_writer.kv_data[0]:
         model.gguf_writer.add_vocab_size(model.hparams["vocab_size"])
@@ -67,10 +66,10 @@ def convert(converter, folder, out):
     """Writes `out` from a folder in f32."""
     hparams = converter.ModelBase.load_hparams(folder, False)
     kind = converter.get_model_class(hparams["architectures"][0])
-    # Mistral 3 hands everything to a class within.
+    # Mistral 3 delegates to an inner class.
     for one in (kind, getattr(kind, "Ministral3Model", kind)):
         one.set_vocab = without_tokenizer
-    # Read through transformers 5 the configuration has lost its older spelling.
+    # transformers 5 would read the configuration without its older spelling.
     hparams |= {"rotary_pct": 1.0} | json.loads((folder / "config.json").read_text())
     kind(folder, converter.gguf.LlamaFileType.ALL_F32, out, hparams=hparams).write()
 

@@ -1,24 +1,24 @@
 #!/usr/bin/env python3
-"""Makes the golden heads of crates/model/tests/golden: tiny random EAGLE-3 heads in the forms in which they are
-published, and what the programs that these forms come from say about them.
+"""Makes the golden heads of crates/model/tests/golden: tiny random EAGLE-3 heads in the published formats, with the
+outputs of the programs that these formats come from.
 
     python3 bench/peers/golden_heads.py EAGLE crates/model/tests/golden          (all of them)
 
-EAGLE is a checkout of the authors' repository (SafeAILab/EAGLE), whose `eagle/model/cnets.py` computes the heads of
-the authors' form; the package `speculators` computes those of its own. FOLDER/NAME gets config.json and
+EAGLE is a checkout of the authors' repository (SafeAILab/EAGLE), whose `eagle/model/cnets.py` computes the heads of the
+authors' format; the package `speculators` computes those of its own. FOLDER/NAME gets config.json and
 model.safetensors, or head.gguf, and golden.safetensors, f32 throughout:
 
-- `tokens` [10]: what the rows read, ids of the target. The last three are what the head itself says is likeliest.
-- `hidden` [7, 3 * target width]: the target's hidden states beside the first seven, three layers one behind the other.
-- `embeddings` [96, width], for heads without: the target's rows.
+- `tokens` [10]: the tokens that the rows read, ids of the target. The last three are the head's own likeliest tokens.
+- `hidden` [7, 3 * target width]: the target's hidden states for the first seven rows, three layers concatenated.
+- `embeddings` [96, width], for heads without an embedding: the target's rows.
 - `logits` [10, 40], over the draft vocabulary, and `own` [10, width], the head's own hidden states before its last
-  norm: of a pass over seven rows, then of three passes of one row, each beside the own hidden state of the row before.
+  norm: of a pass over seven rows, then of three passes of one row, each with the own hidden state of the row before.
 
-Weights are drawn as golden.py draws them. The GGUF file is the head of the authors' form with the keys and names that
-llama.cpp's converter gives it: rows of q and k permuted, `d2t` as ids of the target and no offsets.
+Weights are drawn as golden.py draws them. The GGUF file is the head of the authors' format with the keys and names that
+llama.cpp's converter gives it: rows of q and k permuted, and `d2t` as ids of the target instead of offsets.
 
-Needs torch, transformers 5, safetensors, speculators, gguf. Left out: heads of several layers, and what later versions
-of the package norm besides (`fc_norm`, `norm_before_fc`, `norm_output`).
+Needs torch, transformers 5, safetensors, speculators, gguf. It makes neither heads of several layers nor the further
+norms of later versions of the package (`fc_norm`, `norm_before_fc`, `norm_output`).
 """
 import argparse
 import json
@@ -49,7 +49,7 @@ AUTHORS = {"eagle3-authors": BASE,
 
 @torch.no_grad()
 def draw(head, seed):
-    """Draws the weights, so that every part shows in the logits, and which tokens the draft vocabulary has."""
+    """Draws the weights, so that every part affects the logits, and the tokens of the draft vocabulary."""
     torch.manual_seed(seed)
     for name, p in head.named_parameters():
         noise = torch.randn_like(p)
@@ -79,14 +79,14 @@ def run_authors(head, tokens, hidden):
 
 @torch.no_grad()
 def run_speculators(head, tokens, hidden):
-    """The same by the package's rolled-out steps: in step k its row i reads token i + k beside its own hidden state of
-    the step before, so the last row of the pass, in all steps, is what continues the text."""
+    """The same by the package's unrolled steps: in step k its row i reads token i + k and its own hidden state of the
+    step before, so the last row of the pass continues the text in all steps."""
     steps = len(tokens) - ROWS
-    rows = torch.cat([hidden, torch.zeros(steps, hidden.shape[1])])  # rows behind the pass: no earlier row sees them
+    rows = torch.cat([hidden, torch.zeros(steps, hidden.shape[1])])  # rows after the pass: no earlier row sees them
     said, own = [], []
     hooks = [head.lm_head.register_forward_hook(lambda _module, _input, output: said.append(output[0])),
              head.layers[-1].register_forward_hook(lambda _module, _input, output: own.append(output[0]))]
-    # The mask of its eager attention is made in bf16 and has no other values than 0 and -inf.
+    # The mask of its eager attention is in bf16, and its only values are 0 and -inf.
     head(rows[None], input_ids=tokens[None], document_ids=torch.zeros(1, len(tokens), dtype=torch.long),
          ttt_steps=1 + steps)
     for hook in hooks:
@@ -95,7 +95,7 @@ def run_speculators(head, tokens, hidden):
 
 
 def measure(head, run, chosen, width, lends):
-    """What golden.safetensors has, and how clear the head's choices are."""
+    """The tensors of golden.safetensors, and how clear the head's choices are."""
     tokens = torch.randint(1, VOCABULARY, (ROWS,))
     hidden = torch.randn(ROWS, 3 * width)
     for _ in range(STEPS):
@@ -139,7 +139,7 @@ def authors_config(fields):
 
 
 def authors_settings(fields):
-    """What their class reads, without their configuration class, which transformers 5 gives other defaults."""
+    """The settings that their class reads; their configuration class has other defaults in transformers 5."""
     return types.SimpleNamespace(pretraining_tp=1, rope_scaling=None, **authors_config(fields))
 
 
@@ -153,7 +153,7 @@ def write_authors(folder, fields, head, golden):
 
 
 def permuted(rows, heads):
-    """Rows of q or k in the order in which GGUF's Llama turns neighbours, as llama.cpp's converter lays them."""
+    """Rows of q or k in the order of GGUF's Llama, which rotates neighbours, as llama.cpp's converter permutes them."""
     return rows.reshape(heads, 2, len(rows) // heads // 2, -1).swapaxes(1, 2).reshape(rows.shape)
 
 
@@ -197,7 +197,7 @@ def write_gguf(path, fields, head, chosen):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("eagle", help="a checkout of SafeAILab/EAGLE")
-    parser.add_argument("folder", help="where the folders of the heads go")
+    parser.add_argument("folder", help="the folder for the folders of the heads")
     arguments = parser.parse_args()
     sys.path.insert(0, arguments.eagle)
     from eagle.model.cnets import Model

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""What llama.cpp says of the GGUF files that foretoken writes of golden networks, beside what transformers says.
+"""Compares the logits of llama.cpp with those of transformers, for the GGUF files that foretoken writes of golden
+networks.
 
     python3 bench/peers/golden_llama_cpp.py FORETOKEN crates/model/tests/golden [NAME ...]
 
 FORETOKEN is the built program. Prints for each network the largest difference of logits as a part of the largest, or
-who refused it and why. llama.cpp wants to know the vocabulary: the files get the key that says that there is none.
+the program that refused it and its reason. llama.cpp requires a vocabulary, so the files get the key that declares that
+there is none.
 
 Networks whose rotary frequencies depend on the context agree if the golden network was made for a context on the same
 side of the threshold as llama.cpp's, which is a multiple of 256.
@@ -34,7 +36,7 @@ def keep_errors(level, text, _):
 
 
 def without_vocabulary(source, target):
-    """Copies a file, with the key that says that there is no vocabulary."""
+    """Copies a file, with the key that declares that there is no vocabulary."""
     reader = GGUFReader(source)
     writer = GGUFWriter(target, reader.fields["general.architecture"].contents())
     for key, field in reader.fields.items():
@@ -52,10 +54,10 @@ def without_vocabulary(source, target):
 
 
 def logits(path, tokens):
-    """Logits behind each token, or none if llama.cpp refuses the file."""
+    """Logits after each token, or None if llama.cpp refuses the file."""
     parameters = llama_cpp.llama_model_default_params()
     parameters.use_mmap = False
-    parameters.use_extra_bufts = False  # repacked blocks are not what is compared, and some builds crash on them
+    parameters.use_extra_bufts = False  # files are compared, not repacked blocks, on which some builds crash
     model = llama_cpp.llama_model_load_from_file(path.encode(), parameters)
     if not model:
         return None

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Makes the golden Medusa heads of crates/model/tests/golden/medusa-authors: tiny random heads for the golden Llama,
-and what the authors' own module says of the target's hidden states.
+with the outputs of the authors' own module for the target's hidden states.
 
     python3 bench/peers/golden_medusa.py MEDUSA crates/model/tests/golden
 
-MEDUSA is a checkout of FasterDecoding/Medusa. Of its `medusa/model/medusa_model.py`, which no longer imports under
-transformers 5, the class of residual blocks is taken as it stands; heads are put together as the lines behind it do,
-where all blocks of a head are one module. The target is run by transformers. Written are config.json and
-model.safetensors in the authors' names, and golden.safetensors: `hidden` [7, width], the residual stream behind the
-target's last layer, and `logits` [heads, 7, vocabulary] of the rows behind its last norm. Needs torch, transformers and
+MEDUSA is a checkout of FasterDecoding/Medusa. Its `medusa/model/medusa_model.py` can no longer be imported under
+transformers 5, so the script takes its class of residual blocks unchanged, and assembles heads as the lines after it
+do, where all blocks of a head are one module. transformers runs the target. The script writes config.json and
+model.safetensors with the authors' names, and golden.safetensors: `hidden` [7, width], the residual stream after the
+target's last layer, and `logits` [heads, 7, vocabulary] of the rows after its last norm. Needs torch, transformers and
 safetensors.
 """
 import ast

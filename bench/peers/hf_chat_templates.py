@@ -1,10 +1,11 @@
-"""Chat templates as transformers renders them, as vectors for crates/text/tests/text/templates.rs.
+"""Renders chat templates with transformers, as test vectors for crates/text/tests/text/templates.rs.
 
     python bench/peers/hf_chat_templates.py FOLDER_OF_TEMPLATES OUT
 
 Reads every `*.jinja` of the folder, renders a fixed set of conversations with the functions of `apply_chat_template`,
-and writes into OUT a copy of the template and `NAME.jsonl`: a line per conversation with what was given and either the
-text or the error. Templates that ask for today's date are right on the day that they were rendered. Needs transformers.
+and writes into OUT a copy of the template and `NAME.jsonl`: a line per conversation with the inputs and either the text
+or the error. Templates that contain today's date are right only on the day on which they were rendered. Needs
+transformers.
 """
 
 import json

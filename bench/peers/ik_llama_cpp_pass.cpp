@@ -1,13 +1,14 @@
-// ik_llama.cpp's time for one pass over several numbers of rows, in the JSON of `foretoken bench pass --json`.
+// Times ik_llama.cpp for one pass over several numbers of rows, in the JSON of `foretoken bench pass --json`.
 //
 //     g++ -O2 -std=c++17 -I IK/include -I IK/ggml/include ik_llama_cpp_pass.cpp -o ik_pass \
 //         -L IK/build/src -lllama -L IK/build/ggml/src -lggml -Wl,-rpath,IK/build/src:IK/build/ggml/src
 //     ik_pass MODEL.gguf THREADS 1,8,64 REPEAT [repack]
 //
-// The passes of `llama_cpp_pass.py`: rows of one sequence behind 64 cached ones, logits of every row, numbers of rows
-// taking turns, each behind an untimed one of its kind, medians. Its settings are its own defaults (flash attention, fused
-// products of experts); `repack` is its -rtr, which packs weights as they are loaded. A program in C++, since its
-// structures are others than llama.cpp's and have no binding of Python. Left out: other contexts.
+// The passes are those of `llama_cpp_pass.py`: rows of one sequence after 64 cached ones, with the logits of every row.
+// Numbers of rows alternate, each pass follows an untimed one of its kind, and times are medians. Settings are its own
+// defaults (flash attention, fused products of experts); `repack` is its -rtr, which packs weights as they are loaded.
+// It is a program in C++, since its structures differ from llama.cpp's and have no Python binding. The context is
+// fixed.
 
 #include <algorithm>
 #include <chrono>

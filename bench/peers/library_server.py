@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""mistral.rs or transformers behind `/v1/completions`, so that they are asked as every other peer is.
+"""Serves mistral.rs or transformers at `/v1/completions`, so that `bench/peers/same` can send them the same requests as
+the other programs.
 
     PYTHON bench/peers/library_server.py mistralrs|transformers MODEL.gguf --port PORT [--method plain|prompt-lookup]
 
-The idea: one request at a time, streamed as soon as the library hands tokens over. transformers takes the token ids of
-the request and computes in floats what the file's weights stand for (it has no products of quantized weights);
-mistral.rs takes the conversation and its own template. `bench/peers/same` starts it where a Python has the packages
-(mistralrs 0.9.5; torch, transformers 5.23, gguf). Left out: every setting but length and temperature.
+One request runs at a time, and tokens are streamed as soon as the library returns them. transformers takes the token
+ids of the request and computes in floats with the dequantized weights (it has no products of quantized weights);
+mistral.rs takes the conversation and its own template. `bench/peers/same` starts this server if a Python has the
+packages (mistralrs 0.9.5; torch, transformers 5.23, gguf). Of the sampling parameters only length and temperature are
+supported.
 """
 
 import argparse
@@ -20,7 +22,7 @@ from pathlib import Path
 
 
 def of_mistralrs(model, method):
-    """A function from a request to its events, and what is said of the model."""
+    """A function from a request to its events, and the facts about the model, for mistral.rs."""
     from mistralrs import ChatCompletionRequest, Runner, Which
 
     if method != "plain":
@@ -44,7 +46,7 @@ def of_mistralrs(model, method):
 
 
 def of_transformers(model, method):
-    """The same of transformers."""
+    """The same for transformers."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -66,7 +68,7 @@ def of_transformers(model, method):
         for ids in pieces(generate):
             written += ids
             text = tokenizer.decode(written, skip_special_tokens=True)
-            # Half a character waits for its other half.
+            # An incomplete character waits for its remaining bytes.
             if not text.endswith("\ufffd"):
                 yield event(text[len(shown):], None)
                 shown = text
@@ -77,7 +79,7 @@ def of_transformers(model, method):
 
 
 class Streamer:
-    """Hands over what generate says: the prompt first, then tokens."""
+    """A streamer that queues the output of `generate`: the prompt first, then tokens."""
 
     def __init__(self):
         self.said, self.is_prompt = queue.Queue(), True
@@ -88,11 +90,11 @@ class Streamer:
         self.is_prompt = False
 
     def end(self):
-        """Nothing: `pieces` says how generate ended, well or not."""
+        """Does nothing: `pieces` reports how `generate` ended."""
 
 
 def pieces(generate):
-    """The tokens that `generate` hands to a streamer in a thread of its own; what it raises is raised here."""
+    """The tokens that `generate` gives a streamer in its own thread; an exception of the thread is raised here."""
     streamer = Streamer()
 
     def run():
@@ -110,7 +112,7 @@ def pieces(generate):
 
 
 def or_error(events, asked):
-    """The events of a request; what goes wrong in the library is the last one."""
+    """The events of a request; an error of the library is the last one."""
     try:
         yield from events(asked)
     except Exception as error:
@@ -124,7 +126,7 @@ def event(text, finish):
 
 
 def serve(port, events, said):
-    """Answers until it is ended."""
+    """Answers requests until the process ends."""
 
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, *_):

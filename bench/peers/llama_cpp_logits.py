@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
-"""Compares three programs' logits of the golden networks: llama.cpp's with those of transformers, and ours with
-llama.cpp's own, of the same GGUF files.
+"""Compares the logits of three programs for the golden networks: llama.cpp with transformers, and foretoken with
+llama.cpp, for the same GGUF files.
 
     python3 bench/peers/golden_gguf.py LLAMA_CPP crates/model/tests/golden /tmp/gguf
     python3 bench/peers/llama_cpp_logits.py /tmp/gguf crates/model/tests/golden      (--json FILE: a record)
 
-One line a network: its architecture, then the largest difference as a part of the largest logit, of llama.cpp from
-transformers, of ours from llama.cpp, and of ours from transformers; then how many of 48 greedy tokens transformers
-would have written of llama.cpp's text and we would have. Files that do not say all of a network (golden_gguf.py) are
-told by differing from transformers with both programs alike; the networks of `golden.py --gguf` have no such. Of
-goldens that are llama.cpp's own (remote_code.py) the first difference is 0.
+Prints a line for each network: its architecture, the largest difference as a part of the largest logit (llama.cpp from
+transformers, foretoken from llama.cpp, and foretoken from transformers), and how many of the 48 greedy tokens of
+llama.cpp's text transformers and foretoken would have written. A file that does not describe all of a network
+(golden_gguf.py) shows by both programs differing alike from transformers; the networks of `golden.py --gguf` have no
+such files. For golden networks that llama.cpp made itself (remote_code.py) the first difference is 0.
 
-llama.cpp runs with an f32 cache, without flash attention, on one thread, without repacked weights. It rounds the
-context up to a multiple of 256; where frequencies depend on the context, the trained one in the file is raised with
-it, so that both lie on the same side. Exit code 1 if ours and llama.cpp's differ by more than --bound.
+llama.cpp runs with an f32 cache, without flash attention, on one thread, and without repacked weights. It rounds the
+context up to a multiple of 256; where frequencies depend on the context, the trained context in the file is raised by
+the same amount, so that both are on the same side of the threshold. Exit code 1 if foretoken and llama.cpp differ by
+more than --bound.
 
 Needs llama-cpp-python and safetensors (README.md), and a built `foretoken`.
 """
@@ -43,7 +44,7 @@ class Network:
     """A GGUF file in llama.cpp."""
 
     def __init__(self, path, positions, trained=None):
-        """`positions`: the longest text. `trained`: the architecture and the context that it is to take for trained."""
+        """`positions`: the longest text. `trained`: the architecture, and the context that replaces its trained one."""
         llama_cpp.llama_log_set(LOG, ctypes.c_void_p(0))
         complaints.clear()
         llama_cpp.llama_backend_init()
@@ -88,7 +89,7 @@ class Network:
         return numpy.ctypeslib.as_array(rows, (len(tokens), self.vocabulary)).copy()
 
     def greedy(self, prompt, length):
-        """The text of so many tokens that begins with a prompt."""
+        """The greedy text of so many tokens that begins with a prompt."""
         text = list(prompt)
         while len(text) < length:
             text.append(int(self.logits(text)[-1].argmax()))
@@ -107,12 +108,12 @@ def ours(program, path, tokens, context):
 
 
 def difference(found, expected):
-    """The largest difference, as a part of the largest logit that is expected."""
+    """The largest difference, as a part of the largest expected logit."""
     return float(numpy.abs(found - expected).max() / numpy.abs(expected).max())
 
 
 def metadata(path):
-    """The architecture of a file, and the context that its frequencies were trained with, if it says so."""
+    """The architecture of a file, and the context that its frequencies were trained with, if the file has it."""
     from gguf import GGUFReader
     fields = GGUFReader(path).fields
     architecture = fields["general.architecture"].contents()
@@ -121,7 +122,7 @@ def metadata(path):
 
 
 def compare(program, path, golden):
-    """What the three programs say about one network."""
+    """Compares the three programs on one network."""
     architecture, trained = metadata(path)
     tokens, expected, greedy = golden["tokens"], golden["logits"], golden["greedy"]
     context = int(golden["context"][0]) if "context" in golden else None
@@ -151,10 +152,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, help="the folder of NAME.gguf")
     parser.add_argument("goldens", type=Path, help="the folder of NAME/golden.safetensors")
-    parser.add_argument("names", nargs="*", help="some of them only")
+    parser.add_argument("names", nargs="*", help="only these networks")
     parser.add_argument("--foretoken", default=ROOT / "target/debug/foretoken", help="the program")
     parser.add_argument("--bound", type=float, default=3e-3, help="largest difference of ours from llama.cpp's")
-    parser.add_argument("--json", type=Path, help="where a record goes")
+    parser.add_argument("--json", type=Path, help="write a record to this file")
     arguments = parser.parse_args()
     record, wrong = {}, False
     print("{:24}{:14}{:>13}{:>16}{:>10}  greedy: HF, ours".format(

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""llama.cpp's time for one pass over several numbers of rows, in the JSON of `foretoken bench pass --json`.
+"""Times llama.cpp for one pass over several numbers of rows, in the JSON of `foretoken bench pass --json`.
 
     python3 bench/peers/llama_cpp_pass.py MODEL.gguf -t 2 --rows 1,8 --context 64,2048
 
-The same passes as ours: rows of one sequence behind a context that is in the cache, with the logits of every row up to
-64 rows and of the last row alone beyond, numbers of rows taking turns, short ones behind an untimed one of their kind,
-medians. Calls llama_decode itself, since the class Llama would also copy the logits into arrays. Needs llama-cpp-python
-(README.md), which is llama.cpp as pip compiles it. Settings are llama.cpp's defaults, flash attention and the cache's
-f16 included.
+The passes are those of foretoken: rows of one sequence after a context that is in the cache, with the logits of every
+row up to 64 rows, and of the last row alone beyond. Numbers of rows alternate, each short pass follows an untimed one
+of its kind, and times are medians. The script calls llama_decode itself, since the class Llama would also copy the
+logits into arrays. Needs llama-cpp-python (README.md), which is llama.cpp as pip compiles it. Settings are llama.cpp's
+defaults, including flash attention and an f16 cache.
 """
 
 import argparse
@@ -47,7 +47,7 @@ class Timer:
         settings.n_batch = settings.n_ubatch = max(BATCH_LEN, rows_max)
         settings.n_threads = settings.n_threads_batch = threads
         settings.flash_attn_type = FLASH_ATTENTION[flash_attention]
-        # Newer versions bound the rows with logits of one sequence; 0 is no bound.
+        # Newer versions limit the rows with logits of one sequence; 0 means no limit.
         if hasattr(settings, "n_outputs_max_per_seq"):
             settings.n_outputs_max_per_seq = 0
         self.context = llama_cpp.llama_init_from_model(self.model, settings)
@@ -59,7 +59,7 @@ class Timer:
         self.cached = 0
 
     def decode(self, len_, wanted):
-        """One pass over `len_` rows behind the cached ones, the last `wanted` with logits; seconds."""
+        """Seconds of one pass over `len_` rows after the cached ones, the last `wanted` with logits."""
         batch = self.batch
         batch.n_tokens = len_
         for i in range(len_):
@@ -84,7 +84,7 @@ class Timer:
             self.cached += len_
 
     def timed(self, rows):
-        """Seconds of one pass, which is forgotten again."""
+        """Seconds of one pass, whose rows are then removed from the cache."""
         seconds = self.decode(rows, logits(rows))
         memory = llama_cpp.llama_get_memory(self.context)
         if not llama_cpp.llama_memory_seq_rm(memory, 0, self.cached, -1):

@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""Makes the quantized golden networks of crates/model/tests/golden: a tiny random Llama in each way in which quantized
-Hugging Face checkpoints are packed, and what transformers says about the floats that it stands for; and a gpt-oss whose
-experts are MXFP4, as the published ones are (quantized-mxfp4).
+"""Makes the quantized golden networks of crates/model/tests/golden: a tiny random Llama in each format in which
+quantized Hugging Face checkpoints are packed, with the outputs of transformers for the dequantized weights; and a
+gpt-oss whose experts are MXFP4, as the published ones are (quantized-mxfp4).
 
     python3 bench/peers/quantized.py crates/model/tests/golden          (all of them)
 
-FOLDER/NAME gets config.json and model.safetensors, packed here from integers (or bits of floats) that are known, as
-AutoGPTQ, AutoAWQ and compressed-tensors pack them; and golden.safetensors: `tokens` (32 of them), their `logits` in f32
-with eager attention of the network whose matrices are scale * (quant - zero), and `weight`, one of these matrices
-([32, 64], `k_proj` of layer 1). Nothing of the packing programs is used: what they write themselves is
-compared by quantized_by_programs.py.
+FOLDER/NAME gets config.json and model.safetensors, packed here from known integers (or bits of floats), as AutoGPTQ,
+AutoAWQ and compressed-tensors pack them; and golden.safetensors: `tokens` (32 of them), their `logits` in f32 with
+eager attention of the network whose matrices are scale * (quant - zero), and `weight`, one of these matrices ([32, 64],
+`k_proj` of layer 1). The packing programs are not used; quantized_by_programs.py compares what they write themselves.
 
 Needs numpy, torch, transformers 5 and safetensors.
 """
@@ -48,7 +47,7 @@ def gptq_scheme(sym, group):
     return dict(quant_method="gptq", bits=4, group_size=group, sym=sym, desc_act=False, checkpoint_format="gptq")
 
 
-# NAME: (how it is packed, inputs of a group, whether zero points are 8, type of the scales, the configuration).
+# NAME: (packing, inputs of a group, whether zero points are 8, type of the scales, the configuration).
 CASES = {
     "quantized-gptq": ("gptq", 32, True, torch.float16, gptq_scheme(True, 32)),
     "quantized-gptq-zeros": ("gptq", 64, False, torch.float16, gptq_scheme(False, 64)),
@@ -62,7 +61,7 @@ CASES = {
 
 
 def quantize(weight, group, symmetric, dtype):
-    """Quants [outputs, inputs], scales and zero points [outputs, groups] and the floats that they stand for."""
+    """Quants [outputs, inputs], scales and zero points [outputs, groups] and the dequantized floats."""
     outputs, inputs = weight.shape
     parts = weight.reshape(outputs, inputs // group, group)
     low, high = parts.amin(-1), parts.amax(-1)
@@ -119,7 +118,7 @@ def make(folder, name):
             elif "embed" in key or "lm_head" in key:
                 weight.copy_((torch.randn_like(weight) / (1 if "embed" in key else 5)).half())
             else:
-                # Columns off centre: zero points differ.
+                # Columns are not centred at zero, so zero points differ.
                 drawn = (torch.randn_like(weight) + 0.3 * torch.randn(weight.shape[1])) * 1.6 / weight.shape[1] ** 0.5
                 if how == "float8":
                     parts, floats = float8(drawn, scheme["config_groups"]["group_0"]["weights"]["strategy"], dtype)
@@ -143,8 +142,8 @@ def make(folder, name):
 
 
 def mxfp4(weight):
-    """Blocks and scales of matrices [experts, outputs, inputs], and the floats that transformers takes them for, which
-    it keeps [experts, inputs, outputs]."""
+    """Blocks and scales of matrices [experts, outputs, inputs], and their floats as transformers dequantizes them,
+    [experts, inputs, outputs]."""
     values = torch.tensor(FP4_VALUES)
     parts = weight.reshape(*weight.shape[:2], -1, 32)
     exponent = (parts.abs().amax(-1) / 6).log2().ceil()

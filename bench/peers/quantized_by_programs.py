@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
 """Makes quantized checkpoints by the packing programs' own code: a tiny random Llama, as GPTQModel, AutoAWQ and
-compressed-tensors write it, and the floats that its matrices stand for.
+compressed-tensors write it, with the dequantized floats of its matrices.
 
     python3 bench/peers/quantized_by_programs.py OUT --gptqmodel FOLDER --autoawq FOLDER
     FORETOKEN_QUANTIZED=OUT cargo test -p foretoken-model quantized       (every weight, to the bit)
 
-Each OUT/NAME is a checkpoint whose tensors and `quantization_config` come from the program, with `floats.safetensors`
-beside it: every matrix in f32, scale * (quant - zero) of the numbers that were packed (compressed-tensors: of those
-that it unpacks), with scales as they are stored. How quants and zero points are chosen is not the programs' (rounding
-to nearest): a reader does not see it.
+Each OUT/NAME is a checkpoint whose tensors and `quantization_config` come from the program, next to
+`floats.safetensors`: every matrix in f32, scale * (quant - zero) of the packed numbers (for compressed-tensors: of
+those that it unpacks), with scales as they are stored. The script chooses quants and zero points itself, by rounding to
+nearest, which makes no difference for a reader.
 
-The folders are the unpacked source packages gptqmodel 7.7.0 and autoawq 0.2.9, which need not be built; a program whose
-folder is not given is left out. Needs what quantized.py needs, compressed-tensors 0.20, and what the import of
-GPTQModel asks for (accelerate, pillow, pypcre, logbar, device-smi, threadpoolctl, tokenicer, defuser).
+The folders are the unpacked source packages gptqmodel 7.7.0 and autoawq 0.2.9, which need not be built; a program
+without a folder is skipped. Needs the packages of quantized.py, compressed-tensors 0.20, and those that GPTQModel
+imports (accelerate, pillow, pypcre, logbar, device-smi, threadpoolctl, tokenicer, defuser).
 """
 
 import argparse
@@ -32,7 +32,7 @@ GPTQ_V2 = "gptq_v2"
 
 
 def llama():
-    """The network of quantized.py with floats that are to be quantized."""
+    """The network of quantized.py with its floats before quantization."""
     config = transformers.LlamaConfig(
         vocab_size=quantized.VOCABULARY, hidden_size=quantized.WIDTH, intermediate_size=128, num_hidden_layers=2,
         num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=512, rms_norm_eps=0.01,
@@ -41,7 +41,7 @@ def llama():
     model = transformers.LlamaForCausalLM(config).float().eval()
     with torch.no_grad():
         for weight in model.parameters():
-            # Columns off centre: zero points differ.
+            # Columns are not centred at zero, so zero points differ.
             off = 0.3 * torch.randn(weight.shape[-1]) if weight.ndim == 2 else 1
             weight.copy_((0.2 * torch.randn_like(weight) + 0.2 * off).half())
     return model
@@ -54,7 +54,7 @@ def matrices(model):
 
 
 def write(folder, model, scheme, tensors, floats):
-    """`tensors`: those in the place of the matrices."""
+    """Writes a checkpoint. `tensors` replace the matrices."""
     folder.mkdir(parents=True, exist_ok=True)
     left = {name: tensor.half() for name, tensor in model.state_dict().items() if name.rpartition(".")[0] not in floats}
     save_file({name: tensor.contiguous() for name, tensor in (left | tensors).items()}, folder / "model.safetensors")
@@ -65,7 +65,7 @@ def write(folder, model, scheme, tensors, floats):
 
 
 def quantize(linear, group, symmetric):
-    """Scales and zero points [outputs, groups] and the floats; the layer has these floats from then on."""
+    """Scales and zero points [outputs, groups] and the floats, which become those of the layer."""
     group = linear.in_features if group == -1 else group
     _, scale, zero, floats = quantized.quantize(linear.weight.detach(), group, symmetric, torch.float16)
     linear.weight.data.copy_(floats)
@@ -163,7 +163,7 @@ def main():
         gptqmodel(out, "gptq-v2-zeros", 32, False, GPTQ_V2)
         gptqmodel(out, "gptq-channel", -1, True)
     if arguments.autoawq:
-        # Without the package's first page, which imports every model there is.
+        # Without the package's __init__.py, which imports every model.
         package = sys.modules["awq"] = types.ModuleType("awq")
         package.__path__ = [str(Path(arguments.autoawq) / "awq")]
         for name in ("awq.modules.linear", "awq.models"):

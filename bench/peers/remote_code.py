@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""Makes the golden networks of families that transformers has no class for, whose checkpoints bring code of their own:
-tiny random ones, and what llama.cpp says about them.
+"""Makes the golden networks of families whose checkpoints bring their own code, because transformers has no class for
+them: tiny random ones, with the outputs of llama.cpp.
 
     python3 bench/peers/remote_code.py LLAMA_CPP crates/model/tests/golden      (--gguf FOLDER: keep the files, too)
 
 FOLDER/NAME gets config.json and model.safetensors (f32) with the fields and tensors of the published checkpoints, and
-golden.safetensors as golden.py writes it, but with the logits of llama.cpp: the folder is converted by llama.cpp's own
-converter, and run in f32 throughout (llama_cpp_logits.py). Weights and seeds are as in golden.py, except that some
-matrices of Baichuan's many layers are smaller, and that the rows of its head have length 1, so that the head of
-Baichuan 2, which brings them to it, says the same.
+golden.safetensors as golden.py writes it, but with the logits of llama.cpp: its own converter converts the folder, and
+it runs in f32 throughout (llama_cpp_logits.py). Weights and seeds are as in golden.py, except that some matrices of
+Baichuan's many layers are smaller, and that the rows of its head have length 1, so that the head of Baichuan 2, which
+normalizes them, has the same outputs.
 
-llama.cpp tells the two Baichuans by their layers: 32 rotate, 40 have ALiBi.
+llama.cpp distinguishes the two Baichuans by their layers: 32 use rotary positions, 40 use ALiBi.
 
-LLAMA_CPP is llama.cpp's source folder. Needs what golden_gguf.py and llama_cpp_logits.py need, in one environment.
+LLAMA_CPP is llama.cpp's source folder. Needs the packages of golden_gguf.py and llama_cpp_logits.py, in one
+environment.
 """
 
 import argparse
@@ -31,7 +32,7 @@ CONTEXT = 512
 
 
 class Draw:
-    """Random parts of a network by their kinds."""
+    """Draws random parts of a network by their kinds."""
 
     def __init__(self, seed):
         self.random = numpy.random.default_rng(seed)
@@ -68,7 +69,7 @@ def internlm2(draw):
 
 
 def baichuan(draw, layers, width, heads, ffn, context):
-    # Each of so many layers does little, or they would make 3e-5 of the largest logit of rounding.
+    # Each of so many layers is scaled down; otherwise rounding would grow to 3e-5 of the largest logit.
     inner, outer = numpy.float32(0.6), numpy.float32(0.25)
     config = dict(
         architectures=["BaichuanForCausalLM"], model_type="baichuan", vocab_size=VOCABULARY, hidden_size=width,
@@ -112,14 +113,14 @@ def chatglm(draw):
 CASES = {
     "internlm2": internlm2,
     "baichuan": lambda draw: baichuan(draw, 32, 16, 4, 24, ["max_position_embeddings", "model_max_length"]),
-    # Three heads: ALiBi's slopes are not those of a power of two.
+    # Three heads, since ALiBi's slopes differ if the number of heads is no power of two.
     "baichuan-13b": lambda draw: baichuan(draw, 40, 12, 3, 16, ["model_max_length"]),
     "chatglm": chatglm,
 }
 
 
 def measure(path, tokens):
-    """What llama.cpp says; how clear and how varied its greedy choices are."""
+    """The outputs of llama.cpp; how clear and how varied its greedy choices are."""
     network = llama_cpp_logits.Network(path, 256)
     try:
         logits = network.logits(tokens)
@@ -155,9 +156,9 @@ def make(converter, name, folder, gguf):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("llama_cpp", help="llama.cpp's source folder")
-    parser.add_argument("folder", type=Path, help="where the folders of the cases go")
-    parser.add_argument("names", nargs="*", help="some of them only: " + ", ".join(CASES))
-    parser.add_argument("--gguf", type=Path, help="where the converted files go")
+    parser.add_argument("folder", type=Path, help="the folder for the folders of the cases")
+    parser.add_argument("names", nargs="*", help="only these cases of: " + ", ".join(CASES))
+    parser.add_argument("--gguf", type=Path, help="the folder for the converted files")
     arguments = parser.parse_args()
     converter = golden_gguf.converter_of(arguments.llama_cpp)
     with tempfile.TemporaryDirectory() as passing:

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Compares what foretoken and llama.cpp write from the same GGUF file and prompt, token for token, at temperature 0.
+"""Compares the texts that foretoken and llama.cpp write from the same GGUF file and prompt at temperature 0, token for
+token.
 
     foretoken quantize models/demo-target /tmp/demo-q8_0.gguf --type q8_0
     /tmp/gguf/bin/python bench/peers/same_text.py /tmp/demo-q8_0.gguf -n 60
 
-For each file one line: whether foretoken goes on in the same way from the text as from llama.cpp's tokens of it, and
-how many tokens of its answer llama.cpp would have written too. Where they part, llama.cpp's logits for its own token
-and for ours are shown: a near tie there is rounding (each program has its own order of additions, and both round
-activations for quantized weights), a wide margin is a mistake. Needs llama-cpp-python (README.md). Exit code 1 if a
-prompt is cut otherwise, or texts part at a margin above --margin.
+Prints a line for each file: whether foretoken writes the same from the text of the prompt as from llama.cpp's tokens of
+it, and how many tokens of its answer llama.cpp would have written, too. Where they diverge, it prints llama.cpp's
+logits for its own token and for ours: a near tie there is rounding (each program has its own order of additions, and
+both round activations for quantized weights), a wide margin is a bug. Needs llama-cpp-python (README.md). Exit code 1
+if a prompt is tokenized differently, or texts diverge at a margin above --margin.
 """
 
 import argparse
@@ -33,7 +34,7 @@ def ours(program, model, words):
 
 
 def greedy(llama, tokens, count, expected):
-    """How many of `expected` llama.cpp writes too after `tokens`, and its logits where it does not."""
+    """How many of `expected` llama.cpp writes after `tokens`, too, and its logits where it writes another token."""
     llama.reset()
     llama.eval(tokens)
     for place, token in enumerate(expected[:count]):
@@ -56,7 +57,7 @@ def main():
     wrong = False
     for model in options.models:
         llama = Llama(model, n_ctx=1024, n_threads=2, logits_all=True, verbose=False)
-        # foretoken does not print how it cuts a prompt; if it cuts otherwise it will, sooner or later, write otherwise.
+        # foretoken does not print the tokens of a prompt; other tokens lead to another text sooner or later.
         theirs = llama.tokenize(options.prompt.encode(), add_bos=True, special=True)
         text = ours(options.foretoken, model, ["-n", str(options.n), "-p", options.prompt])
         by_tokens = ours(options.foretoken, model, ["-n", str(options.n), "--prompt-ids", ",".join(map(str, theirs))])

@@ -1,4 +1,5 @@
-"""Tiny SentencePiece models and what they make of texts, as vectors for crates/text/tests/text/sentencepiece.rs.
+"""Trains tiny SentencePiece models and tokenizes texts with them, as vectors for
+crates/text/tests/text/sentencepiece.rs.
 
     python bench/peers/sentencepiece_vectors.py OUT [--small]
 
@@ -56,7 +57,7 @@ def main(out, small=False):
     for name, settings in list(SETTINGS.items())[: 2 if small else None]:
         settings = dict(settings)
         if settings.pop("rules", False):
-            # A table of characters that is small: ligatures, wide letters, spaces.
+            # A small table of characters: ligatures, wide letters, spaces.
             rules = out / "rules.tsv"
             pairs = {"ﬁ": "fi", "½": "1/2", "e\u0301": "é"}
             pairs |= {"\u3000": " ", "\u00a0": " ", "\t": " ", "\u200b": "", "™": "TM"}

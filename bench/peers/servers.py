@@ -1,10 +1,10 @@
-"""Servers of several programs over one model file, alive at the same time and asked alike over HTTP.
+"""Runs servers of several programs on one model file at the same time, and sends them the same requests over HTTP.
 
-The idea: every program is a process on a port of the loopback device, is asked `/v1/completions` with the same token
-ids (so no template or tokenizer of its own matters) and the same settings, and streams its answer; the moments of the
-first text and of the end are taken here. Before it is asked, a peer says which model it has (`/v1/models`, `/props`),
-and whether it computes while nobody asks. Whatever goes wrong with one is a `Failed`, which names it. Left out: what
-the times mean (`table.py`).
+Every program is a process on a port of the loopback device. It gets requests to `/v1/completions` with the same token
+ids (so no template or tokenizer of its own matters) and the same settings, and streams its answer; the client takes the
+times of the first text and of the end. Before the first request a peer must report the expected model (`/v1/models`,
+`/props`), and must not compute without requests. Every failure is a `Failed`, which names the peer. Times are evaluated
+in `table.py`.
 """
 
 import http.client
@@ -23,11 +23,11 @@ MODEL_FREE = re.compile(r"\b(ngram-[a-z0-9]+(?:-[a-z0-9]+)?|suffix)\b")
 
 
 class Failed(Exception):
-    """What went wrong with a peer, in a line."""
+    """A failure of a peer, in a line."""
 
 
 class Server:
-    """A program that serves, under one way of drafting; `version` is known of packages only."""
+    """A serving program with one drafting method; `version` is known for packages only."""
 
     def __init__(self, program, method, command, version=None):
         self.program, self.method, self.command = program, method, [str(word) for word in command]
@@ -36,7 +36,7 @@ class Server:
         self.process, self.port, self.log = None, None, None
 
     def start(self, folder):
-        """Starts it on a free port; what it says goes to a file in the folder."""
+        """Starts it on a free port; its log is a file in the folder."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
@@ -78,7 +78,7 @@ class Server:
             wire.close()
 
     def post(self, path, body, seconds=600):
-        """The JSON that a POST is answered with."""
+        """The JSON that answers a POST."""
         try:
             wire, answer = self.ask(path, body, seconds)
             with wire:
@@ -98,7 +98,7 @@ class Server:
         return wire.sock or answer, answer
 
     def check(self, model):
-        """Whether it serves this model: file, vocabulary and parameters, as far as told, have to be its."""
+        """Checks that it serves this model: the file, vocabulary and parameters that it reports must be the model's."""
         told = {}
         for path in ("/v1/models", "/props"):
             try:
@@ -114,7 +114,7 @@ class Server:
                     named = fields.get("id")
                     meta = fields.get("meta") or {}
                     told |= {"vocabulary": meta.get("n_vocab"), "parameters": meta.get("n_params")}
-                # A name that is no file's, such as an alias, says nothing.
+                # A name that is no file name, such as an alias, proves nothing.
                 if named and (named.endswith(".gguf") or f"{named}.gguf" in model["file"]):
                     told["file"] = Path(named).name.removesuffix(".gguf") + ".gguf"
             except (AttributeError, KeyError, TypeError):
@@ -129,7 +129,7 @@ class Server:
                 raise Failed(f"serves another model: {name}: expected {expected}, found {value}")
 
     def answer(self, prompt, settings, seconds=600):
-        """One streamed answer to `prompt` (`ids`, `text`): text, counts, and moments in seconds since it was asked."""
+        """One streamed answer to `prompt` (`ids`, `text`): text, counts, and times in seconds since the request."""
         body = settings | {"prompt": prompt["ids"], "stream": True, "stream_options": {"include_usage": True}}
         if self.program not in ("foretoken", *SERVERS):
             body["messages"] = [{"role": "user", "content": prompt["text"]}]
@@ -161,7 +161,7 @@ class Server:
                                                              "draft_n_accepted") if name in timings}}
 
     def busy(self):
-        """Seconds of processor time so far, None where the system does not tell."""
+        """Seconds of processor time so far, None if the system does not report them."""
         try:
             fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
         except OSError:
@@ -180,28 +180,28 @@ class Server:
 
 
 def methods(program):
-    """The ways of drafting without a model that a llama-server names in its help, and whether it knows --cache-ram."""
+    """The drafting methods without a model in the help of a llama-server, and whether it has --cache-ram."""
     try:
         said = subprocess.run([program, "--help"], capture_output=True, text=True, errors="replace", timeout=60)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Failed(f"{program}: expected a program with --help, found: {error}") from None
-    # The words on --spec-type go on until the next option.
+    # The words on --spec-type continue until the next option.
     about = re.search(r"--spec-type\b(.*?)(?:\n\s*-|\Z)", said.stdout + said.stderr, re.DOTALL)
     names = dict.fromkeys(MODEL_FREE.findall(about[1])) if about else {}
     return list(names), "--cache-ram" in said.stdout + said.stderr
 
 
 def llama_servers(name, program, more, model, threads, context):
-    """Plain and each way of drafting of llama.cpp's server or of a relative's, with `more` options."""
+    """llama.cpp's server or a relative's, plain and with each drafting method, with `more` options."""
     drafting, has_cache = methods(program)
     common = [program, "-m", model, "--host", "127.0.0.1", "--port", "{port}", "-t", threads, "-c", context, "-np", 1]
-    # A copy of every finished text's cache, which each of many servers would keep, is no part of what is asked here.
+    # --cache-ram 0: otherwise each of many servers would keep a copy of the KV cache of every finished text.
     common += [*(["--cache-ram", 0] if has_cache else []), *more]
     return [Server(name, "plain", common)] + [Server(name, way, [*common, "--spec-type", way]) for way in drafting]
 
 
 def our_servers(program, model, threads, context, ways):
-    """foretoken under each of its ways; auto is what it does when nothing is said."""
+    """foretoken with each of its drafting methods; auto is its default."""
     common = [program, "serve", "-m", model, "--port", "{port}", "-t", threads, "-c", context, "-np", 1, "--no-page"]
     named = {"none": "plain", "auto": "no option"}
     option = lambda way: [] if way == "auto" else ["--spec-type", way]
@@ -209,7 +209,7 @@ def our_servers(program, model, threads, context, ways):
 
 
 def library_servers(python, model, threads):
-    """Programs that are Python's packages, where the named Python has them; and the names of those that it has not."""
+    """Servers of Python packages that the named Python has, and the names of the packages that it lacks."""
     servers, missing = [], []
     for package, name, ways in (("mistralrs", "mistral.rs", ["plain"]), ("transformers", "transformers",
                                                                          ["plain", "prompt-lookup"])):

@@ -1,21 +1,22 @@
 #!/usr/bin/env python3
-"""Writes a GGUF file of a known shape with random weights: something to time, nothing to read.
+"""Writes a GGUF file of a known shape with random weights, for timing only.
 
     python3 bench/peers/synthetic.py OUT.gguf --shape 1b --type Q8_0
     python3 bench/peers/synthetic.py FOLDER --shape mistral-window --type BF16
 
-The idea: blocks are drawn in the form of the file, at random quants and at scales which give every matrix the standard
-deviation 1 / sqrt(inputs), so that activations stay in range. Nothing is quantized, so types cost nothing that the
-package gguf cannot do, and a model of 1.1 B weights takes seconds. The vocabulary is made up as well: three control
-tokens, the 256 bytes, and pieces of one to three letters.
+Blocks are drawn in the format of the file, with random quants and with scales that give every matrix the standard
+deviation 1 / sqrt(inputs), so that activations stay in range. Nothing is quantized, so types need no support by the
+package gguf, and a model of 1.1 B weights takes seconds. The vocabulary is generated as well: three control tokens, the
+256 bytes, and pieces of one to three letters.
 
 Types: F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q6_K, and Q4_K_M, which is Q4_K with Q6_K where llama.cpp's mixture has it: the
-head, and attn_v and ffn_down of about half of the layers; MXFP4 is that of experts, with Q8_0 around them. Vectors and
-routers are F32. Shapes are Llama's, and Qwen 2.5's of 0.5 B: a vocabulary of 151,936, a head that is the embedding,
-biases of q, k and v. Mistral's, four layers of width 1024, come with its window of 4096 and without: GGUF has no word
-for it, so they are Hugging Face folders, with matrices of floats. Networks of experts (64 of which a row goes through
-8, and 8 of which it goes through 2) have 1.1 B weights in all; those called dense have the same around as many weights
-as a row of these goes through. Needs gguf and numpy, in the versions of README.md. Left out: any other architecture.
+head, and attn_v and ffn_down of about half of the layers; MXFP4 is that of experts, with Q8_0 for the other matrices.
+Vectors and routers are F32. Shapes are Llama's, and Qwen 2.5's of 0.5 B: a vocabulary of 151,936, a head that is the
+embedding, biases of q, k and v. Mistral's shape, four layers of width 1024, exists with its window of 4096 and without;
+GGUF has no key for the window, so it is written as Hugging Face folders, with matrices of floats. Networks of experts
+(64 of which a row reads 8, and 8 of which it reads 2) have 1.1 B weights in all; those called dense have about as many
+weights as a row of these reads. Other architectures are not supported. Needs gguf and numpy, in the versions of
+README.md.
 """
 
 import argparse
@@ -40,9 +41,9 @@ SHAPES = {
     "mistral": ("mistral", 4096, 1024, 4, 16, 4, 2816),
     "mistral-window": ("mistral", 4096, 1024, 4, 16, 4, 2816),
 }
-# Experts of a layer, and how many of them a row goes through, in the shapes that have some.
+# Experts of a layer, and how many of them a row reads, in the shapes that have experts.
 EXPERTS = {"64x8": (64, 8), "8x2": (8, 2)}
-# Rows see so many latest positions, in the shapes that have a window.
+# The latest positions that a row attends to, in the shapes that have a window.
 WINDOWS = {"mistral-window": 4096}
 TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q6_K", "Q4_K_M", "MXFP4"]
 CONTEXT_LEN = 4096
@@ -74,7 +75,7 @@ def q4_0(rng, blocks, deviation):
 def q4_k(rng, blocks, deviation):
     """256 elements: two scales, eight scales and eight minimums of 6 bits in 12 bytes, then 256 times 4 bits.
 
-    An element is scale * scales[j] * quant - minimum * minimums[j]; the minimums are made to take away the mean."""
+    An element is scale * scales[j] * quant - minimum * minimums[j]; the minimums subtract the mean."""
     scales = rng.integers(32, 64, (blocks, 8), np.uint8)
     minimums = scales
     low, high = scales[:, :4], scales[:, 4:]
@@ -90,7 +91,7 @@ def q4_k(rng, blocks, deviation):
 
 
 def q6_k(rng, blocks, deviation):
-    """256 elements: lower 4 bits, upper 2 bits, sixteen signed scales, and a scale behind them."""
+    """256 elements: lower 4 bits, upper 2 bits, sixteen signed scales, and one more scale."""
     quants = rng.integers(0, 256, (blocks, 128 + 64), np.uint8)
     scales = rng.integers(64, 128, (blocks, 16), np.uint8)
     scale = deviation / (spread(64) * np.sqrt(np.mean(np.arange(64, 128) ** 2.0)))
@@ -163,7 +164,7 @@ def tensors(shape, asked, experts=None):
 
 
 def vocabulary(len_):
-    """Tokens, scores and kinds: control tokens, bytes, then made-up pieces, the short ones first."""
+    """Tokens, scores and kinds: control tokens, bytes, then generated pieces, the short ones first."""
     kinds = gguf.TokenType
     all = [("<unk>", 0.0, kinds.UNKNOWN), ("<s>", 0.0, kinds.CONTROL), ("</s>", 0.0, kinds.CONTROL)]
     all += [(f"<0x{byte:02X}>", 0.0, kinds.BYTE) for byte in range(256)]
@@ -210,7 +211,7 @@ def write(path, shape, asked, experts, seed):
     out.write_ti_data_to_file()
     rng = np.random.default_rng(seed)
     for _, kind, dimensions in plan:
-        # The matrices of experts lie behind each other, as one of all their rows.
+        # The matrices of all experts are stored as one matrix of all their rows.
         rows = int(np.prod(dimensions[:-1]))
         matrix = len(dimensions) > 1
         out.write_tensor_data(drawn(rng, kind, rows, dimensions[-1]) if matrix else np.ones(dimensions, np.float32))
@@ -230,7 +231,7 @@ def hugging_face(name):
 
 
 def tokenizer(len_):
-    """The same vocabulary as tokenizer.json: Unigram, where a long piece beats those that it is made of."""
+    """The same vocabulary as tokenizer.json: Unigram, where a long piece beats its parts."""
     tokens = vocabulary(len_)
     special = [
         dict(id=id, content=token, special=True, normalized=False, lstrip=False, rstrip=False, single_word=False)

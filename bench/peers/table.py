@@ -1,9 +1,10 @@
-"""What the answers of several programs to the same questions come to: rates, intervals, and where texts part.
+"""Evaluates the answers of several programs to the same questions: rates, intervals, and the places where texts
+diverge.
 
-The idea: an answer is a dictionary with `peer`, `id`, `category`, `tokens` (by one tokenizer for all), `first`, `end`,
-`text`. Behind the prompt counts what comes after the first text: tokens but one, over the time from it to the end. Of
-several rounds of one question the median time counts. A ratio's interval is a bootstrap over questions, the same ones
-drawn for both programs. Left out: how answers are had (`servers.py`).
+An answer is a dictionary with `peer`, `id`, `category`, `tokens` (by one tokenizer for all), `first`, `end`, `text`.
+The decoding speed excludes the prompt: it is the number of tokens less one, over the time from the first text to the
+end. The median time of several rounds of one question counts. The interval of a ratio is a bootstrap over questions,
+which draws the same ones for both programs. Requests are sent in `servers.py`.
 """
 
 import random
@@ -13,7 +14,7 @@ DRAWS = 2000
 
 
 def rated(answers):
-    """peer -> question -> (category, tokens behind the first, seconds behind it, seconds to it, seconds in all)."""
+    """peer -> question -> (category, tokens after the first, seconds after it, seconds to it, seconds in all)."""
     groups = {}
     for one in answers:
         groups.setdefault(one["peer"], {}).setdefault(one["id"], []).append(one)
@@ -30,7 +31,7 @@ def rated(answers):
 
 
 def rate(rows):
-    """Tokens a second behind the prompt of several questions, None where no answer has two tokens."""
+    """Tokens a second after the prompt of several questions, None if no answer has two tokens."""
     rows = [row for row in rows if row[1] > 0 and row[2] > 0]
     return sum(row[1] for row in rows) / sum(row[2] for row in rows) if rows else None
 
@@ -54,7 +55,7 @@ def ratio(ours, theirs, get=rate):
 
 
 def equal_texts(answers, peer, reference):
-    """How many of the peer's texts are the reference's, and of how many questions that both answered."""
+    """How many of the peer's texts equal the reference's, and how many questions both answered."""
     of = lambda name: {(one["id"], one["round"]): one["text"] for one in answers if one["peer"] == name}
     mine, other = of(peer), of(reference)
     both = mine.keys() & other.keys()
@@ -62,7 +63,7 @@ def equal_texts(answers, peer, reference):
 
 
 def markdown(answers, peers, failed, default, categories):
-    """The table: a row a peer, in their order; those that failed have empty cells."""
+    """The table: a row for each peer, in their order; those that failed have empty cells."""
     all = rated([one for one in answers if one["peer"] not in failed])
     kinds = [kind for kind in categories if any(one["category"] == kind for one in answers)]
     head = ["tokens/s behind the prompt", "all", *kinds, f"{default} over it", "first text, ms", "whole time, s",
@@ -96,17 +97,17 @@ def interval(found):
 
 
 def parted(ours, theirs):
-    """How many first tokens two texts share, None where they are equal."""
+    """How many first tokens two texts share, None if they are equal."""
     shared = next((i for i, (one, other) in enumerate(zip(ours, theirs)) if one != other), min(len(ours), len(theirs)))
     return None if shared == len(ours) == len(theirs) else shared
 
 
 def judged(top_ours, top_theirs, ours, theirs, tie):
-    """What two programs that parted with the tokens `ours` and `theirs` find of both: each one's lead over the other.
+    """Judges two programs whose texts diverged with the tokens `ours` and `theirs`: each one's lead over the other.
 
-    Each `top` is text -> log-probability of the likeliest tokens. It is rounding where both programs have both tokens
-    among those, less than `tie` apart; a lead is None where a token is not among them. Asked anew, a program may lean
-    the other way, because the rows of a prompt and single rows are rounded otherwise."""
+    Each `top` is text -> log-probability of the likeliest tokens. Only rounding differs if both programs have both
+    tokens among these, less than `tie` apart; a lead is None if a token is not among them. A new request may favour the
+    other token, because rows of a prompt are rounded differently from single rows."""
     lead = lambda top, one, other: top[one] - top[other] if one in top and other in top else None
     leads = lead(top_ours, ours, theirs), lead(top_theirs, theirs, ours)
     near = all(one is not None and abs(one) < tie for one in leads)

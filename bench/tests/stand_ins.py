@@ -1,8 +1,9 @@
-"""Programs that stand in for servers and for foretoken, so that the scripts' tests need no network and no model.
+"""Programs that replace servers and foretoken, so that the scripts' tests need no network and no model.
 
-`python3 stand_ins.py server HOW PORT` answers as a server does: well, with another model (other), not at all (silent),
-dies in the middle of an answer (dies), tells an error there (fails), ends without an end of its text (cut), says of its
-model what is no object (list), or has none of the paths (bare). The first test of each way is in test_peers.py.
+`python3 stand_ins.py server HOW PORT` is a server that answers well, serves another model (other), does not answer at
+all (silent), dies in the middle of an answer (dies), reports an error there (fails), ends without an end of its text
+(cut), describes its model by something that is no object (list), or has none of the paths (bare). The tests of each are
+in test_peers.py.
 """
 
 import json

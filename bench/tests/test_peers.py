@@ -1,5 +1,5 @@
-"""Servers that answer well, wrongly, with another model, not at all, or die midway; the arithmetic of the table; and
-which records `same` goes on with.
+"""Tests servers that answer well, wrongly, with another model, not at all, or die midway; the arithmetic of the table;
+and which records `same` continues.
 """
 
 import argparse
@@ -116,7 +116,7 @@ class Library(unittest.TestCase):
 
 
 class Record(unittest.TestCase):
-    """`same`: what a folder's record is gone on with."""
+    """Which records in a folder `same` continues."""
 
     ABOUT = {"tokens": 64}
     HERE = {"cpu": "one", "cores": 2}
@@ -161,7 +161,7 @@ class Record(unittest.TestCase):
         told = io.StringIO()
         with contextlib.redirect_stderr(told):
             self.assertEqual(len(same.answers_of(path)), 1)
-            self.assertEqual(len(same.answers_of(path, mend=True)), 1)
+            self.assertEqual(len(same.answers_of(path, remove_cut=True)), 1)
         self.assertIn("left out the last line, which was cut", told.getvalue())
         self.assertEqual(path.read_text(), whole)
         for bad in ("{", "[]", "{}"):
@@ -172,7 +172,7 @@ class Record(unittest.TestCase):
     def test_who_counts_is_not_another_peers_failure(self):
         folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         counter, other = (Server(name, "plain", ["/no/such/program"]) for name in ("foretoken", "other"))
-        # Nobody listens there.
+        # No server listens on that port.
         counter.port = other.port = 1
         run = same.Run(argparse.Namespace(out=folder), MODEL, [counter, other])
         with contextlib.redirect_stderr(io.StringIO()), self.assertRaisesRegex(Wrong, "foretoken plain, which counts"):

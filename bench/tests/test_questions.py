@@ -1,6 +1,6 @@
-"""Which questions are chosen, what is said of lines that are none, and how `bench/real` asks a program.
+"""Tests which questions are chosen, the errors for lines that are no questions, and the command lines of `bench/real`.
 
-`FORETOKEN_QUESTIONS` names Spec-Bench's question.jsonl for the test that wants the real one.
+`FORETOKEN_QUESTIONS` names Spec-Bench's question.jsonl, which one test reads.
 """
 
 import json
@@ -19,7 +19,7 @@ import questions  # noqa: E402
 from questions import CATEGORIES, Wrong  # noqa: E402
 
 NAMES = ["writing", "stem", *CATEGORIES[1:]]
-# Stands in for the program: names its drafters where asked for another, else prints a row a method.
+# Replaces the program: names its drafters if it gets an unknown one, else prints a row for each method.
 PROGRAM = """#!/usr/bin/env python3
 import json, sys
 words = sys.argv[1:]

@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
-"""Trains the small network of experts that measurements use: 32 experts a layer, of which a token goes through 4.
+"""Trains the small network of experts for measurements: 32 experts in each layer, of which a token uses 4.
 
     python3 bench/training/experts.py train models/demo-target DATA OUT --minutes 82
     python3 bench/training/experts.py inflate OUT INFLATED --layers 24 --width 512
 
 DATA has docs.jsonl and held.jsonl, an object with "text" a line. OUT gets a Mixtral in the format of Hugging Face with
-the tokenizer of the network that it begins with, so that the demo draft drafts for it; OUT/state.pt is what a run goes
-on from (the same command again), and is gone at its end. The schedule follows the time that was trained, so a run ends
-decayed whatever the machine's speed.
+the tokenizer of the network that training starts from, so that the demo draft can draft for it. OUT/state.pt is the
+checkpoint from which the same command continues a run; it is removed at the end. The learning rate follows the training
+time, so it has decayed at the end whatever the machine's speed.
 
-A trained dense network is cut into experts: the hidden units of each feed-forward half are clustered by their gates
-into 32 equal parts, a router begins as the mean of a part's gates, and then all is trained on (MoEfication, Zhang et
-al. 2022). So an hour is enough on two cores.
+A trained dense network is split into experts: the hidden units of each feed-forward half are clustered by their gates
+into 32 equal parts, each router is initialized to the mean of a part's gates, and then all weights are trained
+(MoEfication, Zhang et al. 2022). So an hour is enough on two cores.
 
-Inflating copies a network and makes its passes dear without changing what it says: experts get further hidden units
-whose outputs are multiplied by zero, and further layers are copies whose outputs are multiplied by zero. They read the
-stream with trained routers, so that their rows choose as those of trained layers do.
+Inflating copies a network and makes its passes more expensive without changing its outputs: experts get further hidden
+units whose outputs are multiplied by zero, and further layers are copies whose outputs are multiplied by zero. Their
+routers are trained ones and read the residual stream, so their rows choose experts as those of trained layers do.
 
 Needs torch, transformers 5 and numpy.
 """
@@ -34,7 +34,7 @@ SAVE_SECONDS, TELL_SECONDS, HELD_BATCHES = 180, 60, 8
 
 
 def read_tokens(tokenizer, folder, name):
-    """The tokens of all texts, each ended by token 0; kept beside the data."""
+    """The tokens of all texts, each ended by token 0; cached next to the data."""
     cache = f"{folder}/{name}.u16.npy"
     if not os.path.exists(cache):
         with open(f"{folder}/{name}.jsonl") as lines:
@@ -48,7 +48,7 @@ def read_tokens(tokenizer, folder, name):
 
 
 def clustered(gates):
-    """The hidden units of a feed-forward half, as many in each of the parts: those whose gates look alike."""
+    """The hidden units of a feed-forward half in parts of equal size, clustered by similar gates."""
     units = torch.nn.functional.normalize(gates, dim=1)
     part = len(units) // EXPERTS
     centres = units[torch.linspace(0, len(units) - 1, EXPERTS).long()].clone()
@@ -65,7 +65,7 @@ def clustered(gates):
 
 
 def cut(dense):
-    """A network of experts made of a dense one: as many weights, of whose feed-forward halves an eighth is read."""
+    """Splits a dense network into experts, of which a token reads an eighth."""
     known = dense.config
     model = MixtralForCausalLM(MixtralConfig(
         vocab_size=known.vocab_size, hidden_size=known.hidden_size, num_hidden_layers=known.num_hidden_layers,
@@ -81,13 +81,13 @@ def cut(dense):
             parts = clustered(gate)
             layer.mlp.gate.weight.copy_(torch.stack([gate[own].mean(0) for own in parts]))
             layer.mlp.experts.gate_up_proj.copy_(torch.stack([torch.cat([gate[own], up[own]]) for own in parts]))
-            # Weights of a token's experts have the sum 1, and all of the parts together were the half.
+            # The weights of a token's experts have the sum 1, while the dense half was the sum of all parts.
             layer.mlp.experts.down_proj.copy_(torch.stack([down[:, own] for own in parts]) * 1.5 * CHOSEN)
     return model
 
 
 def ask_experts(self, rows, chosen, shares):
-    """All experts in two products: rows are laid out by expert, as many of each as the most wanted one has."""
+    """All experts in two products: rows are arranged by expert and padded to the number of the most chosen one."""
     experts, count = self.num_experts, chosen.numel()
     order = torch.argsort(chosen.reshape(-1), stable=True)
     wanted = torch.bincount(chosen.reshape(-1), minlength=experts)

@@ -9,8 +9,8 @@
 
 mod charts;
 mod drafters;
-mod page;
 mod results;
+mod table;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -169,7 +169,7 @@ impl Analyze {
         let place = self.prompts.display().to_string();
         let prompts = self.list.usable(&place, listed.into_iter().map(tokens).collect())?;
         subject.notices.print_seed();
-        let page = generate::page::Page {
+        let formatter = generate::table::Formatter {
             target: &prompter.target.name,
             names: &[],
             threads: self.model.threads(),
@@ -182,20 +182,20 @@ impl Analyze {
         };
         let mut out = standard_output();
         if !self.json {
-            writeln!(out, "{}", page.title(&prompts))?;
+            writeln!(out, "{}", formatter.title(&prompts))?;
             out.flush()?;
         }
         interrupts.begin();
         let results = self.measure(&mut subject, &prompts, &gammas, depth_max)?;
         let facts = json!({
-            "model": page.target,
+            "model": formatter.target,
             "machine": foretoken::machine(),
-            "threads": page.threads,
+            "threads": formatter.threads,
             "isa": Isa::chosen().name(),
-            "seed": page.seed,
+            "seed": formatter.seed,
             "prompts": place,
             "bench_share": results.bench_share,
-            "drafters": page::drafters(&results.drafters),
+            "drafters": table::drafters(&results.drafters),
         });
         let costs = subject.generator.engine.cost_record();
         self.write(&results.drafters, facts, folder.as_ref(), &costs)?;
@@ -212,13 +212,13 @@ impl Analyze {
         costs: &CostRecord,
     ) -> Result<(), Failure> {
         let mut out = standard_output();
-        let rows = page::rows(results);
+        let rows = table::rows(results);
         if self.json {
             let mut object = facts.clone();
             object["rows"] = json!(rows);
             writeln!(out, "{object:#}")?;
         } else {
-            write!(out, "\n{}", page::text(results))?;
+            write!(out, "\n{}", table::text(results))?;
         }
         out.flush()?;
         let Some(folder) = folder.filter(|_| !rows.is_empty()) else { return Ok(()) };
@@ -228,7 +228,7 @@ impl Analyze {
             charts::depths(results),
             generate::charts::passes(costs),
         ];
-        folder.finish(facts, (&page::COLUMNS, &rows), &charts)
+        folder.finish(facts, (&table::COLUMNS, &rows), &charts)
     }
 
     /// Opens the target, with drafters of chains of up to `depth_max` tokens.

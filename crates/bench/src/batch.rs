@@ -23,7 +23,9 @@ use foretoken_engine::{Request, Token};
 use foretoken_speculation::{Sampling, Tenant};
 use serde_json::json;
 
-use run::{Run, percentile, run};
+use super::generate::interval::percentile;
+use super::generate::table::number_or_dash;
+use run::{Run, run};
 
 const AFTER_HELP: &str = "\
 All texts of a row are submitted together, and each is generated to its full length. Of several repetitions
@@ -190,21 +192,19 @@ impl BatchBench {
 
     fn line(&self, texts: usize, run: &Run, alone: &Run) -> String {
         let figures = RunFigures::of(self, texts, run, alone);
-        let or_dash =
-            |number: Option<f64>, digits: usize| number.map_or("-".to_string(), |number| format!("{number:.digits$}"));
         format!(
             "{texts:>5}  {:>7.2}  {:>6.1}  {:>7}  {:>6}  {:>19.3}  {:>6.3}  {:>9.2}  {:>12}  {:>6}  {:>6}  {:>6}",
             run.seconds,
             figures.in_all,
-            or_dash(run.writing(), 1),
-            or_dash(figures.of_one, 2),
+            number_or_dash(run.writing(), 1),
+            number_or_dash(figures.of_one, 2),
             figures.first[0],
             figures.first[1],
             figures.of_back_to_back,
-            or_dash(run.longest_wait.map(|wait| 1e3 * wait), 0),
-            or_dash(run.step().map(|step| 1e3 * step), 2),
-            or_dash(run.beside(0.5).map(|beside| 1e6 * beside), 0),
-            or_dash(run.beside(0.99).map(|beside| 1e6 * beside), 0),
+            number_or_dash(run.longest_wait.map(|wait| 1e3 * wait), 0),
+            number_or_dash(run.step().map(|step| 1e3 * step), 2),
+            number_or_dash(run.beside(0.5).map(|beside| 1e6 * beside), 0),
+            number_or_dash(run.beside(0.99).map(|beside| 1e6 * beside), 0),
         )
     }
 

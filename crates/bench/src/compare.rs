@@ -1,4 +1,4 @@
-//! `foretoken bench compare`: two runs of `bench generate` beside each other, row by row.
+//! `foretoken bench compare`: two runs of `bench generate`, compared row by row.
 //!
 //! A ratio of speeds of two runs includes changes of the machine between them. So a method is judged by its speed-up
 //! over plain decoding in its own run, if both runs have that, which cancels what slows a whole run. The interval is a
@@ -18,6 +18,7 @@ use foretoken_weights::line::escaped;
 use serde_json::{Value, json};
 
 use super::generate::interval::{ComparedRun, Estimate, Sample};
+use super::generate::table::number_or_dash;
 
 /// The fields that distinguish the rows of a run.
 const KEYS: [&str; 6] = ["temperature", "parallel", "kind", "verify", "budget", "method"];
@@ -91,13 +92,7 @@ impl Compare {
         let Compared { speed, speedup } = compared;
         let judged = speedup.or(*speed);
         let interval = judged.and_then(|judged| judged.interval);
-        let verdict = match judged.map(|judged| (judged.no_difference(), judged.value > 1.0)) {
-            Some((Some(true), _)) => "no difference",
-            Some((Some(false), true)) => "faster",
-            Some((Some(false), false)) => "slower",
-            Some((None, _)) => "-",
-            None => "not comparable",
-        };
+        let verdict = judged.map_or("not comparable", |judged| judged.verdict().unwrap_or("-"));
         let value = |found: &Option<Estimate>| found.map(|found| found.value);
         if self.json {
             let mut object = json!({"speed": value(speed), "over_plain": value(speedup),
@@ -106,7 +101,7 @@ impl Compare {
             KEYS.iter().for_each(|key| object[*key] = row[*key].clone());
             return object.to_string();
         }
-        let speed = value(speed).map_or("-".to_string(), |speed| format!("{speed:.2}"));
+        let speed = number_or_dash(value(speed), 2);
         let over_plain = value(speedup).map_or(String::new(), |speedup| format!(", over plain {speedup:.2}"));
         let interval = interval.map_or(String::new(), |(low, high)| format!(" ({low:.2}-{high:.2})"));
         let whose =
@@ -133,7 +128,7 @@ struct Compared {
 
 impl Compared {
     fn new(before: (&BenchRecord, &Value), after: (&BenchRecord, &Value)) -> Self {
-        let plain = before.0.plain_beside(before.1).zip(after.0.plain_beside(after.1));
+        let plain = before.0.plain_of(before.1).zip(after.0.plain_of(after.1));
         Self {
             speed: ratio((before.1, None), (after.1, None)),
             speedup: plain.and_then(|plain| ratio((before.1, Some(plain.0)), (after.1, Some(plain.1)))),
@@ -186,10 +181,11 @@ impl BenchRecord {
     }
 
     /// The row of plain decoding of the same prompts as a method's.
-    fn plain_beside(&self, row: &Value) -> Option<&Value> {
-        let beside = |other: &&Value| ["temperature", "parallel", "kind"].iter().all(|key| other[*key] == row[*key]);
+    fn plain_of(&self, row: &Value) -> Option<&Value> {
+        let same_prompts =
+            |other: &&Value| ["temperature", "parallel", "kind"].iter().all(|key| other[*key] == row[*key]);
         let is_plain = |row: &Value| row["budget"].is_null() && row["method"] == "plain";
-        self.rows.iter().filter(|other| !is_plain(row) && is_plain(other)).find(beside)
+        self.rows.iter().filter(|other| !is_plain(row) && is_plain(other)).find(same_prompts)
     }
 }
 

@@ -10,9 +10,9 @@ pub mod charts;
 pub mod interval;
 pub mod measure;
 pub mod order;
-pub mod page;
 mod remaining;
 pub mod rows;
+pub mod table;
 pub mod timings;
 
 use std::io::Write;
@@ -37,8 +37,8 @@ use serde_json::{Value, json};
 use super::report::{Folder, ReportOptions};
 use budget::BudgetChoice;
 use measure::Measurement;
-use page::Page;
 use rows::{Method, Runs};
+use table::Formatter;
 
 const AFTER_HELP: &str = "\
 A repetition continues every prompt by plain decoding and by every method under every promise with every
@@ -205,7 +205,7 @@ impl Generate {
         let (prompts, kinds): (Vec<_>, Vec<_>) = std::iter::repeat_n(listed, self.n_best).flatten().unzip();
         notices.print_seed();
         let prompter = Arc::clone(&generator.prompter);
-        let page = Page {
+        let formatter = Formatter {
             target: &prompter.target.name,
             names: &prompter.names,
             threads: self.model.threads(),
@@ -217,7 +217,8 @@ impl Generate {
             by_kind: self.by_kind,
         };
         interrupts.begin();
-        let differences = self.measure_all((&mut generator, &mut notices), &specs, &prompts, &page, folder.as_ref())?;
+        let differences =
+            self.measure_all((&mut generator, &mut notices), &specs, &prompts, &formatter, folder.as_ref())?;
         interrupts.end_command()?;
         match differences.as_slice() {
             [] => Ok(()),
@@ -232,12 +233,12 @@ impl Generate {
         (generator, notices): (&mut Generator, &mut Notices),
         specs: &[Option<SpecType>],
         prompts: &[Vec<Token>],
-        page: &Page<'_>,
+        formatter: &Formatter<'_>,
         folder: Option<&Folder>,
     ) -> Result<Vec<String>, Failure> {
         let mut out = standard_output();
         if !self.json {
-            writeln!(out, "{}", page.title(prompts))?;
+            writeln!(out, "{}", formatter.title(prompts))?;
         }
         let default = [generator.prompter.decided.sampling.temperature];
         let temperatures = if self.temp.is_empty() { &default[..] } else { &self.temp };
@@ -251,7 +252,7 @@ impl Generate {
             alpha: self.measure,
             repeat: self.repeat,
             seconds: self.seconds,
-            cells: (temperatures.len() * page.parallel.len(), 0),
+            cells: (temperatures.len() * formatter.parallel.len(), 0),
             tenants: 0,
         };
         let (mut differences, mut measured) = (Vec::new(), Vec::new());
@@ -259,14 +260,14 @@ impl Generate {
             measurement.warm_up(*temperature)?;
             let mut plain: Vec<Option<Answer>> = vec![None; prompts.len()];
             let mut all: Vec<Runs> = Vec::new();
-            for parallel in page.parallel {
+            for parallel in formatter.parallel {
                 let runs = measurement.run(*temperature, *parallel, &mut plain)?;
                 if runs.groups.is_empty() {
                     break;
                 }
                 if self.json {
                     let costs = measurement.generator.engine.costs();
-                    page.objects(&runs, costs).iter().try_for_each(|object| writeln!(out, "{object}"))?;
+                    formatter.objects(&runs, costs).iter().try_for_each(|object| writeln!(out, "{object}"))?;
                     out.flush()?;
                 }
                 let different = prompts.len() / self.n_best;
@@ -274,25 +275,25 @@ impl Generate {
                 all.push(runs);
             }
             if !self.json && !all.is_empty() {
-                write!(out, "\n{}", page.table(&all))?;
+                write!(out, "\n{}", formatter.table(&all))?;
                 out.flush()?;
             }
             measured.append(&mut all);
         }
         if let (Some(folder), Some(first)) = (folder, measured.first()) {
             // Without kinds the rows of all prompts would be duplicated.
-            let page = Page { by_kind: page.kinds.iter().any(Option::is_some), ..*page };
+            let formatter = Formatter { by_kind: formatter.kinds.iter().any(Option::is_some), ..*formatter };
             let different = prompts.len() / self.n_best;
             let engine = &measurement.generator.engine;
-            let rows: Vec<Value> = measured.iter().flat_map(|runs| page.objects(runs, engine.costs())).collect();
+            let rows: Vec<Value> = measured.iter().flat_map(|runs| formatter.objects(runs, engine.costs())).collect();
             let facts = json!({
-                "model": page.target,
+                "model": formatter.target,
                 "machine": foretoken::machine(),
                 "prompts": self.prompts.display().to_string(),
                 "bench_share": measured.iter().fold(0.0, |most: f64, runs| most.max(runs.bench_share)),
             });
-            let charts = charts::charts(first, &rows, different, page.names, &engine.cost_record());
-            folder.finish(facts, (&page::COLUMNS, &rows), &charts)?;
+            let charts = charts::charts(first, &rows, different, formatter.names, &engine.cost_record());
+            folder.finish(facts, (&table::COLUMNS, &rows), &charts)?;
         }
         Ok(differences)
     }

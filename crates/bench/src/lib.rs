@@ -6,8 +6,8 @@
 //! the network: no engine, no drafter, no sampling. `replay` is the other half: the engine with its drafters and no
 //! network (or one whose outputs are replaced), on recorded texts; `trie` does the same over ranges of one drafter's
 //! settings. `generate` runs both together, compared with plain decoding; `batch` runs many sequences at once, `serve`
-//! measures a server as its clients see it. Other programs are compared in `bench/peers` (other servers by `serve`,
-//! too).
+//! measures servers as their clients see them, also servers of other programs. The scripts in `bench/peers` measure
+//! other programs alone.
 
 #![forbid(unsafe_code)]
 
@@ -38,7 +38,7 @@ use foretoken_model::{Cpu, Options};
 
 pub use analyze::Analyze;
 use roofline::PassWork;
-use table::Page;
+use table::Formatter;
 use timing::Timer;
 
 /// Numbers of rows that are timed by default, as far as they fit into the context.
@@ -180,16 +180,16 @@ impl Pass {
         drop(loading);
         interrupts.begin();
         let mut timer = Timer::new(loaded.executor, interrupts);
-        let page = Page { model: &opened.name, threads, repeat: self.repeat, cache_types, work: &work };
+        let formatter = Formatter { model: &opened.name, threads, repeat: self.repeat, cache_types, work: &work };
         let mut out = standard_output();
         let mut objects = Vec::new();
         if !self.json {
-            writeln!(out, "{}", page.title())?;
+            writeln!(out, "{}", formatter.title())?;
         }
         for context in contexts {
             let ceilings = Ceilings::measure(&Compute::new(threads));
             if !self.json {
-                writeln!(out, "\n{}", page.ceilings(&ceilings))?;
+                writeln!(out, "\n{}", formatter.ceilings(&ceilings))?;
                 out.flush()?;
             }
             let times = timer.passes(context, &rows, self.repeat)?;
@@ -197,8 +197,8 @@ impl Pass {
                 break;
             }
             match self.json {
-                true => objects.push(page.object(context, &ceilings, &times)),
-                false => write!(out, "{}", page.table(context, &ceilings, &times))?,
+                true => objects.push(formatter.object(context, &ceilings, &times)),
+                false => write!(out, "{}", formatter.table(context, &ceilings, &times))?,
             }
             out.flush()?;
         }
@@ -225,13 +225,13 @@ impl Pass {
             return Ok((contexts, ROWS.into_iter().filter(|rows| *rows <= room).collect()));
         }
         let mut rows: Vec<usize> = Vec::new();
-        for asked in &self.rows {
-            if *asked > room {
+        for count in &self.rows {
+            if *count > room {
                 let room = format!("at most {room} (the longest text has {limit} tokens, the context {longest})");
-                return Err(Failure::Usage(format!("--rows: expected {room}, found {asked}")));
+                return Err(Failure::Usage(format!("--rows: expected {room}, found {count}")));
             }
-            if !rows.contains(asked) {
-                rows.push(*asked);
+            if !rows.contains(count) {
+                rows.push(*count);
             }
         }
         Ok((contexts, rows))

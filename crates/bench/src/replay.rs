@@ -6,9 +6,9 @@
 //! timed ([`timed`]), while the tokens are still the record's. Drafters with a network cannot be replayed.
 
 mod candidate;
-mod page;
 pub mod play;
 mod real_model;
+mod table;
 mod timed;
 
 use std::io::Write;
@@ -31,9 +31,9 @@ use foretoken_speculation::DraftSettings;
 use serde_json::{Value, json};
 
 use candidate::Candidate;
-use page::Page;
 use play::{RecordedTokens, ReplayEngine};
 use real_model::{FittingRecords, RealModel, RealModelOptions};
+use table::Formatter;
 use timed::{Plan, TimedReplay};
 
 const AFTER_HELP: &str = "\
@@ -209,15 +209,15 @@ impl Replay {
             vocabulary: tokenizer.vocabulary_len(),
             tokenizer: Some(&*tokenizer),
         };
-        let known = match &self.warm_up {
+        let store = match &self.warm_up {
             WarmUp::File(path) => Some(Store::load(path, Vocabulary::from(&*tokenizer), TOKENS_MAX)?),
             WarmUp::None | WarmUp::Half => None,
         };
         // Missing files are reported before anything is replayed.
         candidates.iter().try_for_each(|candidate| candidate.drafters(inputs).map(drop))?;
         match real_model {
-            Some(real_model) => self.time(&real_model, records, (&candidates, inputs), known.as_ref(), interrupts),
-            None => self.count(&records, (&candidates, inputs), known.as_ref(), interrupts),
+            Some(real_model) => self.time(&real_model, records, (&candidates, inputs), store.as_ref(), interrupts),
+            None => self.count(&records, (&candidates, inputs), store.as_ref(), interrupts),
         }
     }
 
@@ -247,7 +247,7 @@ impl Replay {
         &self,
         records: &[Record],
         (candidates, inputs): (&[Candidate], DrafterInputs<'_>),
-        known: Option<&Store>,
+        store: Option<&Store>,
         interrupts: Interrupts,
     ) -> Result<(), Failure> {
         let mut out = standard_output();
@@ -258,7 +258,7 @@ impl Replay {
         }
         interrupts.begin();
         for candidate in candidates {
-            let stats = match self.replay_all(candidate, records, known, inputs) {
+            let stats = match self.replay_all(candidate, records, store, inputs) {
                 Err(Failure::Interrupted) => break,
                 stats => stats?,
             };
@@ -286,7 +286,7 @@ impl Replay {
         real_model: &RealModel,
         records: Vec<Record>,
         (candidates, inputs): (&[Candidate], DrafterInputs<'_>),
-        known: Option<&Store>,
+        store: Option<&Store>,
         interrupts: Interrupts,
     ) -> Result<(), Failure> {
         let (budget, nodes_max) = (self.budget(true), inputs.nodes_max);
@@ -303,7 +303,7 @@ impl Replay {
         let context = real_model.context().min(play::longest(&records) + nodes_max + 1);
         let recorded = RecordedTokens::default();
         let (executor, threads) = real_model.load(recorded.clone(), inputs.vocabulary, context)?;
-        let page = Page {
+        let formatter = Formatter {
             records: &self.records,
             playable: (records.len(), answers(&records)),
             left_out: left_out.into_iter().map(|(number, _)| number).collect(),
@@ -324,17 +324,17 @@ impl Replay {
             seconds: self.real.seconds,
         };
         let mut timed = TimedReplay::new((executor, recorded), context, (candidates, inputs), &records, plan)?;
-        known.iter().for_each(|known| timed.learn_all(known));
+        store.iter().for_each(|store| timed.learn_all(store));
         let mut out = standard_output();
         if !self.json {
-            writeln!(out, "{}", page.title())?;
+            writeln!(out, "{}", formatter.title())?;
             out.flush()?;
         }
         interrupts.begin();
         timed.run()?;
         match self.json {
-            true => writeln!(out, "{:#}", page.object(&timed))?,
-            false => write!(out, "{}", page.table(&timed))?,
+            true => writeln!(out, "{:#}", formatter.object(&timed))?,
+            false => write!(out, "{}", formatter.table(&timed))?,
         }
         out.flush()?;
         interrupts.end_command()
@@ -360,14 +360,14 @@ impl Replay {
         &self,
         candidate: &Candidate,
         records: &[Record],
-        known: Option<&Store>,
+        store: Option<&Store>,
         inputs: DrafterInputs<'_>,
     ) -> Result<Stats, Failure> {
         let DrafterInputs { nodes_max, vocabulary, .. } = inputs;
         let context = play::longest(records);
         let replay = || {
             let mut replay = ReplayEngine::new(candidate.drafters(inputs)?, nodes_max, context, vocabulary);
-            known.iter().for_each(|known| replay.learn_all(known));
+            store.iter().for_each(|store| replay.learn_all(store));
             Ok(replay)
         };
         let budget = self.budget(false);

@@ -39,7 +39,7 @@ pub struct ReportOptions {
 }
 
 impl ReportOptions {
-    /// The folder for the report, if one was asked for.
+    /// The folder for the report, if the option is given.
     ///
     /// # Errors
     /// As [`Folder::begin`].
@@ -63,12 +63,11 @@ impl Folder {
     fn begin(path: &Path, force: bool) -> Result<Self, Failure> {
         let folder = Self { path: path.to_owned(), force };
         folder.accept()?;
-        let made = folder.make()?;
-        let tried = folder.file(RECORD);
-        // The file and the folder are removed again, so that nothing exists until the end.
-        let tried = tried.map(drop);
-        made.iter().for_each(|folder| _ = fs::remove_dir(folder));
-        tried.map(|()| folder)
+        let created = folder.create()?;
+        // The file and the folders are removed again, so that nothing exists until the end.
+        let writable = folder.file(RECORD).map(drop);
+        created.iter().for_each(|folder| _ = fs::remove_dir(folder));
+        writable.map(|()| folder)
     }
 
     /// Checks that the folder may be used for the report.
@@ -96,7 +95,7 @@ impl Folder {
     }
 
     /// Creates the folder and its parents. Returns those that did not exist, the inner ones first.
-    fn make(&self) -> Result<Vec<PathBuf>, Failure> {
+    fn create(&self) -> Result<Vec<PathBuf>, Failure> {
         let missing = self.path.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists());
         let missing = missing.map(Path::to_owned).collect();
         match fs::create_dir_all(&self.path) {
@@ -134,7 +133,7 @@ impl Folder {
         files.push((RECORD.to_string(), format!("{record:#}\n").into_bytes()));
         // Another program may have written files there meanwhile.
         self.accept()?;
-        let made = self.make()?;
+        let created = self.create()?;
         let was_there = self.path.join(RECORD).exists();
         let written = files.iter().try_for_each(|(name, bytes)| self.write(name, bytes));
         // Charts that only the previous report had are removed; so are the files of an incomplete new report.
@@ -144,7 +143,7 @@ impl Folder {
         };
         names().filter(|name| !is_kept(name)).for_each(|name| _ = fs::remove_file(self.path.join(name)));
         if written.is_err() {
-            made.iter().for_each(|folder| _ = fs::remove_dir(folder));
+            created.iter().for_each(|folder| _ = fs::remove_dir(folder));
         }
         written
     }

@@ -1,10 +1,10 @@
 //! `foretoken bench serve`: the speed of a server, compared with its engine alone.
 //!
 //! Several clients run at a time, each of which sends its next request when the last one has ended. In one run these
-//! are measured in turn: clients of the engine itself, on threads of this program; clients of a server of this program,
-//! over the loopback device; and clients of other servers with OpenAI's API, if they are named. Clients do as little as
-//! possible, since they share the machine with what they measure: they parse only the first text and the count at the
-//! end. The speed-up of drafts is measured by `bench generate`.
+//! are measured one after another: clients of the engine itself, on threads of this program; clients of a server of
+//! this program, over the loopback device; and clients of other servers with OpenAI's API, if they are named. Clients
+//! do as little as possible, since they share the machine with what they measure: they parse only the first text and
+//! the count at the end. The speed-up of drafts is measured by `bench generate`.
 
 mod client;
 
@@ -23,6 +23,7 @@ use foretoken_console::values;
 use foretoken_server::{Server, ServerError, ServerSettings};
 use serde_json::json;
 
+use super::generate::interval::percentile;
 use client::{ClientTimings, Workload, no_thread, over_http, without_server};
 
 const AFTER_HELP: &str = "\
@@ -144,7 +145,7 @@ impl ServeBench {
             let mut row = Row { others: vec![Vec::new(); self.url.len()], ..Row::default() };
             for repetition in 0..=self.repeat {
                 let figures;
-                (generator, figures) = self.turn(generator, &settings, &workload(repetition))?;
+                (generator, figures) = self.repetition(generator, &settings, &workload(repetition))?;
                 // The first repetition is a warm-up.
                 if repetition > 0 {
                     let mut figures = figures.into_iter();
@@ -162,8 +163,8 @@ impl ServeBench {
         Ok(())
     }
 
-    /// One repetition: the engine, the server, the others.
-    fn turn(
+    /// Measures the engine, the server and the other servers once.
+    fn repetition(
         &self,
         generator: Generator,
         settings: &Settings,
@@ -258,10 +259,8 @@ fn ratios(these: &[ClientTimings], those: &[ClientTimings]) -> [f64; 3] {
 
 /// Milliseconds to the first text: the median, and the 95th percentile.
 fn first_text_ms(all: &[ClientTimings]) -> [f64; 2] {
-    let mut each: Vec<f64> = all.iter().flat_map(|figures| figures.first_ms.iter().copied()).collect();
-    each.sort_by(f64::total_cmp);
-    let at = |part: f64| each.get(((part * each.len() as f64).ceil() as usize).max(1) - 1).copied();
-    [0.5, 0.95].map(|part| at(part).unwrap_or_default())
+    let each: Vec<f64> = all.iter().flat_map(|figures| figures.first_ms.iter().copied()).collect();
+    [0.5, 0.95].map(|part| percentile(&each, part))
 }
 
 /// The server's settings are this command's own, so their errors are no errors of usage.

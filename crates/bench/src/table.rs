@@ -6,12 +6,13 @@ use foretoken_kernels::{Ceilings, Isa};
 use foretoken_model::CacheType;
 use serde_json::{Map, Value, json};
 
+use super::generate::table::number_or_dash;
 use super::logits;
 use super::roofline::{PassWork, Roofline};
 use super::timing::PassTimes;
 
 /// What all contexts share.
-pub struct Page<'a> {
+pub struct Formatter<'a> {
     /// The model's name.
     pub model: &'a str,
     /// Threads that computed.
@@ -60,7 +61,7 @@ impl PassRow {
     }
 }
 
-impl Page<'_> {
+impl Formatter<'_> {
     fn lines(&self, context: usize, ceilings: &Ceilings, times: &[PassTimes]) -> Vec<PassRow> {
         let one = times.iter().find(|times| times.rows == 1).map(PassTimes::median_ms);
         let line = |times: &PassTimes| PassRow {
@@ -125,7 +126,7 @@ impl Page<'_> {
                 line.rows.to_string(),
                 logits(line.rows).to_string(),
                 milliseconds(line.ms),
-                line.to_one.map_or("-".to_string(), |ratio| format!("{ratio:.2}")),
+                number_or_dash(line.to_one, 2),
                 milliseconds(line.least.ms()),
                 format!("{:.2}", line.to_roofline()),
                 shared(line.gb_s(), line.share_of_bandwidth()),

@@ -1,4 +1,4 @@
-//! Times passes: rows after a context that is in the cache, again and again.
+//! Times repeated passes of several rows after a context that is in the cache.
 //!
 //! A pass writes its rows after the context and they are not kept, so the next pass finds the same cache.
 
@@ -8,6 +8,7 @@ use foretoken_console::interrupts::Interrupts;
 use foretoken_console::progress;
 use foretoken_model::{Batch, Executor, ExecutorError, HiddenInput, PageId, PageTable, Span, Token, WeightsRead};
 
+use super::generate::interval::median;
 use super::{ROWS_WITH_LOGITS, logits};
 
 /// The times of passes of one number of rows, ascending.
@@ -16,17 +17,15 @@ pub struct PassTimes {
     pub rows: usize,
     /// Seconds, ascending; at least one.
     pub seconds: Vec<f64>,
-    /// What each pass read of the network, which is the same for all, since they had the same tokens; except for the
-    /// experts that had to be packed, which are those of the last pass.
+    /// The weights that each pass read, the same for all, since they had the same tokens; only the experts that had to
+    /// be packed are those of the last pass.
     pub read: WeightsRead,
 }
 
 impl PassTimes {
     /// The median, in milliseconds.
     pub fn median_ms(&self) -> f64 {
-        let (len, middle) = (self.seconds.len(), self.seconds.len() / 2);
-        let lower = if len.is_multiple_of(2) { self.seconds[middle - 1] } else { self.seconds[middle] };
-        1e3 * (lower + self.seconds[middle]) / 2.0
+        1e3 * median(self.seconds.clone())
     }
 
     /// The least, in milliseconds.
@@ -64,17 +63,17 @@ impl Timer {
             .map(|rows| PassTimes { rows: *rows, seconds: Vec::new(), read: WeightsRead::default() })
             .collect();
         let bar = progress::bar("timing", (repeat + 1) * rows.len());
-        for turn in 0..=repeat {
+        for repetition in 0..=repeat {
             for times in &mut all {
                 if !self.interrupts.may_continue() {
                     break;
                 }
-                // Untimed: the first turn allocates buffers, and short passes are timed after one of their own kind,
-                // because a long pass leaves other data in the processor's caches than decoding finds there.
-                if turn == 0 || times.rows <= ROWS_WITH_LOGITS {
+                // Untimed: the first repetition allocates buffers, and short passes are timed after one of their own
+                // kind, because a long pass leaves other data in the processor's caches than decoding finds there.
+                if repetition == 0 || times.rows <= ROWS_WITH_LOGITS {
                     self.pass(times.rows)?;
                 }
-                if turn > 0 {
+                if repetition > 0 {
                     times.seconds.push(self.pass(times.rows)?);
                     times.read = self.model.weights_read();
                 }

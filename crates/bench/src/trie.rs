@@ -95,11 +95,11 @@ impl TrieBench<'_> {
         let prefix_max = options.prefix_max.min(options.branch_length);
         let options = TrieOptions { prefix_max, ..options };
         let (nodes, memory) = (options.nodes_max, TrieMemory::default());
-        let stage = || {
+        let engine = || {
             let memory = MeasuredTrie::new(TrieDrafter::new(options), memory.clone());
             Ok(ReplayEngine::new(vec![Box::new(memory)], nodes, play::longest(self.records), self.vocabulary))
         };
-        let stats = play::all(self.records, true, stage, |_| BudgetKind::Fixed { nodes })?;
+        let stats = play::all(self.records, true, engine, |_| BudgetKind::Fixed { nodes })?;
         self.bar.inc(1);
         Ok(TrieResult { options, stats, memory })
     }

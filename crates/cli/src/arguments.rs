@@ -2,9 +2,9 @@
 //!
 //! Before clap sees the words, [`line`] finds help and version options at any place, a model in the place of a command,
 //! and options of other programs ([`other_programs`]); [`positionals`] tells models from prompts. Then defaults from
-//! the file and the environment ([`defaults`]) are put before the line's own options, and clap parses the result, with
-//! all that options demand of each other. Errors of clap are rewritten in this program's form: the option, what was
-//! expected, what was found ([`errors`]).
+//! the file and the environment ([`defaults`]) are put before the line's own options, and clap parses the result and
+//! checks which options conflict or need each other. Errors of clap are rewritten in this program's form: the option,
+//! what was expected, what was found ([`errors`]).
 
 pub mod defaults;
 mod errors;
@@ -39,7 +39,7 @@ pub enum Invocation {
     },
     /// To print the version.
     Version {
-        /// Also what was found on this machine.
+        /// With the machine's features.
         verbose: bool,
     },
     /// To show the settings of another command line (`foretoken config`).
@@ -57,7 +57,7 @@ pub fn read(words: Vec<OsString>) -> Result<Invocation, Failure> {
     let mut program = Cli::command();
     let words = with_command(words, &program)?;
     let line = Line::read(&words, &program);
-    // The colours of help and errors, before defaults are known.
+    // Help and errors may be printed before defaults are known, so the colours are chosen here.
     let color = line.value("color").and_then(|when| Color::from_str(&when.to_string_lossy(), false).ok());
     Verbosity { color: color.unwrap_or_default(), ..Verbosity::default() }.choose();
     if line.path.first().is_some_and(|name| name == "config") {
@@ -82,7 +82,7 @@ pub fn read(words: Vec<OsString>) -> Result<Invocation, Failure> {
     Ok(Invocation::Run(Box::new(cli), defaults.values, line.note()))
 }
 
-/// Whether a line asks for help, and if so, for the whole of it. Help is printed whatever else the line says.
+/// Whether a line asks for help, and then whether for the long form. Help is printed whatever else the line has.
 fn help_requested(line: &Line) -> Option<bool> {
     let all = line.gives("help_all");
     (all || line.gives("help")).then_some(all)
@@ -113,29 +113,29 @@ fn failure_of_default(line: &Line, defaults: &[DefaultValue], program: &mut Comm
     Some(Failure::Other(format!("{}: {}: {message}", default.source, default.name)))
 }
 
-/// Reads the line that `foretoken config` asks about, and its defaults: all words but `--json` and `config`, which is
-/// at this index.
+/// Reads the command line whose settings `foretoken config` shows: all words except `--json` and `config`, which is the
+/// word at `config_at`.
 fn read_config_line(mut words: Vec<OsString>, config_at: usize, program: Command) -> Result<Invocation, Failure> {
     words.remove(config_at);
     let count = words.len();
     words.retain(|word| word != "--json");
     let as_json = words.len() < count;
-    let mut asked = Line::read(&words, &program);
-    if let Some(all) = help_requested(&asked) {
+    let mut line = Line::read(&words, &program);
+    if let Some(all) = help_requested(&line) {
         return Ok(Invocation::Help { program: Box::new(program), path: vec!["config".to_string()], all });
     }
-    if asked.path.is_empty() {
-        if let Some((_, word)) = asked.positionals.first().filter(|(at, _)| *at == 1) {
+    if line.path.is_empty() {
+        if let Some((_, word)) = line.positionals.first().filter(|(at, _)| *at == 1) {
             return Err(unknown_command(&word.to_string_lossy(), &program));
         }
         words.insert(1, "generate".into());
-        asked = Line::read(&words, &program);
+        line = Line::read(&words, &program);
     }
-    errors::check(&asked, &program)?;
-    let mut asked = positionals::assign(asked, &program)?;
-    let defaults = Defaults::read(&asked, &program)?;
-    asked.as_json = as_json;
-    Ok(Invocation::Config(Box::new(asked), defaults))
+    errors::check(&line, &program)?;
+    let mut line = positionals::assign(line, &program)?;
+    let defaults = Defaults::read(&line, &program)?;
+    line.as_json = as_json;
+    Ok(Invocation::Config(Box::new(line), defaults))
 }
 
 /// Inserts the command into words that begin with a model or options, and turns the command `help` into an option.

@@ -1,8 +1,8 @@
 //! `foretoken batch`: answers the requests of a file, and writes their answers to another.
 //!
 //! Each line is a request, and each is answered by a line that has its `custom_id`. Bodies are read and answered by the
-//! server's code, so they mean what they mean over HTTP. The engine always has as many requests as run at a time, and
-//! as many that wait; an answer is written when it is complete, so a run that was stopped loses only what was not.
+//! server's code, so they mean what they mean over HTTP. The engine has as many requests as run at a time and as many
+//! again that wait. An answer is written when it is complete, so a run that is stopped loses only incomplete answers.
 
 mod answering;
 mod lines;
@@ -107,7 +107,7 @@ impl Batch {
         };
         let (mut generator, notices) = open_generator_with(&Choices::for_requests(&settings))?;
         tell_sampling_note(&generator);
-        // A body without a seed has one of its own, which is in its answer.
+        // A body without a seed gets one of its own, which its answer names.
         let mut notices = notices.without_seed();
         let names = aliases(&self.alias, hub::requested_name(self.model.model.as_deref(), &self.model.hub));
         let parser = Parser::new(&generator, &ServerSettings { aliases: names, ..ServerSettings::default() });
@@ -135,7 +135,7 @@ impl Batch {
         let answering = answering.into_inner();
         let ended = answering.end();
         if report::is_wanted() {
-            tell(&answering, started.elapsed().as_secs_f64(), &generator.prompter.names);
+            print_stats(&answering, started.elapsed().as_secs_f64(), &generator.prompter.names);
         }
         interrupts.end_command()?;
         ended
@@ -161,8 +161,8 @@ fn answered(out: &LineFile, file: &BatchFile) -> Result<HashSet<String>, Failure
     Ok(answered)
 }
 
-/// Prints the statistics.
-fn tell(answering: &Answering, seconds: f64, names: &[String]) {
+/// Prints the statistics of all answers.
+fn print_stats(answering: &Answering, seconds: f64, names: &[String]) {
     let (lines, tokens) = (answering.written, answering.stats.emitted);
     say(format_args!("{lines} lines, {tokens} tokens, {:.1} tokens/s", tokens as f64 / seconds.max(1e-9)));
     let total = Answer { stats: answering.stats.clone(), ..Answer::default() };

@@ -58,7 +58,7 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Decider {
     CommandLine,
-    Elsewhere(Source),
+    Default(Source),
     /// The model's file of this name.
     Model(String),
     Program,
@@ -69,8 +69,8 @@ impl Decider {
     fn kind_and_location(&self) -> (&'static str, Option<String>) {
         match self {
             Self::CommandLine => ("command line", None),
-            Self::Elsewhere(Source::File(path, line)) => ("file", Some(format!("{}: line {line}", path.display()))),
-            Self::Elsewhere(Source::Environment(variable)) => ("environment", Some(variable.clone())),
+            Self::Default(Source::File(path, line)) => ("file", Some(format!("{}: line {line}", path.display()))),
+            Self::Default(Source::Environment(variable)) => ("environment", Some(variable.clone())),
             Self::Model(file) => ("model", Some(file.clone())),
             Self::Program => ("program", None),
         }
@@ -165,7 +165,7 @@ fn settings(line: &Line, defaults: &Defaults, program: &Command, command: &Comma
     add_model_defaults(&mut settings);
     for variable in OTHER_VARIABLES {
         let Some(value) = std::env::var_os(variable).filter(|value| !value.is_empty()) else { continue };
-        let from = Decider::Elsewhere(Source::Environment(variable.to_string()));
+        let from = Decider::Default(Source::Environment(variable.to_string()));
         if variable == "FORETOKEN_ISA" {
             let values = vec![value.to_string_lossy().into_owned()];
             settings.push(Setting { name: "isa".into(), values, described: None, from });
@@ -200,7 +200,7 @@ fn setting(option: &Arg, line: &Line, defaults: &Defaults, command: &Command) ->
     let elsewhere = defaults.values.iter().find(|default| default.id == id);
     let (mut values, from) = match (values.is_empty() && given().next().is_none(), elsewhere) {
         (false, _) => (values, Decider::CommandLine),
-        (true, Some(default)) => (default.values.clone(), Decider::Elsewhere(default.source.clone())),
+        (true, Some(default)) => (default.values.clone(), Decider::Default(default.source.clone())),
         (true, None) if !takes_value(option) => (vec!["false".to_string()], Decider::Program),
         (true, None) => {
             let values = option.get_default_values().iter();

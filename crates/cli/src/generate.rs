@@ -261,7 +261,7 @@ impl Generate {
         format!("{}{}", if has_text { "\n" } else { "" }, self.table(prompter, answer))
     }
 
-    /// The header line of an answer, which tells it from the others; empty where each answer is a line of its own.
+    /// The header line that says which answer follows; empty where each answer is a line of its own.
     fn header(&self, prompts: usize, (prompt, index): (usize, usize), seed: u64) -> String {
         if self.json || self.output_ids {
             return String::new();
@@ -308,7 +308,7 @@ impl Generate {
         }
     }
 
-    /// The table of an answer's tokens after an empty line, if it was asked for.
+    /// The table of an answer's tokens after an empty line, if `--show-drafts=table` was given.
     fn table(&self, prompter: &Prompter, answer: &Answer) -> String {
         match (&prompter.tokenizer, self.show_drafts) {
             (Some(tokenizer), Some(ShowDrafts::Table)) if !answer.emitted.is_empty() => {

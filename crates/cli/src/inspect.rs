@@ -75,9 +75,9 @@ struct Facts {
     cache_types: [CacheType; 2],
     cache_bytes: usize,
     tokenizer_len: Option<usize>,
-    /// The token that begins a text, and whether the tokenizer puts it before every text; if not, it only replaces an
-    /// empty prompt.
+    /// The token that begins a text (BOS).
     beginning: Option<(Token, String)>,
+    /// Whether the tokenizer puts it before every text; if not, it only replaces an empty prompt.
     adds_beginning: bool,
     end_tokens: Vec<(Token, String)>,
     chat_template: Option<String>,

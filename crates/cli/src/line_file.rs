@@ -1,8 +1,8 @@
 //! A file of JSON, one object a line, that a run appends to and a later run continues.
 //!
 //! A line is written in one call when it is complete, so however a run ended, the file has whole lines and at worst
-//! half a line at its end, which the next run removes. A lock keeps other processes from writing at the same time. What
-//! lines mean is the caller's.
+//! half a line at its end, which the next run removes. A lock keeps other processes from writing at the same time. The
+//! meaning of lines is up to the caller.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, BufRead, BufReader, Write};

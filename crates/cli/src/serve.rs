@@ -150,7 +150,7 @@ struct ServerOptions {
     log_prompts: bool,
 }
 
-/// What is done with thoughts.
+/// How thoughts appear in answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Reasoning {
     /// As deepseek.
@@ -166,9 +166,9 @@ enum Reasoning {
 enum LogLevel {
     /// Nothing.
     Off,
-    /// What went wrong.
+    /// Failures.
     Error,
-    /// What is unexpected.
+    /// Unexpected events.
     Warn,
     /// A line a request.
     Info,
@@ -313,11 +313,11 @@ fn usable_keys<'a>(place: &str, found: impl Iterator<Item = &'a str>) -> Result<
     Err(format!("{place}: expected keys of at least one letter, found {problem}"))
 }
 
-/// The names of a model in requests: those that were asked for, after its name on the hub if none of them is its own.
-pub fn aliases(asked: &[String], hub_name: Option<String>) -> Vec<String> {
-    match hub_name.filter(|_| asked.iter().all(|alias| alias == "*")) {
-        Some(name) => [vec![name], asked.to_vec()].concat(),
-        None => asked.to_vec(),
+/// The names of a model in requests: the given ones, after its name on the hub if none of them is its own.
+pub fn aliases(given: &[String], hub_name: Option<String>) -> Vec<String> {
+    match hub_name.filter(|_| given.iter().all(|alias| alias == "*")) {
+        Some(name) => [vec![name], given.to_vec()].concat(),
+        None => given.to_vec(),
     }
 }
 

@@ -1,7 +1,7 @@
-//! When the program started, and how long opening its models took: the times that a user waits.
+//! The time of the program's start, and how long opening its models took.
 //!
-//! The program starts with `main`; what the system does before takes about a millisecond. The engine measures its own
-//! times, from the submission of a request.
+//! The program starts with `main`; the system's work before takes about a millisecond. The engine measures times from
+//! the submission of a request.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ pub fn loaded(since: Instant) {
     let _ = LOADING.set(since.elapsed());
 }
 
-/// How long opening the models took: reading and packing weights, and measuring what passes cost.
+/// The time that opening the models took: reading and packing weights, and measuring costs.
 pub fn load_time() -> Duration {
     LOADING.get().copied().unwrap_or_default()
 }

@@ -1,7 +1,7 @@
-//! Why a command ends early: one line for standard error, and an exit code.
+//! The failure of a command: one line for standard error, and an exit code.
 //!
-//! The errors of lower crates already name file and field, expected and found; here they only get their exit code. A
-//! closed pipe on standard output is no error.
+//! The errors of lower crates already name file and field, what was expected and what was found; this module adds exit
+//! codes and the names of options. A closed pipe on standard output is no error.
 
 use std::io;
 
@@ -14,12 +14,12 @@ use crate::names::option_of_error;
 /// The exit code after Ctrl-C.
 pub const INTERRUPTED: u8 = 130;
 
-/// Why a command ends before it has succeeded.
+/// The reason why a command ends before it has succeeded.
 #[derive(Debug)]
 pub enum Failure {
     /// The command line is wrong: exit code 2.
     Usage(String),
-    /// Something else is: exit code 1.
+    /// Any other error: exit code 1.
     Other(String),
     /// The user pressed Ctrl-C, and everything was printed: exit code 130.
     Interrupted,
@@ -76,14 +76,14 @@ macro_rules! other {
 
 other!(TextError, WeightsError, ExecutorError, KeptFileError);
 
-/// The library adds the names of settings to these errors.
+/// The library's error has the names of settings, which become those of options.
 impl From<ModelError> for Failure {
     fn from(error: ModelError) -> Self {
         foretoken::Error::from(error).into()
     }
 }
 
-/// An invalid name is an error of usage; others are not.
+/// Only an invalid name is an error of usage.
 impl From<HubError> for Failure {
     fn from(error: HubError) -> Self {
         match error {
@@ -107,8 +107,8 @@ impl From<foretoken::Error> for Failure {
 /// The most characters of an error.
 const CHARACTERS_MAX: usize = 2000;
 
-/// A message on one line that is safe for a terminal: it quotes files and command lines, whose control characters (also
-/// those that reverse text) could change what is displayed.
+/// The message on one line, with escaped control characters, including those that reverse text: a message may quote
+/// files and command lines.
 pub fn on_one_line(message: &str) -> String {
     one_line(message, CHARACTERS_MAX)
 }

@@ -1,6 +1,6 @@
-//! Models of the Hugging Face hub: resolves a name to a path.
+//! Resolves names of the Hugging Face hub to paths of models.
 //!
-//! All commands that run a model resolve names here. An existing path is used as it is; anything else that looks like
+//! All commands that run a model use this module. An existing path is returned unchanged; anything else that looks like
 //! `org/name` is looked up in the cache, and fetched if it is missing. The result is a folder or a file whose path has
 //! the exact revision. The cache and the protocol are in `foretoken_hub`.
 
@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use foretoken::line::escaped;
-use foretoken_hub::{CachedModel, Hub, ModelRequest, Name, Settings, readable};
+use foretoken_hub::{Hub, ModelRequest, Name, Settings, readable};
 
 use crate::failure::Failure;
 use crate::progress::{detail, say};
 pub use progress::DownloadProgress;
 
-/// The target by a name of the hub.
+/// The target by its name on the hub.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Model")]
 pub struct HubOptions {
@@ -37,7 +37,7 @@ pub fn name(word: &str) -> Result<Name, String> {
     word.parse().map_err(|_| "expected org/name, org/name:QUANT or org/name@REVISION".to_string())
 }
 
-/// The hub with the settings of the environment.
+/// The hub with the settings of the environment variables.
 ///
 /// # Errors
 /// An environment variable is invalid.
@@ -45,19 +45,19 @@ pub fn hub() -> Result<Hub, Failure> {
     Ok(Hub::new(Settings::from_environment()?)?)
 }
 
-/// The name on the hub that a word is, if it is no path.
+/// The word as a name of the hub, unless it is a path.
 fn name_of(word: &Path) -> Option<Name> {
     let text = word.to_str().filter(|_| word.symlink_metadata().is_err())?;
-    // URLs of a browser's address bar, which other programs accept too.
+    // URLs are accepted as in other programs.
     let hosts = ["https://huggingface.co/", "https://hf.co/", "huggingface.co/", "hf.co/"];
     let text = hosts.iter().find_map(|host| text.strip_prefix(host)).unwrap_or(text);
     if Name::is_like(text) { text.parse().ok() } else { None }
 }
 
-/// The path of a model that is a path or a name.
+/// The path of a model that is named by a path or by a name of the hub.
 ///
 /// # Errors
-/// It is a name, not in the cache, and cannot be fetched.
+/// It is a name, not in the cache, and cannot be fetched; or it is neither.
 pub fn resolve(word: &Path) -> Result<PathBuf, Failure> {
     let Some(name) = name_of(word) else {
         let text = word.to_string_lossy();
@@ -86,25 +86,26 @@ pub fn target(model: Option<&Path>, options: &HubOptions) -> Result<Option<PathB
     }
 }
 
-/// The path of a model that is in the cache, or that is a path; nothing is fetched.
+/// The path of a model that is named by a path or by a name of the hub; nothing is fetched.
 ///
 /// # Errors
-/// It is a name of a model that is not complete in the cache.
+/// It is a name, and the model is not complete in the cache.
 pub fn in_cache(model: Option<&Path>, repo: Option<&str>, file: Option<&str>) -> Result<Option<PathBuf>, Failure> {
     let named = repo.map(|repo| name(repo).map_err(Failure::Usage)).transpose()?;
     let Some(name) = named.or_else(|| name_of(model?)) else { return Ok(model.map(Path::to_path_buf)) };
     let (hub, request) = (hub()?, ModelRequest { file: file.map(str::to_string), ..request(name.clone()) });
-    let line = || format!("{name}: expected it whole in the cache {}, found it lacking", hub.cache().display());
+    let line =
+        || format!("{name}: expected the whole model in the cache {}, found at most a part", hub.cache().display());
     hub.cached(&request).map(|found| Some(found.path)).ok_or_else(|| Failure::Other(line()))
 }
 
-/// The name on the hub that was requested, if it was one.
+/// The requested name of the hub, if the model is named by one.
 pub fn requested_name(model: Option<&Path>, options: &HubOptions) -> Option<String> {
     let name = options.hf_repo.clone().or_else(|| name_of(model?))?;
     Some(name.to_string())
 }
 
-/// The paths of draft models: those that are paths or names, then those that are names.
+/// The paths of draft models: first `models`, which are paths or names of the hub, then `names`.
 ///
 /// # Errors
 /// As [`resolve`].
@@ -113,14 +114,16 @@ pub fn drafts(models: &[PathBuf], names: &[Name]) -> Result<Vec<PathBuf>, Failur
     models.iter().map(|model| resolve(model)).chain(names).collect()
 }
 
-/// The path of a model in the cache, which is fetched if it is missing.
+/// The path of a model in the cache; the model is fetched if it is missing.
 fn fetch(name: &Name, file: Option<&str>) -> Result<PathBuf, Failure> {
     let request = ModelRequest { file: file.map(str::to_string), ..request(name.clone()) };
     let progress = DownloadProgress::new(name);
     let found = hub()?.get(&request, &|event| progress.on_event(event))?;
     progress.end();
     if found.fetched_bytes > 0 {
-        say(format_args!("note: {name}: {}", size_and_path(&found)));
+        let (bytes, fetched) = (readable(found.bytes), readable(found.fetched_bytes));
+        let of = if found.fetched_bytes == found.bytes { bytes } else { format!("{fetched} of {bytes}") };
+        say(format_args!("note: {name}: {of} fetched to {}", found.path.display()));
     } else {
         detail(format_args!("{name}: {}", escaped(&found.path.display().to_string())));
     }
@@ -130,10 +133,4 @@ fn fetch(name: &Name, file: Option<&str>) -> Result<PathBuf, Failure> {
 /// A request for a model that this program can run.
 pub fn request(name: Name) -> ModelRequest<'static> {
     ModelRequest { usable: &foretoken::models::is_known, ..ModelRequest::new(name) }
-}
-
-fn size_and_path(found: &CachedModel) -> String {
-    let (bytes, fetched) = (readable(found.bytes), readable(found.fetched_bytes));
-    let of = if found.fetched_bytes == found.bytes { bytes } else { format!("{fetched} of {bytes}") };
-    format!("{of} fetched to {}", found.path.display())
 }

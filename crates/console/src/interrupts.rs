@@ -1,7 +1,7 @@
-//! Signals: the first Ctrl-C during generation stops it; at any other time Ctrl-C, like any other signal that ends a
-//! program, removes temporary files and ends the program.
+//! Signals: the first Ctrl-C during generation stops the generation; at any other time Ctrl-C, like any other signal
+//! that ends a program, removes temporary files and ends the program.
 //!
-//! They are handled on a thread of their own, from the first call of [`Interrupts::listen`]. Exit codes are the
+//! Signals are handled on a thread of their own, from the first call of [`Interrupts::listen`]. Exit codes are the
 //! shell's: 128 plus the signal's number. The server handles signals itself, since it lets its requests finish.
 
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -14,12 +14,12 @@ use crate::progress::warn;
 
 /// Nothing is being generated: Ctrl-C ends the program.
 const IDLE: u8 = 0;
-/// Something is being generated: Ctrl-C stops it.
-const WRITING: u8 = 1;
+/// A text is being generated: Ctrl-C stops the generation.
+const GENERATING: u8 = 1;
 /// Ctrl-C was pressed; another one ends the program.
 const STOPPING: u8 = 2;
 
-/// What the next Ctrl-C does.
+/// The state, which decides the effect of the next Ctrl-C.
 static STATE: AtomicU8 = AtomicU8::new(IDLE);
 
 /// Whether Ctrl-C was pressed during generation. The state is global.
@@ -27,15 +27,15 @@ static STATE: AtomicU8 = AtomicU8::new(IDLE);
 pub struct Interrupts(());
 
 impl Interrupts {
-    /// Handles signals from now on, if this was not called before. If the system refuses a thread for it, a warning is
+    /// Handles signals from now on. Further calls do nothing. If the system refuses to start a thread, a warning is
     /// printed, and signals end the program as usual.
     pub fn listen() -> Self {
-        static LISTENS: Mutex<bool> = Mutex::new(false);
-        let mut listens = LISTENS.lock().unwrap_or_else(PoisonError::into_inner);
-        if !*listens {
-            *listens = true;
+        static LISTENING: Mutex<bool> = Mutex::new(false);
+        let mut is_listening = LISTENING.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*is_listening {
+            *is_listening = true;
             if let Err(error) = listen_on_a_thread() {
-                warn(format_args!("Ctrl-C: cannot be listened for, so it ends the program at once: {error}"));
+                warn(format_args!("Ctrl-C: cannot be handled, so it ends the program at once: {error}"));
             }
         }
         Self(())
@@ -43,7 +43,7 @@ impl Interrupts {
 
     /// Generation begins.
     pub fn begin(self) {
-        STATE.store(WRITING, Ordering::Relaxed);
+        STATE.store(GENERATING, Ordering::Relaxed);
     }
 
     /// Whether generation may continue.
@@ -51,7 +51,7 @@ impl Interrupts {
         Self::none_pending()
     }
 
-    /// The same without having called [`Interrupts::listen`].
+    /// As [`Interrupts::may_continue`], also before [`Interrupts::listen`] is called.
     pub fn none_pending() -> bool {
         STATE.load(Ordering::Relaxed) != STOPPING
     }
@@ -61,21 +61,21 @@ impl Interrupts {
         STATE.swap(IDLE, Ordering::Relaxed) == STOPPING
     }
 
-    /// The same for a command that ends then: an error if it was stopped.
+    /// As [`Interrupts::end`], for a command that ends now.
     ///
     /// # Errors
-    /// It was stopped.
+    /// Generation was stopped.
     pub fn end_command(self) -> Result<(), Failure> {
         if self.end() { Err(Failure::Interrupted) } else { Ok(()) }
     }
 }
 
-/// Returns when the handler is installed, so that no signal is missed from then on. It is installed by the thread
-/// itself, since a program with a handler and no thread could not be stopped.
+/// Starts the thread that handles signals, and returns when the handler is installed. The thread itself installs it,
+/// since a program with a handler and no thread could not be stopped.
 fn listen_on_a_thread() -> std::io::Result<()> {
-    let (heard, hears) = std::sync::mpsc::channel();
+    let (started, result) = std::sync::mpsc::channel();
     let thread = move || {
-        // The library panics where no file can be opened.
+        // tokio panics if no file can be opened.
         let signals = foretoken::caught("signals", || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
             let signals = runtime.block_on(async { Signals::new() })?;
@@ -83,31 +83,30 @@ fn listen_on_a_thread() -> std::io::Result<()> {
         });
         match signals.unwrap_or_else(|words| Err(std::io::Error::other(words))) {
             Ok((runtime, signals)) => {
-                let _ = heard.send(Ok(()));
+                let _ = started.send(Ok(()));
                 runtime.block_on(handle(signals));
             }
-            Err(error) => _ = heard.send(Err(error)),
+            Err(error) => _ = started.send(Err(error)),
         }
     };
     std::thread::Builder::new().name("signals".to_string()).spawn(thread)?;
-    hears.recv().unwrap_or_else(|_| Err(std::io::Error::other("its thread ended")))
+    result.recv().unwrap_or_else(|_| Err(std::io::Error::other("its thread ended")))
 }
 
 /// Handles signals until one ends the program.
 async fn handle(mut signals: Signals) {
     loop {
         let code = signals.next().await;
-        let asks = code == i32::from(INTERRUPTED)
-            && STATE.compare_exchange(WRITING, STOPPING, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        if !asks {
+        let stops_generation = code == i32::from(INTERRUPTED)
+            && STATE.compare_exchange(GENERATING, STOPPING, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if !stops_generation {
             remove_unfinished();
             std::process::exit(code);
         }
     }
 }
 
-/// The handled signals with their exit codes, without those that the program was started to ignore: `nohup` ignores the
-/// hang-up, a shell ignores Ctrl-C for the background jobs of a script.
+/// The handled signals with their exit codes, without those that the program was started to ignore.
 #[cfg(unix)]
 struct Signals(Vec<(i32, tokio::signal::unix::Signal)>);
 
@@ -117,9 +116,9 @@ impl Signals {
         use tokio::signal::unix::{SignalKind, signal};
         let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].into_iter();
         let is_ignored = foretoken::ignored_signals();
-        let heard = kinds.filter(|kind| !is_ignored(kind.as_raw_value()));
+        let handled = kinds.filter(|kind| !is_ignored(kind.as_raw_value()));
         let with_code = |kind: SignalKind| Ok((128 + kind.as_raw_value(), signal(kind)?));
-        Ok(Self(heard.map(with_code).collect::<std::io::Result<_>>()?))
+        Ok(Self(handled.map(with_code).collect::<std::io::Result<_>>()?))
     }
 
     /// The exit code of the next one.

@@ -1,10 +1,10 @@
-//! What all commands of the program share: options, prompts, failures, and output on a terminal.
+//! The parts that all commands of the program share: options, prompts, failures, and output on a terminal.
 //!
 //! [`options`] and [`values`] parse the command line into settings of the library `foretoken`; [`prompts`] and
 //! [`records`] read input files; [`hub`] resolves a model's name to a path; [`opening`] opens a generator and prints
-//! its notes; [`progress`], [`verbosity`] and [`report`] are output for people, [`terminal`] keeps what others say from
-//! controlling theirs; [`interrupts`] handles Ctrl-C. Every error is a [`Failure`](failure::Failure): one line, and an
-//! exit code. The commands themselves are in `foretoken` and `foretoken_bench`.
+//! its notes; [`progress`], [`verbosity`] and [`report`] are output for people; [`terminal`] escapes control sequences
+//! in texts; [`interrupts`] handles Ctrl-C. Every error is a [`Failure`](failure::Failure): one line, and an exit code.
+//! The commands themselves are in the crates `cli` and `bench`.
 
 #![forbid(unsafe_code)]
 

@@ -1,11 +1,11 @@
-//! The names of options for the library's settings, for messages.
+//! The names of the library's settings as options of the command line, for messages.
 //!
-//! Most have the setting's name with dashes for underlines; the others have the name that llama.cpp, transformers or a
-//! paper gave them. Those of single drafters are in the library's tables.
+//! Most options have the setting's name with dashes instead of underscores; the others have the name that llama.cpp,
+//! transformers or a paper gave them. The names of drafters' options are in the library's tables.
 
 use foretoken::drafters::DrafterSettings;
 
-/// Settings whose options have other names.
+/// Settings whose options have other names than the setting.
 const NAMES: &[(&str, &str)] = &[
     ("temperature", "--temp"),
     ("typical_p", "--typical"),
@@ -34,7 +34,7 @@ pub fn option(setting: &str) -> String {
     other.unwrap_or_else(|| format!("--{}", setting.replace('_', "-")))
 }
 
-/// The same for errors, with a short form that is hard to guess.
+/// As [`option`], for errors: with the short form `-md`, which is hard to guess.
 pub fn option_of_error(setting: &str) -> String {
     if setting == "model_draft" { "-md, --model-draft".to_string() } else { option(setting) }
 }

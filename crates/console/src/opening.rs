@@ -1,4 +1,4 @@
-//! Opening a generator, and the notices for its user: progress of loading, notes, the seed, failed drafters.
+//! Opens a generator, and prints notices for its user: progress of loading, notes, the seed, failed drafters.
 //!
 //! Each command prints its results itself.
 
@@ -29,7 +29,8 @@ pub fn open_generator(settings: &Settings) -> Result<(Generator, Notices), Failu
     Ok((generator, notices))
 }
 
-/// The same for a command that sets the sampling itself, so that the note about the model's file is not printed.
+/// As [`open_generator`], with the caller's choices and without the note about the sampling parameters of the model's
+/// file: for commands that set these themselves.
 ///
 /// # Errors
 /// As [`Generator::open`].
@@ -55,7 +56,7 @@ pub fn tell_notes(generator: &Generator) {
     tell_sampling_note(generator);
 }
 
-/// Prints the note about the sampling settings of the model's file, if it decided some.
+/// Prints the note about the sampling parameters that the model's file decided, if there are any.
 pub fn tell_sampling_note(generator: &Generator) {
     if let Some(note) = generator.prompter.decided.note() {
         say(format_args!("note: {}", note.with_names(option)));
@@ -63,13 +64,13 @@ pub fn tell_sampling_note(generator: &Generator) {
 }
 
 fn tell_generator_notes(generator: &Generator) {
-    // Names of folders may have any characters, and a note is one line.
+    // Names of folders may have line breaks, and a note is one line.
     let shown = |note: &Message| on_one_line(&note.with_names(option));
     generator.notes.iter().for_each(|note| say(format_args!("note: {}", shown(note))));
 }
 
 impl Notices {
-    /// The same for requests that each have a seed of their own.
+    /// Does not print the seed, since each request has its own.
     pub fn without_seed(self) -> Self {
         Self { unprinted_seed: None, ..self }
     }
@@ -81,7 +82,7 @@ impl Notices {
         }
     }
 
-    /// Prints notices of an event; before the first event the seed, which is not printed earlier so that an error is
+    /// Prints the notices of an event. Before the first event it prints the seed, and not earlier, so that an error is
     /// the only output.
     pub fn on_event(&mut self, event: &Event) {
         self.print_seed();
@@ -93,15 +94,15 @@ impl Notices {
 }
 
 /// Prints the failures of prompts without a complete answer. Prompts of a list are numbered from 1; `before` is the
-/// number of answers before these. The same failure of several of a prompt's `n_best` answers is printed once.
+/// number of answers before these. If several of a prompt's `n_best` answers fail in the same way, it is printed once.
 ///
 /// # Errors
 /// The last failure, which the caller prints.
 pub fn tell_failures(answers: &[Answer], before: usize, n_best: usize) -> Result<(), Failure> {
-    let is_alone = before + answers.len() == n_best;
+    let is_single_prompt = before + answers.len() == n_best;
     let line = |(i, answer): (usize, &Answer)| {
         let message = named_failure(answer.failure.as_ref()?);
-        Some(if is_alone { message } else { format!("prompt {}: {message}", (before + i) / n_best + 1) })
+        Some(if is_single_prompt { message } else { format!("prompt {}: {message}", (before + i) / n_best + 1) })
     };
     let mut lines: Vec<String> = answers.iter().enumerate().filter_map(line).collect();
     lines.dedup();
@@ -110,7 +111,7 @@ pub fn tell_failures(answers: &[Answer], before: usize, n_best: usize) -> Result
     Err(Failure::Other(last))
 }
 
-/// Why a request failed, with the names of options.
+/// The message of a failed request, with the names of options.
 pub fn named_failure(why: &str) -> String {
     Message::of_failure(why).with_names(option)
 }

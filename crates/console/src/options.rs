@@ -1,7 +1,7 @@
 //! The options that commands share, in groups: model, speculation, drafters, sampling.
 //!
-//! Names are llama.cpp's where it has them, then those of the papers and of transformers. Options of a single command
-//! are defined with it.
+//! An option has llama.cpp's name if it has one there, else that of a paper or of transformers. Options of a single
+//! command are defined with the command.
 
 mod drafters;
 mod guided;

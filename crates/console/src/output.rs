@@ -1,7 +1,7 @@
-//! Output files that a user names, created before the work so that an error comes at once.
+//! Creates output files that a user names, before the work, so that an error comes at once.
 //!
-//! They are written atomically by the library ([`OutputFile`]); this module adds the option `--force`, and removes
-//! temporary files when a signal ends the program.
+//! The library writes them atomically ([`OutputFile`]); this module adds the option `--force`, and removes temporary
+//! files when a signal ends the program.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use foretoken::output_file::Existing;
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
 
-/// What may happen to an existing file at the path of an output.
+/// The option that allows replacing an existing file.
 #[derive(Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "Output")]
 pub struct OutputOptions {
@@ -27,7 +27,7 @@ impl OutputOptions {
     /// # Errors
     /// As [`OutputFile::create`].
     pub fn begin(self, path: &Path, read: &[PathBuf]) -> Result<OutputFile, Failure> {
-        // `-` is standard output, as elsewhere; a file of that name is ./-
+        // `-` is standard output, as for other options; a file of that name is ./-
         let path = if path == Path::new("-") { Path::new("/dev/stdout") } else { path };
         let existing = if self.force { Existing::Replaced } else { Existing::Kept };
         // If signals cannot be handled, a temporary file may be left, which the next run removes.
@@ -36,7 +36,7 @@ impl OutputOptions {
     }
 }
 
-/// Refuses `-`, which stands for standard output, where that has other output.
+/// Refuses `-`, which means standard output, for a command that prints something else there.
 pub fn refuse_stream(option: &str, path: &Path) -> Result<(), Failure> {
     match path == Path::new("-") {
         true => Err(Failure::Usage(format!("{option}: expected a file (./- for one of this name), found -"))),

@@ -1,7 +1,7 @@
-//! Output on standard error: progress bars, on a terminal only, and lines.
+//! Output on standard error: lines, and on a terminal progress bars.
 //!
-//! [`say`] is for notes and statistics, which `--quiet` silences; [`warn`] for warnings and errors, which are always
-//! printed; [`detail`] for what only `-v` prints. Errors of writing are ignored.
+//! [`say`] prints notes and statistics, except under `--quiet`; [`warn`] always prints warnings and errors; [`detail`]
+//! prints only with `-v`. Errors of writing are ignored.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -19,31 +19,33 @@ use crate::names::option;
 use crate::terminal::standard_error;
 use crate::verbosity::{coloured_errors, quiet, verbose};
 
-/// A bar of so many steps; hidden unless standard error is a terminal, and under `--quiet`.
+/// A progress bar; hidden unless standard error is a terminal, and under `--quiet`.
 pub fn bar(what: impl Into<Cow<'static, str>>, steps: usize) -> ProgressBar {
     let target = if shown() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     ProgressBar::with_draw_target(Some(steps as u64), target).with_style(style(steps)).with_message(what)
 }
 
-/// The same with an estimate of the time that is left.
+/// As [`bar`], with an estimate of the time that is left.
 pub fn bar_with_time_left(what: impl Into<Cow<'static, str>>, steps: usize) -> ProgressBar {
     bar(what, steps).with_style(style_of("{msg} {wide_bar} {pos}/{len} {elapsed}, {eta} left"))
 }
 
-fn shown() -> bool {
+/// Whether progress bars are shown.
+pub(crate) fn shown() -> bool {
     std::io::stderr().is_terminal() && !quiet()
 }
 
 /// A bar appears after this time; work that ends earlier shows none.
 const DELAY: Duration = Duration::from_millis(400);
-/// How often a bar is redrawn, since its clock moves.
+/// The time after which a bar is redrawn, since it shows a clock.
 const TICK: Duration = Duration::from_millis(200);
 
 /// A bar that appears after a delay, whether or not there is progress, and is removed when it is dropped.
 struct DelayedBar {
     bar: ProgressBar,
-    /// Whether it is over.
-    over: Arc<(Mutex<bool>, Condvar)>,
+    /// Set when the bar is dropped.
+    ended: Arc<(Mutex<bool>, Condvar)>,
+    /// The thread that shows the bar after the delay.
     timer: Option<JoinHandle<()>>,
 }
 
@@ -51,13 +53,13 @@ impl DelayedBar {
     fn begin(what: &'static str, steps: usize) -> Self {
         let bar = ProgressBar::with_draw_target(Some(steps as u64), ProgressDrawTarget::hidden());
         let bar = bar.with_style(style(steps)).with_message(what);
-        let over = Arc::new((Mutex::new(false), Condvar::new()));
-        let mut delayed = Self { bar: bar.clone(), over: Arc::clone(&over), timer: None };
+        let ended = Arc::new((Mutex::new(false), Condvar::new()));
+        let mut delayed = Self { bar: bar.clone(), ended: Arc::clone(&ended), timer: None };
         if shown() {
             let appear = move || {
-                let (is_over, changed) = &*over;
-                let is_over = is_over.lock().unwrap_or_else(PoisonError::into_inner);
-                let waited = changed.wait_timeout_while(is_over, DELAY, |is_over| !*is_over);
+                let (has_ended, changed) = &*ended;
+                let has_ended = has_ended.lock().unwrap_or_else(PoisonError::into_inner);
+                let waited = changed.wait_timeout_while(has_ended, DELAY, |has_ended| !*has_ended);
                 if !*waited.unwrap_or_else(PoisonError::into_inner).0 {
                     bar.set_draw_target(ProgressDrawTarget::stderr());
                     bar.enable_steady_tick(TICK);
@@ -81,8 +83,8 @@ impl DelayedBar {
 
 impl Drop for DelayedBar {
     fn drop(&mut self) {
-        let (is_over, changed) = &*self.over;
-        *is_over.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        let (has_ended, changed) = &*self.ended;
+        *has_ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
         changed.notify_all();
         if let Some(timer) = self.timer.take() {
             let _ = timer.join();
@@ -96,8 +98,8 @@ fn style(steps: usize) -> ProgressStyle {
     style_of(if steps > 0 { "{msg} {wide_bar} {pos}/{len} {elapsed}" } else { "{msg} {elapsed}" })
 }
 
-fn style_of(form: &str) -> ProgressStyle {
-    ProgressStyle::with_template(form).expect("the template is well-formed")
+pub(crate) fn style_of(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).expect("the template is well-formed")
 }
 
 /// A bar while models are opened and loaded, one after the other.
@@ -129,7 +131,7 @@ impl Loading {
 pub struct PromptBar(Option<DelayedBar>);
 
 impl PromptBar {
-    /// Starts the bar of a prompt with so many tokens.
+    /// Starts the bar of a prompt with this number of tokens.
     pub fn begin(tokens: usize) -> Self {
         Self(Some(DelayedBar::begin("prompt", tokens)))
     }
@@ -150,14 +152,14 @@ pub fn say(line: impl fmt::Display) {
     }
 }
 
-/// The same with colours, around text that is not from elsewhere.
+/// As [`say`], for lines with colours, which must not contain text of models or files.
 pub fn say_coloured(line: impl fmt::Display) {
     if !quiet() {
         let _ = standard_error().write_coloured(&format!("{line}\n"));
     }
 }
 
-/// Prints a warning or an error. Errors of writing to standard error are ignored.
+/// Prints a warning or an error.
 pub fn warn(line: impl fmt::Display) {
     // In one write, so that lines of several threads are not mixed.
     let _ = standard_error().write_all(format!("{line}\n").as_bytes());
@@ -165,9 +167,9 @@ pub fn warn(line: impl fmt::Display) {
 
 /// Prints the error by which a command ends.
 pub fn error(line: &str) {
-    let begin = if coloured_errors() { "\x1b[1;31merror:\x1b[0m" } else { "error:" };
+    let label = if coloured_errors() { "\x1b[1;31merror:\x1b[0m" } else { "error:" };
     let mut out = standard_error();
-    let line = format!("{begin} {}\n", out.shown(line));
+    let line = format!("{label} {}\n", out.shown(line));
     let _ = out.write_coloured(&line);
 }
 

@@ -1,8 +1,8 @@
 //! The sources of prompts: an argument, a file, standard input, or token ids; one prompt or a list.
 //!
-//! A single line end at the end of a file or of standard input belongs to the file, not to the prompt, as in llama.cpp.
-//! A list of prompts is a file of lines, or of objects that may have a prompt's kind. `-` is standard input wherever a
-//! file is named. The prompts themselves are in [`foretoken::prompts`].
+//! A line break at the end of a file or of standard input belongs to the file, not to the prompt, as in llama.cpp. A
+//! list of prompts is a file of lines, or of objects that may have a prompt's kind. `-` is standard input wherever a
+//! file is named.
 
 pub mod listed;
 
@@ -19,7 +19,7 @@ use crate::records::{read_text, utf8};
 use crate::values;
 pub use listed::ListedPrompt;
 
-/// Where the prompt comes from.
+/// The source of the prompt.
 #[derive(Args, Clone, Debug)]
 #[group(multiple = false)]
 #[command(next_help_heading = "Prompt")]
@@ -52,7 +52,7 @@ impl PromptOptions {
     /// Reads the prompt or prompts.
     ///
     /// # Errors
-    /// A file cannot be read or parsed; or nothing is given and standard input is a terminal.
+    /// A file cannot be read or parsed; or there is no prompt and standard input is a terminal.
     pub fn read(&self, list: ListOptions) -> Result<Vec<ListedPrompt>, Failure> {
         if let Some(path) = &self.prompts {
             return list.read(path);
@@ -67,24 +67,24 @@ impl PromptOptions {
         if let Some(text) = self.words.as_ref().or(self.prompt.as_ref()).filter(|text| *text != "-") {
             return alone(Prompt::Text(text.clone()));
         }
-        let nothing = self.words.is_none() && self.prompt.is_none() && self.file.is_none();
-        if nothing && std::io::stdin().is_terminal() {
+        let is_empty = self.words.is_none() && self.prompt.is_none() && self.file.is_none();
+        if is_empty && std::io::stdin().is_terminal() {
             let expected = "a text in quotes, -f FILE or a pipe";
             let hint = "foretoken chat talks with a model, foretoken generate -h shows more";
             return Err(Failure::Usage(format!("prompt: expected {expected}, found none; {hint}")));
         }
         let text = text_of(self.file.as_deref().unwrap_or(Path::new(STANDARD_INPUT)))?.1;
-        alone(Prompt::Text(without_last_line_end(&text).to_string()))
+        alone(Prompt::Text(without_final_line_break(&text).to_string()))
     }
 }
 
-/// Stands for standard input where a file is expected.
+/// The file name that means standard input.
 const STANDARD_INPUT: &str = "-";
 
 /// A file's name in messages, and its text; `-` is standard input.
 ///
 /// # Errors
-/// It cannot be read, or is no UTF-8.
+/// It cannot be read, or is not UTF-8.
 pub fn text_of(path: &Path) -> Result<(String, String), Failure> {
     if path != Path::new(STANDARD_INPUT) {
         return Ok((path.display().to_string(), read_text(path)?));
@@ -96,28 +96,26 @@ pub fn text_of(path: &Path) -> Result<(String, String), Failure> {
     Ok((name, text))
 }
 
-/// The ending of a file's name, before that of its compression.
+/// The extension of a file's name, before `.gz`.
 pub fn ending(path: &Path) -> Option<&str> {
-    let name = match path.extension() {
-        Some(packed) if packed == "gz" => Path::new(path.file_stem().unwrap_or_default()),
-        _ => path,
-    };
-    name.extension().and_then(|extension| extension.to_str())
+    let is_compressed = path.extension().is_some_and(|extension| extension == "gz");
+    let name = if is_compressed { Path::new(path.file_stem()?) } else { path };
+    name.extension()?.to_str()
 }
 
-/// Turns a text into a user's message, which the model's chat template writes out.
+/// Turns a text into a user's message, which the model's chat template renders.
 pub fn as_user_message(prompt: &mut Prompt) {
     if let Prompt::Text(text) = prompt {
         *prompt = Prompt::Chat(vec![ChatMessage::new("user", text.as_str())]);
     }
 }
 
-/// The text without the line end that belongs to its file.
-fn without_last_line_end(text: &str) -> &str {
+/// The text without the line break that belongs to its file.
+fn without_final_line_break(text: &str) -> &str {
     text.strip_suffix("\r\n").or_else(|| text.strip_suffix('\n')).unwrap_or(text)
 }
 
-/// How a list of prompts is read.
+/// Options for reading a list of prompts.
 #[derive(Args, Clone, Copy, Debug)]
 #[group(multiple = true)]
 #[command(next_help_heading = "Prompt")]
@@ -131,11 +129,11 @@ pub struct ListOptions {
 }
 
 impl ListOptions {
-    /// Prompts of a file with their kinds: objects in a `.jsonl` or `.json` file or of standard input that begins like
-    /// one, lines of any other. The file may be compressed by gzip, with `.gz` after the ending of its name.
+    /// Reads the prompts of a file with their kinds: the objects of a `.jsonl` or `.json` file, or of standard input if
+    /// it begins with a brace, else lines. The file may be compressed by gzip (`.jsonl.gz`).
     ///
     /// # Errors
-    /// The file cannot be read, an object has no prompt and is not to be skipped, or there are no prompts.
+    /// The file cannot be read, an object has no prompt and must not be skipped, or there are no prompts.
     pub fn read(&self, path: &Path) -> Result<Vec<ListedPrompt>, Failure> {
         let (place, text) = text_of(path)?;
         let is_object = path == Path::new(STANDARD_INPUT) && text.trim_start().starts_with('{');
@@ -151,7 +149,7 @@ impl ListOptions {
     }
 
     /// The prompts of a list with their requests. With `skip_bad` prompts that the engine would refuse are skipped;
-    /// otherwise their answers have the reason.
+    /// otherwise their answers have the error.
     ///
     /// # Errors
     /// As [`ListOptions::usable`].
@@ -168,10 +166,10 @@ impl ListOptions {
         self.usable(place, listed.into_iter().map(request).collect())
     }
 
-    /// The usable items of a list; each of the others is printed.
+    /// The usable items of a list. With `skip_bad` the errors of the others are printed.
     ///
     /// # Errors
-    /// An item cannot be used and is not to be skipped, or none is left.
+    /// An item cannot be used and must not be skipped, or none is left.
     pub fn usable<T>(&self, place: &str, all: Vec<Result<T, Failure>>) -> Result<Vec<T>, Failure> {
         if !self.skip_bad {
             return all.into_iter().collect();
@@ -201,7 +199,7 @@ impl ListOptions {
     }
 }
 
-/// How many skipped prompts are printed one by one; the others are counted.
+/// The most skipped prompts that are printed one by one; the others are counted.
 const SKIPPED_PRINTED_MAX: usize = 10;
 
 #[cfg(test)]
@@ -209,10 +207,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_line_end_is_not_part_of_the_prompt() {
-        assert_eq!(without_last_line_end("a\n\n"), "a\n");
-        assert_eq!(without_last_line_end("a\r\n"), "a");
-        assert_eq!(without_last_line_end("a"), "a");
+    fn one_line_break_is_not_part_of_the_prompt() {
+        assert_eq!(without_final_line_break("a\n\n"), "a\n");
+        assert_eq!(without_final_line_break("a\r\n"), "a");
+        assert_eq!(without_final_line_break("a"), "a");
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! Records: prompts with a model's answers, in the formats of several data sets.
 //!
-//! An object is a record, or several: a list in one file, or one object on each line. These formats are read, in this
-//! order:
+//! A file has a list of objects, or one object on each line. An object is one or more records, in the first of these
+//! formats that it has:
 //!
 //! - token ids: `prompt_ids` with `ids`, as `foretoken generate --json` prints them;
 //! - `prompt` or `question` with `output`, `completion` or `answer`, texts or token ids;
 //! - `prompt` with `response_mistral7b` (prompt-lookup-decoding's recordings of CNN/DM, HAGRID and MT-bench): the
-//!   greedy answers, one record for each turn, where a later turn continues the conversation;
+//!   greedy answers, one record for each turn; a later turn continues the conversation;
 //! - `query`, `docs` and `result` (LLMA's questions with retrieved documents).
 //!
 //! Prompt and answer are tokenized separately, so no token spans both; no end token is added. Sampled answers and their
@@ -47,7 +47,7 @@ pub enum RecordPart {
 /// Reads at most `limit` records.
 ///
 /// # Errors
-/// The file cannot be read, or a record of it cannot be used: named by its number, from 1.
+/// The file cannot be read, or a record of it cannot be used; the error has the record's number, from 1.
 pub fn read(path: &Path, tokenizer: &Tokenizer, limit: Option<usize>) -> Result<Vec<Record>, Failure> {
     let place = path.display().to_string();
     let text = read_text(path)?;
@@ -70,13 +70,13 @@ pub fn read(path: &Path, tokenizer: &Tokenizer, limit: Option<usize>) -> Result<
 /// The text of a file that a user names, which may be a pipe.
 ///
 /// # Errors
-/// It cannot be read or unpacked, is longer than any text, or is no UTF-8.
+/// It cannot be read or unpacked, is larger than the limit for texts, or is not UTF-8.
 pub fn read_text(path: &Path) -> Result<String, Failure> {
     let bytes = whole::read_stream(path, TEXT_BYTES_MAX).map_err(|error| Failure::file(path, &error))?;
     utf8(&path.display().to_string(), unpacked(path, bytes)?)
 }
 
-/// The bytes of a file, unpacked if they are gzip's, as data sets often are.
+/// The bytes of a file, unpacked if they are gzip's.
 fn unpacked(path: &Path, bytes: Vec<u8>) -> Result<Vec<u8>, Failure> {
     if !bytes.starts_with(&GZIP) {
         return Ok(bytes);
@@ -88,10 +88,10 @@ fn unpacked(path: &Path, bytes: Vec<u8>) -> Result<Vec<u8>, Failure> {
     })
 }
 
-/// The text of bytes from a place, which is named in messages.
+/// The bytes as text. `place` names them in messages.
 ///
 /// # Errors
-/// They are no UTF-8.
+/// They are not UTF-8.
 pub fn utf8(place: &str, bytes: Vec<u8>) -> Result<String, Failure> {
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
@@ -103,10 +103,10 @@ pub fn utf8(place: &str, bytes: Vec<u8>) -> Result<String, Failure> {
 /// The result of parsing JSON.
 pub type Parsed = Result<Value, serde_json::Error>;
 
-/// The objects of a file: a list, or one a line.
+/// The objects of a file: a list, or one on each line.
 ///
 /// # Errors
-/// It starts with a bracket and is no list.
+/// The text starts with a bracket and is not a list.
 pub fn objects(place: &str, text: &str) -> Result<Vec<Parsed>, Failure> {
     if text.trim_start().starts_with('[') {
         return match serde_json::from_str(text) {
@@ -118,10 +118,10 @@ pub fn objects(place: &str, text: &str) -> Result<Vec<Parsed>, Failure> {
     Ok(text.lines().filter(|line| !line.trim().is_empty()).map(serde_json::from_str).collect())
 }
 
-/// The object, if it is one.
+/// The parsed JSON.
 ///
 /// # Errors
-/// The text is no JSON.
+/// The text is not JSON.
 pub fn parsed(place: &str, object: Parsed) -> Result<Value, Failure> {
     object.map_err(|error| Failure::Other(format!("{place}: expected JSON, found: {error}")))
 }
@@ -161,7 +161,7 @@ pub fn parts(place: &str, object: &Value) -> Result<Vec<(RecordPart, RecordPart)
 /// The first of these fields that exists.
 ///
 /// # Errors
-/// None exists, or it is neither a text nor token ids.
+/// None exists, or the field is neither a text nor token ids.
 pub fn part(place: &str, object: &Value, fields: &[&str]) -> Result<RecordPart, Failure> {
     let found = fields.iter().find_map(|field| object.get(field).filter(|value| !value.is_null()));
     let id = |value: &Value| value.as_u64().and_then(|id| Token::try_from(id).ok());
@@ -186,7 +186,7 @@ fn text<'a>(place: &str, object: &'a Value, field: &str) -> Result<&'a str, Fail
     found.and_then(Value::as_str).ok_or_else(|| wrong(place, field, "a text", found))
 }
 
-/// The greedy answers, each with its prompt and, in a conversation, all turns before.
+/// The greedy answers, each with its prompt, which in a conversation begins with all turns before.
 fn recorded_turns(place: &str, object: &Value) -> Result<Vec<(RecordPart, RecordPart)>, Failure> {
     let field = "response_mistral7b";
     let answers = object.get(field);
@@ -197,8 +197,8 @@ fn recorded_turns(place: &str, object: &Value) -> Result<Vec<(RecordPart, Record
     for (turn, answer) in greedy.enumerate() {
         let prompt = match object.get("prompt") {
             Some(Value::String(prompt)) => prompt.clone(),
-            Some(Value::Array(asked)) => match asked.get(turn) {
-                // Questions of a conversation, in the marks of the model that answered.
+            Some(Value::Array(questions)) => match questions.get(turn) {
+                // The turns of a conversation, in the chat format of the model that answered (Mistral 7B Instruct).
                 Some(Value::String(question)) => format!("{before}[INST] {question} [/INST]"),
                 found => return Err(wrong(place, &format!("prompt: turn {}", turn + 1), "a text", found)),
             },
@@ -214,7 +214,7 @@ fn recorded_turns(place: &str, object: &Value) -> Result<Vec<(RecordPart, Record
     }
 }
 
-/// The documents, the question, and the answer.
+/// The documents with the question as prompt, and the answer.
 fn question_with_documents(place: &str, object: &Value) -> Result<(RecordPart, RecordPart), Failure> {
     let found = object.get("docs");
     let texts = found.and_then(Value::as_array).and_then(|docs| docs.iter().map(Value::as_str).collect());

@@ -1,8 +1,8 @@
 //! Statistics of a generation for people: one line of at most 100 characters, and more with `-v`.
 //!
-//! They are printed where standard error is a terminal, and with `-v`, so that pipes and logs get none. The definitions
+//! They are printed if standard error is a terminal, and with `-v`, so that pipes and logs get none. The definitions
 //! are those of `Stats`: tokens per pass counts every pass that emitted tokens, mean accepted length only those that
-//! had a draft. JSON for programs is made by the library ([`foretoken::report`]).
+//! had a draft. The library writes JSON for programs ([`foretoken::report`]).
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::clock;
 use crate::progress::{detail, say};
 use crate::verbosity::{quiet, verbose};
 
-/// The most characters of the line.
+/// The most characters of the line of statistics.
 const LINE_MAX: usize = 100;
 
 /// Whether statistics are printed.
@@ -31,7 +31,7 @@ pub fn tell(answers: &[Answer], names: &[String], wall: Option<Duration>) {
     }
 }
 
-/// Prints which guided texts were cut, and so may not match their grammar.
+/// Prints which guided texts were cut and may therefore not match their grammar.
 pub fn tell_cut(answers: &[Answer], is_guided: bool) {
     for (number, answer) in answers.iter().enumerate().filter(|_| is_guided) {
         let why = match &answer.reason {
@@ -41,17 +41,17 @@ pub fn tell_cut(answers: &[Answer], is_guided: bool) {
             _ => continue,
         };
         let which = if answers.len() > 1 { format!("answer {}: ", number + 1) } else { String::new() };
-        say(format!("note: {which}the text was cut by {why} and is not whole: it may not be of its form"));
+        say(format!("note: {which}the text was cut by {why} and is not whole: it may not match its grammar"));
     }
 }
 
 /// The time from the program's start to the first token of these answers.
-pub fn first_token(answers: &[Answer]) -> Option<Duration> {
+fn first_token(answers: &[Answer]) -> Option<Duration> {
     let first = answers.iter().filter_map(|answer| answer.arrivals.first()).map(|(time, _)| *time).min();
     first.map(clock::from_start)
 }
 
-/// The JSON of an answer, with the times that only the program knows, measured from its start.
+/// Adds to the JSON of an answer the times that are measured from the program's start.
 pub fn with_times(mut object: Value, answer: &Answer) -> Value {
     if let Some(timings) = object.get_mut("timings").and_then(Value::as_object_mut) {
         timings.insert("load_ms".to_string(), milliseconds(clock::load_time()).into());
@@ -61,9 +61,10 @@ pub fn with_times(mut object: Value, answer: &Answer) -> Value {
     object
 }
 
-/// The line; the least important parts are left out if it would be too long.
+/// The line of statistics, without its least important parts if it would be too long.
 fn short(answers: &[Answer], wall: Option<Duration>) -> String {
     let stats = total(answers.iter().map(|answer| &answer.stats));
+    // Each part with its rank: those of the highest rank are dropped first, those of rank 0 never.
     let mut parts = vec![(0, speed(&stats, wall))];
     if answers.len() > 1 {
         parts.insert(0, (0, format!("{} texts", answers.len())));
@@ -92,7 +93,7 @@ fn short(answers: &[Answer], wall: Option<Duration>) -> String {
     }
 }
 
-/// Tokens, and tokens a second.
+/// The number of tokens, and tokens a second.
 fn speed(stats: &Stats, wall: Option<Duration>) -> String {
     let rate = match wall {
         Some(wall) => Some(stats.emitted as f64 / wall.as_secs_f64().max(1e-9)),
@@ -102,13 +103,13 @@ fn speed(stats: &Stats, wall: Option<Duration>) -> String {
     format!("{} tokens{rate}", stats.emitted)
 }
 
-/// The details that the line leaves out, one on each line.
+/// Further statistics, one on each line.
 pub fn details(answers: &[Answer], names: &[String]) -> Vec<String> {
     let stats = total(answers.iter().map(|answer| &answer.stats));
     let passes = format!("{} passes of the target ({:.2} tokens a pass)", stats.passes, stats.tokens_per_pass());
     let mut lines = vec![format!("{passes}, mean accepted length {:.2}", stats.mean_accepted_len())];
     if stats.forced > 0 {
-        // Forced tokens may still take a pass, if their log-probabilities are wanted.
+        // A forced token takes a pass if its log-probability is requested.
         let without = match stats.skipped {
             0 => String::new(),
             skipped => {
@@ -137,7 +138,7 @@ fn drafters(stats: &Stats, names: &[String]) -> Vec<String> {
     names.iter().zip(&stats.drafters).map(line).collect()
 }
 
-/// All statistics in one line of any length, as a command's result.
+/// All statistics in one line of any length, for a command whose result they are.
 pub fn long(answers: &[Answer], names: &[String], wall: Option<Duration>) -> String {
     let stats = total(answers.iter().map(|answer| &answer.stats));
     let mut parts = vec![speed(&stats, wall)];
@@ -162,7 +163,7 @@ fn time(time: Duration) -> String {
     }
 }
 
-/// A share in whole percent; never -0%.
+/// A fraction in whole percent; never -0%.
 pub fn percent(share: f64) -> String {
     format!("{:.0}%", (100.0 * share).round() + 0.0)
 }

@@ -1,16 +1,16 @@
-//! What models, files and servers say, on a terminal: whatever it would interpret is shown escaped.
+//! Escapes control characters in texts of models, files and servers that are written to a terminal.
 //!
-//! Text may hold escape sequences, which clear a screen, set its title or answer for the user, carriage returns, which
-//! write over a line, and marks that reverse the direction of what follows. On a terminal all control characters but
-//! line breaks and tabs are shown as `\u{1b}`. Files and pipes get the bytes as they are. The colours of the program
-//! itself are written around text that is already escaped.
+//! Text may contain escape sequences, which clear the screen, set its title or answer for the user, carriage returns,
+//! which write over a line, and marks that reverse the direction of text. On a terminal all control characters but line
+//! breaks and tabs are written as `\u{1b}`. Files and pipes get the bytes unchanged. The program's own colours are
+//! written around text that is already escaped.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Stderr, Stdout, Write};
 
 use foretoken::line::needs_escape;
 
-/// Standard output or standard error. What is written is escaped if it is a terminal.
+/// Standard output or standard error, which escapes text if it is a terminal.
 #[derive(Debug)]
 pub struct Output<W> {
     out: W,
@@ -30,15 +30,15 @@ pub fn standard_error() -> Output<Stderr> {
 }
 
 impl<W: Write> Output<W> {
-    /// The text as it is written here: escaped for a terminal, else as it is.
+    /// The text, escaped if this is a terminal.
     pub fn shown<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let is_wrong = |c: char| needs_escape(c) && !matches!(c, '\n' | '\t');
-        if !self.is_terminal || !text.contains(is_wrong) {
+        let is_control = |c: char| needs_escape(c) && !matches!(c, '\n' | '\t');
+        if !self.is_terminal || !text.contains(is_control) {
             return text.into();
         }
         let mut shown = String::new();
         for c in text.chars() {
-            match is_wrong(c) {
+            match is_control(c) {
                 true => shown.extend(c.escape_default()),
                 false => shown.push(c),
             }
@@ -46,16 +46,16 @@ impl<W: Write> Output<W> {
         shown.into()
     }
 
-    /// Writes text with colours, in which everything else is [shown](Self::shown) already.
+    /// Writes text with colours without escaping it; text of others in it must be [escaped](Self::shown) already.
     ///
     /// # Errors
-    /// The system's.
+    /// The text cannot be written.
     pub fn write_coloured(&mut self, text: &str) -> io::Result<()> {
         self.out.write_all(text.as_bytes())
     }
 }
 
-/// Each write has whole characters, as those of `write!` have.
+/// Each write must have whole characters, as with `write!`.
 impl<W: Write> Write for Output<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if !self.is_terminal {
@@ -76,7 +76,7 @@ impl<W: Write> Write for Output<W> {
 mod tests {
     use super::*;
 
-    /// Text with all that a terminal would interpret.
+    /// Text with every kind of control character.
     const HOSTILE: &str = "a\x1b]0;title\x07\u{9b}2J\r\x7f\u{202e}b\u{e9}\n\tc";
 
     fn written(is_terminal: bool) -> String {

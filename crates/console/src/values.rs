@@ -1,6 +1,6 @@
-//! Values of options: each parser takes one word, and its error says what was expected.
+//! Parsers of option values: each parses one word, and its error says what was expected.
 //!
-//! The command line's parser (`arguments.rs`) makes one line of an error, with the option's name.
+//! The command line's parser (`cli/src/arguments.rs`) turns an error into one line with the option's name.
 
 use std::str::FromStr;
 
@@ -9,9 +9,9 @@ use foretoken::settings::{BRANCH_LENGTH_MAX, Limit, Named, NamedValue, OneOf};
 use foretoken::whole::TEMPLATE_BYTES_MAX;
 use foretoken::{CacheType, ChatTemplate, Token, WeightType, whole};
 
-/// A number that satisfies a condition; `expected` describes the condition.
-fn number<T: FromStr + Copy>(word: &str, expected: &str, right: impl Fn(T) -> bool) -> Result<T, String> {
-    word.parse().ok().filter(|number| right(*number)).ok_or_else(|| format!("expected {expected}"))
+/// A valid number; `expected` describes what is valid.
+fn number<T: FromStr + Copy>(word: &str, expected: &str, is_valid: impl Fn(T) -> bool) -> Result<T, String> {
+    word.parse().ok().filter(|number| is_valid(*number)).ok_or_else(|| format!("expected {expected}"))
 }
 
 /// A finite number from 0 up.
@@ -75,7 +75,7 @@ pub fn texts(word: &str) -> Result<usize, String> {
     number(word, "a whole number from 1 to 256", |x| (1..=256).contains(&x))
 }
 
-/// A whole number where -1 stands for no limit, which becomes `None`.
+/// A whole number, or -1 for no limit.
 pub fn whole_or_unlimited(word: &str) -> Result<Limit, String> {
     let number = number(word, "a whole number from 0 up, or -1 for no limit", |x: i64| x >= -1)?;
     Ok(Limit(usize::try_from(number).ok()))
@@ -105,10 +105,9 @@ pub fn one_of<T: OneOf + Send + Sync>() -> impl TypedValueParser<Value = T> {
     names_of::<T>().map(|name| T::named(&name).expect("the name is one of the values'"))
 }
 
-/// A type of the cache.
+/// A type of the KV cache.
 pub fn cache_type(word: &str) -> Result<CacheType, String> {
-    let known = CacheType::ALL.into_iter().find(|kind| kind.name() == word);
-    known.ok_or_else(|| "expected one of f32, f16, bf16, q8_0".to_string())
+    CacheType::named(word).ok_or_else(|| "expected one of f32, f16, bf16, q8_0".to_string())
 }
 
 /// A type of weights; floats also by PyTorch's names.

@@ -1,7 +1,7 @@
-//! How much is printed and in which colours: `--quiet`, `-v` and `--color`, set once for the whole program.
+//! How much is printed and in which colours: `--quiet`, `-v` and `--color`.
 //!
-//! They apply to every command, so they are set when the command line has been read, and read wherever something is
-//! printed.
+//! Every command has these options, so they are global: set once when the command line has been parsed, and read
+//! wherever something is printed.
 
 use std::io::IsTerminal;
 use std::sync::{PoisonError, RwLock};
@@ -50,12 +50,12 @@ pub struct Verbosity {
 static CHOSEN: RwLock<Verbosity> = RwLock::new(Verbosity { quiet: false, verbose: false, color: Color::Auto });
 
 impl Verbosity {
-    /// Sets it for the whole program.
+    /// Sets the options for the whole program.
     pub fn choose(self) {
         *CHOSEN.write().unwrap_or_else(PoisonError::into_inner) = self;
     }
 
-    /// The value that is set.
+    /// The options of the program.
     fn chosen() -> Self {
         *CHOSEN.read().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,7 +1,7 @@
-//! A tokenizer without a network: of a model, of a GGUF file that has only a vocabulary, or of a folder.
+//! Options of commands that need only a tokenizer: of a model, of a GGUF file with a vocabulary, or of a folder.
 //!
-//! Some commands tokenize texts without running a model: those about texts for drafters and about recorded answers.
-//! They need only a vocabulary, so the weights of a model are neither read nor checked.
+//! Commands about texts for drafters and about recorded answers tokenize texts without running a model, so the weights
+//! of a model are neither read nor checked.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use foretoken::models::tokenizer_at;
 use crate::failure::Failure;
 use crate::hub;
 
-/// Which vocabulary texts are tokenized with.
+/// The vocabulary that tokenizes texts.
 #[derive(Args, Clone, Debug)]
 #[group(multiple = false)]
 #[command(next_help_heading = "Vocabulary")]
@@ -27,7 +27,7 @@ pub struct VocabularyOptions {
 }
 
 impl VocabularyOptions {
-    /// Whether one is named.
+    /// Whether a vocabulary is named.
     pub fn is_named(&self) -> bool {
         self.vocab.is_some() || self.model.is_some()
     }
@@ -46,7 +46,7 @@ impl VocabularyOptions {
     /// Reads the tokenizer.
     ///
     /// # Errors
-    /// The file or folder has none, or one that cannot be understood; or nothing is named.
+    /// The file or folder has none, or one that cannot be parsed; or no vocabulary is named.
     pub fn open(&self) -> Result<Arc<Tokenizer>, Failure> {
         match &self.path()? {
             Some(path) => Ok(tokenizer_at(path)?),

@@ -1,12 +1,12 @@
-//! Measures the gain of a prediction: a text is generated again, of which the user knew all but some words.
+//! Measures how much faster a text is generated with a prediction of it in which some words are wrong.
 //!
-//! The target continues each prompt of a file greedily; then one word in twenty is replaced by another of the same
-//! text, and the text is generated again with the changed one as prediction, with each method of drafting. A line for
-//! each method: tokens per pass, drafted and accepted tokens, speedup over plain decoding, and whether all texts are
-//! equal.
+//! The target continues each prompt of a file greedily. Then one word in twenty is replaced by another word of the same
+//! text, and the text is generated again with the changed text as prediction, with each method of drafting. The program
+//! prints a line for each method: tokens per pass, drafted and accepted tokens, speedup over plain decoding, and
+//! whether all texts are equal.
 //!
 //! ```text
-//! cargo run --release -p foretoken --example prediction -- models/demo-target bench/prompts.jsonl [parts in a hundred]
+//! cargo run --release -p foretoken --example prediction -- models/demo-target bench/prompts.jsonl [percent]
 //! ```
 
 use std::error::Error;
@@ -18,15 +18,14 @@ use foretoken_text::Tokenizer;
 
 /// Tokens of a text.
 const LEN: usize = 256;
-/// How often everything is measured; the best time counts.
+/// The number of measurements, of which the fastest counts.
 const REPETITIONS: usize = 3;
 
-/// The text with about so many percent of its words replaced by others of it. A word begins with a space.
-fn changed(text: &[Token], tokenizer: &Tokenizer, hundredths: usize, seed: usize) -> Vec<Token> {
+/// The text with about `percent` of its words replaced by other words of the text. A word begins with a space.
+fn changed(text: &[Token], tokenizer: &Tokenizer, percent: usize, seed: usize) -> Vec<Token> {
     let words: Vec<&[Token]> = text.chunk_by(|_, token| !tokenizer.token_bytes(*token).starts_with(b" ")).collect();
     let hash = |i: usize| (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as usize).wrapping_add(seed * 7919) >> 33;
-    let word =
-        |i: usize| if hash(i) % 100 < hundredths { words[hash(i + words.len()) % words.len()] } else { words[i] };
+    let word = |i: usize| if hash(i) % 100 < percent { words[hash(i + words.len()) % words.len()] } else { words[i] };
     (0..words.len()).flat_map(word).copied().collect()
 }
 
@@ -35,7 +34,7 @@ fn run(generator: &mut Generator, tenant: &mut u64, requests: &[Request]) -> Res
     for _ in 0..REPETITIONS {
         let mut answers = Vec::new();
         for request in requests {
-            // A tenant of its own, so that drafters have learned no texts of it.
+            // Each request has its own tenant, so that drafters have learned none of its texts.
             *tenant += 1;
             let request = Request { tenant: Tenant(*tenant), ..request.clone() };
             let go_on = &mut |_: usize, _: &Event| -> Result<bool, foretoken::Error> { Ok(true) };
@@ -54,7 +53,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (Some(model), Some(prompts)) = (arguments.next(), arguments.next()) else {
         return Err("expected a model and a file of prompts".into());
     };
-    let hundredths: usize = arguments.next().map_or(Ok(5), |text| text.parse())?;
+    let percent: usize = arguments.next().map_or(Ok(5), |text| text.parse())?;
     let mut settings = Settings::default();
     settings.model.path = Some(model.into());
     settings.model.ctx_size = Some(1024);
@@ -79,7 +78,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let rate = |answers: &[Answer]| report::total(answers.iter().map(|answer| &answer.stats)).tokens_per_second();
     println!("plain: {:.0} tokens/s", rate(&plain).unwrap_or_default());
     for (i, (request, answer)) in requests.iter_mut().zip(&plain).enumerate() {
-        request.prediction = changed(&answer.ids(), tokenizer, hundredths, i);
+        request.prediction = changed(&answer.ids(), tokenizer, percent, i);
     }
     for (name, budget) in [("fixed 16", BudgetKind::Fixed { nodes: 16 }), ("auto", Budget::Auto.up_to(None))] {
         for spec_type in ["prediction", "suffix", "lookup", "prediction+suffix", "auto"] {

@@ -1,6 +1,7 @@
 //! Streams a text while it is generated, token by token, with a draft model: `cargo run --release --example stream`.
 //!
-//! The engine runs on a thread of its own; this one prints. In the end it prints how many passes of the target it took.
+//! The engine runs on a thread of its own, and this thread prints. At the end it prints the number of the target's
+//! passes.
 
 use std::io::Write;
 use std::sync::mpsc::channel;

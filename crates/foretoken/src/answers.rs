@@ -1,9 +1,9 @@
-//! Running an engine until all requests have ended, and their answers.
+//! Runs an engine until all requests have ended, and collects their answers.
 //!
-//! This is the only loop of front ends that wait for whole answers: `generate`, `batch`, `chat`, `check` and `bench
-//! generate` differ in what they do with events as they arrive, and with complete answers. It runs on the caller's
-//! thread, so the engine waits while a front end prints. [`EngineThread`](crate::EngineThread) is for front ends that
-//! have other work meanwhile; they build an [`Answer`] from the events that they receive.
+//! `generate`, `batch`, `chat`, `check` and `bench generate` all use this loop, with their own handling of events and
+//! of complete answers. It runs on the caller's thread, so the engine waits while a front end prints. Front ends that
+//! have other work meanwhile use an [`EngineThread`](crate::EngineThread) and build an [`Answer`] from the events that
+//! they receive.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -20,41 +20,41 @@ use crate::Error;
 pub struct Answer {
     /// Tokens of the prompt.
     pub prompt: Vec<Token>,
-    /// On whose behalf the request was made.
+    /// The tenant of the request.
     pub tenant: Tenant,
     /// Seed of all its random numbers.
     pub seed: u64,
     /// The request's number, a part of the address of random numbers under rejection and block verification; `None` if
     /// the request was refused.
     pub request: Option<u64>,
-    /// The model's log-probabilities of the prompt's tokens, where they were asked for.
+    /// The model's log-probabilities of the prompt's tokens, if they were requested.
     pub scored: Vec<Scored>,
     /// The new tokens, with the drafter that proposed them, if any, and the text that they complete.
     pub emitted: Vec<Emitted>,
-    /// The tokens of draft trees that were verified, where they were asked for.
+    /// The tokens of draft trees that were verified, if they were requested.
     pub drafted: Vec<Drafted>,
-    /// When tokens arrived, and how many: one entry for each pass that emitted some. Sequences in one pass have one
-    /// time.
+    /// When tokens arrived, and how many: one entry for each pass that emitted some. Sequences in one pass have the
+    /// same time.
     pub arrivals: Vec<(Instant, usize)>,
     /// The new text.
     pub text: String,
-    /// Why it ended; `None` while it goes on, or if it was refused.
+    /// Why it ended; `None` while it runs, or if it was refused.
     pub reason: Option<FinishReason>,
-    /// Why it was refused or could not go on, if so.
+    /// The error if the request was refused or failed.
     pub failure: Option<String>,
     /// Passes, drafts and times.
     pub stats: Stats,
 }
 
-/// Is called with every event and the number of its request among those that run, from 0. Returns whether to go on:
-/// false cancels all requests, those too that have not begun.
+/// A function that gets every event with the number of its request among those that run, from 0. It returns whether to
+/// continue: false cancels all requests, including those that have not begun.
 pub type Watch<'a, E> = dyn FnMut(usize, &Event) -> Result<bool, E> + 'a;
 
-/// Is called with every answer and the number of its request, in the order of the requests: as soon as it and those
-/// before it are complete. An answer is also complete if its request was refused or cancelled.
+/// A function that gets every answer with the number of its request, in the order of the requests, as soon as it and
+/// those before it are complete. An answer is also complete if its request was refused or cancelled.
 pub type Complete<'a, E> = dyn FnMut(usize, &Answer) -> Result<(), E> + 'a;
 
-/// A request that an engine took.
+/// A request that an engine accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Submitted {
     /// Its sequence, which events name.
@@ -64,18 +64,18 @@ pub struct Submitted {
 }
 
 impl Submitted {
-    /// Hands a request over to an engine.
+    /// Submits a request to an engine.
     pub(crate) fn to(engine: &mut Engine, request: Request) -> Result<Self, RequestError> {
         let number = engine.next_request();
         Ok(Self { sequence: engine.submit(request)?, request: number })
     }
 }
 
-/// Is asked for the next request while there is room for one; `None`: there are no more. It sees the engine, which can
-/// check a request ([`Engine::check`]).
+/// A function that returns the next request, called while there is room for one; `None`: there are no more. The engine
+/// can check a request ([`Engine::check`]).
 pub type Next<'a, E> = dyn FnMut(&Engine) -> Result<Option<Request>, E> + 'a;
 
-/// Is called with every answer and the number of its request as soon as it is complete, in any order.
+/// A function that gets every answer with the number of its request as soon as it is complete, in any order.
 pub type Done<'a, E> = dyn FnMut(usize, Answer) -> Result<(), E> + 'a;
 
 /// Answers of requests that are running.
@@ -83,17 +83,17 @@ pub type Done<'a, E> = dyn FnMut(usize, Answer) -> Result<(), E> + 'a;
 struct RunningAnswers {
     /// The answers, each with the number of its request.
     answers: HashMap<SequenceId, (usize, Answer)>,
-    /// Those of requests that were refused, until they are handed over.
+    /// Answers of requests that were refused, until they are handed over.
     refused: Vec<(usize, Answer)>,
-    /// How many requests were submitted.
+    /// The number of submitted requests.
     submitted: usize,
 }
 
 impl RunningAnswers {
-    /// Submits a request. If its prompt is refused, its answer has the reason.
+    /// Submits a request. If its prompt or prediction is refused, its answer has the error.
     ///
     /// # Errors
-    /// Something that all requests share is refused.
+    /// It is refused for another reason, which other requests are likely to share.
     fn submit(&mut self, engine: &mut Engine, request: Request) -> Result<(), RequestError> {
         let (number, mut answer) = (self.submitted, Answer::to(&request));
         match Submitted::to(engine, request) {
@@ -116,7 +116,7 @@ impl RunningAnswers {
         Ok(())
     }
 
-    /// Adds an event to its answer. Returns the number of its request, if it is one of these.
+    /// Adds an event to its answer. Returns the number of the request, or `None` if it does not run here.
     fn take(&mut self, event: &Event, now: Instant) -> Option<usize> {
         let (number, answer) = self.answers.get_mut(&event.sequence())?;
         answer.take(event, now);
@@ -124,11 +124,12 @@ impl RunningAnswers {
     }
 }
 
-/// Runs requests to their ends. Where a request is refused or fails, its answer has the reason, and the others
+/// Runs requests to their ends. If a prompt is refused or a request fails, its answer has the error, and the others
 /// continue.
 ///
 /// # Errors
-/// Something that all requests share is refused, or `watch` or `complete` fails: all requests are cancelled then.
+/// A request is refused for a reason that is not its prompt, or `watch` or `complete` fails; all requests are then
+/// cancelled.
 pub fn run<E: From<Error>>(
     engine: &mut Engine,
     requests: Vec<Request>,
@@ -147,15 +148,15 @@ pub fn run<E: From<Error>>(
     };
     let mut requests = requests.into_iter();
     run_each(engine, usize::MAX, &mut |_| Ok(requests.next()), watch, &mut done)?;
-    let is_complete = "the engine is idle, so each request has ended";
-    Ok(answers.into_iter().map(|answer| answer.expect(is_complete)).collect())
+    let has_ended = "the engine is idle, so each request has ended";
+    Ok(answers.into_iter().map(|answer| answer.expect(has_ended)).collect())
 }
 
-/// The same for any number of requests: each is asked for when fewer than `waiting_max` others wait, and its answer is
-/// handed over when it is complete, so that neither all requests nor all answers are in memory.
+/// As [`run`] for any number of requests: `next` is called when fewer than `waiting_max` requests wait, and each answer
+/// goes to `done` when it is complete, so neither all requests nor all answers are in memory.
 ///
 /// # Errors
-/// Something that all requests share is refused, or a function fails: all requests are cancelled then.
+/// A request is refused for a reason that is not its prompt, or a function fails; all requests are then cancelled.
 pub fn run_each<E: From<Error>>(
     engine: &mut Engine,
     waiting_max: usize,
@@ -163,16 +164,16 @@ pub fn run_each<E: From<Error>>(
     watch: &mut Watch<'_, E>,
     done: &mut Done<'_, E>,
 ) -> Result<(), E> {
-    let ended = run_to_the_ends(engine, waiting_max, next, watch, done);
+    let ended = run_until_idle(engine, waiting_max, next, watch, done);
     if ended.is_err() {
-        // Nobody waits for those that still run, and they must not run beside later requests.
+        // Nobody waits for the requests that still run, and they must not run beside later ones.
         engine.cancel_all();
         engine.step(&mut Race);
     }
     ended
 }
 
-fn run_to_the_ends<E: From<Error>>(
+fn run_until_idle<E: From<Error>>(
     engine: &mut Engine,
     waiting_max: usize,
     next: &mut Next<'_, E>,
@@ -194,19 +195,19 @@ fn run_to_the_ends<E: From<Error>>(
         if engine.is_idle() {
             return Ok(());
         }
-        let mut goes_on = true;
+        let mut keep_going = true;
         let events = engine.step(&mut Race);
         let now = Instant::now();
         for event in events {
             let Some(number) = running.take(event, now) else { continue };
-            goes_on &= watch(number, event)?;
+            keep_going &= watch(number, event)?;
             if matches!(event, Event::Finished { .. })
                 && let Some((number, answer)) = running.answers.remove(&event.sequence())
             {
                 done(number, answer)?;
             }
         }
-        if !goes_on {
+        if !keep_going {
             engine.cancel_all();
             has_more = false;
         }
@@ -214,7 +215,7 @@ fn run_to_the_ends<E: From<Error>>(
 }
 
 impl Answer {
-    /// The empty answer to a request. The request's number is known when it is submitted ([`Submitted`]).
+    /// The empty answer to a request, without the request's number, which submitting gives ([`Submitted`]).
     pub fn to(request: &Request) -> Self {
         Self { prompt: request.prompt.clone(), tenant: request.tenant, seed: request.seed, ..Self::default() }
     }

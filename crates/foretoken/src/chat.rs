@@ -1,10 +1,10 @@
-//! A conversation, written out by a model's chat template.
+//! A conversation, rendered by a model's chat template.
 //!
-//! The whole conversation is written out at every turn. The tokens of earlier turns, including the model's own, stay
-//! its prefix as far as the template writes the same text again ([`Transcript`]), so the engine finds their rows in its
-//! cache and computes only the new ones. The engine itself knows nothing of conversations. What users write is text and
-//! never a special token. If a conversation exceeds the context, its oldest turns can be dropped; the rest is then
-//! computed again, since cached rows depend on their positions.
+//! The template renders the whole conversation at every turn. The tokens of earlier turns, including the model's own,
+//! stay a prefix of the prompt as long as the template writes the same text for them ([`Transcript`]), so the engine
+//! finds their rows in its prefix cache and computes only the new ones. The text of users is never a special token. If
+//! a conversation exceeds the context window, its oldest turns can be dropped; the rest is then computed again, since
+//! cached rows depend on their positions.
 
 mod saved;
 
@@ -17,22 +17,22 @@ use crate::settings::DecidedSampling;
 use crate::{Answer, Error, Prompter};
 pub use saved::messages;
 
-/// A conversation, which makes the requests for its next turns. It needs no engine and can be on any thread.
+/// A conversation, which creates the request for its next turn. It needs no engine and can be on any thread.
 #[derive(Clone)]
 pub struct Conversation {
     prompter: Arc<Prompter>,
     /// The system prompt.
     system: Option<String>,
-    /// All messages, oldest first. A server, which receives whole conversations, sets it.
+    /// All messages, oldest first. A server, which receives whole conversations, replaces them.
     pub messages: Vec<ChatMessage>,
-    /// The tokens of the last request's prompt, and of the answer to it if that is known.
+    /// The tokens of the last request's prompt, and of the answer to it once that is known.
     transcript: Transcript,
     /// Whether the answer to the last request begins with thinking, if the model can think.
     thinking: Option<(ThinkingTags, Thinking)>,
 }
 
 impl Conversation {
-    /// An empty conversation with the target of a generator. `system`: the system prompt.
+    /// An empty conversation with a generator's target. `system`: the system prompt.
     ///
     /// # Errors
     /// The model has no tokenizer or no chat template.
@@ -54,7 +54,7 @@ impl Conversation {
         self.system.as_deref()
     }
 
-    /// Replaces the system prompt, in the conversation so far too; `None` removes it.
+    /// Replaces the system prompt, also in the messages so far; `None` removes it.
     pub fn set_system(&mut self, system: Option<String>) {
         self.messages.retain(|message| message.role().as_deref() != Some("system"));
         let message = system.as_deref().map(|text| ChatMessage::new("system", text));
@@ -62,7 +62,7 @@ impl Conversation {
         self.system = system;
     }
 
-    /// Continues another conversation instead. If its first message is the system's, that is the system prompt.
+    /// Replaces the conversation by another one. If the first message has the role `system`, it is the system prompt.
     pub fn resume(&mut self, messages: Vec<ChatMessage>) {
         let first = messages.first().filter(|message| message.role().as_deref() == Some("system"));
         self.system = first.and_then(ChatMessage::content);
@@ -70,7 +70,7 @@ impl Conversation {
         self.transcript = Transcript::default();
     }
 
-    /// The conversation as JSON, in OpenAI's form, which [`messages`] reads again.
+    /// The conversation as JSON, in OpenAI's format, which [`messages`] parses.
     pub fn to_json(&self) -> String {
         saved::to_json(&self.messages)
     }
@@ -102,16 +102,16 @@ impl Conversation {
         self.messages.push(ChatMessage::new("assistant", text));
     }
 
-    /// Adds the answer to the last request as the model's turn and keeps its tokens. Its thoughts are in a field of
-    /// their own (`reasoning_content`); the template decides whether later turns include them.
+    /// Adds the answer to the last request as the model's turn and keeps its tokens. The thoughts are stored in their
+    /// own field (`reasoning_content`); the template decides whether later prompts include them.
     pub fn answer_with(&mut self, answer: &Answer) {
         if let (Some(tokenizer), true) = (&self.prompter.tokenizer, answer.prompt == self.transcript.tokens()) {
             self.transcript.extend(tokenizer, &answer.ids());
         }
         let Some(mut reader) = self.thinking() else { return self.answer(answer.text.as_str()) };
-        let (begun, ended) = (reader.push(&answer.text), reader.finish());
-        self.answer(begun.answer + &ended.answer);
-        let thoughts = begun.thoughts + &ended.thoughts;
+        let (text, rest) = (reader.push(&answer.text), reader.finish());
+        self.answer(text.answer + &rest.answer);
+        let thoughts = text.thoughts + &rest.thoughts;
         if !thoughts.is_empty() {
             let message = self.messages.pop().map(|message| message.with("reasoning_content", thoughts));
             self.messages.extend(message);
@@ -137,13 +137,13 @@ impl Conversation {
     /// well as at the end of the text, unless [end tokens are ignored](crate::settings::SamplingSettings::ignore_eos).
     ///
     /// # Errors
-    /// The template cannot write the conversation out.
+    /// The template cannot render the conversation.
     pub fn request(&mut self) -> Result<Request, Error> {
         let prompter = Arc::clone(&self.prompter);
         self.request_by(&prompter.decided)
     }
 
-    /// The same, with settings of its own ([`Prompter::decide`]).
+    /// As [`Conversation::request`], with sampling parameters of its own ([`Prompter::decide`]).
     ///
     /// # Errors
     /// As [`Conversation::request`].

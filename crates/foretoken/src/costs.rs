@@ -1,12 +1,10 @@
 //! The measured costs of passes and drafts, kept between runs.
 //!
-//! How much to draft depends on what passes and drafts cost on this machine. The first run of a model measures it at
-//! the start, in well under a second; what is learned from its passes is kept in the cache folder
+//! How much to draft depends on what passes and drafts cost on this machine. The first run of a model measures the
+//! costs at the start, in well under a second; what its passes teach is kept in the cache folder
 //! (`$XDG_CACHE_HOME/foretoken` or `~/.cache/foretoken`), one small file for each model, way of running it and machine.
-//! If a file is damaged or has another key, costs are measured again. Costs of a file that the settings name are held,
-//! that is, used unchanged, so that drafts do not depend on the clock.
-//!
-//! What costs decide is in `speculation`.
+//! If a file is damaged or has another key, costs are measured again. Costs of a file that the settings name are fixed:
+//! they are used unchanged, so that drafts do not depend on the clock. The crate `speculation` decides by the costs.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -27,38 +25,38 @@ use crate::spec_type::DrafterKind;
 
 /// The version of the file's format.
 const VERSION: u64 = 2;
-/// More passes or points than any machine gives: such a file is damaged.
+/// The most passes, and points of a pass, that a file may have; measuring gives fewer.
 const ENTRIES_MAX: usize = 1024;
-/// More bytes than any machine's file has.
+/// The most bytes that a file may have.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// More seconds than any pass takes.
+/// Times in a file are below this number of seconds.
 const SECONDS_MAX: f64 = 1e6;
 
-/// Where costs are kept, if anywhere.
+/// The file in which an engine's costs are kept, or its fixed costs. By default neither.
 #[derive(Debug, Default)]
 pub(crate) struct KeptCosts {
     path: Option<PathBuf>,
     key: String,
-    /// The JSON of a file whose costs are held.
-    held: Option<Value>,
+    /// The JSON of fixed costs; `None` if costs are measured.
+    pub(crate) fixed: Option<Value>,
 }
 
 impl KeptCosts {
-    /// Gives an engine the costs of earlier runs, or measures them. `names`: of its drafters; `held`: a file whose
-    /// costs are held; `key`: all that costs depend on besides the machine; `notes`: what a user should know.
+    /// Gives an engine the fixed costs of `file`, the costs of earlier runs, or measured ones. `names`: of its
+    /// drafters; `key`: everything that costs depend on besides the machine; `notes`: receives notes for users.
     ///
     /// # Errors
-    /// A file to be held cannot be used.
+    /// `file` cannot be used.
     pub(crate) fn prepare(
         engine: &mut Engine,
         names: &[String],
-        held: Option<&Path>,
+        file: Option<&Path>,
         key: &str,
         notes: &mut Vec<Message>,
     ) -> Result<Self, Error> {
         let key = format!("{key}; {}; {}", Isa::chosen().name(), machine());
-        if let Some(path) = held {
-            if !kept_file::is_there(path)? {
+        if let Some(path) = file {
+            if !kept_file::exists(path)? {
                 kept_file::check_writable(path)?;
                 engine.measure_costs();
                 let written = write(path, &key, &engine.cost_record(), names);
@@ -70,17 +68,17 @@ impl KeptCosts {
             let value = read_value(path).map_err(wrong)?;
             let found = parse(&value).map_err(wrong)?;
             if found.measured_for != key {
-                let measured = format!(" {}: measured for {}", path.display(), difference(&found.measured_for, &key));
-                notes.push(Message::setting("costs").and(measured));
+                let keys = differing_parts(&found.measured_for, &key);
+                notes.push(Message::setting("costs").and(format!(" {}: measured for {keys}", path.display())));
             }
-            let missing = names.iter().find(|name| is_model(name) && !found.drafters.contains_key(*name));
+            let missing = names.iter().find(|name| has_network(name) && !found.drafters.contains_key(*name));
             if let Some(name) = missing {
                 let why =
                     format!("drafters: expected one named {name}, found none; name a new file to have it measured");
                 return Err(wrong(why));
             }
             engine.hold_costs(found.record(names).costs());
-            return Ok(Self { held: Some(value), ..Self::default() });
+            return Ok(Self { fixed: Some(value), ..Self::default() });
         }
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
@@ -89,56 +87,51 @@ impl KeptCosts {
             match read(path) {
                 Ok(found) if found.measured_for == key => engine.resume_costs(&found.record(names)),
                 Ok(found) => {
-                    let of = difference(&found.measured_for, &key);
-                    notes.push(Message::words(format!("{}: measured anew: it is of {of}", path.display())));
+                    let keys = differing_parts(&found.measured_for, &key);
+                    notes
+                        .push(Message::words(format!("{}: measured anew: it was measured for {keys}", path.display())));
                 }
                 Err(why) => notes.push(Message::words(format!("{}: measured anew: {why}", path.display()))),
             }
         }
         engine.measure_costs();
-        Ok(Self { path, key, held: None })
+        Ok(Self { path, key, fixed: None })
     }
 
-    /// Gives an engine the costs that a record holds.
+    /// Gives an engine the fixed costs of a record.
     ///
     /// # Errors
-    /// They are no costs.
-    pub(crate) fn hold(engine: &mut Engine, names: &[String], costs: &Value) -> Result<Self, Error> {
+    /// They cannot be parsed.
+    pub(crate) fn of_record(engine: &mut Engine, names: &[String], costs: &Value) -> Result<Self, Error> {
         let found = parse(costs).map_err(|why| Error::input(format!("record: costs: {why}")))?;
         engine.hold_costs(found.record(names).costs());
-        Ok(Self { held: Some(costs.clone()), ..Self::default() })
+        Ok(Self { fixed: Some(costs.clone()), ..Self::default() })
     }
 
-    /// The costs that are held, as their file has them; `None` if costs are measured.
-    pub(crate) fn held(&self) -> Option<&Value> {
-        self.held.as_ref()
-    }
-
-    /// Writes what an engine has learned for the next run. It is a cache: errors are ignored.
-    pub(crate) fn keep(&self, engine: &Engine, names: &[String]) {
+    /// Writes the costs that an engine has learned for the next run. The file is a cache, so errors are ignored.
+    pub(crate) fn write_learned(&self, engine: &Engine, names: &[String]) {
         let record = engine.cost_record();
         // A run that failed before its first pass has measured nothing.
         if let Some(path) = self.path.as_ref().filter(|_| !record.widths.is_empty()) {
-            // The cache folder is created; a folder that a user names is not.
             path.parent().map(std::fs::create_dir_all);
             write(path, &self.key, &record, names).ok();
         }
     }
 }
 
-/// What runs on this machine have measured of a target and a draft model: seconds of a pass of one row, and of a step
-/// of the draft model. None where they have not run together.
+/// The costs of a target and a draft model as measured by runs on this machine: seconds of a pass of one row, and of a
+/// step of the draft model. `None` if they have not run together.
 pub fn measured_costs(target: &Path, draft: &Path) -> Option<(f64, f64)> {
     let draft = format!("drafts [{} (", std::fs::canonicalize(draft).ok()?.display());
     let mut found = of_target(target)?.into_iter().filter(|found| found.measured_for.contains(&draft));
     found.find_map(|found| {
         let pass = found.widths.iter().filter(|width| width.rows == 1).min_by_key(|width| width.context_min)?.seconds;
-        let (_, draft) = found.drafters.iter().find(|(name, draft)| is_model(name) && draft.costs.step > 0.0)?;
+        let (_, draft) = found.drafters.iter().find(|(name, draft)| has_network(name) && draft.costs.step > 0.0)?;
         Some((pass, draft.costs.step))
     })
 }
 
-/// The most rows a second of any pass of a target, as measured by runs on this machine. None where it has not run.
+/// The most rows a second of any pass of a target, as measured by runs on this machine. `None` if it has not run.
 pub fn measured_rows_per_second(target: &Path) -> Option<f64> {
     let found = of_target(target)?;
     let widths = found.iter().flat_map(|found| &found.widths);
@@ -148,27 +141,24 @@ pub fn measured_rows_per_second(target: &Path) -> Option<f64> {
 /// The files of a target's costs on this machine.
 fn of_target(target: &Path) -> Option<Vec<CostFile>> {
     let target = format!("{} (", std::fs::canonicalize(target).ok()?.display());
-    let files = std::fs::read_dir(folder()?).ok()?.flatten().map(|entry| entry.path());
-    let found = files.filter_map(|path| read(&path).ok());
-    Some(
-        found
-            .filter(|found| found.measured_for.starts_with(&target) && found.measured_for.ends_with(&machine()))
-            .collect(),
-    )
+    let files = std::fs::read_dir(folder()?).ok()?.flatten().filter_map(|entry| read(&entry.path()).ok());
+    let is_wanted = |file: &CostFile| file.measured_for.starts_with(&target) && file.measured_for.ends_with(&machine());
+    Some(files.filter(is_wanted).collect())
 }
 
-/// Whether a drafter of this name runs a network.
-fn is_model(name: &str) -> bool {
+/// Whether the drafter of this name runs a network.
+fn has_network(name: &str) -> bool {
     DrafterKind::all().any(|kind| kind.has_network() && name.starts_with(kind.name()))
 }
 
+/// The cache folder.
 fn folder() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let cache = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")))?;
     Some(cache.join("foretoken"))
 }
 
-/// The name of the processor, and its cores.
+/// The name of the processor and the number of its cores.
 pub fn machine() -> String {
     let all = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let named = all.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
@@ -176,18 +166,18 @@ pub fn machine() -> String {
     format!("{name}, {} cores", std::thread::available_parallelism().map_or(1, usize::from))
 }
 
-/// What a file says.
+/// The content of a file of costs.
 #[derive(Debug)]
 pub(crate) struct CostFile {
-    /// What it was measured for.
+    /// The key of the run that measured them.
     measured_for: String,
     widths: Vec<WidthTime>,
-    /// By name.
+    /// Times of the drafters, by name.
     drafters: BTreeMap<String, DrafterTime>,
 }
 
 impl CostFile {
-    /// Its times, with those of the drafters of these names; an unknown one costs nothing.
+    /// The costs for an engine with drafters of these names; a drafter that the file lacks costs nothing.
     fn record(&self, names: &[String]) -> CostRecord {
         let drafter = |name: &String| self.drafters.get(name).copied().unwrap_or_default();
         CostRecord { widths: self.widths.clone(), drafters: names.iter().map(drafter).collect() }
@@ -216,7 +206,7 @@ impl CostFile {
     }
 }
 
-/// Writes a file atomically. What the previous file has about other drafters is kept.
+/// Writes a file atomically; times of other drafters in the previous file with this key are kept.
 fn write(path: &Path, key: &str, record: &CostRecord, names: &[String]) -> std::io::Result<()> {
     let before = read(path).ok().filter(|found| found.measured_for == key);
     let mut drafters = before.map_or(BTreeMap::new(), |found| found.drafters);
@@ -239,7 +229,7 @@ fn read_value(path: &Path) -> Result<Value, String> {
     serde_json::from_str(&text).map_err(|error| format!("expected JSON, found: {error}"))
 }
 
-/// What the JSON of a file says.
+/// Parses the JSON of a file.
 pub(crate) fn parse(value: &Value) -> Result<CostFile, String> {
     if value["foretoken_costs"] != VERSION {
         return Err(wrong("foretoken_costs", &VERSION.to_string(), &value["foretoken_costs"]));
@@ -277,7 +267,7 @@ pub(crate) fn parse(value: &Value) -> Result<CostFile, String> {
     Ok(CostFile { measured_for: of.to_string(), widths, drafters })
 }
 
-/// The times of passes at one context length, by ascending rows.
+/// Parses the times of passes at one context length, by ascending rows.
 fn widths(value: &Value) -> Result<Vec<WidthTime>, String> {
     let context = value["context_min"].as_u64().and_then(|context| usize::try_from(context).ok());
     let context_min = context.ok_or_else(|| wrong("passes: context_min", "a whole number", &value["context_min"]))?;
@@ -299,13 +289,13 @@ fn widths(value: &Value) -> Result<Vec<WidthTime>, String> {
     }
 }
 
-/// The error of a field of a file.
+/// The error of an invalid field.
 fn wrong(field: &str, expected: &str, found: &Value) -> String {
     format!("{field}: expected {expected}, found {}", excerpt(&found.to_string()))
 }
 
-/// The parts in which two keys differ: the file's, and this run's.
-fn difference(of: &str, key: &str) -> String {
+/// The parts in which two keys differ: `of` is the file's, `key` this run's.
+fn differing_parts(of: &str, key: &str) -> String {
     let parts = |one: &str, other: &str| {
         let other: Vec<&str> = other.split("; ").collect();
         one.split("; ").filter(|part| !other.contains(part)).collect::<Vec<_>>().join("; ")
@@ -376,6 +366,6 @@ mod tests {
         assert!(read(folder.path()).expect_err("a folder").ends_with("expected a regular file, found a folder"));
         std::fs::write(&path, " ".repeat(FILE_BYTES_MAX as usize + 1)).expect("it can be written");
         assert!(read(&path).expect_err("a large file").ends_with("expected at most 1048576 bytes, found 1048577"));
-        assert_eq!(difference("a; 1 threads; here", "a; 2 threads; here"), "1 threads; this is 2 threads");
+        assert_eq!(differing_parts("a; 1 threads; here", "a; 2 threads; here"), "1 threads; this is 2 threads");
     }
 }

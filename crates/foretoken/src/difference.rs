@@ -1,14 +1,14 @@
 //! Compares two answers: tokens, log-probabilities to the bit, text, and finish reason.
 //!
-//! Under *exact* speculative and plain decoding must be equal in all of these; `foretoken check` and the benchmarks
-//! test it. Which drafter proposed a token may differ.
+//! Under *exact* verification speculative and plain decoding must be equal in all of these; `foretoken check` and the
+//! benchmarks test it. Which drafter proposed a token may differ.
 
 use foretoken_speculation::Token;
 use foretoken_text::Tokenizer;
 
 use crate::Answer;
 
-/// The first difference of two answers, and where it is; with a tokenizer the message has the tokens' bytes and the
+/// The first difference of two answers and its position, as a message; with a tokenizer also the tokens' bytes and the
 /// text before them.
 pub fn difference(plain: &Answer, speculative: &Answer, tokenizer: Option<&Tokenizer>) -> Option<String> {
     let shown = |token: Token| {
@@ -37,8 +37,8 @@ pub fn difference(plain: &Answer, speculative: &Answer, tokenizer: Option<&Token
     if plain.failure != speculative.failure {
         return Some(format!("failure: plain {:?}, speculative {:?}", plain.failure, speculative.failure));
     }
-    let reasons = (&plain.reason, &speculative.reason);
-    (reasons.0 != reasons.1).then(|| format!("end: plain {:?}, speculative {:?}", reasons.0, reasons.1))
+    let (plain, speculative) = (&plain.reason, &speculative.reason);
+    (plain != speculative).then(|| format!("end: plain {plain:?}, speculative {speculative:?}"))
 }
 
 /// The end of the text before token `i`, prompt included.

@@ -1,9 +1,9 @@
-//! The register of drafters: all that the library knows of a kind of drafter is in its row.
+//! The register of drafters: a table with one row for each kind of drafter.
 //!
 //! A row has the drafter's name, what it drafts from, what else it needs, whether `auto` takes it, whether it learns
-//! from earlier texts, its options and how it is made. The syntax of `spec_type`, the choice of drafters, costs and
-//! records, and the options and help of front ends read it there. Settings of a drafter are in a file of this folder,
-//! with its options and its making. Drafters with a network need models and are made in `generator/drafters.rs`.
+//! from earlier texts, its options and its constructor. The syntax of `spec_type`, the choice of drafters, costs,
+//! records, and the options and help of front ends read this table. Each drafter's settings, options and constructor
+//! are in a file of this folder; drafters with a network need models and are created in `generator/drafters.rs`.
 
 mod jacobi;
 mod llma;
@@ -18,7 +18,7 @@ pub use jacobi::JacobiSettings;
 pub use llma::LlmaSettings;
 pub use lookup::LookupSettings;
 pub use ngram::NgramSettings;
-pub use options::{DrafterOption, Slot};
+pub use options::{DrafterOption, Field};
 pub use suffix::SuffixSettings;
 pub use trie::TrieSettings;
 
@@ -39,19 +39,19 @@ pub enum DrafterKind {
     Draft,
     /// The target's own first layers with its output head: an early exit.
     Exit,
-    /// What followed the last occurrence of these tokens.
+    /// Prompt lookup: the tokens after earlier occurrences of the sequence's last tokens.
     Lookup,
-    /// What followed the answer's last tokens in the prompt: span copying, named after its paper.
+    /// Span copying, named after its paper: the tokens after the answer's last tokens in the prompt.
     Llma,
-    /// What followed these tokens in this text and others of the same tenant, as a tree.
+    /// Trie lookahead: a tree of the tokens after the last ones, in this text and others of the same tenant.
     Trie,
-    /// What followed the longest match, in this text and others of the same tenant.
+    /// Suffix matching: the tokens after the longest match, in this text and others of the same tenant.
     Suffix,
-    /// What followed these tokens most often, in a corpus and in the text.
+    /// N-gram models: the tokens that most often follow the last ones, in a corpus and in the text.
     Ngram,
     /// The user's prediction of the output, for requests that have one.
     Prediction,
-    /// What the target itself predicts for later positions, in extra rows of its passes.
+    /// Jacobi lookahead: the target's own predictions for later positions, in extra rows of its passes.
     Jacobi,
     /// The rest of a phrase whose beginning was generated.
     Phrases,
@@ -61,7 +61,7 @@ pub enum DrafterKind {
     Random,
 }
 
-/// All kinds, in the order of help; `auto` asks its drafters in this order until it has learned a better one.
+/// All kinds, in the order of help; the drafters of `auto` draft in this order until it has learned a better one.
 static ROWS: &[DrafterRow] = &[
     DrafterRow {
         other_names: &["draft-simple", "draft-eagle3"],
@@ -125,7 +125,7 @@ static ROWS: &[DrafterRow] = &[
     },
 ];
 
-/// What is known of a kind of drafter.
+/// The row of a kind of drafter.
 pub struct DrafterRow {
     /// The kind.
     pub kind: DrafterKind,
@@ -133,20 +133,20 @@ pub struct DrafterRow {
     pub name: &'static str,
     /// Other programs' names of it or of the most similar drafter.
     pub other_names: &'static [&'static str],
-    /// What it drafts from.
+    /// Its source of drafts.
     pub drafts_from: DraftsFrom,
-    /// Whether `auto` takes it, and in which case, in words; empty: in any.
+    /// The condition under which `auto` takes it, in words; empty if always, `None` if never.
     pub auto: Option<&'static str>,
-    /// The file that it cannot do without; the setting has its name.
+    /// The file that it needs, whose setting has the drafter's name.
     file: Option<fn(&DrafterSettings) -> Option<&PathBuf>>,
     learns: fn(&DrafterSettings) -> bool,
     options: &'static [DrafterOption],
-    make: fn(&DrafterInputs<'_>) -> Made,
+    make: fn(&DrafterInputs<'_>) -> Created,
 }
 
 impl DrafterRow {
     /// The row of a drafter that drafts from texts.
-    const fn new(kind: DrafterKind, name: &'static str, make: fn(&DrafterInputs<'_>) -> Made) -> Self {
+    const fn new(kind: DrafterKind, name: &'static str, make: fn(&DrafterInputs<'_>) -> Created) -> Self {
         Self {
             kind,
             name,
@@ -161,10 +161,10 @@ impl DrafterRow {
     }
 }
 
-/// What a drafter drafts from.
+/// The source of a drafter's drafts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DraftsFrom {
-    /// A model of its own, for which another drafter can draft.
+    /// A draft model or head, for which another drafter can draft.
     Model,
     /// The target's first layers.
     FirstLayers,
@@ -174,30 +174,30 @@ pub enum DraftsFrom {
     Prediction,
     /// The grammar of a request.
     Grammar,
-    /// Rows of the target's passes beside the draft.
+    /// Additional rows of the target's passes.
     TargetRows,
-    /// Nothing: it is a test, which is not offered to requests.
+    /// Nothing: the drafter is a test, which requests cannot choose.
     Nothing,
 }
 
-/// What a drafter without a network is made from.
+/// The inputs of the constructors of drafters without a network.
 #[derive(Clone, Copy, Debug)]
 pub struct DrafterInputs<'a> {
     /// The drafters' settings.
     pub settings: &'a DrafterSettings,
     /// The most tokens drafted in a pass.
     pub nodes_max: usize,
-    /// Tokens of the vocabulary.
+    /// The number of tokens in the vocabulary.
     pub vocabulary: usize,
     /// The target's tokenizer, if it has one.
     pub tokenizer: Option<&'a Tokenizer>,
 }
 
-/// A drafter, or why there is none.
-type Made = Result<Box<dyn Drafter>, Error>;
+/// The result of a constructor.
+type Created = Result<Box<dyn Drafter>, Error>;
 
-fn with_network(_: &DrafterInputs<'_>) -> Made {
-    panic!("a drafter with a network is made from a model")
+fn with_network(_: &DrafterInputs<'_>) -> Created {
+    panic!("a drafter with a network is created from a model")
 }
 
 impl DrafterKind {
@@ -206,7 +206,7 @@ impl DrafterKind {
         ROWS.iter().map(|row| row.kind)
     }
 
-    /// What is known of it.
+    /// Its row of the register.
     pub fn row(self) -> &'static DrafterRow {
         ROWS.iter().find(|row| row.kind == self).expect("every kind has a row")
     }
@@ -221,17 +221,17 @@ impl DrafterKind {
         ROWS.iter().find(|row| row.name == word || row.other_names.contains(&word)).map(|row| row.kind)
     }
 
-    /// Whether it runs a model of its own, for which another drafter can draft.
+    /// Whether it runs a draft model or head, for which another drafter can draft.
     pub fn has_model(self) -> bool {
         self.row().drafts_from == DraftsFrom::Model
     }
 
-    /// Whether it runs a network: a model of its own, or layers of the target.
+    /// Whether it runs a network: a draft model or head, or layers of the target.
     pub(crate) fn has_network(self) -> bool {
         matches!(self.row().drafts_from, DraftsFrom::Model | DraftsFrom::FirstLayers)
     }
 
-    /// The file that it cannot do without, if it is given.
+    /// The file that it needs, if it needs one and the settings name it.
     pub(crate) fn file(self, settings: &DrafterSettings) -> Option<&PathBuf> {
         self.row().file.and_then(|file| file(settings))
     }
@@ -241,14 +241,14 @@ impl DrafterKind {
         self.row().file.is_none_or(|file| file(settings).is_some())
     }
 
-    /// Makes a drafter of this kind.
+    /// Creates a drafter of this kind.
     ///
     /// # Errors
     /// A setting that it needs is missing, or its file cannot be used.
     ///
     /// # Panics
     /// Panics if the kind runs a network.
-    pub fn make(self, inputs: &DrafterInputs<'_>) -> Result<Box<dyn Drafter>, Error> {
+    pub fn make(self, inputs: &DrafterInputs<'_>) -> Created {
         (self.row().make)(inputs)
     }
 }
@@ -259,8 +259,9 @@ impl DrafterKind {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DrafterSettings {
-    /// lookup, trie, suffix, prediction: a token whose estimated acceptance is less than this is not proposed; `None`:
-    /// where it does not pay, and 0.1 with budgets that ignore costs. Lookup with one candidate ignores it.
+    /// lookup, trie, suffix, prediction: a token whose estimated acceptance is less than this is not proposed. `None`:
+    /// the limit below which it does not pay, or 0.1 with budgets that ignore costs. Lookup with one candidate ignores
+    /// it.
     pub gain_min: Option<f32>,
     /// Settings of lookup.
     pub lookup: LookupSettings,
@@ -280,7 +281,7 @@ pub struct DrafterSettings {
 
 /// Options of settings that several drafters share.
 static SHARED_OPTIONS: &[DrafterOption] =
-    &[option("gain_min", "spec-gain-min", |all| Slot::OptionalNumber(&mut all.gain_min, 1.0)).help(
+    &[option("gain_min", "spec-gain-min", |all| Field::OptionalNumber(&mut all.gain_min, 1.0)).help(
         "lookup, trie, suffix, prediction: a token whose estimated acceptance is less than this is not proposed \
          [default: where it does not pay; 0.1 with budgets that ignore costs; 0 in bench replay, where rows cost \
          nothing]; ignored by lookup with --prompt-lookup-candidates 1",
@@ -305,16 +306,16 @@ impl DrafterSettings {
     /// Sets the limit of tokens in a pass of each drafter that has a limit of its own.
     pub fn limit_nodes(&mut self, nodes_max: usize) {
         for option in Self::options() {
-            if let Slot::Nodes(limit) = (option.slot)(self) {
+            if let Field::Nodes(limit) = (option.field)(self) {
                 *limit = nodes_max;
             }
         }
     }
 
-    /// Changes the paths of all files that are named.
+    /// Calls `change` with each path in the settings.
     pub(crate) fn change_paths(&mut self, mut change: impl FnMut(&mut PathBuf)) {
         for option in Self::options() {
-            if let Slot::Path(Some(path)) = (option.slot)(self) {
+            if let Field::Path(Some(path)) = (option.field)(self) {
                 change(path);
             }
         }

@@ -5,10 +5,9 @@
 //! ([`EngineThread::submit_then`]). Between two steps the thread processes all commands that have arrived, in their
 //! order; while there is nothing to run it sleeps. Requests that are submitted together begin together, so their texts
 //! equal those of a loop that submits them all and then steps. When a listener has disconnected, its requests are
-//! cancelled. If the engine panics, every running request ends as failed, and later submissions return the reason. The
-//! same holds if a closure panics that was given the engine ([`EngineThread::with`]): the engine may be in an
-//! inconsistent state, and a wrong text is worse than none. The length of the queue is limited by the engine
-//! ([`Engine::set_waiting_max`]).
+//! cancelled. If the engine panics, or a closure that was given the engine ([`EngineThread::with`]), the engine may be
+//! in an inconsistent state: every running request ends as failed, and later submissions return the panic's message.
+//! The engine limits the length of the queue ([`Engine::set_waiting_max`]).
 
 use std::borrow::BorrowMut;
 use std::collections::HashMap;
@@ -25,11 +24,11 @@ use foretoken_engine::{
 use crate::Error;
 use crate::answers::Submitted;
 
-/// Receives the events of requests, on the engine's thread, which waits for it. It returns false if nobody listens any
-/// more; the request is then cancelled.
+/// Receives the events of requests, on the engine's thread, which waits for it. It returns false if the receiver is
+/// gone; the request is then cancelled.
 pub type Listener = Arc<dyn Fn(Event) -> bool + Send + Sync>;
 
-/// Receives which of the requests that were submitted together are accepted, on the engine's thread.
+/// Receives the results of submitting several requests together, on the engine's thread.
 type Reply = Box<dyn FnOnce(Vec<Result<Submitted, RequestError>>) + Send>;
 
 /// A command to the thread.
@@ -40,9 +39,8 @@ enum Command<T> {
     Stop,
 }
 
-/// An engine that runs on a thread of its own, with whatever owns it (an [`Engine`] or a
-/// [`Generator`](crate::Generator)). Can be shared between threads. Dropping it cancels all requests and stops the
-/// thread.
+/// An engine that runs on a thread of its own. `T` owns the engine: an [`Engine`] or a [`Generator`](crate::Generator).
+/// Can be shared between threads. Dropping it cancels all requests and stops the thread.
 pub struct EngineThread<T> {
     commands: Sender<Command<T>>,
     /// Gives the owner back; `None` if the engine panicked.
@@ -56,7 +54,7 @@ impl<T: BorrowMut<Engine> + Send + 'static> EngineThread<T> {
     /// Moves an engine to a new thread.
     ///
     /// # Errors
-    /// The system refuses another thread.
+    /// The system refuses to start a thread.
     pub fn start(owner: T) -> Result<Self, Error> {
         let (commands, received) = channel();
         let panic = Arc::new(OnceLock::new());
@@ -103,14 +101,14 @@ impl<T> EngineThread<T> {
         let (reply, replied) = channel();
         let events = events.clone();
         let listener: Listener = Arc::new(move |event| events.send(event).is_ok());
-        // If nobody waits for the reply, the listener has disconnected, too.
+        // If nobody waits for the reply, the listener has disconnected as well.
         self.submit_then(requests, listener, move |submitted| drop(reply.send(submitted)))?;
         replied.recv().map_err(|RecvError| self.stopped())
     }
 
-    /// The same without waiting for the engine, which may be in the middle of a pass: `reply` receives the results
-    /// before `listener` receives the first event. Both are called on the engine's thread and must not take long. If
-    /// the thread ends first, `reply` is dropped without being called.
+    /// As [`EngineThread::submit_all`], without waiting for the engine, which may be in the middle of a pass: `reply`
+    /// receives the results before `listener` receives the first event. Both are called on the engine's thread and must
+    /// not take long. If the thread ends first, `reply` is dropped without being called.
     ///
     /// # Errors
     /// The thread has ended.
@@ -145,10 +143,9 @@ impl<T> EngineThread<T> {
         self.commands.send(Command::Cancel(sequence)).ok();
     }
 
-    /// Runs a closure on the thread, between two steps, and returns its result: to keep texts, or to read what all
-    /// requests have learned. All requests wait for it. It may change the engine, but must not step it, since the
-    /// events of such a step would be lost. It must not send commands to this thread and wait for them either: that is
-    /// a deadlock.
+    /// Runs a closure on the thread, between two steps, and returns its result. All requests wait for it. It may change
+    /// the engine, but must not step it, since the events of such a step would be lost. It must not send commands to
+    /// this thread and wait for them either: that is a deadlock.
     ///
     /// # Errors
     /// The thread has ended, or ends because the closure panics.
@@ -165,7 +162,7 @@ impl<T> EngineThread<T> {
         self.commands.send(Command::With(Box::new(run))).ok();
     }
 
-    /// Why the thread has ended. Its channels close while it ends, so this waits a moment at most.
+    /// The error of the thread that has ended. Its channels close while it ends, so this waits a moment at most.
     fn stopped(&self) -> Error {
         Error::Stopped(self.panic.wait().as_deref().unwrap_or("its thread has ended").to_string())
     }
@@ -180,7 +177,7 @@ impl<T> Drop for EngineThread<T> {
     }
 }
 
-/// The load after the last step and the passes up to it, for other threads.
+/// The engine's load and pass counts after its last step, for other threads.
 #[derive(Default)]
 struct SharedCounts([AtomicUsize; 9]);
 
@@ -207,7 +204,7 @@ impl SharedCounts {
     }
 }
 
-/// What runs on the thread.
+/// The state of the engine's thread.
 struct Worker<T> {
     owner: T,
     commands: Receiver<Command<T>>,
@@ -217,7 +214,7 @@ struct Worker<T> {
 }
 
 impl<T: BorrowMut<Engine>> Worker<T> {
-    /// Works until it receives the command to stop. Returns the owner, unless the engine panics.
+    /// Runs until it receives the command to stop. Returns the owner, unless the engine panics.
     fn run(mut self, panic: &OnceLock<Option<String>>) -> Option<T> {
         let ended = catch_unwind(AssertUnwindSafe(|| {
             while self.process_commands() {
@@ -235,7 +232,7 @@ impl<T: BorrowMut<Engine>> Worker<T> {
         None
     }
 
-    /// Processes the commands that have arrived, and waits for more while nothing runs. Returns whether to go on.
+    /// Processes the commands that have arrived, and waits for more while nothing runs. Returns false if it must stop.
     fn process_commands(&mut self) -> bool {
         loop {
             let command = match self.owner.borrow_mut().is_idle() {
@@ -267,7 +264,7 @@ impl<T: BorrowMut<Engine>> Worker<T> {
         Ok(submitted)
     }
 
-    /// One step, whose events go to their listeners.
+    /// Runs one step and sends its events to their listeners.
     fn step(&mut self) {
         let engine = self.owner.borrow_mut();
         let mut disconnected = Vec::new();

@@ -25,7 +25,7 @@ enum Part {
     Setting(&'static str),
 }
 
-/// The settings that a failed request may name: grammars, and what contradicts one.
+/// The settings that the message of a failed request may begin with: grammars, and what contradicts one.
 const FAILURE_SETTINGS: [&str; 6] = ["json_schema", "regex", "grammar", "choices", "tools", "tokens_min"];
 
 impl Message {
@@ -39,8 +39,8 @@ impl Message {
         Self::default().and(words)
     }
 
-    /// Why a request failed ([`FinishReason::Failed`](foretoken_engine::FinishReason::Failed)): a message whose
-    /// setting, if it begins with one, has its name replaced.
+    /// The message of a failed request ([`FinishReason::Failed`](foretoken_engine::FinishReason::Failed)), in which the
+    /// setting that it begins with, if any, can be renamed.
     pub fn of_failure(why: &str) -> Self {
         let setting =
             why.split_once(": ").and_then(|(name, _)| FAILURE_SETTINGS.into_iter().find(|setting| *setting == name));
@@ -52,19 +52,16 @@ impl Message {
 
     /// The setting that the message begins with.
     pub fn begins_with(&self) -> Option<&'static str> {
-        match self.0.first() {
-            Some(Part::Setting(setting)) => Some(setting),
-            _ => None,
-        }
+        if let Some(Part::Setting(setting)) = self.0.first() { Some(setting) } else { None }
     }
 
-    /// The message with more words.
+    /// The message followed by words.
     pub fn and(mut self, words: impl Into<String>) -> Self {
         self.0.push(Part::Words(words.into()));
         self
     }
 
-    /// The message with the name of a setting.
+    /// The message followed by the name of a setting.
     pub fn and_setting(mut self, name: &'static str) -> Self {
         self.0.push(Part::Setting(name));
         self
@@ -76,7 +73,7 @@ impl Message {
         self
     }
 
-    /// The message with other names of settings.
+    /// The message as text, with each setting's name replaced by `name`.
     pub fn with_names(&self, name: impl Fn(&str) -> String) -> String {
         let part = |part: &Part| match part {
             Part::Words(words) => words.clone(),
@@ -92,25 +89,34 @@ impl Display for Message {
     }
 }
 
-/// Why the library could not do what was asked. Each is one line that names file, field or setting, what was expected
-/// and what was found.
+/// An error of the library: one line that names the file, field or setting, what was expected and what was found.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Error {
     /// A setting is invalid, alone or together with others.
     Setting(Message),
     /// A file or model cannot be used.
     Input(Message),
-    /// More memory is needed than there is or may be taken: so many bytes are missing.
+    /// More memory is needed than is free or allowed. The number is how many bytes are missing.
     Memory(Message, usize),
     /// The engine refuses a request.
     Request(RequestError),
     /// The engine's thread has ended: it panicked, with this message, or was stopped.
     Stopped(String),
-    /// The system refuses the engine a thread of its own, for this reason.
+    /// The system refuses to start a thread for the engine, for this reason.
     Thread(String),
 }
 
 impl Error {
+    /// An invalid setting; `words` follow its name.
+    pub(crate) fn setting(name: &'static str, words: impl Into<String>) -> Self {
+        Self::Setting(Message::setting(name).and(words))
+    }
+
+    /// A setting that needs a tokenizer, for a model without one.
+    pub(crate) fn needs_tokenizer(setting: &'static str) -> Self {
+        Self::setting(setting, ": expected a model with a tokenizer, found one without")
+    }
+
     /// A file or model that cannot be used.
     pub(crate) fn input(line: impl Into<String>) -> Self {
         Self::Input(Message::words(line))
@@ -121,7 +127,7 @@ impl Error {
         Self::input(format!("{}: cannot be read: {error}", path.display()))
     }
 
-    /// The message, with the names of settings replaced.
+    /// The message, with each setting's name replaced by `name`.
     pub fn with_names(&self, name: impl Fn(&str) -> String) -> String {
         match self {
             Self::Setting(message) | Self::Input(message) | Self::Memory(message, _) => message.with_names(name),
@@ -181,14 +187,14 @@ impl From<ModelError> for Error {
     }
 }
 
-/// A file that cannot be used.
+/// An error of a file that is kept between runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeptFileError {
     /// The operating system returned an error.
     Io {
         /// The file.
         file: String,
-        /// What was tried: "read" or "written".
+        /// The operation: "read" or "written".
         tried: &'static str,
         /// The system's error.
         found: String,
@@ -197,11 +203,11 @@ pub enum KeptFileError {
     Field {
         /// The file.
         file: String,
-        /// The field, with the number of what it belongs to where there are several (from 1).
+        /// The field, with the number (from 1) of the document or group that it belongs to, if any.
         field: String,
-        /// What is valid.
+        /// The valid values.
         expected: String,
-        /// What the file has.
+        /// The value in the file.
         found: String,
     },
 }
@@ -226,22 +232,16 @@ impl Display for KeptFileError {
 
 impl std::error::Error for KeptFileError {}
 
-/// Refuses a setting whose number does not lie in a range.
+/// Refuses a whole number outside a range.
 pub(crate) fn within(setting: &'static str, found: usize, least: usize, most: usize) -> Result<(), Error> {
-    if (least..=most).contains(&found) {
-        return Ok(());
-    }
-    let expected = format!(": expected a whole number from {least} to {most}, found {found}");
-    Err(Error::Setting(Message::setting(setting).and(expected)))
+    let error = || Error::setting(setting, format!(": expected a whole number from {least} to {most}, found {found}"));
+    (least..=most).contains(&found).then_some(()).ok_or_else(error)
 }
 
-/// Refuses a setting whose number does not lie in a range, or is NaN.
+/// Refuses a number outside a range, or NaN.
 pub(crate) fn between(setting: &'static str, found: f32, least: f32, most: f32) -> Result<(), Error> {
-    if (least..=most).contains(&found) {
-        return Ok(());
-    }
-    let expected = format!(": expected a number from {least} to {most}, found {found}");
-    Err(Error::Setting(Message::setting(setting).and(expected)))
+    let error = || Error::setting(setting, format!(": expected a number from {least} to {most}, found {found}"));
+    (least..=most).contains(&found).then_some(()).ok_or_else(error)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! Files that are kept between runs, parsed from memory and written to memory, for fuzz targets and tests.
+//! Parses files that are kept between runs from memory and writes them to memory, for fuzz targets and tests.
 //!
-//! This module exists only with the feature `fuzzing`, which no program turns on. Each function does what a generator
+//! This module exists only with the feature `fuzzing`, which no program enables. Each function does what a generator
 //! does with such a file, without the file system.
 
 use foretoken_model::SavedBytes;
@@ -11,7 +11,7 @@ use crate::error::KeptFileError;
 use crate::prompt_cache::format::{self, Expected};
 use crate::store::{self, Store, Vocabulary};
 
-/// Texts, with room for `tokens_max` tokens.
+/// Parses a file of texts, keeping at most `tokens_max` tokens.
 ///
 /// # Errors
 /// As [`Store::load`].
@@ -20,14 +20,14 @@ pub fn store(name: &str, bytes: &[u8], vocabulary: Vocabulary, tokens_max: usize
     Ok(store.keeping(tokens_max))
 }
 
-/// The file of texts.
+/// Writes a file of texts.
 pub fn store_file(store: &Store) -> Vec<u8> {
     let mut bytes = Vec::new();
     store::format::write(&mut bytes, store).expect("memory takes everything");
     bytes
 }
 
-/// Parses the cached rows of a prompt's prefix, made from a certain key, and writes them as a file again.
+/// Parses a prompt cache with a certain key and writes it again.
 ///
 /// # Errors
 /// As when a generator is opened with the file.

@@ -1,8 +1,8 @@
-//! A generator from settings: target, drafters, engine, and what is kept for the next run.
+//! Opens a generator from its settings: target, drafters, engine, and the files that are kept between runs.
 //!
-//! Which drafters an engine has is decided here and nowhere else. One engine serves several methods of drafting, which
-//! requests choose from, and plain decoding, which is a request without drafters. What requests share and needs no
-//! engine is in the [`Prompter`].
+//! Only this module decides which drafters an engine has. One engine serves several methods of drafting, from which
+//! requests choose, and plain decoding, which is a request without drafters. The [`Prompter`] has what requests need
+//! and what needs no engine.
 
 mod drafters;
 
@@ -17,32 +17,32 @@ use crate::answers::{self, Answer, Complete, Watch};
 use crate::costs::KeptCosts;
 use crate::error::Message;
 pub use crate::kept_texts::KeptTexts;
-use crate::memory::{MemoryReservation, Need};
+use crate::memory::{MemoryNeed, MemoryReservation};
 use crate::prompt_cache::{Key, PromptCache};
 use crate::prompter::Drafting;
 use crate::prompts::Prompt;
 use crate::record::Record;
-use crate::settings::{DecidedSampling, ModelSettings, Settings, SpeculationSettings};
+use crate::settings::{ModelSettings, Settings, SpeculationSettings};
 use crate::spec_type::SpecType;
 use crate::{Error, Method, Prompter};
 use drafters::DrafterMaker;
 
-/// Generates text: an engine with its target and drafters, and the [`Prompter`] that makes its requests.
+/// Generates text: an engine with its target and drafters, and the [`Prompter`] that creates its requests.
 ///
-/// Dropping it writes what its passes cost to a file, for the next one ([`SpeculationSettings::costs`]).
+/// Dropping it writes the measured costs to a file, for the next one ([`SpeculationSettings::costs`]).
 pub struct Generator {
     /// The engine, with its drafters.
     pub engine: Engine,
-    /// What all requests share. Front ends that move the generator to a thread
-    /// ([`EngineThread`](crate::EngineThread)) take a clone of it first.
+    /// Creates the requests. Front ends that move the generator to a thread ([`EngineThread`](crate::EngineThread))
+    /// take a clone of it first.
     pub prompter: Arc<Prompter>,
-    /// Texts that drafters know from before, and those that are kept for later.
+    /// The texts that are kept between runs for drafters.
     pub kept_texts: KeptTexts,
-    /// Rows of prompts that are kept for later.
+    /// The KV-cache rows of prompts that are kept between runs.
     prompt_cache: PromptCache,
-    /// Threads that compute the target's passes: as many as were asked for, or fewer where the system refuses them.
+    /// Threads that compute the target's passes: as many as the settings have, or fewer if the system refuses them.
     pub threads: usize,
-    /// What a user should know, a line each.
+    /// Notes for the user, one line each.
     pub notes: Vec<Message>,
     settings: Settings,
     /// The number of the first request.
@@ -51,38 +51,37 @@ pub struct Generator {
     memory: MemoryReservation,
 }
 
-/// What happens while a generator is opened.
+/// An event while a generator is opened.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Opening<'a> {
-    /// How many layers of a model are loaded; models are loaded one after the other.
+    /// Layers of a model are loaded; models are loaded one after the other.
     Loading {
         /// Layers that are loaded.
         done: usize,
         /// All layers.
         of: usize,
     },
-    /// Something that should be known before anything is loaded: that memory seems too small, where no limit refuses
-    /// it.
+    /// Before anything is loaded: memory seems too small, and no limit refuses the models.
     Warning(&'a Message),
 }
 
-/// What a generator is made from: settings, and what a caller decides besides.
+/// Everything that a generator is opened with: settings, and values that a caller may replace.
 #[derive(Clone, Debug)]
 pub struct Choices<'a> {
     /// The settings.
     pub settings: &'a Settings,
-    /// Methods of drafting, at least one, instead of the settings' one.
+    /// Methods of drafting, at least one; by default the settings' one.
     pub methods: Vec<SpecType>,
     /// How much to draft.
     pub budget: BudgetKind,
-    /// What passes and drafts cost, instead of what is measured ([`Record::costs`]).
+    /// Fixed costs of passes and drafts ([`Record::costs`]), instead of measured ones.
     pub costs: Option<&'a Value>,
-    /// What runs the networks.
+    /// The backend that runs the networks.
     pub backend: &'a dyn Backend,
 }
 
 impl<'a> Choices<'a> {
-    /// What the settings say.
+    /// The settings' own choices.
     pub fn new(settings: &'a Settings) -> Self {
         let SpeculationSettings { spec_type, budget, draft, .. } = &settings.speculation;
         Self {
@@ -94,65 +93,64 @@ impl<'a> Choices<'a> {
         }
     }
 
-    /// The same for a front end whose requests choose their drafters themselves ([`Prompter::method`]): first the
-    /// settings' method, then each drafter alone for which the settings are sufficient. A drafter that no request names
-    /// does not observe any.
+    /// For a front end whose requests choose their drafters themselves ([`Prompter::method`]): first the settings'
+    /// method, then each available drafter alone. A drafter sees only the requests that name it.
     pub fn for_requests(settings: &'a Settings) -> Self {
         let mut choices = Self::new(settings);
-        choices.methods.extend(settings.speculation.choices(settings.model.path.is_none()));
+        choices.methods.extend(settings.speculation.single_drafters(settings.model.path.is_none()));
         choices
     }
 }
 
 impl Generator {
-    /// Opens, checks and loads what the settings name.
+    /// Loads the models that the settings name and prepares everything for requests.
     ///
     /// # Errors
-    /// Settings that contradict one another, and models that cannot be used, alone or together, or need more memory
-    /// than may be taken ([`MemoryLimit`](crate::MemoryLimit)).
+    /// Settings contradict each other; or models cannot be used, alone or together, or need more memory than may be
+    /// taken ([`MemoryLimit`](crate::MemoryLimit)).
     pub fn open(settings: &Settings) -> Result<Self, Error> {
         Self::with(&Choices::new(settings), &mut |_| {})
     }
 
-    /// The same, for a front end that shows progress: `tell` is called with what happens.
+    /// As [`Generator::open`], with the caller's choices and progress: `on_event` is called with each event.
     ///
     /// # Errors
     /// As [`Generator::open`].
-    pub fn with(choices: &Choices<'_>, tell: &mut dyn FnMut(Opening<'_>)) -> Result<Self, Error> {
+    pub fn with(choices: &Choices<'_>, on_event: &mut dyn FnMut(Opening<'_>)) -> Result<Self, Error> {
         let Choices { settings, backend, .. } = *choices;
         let Settings { model, sampling, speculation, parallel } = settings;
         settings.check()?;
         let specs = |method: &SpecType| speculation.specs(method, model.path.is_none());
         let specs: Vec<_> = choices.methods.iter().map(specs).collect::<Result<_, _>>()?;
-        if specs.iter().any(|specs| !specs.is_empty()) {
-            check_least(speculation.draft.n_min, choices.budget.nodes_max())?;
+        let has_drafters = specs.iter().any(|specs| !specs.is_empty());
+        if has_drafters {
+            check_n_min(speculation.draft.n_min, choices.budget.nodes_max())?;
         }
         let target = model.open()?;
         let tokenizer = target.tokenizer()?;
         let decided = sampling.decided(&target, tokenizer.as_deref())?;
         let context = model.context(&target);
-        let mut notes = Vec::from_iter(model.note(&target));
         let tokens = target.tokens(tokenizer.as_deref());
-        notes.extend(target.note_tokens(tokens));
+        let mut notes = Vec::from_iter(model.note_context(&target).into_iter().chain(target.note_tokens(tokens)));
         let run_with =
             |positions| Options { context: Some(context), tokens: Some(tokens), ..model.run_with(positions) };
         let positions = ModelSettings::cache_positions(context, *parallel);
         let mut options = Options { sequences_max: Some(*parallel), ..run_with(positions) };
-        // Draft models are small, and one without room for a sequence drafts nothing for it: each has room for all.
+        // Draft models are small, and one without room for a sequence drafts nothing for it, so each has room for all.
         let draft_options = run_with(context.next_multiple_of(options.page_len) * parallel);
         let mut maker = DrafterMaker::new(speculation, &target, tokenizer.clone(), (backend, draft_options));
         for specs in &specs {
             maker.open_drafts(specs)?;
         }
-        let need = Need { drafts: maker.need(&specs)?, ..Need::of_target(&target, &options)? };
-        need.check(&mut options)?.iter().for_each(|shortage| tell(Opening::Warning(shortage)));
+        let need = MemoryNeed { drafts: maker.memory_need(&specs)?, ..MemoryNeed::of_target(&target, &options)? };
+        need.check(&mut options)?.iter().for_each(|shortage| on_event(Opening::Warning(shortage)));
         let memory = need.reserve(&options);
         notes.extend(need.note_experts(&options).or_else(|| model.note_experts(&target)));
-        let progress = &mut |done, of| tell(Opening::Loading { done, of });
+        let progress = &mut |done, of| on_event(Opening::Loading { done, of });
         let Loaded { executor, spec, left_out, threads, weights } = target.load_within(backend, options, progress)?;
         maker.set_loaded(executor.capacity().clone(), weights);
         notes.extend(model.note_threads(threads));
-        notes.extend(target.note_left_out(&left_out));
+        notes.extend(target.note_unused_tensors(&left_out));
         let key = model.prompt_cache.as_ref().map(|_| Key::of(&target.checkpoint, &spec, model));
         let mut engine = Engine::new(executor, *parallel, context);
         notes.extend(model.note_checkpoints(&target, engine.pages().has_states()));
@@ -161,15 +159,15 @@ impl Generator {
             let order = SpeculationSettings::order(method);
             methods.push(Method { drafters: maker.drafters(specs, &mut engine, progress)?, order });
         }
-        let (names, drafter_keys) = (maker.names(), maker.drafter_keys());
+        let (names, drafter_keys) = (maker.names(), maker.drafter_keys.clone());
         notes.append(&mut maker.notes);
         let kept_texts = KeptTexts::load(&speculation.memory, tokenizer.as_deref(), &mut engine)?;
-        let key_text = specs.iter().any(|specs| !specs.is_empty()).then(|| maker.key(model, &options, threads));
-        let costs = costs_of(choices, key_text.as_deref(), &mut engine, &names, &mut notes)?;
-        notes.extend(speculation.unused(&specs));
+        let costs_key = has_drafters.then(|| maker.costs_key(model, &options, threads));
+        let costs = costs_of(choices, costs_key.as_deref(), &mut engine, &names, &mut notes)?;
+        notes.extend(speculation.note_unused_files(&specs));
         let prompt_cache = PromptCache::open(model, key, &mut engine, &mut notes)?;
         let (promise, budget) = (speculation.verify, choices.budget.clone());
-        let drafting = Drafting { promise, budget, settings: speculation.for_requests() };
+        let drafting = Drafting { promise, budget, settings: speculation.request_draft_settings() };
         let (context, template, has_states) = (engine.context(), OnceLock::new(), engine.pages().has_states());
         let prompter = Prompter {
             target,
@@ -190,13 +188,13 @@ impl Generator {
         Ok(Self { engine, prompter, kept_texts, prompt_cache, threads, notes, settings, first_request, costs, memory })
     }
 
-    /// Bytes that it has, or may still take as sequences grow.
+    /// Bytes of memory that it takes or may still take as sequences grow.
     pub fn memory_bytes(&self) -> usize {
         self.memory.0
     }
 
-    /// A generator that generates the texts of a record again, if it is given the same prompts in the same order. Files
-    /// that the record names (models, texts that drafters learned) must be unchanged.
+    /// A generator that generates the texts of a record again if it gets the same prompts in the same order. Files that
+    /// the record names (models, texts that drafters learned) must be unchanged.
     ///
     /// # Errors
     /// As [`Generator::open`], or the record's costs cannot be used.
@@ -208,23 +206,17 @@ impl Generator {
         Ok(generator)
     }
 
-    /// All that decides the texts of this generator, and who decided it.
+    /// Every setting that decides the texts of this generator, and who decided it. Changes to single requests are not
+    /// in the record.
     pub fn record(&self) -> Record {
-        self.record_of(&self.prompter.decided)
-    }
-
-    /// The same for requests with settings of their own ([`Prompter::request_by`]). Other changes to a request are not
-    /// in it.
-    pub fn record_of(&self, decided: &DecidedSampling) -> Record {
-        let Prompter { names, context, .. } = &*self.prompter;
-        let asked = Settings { sampling: decided.asked.clone(), ..self.settings.clone() };
+        let Prompter { names, context, decided, .. } = &*self.prompter;
+        let given = Settings { sampling: decided.asked.clone(), ..self.settings.clone() };
         let mut settings = Settings { sampling: decided.settings.clone(), ..self.settings.clone() };
         settings.model.threads = Some(settings.model.threads());
         settings.model.ctx_size = Some(*context);
-        let costs = self.costs.held().cloned();
         let drafters = self.prompter.methods.first().map_or(&[][..], |method| &method.drafters);
         let drafters = drafters.iter().map(|number| names[usize::from(*number)].clone()).collect();
-        Record::new(&asked, settings, decided, drafters, self.first_request, costs)
+        Record::new(&given, settings, decided, drafters, self.first_request, self.costs.fixed.clone())
     }
 
     /// A request that continues a prompt, as [`Prompter::request`].
@@ -238,12 +230,12 @@ impl Generator {
     /// Runs requests to their ends, as [`answers::run`].
     ///
     /// # Errors
-    /// Something that all requests share is refused, or `watch` fails.
+    /// A request is refused for a reason that is not its prompt, or `watch` fails.
     pub fn run<E: From<Error>>(&mut self, requests: Vec<Request>, watch: &mut Watch<'_, E>) -> Result<Vec<Answer>, E> {
         self.run_in_order(requests, watch, &mut |_, _| Ok(()))
     }
 
-    /// The same, and hands every answer over as soon as it and those before it are complete.
+    /// As [`Generator::run`], and passes each answer to `complete` as soon as it and those before it are complete.
     ///
     /// # Errors
     /// As [`Generator::run`], or `complete` fails.
@@ -257,10 +249,10 @@ impl Generator {
         answers::run(&mut self.engine, requests, watch, complete)
     }
 
-    /// Registers the prompts of requests that are about to be run: their common prefix goes into the prompt cache, if
+    /// Registers the prompts of requests that are about to run: their common prefix goes into the prompt cache, if
     /// there is one. [`Generator::run`] calls this itself; callers that submit requests in another way call it first.
     pub fn expect(&mut self, requests: &[Request]) {
-        self.prompt_cache.expect(&mut self.engine, requests);
+        self.prompt_cache.register(&mut self.engine, requests);
     }
 
     /// Whether [`Generator::keep`] writes anything.
@@ -268,8 +260,8 @@ impl Generator {
         self.kept_texts.keeps() || self.prompt_cache.keeps()
     }
 
-    /// Adds answers to the texts that drafters will know in the next run, each for its tenant, if texts are kept. A
-    /// request that failed is not kept. Rows of prompts go into the prompt cache, if there is one.
+    /// Adds answers to the texts that drafters learn in the next run, each for its tenant, if texts are kept; answers
+    /// without tokens are not. KV-cache rows of prompts go into the prompt cache, if there is one.
     ///
     /// # Errors
     /// A file cannot be written.
@@ -282,24 +274,25 @@ impl Generator {
     }
 }
 
-/// The costs by which drafting is decided: fixed ones, or those of earlier runs with this key. None without drafters.
+/// The costs that decide how much is drafted: fixed ones, or those of earlier runs with this key. A generator without
+/// drafters has no key and needs no costs.
 fn costs_of(
     choices: &Choices<'_>,
-    key_text: Option<&str>,
+    key: Option<&str>,
     engine: &mut Engine,
     names: &[String],
     notes: &mut Vec<Message>,
 ) -> Result<KeptCosts, Error> {
-    let held = choices.settings.speculation.costs.as_deref();
-    match (key_text, choices.costs) {
+    let file = choices.settings.speculation.costs.as_deref();
+    match (key, choices.costs) {
         (None, _) => Ok(KeptCosts::default()),
-        (Some(_), Some(costs)) => KeptCosts::hold(engine, names, costs),
-        (Some(key_text), None) => KeptCosts::prepare(engine, names, held, key_text, notes),
+        (Some(_), Some(costs)) => KeptCosts::of_record(engine, names, costs),
+        (Some(key), None) => KeptCosts::prepare(engine, names, file, key, notes),
     }
 }
 
 /// Checks that the budget allows at least `draft.n_min` tokens.
-fn check_least(found: usize, most: usize) -> Result<(), Error> {
+fn check_n_min(found: usize, most: usize) -> Result<(), Error> {
     if found <= most {
         return Ok(());
     }
@@ -322,6 +315,6 @@ impl BorrowMut<Engine> for Generator {
 
 impl Drop for Generator {
     fn drop(&mut self) {
-        self.costs.keep(&self.engine, &self.prompter.names);
+        self.costs.write_learned(&self.engine, &self.prompter.names);
     }
 }

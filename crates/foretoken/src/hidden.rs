@@ -1,8 +1,9 @@
-//! Hidden states of texts, for training heads: the residual stream of a model at chosen layers, one row for each token.
+//! Hidden states of texts, for training draft heads: the residual stream of a model at chosen layers, one row for each
+//! token.
 //!
-//! Layers are numbered as EAGLE-3 numbers them: layer `i` is the stream at the *input* of layer `i`, counted from 0;
-//! the number of layers itself is the stream after the last layer, before the final norm. Texts run through the network
-//! as prompts do, in passes of as many rows as possible, several texts in a pass. No logits are computed; they can be
+//! Layers are numbered as in EAGLE-3: layer `i` is the stream at the *input* of layer `i`, counted from 0; the number
+//! of layers itself is the stream after the last layer, before the final norm. Texts run through the network like
+//! prompts, in passes of as many rows as possible, several texts in a pass. No logits are computed; they can be
 //! computed from the rows of the last layer. Since a row does not depend on the other rows of its batch, a text's rows
 //! are the same in any batch. Files of rows are in [`shards`].
 
@@ -30,7 +31,7 @@ use crate::settings::ModelSettings;
 pub struct Text {
     /// All tokens.
     pub tokens: Vec<Token>,
-    /// How many of the first tokens are a prompt, after which the model's own output begins; 0 if there is none.
+    /// Tokens of the prompt, after which the model's own output begins; 0 if there is no prompt.
     pub prompt_len: usize,
 }
 
@@ -42,7 +43,7 @@ pub enum RowType {
     Bf16,
     /// 16-bit floats of IEEE 754: finer than bf16, but only up to 65504, which some networks exceed.
     F16,
-    /// 32-bit floats, as they are computed.
+    /// 32-bit floats, as computed.
     F32,
 }
 
@@ -66,23 +67,21 @@ impl RowType {
     /// Appends numbers as bytes; returns the first number that the type cannot represent, if there is one.
     fn append(self, numbers: &[f32], bytes: &mut Vec<u8>) -> Option<f32> {
         let mut overflow = None;
-        let mut note = |number: f32, stored: f32| overflow = overflow.or((!stored.is_finite()).then_some(number));
+        let mut push = |number: f32, is_finite: bool, stored: &[u8]| {
+            overflow = overflow.or((!is_finite).then_some(number));
+            bytes.extend_from_slice(stored);
+        };
         for &number in numbers {
             match self {
                 Self::Bf16 => {
                     let stored = bf16::from_f32(number);
-                    note(number, stored.to_f32());
-                    bytes.extend_from_slice(&stored.to_le_bytes());
+                    push(number, stored.is_finite(), &stored.to_le_bytes());
                 }
                 Self::F16 => {
                     let stored = f16::from_f32(number);
-                    note(number, stored.to_f32());
-                    bytes.extend_from_slice(&stored.to_le_bytes());
+                    push(number, stored.is_finite(), &stored.to_le_bytes());
                 }
-                Self::F32 => {
-                    note(number, number);
-                    bytes.extend_from_slice(&number.to_le_bytes());
-                }
+                Self::F32 => push(number, number.is_finite(), &number.to_le_bytes()),
             }
         }
         overflow
@@ -104,16 +103,15 @@ impl FromStr for RowType {
     }
 }
 
-/// The layers whose rows are written, of a network of `layers`: those that were asked for, else those that EAGLE-3
+/// The layers whose rows are written, of a network with `layers` layers: the `wanted` ones, else those that EAGLE-3
 /// reads (one near the beginning, the middle and the end) and the stream after the last layer.
 ///
 /// # Errors
 /// A layer does not exist or is named twice, the list is empty, or the network has too few layers for the default.
-fn chosen_layers(asked: Option<&[usize]>, layers: usize) -> Result<Vec<usize>, Error> {
-    let wrong = |expected: &str, found: String| {
-        Err(Error::Setting(Message::setting("layers").and(format!(": expected {expected}, found {found}"))))
-    };
-    let Some(asked) = asked else {
+fn chosen_layers(wanted: Option<&[usize]>, layers: usize) -> Result<Vec<usize>, Error> {
+    let wrong =
+        |expected: &str, found: String| Err(Error::setting("layers", format!(": expected {expected}, found {found}")));
+    let Some(wanted) = wanted else {
         let defaults = [[2, layers / 2, layers.saturating_sub(3)], [1, layers / 2, layers.saturating_sub(1)]];
         let all = defaults.into_iter().map(|[low, middle, high]| vec![low, middle, high, layers]);
         return match all.into_iter().find(|all| all.is_sorted_by(|one, next| one < next)) {
@@ -121,16 +119,16 @@ fn chosen_layers(asked: Option<&[usize]>, layers: usize) -> Result<Vec<usize>, E
             None => wrong(&format!("some of 1 to {layers} (a model of few layers has no default)"), "none".to_string()),
         };
     };
-    if asked.is_empty() {
+    if wanted.is_empty() {
         return wrong("at least one layer", "none".to_string());
     }
-    if let Some(layer) = asked.iter().find(|layer| !(1..=layers).contains(layer)) {
+    if let Some(layer) = wanted.iter().find(|layer| !(1..=layers).contains(layer)) {
         let range = format!("numbers from 1 (the entry of the second layer) to {layers} (behind the last)");
         return wrong(&range, layer.to_string());
     }
-    match asked.iter().enumerate().find(|(i, layer)| asked[..*i].contains(layer)) {
+    match wanted.iter().enumerate().find(|(i, layer)| wanted[..*i].contains(layer)) {
         Some((_, layer)) => wrong("each layer once", format!("{layer} twice")),
-        None => Ok(asked.to_vec()),
+        None => Ok(wanted.to_vec()),
     }
 }
 
@@ -142,14 +140,15 @@ pub struct Extractor {
     pub tokenizer: Option<Arc<Tokenizer>>,
     /// The most tokens of a text.
     pub context: usize,
-    /// What a user should know, a line each.
+    /// Notes for users, one line each.
     pub notes: Vec<Message>,
     executor: Box<dyn Executor>,
-    /// Numbered by their input: one more than the executor's number, which is of the layer before.
+    /// The layers whose input is extracted. The executor numbers the output of the layer before, so its number is one
+    /// less.
     layers: Vec<usize>,
     row_type: RowType,
     settings: ModelSettings,
-    /// For each cache group the free pages.
+    /// The free pages of each cache group.
     free: Vec<Vec<PageId>>,
 }
 
@@ -158,31 +157,32 @@ struct RunningText<'a> {
     number: usize,
     tokens: &'a [Token],
     tables: Vec<PageTable>,
-    /// Rows that are computed, and rows of the next pass.
+    /// Rows that are computed.
     done: usize,
+    /// Rows of the next pass.
     next: usize,
     /// The bytes of the computed rows.
     rows: Vec<u8>,
 }
 
 impl RunningText<'_> {
-    /// The span of the next pass. `all`: the numbers from 0 up to the most rows of a pass.
-    fn span<'a>(&'a self, all: &'a [u32]) -> Span<'a> {
+    /// The span of the next pass. `indices`: the numbers from 0 up to the most rows of a pass.
+    fn span<'a>(&'a self, indices: &'a [u32]) -> Span<'a> {
         Span {
             sequence: self.number as u64,
             tables: &self.tables,
             start: self.done,
             tokens: &self.tokens[self.done..][..self.next],
             certain: self.next,
-            hidden: &all[..self.next],
+            hidden: &indices[..self.next],
             ..Span::default()
         }
     }
 }
 
 impl Extractor {
-    /// Opens and loads a model. `layers`: which layers, `None` for EAGLE-3's. `progress` is called for each layer: how
-    /// many are loaded, of how many.
+    /// Opens and loads a model. `layers`: the layers to extract, `None` for EAGLE-3's. `progress` is called for each
+    /// layer: how many are loaded, of how many.
     ///
     /// # Errors
     /// The model cannot be used, needs more memory than may be taken, or does not have these layers.
@@ -196,13 +196,13 @@ impl Extractor {
         let layers = chosen_layers(layers, target.spec.layers)?;
         let tokenizer = target.tokenizer()?;
         let context = settings.context(&target);
-        let mut notes = Vec::from_iter(settings.note(&target));
+        let mut notes = Vec::from_iter(settings.note_context(&target));
         let rows_max = settings.run_with(1).rows_max;
         // Room for a text of full length and others in the same pass, each of which has its own pages.
         let options = Options { context: Some(context), ..settings.run_with(context + 2 * rows_max) };
         let Loaded { executor, threads, left_out, .. } = target.load(&Cpu, options, progress)?;
         notes.extend(settings.note_threads(threads));
-        notes.extend(target.note_left_out(&left_out));
+        notes.extend(target.note_unused_tensors(&left_out));
         let pages = |pages: usize| (0..pages as u32).rev().map(PageId).collect();
         let free = executor.capacity().groups.iter().map(|group| pages(group.pages)).collect();
         let settings = settings.clone();
@@ -217,19 +217,17 @@ impl Extractor {
         is_longer
     }
 
-    /// Why a text cannot run through the network: it has no tokens, or one that is not in the vocabulary.
+    /// The error of a text that cannot run through the network: it has no tokens, or one that is not in the vocabulary.
     pub fn problem(&self, text: &Text) -> Option<String> {
-        let vocabulary = self.executor.capacity().vocabulary;
-        match text.tokens.iter().enumerate().find(|(_, token)| **token as usize >= vocabulary) {
-            _ if text.tokens.is_empty() => Some("tokens: expected at least one, found none".to_string()),
-            Some((at, token)) => {
-                Some(format!("token {at}: expected a number below {vocabulary} (the vocabulary), found {token}"))
-            }
-            None => None,
+        if text.tokens.is_empty() {
+            return Some("tokens: expected at least one, found none".to_string());
         }
+        let vocabulary = self.executor.capacity().vocabulary;
+        let (at, token) = text.tokens.iter().enumerate().find(|(_, token)| **token as usize >= vocabulary)?;
+        Some(format!("token {at}: expected a number below {vocabulary} (the vocabulary), found {token}"))
     }
 
-    /// The metadata of files: everything that rows depend on besides tokens, and their format. It is the same in all
+    /// The metadata of files: everything that rows depend on besides tokens, and the format. It is the same in all
     /// shards of a folder.
     fn metadata(&self) -> Vec<(&'static str, String)> {
         let ModelSettings { dtype, cache_type_k, cache_type_v, .. } = &self.settings;
@@ -248,7 +246,7 @@ impl Extractor {
         ]
     }
 
-    /// Numbers in a row.
+    /// The length of a row.
     fn row_len(&self) -> usize {
         self.layers.len() * self.executor.capacity().hidden.width
     }
@@ -288,7 +286,8 @@ impl Extractor {
         }
     }
 
-    /// Admits texts while a pass has rows for them and the cache has pages; returns the number of the first that waits.
+    /// Admits waiting texts while the pass has rows and the cache has pages; returns the number of the first that still
+    /// waits.
     fn admit<'a>(
         &mut self,
         texts: &'a [Text],
@@ -321,9 +320,9 @@ impl Extractor {
     /// Runs one pass over the next rows of all running texts; returns how many rows it had.
     fn pass(&mut self, running: &mut VecDeque<RunningText<'_>>) -> Result<usize, Error> {
         let Self { executor, layers, row_type, .. } = self;
-        let all: Vec<u32> = (0..executor.capacity().rows_max as u32).collect();
+        let indices: Vec<u32> = (0..executor.capacity().rows_max as u32).collect();
         let hidden_layers: Vec<usize> = layers.iter().map(|layer| layer - 1).collect();
-        let spans: Vec<Span<'_>> = running.iter().map(|text| text.span(&all)).collect();
+        let spans: Vec<Span<'_>> = running.iter().map(|text| text.span(&indices)).collect();
         executor.forward(&Batch { spans: &spans, hidden_layers: &hidden_layers })?;
         let outputs = executor.outputs();
         let mut row = 0;
@@ -356,7 +355,7 @@ mod tests {
         assert_eq!(all(7), Some(vec![2, 3, 4, 7]));
         assert_eq!([all(6), all(4)], [Some(vec![1, 3, 5, 6]), Some(vec![1, 2, 3, 4])]);
         assert_eq!(chosen_layers(Some(&[5, 1]), 5), Ok(vec![5, 1]));
-        let refused = |asked: Option<&[usize]>, layers| chosen_layers(asked, layers).unwrap_err().to_string();
+        let refused = |wanted: Option<&[usize]>, layers| chosen_layers(wanted, layers).unwrap_err().to_string();
         let range = "layers: expected numbers from 1 (the entry of the second layer) to 5 (behind the last), found";
         assert_eq!(refused(Some(&[1, 0]), 5), format!("{range} 0"));
         assert_eq!(refused(Some(&[6]), 5), format!("{range} 6"));

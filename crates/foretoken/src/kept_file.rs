@@ -1,18 +1,18 @@
-//! Files that are kept between runs: one container for all kinds, checked when it is read and replaced atomically.
+//! The container of files that are kept between runs. It is checked when it is read and replaced atomically.
 //!
 //! All numbers are little-endian:
 //!
 //! ```text
 //! 0   8   letters that name the kind ([`Kind`])
 //! 8   4   the version of the kind's format
-//! 12      the kind's own: a header, with which the length of the file agrees, and the content
+//! 12      the kind's header, which determines the length of the file, and its content
 //! end 8   XXH3-64 of everything before
 //! ```
 //!
 //! The kinds are texts (`store.rs`) and prompt caches (`prompt_cache.rs`). Measured costs are JSON, because records of
-//! runs contain them (`costs.rs`). All are written as other files are ([`OutputFile`]), so a reader, also after a
-//! crash, sees either the old file or the new one. Of two concurrent writers the last one wins, unless they lock the
-//! file and each adds to what the other wrote (`store/shared.rs`).
+//! runs contain them (`costs.rs`). All are written as [`OutputFile`]s, so a reader, also after a crash, sees either the
+//! old file or the new one. Of two concurrent writers the last one wins, unless they lock the file and each adds to
+//! what the other wrote (`store/shared.rs`).
 
 use std::fmt::Display;
 use std::fs::File;
@@ -29,21 +29,21 @@ use crate::output_file::OutputFile;
 
 /// Tokens that are read at a time.
 const CHUNK: usize = 4096;
-/// Characters of a file's content that errors quote.
+/// The most characters of a file's content that an error quotes.
 const EXCERPT_CHARS_MAX: usize = 200;
 
 /// Whether a file exists; a dangling link does not.
 ///
 /// # Errors
-/// The system returns another error than "not found": treating that as a missing file could overwrite one.
-pub(crate) fn is_there(path: &Path) -> Result<bool, KeptFileError> {
+/// The system returns another error than "not found"; to treat that as a missing file could overwrite one.
+pub(crate) fn exists(path: &Path) -> Result<bool, KeptFileError> {
     path.try_exists().map_err(|error| KeptFileError::io(path, "read", &error))
 }
 
 /// Opens a file for reading; also returns its length.
 ///
 /// # Errors
-/// The system's, or it is no regular file: reading a pipe may block, and a device has no end.
+/// The system refuses it, or it is no regular file: reading a pipe may block, and a device has no end.
 pub(crate) fn open(path: &Path) -> Result<(BufReader<File>, u64), KeptFileError> {
     let opened = whole::open_checked(path, whole::regular);
     opened.map(|(file, len)| (BufReader::new(file), len)).map_err(|error| KeptFileError::io(path, "read", &error))
@@ -62,8 +62,8 @@ pub(crate) struct Kind {
     pub(crate) versions: &'static [u32],
 }
 
-/// Reads a file's bytes in order, and computes their checksum. Memory is allocated for what was read, never for a
-/// length in the file.
+/// Reads a file's bytes in order, and computes their checksum. Memory is allocated for bytes that were read, never for
+/// a length in the file.
 pub(crate) struct Reader<'a, R> {
     /// The file, for messages.
     name: &'a str,
@@ -127,7 +127,7 @@ impl<'a, R: Read> Reader<'a, R> {
         self.bytes(field).map(u64::from_le_bytes)
     }
 
-    /// Reads tokens, which may be any numbers.
+    /// Reads `len` tokens, which may be any numbers.
     pub(crate) fn tokens(&mut self, field: impl Display, len: usize) -> Result<Vec<Token>, KeptFileError> {
         let mut tokens = Vec::new();
         let mut bytes = vec![0; 4 * CHUNK.min(len)];
@@ -140,14 +140,14 @@ impl<'a, R: Read> Reader<'a, R> {
         Ok(tokens)
     }
 
-    /// Checks that tokens are in a vocabulary of so many.
+    /// Checks that tokens are below `vocabulary`.
     pub(crate) fn check_tokens(&self, tokens: &[Token], vocabulary: usize) -> Result<(), KeptFileError> {
         let Some(at) = tokens.iter().position(|token| *token as usize >= vocabulary) else { return Ok(()) };
         let expected = format!("a number below {vocabulary} (the vocabulary)");
         Err(self.field(format!("token {}", at + 1), expected, tokens[at]))
     }
 
-    /// Checks the length of the file. `content`: what the header says of it.
+    /// Checks the length of the file. `content`: the header's description of it, for messages.
     pub(crate) fn check_len(&self, expected: u64, content: impl Display) -> Result<(), KeptFileError> {
         match self.len == expected {
             true => Ok(()),
@@ -155,8 +155,8 @@ impl<'a, R: Read> Reader<'a, R> {
         }
     }
 
-    /// Reads the checksum of everything before, which must be right; returns it.
-    pub(crate) fn check_sum(&mut self, field: &str) -> Result<u64, KeptFileError> {
+    /// Reads the checksum of everything before and compares it; returns it.
+    pub(crate) fn verify_checksum(&mut self, field: &str) -> Result<u64, KeptFileError> {
         let found = self.hash.digest();
         let expected = self.u64(field)?;
         match found == expected {
@@ -203,25 +203,25 @@ impl<W: Write> Writer<W> {
     }
 
     /// Writes the checksum of everything before; returns it.
-    pub(crate) fn sum(&mut self) -> io::Result<u64> {
-        let sum = self.hash.digest();
-        self.u64(sum)?;
-        Ok(sum)
+    pub(crate) fn checksum(&mut self) -> io::Result<u64> {
+        let checksum = self.hash.digest();
+        self.u64(checksum)?;
+        Ok(checksum)
     }
 }
 
 /// Writes a file atomically. If the path is a link, its target is written, even if it does not exist yet. On Unix an
 /// old file keeps its permissions (not its owner, if that is another user), and a new one is readable by its owner
-/// alone, since it holds what people wrote.
+/// alone, since it has users' texts.
 ///
 /// # Errors
-/// The folder or the file cannot be written, or links form a cycle; an old file is unchanged then.
+/// The folder or the file cannot be written, or links form a cycle; an old file is then unchanged.
 pub(crate) fn replace(path: &Path, write: impl FnOnce(&mut OutputFile) -> io::Result<()>) -> Result<(), KeptFileError> {
     let written = OutputFile::kept(path).and_then(|mut file| write(&mut file).and_then(|()| file.end()));
     written.map_err(|error| KeptFileError::io(path, "written", &error))
 }
 
-/// Checks that a file could be written, so that the error comes before the work, not after it. Leaves nothing behind.
+/// Checks that a file can be written, so that an error comes before the work and not after it. No file is left.
 ///
 /// # Errors
 /// As [`replace`].

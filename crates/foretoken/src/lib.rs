@@ -22,7 +22,7 @@
 //! ```
 //!
 //! Two users at a time, each on its own thread and with its own settings. The engine runs on a third thread; the users
-//! share the [`Prompter`], which makes requests:
+//! share the [`Prompter`], which creates requests:
 //!
 #![cfg_attr(feature = "demo", doc = "```")]
 #![cfg_attr(not(feature = "demo"), doc = "```no_run")]
@@ -37,7 +37,7 @@
 //! let prompter = generator.prompter.clone();
 //! let engine = EngineThread::start(generator)?;
 //! let serve = |question: &str, temperature: f32| -> Result<String, Error> {
-//!     let asked = SamplingSettings {
+//!     let sampling = SamplingSettings {
 //!         temperature: Some(temperature),
 //!         tokens_max: 16.into(),
 //!         stop: vec![".".to_string()],
@@ -45,7 +45,7 @@
 //!     };
 //!     let mut conversation = Conversation::new(&prompter, None)?;
 //!     conversation.ask(question);
-//!     let request = conversation.request_by(&prompter.decide(&asked)?)?;
+//!     let request = conversation.request_by(&prompter.decide(&sampling)?)?;
 //!     let (events, received) = std::sync::mpsc::channel();
 //!     engine.submit(request, &events)?;
 //!     drop(events); // The engine has the other sender, and closes the channel after the last event.
@@ -61,23 +61,23 @@
 //! # Ok::<(), Error>(())
 //! ```
 //!
-//! [`Settings`] are plain structs that can be read from JSON; [`Generator`] opens what they name and runs requests;
-//! [`Prompter`] makes requests of prompts and settings, beside a running engine; [`EngineThread`] runs them on a thread
-//! of their own; [`Answer`] is the result of one, and [`report`] writes it as JSON; [`Record`] holds all that decided a
-//! text. The front ends (command line and server) use exactly this. Types of lower crates that appear in this crate's
-//! signatures are re-exported, so a front end needs no other crate, unless it brings a drafter, a network or a law of
-//! its own. What is promised, and why it holds, is explained in `foretoken_speculation`; the loop is in
-//! `foretoken_engine`.
+//! [`Settings`] are plain structs that can be read from JSON. [`Generator`] loads the models that they name and runs
+//! requests. [`Prompter`] turns prompts and settings into requests, also while the engine runs. [`EngineThread`] runs
+//! the engine on a thread of its own. [`Answer`] is the result of a request, and [`report`] writes it as JSON.
+//! [`Record`] has every setting that decided a text. The command line and the server use only this interface. Types of
+//! lower crates that appear in this crate's signatures are re-exported, so a front end needs no other crate unless it
+//! implements a drafter, a network or a constraint. Why speculation does not change a text is explained in
+//! `foretoken_speculation`; the loop is in `foretoken_engine`.
 //!
-//! # What opening does besides loading
+//! # Costs are measured when a generator is opened
 //!
-//! How much to draft depends on what passes cost on this machine. So [`Generator::open`] measures that, unless nothing
-//! is drafted: three passes of the target, of 1, 8 and 16 rows, and a few steps of each drafter, which takes about as
-//! long as generating ten tokens. The result is kept in the cache folder (`$XDG_CACHE_HOME/foretoken` or
+//! How much to draft depends on how long forward passes take on this machine. So [`Generator::open`] measures three
+//! passes of the target, of 1, 8 and 16 rows, and a few steps of each drafter, unless there are no drafters; this takes
+//! about as long as generating ten tokens. The costs are kept in the cache folder (`$XDG_CACHE_HOME/foretoken` or
 //! `~/.cache/foretoken`), one small file for each model, way of running it and machine. Dropping the generator writes
-//! the costs learned from its passes there, and the next generator starts with them and measures nothing. With
-//! [`costs`](settings::SpeculationSettings::costs) a file is named instead: its costs are used unchanged, they are
-//! measured only if the file does not exist yet, and dropping the generator writes nothing.
+//! the costs learned from its passes there; the next generator starts with them and measures nothing. If
+//! [`costs`](settings::SpeculationSettings::costs) names a file, its costs are used unchanged: they are measured only
+//! if the file does not exist, and dropping the generator writes nothing.
 
 #![forbid(unsafe_code)]
 

@@ -12,17 +12,17 @@ use foretoken_weights::safetensors::{Elements, write};
 
 use crate::Error;
 
-/// The logits of a sequence's rows.
+/// The logits of a sequence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Logits {
     /// One row for each token, in order: [tokens, vocabulary].
     pub values: Vec<f32>,
-    /// Numbers in a row.
+    /// The length of a row.
     pub vocabulary: usize,
 }
 
 impl Logits {
-    /// Runs a loaded model over `tokens`, at most so many `rows` per pass (by default as many as a pass can have).
+    /// Runs a loaded model over `tokens`, at most `rows` in a pass (by default as many as a pass can have).
     ///
     /// # Errors
     /// The model cannot run them.
@@ -50,10 +50,10 @@ impl Logits {
         Ok(Self { values, vocabulary })
     }
 
-    /// Writes them as a safetensors file: `logits`, f32, [tokens, vocabulary]. `name`: the file's, for messages.
+    /// Writes a safetensors file: `logits`, f32, [tokens, vocabulary]. `name`: the file, for messages.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub fn write(&self, output: &mut impl Write, name: &Path) -> Result<(), Error> {
         let shape = [self.values.len() / self.vocabulary, self.vocabulary];
         let tensor = ("logits", shape.as_slice(), Elements::F32(&self.values));

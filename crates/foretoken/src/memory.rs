@@ -1,12 +1,12 @@
-//! The memory that a generator needs and may take, compared before anything is allocated.
+//! Compares the memory that a generator needs with what it may take, before anything is allocated.
 //!
-//! The need is the weights as they are packed, the whole cache, the buffers of passes, and the same for draft models.
-//! The limit is one number for the whole process ([`MemoryLimit`]): what the system has free ([`available`]), unless a
-//! front end sets another. If more is needed, opening fails with an error that lists the parts and what would make them
-//! smaller, rather than making the machine swap or the system kill some program. Without a limit a shortage is only
-//! reported, since caches are filled as sequences grow. Where everything but the experts of a network fits, the experts
-//! get what is left, and are packed when they are chosen. Small allocations are not counted, and systems other than
-//! Linux are not asked what is free.
+//! The need is the packed weights, the whole KV cache, the buffers of passes, and the same for draft models. The limit
+//! ([`MemoryLimit`]) applies to the whole process; by default it is the free memory of the system ([`available`]). If
+//! more is needed, opening fails with an error that lists the parts and the settings that would make them smaller, so
+//! that the machine does not swap and the system kills no program. Without a limit a shortage is only reported, since
+//! caches are filled as sequences grow. If everything but the routed experts fits, the experts get the rest, and are
+//! packed when they are chosen. Small allocations are not counted. On systems other than Linux the free memory is
+//! unknown.
 
 mod available;
 
@@ -20,15 +20,15 @@ use foretoken_model::Options;
 use crate::Error;
 use crate::error::Message;
 
-/// How much memory the process may take.
+/// The memory that the process may take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MemoryLimit {
-    /// What the system has free when it is asked: the machine, control groups and limits of the process.
+    /// The free memory at the moment, by the machine, control groups and limits of the process.
     #[default]
     Free,
-    /// So many bytes, including what the process already has; and never more than is free.
+    /// This number of bytes, including those that the process already has, but never more than the free memory.
     Bytes(usize),
-    /// No limit. A shortage is reported.
+    /// No limit. A shortage is only reported.
     None,
 }
 
@@ -93,12 +93,12 @@ impl fmt::Display for MemoryLimit {
 
 /// Bytes that a generator needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Need {
+pub(crate) struct MemoryNeed {
     /// The target's weights.
     pub(crate) weights: usize,
-    /// Of these, the matrices of floats, which `dtype` could make smaller.
+    /// Of the weights, the matrices of floats, which `dtype` could make smaller.
     pub(crate) floats: usize,
-    /// Of these, the experts that tokens choose, or their room if it is smaller.
+    /// Of the weights, the routed experts, or their room if it is smaller.
     pub(crate) experts: usize,
     /// The least room that the experts need.
     pub(crate) experts_least: usize,
@@ -106,62 +106,62 @@ pub(crate) struct Need {
     pub(crate) cache: usize,
     /// The target's buffers for as many rows as a pass may have.
     pub(crate) passes: usize,
-    /// The same of draft models.
+    /// Weights, caches and buffers of draft models.
     pub(crate) drafts: usize,
 }
 
-impl Need {
-    /// The same with room for so many bytes of experts.
+impl MemoryNeed {
+    /// This need with at most `bytes` for experts.
     pub(crate) fn with_experts_in(self, bytes: usize) -> Self {
         let spared = self.experts.saturating_sub(bytes);
         Self { weights: self.weights.saturating_sub(spared), experts: self.experts - spared, ..self }
     }
 
-    /// All of it.
-    pub(crate) fn all(&self) -> usize {
+    /// All bytes together.
+    pub(crate) fn total(&self) -> usize {
         let Self { weights, cache, passes, drafts, .. } = *self;
         [weights, cache, passes, drafts].into_iter().fold(0, usize::saturating_add)
     }
 
-    /// Reserves that much until the returned value is dropped: caches are filled as sequences grow, and a model that is
-    /// opened meanwhile must not get the same memory.
+    /// Reserves these bytes until the returned value is dropped: caches are filled as sequences grow, and a model that
+    /// is opened meanwhile must not get the same memory.
     pub(crate) fn reserve(&self, options: &Options) -> MemoryReservation {
-        let need = options.expert_bytes.map_or(*self, |bytes| self.with_experts_in(bytes));
-        RESERVED.fetch_add(need.all(), Ordering::Relaxed);
-        MemoryReservation(need.all())
+        let bytes = options.expert_bytes.map_or(*self, |bytes| self.with_experts_in(bytes)).total();
+        RESERVED.fetch_add(bytes, Ordering::Relaxed);
+        MemoryReservation(bytes)
     }
 
-    /// Compares the need with what may be taken. Where there is a limit and only the experts exceed it, they get the
-    /// room that is left, unless their room was set. Returns a shortage that is only to be reported.
+    /// Compares the need with the memory that may be taken. If there is a limit and only the experts exceed it, sets
+    /// their room in `options` to what is left, unless it is set. Without a limit, returns the message of a shortage.
     ///
     /// # Errors
-    /// There is less, and there is a limit.
+    /// There is a limit, and less memory than needed.
     pub(crate) fn check(&self, options: &mut Options) -> Result<Option<Message>, Error> {
         let mut now = MemoryState::now();
-        if now.allows().is_some_and(|allowed| allowed < self.all()) {
+        if now.allowed().is_some_and(|allowed| allowed < self.total()) {
             // Allocators keep some of what was freed.
             foretoken_kernels::allocator::release_free_memory();
             now = MemoryState::now();
         }
         let &MemoryState { limit, free, held } = &now;
         if options.expert_bytes.is_none() {
-            options.expert_bytes = self.room_for_experts(limit, free, || held);
+            options.expert_bytes = self.room_for_experts(limit, free, held);
         }
         let need = options.expert_bytes.map_or(*self, |bytes| self.with_experts_in(bytes));
-        let Some(shortage) = need.shortage_message(limit, free, || held) else { return Ok(None) };
-        let missing = need.all().saturating_sub(now.allows().unwrap_or(0));
+        let Some(shortage) = need.shortage_message(limit, free, held) else { return Ok(None) };
+        let missing = need.total().saturating_sub(now.allowed().unwrap_or(0));
         if limit == MemoryLimit::None { Ok(Some(shortage)) } else { Err(Error::Memory(shortage, missing)) }
     }
 
-    /// The room for experts, where not all of them fit and the least that they need does.
-    fn room_for_experts(&self, limit: MemoryLimit, free: Option<usize>, held: impl Fn() -> usize) -> Option<usize> {
+    /// The room for experts, if not all of them fit and the least room does.
+    fn room_for_experts(&self, limit: MemoryLimit, free: Option<usize>, held: usize) -> Option<usize> {
         let (allowed, _) = allowed(limit, free, held).filter(|_| limit != MemoryLimit::None)?;
-        let left = allowed.checked_sub(self.all() - self.experts.min(self.all()))?;
+        let left = allowed.checked_sub(self.total() - self.experts.min(self.total()))?;
         let room = left - left / SYSTEM_PART;
-        (self.all() > allowed && self.experts > 0 && room >= self.experts_least).then_some(room)
+        (self.total() > allowed && self.experts > 0 && room >= self.experts_least).then_some(room)
     }
 
-    /// A note for users where experts have less room than they take.
+    /// A note for users if not all experts are in memory at a time.
     pub(crate) fn note_experts(&self, options: &Options) -> Option<Message> {
         let bytes = options.expert_bytes.filter(|bytes| *bytes < self.experts)?;
         let (experts, room) = (format_bytes(self.experts), format_bytes(bytes));
@@ -169,40 +169,38 @@ impl Need {
         Some(Message::setting("expert_memory").and(rest))
     }
 
-    /// The message if this is more than is allowed, where `free` bytes are free (`None` if that is unknown) and `held`
-    /// bytes are already taken or reserved.
-    fn shortage_message(&self, limit: MemoryLimit, free: Option<usize>, held: impl Fn() -> usize) -> Option<Message> {
+    /// The message of a shortage, if there is one. Arguments as in [`allowed`].
+    fn shortage_message(&self, limit: MemoryLimit, free: Option<usize>, held: usize) -> Option<Message> {
         let Self { weights, floats, experts, cache, passes, drafts, .. } = *self;
-        let all = self.all();
-        let (allowed, of_limit) = allowed(limit, free, held)?;
-        if all <= allowed {
+        let total = self.total();
+        let (allowed, is_limited) = allowed(limit, free, held)?;
+        if total <= allowed {
             return None;
         }
-        let of_experts = if experts > 0 { format!(" with experts {}", format_bytes(experts)) } else { String::new() };
-        let mut parts =
-            vec![format!("weights {}{of_experts}", format_bytes(weights)), format!("cache {}", format_bytes(cache))];
-        parts.push(format!("passes {}", format_bytes(passes)));
+        let mut parts = format!("weights {}", format_bytes(weights));
+        if experts > 0 {
+            parts += &format!(" with experts {}", format_bytes(experts));
+        }
+        parts += &format!(", cache {}, passes {}", format_bytes(cache), format_bytes(passes));
         if drafts > 0 {
-            parts.push(format!("draft models {}", format_bytes(drafts)));
+            parts += &format!(", draft models {}", format_bytes(drafts));
         }
         let found = match limit {
-            MemoryLimit::Bytes(bytes) if of_limit => {
+            MemoryLimit::Bytes(bytes) if is_limited => {
                 let found = format!("found {}, which is what ", format_bytes(allowed));
                 Message::words(found).and_setting("memory_limit").and(format!(" {} leaves", format_bytes(bytes)))
             }
             _ => Message::words(format!("found {} free", format_bytes(allowed))),
         };
-        let (all, parts) = (format_bytes(all), parts.join(", "));
-        let message = Message::words(format!("memory: expected {all} ({parts}), ")).followed_by(found);
-        let mut message = message.and("; less is needed with a smaller ").and_setting("ctx_size");
+        let need = Message::words(format!("memory: expected {} ({parts}), ", format_bytes(total)));
+        let mut message = need.followed_by(found).and("; less is needed with a smaller ").and_setting("ctx_size");
         if floats > 0 {
             message = message.and(", ").and_setting("dtype").and(" q8_0 or q4_k");
         }
         if experts > 0 {
             message = message.and(", ").and_setting("expert_memory");
         }
-        let message = message.and(", ").and_setting("cache_type_k").and(" and ").and_setting("cache_type_v");
-        let message = message.and(" q8_0");
+        message = message.and(", ").and_setting("cache_type_k").and(" and ").and_setting("cache_type_v").and(" q8_0");
         Some(match limit {
             MemoryLimit::None => message,
             _ => message.and("; ").and_setting("memory_limit").and(" none goes on all the same"),
@@ -213,9 +211,9 @@ impl Need {
 /// The memory of process and system at a moment.
 struct MemoryState {
     limit: MemoryLimit,
-    /// Neither taken nor reserved; `None` if that is unknown.
+    /// Bytes that are neither taken nor reserved; `None` if that is unknown.
     free: Option<usize>,
-    /// Taken or reserved by this process.
+    /// Bytes that this process has taken or reserved.
     held: usize,
 }
 
@@ -224,18 +222,18 @@ impl MemoryState {
         let held = available::held(&available::read).unwrap_or(0);
         let reserved = RESERVED.load(Ordering::Relaxed);
         let free = available::available(&available::read);
-        // What was reserved and not taken yet is not free.
+        // Reserved bytes that are not taken yet are not free.
         let free = free.map(|free| free.saturating_sub(reserved.saturating_sub(held)));
         Self { limit: MemoryLimit::chosen(), free, held: held.max(reserved) }
     }
 
-    /// Bytes that may be taken, where that is known.
-    fn allows(&self) -> Option<usize> {
-        allowed(self.limit, self.free, || self.held).map(|(allowed, _)| allowed)
+    /// Bytes that may be taken; `None` if that is unknown.
+    fn allowed(&self) -> Option<usize> {
+        allowed(self.limit, self.free, self.held).map(|(allowed, _)| allowed)
     }
 }
 
-/// Bytes that open generators may still take or have taken.
+/// Bytes that open generators have reserved.
 static RESERVED: AtomicUsize = AtomicUsize::new(0);
 
 /// Memory that is reserved for a generator, in bytes; dropped after everything that uses it.
@@ -250,18 +248,18 @@ impl Drop for MemoryReservation {
     }
 }
 
-/// One part in so many of the experts' room is left to the system, which caches pages of their file there.
+/// One eighth of the experts' room is left to the system, which caches pages of their file there.
 const SYSTEM_PART: usize = 8;
 
-/// The bytes that are allowed, and whether the limit decides that, where `free` bytes are free (`None` if that is
-/// unknown) and `held` bytes are already taken or reserved. `None` if nothing is known.
-fn allowed(limit: MemoryLimit, free: Option<usize>, held: impl Fn() -> usize) -> Option<(usize, bool)> {
-    let of_limit = match limit {
-        MemoryLimit::Bytes(bytes) => Some(bytes.saturating_sub(held())),
+/// Bytes that may be taken, and whether the limit decides that rather than the free memory; `None` if that is unknown.
+/// `free`: bytes that are free, if that is known; `held`: bytes that the process has taken or reserved.
+fn allowed(limit: MemoryLimit, free: Option<usize>, held: usize) -> Option<(usize, bool)> {
+    let left = match limit {
+        MemoryLimit::Bytes(bytes) => Some(bytes.saturating_sub(held)),
         MemoryLimit::Free | MemoryLimit::None => None,
     };
-    let allowed = free.into_iter().chain(of_limit).min()?;
-    Some((allowed, of_limit == Some(allowed)))
+    let allowed = free.into_iter().chain(left).min()?;
+    Some((allowed, left == Some(allowed)))
 }
 
 fn format_bytes(bytes: usize) -> String {
@@ -275,9 +273,9 @@ mod tests {
 
     #[test]
     fn a_shortage_names_the_parts_and_what_to_change() {
-        let need = Need { weights: 2_000_000_000, floats: 1, cache: 300_000_000, ..Need::default() };
+        let need = MemoryNeed { weights: 2_000_000_000, floats: 1, cache: 300_000_000, ..MemoryNeed::default() };
         let shortage_message =
-            |need: Need, limit, free| need.shortage_message(limit, free, || 200_000_000).map(|it| it.to_string());
+            |need: MemoryNeed, limit, free| need.shortage_message(limit, free, 200_000_000).map(|it| it.to_string());
         assert_eq!(shortage_message(need, MemoryLimit::Free, Some(2_300_000_000)), None);
         assert_eq!(shortage_message(need, MemoryLimit::Free, None), None);
         let expected = "memory: expected 2.3 GB (weights 2.0 GB, cache 300 MB, passes 0 MB), found 1.2 GB free; less \
@@ -286,11 +284,11 @@ mod tests {
         assert_eq!(message, expected);
         let refused = shortage_message(need, MemoryLimit::Free, Some(1_200_000_000)).expect("it does not suffice");
         assert_eq!(refused, format!("{expected}; memory_limit none goes on all the same"));
-        let quantized = Need { floats: 0, drafts: 50_000_000, ..need };
+        let quantized = MemoryNeed { floats: 0, drafts: 50_000_000, ..need };
         let quantized =
             shortage_message(quantized, MemoryLimit::None, Some(1_200_000_000)).expect("it does not suffice");
         assert!(quantized.contains("draft models 50 MB), found") && !quantized.contains("dtype"), "{quantized}");
-        // What is already held counts towards a limit, which is never more than what is free.
+        // Memory that is already held counts towards a limit, and no more than the free memory is allowed.
         let limited =
             shortage_message(need, MemoryLimit::Bytes(2_400_000_000), Some(9_000_000_000)).expect("200 MB are held");
         assert!(limited.contains("found 2.2 GB, which is what memory_limit 2.4 GB leaves;"), "{limited}");
@@ -302,9 +300,9 @@ mod tests {
 
     #[test]
     fn experts_get_what_the_rest_leaves() {
-        let dense = Need { weights: 2_000_000_000, cache: 400_000_000, ..Need::default() };
-        let need = Need { weights: 18_000_000_000, experts: 16_000_000_000, experts_least: 100_000_000, ..dense };
-        let room = |need: Need, limit, free| need.room_for_experts(limit, Some(free), || 0);
+        let dense = MemoryNeed { weights: 2_000_000_000, cache: 400_000_000, ..MemoryNeed::default() };
+        let need = MemoryNeed { weights: 18_000_000_000, experts: 16_000_000_000, experts_least: 100_000_000, ..dense };
+        let room = |need: MemoryNeed, limit, free| need.room_for_experts(limit, Some(free), 0);
         let free = MemoryLimit::Free;
         assert_eq!(room(need, free, 18_400_000_000), None, "all fit");
         assert_eq!(room(need, free, 10_400_000_000), Some(7_000_000_000));
@@ -313,9 +311,9 @@ mod tests {
         assert_eq!([room(need, free, 2_500_000_000), room(need, free, 1_000_000_000)], [None; 2], "not even the least");
         assert_eq!(room(dense, free, 1_000_000_000), None);
         let few = need.with_experts_in(7_000_000_000);
-        assert_eq!((few.all(), few.experts), (9_400_000_000, 7_000_000_000));
+        assert_eq!((few.total(), few.experts), (9_400_000_000, 7_000_000_000));
         assert_eq!(need.with_experts_in(usize::MAX), need);
-        let message = few.shortage_message(free, Some(5_000_000_000), || 0).expect("it does not suffice").to_string();
+        let message = few.shortage_message(free, Some(5_000_000_000), 0).expect("it does not suffice").to_string();
         assert!(
             message.contains("(weights 9.0 GB with experts 7.0 GB, cache") && message.contains(", expert_memory,"),
             "{message}"

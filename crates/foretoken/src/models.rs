@@ -1,8 +1,8 @@
-//! Opening a model: a directory, a `.gguf` file, or one that is part of the library (feature `demo`).
+//! Opens a model: a directory, a `.gguf` file, or one that is part of the library (feature `demo`).
 //!
-//! The three sources differ only in where their files are. An opened model has a checkpoint, its shape, the defaults of
-//! its files, and, on demand, tokenizer and chat template. Models of a hub are fetched by the crate `hub`, which gives
-//! a path.
+//! The three sources differ only in where their files are. An opened model has a checkpoint, the network's shape, the
+//! defaults of its files, and, on demand, tokenizer and chat template. The crate `hub` fetches models of a hub and
+//! gives their paths.
 
 mod active_parameters;
 pub mod defaults;
@@ -25,24 +25,24 @@ use foretoken_weights::{Bytes, gguf};
 
 use crate::Error;
 use crate::error::Message;
-use crate::memory::Need;
+use crate::memory::MemoryNeed;
 pub use active_parameters::ActiveParameters;
 use defaults::Defaults;
 use demo::Embedded;
 
-/// One row in this many may be padding without a note.
+/// One in this many rows of the vocabulary may be padding without a note.
 const PADDING_PART: usize = 16;
 
-/// A file of safetensors that holds nothing.
+/// An empty safetensors file.
 const NO_TENSORS: &[u8] = b"\x02\0\0\0\0\0\0\0{}";
 
-/// Whether a configuration (`config.json`) is of a network that can be run.
+/// Whether the network of a configuration (`config.json`) is supported.
 pub fn is_known(config: &[u8]) -> bool {
     let checkpoint = Checkpoint::from_parts("config", config, Bytes::from_static(NO_TENSORS));
     checkpoint.is_ok_and(|checkpoint| family::plan(&checkpoint).is_ok())
 }
 
-/// Where a model's files are.
+/// The location of a model's files.
 enum Location {
     Embedded(&'static Embedded),
     Directory(PathBuf),
@@ -55,11 +55,11 @@ pub struct Opened {
     pub name: String,
     /// Configuration and tensors.
     pub checkpoint: Checkpoint,
-    /// The network's shape; what depends on the longest text is chosen when it is loaded ([`Options::context`]).
+    /// The network's shape. Loading sets the values that depend on the context length ([`Options::context`]).
     pub spec: Spec,
-    /// Where its tensors lie.
+    /// The names of its tensors.
     layout: Layout,
-    /// The defaults in its files: sampling, the token that begins a text, and those that end it.
+    /// The defaults in its files: sampling parameters, the beginning-of-text token and the end tokens.
     pub defaults: Defaults,
     location: Location,
 }
@@ -68,25 +68,18 @@ impl Opened {
     /// Opens a directory or file.
     ///
     /// # Errors
-    /// A file is missing, malformed, or of a family that is not known.
+    /// A file is missing, malformed, or of an unknown family.
     pub fn at(path: &Path) -> Result<Self, Error> {
         path_check::check(path)?;
         let checkpoint = Checkpoint::open(path)?;
         let Plan { spec, layout } = family::plan(&checkpoint)?;
         let name = path.display().to_string();
-        // The opened checkpoint says whether it is GGUF, so the disk is not asked again.
         if matches!(checkpoint.config, Config::Gguf(_)) {
-            return Ok(Self {
-                name,
-                checkpoint,
-                spec,
-                layout,
-                defaults: Defaults::default(),
-                location: Location::Gguf,
-            });
+            let (defaults, location) = (Defaults::default(), Location::Gguf);
+            return Ok(Self { name, checkpoint, spec, layout, defaults, location });
         }
         let (generation, config) = (path.join("generation_config.json"), path.join("config.json"));
-        let (generation_bytes, config_bytes) = (read_if_there(&generation)?, read_if_there(&config)?);
+        let (generation_bytes, config_bytes) = (read_if_exists(&generation)?, read_if_exists(&config)?);
         let defaults = Defaults::read(
             (&generation.display().to_string(), generation_bytes.as_deref()),
             (&config.display().to_string(), config_bytes.as_deref()),
@@ -101,19 +94,13 @@ impl Opened {
     pub(crate) fn embedded(files: &'static Embedded) -> Result<Self, Error> {
         let checkpoint = Checkpoint::from_parts(files.name, files.config, Bytes::from_static(files.weights))?;
         let Plan { spec, layout } = family::plan(&checkpoint)?;
-        let name = |file: &str| format!("{}/{file}", files.name);
+        let path = |file: &str| format!("{}/{file}", files.name);
         let defaults = Defaults::read(
-            (&name("generation_config.json"), Some(files.generation_config)),
-            (&name("config.json"), Some(files.config)),
+            (&path("generation_config.json"), Some(files.generation_config)),
+            (&path("config.json"), Some(files.config)),
         )?;
-        Ok(Self {
-            name: files.name.to_string(),
-            checkpoint,
-            spec,
-            layout,
-            defaults,
-            location: Location::Embedded(files),
-        })
+        let (name, location) = (files.name.to_string(), Location::Embedded(files));
+        Ok(Self { name, checkpoint, spec, layout, defaults, location })
     }
 
     /// Its canonical path, or the demo model's name.
@@ -131,10 +118,11 @@ impl Opened {
         self.checkpoint.weights.iter().map(|tensor| tensor.bytes.len()).sum()
     }
 
-    /// Bytes of the experts that tokens choose, where matrices of floats are converted to a type.
+    /// Bytes of the routed experts, with matrices of floats converted to `weight_type`.
     ///
     /// # Errors
-    /// A tensor is missing or contradicts the configuration, or a type is asked for and the weights are not floats.
+    /// A tensor is missing or contradicts the configuration, or there is a `weight_type` and the weights are not
+    /// floats.
     pub fn expert_need(&self, weight_type: Option<WeightType>) -> Result<ExpertNeed, Error> {
         if self.spec.experts.is_none() {
             return Ok(ExpertNeed::default());
@@ -143,7 +131,7 @@ impl Opened {
         Ok(plan.read(&self.checkpoint, None)?.expert_need(weight_type)?)
     }
 
-    /// The format of its files, for people.
+    /// The format of its files, in words.
     pub fn format(&self) -> &'static str {
         match self.location {
             Location::Embedded(_) => "safetensors, part of this program",
@@ -155,7 +143,7 @@ impl Opened {
     /// The tokenizer; `None` if the model comes without one.
     ///
     /// # Errors
-    /// Its files are there and cannot be understood.
+    /// Its files cannot be parsed.
     pub fn tokenizer(&self) -> Result<Option<Arc<Tokenizer>>, Error> {
         let tokenizer = match (&self.location, &self.checkpoint.config) {
             (Location::Embedded(files), _) => {
@@ -170,7 +158,7 @@ impl Opened {
         Ok(tokenizer.map(Arc::new))
     }
 
-    /// Whether another model's tokenizer has the same files, so that the two need not be loaded to be compared.
+    /// Whether another model has the same tokenizer files; the tokenizers then need not be loaded to be compared.
     pub(crate) fn has_same_tokenizer_files(&self, other: &Self) -> bool {
         let files = ["tokenizer.json", "tokenizer_config.json"];
         let read = |dir: &Path| files.map(|name| whole::read(&dir.join(name), VOCABULARY_BYTES_MAX).ok());
@@ -186,7 +174,7 @@ impl Opened {
         }
     }
 
-    /// The error where there is no tokenizer.
+    /// The error of a model without a tokenizer.
     pub fn missing_tokenizer(&self) -> String {
         match self.location {
             Location::Gguf => format!("{}: tokenizer.ggml.model: expected a vocabulary, found none", self.name),
@@ -200,7 +188,7 @@ impl Opened {
     /// The chat template; `None` if the model comes without one.
     ///
     /// # Errors
-    /// It is there and cannot be understood.
+    /// It cannot be parsed.
     pub fn chat_template(&self) -> Result<Option<ChatTemplate>, Error> {
         Ok(match (&self.location, &self.checkpoint.config) {
             (Location::Embedded(files), _) => {
@@ -213,14 +201,14 @@ impl Opened {
         })
     }
 
-    /// The token that begins a text.
+    /// The beginning-of-text token.
     pub fn beginning(&self, tokenizer: Option<&Tokenizer>) -> Option<Token> {
         tokenizer.and_then(Tokenizer::bos).or(self.defaults.bos)
     }
 
-    /// The tokens that end a text, ascending: what `generation_config.json` says, else `config.json`, else the
-    /// tokenizer. This is what transformers does, so the same text ends at the same place. In a conversation the
-    /// [turn's end](Tokenizer::turn_end_tokens) is added, since some models' files name only the end of a text.
+    /// The tokens that end a text, ascending: those of `generation_config.json`, else of `config.json`, else of the
+    /// tokenizer, as in transformers. For conversations the caller adds [end-of-turn
+    /// tokens](Tokenizer::turn_end_tokens), which the files of some models do not name.
     pub fn end_tokens(&self, tokenizer: Option<&Tokenizer>) -> Vec<Token> {
         let mut all = match tokenizer {
             Some(tokenizer) if self.defaults.end_tokens.is_empty() => tokenizer.end_tokens().to_vec(),
@@ -232,20 +220,20 @@ impl Opened {
         all
     }
 
-    /// Tokens that can be read and written: those of the tokenizer and the special ones that the files name, as far as
-    /// the network has rows for them; without a tokenizer all rows. The rows after them are padding.
+    /// The number of tokens that can be read and written: those of the tokenizer and the special ones that the files
+    /// name, as far as the network has rows for them; without a tokenizer all rows. The rows after them are padding.
     pub fn tokens(&self, tokenizer: Option<&Tokenizer>) -> usize {
         let rows = self.spec.vocabulary;
         let Some(known) = tokenizer else { return rows };
-        // Where the tokenizer's files lack a token that ends a text, that token counts all the same.
+        // An end token counts even if the tokenizer's files lack it.
         let named = self.end_tokens(tokenizer).into_iter().chain(self.beginning(tokenizer));
         let named = named.map(|token| token as usize + 1).max().unwrap_or(1);
         known.vocabulary_len().max(named).min(rows)
     }
 
-    /// A note for users where more rows of the network have no token than padding explains, which is less than a
-    /// fortieth of the vocabulary in all published models that we know (DeepSeek LLM: 2385 of 102400). Then the
-    /// tokenizer is likely to be another model's.
+    /// A note for users if more rows of the network have no token than padding explains: the tokenizer is then likely
+    /// to be another model's. In all published models that we know, padding is less than a fortieth of the vocabulary
+    /// (DeepSeek LLM: 2385 of 102400).
     pub(crate) fn note_tokens(&self, tokens: usize) -> Option<Message> {
         let rows = self.spec.vocabulary;
         let line = format!(
@@ -256,9 +244,9 @@ impl Opened {
     }
 
     /// A note for users about tensors that a loaded network does not use.
-    pub(crate) fn note_left_out(&self, all: &[String]) -> Option<Message> {
-        let (first, name) = (all.first()?, &self.name);
-        let line = match all.len() {
+    pub(crate) fn note_unused_tensors(&self, tensors: &[String]) -> Option<Message> {
+        let (first, name) = (tensors.first()?, &self.name);
+        let line = match tensors.len() {
             1 => format!("{name}: tensor {first} is no part of the text's network and is not used"),
             count => format!("{name}: {count} tensors are no part of the text's network and are not used, as {first}"),
         };
@@ -276,11 +264,11 @@ impl Opened {
         mut options: Options,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Loaded, Error> {
-        Need::of_target(self, &options)?.check(&mut options)?;
+        MemoryNeed::of_target(self, &options)?.check(&mut options)?;
         self.load_within(backend, options, progress)
     }
 
-    /// The same where the memory that is needed was checked before.
+    /// As [`Opened::load`], for callers that have checked the memory.
     ///
     /// # Errors
     /// As [`Opened::load`], except for memory.
@@ -300,7 +288,7 @@ impl Opened {
     /// Loads a draft head for a loaded target, given as its capacity and its embedding and output rows.
     ///
     /// # Errors
-    /// As [`Opened::load`], except for memory; or it is no head of this target.
+    /// As [`Opened::load`], except for memory; or it is no draft head for this target.
     pub(crate) fn load_head(
         &self,
         target: (&Capacity, &SharedEmbeddings),
@@ -315,7 +303,7 @@ impl Opened {
     }
 }
 
-/// Names of the models that are built in: a target and its draft model, or none.
+/// Names of the built-in models: a target and its draft model, or none.
 pub fn built_in() -> Vec<&'static str> {
     [demo::target(), demo::draft()].into_iter().flatten().map(|files| files.name).collect()
 }
@@ -324,7 +312,7 @@ pub fn built_in() -> Vec<&'static str> {
 /// GGUF file; the network is neither read nor checked.
 ///
 /// # Errors
-/// It is not there, or cannot be understood.
+/// There is none, or it cannot be parsed.
 pub fn tokenizer_at(path: &Path) -> Result<Arc<Tokenizer>, Error> {
     if path.is_dir() {
         return Ok(Arc::new(Tokenizer::from_dir(path)?));
@@ -333,7 +321,7 @@ pub fn tokenizer_at(path: &Path) -> Result<Arc<Tokenizer>, Error> {
     Ok(Arc::new(Tokenizer::from_gguf(&path.display().to_string(), &file.metadata)?))
 }
 
-/// Whether a GGUF file has a tokenizer: a file whose key says `none` is a network alone, as is one without the key.
+/// Whether a GGUF file has a tokenizer. A file without the key, or with `none` as its value, has only a network.
 fn has_vocabulary(metadata: &Metadata) -> bool {
     match metadata.get("tokenizer.ggml.model") {
         None => false,
@@ -342,7 +330,7 @@ fn has_vocabulary(metadata: &Metadata) -> bool {
     }
 }
 
-fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>, Error> {
+fn read_if_exists(path: &Path) -> Result<Option<Vec<u8>>, Error> {
     match whole::read(path, SETTINGS_BYTES_MAX) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -356,12 +344,12 @@ mod tests {
 
     #[test]
     fn a_gguf_file_without_a_tokenizer_is_recognised() {
-        let says = |value: Option<&str>| {
+        let found = |value: Option<&str>| {
             let key = "tokenizer.ggml.model".to_string();
             let value = value.map(|value| (key, Value::String(value.to_string())));
             has_vocabulary(&Metadata::new("a.gguf", value))
         };
-        assert_eq!([None, Some("none"), Some("no_vocab"), Some("gpt2")].map(says), [false, false, false, true]);
+        assert_eq!([None, Some("none"), Some("no_vocab"), Some("gpt2")].map(found), [false, false, false, true]);
     }
 
     #[test]

@@ -1,14 +1,13 @@
-//! Values of settings by their names: in JSON, on command lines and in help.
+//! Names of the values of settings: in JSON, on command lines and in help.
 //!
-//! The lower crates know neither serde nor command lines, so the names of their values are given here. Settings are
-//! serialized by name through `#[serde(with = "names")]`.
+//! The lower crates know neither serde nor command lines, so this module names their values. Settings are serialized by
+//! name through `#[serde(with = "names")]`.
 
-use foretoken_drafters::NgramSource;
-use foretoken_drafters::{BranchSource, Layout};
+use foretoken_drafters::{BranchSource, Layout, NgramSource};
 use foretoken_engine::TranslationWay;
 use foretoken_model::{CacheType, WeightType};
 use foretoken_speculation::Promise;
-use serde::{Deserialize, Deserializer, Serializer, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A value with a name.
 pub trait Named: Sized {
@@ -23,14 +22,14 @@ pub trait Named: Sized {
 pub struct NamedValue<T> {
     /// The value.
     pub value: T,
-    /// Its name, and then other names of it.
+    /// Its name, followed by aliases.
     pub names: &'static [&'static str],
-    /// What it means, for help.
+    /// Its description in help.
     pub help: &'static str,
 }
 
 impl<T> NamedValue<T> {
-    /// A value with its names, and what help says of it.
+    /// A value with its names and its description in help.
     pub const fn new(value: T, names: &'static [&'static str], help: &'static str) -> Self {
         Self { value, names, help }
     }
@@ -58,25 +57,23 @@ pub(crate) fn serialize<T: Named, S: Serializer>(value: &T, serializer: S) -> Re
 }
 
 pub(crate) fn deserialize<'a, T: Named, D: Deserializer<'a>>(deserializer: D) -> Result<T, D::Error> {
-    let name = String::deserialize(deserializer)?;
-    T::named(&name).ok_or_else(|| de::Error::custom(format!("expected a name that is known, found {name:?}")))
+    parse(&String::deserialize(deserializer)?)
 }
 
-/// The same for optional values.
+fn parse<T: Named, E: de::Error>(name: &str) -> Result<T, E> {
+    T::named(name).ok_or_else(|| E::custom(format!("expected a name that is known, found {name:?}")))
+}
+
+/// Serialization of optional values by name.
 pub(crate) mod optional {
-    use super::{Deserialize, Deserializer, Named, Serializer, de};
+    use super::{Deserialize, Deserializer, Named, Serialize, Serializer, parse};
 
     pub(crate) fn serialize<T: Named, S: Serializer>(value: &Option<T>, serializer: S) -> Result<S::Ok, S::Error> {
-        match value {
-            Some(value) => serializer.serialize_some(&value.name()),
-            None => serializer.serialize_none(),
-        }
+        value.as_ref().map(Named::name).serialize(serializer)
     }
 
     pub(crate) fn deserialize<'a, T: Named, D: Deserializer<'a>>(deserializer: D) -> Result<Option<T>, D::Error> {
-        let Some(name) = Option::<String>::deserialize(deserializer)? else { return Ok(None) };
-        let unknown = || de::Error::custom(format!("expected a name that is known, found {name:?}"));
-        T::named(&name).map(Some).ok_or_else(unknown)
+        Option::<String>::deserialize(deserializer)?.map(|name| parse(&name)).transpose()
     }
 }
 

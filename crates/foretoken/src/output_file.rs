@@ -1,9 +1,10 @@
-//! Files that a program writes: atomically, and never over a file that should be kept.
+//! Writes files atomically, and never over a file that should be kept.
 //!
 //! The bytes go to a temporary file in the same folder (`temporary_file.rs`), which is renamed when all of them are on
-//! the disk: a reader, also after a crash, finds the complete file or the old one. A command says what may happen to an
-//! existing file ([`Existing`]) and what it reads, which it can then not overwrite, whatever links lead to it. Devices,
-//! named pipes and open files (`/dev/stdout`) are written to directly and never replaced (`destination.rs`).
+//! the disk: a reader, also after a crash, finds the complete file or the old one. A command chooses what may happen to
+//! an existing file ([`Existing`]) and names the files that it reads, which are then never overwritten, whatever links
+//! lead to them. Devices, named pipes and open files (`/dev/stdout`) are written to directly and never replaced
+//! (`destination.rs`).
 
 mod destination;
 mod temporary_file;
@@ -28,14 +29,14 @@ pub(crate) use write_lock::WriteLock;
 pub enum Existing {
     /// It is kept, and the output refused, also if the file was created while the new one was being written.
     Kept,
-    /// It is replaced: the user asked for it (`--force`), or it is this program's own.
+    /// It is replaced: the user wants that (`--force`), or it is this program's own.
     Replaced,
 }
 
 /// A file that is being written. If it is dropped before [`OutputFile::finish`], nothing is left of it.
 #[derive(Debug)]
 pub struct OutputFile {
-    /// As it was named, for messages.
+    /// The path as the user named it, for messages.
     path: PathBuf,
     out: BufWriter<File>,
     /// The temporary file and the path that it will get; `None` where the bytes are written directly.
@@ -46,17 +47,16 @@ pub struct OutputFile {
 }
 
 impl OutputFile {
-    /// Begins the output file that a user names. `read`: the files and folders that the caller reads; of a folder all
-    /// files inside, except those ending in `.gguf`, which are never part of a folder's model.
-    ///
-    /// On Unix an old file keeps its permissions.
+    /// Begins an output file that a user names. `read`: the files and folders that the caller reads; of a folder all
+    /// files inside, except those ending in `.gguf`, which are never part of a folder's model. On Unix an existing file
+    /// keeps its permissions.
     ///
     /// # Errors
     /// A file exists and is to be kept, or is one of those that are read; `path` is a folder, or names no file; or the
     /// system refuses to write there.
     pub fn create(path: &Path, existing: Existing, read: &[PathBuf]) -> Result<Self, Error> {
         let destination = Destination::of(path).map_err(|error| unwritable(path, &error))?;
-        if let Destination::File { target, is_there: true } = &destination {
+        if let Destination::File { target, exists: true } = &destination {
             if let Some(read) = destination::find_among(target, read) {
                 let found = format!("{}: expected another file than what is read, found {}", path.display(), read);
                 return Err(Error::input(found));
@@ -68,19 +68,19 @@ impl OutputFile {
         Ok(Self::begin(path, destination, existing, Access::Umask).map_err(|error| unwritable(path, &error))?)
     }
 
-    /// The same for a file of the program's own: an existing one is replaced, and a new one is for its owner alone.
-    /// Anything but a file is refused, since it could not be read again.
+    /// Begins a file that is kept between runs: an existing one is replaced, and a new one is readable by its owner
+    /// alone. Anything but a file is refused, since it could not be read again.
     pub(crate) fn kept(path: &Path) -> io::Result<Self> {
-        let (target, is_there) = Destination::of_file(path)?;
-        Self::begin(path, Destination::File { target, is_there }, Existing::Replaced, Access::Owner)
+        let (target, exists) = Destination::of_file(path)?;
+        Self::begin(path, Destination::File { target, exists }, Existing::Replaced, Access::Owner)
     }
 
-    /// The same file, which is only kept if no other process creates one meanwhile.
+    /// Makes finishing fail if another process has created a file of this name meanwhile.
     pub(crate) fn if_absent(self) -> Self {
         Self { existing: Existing::Kept, ..self }
     }
 
-    /// The same file, which need not survive a power failure, since it can be made again.
+    /// Skips waiting for the disk: the file need not survive a power failure, since it can be computed again.
     pub(crate) fn not_durable(self) -> Self {
         Self { durable: false, ..self }
     }
@@ -91,7 +91,7 @@ impl OutputFile {
             Destination::File { target, .. } => {
                 let old = std::fs::metadata(&target).ok().filter(std::fs::Metadata::is_file);
                 let (temporary_file, file) = TemporaryFile::create(&target, access == Access::Owner)?;
-                // Elsewhere permissions are one read-only bit, which would forbid replacing the file.
+                // On other systems permissions are one read-only bit, which would forbid replacing the file.
                 let permissions: Option<Permissions> = old.map(|old| old.permissions()).filter(|_| cfg!(unix));
                 if let Some(permissions) = permissions {
                     file.set_permissions(permissions)?;
@@ -102,7 +102,7 @@ impl OutputFile {
         Ok(Self { path: path.to_owned(), out: BufWriter::new(file), temporary, existing, durable: true })
     }
 
-    /// Writes into the file; an error names it.
+    /// Writes the content; an error names the file.
     pub(crate) fn fill(&mut self, write: impl FnOnce(&mut Self) -> io::Result<()>) -> Result<(), Error> {
         write(self).map_err(|error| unwritable(&self.path, &error).into())
     }
@@ -148,9 +148,9 @@ impl Write for OutputFile {
 /// Who may read a new file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Access {
-    /// As the user's umask has it.
+    /// Everybody whom the user's umask allows.
     Umask,
-    /// The owner alone, since it holds what people wrote.
+    /// The owner alone, since the file has users' texts.
     Owner,
 }
 

@@ -1,15 +1,15 @@
 //! The prompt cache: rows of the target's KV cache that are kept between runs, so that a long prefix is computed once.
 //!
-//! A file holds the rows of one prefix. When a generator is opened, they are loaded into the engine's cache, where
-//! every prompt reuses as many of them as it begins with; the rest is computed. The rows are bit-identical to computed
-//! ones, so the text is the same with and without the file. That holds only if everything that rows depend on is the
-//! same. So the file has a key of what its rows were made from ([`key`]); a file with another key is refused with the
-//! part that differs, and so is a damaged one. A file that could not be read is never overwritten.
+//! A file has the rows of one prefix. When a generator is opened, they are loaded into the engine's prefix cache, and
+//! every prompt reuses the rows of the tokens that it has in common with the prefix. The rows are bit-identical to
+//! computed ones, so the text is the same with and without the file, provided that everything that rows depend on is
+//! the same: the file's key ([`key`]) must equal this run's. A file with another key is refused with the part that
+//! differs, and so is a damaged one. A file that could not be read is never overwritten.
 //!
 //! The longest common prefix of all prompts of a run is written: of one prompt all of it, of a conversation its first
 //! prompt, of several conversations their common prefix. Nothing is written if the file's prefix begins with these
-//! tokens already. Only prompts of the default tenant are saved and find what was loaded: for other tenants the time of
-//! a request would reveal the prefix.
+//! tokens already. Only prompts of the default tenant are saved and reuse loaded rows: for other tenants the time of a
+//! request would reveal the prefix.
 //!
 //! All numbers are little-endian:
 //!
@@ -29,10 +29,10 @@
 //!
 //! A state has consumed the tokens before the group's first row; the network gives its number of bytes.
 //!
-//! A group with a sliding window has the rows of the last window and those before it that were still cached when the
-//! file was written. A prompt that diverges from the prefix before these cannot use it.
+//! A group with a sliding window has the rows of the last window and earlier ones that were still cached when the file
+//! was written. A prompt that diverges from the prefix before these rows cannot use the file.
 //!
-//! Draft models' caches and hidden states are not saved; computing them again costs little.
+//! The KV caches of draft models and hidden states are not saved; computing them again costs little.
 
 pub(crate) mod format;
 mod key;
@@ -66,11 +66,11 @@ struct PrefixFile {
 }
 
 impl PromptCache {
-    /// Loads the file that the settings name, if it exists, into an engine's cache. `key`: what its rows must have been
-    /// made from; `notes`: what a user should know.
+    /// Loads the file that the settings name, if it exists, into an engine's cache. `key`: this run's key; `notes`:
+    /// receives notes for users.
     ///
     /// # Errors
-    /// The file cannot be used, or could not be written, or is missing although it is read-only.
+    /// The file cannot be used, could not be written later, or is read-only and does not exist.
     pub(crate) fn open(
         settings: &ModelSettings,
         key: Option<Key>,
@@ -80,7 +80,7 @@ impl PromptCache {
         let (Some(path), Some(key)) = (settings.prompt_cache.clone(), key) else { return Ok(Self::default()) };
         let read_only = settings.prompt_cache_ro;
         let mut file = PrefixFile { path, read_only, key, saved_tokens: Vec::new(), common: None };
-        if read_only || kept_file::is_there(&file.path)? {
+        if read_only || kept_file::exists(&file.path)? {
             file.load(engine, notes)?;
         }
         if !read_only {
@@ -91,7 +91,7 @@ impl PromptCache {
 
     /// Registers prompts that are about to be computed: the common prefix of these and all earlier ones will be saved,
     /// unless the file has it.
-    pub(crate) fn expect(&mut self, engine: &mut Engine, requests: &[Request]) {
+    pub(crate) fn register(&mut self, engine: &mut Engine, requests: &[Request]) {
         let Some(file) = self.file.as_mut().filter(|file| !file.read_only) else { return };
         for request in requests.iter().filter(|request| request.tenant == Tenant::default()) {
             let common = file.common.get_or_insert_with(|| request.prompt.clone());
@@ -129,9 +129,9 @@ impl PrefixFile {
         let vocabulary = self.key.vocabulary();
         let expected = Expected { key: &|len| self.key.parts(len), vocabulary, sizes: &sizes };
         let saved = format::read(&name, file, len, &expected)?;
-        let (all, loaded) = (saved.tokens.len(), engine.load_prefix(Some(Tenant::default()), &saved));
-        if loaded < all {
-            let room = format!(" {name}: there is room for {loaded} of its {all} tokens");
+        let (len, loaded) = (saved.tokens.len(), engine.load_prefix(Some(Tenant::default()), &saved));
+        if loaded < len {
+            let room = format!(" {name}: there is room for {loaded} of its {len} tokens");
             notes.push(Message::setting("prompt_cache").and(room));
         }
         self.saved_tokens = saved.tokens;

@@ -1,7 +1,7 @@
 //! Prompts: texts, token ids, and conversations for the model's next turn.
 //!
 //! The special tokens that the model expects, usually the beginning-of-text token, are added to a text; an empty text
-//! *is* that token. Conversations of several turns are in [`Conversation`](crate::Conversation).
+//! becomes that token alone. Conversations of several turns are in [`Conversation`](crate::Conversation).
 
 use foretoken_speculation::Token;
 use foretoken_text::{Message as ChatMessage, Tokenizer};
@@ -17,11 +17,11 @@ pub enum Prompt {
     Text(String),
     /// Token ids as they are.
     Ids(Vec<Token>),
-    /// A conversation, oldest message first, which is written out by the chat template for the model's next turn.
+    /// A conversation, oldest message first, which the chat template renders for the model's next turn.
     Chat(Vec<ChatMessage>),
 }
 
-/// The error where text is needed and the model has no tokenizer.
+/// The error if text is needed and the model has no tokenizer.
 pub fn without_tokenizer(model: &Opened) -> Error {
     let words = Message::words(format!("{}; without one, give ", model.missing_tokenizer()));
     Error::Input(words.and_setting("prompt_ids").and(" and ").and_setting("output_ids"))
@@ -48,14 +48,11 @@ impl From<&Prompt> for Prompt {
 impl Prompt {
     /// The text, if it is one.
     pub fn text(&self) -> Option<&str> {
-        match self {
-            Self::Text(text) => Some(text),
-            Self::Ids(_) | Self::Chat(_) => None,
-        }
+        if let Self::Text(text) = self { Some(text) } else { None }
     }
 }
 
-/// The tokens of a text that is a prompt.
+/// The tokens of a text prompt.
 ///
 /// # Errors
 /// The model has no tokenizer, or the text is empty and it has no beginning-of-text token.

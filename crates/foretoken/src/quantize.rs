@@ -1,9 +1,9 @@
-//! Converts a model to a GGUF file of another type, which llama.cpp reads too.
+//! Converts a model to a GGUF file with another weight type, which llama.cpp reads too.
 //!
 //! The source is a GGUF file, whose keys are copied, or a Hugging Face directory, which is converted to GGUF's names
 //! and keys (the network in `model/src/export.rs`, the vocabulary in `text`). Tensors are converted one after the
 //! other, in slabs of rows that all threads work on, so memory does not grow with the model. Importance matrices are
-//! read, not measured, and types of single tensors cannot be chosen.
+//! read from files and not measured; the type of a single tensor cannot be chosen.
 
 mod importance;
 mod kinds;
@@ -32,22 +32,22 @@ pub struct Quantization {
     plan: Vec<TypeChoice>,
     metadata: Metadata,
     importance: Option<Importance>,
-    /// What a user should know before, one line each.
+    /// Notes for users before the conversion, one line each.
     pub notes: Vec<String>,
 }
 
-/// What happens while a model is quantized.
+/// An event while a model is quantized.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Quantizing {
     /// The number of tensors that are written.
     Written(usize),
-    /// Something that a user should know, in one line.
+    /// A note for users, in one line.
     Note(String),
 }
 
 impl Quantization {
-    /// Opens a model (a `.gguf` file or a Hugging Face directory) and decides the type of each tensor; with a file of
-    /// llama-imatrix blocks are quantized by its importances.
+    /// Opens a model (a `.gguf` file or a Hugging Face directory) and decides the type of each tensor. `imatrix`: a
+    /// file of llama-imatrix, by whose importances blocks are quantized.
     ///
     /// # Errors
     /// A file cannot be read, the model cannot be converted to GGUF, or the importances are not of this model.
@@ -73,8 +73,8 @@ impl Quantization {
         self.tensors.len()
     }
 
-    /// Writes the file with so many threads, and reports each tensor that is written; stops if `keep_going` returns
-    /// false. Returns the file, which has to be finished to get its name; `None` if it was stopped.
+    /// Writes the file, and reports each tensor that is written; stops if `keep_going` returns false. Returns the file,
+    /// which has to be finished to get its name; `None` if it was stopped. `name`: the file, for messages.
     ///
     /// # Errors
     /// The file cannot be written, or a row to be quantized holds numbers that are not finite or too large.
@@ -116,7 +116,7 @@ impl Quantization {
         Ok(Some(writer.finish()?))
     }
 
-    /// Begins the file with its header.
+    /// Writes the header of the file.
     fn begin(&self, output: OutputFile, name: &Path) -> Result<Writer<OutputFile>, Error> {
         let info = |(tensor, choice): (&Exported, &TypeChoice)| TensorInfo {
             name: tensor.name.clone(),

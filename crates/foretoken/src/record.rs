@@ -1,9 +1,10 @@
 //! The record of a run: all settings that decided its texts, and who decided each.
 //!
-//! Under *exact* a seed and the law are enough to generate a text again. Under *rejection* and *block* verification the
-//! text of a seed also depends on what is drafted, so the record holds everything that decides drafting: drafters,
-//! limits, the number of the first request, and the costs, if they were held (without these drafting depends on the
-//! clock, and only the distribution is reproduced). Prompts are not in it, nor the content of files that it names.
+//! Under *exact* verification the seed and the sampling parameters are enough to generate a text again. Under
+//! *rejection* and *block* verification the text of a seed also depends on what is drafted, so the record has
+//! everything that decides drafting: drafters, limits, the number of the first request, and the costs, if they were
+//! fixed. Without fixed costs drafting depends on the clock, and a repeated run has only the same distribution of
+//! texts. Prompts and the content of named files are not in the record.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,15 +19,15 @@ use crate::settings::{DecidedSampling, Settings};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DecidedBy {
-    /// The program: its default.
+    /// The program's default.
     Program,
-    /// The model: its `generation_config.json`.
+    /// The model's `generation_config.json`.
     Model,
     /// The user.
     User,
 }
 
-/// All that decided the texts of a run. [`Generator::repeat`](crate::Generator::repeat) runs it again.
+/// Every setting that decided the texts of a run. [`Generator::repeat`](crate::Generator::repeat) repeats the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
@@ -41,31 +42,31 @@ pub struct Record {
     pub decided_by: BTreeMap<String, DecidedBy>,
     /// The tokens that end a text, which the model's files decide.
     pub end_tokens: Vec<Token>,
-    /// Names of the drafters, in the order in which they are asked (`auto` learns the order).
+    /// Names of the drafters, in the order in which they draft (`auto` learns the order).
     pub drafters: Vec<String>,
-    /// The number of the run's first request; the others count on.
+    /// The number of the run's first request; the others are numbered consecutively.
     pub first_request: u64,
-    /// What passes and drafts cost, in the format of a file of costs, if costs were held.
+    /// The costs of passes and drafts if they were fixed, in the format of a file of costs.
     pub costs: Option<Value>,
 }
 
 impl Record {
-    /// A record. `asked`: the settings as they were given; `settings`: with a value for each that was left open.
+    /// A record. `given`: the settings as they were given; `settings`: with a value for each that was left open.
     pub(crate) fn new(
-        asked: &Settings,
+        given: &Settings,
         mut settings: Settings,
         decided: &DecidedSampling,
         drafters: Vec<String>,
         first_request: u64,
         costs: Option<Value>,
     ) -> Self {
-        let mut asked = asked.clone();
-        for settings in [&mut asked, &mut settings] {
+        let mut given = given.clone();
+        for settings in [&mut given, &mut settings] {
             // The prompt cache does not change texts.
             (settings.model.prompt_cache, settings.model.prompt_cache_ro) = (None, false);
             make_absolute(settings);
         }
-        let mut decided_by = decided_by(&asked, &settings, &decided.decided_by_model);
+        let mut decided_by = decided_by(&given, &settings, &decided.decided_by_model);
         let end = if settings.sampling.ignore_eos { DecidedBy::User } else { DecidedBy::Model };
         decided_by.insert("end_tokens".to_string(), end);
         Self {
@@ -80,7 +81,7 @@ impl Record {
     }
 }
 
-/// Writes settings with the shortest decimals of an f32: 0.8, and not the f64 that the f32 nearest to 0.8 equals.
+/// Serializes settings with the shortest decimals of each f32: 0.8, and not the nearest f32 as an f64.
 fn in_decimals<S: Serializer>(settings: &Settings, serializer: S) -> Result<S::Ok, S::Error> {
     fn shorten(value: &mut Value) {
         match value {
@@ -100,12 +101,12 @@ fn in_decimals<S: Serializer>(settings: &Settings, serializer: S) -> Result<S::O
     value.serialize(serializer)
 }
 
-/// Who decided each setting.
-fn decided_by(asked: &Settings, settings: &Settings, by_model: &[&str]) -> BTreeMap<String, DecidedBy> {
-    let (asked, default) = (values(asked), values(&Settings::default()));
+/// Who decided each setting, by its path.
+fn decided_by(given: &Settings, settings: &Settings, by_model: &[&str]) -> BTreeMap<String, DecidedBy> {
+    let (given, default) = (values(given), values(&Settings::default()));
     let by = |path: &String| match path.strip_prefix("sampling.") {
         Some(setting) if by_model.contains(&setting) => DecidedBy::Model,
-        _ if asked.get(path) != default.get(path) => DecidedBy::User,
+        _ if given.get(path) != default.get(path) => DecidedBy::User,
         _ => DecidedBy::Program,
     };
     values(settings).keys().map(|path| (path.clone(), by(path))).collect()
@@ -127,7 +128,7 @@ fn values(settings: &Settings) -> BTreeMap<String, Value> {
     all
 }
 
-/// Makes paths absolute and Unicode: other bytes are replaced.
+/// Makes paths absolute, and Unicode by replacing other bytes.
 fn make_absolute(settings: &mut Settings) {
     let Settings { model, speculation, .. } = settings;
     let memory = &mut speculation.memory;

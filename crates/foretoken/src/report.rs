@@ -10,20 +10,20 @@ use serde_json::{Map, Value, json};
 
 use crate::{Answer, Record};
 
-/// Statistics of several answers together. Times are added up, so rates are per sequence.
+/// The sum of the statistics of several answers. Times are added up, so rates are per sequence.
 pub fn total<'a>(all: impl Iterator<Item = &'a Stats>) -> Stats {
     let mut total = Stats::default();
     all.for_each(|stats| total.add(stats));
     total
 }
 
-/// A time in milliseconds, as the JSON has it.
+/// A time in milliseconds.
 pub fn milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// OpenAI's name of a finish reason, and `context` where the context was full; a request that was refused has no reason
-/// and gets `failed`.
+/// OpenAI's name of a finish reason, or `context` if the context window was full. `None`, of a refused request, is
+/// `failed`.
 pub fn finish_reason(reason: Option<&FinishReason>) -> &'static str {
     match reason {
         Some(FinishReason::EndToken(_) | FinishReason::StopString(_)) => "stop",
@@ -34,12 +34,12 @@ pub fn finish_reason(reason: Option<&FinishReason>) -> &'static str {
     }
 }
 
-/// Where each token comes from: a drafter's name, `target`, or `forced` where a grammar left one token.
+/// The origin of each token: a drafter's name, `target`, or `forced` if the grammar allowed only this token.
 pub fn origins<'a>(emitted: &[Emitted], names: &'a [String]) -> Vec<&'a str> {
     emitted.iter().map(|emitted| origin(emitted.origin, names)).collect()
 }
 
-/// Where a token comes from, as [`origins`]. `names`: of the drafters, by number.
+/// The origin of a token, as in [`origins`]. `names`: of the drafters, by number.
 pub fn origin(origin: Origin, names: &[String]) -> &str {
     match origin {
         Origin::Target => "target",
@@ -48,59 +48,53 @@ pub fn origin(origin: Origin, names: &[String]) -> &str {
     }
 }
 
-/// A JSON value for each new token.
-fn each(answer: &Answer, value: impl Fn(&Emitted) -> Value) -> Vec<Value> {
-    answer.emitted.iter().map(value).collect()
-}
-
-/// Rounds to six significant digits, which is more than probabilities of f32 logits have.
+/// Rounds to six significant digits; probabilities of f32 logits have fewer.
 pub fn digits(number: f64) -> f64 {
     format!("{number:.5e}").parse().unwrap_or(number)
 }
 
-/// Drafted tokens of about the same expected acceptance: how many, the mean expected, and the acceptance found.
-fn reliability(tenth: &Reliability) -> Value {
-    let judged = tenth.judged as f64;
+/// Of drafted tokens with about the same expected acceptance: their number, the mean expected acceptance, and the
+/// measured one.
+fn reliability(bin: &Reliability) -> Value {
+    let judged = bin.judged as f64;
     json!({
-        "judged": tenth.judged,
-        "expected": digits(tenth.expected / judged),
-        "found": digits(tenth.right as f64 / judged),
+        "judged": bin.judged,
+        "expected": digits(bin.expected / judged),
+        "found": digits(bin.right as f64 / judged),
     })
 }
 
 /// Statistics of one drafter.
 pub fn drafter(stats: &DrafterStats) -> Value {
-    let accepted_at = stats.accepted_at.iter().copied().chain(std::iter::repeat(0));
-    let rates = stats.drafted_at.iter().zip(accepted_at);
-    let rates: Vec<Option<f64>> =
-        rates.map(|(drafted, accepted)| (*drafted > 0).then(|| digits(accepted as f64 / *drafted as f64))).collect();
+    let by_depth = stats.drafted_at.iter().zip(stats.accepted_at.iter().chain(std::iter::repeat(&0)));
+    let rate =
+        |(drafted, accepted): (&usize, &usize)| (*drafted > 0).then(|| digits(*accepted as f64 / *drafted as f64));
     json!({
         "drafts": stats.drafts,
         "drafted": stats.drafted,
         "accepted": stats.accepted,
         "acceptance_rate": stats.acceptance_rate(),
-        "acceptance_rate_by_depth": rates,
+        "acceptance_rate_by_depth": by_depth.map(rate).collect::<Vec<_>>(),
         "mean_accepted_length": stats.mean_accepted_len(),
         "alpha": stats.alpha(),
         "drafting_ms": milliseconds(stats.time),
-        "reliability": stats.reliability.iter().filter(|tenth| tenth.judged > 0).map(reliability).collect::<Vec<_>>(),
+        "reliability": stats.reliability.iter().filter(|bin| bin.judged > 0).map(reliability).collect::<Vec<_>>(),
         "failures": stats.failures,
     })
 }
 
-/// Times of a request, with llama.cpp's names. Of the `prompt_n` tokens of the prompt `cache_n` were not computed,
-/// because their rows were cached from an earlier sequence; `prompt_ms` is from the request's admission to its first
-/// token, `time_to_first_token_ms` includes the time in the queue; `preemptions` is how often the sequence was
-/// preempted.
+/// Times of a request, with llama.cpp's names. Of the `prompt_n` tokens of the prompt, the rows of `cache_n` were in
+/// the prefix cache and not computed; `prompt_ms` is from the request's admission to its first token,
+/// `time_to_first_token_ms` includes the time in the queue; `preemptions` is how often the sequence was preempted.
 pub fn timings(stats: &Stats) -> Value {
-    let reading = stats.time_to_first_token.saturating_sub(stats.time_waiting).as_secs_f64();
-    let read = stats.prompt_tokens.saturating_sub(stats.prompt_tokens_shared);
+    let prefill = stats.time_to_first_token.saturating_sub(stats.time_waiting);
+    let computed = stats.prompt_tokens.saturating_sub(stats.prompt_tokens_shared);
     json!({
         "prompt_n": stats.prompt_tokens,
         "cache_n": stats.prompt_tokens_shared,
         "preemptions": stats.preemptions,
-        "prompt_ms": milliseconds(stats.time_to_first_token.saturating_sub(stats.time_waiting)),
-        "prompt_per_second": (reading > 0.0).then(|| read as f64 / reading),
+        "prompt_ms": milliseconds(prefill),
+        "prompt_per_second": (!prefill.is_zero()).then(|| computed as f64 / prefill.as_secs_f64()),
         "time_to_first_token_ms": milliseconds(stats.time_to_first_token),
         "predicted_n": stats.emitted,
         "predicted_ms": milliseconds(stats.time.saturating_sub(stats.time_to_first_token)),
@@ -131,9 +125,8 @@ pub fn speculation(stats: &Stats, names: &[String]) -> Value {
     })
 }
 
-/// All of an answer. `index` is its number among the answers to its prompt, from 0, `prompt` the prompt's text,
-/// `has_text` whether tokens have any, `record` that of the run, or of the request if it had settings of its own
-/// ([`Generator::record_of`](crate::Generator::record_of)), `names` those of the drafters, by number.
+/// A whole answer. `index`: its number among the answers to its prompt, from 0; `prompt`: the prompt's text;
+/// `has_text`: whether the model has a tokenizer; `record`: of the run; `names`: of the drafters, by number.
 pub fn object(
     (index, answer): (usize, &Answer),
     prompt: Option<&str>,
@@ -141,6 +134,7 @@ pub fn object(
     record: &Record,
     names: &[String],
 ) -> Value {
+    let each = |value: fn(&Emitted) -> Value| answer.emitted.iter().map(value).collect::<Vec<Value>>();
     let mut object = json!({
         "index": index,
         "prompt": prompt,
@@ -148,10 +142,10 @@ pub fn object(
         "text": has_text.then_some(&answer.text),
         "ids": answer.ids(),
         "origins": origins(&answer.emitted, names),
-        "depths": each(answer, |emitted| json!(emitted.depth)),
-        "passes": each(answer, |emitted| json!(emitted.pass)),
-        "p": each(answer, |emitted| json!(digits(emitted.p))),
-        "q": each(answer, |emitted| json!(emitted.q.map(|q| digits(f64::from(q))))),
+        "depths": each(|emitted| json!(emitted.depth)),
+        "passes": each(|emitted| json!(emitted.pass)),
+        "p": each(|emitted| json!(digits(emitted.p))),
+        "q": each(|emitted| json!(emitted.q.map(|q| digits(f64::from(q))))),
         "finish_reason": finish_reason(answer.reason.as_ref()),
         "error": answer.failure,
         "seed": answer.seed,

@@ -1,6 +1,6 @@
 //! Seeds of several answers to one prompt, derived from the request's seed.
 //!
-//! Random numbers are derived from a seed in the engine.
+//! The engine derives random numbers from a seed.
 
 use foretoken_engine::Request;
 

@@ -1,9 +1,8 @@
-//! What can be chosen, as plain structs: model, sampling, speculation.
+//! Settings of a generator as plain structs: model, sampling, speculation.
 //!
-//! [`Settings::default`] is what the program does where nothing is set. The structs can be written and read (serde), so
-//! that a configuration file, a request and the record of a run have the same fields; a missing field has its default,
-//! and an unknown one is an error. `None` stands for "decided elsewhere": by the model's own files, by measured costs,
-//! or by the drafter.
+//! The structs are serialized (serde), so a configuration file, a request and the record of a run have the same fields;
+//! a missing field has its default, and an unknown one is an error. `None` means that the value is decided elsewhere:
+//! by the model's own files, by measured costs, or by the drafter.
 
 mod guided;
 mod model;
@@ -17,7 +16,7 @@ pub use crate::names::{Named, NamedValue, OneOf};
 pub(crate) use guided::check_ends;
 pub use guided::{GrammarForcing, GuidedSettings};
 pub use model::ModelSettings;
-pub use sampling::{DecidedSampling, FromModel, Limit, NumberSetting, SamplingSettings, logit_bias};
+pub use sampling::{DecidedSampling, Limit, NumberSetting, SamplingSettings, logit_bias};
 pub use speculation::{Budget, DraftingSettings, MemorySettings, SpeculationSettings};
 
 use std::path::Path;
@@ -27,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Message, within};
 use crate::output_file::is_same;
 
-/// Everything that a [`Generator`](crate::Generator) is made from.
+/// All settings of a [`Generator`](crate::Generator).
 ///
 /// ```
 /// use foretoken::Settings;
@@ -42,16 +41,16 @@ use crate::output_file::is_same;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Which model, and how it is run.
+    /// The target model, its context window, and how it is run.
     pub model: ModelSettings,
-    /// How the next token is chosen, and when a text ends.
+    /// Sampling parameters, and when a text ends.
     pub sampling: SamplingSettings,
-    /// Which drafters are used, how far they draft, and what is promised.
+    /// Which drafters are used, how much they draft, and how drafts are verified.
     pub speculation: SpeculationSettings,
-    /// Sequences at a time, 1 to 256. A pass has 512 rows for all of them. The cache has room for one that fills the
-    /// context; for each further sequence it has a quarter of that, but 1024 tokens at least
+    /// Sequences at a time, 1 to 256. A pass has 512 rows for all of them. The KV cache has room for one sequence that
+    /// fills the context, and for a quarter of that, but at least 1024 tokens, for each further one
     /// ([`ModelSettings::cache_positions`]): with a context of 4096 tokens 16 sequences take the memory of 4.75 full
-    /// ones, and the system allocates it as it is used. Where the cache is full, sequences are preempted and their rows
+    /// ones, and the system allocates it as it is used. When the cache is full, sequences are preempted and their rows
     /// computed again later, which does not change their texts.
     pub parallel: usize,
 }
@@ -78,8 +77,8 @@ impl Settings {
         within("threads", self.model.threads.unwrap_or(1), 1, 1024)?;
         within("ctx_size", self.model.ctx_size.unwrap_or(1), 0, 1 << 30)?;
         if self.model.prompt_cache_ro && self.model.prompt_cache.is_none() {
-            let beside = Message::setting("prompt_cache_ro").and(": expected ").and_setting("prompt_cache");
-            return Err(Error::Setting(beside.and(" beside it, found none")));
+            let missing = Message::setting("prompt_cache_ro").and(": expected ").and_setting("prompt_cache");
+            return Err(Error::Setting(missing.and(" beside it, found none")));
         }
         self.check_kept_files()?;
         within("target_lookbehind", self.speculation.target_lookbehind, 1, 1 << 30)?;
@@ -88,7 +87,7 @@ impl Settings {
         self.speculation.drafters.check()
     }
 
-    /// Checks that each file that is kept between runs is a file, and that no two settings name the same one.
+    /// Checks that no file that is kept between runs is `-`, and that no two settings name the same one.
     fn check_kept_files(&self) -> Result<(), Error> {
         let Self { model, speculation, .. } = self;
         let prompt_cache = model.prompt_cache.as_deref();
@@ -102,7 +101,7 @@ impl Settings {
             let place = path.display();
             if path == Path::new("-") {
                 let expected = ": expected a file, which is read again, found - (a stream; ./- is a file of this name)";
-                return Err(Error::Setting(Message::setting(setting).and(expected)));
+                return Err(Error::setting(setting, expected));
             }
             if let Some((other, _)) = seen.iter().find(|(_, other)| is_same(path, other)) {
                 let expected = Message::setting(setting).and(": expected another file than that of ");

@@ -1,11 +1,10 @@
-//! Signals that a program was started to ignore.
+//! Signals that the program was started to ignore.
 //!
-//! Each front end handles signals that ask a program to end in its own way; which of them it has to ignore is decided
-//! here.
+//! Each front end handles signals itself, except those that are ignored here.
 
-/// Whether the program was started with a signal ignored, by its number: `nohup` ignores the hang-up, a shell ignores
-/// Ctrl-C for the background jobs of a script. Call it before handlers are installed; none where the system does not
-/// say.
+/// Returns a function that says whether the program was started with the signal of this number ignored: `nohup` ignores
+/// the hang-up, a shell ignores Ctrl-C for the background jobs of a script. Call it before handlers are installed. On
+/// systems without `/proc` no signal counts as ignored.
 pub fn ignored_signals() -> impl Fn(i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,12 +1,12 @@
 //! The syntax of `spec_type`: which drafters a request has.
 //!
 //! ```text
-//! none | auto | DRAFTER,DRAFTER,..         several fill one tree, asked in this order (`+` is a comma too)
-//! DRAFTER = NAME | NAME:DRAFTER            the second drafts for the model of the first, up to 8 of them
+//! none | auto | DRAFTER,DRAFTER,..         several draft one tree in this order; `+` is a comma too
+//! DRAFTER = NAME | NAME:DRAFTER            the second drafts for the model of the first, up to 8 nested drafters
 //!         | exit:LAYERS                    the target's own first layers
 //! ```
 //!
-//! Which of them are available depends on the models that are given (`settings/speculation.rs`).
+//! Which drafters are available depends on the settings' models and files (`settings/speculation.rs`).
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,15 +16,15 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 pub use crate::drafters::DrafterKind;
 use crate::drafters::DraftsFrom;
 
-/// The most drafters inside one another, including the outermost.
+/// The most nested drafters, including the outermost.
 const DEPTH_MAX: usize = 8;
 
-/// A drafter, and the drafter that drafts for its model.
+/// A kind of drafter, and the inner drafter that drafts for its model, if any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DrafterSpec {
     /// Its kind.
     pub kind: DrafterKind,
-    /// The drafter that speeds up its own generation.
+    /// The drafter that drafts for its model.
     pub inner: Option<Box<DrafterSpec>>,
     /// For an early exit: how many of the target's layers are run. Otherwise 0.
     pub layers: usize,
@@ -41,12 +41,12 @@ impl DrafterSpec {
         self.any(&|other| other == kind)
     }
 
-    /// Whether its kind, or that of an inner drafter, is `right`.
-    pub fn any(&self, right: &dyn Fn(DrafterKind) -> bool) -> bool {
-        right(self.kind) || self.inner.as_ref().is_some_and(|inner| inner.any(right))
+    /// Whether its kind, or that of an inner drafter, matches.
+    pub fn any(&self, matches: &dyn Fn(DrafterKind) -> bool) -> bool {
+        matches(self.kind) || self.inner.as_ref().is_some_and(|inner| inner.any(matches))
     }
 
-    /// How many draft models it has, including those of inner drafters.
+    /// The number of its draft models, including those of inner drafters.
     pub fn models(&self) -> usize {
         usize::from(self.kind.has_model()) + self.inner.as_ref().map_or(0, |inner| inner.models())
     }
@@ -99,12 +99,12 @@ impl FromStr for DrafterSpec {
     }
 }
 
-/// Which drafters a request has, such as `draft:lookup+suffix`. Serialized as that string.
+/// The drafters of a request, such as `draft:lookup+suffix`. Serialized as that string.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum SpecType {
     /// Plain decoding.
     None,
-    /// Those of the available drafters that go well together, asked in an order that is learned.
+    /// The available drafters that complement each other, in an order that is learned.
     #[default]
     Auto,
     /// These, in this order.
@@ -133,9 +133,8 @@ impl FromStr for SpecType {
             _ => {}
         }
         let all: Vec<DrafterSpec> = word.split([',', '+']).map(str::parse).collect::<Result<_, _>>()?;
-        // Two draft models differ; any other drafter would only repeat the first of its kind.
-        let twice = |(i, spec): (usize, &DrafterSpec)| spec.models() == 0 && all[..i].contains(spec);
-        match all.iter().enumerate().find(|(i, spec)| twice((*i, spec))) {
+        // Two `draft`s have different models; any other drafter would only repeat the first of its kind.
+        match all.iter().enumerate().find(|(i, spec)| spec.models() == 0 && all[..*i].contains(spec)) {
             Some((_, spec)) => Err(format!("expected {spec} once")),
             None => Ok(Self::Drafters(all)),
         }

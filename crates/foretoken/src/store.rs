@@ -1,11 +1,11 @@
 //! The texts that are kept between runs for drafters, and the number of the next request.
 //!
-//! Drafters that learn (tries, suffix structures, n-gram models) are not written to disk; the texts that they learned
-//! are, and every drafter is built anew from them at start ([`Store::warm_up`]). Learning costs a few microseconds a
-//! token at most, so a million tokens take seconds, and in return there is one format for all drafters, which outlives
-//! every change of their insides, can be checked completely (a token is in the vocabulary or it is not), and serves
-//! drafters that did not exist when it was written. The number of the next request is kept with the texts, because a
-//! drafter that learned a text must not draft for a request with the same number ([`Engine::set_next_request`]).
+//! The file has the texts that drafters learned, not the tries, suffix structures and n-gram models that they built;
+//! these are built again at the start ([`Store::warm_up`]). Learning takes at most a few microseconds a token, so a
+//! million tokens take seconds. In return all drafters share one format, which does not depend on their data
+//! structures, can be checked completely (each token is in the vocabulary or not), and serves later drafters. The
+//! number of the next request is kept with the texts, because a drafter that learned a text must not draft for a
+//! request with the same number ([`Engine::set_next_request`]).
 //!
 //! All numbers are little-endian:
 //!
@@ -17,15 +17,15 @@
 //! 24  8   documents
 //! 32  8   tokens of all documents together
 //! 40  8   number of the next request, at most 2^64 - 1 - 2^32
-//! 48      each document: tokens (4), of which prompt (4), whose: 0 everybody's, 1 a tenant's (4), the tenant (8),
-//!         and the tokens, 4 each
+//! 48      each document: tokens (4), of which prompt (4), owner: 0 everybody, 1 a tenant (4), the tenant (8), and the
+//!         tokens, 4 each
 //! end 8   XXH3-64 of everything before
 //! ```
 //!
 //! Files of version 1 are read as well: they lack the number of the next request, and their documents begin at 40. The
-//! header gives the length of the file (48 + 20 documents + 4 tokens + 8), so a wrong header is refused before anything
-//! is read for it; a text is used only if the whole file is valid. A file is written under a temporary name and renamed
-//! when it is complete; several processes that add to one file lock it (`store/shared.rs`). Files are not compressed.
+//! header determines the length of the file (48 + 20 documents + 4 tokens + 8), so a wrong header is refused before the
+//! documents are read; a text is used only if the whole file is valid. A file is written under a temporary name and
+//! renamed when it is complete; several processes that add to one file lock it (`store/shared.rs`).
 
 pub(crate) mod format;
 mod shared;
@@ -42,13 +42,13 @@ use crate::kept_file;
 use crate::{Error, OutputFile};
 pub(crate) use shared::SharedStore;
 
-/// The most tokens that a store may hold: 4 GiB of them.
+/// The most tokens in a store: 4 GiB.
 pub const TOKENS_MAX: usize = 1 << 30;
-/// The largest number of a next request that a file may have: it leaves room for 2^32 requests, so that a damaged or
-/// malicious file cannot make the numbers overflow.
+/// The largest number of the next request in a file. It leaves room for 2^32 requests, so that a damaged or malicious
+/// file cannot make the numbers overflow.
 pub const NEXT_REQUEST_MAX: u64 = u64::MAX - (1 << 32);
 
-/// Which vocabulary tokens belong to.
+/// The vocabulary that the tokens of a store belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vocabulary {
     /// [`Tokenizer::fingerprint`].
@@ -71,7 +71,7 @@ pub struct Document {
     pub tokens: Vec<Token>,
     /// How many of them are the prompt.
     pub prompt_len: usize,
-    /// Whose drafts it may be used for; `None` is everybody's.
+    /// The tenant whose drafts may use it; `None` is all tenants.
     pub tenant: Option<Tenant>,
 }
 
@@ -92,8 +92,8 @@ impl Store {
         Self { vocabulary, documents: VecDeque::new(), tokens: 0, tokens_max, next_request: 0 }
     }
 
-    /// Adds a text as the newest; where there is no room for all, the oldest are dropped. Returns whether it was added:
-    /// a text without tokens, with tokens outside the vocabulary or longer than the whole store is not.
+    /// Adds a text as the newest, and drops the oldest if there is no room for all. Returns whether it was added: a
+    /// text without tokens, with tokens outside the vocabulary or longer than the whole store is not.
     ///
     /// # Panics
     /// If the prompt is longer than the text.
@@ -134,14 +134,14 @@ impl Store {
         self.tokens
     }
 
-    /// The number of the first request after these texts ([`Engine::set_next_request`]). 0 in a new store, whose texts
-    /// come from no request.
+    /// The number of the first request after those that generated the texts ([`Engine::set_next_request`]); 0 in a new
+    /// store.
     pub fn next_request(&self) -> u64 {
         self.next_request
     }
 
-    /// Sets the number of the first request after those that generated the texts ([`Engine::next_request`]). A file
-    /// with a number above [`NEXT_REQUEST_MAX`] is written and cannot be read again.
+    /// Sets that number ([`Engine::next_request`]). A file with a number above [`NEXT_REQUEST_MAX`] can be written, but
+    /// not read.
     pub fn set_next_request(&mut self, number: u64) {
         self.next_request = number;
     }
@@ -151,34 +151,34 @@ impl Store {
         format::file_len(self.documents.len() as u64, self.tokens as u64)
     }
 
-    /// Makes all drafters of an engine learn all texts, oldest first.
+    /// Gives all texts to the drafters of an engine to learn, oldest first.
     pub fn warm_up(&self, engine: &mut Engine) {
         for document in &self.documents {
             engine.warm_up(&document.tokens, document.prompt_len, document.tenant);
         }
     }
 
-    /// Reads a file that was written for this vocabulary. If it holds more than `tokens_max` tokens, the oldest texts
-    /// are left out.
+    /// Reads a file that was written for this vocabulary. If it has more than `tokens_max` tokens, the oldest texts are
+    /// dropped.
     ///
     /// # Errors
-    /// The file cannot be read, or one of its fields is invalid. Nothing of it is used then.
+    /// The file cannot be read, or one of its fields is invalid.
     pub fn load(path: &Path, vocabulary: Vocabulary, tokens_max: usize) -> Result<Self, KeptFileError> {
-        Ok(Self::load_with_sum(path, vocabulary)?.0.keeping(tokens_max))
+        Ok(Self::load_with_checksum(path, vocabulary)?.0.keeping(tokens_max))
     }
 
-    /// The same with all texts, and with the file's checksum.
-    pub(crate) fn load_with_sum(path: &Path, vocabulary: Vocabulary) -> Result<(Self, u64), KeptFileError> {
+    /// Reads all texts of a file; also returns its checksum.
+    pub(crate) fn load_with_checksum(path: &Path, vocabulary: Vocabulary) -> Result<(Self, u64), KeptFileError> {
         let (file, len) = kept_file::open(path)?;
         format::read(&path.display().to_string(), file, len, vocabulary)
     }
 
-    /// Writes the file atomically: a concurrent reader sees the old one. If the path is a link, its target is written,
-    /// even if it does not exist yet. On Unix an old file keeps its permissions (not its owner, if that is another
-    /// user), and a new one is readable by its owner alone, since it holds what people wrote.
+    /// Writes a file atomically. If the path is a link, its target is written, even if it does not exist yet. On Unix
+    /// an old file keeps its permissions (not its owner, if that is another user), and a new one is readable by its
+    /// owner alone, since it has users' texts.
     ///
     /// # Errors
-    /// The folder or the file cannot be written, or links form a cycle; an old file is unchanged then.
+    /// The folder or the file cannot be written, or links form a cycle; an old file is then unchanged.
     pub fn save(&self, path: &Path) -> Result<(), KeptFileError> {
         kept_file::replace(path, |out| format::write(out, self).map(drop))
     }

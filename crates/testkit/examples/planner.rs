@@ -1,4 +1,4 @@
-//! Measures what the planner gains over plain decoding in scenarios of a made world: in seconds of the world, so that
+//! Measures what the planner gains over plain decoding in simulated scenarios. Seconds are those of the simulation, so
 //! the numbers are the same on every machine and in every run.
 //!
 //! ```text
@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Prints a line for each scenario (`crates/testkit/src/world/scenarios.rs`): tokens, seconds and tokens per second of
-//! all seeds, and the speed in times plain decoding of the same; with `--json` the same as an object a line.
-//! `bench/constants` runs it once for each number of the planner.
+//! all seeds, and how many times as fast as plain decoding; with `--json` the same as an object a line.
+//! `bench/constants` runs it once for each changed constant of the planner.
 
 use std::process::ExitCode;
 

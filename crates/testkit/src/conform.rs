@@ -1,4 +1,4 @@
-//! The conformance suite, which compares every drafter, promise, budget and batch with the oracle. Cases are data.
+//! The conformance suite, which compares every drafter, promise, budget and batch with the oracle.
 //!
 //! [`drafters`] is the register: a drafter that is added there is tested by everything here. The suite runs all
 //! drafters together, then without each of them, then each alone, then none. Under *exact*, and under any promise if
@@ -34,7 +34,7 @@ pub struct Case {
     pub target: (u64, usize, usize),
     /// The prompt.
     pub prompt: Vec<Token>,
-    /// The sampling law.
+    /// The sampling parameters.
     pub sampling: Sampling,
     /// Seed of the request.
     pub seed: u64,
@@ -85,35 +85,32 @@ pub struct Setting {
     pub experts: bool,
     /// Whether log-probabilities are wanted, for which forced tokens need logits like others.
     pub log_probabilities: bool,
-    /// The mistake of the executor.
+    /// The fault of the executor.
     pub fault: Fault,
 }
 
 impl Setting {
     /// The plain setting: *exact*, the heuristic budget, one sequence at a time.
     pub fn plain() -> Self {
-        let budget = BudgetKind::Heuristic { nodes_max: 9 };
-        let (promise, fault) = (Promise::Exact, Fault::None);
-        let (states, has_encoder, remote_logits, ranks, experts) = (false, false, false, false, false);
         Self {
-            promise,
-            budget,
+            promise: Promise::Exact,
+            budget: BudgetKind::Heuristic { nodes_max: 9 },
             batch: 1,
             page_len: 4,
             rows_max: 64,
             window: None,
-            states,
-            has_encoder,
-            remote_logits,
-            ranks,
-            experts,
+            states: false,
+            has_encoder: false,
+            remote_logits: false,
+            ranks: false,
+            experts: false,
             log_probabilities: true,
-            fault,
+            fault: Fault::None,
         }
     }
 }
 
-/// How many of the most probable tokens are asked for with each token.
+/// How many of the most probable tokens are requested with each token.
 const TOP: usize = 3;
 
 /// Tokens with the bits of their log-probabilities.
@@ -222,14 +219,14 @@ pub(crate) fn costs(drafters: usize) -> Costs {
     Costs { curves: vec![Curve::new(0, points)], drafters: (0..drafters).map(drafter).collect() }
 }
 
-/// Runs an engine until it is idle; returns what each sequence emitted, tokens and bits of log-probabilities.
+/// Runs an engine until it is idle; returns the tokens of each sequence with the bits of their log-probabilities.
 pub fn run(engine: &mut Engine, chance: &mut dyn Chance) -> BTreeMap<SequenceId, Vec<(Token, u32)>> {
     let bits = |e: &Emitted| (e.token, e.log_probability.map_or(0, f32::to_bits));
     let (texts, _) = emitted(engine, chance);
     texts.into_iter().map(|(sequence, text)| (sequence, text.iter().map(bits).collect())).collect()
 }
 
-/// Runs an engine until it is idle; returns what each sequence emitted, and the messages of drafters that failed.
+/// Runs an engine until it is idle; returns the tokens of each sequence, and the messages of drafters that failed.
 fn emitted(engine: &mut Engine, chance: &mut dyn Chance) -> (BTreeMap<SequenceId, Vec<Emitted>>, Vec<String>) {
     let mut texts: BTreeMap<SequenceId, Vec<Emitted>> = BTreeMap::new();
     let mut failures = Vec::new();

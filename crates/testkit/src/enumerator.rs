@@ -27,7 +27,8 @@ pub struct Enumerator {
     taken: usize,
     /// Probability of this run so far.
     weight: f64,
-    asked: Vec<Address>,
+    /// The addresses of this run's draws.
+    used: Vec<Address>,
     on_repeat: OnRepeat,
     /// The bounds of the noise that are known so far, for each address and index in a draw. Only with
     /// [`OnRepeat::SameNoise`].
@@ -66,7 +67,7 @@ struct Decision {
 ///
 /// # Panics
 ///
-/// Panics if one run asks twice at one address, or if `f` depends on anything but its chance.
+/// Panics if one run draws twice at one address, or if `f` depends on anything but its chance.
 pub fn enumerate<R: Ord>(f: impl FnMut(&mut Enumerator) -> R) -> BTreeMap<R, f64> {
     Enumerator::default().walk(f)
 }
@@ -105,7 +106,7 @@ impl Enumerator {
         loop {
             self.taken = 0;
             self.weight = 1.0;
-            self.asked.clear();
+            self.used.clear();
             self.noise.clear();
             let result = f(&mut self);
             let decisions = self.decisions.len();
@@ -150,14 +151,14 @@ impl Enumerator {
     }
 
     fn record(&mut self, address: Address) {
-        let is_repeated = self.asked.contains(&address);
+        let is_repeated = self.used.contains(&address);
         let allowed = match self.on_repeat {
             OnRepeat::Refused => false,
             OnRepeat::IndependentRace => address.purpose == Purpose::Token,
             OnRepeat::SameNoise => true,
         };
-        assert!(!is_repeated || allowed, "asked twice at {address:?}");
-        self.asked.push(address);
+        assert!(!is_repeated || allowed, "used twice at {address:?}");
+        self.used.push(address);
     }
 
     /// Takes the decision of the `index`th token of a draw at an address.
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "asked twice")]
+    #[should_panic(expected = "used twice")]
     fn a_second_draw_at_an_address_panics() {
         enumerate(|chance| chance.coin(0.5, Address::token(0, 0)) & chance.coin(0.5, Address::token(0, 0)));
     }

@@ -1,8 +1,8 @@
 //! A toy with experts: each row chooses some of many experts by its context, and a pass reads each chosen expert once.
 //!
-//! It reports what it read, and the time of a pass depends on that, on a manual clock ([`ManualClock`]), so tests can
-//! compare the costs that the engine learns with the true ones. Its logits are those of the toy: experts change no
-//! output. It has one choice of experts per row, while a real network has one per row and layer.
+//! It reports the experts that it read, and they determine the time of a pass on a manual clock ([`ManualClock`]), so
+//! tests can compare the costs that the engine learns with the true ones. Its logits are those of the toy: experts
+//! change no output. It has one choice of experts per row, while a real network has one per row and layer.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub struct Experts {
     pub chosen: usize,
     /// The number of last tokens of the context on which a row's choice depends.
     pub context_len: usize,
-    /// Whether the executor reports what a pass read.
+    /// Whether the executor reports the experts that a pass read.
     pub reports_reads: bool,
     /// The time of a pass, of each of its rows, and of each expert that it reads.
     pub durations: [Duration; 3],

@@ -1,8 +1,8 @@
-//! A toy constraint. At most positions one token is forbidden, and at about every third position all but one are; which
-//! one depends on the last token and on the number of written tokens. A second form of the constraint is a table whose
-//! rows lack the forbidden tokens.
+//! A toy constraint. At most positions it forbids one token, and at two of five all but one, depending on the last
+//! token and on the number of written tokens. [`Forbidding::applied_to`] is the same constraint as a table whose rows
+//! lack the forbidden tokens.
 //!
-//! The constraint checks its use: only accepted tokens may be taken back.
+//! The constraint asserts that only accepted tokens are rolled back.
 
 use foretoken_speculation::{Constraint, Token, TokenSet};
 
@@ -65,9 +65,9 @@ impl Constraint for Forbidding {
     }
 
     fn roll_back(&mut self, tokens: usize) {
-        let (found, taken) = (self.accepted.len(), tokens);
-        assert!(taken <= found, "{taken} tokens taken back of {found} accepted");
-        self.accepted.truncate(found - taken);
+        let accepted = self.accepted.len();
+        assert!(tokens <= accepted, "{tokens} tokens rolled back of {accepted} accepted");
+        self.accepted.truncate(accepted - tokens);
     }
 
     fn foreseen(&mut self) -> Vec<Token> {

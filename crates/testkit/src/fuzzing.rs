@@ -2,7 +2,7 @@
 //! seeds.
 //!
 //! A probe takes any bytes, panics if it finds an error in the code, and returns whether the bytes were accepted. The
-//! changes are made by the caller, for its kind of input; `weights` has its own copy, since this crate depends on it.
+//! caller changes its kind of input; `weights` has its own copy, since this crate depends on it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;

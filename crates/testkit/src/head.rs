@@ -1,16 +1,16 @@
 //! A toy draft head: an executor that reads hidden states besides its tokens, and checks that they are the right ones.
 //!
 //! Its cache holds, in the slot that the page table names, the token of a row, the hidden state that the row read, and
-//! whose it was. From the slots that a row attends to, the head computes the hidden state that the row must be given:
-//! for a written token the [`hidden_state`] of the toy target at the position before, which follows from that of the
-//! row before and its token; for a drafted token the head's own, which is a function of the parent row and of all that
-//! the parent row attends to and read. So it detects a hidden state of the previous pass, of a rejected row or of
-//! another sequence, and a drafted row that was committed; then the head panics, its drafter is dropped, and the engine
-//! reports that. The first token of a sequence, which no row of a head reads, is found from the first hidden state,
-//! unless that is of a later token: then the head's logits are those of a sequence that begins there.
+//! whether that was the head's own. From the slots that a row attends to, the head computes the hidden state that the
+//! row must be given: for a written token the [`hidden_state`] of the toy target at the position before, which follows
+//! from that of the row before and its token; for a drafted token the head's own, which is a function of the parent row
+//! and of all that the parent row attends to and read. So it detects a hidden state of the previous pass, of a rejected
+//! row or of another sequence, and a drafted row that was committed; then the head panics, its drafter is dropped, and
+//! the engine reports that. The first token of a sequence, which no row of a head reads, is found from the first hidden
+//! state, unless that is of a later token: then the head's logits are those of a sequence that begins there.
 //!
-//! Its logits are those of a table; [`near`] makes one that mostly agrees with the target's. The only check of a head's
-//! recurrent states is that they pass written tokens and no drafted ones.
+//! Its logits are those of a table; [`near`] returns one that mostly agrees with the target's. The only check of a
+//! head's recurrent states is that they pass written tokens and no drafted ones.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,10 +32,10 @@ pub const TARGET_LAYERS: [usize; 3] = [HIDDEN_LAYERS - 1, 0, 3];
 /// Number of elements of its own hidden states, which differs from the target's.
 const OWN_WIDTH: usize = 2;
 
-/// A mistake that a head can make. Each must make a test fail.
+/// A fault of a head. Each must make a test fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadFault {
-    /// No mistake.
+    /// No fault.
     None,
     /// The first of its own hidden states are those of the previous pass.
     StaleOwnRows,
@@ -53,7 +53,7 @@ struct Row {
     is_drafted: bool,
 }
 
-/// A draft head as an [`Executor`] that checks the hidden states that it is given (see the opening paragraph).
+/// A draft head as an [`Executor`] that checks the hidden states that it is given (see the module's documentation).
 pub struct ToyHead {
     table: Table,
     capacity: Capacity,
@@ -66,8 +66,8 @@ pub struct ToyHead {
 }
 
 impl ToyHead {
-    /// A head without a mistake, with the logits of this table, with `pages` pages of `page_len` positions, and passes
-    /// of up to `rows_max` rows.
+    /// A head without a fault, with the logits of this table, with `pages` pages of `page_len` positions, and passes of
+    /// up to `rows_max` rows.
     pub fn new(table: Table, page_len: usize, pages: usize, rows_max: usize) -> Self {
         let reads = HiddenReads { target_layers: TARGET_LAYERS.to_vec(), target_width: HIDDEN_WIDTH, own_layer: 0 };
         let capacity = Capacity {
@@ -101,7 +101,7 @@ impl ToyHead {
         self
     }
 
-    /// Sets the mistake that the head makes.
+    /// Sets the fault of the head.
     pub fn with_fault(mut self, fault: HeadFault) -> Self {
         self.fault = fault;
         self
@@ -265,7 +265,7 @@ pub struct HeadScorer {
 }
 
 impl HeadScorer {
-    /// Makes a scorer of a head for the toy target of a table.
+    /// A scorer of a head for the toy target of a table.
     pub fn new(head: ToyHead) -> HeadScorer {
         let target = ToyExecutor::new(head.table.clone(), 1, 1, 1);
         let paged = ExecutorScorer::for_head(Box::new(head), target.capacity());

@@ -3,7 +3,7 @@
 //!
 //! The function reads tokens one row per pass, in a cache of its own in which no row is ever moved. The network has
 //! only the first tokens of its vocabulary, and the rows of the others are not loaded, so that the words of toys
-//! suffice. Draft heads of random numbers can be made for any network, in the file format of real heads.
+//! suffice. Draft heads of random numbers can be generated for any network, in the file format of real heads.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -175,7 +175,7 @@ impl File {
         self.floats(name, &[len], |random| 1.0 + 0.4 * random);
     }
 
-    /// Adds floats that `make` makes of random numbers between -1 and 1; the numbers depend on the name.
+    /// Adds floats that `make` computes from random numbers between -1 and 1, which depend on the name.
     fn floats(&mut self, name: &str, shape: &[usize], make: impl Fn(f32) -> f32) {
         let mut numbers = Numbers::new(name.bytes().fold(7, |seed, byte| crate::table::mix(seed ^ u64::from(byte))));
         let mut one = || make(numbers.below(2001) as f32 / 1000.0 - 1.0).to_le_bytes();

@@ -4,8 +4,8 @@
 //! Real ranks split attention heads; here the token of a slot is split: one rank keeps its low digit, the other the
 //! high one, each in a cache of its own to which page tables and edits apply. The context of a row is read from both
 //! and gathered; then each rank computes the logits of its half of the vocabulary, and these are gathered. A rank that
-//! misses an edit, or parts that are gathered in the wrong order, change the output. [`Fault`] makes such mistakes.
-//! There are no states, encoders or transfers.
+//! misses an edit, or parts that are gathered in the wrong order, change the output; these are [`Fault`]s. There are no
+//! states, encoders or transfers.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ pub struct RanksExecutor {
 }
 
 impl RanksExecutor {
-    /// Makes two ranks with `pages` pages of `page_len` positions each, and passes of up to `rows_max` rows.
+    /// Two ranks with `pages` pages of `page_len` positions each, and passes of up to `rows_max` rows.
     pub fn new(table: Table, page_len: usize, pages: usize, rows_max: usize) -> Self {
         let vocabulary = table.vocabulary();
         let capacity = Capacity {
@@ -98,7 +98,7 @@ impl RanksExecutor {
         self
     }
 
-    /// Sets the mistake that the executor makes.
+    /// Sets the fault of the executor.
     pub fn with_fault(mut self, fault: Fault) -> Self {
         self.fault = fault;
         self
@@ -111,7 +111,7 @@ impl RanksExecutor {
 
     /// Applies a change to the cache of each rank.
     fn each(&mut self, mut change: impl FnMut(&mut Rank, &[Group])) {
-        // With this mistake the change does not reach the second rank.
+        // With this fault the change does not reach the second rank.
         let reached = if self.fault == Fault::RankNotReached { 1 } else { RANKS };
         self.ranks.iter_mut().take(reached).for_each(|rank| change(rank, &self.capacity.groups));
     }

@@ -35,7 +35,7 @@ struct RemoteOutputs {
 }
 
 impl RemoteLogitsExecutor {
-    /// Makes the logits of a toy remote.
+    /// The toy with remote logits.
     pub fn new(toy: ToyExecutor) -> Self {
         let outputs =
             RemoteOutputs { remote: HostOutputs::default(), rows_fetched: Arc::default(), fault: toy.fault() };

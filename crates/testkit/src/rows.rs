@@ -119,7 +119,7 @@ pub fn first_difference(a: &[f32], b: &[f32]) -> Option<usize> {
 pub struct Numbers(u64);
 
 impl Numbers {
-    /// Makes the source of a seed.
+    /// The source of a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }

@@ -1,13 +1,12 @@
-//! The simulator: it makes runs of an engine with many requests from numbers, and compares every output with the naive
-//! decoder.
+//! The simulator runs engines with many random requests, and compares every output with the naive decoder.
 //!
-//! [`Run::of`] draws from the number: a table, pages and rows so few that requests wait, drafters from the register,
+//! [`Run::of`] draws a run from a seed: a table, so few pages and rows that requests wait, drafters from the register,
 //! and requests that arrive and are cancelled at any step, with shared prefixes, samplers, stop strings and
-//! constraints. [`Run::check`] checks: the tokens of each request and the bits of their log-probabilities are those of
-//! [`decode`], its text ends where a naive search finds the stop string, every request ends exactly once, no page is
-//! lost or held twice, shared parts of a prompt are ones that its tenant may know, the rows of draft models are those
-//! of their tables, and the engine becomes idle. Some drafters fail sometimes. A run that fails is shrunk
-//! ([`Run::shrunk`]) before it is shown, with one line per request.
+//! constraints. [`Run::check`] checks that the tokens of each request and the bits of their log-probabilities are those
+//! of [`decode`], that its text ends where a naive search finds the stop string, that every request ends exactly once,
+//! that no page is lost or held twice, that a tenant shares only prefixes that it may know, that the rows of draft
+//! models are those of their tables, and that the engine becomes idle. Some drafters fail sometimes. A run that fails
+//! is shrunk ([`Run::shrunk`]) before it is printed, with one line per request.
 //!
 //! Only *exact* is simulated: under *rejection* the output of a seed depends on the other requests. Costs are fixed, so
 //! no clock is involved. The executor fails only in passes of several sequences; other failures are tested elsewhere.
@@ -40,7 +39,7 @@ pub use arrivals::Arrival;
 
 /// The number of steps after which the bookkeeping of pages is checked.
 const STEPS_PER_CHECK: usize = 4;
-/// How many of the most probable tokens are asked for with each token of a scored prompt.
+/// How many of the most probable tokens are requested with each token of a scored prompt.
 const TOP: usize = 2;
 
 /// A run of an engine, as data.
@@ -67,13 +66,13 @@ pub struct Run {
     /// Whether the executor has experts, and local logits.
     pub experts: bool,
     /// Maximum number of sequences that run at a time.
-    pub texts_max: usize,
+    pub sequences_max: usize,
     /// The engine's drafters, by their indexes in the register; an index beyond its end is a drafter that fails
     /// sometimes.
     pub drafters: Vec<usize>,
     /// The requests, in the order in which they arrive.
     pub arrivals: Vec<Arrival>,
-    /// The mistake of the executor.
+    /// The fault of the executor.
     pub fault: Fault,
     /// Whether the bookkeeping of pages is checked besides the outputs.
     pub pages_are_checked: bool,
@@ -104,8 +103,8 @@ pub struct Summary {
     pub steps: usize,
 }
 
-/// What other requests may share of a request: its tenant, its source, the length of its public prefix, and all of its
-/// tokens.
+/// The parts of a request that others may share: its tenant, its source, the length of its public prefix, and all of
+/// its tokens.
 struct Sharable {
     tenant: Tenant,
     source: Vec<Token>,
@@ -154,7 +153,7 @@ impl Run {
     /// The run's engine, and the counter of sequences that are open in the executor.
     fn engine(&self) -> (Engine, Arc<AtomicUsize>) {
         let (table, (executor, open)) = (self.table(), self.toy());
-        let mut engine = Engine::new(executor, self.texts_max, usize::MAX);
+        let mut engine = Engine::new(executor, self.sequences_max, usize::MAX);
         let registered = drafters();
         for number in &self.drafters {
             let failing = || -> Box<dyn Drafter> { Box::new(Failing { vocabulary: table.vocabulary() }) };
@@ -171,14 +170,14 @@ impl Run {
             let toy = RanksExecutor::new(table, page_len, pages, rows_max).with_fault(self.fault);
             let open = toy.open_count();
             let toy = match self.window {
-                Some([window, _]) => toy.with_window(window, self.texts_max),
+                Some([window, _]) => toy.with_window(window, self.sequences_max),
                 None => toy,
             };
             return (Box::new(toy), open);
         }
         let mut toy = ToyExecutor::new(table, page_len, pages, rows_max);
         if let Some([window, page_len]) = self.window {
-            toy = toy.with_window_in_pages(window, page_len, self.texts_max);
+            toy = toy.with_window_in_pages(window, page_len, self.sequences_max);
         }
         if let Some([slots, fails_every]) = self.states {
             toy = toy.with_states(slots).with_failing_passes(fails_every);

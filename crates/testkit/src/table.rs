@@ -130,7 +130,7 @@ pub fn distance(a: &Joint, b: &Joint) -> f64 {
     one_way(a, b).max(one_way(b, a))
 }
 
-/// A [`Scorer`] over a table. It checks that it is only asked to run rows that follow its cached ones.
+/// A [`Scorer`] over a table. It checks that every row it runs follows its cached ones.
 #[derive(Clone, Debug)]
 pub struct TableScorer {
     table: Table,

@@ -1,10 +1,9 @@
-//! A table model as an executor of the engine, with a cache in which mistakes change the output.
+//! A table model as an executor of the engine, with a cache whose faults change the output.
 //!
 //! The cache of a real network holds keys and values; this one holds the token itself, shifted by a hash of the source
 //! if there is an encoder, in the slot that the page table names. A row's context is read back through the page table
 //! and the tree, as attention would, so a page that is lost, a row that is not moved or a sibling that is attended to
-//! gives another context, and therefore another output. Recurrent states are in `state`. [`Fault`] makes mistakes on
-//! purpose.
+//! gives another context, and therefore another output. Recurrent states are in `state`. A [`Fault`] can be injected.
 
 mod state;
 mod watched;
@@ -24,10 +23,10 @@ use crate::table::{Table, mix};
 use state::State;
 pub use watched::Watched;
 
-/// A mistake that an executor can make. Each must make a test fail.
+/// A fault of an executor. Each must make a test fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// No mistake.
+    /// No fault.
     None,
     /// Accepted rows stay at their places in the tree.
     RowsNotMoved,
@@ -78,7 +77,7 @@ pub struct ToyExecutor {
 }
 
 impl ToyExecutor {
-    /// An executor without a mistake, with `pages` pages of `page_len` positions, and passes of up to `rows_max` rows.
+    /// An executor without a fault, with `pages` pages of `page_len` positions, and passes of up to `rows_max` rows.
     pub fn new(table: Table, page_len: usize, pages: usize, rows_max: usize) -> Self {
         let capacity = Capacity {
             vocabulary: table.vocabulary(),
@@ -163,7 +162,7 @@ impl ToyExecutor {
         (state % self.capacity.vocabulary as u64) as Token
     }
 
-    /// Sets the mistake that the executor makes.
+    /// Sets the fault of the executor.
     pub fn with_fault(mut self, fault: Fault) -> Self {
         self.fault = fault;
         self
@@ -174,7 +173,7 @@ impl ToyExecutor {
         Arc::clone(&self.open_count)
     }
 
-    /// The mistake that the executor makes.
+    /// The fault of the executor.
     pub(crate) fn fault(&self) -> Fault {
         self.fault
     }
@@ -437,7 +436,7 @@ pub fn rows(batch: &Batch<'_>) -> usize {
     batch.spans.iter().map(|span| span.tokens.len() - span.computed).sum()
 }
 
-/// Makes a mistake: in each layer the first hidden states stay those of the previous pass.
+/// A fault: in each layer the first hidden states stay those of the previous pass.
 pub(crate) fn keep_previous(hidden: &mut [Vec<f32>], before: &[Vec<f32>]) {
     for (now, before) in hidden.iter_mut().zip(before) {
         let len = now.len().min(before.len());

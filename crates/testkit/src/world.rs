@@ -1,15 +1,14 @@
-//! A made world in which the real engine is measured: what its planner gains does not depend on the machine that runs
-//! it, and small changes of it can be told apart.
+//! Runs the real engine in simulated time, to measure what its planner gains. The gain does not depend on the machine
+//! that runs the simulation, so small changes of the planner can be compared.
 //!
-//! The target takes a time that is given by its rows, its context and its experts, drafters take given times and are
-//! right with given probabilities (`drafter`), and the clock of the engine moves by these times alone. It shows them as
-//! a real clock does: mostly a few per cent longer, and now and then several times as long. What is *counted* are the
-//! times without this noise, so two runs differ by what the planner decided and by nothing else. Texts, noise and
-//! rightness are hashes of a seed.
+//! The rows, the context and the experts of a pass determine its time, drafters take given times and are right with
+//! given probabilities (`drafter`), and the engine's clock advances by these times alone. The clock is noisy like a
+//! real one: it shows most times a few per cent longer, and some several times as long. Results count the times without
+//! noise, so two runs differ only by the decisions of the planner. Texts, noise and accuracy are hashes of a seed.
 //!
-//! A text does not depend on what stands before a token, so the target needs no cache: whether outputs are right is
-//! tested elsewhere (`conform`, `simulator`). The engine's own bookkeeping takes no time. [`scenarios()`] are the cases
-//! of users that are measured; `examples/planner.rs` prints them.
+//! A token depends on its position and not on the tokens before it, so the target needs no cache; outputs are compared
+//! elsewhere (`conform`, `simulator`). The engine's own bookkeeping takes no time. [`scenarios()`] are the use cases
+//! that are measured; `examples/planner.rs` prints them.
 
 mod drafter;
 mod scenarios;
@@ -28,23 +27,23 @@ use foretoken_speculation::Token;
 use crate::experts::{Experts, ManualClock};
 use crate::table::mix;
 use crate::toy::rows;
-pub use drafter::{Effort, Rightness, Scripted};
+pub use drafter::{Accuracy, DraftCost, DrafterScript};
 pub use scenarios::{Arrival, Measured, Scenario, scenarios};
 
 /// Seconds of a pass of one row over a short context.
 const PASS_SECONDS: f64 = 0.030;
-/// The clock shows a time longer by up to this fraction,
+/// The clock shows a time longer by up to this fraction.
 const NOISE_PART_MAX: f64 = 0.05;
-/// and this fraction of all times 3 to 7 times as long.
+/// The clock shows this fraction of all times 3 to 7 times as long.
 const OUTLIER_PART: f64 = 0.01;
-/// How many times as long everything takes while the machine is slow.
+/// How many times as long passes and drafts take while the machine is slow.
 const SLOW_FACTOR: f64 = 2.0;
 
-/// Number of tokens.
+/// Number of tokens in the vocabulary.
 const VOCABULARY: usize = 64;
 /// The token that ends a text, and occurs nowhere else.
 const END: Token = 0;
-/// Positions of a page, and pages: room for all sequences of a scenario.
+/// The positions of a page and the number of pages, enough for all sequences of a scenario.
 const PAGES: [usize; 2] = [16, 1024];
 /// Most rows of a pass.
 const ROWS_MAX: usize = 512;
@@ -55,14 +54,14 @@ fn fraction(parts: &[u64]) -> f64 {
     (hash >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// What passes of the target take. The unit is the time of a pass of one row over a short context.
+/// The times of the target's passes. The unit is the time of a pass of one row over a short context.
 #[derive(Clone, Debug, Default)]
 pub struct Times {
     /// The time of each further row.
     pub row: f64,
     /// The time of each token of the context.
     pub context: f64,
-    /// The positions of a text at which everything takes twice as long.
+    /// The positions of a text at which the machine is slow.
     pub slow: Range<usize>,
     /// The experts of which each row reads some, and the time of each expert that a pass reads besides those of its
     /// first row.
@@ -74,7 +73,7 @@ pub struct Times {
 struct Machine {
     seed: u64,
     times: Arc<Times>,
-    /// What the engine sees.
+    /// The clock that the engine reads, with noise.
     clock: ManualClock,
     spent: Arc<Mutex<Spent>>,
 }
@@ -84,7 +83,7 @@ struct Machine {
 struct Spent {
     /// Without noise.
     seconds: f64,
-    /// How often it has worked.
+    /// Number of calls of [`Machine::work`], which the noise depends on.
     works: u64,
     /// The position in the text of the latest pass.
     position: usize,
@@ -107,7 +106,7 @@ impl Machine {
         self.clock.advance(Duration::from_secs_f64(seconds * noise));
     }
 
-    /// Notes the position in the text, which decides whether the machine is slow.
+    /// Sets the position in the text, which decides whether the machine is slow.
     fn reach(&self, position: usize) {
         self.spent.lock().expect("no thread panics while it works").position = position;
     }
@@ -127,7 +126,7 @@ struct Text {
 }
 
 impl Text {
-    /// The token at a position of a sequence, whatever stands before it.
+    /// The token at a position of a sequence.
     fn token(&self, sequence: u64, position: usize) -> Token {
         if self.ends.get(sequence as usize) == Some(&position) {
             return END;
@@ -136,7 +135,7 @@ impl Text {
         1 + (others * fraction(&[self.seed, sequence, position as u64])) as Token
     }
 
-    /// A token that is not the one at this position: another one for each drafter.
+    /// A token that is not the one at this position, and differs between drafters.
     fn wrong_token(&self, sequence: u64, position: usize, drafter: u64) -> Token {
         let others = (VOCABULARY - 1) as u64;
         ((u64::from(self.token(sequence, position)) + drafter) % others) as Token + 1

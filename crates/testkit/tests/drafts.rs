@@ -354,8 +354,8 @@ fn a_panic_leaves_the_drafts_of_all_sequences_right() {
             let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(&mut attempt));
             broken += usize::from(caught.is_err());
             drafter.scorer.1 = usize::MAX;
-            // The drafter is asked again, or after a token that no branch had, or after other tokens, which only
-            // networks compare.
+            // The drafter drafts again after the same text, after a token that no branch had, or after other tokens,
+            // which only networks compare.
             let texts: [&[Token]; 4] = [texts[0], &[1, 2, 3, 1, 2, 3, 5], &[1, 2, 3, 1, 2, 3, 5, 3], &[1, 2, 0]];
             for text in texts.into_iter().take(if has_inner { 3 } else { 4 }) {
                 let expected = scenario.draft(&mut make(usize::MAX, false), text);

@@ -2,8 +2,8 @@
 //! target's.
 //!
 //! Every test walks every outcome of every draw and coin (see `enumerator`) and compares the probability of every text
-//! with that under plain decoding. Nothing is sampled, so the tolerance is for rounding only. The canaries are classic
-//! mistakes made on purpose, each of which must cause an error of at least a thousand times the tolerance.
+//! with that under plain decoding. Nothing is sampled, so the tolerance is for rounding only. The canaries are injected
+//! faults, each of which must cause an error of at least a thousand times the tolerance.
 
 #[path = "laws/canary.rs"]
 mod canary;
@@ -38,6 +38,8 @@ use reference::Fault;
 use shapes::{Kind, Shaped, shapes};
 
 const TOLERANCE: f64 = 1e-6;
+/// A fault is detected if it causes an error above this.
+const DETECTED: f64 = 1e-3;
 const PROMISES: [Promise; 3] = [Promise::Exact, Promise::Rejection, Promise::Block];
 const PROMPT: [Token; 4] = [1, 0, 1, 0];
 

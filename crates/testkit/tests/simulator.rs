@@ -1,9 +1,9 @@
-//! Tests with runs of the simulator, ten thousand or as many as are requested; and its canaries, mistakes that it must
+//! Tests with runs of the simulator, ten thousand or as many as are requested; and its canaries, faults that it must
 //! detect.
 //!
-//! `FORETOKEN_RUNS=0..1000000 cargo test --release -p foretoken-testkit --test simulator every_text` runs a million;
-//! `FORETOKEN_RUNS=7..8` runs number 7 alone. A run has six or seven requests: `0..156000` are a million of them, for
-//! which two threads take three minutes.
+//! `FORETOKEN_RUNS=0..1000000 cargo test --release -p foretoken-testkit --test simulator every_text` runs a million
+//! seeds; `FORETOKEN_RUNS=7..8` runs seed 7 alone. A run has six or seven requests, so the seeds `0..156000` have a
+//! million requests, for which two threads take three minutes.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -13,27 +13,27 @@ use foretoken_engine::faults;
 use foretoken_testkit::simulator::{Run, Summary};
 use foretoken_testkit::toy::Fault;
 
-/// The numbers of the runs.
-fn numbers() -> Range<u64> {
-    let Ok(asked) = std::env::var("FORETOKEN_RUNS") else { return 0..10_000 };
-    let bounds = asked.split_once("..").map(|(from, to)| (from.parse(), to.parse()));
+/// The seeds of the runs.
+fn seeds() -> Range<u64> {
+    let Ok(word) = std::env::var("FORETOKEN_RUNS") else { return 0..10_000 };
+    let bounds = word.split_once("..").map(|(from, to)| (from.parse(), to.parse()));
     match bounds {
         Some((Ok(from), Ok(to))) => from..to,
-        _ => panic!("FORETOKEN_RUNS: expected FROM..TO, found {asked:?}"),
+        _ => panic!("FORETOKEN_RUNS: expected FROM..TO, found {word:?}"),
     }
 }
 
-/// A mistake of the executor or of the engine.
+/// A fault that is injected into the executor or the engine.
 #[derive(Clone, Copy, Debug, Default)]
-struct Mistake {
+struct InjectedFault {
     executor: Option<Fault>,
     engine: faults::Fault,
-    /// Whether the mistake has to be found by comparing outputs alone, and not by a check of pages or an assertion.
+    /// Whether comparing outputs alone has to find the fault, and not a check of pages or an assertion.
     by_outputs_alone: bool,
 }
 
-impl Mistake {
-    /// Makes the mistake in a run; returns an error if it was found as it has to be.
+impl InjectedFault {
+    /// Runs with the fault; returns an error if it was found as it has to be.
     fn check(&self, run: &Run) -> Result<Summary, String> {
         faults::make(self.engine);
         let outcome = run.check();
@@ -44,27 +44,23 @@ impl Mistake {
         }
     }
 
-    fn run(&self, number: u64) -> Run {
-        Run {
-            fault: self.executor.unwrap_or(Fault::None),
-            pages_are_checked: !self.by_outputs_alone,
-            ..Run::of(number)
-        }
+    fn run(&self, seed: u64) -> Run {
+        Run { fault: self.executor.unwrap_or(Fault::None), pages_are_checked: !self.by_outputs_alone, ..Run::of(seed) }
     }
 }
 
 /// The first of these runs that fails, and the counters of all of them.
-fn first_failure(numbers: Range<u64>, mistake: Mistake) -> (Option<(u64, Run)>, Summary) {
-    let next = AtomicU64::new(numbers.start);
+fn first_failure(seeds: Range<u64>, injected: InjectedFault) -> (Option<(u64, Run)>, Summary) {
+    let next = AtomicU64::new(seeds.start);
     let found = Mutex::new((None::<(u64, Run)>, Summary::default()));
     let work = || {
         loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= numbers.end {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end {
                 return;
             }
-            let run = mistake.run(number);
-            let outcome = mistake.check(&run);
+            let run = injected.run(seed);
+            let outcome = injected.check(&run);
             let mut found = found.lock().unwrap();
             match outcome {
                 Ok(Summary {
@@ -92,9 +88,9 @@ fn first_failure(numbers: Range<u64>, mistake: Mistake) -> (Option<(u64, Run)>, 
                     all.steps += steps;
                 }
                 Err(_) => {
-                    next.store(numbers.end, Ordering::Relaxed);
-                    if found.0.as_ref().is_none_or(|(other, _)| number < *other) {
-                        found.0 = Some((number, run));
+                    next.store(seeds.end, Ordering::Relaxed);
+                    if found.0.as_ref().is_none_or(|(other, _)| seed < *other) {
+                        found.0 = Some((seed, run));
                     }
                 }
             }
@@ -111,15 +107,15 @@ fn first_failure(numbers: Range<u64>, mistake: Mistake) -> (Option<(u64, Run)>, 
 
 #[test]
 fn every_text_is_the_naive_decoders() {
-    let numbers = numbers();
-    let (failure, all) = first_failure(numbers.clone(), Mistake::default());
-    if let Some((number, run)) = failure {
+    let seeds = seeds();
+    let (failure, all) = first_failure(seeds.clone(), InjectedFault::default());
+    if let Some((seed, run)) = failure {
         let shrunk = run.shrunk(|run| run.check().is_err());
         let error = shrunk.check().err();
-        panic!("run {number}: {}\n{shrunk}", error.unwrap_or_default());
+        panic!("run {seed}: {}\n{shrunk}", error.unwrap_or_default());
     }
-    println!("{numbers:?}: {all:?}");
-    if numbers.end - numbers.start >= 10_000 {
+    println!("{seeds:?}: {all:?}");
+    if seeds.end - seeds.start >= 10_000 {
         // The cases that are to be tested have occurred.
         assert!(all.requests > 50_000 && all.cancelled > 2_000 && all.accepted > 20_000, "{all:?}");
         assert!(all.scored > 100_000, "{all:?}");
@@ -128,42 +124,42 @@ fn every_text_is_the_naive_decoders() {
     }
 }
 
-/// Number of runs within which a mistake has to be found. (Each is found in the first fifty runs.)
-const RUNS_OF_A_MISTAKE: u64 = 500;
+/// Number of runs within which a fault has to be found. (Each is found in the first fifty runs.)
+const RUNS_OF_A_FAULT: u64 = 500;
 
-/// One of this many runs that find a mistake has to shrink to a few requests. (Nearly always the first does. If a
-/// mistake shows only by a coincidence of hashes, leaving out any request can hide it.)
+/// One of this many runs that find a fault has to shrink to a few requests. (Nearly always the first does. If a fault
+/// shows only by a coincidence of hashes, leaving out any request can hide it.)
 const SHRUNK_OF: usize = 3;
 
-/// Checks that a mistake is found, and that a run which shows it shrinks to a few requests.
-fn assert_found(mistake: Mistake) {
+/// Checks that a fault is found, and that a run which shows it shrinks to a few requests.
+fn assert_found(injected: InjectedFault) {
     let mut from = 0;
     for _ in 0..SHRUNK_OF {
-        let (failure, _) = first_failure(from..RUNS_OF_A_MISTAKE, mistake);
-        let (number, run) = failure.unwrap_or_else(|| panic!("{mistake:?} was not found from run {from} on"));
-        let shrunk = run.clone().shrunk(|run| mistake.check(run).is_err());
-        let error = mistake.check(&shrunk).expect_err("it failed a moment ago");
-        println!("{mistake:?}: run {number}: {error}\n{shrunk}");
+        let (failure, _) = first_failure(from..RUNS_OF_A_FAULT, injected);
+        let (seed, run) = failure.unwrap_or_else(|| panic!("{injected:?} was not found from run {from} on"));
+        let shrunk = run.clone().shrunk(|run| injected.check(run).is_err());
+        let error = injected.check(&shrunk).expect_err("it failed a moment ago");
+        println!("{injected:?}: run {seed}: {error}\n{shrunk}");
         if shrunk.arrivals.len() <= run.arrivals.len().min(4) {
             return;
         }
-        from = number + 1;
+        from = seed + 1;
     }
-    panic!("{mistake:?} was not shrunk to a few requests");
+    panic!("{injected:?} was not shrunk to a few requests");
 }
 
 #[test]
-fn mistakes_of_the_executor_are_found_and_shrunk() {
+fn faults_of_the_executor_are_found_and_shrunk() {
     use Fault::*;
     let of_rows = [RowsNotMoved, SiblingsSeen, RowsDependOnBatch, PageForgotten];
     let others = [SumOfLargestAlone, GuessPassed, PassedTwice, StaleHiddenRows, RankNotReached, PartsSwapped];
     for fault in of_rows.into_iter().chain(others) {
-        assert_found(Mistake { executor: Some(fault), ..Mistake::default() });
+        assert_found(InjectedFault { executor: Some(fault), ..InjectedFault::default() });
     }
 }
 
 #[test]
-fn mistakes_of_the_engine_are_found_and_shrunk() {
+fn faults_of_the_engine_are_found_and_shrunk() {
     use faults::Fault::*;
     for fault in [
         PageGivenBackEarly,
@@ -186,12 +182,12 @@ fn mistakes_of_the_engine_are_found_and_shrunk() {
         CheckpointOfAnotherTenant,
         CheckpointLate,
     ] {
-        assert_found(Mistake { engine: fault, ..Mistake::default() });
+        assert_found(InjectedFault { engine: fault, ..InjectedFault::default() });
     }
 }
 
 #[test]
-fn mistakes_of_the_engine_are_found_by_outputs_alone() {
+fn faults_of_the_engine_are_found_by_outputs_alone() {
     use faults::Fault::*;
     for fault in [
         PageGivenBackEarly,
@@ -203,6 +199,6 @@ fn mistakes_of_the_engine_are_found_by_outputs_alone() {
         SourceByHashAlone,
         PrefixOfAnotherSource,
     ] {
-        assert_found(Mistake { engine: fault, by_outputs_alone: true, ..Mistake::default() });
+        assert_found(InjectedFault { engine: fault, by_outputs_alone: true, ..InjectedFault::default() });
     }
 }

@@ -1,8 +1,8 @@
 //! The drafters that are analyzed, those of the paper's section 4.2: a draft model, a unigram and a bigram model, and
 //! random tokens.
 //!
-//! The draft model is the library's. The others are made here, since the library has one n-gram model at a time: here
-//! there are two in one engine, and they draft at every position, which pays hardly ever.
+//! The draft model is the library's. The others are created here, since the library has one n-gram model per engine and
+//! this command needs two. They draft at every position, which rarely pays.
 
 use foretoken::Generator;
 use foretoken::generator::KeptTexts;
@@ -47,7 +47,7 @@ pub fn add(
 ) -> Result<Vec<u8>, Failure> {
     let mut numbers: Vec<u8> = Vec::with_capacity(drafters.len());
     for drafter in drafters {
-        let made: Box<dyn Drafter> = match drafter {
+        let added: Box<dyn Drafter> = match drafter {
             AnalyzedDrafter::Draft => {
                 numbers.extend(&generator.prompter.methods[0].drafters);
                 continue;
@@ -60,13 +60,13 @@ pub fn add(
                 Box::new(drafter)
             }
         };
-        numbers.push(generator.engine.add_drafter(made));
+        numbers.push(generator.engine.add_drafter(added));
     }
     generator.kept_texts = KeptTexts::load(memory, generator.prompter.tokenizer.as_deref(), &mut generator.engine)?;
     Ok(numbers)
 }
 
-/// A model of n-grams that always drafts, as far as it has counted anything.
+/// A model of n-grams that drafts whenever it has counted anything.
 fn ngram(order: usize, depth_max: usize, source: NgramSource) -> NgramDrafter {
     let mut drafter = NgramDrafter::new(order, source);
     (drafter.depth_max, drafter.unigram_min) = (depth_max, 0.0);

@@ -1,8 +1,8 @@
 //! What the theory predicts for what was measured, and which of its assumptions explain the difference.
 //!
 //! The prediction is Theorem 3.8, with the measured alpha and c. What was measured differs from it by five factors,
-//! whose product is the whole difference: in each step one quantity of the theorem is replaced by what was found. The
-//! last factor is what the costs of passes and drafts do not explain: work beside them, and noise.
+//! whose product is the whole difference: in each step one quantity of the theorem is replaced by the measured one. The
+//! last factor is what the costs of passes and drafts do not explain: other work, and noise.
 
 use foretoken_console::report::percent;
 use foretoken_engine::DrafterStats;

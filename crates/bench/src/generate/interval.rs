@@ -42,37 +42,43 @@ pub struct Estimate {
 impl Estimate {
     /// How much faster `own` is than `plain`, which ran the same groups as often; `None` if one of them has no speed.
     pub fn ratio(own: &Samples, plain: &Samples) -> Option<Self> {
-        let value = speed(own)? / speed(plain)?;
-        let several = own.len() > 1 || own.iter().any(|repetitions| repetitions.len() > 1);
         let mut rng = Rng(0);
-        let mut drawn = Vec::new();
-        if several {
-            drawn.extend((0..RESAMPLES).filter_map(|_| resampled(own, plain, &mut rng)));
-        }
-        drawn.sort_by(f64::total_cmp);
-        let skipped = drawn.len() * LEFT_OUT / 1000;
-        // Resampled medians of few repetitions are biased, so the value can be at the edge; it is never outside.
-        let interval = drawn.get(skipped).zip(drawn.get(drawn.len().wrapping_sub(1 + skipped)));
-        Some(Self { value, interval: interval.map(|(low, high)| (low.min(value), high.max(value))) })
+        let draw = || resampled(own, plain, &mut rng);
+        Some(Self::with_resamples(speed(own)? / speed(plain)?, &[own], draw))
     }
 
     /// How much faster `own` is than `other`, which ran the same groups at another time, so that their repetitions are
     /// independent; `None` if one of them has no speed.
     pub fn of_separate_runs(own: ComparedRun<'_>, other: ComparedRun<'_>) -> Option<Self> {
-        let value = own.value()? / other.value()?;
         let mut rng = Rng(0);
         let count = own.own.len();
-        let mut draw = || {
+        let draw = || {
             let groups: Vec<usize> = (0..count).map(|_| rng.below(count)).collect();
             Some(own.drawn(&groups, &mut rng)? / other.drawn(&groups, &mut rng)?)
         };
-        let several = |side: ComparedRun<'_>| side.own.iter().any(|repetitions| repetitions.len() > 1);
-        let known = count > 1 || several(own) || several(other);
-        let mut drawn: Vec<f64> = (0..RESAMPLES).filter(|_| known).filter_map(|_| draw()).collect();
+        Some(Self::with_resamples(own.value()? / other.value()?, &[own.own, other.own], draw))
+    }
+
+    /// A value with the interval of its resamples, if the samples have several groups or repetitions to draw from.
+    /// `draw` returns the value of one resample; `None` leaves the resample out.
+    fn with_resamples(value: f64, samples: &[&Samples], mut draw: impl FnMut() -> Option<f64>) -> Self {
+        let several = |samples: &&Samples| samples.len() > 1 || samples.iter().any(|repetitions| repetitions.len() > 1);
+        let resamples = if samples.iter().any(several) { RESAMPLES } else { 0 };
+        let mut drawn: Vec<f64> = (0..resamples).filter_map(|_| draw()).collect();
         drawn.sort_by(f64::total_cmp);
         let skipped = drawn.len() * LEFT_OUT / 1000;
+        // Resampled medians of few repetitions are biased, so the value can be at the edge; it is never outside.
         let interval = drawn.get(skipped).zip(drawn.get(drawn.len().wrapping_sub(1 + skipped)));
-        Some(Self { value, interval: interval.map(|(low, high)| (low.min(value), high.max(value))) })
+        Self { value, interval: interval.map(|(low, high)| (low.min(value), high.max(value))) }
+    }
+
+    /// The verdict of a speed-up, if it has an interval.
+    pub fn verdict(&self) -> Option<&'static str> {
+        self.no_difference().map(|none| match (none, self.value > 1.0) {
+            (true, _) => "no difference",
+            (false, true) => "faster",
+            (false, false) => "slower",
+        })
     }
 
     /// Whether the interval includes equal speed; `None` if there is no interval.
@@ -126,6 +132,14 @@ pub fn median(mut numbers: Vec<f64>) -> f64 {
     }
 }
 
+/// The least number that at least a part of `part` of these numbers does not exceed; 0 of an empty list.
+pub fn percentile(numbers: &[f64], part: f64) -> f64 {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let place = (part * sorted.len() as f64).ceil() as usize;
+    sorted.get(place.max(1) - 1).copied().unwrap_or_default()
+}
+
 /// Tokens a second: those of all groups over the medians of their seconds; `None` without tokens or without time.
 pub fn speed(groups: &Samples) -> Option<f64> {
     let mut sums = Sums::default();
@@ -160,7 +174,7 @@ fn resampled(own: &Samples, plain: &Samples, rng: &mut Rng) -> Option<f64> {
     for _ in own {
         let group = rng.below(own.len());
         let (own, plain) = (&own[group], &plain[group]);
-        assert_eq!(own.len(), plain.len(), "group {group}: repetitions of both ways of decoding");
+        assert_eq!(own.len(), plain.len(), "group {group}: repetitions of both variants of decoding");
         let drawn: Vec<usize> = own.iter().map(|_| rng.below(own.len())).collect();
         own_sums.add(drawn.iter().map(|repetition| &own[*repetition]));
         plain_sums.add(drawn.iter().map(|repetition| &plain[*repetition]));
@@ -204,6 +218,13 @@ mod tests {
     fn a_median_is_the_middle_or_lies_between_the_two() {
         let medians = [vec![], vec![3.0], vec![3.0, 1.0], vec![9.0, 1.0, 2.0]].map(median);
         assert_eq!(medians, [0.0, 3.0, 2.0, 2.0]);
+    }
+
+    #[test]
+    fn a_percentile_is_the_least_number_that_so_many_do_not_exceed() {
+        let numbers: Vec<f64> = (1..=16).rev().map(f64::from).collect();
+        assert_eq!([0.5, 0.95, 1.0, 0.0].map(|part| percentile(&numbers, part)), [8.0, 16.0, 16.0, 1.0]);
+        assert_eq!((percentile(&[3.0], 0.95), percentile(&[], 0.5)), (3.0, 0.0));
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! The loop of the measurement: runs all variants in turn until the results are precise enough.
+//! The loop of the measurement: repeats all variants until the results are precise enough.
 //!
 //! A repetition runs each group of texts with every variant of decoding before the next group, so that changes of the
-//! machine affect all variants alike. The order of the variants changes with each turn.
+//! machine affect all variants alike. The order of the variants changes with each group.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -50,9 +50,9 @@ pub struct Measurement<'a> {
     pub tenants: u64,
 }
 
-/// What the requests of a turn share.
+/// The parameters that all requests of a group under one variant share.
 #[derive(Clone, Copy)]
-struct Turn {
+struct SharedParameters {
     temperature: f32,
     tenant: Tenant,
     /// A further limit of the tokens of each text.
@@ -68,8 +68,8 @@ impl Measurement<'_> {
         let first = 0..self.prompts.len().min(1);
         let mut plain = vec![None; first.len()];
         for method in std::iter::once(None).chain(self.methods.iter().map(Some)) {
-            let turn = Turn { temperature, tenant: self.new_tenant(), tokens_max: Some(WARM_UP_TOKENS) };
-            let (_, answers) = self.answers(method, &first, turn, &plain)?;
+            let shared = SharedParameters { temperature, tenant: self.new_tenant(), tokens_max: Some(WARM_UP_TOKENS) };
+            let (_, answers) = self.answers(method, &first, shared, &plain)?;
             if method.is_none() {
                 plain = answers.into_iter().map(Some).collect();
             }
@@ -104,9 +104,9 @@ impl Measurement<'_> {
                     order.sort_by_key(|place| *place != 0);
                 }
                 for place in order {
-                    let turn = Turn { temperature, tenant: tenants[place], tokens_max: None };
+                    let shared = SharedParameters { temperature, tenant: tenants[place], tokens_max: None };
                     let variant = &mut runs.variants[place];
-                    let (timing, answers) = self.answers(variant.method.as_ref(), group, turn, plain)?;
+                    let (timing, answers) = self.answers(variant.method.as_ref(), group, shared, plain)?;
                     generating_seconds += timing.all.seconds;
                     if !Interrupts::none_pending() {
                         runs.cut_short();
@@ -144,10 +144,10 @@ impl Measurement<'_> {
         &mut self,
         method: Option<&Method>,
         group: &Range<usize>,
-        turn: Turn,
+        shared: SharedParameters,
         plain: &[Option<Answer>],
     ) -> Result<(GroupTiming, Vec<Answer>), Failure> {
-        let request = |prompt: usize| self.request(method, prompt, turn, plain[prompt].as_ref());
+        let request = |prompt: usize| self.request(method, prompt, shared, plain[prompt].as_ref());
         let requests = group.clone().map(request).collect::<Result<_, _>>()?;
         let before = self.generator.engine.pass_totals();
         let started = Instant::now();
@@ -171,17 +171,17 @@ impl Measurement<'_> {
         &self,
         method: Option<&Method>,
         prompt: usize,
-        turn: Turn,
+        shared: SharedParameters,
         plain: Option<&Answer>,
     ) -> Result<Request, Failure> {
         let base = self.generator.request(self.prompts[prompt].clone())?;
         let draft = base.draft;
         let plainly = Request {
             seed: seed_of_answer(base.seed, prompt / (self.prompts.len() / self.n_best)),
-            sampling: Sampling { temperature: turn.temperature, ..base.sampling },
-            tokens_max: base.tokens_max.into_iter().chain(turn.tokens_max).min(),
+            sampling: Sampling { temperature: shared.temperature, ..base.sampling },
+            tokens_max: base.tokens_max.into_iter().chain(shared.tokens_max).min(),
             measure: self.alpha,
-            tenant: turn.tenant,
+            tenant: shared.tenant,
             drafters: Vec::new(),
             // Under *exact* a text does not depend on the request's number, so it can be compared with the next
             // repetition's.

@@ -3,15 +3,15 @@
 //! A variant affects the next one through the processor's caches and temperature. So none must always come first, or
 //! always after the same one.
 
-/// The order in which `count` variants run in turn number `turn`.
+/// The order in which `count` variants run in round number `round`.
 ///
 /// One order is 0, 1, -1, 2, -2, ... around a circle: no two steps in it have the same length. Rotated by one place in
-/// each turn, it makes each variant follow every other one once in `count` turns; an odd `count` needs the reverse
+/// each round, it makes each variant follow every other one once in `count` rounds; an odd `count` needs the reverse
 /// direction as well.
-pub fn order(count: usize, turn: usize) -> Vec<usize> {
+pub fn order(count: usize, round: usize) -> Vec<usize> {
     let at = |place: usize| if place % 2 == 1 { place.div_ceil(2) } else { count - place / 2 };
-    let mut order: Vec<usize> = (0..count).map(|place| (at(place) + turn) % count).collect();
-    if turn / count.max(1) % 2 == 1 {
+    let mut order: Vec<usize> = (0..count).map(|place| (at(place) + round) % count).collect();
+    if round / count.max(1) % 2 == 1 {
         order.reverse();
     }
     order
@@ -26,18 +26,15 @@ mod tests {
         for count in 1..9 {
             let mut places = vec![vec![0; count]; count];
             let mut follows = vec![vec![0; count]; count];
-            for turn in 0..2 * count {
-                let order = order(count, turn);
-                order.iter().enumerate().for_each(|(place, way)| places[*way][place] += 1);
+            for round in 0..2 * count {
+                let order = order(count, round);
+                order.iter().enumerate().for_each(|(place, variant)| places[*variant][place] += 1);
                 order.windows(2).for_each(|pair| follows[pair[0]][pair[1]] += 1);
             }
             assert!(places.iter().flatten().all(|often| *often == 2), "{count}: {places:?}");
             for (before, row) in follows.iter().enumerate() {
-                let expected = |behind| if before == behind { 0 } else { 2 };
-                assert!(
-                    row.iter().enumerate().all(|(behind, often)| *often == expected(behind)),
-                    "{count}: {follows:?}"
-                );
+                let expected = |after| if before == after { 0 } else { 2 };
+                assert!(row.iter().enumerate().all(|(after, often)| *often == expected(after)), "{count}: {follows:?}");
             }
         }
         assert!(order(0, 3).is_empty());

@@ -116,7 +116,7 @@ pub struct Method {
     pub name: String,
     /// Numbers of its drafters.
     pub drafters: Vec<u8>,
-    /// The order in which they are asked.
+    /// The order in which they draft.
     pub order: Order,
     /// Its promise.
     pub verify: Promise,
@@ -325,7 +325,7 @@ pub mod tests {
     fn the_median_repetition_counts_and_speeds_are_of_sums() {
         let runs = runs();
         let figures = runs.figures(&runs.variants[1], &|_| true);
-        // Ten tokens behind the first ones in 50 + 100 ms, where plain decoding took 100 + 200; twelve in 60 + 110.
+        // Ten tokens after the first ones in 50 + 100 ms, where plain decoding took 100 + 200; twelve in 60 + 110.
         let near = |found: Option<f64>, expected: f64| found.is_some_and(|found| (found - expected).abs() < 1e-9);
         assert!(near(figures.speed, 10.0 / 0.15) && near(figures.speed_with_prompt, 12.0 / 0.17));
         let (after_first, with_prompt) =

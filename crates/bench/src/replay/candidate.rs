@@ -29,7 +29,7 @@ enum CandidateDrafter {
 }
 
 impl CandidateDrafter {
-    /// Those that draft from texts, and random tokens; the grammar's has nothing to do in a record.
+    /// Those that draft from texts, and random tokens; records have no grammar to draft from.
     fn all() -> Vec<Self> {
         let is_listed = |kind: &DrafterKind| matches!(kind.row().drafts_from, DraftsFrom::Texts | DraftsFrom::Nothing);
         let each = |kind| match kind {
@@ -75,7 +75,7 @@ impl CandidateDrafter {
     }
 }
 
-/// One drafter, or several in the order in which they are asked.
+/// One drafter, or several in the order in which they draft.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate(Vec<CandidateDrafter>);
 
@@ -95,7 +95,7 @@ impl Candidate {
         Self(vec![CandidateDrafter::Auto])
     }
 
-    /// The order in which its drafters are asked.
+    /// The order in which its drafters draft.
     pub fn order(&self) -> Order {
         if *self == Self::auto() { SpeculationSettings::order(&SpecType::Auto) } else { Order::Given }
     }

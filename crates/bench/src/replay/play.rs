@@ -109,8 +109,8 @@ impl ReplayEngine {
     }
 
     /// Makes the drafters learn the texts of a store, as at the start of a program.
-    pub fn learn_all(&mut self, known: &Store) {
-        known.warm_up(&mut self.engine);
+    pub fn learn_all(&mut self, store: &Store) {
+        store.warm_up(&mut self.engine);
     }
 
     /// Replays one record and returns its statistics. What drafters learned across texts is kept.
@@ -166,7 +166,7 @@ pub fn conversations(records: &[Record]) -> Vec<usize> {
 /// earlier ones.
 ///
 /// # Errors
-/// An engine cannot be made, or as [`ReplayEngine::play`].
+/// An engine cannot be created, or as [`ReplayEngine::play`].
 pub fn all(
     records: &[Record],
     by_halves: bool,

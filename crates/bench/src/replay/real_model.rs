@@ -91,7 +91,7 @@ impl RealModel {
     /// The model's own tokenizer.
     ///
     /// # Errors
-    /// It comes without one.
+    /// The model has no tokenizer.
     pub fn tokenizer(&self) -> Result<Arc<Tokenizer>, Failure> {
         let missing = || format!("{}; --model or --vocab names another", self.target.missing_tokenizer());
         self.tokenizer.clone().ok_or_else(|| Failure::Other(missing()))
@@ -113,7 +113,7 @@ impl RealModel {
         vocabulary: usize,
         context: usize,
     ) -> Result<(Box<dyn Executor>, usize), Failure> {
-        // A prompt stays in the cache beside the sequences that continue it.
+        // A prompt stays in the cache while sequences continue it.
         let positions = ModelSettings::cache_positions(context, 2);
         let mut options = self.settings.run_with(positions);
         options.context = Some(context);

@@ -3,7 +3,7 @@
 //! The prompt of a record is computed once for all variants, and is not timed. No variant always comes first, or always
 //! after the same one. Every repetition, and every half of the records where halves learn from each other, is a tenant
 //! of its own, so drafters do not know texts that they learned in another. The engine keeps the acceptance of each
-//! drafter across them. Results are printed by [`super::page`].
+//! drafter across them. Results are printed by [`super::table`].
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -41,7 +41,7 @@ pub struct Variant {
     /// Numbers of its drafters.
     drafters: Vec<u8>,
     order: Order,
-    /// For each record, one for each repetition.
+    /// For each record the times of its repetitions.
     pub timings: Vec<Vec<RecordTiming>>,
 }
 
@@ -57,7 +57,7 @@ pub struct Plan<'a> {
     pub budget: &'a dyn Fn(&Record) -> BudgetKind,
     /// The draft settings of requests.
     pub draft: DraftSettings,
-    /// Whether the budget weighs costs, which are measured first then.
+    /// Whether the budget weighs costs; they are measured before the first record.
     pub weighs: bool,
     /// Whether halves of the records learn from each other.
     pub by_halves: bool,
@@ -108,11 +108,11 @@ impl<'a> TimedReplay<'a> {
         Ok(Self { engine, recorded, plan, records, conversations, variants, passes, tenants: 0 })
     }
 
-    /// Makes all drafters learn the texts that are for everybody.
-    pub fn learn_all(&mut self, known: &Store) {
+    /// Makes all drafters learn the public texts of a store.
+    pub fn learn_all(&mut self, store: &Store) {
         // Texts of other tenants are skipped.
         let whose = |tenant: &Option<Tenant>| tenant.is_none_or(|tenant| tenant == Tenant::default());
-        for text in known.documents().filter(|text| whose(&text.tenant)) {
+        for text in store.documents().filter(|text| whose(&text.tenant)) {
             self.engine.warm_up(&text.tokens, text.prompt_len, None);
         }
     }
@@ -135,9 +135,9 @@ impl<'a> TimedReplay<'a> {
                     break 'repetitions;
                 }
                 let tenant = tenants[self.conversations[place] % tenants.len()];
-                match self.turn(place, repetition, tenant) {
+                match self.replay(place, repetition, tenant) {
                     Err(Failure::Interrupted) => break 'repetitions,
-                    turn => turn?,
+                    replayed => replayed?,
                 }
                 done.inc(1);
             }
@@ -162,7 +162,7 @@ impl<'a> TimedReplay<'a> {
     }
 
     /// Replays one record in all variants.
-    fn turn(&mut self, place: usize, repetition: usize, tenant: Tenant) -> Result<(), Failure> {
+    fn replay(&mut self, place: usize, repetition: usize, tenant: Tenant) -> Result<(), Failure> {
         let record = &self.records[place];
         self.recorded.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone_from(&record.tokens);
         let (prompt, output) = record.tokens.split_at(record.prompt_len);

@@ -105,8 +105,8 @@ impl Chart {
     fn legend(&self, width: u32) -> (i32, i32, i32) {
         let longest = self.lines.iter().map(|line| line.name.chars().count()).max().unwrap_or(0);
         let column = 36 + 7 * longest as i32;
-        let (lines, a_row) = (self.lines.len() as i32, (width as i32 / column).max(1));
-        (column, a_row, (lines + a_row - 1) / a_row)
+        let (lines, per_row) = (self.lines.len() as i32, (width as i32 / column).max(1));
+        (column, per_row, (lines + per_row - 1) / per_row)
     }
 
     /// The size with all rows of the legend, which take nothing from the plot.
@@ -142,9 +142,9 @@ impl Chart {
         FONT.call_once(|| _ = register_font("sans-serif", FontStyle::Normal, include_bytes!("roboto.ttf")));
         let font = |size: i32| ("sans-serif", size * scale).into_font().color(&TEXT);
         area.fill(&WHITE)?;
-        let (column, a_row, rows) = self.legend((area.dim_in_pixel().0 as i32 / scale) as u32);
+        let (column, per_row, rows) = self.legend((area.dim_in_pixel().0 as i32 / scale) as u32);
         for (number, line) in self.lines.iter().enumerate() {
-            let (x, y) = (number as i32 % a_row * column, number as i32 / a_row * ROW);
+            let (x, y) = (number as i32 % per_row * column, number as i32 / per_row * ROW);
             let at = ((x + 14) * scale, (y + 14) * scale);
             draw_mark(area, number, at, scale)?;
             area.draw(&Text::new(line.name.clone(), (at.0 + 9 * scale, at.1 - 4 * scale), font(12)))?;

@@ -8,14 +8,14 @@ use foretoken::{EngineThread, Event, Generator, Request, Tenant};
 use foretoken_console::failure::Failure;
 use serde_json::{Value, json};
 
-/// What clients request.
+/// The requests of all clients.
 #[derive(Clone, Copy)]
 pub struct Workload<'a> {
     /// Concurrent clients.
     pub clients: usize,
     /// Requests of each client.
     pub texts: usize,
-    /// Prompts, which are used in turn.
+    /// Prompts, which requests use one after another.
     pub prompts: &'a [String],
     /// Tokens of each text.
     pub tokens: usize,
@@ -61,16 +61,16 @@ pub(super) fn no_thread(error: &std::io::Error) -> Failure {
     Failure::Other(format!("expected a thread for each client and for the server, found none: {error}"))
 }
 
-/// Runs all clients, each on a thread of its own. `ask` gets the number of the request.
+/// Runs all clients, each on a thread of its own. `send` gets the number of the request.
 fn all(
     workload: &Workload<'_>,
-    ask: impl Fn(usize) -> Result<TextTiming, Failure> + Sync,
+    send: impl Fn(usize) -> Result<TextTiming, Failure> + Sync,
 ) -> Result<ClientTimings, Failure> {
     let started = Instant::now();
     let timings: Vec<Result<Vec<TextTiming>, Failure>> = std::thread::scope(|scope| {
-        let ask = &ask;
+        let send = &send;
         let client = |client: usize| {
-            let texts = move || (0..workload.texts).map(|text| ask(text * workload.clients + client)).collect();
+            let texts = move || (0..workload.texts).map(|text| send(text * workload.clients + client)).collect();
             std::thread::Builder::new().spawn_scoped(scope, texts).map_err(|error| no_thread(&error))
         };
         let clients: Vec<_> = (0..workload.clients).map(client).collect();

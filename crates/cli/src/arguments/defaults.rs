@@ -186,7 +186,7 @@ pub fn words(option: &Arg, found: &RawValue) -> Result<(Vec<String>, Vec<OsStrin
         }
         _ if !takes_value(option) => return Err(format!("expected true or false, found {found}")),
         RawValue::Several(_) if !many => return Err(format!("expected one value, found {found}")),
-        // A server without keys answers everybody, which takes no list of keys, and not an empty one.
+        // A server without keys answers everybody, which must not happen because a list is empty.
         RawValue::Several(texts) if texts.is_empty() && SECRETS.contains(&option.get_id().as_str()) => {
             return Err("expected at least one, found []".to_string());
         }

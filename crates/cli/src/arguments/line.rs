@@ -2,8 +2,8 @@
 //!
 //! clap stops at the first error, and knows neither short names of several letters nor options of other programs. Three
 //! things must be known earlier: whether help or the version is asked for (both are printed whatever else is wrong),
-//! which words are options of other programs, and whether the first word is a model. So words are told apart here, by
-//! clap's lexer and clap's description of the options. What clap then parses is written anew ([`Line::words`]): the
+//! which words are options of other programs, and whether the first word is a model. So words are classified here, by
+//! clap's lexer and clap's description of the options. clap then parses a rewritten line ([`Line::words`]): the
 //! command, then each option by its long name with its value attached, so that the two readings cannot take different
 //! words for values. `--no-NAME` unsets a flag that was given before or in the configuration file. Options of other
 //! programs that mean the same as ours become ours; the others are left out with their values, whether they are ignored
@@ -109,7 +109,7 @@ pub struct Line {
     pub ignored: Vec<IgnoredOption>,
     /// The words that are neither options nor their values, with their indexes.
     pub positionals: Vec<(usize, OsString)>,
-    /// The index of the word `--`, behind which no word is an option.
+    /// The index of the word `--`, after which no word is an option.
     escape_at: Option<usize>,
     /// The command that an option of another program implies.
     pub implied_command: Option<&'static str>,
@@ -118,7 +118,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// Tells the words apart, of which the first is the program.
+    /// Classifies the words of a command line, of which the first is the program.
     pub fn read(words: &[OsString], program: &Command) -> Self {
         let has_backslash = words.iter().any(|word| word.to_string_lossy().contains('\\'));
         let words = RawArgs::new(words);
@@ -132,7 +132,7 @@ impl Line {
         reader.line
     }
 
-    /// The words for clap: the program, the command, these defaults, and what the line gives in its order.
+    /// The words for clap: the program, the command, these defaults, and the line's own words in their order.
     pub fn words(&self, defaults: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
         let options = self.given.iter().filter(|given| !given.is_unset).map(|given| (given.at, given.word()));
         let escape = self.escape_at.map(|at| (at, OsString::from("--")));
@@ -234,7 +234,7 @@ impl<'a> Reader<'a> {
         self.words.next(&mut self.cursor)
     }
 
-    /// Reads a word that is not the program's name, and those behind it that are its values.
+    /// Reads a word that is not the program's name, and the words after it that are its values.
     fn word(&mut self, word: &ParsedArg<'_>) {
         if self.line.escape_at.is_some() {
             self.positional(word.to_value_os());
@@ -327,7 +327,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// An option that the command does not have. One of another program has its values behind it.
+    /// An option that the command does not have. One of another program is followed by its values.
     fn unknown(&mut self, name: String, attached: Option<&OsStr>) {
         let mut unknown = UnknownOption { name, at: self.at, hint: None };
         if let Some(option) = OtherProgramOption::named(&unknown.name).filter(|_| self.line.has_command()) {

@@ -1,5 +1,5 @@
-//! Options of other programs and what they mean here, so that their command lines can be pasted, or are answered with
-//! our names.
+//! Options of other programs and what they mean here. A command line of another program runs when it is pasted, or is
+//! refused with the names of our options.
 //!
 //! One table has those of llama.cpp's llama-cli and llama-server, ik_llama.cpp, generate of transformers, `vllm serve`,
 //! and ollama with the parameters of its model files. A name that means exactly the same as an option here is taken as
@@ -16,13 +16,13 @@ use Meaning::{Escapes, Ignored, Refused, Same, Selects, Unless, Use};
 pub enum Meaning {
     /// The same as our long option of this name.
     Same(&'static str),
-    /// Refused; this is to be written instead.
+    /// Refused, with what to write instead.
     Use(&'static str),
     /// Refused for this reason; nothing here is like it.
     Refused(&'static str),
     /// Ignored for this reason: it is always in effect, or changes no text.
     Ignored(&'static str),
-    /// Ignored with one of these values, which have no effect; with any other, what follows them. The empty string
+    /// Ignored if the value is one of these, which have no effect; else the second meaning applies. The empty string
     /// stands for no value.
     Unless(&'static [&'static str], &'static Meaning),
     /// Selects this command, and is ignored there.
@@ -79,7 +79,7 @@ pub const OPTIONS: &[(&[&str], Meaning)] = &[
     (&["--no-context-shift"], Ignored(CONTEXT_SHIFT)),
     (&["--grp-attn-n N", "-gan N"], Unless(&["1"], &Refused(POSITIONS))),
     (&["--grp-attn-w N", "-gaw N"], Ignored(DEPENDENT)),
-    // The law.
+    // Sampling.
     (&["--do-sample [true|false]", "--no-do-sample"], Use("--temp; 0 is greedy")),
     (&["--num-beams N", "--num-beam-groups N", "--best-of N"], Unless(&["1"], &Refused(BEAMS))),
     (&["--length-penalty X", "--early-stopping [true|false|never]", "--diversity-penalty X"], Ignored(DEPENDENT)),

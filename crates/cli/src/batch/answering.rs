@@ -9,7 +9,7 @@ use foretoken_console::interrupts::Interrupts;
 use foretoken_console::progress::{ProgressBar, bar_with_time_left, say, warn};
 use foretoken_server::batch::{Outcome, ParsedRequest, Parser};
 
-use super::lines::{BatchFile, Form, Line};
+use super::lines::{BatchFile, Line, LineFormat};
 use crate::line_file::LineFile;
 
 /// How many lines that fail are printed one by one; the others are counted.
@@ -26,7 +26,7 @@ struct OpenLine {
 pub struct Answering {
     parser: Parser,
     place: String,
-    form: Form,
+    format: LineFormat,
     lines: std::vec::IntoIter<Line>,
     out: LineFile,
     bar: ProgressBar,
@@ -36,11 +36,11 @@ pub struct Answering {
     submitted: usize,
     /// Lines whose requests run, by the number of their first request.
     open: BTreeMap<usize, OpenLine>,
-    /// Unknown fields of bodies, each of which is told once.
+    /// Unknown fields of bodies; a note names each once.
     unknown: BTreeSet<String>,
-    /// Lines that were written.
+    /// Lines that were answered.
     pub written: usize,
-    /// Those of them that have an error for an answer.
+    /// Lines that were answered by an error.
     failed: usize,
     /// Statistics of all answers together.
     pub stats: Stats,
@@ -49,12 +49,12 @@ pub struct Answering {
 impl Answering {
     /// Lines that are to be answered, and where their answers go.
     pub fn new(parser: Parser, file: BatchFile, out: LineFile) -> Self {
-        let BatchFile { place, lines, form } = file;
+        let BatchFile { place, lines, format } = file;
         let bar = bar_with_time_left("lines", lines.len());
         Self {
             parser,
             place,
-            form,
+            format,
             lines: lines.into_iter(),
             out,
             bar,
@@ -77,7 +77,7 @@ impl Answering {
             let Some(line) = self.lines.next() else { return Ok(None) };
             match self.parsed(&line, engine) {
                 Ok((request, requests)) => {
-                    self.tell_unknown(&request.unknown);
+                    self.note_unknown(&request.unknown);
                     let answers = vec![None; requests.len()];
                     self.open.insert(self.submitted, OpenLine { line, request, answers });
                     self.queued.extend(requests);
@@ -90,9 +90,9 @@ impl Answering {
         Ok(next)
     }
 
-    /// The requests of a line, all of which the engine accepts, or what becomes of the line without them.
+    /// The requests of a line, all of which the engine accepts, or else the outcome of the line.
     fn parsed(&self, line: &Line, engine: &Engine) -> Result<(ParsedRequest, Vec<Request>), Outcome> {
-        let request = line.request(self.form, &self.place_of(line)).map_err(Outcome::NoRequest)?;
+        let request = line.request(self.format, &self.place_of(line)).map_err(Outcome::NoRequest)?;
         let (request, requests) = self.parser.parse(&request, line.number as u64).map_err(Outcome::Refused)?;
         match requests.iter().find_map(|request| engine.check(request).err()) {
             Some(error) => Err(request.refused(error)),
@@ -104,7 +104,7 @@ impl Answering {
         format!("{}: line {}", self.place, line.number)
     }
 
-    fn tell_unknown(&mut self, fields: &[String]) {
+    fn note_unknown(&mut self, fields: &[String]) {
         for field in fields {
             if self.unknown.insert(field.clone()) {
                 self.bar.suspend(|| say(format_args!("note: {}: an unknown field is ignored", on_one_line(field))));
@@ -139,7 +139,7 @@ impl Answering {
         let Some(why) = outcome.failure() else { return Ok(()) };
         self.failed += 1;
         if self.failed <= FAILED_PRINTED_MAX {
-            // What is no request is named with its line already.
+            // An outcome without a request names its line itself.
             let place = match outcome {
                 Outcome::NoRequest(_) => String::new(),
                 _ => format!("{}: ", self.place_of(line)),
@@ -152,15 +152,15 @@ impl Answering {
     /// Removes the bar.
     ///
     /// # Errors
-    /// Lines have errors for answers.
+    /// Lines were answered by errors.
     pub fn end(&self) -> Result<(), Failure> {
         self.bar.finish_and_clear();
-        match (self.failed, self.written) {
-            (0, _) => Ok(()),
-            (failed, written) => {
-                let found = format!("found {failed} of {written} that have an error for an answer");
-                Err(Failure::Other(format!("{}: expected lines that can be answered, {found}", self.place)))
-            }
+        let Self { place, failed, written, .. } = self;
+        match failed {
+            0 => Ok(()),
+            _ => Err(Failure::Other(format!(
+                "{place}: expected an answer to every line, found errors for {failed} of {written} lines"
+            ))),
         }
     }
 }

@@ -1,7 +1,7 @@
-//! The lines of a batch file: the ids by which their answers are known, and the requests that they are.
+//! The lines of a batch file, each with an id and a request.
 //!
 //! A line is a request in OpenAI's form, or a prompt as in the files of `generate --prompts`, an object or a text. All
-//! ids are known before anything is generated; requests are read one by one, each when it is to run.
+//! ids are read before anything is generated, a request only when it is to run.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -27,14 +27,14 @@ pub struct BatchFile {
     pub place: String,
     /// The lines in their order; no two have the same id.
     pub lines: Vec<Line>,
-    /// What lines are.
-    pub form: Form,
+    /// How lines are read.
+    pub format: LineFormat,
 }
 
-/// What the lines of a file are.
+/// How the lines of a file are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Form {
-    /// Whether they are objects, and not texts.
+pub struct LineFormat {
+    /// Whether lines are objects, and not texts.
     is_objects: bool,
     /// Whether texts are a user's messages.
     is_chat: bool,
@@ -68,7 +68,7 @@ impl BatchFile {
             let found = format!("found {custom_id:?} in lines {first} and {number}");
             return Err(Failure::Other(format!("{place}: custom_id: expected another in each line, {found}")));
         }
-        Ok(Self { place, lines, form: Form { is_objects, is_chat } })
+        Ok(Self { place, lines, format: LineFormat { is_objects, is_chat } })
     }
 }
 
@@ -88,9 +88,9 @@ impl Line {
     ///
     /// # Errors
     /// It is no request: why, beginning with the place.
-    pub fn request(&self, form: Form, place: &str) -> Result<BatchRequest, String> {
+    pub fn request(&self, format: LineFormat, place: &str) -> Result<BatchRequest, String> {
         let wrong = |why: String| format!("{place}: {why}");
-        let mut prompt = match form.is_objects {
+        let mut prompt = match format.is_objects {
             false => Prompt::Text(self.text.clone()),
             true => {
                 let object: Value = serde_json::from_str(&self.text)
@@ -111,7 +111,7 @@ impl Line {
                 listed.map_err(|failure| failure.message().unwrap_or_default())?.prompt
             }
         };
-        if form.is_chat {
+        if format.is_chat {
             as_user_message(&mut prompt);
         }
         Ok(BatchRequest::of_prompt(&prompt))
@@ -122,7 +122,7 @@ impl Line {
 mod tests {
     use super::*;
 
-    const OBJECTS: Form = Form { is_objects: true, is_chat: false };
+    const OBJECTS: LineFormat = LineFormat { is_objects: true, is_chat: false };
 
     fn read(name: &str, text: &str) -> Result<BatchFile, String> {
         let folder = tempfile::tempdir().expect("a folder can be made");

@@ -27,7 +27,7 @@ impl Thoughts {
         Self { reader, is_coloured: coloured_output(), needs_separator: false }
     }
 
-    /// Writes a piece of what the model writes.
+    /// Writes a piece of the model's text.
     ///
     /// # Errors
     /// Standard output is closed or cannot be written.
@@ -36,7 +36,7 @@ impl Thoughts {
         self.write(&pieces, stream)
     }
 
-    /// Writes what was held back, at the end of the text.
+    /// Writes the text that was held back, when the model's text has ended.
     ///
     /// # Errors
     /// As [`Thoughts::text`].

@@ -1,8 +1,8 @@
 //! The user's turns: lines that are edited on a terminal, or lines of standard input.
 //!
-//! A line that ends with a backslash goes on in the next one, and three quotation marks begin and end a text of several
-//! lines. Prompts are only written to a terminal. Bytes that are no UTF-8 end no conversation: a line that was typed is
-//! asked for again, and in a file or a pipe, where each turn gets an answer, they are replaced.
+//! A line that ends with a backslash continues in the next one, and three quotation marks begin and end a text of
+//! several lines. Prompts are only written to a terminal. Bytes that are not UTF-8 do not end the conversation: on a
+//! terminal the line is read again, and in a file or a pipe, where each turn gets an answer, the bytes are replaced.
 
 use std::io::{BufRead, ErrorKind, IsTerminal, StdinLock};
 
@@ -31,8 +31,8 @@ pub enum Turns {
 }
 
 impl Turns {
-    /// The turns of standard input. On a terminal a hint about the commands is printed, if turns will be asked for
-    /// (`has_prompts`).
+    /// The turns of standard input. On a terminal a hint about the commands is printed, if turns are typed after a
+    /// prompt (`has_prompts`).
     ///
     /// # Errors
     /// The terminal cannot be used.

@@ -3,10 +3,8 @@
 //! The table of families is the data file `drafts.json`: models of one vocabulary, which can draft for each other, with
 //! their sizes.
 
-use std::path::Path;
 use std::sync::LazyLock;
 
-use foretoken::models::Opened;
 use foretoken_hub::{ModelFormat, Name};
 use serde_json::Value;
 
@@ -17,11 +15,6 @@ const SMALL_SHARE_MAX: f64 = 1.0 / 20.0;
 
 static TABLE: LazyLock<Vec<Family>> =
     LazyLock::new(|| read(include_str!("drafts.json")).expect("the table is part of the program"));
-
-/// Opens the model at this path; `None` if that fails.
-pub fn opened(path: &Path) -> Option<Opened> {
-    Opened::at(path).ok()
-}
 
 /// Models of one vocabulary.
 struct Family {

@@ -5,13 +5,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 use foretoken::line::escaped;
+use foretoken::models::Opened;
 use foretoken_console::failure::Failure;
 use foretoken_console::hub::hub;
 use foretoken_console::terminal::standard_output;
 use foretoken_hub::{CachedSnapshot, ModelFormat, SnapshotModel, readable};
 use serde_json::{Value, json};
-
-use super::family;
 
 /// Options of `foretoken list`.
 #[derive(Args, Debug)]
@@ -64,11 +63,8 @@ pub fn cached_models() -> Result<Vec<(String, PathBuf)>, Failure> {
 
 /// The family of a complete model.
 fn family_of(model: &SnapshotModel) -> Option<String> {
-    if model.missing_file.is_some() {
-        None
-    } else {
-        family::opened(&model.path).map(|opened| opened.spec.family.to_string())
-    }
+    let opened = model.missing_file.is_none().then(|| Opened::at(&model.path).ok()).flatten()?;
+    Some(opened.spec.family.to_string())
 }
 
 fn rows(snapshot: &CachedSnapshot) -> Vec<[String; 5]> {

@@ -9,6 +9,7 @@ use std::io::Write;
 use std::path::Path;
 
 use clap::Args;
+use foretoken::models::Opened;
 use foretoken::theory::best_gamma;
 use foretoken_console::failure::Failure;
 use foretoken_console::hub::{self, DownloadProgress, hub, request};
@@ -53,7 +54,7 @@ impl Pull {
         let (bytes, fetched) = (readable(found.bytes), readable(found.fetched_bytes));
         let commit = &found.commit[..12];
         writeln!(out, "{} at {commit}: {files}, {bytes} ({fetched} of them fetched just now)", self.name)?;
-        let opened = family::opened(&found.path);
+        let opened = Opened::at(&found.path).ok();
         match &opened {
             Some(opened) => writeln!(out, "family: {}", opened.spec.family)?,
             None => say(format_args!("note: {}: not a network that can be run: see foretoken inspect", self.name)),

@@ -178,9 +178,9 @@ fn lines_that_cannot_be_answered_have_errors_and_the_others_go_on() {
         assert_eq!(found[id]["response"]["status_code"], 200, "{}", found[id]);
     }
     assert!(ended.err.contains("note: unheard_of: an unknown field is ignored"), "{}", ended.err);
-    let expected = "expected lines that can be answered, found 7 of 9 that have an error for an answer";
+    let expected = "expected an answer to every line, found errors for 7 of 9 lines";
     assert!(ended.err.ends_with(&format!("error: {requests}: {expected}\n")), "{}", ended.err);
-    // They are answered.
+    // Lines that were answered by errors are not run again.
     let again = run(&line(&requests, &path, ""));
     assert_eq!((again.code, again.err.as_str()), (0, "note: --output: 9 of 9 answers are there\n"));
 }

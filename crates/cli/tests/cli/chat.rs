@@ -77,7 +77,7 @@ fn a_saved_conversation_is_continued() {
     let roles: Vec<String> = messages(&whole).into_iter().map(|(role, _)| role).collect();
     assert_eq!(roles, ["system", "user", "assistant", "user", "assistant"]);
     assert_eq!(messages(&whole)[4].1, answers[1]);
-    // The last turn of a file is answered again, in both forms, and beside others.
+    // `generate` answers the last turn of a saved file again, alone and among other prompts.
     let generated = run(&words(&format!("generate --temp 0 -n 16 -s 1 --prompts {whole}"))).ok();
     assert_eq!(generated, format!("{}\n", answers[1]));
     let object: Value =
@@ -205,4 +205,51 @@ fn thoughts_are_separated_from_the_answer() {
     assert!(coloured.out.ends_with(&format!("\x1b[0m\n\n{answer}\n")), "{:?}", coloured.out);
     assert_eq!(coloured.out.replace("\x1b[2m", "").replace("\x1b[0m", ""), format!("{thoughts}\n\n{answer}\n"));
     assert_eq!(think("--quiet", "hi\n").err, "");
+}
+
+#[test]
+fn a_conversation_remembers_until_it_is_cleared() {
+    let chat = |input: &str| {
+        let run = chat("-s 3", input);
+        assert_eq!(run.err, "");
+        run.ok()
+    };
+    let hello = chat("hello\n");
+    assert!(hello.trim().len() > 3, "{hello}");
+    let twice = chat("hello\nhello\n");
+    assert!(twice.starts_with(&hello), "{twice}");
+    assert_eq!(chat("hello\n/clear\nhello\n"), format!("{hello}{hello}"));
+    assert_eq!(chat("hello\n/exit\nhello\n"), hello);
+    assert_eq!(chat("\n"), "");
+}
+
+#[test]
+fn a_turn_that_does_not_fit_is_reported_and_dropped() {
+    let long = "many words ".repeat(40);
+    let found = run_with(&words("chat -s 3 -n 8 -c 64"), &[], format!("{long}\nhello\n"));
+    assert!(found.err.contains("the context 64: /clear begins a new one"), "{}", found.err);
+    assert_eq!((found.code, found.err.lines().last()), (1, Some("error: 1 of 2 turns got no answer")));
+    assert_eq!(found.out, run_with(&words("chat -s 3 -n 8 -c 64"), &[], "hello\n").ok());
+}
+
+#[test]
+fn regen_answers_again() {
+    let chat = |input: &str| run_with(&words("chat -s 3 -n 16 --temp 1.2 --show-drafts=table"), &[], input);
+    let texts = |out: &str| -> Vec<String> {
+        let rows = |line: &&str| line.split_whitespace().next().is_some_and(|word| word.parse::<usize>().is_ok());
+        out.lines().filter(|line| !rows(line) && !line.trim().starts_with("pass")).map(str::to_string).collect()
+    };
+    let question = "tell me a story about the little girl who had a red ball and a brown dog in the forest";
+    let found = chat(&format!("{question}\n/regen\n/regen\n"));
+    let lines: Vec<&str> = found.err.lines().filter(|line| line.contains("passes of the target")).collect();
+    assert_eq!(lines.len(), 3, "{}", found.err);
+    // The first answer has computed the prompt but its last token.
+    assert!(!lines[0].contains("from the cache") && lines[1].contains(" prompt tokens from the cache"), "{lines:?}");
+    let first = texts(&chat(&format!("{question}\n")).ok());
+    let all = texts(&found.ok());
+    assert!(all.starts_with(&first[..1]) && all.iter().filter(|line| **line == first[0]).count() == 1, "{all:?}");
+    let nothing = chat("/regen\n");
+    assert_eq!(nothing.err.lines().last(), Some("/regen: expected an answer before it, found none"));
+    let other = chat("/again\n");
+    assert_eq!(other.err.lines().last(), Some("/again: expected one of the commands that /help lists"));
 }

@@ -106,11 +106,6 @@ impl Environment {
     fn new() -> Self {
         let home = tempfile::tempdir().expect("a folder can be made");
         let hub = Server::start();
-        for (name, model) in
-            [("Qwen/Qwen2.5-1.5B-Instruct", "demo-target"), ("Qwen/Qwen2.5-0.5B-Instruct", "demo-draft")]
-        {
-            hub.offer_folder(name, &root().join("models").join(model));
-        }
         for (name, model) in [
             ("Qwen/Qwen2.5-1.5B-Instruct", "demo-target"),
             ("Qwen/Qwen2.5-0.5B-Instruct", "demo-draft"),

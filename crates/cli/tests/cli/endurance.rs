@@ -82,7 +82,7 @@ impl Server {
         [number("VmRSS:"), number("Threads:"), files]
     }
 
-    /// Asks it to end. Returns the rest of its standard error.
+    /// Sends SIGTERM to the server. Returns the rest of its standard error.
     fn end(mut self) -> String {
         Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().expect("it can be asked to end");
         let mut rest = String::new();
@@ -99,22 +99,22 @@ impl Drop for Server {
     }
 }
 
-/// The request of one of the repeated texts, by its number: a prompt, a law and a seed.
+/// The request of one of the repeated texts, by its number: a prompt, sampling parameters and a seed.
 fn body(text: u64) -> Value {
     let prompt = PROMPTS[(text % 4) as usize];
-    let law = match text / 4 % 3 {
+    let sampling = match text / 4 % 3 {
         0 => json!({"temperature": 0}),
         1 => json!({"temperature": 0.9, "top_p": 0.8}),
         _ => json!({"temperature": 1.2, "top_k": 30, "repeat_penalty": 1.1}),
     };
     let mut body = json!({"prompt": prompt, "seed": text, "max_tokens": 4 + text * 7 % 40, "ignore_eos": true});
-    body.as_object_mut().expect("an object").extend(law.as_object().expect("an object").clone());
+    body.as_object_mut().expect("an object").extend(sampling.as_object().expect("an object").clone());
     body
 }
 
 /// The number of texts.
 const TEXTS: u64 = 24;
-/// How many idle connections each visitor keeps. Those of all are more than the server has places for.
+/// How many idle connections each visitor keeps; together they are more than the server holds.
 const IDLE: usize = 20;
 
 /// Sends a request to `/v1/completions`.

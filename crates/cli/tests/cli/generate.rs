@@ -28,13 +28,13 @@ fn the_first_command_of_the_readme_works() {
 
 #[test]
 fn drafters_budgets_and_thread_counts_change_no_byte() {
-    for law in [
+    for sampling in [
         "--temp 0",
         "-s 7 -ctk f32 -ctv q8_0",
         "--temp 1 --repeat-penalty 1.2 --typical 0.9 -s 5",
         "--temp 0 --verify rejection",
     ] {
-        let plain = story(&format!("{law} -n 40 --spec-type none"));
+        let plain = story(&format!("{sampling} -n 40 --spec-type none"));
         let variants = [
             "",
             "--spec-type lookup,draft",
@@ -46,7 +46,7 @@ fn drafters_budgets_and_thread_counts_change_no_byte() {
             "-t 3 -c 64",
         ];
         for options in variants {
-            assert_eq!(story(&format!("{law} -n 40 {options}")), plain, "{law} {options}");
+            assert_eq!(story(&format!("{sampling} -n 40 {options}")), plain, "{sampling} {options}");
         }
     }
 }

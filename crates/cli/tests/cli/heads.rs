@@ -1,6 +1,6 @@
-//! The draft head of the demo target on the command line. The text is that of the model alone; the head's probabilities
-//! equal those that other programs compute from its file, which finds mistakes that no change of the text shows (a
-//! wrong layer, tokens off by one). Heads that contradict themselves or the target are refused.
+//! The draft head of the demo target on the command line. The text is that of the model alone. The head's probabilities
+//! equal those that other programs compute from its file; a wrong layer or tokens off by one would change only them,
+//! not the text. Heads that contradict themselves or the target are refused.
 
 use std::path::Path;
 

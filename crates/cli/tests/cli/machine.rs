@@ -80,7 +80,7 @@ fn a_limit_on_file_size_is_reported() {
     let (code, stderr) = limited("ulimit -f 10", &format!("quantize {} q.gguf --type f16", demo("demo-draft")));
     let error = stderr.lines().find(|line| line.starts_with("error: ")).unwrap_or_default();
     assert!(code == Some(1) && error.contains("q.gguf: ") && error.contains("File too large"), "{code:?} {stderr}");
-    // Costs, which nobody asked to keep, cannot be written: the text is not affected.
+    // Measured costs are kept unasked, so a failure to write them must not end the run.
     let (code, stderr) = limited("ulimit -f 0", "generate -s 1 -n 4 once > /dev/null");
     assert!(code == Some(0) && !stderr.contains("error: "), "{code:?} {stderr}");
 }

@@ -23,12 +23,12 @@ mod heads;
 mod help;
 mod hidden;
 mod hub;
+mod inspect;
 mod logits;
 mod lookup;
 mod machine;
 mod n_best;
 mod outputs;
-mod page;
 mod pasted;
 mod prompt_cache;
 mod prompt_files;
@@ -75,7 +75,7 @@ impl Run {
 }
 
 /// The program without the user's settings: no variables of its own, of the hub or of a proxy, and caches and settings
-/// below this folder. The hub is offline, so that no test asks it by mistake.
+/// below this folder. The hub is offline, so that no test sends requests to it by mistake.
 fn program(home: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_foretoken"));
     at_home(&mut command, home);

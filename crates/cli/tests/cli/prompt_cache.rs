@@ -15,14 +15,14 @@ fn cache() -> (tempfile::TempDir, String) {
 #[test]
 fn generate_writes_the_same_with_a_prompt_cache() {
     let (_folder, path) = cache();
-    for law in [&["--temp", "0"][..], &["-s", "7"], &["-s", "7", "--spec-type", "none"]] {
+    for sampling in [&["--temp", "0"][..], &["-s", "7"], &["-s", "7", "--spec-type", "none"]] {
         let with = |more: &[&str]| {
             let base = ["generate", "-n", "24", "-m"];
-            run(&[&base[..], &[&demo("demo-target"), LONG], law, more].concat()).ok()
+            run(&[&base[..], &[&demo("demo-target"), LONG], sampling, more].concat()).ok()
         };
         let expected = with(&[]);
         for more in [&["--prompt-cache", &path][..], &["--prompt-cache", &path, "--prompt-cache-ro", "-c", "200"]] {
-            assert_eq!(with(more), expected, "{law:?} {more:?}");
+            assert_eq!(with(more), expected, "{sampling:?} {more:?}");
         }
     }
     assert!(std::fs::metadata(&path).is_ok_and(|file| file.len() > 10_000), "rows were written");

@@ -41,10 +41,10 @@ fn story(options: &str) -> String {
 
 #[test]
 fn every_drafter_gives_the_plain_text() {
-    for law in ["--temp 0", "--temp 0.8 -s 5"] {
-        let plain = story(&format!("{law} --spec-type none"));
+    for sampling in ["--temp 0", "--temp 0.8 -s 5"] {
+        let plain = story(&format!("{sampling} --spec-type none"));
         for kind in KINDS {
-            assert_eq!(story(&format!("{law} --spec-type {kind}")), plain, "{law} {kind}");
+            assert_eq!(story(&format!("{sampling} --spec-type {kind}")), plain, "{sampling} {kind}");
         }
     }
 }
@@ -206,25 +206,25 @@ fn fixed_costs_make_a_seed_repeat_and_damaged_ones_are_named() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let path = folder.path().join("costs.json").display().to_string();
     let generate =
-        |law: &str| run(&[&["generate", STORY], words(&format!("{law} --costs {path}")).as_slice()].concat());
-    let law = "-n 24 -s 1 --temp 1 --verify rejection --spec-type draft,suffix";
-    let first = generate(law);
+        |options: &str| run(&[&["generate", STORY], words(&format!("{options} --costs {path}")).as_slice()].concat());
+    let options = "-n 24 -s 1 --temp 1 --verify rejection --spec-type draft,suffix";
+    let first = generate(options);
     assert!(first.err.contains("was not there and has been measured"), "{}", first.err);
     let first = first.ok();
     let before = std::fs::read_to_string(&path).expect("it was written");
     for _ in 0..2 {
-        let found = generate(law);
+        let found = generate(options);
         assert!(!found.err.contains("note: "), "{}", found.err);
         assert_eq!(found.ok(), first);
     }
     assert_eq!(std::fs::read_to_string(&path).expect("it is there"), before);
     // Costs of another machine or model are used with a note.
     std::fs::write(&path, before.replace("demo-target", "another")).expect("it can be written");
-    let other = generate(law);
+    let other = generate(options);
     assert!(other.err.contains(&format!("note: --costs {path}: measured for another")), "{}", other.err);
     assert_eq!(other.ok(), first);
     std::fs::write(&path, "{}").expect("it can be written");
-    assert!(generate(law).error(1).starts_with(&format!("{path}: foretoken_costs: expected 2, found null")));
+    assert!(generate(options).error(1).starts_with(&format!("{path}: foretoken_costs: expected 2, found null")));
 }
 
 #[test]
@@ -258,15 +258,15 @@ fn under_rejection_every_request_has_its_own_random_numbers() {
     std::fs::write(&prompts, lines).expect("a file can be written");
     for (verify, repeats) in [("exact", true), ("rejection", false), ("block", false)] {
         let path = folder.path().join(verify).display().to_string();
-        let law = format!("-n 16 -s 1 --temp 1 --spec-type suffix --budget fixed --verify {verify}");
+        let base = format!("-n 16 -s 1 --temp 1 --spec-type suffix --budget fixed --verify {verify}");
         let text =
-            |options: &str| run(&[&["generate", STORY], words(&format!("{law} {options}")).as_slice()].concat()).ok();
+            |options: &str| run(&[&["generate", STORY], words(&format!("{base} {options}")).as_slice()].concat()).ok();
         let first = text("");
         assert_eq!(text(""), first, "{verify}: the same command writes the same text");
         let remembering = format!("-lcd {path}");
         assert_eq!(text(&remembering), first, "{verify}: the store is still empty");
         assert_eq!(text(&remembering) == first, repeats, "{verify}: the next run");
-        let both = run(&words(&format!("generate --prompts {prompts} --output-ids {law}"))).ok();
+        let both = run(&words(&format!("generate --prompts {prompts} --output-ids {base}"))).ok();
         let both: Vec<&str> = both.lines().collect();
         assert_eq!(both.len(), 2, "{both:?}");
         assert_eq!(both[0] == both[1], repeats, "{verify}: one prompt twice");
@@ -331,19 +331,19 @@ fn a_draft_model_with_another_vocabulary_is_translated() {
         "-md",
         &other,
     ];
-    for law in ["--temp 0", "--temp 0.8 -s 5"] {
+    for sampling in ["--temp 0", "--temp 0.8 -s 5"] {
         let plain =
-            run(&[&["generate", STORY, "-n", "32", "-m", &target, "--spec-type", "none"], words(law).as_slice()]
+            run(&[&["generate", STORY, "-n", "32", "-m", &target, "--spec-type", "none"], words(sampling).as_slice()]
                 .concat())
             .ok();
         for options in ["", "--spec-draft-translate uag --target-lookbehind 3", "--spec-draft-translate tli"] {
-            let found = run(&[&all[..], &words(law), &words(options)].concat());
+            let found = run(&[&all[..], &words(sampling), &words(options)].concat());
             assert!(
                 found.err.contains("draft accepted ") && !found.err.contains("accepted 0%"),
                 "{options}: {}",
                 found.err
             );
-            assert_eq!(found.ok(), plain, "{law} {options}");
+            assert_eq!(found.ok(), plain, "{sampling} {options}");
         }
     }
     let drawn = run(&[&all[..], &words("--verify rejection -s 5 --json")].concat()).ok();

@@ -89,7 +89,7 @@ fn two_options_cannot_write_one_file() {
         );
     }
     assert!(!std::path::Path::new(&file).exists());
-    // Folders are made in the cache folder alone.
+    // The program creates folders only below the cache folder.
     let deep = at("deep/costs");
     let error = run(&["generate", "-n", "1", "x", "--costs", &deep]).error(1);
     assert!(error.starts_with(&format!("{deep}: cannot be written: ")), "{error}");
@@ -129,7 +129,7 @@ fn pipes_and_devices_are_refused_by_name() {
         let chat = run_with(&["chat", "-n", "1"], &[], format!("/load {device}\n"));
         assert!(chat.err.contains("expected a regular file"), "{}", chat.err);
     }
-    // Each file of a model's folder in turn.
+    // Each file of a model's folder is replaced by a pipe.
     let model = at("model");
     let names = ["config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json"];
     let further = ["chat_template.jinja", "special_tokens_map.json"];

@@ -1,4 +1,4 @@
-//! `--quiet`, `-v` and `--color`, which every command has.
+//! `--quiet`, `-v` and `--color`, which every command has, and `version`.
 
 use crate::{run, run_with, words};
 
@@ -23,11 +23,15 @@ fn quiet_leaves_warnings_and_errors() {
 #[test]
 fn the_version_has_a_short_and_a_long_form() {
     let short = run(&["--version"]).ok();
-    assert_eq!(short.lines().count(), 1);
-    for line in ["--version -v", "-v --version", "-Vv", "version"] {
-        let long = run(&words(line)).ok();
-        assert!(long.starts_with(&short) && long.contains("instruction set  "), "{line}: {long}");
+    assert_eq!(short, format!("foretoken {}\n", env!("CARGO_PKG_VERSION")));
+    let long = run(&["version"]).ok();
+    assert!(long.starts_with(&short) && long.contains("instruction set  "), "{long}");
+    assert!(long.contains("demo-target, demo-draft"), "{long}");
+    for line in ["--version -v", "-v --version", "-Vv"] {
+        assert_eq!(run(&words(line)).ok(), long, "{line}");
     }
+    let portable = run_with(&["version"], &[("FORETOKEN_ISA", "portable")], "").ok();
+    assert!(portable.contains("instruction set  portable "), "{portable}");
 }
 
 #[test]

@@ -1,13 +1,10 @@
 //! The progress of a download: a bar with the remaining time on a terminal, a line at the start elsewhere.
 
-use std::io::IsTerminal;
 use std::sync::Mutex;
 
 use foretoken_hub::{Event, Name, readable};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::progress::say;
-use crate::verbosity::quiet;
+use crate::progress::{ProgressBar, bar, say, shown, style_of};
 
 const TEMPLATE: &str = "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec}, {eta} left";
 
@@ -37,28 +34,25 @@ impl DownloadProgress {
             Event::Begin { files, bytes } => {
                 let count = if files == 1 { "1 file".to_string() } else { format!("{files} files") };
                 let line = format!("{}: {count}, {}", self.name, readable(bytes));
-                if !std::io::stderr().is_terminal() || quiet() {
-                    state.line = Some(line);
-                    return;
+                match shown() {
+                    true => state.bar = Some(bar(line, bytes as usize).with_style(style_of(TEMPLATE))),
+                    false => state.line = Some(line),
                 }
-                let style = ProgressStyle::with_template(TEMPLATE).expect("the template is well-formed");
-                let shown = ProgressBar::with_draw_target(Some(bytes), ProgressDrawTarget::stderr());
-                state.bar = Some(shown.with_style(style).with_message(line));
             }
             Event::Done { bytes } => {
                 state.line.take().iter().for_each(say);
                 let Some(bar) = state.bar.as_ref() else { return };
-                // Bytes that were cached before took no time, so the remaining time must not be estimated by them.
+                // Cached bytes took no time, so they must not be part of the estimate of the remaining time.
                 if bar.position() == 0 {
                     bar.reset_eta();
                 }
                 bar.set_position(bytes);
             }
             Event::Waits { file } => {
-                self.line(state.bar.as_ref(), &format!("{file}: another process fetches it, and is waited for"));
+                self.line(state.bar.as_ref(), &format!("{file}: another process fetches it; waiting for that process"));
             }
             Event::Unchecked { why } => {
-                self.line(state.bar.as_ref(), &format!("{why}; what lies in the cache is used as it is"));
+                self.line(state.bar.as_ref(), &format!("{why}; the files in the cache are used unchecked"));
             }
             Event::Retry { file, why } => self.line(state.bar.as_ref(), &format!("{file}: {why}; trying again")),
         }
@@ -81,7 +75,7 @@ impl DownloadProgress {
     }
 }
 
-/// Also after a failure, so that its message begins a line.
+/// Removes the bar also after a failure, so that its message begins a line.
 impl Drop for DownloadProgress {
     fn drop(&mut self) {
         self.end();

@@ -1,4 +1,4 @@
-//! Options of the single drafters, which the library's tables describe, and of the texts that they learn before a run.
+//! Options of each kind of drafter, from the library's tables, and of the texts that drafters learn before a run.
 //!
 //! Options that all drafters share are in `speculation.rs`.
 
@@ -6,12 +6,12 @@ use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches, value_parser};
-use foretoken::drafters::{DrafterOption, DrafterSettings, Slot};
+use foretoken::drafters::{DrafterOption, DrafterSettings, Field};
 use foretoken::settings::{MemorySettings, NgramSource};
 
 use crate::values;
 
-/// Options of all drafters that need no model.
+/// Options of the drafters that need no model.
 #[derive(Clone, Debug)]
 pub struct DrafterOptions {
     settings: DrafterSettings,
@@ -43,11 +43,11 @@ impl FromArgMatches for DrafterOptions {
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
         for option in DrafterSettings::options() {
-            match (option.slot)(&mut self.settings) {
-                Slot::Path(path) => *path = matches.get_one::<PathBuf>(&id(option)).cloned(),
-                slot => {
+            match (option.field)(&mut self.settings) {
+                Field::Path(path) => *path = matches.get_one::<PathBuf>(&id(option)).cloned(),
+                field => {
                     let word = matches.get_one::<String>(&id(option));
-                    let set = word.map_or(Ok(()), |word| slot.set(word));
+                    let set = word.map_or(Ok(()), |word| field.set(word));
                     set.map_err(|why| Error::raw(ErrorKind::ValueValidation, why))?;
                 }
             }
@@ -56,25 +56,25 @@ impl FromArgMatches for DrafterOptions {
     }
 }
 
-/// The name in clap: underlines for dashes.
+/// The name in clap, with underscores instead of dashes.
 fn id(option: &DrafterOption) -> String {
     option.long.replace('-', "_")
 }
 
-/// An option as clap describes it.
+/// The clap argument of an option.
 fn arg(option: &'static DrafterOption) -> Arg {
     let mut defaults = DrafterSettings::default();
-    let slot = (option.slot)(&mut defaults);
+    let field = (option.field)(&mut defaults);
     let checked = move |word: &str| -> Result<String, String> {
-        (option.slot)(&mut DrafterSettings::default()).set(word)?;
+        (option.field)(&mut DrafterSettings::default()).set(word)?;
         Ok(word.to_string())
     };
     let arg = Arg::new(id(option)).long(option.long).help(option.help).help_heading("Drafters");
-    let arg = arg.action(ArgAction::Set).value_name(slot.value_name()).default_values(slot.word());
-    match slot {
-        Slot::Path(_) => arg.value_parser(value_parser!(PathBuf)),
-        Slot::Texts(_) => arg.value_parser(values::names_of::<NgramSource>()).hide_possible_values(true),
-        Slot::Mode(..) => arg.value_parser(checked),
+    let arg = arg.action(ArgAction::Set).value_name(field.value_name()).default_values(field.word());
+    match field {
+        Field::Path(_) => arg.value_parser(value_parser!(PathBuf)),
+        Field::Texts(_) => arg.value_parser(values::names_of::<NgramSource>()).hide_possible_values(true),
+        Field::Mode(..) => arg.value_parser(checked),
         _ => arg.value_parser(checked).allow_negative_numbers(true),
     }
 }
@@ -97,7 +97,7 @@ pub struct MemoryOptions {
 }
 
 impl MemoryOptions {
-    /// The library's settings, with texts of earlier runs for requests of their own tenant.
+    /// The library's settings. Texts of earlier runs are used only for requests of their own tenant.
     pub fn settings(&self) -> MemorySettings {
         MemorySettings {
             lookup_cache_static: self.lookup_cache_static.clone(),

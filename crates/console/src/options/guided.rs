@@ -1,14 +1,15 @@
 //! Options of guided decoding: the grammar that a text has to match.
 //!
-//! Schemas and grammars are given on the command line or in files; here they become the text that the library parses.
+//! Schemas and grammars are given on the command line or in files, which are read here; the library parses them.
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use foretoken::settings::{GrammarForcing, GuidedSettings};
 
 use crate::failure::Failure;
 use crate::prompts::text_of;
+use crate::values;
 
 /// The grammar that a text has to match; at most one of these.
 #[derive(Args, Clone, Debug)]
@@ -40,17 +41,9 @@ pub struct GuidedOptions {
     ///
     /// With canonical, texts are drawn from another law than the model's own under the grammar, since the model might
     /// have generated a string in other tokens and continued differently.
-    #[arg(long, hide_short_help = true, value_name = "HOW", default_value = "off")]
-    pub grammar_forcing: Forcing,
-}
-
-/// How strings are generated about which a grammar leaves no choice, as `--grammar-forcing` names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Forcing {
-    /// The model generates them.
-    Off,
-    /// They are written as encoding the text would.
-    Canonical,
+    #[arg(long, hide_short_help = true, value_name = "HOW", default_value = "off",
+        value_parser = values::one_of::<GrammarForcing>())]
+    pub grammar_forcing: GrammarForcing,
 }
 
 impl GuidedOptions {
@@ -71,10 +64,7 @@ impl GuidedOptions {
             regex: self.regex.clone(),
             grammar: self.grammar.clone().or(of_file),
             choices: self.choice.clone(),
-            grammar_forcing: match self.grammar_forcing {
-                Forcing::Off => GrammarForcing::Off,
-                Forcing::Canonical => GrammarForcing::Canonical,
-            },
+            grammar_forcing: self.grammar_forcing,
         })
     }
 }

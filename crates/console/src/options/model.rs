@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::hub::{self, HubOptions};
 use crate::values;
 
-/// Which model, and how it is run.
+/// The target model, its context window, and how it is run.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Model")]
 pub struct ModelOptions {
@@ -21,7 +21,7 @@ pub struct ModelOptions {
     /// hub (also org/name:QUANT, org/name@REVISION), and is fetched if it is not in the cache.
     #[arg(short, long, value_name = "MODEL")]
     pub model: Option<PathBuf>,
-    /// The same by a name of the hub.
+    /// The model by its name on the hub.
     #[command(flatten)]
     pub hub: HubOptions,
     /// Longest text in tokens [default: the model's own, at most 4096]
@@ -73,7 +73,7 @@ impl TemplateOptions {
     }
 }
 
-/// The file in which rows of prompts are kept between runs.
+/// The file in which KV-cache rows of prompts are kept between runs.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Model")]
 pub struct PromptCacheOptions {
@@ -108,7 +108,7 @@ pub struct CacheOptions {
 }
 
 impl ModelOptions {
-    /// The same options, with the model of the command's first argument, if there is one.
+    /// These options with the model of the command's first argument, if there is one.
     pub fn with_model(&self, place: Option<&PathBuf>) -> Self {
         Self { model: place.or(self.model.as_ref()).cloned(), ..self.clone() }
     }
@@ -129,13 +129,13 @@ impl ModelOptions {
         Ok(ModelSettings { path: self.path()?, ..self.run_settings() })
     }
 
-    /// How the model is run: the settings without its path.
+    /// The library's settings without the model's path.
     fn run_settings(&self) -> ModelSettings {
-        let Self { ctx_size, threads, dtype, cache, checkpoints, expert_memory, .. } = self.clone();
+        let Self { ctx_size, threads, dtype, cache, checkpoints, expert_memory, .. } = *self;
         let CacheOptions { cache_type_k, cache_type_v } = cache;
-        let default = ModelSettings::default();
-        let default = ModelSettings { expert_memory, ..default };
-        ModelSettings { ctx_size, threads, dtype, cache_type_k, cache_type_v, checkpoints, ..default }
+        let settings =
+            ModelSettings { ctx_size, threads, dtype, cache_type_k, cache_type_v, ..ModelSettings::default() };
+        ModelSettings { checkpoints, expert_memory, ..settings }
     }
 
     /// Opens the model, or the demo if none is given.
@@ -146,12 +146,12 @@ impl ModelOptions {
         Ok(self.settings()?.open()?)
     }
 
-    /// Tokens that a sequence may have, of a model with a context of `own` tokens, which is the default.
-    pub fn context(&self, own: usize) -> usize {
-        requested_context(self.ctx_size, own)
+    /// Tokens that a sequence of a model may have, by default the model's context window of `most` tokens.
+    pub fn context(&self, most: usize) -> usize {
+        requested_context(self.ctx_size, most)
     }
 
-    /// How the target is run, with room for `positions` positions.
+    /// Options for loading the target, with a KV cache of `positions` positions.
     pub fn run_with(&self, positions: usize) -> Options {
         self.run_settings().run_with(positions)
     }
@@ -162,7 +162,7 @@ impl ModelOptions {
     }
 }
 
-/// The requested context, at most the model's `own`; 0 and `None` are the model's own.
-pub fn requested_context(asked: Option<usize>, own: usize) -> usize {
-    asked.filter(|asked| *asked > 0).map_or(own, |asked| asked.min(own))
+/// The requested context window, at most the model's, which has `most` tokens; 0 and `None` are the model's.
+pub fn requested_context(wanted: Option<usize>, most: usize) -> usize {
+    wanted.filter(|wanted| *wanted > 0).map_or(most, |wanted| wanted.min(most))
 }

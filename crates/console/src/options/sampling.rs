@@ -1,7 +1,6 @@
-//! Options of the law: how the next token is chosen, and when a text ends.
+//! Options of the sampling parameters, and when a text ends.
 //!
-//! An option that is not given is decided by the model's own files, and else by llama.cpp's default. So `Option`s
-//! distinguish it from one that is given.
+//! An option that is not given (`None`) is decided by the model's own files, else by llama.cpp's default.
 
 use clap::Args;
 use foretoken::Token;
@@ -11,7 +10,7 @@ use super::guided::GuidedOptions;
 use crate::failure::Failure;
 use crate::values::{self, Seed};
 
-/// How the next token is chosen, and when to stop.
+/// Sampling parameters, and when a text ends.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Sampling")]
 pub struct SamplingOptions {
@@ -19,12 +18,12 @@ pub struct SamplingOptions {
     #[arg(long, visible_alias = "temperature", value_name = "T",
         value_parser = values::zero_up, allow_negative_numbers = true)]
     pub temp: Option<f32>,
-    /// The other settings of the law.
+    /// The other sampling parameters.
     #[command(flatten)]
     pub law: LawOptions,
 }
 
-/// The same without the temperature, of which a benchmark takes several.
+/// Sampling parameters without the temperature, of which a benchmark takes several.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Sampling")]
 pub struct LawOptions {

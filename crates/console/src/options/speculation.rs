@@ -1,7 +1,7 @@
-//! Options of speculation: which drafters, how much they draft, and what is promised.
+//! Options of speculation: which drafters, how much they draft, and how drafts are verified.
 //!
-//! [`DraftingOptions`] are shared by all commands; [`SpeculationOptions`] adds those of which a benchmark takes several
-//! values.
+//! All commands share the [`DraftingOptions`]; [`SpeculationOptions`] adds the options of which a benchmark takes
+//! several values.
 
 use std::path::PathBuf;
 
@@ -15,10 +15,10 @@ use super::drafters::{DrafterOptions, MemoryOptions};
 use crate::failure::Failure;
 use crate::{hub, values};
 
-/// The first paragraph of what help says of `--spec-type`.
+/// The short description of `--spec-type` in help.
 const SPEC_TYPE_HELP: &str = "Drafters: none, draft, lookup, suffix, .. [default: auto]";
 
-/// All that help says of `--spec-type`, with the drafters of the library's register.
+/// The long description of `--spec-type` in help, with the drafters of the library's register.
 fn spec_type_help() -> String {
     let named = DrafterKind::all().filter(|kind| kind.row().drafts_from != DraftsFrom::FirstLayers);
     let named: Vec<&str> = named.map(DrafterKind::name).collect();
@@ -52,7 +52,7 @@ pub struct SpeculationOptions {
     #[arg(long, hide_short_help = true, value_name = "KIND", default_value = "auto",
         value_parser = values::one_of::<Budget>())]
     pub budget: Budget,
-    /// How drafts are made.
+    /// Draft models, and limits of drafts.
     #[command(flatten)]
     pub drafting: DraftingOptions,
 }
@@ -126,7 +126,7 @@ pub struct DraftingOptions {
     /// Type of cached values of draft models
     #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = values::cache_type)]
     pub cache_type_v_draft: CacheType,
-    /// Options of single drafters.
+    /// Options of each kind of drafter.
     #[command(flatten)]
     pub own: DrafterOptions,
     /// Texts that drafters learn before a run.
@@ -155,8 +155,8 @@ impl DraftingOptions {
         !self.model_draft.is_empty() || !self.hf_repo_draft.is_empty()
     }
 
-    /// The library's settings, with defaults for those of which a benchmark takes several values. Draft models of the
-    /// hub are fetched if they are not in the cache.
+    /// The library's settings, with defaults for those of [`SpeculationOptions`]. Draft models of the hub are fetched
+    /// if they are not in the cache.
     ///
     /// # Errors
     /// A draft model is not in the cache and cannot be fetched.

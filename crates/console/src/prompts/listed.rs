@@ -1,4 +1,4 @@
-//! Prompts of a file with several: lines, or objects that may have a prompt's kind.
+//! Parses files of several prompts: lines, or objects that may have a prompt's kind.
 //!
 //! Objects of many data sets are accepted, and conversations as `/save` of chat writes them.
 
@@ -23,15 +23,16 @@ impl ListedPrompt {
     /// The request that continues it.
     ///
     /// # Errors
-    /// No request can be made of it; the error has its place.
+    /// As [`Prompter::request`]; the error begins with the prompt's place.
     pub fn request(&self, prompter: &Prompter) -> Result<Request, Failure> {
         prompter.request(&self.prompt).map_err(|error| self.named(error.into()))
     }
 
-    /// The same, also refusing what the engine would refuse.
+    /// As [`ListedPrompt::request`], also refusing prompts that the engine would refuse.
     ///
     /// # Errors
-    /// As [`ListedPrompt::request`]; it has no token or one that is not in the vocabulary, or it fills the context.
+    /// As [`ListedPrompt::request`]; or the prompt has no tokens or one that is not in the vocabulary, or it fills the
+    /// context.
     pub fn usable_request(&self, prompter: &Prompter) -> Result<Request, Failure> {
         let request = self.request(prompter)?;
         let (prompt, context, vocabulary) = (&request.prompt, prompter.context, prompter.target.spec.vocabulary);
@@ -53,10 +54,10 @@ impl ListedPrompt {
     }
 }
 
-/// The prompts of a text. `kind`: the ending of its file's name; `place`: the file, for messages.
+/// The prompts of a text. `kind`: the extension of its file's name; `place`: the file, for messages.
 ///
 /// # Errors
-/// An object has no prompt, or there is none at all.
+/// An object has no prompt, or the text has no prompts.
 pub fn of_text(place: &str, text: &str, kind: Option<&str>) -> Result<Vec<ListedPrompt>, Failure> {
     let prompts: Vec<ListedPrompt> = each_of_text(place, text, kind)?.into_iter().collect::<Result<_, _>>()?;
     match prompts.is_empty() {
@@ -65,10 +66,10 @@ pub fn of_text(place: &str, text: &str, kind: Option<&str>) -> Result<Vec<Listed
     }
 }
 
-/// The prompts of a text, each or its error. Arguments as in [`of_text`].
+/// The prompts of a text, each with its own error. Arguments as in [`of_text`].
 ///
 /// # Errors
-/// The text of a `.json` file is no JSON.
+/// The text of a `.json` file is not JSON.
 pub fn each_of_text(
     place: &str,
     text: &str,
@@ -100,7 +101,7 @@ fn json(place: &str, text: &str) -> Result<Value, Failure> {
     serde_json::from_str(text).map_err(|error| Failure::Other(format!("{place}: expected JSON, found: {error}")))
 }
 
-/// The prompts of a whole document: an object, a list of objects, or a list of messages, which is one conversation.
+/// The prompts of a `.json` file: an object, a list of objects, or a list of messages, which is one conversation.
 fn of_document(place: &str, value: &Value) -> Vec<Result<ListedPrompt, Failure>> {
     let Value::Array(list) = value else { return vec![of_object(place, value)] };
     if list.first().is_some_and(|first| first.get("role").is_some()) {
@@ -128,7 +129,7 @@ fn conversation(place: &str, value: &Value) -> Result<Prompt, Failure> {
 /// first of its `turns`.
 ///
 /// # Errors
-/// It has none of these; the error begins with the place.
+/// The object has none of these fields; the error begins with the place.
 pub fn of_object(place: &str, object: &Value) -> Result<ListedPrompt, Failure> {
     let listed = |prompt| ListedPrompt { place: place.to_string(), prompt, kind: kind(object) };
     if object.get("prompt").is_none() && object.get("messages").is_some() {
@@ -151,7 +152,7 @@ pub fn of_object(place: &str, object: &Value) -> Result<ListedPrompt, Failure> {
     Err(Failure::Other(format!("{place}: prompt: expected a text or token ids, found {found}")))
 }
 
-/// The kind of an object's prompt, on one line, since tables, pages and charts have it.
+/// The kind of an object's prompt, on one line, since tables and charts show it.
 fn kind(object: &Value) -> Option<String> {
     ["category", "kind"]
         .into_iter()

@@ -1,5 +1,5 @@
-//! Files of prompts and of records with random changes, held to `probe.rs`; and the seeds of the fuzz
-//! target `prompts`, which does the same with coverage: `cargo test -p foretoken-console -- --ignored write_the_seeds`.
+//! Files of prompts and of records with random changes, checked by `probe.rs`; and the seeds of the fuzz target
+//! `prompts`, which does the same guided by coverage: `cargo test -p foretoken-console -- --ignored write_the_seeds`.
 
 use foretoken_testkit::fuzzing::{check_committed, try_changes, write};
 use foretoken_testkit::rows::Numbers;

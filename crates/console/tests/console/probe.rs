@@ -1,7 +1,7 @@
-//! What must hold for any text as a file of prompts or of records: reading it does not panic, an error names the file
+//! Checks that hold for any text as a file of prompts or of records: reading it does not panic, an error names the file
 //! and says what was expected, and accepted prompts are in the text.
 //!
-//! The first byte of an input selects the ending of the file's name, and whether the rest is read as prompts or as
+//! The first byte of an input selects the extension of the file's name, and whether the rest is read as prompts or as
 //! records. The fuzz target calls the same function.
 
 use std::sync::LazyLock;

@@ -1,12 +1,13 @@
-//! Jacobi lookahead: settings, options, and the drafter that they make.
+//! Jacobi lookahead: settings, options and constructor of the drafter.
 //!
-//! Its paper calls the three values W, N and G. Each column and each n-gram costs rows in every pass, so they are few.
+//! Its paper calls the three values W, N and G. Each column and each n-gram costs rows in every pass, so the defaults
+//! are small.
 
 use foretoken_drafters::JacobiDrafter;
 use serde::{Deserialize, Serialize};
 
 use super::options::option;
-use super::{DrafterInputs, DrafterOption, Made, Slot};
+use super::{Created, DrafterInputs, DrafterOption, Field};
 
 /// Settings of Jacobi lookahead.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,16 +28,16 @@ impl Default for JacobiSettings {
 }
 
 pub(super) const OPTIONS: &[DrafterOption] = &[
-    option("jacobi.window", "lookahead-window", |all| Slot::Whole(&mut all.jacobi.window, 1..=64))
+    option("jacobi.window", "lookahead-window", |all| Field::Whole(&mut all.jacobi.window, 1..=64))
         .help("jacobi: columns of the window, W; a pass has about W (N - 1) rows for it"),
-    // At least the first token, one of a level, and the one that is found.
-    option("jacobi.level", "lookahead-level", |all| Slot::Whole(&mut all.jacobi.level, 3..=16))
+    // An n-gram has its first token, at least one more of the window, and the one that is found.
+    option("jacobi.level", "lookahead-level", |all| Field::Whole(&mut all.jacobi.level, 3..=16))
         .help("jacobi: tokens of an n-gram, N"),
-    option("jacobi.guesses", "lookahead-guesses", |all| Slot::Whole(&mut all.jacobi.guesses, 1..=64))
+    option("jacobi.guesses", "lookahead-guesses", |all| Field::Whole(&mut all.jacobi.guesses, 1..=64))
         .help("jacobi: most n-grams verified in a pass, G"),
 ];
 
-pub(super) fn make(inputs: &DrafterInputs<'_>) -> Made {
+pub(super) fn make(inputs: &DrafterInputs<'_>) -> Created {
     let JacobiSettings { window, level, guesses } = inputs.settings.jacobi;
     Ok(Box::new(JacobiDrafter::new(window, level, guesses)))
 }

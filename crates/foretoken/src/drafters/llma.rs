@@ -1,4 +1,4 @@
-//! Span copying (LLMA): settings, options, and the drafter that they make.
+//! Span copying (LLMA): settings, options and constructor of the drafter.
 //!
 //! Its paper calls the two values n and k.
 
@@ -6,7 +6,7 @@ use foretoken_drafters::LlmaDrafter;
 use serde::{Deserialize, Serialize};
 
 use super::options::{RUN, option};
-use super::{DrafterInputs, DrafterOption, Made, Slot};
+use super::{Created, DrafterInputs, DrafterOption, Field};
 
 /// Settings of span copying (LLMA).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -25,13 +25,13 @@ impl Default for LlmaSettings {
 }
 
 pub(super) const OPTIONS: &[DrafterOption] = &[
-    option("llma.run_min", "llma-match", |all| Slot::Whole(&mut all.llma.run_min, RUN))
+    option("llma.run_min", "llma-match", |all| Field::Whole(&mut all.llma.run_min, RUN))
         .help("llma: how many of the answer's last tokens must occur in the prompt, n of the paper"),
-    option("llma.nodes_max", "llma-copy", |all| Slot::Nodes(&mut all.llma.nodes_max))
+    option("llma.nodes_max", "llma-copy", |all| Field::Nodes(&mut all.llma.nodes_max))
         .help("llma: most tokens copied in a pass, k of the paper"),
 ];
 
-pub(super) fn make(inputs: &DrafterInputs<'_>) -> Made {
+pub(super) fn make(inputs: &DrafterInputs<'_>) -> Created {
     let LlmaSettings { run_min, nodes_max } = inputs.settings.llma;
     Ok(Box::new(LlmaDrafter::new(run_min, nodes_max)))
 }

@@ -1,12 +1,12 @@
-//! Prompt lookup: settings, options, and the drafter that they make.
+//! Prompt lookup: settings, options and constructor of the drafter.
 //!
-//! It is a suffix matching that sees the sequence alone; suffix matching with earlier texts is in `suffix.rs`.
+//! It is suffix matching in the sequence alone; suffix matching with earlier texts is in `suffix.rs`.
 
 use foretoken_drafters::SuffixDrafter;
 use serde::{Deserialize, Serialize};
 
 use super::options::{ONE_UP, RUN, option};
-use super::{DrafterInputs, DrafterOption, Made, Slot};
+use super::{Created, DrafterInputs, DrafterOption, Field};
 
 /// Settings of lookup.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,15 +27,15 @@ impl Default for LookupSettings {
 }
 
 pub(super) const OPTIONS: &[DrafterOption] = &[
-    option("lookup.ngram_max", "max-matching-ngram-size", |all| Slot::Whole(&mut all.lookup.ngram_max, RUN))
+    option("lookup.ngram_max", "max-matching-ngram-size", |all| Field::Whole(&mut all.lookup.ngram_max, RUN))
         .help("lookup: longest suffix of the text that is searched for"),
-    option("lookup.nodes_max", "prompt-lookup-num-tokens", |all| Slot::Nodes(&mut all.lookup.nodes_max))
+    option("lookup.nodes_max", "prompt-lookup-num-tokens", |all| Field::Nodes(&mut all.lookup.nodes_max))
         .help("lookup: most tokens proposed in a pass"),
-    option("lookup.candidates", "prompt-lookup-candidates", |all| Slot::Whole(&mut all.lookup.candidates, ONE_UP))
+    option("lookup.candidates", "prompt-lookup-candidates", |all| Field::Whole(&mut all.lookup.candidates, ONE_UP))
         .help("lookup: most matches whose continuations form the tree; 1 proposes a chain, as other programs do"),
 ];
 
-pub(super) fn make(inputs: &DrafterInputs<'_>) -> Made {
+pub(super) fn make(inputs: &DrafterInputs<'_>) -> Created {
     let LookupSettings { ngram_max, nodes_max, candidates } = inputs.settings.lookup;
     let mut drafter = match candidates {
         1 => SuffixDrafter::lookup_chain(1, ngram_max, nodes_max),

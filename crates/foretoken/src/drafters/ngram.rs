@@ -1,12 +1,12 @@
-//! N-gram models: settings, options, and the drafter that they make.
+//! N-gram models: settings, options and constructor of the drafter.
 //!
-//! The texts that they count before a run are those of `MemorySettings`.
+//! `MemorySettings` name the texts that they count before a run.
 
 use foretoken_drafters::{NgramDrafter, NgramSource};
 use serde::{Deserialize, Serialize};
 
 use super::options::{ONE_UP, option};
-use super::{DrafterInputs, DrafterOption, Made, Slot};
+use super::{Created, DrafterInputs, DrafterOption, Field};
 use crate::names;
 
 /// Settings of n-gram models.
@@ -16,7 +16,7 @@ pub struct NgramSettings {
     /// The length of the longest n-gram that is counted, including the proposed token, 1 to 8; 1 proposes the most
     /// frequent tokens in any context.
     pub order: usize,
-    /// Which texts are counted.
+    /// The texts that are counted.
     #[serde(with = "names")]
     pub source: NgramSource,
     /// The most tokens of a branch.
@@ -33,19 +33,19 @@ impl Default for NgramSettings {
 }
 
 pub(super) const OPTIONS: &[DrafterOption] = &[
-    option("ngram.order", "ngram-order", |all| Slot::Whole(&mut all.ngram.order, 1..=8)).help(
+    option("ngram.order", "ngram-order", |all| Field::Whole(&mut all.ngram.order, 1..=8)).help(
         "ngram: length of the longest n-gram that is counted, including the proposed token; 1 proposes the most \
                frequent tokens in any context",
     ),
-    option("ngram.source", "ngram-source", |all| Slot::Texts(&mut all.ngram.source))
+    option("ngram.source", "ngram-source", |all| Field::Texts(&mut all.ngram.source))
         .help("ngram: what is counted: corpus, text or both"),
-    option("ngram.depth_max", "ngram-num-tokens", |all| Slot::Nodes(&mut all.ngram.depth_max))
+    option("ngram.depth_max", "ngram-num-tokens", |all| Field::Nodes(&mut all.ngram.depth_max))
         .help("ngram: most tokens of a branch"),
-    option("ngram.branches_max", "ngram-branches", |all| Slot::Whole(&mut all.ngram.branches_max, ONE_UP))
+    option("ngram.branches_max", "ngram-branches", |all| Field::Whole(&mut all.ngram.branches_max, ONE_UP))
         .help("ngram: most tokens proposed at one position, where --spec-draft-p-split allows it"),
 ];
 
-pub(super) fn make(inputs: &DrafterInputs<'_>) -> Made {
+pub(super) fn make(inputs: &DrafterInputs<'_>) -> Created {
     let NgramSettings { order, source, depth_max, branches_max } = inputs.settings.ngram;
     let mut drafter = NgramDrafter::new(order, source);
     (drafter.depth_max, drafter.branches_max) = (depth_max, branches_max);

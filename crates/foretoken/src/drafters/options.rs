@@ -1,7 +1,7 @@
-//! Options of drafters: the setting that each sets, the values that it takes, and what help says of it.
+//! Options of drafters: the setting of each, its range, and its description in help.
 //!
-//! A drafter has a table of them beside its settings. A range is said there and nowhere else: the check of settings and
-//! the parsers of front ends read it. Command lines themselves are a front end's.
+//! Each drafter has a table of options beside its settings. The check of settings and the parsers of front ends read
+//! the ranges of these tables.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -9,18 +9,18 @@ use std::path::PathBuf;
 use foretoken_drafters::{BranchSource, Layout, NgramSource};
 
 use super::DrafterSettings;
-use crate::error::{Error, Message};
+use crate::error::Error;
 use crate::names::Named;
 
-/// The most of anything that is counted; a range that ends here has no end for users.
+/// The largest whole number; messages about a range that ends here do not name its end.
 const COUNT_MAX: usize = 1 << 30;
-/// Any number of them, but one at least.
+/// Any whole number from 1 up.
 pub(super) const ONE_UP: RangeInclusive<usize> = 1..=COUNT_MAX;
-/// Any number of them.
+/// Any whole number from 0 up.
 pub(super) const ANY: RangeInclusive<usize> = 0..=COUNT_MAX;
-/// The length of a run of tokens that is looked up: each length up to it has an index of its own.
+/// The length of a run of tokens that is looked up. It is limited since each length has its own index.
 pub(super) const RUN: RangeInclusive<usize> = 1..=64;
-/// The largest factor, which has no end for users either.
+/// The largest factor; messages do not name it.
 pub(super) const FACTOR_MAX: f32 = 1e6;
 
 /// A setting of a drafter as an option of a command line.
@@ -30,39 +30,38 @@ pub struct DrafterOption {
     pub setting: &'static str,
     /// The option's name, which a paper, transformers or llama.cpp gave it.
     pub long: &'static str,
-    /// What help says of it: the drafter's name, and what is set.
+    /// Its description in help, which begins with the drafter's name.
     pub help: &'static str,
-    /// Its value in some settings.
-    pub slot: fn(&mut DrafterSettings) -> Slot<'_>,
+    /// The setting's field.
+    pub field: fn(&mut DrafterSettings) -> Field<'_>,
 }
 
-/// An option of which help says nothing yet.
+/// An option without its description in help.
 pub(super) const fn option(
     setting: &'static str,
     long: &'static str,
-    slot: fn(&mut DrafterSettings) -> Slot<'_>,
+    field: fn(&mut DrafterSettings) -> Field<'_>,
 ) -> DrafterOption {
-    DrafterOption { setting, long, help: "", slot }
+    DrafterOption { setting, long, help: "", field }
 }
 
 impl DrafterOption {
-    /// The same with what help says of it.
+    /// The option with its description in help.
     pub(super) const fn help(self, help: &'static str) -> Self {
         Self { help, ..self }
     }
 
-    /// Checks that the setting has a value that the option takes.
+    /// Checks that the setting is in the option's range.
     pub(super) fn check(&self, settings: &mut DrafterSettings) -> Result<(), Error> {
-        let Some(found) = (self.slot)(settings).word() else { return Ok(()) };
-        (self.slot)(settings).set(&found).map_err(|expected| {
-            Error::Setting(Message::setting(self.setting).and(format!(": {expected}, found {found}")))
-        })
+        let Some(found) = (self.field)(settings).word() else { return Ok(()) };
+        let wrong = |expected: String| Error::setting(self.setting, format!(": {expected}, found {found}"));
+        (self.field)(settings).set(&found).map_err(wrong)
     }
 }
 
-/// The value of a setting, and which values it takes.
+/// The field of a setting, with its range.
 #[derive(Debug)]
-pub enum Slot<'a> {
+pub enum Field<'a> {
     /// The most tokens that the drafter proposes in a pass, from 1.
     Nodes(&'a mut usize),
     /// A whole number in a range.
@@ -73,20 +72,20 @@ pub enum Slot<'a> {
     Number(&'a mut f32, f32),
     /// A number from 0 to this one, or none.
     OptionalNumber(&'a mut Option<f32>, f32),
-    /// Texts by their name.
+    /// The texts that an n-gram model counts, by name.
     Texts(&'a mut NgramSource),
     /// The mode of trie lookahead: a layout and a source of texts, joined by a dash or, as its authors write it, an
-    /// underline.
+    /// underscore.
     Mode(&'a mut Layout, &'a mut BranchSource),
     /// A file, or none.
     Path(&'a mut Option<PathBuf>),
 }
 
-impl Slot<'_> {
-    /// Sets the value that a word means.
+impl Field<'_> {
+    /// Parses a word and sets the field.
     ///
     /// # Errors
-    /// The word means none; the message says what was expected.
+    /// The word is invalid; the message says what was expected.
     pub fn set(self, word: &str) -> Result<(), String> {
         match self {
             Self::Nodes(value) => *value = whole(word, &ONE_UP)?,
@@ -101,7 +100,7 @@ impl Slot<'_> {
         Ok(())
     }
 
-    /// The value as a word, if there is one.
+    /// The field's value as a word, if there is one.
     pub fn word(&self) -> Option<String> {
         Some(match self {
             Self::Nodes(value) | Self::Whole(value, _) => value.to_string(),
@@ -114,7 +113,7 @@ impl Slot<'_> {
         })
     }
 
-    /// What stands for the value in help.
+    /// The placeholder of the value in help.
     pub fn value_name(&self) -> &'static str {
         match self {
             Self::Nodes(_) | Self::Whole(..) | Self::OptionalWhole(..) => "N",

@@ -1,6 +1,6 @@
-//! Phrases: the option, and the drafter that is made of a file of them.
+//! Phrases: the option, and the constructor of the drafter from a file of phrases.
 //!
-//! A phrase has other tokens behind a space than at the beginning of a line, so each is kept in both forms.
+//! A phrase has other tokens after a space than at the beginning of a line, so the drafter gets both forms.
 
 use std::path::Path;
 
@@ -10,22 +10,21 @@ use foretoken_text::Tokenizer;
 use foretoken_weights::whole::{self, TEXT_BYTES_MAX};
 
 use super::options::option;
-use super::{DrafterInputs, DrafterOption, Made, Slot};
-use crate::error::{Error, Message};
+use super::{Created, DrafterInputs, DrafterOption, Field};
+use crate::error::Error;
 
-pub(super) const OPTIONS: &[DrafterOption] = &[option("phrases", "phrases", |all| Slot::Path(&mut all.phrases))
+pub(super) const OPTIONS: &[DrafterOption] = &[option("phrases", "phrases", |all| Field::Path(&mut all.phrases))
     .help("phrases: the file of phrases, one on each line, the most important first")];
 
-pub(super) fn make(inputs: &DrafterInputs<'_>) -> Made {
-    let missing = || Message::setting("phrases").and(": expected a file of phrases, found none");
-    let path = inputs.settings.phrases.as_deref().ok_or_else(|| Error::Setting(missing()))?;
+pub(super) fn make(inputs: &DrafterInputs<'_>) -> Created {
+    let missing = || Error::setting("phrases", ": expected a file of phrases, found none");
+    let path = inputs.settings.phrases.as_deref().ok_or_else(missing)?;
     Ok(Box::new(PhrasesDrafter::new(phrases(path, inputs.tokenizer)?)))
 }
 
 /// The phrases of a file as tokens, each with and without a space before it.
 fn phrases(path: &Path, tokenizer: Option<&Tokenizer>) -> Result<Vec<Vec<Token>>, Error> {
-    let missing = || Message::setting("phrases").and(": expected a model with a tokenizer, found one without");
-    let tokenizer = tokenizer.ok_or_else(|| Error::Setting(missing()))?;
+    let tokenizer = tokenizer.ok_or_else(|| Error::needs_tokenizer("phrases"))?;
     let place = path.display();
     let bytes = whole::read(path, TEXT_BYTES_MAX).map_err(|error| Error::unreadable(path, &error))?;
     let text = String::from_utf8(bytes).map_err(|error| {

@@ -1,13 +1,13 @@
-//! Trie lookahead: settings, options, and the drafter that they make.
+//! Trie lookahead: settings, options and constructor of the drafter.
 //!
-//! Options have the names that its authors gave them. Settings that were tuned once and for all stay with the drafter
-//! (`foretoken_drafters::TrieOptions`).
+//! Options have the names that its authors gave them. Other parameters of the drafter, which users do not set, are in
+//! `foretoken_drafters::TrieOptions`.
 
 use foretoken_drafters::{BRANCH_LENGTH_MAX, BranchSource, Layout, TrieDrafter, TrieOptions};
 use serde::{Deserialize, Serialize};
 
 use super::options::{ONE_UP, option};
-use super::{DrafterInputs, DrafterOption, Made, Slot};
+use super::{Created, DrafterInputs, DrafterOption, Field};
 use crate::names;
 
 /// Settings of the trie.
@@ -18,10 +18,10 @@ pub struct TrieSettings {
     pub nodes_max: usize,
     /// Tokens of a branch.
     pub branch_length: usize,
-    /// How branches are laid out.
+    /// The layout of branches.
     #[serde(with = "names")]
     pub layout: Layout,
-    /// From which texts branches are retrieved.
+    /// The texts from which branches are retrieved.
     #[serde(with = "names")]
     pub source: BranchSource,
     /// The most nodes kept below each first token when a sequence has ended; `None` is 16 times `nodes_max`.
@@ -52,23 +52,23 @@ impl TrieSettings {
 }
 
 pub(super) const OPTIONS: &[DrafterOption] = &[
-    option("trie.nodes_max", "decoding-length", |all| Slot::Nodes(&mut all.trie.nodes_max))
+    option("trie.nodes_max", "decoding-length", |all| Field::Nodes(&mut all.trie.nodes_max))
         .help("trie: most tokens proposed in a pass, in all branches together"),
     option("trie.branch_length", "branch-length", |all| {
-        Slot::Whole(&mut all.trie.branch_length, 1..=BRANCH_LENGTH_MAX)
+        Field::Whole(&mut all.trie.branch_length, 1..=BRANCH_LENGTH_MAX)
     })
     .help("trie: tokens of a branch"),
-    option("trie.layout", "decoding-mode", |all| Slot::Mode(&mut all.trie.layout, &mut all.trie.source)).help(
+    option("trie.layout", "decoding-mode", |all| Field::Mode(&mut all.trie.layout, &mut all.trie.source)).help(
         "trie: branches merged by common prefixes, in parallel, or a single one (hier, par, one), from prompts, \
                outputs or both (input, output, mix)",
     ),
-    option("trie.capacity", "trie-capacity", |all| Slot::OptionalWhole(&mut all.trie.capacity, ONE_UP)).help(
+    option("trie.capacity", "trie-capacity", |all| Field::OptionalWhole(&mut all.trie.capacity, ONE_UP)).help(
         "trie: most nodes kept below each first token when a text has ended [default: 16 times the decoding \
                length]",
     ),
 ];
 
-pub(super) fn make(inputs: &DrafterInputs<'_>) -> Made {
+pub(super) fn make(inputs: &DrafterInputs<'_>) -> Created {
     let options = TrieOptions { gain_min: inputs.settings.gain_min(), ..inputs.settings.trie.options() };
     Ok(Box::new(TrieDrafter::new(options)))
 }

@@ -1,7 +1,7 @@
-//! Drafters from their specifications, each made once however many methods name it.
+//! Creates drafters from their specifications, each once even if several methods name it.
 //!
-//! Draft models are numbered in the order of `model_draft`: the n-th draft of a method takes the n-th. Drafters of one
-//! draft model share its weights, each with a cache of its own. Methods are parsed by `spec_type`.
+//! Draft models are numbered in the order of `model_draft`: the n-th `draft` of a method takes the n-th. Drafters of
+//! one draft model share its weights, and each has its own KV cache.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,32 +15,32 @@ use foretoken_text::Tokenizer;
 use crate::Error;
 use crate::drafters::{DrafterInputs, DrafterKind};
 use crate::error::Message;
-use crate::memory::Need;
+use crate::memory::MemoryNeed;
 use crate::models::Opened;
 use crate::prompter::drafter_keys;
 use crate::settings::{ModelSettings, SpeculationSettings};
 use crate::spec_type::DrafterSpec;
 
-/// Makes the drafters of a generator.
+/// Creates the drafters of a generator.
 pub struct DrafterMaker<'a> {
     settings: &'a SpeculationSettings,
     target: &'a Opened,
     tokenizer: Option<Arc<Tokenizer>>,
-    /// What a user should know of the draft models.
+    /// Notes for users about the draft models.
     pub notes: Vec<Message>,
-    /// The target once it is loaded: its capacity and its weights.
+    /// The target's capacity and weights, once it is loaded.
     loaded: Option<(Capacity, Box<dyn Packed>)>,
-    /// What runs draft models.
+    /// The backend of draft models.
     backend: &'a dyn Backend,
-    /// How draft models with the target's vocabulary are run.
+    /// Options for loading draft models with the target's vocabulary.
     run_with: Options,
-    /// Draft models that are open, by number.
+    /// The open draft models, by number.
     drafts: BTreeMap<usize, Draft>,
     /// Keys of the drafters by number: the specification with the number of its first draft model.
-    drafter_keys: Vec<(DrafterSpec, usize)>,
+    pub drafter_keys: Vec<(DrafterSpec, usize)>,
 }
 
-/// A draft model that is open.
+/// An open draft model.
 struct Draft {
     model: Opened,
     /// Its tokenizer, if its vocabulary is not the target's: its drafts are translated.
@@ -50,7 +50,7 @@ struct Draft {
 }
 
 impl<'a> DrafterMaker<'a> {
-    /// Makes drafters for a target. `backend`, `run_with`: what runs the target and how, with as many tokens as it has.
+    /// For a target. `backend`, `run_with`: the target's backend and options, with the number of its tokens.
     pub fn new(
         settings: &'a SpeculationSettings,
         target: &'a Opened,
@@ -58,7 +58,7 @@ impl<'a> DrafterMaker<'a> {
         (backend, run_with): (&'a dyn Backend, Options),
     ) -> Self {
         let run_with = Options {
-            // Draft models are small, and the time of a step is averaged over all steps: all experts are packed.
+            // All experts are packed: draft models are small, and their costs assume that all steps take the same time.
             expert_bytes: None,
             key_type: settings.cache_type_k_draft,
             value_type: settings.cache_type_v_draft,
@@ -71,16 +71,17 @@ impl<'a> DrafterMaker<'a> {
         Self { settings, target, tokenizer, notes, loaded: None, backend, run_with, drafts, drafter_keys }
     }
 
-    /// Called when the target is loaded: draft heads read its hidden states, and early exits run its layers.
+    /// Gives the loaded target to draft heads, which read its hidden states, and early exits, which run its layers.
     pub fn set_loaded(&mut self, target: Capacity, weights: Box<dyn Packed>) {
         self.loaded = Some((target, weights));
     }
 
-    /// Opens the draft models of a method, if they are not open yet. Called before anything is loaded, so that errors
+    /// Opens the draft models of a method, if they are not open yet. Call it before anything is loaded, so that errors
     /// come early.
     ///
     /// # Errors
-    /// A model cannot be opened, or its vocabulary cannot be translated.
+    /// A model cannot be opened, or its vocabulary cannot be translated; or the method cannot be used with these
+    /// models.
     pub fn open_drafts(&mut self, specs: &[DrafterSpec]) -> Result<(), Error> {
         for number in 0..specs.iter().map(DrafterSpec::models).sum() {
             if !self.drafts.contains_key(&number) {
@@ -96,13 +97,8 @@ impl<'a> DrafterMaker<'a> {
     /// Checks that an early exit has fewer layers than the target.
     fn check_exits(&self, specs: &[DrafterSpec]) -> Result<(), Error> {
         let layers = self.target.spec.layers;
-        match specs.iter().find(|spec| spec.layers >= layers) {
-            None => Ok(()),
-            Some(spec) => {
-                let expected = format!(" {spec}: expected fewer layers than the model has, {layers}");
-                Err(Error::Setting(Message::setting("spec_type").and(expected)))
-            }
-        }
+        let Some(spec) = specs.iter().find(|spec| spec.layers >= layers) else { return Ok(()) };
+        Err(Error::setting("spec_type", format!(" {spec}: expected fewer layers than the model has, {layers}")))
     }
 
     /// The tokenizer of a draft model whose vocabulary is not the target's.
@@ -112,7 +108,7 @@ impl<'a> DrafterMaker<'a> {
             return Ok(None);
         }
         let (ours, theirs) = (self.target.spec.vocabulary, draft.spec.vocabulary);
-        // Padding does not matter: rows without a token are not run.
+        // Padding does not matter: rows without a token are not computed.
         let has_rows = theirs >= self.tokens();
         if has_rows && draft.has_same_tokenizer_files(self.target) {
             return Ok(None);
@@ -133,7 +129,7 @@ impl<'a> DrafterMaker<'a> {
         }
     }
 
-    /// Tokens of the target.
+    /// The number of the target's tokens.
     fn tokens(&self) -> usize {
         self.run_with.tokens.unwrap_or(self.target.spec.vocabulary)
     }
@@ -142,27 +138,25 @@ impl<'a> DrafterMaker<'a> {
     fn check_nesting(&self, specs: &[DrafterSpec]) -> Result<(), Error> {
         let mut number = 0;
         for spec in specs {
-            let mut at = Some(spec);
-            while let Some(spec) = at.filter(|spec| spec.kind.has_model()) {
+            let mut next = Some(spec);
+            while let Some(spec) = next.filter(|spec| spec.kind.has_model()) {
                 let Draft { model, assistant_tokenizer, .. } = &self.drafts[&number];
                 let is_head = model.spec.draft_head.is_some();
                 if spec.inner.is_some() && (assistant_tokenizer.is_some() || is_head) {
                     let expected = match is_head {
-                        true => "expected a draft model outside (nobody drafts for a draft head)",
+                        true => "expected a draft model outside (no drafter drafts for a draft head)",
                         false => "expected a draft model with the target's vocabulary outside",
                     };
-                    return Err(Error::Setting(
-                        Message::setting("spec_type").and(format!(" {spec}: {expected}, found {}", model.name)),
-                    ));
+                    return Err(Error::setting("spec_type", format!(" {spec}: {expected}, found {}", model.name)));
                 }
                 number += 1;
-                at = spec.inner.as_deref();
+                next = spec.inner.as_deref();
             }
         }
         Ok(())
     }
 
-    /// The numbers of a method's drafters; those that do not exist yet are made and added.
+    /// The numbers of a method's drafters; those that do not exist yet are created and added to the engine.
     ///
     /// # Errors
     /// A draft model cannot be loaded.
@@ -187,7 +181,7 @@ impl<'a> DrafterMaker<'a> {
         Ok(drafters)
     }
 
-    /// One drafter, whose draft models have the numbers from `first` on.
+    /// Creates a drafter, whose draft models have the numbers from `first` on.
     fn make(
         &mut self,
         spec: &DrafterSpec,
@@ -200,7 +194,7 @@ impl<'a> DrafterMaker<'a> {
                 if let (Some(target), Some(assistant)) = (&self.tokenizer, &self.drafts[&first].assistant_tokenizer) {
                     return Ok(translated_drafter(executor, target, assistant, &self.translation())?);
                 }
-                let depth_max = self.settings.branch_max();
+                let depth_max = self.settings.nodes_max();
                 if let (Some(head), Some((target, _))) = (&self.drafts[&first].model.spec.draft_head, &self.loaded) {
                     let scorer = ExecutorScorer::for_head(executor, target).map_err(|problem| {
                         Error::input(format!("draft head {}: {problem}", self.drafts[&first].model.name))
@@ -222,19 +216,19 @@ impl<'a> DrafterMaker<'a> {
                 let executor = weights.executor(Options { layers: Some(spec.layers), ..self.run_with })?;
                 backend::check(self.backend, &self.target.name, &*executor)?;
                 let mut drafter = ModelDrafter::new(ExecutorScorer::new(executor));
-                drafter.depth_max = self.settings.branch_max();
+                drafter.depth_max = self.settings.nodes_max();
                 Box::new(drafter)
             }
             kind => kind.make(&DrafterInputs {
                 settings: &self.settings.drafters,
-                nodes_max: self.settings.branch_max(),
+                nodes_max: self.settings.nodes_max(),
                 vocabulary: self.tokens(),
                 tokenizer: self.tokenizer.as_deref(),
             })?,
         })
     }
 
-    /// The draft model of this number with a cache of its own.
+    /// Loads the draft model of this number with its own KV cache; its weights are loaded once.
     fn executor(&mut self, number: usize, progress: &mut dyn FnMut(usize, usize)) -> Result<Box<dyn Executor>, Error> {
         let Draft { model, assistant_tokenizer, weights } =
             self.drafts.get_mut(&number).expect("draft models are opened first");
@@ -257,26 +251,26 @@ impl<'a> DrafterMaker<'a> {
                 model.load_head((capacity, &shared), self.backend, options, progress)?
             }
         };
-        self.notes.extend(model.note_left_out(&loaded.left_out));
+        self.notes.extend(model.note_unused_tensors(&loaded.left_out));
         *weights = Some(loaded.weights);
         Ok(loaded.executor)
     }
 
-    /// Bytes needed by the open draft models and by early exits of these methods.
+    /// Bytes that the open draft models and the early exits of these methods need.
     ///
     /// # Errors
-    /// As [`Need::of_target`].
-    pub fn need(&self, specs: &[Vec<DrafterSpec>]) -> Result<usize, Error> {
-        let mut each = self.drafts.values().map(|draft| Need::of_draft(&draft.model, &self.run_with));
-        let drafts = each.try_fold(0usize, |all, draft| Ok::<usize, Error>(all.saturating_add(draft?)))?;
+    /// As [`MemoryNeed::of_target`].
+    pub fn memory_need(&self, specs: &[Vec<DrafterSpec>]) -> Result<usize, Error> {
         let exits = specs.iter().flatten().filter(|spec| spec.kind == DrafterKind::Exit);
-        let exits = exits.map(|spec| Need::of_exit(self.target, &self.run_with, spec.layers));
-        Ok(exits.fold(drafts, usize::saturating_add))
+        let exits = exits.map(|spec| MemoryNeed::of_exit(self.target, &self.run_with, spec.layers));
+        let drafts = self.drafts.values().map(|draft| MemoryNeed::of_target(&draft.model, &self.run_with));
+        let mut drafts = drafts.map(|need| need.map(|need| need.total()));
+        drafts.try_fold(exits.fold(0, usize::saturating_add), |all, need| Ok::<_, Error>(all.saturating_add(need?)))
     }
 
-    /// All that the costs of a pass depend on besides the machine, as text. `run_with`: how the target is run;
-    /// `threads`: how many the system gave.
-    pub fn key(&self, model: &ModelSettings, run_with: &Options, threads: usize) -> String {
+    /// Everything that the costs of a pass depend on besides the machine, as text. `run_with`: the target's options;
+    /// `threads`: how many the system started.
+    pub fn costs_key(&self, model: &ModelSettings, run_with: &Options, threads: usize) -> String {
         let Options { key_type, value_type, .. } = self.run_with;
         let named = |model: &Opened, weights: Option<WeightType>| {
             let types = weights.map_or("its own types".to_string(), |weights| format!("{weights:?}"));
@@ -287,32 +281,26 @@ impl<'a> DrafterMaker<'a> {
         let drafts: Vec<String> = drafts.collect();
         let target = named(self.target, model.dtype);
         // Rounded to a power of two: free memory differs at each start, and hardly changes the time of a pass.
-        let about = |bytes: usize| 1usize << bytes.max(1).ilog2();
-        let experts = run_with.expert_bytes.map(|bytes| format!(", experts in {} bytes or more", about(bytes)));
-        let experts = experts.unwrap_or_default();
+        let rounded = run_with.expert_bytes.map(|bytes| 1usize << bytes.max(1).ilog2());
+        let experts = rounded.map_or(String::new(), |bytes| format!(", experts in {bytes} bytes or more"));
         format!(
             "{target}{experts}, cache {cache}; drafts [{}], cache {key_type:?}/{value_type:?}; {threads} threads",
             drafts.join(", ")
         )
     }
 
-    /// How drafts are translated.
+    /// Settings of the translation of drafts.
     fn translation(&self) -> TranslationSettings {
         TranslationSettings {
             way: self.settings.translate,
             target_lookbehind: self.settings.target_lookbehind,
             assistant_lookbehind: self.settings.assistant_lookbehind,
-            depth_max: self.settings.branch_max(),
+            depth_max: self.settings.nodes_max(),
             draft: DraftSettings::default(),
         }
     }
 
-    /// Keys of the drafters by number: the specification with the number of its first draft model.
-    pub fn drafter_keys(&self) -> Vec<(DrafterSpec, usize)> {
-        self.drafter_keys.clone()
-    }
-
-    /// Names of the drafters by number: the specification, with a suffix `-2`, `-3`, ... where several are alike.
+    /// Names of the drafters by number: the specification, with a suffix `-2`, `-3`, ... if several are alike.
     pub fn names(&self) -> Vec<String> {
         let name = |(i, (spec, _)): (usize, &(DrafterSpec, usize))| {
             let alike = self.drafter_keys[..i].iter().filter(|(other, _)| other == spec).count();

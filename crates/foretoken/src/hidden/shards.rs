@@ -1,11 +1,11 @@
 //! Files of hidden states: safetensors with the tokens of some texts and the rows of every token, and folders of them.
 //!
 //! A file has `tokens` (I32, all texts concatenated), `starts` (I64, the index of each text's first token, and the end
-//! of the last), `prompt_lens` (I32, tokens before the model's own output) and `hidden` (`[tokens, layers * width]`,
-//! the layers concatenated in the order of `layers`). Its metadata has everything that the rows depend on, and the
-//! range of texts: `first..end`. Files of a folder are *shards*, numbered from 00000, each written atomically; a run
-//! that finds some checks that they are of the same model, settings and texts and continues after them. A stream has
-//! such a file for each text, preceded by its length in 8 bytes. Rows are read by the training scripts
+//! of the last text), `prompt_lens` (I32, tokens before the model's own output) and `hidden` (`[tokens, layers *
+//! width]`, the layers concatenated in the order of `layers`). Its metadata has everything that the rows depend on, and
+//! the range of texts: `first..end`. Files of a folder are *shards*, numbered from 00000, each written atomically. A
+//! run that finds shards checks that they are of the same model, settings and texts and continues after them. A stream
+//! has such a file for each text, preceded by its length in 8 bytes. The training scripts read these files
 //! (`training/shards.py`).
 
 use std::collections::HashMap;
@@ -19,26 +19,26 @@ use foretoken_weights::safetensors::{self, Elements};
 use super::{Extractor, RowType, Text};
 use crate::Error;
 use crate::error::KeptFileError;
-use crate::kept_file::is_there;
+use crate::kept_file;
 use crate::output_file::{Existing, OutputFile};
 
 /// The value of `format` in the metadata, with the format's version.
 pub const FORMAT: &str = "foretoken-hidden/1";
 
-/// The field of the metadata with the range of texts, which differs from file to file.
+/// The field of the metadata with the range of texts, the only one that differs between shards.
 const TEXTS: &str = "texts";
 
-/// The most bytes of a file's header, without its metadata: four tensors with their shapes and offsets.
+/// The most bytes of a file's header without its metadata: four tensors with their shapes and offsets.
 const HEADER_BYTES: u64 = 1024;
 
-/// The tensors of a file except its rows.
-struct Columns {
+/// The tensors of a file that describe its texts.
+struct TextTensors {
     tokens: Vec<i32>,
     starts: Vec<i64>,
     prompt_lens: Vec<i32>,
 }
 
-impl Columns {
+impl TextTensors {
     fn of(texts: &[Text]) -> Self {
         let mut starts = vec![0];
         starts.extend(texts.iter().scan(0, |end, text| {
@@ -50,7 +50,7 @@ impl Columns {
     }
 }
 
-/// What all files of a run have in common.
+/// The properties that all files of a run share.
 struct FileFormat {
     metadata: Vec<(&'static str, String)>,
     row_len: usize,
@@ -71,7 +71,7 @@ impl FileFormat {
         range: Range<usize>,
         rows: &[u8],
     ) -> Result<(), WeightsError> {
-        let Columns { tokens, starts, prompt_lens } = Columns::of(&texts[range.clone()]);
+        let TextTensors { tokens, starts, prompt_lens } = TextTensors::of(&texts[range.clone()]);
         let mut metadata: HashMap<String, String> =
             self.metadata.iter().map(|(name, value)| (name.to_string(), value.clone())).collect();
         metadata.insert(TEXTS.to_string(), format!("{}..{}", range.start, range.end));
@@ -84,9 +84,9 @@ impl FileFormat {
         safetensors::write_with(out, name, &tensors, Some(metadata))
     }
 
-    /// Bytes of a file of so many texts and tokens, at most.
+    /// The most bytes of a file with these numbers of texts and tokens.
     fn bytes(&self, texts: usize, tokens: usize) -> u64 {
-        // Escaped characters of JSON take two bytes; control characters, which take more, should not be in a path.
+        // Escaped characters of JSON take two bytes. Control characters take more, but should not be in a path.
         let metadata: usize = self.metadata.iter().map(|(name, value)| 2 * (name.len() + value.len())).sum();
         let row = 4 + self.row_len * self.row_type.bytes();
         HEADER_BYTES + metadata as u64 + 8 + 12 * texts as u64 + row as u64 * tokens as u64
@@ -102,10 +102,10 @@ pub struct Sizes {
     pub all: u64,
 }
 
-/// What a folder has.
+/// The contents of a folder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Its shards.
+    /// The number of shards.
     pub shards: usize,
     /// Bytes of the shards.
     pub bytes: u64,
@@ -113,7 +113,7 @@ pub struct Written {
     pub texts: usize,
     /// Tokens in them.
     pub tokens: usize,
-    /// Whether the next text would have gone beyond [`Sizes::all`].
+    /// Whether the next text would exceed [`Sizes::all`].
     pub is_full: bool,
 }
 
@@ -128,9 +128,9 @@ impl Folder {
     /// Opens a folder, which is created if it does not exist, and checks the shards of an earlier run.
     ///
     /// # Errors
-    /// It cannot be created or read; or a shard is of another model, other settings or other texts, which are named.
+    /// It cannot be created or read; or a shard is of another model, other settings or other texts.
     pub fn open(path: &Path, extractor: &Extractor, texts: &[Text]) -> Result<Self, Error> {
-        if !is_there(path)? {
+        if !kept_file::exists(path)? {
             std::fs::create_dir(path).map_err(|error| KeptFileError::io(path, "written", &error))?;
         }
         let (path, format) = (path.to_owned(), FileFormat::of(extractor));
@@ -138,13 +138,13 @@ impl Folder {
         let mut names = folder.names()?;
         names.sort();
         for name in names {
-            let expected = folder.shard();
+            let expected = folder.next_shard();
             if Some(name.as_str()) != expected.file_name().and_then(|expected| expected.to_str()) {
                 let (place, next) = (folder.path.display(), folder.written.shards);
                 let expected = format!("shards that are numbered from 00000 without a gap, the next {next:05}");
                 return Err(Error::input(format!("{place}: expected {expected}, found {name}")));
             }
-            folder.find(&expected, texts)?;
+            folder.check_shard(&expected, texts)?;
         }
         Ok(folder)
     }
@@ -164,12 +164,12 @@ impl Folder {
     }
 
     /// The path of the next shard.
-    fn shard(&self) -> PathBuf {
+    fn next_shard(&self) -> PathBuf {
         self.path.join(format!("{:05}.safetensors", self.written.shards))
     }
 
-    /// Checks that an existing shard is what this run would have written, and counts it.
-    fn find(&mut self, path: &Path, texts: &[Text]) -> Result<(), Error> {
+    /// Checks that an existing shard equals what this run would write, except for its rows, and counts it.
+    fn check_shard(&mut self, path: &Path, texts: &[Text]) -> Result<(), Error> {
         let shard = safetensors::open(path)?;
         let wrong = |field: &str, expected: String, found: String| {
             let (file, field) = (path.display().to_string(), field.to_string());
@@ -189,11 +189,11 @@ impl Folder {
             let expected = format!("some of {first}..{}, which are not in the shards before", texts.len());
             return Err(wrong(TEXTS, expected, found.to_string()));
         };
-        let Columns { tokens, starts, prompt_lens } = Columns::of(&texts[first..end]);
+        let TextTensors { tokens, starts, prompt_lens } = TextTensors::of(&texts[first..end]);
         let bytes = |numbers: &[i32]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
         let starts = starts.iter().flat_map(|start| start.to_le_bytes()).collect();
-        let columns = [("tokens", bytes(&tokens)), ("prompt_lens", bytes(&prompt_lens)), ("starts", starts)];
-        for (name, expected) in columns {
+        let tensors = [("tokens", bytes(&tokens)), ("prompt_lens", bytes(&prompt_lens)), ("starts", starts)];
+        for (name, expected) in tensors {
             if shard.get(name).is_none_or(|found| found.bytes[..] != expected[..]) {
                 let expected = format!("those of texts {first}..{end} of this run");
                 return Err(wrong(name, expected, "others".to_string()));
@@ -208,6 +208,7 @@ impl Folder {
         Ok(())
     }
 
+    /// Counts a shard whose texts end at `end`.
     fn count(&mut self, end: usize, tokens: usize, bytes: u64) {
         self.written.shards += 1;
         self.written.bytes += bytes;
@@ -215,33 +216,32 @@ impl Folder {
         self.written.tokens += tokens;
     }
 
-    /// What the folder has.
+    /// The contents of the folder.
     pub fn written(&self) -> Written {
         self.written
     }
 
-    /// The texts of each further shard within the limits, and whether all texts are.
+    /// The texts of each further shard within the limits, and whether all texts fit.
     fn plan(&self, texts: &[Text], sizes: Sizes) -> (Vec<Range<usize>>, bool) {
         let mut shards: Vec<Range<usize>> = Vec::new();
-        let (mut before, mut last, mut tokens) = (self.written.bytes, 0, 0);
+        // Bytes of the shards before the last one, and bytes and tokens of the last one.
+        let (mut before, mut bytes, mut tokens) = (self.written.bytes, 0, 0);
         for number in self.written.texts..texts.len() {
             let len = texts[number].tokens.len();
             let begun = shards.last().map_or(0, |shard| number - shard.start);
             let longer = self.format.bytes(begun + 1, tokens + len);
-            if begun > 0 && longer <= sizes.shard {
-                if before + longer > sizes.all {
-                    return (shards, false);
-                }
-                (last, tokens) = (longer, tokens + len);
-                shards.last_mut().expect("it was begun").end = number + 1;
-                continue;
-            }
-            before += last;
-            (last, tokens) = (self.format.bytes(1, len), len);
-            if before + last > sizes.all {
+            let fits = begun > 0 && longer <= sizes.shard;
+            (before, bytes, tokens) = match fits {
+                true => (before, longer, tokens + len),
+                false => (before + bytes, self.format.bytes(1, len), len),
+            };
+            if before + bytes > sizes.all {
                 return (shards, false);
             }
-            shards.push(number..number + 1);
+            match shards.last_mut().filter(|_| fits) {
+                Some(shard) => shard.end = number + 1,
+                None => shards.push(number..number + 1),
+            }
         }
         (shards, true)
     }
@@ -271,7 +271,7 @@ impl Folder {
         };
         let (all, mut rows, mut ends) = (first.start..last.end, Vec::new(), shards.iter().map(|shard| shard.end));
         let (mut end, mut next) = (ends.next(), first.start);
-        // Created before the work, so that an error in writing comes at once.
+        // The file is created before the work, so that an error in writing comes at once.
         let mut file = Some(self.begin()?);
         extractor.run(texts, all, keep_going, &mut |number, of_text: Vec<u8>| -> Result<(), Error> {
             rows.extend(of_text);
@@ -293,12 +293,12 @@ impl Folder {
 
     /// Begins the next shard.
     fn begin(&self) -> Result<OutputFile, Error> {
-        OutputFile::create(&self.shard(), Existing::Kept, &[])
+        OutputFile::create(&self.next_shard(), Existing::Kept, &[])
     }
 
     /// Writes the next shard, whose texts end at `end`.
     fn add(&mut self, mut file: OutputFile, texts: &[Text], end: usize, rows: &[u8]) -> Result<(), Error> {
-        let (path, range) = (self.shard(), self.written.texts..end);
+        let (path, range) = (self.next_shard(), self.written.texts..end);
         self.format.write(&mut file, &path.display().to_string(), texts, range.clone(), rows)?;
         file.finish()?;
         let len = std::fs::metadata(&path).map_err(|error| Error::unreadable(&path, &error))?.len();

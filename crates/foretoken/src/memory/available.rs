@@ -1,6 +1,6 @@
-//! The memory that is available to this process, read from the files of Linux.
+//! The memory that is available to this process, read from Linux's `/proc` and `/sys`.
 //!
-//! It is the least of three: what the kernel estimates to be available without swapping (`MemAvailable`), what the
+//! It is the least of three: the kernel's estimate of what is available without swapping (`MemAvailable`), what the
 //! control groups (a container, a service) have left of their limits, and what the process has left of its limits of
 //! addresses and data (`ulimit -v`, `ulimit -d`). On systems other than Linux it is unknown.
 
@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-/// Reads a file of the system; `None` if it is not there.
+/// A function that reads a file of the system; `None` if it does not exist.
 pub(super) type Read<'a> = &'a dyn Fn(&Path) -> Option<String>;
 
 /// Reads a file of this system. Such files are small and report no length, so room is allocated at once.
@@ -34,7 +34,7 @@ pub(super) fn available(read: Read<'_>) -> Option<usize> {
     left.chain(left_of_process(read)).chain([all]).min()
 }
 
-/// What the process has left of its limits of addresses and of data.
+/// Bytes that the process has left of its limits of addresses and of data.
 fn left_of_process(read: Read<'_>) -> impl Iterator<Item = usize> + '_ {
     let limits = read(Path::new("/proc/self/limits")).unwrap_or_default();
     let left = move |(limit, used): (&str, &str)| {
@@ -51,10 +51,10 @@ fn field(text: &str, name: &str) -> Option<usize> {
     rest.split_whitespace().next()?.parse().ok()
 }
 
-/// What a control group and its ancestors have left of their limits, the least of them. `line` is a line of
+/// Bytes that a control group and its ancestors have left of their limits, the least of them. `line` is a line of
 /// `/proc/self/cgroup`, of version 2 (`0::/path`) or of the memory controller of version 1. A limit of the machine's
-/// `total` or more is no limit; the usage of such a group is not read, since the kernel adds up counters of all
-/// processors for it.
+/// `total` or more is no limit; the usage of such a group is not read, since reading it makes the kernel add up
+/// counters of all processors.
 fn left_of_group(line: &str, total: usize, read: Read<'_>) -> Option<usize> {
     let mut fields = line.splitn(3, ':').skip(1);
     let (controllers, path) = (fields.next()?, fields.next()?);

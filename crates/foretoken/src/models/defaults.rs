@@ -1,7 +1,7 @@
-//! The defaults in a model's own files: sampling, the token that begins a text, and those that end it.
+//! The defaults in a model's own files: sampling parameters, the beginning-of-text token and the end tokens.
 //!
-//! Read from `generation_config.json` and, for the tokens only, from `config.json`, as transformers does. A field that
-//! is null counts as missing.
+//! They are read from `generation_config.json` and, for the tokens only, from `config.json`, as in transformers. A
+//! field that is null counts as missing.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,17 @@ use serde_json::Value;
 
 use crate::Error;
 
-/// Parameters of the law that transformers does not have: a file does not decide them.
+/// Sampling parameters that transformers does not have: a model's file does not decide them.
 const NOT_OF_TRANSFORMERS: [&str; 2] = ["presence_penalty", "frequency_penalty"];
 
-/// The fields that are used; `None` where the files have no value.
+/// The defaults of both files; `None` or empty if they have no value.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Defaults {
     /// The file, for messages.
     pub file: String,
     /// Whether `do_sample` is false, which is temperature 0.
     pub is_greedy: bool,
-    /// The law's parameters that are one number, as far as the file has them ([`Sampling::PARAMETERS`]).
+    /// The sampling parameters that are one number ([`Sampling::PARAMETERS`]), if the file has them.
     pub numbers: BTreeMap<&'static str, f32>,
     /// `top_k`.
     pub top_k: Option<usize>,
@@ -31,7 +31,7 @@ pub struct Defaults {
 }
 
 impl Defaults {
-    /// Reads both files; each is its name for messages and its bytes, if it is there.
+    /// Reads both files. Each argument is a file's name, for messages, and its bytes, if it exists.
     ///
     /// # Errors
     /// A file is not a JSON object, or a field has the wrong type.
@@ -52,7 +52,7 @@ impl Defaults {
         Ok(Self {
             is_greedy,
             numbers,
-            top_k: generation.get("top_k", "a whole number", whole)?,
+            top_k: generation.get("top_k", "a whole number", whole::<usize>)?,
             bos: generation.tokens("bos_token_id")?.into_iter().chain(config.tokens("bos_token_id")?).next(),
             end_tokens: end_tokens.unwrap_or(config_ends),
             file: generation.file,
@@ -60,12 +60,8 @@ impl Defaults {
     }
 }
 
-fn whole(value: &Value) -> Option<usize> {
-    value.as_u64().and_then(|number| usize::try_from(number).ok())
-}
-
-fn token(value: &Value) -> Option<Token> {
-    value.as_u64().and_then(|number| Token::try_from(number).ok())
+fn whole<T: TryFrom<u64>>(value: &Value) -> Option<T> {
+    value.as_u64()?.try_into().ok()
 }
 
 /// A JSON object whose getters return errors with the expected type.
@@ -100,8 +96,8 @@ impl Fields {
     /// One token or a list of them.
     fn tokens(&self, field: &str) -> Result<Vec<Token>, Error> {
         let read = |value: &Value| match value {
-            Value::Array(items) => items.iter().map(token).collect(),
-            one => token(one).map(|token| vec![token]),
+            Value::Array(items) => items.iter().map(whole::<Token>).collect(),
+            one => whole(one).map(|token: Token| vec![token]),
         };
         Ok(self.get(field, "a token or a list of tokens", read)?.unwrap_or_default())
     }

@@ -1,8 +1,8 @@
-//! The demo models, built into the library with the feature `demo`: a target and its draft model, so that a first try
+//! The demo models, a target and its draft model, which the feature `demo` builds into the library, so that a first try
 //! needs no file.
 //!
-//! The bytes are aligned to 64, as they would be in a mapped file, so that the weights are read without a copy. Both
-//! models have the same tokenizer, which is embedded once.
+//! The weights are aligned to 64 bytes, as in a mapped file, so that they are read without a copy. Both models have the
+//! same tokenizer, which is embedded once.
 
 /// The files of one embedded model.
 pub struct Embedded {
@@ -22,7 +22,7 @@ pub struct Embedded {
     pub weights: &'static [u8],
 }
 
-/// Bytes at an address that suits every element type and every cache line.
+/// Bytes that are aligned for every element type and to cache lines.
 #[cfg(feature = "demo")]
 #[repr(C, align(64))]
 struct Aligned<B: ?Sized>(B);

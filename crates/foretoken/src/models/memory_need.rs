@@ -1,14 +1,14 @@
-//! The memory that a model needs before it is loaded, by its tensors, its shape and its options.
+//! The memory that a model will need, computed before it is loaded from its tensors, its shape and its options.
 
-use foretoken_model::{CacheType, ExpertNeed, Options, WeightType};
+use foretoken_model::{ExpertNeed, Options, WeightType};
 use foretoken_weights::Tensor;
 
 use super::Opened;
 use crate::Error;
-use crate::memory::Need;
+use crate::memory::MemoryNeed;
 
-impl Need {
-    /// What a target needs with these options.
+impl MemoryNeed {
+    /// The need of a model with these options.
     ///
     /// # Errors
     /// As [`Opened::expert_need`].
@@ -17,31 +17,29 @@ impl Need {
         let floats = model.checkpoint.weights.iter().filter_map(floats).sum();
         let floats = if options.weight_type.is_some() { 0 } else { floats };
         let weights = model.checkpoint.weights.iter().map(|tensor| packed_bytes(tensor, options.weight_type)).sum();
-        let cache = cache(model, options);
+        let types = [options.key_type, options.value_type];
+        let cache = model.spec.cache_bytes_per_position(types).saturating_mul(cache_positions(options));
         let ExpertNeed { all: experts, least: experts_least } = model.expert_need(options.weight_type)?;
-        let passes = passes(model, options);
-        let all = Self { weights, floats, experts, experts_least, cache, passes, drafts: 0 };
-        Ok(options.expert_bytes.map_or(all, |bytes| all.with_experts_in(bytes)))
+        let passes = pass_bytes(model, options);
+        let need = Self { weights, floats, experts, experts_least, cache, passes, drafts: 0 };
+        Ok(options.expert_bytes.map_or(need, |bytes| need.with_experts_in(bytes)))
     }
 
-    /// What a draft model needs with these options.
-    ///
-    /// # Errors
-    /// As [`of_target`](Self::of_target).
-    pub(crate) fn of_draft(model: &Opened, options: &Options) -> Result<usize, Error> {
-        Ok(Self::of_target(model, options)?.all())
-    }
-
-    /// What an early exit of a target needs, whose weights are the target's.
+    /// Bytes that an early exit of a target needs besides the target's weights.
     pub(crate) fn of_exit(model: &Opened, options: &Options, layers: usize) -> usize {
-        let types: [CacheType; 2] = [options.key_type, options.value_type];
-        let own = (0..layers.min(model.spec.kv_layers())).map(|layer| model.spec.cache_bytes_of(layer, types));
-        let positions = options.page_len.saturating_mul(options.pages);
-        own.fold(0, usize::saturating_add).saturating_mul(positions).saturating_add(passes(model, options))
+        let types = [options.key_type, options.value_type];
+        let layers = (0..layers.min(model.spec.kv_layers())).map(|layer| model.spec.cache_bytes_of(layer, types));
+        let cache = layers.fold(0, usize::saturating_add).saturating_mul(cache_positions(options));
+        cache.saturating_add(pass_bytes(model, options))
     }
 }
 
-/// Bytes of a packed tensor, where matrices of floats are converted to a type. Floats of 8 bits are packed as f32.
+/// Positions of the KV cache.
+fn cache_positions(options: &Options) -> usize {
+    options.page_len.saturating_mul(options.pages)
+}
+
+/// Bytes of a packed tensor, with a matrix of floats converted to `wanted`. Floats of 8 bits are packed as f32.
 fn packed_bytes(tensor: &Tensor, wanted: Option<WeightType>) -> usize {
     match wanted.filter(|_| is_matrix_of_floats(tensor)) {
         None if tensor.dtype.name() == "F8_E4M3" => tensor.bytes.len().saturating_mul(4),
@@ -61,33 +59,26 @@ fn is_matrix_of_floats(tensor: &Tensor) -> bool {
     tensor.shape.len() > 1 && ["F32", "F16", "BF16"].contains(&tensor.dtype.name())
 }
 
-/// Bytes of a model's keys and values.
-fn cache(model: &Opened, options: &Options) -> usize {
-    let types: [CacheType; 2] = [options.key_type, options.value_type];
-    let positions = options.page_len.saturating_mul(options.pages);
-    model.spec.cache_bytes_per_position(types).saturating_mul(positions)
-}
-
 /// An estimate of the rows of a pass whose logits are computed: those of a draft tree.
 const LOGIT_ROWS: usize = 64;
 
-/// Bytes of buffers for a pass of the most rows: for each row about eight vectors of the hidden size, two of the
-/// feed-forward width or four for each expert that is chosen, all in floats; and the logits.
-fn passes(model: &Opened, options: &Options) -> usize {
+/// Bytes of buffers for a pass with as many rows as possible: for each row about eight vectors of the hidden size, and
+/// two of the feed-forward width or four for each chosen expert, all in 32-bit floats; and the logits.
+fn pass_bytes(model: &Opened, options: &Options) -> usize {
     let spec = &model.spec;
-    let of_experts = spec.experts.as_ref().map_or(0, |experts| {
+    let routed = spec.experts.as_ref().map_or(0, |experts| {
         let shared = experts.shared.map_or(0, |shared| shared.ffn_width);
         // Each vector is counted twice: every expert keeps a packed copy for its products.
         let each = spec.width.saturating_add(experts.ffn_width).saturating_mul(4);
         each.saturating_mul(experts.chosen).saturating_add(experts.count).saturating_add(shared.saturating_mul(2))
     });
     let dense = spec.ffn_width.saturating_mul(2);
-    let inside = match &spec.experts {
-        Some(experts) if experts.beside_dense => dense.saturating_add(of_experts),
-        _ => dense.max(of_experts),
+    let feed_forward = match &spec.experts {
+        Some(experts) if experts.beside_dense => dense.saturating_add(routed),
+        _ => dense.max(routed),
     };
-    let row = spec.width.saturating_mul(8).saturating_add(inside);
-    let rows = row.saturating_mul(options.rows_max.min(options.pages.saturating_mul(options.page_len)));
+    let row = spec.width.saturating_mul(8).saturating_add(feed_forward);
+    let rows = row.saturating_mul(options.rows_max.min(cache_positions(options)));
     rows.saturating_add(spec.vocabulary.saturating_mul(LOGIT_ROWS)).saturating_mul(4)
 }
 

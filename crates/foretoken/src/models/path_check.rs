@@ -1,4 +1,4 @@
-//! Errors for paths that are nearly a model: a file of its directory, the parent of its directory, pickled weights.
+//! Errors for paths that are nearly a model: a file of its directory, a folder of `.gguf` files, pickled weights.
 //!
 //! Without these checks the error would be about a wrong magic number. The files themselves are checked when they are
 //! read.
@@ -11,7 +11,7 @@ use crate::Error;
 const PARTS: [&str; 5] =
     ["config.json", "generation_config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json"];
 
-/// Endings of weights in Python's pickle format.
+/// File extensions of weights in Python's pickle format.
 const PICKLED: [&str; 4] = ["bin", "pt", "pth", "ckpt"];
 
 /// Refuses a path that is nearly a model.
@@ -27,7 +27,7 @@ pub(super) fn check(path: &Path) -> Result<(), Error> {
         if path.join("config.json").exists() {
             return Ok(());
         }
-        return match a_gguf_file_in(path) {
+        return match first_gguf_file(path) {
             Some(file) => wrong(EITHER, &format!("a folder of .gguf files; give one of them, as {}", file.display())),
             None => wrong("config.json with .safetensors files, or a .gguf file", "neither"),
         };
@@ -53,7 +53,7 @@ pub(super) fn check(path: &Path) -> Result<(), Error> {
 }
 
 /// The first of a folder's `.gguf` files, by name.
-fn a_gguf_file_in(folder: &Path) -> Option<PathBuf> {
+fn first_gguf_file(folder: &Path) -> Option<PathBuf> {
     let files = std::fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
     files.filter(|path| path.extension().is_some_and(|ending| ending == "gguf")).min()
 }

@@ -1,8 +1,8 @@
-//! What is at the path of an output: nothing, a file, or a stream.
+//! The destination of an output: a new file, an existing one, or a stream.
 //!
 //! Links are followed to their target, which need not exist; the links themselves are kept. A path of a file that is
-//! open already, such as `/dev/stdout`, is a stream, even if it is a regular file: replaced by another file, it would
-//! be lost to the process that opened it.
+//! already open, such as `/dev/stdout`, is a stream, even if it is a regular file: if it were replaced by another file,
+//! the process that opened it would lose the output.
 
 use std::collections::HashSet;
 use std::fs::{File, Metadata};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// The most links that are followed.
 const LINKS_MAX: usize = 40;
 
-/// Where an output is written.
+/// The destination of an output.
 #[derive(Debug)]
 pub(super) enum Destination {
     /// A device, a named pipe or an open file.
@@ -22,7 +22,7 @@ pub(super) enum Destination {
         /// The path with all links resolved.
         target: PathBuf,
         /// Whether it exists.
-        is_there: bool,
+        exists: bool,
     },
 }
 
@@ -32,24 +32,24 @@ impl Destination {
     /// # Errors
     /// It is a folder, names no file, or cannot be opened; or links form a cycle.
     pub(super) fn of(path: &Path) -> io::Result<Self> {
-        Self::found(path, true)
+        Self::at(path, true)
     }
 
-    /// The same where a file is required: a stream is refused, and is not opened.
+    /// The path of a file with all links resolved, and whether the file exists. A stream is refused without opening it.
     ///
     /// # Errors
-    /// As [`Destination::of`].
+    /// As [`Destination::of`], or it is a stream.
     pub(super) fn of_file(path: &Path) -> io::Result<(PathBuf, bool)> {
-        match Self::found(path, false)? {
-            Self::File { target, is_there } => Ok((target, is_there)),
-            Self::Stream(_) => Err(no_file()),
+        match Self::at(path, false)? {
+            Self::File { target, exists } => Ok((target, exists)),
+            Self::Stream(_) => Err(not_a_file()),
         }
     }
 
-    fn found(path: &Path, may_open: bool) -> io::Result<Self> {
+    fn at(path: &Path, may_open: bool) -> io::Result<Self> {
         let mut target = std::path::absolute(path)?;
         for _ in 0..LINKS_MAX {
-            if let Some(file) = opened(&target)? {
+            if let Some(file) = open_file_of(&target)? {
                 return Ok(Self::Stream(file));
             }
             match std::fs::read_link(&target) {
@@ -64,21 +64,21 @@ impl Destination {
     fn without_links(target: PathBuf, may_open: bool) -> io::Result<Self> {
         match std::fs::metadata(&target) {
             Ok(found) if found.is_dir() => Err(io::Error::other("expected a file, found a folder")),
-            Ok(found) if found.is_file() => Ok(Self::File { target, is_there: true }),
-            Ok(_) if !may_open => Err(no_file()),
+            Ok(found) if found.is_file() => Ok(Self::File { target, exists: true }),
+            Ok(_) if !may_open => Err(not_a_file()),
             Ok(_) => File::options().write(true).open(&target).map(Self::Stream),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::File { target, is_there: false }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::File { target, exists: false }),
             Err(error) => Err(error),
         }
     }
 }
 
-fn no_file() -> io::Error {
+fn not_a_file() -> io::Error {
     io::Error::other("expected a file, found a device, a pipe or an open file")
 }
 
-/// The open file that a path such as `/dev/stdout` stands for, if it is one.
-fn opened(path: &Path) -> io::Result<Option<File>> {
+/// The open file that a path such as `/dev/stdout` means; `None` for other paths.
+fn open_file_of(path: &Path) -> io::Result<Option<File>> {
     #[cfg(unix)]
     {
         use std::os::fd::AsFd;
@@ -88,7 +88,7 @@ fn opened(path: &Path) -> io::Result<Option<File>> {
         let number = path.file_name().and_then(|name| name.to_str()).filter(|_| is_numbered);
         let file = |stream: std::os::fd::BorrowedFd<'_>| stream.try_clone_to_owned().map(|it| Some(File::from(it)));
         match (path.to_str(), number) {
-            // The same open file, so that output is appended to what it has.
+            // The same open file, so that the output is appended to it.
             (Some("/dev/stdout"), _) | (_, Some("1")) => return file(io::stdout().as_fd()),
             (Some("/dev/stderr"), _) | (_, Some("2")) => return file(io::stderr().as_fd()),
             (_, Some(_)) => return File::options().append(true).open(path).map(Some),
@@ -103,18 +103,18 @@ pub(super) fn folder(file: &Path) -> &Path {
     file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Which of the files and folders that are read is or contains this file.
+/// The one of the files and folders `read` that is or contains this file.
 pub(super) fn find_among(target: &Path, read: &[PathBuf]) -> Option<String> {
-    let own = identity(target, &std::fs::metadata(target).ok()?);
-    let holds = |path: &&PathBuf| holds(path, &own, &mut HashSet::new());
-    read.iter().find(holds).map(|path| path.display().to_string())
+    let wanted = identity(target, &std::fs::metadata(target).ok()?);
+    let found = read.iter().find(|path| is_or_contains(path, &wanted, &mut HashSet::new()));
+    found.map(|path| path.display().to_string())
 }
 
-/// Whether two paths lead to one file, even if it does not exist.
+/// Whether two paths lead to the same file, even if it does not exist.
 pub(crate) fn is_same(one: &Path, other: &Path) -> bool {
     let found = |path: &Path| {
-        let (target, is_there) = Destination::of_file(path).ok()?;
-        match is_there {
+        let (target, exists) = Destination::of_file(path).ok()?;
+        match exists {
             true => Some(Ok(identity(&target, &std::fs::metadata(&target).ok()?))),
             false => Some(Err(std::fs::canonicalize(folder(&target)).ok()?.join(target.file_name()?))),
         }
@@ -128,12 +128,12 @@ pub(super) fn is_at(file: &File, path: &Path) -> bool {
     file.metadata().ok().map(own) == std::fs::metadata(path).ok().map(own)
 }
 
-/// Whether a path is this file, or a folder that contains it.
-fn holds(path: &Path, wanted: &Identity, seen: &mut HashSet<Identity>) -> bool {
+/// Whether a path is the file, or a folder that contains it.
+fn is_or_contains(path: &Path, wanted: &Identity, seen: &mut HashSet<Identity>) -> bool {
     let Ok(metadata) = std::fs::metadata(path) else { return false };
     let own = identity(path, &metadata);
     if !metadata.is_dir() {
-        return own == *wanted || is_other_part(path, wanted);
+        return own == *wanted || has_part(path, wanted);
     }
     // A link to a parent folder would be followed forever.
     let is_new = seen.insert(own);
@@ -141,12 +141,12 @@ fn holds(path: &Path, wanted: &Identity, seen: &mut HashSet<Identity>) -> bool {
     is_new
         && entries.flatten().map(|entry| entry.path()).any(|path| {
             let is_gguf = path.extension().is_some_and(|ending| ending == "gguf");
-            !is_gguf && holds(&path, wanted, seen)
+            !is_gguf && is_or_contains(&path, wanted, seen)
         })
 }
 
-/// Whether a file is another part of the model that `path` is a part of (`name-00001-of-00003.gguf`).
-fn is_other_part(path: &Path, wanted: &Identity) -> bool {
+/// Whether the file is another part of the model of which `path` is a part (`name-00001-of-00003.gguf`).
+fn has_part(path: &Path, wanted: &Identity) -> bool {
     let parts = |path: &Path| {
         let name = path.file_name()?.to_str()?.strip_suffix(".gguf")?;
         let (rest, count) = name.rsplit_once("-of-")?;
@@ -155,9 +155,9 @@ fn is_other_part(path: &Path, wanted: &Identity) -> bool {
         (is_number(count) && is_number(number)).then(|| (model.to_string(), count.to_string()))
     };
     let (Some(model), Ok(entries)) = (parts(path), std::fs::read_dir(folder(path))) else { return false };
-    let other_parts = entries.flatten().map(|entry| entry.path()).filter(|other| parts(other).as_ref() == Some(&model));
-    let is_wanted = |path: PathBuf| std::fs::metadata(&path).is_ok_and(|found| identity(&path, &found) == *wanted);
-    other_parts.into_iter().any(is_wanted)
+    let mut other_parts =
+        entries.flatten().map(|entry| entry.path()).filter(|other| parts(other).as_ref() == Some(&model));
+    other_parts.any(|path| std::fs::metadata(&path).is_ok_and(|found| identity(&path, &found) == *wanted))
 }
 
 /// Identifies a file under all its names.

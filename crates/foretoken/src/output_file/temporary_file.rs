@@ -1,4 +1,4 @@
-//! Temporary files: named after the file that they become, locked by their writer, and removed in the end.
+//! Temporary files: named after the file that they become, locked by their writer, and removed at the end.
 //!
 //! A file is removed when its [`TemporaryFile`] is dropped and, by [`remove_all`], when a signal ends the program. A
 //! process that is killed leaves its file behind, without the lock; the next process that writes the same file finds it
@@ -20,8 +20,8 @@ fn all() -> MutexGuard<'static, Vec<PathBuf>> {
     ALL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Removes all files that this process has not finished, and prevents it from creating or finishing others. Call it
-/// before the process is ended from another thread.
+/// Removes all unfinished files of this process, and prevents it from creating or finishing others. Call it before
+/// ending the process while other threads run.
 pub fn remove_all() {
     let all = all();
     all.iter().for_each(|path| _ = std::fs::remove_file(path));
@@ -36,7 +36,7 @@ pub(super) struct TemporaryFile {
 }
 
 impl TemporaryFile {
-    /// Creates a file in the folder of `target`; removes abandoned ones first.
+    /// Creates a file in the folder of `target`; first removes abandoned ones. `for_owner`: only its owner may read it.
     pub(super) fn create(target: &Path, for_owner: bool) -> io::Result<(Self, File)> {
         // The name is unique to the process and the write: no two write into the same file.
         static WRITTEN: AtomicU64 = AtomicU64::new(0);
@@ -55,12 +55,12 @@ impl TemporaryFile {
             let path = target.with_file_name(format!(".{name}.{process}-{number}.part"));
             let mut all = all();
             match options.open(&path) {
-                // A process of the same number on another machine, with a shared disk, writes the same.
+                // A process with the same number on another machine writes to the same shared disk.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
                 Ok(file) => {
-                    // Another process may have found it before it was locked, and takes it for an abandoned one. Where
-                    // files cannot be locked, abandoned ones are never removed.
+                    // Before it is locked here, another process may lock and remove it as an abandoned one. Where files
+                    // cannot be locked, abandoned ones are never removed.
                     if !matches!(file.try_lock(), Err(TryLockError::WouldBlock)) && path.exists() {
                         all.push(path.clone());
                         return Ok((Self { path }, file));
@@ -72,7 +72,7 @@ impl TemporaryFile {
 
     /// Renames it to `target`.
     pub(super) fn rename_to(mut self, target: &Path, existing: Existing) -> io::Result<()> {
-        // Locked, so that a signal ends the process before or after this.
+        // While this is locked, `remove_all` waits, so a signal ends the process before or after the renaming.
         let mut all = all();
         let renamed = match existing {
             Existing::Replaced => std::fs::rename(&self.path, target),
@@ -87,7 +87,7 @@ impl TemporaryFile {
         };
         if renamed.is_ok() {
             all.retain(|path| *path != self.path);
-            self.path = PathBuf::new(); // nothing is left to be removed
+            self.path = PathBuf::new(); // Dropping removes nothing.
         }
         renamed
     }
@@ -105,12 +105,12 @@ impl Drop for TemporaryFile {
     }
 }
 
-/// Removes the temporary files of this name in a folder that no process has locked.
+/// Removes the temporary files for a file `name` in a folder that no process has locked.
 fn remove_abandoned(folder: &Path, name: &str) {
-    let (before, behind) = (format!(".{name}."), ".part");
+    let prefix = format!(".{name}.");
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let found = entry.file_name();
-        let middle = found.to_str().and_then(|found| found.strip_prefix(&before)?.strip_suffix(behind));
+        let middle = found.to_str().and_then(|found| found.strip_prefix(&prefix)?.strip_suffix(".part"));
         let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
         let numbers = middle.and_then(|middle| middle.split_once('-'));
         let is_ours = numbers.is_some_and(|(process, number)| is_number(process) && is_number(number));

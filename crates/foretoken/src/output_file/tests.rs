@@ -1,4 +1,4 @@
-//! A file gets its name only when it is complete, also with concurrent writers; commands that write files are tested in
+//! A file gets its name only when it is complete, also with concurrent writers. Commands that write files are tested in
 //! `cli`.
 
 use super::*;

@@ -1,4 +1,4 @@
-//! A lock for reading a file, adding to it and replacing it, which one process has at a time.
+//! A lock for replacing a file after reading it, which one process has at a time.
 //!
 //! The file itself is locked, so no lock file can be left behind. Because the file is replaced and not overwritten, a
 //! lock is valid only if the locked file still has its name. A file that does not exist cannot be locked: of several
@@ -27,15 +27,15 @@ impl WriteLock {
     /// Waits for the lock of the file at `path`.
     ///
     /// # Errors
-    /// Other processes had the lock for [`WAIT_MAX`]; or the file cannot be opened, or is not a file.
+    /// Other processes had the lock for [`WAIT_MAX`]; or the path cannot be opened or is not a file.
     pub(crate) fn take(path: &Path) -> io::Result<Self> {
         let until = Instant::now() + WAIT_MAX;
         loop {
-            let (target, is_there) = Destination::of_file(path)?;
-            if !is_there {
+            let (target, exists) = Destination::of_file(path)?;
+            if !exists {
                 return Ok(Self { locked: None });
             }
-            let file = match opened(&target) {
+            let file = match open_to_lock(&target) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 other => other?,
             };
@@ -45,7 +45,7 @@ impl WriteLock {
             }
             match file.try_lock() {
                 Ok(()) if destination::is_at(&file, &target) => return Ok(Self { locked: Some(file) }),
-                // Another process replaced it before this one had the lock.
+                // Another process replaced the file before this one had the lock.
                 Ok(()) => continue,
                 Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -67,7 +67,7 @@ impl WriteLock {
 }
 
 /// Opens the file to lock it: for writing, which some file systems require, or for reading where it is read-only.
-fn opened(target: &Path) -> io::Result<File> {
+fn open_to_lock(target: &Path) -> io::Result<File> {
     let for_both = File::options().read(true).write(true).open(target);
     for_both.or_else(|error| match error.kind() {
         io::ErrorKind::NotFound => Err(error),

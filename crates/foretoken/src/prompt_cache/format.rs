@@ -1,8 +1,8 @@
-//! Parsing and writing a prompt cache's file, which is not trusted.
+//! Parses and writes the file of a prompt cache. Files are not trusted.
 //!
 //! Every field is checked, and nothing is allocated for a length before the file is known to be that long. The head has
-//! a checksum of its own, so that an error about a key that differs is true: only an undamaged head is compared with
-//! this run. The format is documented in `prompt_cache.rs`.
+//! its own checksum, so that damage is not reported as a key that differs: only an undamaged key is compared with this
+//! run's. The format is documented in `prompt_cache.rs`.
 
 use std::io::{self, Read, Write};
 
@@ -25,9 +25,9 @@ const GROUPS_MAX: u64 = 64;
 /// Bytes that are read at a time.
 const CHUNK: usize = 1 << 16;
 
-/// What a file is compared with.
+/// The values of this run that a file is compared with.
 pub(crate) struct Expected<'a> {
-    /// The key of a prefix of so many tokens.
+    /// The key of a prefix of this length in tokens.
     pub(crate) key: &'a dyn Fn(usize) -> Vec<Part>,
     /// The number of tokens in the vocabulary.
     pub(crate) vocabulary: usize,
@@ -48,9 +48,9 @@ pub(crate) fn write(out: &mut impl Write, key: &[Part], sizes: &[SavedBytes], sa
         writer.u64(*first as u64)?;
         writer.u64(size.row as u64)?;
     }
-    writer.sum()?;
+    writer.checksum()?;
     saved.groups.iter().try_for_each(|rows| writer.bytes(&rows.bytes))?;
-    writer.sum().map(drop)
+    writer.checksum().map(drop)
 }
 
 /// Reads a whole file of `len` bytes. `name`: the file, for messages.
@@ -79,7 +79,7 @@ pub(crate) fn read(
         }
         saved.groups.push(SavedRows { first: first as usize, bytes });
     }
-    reader.check_sum("checksum")?;
+    reader.verify_checksum("checksum")?;
     Ok(saved)
 }
 
@@ -110,7 +110,7 @@ impl<R: Read> Reader<'_, R> {
         let tokens = self.tokens("tokens", tokens as usize)?;
         let group = |_| Ok((self.u64("first row of a group")?, self.u64("bytes of a row")?));
         let groups = (0..groups).map(group).collect::<Result<_, _>>()?;
-        self.check_sum("checksum of the head")?;
+        self.verify_checksum("checksum of the head")?;
         let key = String::from_utf8(key).map_err(|error| self.field("key", "UTF-8", error))?;
         Ok(Head { key, tokens, groups, bytes })
     }
@@ -124,7 +124,7 @@ impl<R: Read> Reader<'_, R> {
         }
     }
 
-    /// Checks that the rows were made from what this run has.
+    /// Compares the key with this run's.
     fn check_key(&self, key: &str, expected: &[Part]) -> Result<(), KeptFileError> {
         let found: Vec<(&str, &str)> = key.lines().filter_map(|line| line.split_once(": ")).collect();
         for (name, value) in expected {
@@ -141,7 +141,7 @@ impl<R: Read> Reader<'_, R> {
         }
     }
 
-    /// Checks that the file has the groups of this run and the right length; returns the bytes of each group.
+    /// Checks that the file has this run's groups and the right length; returns the bytes of each group.
     fn check_groups(&self, head: &Head, expected: &[SavedBytes]) -> Result<Vec<usize>, KeptFileError> {
         let Head { tokens, groups, .. } = head;
         if groups.len() != expected.len() {

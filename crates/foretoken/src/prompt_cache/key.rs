@@ -1,15 +1,15 @@
 //! The key of cached rows: everything that they depend on besides their tokens, in named parts, so that an error can
-//! name the one that differs.
+//! name the part that differs.
 //!
-//! The model is identified by a hash of all its tensors and its configuration. Sizes, dates and samples would be
-//! faster, but could not distinguish a model from one that was trained a step longer; and the system has the file in
-//! memory anyway, since it was just loaded. XXH3-128 hashes 3 to 4 GB/s of a mapped file. It need not be cryptographic:
-//! whoever writes a file of rows can write any rows into it.
+//! The model is identified by a hash of all its tensors and its configuration. Comparing sizes, dates or samples would
+//! be faster, but could not distinguish a model from one that was trained a step longer; and the system has the file in
+//! memory anyway, since it was just loaded. XXH3-128 hashes 3 to 4 GB/s of a mapped file. The hash need not be
+//! cryptographic: whoever writes a file of rows can write any rows into it.
 //!
-//! The angles of positions come from the system's sine and cosine, and the frequencies of some networks depend on the
-//! context length. So the resulting angles are hashed, for all positions of the prefix.
+//! The angles of rotary embeddings depend on the system's sine and cosine, and the frequencies of some networks on the
+//! context length. So the angles themselves are hashed, for all positions of the prefix.
 //!
-//! Threads, pages and batches are not a part of it: they change no bit.
+//! Threads, pages and batches are not part of the key, since rows do not depend on them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -28,7 +28,7 @@ pub(super) type Part = (&'static str, String);
 /// Bytes of tensors that are hashed at a time.
 const CHUNK: usize = 1 << 24;
 
-/// What the rows of a generator's cache are made from.
+/// The key of the rows of a generator's cache.
 pub(crate) struct Key {
     spec: Spec,
     /// The parts that are the same for every prefix.
@@ -36,7 +36,7 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// The key of a checkpoint, whose network was loaded as `spec`. Reads all tensors, on as many threads as the
+    /// The key for a checkpoint whose network was loaded as `spec`. Reads all tensors, on as many threads as the
     /// settings have.
     pub(crate) fn of(checkpoint: &Checkpoint, spec: &Spec, settings: &ModelSettings) -> Self {
         let ModelSettings { dtype, cache_type_k, cache_type_v, .. } = settings;
@@ -52,11 +52,10 @@ impl Key {
         Self { spec: spec.clone(), fixed }
     }
 
-    /// The parts of a prefix of so many tokens.
+    /// The parts of the key of a prefix of `len` tokens.
     pub(super) fn parts(&self, len: usize) -> Vec<Part> {
-        let mut parts = self.fixed.clone();
-        parts.push(("rope", format!("{:016x}", positions_hash(&self.spec, len))));
-        parts
+        let rope = ("rope", format!("{:016x}", positions_hash(&self.spec, len)));
+        self.fixed.iter().cloned().chain([rope]).collect()
     }
 
     /// The number of tokens in the vocabulary.
@@ -65,10 +64,10 @@ impl Key {
     }
 }
 
-/// A hash of everything that the first `len` positions do to rows.
+/// A hash of everything in rows that depends on the first `len` positions.
 fn positions_hash(spec: &Spec, len: usize) -> u64 {
     let mut hash = Xxh3::new();
-    // Rust's decimals of floats are unique.
+    // Different floats have different decimals.
     hash.update(format!("{:?} {:?}", spec.positions, spec.query_growth).as_bytes());
     let mut put = |numbers: &[f32]| numbers.iter().for_each(|number| hash.update(&number.to_le_bytes()));
     for Rotation { frequencies, magnitude, .. } in spec.positions.rotations() {
@@ -91,7 +90,7 @@ fn model_hash(checkpoint: &Checkpoint, spec: &Spec, threads: usize) -> u128 {
         hash.update(&(bytes.len() as u64).to_le_bytes());
         hash.update(bytes);
     };
-    // What depends on the context length is in the part `rope`.
+    // The positions, which depend on the context length, are in the part `rope`.
     put(format!("{:?}", Spec { positions: Positions::Learned, ..spec.clone() }).as_bytes());
     match &checkpoint.config {
         Config::Json(config) => put(config.text().as_bytes()),
@@ -119,14 +118,14 @@ fn tensor_hashes(checkpoint: &Checkpoint, threads: usize) -> Vec<u128> {
         while let Some((at, chunk)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, all.get(at)?)))
         {
             done.push((at, xxh3_128(chunk)));
-            // The pages are not needed again: weights are packed by now.
+            // The weights are packed by now, so these pages of the file are not needed again.
             chunk.release();
         }
         done
     };
     let mut hashes = vec![0; all.len()];
     std::thread::scope(|scope| {
-        // This thread works too, so all chunks are hashed even if the system refuses other threads.
+        // This thread hashes as well, so all chunks are hashed even if the system refuses other threads.
         let worker = |_| std::thread::Builder::new().spawn_scoped(scope, work).ok();
         let workers: Vec<_> = (1..threads.clamp(1, all.len().max(1))).filter_map(worker).collect();
         let mut take = |done: Vec<(usize, u128)>| done.into_iter().for_each(|(at, hash)| hashes[at] = hash);

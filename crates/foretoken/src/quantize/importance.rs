@@ -1,7 +1,7 @@
 //! The importance matrix of a file, checked against the model.
 //!
-//! Every entry of the file has to match a tensor of the model by name and columns; a matrix that is not in the file
-//! (embeddings are never measured, output heads rarely) is quantized without importances.
+//! Every entry of the file has to match a tensor of the model by name and columns. A tensor without an entry is
+//! quantized without importances: embeddings have never one, output heads rarely.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use foretoken_weights::imatrix::{self, ImportanceMatrix};
 use super::kinds::TypeChoice;
 use crate::Error;
 
-/// A file of importances.
+/// An importance matrix and its file.
 pub struct Importance {
     path: PathBuf,
     matrix: ImportanceMatrix,
@@ -30,7 +30,7 @@ impl Importance {
     /// Checks every entry against the tensor of its name.
     ///
     /// # Errors
-    /// There is no such tensor, or it has other columns or another number of matrices.
+    /// There is no such tensor, or it has another number of columns or of matrices.
     pub fn check(&self, input: &Path, tensors: &[Exported]) -> Result<(), Error> {
         let wrong = |name: &str, expected: String, found: String| {
             let file = self.path.display();
@@ -43,13 +43,12 @@ impl Importance {
             let (columns, matrices) = (tensor.columns(), matrices(tensor));
             let numbers = entry.values.len();
             if numbers != columns * matrices || entry.matrices.is_some_and(|found| found != matrices) {
-                let of =
-                    |count: usize| if count == 1 { String::new() } else { format!(" for each of {count} matrices") };
+                let each = |count| if count == 1 { String::new() } else { format!(" for each of {count} matrices") };
                 let found = match entry.matrices {
-                    Some(count) => format!("{}{}", numbers / count, of(count)),
+                    Some(count) => format!("{}{}", numbers / count, each(count)),
                     None => format!("{numbers} in all"),
                 };
-                return Err(wrong(name, format!("{columns} importances{}", of(matrices)), found));
+                return Err(wrong(name, format!("{columns} importances{}", each(matrices)), found));
             }
         }
         Ok(())
@@ -64,7 +63,7 @@ impl Importance {
     pub fn set_keys(&self, metadata: &mut Metadata) {
         metadata.set("quantize.imatrix.file", self.path.display().to_string());
         metadata.set("quantize.imatrix.entries_count", u32::try_from(self.matrix.entries.len()).unwrap_or(u32::MAX));
-        // The source's keys are of the importance matrix that it was made with.
+        // The source's keys describe the importance matrix that the source was quantized with.
         metadata.remove("quantize.imatrix.dataset");
         metadata.remove("quantize.imatrix.chunks_count");
         if let Some(dataset) = &self.matrix.dataset {
@@ -75,7 +74,7 @@ impl Importance {
         }
     }
 
-    /// A note for users about matrices of layers that are quantized without importances, if there are any.
+    /// A note for users about matrices of layers that lack importances, if there are any.
     pub fn note(&self, tensors: &[Exported], plan: &[TypeChoice]) -> Option<String> {
         let mut without = tensors.iter().zip(plan).filter(|(tensor, choice)| {
             tensor.name.starts_with("blk.") && choice.is_searched() && self.of(tensor).is_none()
@@ -86,7 +85,7 @@ impl Importance {
     }
 }
 
-/// How many matrices a tensor has.
+/// The number of matrices in a tensor.
 pub fn matrices(tensor: &Exported) -> usize {
     tensor.shape.iter().rev().skip(2).product()
 }

@@ -1,9 +1,9 @@
-//! Which tensor gets which type: llama.cpp's names of types and mixtures, and the fallbacks for rows that do not fit.
+//! The type of each tensor: llama.cpp's names of types and mixtures, and the fallbacks for rows that do not fit.
 //!
-//! Most matrices get the type that was asked for; `rules.rs` says which ones a mixture gives other formats. Norms,
-//! biases and position embeddings stay f32: they are small, and not used in products. Rows that are not a multiple of
-//! 256 get the format with blocks of 32 and the next larger number of bits. Formats with larger codebooks are not
-//! supported.
+//! Most matrices get the type that the user chose; `rules.rs` decides which ones get another format in a mixture.
+//! Norms, biases and position embeddings stay f32: they are small, and not used in products. Rows that are not a
+//! multiple of 256 get the format with blocks of 32 and the next larger number of bits. Formats with larger codebooks
+//! are not supported.
 
 use foretoken_kernels::block::Format;
 use foretoken_model::WeightType;
@@ -26,7 +26,7 @@ pub struct Mixture {
 /// How many more bits a mixture gives to important matrices: llama.cpp's `_S`, `_M` and `_L`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Size {
-    /// There is only one mixture of this format.
+    /// The format has only one mixture.
     Only,
     Small,
     Medium,
@@ -71,12 +71,12 @@ pub fn mixture(word: &str) -> Result<Mixture, String> {
     })
 }
 
-/// The type of a tensor, and the one that it would have if its rows were whole blocks.
+/// The type of a tensor, and why it has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TypeChoice {
     /// The type.
     pub dtype: Dtype,
-    /// The type that the rules give.
+    /// The type by the rules of the mixture; `dtype` differs if the tensor's rows are no whole blocks of it.
     pub by_rules: Dtype,
 }
 
@@ -108,8 +108,8 @@ impl Mixture {
     }
 }
 
-/// The format if rows of so many columns are whole blocks of it, else the format with blocks of 32 that has at least as
-/// many bits, else f16.
+/// The format if rows of `columns` columns are whole blocks of it, else the format with blocks of 32 that has at least
+/// as many bits, else f16.
 fn fitting_type(format: Format, columns: usize) -> WeightType {
     let small = match format {
         Format::Q2K | Format::Q3K | Format::Iq4Xs => Format::Iq4Nl,

@@ -1,8 +1,7 @@
 //! Converts a tensor to another type, slab by slab, each slab with all threads.
 //!
-//! A slab is a range of rows, and a task a part of it, which dequantizes its rows to floats and encodes them. Rows do
-//! not depend on each other, so the file is the same for any number of threads. Tensors that keep their type are
-//! copied.
+//! A slab is a range of rows. Each task dequantizes some of its rows to floats and encodes them. Rows do not depend on
+//! each other, so the file is the same for any number of threads. Tensors that keep their type are copied.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -21,9 +20,9 @@ const TASKS: usize = 8;
 /// Bytes that are copied at once.
 const COPY: usize = 1 << 24;
 
-/// Why a tensor was not written.
+/// The reason why a tensor was not written.
 pub enum Problem {
-    /// The caller stopped it.
+    /// The caller stopped the conversion.
     Stopped,
     /// A row to be quantized holds a number that is not finite.
     NotFinite { row: usize },
@@ -31,12 +30,12 @@ pub enum Problem {
     Write(WeightsError),
 }
 
-/// What a tensor is converted to.
+/// How a tensor is converted.
 #[derive(Clone, Copy)]
 pub struct Conversion<'a> {
-    /// The type of its elements.
+    /// The new type of its elements.
     pub dtype: Dtype,
-    /// The importance of each column, for all its matrices in order, if that is known.
+    /// The importance of each column, for all its matrices in order, if it is known.
     pub importance: Option<&'a [f32]>,
 }
 

@@ -1,4 +1,4 @@
-//! The source of a quantization: a GGUF file or a Hugging Face directory, both as keys and tensors of a GGUF file.
+//! Opens the source of a quantization, a GGUF file or a Hugging Face directory, as keys and tensors of a GGUF file.
 
 use std::path::Path;
 
@@ -9,13 +9,13 @@ use foretoken_weights::gguf::{self, Metadata};
 use crate::Error;
 use crate::models::Opened;
 
-/// A source as a GGUF file would hold it.
+/// The content of a source as in a GGUF file.
 pub struct Source {
     /// Its keys.
     pub metadata: Metadata,
     /// Its tensors.
     pub tensors: Vec<Exported>,
-    /// What a user should know, one line each.
+    /// Notes for users, one line each.
     pub notes: Vec<String>,
 }
 
@@ -49,7 +49,7 @@ impl Source {
         }
         if let [first, ..] = network.left_out.as_slice() {
             let (name, count) = (&opened.name, network.left_out.len());
-            notes.push(format!("{name}: {count} tensors are no part of the network and stay behind, as {first}"));
+            notes.push(format!("{name}: {count} tensors are no part of the network and are not written, as {first}"));
         }
         match opened.tokenizer()? {
             Some(tokenizer) => {

@@ -1,8 +1,8 @@
 //! Settings of guided decoding: the grammar that a text has to match.
 //!
-//! There are four kinds, each with a setting of its own. The grammar is compiled when the law is decided
-//! ([`SamplingSettings::decided`](super::SamplingSettings::decided)), so an invalid one is refused before anything is
-//! generated. Grammars are compiled in `text`, and applied in `engine`.
+//! Each of the four kinds of grammar has its own setting. The grammar is compiled when the sampling parameters are
+//! decided ([`SamplingSettings::decided`](super::SamplingSettings::decided)), so an invalid one is refused before
+//! anything is generated. The crate `text` compiles grammars, and `engine` applies them.
 
 use std::sync::Arc;
 
@@ -11,8 +11,9 @@ use foretoken_text::{Grammar, GrammarSource, TextError, Tokenizer};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Message};
+use crate::names::{NamedValue, OneOf};
 
-/// The grammar that a text has to match: at most one of these.
+/// The grammar that a text has to match: at most one of `json_schema`, `regex`, `grammar` and `choices`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GuidedSettings {
@@ -27,27 +28,34 @@ pub struct GuidedSettings {
     pub grammar: Option<String>,
     /// The text is one of these.
     pub choices: Vec<String>,
-    /// How strings are generated about which the grammar leaves no choice.
+    /// The generation of strings that the grammar forces.
     pub grammar_forcing: GrammarForcing,
 }
 
-/// How strings are generated about which a grammar leaves no choice, such as names of properties.
+/// The generation of strings that a grammar forces, such as names of properties.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GrammarForcing {
     /// The model generates them, in any tokens that spell them; the usual tokens are drafted.
     #[default]
     Off,
-    /// They are written without asking the model, in the tokens that encoding the text gives. This changes the law: it
-    /// is not the model's law under the grammar's mask.
+    /// They are written without running the model, in the tokens that encoding the text gives. This changes the
+    /// distribution of texts: it is not the model's under the grammar's mask.
     Canonical,
+}
+
+impl OneOf for GrammarForcing {
+    const VALUES: &'static [NamedValue<Self>] = &[
+        NamedValue::new(Self::Off, &["off"], "The model generates them"),
+        NamedValue::new(Self::Canonical, &["canonical"], "They are written as encoding the text would"),
+    ];
 }
 
 impl GuidedSettings {
     /// The grammar, if there is one.
     ///
     /// # Errors
-    /// There are several, or whitespace is allowed without a JSON Schema.
+    /// Several grammars are set, or whitespace is allowed without a JSON Schema.
     pub fn source(&self) -> Result<Option<GrammarSource>, Error> {
         let Self { json_schema, json_whitespace: flexible, regex, grammar, choices, .. } = self.clone();
         let choices = Some(choices).filter(|choices| !choices.is_empty());
@@ -60,12 +68,12 @@ impl GuidedSettings {
         let mut given = sources.into_iter().flatten();
         let first = given.next();
         if let (Some((setting, _)), Some((other, _))) = (&first, given.next()) {
-            let alone = Message::setting(setting).and(": expected one form of the text, found ");
-            return Err(Error::Setting(alone.and_setting(other).and(" beside it")));
+            let several = Message::setting(setting).and(": expected one form of the text, found ");
+            return Err(Error::Setting(several.and_setting(other).and(" beside it")));
         }
         if flexible && first.as_ref().is_none_or(|(setting, _)| *setting != "json_schema") {
-            let beside = Message::setting("json_whitespace").and(": expected ").and_setting("json_schema");
-            return Err(Error::Setting(beside.and(" beside it, found none")));
+            let missing = Message::setting("json_whitespace").and(": expected ").and_setting("json_schema");
+            return Err(Error::Setting(missing.and(" beside it, found none")));
         }
         Ok(first.map(|(_, source)| source))
     }
@@ -77,31 +85,28 @@ impl GuidedSettings {
     pub(super) fn compiled(&self, tokenizer: Option<&Tokenizer>) -> Result<Option<Arc<Grammar>>, Error> {
         let Some(source) = self.source()? else { return Ok(None) };
         let setting = source.name();
-        let refuse = |words: String| Err(Error::Setting(Message::setting(setting).and(words)));
-        let Some(tokenizer) = tokenizer else {
-            return refuse(": expected a model with a tokenizer, found one without".to_string());
-        };
+        let tokenizer = tokenizer.ok_or_else(|| Error::needs_tokenizer(setting))?;
         match Grammar::compile(tokenizer, &source) {
             Ok(grammar) => Ok(Some(grammar)),
-            Err(TextError::Grammar { found, .. }) => refuse(format!(": {found}")),
+            Err(TextError::Grammar { found, .. }) => Err(Error::setting(setting, format!(": {found}"))),
             Err(error) => Err(error.into()),
         }
     }
 }
 
-/// Refuses a grammar where no token ends a text, so that the text could not end where the grammar does; and a grammar
-/// that names a token which ends texts, since nothing can follow it. `ends`: the tokens that end a text.
+/// Refuses a grammar if no token ends a text, since the text could then not end where the grammar does, and a grammar
+/// that names an end token, since nothing can follow that. `ends`: the end tokens.
 pub(crate) fn check_ends(grammar: &Grammar, tokenizer: &Tokenizer, ends: &[Token]) -> Result<(), Error> {
     if ends.is_empty() {
         let expected = Message::setting(grammar.source().name()).and(": expected tokens that end a text, found none (");
         return Err(Error::Setting(expected.and_setting("ignore_eos").and(", or a model without any)")));
     }
-    // Tool calls may be followed by such a token, which then ends the text.
-    let is_ours = matches!(grammar.source(), GrammarSource::ToolCalls(_));
-    let Some(end) = grammar.named_token(ends).filter(|_| !is_ours) else { return Ok(()) };
+    // The grammar of tool calls may name an end token, which then ends the text.
+    let is_tool_calls = matches!(grammar.source(), GrammarSource::ToolCalls(_));
+    let Some(end) = grammar.named_token(ends).filter(|_| !is_tool_calls) else { return Ok(()) };
     let spelt = String::from_utf8_lossy(tokenizer.token_bytes(end)).into_owned();
     let expected = format!(": expected no token that ends a text, for it may end where its form does, found {spelt}");
-    Err(Error::Setting(Message::setting(grammar.source().name()).and(expected)))
+    Err(Error::setting(grammar.source().name(), expected))
 }
 
 #[cfg(test)]

@@ -13,17 +13,18 @@ use crate::names;
 /// The longest context that is used by default.
 const CONTEXT_DEFAULT: usize = 4096;
 
-/// The cache has room for at least so many tokens for each sequence after the first: a prompt of some paragraphs and
+/// The fewest tokens for which the cache has room for each sequence after the first: a prompt of some paragraphs and
 /// its answer.
 const FURTHER_SEQUENCE_MIN: usize = 1024;
 
-/// Which model, and how it is run.
+/// The target model, its context window, and how it is run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelSettings {
     /// The target: a directory or a `.gguf` file; `None` is the demo model, if this build has it.
     pub path: Option<PathBuf>,
-    /// Longest sequence in tokens, prompt included; 0 is the model's own limit, `None` that, but at most 4096.
+    /// Context window: the longest sequence in tokens, prompt included. 0 is the model's own limit; `None` is the
+    /// model's own limit, but at most 4096.
     pub ctx_size: Option<usize>,
     /// Threads to compute with; `None` is one for each core.
     pub threads: Option<usize>,
@@ -40,16 +41,17 @@ pub struct ModelSettings {
     /// `None` is 512 MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoints: Option<usize>,
-    /// Bytes for the routed experts of a mixture-of-experts network. Where not all fit, experts are packed when they
-    /// are chosen, in the memory of the least recently used ones; texts do not change. `None` is room for all, or all
-    /// free memory where that is less.
+    /// Bytes for the routed experts of a mixture-of-experts network. If not all fit, experts are packed when they are
+    /// chosen, in the memory of the least recently used ones; texts do not change. `None` is room for all, or all free
+    /// memory if that is less.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expert_memory: Option<usize>,
     /// The chat template that is used instead of the model's own: a Jinja template, or the name of a built-in one
     /// ([`ChatTemplate::names`](crate::ChatTemplate::names)).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chat_template: Option<String>,
-    /// Rows of the prompts' common prefix are read from this file, if it exists, and written to it. It changes no text.
+    /// The KV-cache rows of the prompts' common prefix are read from this file, if it exists, and written to it. Texts
+    /// do not change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_cache: Option<PathBuf>,
     /// The prompt cache is read and never written.
@@ -66,14 +68,11 @@ impl ModelSettings {
         match (&self.path, demo::target()) {
             (Some(path), _) => Opened::at(path),
             (None, Some(files)) => Opened::embedded(files),
-            (None, None) => {
-                let message = Message::setting("model").and(": expected a directory or a .gguf file, found none");
-                Err(Error::Setting(message))
-            }
+            (None, None) => Err(Error::setting("model", ": expected a directory or a .gguf file, found none")),
         }
     }
 
-    /// How the target is run, with room for `positions` positions.
+    /// Options for loading the target, with a KV cache of `positions` positions.
     pub fn run_with(&self, positions: usize) -> Options {
         let options = Options::for_positions(positions, self.threads());
         let Self { cache_type_k: key_type, cache_type_v: value_type, dtype: weight_type, .. } = *self;
@@ -86,20 +85,20 @@ impl ModelSettings {
         self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
     }
 
-    /// A note for users where the system gave fewer threads than were asked for.
+    /// A note for users if the system started fewer threads than the settings have.
     pub(crate) fn note_threads(&self, found: usize) -> Option<Message> {
         let expected = self.threads();
         let rest = format!(": expected {expected}, found {found}: the system gives no more; texts stay the same");
         (found < expected).then(|| Message::setting("threads").and(rest))
     }
 
-    /// A note for users where room for checkpoints was set and the network has no states.
+    /// A note for users if room for checkpoints was set and the network has no recurrent states.
     pub(crate) fn note_checkpoints(&self, model: &Opened, has_states: bool) -> Option<Message> {
         let rest = format!(": {} has no recurrent states, of which checkpoints would be kept", model.name);
         (self.checkpoints.is_some() && !has_states).then(|| Message::setting("checkpoints").and(rest))
     }
 
-    /// A note for users where room for experts was set and the network has none.
+    /// A note for users if room for experts was set and the network has none.
     pub(crate) fn note_experts(&self, model: &Opened) -> Option<Message> {
         let rest = format!(": {} has no experts that tokens choose", model.name);
         let is_unused = self.expert_memory.is_some() && model.spec.experts.is_none();
@@ -108,31 +107,31 @@ impl ModelSettings {
 
     /// Tokens that a sequence may have: the setting, but never more than the network's limit.
     pub fn context(&self, model: &Opened) -> usize {
-        let own = model.spec.context_max;
+        let most = model.spec.context_max;
         match self.ctx_size {
-            None => own.min(CONTEXT_DEFAULT),
-            Some(0) => own,
-            Some(asked) => asked.min(own),
+            None => most.min(CONTEXT_DEFAULT),
+            Some(0) => most,
+            Some(wanted) => wanted.min(most),
         }
     }
 
-    /// Positions of the target's cache for `parallel` sequences of up to `context` tokens.
+    /// Positions of the target's KV cache for `parallel` sequences of up to `context` tokens.
     ///
-    /// Few sequences fill their context, and pages are taken as they grow; so there is room for one full sequence, and
-    /// for a quarter of that, but at least 1024 tokens, for each of the others. Where they need more, some are
-    /// preempted and their rows computed again later. Free pages keep prefixes that later sequences may share.
+    /// Few sequences fill their context, and pages are taken as they grow. So there is room for one full sequence, and
+    /// for a quarter of that, but at least 1024 tokens, for each of the others. If they need more, some are preempted
+    /// and their rows computed again later. Free pages keep prefixes that later sequences may share.
     pub fn cache_positions(context: usize, parallel: usize) -> usize {
-        // A page belongs to one sequence, so each share is a whole number of pages.
+        // A page belongs to one sequence, so each sequence's part is a whole number of pages.
         let pages = |positions: usize| positions.next_multiple_of(Options::for_positions(1, 1).page_len);
         let further = context.min((context / 4).max(FURTHER_SEQUENCE_MIN));
         pages(context) + (parallel - 1) * pages(further)
     }
 
-    /// A note for users where less context is used than was asked for.
-    pub(crate) fn note(&self, model: &Opened) -> Option<Message> {
-        let (asked, own) = (self.ctx_size?, model.spec.context_max);
-        let rest = format!(" {asked}: {} was made for {own} tokens, which is used", model.name);
-        (asked > own).then(|| Message::setting("ctx_size").and(rest))
+    /// A note for users if the context is shorter than the setting.
+    pub(crate) fn note_context(&self, model: &Opened) -> Option<Message> {
+        let (wanted, most) = (self.ctx_size?, model.spec.context_max);
+        let rest = format!(" {wanted}: {} was made for {most} tokens, which is used", model.name);
+        (wanted > most).then(|| Message::setting("ctx_size").and(rest))
     }
 }
 
@@ -149,7 +148,7 @@ mod tests {
         let most = 3 * CONTEXT_DEFAULT;
         assert_eq!([None, Some(0), Some(9), Some(1 << 30)].map(of), [CONTEXT_DEFAULT, most, 9, most]);
         let settings = ModelSettings { ctx_size: Some(0), ..ModelSettings::default() };
-        assert_eq!(settings.note(&demo), None);
+        assert_eq!(settings.note_context(&demo), None);
         let all = crate::Settings { model: settings, parallel: 1, ..crate::Settings::default() };
         all.check().expect("0 is in the range");
     }
@@ -193,7 +192,7 @@ mod tests {
         let positions = ModelSettings::cache_positions;
         assert_eq!([positions(4096, 1), positions(4096, 16)], [4096, 4096 + 15 * 1024]);
         assert_eq!([positions(32_768, 4), positions(100, 1)], [32_768 + 3 * 8192, 128]);
-        // A short context is reserved whole: short sequences are not preempted.
+        // Each sequence of a short context has room for all of it, so it is not preempted.
         assert_eq!([positions(1024, 4), positions(100, 3)], [4 * 1024, 3 * 128]);
     }
 }

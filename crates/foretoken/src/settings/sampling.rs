@@ -1,6 +1,6 @@
-//! Settings of the law: how the next token is chosen, and when a text ends.
+//! Sampling parameters, and when a text ends.
 //!
-//! What is not set is decided by the model's own `generation_config.json`, and else by llama.cpp's default.
+//! A parameter that is not set is decided by the model's own `generation_config.json`, else by llama.cpp's default.
 //! [`DecidedSampling`] records who decided each setting, since a model's file changes texts without the user's
 //! knowledge.
 
@@ -17,7 +17,7 @@ use crate::error::{Message, within};
 use crate::models::Opened;
 use crate::settings::GuidedSettings;
 
-/// A limit of tokens; `None` is no limit, which is written -1.
+/// A limit of tokens; `None` is no limit, which is serialized as -1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit(pub Option<usize>);
 
@@ -44,7 +44,7 @@ impl<'a> Deserialize<'a> for Limit {
     }
 }
 
-/// How the next token is chosen, and when to stop.
+/// Sampling parameters, and when a text ends.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SamplingSettings {
@@ -54,14 +54,15 @@ pub struct SamplingSettings {
     pub top_k: Option<usize>,
     /// Only the most probable tokens of this mass; 1 is off. `None`: the model's, else 0.95.
     pub top_p: Option<f32>,
-    /// Only tokens this fraction as probable as the best; 0 is off. `None`: the model's, else 0.05.
+    /// Only tokens at least this fraction as probable as the most probable one; 0 is off. `None`: the model's, else
+    /// 0.05.
     pub min_p: Option<f32>,
     /// Only the tokens nearest to the entropy, of this mass; 1 is off. `None`: the model's, else 1.
     pub typical_p: Option<f32>,
     /// Divides the logits of tokens that occurred before; 1 is off. `None`: the model's, else 1.
     pub repetition_penalty: Option<f32>,
-    /// How many of the last tokens are penalized; 0 is off. `None`: all where the model's file sets a repetition
-    /// penalty, else 64.
+    /// How many of the last tokens are penalized; 0 is off. `None`: all if the model's file sets a repetition penalty,
+    /// else 64.
     pub penalty_window: Option<Limit>,
     /// Subtracted from the logits of tokens that occurred before.
     pub presence_penalty: f32,
@@ -72,9 +73,9 @@ pub struct SamplingSettings {
     pub logit_bias: Vec<(Token, f32)>,
     /// Tokens that are never generated.
     pub banned_tokens: Vec<Token>,
-    /// The text does not end before so many tokens.
+    /// The text does not end before it has this many tokens.
     pub tokens_min: usize,
-    /// The most tokens to generate; without a limit until the text ends or the context is full.
+    /// The most tokens to generate; without a limit, until the text ends or the context is full.
     pub tokens_max: Limit,
     /// Strings that end the text and are not part of it.
     pub stop: Vec<String>,
@@ -117,23 +118,23 @@ impl Default for SamplingSettings {
     }
 }
 
-/// A setting that is one number of the law and may be left open. Then the model's file decides it, by its field of this
-/// name, or else the program.
+/// A sampling parameter that is one number and may be left open (`None`). The field of its name in the model's file
+/// then decides it, else the program's default.
 #[derive(Clone, Copy, Debug)]
 pub struct NumberSetting {
     /// Its name.
     pub name: &'static str,
     /// The program's default, which is llama.cpp's.
     pub default: f32,
-    /// Its field, to be read or set.
+    /// Its field in the settings.
     pub get_mut: fn(&mut SamplingSettings) -> &mut Option<f32>,
 }
 
 impl NumberSetting {
-    /// The law's parameter that it sets, which has its name.
+    /// The engine's parameter of the same name.
     ///
     /// # Panics
-    /// The law has none of this name; a test rules that out.
+    /// The engine has none of this name; a test rules that out.
     pub fn parameter(&self) -> &'static SamplingParameter {
         let found = Sampling::PARAMETERS.iter().find(|parameter| parameter.name == self.name);
         found.expect("a number's setting has the name of a parameter")
@@ -144,19 +145,10 @@ impl NumberSetting {
 const STOPS_MAX: usize = 64;
 const STOP_BYTES_MAX: usize = 1024;
 
-/// A setting that a model's `generation_config.json` decided, and that differs from the program's default.
-#[derive(Clone, Debug, PartialEq)]
-pub struct FromModel {
-    /// The setting.
-    pub setting: &'static str,
-    /// Its value.
-    pub value: String,
-}
-
-/// The law of a request, and who decided it.
+/// The sampling parameters of a request, and who decided each.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DecidedSampling {
-    /// The law, for the engine.
+    /// The sampling parameters, for the engine.
     pub sampling: Sampling,
     /// The grammar that the text has to match, if any, compiled for the tokenizer.
     pub grammar: Option<Arc<Grammar>>,
@@ -166,8 +158,9 @@ pub struct DecidedSampling {
     pub asked: SamplingSettings,
     /// The settings that the model's file decided, even if the value equals the program's default.
     pub decided_by_model: Vec<&'static str>,
-    /// Those of them that differ from the program's default.
-    pub from_model: Vec<FromModel>,
+    /// The settings that the model's file decided and whose value differs from the program's default, with their
+    /// values.
+    pub from_model: Vec<(&'static str, String)>,
     /// The model's file.
     pub file: String,
 }
@@ -175,42 +168,40 @@ pub struct DecidedSampling {
 impl DecidedSampling {
     /// A note for users about the settings that the model's file decided.
     pub fn note(&self) -> Option<Message> {
-        let (first, rest) = self.from_model.split_first()?;
-        let values = self.from_model.iter().map(|from| format!("{} {}", from.setting, from.value));
-        let values: Vec<String> = values.collect();
-        let begin = Message::words(format!("from {}: {}; to change: ", self.file, values.join(", ")));
-        let add = |message: Message, from: &FromModel| message.and(", ").and_setting(from.setting);
-        Some(rest.iter().fold(begin.and_setting(first.setting), add))
+        let ((first, _), rest) = self.from_model.split_first()?;
+        let values: Vec<String> = self.from_model.iter().map(|(setting, value)| format!("{setting} {value}")).collect();
+        let start = Message::words(format!("from {}: {}; to change: ", self.file, values.join(", ")));
+        Some(rest.iter().fold(start.and_setting(first), |note, (setting, _)| note.and(", ").and_setting(setting)))
     }
 }
 
 /// Decides each setting: the user's value, else the model's, else the program's default.
 struct Decider {
     decided_by_model: Vec<&'static str>,
-    from_model: Vec<FromModel>,
+    from_model: Vec<(&'static str, String)>,
 }
 
 impl Decider {
     fn decide<T: Copy + PartialEq>(
         &mut self,
         setting: &'static str,
-        (asked, models, default): (Option<T>, Option<T>, T),
+        (users, models, default): (Option<T>, Option<T>, T),
         shown: impl Fn(T) -> String,
     ) -> T {
-        if asked.is_none()
+        if users.is_none()
             && let Some(value) = models
         {
             self.decided_by_model.push(setting);
             if value != default {
-                self.from_model.push(FromModel { setting, value: shown(value) });
+                self.from_model.push((setting, shown(value)));
             }
         }
-        asked.or(models).unwrap_or(default)
+        users.or(models).unwrap_or(default)
     }
 }
 
 impl SamplingSettings {
-    /// The settings that are one number of the law and may be left open, in the order in which they are told.
+    /// The sampling parameters that are one number and may be left open, in the order of notes to users.
     pub const NUMBERS: &'static [NumberSetting] = &[
         NumberSetting { name: "temperature", default: 0.8, get_mut: |all| &mut all.temperature },
         NumberSetting { name: "top_p", default: 0.95, get_mut: |all| &mut all.top_p },
@@ -225,25 +216,24 @@ impl SamplingSettings {
         if self.stop.len() > STOPS_MAX || longest > STOP_BYTES_MAX {
             let expected = format!(": expected at most {STOPS_MAX} strings of at most {STOP_BYTES_MAX} bytes");
             let found = format!(", found {}, the longest of {longest} bytes", self.stop.len());
-            return Err(Error::Setting(Message::setting("stop").and(expected + &found)));
+            return Err(Error::setting("stop", expected + &found));
         }
         Ok(())
     }
 
-    /// Decides the law: by these settings, then the model's own files, then llama.cpp's defaults. If no seed is set,
-    /// one is drawn.
+    /// Decides each sampling parameter: by these settings, else the model's own files, else llama.cpp's defaults. If no
+    /// seed is set, one is drawn.
     ///
     /// # Errors
     /// A value of the model's files or of these settings is out of its range, there are stop strings and no tokenizer,
     /// or the grammar cannot be used ([`GuidedSettings`]).
     pub fn decided(&self, model: &Opened, tokenizer: Option<&Tokenizer>) -> Result<DecidedSampling, Error> {
         if tokenizer.is_none() && !self.stop.is_empty() {
-            let expected = ": expected a model with a tokenizer, found one without";
-            return Err(Error::Setting(Message::setting("stop").and(expected)));
+            return Err(Error::needs_tokenizer("stop"));
         }
         self.check_stops()?;
         within("n_best", self.n_best, 1, 256)?;
-        let own = &model.defaults;
+        let defaults = &model.defaults;
         let mut settings = self.clone();
         let mut sampling = Sampling {
             presence_penalty: self.presence_penalty,
@@ -257,15 +247,15 @@ impl SamplingSettings {
         let mut decider = Decider { decided_by_model: Vec::new(), from_model: Vec::new() };
         for number in Self::NUMBERS {
             let setting = (number.get_mut)(&mut settings);
-            let all = (*setting, own.numbers.get(number.name).copied(), number.default);
-            let value = decider.decide(number.name, all, |value: f32| match number.name {
-                "temperature" if own.is_greedy => "0 (do_sample false)".to_string(),
+            let candidates = (*setting, defaults.numbers.get(number.name).copied(), number.default);
+            let value = decider.decide(number.name, candidates, |value: f32| match number.name {
+                "temperature" if defaults.is_greedy => "0 (do_sample false)".to_string(),
                 _ => value.to_string(),
             });
             *setting = Some(value);
             *(number.parameter().get_mut)(&mut sampling) = value;
         }
-        let top_k = decider.decide("top_k", (self.top_k, own.top_k, 40), |value: usize| value.to_string());
+        let top_k = decider.decide("top_k", (self.top_k, defaults.top_k, 40), |value: usize| value.to_string());
         (sampling.top_k, settings.top_k) = (top_k, Some(top_k));
         // A penalty of the model's file is applied as in transformers, to all tokens.
         let everything = decider.decided_by_model.contains(&"repetition_penalty").then_some(Limit(None));
@@ -273,23 +263,20 @@ impl SamplingSettings {
         let window = decider.decide("penalty_window", window, |_| "-1".to_string());
         (sampling.penalty_window, settings.penalty_window) = (window.0, Some(window));
         if !sampling.has_penalties() {
-            // Without penalties it has no effect, so it is not noted.
-            decider.from_model.retain(|from| from.setting != "penalty_window");
+            // Without penalties the window has no effect.
+            decider.from_model.retain(|(setting, _)| *setting != "penalty_window");
         }
         if let Some(problem) = sampling.problem() {
-            let of_model = decider.decided_by_model.contains(&problem.field);
-            return Err(match of_model {
-                true => Error::input(format!("{}: {problem}", own.file)),
-                false => Error::Setting(
-                    Message::setting(problem.field)
-                        .and(format!(": expected {}, found {}", problem.expected, problem.found)),
-                ),
-            });
+            if decider.decided_by_model.contains(&problem.field) {
+                return Err(Error::input(format!("{}: {problem}", defaults.file)));
+            }
+            let words = format!(": expected {}, found {}", problem.expected, problem.found);
+            return Err(Error::setting(problem.field, words));
         }
         let grammar = self.guided.compiled(tokenizer)?;
         // The standard library seeds its hash tables with random numbers of the system; 32 bits are easy to type.
         settings.seed = Some(self.seed.unwrap_or_else(|| RandomState::new().hash_one(0) >> 32));
-        let (Decider { decided_by_model, from_model }, file) = (decider, own.file.clone());
+        let (Decider { decided_by_model, from_model }, file) = (decider, defaults.file.clone());
         Ok(DecidedSampling { sampling, grammar, settings, asked: self.clone(), decided_by_model, from_model, file })
     }
 }
@@ -297,7 +284,7 @@ impl SamplingSettings {
 /// A bias in llama.cpp's spelling: `TOKEN_ID+BIAS` or `TOKEN_ID-BIAS`, where the bias may be minus infinity.
 ///
 /// # Errors
-/// What was expected.
+/// The word is no bias; the message says what was expected.
 pub fn logit_bias(word: &str) -> Result<(Token, f32), String> {
     let wrong = || "expected TOKEN_ID+BIAS or TOKEN_ID-BIAS".to_string();
     let sign = word.find(['+', '-']).ok_or_else(wrong)?;
@@ -340,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn each_number_of_the_law_has_its_setting() {
+    fn each_sampling_parameter_has_its_setting() {
         for number in SamplingSettings::NUMBERS {
             let mut settings = SamplingSettings::default();
             *(number.get_mut)(&mut settings) = Some(0.25);

@@ -1,6 +1,6 @@
-//! Settings of speculation: which drafters, how much they draft, and what is promised.
+//! Settings of speculation: which drafters, how much they draft, and how drafts are verified.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use foretoken_engine::{BudgetKind, Order, TranslationWay};
 use foretoken_model::{CacheType, WeightType};
@@ -14,17 +14,17 @@ use crate::models::{Opened, demo};
 use crate::names::{self, NamedValue, OneOf};
 use crate::spec_type::{DrafterSpec, SpecType};
 
-/// The default of the most tokens drafted in a pass.
+/// The default limit of tokens drafted in a pass.
 const NODES_MAX: usize = 16;
 
 /// How much to draft.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Budget {
-    /// As much as pays on this machine, down to nothing.
+    /// As many tokens as pay on this machine, down to none.
     #[default]
     Auto,
-    /// Starts with 5, two more after a draft that was accepted completely, one less after any other.
+    /// Starts with 5 tokens; two more after a draft that was accepted completely, one less after any other.
     Heuristic,
     /// Always the maximum.
     Fixed,
@@ -59,7 +59,7 @@ impl OneOf for Budget {
 }
 
 impl Budget {
-    /// The budget of so many nodes at most; without a limit, `auto` drafts as much as can ever pay, and the others 16.
+    /// The budget with at most `limit` nodes; without a limit, `auto` drafts as many as can ever pay, the others 16.
     pub fn up_to(self, limit: Option<usize>) -> BudgetKind {
         let nodes_max = limit.unwrap_or(NODES_MAX);
         match self {
@@ -76,17 +76,17 @@ impl Budget {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SpeculationSettings {
-    /// The drafters, whose drafts fill one tree.
+    /// The drafters; their drafts form one tree.
     pub spec_type: SpecType,
-    /// What speculation promises.
+    /// What speculation promises about texts.
     #[serde(with = "names")]
     pub verify: Promise,
     /// How much to draft.
     pub budget: Budget,
-    /// The draft models: directories or `.gguf` files. The n-th `draft` of `spec_type` takes the n-th; without any, the
-    /// demo model has its own.
+    /// The draft models: directories or `.gguf` files. The n-th `draft` of `spec_type` takes the n-th. If there are
+    /// none, the demo target has its own draft model.
     pub model_draft: Vec<PathBuf>,
-    /// Limits of drafts, and how a draft model samples.
+    /// Limits of drafts, and the draft model's sampling parameters.
     pub draft: DraftingSettings,
     /// How drafts of a draft model with another vocabulary are translated.
     #[serde(with = "names")]
@@ -95,7 +95,7 @@ pub struct SpeculationSettings {
     pub target_lookbehind: usize,
     /// How many of the draft model's last tokens are encoded together with new text of the target.
     pub assistant_lookbehind: usize,
-    /// A file of what passes and drafts cost: it is read and never changed, so that nothing depends on the clock; if it
+    /// A file with the costs of passes and drafts. It is read and never changed, so nothing depends on the clock; if it
     /// does not exist, costs are measured and written first. `None`: costs are measured once for each model and
     /// machine, kept in the cache folder and updated by every run.
     pub costs: Option<PathBuf>,
@@ -108,7 +108,7 @@ pub struct SpeculationSettings {
     /// The type of cached values of draft models.
     #[serde(with = "names")]
     pub cache_type_v_draft: CacheType,
-    /// Settings of the single drafters.
+    /// Settings of each kind of drafter.
     pub drafters: DrafterSettings,
     /// Texts that drafters learn before a run.
     pub memory: MemorySettings,
@@ -141,8 +141,8 @@ impl Default for SpeculationSettings {
 pub struct MemorySettings {
     /// Texts that drafters learn before the first prompt: a file of a [`Store`](crate::store::Store).
     pub lookup_cache_static: Option<PathBuf>,
-    /// The same with the texts of earlier runs, read if it exists, to which those of this run may be added. Under
-    /// rejection or block verification each run then generates other texts, also for the same seed.
+    /// A file of texts of earlier runs, read if it exists, to which those of this run may be added. Under rejection or
+    /// block verification each run then generates other texts, also for the same seed.
     pub lookup_cache_dynamic: Option<PathBuf>,
     /// The most tokens kept in that file, those of the newest texts; a file that has more is refused.
     pub lookup_cache_tokens: usize,
@@ -156,27 +156,27 @@ impl Default for MemorySettings {
     }
 }
 
-/// Limits of drafts, and the law that a draft model draws them from.
+/// Limits of drafts, and the sampling parameters that a draft model draws them with.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DraftingSettings {
-    /// The most tokens drafted in a pass; `None`: as many as pay, and 16 with the other budgets.
+    /// The most tokens drafted in a pass; `None`: as many as pay with the budget `auto`, 16 with others.
     pub n_max: Option<usize>,
     /// The fewest tokens that a draft model or an n-gram model drafts when it drafts, however improbable they are.
     pub n_min: usize,
     /// Drafting stops after a token whose probability under the drafter is less than this; `None`: where it does not
-    /// pay, and 0 with the other budgets.
+    /// pay with the budget `auto`, 0 with others.
     pub p_min: Option<f32>,
-    /// Drafts branch where another token has at least this probability under the draft model; 1 never branches; `None`
-    /// is up to the drafter.
+    /// Drafts branch where another token has at least this probability under the draft model; 1 never branches; `None`:
+    /// the drafter decides.
     pub p_split: Option<f32>,
-    /// The draft model's own temperature; `None` is the target's, as of the next three.
+    /// The draft model's temperature; `None` is the target's.
     pub temperature: Option<f32>,
-    /// The draft model's own top-k; 0 is off.
+    /// The draft model's top-k; 0 is off, `None` is the target's.
     pub top_k: Option<usize>,
-    /// The draft model's own top-p; 1 is off.
+    /// The draft model's top-p; 1 is off, `None` is the target's.
     pub top_p: Option<f32>,
-    /// The draft model's own min-p; 0 is off.
+    /// The draft model's min-p; 0 is off, `None` is the target's.
     pub min_p: Option<f32>,
 }
 
@@ -197,7 +197,7 @@ impl DraftingSettings {
 }
 
 impl SpeculationSettings {
-    /// The order in which the drafters of a method are asked.
+    /// The order in which the drafters of a method draft.
     pub fn order(spec_type: &SpecType) -> Order {
         if *spec_type == SpecType::Auto { Order::Learned } else { Order::Given }
     }
@@ -205,7 +205,8 @@ impl SpeculationSettings {
     /// The drafters of a method. `demo`: the target is the demo model, which has a draft model.
     ///
     /// # Errors
-    /// More drafts than draft models, or phrases without a file.
+    /// The method has more `draft`s than there are draft models, or a drafter without the file that it needs; or
+    /// `n_min` exceeds `n_max`.
     pub fn specs(&self, spec_type: &SpecType, demo: bool) -> Result<Vec<DrafterSpec>, Error> {
         let wrong = |message: Message| Err(Error::Setting(message));
         if let Some(most) = self.draft.n_max.filter(|most| *most < self.draft.n_min) {
@@ -213,9 +214,12 @@ impl SpeculationSettings {
             return wrong(expected.and(format!(" ({most}), found {}", self.draft.n_min)));
         }
         let models = self.model_draft.len().max(usize::from(demo));
-        let specs = match spec_type {
+        let specs: Vec<DrafterSpec> = match spec_type {
             SpecType::None => return Ok(Vec::new()),
-            SpecType::Auto => self.auto(models > 0),
+            SpecType::Auto => {
+                let available = Self::auto_kinds(false).filter(|kind| self.is_available(*kind, models > 0));
+                available.map(DrafterSpec::new).collect()
+            }
             SpecType::Drafters(specs) => specs.clone(),
         };
         let lacks_file =
@@ -235,22 +239,21 @@ impl SpeculationSettings {
         Ok(specs)
     }
 
-    /// Notes for users about files that none of the methods uses, unless all of them are plain decoding.
-    pub(crate) fn unused(&self, methods: &[Vec<DrafterSpec>]) -> Vec<Message> {
+    /// Notes for users about files that none of the methods uses, unless all methods are plain decoding.
+    pub(crate) fn note_unused_files(&self, methods: &[Vec<DrafterSpec>]) -> Vec<Message> {
         let mut notes = Vec::new();
         if methods.iter().all(Vec::is_empty) {
             return notes;
         }
-        let no_use = |path: &std::path::Path| Message::words(format!(" {}: ", path.display()));
-        let mut note = |setting: &'static str, path: &std::path::Path, why: Message| {
-            notes.push(Message::setting(setting).followed_by(no_use(path)).followed_by(why));
+        let mut note = |setting: &'static str, path: &Path, why: Message| {
+            notes.push(Message::setting(setting).and(format!(" {}: ", path.display())).followed_by(why));
         };
         let unneeded = || Message::setting("spec_type").and(" has no use for it");
         let needed = methods.iter().map(|specs| specs.iter().map(DrafterSpec::models).sum()).max().unwrap_or(0);
         if let Some(unused) = self.model_draft.get(needed) {
             note("model_draft", unused, unneeded());
         }
-        let any = |right: &dyn Fn(DrafterKind) -> bool| methods.iter().flatten().any(|spec| spec.any(right));
+        let any = |matches: &dyn Fn(DrafterKind) -> bool| methods.iter().flatten().any(|spec| spec.any(matches));
         for kind in DrafterKind::all().filter(|kind| !any(&|other| other == *kind)) {
             if let Some(path) = kind.file(&self.drafters) {
                 note(kind.name(), path, unneeded());
@@ -267,35 +270,29 @@ impl SpeculationSettings {
         notes
     }
 
-    /// The drafters of `auto`. Suffix matching finds what lookup and tries find, and a drafter that adds little to the
-    /// others takes rows from them: two drafters that differ much work best together. `has_prediction`: the
-    /// prediction's drafter is asked first. The grammar's drafter drafts only for requests with a grammar.
+    /// The drafters of `auto`, in their first order. Lookup and tries are not among them: suffix matching finds the
+    /// same continuations, and a drafter that adds little to the others only takes rows from them. With
+    /// `has_prediction` the prediction's drafter comes first.
     pub(crate) fn auto_kinds(has_prediction: bool) -> impl Iterator<Item = DrafterKind> {
-        let followed = move |kind: &DrafterKind| has_prediction && kind.row().drafts_from == DraftsFrom::Prediction;
-        DrafterKind::all().filter(followed).chain(DrafterKind::all().filter(|kind| kind.row().auto.is_some()))
+        let follows = move |kind: &DrafterKind| has_prediction && kind.row().drafts_from == DraftsFrom::Prediction;
+        DrafterKind::all().filter(follows).chain(DrafterKind::all().filter(|kind| kind.row().auto.is_some()))
     }
 
-    /// The same for requests without a prediction, as far as the settings allow it.
-    fn auto(&self, has_draft: bool) -> Vec<DrafterSpec> {
-        let kinds = Self::auto_kinds(false);
-        kinds.filter(|kind| self.is_available(*kind, has_draft)).map(DrafterSpec::new).collect()
-    }
-
-    /// Whether everything that a drafter of this kind needs is given.
-    fn is_available(&self, kind: DrafterKind, has_draft: bool) -> bool {
+    /// Whether a drafter of this kind has the model or the file that it needs. `has_model`: there is a draft model.
+    fn is_available(&self, kind: DrafterKind, has_model: bool) -> bool {
         match kind.row().drafts_from {
-            DraftsFrom::Model => has_draft,
+            DraftsFrom::Model => has_model,
             DraftsFrom::FirstLayers => false,
             _ => kind.has_its_file(&self.drafters),
         }
     }
 
-    /// The methods of a single drafter that requests may choose: those for which everything is given, except tests.
+    /// The methods with a single drafter that requests may choose: the available drafters, except those for tests.
     /// `demo`: as in [`specs`](Self::specs).
-    pub(crate) fn choices(&self, demo: bool) -> Vec<SpecType> {
-        let has_draft = demo || !self.model_draft.is_empty();
+    pub(crate) fn single_drafters(&self, demo: bool) -> Vec<SpecType> {
+        let has_model = demo || !self.model_draft.is_empty();
         let kinds = DrafterKind::all().filter(|kind| kind.row().drafts_from != DraftsFrom::Nothing);
-        let kinds = kinds.filter(|kind| self.is_available(*kind, has_draft));
+        let kinds = kinds.filter(|kind| self.is_available(*kind, has_model));
         kinds.map(|kind| SpecType::Drafters(vec![DrafterSpec::new(kind)])).collect()
     }
 
@@ -307,17 +304,17 @@ impl SpeculationSettings {
         match (self.model_draft.get(number), demo::draft()) {
             (Some(path), _) => Opened::at(path),
             (None, Some(files)) => Opened::embedded(files),
-            (None, None) => Err(Error::Setting(Message::setting("model_draft").and(": expected a model, found none"))),
+            (None, None) => Err(Error::setting("model_draft", ": expected a model, found none")),
         }
     }
 
-    /// The most tokens of a branch of a draft model.
-    pub(crate) fn branch_max(&self) -> usize {
+    /// The most tokens that a drafter proposes in a pass if the drafter has no limit of its own.
+    pub(crate) fn nodes_max(&self) -> usize {
         self.draft.n_max.unwrap_or(NODES_MAX)
     }
 
     /// The draft settings of requests.
-    pub(crate) fn for_requests(&self) -> DraftSettings {
+    pub(crate) fn request_draft_settings(&self) -> DraftSettings {
         let DraftingSettings { n_min, p_min, p_split, temperature, top_k, top_p, min_p, .. } = self.draft;
         let gain_min = self.drafters.gain_min;
         DraftSettings { n_min: Some(n_min), p_min, gain_min, p_split, temperature, top_k, top_p, min_p }

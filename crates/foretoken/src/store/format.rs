@@ -1,8 +1,8 @@
-//! Parsing and writing a store's file, which is not trusted.
+//! Parses and writes the file of a store. Files are not trusted.
 //!
-//! Everything is checked: the header against the file's real length, each length against what is left of the tokens in
-//! the header, each token against the vocabulary, and all bytes against their checksum. Memory is allocated for what
-//! was read, never for a length in the file. The format is documented in `store.rs`.
+//! Everything is checked: the header against the file's real length, each length against the rest of the header's
+//! tokens, each token against the vocabulary, and all bytes against their checksum. Memory is allocated for bytes that
+//! were read, never for a length in the file. The format is documented in `store.rs`.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -13,7 +13,7 @@ use super::{Document, NEXT_REQUEST_MAX, Store, TOKENS_MAX, Vocabulary};
 use crate::error::KeptFileError;
 use crate::kept_file::{Kind, Reader, Writer};
 
-/// Version 1, without the number of the next request, is read as well.
+/// Version 1 has no number of the next request.
 const KIND: Kind = Kind { magic: *b"ftktexts", versions: &[1, 2] };
 const HEADER: u64 = 48;
 /// The part of the header that version 1 lacks.
@@ -21,7 +21,7 @@ const NEXT_REQUEST: u64 = 8;
 const DOCUMENT: u64 = 20;
 const CHECKSUM: u64 = 8;
 
-/// Bytes of a file with so many documents and tokens, at most [`TOKENS_MAX`] each.
+/// Bytes of a file with these numbers of documents and tokens, at most [`TOKENS_MAX`] each.
 pub(super) fn file_len(documents: u64, tokens: u64) -> u64 {
     HEADER + DOCUMENT * documents + 4 * tokens + CHECKSUM
 }
@@ -42,10 +42,10 @@ pub(crate) fn write(out: &mut impl Write, store: &Store) -> io::Result<u64> {
         writer.u64(document.tenant.unwrap_or_default().0)?;
         writer.tokens(&document.tokens)?;
     }
-    writer.sum()
+    writer.checksum()
 }
 
-/// Reads a whole file of `len` bytes; returns its texts, all of them, and its checksum. `name`: the file, for messages.
+/// Reads a whole file of `len` bytes; returns all its texts and its checksum. `name`: the file, for messages.
 pub(crate) fn read(
     name: &str,
     from: impl Read,
@@ -69,8 +69,8 @@ pub(crate) fn read(
     if left > 0 {
         return Err(reader.field("tokens", format!("{} (as the documents have)", tokens - left), tokens));
     }
-    let sum = reader.check_sum("checksum")?;
-    Ok((Store { vocabulary, documents, tokens, tokens_max: TOKENS_MAX, next_request }, sum))
+    let checksum = reader.verify_checksum("checksum")?;
+    Ok((Store { vocabulary, documents, tokens, tokens_max: TOKENS_MAX, next_request }, checksum))
 }
 
 /// A header whose numbers agree with the file's length.
@@ -95,15 +95,15 @@ impl<R: Read> Reader<'_, R> {
         if tokens > TOKENS_MAX as u64 {
             return Err(self.field("tokens", format!("at most {TOKENS_MAX}"), tokens));
         }
-        // Each document has a token, so this bounds the number of documents.
+        // Each document has a token, so this limits the number of documents.
         if documents > tokens {
             return Err(self.field("documents", format!("at most one a token ({tokens})"), documents));
         }
-        let lacking = if version == 1 { NEXT_REQUEST } else { 0 };
-        let expected = file_len(documents, tokens) - lacking;
+        let missing = if version == 1 { NEXT_REQUEST } else { 0 };
+        let expected = file_len(documents, tokens) - missing;
         self.check_len(expected, format_args!("{documents} documents with {tokens} tokens"))?;
-        // With version 1 all requests drew as number 0 does now. So any other number is new to its texts, and the
-        // number of texts is what counting them would have given.
+        // When version 1 was written, all requests drew random numbers as number 0 does now. So any other number is new
+        // to its texts; the number of texts is the one that counting requests would have given.
         let next_request = if version == 1 { documents } else { self.u64("next_request")? };
         if next_request > NEXT_REQUEST_MAX {
             let expected = format!("at most {NEXT_REQUEST_MAX} (2^32 requests are still to come)");
@@ -112,7 +112,7 @@ impl<R: Read> Reader<'_, R> {
         Ok(Header { documents, tokens, next_request })
     }
 
-    /// A document with at most `left` tokens.
+    /// Reads a document with at most `left` tokens.
     fn document(&mut self, left: usize, vocabulary: Vocabulary) -> Result<Document, KeptFileError> {
         let len = self.u32("tokens")?;
         if len == 0 || len as usize > left {

@@ -1,17 +1,17 @@
-//! Backends: another one than the CPU's runs targets and draft models, and one with an impossible capacity is refused.
+//! Backends: any backend runs targets and draft models, and one with an impossible capacity is refused.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use foretoken::generator::Choices;
 use foretoken::models::{Backend, Cpu, Loaded, Options};
-use foretoken::{Error, Event, Generator, ModelError};
+use foretoken::{Generator, ModelError};
 use foretoken_model::{
     Batch, CacheEdit, Capacity, Executor, ExecutorError, Group, Network, Outputs, Progress, Source, Unpacked,
 };
 
-use crate::generators::settings;
+use crate::generators::{run, settings};
 
-/// The CPU's, which counts what it loads, and may return executors with an impossible capacity.
+/// A CPU backend that counts the models that it loads, and may return executors with an impossible capacity.
 #[derive(Debug, Default)]
 struct CountingBackend {
     loaded: AtomicUsize,
@@ -71,8 +71,7 @@ fn any_backend_runs_targets_and_draft_models() {
     let text = |choices: &Choices<'_>| {
         let mut generator = Generator::with(choices, &mut |_| {}).expect("both models are there");
         let request = generator.request("once upon a time").expect("the model has a tokenizer");
-        let go_on = &mut |_: usize, _: &Event| -> Result<bool, Error> { Ok(true) };
-        generator.run(vec![request], go_on).expect("it can run")[0].ids()
+        run(&mut generator, &[request])[0].ids()
     };
     let found = text(&Choices { backend: &backend, ..Choices::new(&settings) });
     assert_eq!(backend.loaded.load(Ordering::Relaxed), 2, "a target and a draft model");

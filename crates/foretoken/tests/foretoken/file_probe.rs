@@ -1,9 +1,9 @@
-//! What must hold for any bytes in place of a file of an earlier run: reading them does not panic, takes memory in
-//! proportion to them, and an error is one line that names the file and the field. What is accepted is written again as
+//! Checks that hold for any bytes in place of a file of an earlier run: reading them does not panic and takes memory in
+//! proportion to them, and an error is one line that names the file and the field. An accepted file is written again as
 //! the same file.
 //!
-//! The first byte of an input says which file the rest is, and whether its checksums are corrected before it is read,
-//! since no fuzzer guesses a checksum. The fuzz target calls the same function.
+//! The first byte of an input selects the kind of file, and whether checksums are corrected before it is read, since no
+//! fuzzer guesses a checksum. The fuzz target calls the same function.
 
 use foretoken::fuzzing;
 use foretoken::store::{Store, Vocabulary};
@@ -27,7 +27,7 @@ pub fn file(data: &[u8]) -> bool {
     }
 }
 
-/// The file with correct checksums wherever it has a place for them, so that parsing gets past them.
+/// The file with corrected checksums, if it is long enough to have them.
 fn sealed(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     for end in [head_end(&bytes), bytes.len().checked_sub(8)].into_iter().flatten() {
@@ -37,10 +37,10 @@ fn sealed(bytes: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Where the checksum of the head of cached rows begins, in a file that is as long as its head says.
+/// The position of the checksum of a prompt cache's head, if the file is long enough for its head.
 fn head_end(bytes: &[u8]) -> Option<usize> {
     let number = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-    // The header has 32 bytes, each group 16, and behind the head are two checksums.
+    // The header has 32 bytes, each group 16, and two checksums follow the head.
     let (key, tokens, groups) = (number(8)? >> 32, number(16)?, number(24)?);
     let end = tokens.checked_mul(4)?.checked_add(groups.checked_mul(16)?)?.checked_add(32 + key)?;
     let end = usize::try_from(end).ok()?;
@@ -63,8 +63,8 @@ fn store(bytes: &[u8]) -> bool {
     }
     let few = read(bytes, FEW).expect("the same file");
     check(&few);
-    let left_out = all.documents().len() - few.documents().len();
-    assert!(few.tokens() <= FEW && few.documents().eq(all.documents().skip(left_out)), "not the newest texts");
+    let dropped = all.documents().len() - few.documents().len();
+    assert!(few.tokens() <= FEW && few.documents().eq(all.documents().skip(dropped)), "not the newest texts");
     assert_eq!(few.next_request(), all.next_request());
     true
 }
@@ -81,7 +81,7 @@ fn check(store: &Store) {
 
 fn prefix(bytes: &[u8]) -> bool {
     match fuzzing::prefix(NAME, bytes) {
-        // The parts of the key may come in another order, in which they are not written again.
+        // The parts of the key may have another order in the file than when they are written.
         Ok(written) => {
             assert_eq!(written.len(), bytes.len());
             assert_eq!(fuzzing::prefix(NAME, &written).as_ref(), Ok(&written), "rows change when they are written");

@@ -1,5 +1,5 @@
-//! Files of earlier runs with random changes, held to [`file_probe`](crate::file_probe); and the seeds of the fuzz
-//! target `store`, which does the same with coverage: `cargo test -p foretoken -- --ignored write_the_seeds`.
+//! Files of earlier runs with random changes, checked by [`file_probe`](crate::file_probe); and the seeds of the fuzz
+//! target `store`, which does the same guided by coverage: `cargo test -p foretoken -- --ignored write_the_seeds`.
 
 use foretoken::store::{Document, Store};
 use foretoken::{Tenant, fuzzing};
@@ -17,7 +17,7 @@ fn store() -> Vec<u8> {
     fuzzing::store_file(&store)
 }
 
-/// The same in the format of version 1.
+/// That store in the format of version 1.
 fn store_of_version_1() -> Vec<u8> {
     let mut bytes = store();
     bytes[8..12].copy_from_slice(&1_u32.to_le_bytes());
@@ -61,7 +61,7 @@ fn the_seeds_are_accepted_and_committed() {
     check_committed("store", seeds());
 }
 
-/// A number in place of another, a bit, a byte, or an end: one to three of them.
+/// A seed with one to three changes: another number or byte, or another length.
 fn changed(number: u64) -> Vec<u8> {
     let mut chance = Numbers::new(number);
     let all = seeds();

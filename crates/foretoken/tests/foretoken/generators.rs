@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use foretoken::generator::{Choices, Opening};
 use foretoken::settings::Budget;
-use foretoken::{Answer, Error, Event, Generator, Order, Promise, Record, Request, Settings};
+use foretoken::{Answer, Error, Generator, Order, Promise, Record, Request, Settings};
 
 fn demo(name: &str) -> PathBuf {
     PathBuf::from(format!("{}/../../models/{name}", env!("CARGO_MANIFEST_DIR")))
@@ -22,13 +22,16 @@ pub fn settings(folder: &tempfile::TempDir) -> Settings {
     settings
 }
 
+/// Runs requests to their ends.
+pub fn run(generator: &mut Generator, requests: &[Request]) -> Vec<Answer> {
+    generator.run::<Error>(requests.to_vec(), &mut |_, _| Ok(true)).expect("the requests are valid")
+}
+
 /// The answers to some prompts, and the numbers of the requests.
 fn texts(generator: &mut Generator) -> Vec<(Vec<u32>, Option<u64>)> {
     let prompts = ["once upon a time, there was a", "the little dog", "once upon a time, there was a"];
     let requests = prompts.map(|prompt| generator.request(prompt).expect("the model has a tokenizer"));
-    let go_on = &mut |_: usize, _: &Event| -> Result<bool, Error> { Ok(true) };
-    let answers = generator.run(requests.to_vec(), go_on).expect("they are good");
-    answers.iter().map(|answer| (answer.ids(), answer.request)).collect()
+    run(generator, &requests).iter().map(|answer| (answer.ids(), answer.request)).collect()
 }
 
 #[test]
@@ -42,7 +45,7 @@ fn a_draft_model_is_loaded_once_for_all_its_drafters() {
     let generator = Generator::with(&choices, &mut |opening| {
         loaded += usize::from(matches!(opening, Opening::Loading { done, of } if done == of));
     });
-    let names = generator.expect("both are there").prompter.names.clone();
+    let names = generator.expect("the models open").prompter.names.clone();
     assert_eq!((loaded, names.join(" ").as_str()), (2, "draft draft:lookup draft:suffix suffix"));
 }
 
@@ -51,7 +54,7 @@ fn requests_choose_among_the_available_drafters() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let mut settings = settings(&folder);
     settings.speculation.spec_type = "draft:lookup".parse().expect("it is well-formed");
-    let generator = Generator::with(&Choices::for_requests(&settings), &mut |_| {}).expect("both are there");
+    let generator = Generator::with(&Choices::for_requests(&settings), &mut |_| {}).expect("the models open");
     let prompter = &generator.prompter;
     let names = "draft:lookup draft lookup llma trie suffix ngram prediction jacobi grammar";
     assert_eq!(prompter.names.join(" "), names);
@@ -113,19 +116,18 @@ fn scores_of_a_prompt_equal_those_of_generating_it() {
     settings.speculation.spec_type = "draft".parse().expect("it is well-formed");
     settings.speculation.budget = Budget::Fixed;
     settings.speculation.draft.n_max = Some(4);
-    let mut generator = Generator::open(&settings).expect("both are there");
-    let go_on = &mut |_: usize, _: &Event| -> Result<bool, Error> { Ok(true) };
+    let mut generator = Generator::open(&settings).expect("the models open");
     let requests = ["once upon a time, there was a", "the little dog"].map(|prompt| {
         let request = generator.request(prompt).expect("the model has a tokenizer");
         Request { log_probabilities: true, top_log_probabilities: 5, ..request }
     });
-    let written = generator.run(requests.to_vec(), go_on).expect("they are good");
+    let written = run(&mut generator, &requests);
     let scored = [1, 0].map(|number| {
         let prompt = [&requests[number].prompt[..], &written[number].ids()].concat();
         let request = Request { prompt, prompt_log_probabilities: true, ..requests[number].clone() };
         Request { tokens_max: Some(number), ..request }
     });
-    let again = generator.run(scored.to_vec(), go_on).expect("they are good");
+    let again = run(&mut generator, &scored);
     for (answer, written, request) in [(&again[0], &written[1], &scored[0]), (&again[1], &written[0], &scored[1])] {
         assert!(answer.scored.iter().map(|one| one.token).eq(request.prompt.iter().copied()));
         assert!(answer.scored[0].log_probability.is_none() && answer.scored[1].log_probability.is_some());
@@ -144,7 +146,7 @@ fn a_run_under_rejection_is_repeated_from_its_record_alone() {
     let mut settings = settings(&folder);
     settings.speculation.verify = Promise::Rejection;
     settings.parallel = 2;
-    let mut first = Generator::open(&settings).expect("both are there");
+    let mut first = Generator::open(&settings).expect("the models open");
     let written = serde_json::to_string(&first.record()).expect("a record can be written");
     let expected = texts(&mut first);
     assert!(expected[0].0 != expected[2].0, "under rejection each request draws for itself");
@@ -161,7 +163,6 @@ fn a_run_under_rejection_is_repeated_from_its_record_alone() {
 #[test]
 fn any_of_several_answers_is_repeated_from_the_record() {
     let prompt = "once upon a time, there was a little girl who lived in a small house near the forest with her dog";
-    let go_on = &mut |_: usize, _: &Event| -> Result<bool, Error> { Ok(true) };
     for promise in [Promise::Exact, Promise::Rejection] {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let mut settings = settings(&folder);
@@ -170,19 +171,19 @@ fn any_of_several_answers_is_repeated_from_the_record() {
         settings.sampling.temperature = Some(1.5);
         settings.sampling.seed = Some(7);
         settings.parallel = 3;
-        let mut first = Generator::open(&settings).expect("both are there");
+        let mut first = Generator::open(&settings).expect("the models open");
         let record = first.record();
         let requests = first.prompter.requests(prompt).expect("the model has a tokenizer");
-        let answers = first.run(requests, go_on).expect("they are good");
+        let answers = run(&mut first, &requests);
         assert!(answers[0].ids() != answers[1].ids() && answers[1].ids() != answers[2].ids());
         assert_eq!(answers[0].seed, 7);
         let mut again = Generator::repeat(&record).expect("nothing has changed");
         let requests = again.prompter.requests(prompt).expect("the model has a tokenizer");
-        let repeated = again.run(requests.clone(), go_on).expect("they are good");
+        let repeated = run(&mut again, &requests);
         let texts = |answers: &[Answer]| answers.iter().map(Answer::ids).collect::<Vec<_>>();
         assert_eq!(texts(&repeated), texts(&answers), "{promise:?}");
         if promise == Promise::Exact {
-            let alone = again.run(vec![requests[2].clone()], go_on).expect("it is good");
+            let alone = run(&mut again, &requests[2..]);
             assert_eq!(alone[0].ids(), answers[2].ids());
         }
     }

@@ -3,8 +3,10 @@
 #![cfg(feature = "demo")]
 
 use foretoken::settings::{GrammarForcing, GuidedSettings, SamplingSettings};
-use foretoken::{Answer, ChatMessage, Error, FinishReason, Generator, Origin, Prompt, Request, Settings};
+use foretoken::{Answer, ChatMessage, FinishReason, Generator, Origin, Prompt, Request, Settings};
 use serde_json::Value;
+
+use crate::generators::run;
 
 const SCHEMA: &str = r#"{
     "type": "object",
@@ -18,7 +20,7 @@ const SCHEMA: &str = r#"{
     "additionalProperties": false
 }"#;
 
-/// Whether a text is valid under the schema, checked by hand.
+/// Whether a text is valid under [`SCHEMA`], checked without a library.
 fn is_valid(text: &str) -> bool {
     let Ok(Value::Object(fields)) = serde_json::from_str(text) else { return false };
     let in_order = fields.keys().eq(["name", "kind", "age", "friends"]);
@@ -41,8 +43,8 @@ fn schema() -> GuidedSettings {
     GuidedSettings { json_schema: Some(SCHEMA.to_string()), ..GuidedSettings::default() }
 }
 
-fn run(generator: &mut Generator, requests: Vec<Request>) -> Vec<Answer> {
-    generator.run::<Error>(requests, &mut |_, _| Ok(true)).expect("they run")
+fn without_drafters(requests: &[Request]) -> Vec<Request> {
+    requests.iter().map(|request| Request { drafters: Vec::new(), ..request.clone() }).collect()
 }
 
 #[test]
@@ -52,15 +54,14 @@ fn texts_of_a_schema_are_valid_and_the_same_without_drafters() {
     let mut generator = Generator::open(&settings).expect("the demo model opens");
     let mut requests = Vec::new();
     for (temperature, seed) in [(0.0, 0), (0.8, 1), (0.8, 2), (1.5, 3), (1.5, 4), (3.0, 5)] {
-        let decided = generator.prompter.decide(&guided(schema(), temperature, seed)).expect("a good schema");
-        let again = generator.prompter.decide(&guided(schema(), temperature, seed)).expect("a good schema");
+        let decided = generator.prompter.decide(&guided(schema(), temperature, seed)).expect("the schema is valid");
+        let again = generator.prompter.decide(&guided(schema(), temperature, seed)).expect("the schema is valid");
         let (first, second) = (decided.grammar.clone().expect("one"), again.grammar.expect("one"));
         assert!(std::sync::Arc::ptr_eq(&first, &second), "it is compiled once");
-        requests.push(generator.prompter.request_by("the little dog", &decided).expect("it can be asked"));
+        requests.push(generator.prompter.request_by("the little dog", &decided).expect("the request is valid"));
     }
-    let plain = |request: &Request| Request { drafters: Vec::new(), ..request.clone() };
-    let plain = run(&mut generator, requests.iter().map(plain).collect());
-    let drafted = run(&mut generator, requests);
+    let plain = run(&mut generator, &without_drafters(&requests));
+    let drafted = run(&mut generator, &requests);
     for (plain, drafted) in plain.iter().zip(&drafted) {
         assert_eq!((plain.ids(), &plain.text), (drafted.ids(), &drafted.text));
         assert!(matches!(plain.reason, Some(FinishReason::EndToken(_))), "{plain:?}");
@@ -82,19 +83,18 @@ fn canonical_forcing_skips_more_passes_and_texts_stay_valid() {
         for (temperature, seed) in [(0.0, 0), (0.9, 1), (1.5, 2), (3.0, 3)] {
             let mut settings = guided(schema(), temperature, seed);
             settings.guided.grammar_forcing = forcing;
-            let decided = generator.prompter.decide(&settings).expect("a good schema");
-            requests.push(generator.prompter.request_by("the little dog", &decided).expect("it can be asked"));
+            let decided = generator.prompter.decide(&settings).expect("the schema is valid");
+            requests.push(generator.prompter.request_by("the little dog", &decided).expect("the request is valid"));
         }
-        let plain = |request: &Request| Request { drafters: Vec::new(), ..request.clone() };
-        let asked = |request: &Request| Request { skip_forced: false, ..request.clone() };
-        let plain = run(&mut generator, requests.iter().map(plain).collect());
-        let asked = run(&mut generator, requests.iter().map(asked).collect());
-        for ((plain, asked), drafted) in plain.iter().zip(&asked).zip(&run(&mut generator, requests)) {
+        let plain = run(&mut generator, &without_drafters(&requests));
+        let computed = requests.iter().map(|request| Request { skip_forced: false, ..request.clone() });
+        let computed = run(&mut generator, &computed.collect::<Vec<_>>());
+        for ((plain, computed), drafted) in plain.iter().zip(&computed).zip(&run(&mut generator, &requests)) {
             assert_eq!((plain.ids(), &plain.text), (drafted.ids(), &drafted.text));
-            assert_eq!((plain.ids(), &plain.text), (asked.ids(), &asked.text));
+            assert_eq!((plain.ids(), &plain.text), (computed.ids(), &computed.text));
             let forced = |answer: &Answer| answer.emitted.iter().filter(|token| token.origin == Origin::Forced).count();
-            assert_eq!(forced(plain), forced(asked), "forced tokens are the same with and without passes");
-            assert_eq!((forced(plain), asked.stats.skipped), (plain.stats.skipped, 0));
+            assert_eq!(forced(plain), forced(computed), "forced tokens are the same with and without passes");
+            assert_eq!((forced(plain), computed.stats.skipped), (plain.stats.skipped, 0));
             assert!(is_valid(&plain.text), "{}", plain.text);
             *skipped += plain.stats.skipped;
         }
@@ -108,9 +108,9 @@ fn each_kind_of_grammar_has_its_setting() {
     let some = |text: &str| Some(text.to_string());
     let none = GuidedSettings::default;
     let of = |guided_by: GuidedSettings, is_one: fn(&str) -> bool, generator: &mut Generator| {
-        let decided = generator.prompter.decide(&guided(guided_by, 1.0, 9)).expect("a good form");
-        let request = generator.prompter.request_by("the little dog", &decided).expect("it can be asked");
-        let answers = run(generator, vec![request]);
+        let decided = generator.prompter.decide(&guided(guided_by, 1.0, 9)).expect("the grammar is valid");
+        let request = generator.prompter.request_by("the little dog", &decided).expect("the request is valid");
+        let answers = run(generator, &[request]);
         assert!(is_one(&answers[0].text), "{:?}", answers[0].text);
     };
     of(
@@ -147,13 +147,13 @@ fn an_invalid_grammar_is_refused_by_its_setting() {
 fn a_run_is_repeated_from_its_record() {
     let settings = Settings { sampling: guided(schema(), 0.9, 11), ..Settings::default() };
     let mut generator = Generator::open(&settings).expect("the demo model opens");
-    let request = generator.request("the little dog").expect("it can be asked");
-    let first = run(&mut generator, vec![request]);
+    let request = generator.request("the little dog").expect("the request is valid");
+    let first = run(&mut generator, &[request]);
     let record = serde_json::to_string(&generator.record()).expect("it can be written");
     drop(generator);
     let mut generator = Generator::repeat(&serde_json::from_str(&record).expect("and read")).expect("it opens");
-    let request = generator.request("the little dog").expect("it can be asked");
-    assert_eq!(run(&mut generator, vec![request])[0].text, first[0].text);
+    let request = generator.request("the little dog").expect("the request is valid");
+    assert_eq!(run(&mut generator, &[request])[0].text, first[0].text);
 }
 
 /// Twenty texts with a person, an event, a product or an order in each, for a real model: a GGUF file of
@@ -177,19 +177,18 @@ fn a_real_model_extracts_what_its_schemas_say() {
         let schema = read(&format!("{}.json", prompt["category"].as_str().expect("a name")));
         let guided = GuidedSettings { json_schema: Some(schema), ..GuidedSettings::default() };
         let settings = SamplingSettings { guided, temperature: Some(0.0), ..SamplingSettings::default() };
-        let decided = generator.prompter.decide(&settings).expect("a good schema");
+        let decided = generator.prompter.decide(&settings).expect("the schema is valid");
         let said = ChatMessage::new("user", prompt["prompt"].as_str().expect("a text"));
-        requests.push(generator.prompter.request_by(Prompt::Chat(vec![said]), &decided).expect("it can be asked"));
+        requests.push(generator.prompter.request_by(Prompt::Chat(vec![said]), &decided).expect("the request is valid"));
     }
-    let plain = |request: &Request| Request { drafters: Vec::new(), ..request.clone() };
-    let plain = run(&mut generator, requests.iter().map(plain).collect());
-    let drafted = run(&mut generator, requests);
+    let plain = run(&mut generator, &without_drafters(&requests));
+    let drafted = run(&mut generator, &requests);
     let mut passes = [0, 0];
     for ((prompt, plain), drafted) in prompts.iter().zip(&plain).zip(&drafted) {
         assert_eq!((plain.ids(), &plain.text), (drafted.ids(), &drafted.text), "{prompt}");
         let schema = read(&format!("{}.json", prompt["category"].as_str().expect("a name")));
         let schema = serde_json::from_str(&schema).expect("JSON");
-        let validator = jsonschema::validator_for(&schema).expect("a good schema");
+        let validator = jsonschema::validator_for(&schema).expect("the schema is valid");
         let said: Value = serde_json::from_str(&plain.text).expect(&plain.text);
         assert!(validator.is_valid(&said), "{prompt}: {said}");
         passes = [passes[0] + plain.stats.passes, passes[1] + drafted.stats.passes];

@@ -1,5 +1,5 @@
-//! Hidden states of texts: each row equals the executor's row of its token alone, and folders, streams and runs that
-//! were stopped have the same rows.
+//! Hidden states of texts: each row equals the executor's row of that token computed alone, and folders, streams and
+//! continued runs have the same rows.
 
 use std::path::{Path, PathBuf};
 
@@ -25,7 +25,7 @@ fn open(name: &str, row_type: RowType) -> Extractor {
     Extractor::open(&settings(name), Some(&LAYERS), row_type, &mut |_, _| {}).expect("the fixture opens")
 }
 
-/// Texts of many lengths: many in a pass, and one that takes several passes.
+/// Texts of many lengths; most passes have several of them, and one text takes several passes.
 fn texts() -> Vec<Text> {
     let text = |(i, len): (usize, usize)| Text {
         tokens: (0..len).map(|at| ((i * 31 + at * 7) % 64) as Token).collect(),
@@ -41,7 +41,7 @@ fn columns(file: &Weights) -> Columns {
     ["tokens", "starts", "prompt_lens", "hidden"].map(|name| file.get(name).expect("it has the tensor").bytes.to_vec())
 }
 
-/// What a stream has for each text.
+/// The tensors of each file of a stream.
 fn streamed(extractor: &mut Extractor, texts: &[Text]) -> Vec<Columns> {
     #[derive(Debug)]
     struct Any(#[allow(dead_code)] String);
@@ -107,7 +107,7 @@ fn shards(folder: &Path) -> Vec<Weights> {
     there.map(|path| safetensors::open(path).expect("it is well-formed")).collect()
 }
 
-/// The columns of all shards together, with the starts of each beginning where the one before ended.
+/// The tensors of all shards concatenated, with the starts of each shard after those of the shards before.
 fn together(folder: &Path) -> Columns {
     let (mut all, mut tokens): (Columns, i64) = (Columns::default(), 0);
     for shard in shards(folder) {
@@ -149,7 +149,7 @@ fn runs_that_were_stopped_and_continued_have_the_rows_of_one_run() {
         let texts = shard.get("prompt_lens").expect("it is there").shape[0];
         assert!(len <= SMALL.shard || texts == 1, "{}: {len} bytes of {texts} texts", shard.source());
     }
-    // Runs that are stopped after one or two passes, whose texts are kept.
+    // Runs that were stopped after one or two passes keep their texts.
     for passes in 1..3 {
         let path = at(&format!("stopped-{passes}"));
         let written = fill(&mut open("llama", RowType::F32), &path, &texts, SMALL, passes);
@@ -179,7 +179,7 @@ fn runs_that_were_stopped_and_continued_have_the_rows_of_one_run() {
     assert_eq!((before.texts, before.tokens), (texts.len(), tokens));
 }
 
-/// The same columns as those of files of one text each.
+/// The tensors split into those of files with one text each.
 fn columns_of_each(all: &Columns) -> Vec<Columns> {
     let starts: Vec<usize> =
         all[1].chunks_exact(8).map(|start| u64::from_le_bytes(start.try_into().expect("eight")) as usize).collect();

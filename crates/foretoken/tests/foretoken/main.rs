@@ -1,7 +1,7 @@
-//! The library as front ends use it: an engine on a thread, concurrent users, runs repeated from records, models that
-//! are loaded once.
+//! Tests of the library as front ends use it: an engine on a thread, concurrent users, runs repeated from records,
+//! models that are loaded once.
 //!
-//! Tests of the built-in demo models need the feature `demo`; others open them as folders.
+//! Tests of the built-in demo models need the feature `demo`; others open these models as folders.
 
 mod backends;
 mod conversations;

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use foretoken::{Answer, CacheType, Conversation, Error, Event, Generator, Settings};
+use foretoken::{Answer, CacheType, Conversation, Error, Generator, Settings};
 
-use crate::generators::settings;
+use crate::generators::{run, settings};
 
 /// More than two pages of the cache.
 const LONG: &str = "once upon a time, there was a little dog who lived in a big house with a boy, and they were happy. \
@@ -26,7 +26,7 @@ fn answers(settings: &Settings, prompts: &[&str]) -> Result<Vec<Answer>, Error> 
     let mut generator = Generator::open(settings)?;
     let mut requests = prompts.iter().map(|prompt| generator.request(*prompt)).collect::<Result<Vec<_>, _>>()?;
     requests.iter_mut().for_each(|request| request.log_probabilities = true);
-    let answers = generator.run(requests, &mut |_, _: &Event| -> Result<bool, Error> { Ok(true) })?;
+    let answers = run(&mut generator, &requests);
     generator.keep(&answers)?;
     Ok(answers)
 }
@@ -52,9 +52,9 @@ fn answers_are_bit_identical_with_and_without_the_cache() {
                 model: foretoken::settings::ModelSettings { prompt_cache: None, ..settings.model.clone() },
                 ..settings.clone()
             };
-            let expected = answers(&without, &[LONG]).expect("it is good");
+            let expected = answers(&without, &[LONG]).expect("the request is valid");
             for shared in [temperature > 0.0, true] {
-                let found = answers(&settings, &[LONG]).expect("it is good");
+                let found = answers(&settings, &[LONG]).expect("the request is valid");
                 assert_eq!(written(&found), written(&expected), "{types:?} at {temperature}");
                 let prompt = found[0].prompt.len();
                 assert_eq!(found[0].stats.prompt_tokens_shared, if shared { prompt - 1 } else { 0 }, "{types:?}");
@@ -70,14 +70,14 @@ fn a_file_is_written_when_it_does_not_have_the_prompt() {
     let settings = with_cache(&folder, &file);
     let bytes = || std::fs::read(&file).expect("it is there");
     let shared = |settings: &Settings, prompts: &[&str]| {
-        let found = answers(settings, prompts).expect("it is good");
+        let found = answers(settings, prompts).expect("the request is valid");
         found.iter().map(|answer| answer.stats.prompt_tokens_shared).max()
     };
-    drop(answers(&settings, &[LONG]).expect("it is good"));
+    drop(answers(&settings, &[LONG]).expect("the request is valid"));
     let first = bytes();
-    // The same prompt again, and a prefix of it: the file has them.
+    // The file has the same prompt, and a prefix of it.
     for prompt in [LONG, BEGINNING] {
-        drop(answers(&settings, &[prompt]).expect("it is good"));
+        drop(answers(&settings, &[prompt]).expect("the request is valid"));
         assert!(bytes() == first, "{prompt}");
     }
     // For a prompt with another end the common prefix is reused, and the file is written.
@@ -91,7 +91,7 @@ fn a_file_is_written_when_it_does_not_have_the_prompt() {
     assert!(shared(&read_only, &[&other]) > common);
     // For several prompts their common prefix is written.
     std::fs::remove_file(&file).expect("it is there");
-    drop(answers(&settings, &[LONG, &other]).expect("they are good"));
+    drop(answers(&settings, &[LONG, &other]).expect("the requests are valid"));
     assert_eq!(shared(&read_only, &[LONG]), common);
     let leftovers = std::fs::read_dir(folder.path()).expect("it is there").count();
     assert_eq!(leftovers, 2, "the cache and the costs");
@@ -109,15 +109,14 @@ fn the_first_prompt_of_a_conversation_is_kept() {
     let file = folder.path().join("cache");
     let settings = with_cache(&folder, &file);
     let talk = |questions: &[&str]| {
-        let mut generator = Generator::open(&settings).expect("it is good");
+        let mut generator = Generator::open(&settings).expect("the request is valid");
         let prompter = generator.prompter.clone();
         let mut conversation = Conversation::new(&prompter, Some("you are a dog")).expect("it can chat");
         let mut shared = Vec::new();
         for question in questions {
             conversation.ask(*question);
-            let request = conversation.request().expect("it can be asked");
-            let go_on = &mut |_: usize, _: &Event| -> Result<bool, Error> { Ok(true) };
-            let found = generator.run(vec![request], go_on).expect("it is good");
+            let request = conversation.request().expect("the request is valid");
+            let found = run(&mut generator, &[request]);
             generator.keep(&found).expect("it can be written");
             shared.push(found[0].stats.prompt_tokens_shared);
             conversation.clear();
@@ -138,7 +137,7 @@ fn a_file_that_does_not_fit_is_refused_by_name_and_not_overwritten() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let file = folder.path().join("cache");
     let settings = with_cache(&folder, &file);
-    drop(answers(&settings, &[LONG]).expect("it is good"));
+    drop(answers(&settings, &[LONG]).expect("the request is valid"));
     let whole = std::fs::read(&file).expect("it is there");
     let refused = |settings: &Settings| Generator::open(settings).map(drop).expect_err("it does not fit").to_string();
     let mut other = settings.clone();
@@ -168,7 +167,7 @@ fn concurrent_writers_leave_one_complete_file() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let file = folder.path().join("cache");
     let settings = with_cache(&folder, &file);
-    drop(answers(&settings, &[LONG]).expect("it is good"));
+    drop(answers(&settings, &[LONG]).expect("the request is valid"));
     // A temporary file of a process that was killed is never read, and removed by the next writer.
     std::fs::write(folder.path().join(".cache.1-0.part"), b"half of").expect("it can be written");
     let prompts = ["the little dog", "a big house", LONG, "they were happy"];
@@ -181,7 +180,7 @@ fn concurrent_writers_leave_one_complete_file() {
     });
     let mut read_only = settings.clone();
     read_only.model.prompt_cache_ro = true;
-    let found = prompts.map(|prompt| answers(&read_only, &[prompt]).expect("it is good")[0].clone());
+    let found = prompts.map(|prompt| answers(&read_only, &[prompt]).expect("the request is valid")[0].clone());
     let all_of = |answer: &Answer| answer.stats.prompt_tokens_shared + 1 == answer.prompt.len();
     assert!(found.iter().any(all_of), "the file has one of them");
     let parts = std::fs::read_dir(folder.path()).expect("it is there");

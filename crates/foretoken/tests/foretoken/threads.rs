@@ -1,5 +1,5 @@
-//! An engine on a thread generates the same texts as a loop, and no caller ever hangs. The loop hands answers over in
-//! their order.
+//! An engine on a thread generates the same texts as the loop of `answers.rs`, and no caller ever hangs. The loop
+//! returns answers in the order of their requests.
 
 use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, channel};
@@ -38,12 +38,12 @@ fn request(first: u32, tokens_max: usize) -> Request {
     }
 }
 
-/// The next event; a test that would hang fails.
+/// The next event; instead of hanging, the test fails.
 fn next(events: &Receiver<Event>) -> Event {
     events.recv_timeout(Duration::from_secs(60)).expect("an event comes")
 }
 
-/// The end of the next request that ends.
+/// The finish reason of the next request that ends.
 fn end(events: &Receiver<Event>) -> FinishReason {
     loop {
         if let Event::Finished { reason, .. } = next(events) {
@@ -61,8 +61,8 @@ fn looped(engine: &mut Engine, requests: Vec<Request>) -> Result<Vec<Answer>, Er
 fn threaded(thread: &EngineThread<Engine>, requests: Vec<Request>) -> Vec<Answer> {
     let mut answers: Vec<Answer> = requests.iter().map(Answer::to).collect();
     let (events, received) = channel();
-    let submitted = thread.submit_all(requests, &events).expect("the thread lives");
-    let submitted: Vec<Submitted> = submitted.into_iter().map(|one| one.expect("it is good")).collect();
+    let submitted = thread.submit_all(requests, &events).expect("the thread runs");
+    let submitted: Vec<Submitted> = submitted.into_iter().map(|one| one.expect("the request is valid")).collect();
     while answers.iter().any(|answer| answer.reason.is_none()) {
         let event = next(&received);
         let number = submitted.iter().position(|one| one.sequence == event.sequence()).expect("it is one of these");
@@ -78,8 +78,8 @@ fn the_texts_equal_those_of_a_loop() {
     let texts = |answers: Vec<Answer>| -> Vec<_> {
         answers.iter().map(|answer| (answer.ids(), answer.request, answer.stats.passes)).collect()
     };
-    let thread = EngineThread::start(engine(64)).expect("a thread can be had");
-    let expected = texts(looped(&mut engine(64), requests()).expect("they are good"));
+    let thread = EngineThread::start(engine(64)).expect("the thread starts");
+    let expected = texts(looped(&mut engine(64), requests()).expect("the requests are valid"));
     assert_eq!(texts(threaded(&thread, requests())), expected);
     let engine = thread.stop().expect("nothing panicked");
     assert!(engine.is_idle() && engine.next_request() == 7);
@@ -100,7 +100,7 @@ fn answers_are_handed_over_in_order_as_soon_as_they_are_complete() {
         order.push((number, answer.emitted.len(), finished.get()));
         Ok(())
     };
-    foretoken::answers::run(&mut engine, requests, &mut watch, &mut complete).expect("three are good");
+    foretoken::answers::run(&mut engine, requests, &mut watch, &mut complete).expect("three requests are valid");
     assert_eq!(order, [(0, 10, 2), (1, 0, 2), (2, 3, 2), (3, 40, 3)]);
     let mut go_on = |_: usize, _: &Event| -> Result<bool, Error> { Ok(true) };
     let mut refuse = |_: usize, _: &Answer| -> Result<(), Error> { Err(Error::Thread("enough".to_string())) };
@@ -111,7 +111,7 @@ fn answers_are_handed_over_in_order_as_soon_as_they_are_complete() {
 }
 
 #[test]
-fn a_loop_that_is_told_to_stop_cancels_those_too_that_have_not_begun() {
+fn stopping_the_loop_also_cancels_requests_that_have_not_begun() {
     let (mut begun, mut order) = (BTreeSet::new(), Vec::new());
     let requests = (0..5).map(|first| request(first, 1 << 20)).collect();
     let mut stop = |number: usize, event: &Event| -> Result<bool, Error> {
@@ -130,7 +130,7 @@ fn a_loop_that_is_told_to_stop_cancels_those_too_that_have_not_begun() {
 }
 
 #[test]
-fn requests_are_asked_for_while_there_is_room_and_answers_come_as_they_are_complete() {
+fn requests_are_taken_while_there_is_room_and_answers_returned_as_they_are_complete() {
     let mut engine = engine(64);
     // The first is longest, the third is refused.
     let mut requests = (0..7).map(|first| match first {
@@ -147,7 +147,8 @@ fn requests_are_asked_for_while_there_is_room_and_answers_come_as_they_are_compl
         order.push((number, answer.emitted.len()));
         Ok(())
     };
-    foretoken::answers::run_each(&mut engine, 2, &mut next, &mut |_, _| Ok(true), &mut done).expect("six are good");
+    foretoken::answers::run_each(&mut engine, 2, &mut next, &mut |_, _| Ok(true), &mut done)
+        .expect("six requests are valid");
     assert_ne!(order[0].0, 0, "the first is not waited for: {order:?}");
     order.sort_unstable();
     assert_eq!(order, [(0, 60), (1, 3), (2, 0), (3, 3), (4, 3), (5, 3), (6, 3)]);
@@ -156,22 +157,22 @@ fn requests_are_asked_for_while_there_is_room_and_answers_come_as_they_are_compl
 
 #[test]
 fn a_request_that_is_refused_comes_back_and_the_others_run() {
-    let thread = EngineThread::start(engine(64)).expect("a thread can be had");
+    let thread = EngineThread::start(engine(64)).expect("the thread starts");
     let (events, received) = channel();
     let submitted = thread.submit_all(vec![request(0, 3), Request::new(Vec::new()), request(1, 3)], &events);
-    let submitted = submitted.expect("the thread lives");
+    let submitted = submitted.expect("the thread runs");
     assert_eq!(submitted[1], Err(RequestError::EmptyPrompt));
     assert_eq!(submitted[2].as_ref().map(|submitted| submitted.request), Ok(1));
     assert_eq!([end(&received), end(&received)], [FinishReason::Length, FinishReason::Length]);
     let refused = thread.submit(request(9, 3), &events).expect_err("the vocabulary has 7 tokens");
     assert!(matches!(refused, Error::Request(RequestError::Token { found: 9, .. })), "{refused}");
-    let answers = looped(&mut engine(64), vec![Request::new(Vec::new()), request(1, 2)]).expect("one is good");
+    let answers = looped(&mut engine(64), vec![Request::new(Vec::new()), request(1, 2)]).expect("one request is valid");
     assert!(answers[0].failure.is_some() && answers[1].emitted.len() == 2);
 }
 
 #[test]
 fn requests_that_are_cancelled_or_disconnected_end() {
-    let thread = EngineThread::start(engine(1 << 20)).expect("a thread can be had");
+    let thread = EngineThread::start(engine(1 << 20)).expect("the thread starts");
     let (events, received) = channel();
     let endless = thread.submit(request(0, 1 << 20), &events).expect("it fits");
     assert!(matches!(next(&received), Event::Prompt { .. }));
@@ -187,7 +188,7 @@ fn requests_that_are_cancelled_or_disconnected_end() {
 
 #[test]
 fn dropping_the_thread_ends_all_requests() {
-    let thread = EngineThread::start(engine(1 << 20)).expect("a thread can be had");
+    let thread = EngineThread::start(engine(1 << 20)).expect("the thread starts");
     let (events, received) = channel();
     for first in 0..3 {
         thread.submit(request(first, 1 << 20), &events).expect("it fits");
@@ -211,7 +212,7 @@ fn panics(toy: ToyExecutor) -> Watched {
 #[test]
 fn after_a_panic_all_requests_end_and_all_calls_fail() {
     let network = panics(ToyExecutor::new(Table::dense(7, 2, 3), 8, 20, 64));
-    let thread = EngineThread::start(with(Box::new(network), 64)).expect("a thread can be had");
+    let thread = EngineThread::start(with(Box::new(network), 64)).expect("the thread starts");
     let (events, received) = channel();
     let submitted = thread.submit_all((0..4).map(|first| request(first, 30)).collect(), &events).expect("they fit");
     assert!(submitted.iter().all(Result::is_ok));
@@ -233,13 +234,13 @@ fn an_error_that_all_requests_share_refuses_all() {
     let mut engine = engine(1 << 20);
     assert_eq!(looped(&mut engine, vec![request(0, 1 << 20), wrong(), request(2, 1 << 20)]), Err(refused));
     assert!(engine.is_idle(), "those that were accepted are cancelled");
-    let answers = looped(&mut engine, vec![request(3, 4)]).expect("it is good");
+    let answers = looped(&mut engine, vec![request(3, 4)]).expect("the request is valid");
     assert_eq!(answers[0].reason, Some(FinishReason::Length));
 }
 
 #[test]
 fn a_closure_runs_between_two_steps() {
-    let thread = EngineThread::start(engine(1 << 20)).expect("a thread can be had");
+    let thread = EngineThread::start(engine(1 << 20)).expect("the thread starts");
     let (events, received) = channel();
     thread.submit(request(0, 1 << 20), &events).expect("it fits");
     assert!(matches!(next(&received), Event::Prompt { .. }));
@@ -253,7 +254,7 @@ fn a_closure_runs_between_two_steps() {
 
 #[test]
 fn a_panic_of_a_closure_ends_the_thread() {
-    let thread = EngineThread::start(engine(1 << 20)).expect("a thread can be had");
+    let thread = EngineThread::start(engine(1 << 20)).expect("the thread starts");
     let (events, received) = channel();
     thread.submit(request(0, 1 << 20), &events).expect("it fits");
     let found: Result<(), Error> = thread.with(|_| panic!("half done"));

@@ -1,4 +1,4 @@
-//! Several users at a time: each on a thread of its own, with settings of its own, with one engine.
+//! Several users at a time share one engine, each on a thread of its own and with settings of its own.
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -6,11 +6,9 @@ use std::time::Instant;
 
 use foretoken::generator::Choices;
 use foretoken::settings::SamplingSettings;
-use foretoken::{
-    Answer, ChatMessage, Conversation, EngineThread, Error, Event, FinishReason, Generator, Prompter, Tenant,
-};
+use foretoken::{Answer, ChatMessage, Conversation, EngineThread, Error, FinishReason, Generator, Prompter, Tenant};
 
-use crate::generators::settings;
+use crate::generators::{run, settings};
 
 /// A user's settings.
 fn wanted(temperature: f32, seed: u64, stop: &str, tokens_max: usize) -> SamplingSettings {
@@ -53,7 +51,7 @@ fn concurrent_users_get_the_same_texts_as_alone() {
     settings.parallel = 2;
     settings.model.ctx_size = Some(512);
     settings.speculation.memory.lookup_cache_dynamic = Some(folder.path().join("texts"));
-    let mut generator = Generator::open(&settings).expect("both are there");
+    let mut generator = Generator::open(&settings).expect("the models open");
     let prompter = Arc::clone(&generator.prompter);
     let users = [
         ("once upon a time, there was a", wanted(0.8, 7, "never written", 40)),
@@ -63,15 +61,14 @@ fn concurrent_users_get_the_same_texts_as_alone() {
     let alone = users.clone().map(|(prompt, wanted)| {
         let decided = prompter.decide(&wanted).expect("all is in its range");
         let request = prompter.request_by(prompt, &decided).expect("the model has a tokenizer");
-        let go_on = &mut |_: usize, _: &Event| -> Result<bool, Error> { Ok(true) };
-        generator.run(vec![request], go_on).expect("it is good").remove(0)
+        run(&mut generator, &[request]).remove(0)
     });
-    let engine = EngineThread::start(generator).expect("a thread can be had");
+    let engine = EngineThread::start(generator).expect("the thread starts");
     let patience = [usize::MAX, usize::MAX, 2];
     let serve = |number: usize| serve(&prompter, &engine, &users[number], patience[number]);
     let together = std::thread::scope(|threads| {
         let threads = [0, 1, 2].map(|number| threads.spawn(move || serve(number)));
-        threads.map(|user| user.join().expect("no user panics").expect("all are good"))
+        threads.map(|user| user.join().expect("no user panics").expect("the requests are valid"))
     });
     for (alone, together) in alone.iter().zip(&together).take(2) {
         assert_eq!((&together.text, together.ids(), &together.reason), (&alone.text, alone.ids(), &alone.reason));
@@ -81,7 +78,7 @@ fn concurrent_users_get_the_same_texts_as_alone() {
     assert_eq!(together[2].reason, Some(FinishReason::Cancelled));
     assert!(alone[2].text.starts_with(&together[2].text) && together[2].ids().len() < alone[2].ids().len());
     // The engine's owner is accessed between two steps.
-    let kept = engine.with(move |generator| generator.keep(&together)).expect("the thread lives");
+    let kept = engine.with(move |generator| generator.keep(&together)).expect("the thread runs");
     assert!(kept.is_ok() && folder.path().join("texts").exists());
     assert!(engine.stop().expect("nothing panicked").engine.is_idle());
 }
@@ -90,7 +87,7 @@ fn concurrent_users_get_the_same_texts_as_alone() {
 fn conversations_can_be_lists_of_messages_with_settings_of_their_own() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let settings = settings(&folder);
-    let generator = Generator::open(&settings).expect("both are there");
+    let generator = Generator::open(&settings).expect("the models open");
     let prompter = &generator.prompter;
     let mut conversation = Conversation::new(prompter, Some("be brief")).expect("the demo can chat");
     let mut other = conversation.clone();
@@ -134,11 +131,10 @@ fn sequences_that_exceed_the_cache_are_preempted_and_keep_their_texts() {
     let mut generator = Generator::open(&settings).expect("it is there");
     let prompts = [3, 5, 7].map(|step: u32| (0..1330).map(|i| 300 + i * step % 997).collect::<Vec<u32>>());
     let requests = prompts.map(|prompt| generator.request(prompt).expect("tokens are a prompt"));
-    let go_on = &mut |_: usize, _: &Event| -> Result<bool, Error> { Ok(true) };
-    let together = generator.run(requests.to_vec(), go_on).expect("they are good");
+    let together = run(&mut generator, &requests);
     assert!(together.iter().any(|answer| answer.stats.preemptions > 0));
     for (request, together) in requests.into_iter().zip(&together) {
-        let alone = generator.run(vec![request], go_on).expect("it is good").remove(0);
+        let alone = run(&mut generator, &[request]).remove(0);
         assert_eq!((alone.ids(), alone.stats.preemptions), (together.ids(), 0));
         assert_eq!(alone.ids().len(), 64);
     }

@@ -4,10 +4,12 @@
 use std::path::{Path, PathBuf};
 
 use foretoken::settings::Budget;
-use foretoken::{Answer, Error, Event, Generator, Promise, Request, Settings};
+use foretoken::{Generator, Promise, Request, Settings};
 use foretoken_weights::safetensors;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+
+use crate::generators::run;
 
 const VOCABULARY: usize = 8192;
 const EMBEDDING: &str = "model.embed_tokens.weight";
@@ -16,8 +18,8 @@ fn demo() -> PathBuf {
     PathBuf::from(format!("{}/../../models/demo-draft", env!("CARGO_MANIFEST_DIR")))
 }
 
-/// The small demo model with so many rows: those after its vocabulary are its first ones doubled, so they would mostly
-/// be the most probable.
+/// The small demo model with an embedding of `rows` rows: those after its vocabulary are its first ones doubled, so
+/// they would usually be the most probable.
 fn with_rows(folder: &Path, rows: usize) -> PathBuf {
     let (from, to) = (demo(), folder.join(format!("rows-{rows}")));
     std::fs::create_dir(&to).expect("a folder can be made");
@@ -74,18 +76,17 @@ fn settings(folder: &TempDir, model: &Path, draft: &Path, temperature: f32) -> S
 
 /// Tokens with the bits of their log-probabilities, how many drafted tokens were accepted, and the notes.
 fn text(settings: &Settings, drafters: bool) -> (Vec<(u32, u32)>, usize, Vec<String>) {
-    let mut generator = Generator::open(settings).expect("both can be used");
+    let mut generator = Generator::open(settings).expect("the models open");
     let mut request = generator.request("once upon a time, there was a").expect("there is a tokenizer");
     request = Request { log_probabilities: true, ..request };
     if !drafters {
         request.drafters.clear();
     }
-    let go_on = &mut |_: usize, _: &Event| -> Result<bool, Error> { Ok(true) };
-    let answers: Vec<Answer> = generator.run(vec![request], go_on).expect("it is good");
+    let answers = run(&mut generator, &[request]);
     assert_eq!(answers[0].failure, None);
     let bits = answers[0].emitted.iter().map(|e| (e.token, e.log_probability.expect("asked for").to_bits()));
     let accepted = answers[0].stats.drafters.first().map_or(0, |drafter| drafter.accepted);
-    // The note that costs were measured does not matter here.
+    // Notes about measured costs are ignored.
     let notes = generator.notes.iter().map(ToString::to_string).filter(|note| !note.starts_with("costs "));
     (bits.collect(), accepted, notes.collect())
 }
@@ -101,7 +102,7 @@ fn rows_without_a_token_are_never_generated_nor_drafted() {
             for (target, draft) in [(&padded[0], &padded[0]), (&padded[0], &padded[1]), (&padded[1], &demo())] {
                 let (found, accepted, notes) = text(&settings(&folder, target, draft, temperature), drafters);
                 assert_eq!(found, expected, "{} with {}", target.display(), draft.display());
-                // With another padding the draft model equals the target all the same.
+                // Padding does not change the draft model's probabilities, which equal the target's.
                 assert!(!drafters || accepted > 3, "{} with {}: {accepted}", target.display(), draft.display());
                 let line = format!(
                     "{}: the network has 12288 tokens and its tokenizer 8192; the others are never written",
@@ -122,8 +123,7 @@ fn a_vocabulary_larger_than_the_network_is_refused_where_it_is_used() {
     let (good, beyond) = ("the dog", tokenizer.decode(&[8100], false));
     assert!(tokenizer.encode(&beyond, false).expect("it is text").contains(&8100), "{beyond:?}");
     let requests = [good, &beyond].map(|prompt| generator.request(prompt).expect("there is a tokenizer"));
-    let go_on = &mut |_: usize, _: &Event| -> Result<bool, Error> { Ok(true) };
-    let answers: Vec<Answer> = generator.run(requests.to_vec(), go_on).expect("one is good");
+    let answers = run(&mut generator, &requests);
     assert_eq!(answers[0].failure, None);
     let failure = answers[1].failure.as_deref().expect("it has no row");
     assert!(failure.contains("expected a number below 8000 (the vocabulary), found 8100"), "{failure}");

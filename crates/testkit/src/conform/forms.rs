@@ -32,7 +32,7 @@ pub(super) fn constraint(case: &Case) -> Option<Constrained> {
     }
 }
 
-/// The tokens of forced strings in a case's target, made once per vocabulary.
+/// The tokens of forced strings in a case's target, computed once per vocabulary.
 fn foreseen(case: &Case) -> Forcing {
     static CACHE: Mutex<BTreeMap<usize, Arc<Spelling>>> = Mutex::new(BTreeMap::new());
     let mut cache = CACHE.lock().unwrap_or_else(PoisonError::into_inner);

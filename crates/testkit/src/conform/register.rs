@@ -13,11 +13,11 @@ use crate::head::{HeadScorer, ToyHead, near};
 use crate::table::{Table, TableScorer, mix};
 use crate::vocabulary;
 
-/// A drafter that the suite makes anew for every run, for a given target.
+/// A drafter that the suite creates for every run, for a given target.
 pub struct Registered {
-    /// For messages.
+    /// Its name in messages.
     pub name: &'static str,
-    /// Makes one.
+    /// Creates the drafter.
     pub make: fn(&Table) -> Box<dyn Drafter>,
 }
 

@@ -1,6 +1,6 @@
-//! The choices that are drawn from the number of a run.
+//! The random choices of a run, drawn from its seed.
 //!
-//! They are small, so that limits are reached often: pages of one position, pools that hold two sequences, passes of
+//! Sizes are small, so that limits are reached often: pages of one position, pools that hold two sequences, passes of
 //! two rows, prompts with common prefixes.
 
 use foretoken_engine::{BudgetKind, Request};
@@ -27,7 +27,7 @@ pub struct Arrival {
     pub source: Vec<Token>,
     /// Maximum number of tokens to generate.
     pub tokens_max: usize,
-    /// The sampling law.
+    /// The sampling parameters.
     pub sampling: Sampling,
     /// Whether its constraint is [`crate::forbidding::Forbidding`].
     pub constrained: bool,
@@ -37,7 +37,7 @@ pub struct Arrival {
     pub stop: Option<String>,
     /// The seed of the request.
     pub seed: u64,
-    /// Which of the engine's drafters are asked.
+    /// The drafters of the request.
     pub drafters: Vec<u8>,
     /// How much is drafted.
     pub budget: BudgetKind,
@@ -82,9 +82,9 @@ impl Arrival {
 }
 
 /// A source of random numbers from a seed.
-struct Dice(u64);
+struct Random(u64);
 
-impl Dice {
+impl Random {
     fn below(&mut self, bound: usize) -> usize {
         self.0 = mix(self.0);
         (self.0 >> 20) as usize % bound
@@ -105,60 +105,60 @@ impl Dice {
 }
 
 impl Run {
-    /// Makes the run of a number.
-    pub fn of(number: u64) -> Run {
-        let dice = &mut Dice(mix(number ^ 0x5eed));
-        let vocabulary = dice.one_of(&[4, 6, 9, 11]);
+    /// The run of a seed.
+    pub fn of(seed: u64) -> Run {
+        let random = &mut Random(mix(seed ^ 0x5eed));
+        let vocabulary = random.one_of(&[4, 6, 9, 11]);
         // If each token depends on all before it, every wrong row changes the output.
-        let window = dice.once_in(3).then(|| [1 + dice.below(11), dice.one_of(&[1, 2, 3, 4, 8])]);
+        let window = random.once_in(3).then(|| [1 + random.below(11), random.one_of(&[1, 2, 3, 4, 8])]);
         let order = match window {
-            Some([window, _]) => 1 + dice.below(window),
-            None => dice.one_of(&[1, 2, 3, 60, 60]),
+            Some([window, _]) => 1 + random.below(window),
+            None => random.one_of(&[1, 2, 3, 60, 60]),
         };
-        let (page_len, rows_max) = (dice.one_of(&[1, 2, 3, 4, 8]), dice.one_of(&[2, 3, 5, 9, 17, 40]));
-        let texts_max = 1 + dice.below(6);
+        let (page_len, rows_max) = (random.one_of(&[1, 2, 3, 4, 8]), random.one_of(&[2, 3, 5, 9, 17, 40]));
+        let sequences_max = 1 + random.below(6);
         // There is room for one sequence of some length, and sometimes for many.
-        let positions = dice.one_of(&[40, 60, 90, 200, 400]);
-        let drafters: Vec<usize> = (0..dice.below(4)).map(|_| dice.below(drafters().len() + 2)).collect();
+        let positions = random.one_of(&[40, 60, 90, 200, 400]);
+        let drafters: Vec<usize> = (0..random.below(4)).map(|_| random.below(drafters().len() + 2)).collect();
         let beginnings: Vec<Vec<Token>> = (0..3)
             .map(|_| {
-                let len = dice.below(30);
-                dice.tokens(len, vocabulary)
+                let len = random.below(30);
+                random.tokens(len, vocabulary)
             })
             .collect();
-        let table = Table::seeded(vocabulary, order, number);
+        let table = Table::seeded(vocabulary, order, seed);
         let (mut step, mut arrivals) = (0, Vec::new());
-        for _ in 0..1 + dice.below(12) {
-            step += dice.one_of(&[0, 0, 1, 2, 7]);
-            let mut next = arrival(dice, step, vocabulary, &beginnings, drafters.len());
-            match dice.below(6) {
-                0 if !arrivals.is_empty() => again(&mut next, dice.one_of(&arrivals)),
-                1 if !arrivals.is_empty() => next_turn(&mut next, &dice.one_of(&arrivals), &table),
+        for _ in 0..1 + random.below(12) {
+            step += random.one_of(&[0, 0, 1, 2, 7]);
+            let mut next = arrival(random, step, vocabulary, &beginnings, drafters.len());
+            match random.below(6) {
+                0 if !arrivals.is_empty() => again(&mut next, random.one_of(&arrivals)),
+                1 if !arrivals.is_empty() => next_turn(&mut next, &random.one_of(&arrivals), &table),
                 _ => {}
             }
             arrivals.push(next);
         }
-        let remote_logits = dice.once_in(4);
-        let encoder = dice.once_in(3).then(|| encoder(dice, texts_max));
-        let sources: Vec<Vec<Token>> = (0..3).map(|_| source(dice, vocabulary)).collect();
+        let remote_logits = random.once_in(4);
+        let encoder = random.once_in(3).then(|| encoder(random, sequences_max));
+        let sources: Vec<Vec<Token>> = (0..3).map(|_| source(random, vocabulary)).collect();
         for arrival in &mut arrivals {
-            arrival.source = if dice.once_in(4) { source(dice, vocabulary) } else { dice.one_of(&sources) };
+            arrival.source = if random.once_in(4) { source(random, vocabulary) } else { random.one_of(&sources) };
         }
-        let states = dice.once_in(3).then(|| [1 + dice.below(texts_max + 4), 2 + dice.below(5)]);
+        let states = random.once_in(3).then(|| [1 + random.below(sequences_max + 4), 2 + random.below(5)]);
         // Two ranks are not combined with states, an encoder or remote logits.
-        let ranks = states.is_none() && encoder.is_none() && !remote_logits && dice.once_in(2);
-        let experts = !ranks && !remote_logits && dice.once_in(4);
+        let ranks = states.is_none() && encoder.is_none() && !remote_logits && random.once_in(2);
+        let experts = !ranks && !remote_logits && random.once_in(4);
         Run {
             states,
-            states_alone: dice.once_in(3),
+            states_alone: random.once_in(3),
             encoder,
-            target: (number, vocabulary, order),
+            target: (seed, vocabulary, order),
             executor: [page_len, positions / page_len, rows_max],
             window,
             remote_logits,
             ranks,
             experts,
-            texts_max,
+            sequences_max,
             drafters,
             arrivals,
             fault: Fault::None,
@@ -168,47 +168,47 @@ impl Run {
 }
 
 /// An encoder with room for one source of the maximum length, or for several.
-fn encoder(dice: &mut Dice, texts_max: usize) -> [usize; 3] {
-    let (len_max, page_len) = (1 + dice.below(9), dice.one_of(&[1, 2, 5]));
-    [len_max, page_len, len_max.div_ceil(page_len) * (1 + dice.below(texts_max + 1))]
+fn encoder(random: &mut Random, sequences_max: usize) -> [usize; 3] {
+    let (len_max, page_len) = (1 + random.below(9), random.one_of(&[1, 2, 5]));
+    [len_max, page_len, len_max.div_ceil(page_len) * (1 + random.below(sequences_max + 1))]
 }
 
-fn source(dice: &mut Dice, vocabulary: usize) -> Vec<Token> {
-    let len = 1 + dice.below(9);
-    dice.tokens(len, vocabulary)
+fn source(random: &mut Random, vocabulary: usize) -> Vec<Token> {
+    let len = 1 + random.below(9);
+    random.tokens(len, vocabulary)
 }
 
-fn arrival(dice: &mut Dice, step: usize, vocabulary: usize, beginnings: &[Vec<Token>], drafters: usize) -> Arrival {
-    let mut prompt = dice.one_of(beginnings);
-    let own = usize::from(prompt.is_empty()) + dice.below(6);
-    prompt.extend(dice.tokens(own, vocabulary));
+fn arrival(random: &mut Random, step: usize, vocabulary: usize, beginnings: &[Vec<Token>], drafters: usize) -> Arrival {
+    let mut prompt = random.one_of(beginnings);
+    let own = usize::from(prompt.is_empty()) + random.below(6);
+    prompt.extend(random.tokens(own, vocabulary));
     let all: Vec<u8> = (0..drafters as u8).collect();
-    let nodes_max = 1 + dice.below(12);
-    let checkpoint = dice.once_in(3).then(|| dice.below(prompt.len() + 1));
-    let public_prefix = if dice.once_in(3) { dice.below(prompt.len() + 1) } else { 0 };
+    let nodes_max = 1 + random.below(12);
+    let checkpoint = random.once_in(3).then(|| random.below(prompt.len() + 1));
+    let public_prefix = if random.once_in(3) { random.below(prompt.len() + 1) } else { 0 };
     Arrival {
         step,
-        cancel_after: dice.once_in(5).then(|| dice.below(12)),
+        cancel_after: random.once_in(5).then(|| random.below(12)),
         prompt,
         source: Vec::new(),
-        tokens_max: dice.below(30),
-        sampling: sampling(dice, vocabulary),
-        constrained: dice.once_in(4),
-        log_probabilities: dice.once_in(2),
-        stop: dice.once_in(4).then(|| dice.one_of(&["ab", "b", "cab", "aac", "bbb"]).to_string()),
-        seed: dice.below(1000) as u64,
-        drafters: if dice.once_in(5) { Vec::new() } else { all },
-        budget: match dice.below(4) {
+        tokens_max: random.below(30),
+        sampling: sampling(random, vocabulary),
+        constrained: random.once_in(4),
+        log_probabilities: random.once_in(2),
+        stop: random.once_in(4).then(|| random.one_of(&["ab", "b", "cab", "aac", "bbb"]).to_string()),
+        seed: random.below(1000) as u64,
+        drafters: if random.once_in(5) { Vec::new() } else { all },
+        budget: match random.below(4) {
             0 => BudgetKind::Auto { nodes_max },
             1 => BudgetKind::Fixed { nodes: nodes_max },
             2 => BudgetKind::Threshold { nodes_max },
             _ => BudgetKind::Heuristic { nodes_max },
         },
-        tenant: Tenant(dice.below(2) as u64),
+        tenant: Tenant(random.below(2) as u64),
         public_prefix,
         checkpoint,
-        priority: if dice.once_in(4) { dice.below(3) as i32 - 1 } else { 0 },
-        scores_prompt: dice.once_in(5),
+        priority: if random.once_in(4) { random.below(3) as i32 - 1 } else { 0 },
+        scores_prompt: random.once_in(5),
     }
 }
 
@@ -228,9 +228,9 @@ fn next_turn(next: &mut Arrival, before: &Arrival, table: &Table) {
     next.tenant = *tenant;
 }
 
-fn sampling(dice: &mut Dice, vocabulary: usize) -> Sampling {
+fn sampling(random: &mut Random, vocabulary: usize) -> Sampling {
     let plain = Sampling::default();
-    let mut sampling = match dice.below(7) {
+    let mut sampling = match random.below(7) {
         0 | 1 => Sampling { temperature: 0.0, ..plain },
         2 => Sampling { temperature: 0.7, top_k: 3, ..plain },
         3 => Sampling { top_p: 0.8, min_p: 0.05, ..plain },
@@ -238,9 +238,9 @@ fn sampling(dice: &mut Dice, vocabulary: usize) -> Sampling {
         5 => Sampling { presence_penalty: 0.5, frequency_penalty: 0.3, ..plain },
         _ => plain,
     };
-    if dice.once_in(3) {
-        sampling.end_tokens = vec![dice.below(vocabulary) as Token];
-        sampling.tokens_min = dice.below(4);
+    if random.once_in(3) {
+        sampling.end_tokens = vec![random.below(vocabulary) as Token];
+        sampling.tokens_min = random.below(4);
     }
     sampling
 }

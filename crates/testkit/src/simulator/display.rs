@@ -9,8 +9,7 @@ use crate::toy::Fault;
 
 impl fmt::Display for Run {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (([page_len, pages, rows_max], (seed, vocabulary, order)), texts_max) =
-            ((self.executor, self.target), self.texts_max);
+        let Run { executor: [page_len, pages, rows_max], target: (seed, vocabulary, order), sequences_max, .. } = self;
         write!(
             out,
             "{vocabulary} tokens of seed {seed}, each by the last {order}; {pages} pages of {page_len} positions"
@@ -34,7 +33,7 @@ impl fmt::Display for Run {
         if self.experts {
             write!(out, "; experts")?;
         }
-        write!(out, "; {rows_max} rows per pass, {texts_max} sequences at a time")?;
+        write!(out, "; {rows_max} rows per pass, {sequences_max} sequences at a time")?;
         for (i, number) in self.drafters.iter().enumerate() {
             write!(out, "; drafter {i}: {}", name(*number))?;
         }

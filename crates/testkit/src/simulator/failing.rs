@@ -19,13 +19,13 @@ pub(super) struct Failing {
 }
 
 /// A hash of these tokens.
-fn number(tokens: &[Token]) -> u64 {
+fn hash(tokens: &[Token]) -> u64 {
     tokens.iter().fold(1, |state, token| mix(state ^ u64::from(*token)))
 }
 
-/// Panics for one number in `once_in`. Unlike an ordinary panic it prints nothing.
-fn fail(number: u64, once_in: u64) {
-    if number.is_multiple_of(once_in) {
+/// Panics for one hash in `once_in`. Unlike an ordinary panic it prints nothing.
+fn fail(hash: u64, once_in: u64) {
+    if hash.is_multiple_of(once_in) {
         resume_unwind(Box::new(MESSAGE));
     }
 }
@@ -36,12 +36,12 @@ impl Drafter for Failing {
     }
 
     fn open(&mut self, opening: &Opening<'_>) {
-        fail(number(opening.prompt), 20);
+        fail(hash(opening.prompt), 20);
     }
 
     fn draft(&mut self, asks: &mut [Ask<'_>], _chance: &mut dyn Chance) {
         for ask in asks {
-            let state = number(ask.tokens);
+            let state = hash(ask.tokens);
             if ask.has_room() {
                 let token = (state >> 30) % self.vocabulary as u64;
                 ask.tree.offer(None, token as Token, Proposal::Point, ask.source);
@@ -51,7 +51,7 @@ impl Drafter for Failing {
     }
 
     fn observe(&mut self, outputs: &[StepOutput<'_>]) {
-        outputs.iter().for_each(|output| fail(number(output.tokens) >> 8, 20));
+        outputs.iter().for_each(|output| fail(hash(output.tokens) >> 8, 20));
     }
 
     fn close(&mut self, sequence: SequenceId) {

@@ -1,4 +1,4 @@
-//! Shrinking of a run that fails: it is made smaller as long as it still fails.
+//! Shrinks a run that fails to a smaller one that still fails.
 //!
 //! Requests are removed, then their settings are simplified; every change with which the run still fails is kept. The
 //! executor's pages and rows are not changed.
@@ -10,7 +10,7 @@ use super::{Arrival, Run};
 /// Simplifies a request; returns whether that changed it.
 type Simplification = fn(&mut Arrival) -> bool;
 
-/// All ways in which a request can be simplified.
+/// All simplifications of a request.
 const SIMPLIFICATIONS: [Simplification; 16] = [
     |one| std::mem::take(&mut one.step) > 0,
     |one| one.cancel_after.take().is_some(),
@@ -58,9 +58,9 @@ impl Run {
             run
         });
         let simpler = (0..arrivals).flat_map(|at| {
-            SIMPLIFICATIONS.iter().filter_map(move |way| {
+            SIMPLIFICATIONS.iter().filter_map(move |simplify| {
                 let mut run = self.clone();
-                way(&mut run.arrivals[at]).then_some(run)
+                simplify(&mut run.arrivals[at]).then_some(run)
             })
         });
         let none_drafts = || self.arrivals.iter().all(|arrival| arrival.drafters.is_empty());

@@ -1,11 +1,12 @@
-//! A drafter of the made world: it knows the target's text, and is right where its script says so.
+//! A drafter in simulated time: it knows the target's text, and its script decides where it is right.
 //!
-//! One without a network offers a chain at once, as a lookup does. One with a network makes a step for each token,
-//! reads what it has not read before, and stops where another step does not pay, as draft models do. Its estimates are
-//! informative and wrong, like those of real drafters: of a token that is right with probability p it says the square
-//! root of p, and never less than 0.3; a copying drafter is the surer the more tokens in a row were right.
+//! A drafter without a network offers a chain at once, as a lookup does. A drafter with a network runs a step for each
+//! token, reads the tokens that it has not read before, and stops where another step does not pay, as draft models do.
+//! Its confidences are informative but biased, like those of real drafters: a token that is right with probability p
+//! has the square root of p, and at least 0.3; a copying drafter is the more confident the more tokens in a row were
+//! right.
 //!
-//! There are no trees, and no draws: texts are greedy.
+//! Drafts are chains, and texts are greedy.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -21,17 +22,17 @@ use super::{Machine, Text, fraction};
 const CHAIN_MAX: usize = 16;
 /// A drafter without a network proposes nothing below this gain: the default of suffix matching.
 const GAIN_MIN: f32 = 0.01;
-/// The least that a drafter says of a token.
+/// The least confidence of a drafter in a token.
 const CONFIDENCE_MIN: f64 = 0.3;
 /// Tokens of a copied passage.
 const PASSAGE_TOKENS: usize = 12;
-/// How many tokens in a row a copying drafter counts.
+/// The most tokens in a row that a copying drafter counts.
 const RUN_MAX: usize = 8;
 
 /// Where a drafter is right.
 #[derive(Clone, Debug)]
-pub enum Rightness {
-    /// At each position with a probability of its own; the mean of these.
+pub enum Accuracy {
+    /// At each position with another probability, of this mean.
     Varied(f64),
     /// In copied passages, which are this fraction of the text, and nowhere else.
     Copied(f64),
@@ -39,32 +40,32 @@ pub enum Rightness {
     Within(Range<usize>, f64),
 }
 
-/// What a drafter takes, in passes of the target.
+/// The time of drafting, in passes of the target.
 #[derive(Clone, Copy, Debug)]
-pub enum Effort {
-    /// It has no network, and a call takes this for each sequence.
+pub enum DraftCost {
+    /// The time of a call for each sequence; there is no network.
     Call(f64),
-    /// It has a network.
+    /// The times of a network.
     Network {
-        /// The time of a step for one sequence. Others in the same step add as much of it as rows add to a pass.
+        /// The time of a step for one sequence. Each further one adds the fraction of it that a row adds to a pass.
         step: f64,
-        /// The time of reading a token, beyond the last one.
+        /// The time of reading a token before the last one.
         read: f64,
     },
 }
 
-/// A drafter of a scenario.
+/// The script of a drafter.
 #[derive(Clone, Debug)]
-pub struct Scripted {
+pub struct DrafterScript {
     /// Where it is right.
-    pub right: Rightness,
-    /// What it takes.
-    pub effort: Effort,
+    pub accuracy: Accuracy,
+    /// What it costs.
+    pub cost: DraftCost,
 }
 
 /// A drafter that follows a script.
 pub(super) struct ScriptedDrafter {
-    script: Scripted,
+    script: DrafterScript,
     number: u64,
     text: Arc<Text>,
     machine: Machine,
@@ -94,11 +95,11 @@ struct Growth {
 
 impl ScriptedDrafter {
     /// The drafter of this number.
-    pub(super) fn new(script: Scripted, number: u64, text: Arc<Text>, machine: Machine) -> Self {
+    pub(super) fn new(script: DrafterScript, number: u64, text: Arc<Text>, machine: Machine) -> Self {
         Self { script, number, text, machine, read: BTreeMap::new(), work: Work::default() }
     }
 
-    /// The number from 0 to 1 by which its script decides something at a place of the text.
+    /// The number from 0 to 1 that decides one question (`purpose`) at a place of the text.
     fn chance(&self, sequence: SequenceId, place: usize, purpose: u64) -> f64 {
         fraction(&[self.text.seed, self.number, sequence.0, place as u64, purpose])
     }
@@ -109,14 +110,14 @@ impl ScriptedDrafter {
             let spread = mean.min(1.0 - mean);
             mean + spread * (2.0 * self.chance(sequence, position, 0) - 1.0)
         };
-        match &self.script.right {
-            Rightness::Varied(mean) => varied(*mean),
-            Rightness::Copied(part) => {
+        match &self.script.accuracy {
+            Accuracy::Varied(mean) => varied(*mean),
+            Accuracy::Copied(part) => {
                 let is_copied = self.chance(sequence, position / PASSAGE_TOKENS, 1) < *part;
                 f64::from(u8::from(is_copied))
             }
-            Rightness::Within(positions, mean) if positions.contains(&position) => varied(*mean),
-            Rightness::Within(..) => 0.0,
+            Accuracy::Within(positions, mean) if positions.contains(&position) => varied(*mean),
+            Accuracy::Within(..) => 0.0,
         }
     }
 
@@ -132,7 +133,7 @@ impl ScriptedDrafter {
             true => self.text.token(sequence.0, position),
             false => self.text.wrong_token(sequence.0, position, self.number),
         };
-        let confidence = if let Rightness::Copied(_) = self.script.right {
+        let confidence = if let Accuracy::Copied(_) = self.script.accuracy {
             let before = (1..=RUN_MAX.min(written)).take_while(|back| self.is_right(sequence, written - back));
             let run = (before.count() + depth) as f64;
             (run + 0.5) / (run + 1.5)
@@ -157,7 +158,7 @@ impl ScriptedDrafter {
         }
     }
 
-    /// Offers chains step by step, those of all sequences together.
+    /// Offers chains step by step, in one batch of all sequences.
     fn grow(&mut self, asks: &mut [Ask<'_>], [step, read]: [f64; 2]) {
         let growth = || Growth { node: None, depth: 0, right: 0, gain: 1.0, calibrated_gain: 1.0 };
         let with_room = (0..asks.len()).filter(|at| asks[*at].has_room());
@@ -175,7 +176,7 @@ impl ScriptedDrafter {
         }
     }
 
-    /// Offers the next token of a chain, and returns whether another step is made.
+    /// Offers the next token of a chain, and returns whether another step follows.
     fn advance(&mut self, ask: &mut Ask<'_>, growth: &mut Growth) -> bool {
         let guess = self.guess(ask.sequence, ask.tokens.len(), growth.depth);
         let evidence = Evidence::of_law(guess.confidence, 1.0);
@@ -199,13 +200,13 @@ impl Drafter for ScriptedDrafter {
     }
 
     fn work(&self) -> Option<Work> {
-        matches!(self.script.effort, Effort::Network { .. }).then_some(self.work)
+        matches!(self.script.cost, DraftCost::Network { .. }).then_some(self.work)
     }
 
     fn unread(&self, sequence: SequenceId, len: usize) -> usize {
-        match self.script.effort {
-            Effort::Call(_) => 0,
-            Effort::Network { .. } => len.saturating_sub(self.read.get(&sequence).copied().unwrap_or(0)),
+        match self.script.cost {
+            DraftCost::Call(_) => 0,
+            DraftCost::Network { .. } => len.saturating_sub(self.read.get(&sequence).copied().unwrap_or(0)),
         }
     }
 
@@ -214,7 +215,7 @@ impl Drafter for ScriptedDrafter {
     }
 
     fn read(&mut self, asks: &[ReadAsk<'_>]) {
-        let Effort::Network { step, read } = self.script.effort else { return };
+        let DraftCost::Network { step, read } = self.script.cost else { return };
         let mut tokens = 0;
         for ask in asks {
             let done = self.read.entry(ask.sequence).or_default();
@@ -229,9 +230,9 @@ impl Drafter for ScriptedDrafter {
     }
 
     fn draft(&mut self, asks: &mut [Ask<'_>], _chance: &mut dyn Chance) {
-        match self.script.effort {
-            Effort::Network { step, read } => self.grow(asks, [step, read]),
-            Effort::Call(call) => {
+        match self.script.cost {
+            DraftCost::Network { step, read } => self.grow(asks, [step, read]),
+            DraftCost::Call(call) => {
                 self.machine.work(call * asks.len() as f64);
                 asks.iter_mut().for_each(|ask| self.offer_chain(ask));
             }

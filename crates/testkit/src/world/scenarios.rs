@@ -1,4 +1,4 @@
-//! The scenarios: cases of users, each a target, drafters and requests, and a run of the engine over them.
+//! The scenarios: use cases, each with a target, drafters and requests, and a run of the engine over them.
 //!
 //! A scenario is run with its drafters, under the settings of `auto`, and once more without any. Requests end with a
 //! token, as most answers do, so the engine does not know their lengths before.
@@ -10,7 +10,7 @@ use foretoken_engine::{Engine, Event, Order, Race, Request};
 use foretoken_speculation::{Sampling, Token};
 
 use super::drafter::ScriptedDrafter;
-use super::{END, Effort, Experts, Machine, Rightness, Scripted, Target, Text, Times};
+use super::{Accuracy, DraftCost, DrafterScript, END, Experts, Machine, Target, Text, Times};
 
 /// A request of a scenario.
 #[derive(Clone, Copy, Debug)]
@@ -23,22 +23,22 @@ pub struct Arrival {
     pub answer: usize,
 }
 
-/// A case of a user.
+/// A use case.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// In one word.
+    /// Its name.
     pub name: &'static str,
-    /// What passes take.
+    /// The times of passes.
     pub times: Times,
-    /// The drafters, which are asked in the order that the engine learns.
-    pub drafters: Vec<Scripted>,
+    /// The drafters, which draft in the order that the engine learns.
+    pub drafters: Vec<DrafterScript>,
     /// The requests, in order.
     pub arrivals: Vec<Arrival>,
     /// Most sequences that run at a time.
-    pub together: usize,
+    pub sequences_max: usize,
 }
 
-/// What some runs of a scenario took.
+/// The times of some runs of a scenario.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Measured {
     /// Tokens of all answers.
@@ -62,7 +62,7 @@ impl Measured {
 }
 
 impl Scenario {
-    /// Runs it once for each of these seeds, and once more without drafters.
+    /// Runs the scenario for each of these seeds, with its drafters and without.
     ///
     /// # Panics
     /// If the engine ends an answer too early, or drops a drafter.
@@ -77,11 +77,11 @@ impl Scenario {
     }
 
     /// Seconds of a run with these drafters.
-    fn run(&self, seed: u64, drafters: &[Scripted]) -> f64 {
+    fn run(&self, seed: u64, drafters: &[DrafterScript]) -> f64 {
         let ends = self.arrivals.iter().map(|arrival| arrival.prompt + arrival.answer - 1).collect();
         let (text, machine) = (Arc::new(Text { seed, ends }), Machine::new(seed, self.times.clone()));
         let target = Target::new(text.clone(), machine.clone());
-        let mut engine = Engine::new(Box::new(target), self.together, usize::MAX);
+        let mut engine = Engine::new(Box::new(target), self.sequences_max, usize::MAX);
         engine.set_clock(Box::new(machine.clock.clone()));
         let mut numbers: Vec<u8> = Vec::new();
         for (number, script) in (0..).zip(drafters) {
@@ -119,21 +119,21 @@ fn request(prompt: Vec<Token>, drafters: &[u8]) -> Request {
 }
 
 /// A draft model that is right with this mean probability, and reads a prompt fast.
-fn model(mean: f64) -> Scripted {
-    Scripted { right: Rightness::Varied(mean), effort: Effort::Network { step: 0.1, read: 0.005 } }
+fn model(mean: f64) -> DrafterScript {
+    DrafterScript { accuracy: Accuracy::Varied(mean), cost: DraftCost::Network { step: 0.1, read: 0.005 } }
 }
 
 /// A lookup that hardly takes time, in a text of which this fraction is copied.
-fn lookup(copied: f64) -> Scripted {
-    Scripted { right: Rightness::Copied(copied), effort: Effort::Call(0.0002) }
+fn lookup(copied: f64) -> DrafterScript {
+    DrafterScript { accuracy: Accuracy::Copied(copied), cost: DraftCost::Call(0.0002) }
 }
 
-/// Passes with further rows that take this.
+/// Times of passes in which each further row takes this.
 fn rows_of(row: f64) -> Times {
     Times { row, ..Times::default() }
 }
 
-/// As many requests at the start.
+/// So many requests that arrive at the start.
 fn requests(count: usize, prompt: usize, answer: usize) -> Vec<Arrival> {
     vec![Arrival { after: 0, prompt, answer }; count]
 }
@@ -147,20 +147,20 @@ pub fn scenarios() -> Vec<Scenario> {
 fn of_drafters() -> Vec<Scenario> {
     let scenario = |name, row, drafters, answers, answer| {
         let arrivals = requests(answers, 40, answer);
-        Scenario { name, times: rows_of(row), drafters, arrivals, together: 1 }
+        Scenario { name, times: rows_of(row), drafters, arrivals, sequences_max: 1 }
     };
-    let never = Scripted { right: Rightness::Varied(0.0), effort: Effort::Call(0.01) };
-    let for_a_while = Scripted { right: Rightness::Within(640..1240, 0.8), ..model(0.0) };
+    let never = DrafterScript { accuracy: Accuracy::Varied(0.0), cost: DraftCost::Call(0.01) };
+    let for_a_while = DrafterScript { accuracy: Accuracy::Within(640..1240, 0.8), ..model(0.0) };
     vec![
         // A chat on a machine with much idle compute, and a draft model of the same family.
         scenario("good-model", 0.01, vec![model(0.8)], 4, 200),
-        // A chat on a few cores, whose rows take compute, and a draft model that is not made for the target.
+        // A chat on a few cores, whose rows take compute, and a draft model of another family.
         scenario("costly-rows", 0.15, vec![model(0.5)], 4, 200),
         // Code or text that is edited: passages are copied, and a draft model writes what is between them.
         scenario("copies-and-model", 0.02, vec![lookup(0.35), model(0.6)], 4, 200),
-        // A poem in which nothing repeats, and a lookup that searches for long: it must not be felt.
+        // A poem in which nothing repeats, and a slow lookup: it must hardly cost time.
         scenario("never-right", 0.02, vec![never], 1, 800),
-        // An answer that explains, then quotes, then explains: how soon is it noticed that drafts pay, or do not?
+        // An answer that explains, quotes, and explains again: the planner has to notice soon when drafts pay.
         scenario("right-for-a-while", 0.02, vec![for_a_while], 1, 1800),
         // Another program takes half of the machine for a while.
         Scenario {
@@ -172,7 +172,8 @@ fn of_drafters() -> Vec<Scenario> {
 
 /// One sequence at a time, and prompts and answers of unusual lengths.
 fn of_requests() -> Vec<Scenario> {
-    let head = Scripted { right: Rightness::Varied(0.3), effort: Effort::Network { step: 0.05, read: 1.0 / 30.0 } };
+    let head =
+        DrafterScript { accuracy: Accuracy::Varied(0.3), cost: DraftCost::Network { step: 0.05, read: 1.0 / 30.0 } };
     vec![
         // Questions about a document: a network that reads slowly may read the prompt for nothing.
         Scenario {
@@ -180,15 +181,15 @@ fn of_requests() -> Vec<Scenario> {
             times: rows_of(0.02),
             drafters: vec![head, lookup(0.5)],
             arrivals: requests(10, 700, 30),
-            together: 1,
+            sequences_max: 1,
         },
-        // Classification: answers end before anything is learned of them alone.
+        // Classification: a single answer ends before the planner has learned its acceptance.
         Scenario {
             name: "short-answers",
             times: rows_of(0.02),
             drafters: vec![model(0.7)],
             arrivals: requests(80, 30, 5),
-            together: 1,
+            sequences_max: 1,
         },
         // A story: passes become slower as the context grows.
         Scenario {
@@ -196,7 +197,7 @@ fn of_requests() -> Vec<Scenario> {
             times: Times { context: 1.0 / 2000.0, ..rows_of(0.03) },
             drafters: vec![model(0.7)],
             arrivals: requests(1, 100, 4000),
-            together: 1,
+            sequences_max: 1,
         },
     ]
 }
@@ -206,21 +207,21 @@ fn of_batches() -> Vec<Scenario> {
     let later = [200, 500, 800].map(|after| Arrival { after, prompt: 600, answer: 60 });
     let experts = Experts { count: 32, chosen: 4, ..Experts::default() };
     vec![
-        // A small server under load: a row that is wasted is taken from the others.
+        // A small server under load: wasted rows slow down the other sequences.
         Scenario {
             name: "batch-of-eight",
             times: rows_of(0.1),
             drafters: vec![model(0.4)],
             arrivals: requests(8, 40, 200),
-            together: 8,
+            sequences_max: 8,
         },
-        // Four chats, and now and then somebody gives a document to read (chunked prefill).
+        // Four chats while long prompts arrive (chunked prefill).
         Scenario {
             name: "prompts-arrive",
             times: rows_of(0.03),
             drafters: vec![model(0.6)],
             arrivals: [requests(4, 40, 300), later.to_vec()].concat(),
-            together: 8,
+            sequences_max: 8,
         },
         // A mixture of experts: rows that differ read other experts.
         Scenario {
@@ -228,7 +229,7 @@ fn of_batches() -> Vec<Scenario> {
             times: Times { experts: Some((experts, 0.1)), ..rows_of(0.01) },
             drafters: vec![model(0.7)],
             arrivals: requests(4, 40, 200),
-            together: 1,
+            sequences_max: 1,
         },
     ]
 }

@@ -1,4 +1,4 @@
-//! Tests with classic mistakes made on purpose. Each must be detected, since otherwise the tests of laws prove nothing.
+//! Tests with injected faults. Each must be detected, since otherwise the tests of laws prove nothing.
 
 use foretoken_drafters::SuffixDrafter;
 use foretoken_speculation::budget::Limits;
@@ -12,10 +12,7 @@ use foretoken_testkit::table::{Table, logits_of};
 use crate::harness::{DrafterSet, Setup, Verify};
 use crate::reference::{self, Fault};
 use crate::shapes::{Kind, Shape, Shaped};
-use crate::{PROMPT, fixed};
-
-/// An error that is larger than any rounding.
-const DETECTED: f64 = 1e-3;
+use crate::{DETECTED, PROMPT, fixed};
 
 /// The largest error of the reference implementation with a fault, over a few trees.
 pub fn worst(fault: Fault) -> f64 {
@@ -91,7 +88,7 @@ fn block_verification_chosen_after_the_draw_is_detected() {
 }
 
 #[test]
-#[should_panic(expected = "asked twice at Address { seed: 9, request: 0, pass: 4, position: 4, purpose: Draft")]
+#[should_panic(expected = "used twice at Address { seed: 9, request: 0, pass: 4, position: 4, purpose: Draft")]
 fn a_coin_with_the_noise_of_the_draft_is_refused_by_its_address() {
     worst(Fault::SharedNoise);
 }

@@ -1,5 +1,5 @@
-//! Tests of several drafters that fill one tree: candidates, choosing and verification together, and typical mistakes
-//! of choosing, which must be detected.
+//! Tests of several drafters that fill one tree: candidates, choosing and verification together, and typical faults of
+//! choosing, which must be detected.
 
 use foretoken_speculation::{
     Address, Ask, Chance, Choice, Context, Costs, DraftTree, Drafter, Evidence, LawId, NodeId, Offer, PassSoFar,
@@ -8,10 +8,7 @@ use foretoken_speculation::{
 use foretoken_testkit::table::{Table, mix};
 
 use crate::harness::{Choose, DrafterSet, Setup};
-use crate::{PROMISES, PROMPT, TOLERANCE, fixed, lookup, model};
-
-/// An error that is larger than any rounding.
-const DETECTED: f64 = 1e-3;
+use crate::{DETECTED, PROMISES, PROMPT, TOLERANCE, fixed, lookup, model};
 
 /// The policies that are tested.
 const POLICIES: [Policy<'_>; 2] = [Policy::Most, Policy::ByCost];

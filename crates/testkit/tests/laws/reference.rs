@@ -1,11 +1,11 @@
-//! A reference implementation of recursive rejection, over dense rows, with a switch for each classic mistake.
+//! A reference implementation of recursive rejection, over dense rows, with a switch for each classic fault.
 //!
 //! Without a fault it must agree with the engine's verification; with one it is a canary, which the tests of laws must
 //! detect.
 
 use foretoken_speculation::{Address, Chance, DraftTree, Law, NodeId, Pass, Proposal, TargetLaws, Token, Verdict};
 
-/// A classic mistake of verification.
+/// A classic fault of verification.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     None,

@@ -16,14 +16,12 @@ use foretoken_testkit::enumerator::{enumerate, enumerate_by_address};
 use foretoken_testkit::table::{Joint, Table, distance};
 
 use crate::harness::{DrafterSet, Setup};
-use crate::{PROMPT, TOLERANCE, fixed, model};
+use crate::{DETECTED, PROMPT, TOLERANCE, fixed, model};
 
-/// An error that is larger than any rounding.
-const DETECTED: f64 = 1e-3;
-/// A drafter that proposes what followed the last token in the latest output.
+/// A drafter that proposes the token that followed the last token in the latest output.
 struct Learner {
     vocabulary: usize,
-    /// Whether it draws from the frequencies of what followed, instead of offering the latest.
+    /// Whether it draws from the frequencies of the tokens that followed, instead of offering the latest.
     draws: bool,
     ended: Vec<Token>,
     running: Vec<Token>,

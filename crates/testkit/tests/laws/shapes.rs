@@ -1,4 +1,4 @@
-//! A drafter that makes a tree of a given shape, and the list of all shapes.
+//! A drafter that drafts a tree of a given shape, and the list of all shapes.
 
 use foretoken_speculation::{Address, Ask, Chance, Drafter, NodeId, Promise, Proposal, SequenceId, Token};
 use foretoken_testkit::table::Table;

@@ -1,7 +1,6 @@
 //! Properties of a network that the rules of mixtures depend on, besides the tensor itself.
 //!
-//! Names and keys are those of GGUF files of any architecture; a key of another type counts as missing, since files of
-//! unknown networks can be quantized too.
+//! Files of unknown architectures can be quantized too, so a key of an unexpected type counts as missing.
 
 use std::collections::BTreeMap;
 
@@ -69,8 +68,8 @@ impl Network {
         TensorIndex { index: self.values.get(name).copied().unwrap_or(0), count: self.values.len() }
     }
 
-    /// The index of an `ffn_down` matrix among all of them; with experts, of which layers have different numbers of
-    /// tensors, its layer.
+    /// The index of an `ffn_down` matrix among all of them; in a network with experts, whose layers have different
+    /// numbers of these tensors, its layer.
     pub fn index_of_ffn_down(&self, name: &str) -> TensorIndex {
         let index = if self.experts > 1 { layer(name) } else { self.ffn_downs.get(name).copied() };
         TensorIndex { index: index.unwrap_or(0), count: self.layers }
@@ -78,7 +77,7 @@ impl Network {
 }
 
 impl TensorIndex {
-    /// llama.cpp's `use_more_bits`: in the first or the last eighth, or every third of those between.
+    /// llama.cpp's `use_more_bits`: true in the first and the last eighth, and for every third tensor between.
     pub fn uses_more_bits(self) -> bool {
         let Self { index, count } = self;
         let eighth = count / 8;
@@ -105,7 +104,7 @@ fn numbered<'a>(names: impl Iterator<Item = &'a str>) -> BTreeMap<String, usize>
 
 /// The layer of a tensor, as in `blk.7.ffn_up.weight`.
 fn layer(name: &str) -> Option<usize> {
-    // More layers than any network has; this prevents overflows.
+    // Larger numbers, which no network has, are ignored, so that sums do not overflow.
     name.strip_prefix("blk.")?.split('.').next()?.parse().ok().filter(|layer| *layer < 1 << 20)
 }
 

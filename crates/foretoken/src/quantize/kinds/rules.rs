@@ -1,8 +1,8 @@
-//! Which format a matrix gets in a mixture: the rules of llama.cpp's quantizer, by the matrix's role.
+//! The format of each matrix in a mixture: the rules of llama.cpp's quantizer, by the matrix's role.
 //!
-//! Values of attention and `ffn_down` matrices suffer most from few bits and get more in some layers. llama.cpp found
-//! the rules by measuring a few networks, so they cannot be derived. The sizes of mixtures are in [`Size`]. Rules for
-//! formats that are not supported are left out.
+//! Value matrices of attention and `ffn_down` matrices lose most by few bits and get more in some layers. llama.cpp's
+//! authors found the rules by measuring a few networks, so they cannot be derived. There are no rules for unsupported
+//! formats.
 
 use foretoken_kernels::block::Format;
 
@@ -39,20 +39,20 @@ fn head(base: Format, network: &Network) -> Format {
 }
 
 fn values(base: Format, size: Size, name: &str, network: &Network) -> Format {
-    let position = network.index_of_values(name);
-    let is_shared = network.queries_per_kv_head >= 4;
+    let tensor = network.index_of_values(name);
+    let is_grouped_query = network.queries_per_kv_head >= 4;
     let format = match (base, size) {
-        (Format::Q2K, _) if is_shared => Format::Q4K,
+        (Format::Q2K, _) if is_grouped_query => Format::Q4K,
         (Format::Q2K, _) => Format::Q3K,
-        (Format::Q3K, Size::Medium) if position.index < 2 => Format::Q5K,
+        (Format::Q3K, Size::Medium) if tensor.index < 2 => Format::Q5K,
         (Format::Q3K, Size::Medium) => Format::Q4K,
         (Format::Q3K, Size::Large) => Format::Q5K,
-        (Format::Iq4Nl | Format::Iq4Xs, _) if is_shared => Format::Q5K,
-        (Format::Q4K | Format::Q5K, Size::Medium) if position.uses_more_bits() => Format::Q6K,
-        (Format::Q4K, Size::Small) if position.index < 4 => Format::Q5K,
+        (Format::Iq4Nl | Format::Iq4Xs, _) if is_grouped_query => Format::Q5K,
+        (Format::Q4K | Format::Q5K, Size::Medium) if tensor.uses_more_bits() => Format::Q6K,
+        (Format::Q4K, Size::Small) if tensor.index < 4 => Format::Q5K,
         _ => base,
     };
-    // They are few compared with the queries, so more bits cost next to nothing.
+    // In these networks values are few compared with queries, so more bits cost almost nothing.
     match format {
         _ if network.experts == 8 => Format::Q8_0,
         Format::Q3K | Format::Q4K if network.is_70b => Format::Q5K,
@@ -76,24 +76,24 @@ fn output(base: Format, size: Size, network: &Network) -> Format {
 }
 
 fn down(base: Format, size: Size, name: &str, network: &Network) -> Format {
-    let position = network.index_of_ffn_down(name);
+    let tensor = network.index_of_ffn_down(name);
     let (falcon, measured) = (network.is_falcon, network.has_importances);
     match (base, size) {
         (Format::Q2K, _) => Format::Q3K,
-        (Format::Q3K, Size::Medium) if position.is_in_first(16) => Format::Q5K,
-        (Format::Q3K, Size::Medium) if !falcon || position.uses_more_bits() => Format::Q4K,
+        (Format::Q3K, Size::Medium) if tensor.is_in_first(16) => Format::Q5K,
+        (Format::Q3K, Size::Medium) if !falcon || tensor.uses_more_bits() => Format::Q4K,
         (Format::Q3K, Size::Large) if falcon => Format::Q4K,
         (Format::Q3K, Size::Large) => Format::Q5K,
-        (Format::Q4K, Size::Medium) if falcon && position.is_in_first(16) => Format::Q6K,
-        (Format::Q4K, Size::Medium) if falcon && position.uses_more_bits() => Format::Q5K,
-        (Format::Q4K | Format::Q5K, Size::Medium) if position.uses_more_bits() && !(falcon && base == Format::Q4K) => {
+        (Format::Q4K, Size::Medium) if falcon && tensor.is_in_first(16) => Format::Q6K,
+        (Format::Q4K, Size::Medium) if falcon && tensor.uses_more_bits() => Format::Q5K,
+        (Format::Q4K | Format::Q5K, Size::Medium) if tensor.uses_more_bits() && !(falcon && base == Format::Q4K) => {
             Format::Q6K
         }
-        (Format::Q4K, Size::Small) if !falcon && position.is_in_first(8) => Format::Q5K,
-        (Format::Iq4Nl | Format::Iq4Xs, _) if !measured && position.is_in_first(8) => Format::Q5K,
-        // Quantized by importances, these formats lose too much in the first layers without a minimum.
-        (Format::Q4_0, _) if measured && position.is_in_first(8) => Format::Q4_1,
-        (Format::Q5_0, _) if measured && position.is_in_first(8) => Format::Q5_1,
+        (Format::Q4K, Size::Small) if !falcon && tensor.is_in_first(8) => Format::Q5K,
+        (Format::Iq4Nl | Format::Iq4Xs, _) if !measured && tensor.is_in_first(8) => Format::Q5K,
+        // In the first layers the formats without a minimum lose too much if blocks are quantized by importances.
+        (Format::Q4_0, _) if measured && tensor.is_in_first(8) => Format::Q4_1,
+        (Format::Q5_0, _) if measured && tensor.is_in_first(8) => Format::Q5_1,
         _ => base,
     }
 }

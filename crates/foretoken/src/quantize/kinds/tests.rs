@@ -1,10 +1,10 @@
-//! Which tensor gets which type, worked out by hand from llama.cpp's rules.
+//! The types of tensors, worked out by hand from llama.cpp's rules.
 
 use foretoken_weights::gguf::{Metadata, Value};
 
 use super::*;
 
-/// A network of so many layers, with or without an output head, with these keys.
+/// A network with this number of layers, with or without an output head, and with these keys.
 fn network(layers: usize, has_head: bool, keys: &[(&str, Value)]) -> Network {
     let mut names: Vec<String> = (0..layers)
         .flat_map(|layer| {
@@ -92,7 +92,6 @@ fn layers_of(kind: &str, tensor: &str, dtype: &str, network: &Network, count: us
 
 #[test]
 fn the_medium_mixture_gives_half_of_the_layers_more() {
-    // The rule worked out by hand.
     for (count, layers) in [
         (32, &[0, 1, 2, 3, 6, 9, 12, 15, 18, 21, 24, 27, 28, 29, 30, 31][..]),
         (22, &[0, 1, 4, 7, 10, 13, 16, 19, 20, 21]),

@@ -29,7 +29,7 @@ pub const COLUMNS: [(&str, &str); 10] = [
 ];
 
 /// What all rows share.
-pub struct Page<'a> {
+pub struct Formatter<'a> {
     /// The target's name.
     pub target: &'a str,
     /// Names of the drafters, by number.
@@ -93,16 +93,15 @@ impl Row<'_> {
     fn cells(&self) -> [String; HEADS.len()] {
         let Self { figures, .. } = self;
         let stats = &figures.stats;
-        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_string());
         [
             self.runs.parallel.to_string(),
             self.kind.unwrap_or("all").to_string(),
             or_dash(self.promise()),
             or_dash(self.budget()),
             self.variant.name().to_string(),
-            or_dash(figures.speed.map(|speed| format!("{speed:.1}"))),
+            number_or_dash(figures.speed, 1),
             or_dash(figures.speedup.map(ratio)),
-            or_dash(figures.main_speedup().and_then(verdict).map(str::to_string)),
+            or_dash(figures.main_speedup().and_then(|speedup| speedup.verdict()).map(str::to_string)),
             or_dash(figures.speedup_with_prompt.map(ratio)),
             format!("{:.2}", stats.tokens_per_pass()),
             format!("{:.2}", stats.mean_accepted_len()),
@@ -117,7 +116,7 @@ impl Row<'_> {
     }
 }
 
-impl Page<'_> {
+impl Formatter<'_> {
     /// The first line: what is measured and how.
     pub fn title(&self, prompts: &[Vec<Token>]) -> String {
         let Self { target, threads, repeat, seed, n_best, .. } = self;
@@ -189,7 +188,7 @@ impl Page<'_> {
     fn object(&self, row: &Row<'_>, costs: &Costs) -> Value {
         let Row { runs, figures, .. } = row;
         let stats = &figures.stats;
-        // All drafters of the method, even those that were never asked.
+        // All drafters of the method, even those that never drafted.
         let drafters = row.variant.method.iter().flat_map(|method| &method.drafters).map(|number| usize::from(*number));
         let object = |at: usize| Some((self.names[at].clone(), drafter(stats.drafters.get(at)?)));
         let drafters: Map<String, Value> = drafters.filter_map(object).collect();
@@ -275,13 +274,14 @@ pub fn ratio(estimate: Estimate) -> String {
     format!("{:.2}{interval}", estimate.value)
 }
 
-/// The verdict of a speed-up, if it has an interval.
-fn verdict(estimate: Estimate) -> Option<&'static str> {
-    estimate.no_difference().map(|none| match (none, estimate.value > 1.0) {
-        (true, _) => "no difference",
-        (false, true) => "faster",
-        (false, false) => "slower",
-    })
+/// A cell that may be empty.
+pub fn or_dash(cell: Option<String>) -> String {
+    cell.unwrap_or_else(|| "-".to_string())
+}
+
+/// A cell with so many decimals that may be empty.
+pub fn number_or_dash(number: Option<f64>, digits: usize) -> String {
+    or_dash(number.map(|number| format!("{number:.digits$}")))
 }
 
 /// The seconds of each group and repetition.
@@ -319,7 +319,7 @@ mod tests {
     fn a_verdict_follows_from_the_interval() {
         let shown = |value: f64, interval| {
             let estimate = Estimate { value, interval };
-            (ratio(estimate), verdict(estimate).unwrap_or("-"))
+            (ratio(estimate), estimate.verdict().unwrap_or("-"))
         };
         assert_eq!(shown(1.24, Some((1.2, 1.281))), ("1.24 (1.20-1.28)".to_string(), "faster"));
         assert_eq!(shown(1.01, Some((0.98, 1.03))), ("1.01 (0.98-1.03)".to_string(), "no difference"));

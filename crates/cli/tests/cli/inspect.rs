@@ -1,8 +1,8 @@
-//! `inspect`, `version` and `chat` without a terminal.
+//! `inspect`: its page and its JSON.
 
 use serde_json::Value;
 
-use crate::{demo, golden, run, run_with, words};
+use crate::{demo, golden, run};
 
 #[test]
 fn the_page_and_the_json_describe_the_demo_model() {
@@ -82,61 +82,4 @@ fn a_mixture_of_experts_shows_its_active_parameters() {
     }
     let dense: Value = serde_json::from_str(&run(&["inspect", "--json"]).ok()).expect("it is JSON");
     assert_eq!((&dense["parameters_active"], &dense["memory"]["token_bytes"]), (&dense["parameters"], &Value::Null));
-}
-
-#[test]
-fn the_version_is_short_or_long() {
-    assert_eq!(run(&["--version"]).ok(), format!("foretoken {}\n", env!("CARGO_PKG_VERSION")));
-    let long = run(&["version"]).ok();
-    assert!(long.contains("instruction set  ") && long.contains("demo-target, demo-draft"), "{long}");
-    assert_eq!(run(&["--version", "-v"]).ok(), long);
-    let portable = run_with(&["version"], &[("FORETOKEN_ISA", "portable")], "").ok();
-    assert!(portable.contains("instruction set  portable "), "{portable}");
-}
-
-#[test]
-fn a_conversation_remembers_until_it_is_cleared() {
-    let chat = |input: &str| {
-        let run = run_with(&words("chat -s 3 -n 16 --temp 0"), &[], input);
-        assert_eq!(run.err, "");
-        run.ok()
-    };
-    let hello = chat("hello\n");
-    assert!(hello.trim().len() > 3, "{hello}");
-    let twice = chat("hello\nhello\n");
-    assert!(twice.starts_with(&hello), "{twice}");
-    assert_eq!(chat("hello\n/clear\nhello\n"), format!("{hello}{hello}"));
-    assert_eq!(chat("hello\n/exit\nhello\n"), hello);
-    assert_eq!(chat("\n"), "");
-}
-
-#[test]
-fn a_turn_that_does_not_fit_is_reported_and_dropped() {
-    let long = "many words ".repeat(40);
-    let found = run_with(&words("chat -s 3 -n 8 -c 64"), &[], format!("{long}\nhello\n"));
-    assert!(found.err.contains("the context 64: /clear begins a new one"), "{}", found.err);
-    assert_eq!((found.code, found.err.lines().last()), (1, Some("error: 1 of 2 turns got no answer")));
-    assert_eq!(found.out, run_with(&words("chat -s 3 -n 8 -c 64"), &[], "hello\n").ok());
-}
-
-#[test]
-fn regen_answers_again() {
-    let chat = |input: &str| run_with(&words("chat -s 3 -n 16 --temp 1.2 --show-drafts=table"), &[], input);
-    let texts = |out: &str| -> Vec<String> {
-        let rows = |line: &&str| line.split_whitespace().next().is_some_and(|word| word.parse::<usize>().is_ok());
-        out.lines().filter(|line| !rows(line) && !line.trim().starts_with("pass")).map(str::to_string).collect()
-    };
-    let question = "tell me a story about the little girl who had a red ball and a brown dog in the forest";
-    let found = chat(&format!("{question}\n/regen\n/regen\n"));
-    let lines: Vec<&str> = found.err.lines().filter(|line| line.contains("passes of the target")).collect();
-    assert_eq!(lines.len(), 3, "{}", found.err);
-    // The first answer has computed the prompt but its last token.
-    assert!(!lines[0].contains("from the cache") && lines[1].contains(" prompt tokens from the cache"), "{lines:?}");
-    let first = texts(&chat(&format!("{question}\n")).ok());
-    let all = texts(&found.ok());
-    assert!(all.starts_with(&first[..1]) && all.iter().filter(|line| **line == first[0]).count() == 1, "{all:?}");
-    let nothing = chat("/regen\n");
-    assert_eq!(nothing.err.lines().last(), Some("/regen: expected an answer before it, found none"));
-    let other = chat("/again\n");
-    assert_eq!(other.err.lines().last(), Some("/again: expected one of the commands that /help lists"));
 }

@@ -13,9 +13,10 @@ use serde_json::{Value, json};
 use super::timed::{RecordTiming, TimedReplay, Variant};
 use super::{draft_us, object};
 use crate::generate::interval::{Estimate, Sample, median, speed};
+use crate::generate::table::{number_or_dash, or_dash};
 
 /// What was measured.
-pub struct Page<'a> {
+pub struct Formatter<'a> {
     /// The file of the records.
     pub records: &'a Path,
     /// The number of replayed records, and of their answers' tokens.
@@ -41,7 +42,7 @@ struct DecodingFigures {
     stats: Stats,
 }
 
-impl Page<'_> {
+impl Formatter<'_> {
     /// The label of all figures.
     fn label(&self) -> String {
         format!("recorded text, real passes of {}: the speed of a hypothetical target, not its texts", self.model)
@@ -74,12 +75,12 @@ impl Page<'_> {
             table += &format!(
                 "{:<18} {:>8} {:>8} {:>16} {:>11.3} {:>8} {:>8} {:>8.2}\n",
                 variant.name,
-                or_dash(speed, 2),
-                or_dash(speedup.map(|speedup| speedup.value), 3),
-                interval.map_or("-".to_string(), |(low, high)| format!("{low:.3} to {high:.3}")),
+                number_or_dash(speed, 2),
+                number_or_dash(speedup.map(|speedup| speedup.value), 3),
+                or_dash(interval.map(|(low, high)| format!("{low:.3} to {high:.3}"))),
                 stats.tokens_per_pass(),
-                rate.map_or("-".to_string(), |rate| format!("{rate:.1}%")),
-                or_dash(pass_ms, 2),
+                or_dash(rate.map(|rate| format!("{rate:.1}%"))),
+                number_or_dash(pass_ms, 2),
                 draft_us(&stats),
             );
         }
@@ -169,12 +170,8 @@ fn rows_line(passes: &BTreeMap<usize, Vec<f64>>) -> String {
         Some(seconds) => format!("{:.2} ms (median of {})", 1e3 * median(seconds.clone()), seconds.len()),
         None => "- (no pass)".to_string(),
     };
-    let ratio = or_dash(eight_to_one(passes), 3);
+    let ratio = number_or_dash(eight_to_one(passes), 3);
     format!("a pass of 8 rows takes {ratio} of one row's: {} and {}\n", of(8), of(1))
-}
-
-fn or_dash(number: Option<f64>, digits: usize) -> String {
-    number.map_or("-".to_string(), |number| format!("{number:.digits$}"))
 }
 
 #[cfg(test)]

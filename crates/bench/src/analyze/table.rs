@@ -7,7 +7,7 @@ use foretoken_speculation::theory;
 use serde_json::{Map, Value, json};
 
 use super::results::{DrafterResult, GammaResult};
-use crate::generate::page::{aligned, ratio};
+use crate::generate::table::{aligned, number_or_dash, or_dash, ratio};
 
 /// Columns of a report's table: heads and fields.
 pub const COLUMNS: [(&str, &str); 10] = [
@@ -36,10 +36,6 @@ fn table<const N: usize>(title: &str, heads: [&str; N], rows: Vec<[String; N]>) 
     format!("{title}\n{}", aligned(&lines, 1))
 }
 
-fn or_dash(text: Option<String>) -> String {
-    text.unwrap_or_else(|| "-".to_string())
-}
-
 /// A speed-up and its draft length.
 fn at_gamma(best: Option<(usize, f64)>) -> String {
     or_dash(best.map(|(gamma, speedup)| format!("{speedup:.2} at {gamma}")))
@@ -55,7 +51,7 @@ fn alphas(results: &[DrafterResult]) -> String {
             format!("{:.3}", result.alpha),
             percent(result.with_law),
             format!("{:.3}", result.c),
-            or_dash(theory::speedup_reached(result.alpha, result.c).map(|reached| format!("{reached:.2}"))),
+            number_or_dash(theory::speedup_reached(result.alpha, result.c), 2),
             depths.join(" "),
         ]
     };
