@@ -21,9 +21,6 @@ use super::GAMMA_MAX;
 use super::family::{self, Proposal};
 use super::head_training;
 
-/// The assumed acceptance rate of a draft model, which depends on the text.
-const ACCEPTANCE: f64 = 0.7;
-
 /// Options of `foretoken pull`.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Hub")]
@@ -63,17 +60,21 @@ impl Pull {
         let is_folder = found.path.is_dir();
         let kind = if is_folder { ModelFormat::Safetensors } else { ModelFormat::Gguf(String::new()) };
         let (option, draft_option) = if is_folder { ("-m", "-md") } else { ("-hf", "-hfd") };
-        let Some(proposal) = family::proposal(&self.name, &kind) else {
+        let billions = opened.as_ref().map(|opened| opened.checkpoint.parameters() as f64 / 1e9);
+        let proposal = family::proposal(&self.name, &kind, billions);
+        if let Some(proposal) = &proposal {
+            let draft = request(proposal.name.clone());
+            let draft = if self.draft { Some(fetch(&hub, draft)?) } else { hub.cached(&draft) };
+            writeln!(out, "{}", self.describe_draft(&hub, &found, proposal, draft.as_ref()))?;
+            writeln!(out, "  foretoken chat {option} {} {draft_option} {}", self.name, proposal.name)?;
+        } else {
             writeln!(out, "draft model: none is known for it")?;
+        }
+        if proposal.is_none_or(|proposal| proposal.is_translated) {
             let head =
                 opened.and_then(|opened| head_training::lines(&opened, option, &self.name.to_string(), &found.path));
             head.iter().try_for_each(|lines| writeln!(out, "{lines}"))?;
-            return Ok(out.flush()?);
-        };
-        let draft = request(proposal.name.clone());
-        let draft = if self.draft { Some(fetch(&hub, draft)?) } else { hub.cached(&draft) };
-        writeln!(out, "{}", self.describe_draft(&hub, &found, &proposal, draft.as_ref()))?;
-        writeln!(out, "  foretoken chat {option} {} {draft_option} {}", self.name, proposal.name)?;
+        }
         Ok(out.flush()?)
     }
 
@@ -95,8 +96,8 @@ impl Pull {
             Some(cost) => (cost, "as measured here"),
             None => (bytes as f64 / target.bytes.max(1) as f64, "by size"),
         };
-        let best = best_gamma(ACCEPTANCE, cost, GAMMA_MAX);
-        let percent = 100.0 * ACCEPTANCE;
+        let best = best_gamma(proposal.acceptance, cost, GAMMA_MAX);
+        let percent = 100.0 * proposal.acceptance;
         let assumed = format!("if {percent:.0} % of its tokens are accepted, which is assumed");
         let cost = format!("a step costs {cost:.3} passes {source}");
         let speed = match best.speedup > 1.0 {
@@ -105,7 +106,9 @@ impl Pull {
             }
             false => format!("not faster, even {assumed} ({cost})"),
         };
-        format!("draft model: {} ({location}{}, the same vocabulary): {speed}", proposal.name, readable(bytes))
+        let vocabulary =
+            if proposal.is_translated { "another vocabulary, drafts are translated" } else { "the same vocabulary" };
+        format!("draft model: {} ({location}{}, {vocabulary}): {speed}", proposal.name, readable(bytes))
     }
 }
 

@@ -284,6 +284,12 @@ fn pull_proposes_a_draft_model_and_prints_its_assumptions() {
     assert!(!test_hub.cache().join("models--Qwen--Qwen3-0.6B").exists());
     let with_draft = test_hub.run(&["pull", "--draft", "somebody/Qwen3-8B"]).ok();
     assert!(with_draft.contains("models--Qwen--Qwen3-0.6B/snapshots/"), "{with_draft}");
+    // Where the family's own is too big, a model of another vocabulary, or a head.
+    server.offer_folder("google/gemma-2-9b", Path::new(&demo("demo-target")));
+    let pulled = test_hub.run(&["pull", "google/gemma-2-9b"]).ok();
+    assert!(pulled.contains("draft model: HuggingFaceTB/SmolLM2-360M-Instruct ("), "{pulled}");
+    assert!(pulled.contains(", another vocabulary, drafts are translated): about "), "{pulled}");
+    assert!(pulled.contains("\ndraft head: one can be trained for it ("), "{pulled}");
     // Measured costs are preferred to sizes.
     let costs = test_hub.folder.path().join("kept").display().to_string();
     let variables = [("HF_HUB_OFFLINE", "0"), ("XDG_CACHE_HOME", costs.as_str())];
