@@ -42,8 +42,8 @@ use results::{DrafterResult, Measured};
 
 /// The longest draft that is measured.
 const GAMMA_MAX: usize = 64;
-/// Drafts in which alpha is measured have at least so many tokens: the position after one that was accepted completely
-/// has no law of the drafter, and so should be rare.
+/// Drafts in which alpha is measured have at least this many tokens: the position after one that was accepted
+/// completely has no law of the drafter, and so should be rare.
 const ALPHA_DEPTH_MIN: usize = 16;
 /// Tokens of a text where no limit is given: enough for most estimates, and a minute for small models.
 const TEXT_TOKENS: usize = 128;

@@ -230,12 +230,15 @@ impl BatchBench {
     }
 }
 
-/// Figures of a run, compared with one text alone.
+/// Figures of a run of several texts at once, compared with one text alone.
 struct RunFigures {
+    /// Tokens of all texts per second, those of the prompts included.
     in_all: f64,
+    /// The speed of decoding over that of one text alone; `None` if one of them was not measured.
     of_one: Option<f64>,
     /// Seconds to the first token: the median and the 95th percentile.
     first: [f64; 2],
+    /// The 95th percentile of `first` over that of the same texts one after another.
     of_back_to_back: f64,
 }
 

@@ -44,8 +44,8 @@ use timing::Timer;
 /// Numbers of rows that are timed by default, as far as they fit into the context.
 const ROWS: [usize; 7] = [1, 2, 4, 8, 16, 64, 512];
 
-/// Passes of up to so many rows compute the logits of each row, as a verify pass does; longer ones, which are prompts,
-/// only those of the last.
+/// Passes of up to this many rows compute the logits of each row, as a verify pass does; longer ones, which are
+/// prompts, only those of the last.
 const ROWS_WITH_LOGITS: usize = 64;
 
 /// Options of `foretoken bench`.

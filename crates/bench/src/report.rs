@@ -105,7 +105,7 @@ impl Folder {
     }
 
     /// Writes charts, page and record. `facts`: fields of the record besides rows; `rows`: as `--json` prints them,
-    /// with the columns of the page's table, heads and fields.
+    /// with the columns of the page's table, headings and fields.
     ///
     /// # Errors
     /// A file cannot be written, or the folder has other files by now.

@@ -11,9 +11,9 @@ use foretoken_model::{CacheType, Loaded, PackedMatrix, WeightsRead};
 /// Matrices of one type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Matrices {
-    /// Weights.
+    /// Number of weights.
     pub elements: usize,
-    /// Their bytes.
+    /// Number of bytes of the packed weights.
     pub bytes: usize,
 }
 
@@ -33,16 +33,17 @@ struct AttentionWork {
     operations: usize,
 }
 
-/// The work of a network's passes.
+/// What a network's passes compute and read, from which the roofline of each follows.
 pub struct PassWork {
     /// By type, the matrices of the layers, except those of routed experts.
     layers: BTreeMap<&'static str, Matrices>,
-    /// By type, the matrices of routed experts, and the part of them that a row chooses.
+    /// By type, the matrices of routed experts.
     experts: BTreeMap<&'static str, Matrices>,
+    /// The fraction of the routed experts that a row chooses.
     chosen_part: f64,
     /// Type and matrix of the output head.
     head: (&'static str, Matrices),
-    /// The work of attention for each window of layers, if they have one.
+    /// The work of attention, by sliding window: that of the layers with this window; `None` is full attention.
     attention: Vec<(Option<usize>, AttentionWork)>,
 }
 
@@ -99,7 +100,7 @@ impl PassWork {
         !self.experts.is_empty()
     }
 
-    /// All matrices that a pass may read, the head included, by type.
+    /// All matrices that a pass may read, the output head included, by type.
     pub fn products(&self) -> BTreeMap<&'static str, Matrices> {
         let mut all = self.layers.clone();
         self.experts.iter().for_each(|(name, own)| all.entry(*name).or_default().add(own.elements, own.bytes));
@@ -202,7 +203,7 @@ mod tests {
         let expected = 8e6 / 400e9 + 2e6 / 200e9 + 1e6 / 100e9 + 5e4 / 100e9;
         assert!((one.operation_seconds - expected).abs() < 1e-12, "{one:?}");
         assert!((one.ms() - 0.827).abs() < 1e-9, "{one:?}");
-        // Sixty-four rows of which one has logits: the head's operations are those of one row.
+        // Sixty-four rows of which one has logits: the output head's operations are those of one row.
         let many = work.pass(9, [64, 1], WeightsRead::default(), &CEILINGS);
         let seen: f64 = (1..=64).map(|i| 9.0 + f64::from(i)).sum();
         assert_eq!(many.operations, 128.0 * 5_000_000.0 + 1e6 + 5000.0 * seen);

@@ -1,4 +1,5 @@
-//! Reads a command line: turns its words into a command with its options, or into one line that says what is wrong.
+//! Reads a command line: turns its words (arguments, as the shell passes them) into a command with its options, or into
+//! one line that says what is wrong.
 //!
 //! Before clap sees the words, [`line`] finds help and version options at any place, a model in the place of a command,
 //! and options of other programs ([`other_programs`]); [`positionals`] tells models from prompts. Then defaults from

@@ -150,8 +150,9 @@ struct Session<'a> {
     saved: Option<PathBuf>,
     stream: Stream,
     interrupts: Interrupts,
-    /// Turns so far, and those of them that got no answer.
+    /// Number of turns so far.
     turn_count: usize,
+    /// Number of turns that got no answer.
     unanswered_count: usize,
 }
 

@@ -136,8 +136,9 @@ struct Entry {
     name: String,
     /// Not on the one screen.
     rare: bool,
-    /// The first paragraph, and the full text.
+    /// The first paragraph.
     short: String,
+    /// The full text.
     long: String,
 }
 

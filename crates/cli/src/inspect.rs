@@ -71,13 +71,14 @@ struct Facts {
     weights_bytes: usize,
     /// Only for mixtures of experts.
     active: Option<ActiveParameters>,
-    /// Types of keys and values, and the cache bytes of a thousand positions.
+    /// Types of keys and values.
     cache_types: [CacheType; 2],
+    /// Bytes of the cache for a thousand positions.
     cache_bytes: usize,
     tokenizer_len: Option<usize>,
     /// The token that begins a text (BOS).
     beginning: Option<(Token, String)>,
-    /// Whether the tokenizer puts it before every text; if not, it only replaces an empty prompt.
+    /// Whether the tokenizer puts `beginning` before every text; if not, it only replaces an empty prompt.
     adds_beginning: bool,
     end_tokens: Vec<(Token, String)>,
     chat_template: Option<String>,

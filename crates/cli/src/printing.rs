@@ -189,7 +189,7 @@ impl Stream {
         Ok(self.out.flush()?)
     }
 
-    /// The same in a dim colour.
+    /// Writes text in a dim colour and flushes it.
     ///
     /// # Errors
     /// As [`Stream::event`].

@@ -24,9 +24,9 @@ const USUAL_ACCEPTANCE: f32 = 0.97;
 const LAST_ACCEPTANCE: f32 = 0.85;
 /// Expected acceptance of the end of a value.
 const ENDING_ACCEPTANCE: f32 = 0.25;
-/// Maximum number of nodes of other drafters that are continued: the most probable,
+/// Maximum number of nodes of other drafters that are continued, the most probable ones.
 const CONTINUED_MAX: usize = 3;
-/// those with at least this gain.
+/// Minimum gain of a node of another drafter that is continued.
 const CONTINUED_GAIN_MIN: f32 = 0.3;
 /// Maximum number of tokens of a string that are drafted.
 const STRING_TOKENS_MAX: usize = 64;

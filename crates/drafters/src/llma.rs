@@ -26,9 +26,9 @@ const RUN_MAX: usize = 5;
 /// masses; needs no model and no chance.
 #[derive(Debug)]
 pub struct LlmaDrafter {
-    /// Maximum number of tokens copied per pass; k of the paper.
+    /// Maximum number of tokens copied per pass; k of Yang et al.
     pub copied_max: usize,
-    /// Minimum number of tokens that must match; n of the paper.
+    /// Minimum number of tokens that must match; n of Yang et al.
     run_min: usize,
     references: BTreeMap<SequenceId, History>,
     continuations: Continuations,

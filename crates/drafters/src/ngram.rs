@@ -12,10 +12,10 @@
 //! for. Counts of the corpus (public texts and the tenant's, learned by [`Drafter::warm_up`]) and of the running
 //! sequence are added up; the latter are dropped with the sequence.
 //!
-//! An order of 1 is the unigram model of the paper: it proposes the most frequent tokens, whatever came before. Higher
-//! orders back off to these if not even the last token is known or no follower is allowed, and only if the first of
-//! them is frequent enough (`unigram_min`). In recorded answers of a 7B model the most frequent token is right 3 to 6
-//! times in a hundred, and no more often if the last token is new (docs/drafters.md). A row costs more than that, so
+//! An order of 1 is the unigram model of Leviathan et al.: it proposes the most frequent tokens, whatever came before.
+//! Higher orders back off to these if not even the last token is known or no follower is allowed, and only if the first
+//! of them is frequent enough (`unigram_min`). In recorded answers of a 7B model the most frequent token is right 3 to
+//! 6 times in a hundred, and no more often if the last token is new (docs/drafters.md). A row costs more than that, so
 //! higher orders back off to single tokens only if one makes up a tenth of all.
 //!
 //! A draft is a chain, or a tree grown best-first: always at the node where the product of the confidences is highest.

@@ -47,7 +47,7 @@ pub struct SuffixDrafter {
     /// Maximum number of tokens of a branch.
     pub depth_max: usize,
     /// Maximum number of tokens copied from one occurrence: this times its match, and [`SuffixDrafter::depth_offset`]
-    /// more. alpha of the paper.
+    /// more. `alpha` of SuffixDecoding.
     pub depth_factor: f32,
     /// Tokens that may be copied beyond [`SuffixDrafter::depth_factor`] times the match.
     pub depth_offset: f32,

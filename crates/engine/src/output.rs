@@ -133,7 +133,7 @@ pub enum Event {
     Finished {
         /// The sequence.
         sequence: SequenceId,
-        /// Why.
+        /// Why it ended.
         reason: FinishReason,
         /// The rest of the output's text, which was held back as a possible stop string.
         text: String,

@@ -293,7 +293,7 @@ pub enum RequestError {
     },
     /// More of the most probable tokens than are reported.
     TopLogProbabilities {
-        /// How many.
+        /// How many were requested.
         found: usize,
     },
     /// The queue of waiting requests is full.

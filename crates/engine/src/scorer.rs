@@ -7,9 +7,9 @@
 //! prefixes are public, so those are not shared between tenants here.
 //!
 //! A network with recurrent states gets its spans from the position of its state on: rows that a drafter has committed
-//! may still be drafted ones (if it drafts for another draft model), and the state has not passed them, so they are
-//! rows of the span that were computed before. A state cannot be rolled back; it restarts, from a checkpoint if there
-//! is one. A sequence that is closed leaves its state as a checkpoint.
+//! may still be drafted ones (if it drafts for another draft model), and the state has not advanced over them, so they
+//! are rows of the span that were computed before. A state cannot be rolled back; it restarts, from a checkpoint if
+//! there is one. A sequence that is closed leaves its state as a checkpoint.
 //!
 //! A head reads hidden states besides its tokens, and returns its own with its logits. Its rows depend on the target's
 //! hidden states, and thereby on things that its own tokens do not determine (the first token, the source): no rows are
@@ -47,7 +47,7 @@ struct ScorerSequence {
     /// Whether it is open in the executor.
     is_open: bool,
     /// Whether its cache must not be used any more: it could not be opened, rows could not be moved, or its state has
-    /// passed rows that its drafter does not know of.
+    /// advanced over rows that its drafter does not know of.
     is_unusable: bool,
 }
 
@@ -241,7 +241,7 @@ impl ExecutorScorer {
                 let before = first + asks[..chunk.ask].iter().map(|ask| ask.wanted.len()).sum::<usize>();
                 rows.refuse(before.min(rows.len())..(before + chunk.wanted.start).min(rows.len()));
                 done[chunk.ask] = asks[chunk.ask].tokens.len();
-                // A state that has passed the chunks before cannot compute them again.
+                // A state that has advanced over the chunks before cannot compute them again.
                 let entry = self.sequences.get_mut(&asks[chunk.ask].sequence).expect("make_room found it");
                 entry.is_unusable |= entry.pages.passed() > entry.base;
             }
@@ -399,7 +399,7 @@ impl Scorer for ExecutorScorer {
 
     fn close(&mut self, sequence: SequenceId) {
         if let Some(mut entry) = self.sequences.remove(&sequence) {
-            // The rows that a state has passed are final, committed or not.
+            // The rows that a state has advanced over are final, committed or not.
             let is_head = self.is_head();
             let committed = entry.committed.max(entry.pages.passed()).min(entry.tokens.len());
             let committed = if entry.is_unusable || is_head { 0 } else { committed };

@@ -118,11 +118,11 @@ fn add_each(counts: &mut Vec<usize>, others: &[usize]) {
 pub struct StepTimes {
     /// The time of the whole step.
     pub all: Duration,
-    /// The part of it that passes of the target took, if they succeeded.
+    /// The time of the target's passes in it, if they succeeded.
     pub passes: Duration,
-    /// The part of it that drafters took, for drafting and prefill.
+    /// The time of the drafters in it, for drafting and prefill.
     pub drafters: Duration,
-    /// Rows of these passes.
+    /// Rows of the target's passes.
     pub rows: usize,
 }
 
@@ -225,13 +225,13 @@ pub struct Stats {
     /// Tokens of the decoding passes after the first, and the time of these passes with all drafting, in plain passes,
     /// by [`foretoken_speculation::Costs`] and not by the clock.
     pub modelled: (usize, f64),
-    /// The sequence's part of the time of planning, choosing and learning, without the drafters' own time.
+    /// The sequence's share of the time of planning, choosing and learning, without the drafters' own time.
     pub bookkeeping: Duration,
     /// By drafter of the engine.
     pub drafters: Vec<DrafterStats>,
     /// From submission to the first emitted token, including the wait for admission.
     pub time_to_first_token: Duration,
-    /// The part of it that the sequence waited for its first admission.
+    /// How much of that it waited for its first admission.
     pub time_waiting: Duration,
     /// From submission to the last emitted token.
     pub time: Duration,

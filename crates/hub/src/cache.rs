@@ -214,7 +214,7 @@ fn write_new(path: &Path, text: &str) -> io::Result<()> {
     fs::File::create_new(path)?.write_all(text.as_bytes())
 }
 
-/// The same options, with which the system refuses to open a link.
+/// Adds to options of opening that the system refuses to open a link.
 #[cfg(unix)]
 pub(crate) fn without_links(options: &mut fs::OpenOptions) -> &mut fs::OpenOptions {
     let flag = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or_default();

@@ -24,14 +24,14 @@ use crate::name::Name;
 pub enum Event<'a> {
     /// The files and bytes of the model, including those that are cached already.
     Begin {
-        /// Files.
+        /// Number of files.
         files: usize,
-        /// Bytes of all of them.
+        /// Number of bytes of all of them.
         bytes: u64,
     },
     /// The bytes that are in the cache now.
     Done {
-        /// Bytes.
+        /// Number of bytes.
         bytes: u64,
     },
     /// Another process fetches this file; this one waits for it.
@@ -48,7 +48,7 @@ pub enum Event<'a> {
     },
     /// Files that another program fetched are used although they cannot be checked or completed.
     Unchecked {
-        /// Why.
+        /// Why they cannot be checked or completed.
         why: &'a str,
     },
 }

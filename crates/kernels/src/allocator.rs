@@ -1,9 +1,10 @@
 //! An allocator for programs that end with one line if the system has no memory left.
 //!
 //! If the system refuses memory, Rust's standard library aborts the process by a signal, with a core dump. Users should
-//! see what they see of every other error, one line and exit code 1, and there is nothing to save: a file that is
-//! partly written does not have its name yet. So a program uses this as its `#[global_allocator]`; it costs a
-//! comparison per allocation. Code that can continue without the memory requests it in [`fallibly`].
+//! see what they see of every other error, one line and exit code 1. Nothing has to be saved before the exit, since
+//! files are written under temporary names until they are complete. So a program uses this as its
+//! `#[global_allocator]`; it costs a comparison per allocation. Code that can continue without the memory requests it
+//! in [`fallibly`].
 //!
 //! This is the last resort: what a model needs is compared with the available memory before anything is loaded. On
 //! systems other than Unix the process still aborts.
@@ -22,10 +23,11 @@ pub struct Allocator;
 static IS_REPORTED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
+    /// Whether this thread runs code that handles refused memory.
     static MAY_FAIL: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs code that handles refused memory, such as `Vec::try_reserve`.
+/// Runs code that handles refused memory, such as `Vec::try_reserve`, so that the process does not end.
 pub fn fallibly<T>(run: impl FnOnce() -> T) -> T {
     struct Restore(bool);
     impl Drop for Restore {

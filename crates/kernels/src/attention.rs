@@ -147,11 +147,14 @@ struct Call<'a> {
     workspaces: &'a [Mutex<Workspace>],
     /// Slabs of `slab` elements, each for one partial result.
     partials: DisjointSlice,
+    /// Elements of a slab.
     slab: usize,
+    /// The output of all rows, `[rows, heads, head_dim]`.
     out: DisjointSlice,
 }
 
 impl Call<'_> {
+    /// Number of query heads that share a key-value head.
     fn group(&self) -> usize {
         self.arguments.heads / self.arguments.keys.kv_heads
     }
@@ -161,7 +164,8 @@ impl Call<'_> {
         self.arguments.keys.head_dim.next_multiple_of(LANES)
     }
 
-    /// The tile and the head of an item. The tiles of a head are consecutive, since they read mostly the same memory.
+    /// The tile and the key-value head of an item, the unit of work: an item is one tile with one head. The tiles of a
+    /// head are consecutive, since they read mostly the same memory.
     fn item(&self, item: usize) -> (&Tile<'_>, usize) {
         (&self.tiles[item % self.tiles.len()], item / self.tiles.len())
     }
@@ -230,8 +234,8 @@ impl Call<'_> {
     }
 }
 
-/// The factor of the weighted values with a sink, as if the sink were merged as one more split that has only this score
-/// and a sum of values of 0.
+/// What the sum of the weighted values is multiplied by if there is a sink, as if the sink were merged as one more
+/// split that has only this score and a sum of values of 0.
 fn with_sink(ours: f32, total: f32, sink: f32) -> f32 {
     let highest = if sink > ours { sink } else { ours };
     let partial = exp(ours - highest);

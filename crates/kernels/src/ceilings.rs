@@ -3,9 +3,9 @@
 //! A pass takes at least the time to read its bytes from memory, and the time of its operations with the dot
 //! instruction that its weights use. Both rates are measured here, with the threads that compute, in about a second, so
 //! that times of the same run can be compared with them. Memory is read by plain vector loads and, in turn, by four
-//! streams with prefetches, since machines differ in which is faster. Operations run in registers alone, in more
-//! independent chains than needed to hide the latency of the instruction. Every rate is the best of several runs,
-//! because noise only lowers it; for memory the median is given, too, which shows how noisy the machine is.
+//! streams with prefetches, since machines differ in which is faster. Operations run in registers alone, in more sums
+//! at a time than are needed to hide the latency of the instruction. Every rate is the best of several runs, because
+//! noise only lowers it; for memory the median is given, too, which shows how noisy the machine is.
 //!
 //! This is the only file of the crate that reads a clock. It measures instructions of the machine and nothing that a
 //! kernel computes, so no result can depend on it. It does not measure caches, whose speed matters to small models, nor

@@ -20,7 +20,7 @@ pub fn product(x: &[f32], w: Matrix<'_>, inputs: usize) -> Vec<f32> {
 /// How the scores of one query head are modified; see [`Arguments`](crate::attention::Arguments).
 #[derive(Clone, Copy)]
 pub struct ScoreOptions {
-    /// The factor of the scores.
+    /// What the scores are multiplied by.
     pub scale: f32,
     /// Soft cap of the scores.
     pub soft_cap: Option<f32>,

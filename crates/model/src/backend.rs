@@ -21,7 +21,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
     fn name(&self) -> &'static str;
 
     /// Packs a network, and makes an executor of it with a cache of its own. `progress` is called after each layer. The
-    /// head has already been cut to [`Options::tokens`], and the frequencies are those of [`Options::context`].
+    /// output head has already been cut to [`Options::tokens`], and the frequencies are those of [`Options::context`].
     ///
     /// # Errors
     /// [`ModelError`] naming the model and the tensor, if the weights cannot be read, if the backend cannot run them,
@@ -55,14 +55,14 @@ pub fn check(backend: &dyn Backend, model: &str, executor: &dyn Executor) -> Res
 /// The packed weights of a backend.
 pub trait Packed: Send {
     /// Makes another executor over the same weights, with a cache of its own. Nothing is loaded again: the type of the
-    /// weights, the frequencies that were chosen by the context, and the rows of the head stay as they are.
+    /// weights, the frequencies that were chosen by the context, and the rows of the output head stay as they are.
     ///
     /// # Errors
     /// If there is not enough memory for the cache, or its type does not fit the heads.
     fn executor(&self, options: Options) -> Result<Box<dyn Executor>, ModelError>;
 
     /// Every matrix that a pass may multiply with: those of experts that rows choose, then the others in order, with
-    /// the head as the last.
+    /// the output head as the last.
     fn matrices(&self) -> Vec<PackedMatrix>;
 
     /// The embedding and the output matrix, to be shared with another network in this process without a copy. `None`,

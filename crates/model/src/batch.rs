@@ -49,7 +49,7 @@ pub struct Span<'a> {
     /// Rows of the span whose logits are wanted, ascending; none of the computed ones.
     pub wanted: &'a [u32],
     /// Rows whose hidden states are wanted, ascending; none of the computed ones. They are separate from `wanted`,
-    /// because the logits of a row need a product with the head, while its hidden states need nothing further.
+    /// because the logits of a row need a product with the output head, while its hidden states need nothing further.
     pub hidden: &'a [u32],
     /// The hidden states that the rows read besides their tokens, for each row that is not computed; none for networks
     /// that read tokens alone.

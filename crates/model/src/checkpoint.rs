@@ -1,4 +1,4 @@
-//! A model on disk or in the program: its configuration and its tensors, in either format.
+//! A model on disk or embedded in the program: its configuration and its tensors, in Hugging Face's format or GGUF.
 //!
 //! It is a Hugging Face directory (`config.json` and safetensors, in one file or in shards), a GGUF file, or several
 //! GGUF files that are one model. Families are not known here: fields and tensors are read, with errors that name them.
@@ -78,6 +78,7 @@ fn parameters(tensor: &Tensor) -> usize {
 /// A JSON object whose getters return errors with field, expected and found value.
 pub struct JsonConfig {
     file: String,
+    /// Names of the enclosing objects, each followed by a dot, for messages.
     path: String,
     value: Value,
 }

@@ -192,7 +192,7 @@ impl ExpertShape {
     }
 }
 
-/// The number of slots that each shape gets of `bytes`: one, and a part of the rest in proportion to the bytes of its
+/// The number of slots that each shape gets of `bytes`: one, and a share of the rest in proportion to the bytes of its
 /// other experts. `demands` has the number of experts of each shape and the bytes of one. `None` if not even one of
 /// each fits.
 fn slots_per_shape(demands: &[[usize; 2]], bytes: usize) -> Option<Vec<usize>> {
@@ -202,7 +202,7 @@ fn slots_per_shape(demands: &[[usize; 2]], bytes: usize) -> Option<Vec<usize>> {
     let share = |count: usize| (left as u128 * (count - 1) as u128).checked_div(further).unwrap_or(0) as usize;
     let mut counts: Vec<usize> = demands.iter().map(|[count, _]| 1 + share(*count).min(count - 1)).collect();
     left -= demands.iter().zip(&counts).map(|([_, bytes], slots)| (slots - 1) * bytes).sum::<usize>();
-    // The remainder is distributed, since a part need not be a whole number of experts.
+    // The remainder is distributed, since a share need not be a whole number of experts.
     for ([count, bytes], slots) in demands.iter().zip(&mut counts) {
         if *slots < *count && *bytes <= left {
             (*slots, left) = (*slots + 1, left - bytes);

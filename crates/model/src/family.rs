@@ -233,7 +233,7 @@ impl Plan {
         let tensors = Tensors::new(&checkpoint.weights, quantization);
         let mut network = layout.read(spec, &tensors, shared)?;
         if network.spec.draft_head.is_some() {
-            // The head is small, and NaN in its weights would show only as drafts that are never accepted.
+            // The draft head is small, and NaN in its weights would show only as drafts that are never accepted.
             tensors.check_all_finite()?;
         }
         network.name.clone_from(&checkpoint.name);

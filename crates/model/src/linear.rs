@@ -303,7 +303,7 @@ impl Unpacked {
         Self { bias: self.bias.as_ref().map(of_bias), layout: MatrixLayout::RowRanges(rows), outputs, ..self.clone() }
     }
 
-    /// Lets the rows of weights be normalized to length 1, as floats (Baichuan 2's head).
+    /// Lets the rows of weights be normalized to length 1, as floats (Baichuan 2's output head).
     pub(crate) fn with_unit_rows(self) -> Self {
         Self { unit_rows: true, ..self }
     }

@@ -1,11 +1,11 @@
 //! Medusa heads (Cai et al. 2024): for each position ahead an output matrix that reads the target's last hidden state.
 //!
-//! The head of the k-th position ahead predicts the token after the k tokens that follow its input row, whatever these
-//! are: logits = output(x + silu(block(x))), where x is the target's hidden state after its last norm (section 2.1). So
-//! the logits of a row of the text, which has a hidden state of the target, come from the first head. A drafted row
-//! reads the own hidden state of the row that it continues, which is the target's hidden state and the number of heads
-//! used so far. This makes the heads a network like any other for drafters, each step of which takes the time of one
-//! head. Nothing is cached, and tokens are ignored. An output matrix that all heads share is not supported.
+//! The k-th head predicts the token after the k tokens that follow its input row, whatever these are. Its logits are
+//! output(x + silu(block(x))), where x is the target's hidden state after its last norm (section 2.1). The row of a
+//! written token reads the target's hidden state there, and its logits come from the first head. The row of a drafted
+//! token reads what its parent row returned as its own hidden state: that same hidden state of the target, and the
+//! number of heads used since. So drafters run these heads step by step like any other network, and each step takes the
+//! time of one head. Nothing is cached, and tokens are ignored. An output matrix that all heads share is not supported.
 
 use std::sync::Arc;
 
@@ -35,11 +35,13 @@ pub(crate) struct Head<M> {
     pub(crate) output: M,
 }
 
-/// All heads, and the target's norm before its output matrix.
+/// All heads, and what they need to know of the target.
 struct Weights {
     spec: Spec,
+    /// The target's last layer, whose output the heads read.
     target_layer: usize,
     heads: Vec<Head<Linear>>,
+    /// Has the target's norm before its output matrix.
     shared: SharedEmbeddings,
 }
 
@@ -56,15 +58,18 @@ struct Medusa {
 /// The buffers of one pass, kept between passes.
 #[derive(Default)]
 struct Buffers {
-    /// The input rows of one head, and the outputs of its blocks, `[rows, width]`.
+    /// The input rows of one head, `[rows, width]`.
     x: Vec<f32>,
+    /// What a block adds to them, `[rows, width]`.
     added: Vec<f32>,
+    /// The logits of one head, `[rows, vocabulary]`.
     logits: Vec<f32>,
-    /// The own hidden state of each row of the pass, `[rows, width + 1]`.
+    /// For each row of the pass, `[rows, width + 1]`: the target's hidden state that it reads, and the number of heads
+    /// used so far.
     own: Vec<f32>,
 }
 
-/// Packs heads and makes an executor of them. `target_layer` is the target's last.
+/// Packs heads and makes an executor of them. `target_layer` is the target's last layer.
 ///
 /// # Errors
 /// As [`Unpacked::pack`].
@@ -109,7 +114,7 @@ impl Packed for Shared {
 impl Medusa {
     fn new(weights: Arc<Weights>, products: Products, options: Options) -> Self {
         let Weights { spec, target_layer, .. } = &*weights;
-        // The own hidden state is the target's hidden state and the number of the head that comes next.
+        // What a row returns as its own hidden state is the target's hidden state, and the number of heads used so far.
         let own_width = spec.width + 1;
         let capacity = Capacity {
             vocabulary: spec.vocabulary,

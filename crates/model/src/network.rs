@@ -163,7 +163,7 @@ pub struct Layer<M> {
     pub ffn_post_norm: Option<NormWeights>,
     /// The reader of the per-layer embedding, if there is one.
     pub input: Option<InputReader<M>>,
-    /// The factor of the stream after the block.
+    /// What the stream is multiplied by after the block.
     pub multiplier: f32,
 }
 
@@ -203,10 +203,11 @@ pub struct Network<M> {
     pub output_norm: Option<NormWeights>,
     /// The matrix `[embedding width, width]` from the stream's width to the embedding's, if they differ.
     pub output_projection: Option<M>,
-    /// The head `[vocabulary, embedding width]`, or fewer rows ([`Network::with_tokens`]); for a draft head, the rows
-    /// of its draft vocabulary.
+    /// The output head `[vocabulary, embedding width]`, or fewer rows ([`Network::with_tokens`]); for a draft head, the
+    /// rows of its draft vocabulary.
     pub head: M,
-    /// The draft vocabulary of a draft head: the token of each row of the head, ascending. If empty, row i is token i.
+    /// The draft vocabulary of a draft head: the token of each row of the output head, ascending. If empty, row i is
+    /// token i.
     pub head_tokens: Vec<Token>,
     /// Names of the tensors of its files that do not belong to the language model, in alphabetical order (vision
     /// towers, multi-token prediction layers). Tensors that no computation needs are not listed.
@@ -214,8 +215,8 @@ pub struct Network<M> {
 }
 
 impl Network<Unpacked> {
-    /// Keeps only the first `tokens` rows of the head ([`Options::tokens`](crate::Options::tokens)); all of them if it
-    /// is `None` or more than there are.
+    /// Keeps only the first `tokens` rows of the output head ([`Options::tokens`](crate::Options::tokens)); all of them
+    /// if it is `None` or more than there are.
     pub fn with_tokens(mut self, tokens: Option<usize>) -> Self {
         if let Some(tokens) = tokens.filter(|tokens| (1..self.spec.vocabulary).contains(tokens)) {
             if self.head_tokens.is_empty() && tokens < self.head.shape()[0] {
@@ -341,7 +342,7 @@ impl<M> Network<M> {
         experts.flat_map(Dense::matrices)
     }
 
-    /// The matrices that all rows are multiplied with, in order; the head is the last.
+    /// The matrices that all rows are multiplied with, in order; the output head is the last.
     pub(crate) fn matrices(&self) -> impl Iterator<Item = &M> {
         let layers = self.layers.iter().flat_map(Layer::matrices);
         let of_inputs = self.inputs.iter().map(|inputs| &inputs.projection);

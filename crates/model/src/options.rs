@@ -43,10 +43,10 @@ pub struct Options {
     pub checkpoint_bytes: usize,
     /// Number of layers that are run, from the first on, by a further executor over loaded weights
     /// ([`Packed::executor`](crate::Packed::executor)): an early exit, whose rows go from the last of them to the norm
-    /// and the head. `None` for all layers.
+    /// and the output head. `None` for all layers.
     pub layers: Option<usize>,
-    /// Number of rows of the head, from the first on, that have a token; `None` for all rows. The others, with which
-    /// vocabularies are padded, are not loaded, so they get no probability and take no time.
+    /// Number of rows of the output head, from the first on, that have a token; `None` for all rows. The others, with
+    /// which vocabularies are padded, are not loaded, so they get no probability and take no time.
     pub tokens: Option<usize>,
 }
 

@@ -467,7 +467,7 @@ mod tests {
         let shape = [expected.shape[1], expected.shape[0]];
         let found = Quantized::find(&checkpoint.weights, name, how, shape).unwrap().expect(name);
         let found = found.storage(&Pool::new(2)).unwrap();
-        // The head is not quantized.
+        // The output head is not quantized.
         assert!(Quantized::find(&checkpoint.weights, "lm_head", how, [64, 64]).unwrap().is_none());
         (found.format(), floats(&found) == floats(&Storage::new(expected)))
     }

@@ -1,9 +1,9 @@
 //! The description of a network by its configuration: its shape, and the closed list of ways in which networks differ.
 //!
-//! A [`Spec`] is known before any tensor is read, so a model can be described without being loaded. If networks differ
-//! in which matrices they have (feed-forward, learned positions), the loaded network has a form of its own
-//! (`network.rs`), which is described here. Each difference is matched in one place when it is run, nearly always in
-//! `block.rs`. A family that would need a second `match` gets a block file of its own.
+//! A [`Spec`] is known before any tensor is read, so a model can be described without being loaded. Where networks
+//! differ in which matrices they have (feed-forward, learned positions), the types of `network.rs`, which hold the
+//! matrices, differ in the same way, and the fields here describe them. Each difference is matched in one place when it
+//! is run, nearly always in `block.rs`. A family that would need a second `match` gets a block file of its own.
 //!
 //! Multipliers and caps have neutral values with which their computation is skipped (`Spec::plain`).
 
@@ -71,7 +71,7 @@ pub struct Rotation {
     pub frequencies: Vec<f32>,
     /// Which elements of a head form a pair.
     pub pairing: Pairing,
-    /// The factor of the rotated elements: the attention factor of YaRN and LongRoPE, otherwise 1.
+    /// What the rotated elements are multiplied by: the attention factor of YaRN and LongRoPE, otherwise 1.
     pub magnitude: f32,
     /// The base of the frequencies before any scaling.
     pub base: f32,
@@ -188,7 +188,7 @@ pub struct LayerInputs {
     pub width: usize,
     /// Number of rows of the second embedding, at least the number of tokens.
     pub vocabulary: usize,
-    /// The factor of the second embedding.
+    /// What the rows of the second embedding are multiplied by.
     pub multiplier: f32,
 }
 
@@ -202,7 +202,7 @@ pub struct QueryGrowth {
 }
 
 impl QueryGrowth {
-    /// The factor of a query at a position.
+    /// What a query at a position is multiplied by.
     pub fn at(&self, position: usize) -> f32 {
         1.0 + self.rate * (1.0 + (position as f32 / self.period).floor()).ln()
     }
@@ -261,7 +261,7 @@ pub struct Spec {
     pub vocabulary: usize,
     /// Width of the residual stream.
     pub width: usize,
-    /// Width of the embedding and of the head's input: that of the residual stream, unless there are matrices in
+    /// Width of the embedding and of the output head's input: that of the residual stream, unless there are matrices in
     /// between.
     pub embedding_width: usize,
     /// Number of blocks.
@@ -292,11 +292,11 @@ pub struct Spec {
     pub experts: Option<Experts>,
     /// How the sublayers of a block are added.
     pub residual: Residual,
-    /// The factor of what a sublayer adds to the residual stream.
+    /// What the output of a sublayer is multiplied by before it is added to the residual stream.
     pub residual_multiplier: f32,
-    /// The factor of the embedding.
+    /// What the embedding is multiplied by.
     pub embedding_multiplier: f32,
-    /// The factor of attention scores.
+    /// What attention scores are multiplied by.
     pub attention_scale: f32,
     /// Whether queries and keys are normalized after their rotation instead of before it.
     pub norms_after_rotation: bool,
@@ -304,11 +304,11 @@ pub struct Spec {
     pub query_growth: Option<QueryGrowth>,
     /// The soft cap of scaled attention scores: cap * tanh(score / cap).
     pub attention_soft_cap: Option<f32>,
-    /// The factor of logits.
+    /// What logits are multiplied by.
     pub logit_multiplier: f32,
     /// The soft cap of logits.
     pub logit_soft_cap: Option<f32>,
-    /// Whether the head is the embedding table.
+    /// Whether the output head (lm_head) is the embedding table.
     pub tied_head: bool,
     /// What the network reads of a target, if it is a draft head.
     pub draft_head: Option<DraftHead>,

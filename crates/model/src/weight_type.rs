@@ -1,9 +1,9 @@
 //! The types that weights can be converted to when they are loaded.
 //!
 //! Matrices of floats are rounded or quantized tensor by tensor on all threads, so that there is never a second copy of
-//! the model in memory. Few bits cause the largest loss in the head, so it gets Q6_K if the layers get Q4_K, as in
-//! llama.cpp. Rows that are not a whole number of blocks get the next type that fits. Quantized types are not converted
-//! to others, which would lose precision twice.
+//! the model in memory. Few bits cause the largest loss in the output head, so it gets Q6_K if the layers get Q4_K, as
+//! in llama.cpp. Rows that are not a whole number of blocks get the next type that fits. Quantized types are not
+//! converted to others, which would lose precision twice.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -62,7 +62,7 @@ impl fmt::Display for WeightType {
 }
 
 impl WeightType {
-    /// The type of the head if the layers have this type.
+    /// The type of the output head if the layers have this type.
     pub fn of_head(self) -> Self {
         if self == Self::Blocks(Format::Q4K) { Self::Blocks(Format::Q6K) } else { self }
     }

@@ -47,7 +47,8 @@ pub(crate) fn parse(
     Ok(generation)
 }
 
-/// The same without an API's format: the request and the engine's requests for it.
+/// Parses the fields of a completion or a chat of OpenAI's API: what the client requested, and the engine's requests
+/// for it.
 pub(crate) fn parse_openai(
     is_chat: bool,
     context: &RequestContext<'_>,

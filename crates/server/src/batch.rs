@@ -86,8 +86,9 @@ pub struct Parser {
     pub(crate) limit: TextLimit,
     sampling: SamplingSettings,
     settings: Arc<ServerSettings>,
-    /// The model's name in answers, and its further names in bodies.
+    /// The model's name in answers.
     model: String,
+    /// Its further names in bodies.
     aliases: Vec<String>,
     /// A part of all ids, in seconds since 1970.
     created: u64,
@@ -229,7 +230,7 @@ impl ParsedRequest {
         }
     }
 
-    /// The same if the engine refuses one of its requests.
+    /// What becomes of the line if the engine refuses one of its requests.
     pub fn refused(&self, error: RequestError) -> Outcome {
         Outcome::Refused(refusal(self.context.kind.attribute(ApiError::of(&Error::from(error)))))
     }

@@ -83,7 +83,7 @@ fn name_of(host: &str) -> Option<String> {
     let host = host.trim();
     let is_letter = |c: char| c.is_ascii_alphanumeric() || "-._~".contains(c);
     let (name, port) = match host.strip_prefix('[') {
-        // Addresses with colons are in brackets, and may have the name of an interface behind a percent sign.
+        // Addresses with colons are in brackets, and may have the name of an interface after a percent sign.
         Some(address) => {
             let (address, port) = address.split_once(']')?;
             (Some(address).filter(|address| address.chars().all(|c| is_letter(c) || ":%".contains(c)))?, port)

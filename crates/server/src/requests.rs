@@ -54,7 +54,8 @@ pub(crate) fn generation_route(parse: ParseFields<GenerationRequest>) -> MethodR
     post(move |State(models): State<Arc<Models>>, request: Request| answer_generation_request(models, request, parse))
 }
 
-/// Like [`generation_route`], for requests that may be answered without generation.
+/// Like [`generation_route`], for requests that may be answered without generation, for which `parse` returns
+/// `Ok(Err(answer))`.
 pub(crate) fn generation_or_info_route(
     parse: ParseFields<Result<GenerationRequest, Value>>,
 ) -> MethodRouter<Arc<Models>> {

@@ -1,8 +1,9 @@
 //! A draft model that is compared with the table that it runs: the logits from its paged cache must be those of the
 //! table for the same tokens, to the bit.
 //!
-//! A draft model changes no output, so confused pages of its cache would not be noticed in the output; here its drafter
-//! panics, and the engine reports that. Rows that are refused for lack of room are not compared.
+//! A draft model cannot change the output, so rows in the wrong pages of its cache would not show there. Here a
+//! difference makes the drafter panic, which the engine reports. Rows that are refused for lack of room are not
+//! compared.
 
 use foretoken_drafters::{LogitRows, ScoreAsk, Scorer};
 use foretoken_engine::ExecutorScorer;
@@ -114,7 +115,7 @@ mod tests {
         assert_eq!(scorer.truncate(sequence, 2), 2);
         scorer.score(&[ask(2, &[4, 5], &[0, 1], 3)], &mut rows);
         assert!((0..4).all(|row| rows.row(row).is_some()));
-        // A state cannot go back before tokens that it has passed, so it starts again.
+        // A state cannot go back before tokens that it has advanced over, so it starts again.
         assert_eq!(scorer.truncate(sequence, 2), 0);
         scorer.score(&[ask(0, &[1, 2, 6], &[2], 3)], &mut rows);
         scorer.close(sequence);

@@ -10,7 +10,7 @@
 //! state, unless that is of a later token: then the head's logits are those of a sequence that begins there.
 //!
 //! Its logits are those of a table; [`near`] returns one that mostly agrees with the target's. The only check of a
-//! head's recurrent states is that they pass written tokens and no drafted ones.
+//! head's recurrent states is that they advance over written tokens and no drafted ones.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

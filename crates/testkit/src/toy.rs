@@ -36,13 +36,13 @@ pub enum Fault {
     RowsDependOnBatch,
     /// The last cached row is ignored if it ends a page.
     PageForgotten,
-    /// A state passes the drafted rows of a pass.
+    /// A recurrent state also advances over the drafted rows of a pass.
     GuessPassed,
-    /// A state passes the certain rows of a pass that fails, and passes them again when it is repeated.
+    /// A recurrent state advances over the certain rows of a pass that fails, and again when it is repeated.
     PassedTwice,
     /// The first hidden states of a pass are those of the previous pass.
     StaleHiddenRows,
-    /// With remote logits, the sum that comes with the largest of them is the sum of these alone.
+    /// With remote logits, the sum over the row that is fetched with its largest logits is over these alone.
     SumOfLargestAlone,
     /// The second of two ranks does not apply changes of the cache.
     RankNotReached,
@@ -52,7 +52,7 @@ pub enum Fault {
 
 /// The value of a slot in which no token was stored yet.
 const EMPTY: Token = Token::MAX;
-/// Maximum number of passed tokens of a state that is saved.
+/// Maximum number of tokens that a saved state has advanced over.
 const SAVED_MAX: usize = 256;
 
 /// A [`Table`] as an [`Executor`].
@@ -70,7 +70,7 @@ pub struct ToyExecutor {
     source_slots: Vec<Token>,
     /// The open sequences, each with the pages and the length of its source.
     open: BTreeMap<u64, Option<(PageTable, usize)>>,
-    /// The number of open sequences, for tests that have given the toy away.
+    /// The number of open sequences, for tests that have moved the toy into an engine.
     open_count: Arc<AtomicUsize>,
     outputs: HostOutputs,
     fault: Fault,
@@ -139,8 +139,8 @@ impl ToyExecutor {
         self
     }
 
-    /// Adds an encoder that reads up to `len_max` tokens, in `pages` pages of `page_len` positions; a sequence has the
-    /// logits of the table [about](Table::with_source) its source.
+    /// Adds an encoder that reads up to `len_max` tokens, in `pages` pages of `page_len` positions; the logits of a
+    /// sequence are those of the table [with its source](Table::with_source).
     pub fn with_encoder(mut self, len_max: usize, page_len: usize, pages: usize) -> Self {
         self.source_slots = vec![EMPTY; page_len * pages];
         self.capacity.sources = Some(SourceCapacity { vocabulary: self.capacity.vocabulary, len_max, page_len, pages });

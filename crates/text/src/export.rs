@@ -99,7 +99,7 @@ fn entry(field: &str, value: Value) -> (String, Value) {
     (format!("tokenizer.ggml.{field}"), value)
 }
 
-/// The files of a tokenizer.
+/// The tokenizer to convert; `place`: its file, for messages; `rows`: the network's vocabulary size.
 struct Source<'a> {
     place: &'a str,
     json: &'a Json,
@@ -131,7 +131,7 @@ impl Source<'_> {
         }
     }
 
-    /// Adds tokens and their types: the model's own, then the added tokens.
+    /// Adds tokens and their types: the model's own, then the added tokens. `bytes`: tokens such as `<0x0A>` are bytes.
     fn tokens(
         &self,
         builder: &mut VocabularyBuilder,

@@ -1,5 +1,5 @@
-//! The drafters that are analyzed, those of the paper's section 4.2: a draft model, a unigram and a bigram model, and
-//! random tokens.
+//! The drafters that are analyzed, those of Leviathan et al. 2023 (section 4.2): a draft model, a unigram and a bigram
+//! model, and random tokens.
 //!
 //! The draft model is the library's. The others are created here, since the library has one n-gram model per engine and
 //! this command needs two. They draft at every position, which rarely pays.

@@ -1,8 +1,9 @@
 //! What the theory predicts for what was measured, and which of its assumptions explain the difference.
 //!
-//! The prediction is Theorem 3.8, with the measured alpha and c. What was measured differs from it by five factors,
-//! whose product is the whole difference: in each step one quantity of the theorem is replaced by the measured one. The
-//! last factor is what the costs of passes and drafts do not explain: other work, and noise.
+//! The prediction is Theorem 3.8 of Leviathan et al. 2023 (as all theorems and equations here), with the measured alpha
+//! and c. What was measured differs from it by five factors, whose product is the whole difference: in each step one
+//! quantity of the theorem is replaced by the measured one. The last factor is what the costs of passes and drafts do
+//! not explain: other work, and noise.
 
 use foretoken_console::report::percent;
 use foretoken_engine::DrafterStats;
@@ -12,18 +13,19 @@ use foretoken_speculation::{Costs, theory};
 use crate::generate::interval::Estimate;
 use crate::generate::rows::{Figures, Runs};
 
-/// A prediction that is off by at most this part is not explained.
+/// A prediction that is off by at most this fraction is not explained.
 const OFF_MAX: f64 = 0.1;
-/// An assumption that changes the prediction by at most this part is not named.
+/// An assumption that changes the prediction by at most this fraction is not named.
 const CAUSE_MIN: f64 = 0.01;
 
 /// What was measured at one temperature.
 pub struct Measured<'a> {
-    /// Long drafts with laws that were compared, by every drafter.
+    /// Runs from which alpha is computed: plain decoding, then each drafter with long drafts, whose laws q were
+    /// compared with the target's p.
     pub alphas: &'a Runs,
-    /// Timed drafts of every length, by every drafter.
+    /// Timed runs: plain decoding, then each drafter with each draft length.
     pub runs: &'a Runs,
-    /// Their lengths, ascending.
+    /// The draft lengths of `runs`, ascending.
     pub gammas: &'a [usize],
     /// The costs of passes and drafts.
     pub costs: &'a Costs,
@@ -35,13 +37,14 @@ pub struct DrafterResult {
     pub drafter: String,
     /// The temperature.
     pub temperature: f32,
-    /// The mean of the sum of min(p, q) over positions; one where the drafter had no law counts as 0.
+    /// The mean over positions of the sum of min(p, q); a position where the drafter had no law q counts as 0.
     pub alpha: f64,
-    /// The part of the positions where it had a law.
+    /// The fraction of the positions where it had a law.
     pub with_law: f64,
-    /// The time of a step over that of a pass.
+    /// The time of a step of the drafter over that of a pass of the target.
     pub c: f64,
-    /// Of drafts that were accepted up to a depth, the part that was accepted there too, from the first token on.
+    /// For each depth from the first token on: of the drafts of which all tokens before were accepted, the fraction
+    /// whose token there was accepted, too.
     pub by_depth: Vec<f64>,
     /// By draft length, ascending.
     pub rows: Vec<GammaResult>,
@@ -53,15 +56,16 @@ pub struct GammaResult {
     pub gamma: usize,
     /// Tokens per pass by Equation 1.
     pub expected_tokens: f64,
-    /// The same as measured, after the first pass of each text.
+    /// Tokens per pass as measured, after the first pass of each text.
     pub tokens_per_pass: f64,
     /// The speed-up by Theorem 3.8.
     pub predicted: f64,
-    /// The speed-up by the same tokens and the measured costs of wider passes and of drafting.
+    /// The predicted speed-up with the same `expected_tokens`, but with the measured costs of passes of several rows
+    /// and of drafting.
     pub with_widths: f64,
     /// The speed-up as measured; `None` if no text has a second pass.
     pub measured: Option<Estimate>,
-    /// What the measured speed-up differs by from Theorem 3.8; empty if it was not measured.
+    /// The factors by which the measured speed-up differs from Theorem 3.8; empty if it was not measured.
     pub causes: Vec<Cause>,
 }
 
@@ -76,12 +80,13 @@ pub struct Cause {
 }
 
 impl Measured<'_> {
-    /// The results of the drafter at this place among those that were measured, which has this number in the engine.
+    /// The results of one drafter: `place` is its index among the measured drafters, `number` its number in the engine.
     pub fn drafter(&self, place: usize, name: String, number: u8) -> DrafterResult {
         let Figures { stats, .. } = self.alphas.figures(&self.alphas.variants[1 + place], &|_| true);
         let drafter = stats.drafters.get(usize::from(number)).cloned().unwrap_or_default();
         let (overlaps, with_law) = drafter.overlap;
-        // Nothing is drafted after a draft that was accepted completely, nor for the last token of a text.
+        // Only positions with a draft count: not the one after a draft that was accepted completely, nor the last of a
+        // text.
         let complete = stats.accepted_lens.get(drafter.drafted_at.len()).copied().unwrap_or(0);
         let positions = stats.emitted.saturating_sub(complete + self.alphas.groups.len()).max(with_law).max(1);
         // A sum of probabilities may be above 1 by rounding.
@@ -129,7 +134,8 @@ impl Measured<'_> {
                     if depths.is_empty() { "0".to_string() } else { depths.join(" ") }
                 ),
             );
-            // The time of an iteration in passes of one row: by the theorem, then with each part as it was found.
+            // The time of an iteration in passes of one row: by the theorem, then with one quantity after another
+            // replaced by the measured one.
             let times = [
                 1.0 + length * c,
                 found.pass + length * c,
@@ -167,7 +173,7 @@ impl Measured<'_> {
     }
 }
 
-/// Of drafts that were accepted up to a depth, the part that was accepted there too.
+/// For each depth: of the drafts of which all tokens before were accepted, the fraction whose token there was, too.
 fn by_depth(drafter: &DrafterStats) -> Vec<f64> {
     let reached = std::iter::once(drafter.drafts).chain(drafter.accepted_at.iter().copied());
     drafter.accepted_at.iter().zip(reached).map(|(accepted, reached)| *accepted as f64 / reached as f64).collect()

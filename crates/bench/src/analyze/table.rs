@@ -1,4 +1,5 @@
-//! The results of `analyze`: tables in the shape of the paper's Tables 2 to 4 for people, and JSON for programs.
+//! The results of `analyze`: tables in the shape of Tables 2 to 4 of Leviathan et al. 2023 for people, and JSON for
+//! programs.
 //!
 //! Columns and fields are explained by `foretoken analyze --help`.
 
@@ -9,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::results::{DrafterResult, GammaResult};
 use crate::generate::table::{aligned, number_or_dash, or_dash, ratio};
 
-/// Columns of a report's table: heads and fields.
+/// Columns of a report's table: headings and fields.
 pub const COLUMNS: [(&str, &str); 10] = [
     ("drafter", "drafter"),
     ("temperature", "temperature"),

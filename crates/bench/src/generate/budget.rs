@@ -24,7 +24,7 @@ pub struct BudgetChoice {
 }
 
 impl BudgetChoice {
-    /// So many nodes in every pass.
+    /// This number of nodes in every pass.
     pub fn fixed(nodes: usize) -> Self {
         Self { budget: Some(Budget::Fixed), nodes_max: Some(nodes), p_min: None }
     }

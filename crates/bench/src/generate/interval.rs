@@ -12,7 +12,7 @@
 /// The tokens and time of one repetition.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
-    /// Tokens.
+    /// Number of generated tokens.
     pub tokens: usize,
     /// The time that they took.
     pub seconds: f64,
@@ -27,7 +27,7 @@ const RESAMPLES: usize = 1000;
 /// How many of a thousand resamples the interval leaves out at each end.
 const LEFT_OUT: usize = 25;
 
-/// An interval is narrow if half of its width is at most this part of the value.
+/// An interval is narrow if half of its width is at most this fraction of the value.
 const NARROW: f64 = 0.01;
 
 /// A speed-up and its interval.
@@ -106,7 +106,7 @@ impl ComparedRun<'_> {
         Some(speed(self.own)? / self.plain.map_or(Some(1.0), speed)?)
     }
 
-    /// The same for these groups, with repetitions drawn for both variants together.
+    /// The value of a resample with these groups, with repetitions drawn for both variants together.
     fn drawn(self, groups: &[usize], rng: &mut Rng) -> Option<f64> {
         let (mut own_sums, mut plain_sums) = (Sums::default(), Sums::default());
         for group in groups {
@@ -132,7 +132,7 @@ pub fn median(mut numbers: Vec<f64>) -> f64 {
     }
 }
 
-/// The least number that at least a part of `part` of these numbers does not exceed; 0 of an empty list.
+/// The least of these numbers that at least the fraction `part` of them does not exceed; 0 of an empty list.
 pub fn percentile(numbers: &[f64], part: f64) -> f64 {
     let mut sorted = numbers.to_vec();
     sorted.sort_by(f64::total_cmp);

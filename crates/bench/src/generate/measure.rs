@@ -42,7 +42,7 @@ pub struct Measurement<'a> {
     pub alpha: bool,
     /// The most repetitions.
     pub repeat: usize,
-    /// No further repetition begins after so many seconds.
+    /// No further repetition begins after this many seconds.
     pub seconds: f32,
     /// The number of combinations of temperature and texts at a time, and how many of them have begun.
     pub cells: (usize, usize),
@@ -77,7 +77,7 @@ impl Measurement<'_> {
         Ok(())
     }
 
-    /// Measures all variants at one temperature, with so many texts at a time. `plain` has the answers of plain
+    /// Measures all variants at one temperature, with `parallel` texts at a time. `plain` has the answers of plain
     /// decoding, if they are known already, and is filled if not. After Ctrl-C the result has what was measured of all
     /// variants.
     ///

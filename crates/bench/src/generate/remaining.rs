@@ -20,13 +20,13 @@ pub struct RemainingTime {
 }
 
 impl RemainingTime {
-    /// A bar over at most `repeat` repetitions of so many prompts, none of which begins after `seconds`.
+    /// A bar over at most `repeat` repetitions of `prompts` prompts, none of which begins after `seconds`.
     pub fn begin(what: String, prompts: usize, repeat: usize, seconds: f64) -> Self {
         let bar = bar(what.clone(), prompts * repeat);
         Self { bar, what, started: Instant::now(), prompts, repeat, seconds }
     }
 
-    /// Shows that so many prompts are done, including those of earlier repetitions.
+    /// Shows that `done` prompts are done, including those of earlier repetitions.
     pub fn show(&mut self, done: usize) {
         if self.bar.is_hidden() {
             return;

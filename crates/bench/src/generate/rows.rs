@@ -14,7 +14,7 @@ use super::budget::BudgetChoice;
 use super::interval::{Estimate, Sample, speed};
 use super::timings::{GroupTiming, middle};
 
-/// The results at one temperature with so many texts at a time.
+/// The results at one temperature, with one number of texts at a time.
 pub struct Runs {
     /// The temperature.
     pub temperature: f32,
@@ -26,7 +26,7 @@ pub struct Runs {
     pub repetitions: usize,
     /// Plain decoding, then each method under each promise with each budget.
     pub variants: Vec<Variant>,
-    /// The part of the measurement's time that was not spent on generation.
+    /// The fraction of the measurement's time that was not spent on generation.
     pub bench_share: f64,
 }
 
@@ -141,14 +141,14 @@ pub struct Variant {
 pub enum TextCheck {
     /// All do, as promised.
     Equal,
-    /// So many do not, against the promise.
+    /// This many do not, against the promise.
     Differs(usize),
     /// Only their distribution was promised.
     NotPromised,
 }
 
 impl Variant {
-    /// A variant without results, with so many groups.
+    /// A variant without results, with this number of groups.
     pub fn new(method: Option<Method>, temperature: f32, groups: usize) -> Self {
         let promised = |method: &Method| method.verify == Promise::Exact || temperature == 0.0;
         Self {
@@ -198,11 +198,11 @@ pub fn text_name(number: usize, prompts: usize) -> String {
 
 /// The figures of a row.
 pub struct Figures {
-    /// Prompts.
+    /// Number of prompts.
     pub prompts: usize,
     /// Sums over the texts, each with its median repetition.
     pub stats: Stats,
-    /// Their passes.
+    /// Totals of their passes.
     pub totals: PassTotals,
     /// Tokens per second after the first token; `None` if no text has a second pass.
     pub speed: Option<f64>,
@@ -218,7 +218,7 @@ pub struct Figures {
     pub bookkeeping_share: f64,
     /// All tokens and their time, for each group and repetition.
     pub all: Vec<Vec<Sample>>,
-    /// The same after the first token.
+    /// The tokens after the first and their time, for each group and repetition.
     pub after_first: Vec<Vec<Sample>>,
 }
 

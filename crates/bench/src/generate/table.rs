@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use super::interval::{Estimate, Sample, median};
 use super::rows::{Figures, Method, Runs, TextCheck, Variant};
 
-/// Columns of a report's table: heads and fields.
+/// Columns of a report's table: headings and fields.
 pub const COLUMNS: [(&str, &str); 10] = [
     ("temperature", "temperature"),
     ("texts", "parallel"),
@@ -279,7 +279,7 @@ pub fn or_dash(cell: Option<String>) -> String {
     cell.unwrap_or_else(|| "-".to_string())
 }
 
-/// A cell with so many decimals that may be empty.
+/// A cell that may be empty: a number with `digits` decimals, or a dash.
 pub fn number_or_dash(number: Option<f64>, digits: usize) -> String {
     or_dash(number.map(|number| format!("{number:.digits$}")))
 }

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// An answer whose passes came so many milliseconds after the start, with so many tokens.
+    /// An answer: for each pass the milliseconds after the start, and its number of tokens.
     fn answer(started: Instant, passes: &[(u64, usize)]) -> Answer {
         let arrival = |(milliseconds, tokens): &(u64, usize)| (started + Duration::from_millis(*milliseconds), *tokens);
         let emitted = passes.iter().map(|(_, tokens)| tokens).sum();

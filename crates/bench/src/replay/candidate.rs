@@ -22,7 +22,7 @@ enum CandidateDrafter {
     Own(DrafterKind),
     /// Plain prompt lookup, a chain after the latest match.
     LookupLatest,
-    /// The same after the earliest match, as in transformers.
+    /// Plain prompt lookup, a chain after the earliest match, as in transformers.
     LookupFirst,
     /// The drafters of `auto`.
     Auto,

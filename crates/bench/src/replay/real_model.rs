@@ -1,9 +1,9 @@
 //! Replays records on a model: its passes are real, and its output tokens are replaced by the recorded ones.
 //!
-//! Embedding, layers, head, cache and the search for the most probable token run as in generation; only the token of
-//! each row is replaced by the recorded one. So the times of passes are real, and the record decides what is accepted.
-//! Engine and drafters see the records' tokens; a token that the model does not have is replaced by one of its own for
-//! the model, whose row of the embedding costs the same. Times are measured in [`super::timed`].
+//! Embedding, layers, output head, cache and the search for the most probable token run as in generation; only the
+//! token of each row is replaced by the recorded one. So the times of passes are real, and the record decides what is
+//! accepted. Engine and drafters see the records' tokens; a token that the model does not have is replaced by one of
+//! its own for the model, whose row of the embedding costs the same. Times are measured in [`super::timed`].
 
 use std::hint::black_box;
 use std::path::PathBuf;
@@ -131,14 +131,14 @@ impl RealModel {
 pub struct FittingRecords {
     /// Those that fit.
     pub records: Vec<Record>,
-    /// Their numbers.
+    /// The number of each of `records` in the file.
     pub numbers: Vec<usize>,
     /// The numbers of the others, and their tokens.
     pub left_out: Vec<(usize, usize)>,
 }
 
 impl FittingRecords {
-    /// Splits records by whether they fit into a context of so many tokens.
+    /// Splits records by whether they fit into a context of this many tokens.
     pub fn new(records: Vec<Record>, context: usize) -> Self {
         let mut fit = Self::default();
         for (number, record) in (1..).zip(records) {

@@ -15,7 +15,7 @@ use super::{draft_us, object};
 use crate::generate::interval::{Estimate, Sample, median, speed};
 use crate::generate::table::{number_or_dash, or_dash};
 
-/// What was measured.
+/// Formats what was measured.
 pub struct Formatter<'a> {
     /// The file of the records.
     pub records: &'a Path,
@@ -90,7 +90,7 @@ impl Formatter<'_> {
         table + &rows_line(&timed.passes)
     }
 
-    /// The same as JSON.
+    /// The table as JSON, with further figures.
     pub fn object(&self, timed: &TimedReplay<'_>) -> Value {
         let drafters: Vec<Value> =
             timed.variants.iter().map(|variant| self.variant(variant, &timed.variants[0], played(timed))).collect();
@@ -164,7 +164,7 @@ fn eight_to_one(passes: &BTreeMap<usize, Vec<f64>>) -> Option<f64> {
     Some(median(passes.get(&8)?.clone()) / median(passes.get(&1)?.clone()))
 }
 
-/// The same in words.
+/// The line that compares passes of eight rows and of one.
 fn rows_line(passes: &BTreeMap<usize, Vec<f64>>) -> String {
     let of = |rows: usize| match passes.get(&rows) {
         Some(seconds) => format!("{:.2} ms (median of {})", 1e3 * median(seconds.clone()), seconds.len()),

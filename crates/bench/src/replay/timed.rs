@@ -63,9 +63,9 @@ pub struct Plan<'a> {
     pub by_halves: bool,
     /// The number of each record, for messages.
     pub numbers: &'a [usize],
-    /// Repetitions.
+    /// The most repetitions of each record.
     pub repeat: usize,
-    /// No further record begins after so many seconds.
+    /// No further record begins after this many seconds.
     pub seconds: Option<f32>,
 }
 

@@ -12,7 +12,7 @@ use plotters::style::{FontStyle, register_font};
 
 /// Width and height of a chart on a wide page, with a legend of one row; others make it higher.
 pub const WIDE: (u32, u32) = (860, 400);
-/// The same on a phone.
+/// Width and height of a chart on a narrow page, as on a phone.
 pub const NARROW: (u32, u32) = (360, 320);
 
 /// Colours of lines, which colour-blind people can distinguish too.
@@ -28,7 +28,7 @@ const COLOURS: [RGBColor; 6] = [
 const SHAPES: usize = 4;
 /// Height of a row of the legend.
 const ROW: i32 = 18;
-/// Marks of several lines in a category are drawn side by side, within this part of the category's width.
+/// Marks of several lines in a category are drawn side by side, within this fraction of the category's width.
 const CATEGORY_WIDTH: f64 = 0.6;
 const TEXT: RGBColor = RGBColor(30, 32, 36);
 const GRID: RGBColor = RGBColor(222, 218, 210);

@@ -10,7 +10,7 @@ use super::chart::{Chart, NARROW, WIDE};
 
 const STYLE: &str = include_str!("style.css");
 
-/// The whole page. `columns`: heads and fields of the table of rows.
+/// The whole page. `columns`: headings and fields of the table of rows.
 ///
 /// # Errors
 /// A chart cannot be drawn.

@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 /// The requests of all clients.
 #[derive(Clone, Copy)]
 pub struct Workload<'a> {
-    /// Concurrent clients.
+    /// Number of concurrent clients.
     pub clients: usize,
-    /// Requests of each client.
+    /// Number of requests of each client.
     pub texts: usize,
     /// Prompts, which requests use one after another.
     pub prompts: &'a [String],
-    /// Tokens of each text.
+    /// Number of tokens of each text.
     pub tokens: usize,
     /// Temperature.
     pub temperature: f32,
@@ -35,7 +35,7 @@ impl Workload<'_> {
 /// The measurements of all clients.
 #[derive(Clone, Debug, Default)]
 pub struct ClientTimings {
-    /// Generated tokens.
+    /// Number of generated tokens.
     pub tokens: usize,
     /// Seconds from the first request to the last token.
     pub seconds: f64,

@@ -1,9 +1,9 @@
 //! Defaults of options from a file and the environment, under the names of the options.
 //!
-//! They become words before the command line's own options, so they mean exactly what they mean there. The command line
-//! overrides the environment, which overrides the file. A default that excludes an option of the command line is
-//! dropped silently. What the model's `generation_config.json` says, and what the program chooses, is applied by the
-//! library.
+//! A default becomes words such as `--name=value`, which are parsed as if they stood on the command line before its own
+//! options, so it means what the option means. The command line overrides the environment, which overrides the file. A
+//! default that excludes an option of the command line is dropped silently. What the model's `generation_config.json`
+//! says, and what the program chooses, is applied by the library.
 
 mod environment;
 mod file;
@@ -65,7 +65,7 @@ pub struct DefaultValue {
     pub source: Source,
 }
 
-/// As printed under `-v`.
+/// The line that `-v` prints: where the default comes from, the option and its values.
 impl fmt::Display for DefaultValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let values = if SECRETS.contains(&self.id.as_str()) { HIDDEN.to_string() } else { self.values.join(",") };
@@ -101,7 +101,7 @@ pub struct Defaults {
     pub values: Vec<DefaultValue>,
     /// The file, if there is one.
     pub file: Option<PathBuf>,
-    /// Variables that begin with our prefix and name no option.
+    /// Variables that begin with `FORETOKEN_` and name no option.
     pub unknown_variables: Vec<String>,
 }
 
@@ -173,7 +173,7 @@ fn is_known(program: &Command, name: &str) -> bool {
 /// The values of an option, and the words that give them on a command line.
 ///
 /// # Errors
-/// The option has no such value: what was expected, and what was found.
+/// The option has no such value; the message says what was expected and what was found.
 pub fn words(option: &Arg, found: &RawValue) -> Result<(Vec<String>, Vec<OsString>), String> {
     let long = option.get_long().unwrap_or_default();
     let bare = || Ok((vec!["true".to_string()], vec![format!("--{long}").into()]));
@@ -211,7 +211,7 @@ fn expand_home(option: &Arg, value: String) -> String {
     }
 }
 
-/// Checks a value by the option's own parser. The error: what was expected, and what was found.
+/// Checks a value by the option's own parser. The error has what was expected and what was found.
 fn check(option: &Arg, value: &str) -> Result<(), (String, String)> {
     let mut alone = Arg::new("option").long("option").action(option.get_action().clone());
     alone = alone.value_parser(option.get_value_parser().clone()).value_delimiter(option.get_value_delimiter());

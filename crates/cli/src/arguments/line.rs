@@ -88,7 +88,7 @@ pub struct UnknownOption {
 pub struct IgnoredOption {
     /// The option with its values.
     pub option: String,
-    /// Why.
+    /// Why it is ignored.
     pub reason: String,
 }
 

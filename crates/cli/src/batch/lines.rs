@@ -87,7 +87,7 @@ impl Line {
     /// The request of a line. `place`: the line, for messages.
     ///
     /// # Errors
-    /// It is no request: why, beginning with the place.
+    /// It is no request: why, beginning with `place`.
     pub fn request(&self, format: LineFormat, place: &str) -> Result<BatchRequest, String> {
         let wrong = |why: String| format!("{place}: {why}");
         let mut prompt = match format.is_objects {

@@ -1,7 +1,7 @@
 //! Draft models for a model: of its family, or small models of another vocabulary, whose drafts are translated
 //! (Universal Assisted Generation).
 //!
-//! The data file `drafts.json` has families, models of one vocabulary with their sizes, and the assistants, small models
+//! The file `drafts.json` has families, models of one vocabulary with their sizes, and the assistants, small models
 //! that can draft for any other. Of two candidates the one of the higher expected speedup (Theorem 3.8 of Leviathan et
 //! al. 2023) is proposed.
 
@@ -37,8 +37,9 @@ struct Family {
 }
 
 struct Member {
-    /// The repository in safetensors, and the one in GGUF if there is one.
+    /// The repository with safetensors.
     repo: Name,
+    /// The repository with GGUF files, if there is one.
     gguf: Option<Name>,
     /// Billions of parameters.
     parameters: f64,
@@ -55,7 +56,7 @@ pub struct Proposal {
     pub share: f64,
     /// Whether it has another vocabulary than the target.
     pub is_translated: bool,
-    /// Which part of its tokens is assumed to be accepted.
+    /// Which fraction of its tokens is assumed to be accepted.
     pub acceptance: f64,
 }
 

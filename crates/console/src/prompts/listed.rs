@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::failure::Failure;
 
-/// A prompt of a file, with its place and kind.
+/// A prompt of a file, with where it is in the file, and its kind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ListedPrompt {
     /// The file and the line or number, for messages; empty if the prompt is not from a file.
@@ -23,7 +23,7 @@ impl ListedPrompt {
     /// The request that continues it.
     ///
     /// # Errors
-    /// As [`Prompter::request`]; the error begins with the prompt's place.
+    /// As [`Prompter::request`]; the error begins with the prompt's file and line.
     pub fn request(&self, prompter: &Prompter) -> Result<Request, Failure> {
         prompter.request(&self.prompt).map_err(|error| self.named(error.into()))
     }
@@ -129,7 +129,7 @@ fn conversation(place: &str, value: &Value) -> Result<Prompt, Failure> {
 /// first of its `turns`.
 ///
 /// # Errors
-/// The object has none of these fields; the error begins with the place.
+/// The object has none of these fields; the error begins with `place`.
 pub fn of_object(place: &str, object: &Value) -> Result<ListedPrompt, Failure> {
     let listed = |prompt| ListedPrompt { place: place.to_string(), prompt, kind: kind(object) };
     if object.get("prompt").is_none() && object.get("messages").is_some() {

@@ -1,6 +1,6 @@
 //! Span copying (LLMA): settings, options and constructor of the drafter.
 //!
-//! Its paper calls the two values n and k.
+//! Yang et al. 2023 call the two values n and k.
 
 use foretoken_drafters::LlmaDrafter;
 use serde::{Deserialize, Serialize};

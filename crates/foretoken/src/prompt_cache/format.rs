@@ -1,8 +1,8 @@
 //! Parses and writes the file of a prompt cache. Files are not trusted.
 //!
-//! Every field is checked, and nothing is allocated for a length before the file is known to be that long. The head has
-//! its own checksum, so that damage is not reported as a key that differs: only an undamaged key is compared with this
-//! run's. The format is documented in `prompt_cache.rs`.
+//! Every field is checked, and nothing is allocated for a length before the file is known to be that long. What comes
+//! before the rows has its own checksum, so that damage is not reported as a key that differs: only an undamaged key is
+//! compared with this run's. The format is documented in `prompt_cache.rs`.
 
 use std::io::{self, Read, Write};
 

@@ -39,7 +39,7 @@ fn read(bytes: &[u8]) -> Result<SavedPrefix, String> {
     read_as(bytes, &parts)
 }
 
-/// Bytes before the checksum of the head.
+/// Bytes before the first checksum, which is that of all before the rows.
 fn head_len() -> usize {
     let key: usize = parts(5).iter().map(|(name, value)| name.len() + value.len() + 3).sum();
     32 + key + 5 * 4 + 2 * 16

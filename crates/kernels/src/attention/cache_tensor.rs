@@ -1,10 +1,10 @@
 //! The keys or the values of a layer in the KV cache: their layout in memory, and their rounding when they are stored.
 //!
-//! Sixteen slots of one key-value head are a block, and blocks are what attention reads. A block of keys is
-//! `[head_dim][16]`, so sixteen scores are sixteen lanes and need no sum across them; a block of values is
-//! `[16][head_dim]`, so lanes are elements of the output. Keys and values may have different types. Values are rounded
-//! to the type here, once, and that is the only error that a narrow cache adds: widening is exact, and so is the
-//! product of a quant and its scale (7 bits by 11).
+//! Sixteen consecutive slots are a panel. A panel of one key-value head is a block, and blocks are what attention
+//! reads. A block of keys is `[head_dim][16]`, so sixteen scores are sixteen lanes and need no sum across them; a block
+//! of values is `[16][head_dim]`, so lanes are elements of the output. Keys and values may have different types. Values
+//! are rounded to the type here, once, and that is the only error that a narrow cache adds: widening is exact, and so
+//! is the product of a quant and its scale (7 bits by 11).
 //!
 //! A slot of a head of 64 elements takes 256 bytes in f32, 128 in f16 and bf16, 68 in q8_0.
 
@@ -129,7 +129,8 @@ impl CacheTensor {
         self.slots
     }
 
-    /// The index of the first element of the block of sixteen slots of one head, counted from [`CacheTensor::start`].
+    /// The index of the first element of the block of a panel (sixteen slots) and a head, counted from
+    /// [`CacheTensor::start`].
     pub(crate) fn block(&self, panel: usize, head: usize) -> usize {
         (panel * self.kv_heads + head) * LANES * self.head_dim
     }

@@ -3,8 +3,8 @@
 //!
 //! Blocks of the cache are widened to f32 a few at a time, and everything that the tile's queries need of them is
 //! computed while they are in the L1 cache. Scores and weighted values (`split/values.rs`) are both [`Sum`]s. A score
-//! is one chain over the elements of a head in order, so its bits do not depend on the lane or the block in which it is
-//! computed, and lanes of other slots are ignored.
+//! is added up over the elements of a head one after another, in order, so its bits do not depend on the lane or the
+//! block in which it is computed, and lanes of other slots are ignored.
 //!
 //! Slots that are not consecutive give the same results, but slowly: each run of consecutive slots costs as much as a
 //! block.
@@ -22,8 +22,9 @@ const WIDENED_ELEMENTS: usize = 4096;
 
 /// Rows that share what they read: the prefix of each is the beginning of `shared`.
 pub(super) struct Tile<'a> {
-    /// The first row.
+    /// The first row, as its number in the whole call.
     pub(super) first: usize,
+    /// The slots of each row.
     pub(super) row_slots: &'a [RowSlots<'a>],
     /// The longest of the rows' prefixes.
     pub(super) shared: &'a [u32],
@@ -42,13 +43,16 @@ pub(super) struct SplitTask<'a> {
     pub(super) from: usize,
 }
 
-/// Consecutive positions in consecutive slots of one block.
+/// Consecutive positions in consecutive slots of one panel.
 #[derive(Clone, Copy)]
 struct Run {
-    /// The first position, counted in the split.
+    /// The first position, from the beginning of the split.
     position: usize,
+    /// The number of the panel (sixteen slots) in the cache.
     panel: usize,
+    /// The first slot within the panel.
     lane: usize,
+    /// Number of positions.
     len: usize,
 }
 
@@ -65,7 +69,7 @@ pub(super) struct Workspace {
     block_scores: Vec<f32>,
     runs: Vec<Run>,
     prefetch: Prefetch,
-    /// Blocks with slots of tails.
+    /// The numbers of the panels that have slots of tails, ascending.
     panels: Vec<usize>,
 }
 
@@ -102,10 +106,12 @@ pub(super) fn aligned(memory: &mut Vec<f32>, len: usize) -> &mut [f32] {
 }
 
 impl SplitTask<'_> {
+    /// Number of query heads that share the key-value head.
     fn group(&self) -> usize {
         self.arguments.heads / self.arguments.keys.kv_heads
     }
 
+    /// Elements of a head.
     fn dim(&self) -> usize {
         self.arguments.keys.head_dim
     }
@@ -210,14 +216,16 @@ impl SplitTask<'_> {
         }
     }
 
-    /// The rows whose prefix reaches beyond a position of the split: the first row, and the one after the last.
+    /// The range of rows whose prefix reaches beyond a position of the split: the first of them, and the row after the
+    /// last.
     fn rows_beyond(&self, position: usize) -> [usize; 2] {
         let mut rows = (0..self.rows()).filter(|row| self.visible(*row)[1] > position);
         let first = rows.next().unwrap_or(0);
         [first, rows.next_back().map_or(first, |last| last.max(first)) + 1]
     }
 
-    /// Computes the raw scores of the rows' queries with some widened blocks of keys, into `out`.
+    /// Computes the raw scores of the queries of the rows from `rows[0]` on and before `rows[1]` with some widened
+    /// blocks of keys. `out`: where they are written, and the elements between the scores of two queries.
     fn score(&self, queries: &[f32], rows: [usize; 2], keys: Keys<'_>, out: (&mut [f32], usize)) {
         let (dim, group, Keys { keys, vectors, prefetch }) = (self.dim(), self.group(), keys);
         let ((out, sums_stride), count) = (out, (rows[1] - rows[0]) * group);
@@ -286,7 +294,7 @@ impl SplitTask<'_> {
         }
     }
 
-    /// Computes the scores of the rows' own tails: of every query with every block that some tail touches. Each row
+    /// Computes the scores of the rows' own tails: of every query with every panel that some tail touches. Each row
     /// then takes its own scores.
     fn score_tails(&self, workspace: &mut Workspace) {
         let (block, group, rows) = (self.block(), self.group(), self.rows());
@@ -316,17 +324,18 @@ impl SplitTask<'_> {
 struct Keys<'a> {
     /// `[vectors, head_dim, 16]`.
     keys: &'a [f32],
+    /// Number of blocks, each of which gives a vector of sixteen scores.
     vectors: usize,
     prefetch: Option<&'a Prefetch>,
 }
 
-/// The index of a slot among the lanes of these blocks.
+/// The index of a slot among the lanes of these panels.
 fn column(panels: &[usize], slot: u32) -> usize {
     let (panel, lane) = (slot as usize / LANES, slot as usize % LANES);
     panels.binary_search(&panel).expect("the block of a slot of a tail") * LANES + lane
 }
 
-/// Cuts slots into runs of consecutive slots within a block; the first slot is that of the position `first`.
+/// Cuts slots into runs of consecutive slots within a panel; the first slot is that of the position `first`.
 fn find_runs(slots: &[u32], first: usize, runs: &mut Vec<Run>) {
     runs.clear();
     let mut at = 0;

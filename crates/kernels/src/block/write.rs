@@ -120,8 +120,8 @@ fn f16_bits(scale: f32) -> u16 {
     f16::from_f32(scale.clamp(-greatest, greatest)).to_bits()
 }
 
-/// The factor of the elements, the reciprocal of the scale; 0 if it is beyond f32, since the f16 scale is 0 long before
-/// that.
+/// What the elements are multiplied by, the reciprocal of the scale; 0 if it is beyond f32, since the f16 scale is 0
+/// long before that.
 #[inline(always)]
 fn reciprocal(scale: f32) -> f32 {
     let reciprocal = 1.0 / scale.clamp(-f16::MAX.to_f32(), f16::MAX.to_f32());

@@ -1,4 +1,5 @@
-//! The loops that are timed: one instruction, in enough chains to keep a core busy, and two ways to read memory.
+//! The loops that are timed: one instruction, in enough chains (in each of which it waits for its own last result) to
+//! keep a core busy, and two ways to read memory.
 //!
 //! The optimizer cannot remove them: sums start from numbers that it cannot see, a different one for each chain, and
 //! end in `black_box`. Instructions that do not depend on the sum would be moved out of the loop, so their operand

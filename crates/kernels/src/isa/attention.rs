@@ -2,8 +2,9 @@
 //!
 //! Scores and weighted sums are the same operation, [`Sum`](crate::isa::shapes::Sum): products of factors and vectors,
 //! added up in order for each row of factors. A tile of R rows by N vectors keeps R x N accumulators in registers, so
-//! each loaded vector is used for R rows and each factor for N vectors, and there are enough chains to hide the latency
-//! of a multiply-add. The tile of an accumulator cannot change its bits, since each accumulator is a chain of its own.
+//! each loaded vector is used for R rows and each factor for N vectors, and there are enough independent sums to hide
+//! the latency of a multiply-add. The tile that an accumulator belongs to cannot change its bits, since each is a sum
+//! of its own, added up in order.
 //!
 //! All arithmetic is in f32: blocks of the cache are widened first, once for all rows.
 

@@ -1,7 +1,7 @@
 //! Sixteen lanes as one 512-bit register: AVX-512 with BW and VNNI.
 //!
-//! Tiles of floats have up to 12 rows by two panels: 24 of the 32 registers accumulate, in as many independent chains.
-//! The tiles of quantized weights are in `avx512/products.rs`.
+//! Tiles of floats have up to 12 rows by two panels: 24 of the 32 registers are accumulators, each of which is a sum of
+//! its own. The tiles of quantized weights are in `avx512/products.rs`.
 
 mod products;
 

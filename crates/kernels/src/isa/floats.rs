@@ -2,8 +2,8 @@
 //!
 //! The vector operations come from the module that instantiates the macro: `zero`, `splat`, `fma`, `load_f32`,
 //! `load_f16`, `two_bf16` (a line of pairs, as two vectors), `store`, `prefetch_l2`. Weights are widened in registers,
-//! which is exact; each (row, output) is one chain of fused multiply-adds in order of k, on every instruction set, so
-//! its bits depend on nothing else.
+//! which is exact; each (row, output) is one sum of fused multiply-adds in order of k, on every instruction set, so its
+//! bits depend on nothing else.
 //!
 //! Estimate for 16 outputs by one element of k: for each row one multiply-add; for all rows together one load, and for
 //! half types one or two conversions. A core with two multipliers (Sapphire Rapids) computes 8 rows in 4 cycles while

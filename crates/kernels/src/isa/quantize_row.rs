@@ -50,7 +50,7 @@ pub(crate) struct Factor {
 }
 
 impl Factor {
-    /// The factor of a block whose largest magnitude is this.
+    /// What the elements of a block are multiplied by if this is their largest magnitude.
     #[inline(always)]
     pub(crate) fn of(largest: f32) -> Self {
         let inverse = 127.0 / largest;

@@ -93,8 +93,9 @@ pub(crate) struct Tile<'a> {
     pub(crate) offset: i32,
     /// Bytes from a panel to the next.
     pub(crate) stride: usize,
-    /// The address to prefetch from, and the bytes to prefetch in each step; set for each run of a tile.
+    /// The address to prefetch from; it is set for each run of a tile.
     pub(crate) prefetch_from: *const u8,
+    /// Bytes to prefetch in each step of a tile.
     pub(crate) prefetch_bytes: usize,
     /// For two panels of floats: the step from which prefetches skip to the next pair, since the panel that follows is
     /// the other one of this pair.

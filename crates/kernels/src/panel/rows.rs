@@ -15,6 +15,7 @@ pub(crate) struct PreparedRows {
     weighted_sums: Vec<f32>,
     /// For each offset that occurs, the initial sums of small blocks: minus the offset times the sum of quants.
     initial_sums: Vec<(i32, Vec<i32>)>,
+    /// How many entries of `initial_sums` belong to the current input; the others are kept for their memory.
     initial_sums_filled: usize,
     /// The rows quantized in blocks of 256.
     large: QuantizedRows,
@@ -29,7 +30,7 @@ fn initial_offset(format: Format, isa: Isa) -> i32 {
     format.offset() - if format.is_wide() { isa.tiles().dot_offset } else { 0 }
 }
 
-/// The maximum height of a strip for this number of rows.
+/// The maximum number of rows of a strip, which one tile computes, if there are `rows` rows.
 fn height_max(rows: usize, form: PanelFormat, isa: Isa) -> usize {
     let TileShapes { single, double, floats, .. } = isa.tiles();
     match (form, double.last()) {

@@ -1,6 +1,6 @@
 //! Baichuan 1 and 2: Llama with fused queries, keys and values. The 7B has rotary positions; the 13B, whose
-//! configuration has `model_max_length` instead of `max_position_embeddings`, has ALiBi. The rows of Baichuan 2's head
-//! are normalized to length 1; it is recognized by its vocabulary of 125 696 tokens.
+//! configuration has `model_max_length` instead of `max_position_embeddings`, has ALiBi. The rows of Baichuan 2's
+//! output head are normalized to length 1; it is recognized by its vocabulary of 125 696 tokens.
 
 use foretoken_kernels::rope::Pairing;
 
@@ -36,7 +36,8 @@ fn from_json(config: &JsonConfig) -> Result<Plan, ModelError> {
     })
 }
 
-/// The 13B is recognized by its 40 layers, as in llama.cpp; the rows of the head are as the converter wrote them.
+/// The 13B is recognized by its 40 layers, as in llama.cpp; the rows of the output head are as the converter wrote
+/// them.
 fn from_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     let mut spec = gguf.spec("baichuan", NormKind::Rms, FeedForward::Gated(Activation::Silu))?;
     match spec.layers {
@@ -46,7 +47,8 @@ fn from_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     Ok(Plan { spec, layout: GGUF })
 }
 
-/// The rows of Baichuan 2's head are written normalized, since programs that read the file do not normalize them.
+/// The rows of Baichuan 2's output head are written normalized, since programs that read the file do not normalize
+/// them.
 fn keys(file: &mut GgufDescription<'_>) -> Result<(), ModelError> {
     file.require_tied(false)?;
     file.add_key("tensor_data_layout", "Meta AI original pth");

@@ -1,8 +1,8 @@
 //! The metadata of GGUF files that nearly all families have: keys that begin with the architecture's name.
 //!
-//! A family's file calls [`Gguf::spec`] and then changes what is particular to it. Which tensors there are (biases, a
-//! head, fused projections) is taken from the file. [`Gguf::counts`] reads counts that differ from layer to layer;
-//! `experts.rs` reads experts.
+//! A family's file calls [`Gguf::spec`] and then changes what is particular to it. Which tensors there are (biases, an
+//! output head, fused projections) is taken from the file. [`Gguf::counts`] reads counts that differ from layer to
+//! layer; `experts.rs` reads experts.
 
 use foretoken_kernels::rope::Pairing;
 use foretoken_weights::Weights;

@@ -1,4 +1,4 @@
-//! GPT-2: LayerNorm with biases, learned positions, one fused projection for q, k and v, GELU, a tied head.
+//! GPT-2: LayerNorm with biases, learned positions, one fused projection for q, k and v, GELU, a tied output head.
 //!
 //! Hugging Face stores the matrices `[inputs, outputs]`, under names with or without `transformer.`; GGUF stores them
 //! `[outputs, inputs]`. The fused projection is split here, so the decoder sees three matrices.

@@ -1,5 +1,5 @@
 //! GPT-J and CodeGen: a parallel block with one LayerNorm, interleaved pairs rotated in the first part of each head,
-//! biases only in the feed-forward network and the head. GGUF has neither family.
+//! biases only in the feed-forward network and the output head. GGUF has neither family.
 
 use foretoken_kernels::rope::Pairing;
 

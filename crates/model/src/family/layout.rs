@@ -25,14 +25,14 @@ use crate::spec::{FeedForward, Heads, Norm, Spec};
 /// Names of tensors, without `.weight`, and how they are stored.
 #[derive(Clone)]
 pub struct Layout {
-    /// Possible prefixes of all names but the head's: the first one under which there is an embedding is used, or none.
-    /// Checkpoints of the bare network (transformers' base models) have no prefix.
+    /// Possible prefixes of all names but the output head's: the first one under which there is an embedding is used,
+    /// or none. Checkpoints of the bare network (transformers' base models) have no prefix.
     pub(super) prefixes: &'static [&'static str],
     pub(super) embedding: &'static str,
     /// The table of learned positions, and the number of its rows before that of position 0.
     pub(super) positions: Option<(&'static str, usize)>,
     pub(super) embedding_norm: Option<&'static str>,
-    /// The matrices from embedding to stream and from stream to head, if their widths differ.
+    /// The matrices from embedding to stream and from stream to output head, if their widths differ.
     pub(super) projections: [&'static str; 2],
     /// The prefix of a layer's names, before its number.
     pub(super) layers: &'static str,
@@ -75,7 +75,7 @@ pub struct Layout {
     pub(super) one_plus: bool,
     /// Whether the matrices of layers are stored `[inputs, outputs]`.
     pub(super) transposed: bool,
-    /// Whether the rows of the head are normalized to length 1.
+    /// Whether the rows of the output head are normalized to length 1.
     pub(super) unit_head: bool,
 }
 
@@ -216,7 +216,7 @@ impl Fusion {
 }
 
 impl Layout {
-    /// The prefix of all names but the head's in a file that has these tensors.
+    /// The prefix of all names but the output head's in a file that has these tensors.
     pub(super) fn prefix(&self, has: impl Fn(&str) -> bool) -> &'static str {
         let fits = |prefix: &&&str| has(&format!("{prefix}{}.weight", self.embedding));
         self.prefixes.iter().find(fits).copied().unwrap_or_default()

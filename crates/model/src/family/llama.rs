@@ -1,4 +1,4 @@
-//! Llama: RMSNorm, rotary positions, grouped-query attention, SiLU-gated feed-forward, a separate or tied head.
+//! Llama: RMSNorm, rotary positions, grouped-query attention, SiLU-gated feed-forward, a separate or tied output head.
 //!
 //! There are two formats: Hugging Face names (with or without the `model.` prefix) with rotary pairs that are halves of
 //! a head, and GGUF names with q and k rows that were permuted so that pairs are interleaved. The configuration decides

@@ -25,7 +25,8 @@ fn power(base: f32, i: usize, dim: usize) -> f32 {
     base.powf((2 * i) as f32 / dim as f32)
 }
 
-/// The frequencies of [`plain`] for this part of the head's pairs, the first ones; those of the others are 0.
+/// The frequencies of [`plain`] for the first pairs of a head, of which this fraction is rotated; those of the others
+/// are 0.
 pub(super) fn proportional(base: f32, head_dim: usize, part: f32) -> Vec<f32> {
     let rotated = (f64::from(part) * head_dim as f64 / 2.0 + 1e-6) as usize;
     plain(base, head_dim)
@@ -41,7 +42,8 @@ pub(super) struct Rope {
     pub(super) pairing: Pairing,
     /// The base if the configuration has none.
     pub(super) theta: f32,
-    /// The part of a head that is rotated if `partial_rotary_factor` is missing; `None` if all of it is always rotated.
+    /// The fraction of a head that is rotated if `partial_rotary_factor` is missing; `None` if all of it is always
+    /// rotated.
     pub(super) partial: Option<f32>,
 }
 

@@ -118,7 +118,8 @@ impl<'a> Tensors<'a> {
         Ok(Table::new(Storage::new(tensor), width, rows))
     }
 
-    /// The head: `head.weight` `[vocabulary, embedding_width]`, or the embedding if the head is tied.
+    /// The output head: the tensor `head` with `.weight`, `[vocabulary, embedding_width]`, or the embedding if it is
+    /// tied.
     pub(super) fn head(&self, head: &str, embedding: &str, spec: &Spec, bias: Bias) -> Result<Unpacked, ModelError> {
         let (inputs, outputs) = (spec.embedding_width, spec.output_vocabulary());
         if spec.tied_head {

@@ -4,9 +4,9 @@
 //! without an error and writes another text. So every tensor has to be accounted for. Unread tensors of layers beyond
 //! the last, of layers that are run, and with other names of this layout are refused: without them the network is a
 //! different one. Tensors that no computation needs are ignored (buffers, biases of zeros, a copy of the embedding as
-//! the head, keys and values of layers that attend to those of others). The rest does not belong to the language model,
-//! such as vision towers and multi-token prediction layers, and is reported once. A missing tensor is an error when it
-//! is read.
+//! the output head, keys and values of layers that attend to those of others). The rest does not belong to the language
+//! model, such as vision towers and multi-token prediction layers, and is reported once. A missing tensor is an error
+//! when it is read.
 
 use std::collections::BTreeSet;
 
@@ -143,7 +143,7 @@ impl Classifier<'_> {
         self.is_head(name) || own.is_some_and(|own| all.any(|known| is_of(own, known)))
     }
 
-    /// Checks that the head is a copy of the embedding, in a file whose configuration says that it is tied.
+    /// Checks that the output head is a copy of the embedding, in a file whose configuration says that it is tied.
     ///
     /// Otherwise the file is ambiguous: some programs use such a head and some do not.
     fn is_copy(&self, head: &Tensor) -> Result<(), ModelError> {

@@ -296,7 +296,7 @@ impl<'a> GgufDescription<'a> {
         }
     }
 
-    /// Refuses a tied head if llama.cpp expects a separate one, or the reverse.
+    /// Refuses a tied output head if llama.cpp expects a separate one, or the reverse.
     pub(super) fn require_tied(&self, tied: bool) -> Result<(), ModelError> {
         match self.spec.tied_head == tied {
             true => Ok(()),

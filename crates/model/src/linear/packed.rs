@@ -54,7 +54,7 @@ impl<'a> Packing<'a> {
         Self { requested: None, weight_type: None, as_floats: true, ..self }
     }
 
-    /// Packing of the head.
+    /// Packing of the output head.
     pub(crate) fn of_head(self) -> Self {
         Self { weight_type: self.requested.map(WeightType::of_head), ..self }
     }

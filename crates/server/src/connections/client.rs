@@ -33,19 +33,20 @@ pub(super) struct Client {
     stream: TcpStream,
     /// Its reference count is the number of answers under way plus one.
     answers: Arc<()>,
-    /// Its reference count is the number of requests that are being received behind their heads, plus one.
+    /// Its reference count is the number of requests whose bodies are being received, plus one.
     bodies: Arc<()>,
     /// Whether a write waits for the client.
     is_write_pending: AtomicBool,
     /// The state between two answers.
     between: Mutex<BetweenAnswers>,
+    /// Notified when the connection is to end.
     dismissal: Notify,
     is_dismissed: AtomicBool,
 }
 
-/// What is known since the last answer.
+/// What has happened since the last answer.
 struct BetweenAnswers {
-    /// When it ended, or when the connection got its place.
+    /// When that answer ended or, before the first one, when there was room for the connection.
     since: Instant,
     /// The head of the next request.
     head: Head,
@@ -166,6 +167,7 @@ impl Client {
 /// A shared stream that fails if the client takes no byte for too long.
 pub(super) struct WatchedStream {
     client: Arc<Client>,
+    /// How long a write may wait for the client.
     idle: Duration,
     /// Runs while a write waits for the client.
     timer: Option<Pin<Box<Sleep>>>,

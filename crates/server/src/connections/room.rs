@@ -25,7 +25,7 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// Room for so many connections.
+    /// Room for this number of connections.
     pub(super) fn new(places: usize) -> Self {
         Self { free: Arc::new(Semaphore::new(places)), places, clients: Vec::new() }
     }

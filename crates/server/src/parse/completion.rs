@@ -1,7 +1,7 @@
 //! `/v1/completions`: continuations of prompts.
 //!
-//! A prompt is a string, a list of tokens, or a list of either; each has its own answers. A suffix is already part of
-//! the prompt here (`apis/infill.rs`).
+//! A prompt is a string, a list of tokens, or a list of either; each has its own answers. The suffix of a request (text
+//! to fill in before it) has been made part of the prompt before (`apis/infill.rs`).
 
 use foretoken::{Error, Prompt, Prompter, Request, Token, n_best};
 use serde::Deserialize;
@@ -17,6 +17,7 @@ pub(crate) struct CompletionRequest {
     pub(crate) options: RequestOptions,
     /// Prompts of mixed parts are filled in once the tokenizer is known.
     pub(crate) prompts: Vec<Prompt>,
+    /// These prompts, by their index in `prompts`.
     mixed: Vec<(usize, Vec<Part>)>,
     /// Whether the answer begins with the prompt.
     pub(crate) echo: bool,

@@ -7,10 +7,10 @@ use crate::sampling::Constrained;
 use crate::{Address, Chance, Context, DraftSettings, DraftTree, Law, NodeId, Pass, Probes, Promise, Proposal};
 use crate::{Sampling, SequenceId, Token};
 
-/// If costs decide, tokens with a gain below this are not proposed,
+/// If costs decide, tokens with a gain below this are not proposed.
 const GAIN_MIN_WEIGHED: f32 = 0.01;
-/// and neither are tokens whose gain is below this fraction of the cost of a row of the pass. A drafter's own estimates
-/// are rough, so the bound stays well below the whole cost.
+/// If costs decide, tokens are not proposed either whose gain is below this fraction of the cost of a row of the pass.
+/// A drafter's own estimates are rough, so the bound stays well below the whole cost.
 const ROW_FRACTION: f64 = 0.25;
 
 /// The request to a drafter to propose tokens for one sequence.

@@ -43,7 +43,7 @@ mod tests {
     const ROW_TOKENS: [Token; 5] = [2, 3, 7, 11, 12];
     const LOGITS: [f32; 5] = [0.5, -1.0, 2.0, 1.9, 0.0];
 
-    /// The same row, expanded to all tokens.
+    /// The row of `ROW_TOKENS` and `LOGITS`, expanded to all tokens.
     fn whole() -> Vec<f32> {
         let mut row = vec![f32::NEG_INFINITY; 14];
         ROW_TOKENS.iter().zip(LOGITS).for_each(|(token, logit)| row[*token as usize] = logit);

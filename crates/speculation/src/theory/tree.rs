@@ -1,7 +1,7 @@
 //! Expected tokens where every node has its own probability of being accepted: chains whose acceptance changes with the
 //! depth, and trees.
 //!
-//! Equation 1 of the paper is the special case of a chain with the same probability at every node.
+//! Equation 1 of Leviathan et al. 2023 is the special case of a chain with the same probability at every node.
 
 use super::check_probability;
 use crate::{DraftTree, NodeId};

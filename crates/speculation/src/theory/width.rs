@@ -1,9 +1,9 @@
 //! What a draft and its verification cost where a pass takes longer the more rows it has, by measured costs
 //! ([`crate::Costs`]).
 //!
-//! Theorem 3.8 counts gamma c + 1 passes of one row for an iteration: gamma steps of the draft model and one pass. Here
-//! the pass has the time of its width, a drafter may take time whatever it drafts, and a draft model reads the tokens
-//! that it has not read yet. Divided into a number of tokens, the total is a speedup.
+//! Theorem 3.8 of Leviathan et al. 2023 counts gamma c + 1 passes of one row for an iteration: gamma steps of the draft
+//! model and one pass. Here the pass has the time of its width, a drafter may take time whatever it drafts, and a draft
+//! model reads the tokens that it has not read yet. Divided into a number of tokens, the total is a speedup.
 
 use crate::Costs;
 
@@ -18,16 +18,16 @@ pub fn cost_coefficient(costs: &Costs, source: u8, context: usize) -> f64 {
 pub struct IterationCosts {
     /// The pass over the drafted tokens and the pending one.
     pub pass: f64,
-    /// Drafting.
+    /// All steps of drafting.
     pub drafting: f64,
     /// Reading of tokens that the draft model did not draft itself, or drafted last.
     pub catching_up: f64,
 }
 
 impl IterationCosts {
-    /// Of the drafter `source` at a context of so many tokens, for a tree of so many nodes (of a chain, gamma) that it
-    /// drafts in so many steps (of a tree, its depth) after reading so many tokens beside the pending one. The numbers
-    /// may be means over many iterations.
+    /// The costs of the drafter `source` at a context of `context` tokens. It drafts a tree of `nodes` nodes (for a
+    /// chain: gamma) in `steps` steps (for a tree: its depth), after reading `unread` tokens besides the pending one.
+    /// These numbers may be means over many iterations.
     ///
     /// # Panics
     ///
@@ -50,7 +50,7 @@ impl IterationCosts {
         self.pass + self.drafting + self.catching_up
     }
 
-    /// The speedup over plain decoding of iterations that write so many tokens.
+    /// The speedup over plain decoding of iterations that write `tokens` tokens.
     pub fn speedup(&self, tokens: f64) -> f64 {
         tokens / self.total()
     }

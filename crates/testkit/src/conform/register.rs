@@ -116,7 +116,7 @@ fn with_a_model() -> Vec<Registered> {
 
 /// Draft models with recurrent states, alone and combined with each other.
 fn with_states() -> Vec<Registered> {
-    /// Rows depend on many tokens, so that a state that passed too much is detected. Few rows per pass.
+    /// Rows depend on many tokens, so that a state that advanced too far is detected. Few rows per pass.
     fn network(vocabulary: usize, seed: u64) -> CheckedScorer {
         CheckedScorer::with_states(Table::seeded(vocabulary, 40, seed), 2, 400, 5, 20)
     }

@@ -29,7 +29,7 @@ pub struct Arrival {
     pub tokens_max: usize,
     /// The sampling parameters.
     pub sampling: Sampling,
-    /// Whether its constraint is [`crate::forbidding::Forbidding`].
+    /// Whether it has a constraint, a [`crate::forbidding::Forbidding`].
     pub constrained: bool,
     /// Whether log-probabilities are wanted, for which forced tokens need logits like others.
     pub log_probabilities: bool,

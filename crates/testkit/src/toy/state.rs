@@ -1,9 +1,9 @@
-//! Recurrent states of a toy: the list of tokens that a state has passed, so that passing a wrong one changes the
+//! Recurrent states of a toy: the list of tokens that a state has advanced over, so that a wrong one changes the
 //! output.
 //!
-//! A real state is a sum over everything that it has passed, and cannot go back. This state only grows, too: it passes
-//! accepted drafted rows at the beginning of the next pass, and certain rows in their own pass. Drafted rows are kept
-//! after it as inputs, where they are moved and dropped like keys and values. [`Fault`] lets it pass too much.
+//! A real state is a sum over all tokens so far, and cannot go back. This state only grows, too: it advances over
+//! accepted drafted rows at the beginning of the next pass, and over certain rows in their own pass. Drafted rows are
+//! kept after it as inputs, where they are moved and dropped like keys and values. A [`Fault`] lets it advance too far.
 
 use foretoken_model::Span;
 use foretoken_speculation::Token;
@@ -15,7 +15,7 @@ use super::Fault;
 pub(super) struct State {
     /// The sequence that it belongs to; `None` for a copy.
     sequence: Option<u64>,
-    /// The tokens that it has passed.
+    /// The tokens that it has advanced over.
     passed: Vec<Token>,
     /// The inputs of the rows after it.
     inputs: Vec<Token>,
@@ -30,7 +30,7 @@ impl State {
         let sequence = *self.sequence.get_or_insert(span.sequence);
         assert_eq!(sequence, span.sequence, "a state of another sequence: {span:?}");
         // Inputs before the start were accepted. Of the inputs after it those of computed rows stay, unless they are
-        // certain and were passed.
+        // certain and the state has advanced over them.
         let accepted = span.start.saturating_sub(self.passed.len());
         let early = self.passed.len().saturating_sub(span.start);
         if fault == Fault::None {
@@ -54,7 +54,7 @@ impl State {
 
     /// The tokens of row `i` of a span, all before it included.
     pub(super) fn context(&self, span: &Span<'_>, i: usize) -> Vec<Token> {
-        // Tokens that a state has passed twice are at its end.
+        // Tokens that a state has advanced over twice are at its end.
         let surplus = self.passed.len() - (span.start + span.certain).min(self.passed.len());
         if i < span.certain {
             return self.passed[..(span.start + i + 1 + surplus).min(self.passed.len())].to_vec();
@@ -82,7 +82,7 @@ impl State {
         Self { sequence: None, passed: passed.clone(), inputs: inputs[..behind].to_vec() }
     }
 
-    /// Appends the state as bytes: the passed tokens, padded to `passed_max`, then the inputs after them.
+    /// Appends the state as bytes: its tokens, padded to `passed_max`, then the inputs after them.
     pub(super) fn save(&self, passed: usize, passed_max: usize, out: &mut Vec<u8>) {
         assert_eq!(self.passed.len(), passed, "a state that is saved");
         let filled = self.passed.iter().copied().chain(std::iter::repeat(0)).take(passed_max);

@@ -18,7 +18,7 @@ use foretoken_speculation::{
 
 use super::{Machine, Text, fraction};
 
-/// Most tokens of a draft.
+/// Maximum number of tokens of a draft.
 const CHAIN_MAX: usize = 16;
 /// A drafter without a network proposes nothing below this gain: the default of suffix matching.
 const GAIN_MIN: f32 = 0.01;
@@ -32,7 +32,7 @@ const RUN_MAX: usize = 8;
 /// Where a drafter is right.
 #[derive(Clone, Debug)]
 pub enum Accuracy {
-    /// At each position with another probability, of this mean.
+    /// With a probability that varies from position to position, around this mean.
     Varied(f64),
     /// In copied passages, which are this fraction of the text, and nowhere else.
     Copied(f64),
@@ -47,9 +47,11 @@ pub enum DraftCost {
     Call(f64),
     /// The times of a network.
     Network {
-        /// The time of a step for one sequence. Each further one adds the fraction of it that a row adds to a pass.
+        /// The time of a step for one sequence. Each further sequence of the batch adds `step` times
+        /// [`Times::row`](super::Times::row).
         step: f64,
-        /// The time of reading a token before the last one.
+        /// The time of each token that the network has not read yet, except the last, which is the row of the first
+        /// step.
         read: f64,
     },
 }
@@ -69,7 +71,7 @@ pub(super) struct ScriptedDrafter {
     number: u64,
     text: Arc<Text>,
     machine: Machine,
-    /// How many tokens of each open sequence its network has read. Drafted ones count once they were right.
+    /// How many tokens of each open sequence its network has read. Drafted tokens are included if they are right.
     read: BTreeMap<SequenceId, usize>,
     work: Work,
 }
@@ -94,17 +96,17 @@ struct Growth {
 }
 
 impl ScriptedDrafter {
-    /// The drafter of this number.
+    /// A drafter; `number` makes its choices differ from those of others.
     pub(super) fn new(script: DrafterScript, number: u64, text: Arc<Text>, machine: Machine) -> Self {
         Self { script, number, text, machine, read: BTreeMap::new(), work: Work::default() }
     }
 
-    /// The number from 0 to 1 that decides one question (`purpose`) at a place of the text.
+    /// The random number from 0 to 1 for one question (`purpose`) at one position or passage (`place`) of a text.
     fn chance(&self, sequence: SequenceId, place: usize, purpose: u64) -> f64 {
         fraction(&[self.text.seed, self.number, sequence.0, place as u64, purpose])
     }
 
-    /// The probability that it is right at a position.
+    /// The probability that the drafter is right at a position.
     fn probability(&self, sequence: SequenceId, position: usize) -> f64 {
         let varied = |mean: f64| {
             let spread = mean.min(1.0 - mean);
@@ -125,7 +127,7 @@ impl ScriptedDrafter {
         self.chance(sequence, position, 2) < self.probability(sequence, position)
     }
 
-    /// The token that it offers at this depth after `written` tokens, 0 for the next one.
+    /// The token that the drafter offers at this depth after `written` tokens, 0 for the next one.
     fn guess(&self, sequence: SequenceId, written: usize, depth: usize) -> Guess {
         let position = written + depth;
         let is_right = self.is_right(sequence, position);

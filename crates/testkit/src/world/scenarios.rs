@@ -133,7 +133,7 @@ fn rows_of(row: f64) -> Times {
     Times { row, ..Times::default() }
 }
 
-/// So many requests that arrive at the start.
+/// `count` requests that arrive at the start.
 fn requests(count: usize, prompt: usize, answer: usize) -> Vec<Arrival> {
     vec![Arrival { after: 0, prompt, answer }; count]
 }

@@ -1,9 +1,9 @@
 //! Limits on the length and the nesting depth of a template, checked before it is parsed.
 //!
 //! The template engine (minijinja) parses, compiles and frees templates recursively, and limits only some of that:
-//! fifty thousand `-` in a row end the process. So the tokens of the engine's own lexer are counted first. Every
-//! operator counts as one level, which is an upper bound: a comma starts over, a bracket adds the depth within. Blocks
-//! are counted by their keywords, `elif` as one more level.
+//! fifty thousand `-` in a row end the process. So the tokens of the engine's own lexer are counted first, for an upper
+//! bound of the depth: in an expression nearly every token counts as one level, a comma starts the count again, and a
+//! bracket adds the depth inside it. Blocks are counted by their keywords; an `elif` is one more level.
 //!
 //! Constant expressions are evaluated while a template is compiled, which is not metered. Only repeated lists can be
 //! large, so these are bounded here, too. Running a template is limited in [`super::metered`].
@@ -14,7 +14,7 @@ use minijinja::syntax::SyntaxConfig;
 /// Longest template in bytes. The longest of known models have some ten thousand.
 const SOURCE_MAX_BYTES: usize = 1 << 20;
 
-/// Deepest expression. A chain of fifty `~` is long.
+/// Deepest expression. Fifty `~` in a row, which are fifty levels, would be many.
 const EXPRESSION_MAX_DEPTH: usize = 250;
 
 /// Deepest nesting of blocks; an `elif` is one further level.
@@ -31,7 +31,7 @@ pub(super) fn check(source: &str, syntax: &SyntaxConfig) -> Result<(), String> {
     let (mut expression, mut blocks) = (Expression::default(), Vec::new());
     let mut begins_block = false;
     for token in tokenize(source, false, syntax.clone()) {
-        // The parser reports what the lexer refuses.
+        // What the lexer refuses is reported by the parser, later.
         let Ok((token, span)) = token else { return Ok(()) };
         let deep = |what: &str, most: usize, found: usize| {
             format!("line {}: expected {what} at most {most} levels deep, found {found}", span.start_line)
@@ -75,24 +75,32 @@ pub(super) fn check(source: &str, syntax: &SyntaxConfig) -> Result<(), String> {
 struct Expression {
     /// The brackets that are open, from the outermost.
     levels: Vec<Level>,
+    /// The tokens outside all brackets.
     outer: Level,
-    /// Number of tokens; whether the first is `set` and no `=` has come yet.
+    /// Number of tokens so far.
     tokens: usize,
+    /// Whether the first token is `set` and no `=` has come yet.
     awaits_value: bool,
+    /// Whether the last token is the `=` of a `set`.
     is_set: bool,
-    /// What is needed to find large lists of constants.
+    /// Whether a list is written. This and the next three fields are for finding large lists of constants.
     has_list: bool,
+    /// Whether the last token ends a value, so that a bracket after it does not begin a list.
     follows_value: bool,
+    /// Number of `*`.
     stars: usize,
+    /// The largest number, which may be how often a list is repeated.
     largest: u64,
 }
 
-/// The tokens between two commas, and the depth of the brackets among them.
+/// The tokens in one pair of brackets, or outside all of them.
 #[derive(Clone, Copy, Default)]
 struct Level {
+    /// Number of tokens after the last comma.
     tokens: usize,
+    /// The depth of the brackets among these tokens.
     inner: usize,
-    /// The depth before the last comma.
+    /// The depth of the tokens before that comma.
     before: usize,
 }
 
@@ -136,7 +144,7 @@ impl Expression {
                 self.last().tokens += 1;
             }
             Token::Pow => {
-                // The factor may be a computed number.
+                // A list may then be repeated as often as a computed number says.
                 self.largest = u64::MAX;
                 self.last().tokens += 1;
             }

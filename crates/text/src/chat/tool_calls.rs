@@ -9,8 +9,8 @@
 //! | format | what a call looks like | written by |
 //! |---|---|---|
 //! | `Hermes` | `<tool_call>{"name": "f", "arguments": {}}</tool_call>` | Qwen, Hermes, SmolLM 3 |
-//! | `LlamaJson` | `{"name": "f", "parameters": {}}` as a beginning, or behind `<\|python_tag\|>` | Llama 3 |
-//! | `Pythonic` | `[f(a=1), g(b="x")]` as a beginning, or behind `<\|python_start\|>` | Llama 3.2, Llama 4 |
+//! | `LlamaJson` | `{"name": "f", "parameters": {}}` as a beginning, or after `<\|python_tag\|>` | Llama 3 |
+//! | `Pythonic` | `[f(a=1), g(b="x")]` as a beginning, or after `<\|python_start\|>` | Llama 3.2, Llama 4 |
 //! | `Mistral` | `[TOOL_CALLS][{"name": "f", "arguments": {}}]`, `[TOOL_CALLS]f[CALL_ID]x[ARGS]{}` | Mistral |
 //! | `Phi4Mini` | `<\|tool_call\|>[{"name": "f", "arguments": {}}]<\|/tool_call\|>` | Phi-4-mini |
 //! | `Functools` | `functools[{"name": "f", "arguments": {}}]` | Phi-4-mini, FireFunction |

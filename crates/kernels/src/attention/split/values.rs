@@ -1,8 +1,7 @@
-//! The weighted values of a split, added up row by row.
+//! The second half of a split: its values, weighted by the exponentials of their scores, are added up for each row.
 //!
-//! A weighted value is one chain over the positions of a row in order, so rows of different lengths are computed
-//! together up to the end of the shortest, and then each alone. The scores, by which values are weighted, are computed
-//! in `split.rs`.
+//! The sums of a row are added up one position after another, in order, so rows of different lengths are computed
+//! together up to the end of the shortest, and then each alone. The weights are computed in `split.rs`.
 
 use super::{SplitTask, WIDENED_ELEMENTS, Workspace, aligned, column};
 use crate::LANES;
@@ -10,19 +9,22 @@ use crate::attention::widen::widen_values;
 use crate::isa::dispatch;
 use crate::isa::shapes::{FACTORS_STRIDE, Prefetch, SPLIT, Sum};
 
-/// Widened values that are to be weighted.
+/// Widened values of consecutive positions, which are to be weighted and added up.
 #[derive(Clone, Copy)]
 struct Values<'a> {
     /// `[terms, head_dim]`.
     values: &'a [f32],
-    /// The position of the first, counted in the split.
+    /// The position of the first value, from the beginning of the split.
     position: usize,
+    /// Number of values.
     terms: usize,
+    /// What to prefetch meanwhile.
     prefetch: Option<&'a Prefetch>,
 }
 
 impl SplitTask<'_> {
-    /// Adds weighted values to the sums of some rows.
+    /// Adds weighted values to the sums of the rows from `rows[0]` on and before `rows[1]`; `scores` (the weights) and
+    /// `sums` have all rows of the tile.
     fn add_values(&self, scores: &[f32], rows: [usize; 2], values: Values<'_>, sums: &mut [f32]) {
         let (dim, group, Values { values, position, terms, prefetch }) = (self.dim(), self.group(), values);
         let (width, count) = (dim.next_multiple_of(LANES), (rows[1] - rows[0]) * group);
@@ -44,11 +46,11 @@ impl SplitTask<'_> {
             prefetch,
         };
         // Every factor, term and sum lies in the slices, by their lengths. The last vector of a term may reach into the
-        // next: its lanes beyond the head are not used.
+        // next: its lanes beyond the elements of the head are not used.
         dispatch!(self.isa, accumulate(&sum));
     }
 
-    /// Adds the weighted values of the shared positions.
+    /// Adds the weighted values of the positions that the rows of the tile share.
     pub(super) fn add_shared_values(&self, workspace: &mut Workspace, sums: &mut [f32]) {
         let (block, dim, rows) = (self.block(), self.dim(), self.rows());
         let Workspace { scores, widened, runs, prefetch, .. } = workspace;

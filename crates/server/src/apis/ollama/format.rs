@@ -46,7 +46,7 @@ impl OllamaFormat {
         Value::Object(object)
     }
 
-    /// The object with parts of an answer.
+    /// The object with the text and the reasoning of parts of an answer, and with `calls`.
     fn object(&self, parts: &AnswerParts, calls: Vec<Value>) -> Map<String, Value> {
         let text = if self.is_message { "content" } else { "response" };
         let mut fields = Map::new();
@@ -70,7 +70,7 @@ impl OllamaFormat {
         object
     }
 
-    /// The same object, with calls, and with log-probabilities if they are requested.
+    /// The object with parts of an answer, calls included, and with log-probabilities if they are requested.
     fn answer_object(&self, context: &AnswerContext, parts: &AnswerParts, emitted: &[Emitted]) -> Map<String, Value> {
         let calls = parts.calls.iter().map(|(number, call)| {
             let id = call_object(context, 0, *number, call)["id"].take();

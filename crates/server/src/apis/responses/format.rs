@@ -30,8 +30,9 @@ pub(super) struct ResponsesFormat {
     /// Items that are complete.
     output: Vec<Value>,
     end_tokens: Vec<Token>,
-    /// Log-probabilities that were not yet sent, and those of the open text that were.
+    /// Log-probabilities that were not yet sent.
     unsent_logprobs: Vec<Value>,
+    /// Log-probabilities of the open text that were sent.
     text_logprobs: Vec<Value>,
     thinking: ThinkingTokens,
     has_reasoning: bool,

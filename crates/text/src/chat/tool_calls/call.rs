@@ -59,8 +59,9 @@ impl Types {
         Self(tools.iter().filter_map(of_tool).collect())
     }
 
-    /// Converts an argument to JSON: to a string if the schema says so, JSON is unchanged, and everything else becomes
-    /// a string.
+    /// Converts an argument to JSON. It becomes a string if its type is a string. Otherwise text that is JSON stays as
+    /// it is, Python's `True`, `False` and `None` are translated if the type is known to be another, and everything
+    /// else becomes a string.
     pub(super) fn json_of(&self, tool: &str, argument: &str, text: &str) -> String {
         let kind = self.0.get(tool).and_then(|tool| tool.get(argument)).copied().unwrap_or(Type::Unknown);
         match (kind, text.trim()) {
@@ -139,7 +140,7 @@ impl JsonCallFields<'_> {
     }
 }
 
-/// The arguments object, or the one in a JSON string.
+/// The JSON text of the arguments: `json` if it is an object, or the object inside it if it is a JSON string.
 fn arguments_of(json: &str) -> Option<String> {
     if json.starts_with('{') {
         return Some(json.to_owned());

@@ -22,12 +22,13 @@ fn nested(count: usize) -> String {
     format!("{}a{}", "(".repeat(count), ")".repeat(count))
 }
 
-/// The rules r0 to `count` - 1, written by `rule`, and a last one.
+/// The rules r0, r1 and so on, `count` of them, as `rule` writes them, and `last` after them.
 fn chain(count: usize, rule: impl Fn(usize) -> String, last: &str) -> String {
     (0..count).map(|i| rule(i) + "\n").chain([last.to_string()]).collect()
 }
 
-/// A schema of `count` definitions, each written with the number of the next, and a last one.
+/// A schema with the definitions a0, a1 and so on, `count` of them, for which `definition` gets the number of the next
+/// one, and `last` after them.
 fn definitions(count: usize, definition: impl Fn(usize) -> String, last: &str) -> GrammarSource {
     let all = (0..count).map(|i| format!("\"a{i}\":{},", definition(i + 1))).collect::<String>();
     schema(&format!("{{\"$ref\":\"#/$defs/a0\",\"$defs\":{{{all}\"a{count}\":{last}}}}}"))
