@@ -139,6 +139,12 @@ pub enum Scaling {
         /// How fast the base grows.
         factor: f32,
     },
+    /// A larger base is used for sequences longer than the trained context: one for those up to twice as long, another
+    /// for those up to four times as long, and so on (Qwen 1).
+    DynamicByDoubling {
+        /// Number of positions of the trained context.
+        trained: usize,
+    },
 }
 
 /// The properties of attention in which layers may differ.
@@ -192,19 +198,32 @@ pub struct LayerInputs {
     pub multiplier: f32,
 }
 
-/// Scaling of queries with their position p, by 1 + rate * ln(1 + floor(p / period)).
+/// Scaling of queries with their position.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct QueryGrowth {
-    /// The growth rate of the factor.
-    pub rate: f32,
-    /// Number of positions between two steps of the factor.
-    pub period: f32,
+pub enum QueryGrowth {
+    /// By 1 + rate * ln(1 + floor(p / period)) at position p.
+    Steps {
+        /// The growth rate of the factor.
+        rate: f32,
+        /// Number of positions between two steps of the factor.
+        period: f32,
+    },
+    /// By the logarithm of the number of tokens up to and including the query's, to the base `trained`, or by 1 if that
+    /// is less (logn attention, Qwen 1).
+    Logarithm {
+        /// Number of positions up to which the factor is 1, at least 2.
+        trained: usize,
+    },
 }
 
 impl QueryGrowth {
     /// The factor of a query at a position.
     pub fn at(&self, position: usize) -> f32 {
-        1.0 + self.rate * (1.0 + (position as f32 / self.period).floor()).ln()
+        match *self {
+            Self::Steps { rate, period } => 1.0 + rate * (1.0 + (position as f32 / period).floor()).ln(),
+            Self::Logarithm { trained } if position < trained => 1.0,
+            Self::Logarithm { trained } => (((position + 1) as f64).ln() / (trained as f64).ln()) as f32,
+        }
     }
 }
 
