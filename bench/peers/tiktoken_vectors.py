@@ -5,8 +5,8 @@ crates/text/tests/text/tiktoken.rs.
     python bench/peers/tiktoken_vectors.py OUT qwen=QWEN.TIKTOKEN glm4=TOKENIZER.MODEL      (of whole vocabularies)
 
 Writes the folders `qwen` (qwen.tiktoken) and `glm4` (tokenizer.model), as Qwen 1 and the first GLM-4 have them, with
-`vectors.jsonl`: lines of a text, its tokens with special tokens inside, and without. What the expressions and the special
-tokens are stands in the code of the checkpoints, and is said here again. Needs tiktoken (0.14).
+`vectors.jsonl`: lines of a text, its tokens with special tokens inside, and without. What the expressions and the
+special tokens are stands in the code of the checkpoints, and is said here again. Needs tiktoken (0.14).
 """
 
 import base64
@@ -40,7 +40,8 @@ WORDS = (
     "345 6789 você 你好 世界 это don't I'LL banana ananas"
 ).split()
 TEXTS = [
-    "", " ", "  ", "a", " a", "a ", "  a  b   c  ", "the cat runs", "thecat", "The Cat!", "aaaaaaaaaaa", "aaa aaaa aaaaa",
+    "", " ", "  ", "a", " a", "a ", "  a  b   c  ", "the cat runs", "thecat", "The Cat!", "aaaaaaaaaaa",
+    "aaa aaaa aaaaa",
     "\n", "a\nb", "a\n\n  b\n", "\ta\t", "a\u00a0b", "é", "e\u0301", "Zu\u0308rich", "你好，世界。", "это кот",
     "👍🏽 👩‍👩‍👧 🇪🇺", "\u0000a", "12 345 678 1234567", "zzzzz qqq", "\r\n\r\n", "I'LL don't it's", "bananananas",
     "<|im_start|>user\nthe cat<|im_end|>\n", "[gMASK]<sop><|user|>\nthe cat<|assistant|>", "<|endoftext|><|extra_7|>",

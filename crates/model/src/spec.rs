@@ -9,6 +9,7 @@
 
 mod draft_head;
 mod experts;
+mod query_growth;
 
 use std::fmt;
 
@@ -17,6 +18,7 @@ use foretoken_kernels::rope::Pairing;
 
 pub use draft_head::{DraftHead, HeadKind};
 pub use experts::{Experts, GroupScore, Groups, Router, Scoring, SharedExpert, Sum};
+pub use query_growth::QueryGrowth;
 
 /// Normalization of the residual stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -196,35 +198,6 @@ pub struct LayerInputs {
     pub vocabulary: usize,
     /// The factor of the second embedding.
     pub multiplier: f32,
-}
-
-/// Scaling of queries with their position.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum QueryGrowth {
-    /// By 1 + rate * ln(1 + floor(p / period)) at position p.
-    Steps {
-        /// The growth rate of the factor.
-        rate: f32,
-        /// Number of positions between two steps of the factor.
-        period: f32,
-    },
-    /// By the logarithm of the number of tokens up to and including the query's, to the base `trained`, or by 1 if that
-    /// is less (logn attention, Qwen 1).
-    Logarithm {
-        /// Number of positions up to which the factor is 1, at least 2.
-        trained: usize,
-    },
-}
-
-impl QueryGrowth {
-    /// The factor of a query at a position.
-    pub fn at(&self, position: usize) -> f32 {
-        match *self {
-            Self::Steps { rate, period } => 1.0 + rate * (1.0 + (position as f32 / period).floor()).ln(),
-            Self::Logarithm { trained } if position < trained => 1.0,
-            Self::Logarithm { trained } => (((position + 1) as f64).ln() / (trained as f64).ln()) as f32,
-        }
-    }
 }
 
 /// How attention and feed-forward network of a block are added to the residual stream.

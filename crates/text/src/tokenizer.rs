@@ -1,10 +1,10 @@
 //! A tokenizer: text to tokens, and tokens to the bytes that they stand for.
 //!
 //! The `tokenizers` library encodes for a `tokenizer.json`, for `vocab.json` with `merges.txt`, for files of tiktoken
-//! and for byte-level vocabularies in a GGUF file. SentencePiece vocabularies, in a GGUF file or as `tokenizer.model`, are encoded by
-//! foretoken itself (see [`gguf_spm`] and [`sentencepiece`]), since the checkpoints were trained with that algorithm.
-//! Decoding is the same for all: one table has the bytes of every token, and a text is their concatenation. So
-//! incremental text, constraints and comparisons of vocabularies do not depend on the kind.
+//! and for byte-level vocabularies in a GGUF file. SentencePiece vocabularies, in a GGUF file or as `tokenizer.model`,
+//! are encoded by foretoken itself (see [`gguf_spm`] and [`sentencepiece`]), since the checkpoints were trained with
+//! that algorithm. Decoding is the same for all: one table has the bytes of every token, and a text is their
+//! concatenation. So incremental text, constraints and comparisons of vocabularies do not depend on the kind.
 //!
 //! Not supported: WordPiece's rules for spaces (such tokens decode to their own text), and offsets.
 

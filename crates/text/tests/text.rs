@@ -3,8 +3,8 @@
 //! The demo models are part of the repository. Third-party vocabularies and templates are not: tests that need them
 //! read the folders `FORETOKEN_TEST_DATA`, `FORETOKEN_VOCABULARIES` (GGUF files with vectors, as in llama.cpp's
 //! `models`), `FORETOKEN_TEMPLATES`, `FORETOKEN_SENTENCEPIECE` and `FORETOKEN_TIKTOKEN` (made by scripts in
-//! `bench/peers`), and print a line when they are skipped; likewise for grammars in checkouts of other projects (`FORETOKEN_JSON_SCHEMA_TEST_SUITE`,
-//! `FORETOKEN_JSON_SCHEMA_BENCH`, `FORETOKEN_LLAMA_CPP`).
+//! `bench/peers`), and print a line when they are skipped; likewise for grammars in checkouts of other projects
+//! (`FORETOKEN_JSON_SCHEMA_TEST_SUITE`, `FORETOKEN_JSON_SCHEMA_BENCH`, `FORETOKEN_LLAMA_CPP`).
 
 #[path = "text/bad_input.rs"]
 mod bad_input;

@@ -109,8 +109,8 @@ fn keys(file: &mut GgufDescription<'_>) -> Result<(), ModelError> {
     file.spec.query_growth = None;
     file.limit_context(trained);
     file.note(format!(
-        "GGUF has no word for use_dynamic_ntk and use_logn_attn; the file is one for texts of up to {trained} tokens, in \
-         which they change nothing"
+        "GGUF has no word for use_dynamic_ntk and use_logn_attn; the file is one for texts of up to {trained} tokens, \
+         in which they change nothing"
     ));
     Ok(())
 }

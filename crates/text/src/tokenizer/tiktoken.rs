@@ -2,9 +2,9 @@
 //! GLM-4 (`tokenizer.model`, a name that SentencePiece's files have as well).
 //!
 //! Each line has the bytes of a token in base64, and its rank, which is also its number. tiktoken merges the pair of
-//! lowest rank that is a token; so the merge that makes a token joins the two parts that earlier merges leave of it, and
-//! these are the merges of a byte-level BPE, which the `tokenizers` library encodes. A word that is a token is taken as
-//! it is. The expression that splits words and the special tokens are written in the code that comes with the
+//! lowest rank that is a token; so the merge that makes a token joins the two parts that earlier merges leave of it,
+//! and these are the merges of a byte-level BPE, which the `tokenizers` library encodes. A word that is a token is
+//! taken as it is. The expression that splits words and the special tokens are written in the code that comes with the
 //! checkpoints, and therefore here; `added_tokens_decoder` of `tokenizer_config.json` adds to them. Other classes are
 //! refused by name.
 
@@ -30,7 +30,7 @@ use crate::{TextError, Token};
 /// The file of Qwen 1, and that of GLM-4.
 const FILES: [&str; 2] = ["qwen.tiktoken", "tokenizer.model"];
 
-/// The square of the number of bytes of all tokens, each by itself, is at most this: the time that finding merges takes.
+/// The greatest sum of the squares of the tokens' lengths in bytes, with which the time of finding merges grows.
 /// Vocabularies of 150 000 tokens have some 2^23.
 const SQUARES_MAX: usize = 1 << 26;
 
