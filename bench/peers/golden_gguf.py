@@ -29,11 +29,18 @@ def converter_of(llama_cpp):
     import convert_hf_to_gguf
     from conversion.baichuan import BaichuanModel
     from conversion.base import TextModel
+    from conversion.qwen import QwenModel
 
     # The converter of Baichuan converts W_pack itself, and recurses without end for every other tensor.
     unpack = BaichuanModel.modify_tensors
     BaichuanModel.modify_tensors = lambda self, data, name, bid: (
         unpack if name.endswith("W_pack.weight") else TextModel.modify_tensors)(self, data, name, bid)
+
+    # Of Qwen 1 it writes the epsilon under LayerNorm's key alone, where llama.cpp does not look for it.
+    def qwen_parameters(self):
+        TextModel.set_gguf_parameters(self)
+        self.gguf_writer.add_layer_norm_rms_eps(self.hparams["layer_norm_epsilon"])
+    QwenModel.set_gguf_parameters = qwen_parameters
     return convert_hf_to_gguf
 
 

@@ -54,6 +54,7 @@ mod olmo;
 mod opt;
 mod phi;
 mod qwen;
+mod qwen1;
 mod rope;
 mod seed_oss;
 mod smollm3;
@@ -68,6 +69,7 @@ const FAMILIES: &[&[Family]] = &[
     llama::FAMILIES,
     gpt2::FAMILIES,
     qwen::FAMILIES,
+    qwen1::FAMILIES,
     mistral::FAMILIES,
     gemma::FAMILIES,
     gemma4::FAMILIES,

@@ -9,6 +9,7 @@
 
 mod draft_head;
 mod experts;
+mod query_growth;
 
 use std::fmt;
 
@@ -17,6 +18,7 @@ use foretoken_kernels::rope::Pairing;
 
 pub use draft_head::{DraftHead, HeadKind};
 pub use experts::{Experts, GroupScore, Groups, Router, Scoring, SharedExpert, Sum};
+pub use query_growth::QueryGrowth;
 
 /// Normalization of the residual stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -139,6 +141,12 @@ pub enum Scaling {
         /// How fast the base grows.
         factor: f32,
     },
+    /// A larger base is used for sequences longer than the trained context: one for those up to twice as long, another
+    /// for those up to four times as long, and so on (Qwen 1).
+    DynamicByDoubling {
+        /// Number of positions of the trained context.
+        trained: usize,
+    },
 }
 
 /// The properties of attention in which layers may differ.
@@ -190,22 +198,6 @@ pub struct LayerInputs {
     pub vocabulary: usize,
     /// What the rows of the second embedding are multiplied by.
     pub multiplier: f32,
-}
-
-/// Scaling of queries with their position p, by 1 + rate * ln(1 + floor(p / period)).
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct QueryGrowth {
-    /// The growth rate of the factor.
-    pub rate: f32,
-    /// Number of positions between two steps of the factor.
-    pub period: f32,
-}
-
-impl QueryGrowth {
-    /// What a query at a position is multiplied by.
-    pub fn at(&self, position: usize) -> f32 {
-        1.0 + self.rate * (1.0 + (position as f32 / self.period).floor()).ln()
-    }
 }
 
 /// How attention and feed-forward network of a block are added to the residual stream.

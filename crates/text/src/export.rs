@@ -7,6 +7,7 @@
 //! folder for a few difficult texts, because a wrong vocabulary would only make the model slightly worse and nobody
 //! would notice. Not supported: WordPiece, and normalizers; NFC is dropped with a note.
 
+mod files;
 mod probes;
 
 use std::collections::HashMap;
@@ -17,7 +18,7 @@ use serde_json::Value as Json;
 
 use crate::tokenizer::{
     DIGIT, DIGITS, EXACT_SCORES, FALCON_PUNCTUATION, GPT_2, SENTENCEPIECE_FILE, TURN_ENDS, byte_token, component,
-    json_file, merged_vocabulary, name_of, special_spelling,
+    json_file, name_of, special_spelling, tiktoken_file,
 };
 use crate::{ChatTemplate, TextError, Token, Tokenizer};
 
@@ -55,19 +56,24 @@ const BYTE: i32 = 6;
 /// express, it has more tokens than the network, or the result tokenizes texts differently.
 pub fn gguf_vocabulary(dir: &Path, rows: usize, boundary: BoundaryTokens<'_>) -> Result<ExportedVocabulary, TextError> {
     let [json, pieces] = ["tokenizer.json", SENTENCEPIECE_FILE].map(|name| dir.join(name));
-    let is_pieces = !json.exists() && pieces.exists();
-    let path = if is_pieces { pieces } else { json };
+    let tiktoken = tiktoken_file(dir).filter(|_| !json.exists());
+    let (is_tiktoken, is_pieces) = (tiktoken.is_some(), !json.exists() && pieces.exists());
+    let path = tiktoken.unwrap_or(if is_pieces { pieces } else { json });
     let place = path.display().to_string();
     std::fs::metadata(&path).map_err(|source| TextError::read(&path, source))?;
     let tokenizer = Tokenizer::from_dir(dir)?;
-    let json = if is_pieces { Json::Null } else { json_file(&path)?.unwrap_or_default() };
+    let json = if is_tiktoken || is_pieces { Json::Null } else { json_file(&path)?.unwrap_or_default() };
     let config = json_file(&dir.join("tokenizer_config.json"))?.unwrap_or_default();
     if tokenizer.vocabulary_len() > rows {
         let expected = format!("at most {rows} (the network's)");
         return Err(TextError::field(&place, "tokens", expected, tokenizer.vocabulary_len()));
     }
     let source = Source { place: &place, json: &json, tokenizer: &tokenizer, rows };
-    let mut builder = if is_pieces { source.pieces(dir)? } else { source.model()? };
+    let mut builder = match (is_tiktoken, is_pieces) {
+        (true, _) => source.tiktoken(dir)?,
+        (false, true) => source.pieces(dir)?,
+        (false, false) => source.model()?,
+    };
     builder.entries.extend(source.boundary_entries(&config, boundary)?);
     if let Some(template) = ChatTemplate::from_dir(dir)? {
         builder.entries.push(("tokenizer.chat_template".to_string(), template.source().into()));
@@ -92,6 +98,12 @@ impl VocabularyBuilder {
 
     fn add(&mut self, field: &str, value: impl Into<Value>) {
         self.entries.push(entry(field, value.into()));
+    }
+
+    fn note_normalization(&mut self, place: &str) {
+        self.notes.push(format!(
+            "{place}: GGUF cannot express the normalizer NFC; texts in decomposed characters become other tokens"
+        ));
     }
 }
 
@@ -178,10 +190,7 @@ impl Source<'_> {
         }
         for normalizer in components(&self.json["normalizer"], "normalizers") {
             match normalizer["type"].as_str() {
-                Some("NFC") => builder.notes.push(format!(
-                    "{}: GGUF cannot express the normalizer NFC; texts in decomposed characters become other tokens",
-                    self.place
-                )),
+                Some("NFC") => builder.note_normalization(self.place),
                 _ => return Err(self.refuse("normalizer", "none or NFC", normalizer)),
             }
         }
@@ -266,28 +275,6 @@ impl Source<'_> {
             })?;
             scores[*id as usize] = -(rank as f32);
         }
-        builder.add("scores", scores);
-        Ok(builder)
-    }
-
-    /// SentencePiece's own file, whose fields GGUF's keys mirror.
-    fn pieces(&self, dir: &Path) -> Result<VocabularyBuilder, TextError> {
-        let pieces = merged_vocabulary(dir)?;
-        let mut builder = VocabularyBuilder::new("llama");
-        builder.add("pre", "default");
-        builder.add("add_space_prefix", pieces.add_space_prefix.unwrap_or(true));
-        builder.special_tokens_match = false;
-        let (mut tokens, mut types, mut scores) = (pieces.tokens, pieces.token_types, pieces.scores);
-        types.resize(self.rows, UNUSED);
-        scores.resize(self.rows, 0.0);
-        tokens.resize(self.rows, String::new());
-        for (id, token) in tokens.iter_mut().enumerate().filter(|(_, token)| token.is_empty()) {
-            *token = unused(id);
-        }
-        replace_duplicates(&mut tokens, &mut types);
-        builder.entries.extend(pieces.unknown.map(|unknown| entry("unknown_token_id", unknown.into())));
-        builder.add("tokens", tokens);
-        builder.add("token_type", types);
         builder.add("scores", scores);
         Ok(builder)
     }
@@ -386,7 +373,8 @@ impl Source<'_> {
         if !is_only(&parts.prefix, bos) || !is_only(&parts.suffix, eos) {
             let found = format!("{:?} and {:?}", parts.prefix, parts.suffix);
             let expected = "at most one token before a text, bos, and one after it, eos";
-            return Err(TextError::field(self.place, "post_processor", expected, found));
+            let field = if self.json.is_null() { "tokenizer_class" } else { "post_processor" };
+            return Err(TextError::field(self.place, field, expected, found));
         }
         let mut entries = vec![
             entry("add_bos_token", (!parts.prefix.is_empty()).into()),

@@ -1,10 +1,10 @@
 //! A tokenizer: text to tokens, and tokens to the bytes that they stand for.
 //!
-//! The `tokenizers` library encodes for a `tokenizer.json`, for `vocab.json` with `merges.txt` and for byte-level
-//! vocabularies in a GGUF file. SentencePiece vocabularies, in a GGUF file or as `tokenizer.model`, are encoded by
-//! foretoken itself (see [`gguf_spm`] and [`sentencepiece`]), since the checkpoints were trained with that algorithm.
-//! Decoding is the same for all: one table has the bytes of every token, and a text is their concatenation. So
-//! incremental text, constraints and comparisons of vocabularies do not depend on the kind.
+//! The `tokenizers` library encodes for a `tokenizer.json`, for `vocab.json` with `merges.txt`, for files of tiktoken
+//! and for byte-level vocabularies in a GGUF file. SentencePiece vocabularies, in a GGUF file or as `tokenizer.model`,
+//! are encoded by foretoken itself (see [`gguf_spm`] and [`sentencepiece`]), since the checkpoints were trained with
+//! that algorithm. Decoding is the same for all: one table has the bytes of every token, and a text is their
+//! concatenation. So incremental text, constraints and comparisons of vocabularies do not depend on the kind.
 //!
 //! Not supported: WordPiece's rules for spaces (such tokens decode to their own text), and offsets.
 
@@ -27,6 +27,7 @@ mod parts;
 mod pre_tokenizer;
 mod sentencepiece;
 mod special;
+mod tiktoken;
 
 use std::any::Any;
 use std::path::Path;
@@ -45,6 +46,7 @@ pub(crate) use parts::{Method, Parts};
 pub(crate) use pre_tokenizer::{DIGIT, DIGITS, FALCON_PUNCTUATION, GPT_2, name_of};
 pub(crate) use sentencepiece::{FILE as SENTENCEPIECE_FILE, merged_vocabulary};
 pub(crate) use special::{SpecialSpan, TURN_ENDS, turn_ends, unused_characters};
+pub(crate) use tiktoken::{file as tiktoken_file, vocabulary as tiktoken_vocabulary};
 
 /// Maximum number of tokens, more than any model has. A file that names a higher id would make the loader fill memory
 /// with empty rows.
@@ -63,7 +65,8 @@ pub struct Tokenizer {
 
 impl Tokenizer {
     /// Reads the tokenizer of a folder, with `tokenizer_config.json` if it is there: `tokenizer.json`, or else
-    /// SentencePiece's `tokenizer.model`, or else `vocab.json` with `merges.txt`.
+    /// `qwen.tiktoken`, or else `tokenizer.model` (SentencePiece's, or GLM-4's file of tiktoken), or else `vocab.json`
+    /// with `merges.txt`.
     ///
     /// # Errors
     /// If none of them is there, or one of the files cannot be read or understood.
@@ -72,6 +75,8 @@ impl Tokenizer {
         Self::loaded(&dir.display().to_string(), || {
             if has("tokenizer.json") || !Self::is_in(dir) {
                 folder::from_dir(dir)
+            } else if tiktoken::file(dir).is_some() {
+                tiktoken::from_dir(dir)
             } else if has("tokenizer.model") {
                 sentencepiece::from_dir(dir)
             } else {
@@ -83,7 +88,8 @@ impl Tokenizer {
     /// Whether a folder has a tokenizer in one of the forms that [`Tokenizer::from_dir`] reads.
     pub fn is_in(dir: &Path) -> bool {
         let has = |file: &str| dir.join(file).exists();
-        has("tokenizer.json") || has("tokenizer.model") || (has("vocab.json") && has("merges.txt"))
+        let one = ["tokenizer.json", "qwen.tiktoken", "tokenizer.model"].into_iter().any(has);
+        one || (has("vocab.json") && has("merges.txt"))
     }
 
     /// Makes a tokenizer from the bytes of a `tokenizer.model`. `name` identifies it in messages.

@@ -2,9 +2,9 @@
 //!
 //! The demo models are part of the repository. Third-party vocabularies and templates are not: tests that need them
 //! read the folders `FORETOKEN_TEST_DATA`, `FORETOKEN_VOCABULARIES` (GGUF files with vectors, as in llama.cpp's
-//! `models`), `FORETOKEN_TEMPLATES` and `FORETOKEN_SENTENCEPIECE` (made by scripts in `bench/peers`), and print a line
-//! when they are skipped; likewise for grammars in checkouts of other projects (`FORETOKEN_JSON_SCHEMA_TEST_SUITE`,
-//! `FORETOKEN_JSON_SCHEMA_BENCH`, `FORETOKEN_LLAMA_CPP`).
+//! `models`), `FORETOKEN_TEMPLATES`, `FORETOKEN_SENTENCEPIECE` and `FORETOKEN_TIKTOKEN` (made by scripts in
+//! `bench/peers`), and print a line when they are skipped; likewise for grammars in checkouts of other projects
+//! (`FORETOKEN_JSON_SCHEMA_TEST_SUITE`, `FORETOKEN_JSON_SCHEMA_BENCH`, `FORETOKEN_LLAMA_CPP`).
 
 #[path = "text/bad_input.rs"]
 mod bad_input;
@@ -36,6 +36,8 @@ mod sentencepiece;
 mod template_probe;
 #[path = "text/templates.rs"]
 mod templates;
+#[path = "text/tiktoken.rs"]
+mod tiktoken;
 #[path = "text/tokenizer_probe.rs"]
 mod tokenizer_probe;
 #[path = "text/tool_answers.rs"]

@@ -1,6 +1,10 @@
 //! GLM-4: Llama with biases of q, k and v, half of each head rotated in interleaved pairs, gate and up fused. Later
 //! models (`glm4`) also have a norm after each sublayer. ChatGLM 2 and 3 and the first GLM-4 files (`chatglm`) are the
-//! same network with other names; ChatGLM 1 is a different network, and is refused.
+//! same network with other names.
+//!
+//! The first ChatGLM, a different network, is refused: its prompts see themselves in both directions, so the rows of a
+//! prompt depend on tokens after them and cannot be computed in chunks or kept for another text; and its positions are
+//! pairs of numbers, of which the first stands still in an answer.
 
 use foretoken_kernels::rope::Pairing;
 
@@ -11,7 +15,7 @@ use super::write::no_further_keys;
 use super::{Family, Plan, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
-use crate::spec::{Activation, FeedForward, LayerAttention, Positions};
+use crate::spec::{Activation, FeedForward, LayerAttention, Positions, Rotation, Scaling};
 
 pub(super) const FAMILIES: &[Family] = &[
     Family::new(Some(("glm", glm)), Some(("chatglm", chatglm_from_gguf))).exported_as("chatglm", no_further_keys),
@@ -56,14 +60,25 @@ fn chatglm(config: &JsonConfig) -> Result<Plan, ModelError> {
         None => Ok(()),
         Some(found) => Err(config.refuse(field, only, found)),
     };
+    if config.has("inner_hidden_size") || config.optional_bool("position_encoding_2d")?.unwrap_or(false) {
+        let found =
+            "the first ChatGLM, whose prompts see themselves in both directions, with positions in two dimensions";
+        return Err(config.refuse("position_encoding_2d", "false (ChatGLM 2 or later, GLM-4)", found));
+    }
     for (field, only) in [
         ("rmsnorm", true),
         ("post_layer_norm", true),
         ("apply_residual_connection_post_layernorm", false),
-        ("position_encoding_2d", false),
         ("add_bias_linear", false),
+        ("original_rope", true),
     ] {
         refuse(field, only)?;
+    }
+    // Tensors packed by the checkpoint's own code, and keys and values that a fine-tuning put before every text.
+    for field in ["quantization_bit", "pre_seq_len"] {
+        if let Some(found) = config.optional_usize(field)?.filter(|found| *found > 0) {
+            return Err(config.refuse(field, "0", found));
+        }
     }
     let grouped = config.optional_bool("multi_query_attention")?.unwrap_or(false);
     let fields = json::Fields {
@@ -78,9 +93,8 @@ fn chatglm(config: &JsonConfig) -> Result<Plan, ModelError> {
         ..json::HUGGING_FACE
     };
     let mut spec = json::spec(config, "chatglm", &fields)?;
-    let theta = 10_000.0 * json::positive(config, "rope_ratio", 1.0)?;
     let dim = rope::even(config, "kv_channels", spec.head_dim / 2)?;
-    spec.positions = Positions::Rope(vec![ROPE.rotation(theta, dim)]);
+    spec.positions = Positions::Rope(vec![chatglm_rotation(config, dim)?]);
     spec.attention = vec![LayerAttention::rotated(0, None)];
     let layout = Layout {
         prefixes: &["transformer."],
@@ -96,6 +110,19 @@ fn chatglm(config: &JsonConfig) -> Result<Plan, ModelError> {
         ..HUGGING_FACE
     };
     Ok(Plan { spec, layout })
+}
+
+/// The rotation of ChatGLM. Its `rope_ratio` multiplies the base; the code of ChatGLM 2, which only its name tells from
+/// ChatGLM 3, divides positions by it.
+fn chatglm_rotation(config: &JsonConfig, dim: usize) -> Result<Rotation, ModelError> {
+    let factor = json::positive(config, "rope_ratio", 1.0)?;
+    let is_second = config.optional_str("_name_or_path")?.is_some_and(|name| name.to_lowercase().contains("chatglm2"));
+    if factor == 1.0 || !is_second {
+        return Ok(ROPE.rotation(ROPE.theta * factor, dim));
+    }
+    let unscaled = ROPE.rotation(ROPE.theta, dim);
+    let frequencies = unscaled.frequencies.iter().map(|frequency| frequency / factor).collect();
+    Ok(Rotation { frequencies, scaling: Scaling::Linear { factor }, ..unscaled })
 }
 
 fn from_gguf(gguf: Gguf<'_>, name: &'static str) -> Result<Plan, ModelError> {

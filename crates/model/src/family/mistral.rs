@@ -73,7 +73,7 @@ fn ministral3(config: &JsonConfig) -> Result<Plan, ModelError> {
     let Plan { mut spec, layout } = from_json(config, "ministral3")?;
     if let Some(parameters) = rope::parameters(config)?.filter(|all| all.has("llama_4_scaling_beta")) {
         let period = json::positive(&parameters, "original_max_position_embeddings", 16_384.0)?;
-        spec.query_growth = Some(QueryGrowth { rate: parameters.f32("llama_4_scaling_beta")?, period });
+        spec.query_growth = Some(QueryGrowth::Steps { rate: parameters.f32("llama_4_scaling_beta")?, period });
     }
     Ok(Plan { spec, layout })
 }
@@ -108,7 +108,7 @@ fn ministral3_from_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     gguf.rotate(&mut spec, Pairing::Interleaved)?;
     if let Some(rate) = gguf.optional_f32(&spec, GROWTH)?.filter(|rate| *rate != 0.0) {
         let period = gguf.optional_count(&spec, "rope.scaling.original_context_length")?.unwrap_or(spec.context_max);
-        spec.query_growth = Some(QueryGrowth { rate, period: period as f32 });
+        spec.query_growth = Some(QueryGrowth::Steps { rate, period: period as f32 });
     }
     Ok(Plan { spec, layout: GGUF })
 }
@@ -124,6 +124,8 @@ fn ministral3_keys(file: &mut GgufDescription<'_>) -> Result<(), ModelError> {
             turns.into_iter().for_each(|turns| file.add_key(&format!("rope.scaling.yarn_{field}"), turns));
         }
     }
-    file.spec.query_growth.into_iter().for_each(|growth| file.add_key(GROWTH, growth.rate));
+    if let Some(QueryGrowth::Steps { rate, .. }) = file.spec.query_growth {
+        file.add_key(GROWTH, rate);
+    }
     Ok(())
 }

@@ -236,12 +236,18 @@ impl Rotation {
     /// Sets the frequencies for sequences of up to `context` tokens.
     pub(super) fn for_context(self, context: usize) -> Self {
         let dim = 2 * self.frequencies.len();
+        let with_growth = |grown: f64| {
+            let base = f64::from(self.base) * grown.powf(dim as f64 / (dim as f64 - 2.0));
+            plain(base as f32, dim)
+        };
         let frequencies = match (&self.scaling, &self.by_length) {
             (Scaling::Dynamic { trained, factor }, _) if dim > 2 => {
                 let (longest, factor) = (context.max(*trained), f64::from(*factor));
-                let grown = factor * longest as f64 / *trained as f64 - (factor - 1.0);
-                let base = f64::from(self.base) * grown.powf(dim as f64 / (dim as f64 - 2.0));
-                plain(base as f32, dim)
+                with_growth(factor * longest as f64 / *trained as f64 - (factor - 1.0))
+            }
+            (Scaling::DynamicByDoubling { trained }, _) if dim > 2 => {
+                let times = context.max(*trained).div_ceil(*trained).checked_next_power_of_two().unwrap_or(usize::MAX);
+                with_growth(2.0 * times as f64 - 1.0)
             }
             (_, Some(ByLength { short_max, frequencies })) => frequencies[usize::from(context > *short_max)].clone(),
             _ => return self,

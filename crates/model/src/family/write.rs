@@ -205,7 +205,7 @@ impl<'a> GgufDescription<'a> {
         self.add_count("rope.dimension_count", 2 * frequencies.len());
         self.add_key("rope.freq_base", *base);
         match scaling {
-            Scaling::None | Scaling::Divided | Scaling::Dynamic { .. } => {}
+            Scaling::None | Scaling::Divided | Scaling::Dynamic { .. } | Scaling::DynamicByDoubling { .. } => {}
             Scaling::Linear { factor } => {
                 self.add_key("rope.scaling.type", "linear");
                 self.add_key("rope.scaling.factor", *factor);
@@ -251,18 +251,21 @@ impl<'a> GgufDescription<'a> {
                 add("rope_factors_short.weight", short);
                 add("rope_factors_long.weight", long);
             }
-            Scaling::None | Scaling::Linear { .. } | Scaling::Yarn { .. } | Scaling::Dynamic { .. } => {}
+            _ => {}
         }
+    }
+
+    /// Limits the file's context.
+    pub(super) fn limit_context(&mut self, positions: usize) {
+        self.spec.context_max = positions;
+        self.add_counts("context_length", &[positions]);
     }
 
     /// For an architecture that cannot express windows: limits the file's context to the shortest window, within which
     /// windows have no effect, and adds a note.
     pub(super) fn limit_context_to_window(&mut self) {
         let Some(shortest) = (0..self.spec.layers).filter_map(|layer| self.spec.window_of(layer)).min() else { return };
-        self.spec.context_max = shortest;
-        let context = format!("{}.context_length", self.spec.family);
-        self.keys.retain(|(key, _)| *key != context);
-        self.add_count("context_length", shortest);
+        self.limit_context(shortest);
         self.note(format!(
             "GGUF's {} has no word for windows; the file is one for texts of up to {shortest} tokens, in which they \
              change nothing",

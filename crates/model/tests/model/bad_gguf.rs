@@ -95,3 +95,25 @@ fn gguf_files_that_cannot_be_run_are_refused() {
     }
     refused(gguf(|_| None).str("llama.rope.scaling.type", "su"), &["llama.rope.scaling.type", "none, linear", "su"]);
 }
+
+/// Files of Qwen 1 say the width of gate and up together.
+#[test]
+fn an_odd_feed_forward_width_of_qwen_1_is_refused() {
+    let numbers = [("block_count", 1), ("context_length", 64), ("embedding_length", 8), ("attention.head_count", 2)];
+    let file = |width: usize| {
+        let named = Gguf::default().str("general.architecture", "qwen").u32("qwen.feed_forward_length", width);
+        let file = numbers.into_iter().fold(named, |file, (key, number)| file.u32(&format!("qwen.{key}"), number));
+        let embedding = Wide { shape: vec![16, 8], elements: vec![0.5; 128] };
+        file.f32("qwen.attention.layer_norm_rms_epsilon", 1e-6).tensor("token_embd.weight", &embedding, Form::F32)
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("bad.gguf");
+    let refused = |gguf: Gguf, parts: &[&str]| {
+        std::fs::write(&path, gguf.bytes()).unwrap();
+        let load = |checkpoint| Model::load(&checkpoint, Options::for_positions(32, 1), &mut |_, _| ());
+        let start = Instant::now();
+        assert_error(Checkpoint::open(&path).and_then(load), parts, start);
+    };
+    refused(file(9), &["bad.gguf: qwen.feed_forward_length", "an even number (gate and up together)", "found 9"]);
+    refused(file(16), &["bad.gguf", "expected tensor `blk.0.attn_norm.weight`"]);
+}

@@ -57,10 +57,10 @@ const GOLDENS: &[Golden] = checkpoints![
     "llama3-rope", "longrope", "ministral", "ministral3", "mistral", "mistral-nemo", "olmo2", "olmo3", "opt",
     "opt-350m", "phi", "phi-qk-norm", "phi3", "phi3-long-above", "phi3-long-below", "phi4-mini", "quantized-awq",
     "quantized-float8", "quantized-float8-tensor", "quantized-gptq", "quantized-gptq-zeros", "quantized-packed",
-    "quantized-packed-zeros", "qwen2", "qwen2-window", "qwen2-yarn", "qwen3", "seed_oss", "seed_oss-bias", "smollm3",
-    "stablelm", "stablelm-parallel", "starcoder2", "starcoder2-window", "yarn-rope", "mixtral", "qwen2_moe",
-    "qwen3_moe", "olmoe", "granitemoe", "granitemoeshared", "glm4_moe", "glm4_moe-groups", "ernie4_5_moe",
-    "ernie4_5_moe-least", "gemma4-experts", "gpt_oss", "quantized-mxfp4",
+    "quantized-packed-zeros", "qwen", "qwen-long", "qwen2", "qwen2-window", "qwen2-yarn", "qwen3", "seed_oss",
+    "seed_oss-bias", "smollm3", "stablelm", "stablelm-parallel", "starcoder2", "starcoder2-window", "yarn-rope",
+    "mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "granitemoeshared", "glm4_moe", "glm4_moe-groups",
+    "ernie4_5_moe", "ernie4_5_moe-least", "gemma4-experts", "gpt_oss", "quantized-mxfp4",
 ];
 
 /// The number of checkpoints: if the first byte of an input is not below this, the rest is the text itself.

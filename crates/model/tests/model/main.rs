@@ -19,6 +19,7 @@ mod hidden_rows;
 mod medusa;
 mod quantized;
 mod quantized_experts;
+mod qwen1;
 mod ranks;
 mod renamed;
 mod routing_isolation;

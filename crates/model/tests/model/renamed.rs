@@ -200,4 +200,56 @@ fn chatglm_is_glm_by_other_names() {
     });
     assert!(logits_of_tensors(&config, &tensors) == glm.logits());
     assert_written(&config, &tensors, 0.0, "chatglm");
+    // The ratio multiplies the base, but divides positions in ChatGLM 2.
+    let rotated = |parameters: Value| {
+        let mut changed = glm.with(json!({"rope_parameters": parameters}));
+        changed["rope_parameters"]["partial_rotary_factor"] = json!(0.5);
+        logits_of_tensors(&changed, &glm.tensors)
+    };
+    let with_ratio = |name: &str| {
+        let mut changed = config.clone();
+        (changed["rope_ratio"], changed["_name_or_path"]) = (json!(4), json!(name));
+        assert_written(&changed, &tensors, 0.0, name);
+        logits_of_tensors(&changed, &tensors)
+    };
+    let (base, divided) = (json!({"rope_theta": 40000.0}), json!({"rope_type": "linear", "factor": 4.0}));
+    assert!(with_ratio("THUDM/chatglm3-6b-32k") == rotated(base));
+    assert!(with_ratio("THUDM/chatglm2-6b-32k") == rotated(divided));
+}
+
+/// Qwen 1, in which every head has its own keys and values: those of the golden network are used twice.
+#[test]
+fn qwen_1_is_qwen_2_by_other_names() {
+    let mut qwen2 = Network::golden("qwen2");
+    let (heads, kv_heads) = (qwen2.number("num_attention_heads"), qwen2.number("num_key_value_heads"));
+    qwen2.config["head_dim"] = json!(qwen2.number("hidden_size") / heads);
+    let mut tensors = qwen2.renamed(&[
+        ("model.embed_tokens", "transformer.wte"),
+        ("model.layers", "transformer.h"),
+        ("input_layernorm", "ln_1"),
+        ("self_attn.o_proj", "attn.c_proj"),
+        ("post_attention_layernorm", "ln_2"),
+        ("mlp.gate_proj", "mlp.w2"),
+        ("mlp.up_proj", "mlp.w1"),
+        ("mlp.down_proj", "mlp.c_proj"),
+        ("model.norm", "transformer.ln_f"),
+    ]);
+    tensors.insert("lm_head.weight".to_string(), tensors["transformer.wte.weight"].clone());
+    let heads_of =
+        |which: usize| (0..heads).map(move |head| (which, if which == 0 { head } else { head * kv_heads / heads }));
+    let order: Vec<_> = (0..3).flat_map(heads_of).collect();
+    for (layer, part) in (0..qwen2.number("num_hidden_layers")).flat_map(|i| [(i, "weight"), (i, "bias")]) {
+        tensors.insert(format!("transformer.h.{layer}.attn.c_attn.{part}"), qwen2.fused(layer, part, &order));
+    }
+    let config = json!({
+        "model_type": "qwen", "vocab_size": qwen2.number("vocab_size"), "hidden_size": qwen2.number("hidden_size"),
+        "num_hidden_layers": qwen2.number("num_hidden_layers"), "num_attention_heads": heads,
+        "intermediate_size": 2 * qwen2.number("intermediate_size"), "seq_length": 512,
+        "layer_norm_epsilon": qwen2.config["rms_norm_eps"],
+    });
+    assert!(logits_of_tensors(&config, &tensors) == qwen2.logits());
+    assert_written(&config, &tensors, 0.0, "qwen");
+    // Buffers of old checkpoints are passed over.
+    tensors.insert("transformer.rotary_emb.inv_freq".to_string(), Wide { shape: vec![1], elements: vec![1.0] });
+    assert!(logits_of_tensors(&config, &tensors) == qwen2.logits());
 }

@@ -192,12 +192,12 @@ fn golden_networks_have_the_same_logits_from_their_files_or_are_refused_by_field
             let Written { off, bound, notes } = written(&checkpoint, context).unwrap_or_else(|e| panic!("{name}: {e}"));
             println!("{name} for {context:?}: {off:e} {notes:?}");
             assert!(off <= bound, "{name}: off by {off:e}");
-            let noted = bound == GELU_BOUND || name.starts_with("dynamic");
+            let noted = bound == GELU_BOUND || name.starts_with("dynamic") || name == "qwen-long";
             assert_eq!(notes.len(), usize::from(noted), "{name}: {notes:?}");
         }
         count += 1;
     }
-    assert!(count >= 62, "expected at least 62 networks that are written, found {count}");
+    assert!(count >= 64, "expected at least 64 networks that are written, found {count}");
 }
 
 /// A golden network whose dense layers are replaced by copies of a layer with experts.

@@ -60,6 +60,17 @@ fn byte_of(character: char) -> Option<u8> {
     }
 }
 
+/// The character of GPT-2's alphabet for a byte.
+pub(crate) fn byte_character(byte: u8) -> char {
+    let code = match byte {
+        _ if is_printable(byte) => u32::from(byte),
+        0..=0x20 => 0x100 + u32::from(byte),
+        0xad => 0x143,
+        _ => 0x121 + u32::from(byte) - 0x7f,
+    };
+    char::from_u32(code).expect("these codes are characters")
+}
+
 /// The bytes of every token, and whether it is special.
 #[derive(Debug)]
 pub(crate) struct Spellings {
@@ -126,6 +137,7 @@ mod tests {
         assert_eq!(found, (0..=255).collect::<Vec<u8>>());
         let alphabet = tokenizers::pre_tokenizers::byte_level::ByteLevel::alphabet();
         assert!(alphabet.into_iter().all(|character| byte_of(character).is_some()));
+        assert!((0..=255).all(|byte| byte_of(byte_character(byte)) == Some(byte)));
         assert_eq!(Alphabet::ByteLevel.bytes("ĠHelloĊ"), b" Hello\n");
         assert_eq!(Alphabet::ByteLevel.bytes("a b"), b"a b");
     }

@@ -17,13 +17,23 @@ use super::library::Library;
 use super::pre_tokenizer::{PreTokenizer, Symbols};
 use crate::TextError;
 
-/// The library's tokenizer for a vocabulary.
+/// An encoder for a vocabulary.
 pub(super) fn library(
     place: &str,
     vocabulary: &GgufVocabulary,
     kinds: &[Kind],
     pre_tokenizer: &PreTokenizer,
 ) -> Result<Library, TextError> {
+    tokenizer(place, vocabulary, kinds, pre_tokenizer).map(Library::new)
+}
+
+/// The library's tokenizer for a vocabulary.
+pub(super) fn tokenizer(
+    place: &str,
+    vocabulary: &GgufVocabulary,
+    kinds: &[Kind],
+    pre_tokenizer: &PreTokenizer,
+) -> Result<tokenizers::Tokenizer, TextError> {
     let ids_by_text: Vocab = vocabulary.tokens.iter().cloned().zip(0..).collect();
     let merges = merges(place, vocabulary, &ids_by_text)?;
     let mut model = BPE::builder().vocab_and_merges(ids_by_text, merges).ignore_merges(pre_tokenizer.ignore_merges);
@@ -48,7 +58,7 @@ pub(super) fn library(
         )?));
     }
     register_added_tokens(place, &mut tokenizer, vocabulary, kinds)?;
-    Ok(Library::new(tokenizer))
+    Ok(tokenizer)
 }
 
 /// Registers special and user-defined tokens with the library as added tokens.

@@ -6,7 +6,10 @@
 //! segmentations. `tokenizer_config.json` adds tokens after the model's pieces and can change the tokens around a text.
 //! A space is inserted before each segment of text, also after special tokens, unless `legacy` is false.
 //!
-//! Not supported: models of words or characters, spaces as suffixes, and files of tiktoken with the same name.
+//! Special tokens of ChatGLM 2 and 3 are only written in their code, so they are here as well ([`CHAT_GLM`]).
+//!
+//! Not supported: models of words or characters, and spaces as suffixes. Files of tiktoken with the same name are read
+//! by [`super::tiktoken`].
 
 pub(super) mod normalizer;
 mod proto;
@@ -16,6 +19,7 @@ use std::path::Path;
 
 use foretoken_weights::whole::{self, VOCABULARY_BYTES_MAX};
 use serde_json::Value;
+use tokenizers::AddedToken;
 
 use super::bytes::Alphabet;
 use super::folder::{NumberedToken, added_tokens_of, configuration, json_file, special_spelling};
@@ -29,6 +33,12 @@ use proto::{Piece, Proto};
 
 /// The file's name.
 pub(crate) const FILE: &str = "tokenizer.model";
+
+/// The special tokens of ChatGLM, which follow the model's pieces; the last four are not in ChatGLM 2.
+const CHAT_GLM: [&str; 9] =
+    ["[MASK]", "[gMASK]", "[sMASK]", "sop", "eop", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"];
+/// Those before a text.
+const CHAT_GLM_PREFIX: [&str; 2] = ["[gMASK]", "sop"];
 
 pub(super) fn from_dir(dir: &Path) -> Result<Parts, TextError> {
     let (place, bytes, config, further) = files(dir)?;
@@ -53,7 +63,9 @@ pub(crate) fn merged_vocabulary(dir: &Path) -> Result<GgufVocabulary, TextError>
     if proto.algorithm != 2 {
         return Err(TextError::field(&place, "trainer_spec.model_type", "2 (BPE)", proto.algorithm));
     }
+    let special = chat_glm_tokens(&proto, &config);
     add(&place, &mut proto.pieces, added_tokens_of(&place, &config, &further)?)?;
+    add(&place, &mut proto.pieces, special)?;
     vocabulary(&place, &proto, &config)
 }
 
@@ -74,7 +86,11 @@ pub(super) fn parts(place: &str, bytes: &[u8], config: &Value, further: &Value) 
     if !proto.escape_whitespaces {
         return Err(TextError::field(place, "normalizer_spec.escape_whitespaces", "true (spaces as ▁)", false));
     }
+    let special = chat_glm_tokens(&proto, config);
     let rstripped = add(place, &mut proto.pieces, added_tokens_of(place, config, further)?)?;
+    let glm_prefix: Vec<Token> =
+        special.iter().filter(|token| CHAT_GLM_PREFIX.contains(&&*token.token.content)).map(|token| token.id).collect();
+    add(place, &mut proto.pieces, special)?;
     let vocabulary = vocabulary(place, &proto, config)?;
     let kinds = vocabulary.kinds(place)?;
     let settings = ModelFileSettings {
@@ -91,7 +107,10 @@ pub(super) fn parts(place: &str, bytes: &[u8], config: &Value, further: &Value) 
     };
     let is_t5 = config.get("tokenizer_class").and_then(Value::as_str).is_some_and(|class| class.starts_with("T5"));
     Ok(Parts {
-        prefix: token_if(vocabulary.add_bos, !is_unigram, vocabulary.bos),
+        prefix: match glm_prefix.as_slice() {
+            [] => token_if(vocabulary.add_bos, !is_unigram, vocabulary.bos),
+            _ => glm_prefix,
+        },
         suffix: token_if(vocabulary.add_eos, is_t5, vocabulary.eos),
         bos: vocabulary.bos,
         end_tokens: vocabulary.eos.into_iter().collect(),
@@ -99,6 +118,19 @@ pub(super) fn parts(place: &str, bytes: &[u8], config: &Value, further: &Value) 
         method: Method::SentencePiece(Box::new(encoder)),
         spellings,
     })
+}
+
+/// The special tokens behind the pieces of a ChatGLM; none of other models.
+fn chat_glm_tokens(proto: &Proto, config: &Value) -> Vec<NumberedToken> {
+    let has = |key: &str, wanted: fn(&str) -> bool| config.get(key).and_then(Value::as_str).is_some_and(wanted);
+    let is_second = has("name_or_path", |name| name.to_lowercase().contains("chatglm2"));
+    let count = match has("tokenizer_class", |class| class == "ChatGLMTokenizer") {
+        false => 0,
+        true if is_second => CHAT_GLM.len() - 4,
+        true => CHAT_GLM.len(),
+    };
+    let numbered = |(text, id): (&&str, Token)| NumberedToken { id, token: AddedToken::from(*text, true) };
+    CHAT_GLM.iter().take(count).zip(proto.pieces.len() as Token..).map(numbered).collect()
 }
 
 /// The model as a GGUF vocabulary, whose fields mirror SentencePiece's.

@@ -41,11 +41,18 @@ pub(crate) const TURN_ENDS: [&str; 15] = [
     "_<EOT>",
 ];
 
-/// The end-of-turn tokens of a vocabulary. If it has `<|return|>`, `<|end|>` ends only a message, not the turn.
+/// Tokens that begin what follows an answer in vocabularies of ChatGLM and GLM-4, and end it thereby.
+const GLM_TURN_ENDS: [&str; 2] = ["<|user|>", "<|observation|>"];
+
+/// The end-of-turn tokens of a vocabulary. If it has `<|return|>`, `<|end|>` ends only a message, not the turn. A
+/// vocabulary with `[gMASK]` is one of GLM.
 pub(crate) fn turn_ends(spellings: &Spellings) -> Vec<Token> {
     let has_text = |token: Token, text: &str| spellings.bytes(token) == text.as_bytes();
     let special = (0..spellings.len() as Token).filter(|&token| spellings.is_special(token));
-    let mut ends: Vec<Token> = special.filter(|&token| TURN_ENDS.iter().any(|end| has_text(token, end))).collect();
+    let is_glm = special.clone().any(|token| has_text(token, "[gMASK]"));
+    let further = if is_glm { &GLM_TURN_ENDS[..] } else { &[] };
+    let is_end = |token: Token| TURN_ENDS.iter().chain(further).any(|end| has_text(token, end));
+    let mut ends: Vec<Token> = special.filter(|&token| is_end(token)).collect();
     if ends.iter().any(|&token| has_text(token, "<|return|>")) {
         ends.retain(|&token| !has_text(token, "<|end|>"));
     }

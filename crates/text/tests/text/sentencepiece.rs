@@ -102,6 +102,28 @@ fn a_bpe_model_is_exported_to_gguf() {
     assert!(error.ends_with("trainer_spec.model_type: expected 2 (BPE), found 1"), "{error}");
 }
 
+/// The special tokens of ChatGLM follow the pieces; its tokenizer files do not list them, or not as special ones.
+#[test]
+fn the_special_tokens_of_chatglm() {
+    let config = r#"{"tokenizer_class": "ChatGLMTokenizer",
+        "added_tokens_decoder": {"PIECES": {"content": "[MASK]", "special": false}}}"#;
+    let pieces = folder_with("bpe.model", "{}").1.unwrap().vocabulary_len() as Token;
+    let (folder, third) = folder_with("bpe.model", &config.replace("PIECES", &pieces.to_string()));
+    let third = third.unwrap();
+    let plain = third.encode_plain("a").unwrap();
+    assert_eq!(third.vocabulary_len(), pieces as usize + 9);
+    assert_eq!(third.encode("a", true).unwrap(), [&[pieces + 1, pieces + 3], plain.as_slice()].concat());
+    assert_eq!(third.encode("<|user|>a", false).unwrap(), [&[pieces + 6], plain.as_slice()].concat());
+    assert!((pieces..pieces + 9).all(|token| third.is_special(token)) && !third.adds_bos());
+    // The model writes what begins the next turn, which ends its own.
+    assert_eq!(third.turn_end_tokens(), [pieces + 6, pieces + 8]);
+    let (_, second) =
+        folder_with("bpe.model", r#"{"tokenizer_class": "ChatGLMTokenizer", "name_or_path": "THUDM/chatglm2-6b"}"#);
+    let second = second.unwrap();
+    assert_eq!((second.vocabulary_len(), second.turn_end_tokens().len()), (pieces as usize + 5, 0));
+    drop(folder);
+}
+
 #[test]
 fn malformed_and_unsupported_models_are_refused() {
     let refused = |bytes: &[u8]| Tokenizer::from_sentencepiece("m", bytes).unwrap_err().to_string();

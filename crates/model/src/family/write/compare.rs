@@ -6,7 +6,7 @@
 use super::{GgufDescription, near};
 use crate::error::ModelError;
 use crate::family::json;
-use crate::spec::{Experts, LayerAttention, Positions, Rotation, Router, Spec};
+use crate::spec::{Experts, LayerAttention, Positions, QueryGrowth, Rotation, Router, Spec};
 
 /// A pair with this frequency or a lower one is not rotated at any position.
 const UNROTATED_FREQUENCY_MAX: f32 = 1e-24;
@@ -34,6 +34,11 @@ impl GgufDescription<'_> {
             let fields = ["use_parallel_residual", "parallel_attn"];
             return Err(self.refuse(&fields, format!("{:?}", file.residual), format!("{:?}", own.residual)));
         }
+        let growth = |spec: &Spec| match spec.query_growth {
+            None => (None, None),
+            Some(QueryGrowth::Steps { rate, period }) => (Some(rate), Some(period)),
+            Some(QueryGrowth::Logarithm { .. }) => unreachable!("{} has logn attention in GGUF", spec.family),
+        };
         for (fields, file, own) in [
             (
                 &["scale_attn_weights", "query_pre_attn_scalar", "attention_multiplier"][..],
@@ -45,16 +50,8 @@ impl GgufDescription<'_> {
             (&["logits_scaling", "logit_scale"], Some(file.logit_multiplier), Some(own.logit_multiplier)),
             (&["embedding_multiplier"], Some(file.embedding_multiplier), Some(own.embedding_multiplier)),
             (&["residual_multiplier"], Some(file.residual_multiplier), Some(own.residual_multiplier)),
-            (
-                &["llama_4_scaling_beta"],
-                file.query_growth.map(|growth| growth.rate),
-                own.query_growth.map(|growth| growth.rate),
-            ),
-            (
-                &["rope_parameters"],
-                file.query_growth.map(|growth| growth.period),
-                own.query_growth.map(|growth| growth.period),
-            ),
+            (&["llama_4_scaling_beta"], growth(file).0, growth(own).0),
+            (&["rope_parameters"], growth(file).1, growth(own).1),
         ] {
             let same = match (file, own) {
                 (Some(file), Some(own)) => near(file, own),
