@@ -179,7 +179,7 @@ impl Opened {
         match self.location {
             Location::Gguf => format!("{}: tokenizer.ggml.model: expected a vocabulary, found none", self.name),
             _ => {
-                let others = "tokenizer.model, or vocab.json with merges.txt";
+                let others = "tokenizer.model, vocab.json with merges.txt, or qwen.tiktoken";
                 format!("{}/tokenizer.json: expected a tokenizer (or {others}), found no such file", self.name)
             }
         }
@@ -308,8 +308,8 @@ pub fn built_in() -> Vec<&'static str> {
     [demo::target(), demo::draft()].into_iter().flatten().map(|files| files.name).collect()
 }
 
-/// The tokenizer of a folder (`tokenizer.json`, else `tokenizer.model`, else `vocab.json` with `merges.txt`), or of a
-/// GGUF file; the network is neither read nor checked.
+/// The tokenizer of a folder (`tokenizer.json`, else `tokenizer.model`, else `vocab.json` with `merges.txt`, else
+/// `qwen.tiktoken`), or of a GGUF file; the network is neither read nor checked.
 ///
 /// # Errors
 /// There is none, or it cannot be parsed.

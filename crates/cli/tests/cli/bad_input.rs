@@ -126,7 +126,7 @@ fn a_model_with_invalid_settings_is_refused() {
 #[test]
 fn a_missing_tokenizer_hints_at_token_ids() {
     let folder = golden("llama");
-    const OTHERS: &str = "tokenizer.model, or vocab.json with merges.txt";
+    const OTHERS: &str = "tokenizer.model, vocab.json with merges.txt, or qwen.tiktoken";
     let missing = format!("{folder}/tokenizer.json: expected a tokenizer (or {OTHERS}), found no such file");
     let hint = format!("{missing}; without one, give --prompt-ids and --output-ids");
     assert_eq!(run(&["generate", "-m", &folder, "hello"]).error(1), hint);
