@@ -23,6 +23,7 @@ mod heads;
 mod help;
 mod hidden;
 mod hub;
+mod lenience;
 mod logits;
 mod lookup;
 mod machine;
