@@ -32,8 +32,8 @@
 //! p is then a point mass, and the paper is lenient "before standardizing" it: x is accepted if p(x) >= l max p, where
 //! p is the law of temperature 1 without filters. Of several such siblings the one that is most probable under p is
 //! accepted, of ties the one offered first, so a token of plain decoding that was offered is never passed over. If
-//! there is none, the most probable token is written. What is written then has at least l times the probability of the
-//! best token, but where plain decoding would never have written it: no factor bounds that.
+//! there is none, the most probable token is written. What is written has at least l times the probability of the best
+//! token under that law. Under the law of temperature 0 it may have none, so no factor bounds what it gets.
 
 use super::rejection::OfferLaw;
 use super::{TargetLaws, Verdict};
