@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use foretoken::generator::Choices;
+use foretoken::report::digits;
 use foretoken::settings::{Limit, MemorySettings, Named, SpeculationSettings};
 use foretoken::spec_type::{DrafterKind, DrafterSpec};
 use foretoken::{Answer, Generator, Promise, Settings, SpecType};
@@ -54,7 +55,9 @@ plain decoding and by every drafter with every draft length, in changing order, 
 so do the repetitions that follow. Drafts are chains of --gamma tokens under --verify rejection,
 whatever else is set. Texts have at most 128 tokens where -n sets no limit. p and q are laws after all
 sampling settings; those of the paper need --top-k 0 --top-p 1 --min-p 0. unigram and bigram count the
-text so far and the texts of --lookup-cache-static (see --ngram-source).
+text so far and the texts of --lookup-cache-static (see --ngram-source). With --lossy-lenience L drafts are
+verified with loss, and alpha is the mean of the sum of min(p/L, q), at temperature 0 the part of drafted
+tokens that are at least L times as probable as the best (appendix A.5).
 
   alpha          mean of the sum of min(p, q) over positions; 0 where a drafter has no law (Corollary 3.6)
   with law       the part of the positions where it has one
@@ -74,8 +77,8 @@ tokens a pass, which differ where acceptance depends on the depth (alpha is take
 the time of a pass of several rows over one; the time of a draft; reading of tokens that the draft model
 drafted last; and the rest, which is work beside passes and drafts, and noise.
 
---json prints one object: model, machine, threads, isa, seed and prompts, drafters (an object for each
-drafter and temperature) and rows (an object for each draft length as well), with the same figures unrounded.
+--json prints one object: model, machine, threads, isa, seed, prompts and lossy_lenience, drafters (an object for
+each drafter and temperature) and rows (an object for each draft length as well), with the same figures unrounded.
 Of a row causes are the factors of the difference, operations and memory_reads those of Theorem 3.11 (without
 the draft model's own) and section 3.4, over plain decoding.";
 
@@ -183,6 +186,9 @@ impl Analyze {
         let mut out = standard_output();
         if !self.json {
             writeln!(out, "{}", formatter.title(&prompts))?;
+            if let Some(lenience) = self.lossy() {
+                writeln!(out, "lossy: drafts are verified with lenience {lenience}, which changes the law of texts")?;
+            }
             out.flush()?;
         }
         interrupts.begin();
@@ -194,6 +200,7 @@ impl Analyze {
             "isa": Isa::chosen().name(),
             "seed": formatter.seed,
             "prompts": place,
+            "lossy_lenience": self.lossy().map(|lenience| digits(f64::from(lenience))),
             "bench_share": results.bench_share,
             "drafters": table::drafters(&results.drafters),
         });
@@ -201,6 +208,11 @@ impl Analyze {
         self.write(&results.drafters, facts, folder.as_ref(), &costs)?;
         interrupts.end_command()?;
         results.differences.into_iter().next().map_or(Ok(()), |first| Err(Failure::Other(first)))
+    }
+
+    /// The lenience, if verification is lossy.
+    fn lossy(&self) -> Option<f32> {
+        Some(self.drafting.lossy_lenience).filter(|lenience| *lenience < 1.0)
     }
 
     /// Prints the results, and writes the report if there are any.
@@ -274,6 +286,7 @@ impl Analyze {
             drafters: vec![*number],
             order: Order::Given,
             verify: Promise::Rejection,
+            lossy_lenience: self.drafting.lossy_lenience,
             budget: BudgetChoice::fixed(nodes),
         };
         let long: Vec<Method> = drafters.iter().map(|drafter| method(drafter, depth_max)).collect();

@@ -21,7 +21,7 @@ use super::generate::interval::{ComparedRun, Estimate, Sample};
 use super::generate::table::number_or_dash;
 
 /// The fields that distinguish the rows of a run.
-const KEYS: [&str; 6] = ["temperature", "parallel", "kind", "verify", "budget", "method"];
+const KEYS: [&str; 7] = ["temperature", "parallel", "kind", "verify", "lossy_lenience", "budget", "method"];
 /// The fields that should be the same in both runs.
 const SAME: [&str; 6] = ["model", "isa", "threads", "seed", "n_best", "prompts"];
 /// Further fields of records of --report, and their names.

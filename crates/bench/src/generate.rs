@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use foretoken::generator::Choices;
-use foretoken::settings::SpeculationSettings;
+use foretoken::settings::{SpeculationSettings, check_lenience};
 use foretoken::spec_type::DrafterKind;
 use foretoken::{Answer, Generator, Promise, Prompter, Settings, SpecType};
 use foretoken_console::failure::Failure;
@@ -61,7 +61,8 @@ about the same temperature, the learned acceptance of each drafter.
   length       mean accepted length: 1 + accepted tokens over passes that had a draft
   accepted     accepted over drafted tokens
   drafting     time spent drafting over all time
-  text         whether all texts are equal to plain decoding's; - where only the distribution is promised
+  text         whether all texts are equal to plain decoding's; - where only the distribution is promised,
+               or where --lossy-lenience breaks the promise, which its column says
 
 The interval is a bootstrap's: 1000 resamples of prompts, and of repetitions of each. With fewer than
 about ten prompts that gain differently it is too narrow; one prompt in one repetition has none. Columns
@@ -171,6 +172,7 @@ impl Generate {
     /// A text differs from plain decoding's against the promise, or anything else fails.
     pub fn run(&self, interrupts: Interrupts) -> Result<(), Failure> {
         self.check_oracle()?;
+        self.check_lenience()?;
         self.check_n_min()?;
         let folder = self.report.begin()?;
         let listed = self.chosen(self.list.read(&self.prompts)?)?;
@@ -315,7 +317,7 @@ impl Generate {
         let each = |(verify, budget)| {
             names.iter().zip(&prompter.methods).map(move |(name, method)| {
                 let (name, drafters, order) = (name.clone(), method.drafters.clone(), method.order);
-                Method { name, drafters, order, verify, budget }
+                Method { name, drafters, order, verify, lossy_lenience: self.drafting.lossy_lenience, budget }
             })
         };
         variants.flat_map(each).collect()
@@ -368,11 +370,25 @@ impl Generate {
         }
     }
 
+    /// Checks that every promise allows the lenience at every temperature.
+    fn check_lenience(&self) -> Result<(), Failure> {
+        let each = self.verify.iter().flat_map(|verify| self.temp.iter().map(move |temperature| (verify, temperature)));
+        for (verify, temperature) in each {
+            check_lenience(self.drafting.lossy_lenience, *verify, *temperature)?;
+        }
+        Ok(())
+    }
+
     /// Checks that texts do not depend on drafts, if there is an oracle.
     fn check_oracle(&self) -> Result<(), Failure> {
         let exact = self.verify.iter().all(|verify| *verify == Promise::Exact);
         let greedy = !self.temp.is_empty() && self.temp.iter().all(|temperature| *temperature == 0.0);
-        match self.budget.iter().any(|budget| budget.is_oracle()) && !exact && !greedy {
+        let has_oracle = self.budget.iter().any(|budget| budget.is_oracle());
+        if has_oracle && self.drafting.lossy_lenience < 1.0 {
+            let found = self.drafting.lossy_lenience;
+            return Err(Failure::Usage(format!("--budget oracle: expected --lossy-lenience 1, found {found}")));
+        }
+        match has_oracle && !exact && !greedy {
             true => Err(Failure::Usage("--budget oracle: expected --verify exact alone, or --temp 0 alone".into())),
             false => Ok(()),
         }

@@ -3,7 +3,7 @@
 //! The same engine continues every prompt twice: alone and without drafters, then with drafters and, under
 //! `--parallel`, in a batch. Tokens, text, log-probabilities (to the bit) and the finish reason must be the same. Under
 //! *rejection* only the distribution is the same, so only greedy texts can be compared; the tests compute distributions
-//! by enumeration.
+//! by enumeration. Under a lossy option nothing is the same, so there is nothing to check.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -54,6 +54,7 @@ impl Check {
     /// # Errors
     /// The first difference, or an error that prevents the comparison.
     pub fn run(&self) -> Result<(), Failure> {
+        check_lossless(self.speculation.drafting.lossy_lenience)?;
         let listed = self.list.read(&self.prompts)?;
         let parallel = self.parallel.min(listed.len());
         let settings = Settings {
@@ -120,6 +121,14 @@ impl Check {
             _ => Err(Failure::Other(format!("{failed} of {} prompts could not be continued", plain.answers.len()))),
         }
     }
+}
+
+/// Refuses a lossy verification, whose texts differ.
+fn check_lossless(lenience: f32) -> Result<(), Failure> {
+    if lenience == 1.0 {
+        return Ok(());
+    }
+    Err(Failure::Usage(format!("--lossy-lenience: expected 1, which is lossless, found {lenience}")))
 }
 
 /// Refuses promises under which two texts need not be equal.

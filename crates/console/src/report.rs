@@ -69,6 +69,7 @@ fn short(answers: &[Answer], wall: Option<Duration>) -> String {
     if answers.len() > 1 {
         parts.insert(0, (0, format!("{} texts", answers.len())));
     }
+    parts.extend(lossy(&stats).map(|lossy| (0, lossy)));
     parts.push((2, format!("load {}", time(clock::load_time()))));
     if let [answer] = answers {
         let tokens = match (stats.prompt_tokens, stats.prompt_tokens_shared) {
@@ -91,6 +92,11 @@ fn short(answers: &[Answer], wall: Option<Duration>) -> String {
         }
         parts.retain(|(rank, _)| *rank != last);
     }
+}
+
+/// That verification was lossy, if it was.
+fn lossy(stats: &Stats) -> Option<String> {
+    stats.lossy_lenience.map(|lenience| format!("lossy (lenience {lenience})"))
 }
 
 /// The number of tokens, and tokens a second.
@@ -118,6 +124,8 @@ pub fn details(answers: &[Answer], names: &[String]) -> Vec<String> {
         };
         lines.push(format!("{} tokens forced: nothing else was possible{without}", stats.forced));
     }
+    let changed = "drafts have changed the law of the text, see --lossy-lenience";
+    lines.extend(lossy(&stats).map(|lossy| format!("{lossy}: {changed}")));
     lines.extend(drafters(&stats, names));
     if stats.prompt_tokens_shared > 0 {
         lines.push(format!("{} of {} prompt tokens from the cache", stats.prompt_tokens_shared, stats.prompt_tokens));
@@ -222,5 +230,9 @@ mod tests {
         }
         let line = short(&[answer(40)], None);
         assert!(line.ends_with("1.90 a pass, context full"), "{line}");
+        let mut lossy = answer(99_999_999);
+        lossy.stats.lossy_lenience = Some(0.3);
+        let line = short(&[answer(7), lossy], Some(Duration::from_secs(3)));
+        assert!(line.chars().count() <= LINE_MAX && line.contains(", lossy (lenience 0.3), "), "{line}");
     }
 }

@@ -28,7 +28,8 @@ pub struct Emitted {
     /// The emitting pass that it came from, counted from 1; for forced tokens the pass before them, 0 before the first
     /// pass.
     pub pass: usize,
-    /// Its probability under the target's law, which includes the sampling settings.
+    /// Its probability under the target's law, which includes the sampling settings; under the greedy form of lenience
+    /// that law is of temperature 1 without filters.
     pub p: f64,
     /// Its probability under the drafter's law, if it was drafted by a drafter that has a law.
     pub q: Option<f32>,

@@ -1,10 +1,11 @@
 //! Requests to the engine, and the errors of those that it refuses.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
 use foretoken_speculation::budget::{Budget, Confidence, Fixed, Heuristic, Threshold};
-use foretoken_speculation::{Constrained, DraftSettings, Promise, Sampling, SamplingProblem, Tenant, Token};
+use foretoken_speculation::{Constrained, DraftSettings, Lenience, Promise, Sampling, SamplingProblem, Tenant, Token};
 use foretoken_text::Tokenizer;
 
 /// One output to be generated.
@@ -30,6 +31,10 @@ pub struct Request {
     pub seed: u64,
     /// What speculation promises.
     pub promise: Promise,
+    /// The lenience, above 0 and at most 1, with which drafts are verified. 1 is off. Below 1 verification is
+    /// **lossy**, and the promise is not kept ([`foretoken_speculation::verify_leniently`]); it is allowed under
+    /// *rejection*, and under every promise at temperature 0.
+    pub lossy_lenience: f32,
     /// How much to draft.
     pub budget: BudgetKind,
     /// Which of the engine's drafters to ask, by number.
@@ -88,6 +93,7 @@ impl Request {
             prediction: Vec::new(),
             seed: 0,
             promise: Promise::Exact,
+            lossy_lenience: 1.0,
             budget: BudgetKind::default(),
             drafters: Vec::new(),
             order: Order::Given,
@@ -105,6 +111,20 @@ impl Request {
             stop: Vec::new(),
             special: false,
             shown_special: Arc::default(),
+        }
+    }
+
+    /// How leniently drafts are verified; `None`: without loss.
+    pub(crate) fn lenience(&self) -> Option<Lenience> {
+        let form = if self.sampling.temperature == 0.0 { Lenience::Greedy } else { Lenience::Drawn };
+        (self.lossy_lenience < 1.0).then(|| form(f64::from(self.lossy_lenience)))
+    }
+
+    /// The settings of the laws that drafts are verified by.
+    pub(crate) fn verified_by(&self) -> Cow<'_, Sampling> {
+        match self.lenience() {
+            Some(Lenience::Greedy(_)) => Cow::Owned(self.sampling.before_greedy()),
+            _ => Cow::Borrowed(&self.sampling),
         }
     }
 }
@@ -279,6 +299,21 @@ pub enum RequestError {
         /// The temperature.
         temperature: f32,
     },
+    /// A lenience that is not above 0 and at most 1.
+    Lenience {
+        /// The number.
+        found: f32,
+    },
+    /// A lenience below 1 above temperature 0 under another promise than *rejection*.
+    LenientPromise {
+        /// The promise.
+        promise: Promise,
+    },
+    /// A lenience below 1 beside an oracle, although the output depends on what is drafted.
+    LenientOracle {
+        /// The lenience.
+        found: f32,
+    },
     /// The minimum number of tokens to draft is above the maximum.
     Limits {
         /// The minimum, by `draft.n_min`.
@@ -332,6 +367,15 @@ impl fmt::Display for RequestError {
             }
             Self::Oracle { promise, temperature } => {
                 write!(f, "budget: an oracle expects exact or temperature 0, found {promise:?} at {temperature}")
+            }
+            Self::Lenience { found } => {
+                write!(f, "lossy_lenience: expected a number above 0 and up to 1, found {found}")
+            }
+            Self::LenientPromise { promise } => {
+                write!(f, "lossy_lenience: expected verify rejection beside it above temperature 0, found {promise:?}")
+            }
+            Self::LenientOracle { found } => {
+                write!(f, "budget: an oracle expects lossy_lenience 1, found {found}")
             }
             Self::Limits { n_min, nodes_max } => {
                 write!(f, "draft.n_min: expected at most the budget's nodes_max ({nodes_max}), found {n_min}")

@@ -104,6 +104,10 @@ impl Sequence {
             stats: Stats {
                 prompt_tokens: prompt_len,
                 drafters: vec![DrafterStats::default(); drafters],
+                lossy_lenience: request
+                    .lenience()
+                    .filter(|_| writes && !request.drafters.is_empty())
+                    .map(|_| request.lossy_lenience),
                 ..Stats::default()
             },
             // A request for no tokens ends before it is admitted.

@@ -55,6 +55,9 @@ impl DrafterStats {
     /// q is accepted if p is wanted (Leviathan et al. 2023, "Fast Inference from Transformers via Speculative
     /// Decoding", Corollary 3.6: alpha = E(min(p, q))). `None` if it was not measured.
     ///
+    /// Under a lenience l it is that of lenient verification, sum over x of min(p(x) / l, q(x)), or of its greedy form
+    /// ([`foretoken_speculation::Lenience::overlap`]).
+    ///
     /// The mean is over all positions where a token was chosen and the drafter had a law q: after the pending token and
     /// after each accepted one. p and q are laws after all sampling settings. A q that is a point mass counts like any
     /// other (under greedy settings all are), and the positions are the same under every promise, so values can be
@@ -229,6 +232,9 @@ pub struct Stats {
     pub bookkeeping: Duration,
     /// By drafter of the engine.
     pub drafters: Vec<DrafterStats>,
+    /// The lenience of verification if it was **lossy** ([`crate::Request::lossy_lenience`] below 1, with drafters); of
+    /// several sequences the least.
+    pub lossy_lenience: Option<f32>,
     /// From submission to the first emitted token, including the wait for admission.
     pub time_to_first_token: Duration,
     /// How much of that it waited for its first admission.
@@ -289,6 +295,8 @@ impl Stats {
         self.drafted += other.drafted;
         self.accepted += other.accepted;
         add_each(&mut self.accepted_lens, &other.accepted_lens);
+        self.lossy_lenience =
+            self.lossy_lenience.into_iter().chain(other.lossy_lenience).reduce(|least, other| least.min(other));
         self.time_to_first_token += other.time_to_first_token;
         self.time_waiting += other.time_waiting;
         self.time += other.time;

@@ -1,4 +1,4 @@
-//! The step: plan, draft, one pass, verify, keep, report. The only caller of `verify`.
+//! The step: plan, draft, one pass, verify, keep, report. The only caller of `verify`, and of its lossy form.
 //!
 //! After verification the accepted cache rows are moved right after the pending token's row, pages beyond them are
 //! released, and drafters observe what was written. A sequence that cannot continue ends with a reason, and the other
@@ -16,7 +16,7 @@ mod stuck;
 
 use foretoken_model::{Batch, CacheEdit, Executor, ExecutorError, HiddenInput, Outputs, PageTable, Span};
 use foretoken_speculation::{
-    Chance, Context, Drafter, Law, NodeId, Pass, Scratch, SequenceId, Tenant, Token, Verdict, verify,
+    Chance, Context, Drafter, Law, NodeId, Pass, Scratch, SequenceId, Tenant, Token, Verdict, verify, verify_leniently,
 };
 
 use crate::clock::{Clock, SystemClock};
@@ -332,7 +332,7 @@ impl Engine {
         let row_of = |node: Option<NodeId>| first_rows.wanted + node.map_or(0, |node| 1 + node.index());
         let (tree, request, tokens) = (&sequence.draft.tree, &sequence.request, &sequence.text.tokens);
         let (mut impossible, mut forced) = (Vec::new(), Vec::new());
-        let measured = request.measure;
+        let (measured, lenience, sampling) = (request.measure, request.lenience(), request.verified_by());
         let mut overlaps: Vec<(Option<NodeId>, u8, f64)> = Vec::new();
         let mut law = |node: Option<NodeId>| {
             let path = node.map_or(Vec::new(), |node| tree.path(node));
@@ -342,11 +342,12 @@ impl Engine {
                 forced.push(node);
                 return Law::point(token);
             }
-            let law = possible_law(outputs, row_of(node), &request.sampling, &context, scratch);
+            let law = possible_law(outputs, row_of(node), &sampling, &context, scratch);
             // A node may be asked for again, if a token that was rejected as a part of a block is then accepted alone.
             let is_new = measured && !overlaps.iter().any(|(asked, ..)| *asked == node);
             if let Some(p) = law.as_ref().ok().filter(|_| is_new) {
-                overlaps.extend(tree.laws_under(node).map(|(source, q)| (node, source, p.overlap(q))));
+                let overlap = |q: &Law| lenience.map_or_else(|| p.overlap(q), |lenience| lenience.overlap(p, q));
+                overlaps.extend(tree.laws_under(node).map(|(source, q)| (node, source, overlap(q))));
             }
             law.unwrap_or_else(|why| {
                 impossible.push((node, stuck::why_no_law(why, &request.sampling, &context, vocabulary)));
@@ -355,7 +356,10 @@ impl Engine {
         };
         let start = sequence.place_of_noise() as u64;
         let pass = Pass { seed: request.seed, request: sequence.request_number, start };
-        let mut verdict = verify(tree, &mut law, request.promise, pass, chance);
+        let mut verdict = match lenience {
+            None => verify(tree, &mut law, request.promise, pass, chance),
+            Some(lenience) => verify_leniently(tree, &mut law, lenience, pass, chance),
+        };
         let failed = stuck::cut_at_impossible(&mut verdict, &impossible);
 
         let moved = compact_accepted_path(executor, sequence.cache.pages.tables(), &verdict.path, old_len);

@@ -135,7 +135,9 @@ impl Error {
             Self::Request(error) => {
                 let line = error.to_string();
                 match line.split_once(": ") {
-                    Some((field @ ("logit_bias" | "banned_tokens"), rest)) => format!("{}: {rest}", name(field)),
+                    Some((field @ ("logit_bias" | "banned_tokens" | "lossy_lenience"), rest)) => {
+                        format!("{}: {rest}", name(field))
+                    }
                     _ => line,
                 }
             }

@@ -22,7 +22,7 @@ use crate::prompt_cache::{Key, PromptCache};
 use crate::prompter::Drafting;
 use crate::prompts::Prompt;
 use crate::record::Record;
-use crate::settings::{ModelSettings, Settings, SpeculationSettings};
+use crate::settings::{ModelSettings, Settings, SpeculationSettings, check_lenience};
 use crate::spec_type::SpecType;
 use crate::{Error, Method, Prompter};
 use drafters::DrafterMaker;
@@ -129,6 +129,7 @@ impl Generator {
         let target = model.open()?;
         let tokenizer = target.tokenizer()?;
         let decided = sampling.decided(&target, tokenizer.as_deref())?;
+        check_lenience(speculation.lossy_lenience, speculation.verify, decided.sampling.temperature)?;
         let context = model.context(&target);
         let tokens = target.tokens(tokenizer.as_deref());
         let mut notes = Vec::from_iter(model.note_context(&target).into_iter().chain(target.note_tokens(tokens)));
@@ -164,10 +165,9 @@ impl Generator {
         let kept_texts = KeptTexts::load(&speculation.memory, tokenizer.as_deref(), &mut engine)?;
         let costs_key = has_drafters.then(|| maker.costs_key(model, &options, threads));
         let costs = costs_of(choices, costs_key.as_deref(), &mut engine, &names, &mut notes)?;
-        notes.extend(speculation.note_unused_files(&specs));
+        notes.extend(speculation.notes(&specs));
         let prompt_cache = PromptCache::open(model, key, &mut engine, &mut notes)?;
-        let (promise, budget) = (speculation.verify, choices.budget.clone());
-        let drafting = Drafting { promise, budget, settings: speculation.request_draft_settings() };
+        let drafting = Drafting::new(speculation, choices.budget.clone());
         let (context, template, has_states) = (engine.context(), OnceLock::new(), engine.pages().has_states());
         let prompter = Prompter {
             target,

@@ -70,9 +70,18 @@ pub struct Method {
 /// The fields of requests about drafting, besides the drafters.
 #[derive(Clone, Debug)]
 pub(crate) struct Drafting {
-    pub(crate) promise: Promise,
-    pub(crate) budget: BudgetKind,
-    pub(crate) settings: DraftSettings,
+    promise: Promise,
+    lossy_lenience: f32,
+    budget: BudgetKind,
+    settings: DraftSettings,
+}
+
+impl Drafting {
+    /// What the settings say, with this budget.
+    pub(crate) fn new(speculation: &SpeculationSettings, budget: BudgetKind) -> Self {
+        let SpeculationSettings { verify: promise, lossy_lenience, .. } = *speculation;
+        Self { promise, lossy_lenience, budget, settings: speculation.for_requests() }
+    }
 }
 
 impl Prompter {
@@ -271,6 +280,7 @@ impl Prompter {
             sampling: decided.sampling.clone(),
             seed: settings.seed.unwrap_or_default(),
             promise: drafting.promise,
+            lossy_lenience: drafting.lossy_lenience,
             budget: drafting.budget.clone(),
             drafters,
             order,

@@ -83,13 +83,22 @@ pub fn drafter(stats: &DrafterStats) -> Value {
     })
 }
 
+/// Adds the field that says of statistics that verification was lossy, if it was: nothing is added where it was not.
+fn tell_lossy(mut object: Value, stats: &Stats) -> Value {
+    if let (Some(lenience), Some(fields)) = (stats.lossy_lenience, object.as_object_mut()) {
+        fields.insert("lossy_lenience".to_string(), json!(digits(f64::from(lenience))));
+    }
+    object
+}
+
 /// Times of a request, with llama.cpp's names. Of the `prompt_n` tokens of the prompt, the rows of `cache_n` were in
 /// the prefix cache and not computed; `prompt_ms` is from the request's admission to its first token,
 /// `time_to_first_token_ms` includes the time in the queue; `preemptions` is how often the sequence was preempted.
+/// `lossy_lenience` is there only if verification was lossy.
 pub fn timings(stats: &Stats) -> Value {
     let prefill = stats.time_to_first_token.saturating_sub(stats.time_waiting);
     let computed = stats.prompt_tokens.saturating_sub(stats.prompt_tokens_shared);
-    json!({
+    let timings = json!({
         "prompt_n": stats.prompt_tokens,
         "cache_n": stats.prompt_tokens_shared,
         "preemptions": stats.preemptions,
@@ -101,14 +110,16 @@ pub fn timings(stats: &Stats) -> Value {
         "predicted_per_second": stats.tokens_per_second(),
         "draft_n": stats.drafted,
         "draft_n_accepted": stats.accepted,
-    })
+    });
+    tell_lossy(timings, stats)
 }
 
-/// Statistics of speculation. `names`: of the drafters, by number.
+/// Statistics of speculation, with `lossy_lenience` only if verification was lossy. `names`: of the drafters, by
+/// number.
 pub fn speculation(stats: &Stats, names: &[String]) -> Value {
     let drafters: Map<String, Value> =
         names.iter().zip(&stats.drafters).map(|(name, stats)| (name.clone(), drafter(stats))).collect();
-    json!({
+    let speculation = json!({
         "passes": stats.passes,
         "prompt_passes": stats.prompt_passes,
         "drafts": stats.drafts,
@@ -122,7 +133,8 @@ pub fn speculation(stats: &Stats, names: &[String]) -> Value {
         "acceptance_rate": stats.acceptance_rate(),
         "accepted_lens": stats.accepted_lens,
         "drafters": drafters,
-    })
+    });
+    tell_lossy(speculation, stats)
 }
 
 /// A whole answer. `index`: its number among the answers to its prompt, from 0; `prompt`: the prompt's text;

@@ -17,10 +17,11 @@ pub(crate) use guided::check_ends;
 pub use guided::{GrammarForcing, GuidedSettings};
 pub use model::ModelSettings;
 pub use sampling::{DecidedSampling, Limit, NumberSetting, SamplingSettings, logit_bias};
-pub use speculation::{Budget, DraftingSettings, MemorySettings, SpeculationSettings};
+pub use speculation::{Budget, DraftingSettings, MemorySettings, SpeculationSettings, check_lenience};
 
 use std::path::Path;
 
+use foretoken_speculation::Promise;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Message, within};
@@ -83,6 +84,7 @@ impl Settings {
         self.check_kept_files()?;
         within("target_lookbehind", self.speculation.target_lookbehind, 1, 1 << 30)?;
         self.speculation.draft.check()?;
+        check_lenience(self.speculation.lossy_lenience, Promise::Rejection, 0.0)?;
         within("assistant_lookbehind", self.speculation.assistant_lookbehind, 1, 1 << 30)?;
         self.speculation.drafters.check()
     }
@@ -125,7 +127,7 @@ mod tests {
         settings.sampling.penalty_window = Some(Limit(None));
         settings.sampling.temperature = Some(0.7);
         settings.speculation.spec_type = "draft:lookup+suffix".parse().expect("it is well-formed");
-        settings.speculation.verify = foretoken_speculation::Promise::Block;
+        settings.speculation.verify = Promise::Block;
         let written = serde_json::to_string(&settings).expect("settings can be written");
         assert_eq!(serde_json::from_str::<Settings>(&written).expect("and read"), settings);
         assert_eq!(serde_json::from_str::<Settings>("{}").expect("all is optional"), Settings::default());
@@ -140,5 +142,23 @@ mod tests {
         settings.speculation.drafters.ngram.order = 9;
         let error = settings.check().expect_err("nine is too long");
         assert_eq!(error.to_string(), "ngram.order: expected a whole number from 1 to 8, found 9");
+        for wrong in [0.0, -0.5, 1.1, f32::NAN] {
+            let speculation = SpeculationSettings { lossy_lenience: wrong, ..SpeculationSettings::default() };
+            let error = Settings { speculation, ..Settings::default() }.check().expect_err("it is out of range");
+            let expected = format!("lossy_lenience: expected a number above 0 and up to 1, found {wrong}");
+            assert_eq!(error.to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn a_lenience_stands_beside_rejection_or_temperature_0() {
+        assert_eq!(check_lenience(0.5, Promise::Rejection, 0.8), Ok(()));
+        for (promise, name) in [(Promise::Exact, "exact"), (Promise::Block, "block")] {
+            assert_eq!((check_lenience(1.0, promise, 0.8), check_lenience(0.5, promise, 0.0)), (Ok(()), Ok(())));
+            let error = check_lenience(0.5, promise, 0.8).expect_err("the promise is a contradiction");
+            let expected =
+                "lossy_lenience 0.5: expected verify rejection beside it, or temperature 0, since it is lossy";
+            assert_eq!(error.to_string(), format!("{expected}, found {name}"));
+        }
     }
 }

@@ -172,6 +172,7 @@ export class Chat {
       ...(figures.firstToken === null ? [] : [`first after ${duration(figures.firstToken)}`]),
       `seed ${seed}`,
       settings.type === "none" ? "plain" : `${settings.type}, ${settings.verify}`,
+      ...(figures.lossyLenience === null ? [] : [`lossy (lenience ${figures.lossyLenience})`]),
       ...ends,
     ];
     turn.line = parts.join(" · ");

@@ -42,6 +42,7 @@ export class Figures {
   end(now, timings = null) {
     this.ended = now;
     this.#serverSpeed = timings?.predicted_per_second ?? null;
+    this.lossyLenience = timings?.lossy_lenience ?? null;
   }
 
   /** A tree may have several tokens of a depth, at most one of them accepted: each depth counts once per pass. */

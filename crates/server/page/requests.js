@@ -21,6 +21,8 @@ export function requestFor(model, dialogue, settings, seed) {
     seed,
     speculative: { type: settings.type, verify: settings.verify },
   };
+  // A lossy server keeps the promises that are chosen here, and its lenience counts beside rejection alone.
+  if (model.meta.lossy_lenience < 1 && settings.verify !== "rejection") body.speculative.lossy_lenience = 1;
   if (settings.maxTokens !== null) body.max_tokens = settings.maxTokens; // else until the answer ends by itself
   if (settings.cacheSalt) body.cache_salt = settings.cacheSalt;
   if (settings.nMax !== null && settings.type !== "none") body.speculative.n_max = settings.nMax;

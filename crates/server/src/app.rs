@@ -22,6 +22,8 @@ pub(crate) struct App {
     pub(crate) spec_type: SpecType,
     /// Default promise of requests.
     pub(crate) promise: &'static str,
+    /// Default lenience of requests.
+    pub(crate) lossy_lenience: f32,
     pub(crate) prompter: Arc<Prompter>,
     pub(crate) engine: EngineThread<Generator>,
     /// Whether texts are kept for the drafters of the next run.
@@ -57,6 +59,7 @@ impl App {
                 Promise::Rejection => "rejection",
                 Promise::Block => "block",
             },
+            lossy_lenience: settings.speculation.lossy_lenience,
             metrics: Arc::new(Metrics::new(&prompter.names)),
             limit: TextLimit::of(&prompter),
             prompter,

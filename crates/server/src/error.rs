@@ -212,6 +212,7 @@ fn field_of_setting(setting: &str) -> String {
         "banned_tokens" => "logit_bias",
         "spec_type" => "speculative.type",
         "verify" => "speculative.verify",
+        "lossy_lenience" => "speculative.lossy_lenience",
         "budget" => "speculative.n_max",
         "draft.n_max" => "speculative.n_max",
         "draft.n_min" => "speculative.n_min",

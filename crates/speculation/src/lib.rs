@@ -50,6 +50,8 @@
 //! compares the computed law of drafter, budget and verifier together with that of plain decoding. Each of the bugs
 //! above is made on purpose in a test (a *canary*), which must detect it.
 //!
+//! None of this holds for [`verify_leniently`], which is lossy and says so; what it keeps is proved in its file.
+//!
 //! # What is not here
 //!
 //! This crate has no I/O, no clock, no random numbers, no dependency and no `Result`: a violated contract is an
@@ -81,7 +83,7 @@ pub use sampling::{
 };
 pub use sampling::{argmax, log_probability};
 pub use tree::{DraftTree, Evidence, LawId, NodeId, Offer, Proposal};
-pub use verify::{Promise, TargetLaws, Verdict, verify};
+pub use verify::{Lenience, Promise, TargetLaws, Verdict, verify, verify_leniently};
 
 /// A token of the target's vocabulary.
 pub type Token = u32;

@@ -125,7 +125,7 @@ pub fn rejection_sampling_acceptance(p: &Law, q: &Law) -> f64 {
 
 /// The probability that a token drawn from q is accepted if q is multiplied by a lenience l before it is compared with
 /// p: the sum of min(p / l, q) (Appendix A.5). Then no token is written with more than 1 / l times its probability
-/// under p. No promise allows that, since it changes the law of the text; the formula says what it would gain.
+/// under p. No promise allows that, since it changes the law of the text: [`crate::verify_leniently`] does it.
 ///
 /// # Panics
 ///

@@ -6,10 +6,15 @@
 //! `rejection`, with the tree's leading chain judged as a whole). With an empty tree all three are plain decoding.
 //! Under *exact* switching the drafter off changes no byte. Under the others the output depends on the drafts, but its
 //! law does not; without drafters the same seed and request number give the same output again.
+//!
+//! `lenient` is beside them, not among them: a lossy verification, which changes the law and has a function of its own.
 
 mod block;
 mod exact;
+mod lenient;
 mod rejection;
+
+pub use lenient::{Lenience, verify_leniently};
 
 use crate::{Chance, DraftTree, Law, NodeId, Pass, Token};
 

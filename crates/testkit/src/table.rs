@@ -130,7 +130,24 @@ pub fn distance(a: &Joint, b: &Joint) -> f64 {
     one_way(a, b).max(one_way(b, a))
 }
 
-/// A [`Scorer`] over a table. It checks that every row it runs follows its cached ones.
+/// The largest amount by which a token's probability exceeds `factor` times its probability under the target's law, in
+/// texts after a prompt: given the tokens before it, over all prefixes of the texts that are found. Not above 0, up to
+/// rounding, if the factor is a bound.
+pub fn excess(found: &Joint, target: &Table, sampling: &Sampling, prompt: &[Token], factor: f64) -> f64 {
+    let mut prefixes = Joint::new();
+    for (text, probability) in found {
+        (0..=text.len()).for_each(|len| *prefixes.entry(text[..len].to_vec()).or_insert(0.0) += probability);
+    }
+    let mut largest = f64::NEG_INFINITY;
+    for (prefix, probability) in &prefixes {
+        let Some((token, before)) = prefix.split_last() else { continue };
+        let p = target.law(sampling, &[prompt, before].concat(), prompt.len(), &[]).probability(*token);
+        largest = largest.max(probability / prefixes[before] - factor * p);
+    }
+    largest
+}
+
+/// A [`Scorer`] over a table. It checks that it is only asked to run rows that follow its cached ones.
 #[derive(Clone, Debug)]
 pub struct TableScorer {
     table: Table,

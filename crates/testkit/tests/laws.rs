@@ -13,6 +13,8 @@ mod drafter_sets;
 mod drafts;
 #[path = "laws/harness.rs"]
 mod harness;
+#[path = "laws/lenience.rs"]
+mod lenience;
 #[path = "laws/reference.rs"]
 mod reference;
 #[path = "laws/requests.rs"]

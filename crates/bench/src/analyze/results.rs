@@ -224,6 +224,7 @@ mod tests {
             drafters: vec![0],
             order: Order::Given,
             verify: Promise::Rejection,
+            lossy_lenience: 1.0,
             budget: BudgetChoice::fixed(gamma),
         };
         let drafter = DrafterStats {

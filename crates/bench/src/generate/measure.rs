@@ -186,6 +186,7 @@ impl Measurement<'_> {
             // Under *exact* a text does not depend on the request's number, so it can be compared with the next
             // repetition's.
             promise: Promise::Exact,
+            lossy_lenience: 1.0,
             ..base
         };
         let Some(method) = method else { return Ok(plainly) };
@@ -193,6 +194,7 @@ impl Measurement<'_> {
             drafters: method.drafters.clone(),
             order: method.order,
             promise: method.verify,
+            lossy_lenience: method.lossy_lenience,
             budget: method.budget.kind(self.nodes_max, plain),
             draft: method.budget.settings(draft),
             ..plainly

@@ -120,6 +120,8 @@ pub struct Method {
     pub order: Order,
     /// Its promise.
     pub verify: Promise,
+    /// The lenience of verification; below 1 it is lossy, and the promise is not kept.
+    pub lossy_lenience: f32,
     /// Its budget.
     pub budget: BudgetChoice,
 }
@@ -143,14 +145,15 @@ pub enum TextCheck {
     Equal,
     /// This many do not, against the promise.
     Differs(usize),
-    /// Only their distribution was promised.
+    /// Only their distribution was promised, or nothing, if verification was lossy.
     NotPromised,
 }
 
 impl Variant {
     /// A variant without results, with this number of groups.
     pub fn new(method: Option<Method>, temperature: f32, groups: usize) -> Self {
-        let promised = |method: &Method| method.verify == Promise::Exact || temperature == 0.0;
+        let is_text_promised = |method: &Method| method.verify == Promise::Exact || temperature == 0.0;
+        let promised = |method: &Method| method.lossy_lenience == 1.0 && is_text_promised(method);
         Self {
             promised: method.as_ref().is_none_or(promised),
             method,
@@ -261,6 +264,7 @@ pub mod tests {
             drafters: Vec::new(),
             order: Order::Given,
             verify,
+            lossy_lenience: 1.0,
             budget: "fixed".parse().expect("a budget"),
         }
     }
@@ -299,6 +303,10 @@ pub mod tests {
             let mut variant = Variant::new(Some(method("draft", verify)), temperature, 0);
             variant.compare(0, &plain, &other, None);
             assert_eq!(variant.text(&|_| true), expected);
+            let lossy = Method { lossy_lenience: 0.5, ..method("draft", verify) };
+            let mut variant = Variant::new(Some(lossy), temperature, 0);
+            variant.compare(0, &plain, &other, None);
+            assert_eq!(variant.text(&|_| true), TextCheck::NotPromised);
         }
     }
 

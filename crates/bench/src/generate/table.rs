@@ -2,7 +2,7 @@
 //!
 //! The columns are explained by `foretoken bench generate --help`.
 
-use foretoken::report::drafter;
+use foretoken::report::{digits, drafter};
 use foretoken::settings::Named;
 use foretoken_console::report::percent;
 use foretoken_engine::Token;
@@ -84,6 +84,11 @@ impl Row<'_> {
         self.variant.method.as_ref().map(|method| method.verify.name())
     }
 
+    /// The lenience of verification if it is lossy.
+    fn lossy(&self) -> Option<f32> {
+        self.variant.method.as_ref().map(|method| method.lossy_lenience).filter(|lenience| *lenience < 1.0)
+    }
+
     /// The budget; `None` for plain decoding.
     fn budget(&self) -> Option<String> {
         self.variant.method.as_ref().map(|method| method.budget.to_string())
@@ -96,7 +101,7 @@ impl Row<'_> {
         [
             self.runs.parallel.to_string(),
             self.kind.unwrap_or("all").to_string(),
-            or_dash(self.promise()),
+            or_dash(self.lossy().map(|lenience| format!("lossy {lenience}")).or_else(|| self.promise())),
             or_dash(self.budget()),
             self.variant.name().to_string(),
             number_or_dash(figures.speed, 1),
@@ -217,6 +222,7 @@ impl Formatter<'_> {
             "n_best": self.n_best,
             "kind": row.kind,
             "verify": row.promise(),
+            "lossy_lenience": row.lossy().map(|lenience| digits(f64::from(lenience))),
             "budget": row.budget(),
             "method": row.variant.name(),
             "prompts": figures.prompts,

@@ -24,6 +24,7 @@ mod help;
 mod hidden;
 mod hub;
 mod inspect;
+mod lenience;
 mod logits;
 mod lookup;
 mod machine;

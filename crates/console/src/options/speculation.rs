@@ -112,6 +112,15 @@ pub struct DraftingOptions {
     /// How many of the draft model's last tokens are encoded together with new text of the target
     #[arg(long, value_name = "N", default_value = "10", value_parser = values::one_up, allow_negative_numbers = true)]
     pub assistant_lookbehind: usize,
+    /// LOSSY: accept more drafted tokens, down to this lenience; 1 is off
+    ///
+    /// The text then has another law than plain decoding's, and --verify's promise is not kept. Above temperature 0 it
+    /// needs --verify rejection, and no token gets more than 1/L times its probability; at --temp 0 a drafted token is
+    /// accepted that is at least L times as probable as the best one, and there is no such bound (Leviathan et al.
+    /// 2023, appendix A.5).
+    #[arg(help_heading = "Speculation", hide_short_help = true, long, value_name = "L", default_value = "1",
+        value_parser = values::positive_fraction, allow_negative_numbers = true)]
+    pub lossy_lenience: f32,
     /// A file of what passes and drafts cost, for --budget auto: it is read and never changed, so that nothing depends
     /// on the clock; if it does not exist, costs are measured and written first [default: measured once for each model
     /// and machine, kept in the cache folder and updated by every run]
@@ -173,6 +182,7 @@ impl DraftingOptions {
                 top_p: self.spec_draft_top_p,
                 min_p: self.spec_draft_min_p,
             },
+            lossy_lenience: self.lossy_lenience,
             translate: self.spec_draft_translate,
             target_lookbehind: self.target_lookbehind,
             assistant_lookbehind: self.assistant_lookbehind,

@@ -1,8 +1,8 @@
 //! The experience with drafters over all requests of the engine, with which a new request begins.
 //!
 //! Every sequence learns its own experience, and the same observations are learned here. Requests share an experience
-//! if they have the same promise, kind of budget, drafters and (by quarters) temperature, since acceptance depends on
-//! these. Acceptance rates contain no text of a request, so all tenants share them.
+//! if they have the same promise, lenience, kind of budget, drafters and (by quarters) temperature, since acceptance
+//! depends on these. Acceptance rates contain no text of a request, so all tenants share them.
 
 use std::collections::VecDeque;
 use std::mem::{Discriminant, discriminant};
@@ -18,6 +18,7 @@ const KEYS_MAX: usize = 64;
 #[derive(Clone, Debug, PartialEq)]
 struct ExperienceKey {
     promise: Promise,
+    lenience: f32,
     /// The budget decides the speedup, by which every choice values time.
     budget: Discriminant<BudgetKind>,
     /// In quarters.
@@ -27,12 +28,14 @@ struct ExperienceKey {
 
 impl ExperienceKey {
     fn of(request: &Request) -> Self {
-        let (promise, drafters) = (request.promise, request.drafters.clone());
-        Self { promise, budget: discriminant(&request.budget), temperature: temperature_quarters(request), drafters }
+        let (promise, lenience, drafters) = (request.promise, request.lossy_lenience, request.drafters.clone());
+        let (budget, temperature) = (discriminant(&request.budget), temperature_quarters(request));
+        Self { promise, lenience, budget, temperature, drafters }
     }
 
     fn is_of(&self, request: &Request) -> bool {
         let same = self.promise == request.promise && self.budget == discriminant(&request.budget);
+        let same = same && self.lenience == request.lossy_lenience;
         same && self.temperature == temperature_quarters(request) && self.drafters == request.drafters
     }
 }

@@ -53,6 +53,7 @@ impl Engine {
         if oracle && request.promise != Promise::Exact && temperature != 0.0 {
             return Err(RequestError::Oracle { promise: request.promise, temperature });
         }
+        check_lenience(request, oracle)?;
         let count = self.drafters.len();
         for (i, found) in request.drafters.iter().copied().enumerate() {
             if usize::from(found) >= count {
@@ -64,6 +65,21 @@ impl Engine {
         }
         Ok(())
     }
+}
+
+/// Checks that a lenience is in its range, and stands beside nothing that it would break.
+fn check_lenience(request: &Request, oracle: bool) -> Result<(), RequestError> {
+    let Request { lossy_lenience: found, promise, .. } = *request;
+    if !(found > 0.0 && found <= 1.0) {
+        return Err(RequestError::Lenience { found });
+    }
+    if found < 1.0 && promise != Promise::Rejection && request.sampling.temperature != 0.0 {
+        return Err(RequestError::LenientPromise { promise });
+    }
+    if found < 1.0 && oracle {
+        return Err(RequestError::LenientOracle { found });
+    }
+    Ok(())
 }
 
 /// Checks that a request has a source if and only if there is an encoder, and that the encoder can read it.

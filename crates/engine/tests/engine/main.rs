@@ -17,6 +17,7 @@ mod heads;
 mod hidden;
 mod invalid_inputs;
 mod isolation;
+mod lenience;
 mod nan_logits;
 mod networks;
 mod prediction;

@@ -11,7 +11,7 @@ use crate::Error;
 use crate::drafters::{DrafterKind, DrafterSettings, DraftsFrom};
 use crate::error::{Message, between};
 use crate::models::{Opened, demo};
-use crate::names::{self, NamedValue, OneOf};
+use crate::names::{self, Named, NamedValue, OneOf};
 use crate::spec_type::{DrafterSpec, SpecType};
 
 /// The default limit of tokens drafted in a pass.
@@ -81,6 +81,11 @@ pub struct SpeculationSettings {
     /// What speculation promises about texts.
     #[serde(with = "names")]
     pub verify: Promise,
+    /// The lenience with which drafts are verified, above 0 and at most 1. 1 is off. Below 1 verification is **lossy**:
+    /// more drafted tokens are accepted, and the promise is not kept. Above temperature 0 it stands beside rejection
+    /// alone, and no token gets more than 1 / lenience times its probability; at temperature 0 a drafted token is
+    /// accepted that is at least this fraction as probable as the best, and there is no such bound.
+    pub lossy_lenience: f32,
     /// How much to draft.
     pub budget: Budget,
     /// The draft models: directories or `.gguf` files. The n-th `draft` of `spec_type` takes the n-th. If there are
@@ -119,6 +124,7 @@ impl Default for SpeculationSettings {
         Self {
             spec_type: SpecType::Auto,
             verify: Promise::Exact,
+            lossy_lenience: 1.0,
             budget: Budget::Auto,
             model_draft: Vec::new(),
             draft: DraftingSettings::default(),
@@ -154,6 +160,25 @@ impl Default for MemorySettings {
     fn default() -> Self {
         Self { lookup_cache_static: None, lookup_cache_dynamic: None, lookup_cache_tokens: 1 << 20, shared: false }
     }
+}
+
+/// Checks that a lenience is above 0 and at most 1, and, if it is below 1, that the promise allows it at this
+/// temperature ([`SpeculationSettings::lossy_lenience`]).
+///
+/// # Errors
+/// It is out of its range, or it stands beside exact or block above temperature 0.
+pub fn check_lenience(lenience: f32, promise: Promise, temperature: f32) -> Result<(), Error> {
+    let setting = Message::setting("lossy_lenience");
+    if !(lenience > 0.0 && lenience <= 1.0) {
+        let expected = format!(": expected a number above 0 and up to 1, found {lenience}");
+        return Err(Error::Setting(setting.and(expected)));
+    }
+    if lenience == 1.0 || promise == Promise::Rejection || temperature == 0.0 {
+        return Ok(());
+    }
+    let beside = setting.and(format!(" {lenience}: expected ")).and_setting("verify").and(" rejection beside it, or ");
+    let found = format!(" 0, since it is lossy, found {}", promise.name());
+    Err(Error::Setting(beside.and_setting("temperature").and(found)))
 }
 
 /// Limits of drafts, and the sampling parameters that a draft model draws them with.
@@ -239,11 +264,16 @@ impl SpeculationSettings {
         Ok(specs)
     }
 
-    /// Notes for users about files that none of the methods uses, unless all methods are plain decoding.
-    pub(crate) fn note_unused_files(&self, methods: &[Vec<DrafterSpec>]) -> Vec<Message> {
+    /// Notes for users, unless all methods are plain decoding: that verification is lossy, and files that none of the
+    /// methods uses.
+    pub(crate) fn notes(&self, methods: &[Vec<DrafterSpec>]) -> Vec<Message> {
         let mut notes = Vec::new();
         if methods.iter().all(Vec::is_empty) {
             return notes;
+        }
+        if self.lossy_lenience < 1.0 {
+            let lossy = format!(" {}: lossy: drafts change the law of the text", self.lossy_lenience);
+            notes.push(Message::setting("lossy_lenience").and(lossy));
         }
         let mut note = |setting: &'static str, path: &Path, why: Message| {
             notes.push(Message::setting(setting).and(format!(" {}: ", path.display())).followed_by(why));

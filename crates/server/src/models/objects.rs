@@ -48,6 +48,7 @@ fn meta(app: &App) -> Value {
         "spec_type": app.spec_type,
         "auto": auto,
         "verify": app.promise,
+        "lossy_lenience": decimal(app.lossy_lenience),
         "defaults": defaults(&prompter.decided.sampling),
     })
 }

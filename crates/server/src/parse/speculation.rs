@@ -1,8 +1,9 @@
-//! Fields of speculation: the drafters, the length of drafts, and the promise.
+//! Fields of speculation: the drafters, the length of drafts, the promise, and a lenience that breaks it.
 //!
 //! The names are llama.cpp's (`"speculative.n_max": 8`), also as an object (`"speculative": {"n_max": 8}`). Under
-//! *exact* none of them changes the answer.
+//! *exact* none of them changes the answer, except the lenience.
 
+use foretoken::settings::check_lenience;
 use foretoken::{BudgetKind, Order, Promise, Prompter, Request, SpecType};
 
 use crate::error::{ApiError, shown};
@@ -43,6 +44,7 @@ pub(crate) struct SpeculationOptions {
     n_min: Option<usize>,
     p_min: Option<f32>,
     promise: Option<Promise>,
+    lossy_lenience: Option<f32>,
 }
 
 impl SpeculationOptions {
@@ -67,11 +69,13 @@ impl SpeculationOptions {
             n_min: fields.count("speculative.n_min", 0, 1 << 20)?,
             p_min: fields.number("speculative.p_min", 0.0, 1.0)?,
             promise,
+            lossy_lenience: fields.number("speculative.lossy_lenience", f32::MIN, f32::MAX)?,
         };
         // No other server has such a field, so an unknown one is an error.
         match fields.unknown().iter().find(|name| name.starts_with("speculative.")) {
             Some(name) => {
-                Err(ApiError::field(name, "expected type, n_max, n_min, p_min or verify, found another word"))
+                let expected = "expected type, n_max, n_min, p_min, verify or lossy_lenience, found another word";
+                Err(ApiError::field(name, expected))
             }
             None => Ok(options),
         }
@@ -87,6 +91,9 @@ impl SpeculationOptions {
         if let Some(promise) = self.promise {
             request.promise = promise;
         }
+        request.lossy_lenience = self.lossy_lenience.unwrap_or(request.lossy_lenience);
+        check_lenience(request.lossy_lenience, request.promise, request.sampling.temperature)
+            .map_err(|error| ApiError::of(&error))?;
         if self.is_plain() {
             request.drafters.clear();
             return Ok(());

@@ -15,6 +15,7 @@ mod fields;
 mod guards;
 mod guided;
 mod infill;
+mod lenience;
 mod limits;
 mod llama_cpp;
 mod log;

@@ -196,6 +196,17 @@ impl Sampling {
         filters
     }
 
+    /// The settings of the law before greedy decoding takes its most probable token: temperature 1 without filters, and
+    /// everything that changes single logits.
+    pub fn before_greedy(&self) -> Sampling {
+        let (mut before, open) = (self.clone(), Sampling::default());
+        (before.temperature, before.top_k) = (open.temperature, open.top_k);
+        for parameter in Sampling::PARAMETERS.iter().filter(|parameter| parameter.kind == Filter) {
+            *(parameter.get_mut)(&mut before) = (parameter.get)(&open);
+        }
+        before
+    }
+
     /// Whether tokens that were written before are penalized.
     pub fn has_penalties(&self) -> bool {
         (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1.0, 0.0, 0.0)

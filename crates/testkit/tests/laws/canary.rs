@@ -24,7 +24,7 @@ pub fn worst(fault: Fault) -> f64 {
         let table = Table::seeded(3, 2, seed + 40);
         for kind in [Kind::Drawn, Kind::Mixed, Kind::Twice] {
             let verify = |tree: &_, target: &mut dyn TargetLaws, _, pass, chance: &mut dyn Chance| {
-                reference::verify(tree, target, fault, 3, pass, chance)
+                reference::verify(tree, target, (fault, 1.0), 3, pass, chance)
             };
             let setup = Setup { verify: &verify, ..Setup::new(&target, &sampling, Promise::Rejection, &PROMPT, 3) };
             let error = setup.error_of_one_pass(usize::MAX, || -> DrafterSet<'_> {

@@ -71,10 +71,14 @@ impl<'a> Setup<'a> {
         }
     }
 
-    /// The distance of the law of `len` tokens over several passes from the target's.
+    /// The law of `len` tokens over several passes.
+    pub fn law<'d>(&self, drafters: impl Fn() -> DrafterSet<'d>, budget: impl Fn() -> Box<dyn Budget>) -> Joint {
+        self.enumerate(|chance| self.generate(&mut drafters(), budget().as_mut(), chance))
+    }
+
+    /// Its distance from the target's.
     pub fn error<'d>(&self, drafters: impl Fn() -> DrafterSet<'d>, budget: impl Fn() -> Box<dyn Budget>) -> f64 {
-        let law = self.enumerate(|chance| self.generate(&mut drafters(), budget().as_mut(), chance));
-        distance(&law, &self.target.plain(self.sampling, self.prompt, self.len))
+        distance(&self.law(drafters, budget), &self.target.plain(self.sampling, self.prompt, self.len))
     }
 
     /// A small version of the engine's loop.
@@ -128,8 +132,8 @@ impl<'a> Setup<'a> {
         tokens[self.prompt.len()..end].to_vec()
     }
 
-    /// The distance of the law of `len` tokens from the target's, if one pass drafts and the rest is plain decoding.
-    pub fn error_of_one_pass<'d>(&self, nodes_max: usize, drafters: impl Fn() -> DrafterSet<'d>) -> f64 {
+    /// The law of `len` tokens if one pass drafts and the rest is plain decoding.
+    pub fn law_of_one_pass<'d>(&self, nodes_max: usize, drafters: impl Fn() -> DrafterSet<'d>) -> Joint {
         let passes = self.enumerate(|chance| self.first_pass(nodes_max, &mut drafters(), chance).tokens);
         let mut law = Joint::new();
         for (mut written, probability) in passes {
@@ -140,6 +144,12 @@ impl<'a> Setup<'a> {
                 *law.entry([&written[..], &rest].concat()).or_insert(0.0) += probability * p;
             }
         }
+        law
+    }
+
+    /// Its distance from the target's.
+    pub fn error_of_one_pass<'d>(&self, nodes_max: usize, drafters: impl Fn() -> DrafterSet<'d>) -> f64 {
+        let law = self.law_of_one_pass(nodes_max, drafters);
         distance(&law, &self.target.plain(self.sampling, self.prompt, self.len))
     }
 

@@ -1,7 +1,7 @@
 //! A reference implementation of recursive rejection, over dense rows, with a switch for each classic fault.
 //!
 //! Without a fault it must agree with the engine's verification; with one it is a canary, which the tests of laws must
-//! detect.
+//! detect. With a lenience below 1 it is the lossy verification: q is multiplied by it.
 
 use foretoken_speculation::{Address, Chance, DraftTree, Law, NodeId, Pass, Proposal, TargetLaws, Token, Verdict};
 
@@ -21,12 +21,14 @@ pub enum Fault {
     SharedNoise,
     /// Two offers of one token are judged as one.
     MergedOffers,
+    /// Under lenience, q itself is subtracted from the residual.
+    ResidualWithoutLenience,
 }
 
 pub fn verify(
     tree: &DraftTree,
     target: &mut dyn TargetLaws,
-    fault: Fault,
+    (fault, lenience): (Fault, f64),
     vocabulary: usize,
     pass: Pass,
     chance: &mut dyn Chance,
@@ -62,11 +64,15 @@ pub fn verify(
             }
             let mass: f64 = q.iter().sum();
             q.iter_mut().for_each(|q| *q /= mass);
+            q.iter_mut().for_each(|q| *q *= lenience);
             if chance.coin((r[token as usize] / q[token as usize]).min(1.0), noise) {
                 verdict.path.push(offer.node);
                 verdict.tokens.push(token);
                 above = Some(p);
                 continue 'node;
+            }
+            if fault == Fault::ResidualWithoutLenience {
+                q.iter_mut().for_each(|q| *q /= lenience);
             }
             let gap = |(r, q): (&f64, &f64)| if fault == Fault::NoClamp { (r - q).abs() } else { (r - q).max(0.0) };
             let left: Vec<f64> = r.iter().zip(&q).map(gap).collect();

@@ -10,7 +10,7 @@ use crate::shapes::{Kind, Shape, Shaped, shapes};
 use crate::{PROMPT, fixed, lookup, model};
 
 /// A [`Chance`] by the race, with noise hashed from the address and the token.
-struct Hashed;
+pub struct Hashed;
 
 impl Hashed {
     /// An exponential variable.
