@@ -80,7 +80,7 @@ impl Drafting {
     /// What the settings say, with this budget.
     pub(crate) fn new(speculation: &SpeculationSettings, budget: BudgetKind) -> Self {
         let SpeculationSettings { verify: promise, lossy_lenience, .. } = *speculation;
-        Self { promise, lossy_lenience, budget, settings: speculation.for_requests() }
+        Self { promise, lossy_lenience, budget, settings: speculation.request_draft_settings() }
     }
 }
 
