@@ -16,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+mod beams;
 mod chance;
 mod clock;
 mod drafting;
@@ -37,6 +38,7 @@ mod stats;
 mod step;
 mod translated;
 
+pub use beams::{Beam, BeamSearch, EarlyStopping};
 pub use chance::Race;
 pub use clock::Clock;
 pub use guided::{Forcing, ThinkingWords, guided, guided_after_thoughts};
@@ -46,7 +48,7 @@ pub use panics::panic_message;
 pub use planner::{CostRecord, DrafterTime, WidthTime};
 pub use request::{BudgetKind, Order, Request, RequestError};
 pub use scorer::ExecutorScorer;
-pub use stats::{DrafterStats, PassTotals, Reliability, Stats, StepTimes, Workload};
+pub use stats::{BeamStats, DrafterStats, PassTotals, Reliability, Stats, StepTimes, Workload};
 pub use step::{Engine, SavedPrefix, SavedRows};
 pub use translated::{TextTranslator, TranslationSettings, TranslationWay, translated_drafter};
 

@@ -2,6 +2,7 @@
 
 use foretoken_speculation::{SequenceId, Token};
 
+use crate::beams::Beam;
 use crate::stats::Stats;
 
 /// Where a token of the output comes from.
@@ -120,6 +121,14 @@ pub enum Event {
         /// The tokens, at least one.
         emitted: Vec<Emitted>,
     },
+    /// A beam search has ended, for requests that [ask for it](crate::Request::beams) and instead of events of tokens.
+    /// The event of its end follows.
+    Beams {
+        /// The sequence.
+        sequence: SequenceId,
+        /// The hypotheses, the best first: as many as were asked for, or fewer if no more were possible.
+        beams: Vec<Beam>,
+    },
     /// A drafter failed for this sequence, which continues without it.
     DrafterFailed {
         /// The sequence.
@@ -149,6 +158,7 @@ impl Event {
         | Self::PromptScored { sequence, .. }
         | Self::Drafts { sequence, .. }
         | Self::Tokens { sequence, .. }
+        | Self::Beams { sequence, .. }
         | Self::DrafterFailed { sequence, .. }
         | Self::Finished { sequence, .. }) = self;
         *sequence
@@ -157,9 +167,11 @@ impl Event {
     /// The text that it carries; may be empty.
     pub fn text(&self) -> String {
         match self {
-            Self::Prompt { .. } | Self::PromptScored { .. } | Self::Drafts { .. } | Self::DrafterFailed { .. } => {
-                String::new()
-            }
+            Self::Prompt { .. }
+            | Self::PromptScored { .. }
+            | Self::Drafts { .. }
+            | Self::Beams { .. }
+            | Self::DrafterFailed { .. } => String::new(),
             Self::Tokens { emitted, .. } => emitted.iter().map(|emitted| emitted.text.as_str()).collect(),
             Self::Finished { text, .. } => text.clone(),
         }
