@@ -129,7 +129,7 @@ pub use signals::ignored_signals;
 pub use spec_type::SpecType;
 
 pub use foretoken_engine::{
-    BudgetKind, CostRecord, Drafted, DrafterStats, Emitted, Engine, Event, FinishReason, Order, Origin, PassTotals,
+    Beam, BeamSearch, BeamStats, BudgetKind, CostRecord, Drafted, DrafterStats, EarlyStopping, Emitted, Engine, Event, FinishReason, Order, Origin, PassTotals,
     Race, Reliability, Request, RequestError, Scored, SequenceId, Stats, Token, TranslationWay, Workload, guided,
 };
 pub use foretoken_kernels::block::Format as BlockFormat;

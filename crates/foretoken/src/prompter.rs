@@ -119,7 +119,8 @@ impl Prompter {
         Ok(request)
     }
 
-    /// The requests for all [answers](SamplingSettings::n_best) to a prompt, with the generator's own settings.
+    /// The requests for all [answers](SamplingSettings::n_best) to a prompt, with the generator's own settings: one
+    /// each, or one for all of them if it is a beam search.
     ///
     /// # Errors
     /// As [`Prompter::request`].
@@ -268,6 +269,7 @@ impl Prompter {
         Request {
             tokens_max: settings.tokens_max.0,
             sampling: decided.sampling.clone(),
+            beams: settings.beam_search(),
             seed: settings.seed.unwrap_or_default(),
             promise: drafting.promise,
             budget: drafting.budget.clone(),

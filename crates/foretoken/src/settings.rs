@@ -5,6 +5,7 @@
 //! and an unknown one is an error. `None` stands for "decided elsewhere": by the model's own files, by measured costs,
 //! or by the drafter.
 
+mod beams;
 mod guided;
 mod model;
 mod sampling;
