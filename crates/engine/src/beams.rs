@@ -1,10 +1,15 @@
-//! Beam search: the most probable continuations of a prompt instead of one.
+//! Beam search: the most probable continuations of a prompt instead of one, as transformers' `generate` finds them.
 //!
-//! What is asked for ([`BeamSearch`]) and what is answered ([`Beam`]).
+//! What is asked for is a [`BeamSearch`]; a [`Beam`](crate::Beam) is one of the answers. The search itself (`search`)
+//! sees scores and tokens only. The rows of its hypotheses are a tree behind the text that all of them share (`tree`),
+//! in the pages of one sequence: a hypothesis that branches copies nothing, and drafted tokens are further rows of the
+//! tree. `step/beams.rs` runs both.
 
-use foretoken_speculation::Token;
+mod search;
+mod tree;
 
-use crate::output::FinishReason;
+pub(crate) use search::{Ended, Search, Writing};
+pub(crate) use tree::{BeamTree, Compaction};
 
 /// A beam search, with the names and the meaning of transformers' `generate` (5.24, `_beam_search`).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,20 +45,4 @@ pub enum EarlyStopping {
     /// As `False`, but with the length penalty at the greatest possible length if it favours longer hypotheses: then
     /// none that could be better is missed.
     Never,
-}
-
-/// One hypothesis of a beam search.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Beam {
-    /// The generated tokens, the end token included.
-    pub tokens: Vec<Token>,
-    /// Their text, up to a stop string; empty without a tokenizer.
-    pub text: String,
-    /// The log-probability divided by the number of tokens to the power of the length penalty.
-    pub score: f64,
-    /// The sum of the tokens' log-probabilities, each after penalties, bias and bans, which are applied to the
-    /// logarithm of the model's law and not normalized again.
-    pub log_probability: f64,
-    /// Why it ended.
-    pub reason: FinishReason,
 }

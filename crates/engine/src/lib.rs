@@ -38,11 +38,11 @@ mod stats;
 mod step;
 mod translated;
 
-pub use beams::{Beam, BeamSearch, EarlyStopping};
+pub use beams::{BeamSearch, EarlyStopping};
 pub use chance::Race;
 pub use clock::Clock;
 pub use guided::{Forcing, ThinkingWords, guided, guided_after_thoughts};
-pub use output::{Drafted, Emitted, Event, FinishReason, Origin, Scored};
+pub use output::{Beam, Drafted, Emitted, Event, FinishReason, Origin, Scored};
 pub use pages::{Adopted, Copied, Owner, Pages, SequencePages};
 pub use panics::panic_message;
 pub use planner::{CostRecord, DrafterTime, WidthTime};

@@ -2,7 +2,6 @@
 
 use foretoken_speculation::{SequenceId, Token};
 
-use crate::beams::Beam;
 use crate::stats::Stats;
 
 /// Where a token of the output comes from.
@@ -64,6 +63,22 @@ pub struct Scored {
     pub log_probability: Option<f32>,
     /// The most probable tokens at its position, as [`Emitted::top`]; empty for the first.
     pub top: Vec<(Token, f32)>,
+}
+
+/// One hypothesis of a beam search.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Beam {
+    /// The generated tokens, the end token included.
+    pub tokens: Vec<Token>,
+    /// Their text, up to a stop string; empty without a tokenizer.
+    pub text: String,
+    /// The log-probability divided by the number of tokens to the power of the length penalty.
+    pub score: f64,
+    /// The sum of the tokens' log-probabilities, each after penalties, bias and bans, which are applied to the
+    /// logarithm of the model's law and not normalized again.
+    pub log_probability: f64,
+    /// Why it ended.
+    pub reason: FinishReason,
 }
 
 /// Why a sequence ended.

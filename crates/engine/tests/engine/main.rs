@@ -2,6 +2,8 @@
 
 mod alpha;
 mod auto;
+mod beams;
+mod beams_failing;
 mod budgets;
 mod canaries;
 mod checkpoints;

@@ -23,7 +23,7 @@ impl Reference {
         let len_max = if self.random(4) == 0 { self.random(tokens.len()) } else { tokens.len() - 1 };
         let longest = self.longest(tenant, public_len, &tokens, len_max);
         let unheld: Vec<[usize; 2]> = (0..self.groups.len()).map(|group| self.unheld(group)).collect();
-        let admitted = self.pages.admits(&self.pages.open(tenant, public_len), &tokens, len_max, [0, 0]);
+        let admitted = self.pages.admits(&self.pages.open(tenant, public_len), &tokens, len_max, 0, [0, 0]);
         let mut pages = self.pages.open(tenant, public_len);
         let adopted = self.pages.adopt(&mut pages, &tokens, len_max);
         let mut expected = longest;
