@@ -98,8 +98,7 @@ impl Sequence {
         let prompt_len = request.prompt.len();
         let text = SequenceText::new(&request, context);
         let writes = text.limit > prompt_len;
-        // The drafter of a beam search is asked by other calls.
-        let own_drafters = if writes && request.beams.is_none() { request.drafters.clone() } else { Vec::new() };
+        let own_drafters = if writes { request.drafters.clone() } else { Vec::new() };
         Self {
             id,
             request_number: 0,

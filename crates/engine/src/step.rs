@@ -17,9 +17,7 @@ mod scores;
 mod stuck;
 
 use foretoken_model::{Batch, Executor, ExecutorError, HiddenInput, Span};
-use foretoken_speculation::{
-    Chance, Context, Drafter, Law, NodeId, Pass, Scratch, SequenceId, Tenant, Token, verify,
-};
+use foretoken_speculation::{Chance, Context, Drafter, Law, NodeId, Pass, Scratch, SequenceId, Tenant, Token, verify};
 
 use crate::clock::{Clock, SystemClock};
 use crate::drafting::Drafters;

@@ -108,8 +108,13 @@ impl Search {
     }
 
     /// Maximum number of hypotheses that run.
-    pub(crate) fn beams(&self) -> usize {
+    pub(crate) fn beams_max(&self) -> usize {
         self.settings.beams
+    }
+
+    /// How many hypotheses are drafted for each step: more than there are beams, since a draft must contain all.
+    pub(crate) fn draft_width(&self) -> usize {
+        self.settings.beams + self.settings.beams.div_ceil(2)
     }
 
     /// Number of generated tokens of the hypotheses that run.

@@ -83,12 +83,6 @@ impl BeamTree {
         rows.into_iter().find(|row| self.parents[*row] == parent && self.tokens[*row] == token).map(|row| row as u32)
     }
 
-    /// Removes the rows from `len` on.
-    pub(crate) fn truncate(&mut self, len: usize) {
-        self.tokens.truncate(len);
-        self.parents.truncate(len);
-    }
-
     /// For each row how many of these leaves it leads to.
     fn leaves_below(&self, leaves: &[u32]) -> Vec<usize> {
         let mut counts = vec![0; self.len()];

@@ -19,13 +19,8 @@ pub(crate) struct SequenceBeams {
     pub(crate) tree: BeamTree,
     /// The prompt and the tokens of a hypothesis; the memory is reused.
     pub(crate) context: Vec<Token>,
-}
-
-impl SequenceBeams {
-    /// Whether there are rows in the tree after those of the hypotheses' last tokens.
-    pub(crate) fn has_drafts(&self) -> bool {
-        self.tree.len() > self.tree.wanted_from() + self.search.running().len()
-    }
+    /// Steps that were drafted after the hypotheses, in rows at the end of the tree.
+    pub(crate) drafted_steps: usize,
 }
 
 impl Sequence {
@@ -38,7 +33,7 @@ impl Sequence {
         let writing = Writing { constraint: self.request.constraint.clone(), text: self.text.searched() };
         let search = Search::new(settings, &self.request.sampling.end_tokens, (len_max, reason), writing);
         let context = self.request.prompt.clone();
-        self.beams = Some(SequenceBeams { search, tree: BeamTree::default(), context });
+        self.beams = Some(SequenceBeams { search, tree: BeamTree::default(), context, drafted_steps: 0 });
     }
 
     /// Whether a pass of it belongs to a beam search: it yields logits for one, or rows that one has to compute again.

@@ -243,7 +243,7 @@ impl Engine {
         }
         for entry in scheduled.iter_mut().filter(|entry| entry.nodes_max > 0) {
             let sequence = &mut self.running[entry.index];
-            let rows = sequence.cache.cached + entry.token_rows;
+            let rows = sequence.positions_after(entry.token_rows);
             if !self.pages.grow(&mut sequence.cache.pages, rows + entry.nodes_max + entry.probes_max) {
                 entry.nodes_max = entry.nodes_max.min(self.pages.room(&sequence.cache.pages) - rows);
                 entry.probes_max = 0;
@@ -304,7 +304,7 @@ impl Engine {
             self.drafters.close(&sequence);
         }
         let is_complete = matches!(reason, FinishReason::EndToken(_) | FinishReason::StopString(_));
-        if is_complete && !sequence.request.drafters.is_empty() {
+        if is_complete && !sequence.request.drafters.is_empty() && sequence.request.beams.is_none() {
             self.planner.experience_of(&sequence.request).learn_answer(sequence.stats.emitted);
         }
         let text = sequence.held_text();

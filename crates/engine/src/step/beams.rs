@@ -11,17 +11,57 @@ use foretoken_speculation::{Context, Scratch, Token};
 
 use super::Engine;
 use super::stuck::{refuses_what_it_allowed, why_no_law};
+use crate::drafting::BeamLimits;
 use crate::faults::{Fault, is_made};
 use crate::law::NoLaw;
 use crate::output::{Event, FinishReason};
-use crate::planner::Scheduled;
+use crate::planner::{BeamCandidate, Scheduled};
 use crate::sequence::{Sequence, SequenceBeams};
+use crate::stats::BeamStats;
+
+/// Maximum number of steps that are drafted ahead.
+const DRAFTED_STEPS_MAX: usize = 8;
+/// Tokens that a draft model may have to read in a step that is learned from.
+const READ_TOKENS_MAX: usize = 32;
 
 impl Engine {
+    /// Lets the draft models of beam searches propose rows for this pass.
+    pub(super) fn draft_beams(&mut self, scheduled: &[Scheduled]) {
+        let Self { running, planner, clock, drafters, executor, events, times, .. } = self;
+        let vocabulary = executor.capacity().vocabulary;
+        let nodes: usize = scheduled.iter().map(|entry| running[entry.index].draft.tree.len()).sum();
+        let mut rows = nodes + scheduled.iter().map(|entry| entry.token_rows).sum::<usize>();
+        for entry in scheduled.iter().filter(|entry| entry.complete && entry.nodes_max > 0) {
+            let sequence = &mut running[entry.index];
+            let (Some(beams), Some(number)) = (&sequence.beams, sequence.draft.drafters.first().copied()) else {
+                continue;
+            };
+            let (width, steps_left) = (beams.search.draft_width(), beams.search.tokens_left());
+            let depth_max = (entry.nodes_max / width).min(DRAFTED_STEPS_MAX).min(steps_left.saturating_sub(1));
+            let unread = drafters.unread_of_beams(number, sequence);
+            let context = sequence.text.tokens.len();
+            let candidate = BeamCandidate { number, rows, context, width, depth_max, unread, steps_left };
+            let is_auto = sequence.request.budget.is_auto();
+            let depth_max = if is_auto { planner.beam_depth(candidate) } else { depth_max };
+            if depth_max == 0 {
+                continue;
+            }
+            let (started, before) = (clock.now(), sequence.stats.beams.drafted);
+            let limits = BeamLimits { depth_max, width, vocabulary };
+            let seconds = drafters.draft_beams(number, sequence, limits, &**clock, events);
+            times.drafters += clock.since(started).unwrap_or_default();
+            rows += sequence.stats.beams.drafted - before;
+            // A call that read much first says little about a step.
+            if let Some(seconds) = seconds.filter(|_| unread <= READ_TOKENS_MAX) {
+                planner.learn_beam_seconds(number, seconds);
+            }
+        }
+    }
+
     /// Lets a beam search go on with the logits of a pass; `first` is the index of its first row among those with
     /// logits. A pass that was not complete has only computed rows.
     pub(super) fn advance_beams(&mut self, entry: Scheduled, first: usize) {
-        let Self { running, scratch, executor, pages, events, .. } = self;
+        let Self { running, scratch, executor, pages, events, planner, .. } = self;
         let sequence = &mut running[entry.index];
         let positions = sequence.add_computed(entry.token_rows, entry.complete);
         let cached = sequence.cache.cached;
@@ -32,7 +72,13 @@ impl Engine {
         }
         sequence.stats.passes += 1;
         sequence.begin_beams();
-        match search_on(sequence, executor.outputs(), first, scratch) {
+        let before = sequence.stats.beams;
+        let searched = search_on(sequence, executor.outputs(), first, scratch);
+        if let Some(number) = sequence.draft.drafters.first() {
+            let BeamStats { checked, included, .. } = sequence.stats.beams;
+            planner.learn_beams(*number, checked - before.checked, included - before.included);
+        }
+        match searched {
             Err(why) => {
                 sequence.finished.get_or_insert(FinishReason::Failed(why));
             }
@@ -84,12 +130,12 @@ fn search_on(
     first: usize,
     scratch: &mut Scratch,
 ) -> Result<bool, String> {
-    let drafted = sequence.beams.as_ref().is_some_and(SequenceBeams::has_drafts);
     let mut scores: Vec<Vec<(Token, f32)>> = Vec::new();
     loop {
         gather(sequence, outputs, first, scratch, &mut scores)?;
         sequence.note_beam_step();
-        let SequenceBeams { search, tree, .. } = sequence.beams.as_mut().expect("a beam search that has begun");
+        let SequenceBeams { search, tree, drafted_steps, .. } =
+            sequence.beams.as_mut().expect("a beam search that has begun");
         let candidates = search.candidates(&scores);
         if !search.advance(&candidates) {
             return Err(refuses_what_it_allowed(sequence.request.prompt.len() + search.len()));
@@ -110,11 +156,14 @@ fn search_on(
             rows = search.last_tokens().map(|(row, token)| Some(tree.add(row, token))).collect();
         }
         search.running_mut().iter_mut().zip(rows).for_each(|(hypothesis, row)| hypothesis.row = row);
-        if drafted {
+        // The step after the last that was drafted says nothing about drafts.
+        if *drafted_steps > 0 {
+            *drafted_steps -= 1;
             sequence.stats.beams.checked += 1;
             sequence.stats.beams.included += usize::from(all);
         }
         if !all {
+            *drafted_steps = 0;
             return Ok(false);
         }
     }
@@ -129,7 +178,7 @@ fn gather(
     scores: &mut Vec<Vec<(Token, f32)>>,
 ) -> Result<(), String> {
     let Sequence { request, beams, .. } = sequence;
-    let SequenceBeams { search, tree, context: tokens } = beams.as_mut().expect("a beam search that has begun");
+    let SequenceBeams { search, tree, context: tokens, .. } = beams.as_mut().expect("a beam search that has begun");
     let (sampling, prompt_len) = (&request.sampling, request.prompt.len());
     let mut impossible = None;
     scores.resize_with(search.running().len(), Vec::new);

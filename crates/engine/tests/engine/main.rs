@@ -3,6 +3,7 @@
 mod alpha;
 mod auto;
 mod beams;
+mod beams_drafted;
 mod beams_failing;
 mod budgets;
 mod canaries;
