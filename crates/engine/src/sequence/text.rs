@@ -54,7 +54,7 @@ impl SequenceText {
         whole + &text.release_held()
     }
 
-    /// The detokenizer and the stop strings at the beginning of the output, for each hypothesis of a beam search; `None`
+    /// The detokenizer and the stop strings at the beginning of the output, for the hypotheses of a beam search; `None`
     /// without stop strings.
     pub(super) fn searched(&self) -> Option<(TextStream, StopMatcher)> {
         self.stream.clone().filter(|_| self.has_stops).map(|stream| (stream, self.stop.clone()))

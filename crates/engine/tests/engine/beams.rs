@@ -2,6 +2,7 @@
 //! caches of every kind, after preemptions, and whatever the other requests do.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use foretoken_drafters::SuffixDrafter;
 use foretoken_engine::{
@@ -101,14 +102,18 @@ fn the_hypotheses_are_those_of_the_naive_search() {
         let vocabulary = [3, 5, 7, 11][below(&mut state, 4)];
         let table = make(vocabulary, 1 + below(&mut state, 4), case);
         let toy = ToyExecutor::new(table.clone(), 1 + below(&mut state, 4), 200, 24);
+        let mut request = random_request(&mut state, vocabulary);
+        let source: Option<Arc<[Token]>> = (below(&mut state, 5) == 0).then(|| [2, 0, 1][..].into());
         let toy = match below(&mut state, 5) {
+            _ if source.is_some() => toy.with_encoder(5, 2, 4),
             0 => toy.with_window(50, 4),
             1 => toy.with_states(3),
             2 => toy.with_states(3).without_rows(),
             _ => toy,
         };
         let mut engine = Engine::new(Box::new(toy), 1, usize::MAX);
-        let request = random_request(&mut state, vocabulary);
+        let table = source.as_ref().map_or(table.clone(), |source| table.with_source(source));
+        request.source = source;
         let expected = expected(&table, &request);
         let written = run_one(&mut engine, request.clone());
         let message = || format!("case {case}: {:?} {:?} {:?}", request.beams, request.sampling, written.end);
