@@ -135,7 +135,7 @@ mod tests {
             depths.learn(0, 100, included);
             depths.depth(CANDIDATE, &costs(row, step))
         };
-        assert_eq!([99, 60, 30, 1].map(|included| depth(included, 0.01, 0.05)), [5, 2, 1, 0]);
+        assert_eq!([99, 60, 30, 1].map(|included| depth(included, 0.01, 0.05)), [5, 3, 1, 0]);
         assert_eq!((depth(99, 0.5, 0.05), depth(99, 0.01, 3.0)), (0, 0));
         assert_eq!(BeamDepths::default().depth(BeamCandidate { depth_max: 0, ..CANDIDATE }, &costs(0.01, 0.05)), 0);
     }

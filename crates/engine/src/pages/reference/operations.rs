@@ -189,6 +189,14 @@ impl Reference {
         }
     }
 
+    /// Commits nothing more of a sequence that keeps `rows` rows after its committed ones, as a beam search does.
+    pub(super) fn commit_within(&mut self, at: usize, rows: usize) {
+        let ReferenceSequence { pages, committed, tokens, .. } = &mut self.sequences[at];
+        let before = pages.tables.clone();
+        self.pages.commit_within(pages, &tokens[..*committed], *committed + rows);
+        assert_eq!(pages.tables, before, "{rows} rows after {committed} are kept");
+    }
+
     /// Adds a full page of a sequence to the tree of its group, or replaces it by the page that is there.
     fn enter(&mut self, at: usize, group: usize, tokens: &[Token], before: &mut [PageId]) {
         let (page_len, sequence) = (self.groups[group].page_len, &self.sequences[at]);
