@@ -161,8 +161,8 @@ pub trait Drafter: Send {
         false
     }
 
-    /// Proposes the next hypotheses of a beam search; only if it [drafts for them](Drafter::drafts_beams). Beam searches
-    /// are not observed.
+    /// Proposes the next hypotheses of a beam search; only if it [drafts for them](Drafter::drafts_beams). Beam
+    /// searches are not observed.
     fn draft_beams(&mut self, _ask: &mut BeamAsk<'_>) {}
 
     /// Learns from what the target wrote. Does nothing by default.

@@ -7,8 +7,7 @@
 //! runs few more rows than there are hypotheses. When the search has more tokens in common, the rows after them are run
 //! again, which is about every tenth step.
 //!
-//! A constraint is not applied: what it forbids is never proposed in vain twice, since the next draft begins at the
-//! target's own choice.
+//! A constraint is not applied: tokens that it forbids may be proposed, and are rows that nothing continues.
 
 use super::ModelDrafter;
 use super::cache::Cached;
