@@ -125,7 +125,7 @@ impl Batch {
                 Ok(interrupts.may_continue())
             },
             &mut |number, answer: Answer| {
-                if !answer.emitted.is_empty() {
+                if answer.has_tokens() {
                     kept_texts.add(answer.tenant, &answer.prompt, &answer.ids());
                 }
                 answering.borrow_mut().complete(number, answer)

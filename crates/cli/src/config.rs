@@ -237,21 +237,28 @@ fn add_model_defaults(settings: &mut [Setting]) {
         }
     };
     let opened = ModelSettings { path, ..ModelSettings::default() }.open();
-    let decided = opened.and_then(|opened| SamplingSettings::default().decided(&opened, None));
+    // What the model's files say of beam searches is only decided for one.
+    let beams = text("num-beams").and_then(|beams| beams.parse().ok()).unwrap_or(1);
+    let asked = SamplingSettings { num_beams: beams, ..SamplingSettings::default() };
+    let decided = opened.and_then(|opened| asked.decided(&opened, None));
     let decided = match decided {
         Ok(decided) => decided,
         Err(error) => return say(format_args!("note: what the model decides is left out: {error}")),
     };
     let all = serde_json::to_value(&decided.settings).unwrap_or_default();
     let open = serde_json::to_value(SamplingSettings::default()).unwrap_or_default();
-    for (name, value) in all.as_object().into_iter().flatten().filter(|(name, _)| open[name.as_str()].is_null()) {
+    let is_decided = |(name, value): &(&String, &Value)| open[name.as_str()].is_null() && !value.is_null();
+    for (name, value) in all.as_object().into_iter().flatten().filter(is_decided) {
         let long = names::option(name);
         let setting = settings.iter_mut().find(|setting| long.strip_prefix("--") == Some(&setting.name));
         // A missing seed is only drawn when a text begins.
         let Some(setting) = setting.filter(|setting| setting.from == Decider::Program && name != "seed") else {
             continue;
         };
-        setting.values = vec![value.as_f64().map_or(value.to_string(), |number| (number as f32).to_string())];
+        setting.values = vec![match value {
+            Value::String(name) => name.clone(),
+            value => value.as_f64().map_or(value.to_string(), |number| (number as f32).to_string()),
+        }];
         setting.described = None;
         if decided.decided_by_model.contains(&name.as_str()) {
             setting.from = Decider::Model(decided.file.clone());

@@ -2,10 +2,11 @@
 //!
 //! One answer to one prompt is streamed as it comes. Several answers are computed at the same time and printed in the
 //! order of their prompts, each when it and those before it are complete. Either way the engine waits while text is
-//! written.
+//! written. A beam search is one request with several answers, which are there at its end.
 
 mod resumed;
 
+use std::borrow::Cow;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use foretoken_console::failure::Failure;
 use foretoken_console::interrupts::Interrupts;
 use foretoken_console::opening::{Notices, open_generator, tell_failures};
 use foretoken_console::options::{
-    ModelOptions, PromptCacheOptions, SamplingOptions, SpeculationOptions, TemplateOptions,
+    BeamOptions, ModelOptions, PromptCacheOptions, SamplingOptions, SpeculationOptions, TemplateOptions,
 };
 use foretoken_console::progress::{PromptBar, bar, say};
 use foretoken_console::prompts::{ListOptions, ListedPrompt, PromptOptions};
@@ -28,7 +29,7 @@ use foretoken_console::{report, values};
 
 use crate::printing::{Marks, ShowDrafts, Stream, reliability, table};
 use crate::sparkline;
-use resumed::ResumedFile;
+use resumed::{Answered, ResumedFile};
 
 /// The default of `--parallel`, if there are as many texts.
 const PARALLEL_DEFAULT: usize = 8;
@@ -43,7 +44,8 @@ pub struct Generate {
     /// Answers to each prompt
     ///
     /// The prompt is computed once for all of them. The first has the seed of --seed and is the text without this
-    /// option; each other has a seed that is derived from that one and the answer's number.
+    /// option; each other has a seed that is derived from that one and the answer's number. With --num-beams they are
+    /// the best hypotheses of one search.
     #[arg(long, hide_short_help = true, value_name = "K", default_value = "1", value_parser = values::texts,
         allow_negative_numbers = true)]
     n_best: usize,
@@ -60,7 +62,8 @@ pub struct Generate {
     /// It has the answer's index among those to its prompt, its seed, text, ids with who produced each (origins, depths
     /// in the draft tree, numbers of passes, probabilities p of the target and q of the drafter), timings (load_ms and
     /// first_token_ms from the start of the program; cache_n: tokens of the prompt that an earlier text had in common),
-    /// speculation and its drafters, and the record of the run: all that decided the text, and who decided it.
+    /// speculation and its drafters, and the record of the run: all that decided the text, and who decided it. With
+    /// --num-beams it has score and log_probability instead of what single tokens have.
     #[arg(long, visible_alias = "jsonl", conflicts_with = "output_ids")]
     json: bool,
     /// Append the JSON objects to this file, and skip prompts that it has answers to from an earlier run
@@ -98,16 +101,18 @@ pub struct Generate {
     #[command(flatten)]
     sampling: SamplingOptions,
     #[command(flatten)]
+    beams: BeamOptions,
+    #[command(flatten)]
     speculation: SpeculationOptions,
 }
 
 /// The requests of a run, and where their answers go.
 struct Workload {
     prompts: Vec<Prompt>,
-    /// Requests for all answers to the first prompt, then for those to the second, and so on, without the first
-    /// `answered` ones, which an earlier run has written.
+    /// Requests for all answers to the first prompt, then for those to the second, and so on, without those that an
+    /// earlier run has answered.
     requests: Vec<Request>,
-    answered: usize,
+    answered: Answered,
     /// The file for answers; if none, standard output.
     file: Option<ResumedFile>,
 }
@@ -118,20 +123,21 @@ impl Generate {
     /// # Errors
     /// An option, the model or a prompt cannot be used, or the output cannot be written.
     pub fn run(&self) -> Result<(), Failure> {
+        self.check_beams()?;
         let listed = self.prompt.read(self.list)?;
         let file = self.resume.as_deref().map(ResumedFile::open).transpose()?;
         let settings = Settings {
             model: self.template.with(self.prompt_cache.with(self.model.settings()?)),
-            sampling: SamplingSettings { n_best: self.n_best, ..self.sampling.settings()? },
+            sampling: SamplingSettings { n_best: self.n_best, ..self.beams.with(self.sampling.settings()?) },
             speculation: self.speculation.settings()?,
-            parallel: self.parallel.unwrap_or(PARALLEL_DEFAULT).min(listed.len() * self.n_best),
+            parallel: self.parallel.unwrap_or(PARALLEL_DEFAULT).min(listed.len() * self.requests_per_prompt()),
         };
         let (mut generator, mut notices) = open_generator(&settings)?;
         if generator.prompter.tokenizer.is_none() && !self.output_ids && !self.json {
             return Err(without_tokenizer(&generator.prompter.target).into());
         }
         let workload = self.requests(&mut generator, listed, file)?;
-        if self.n_best > 1 && generator.prompter.decided.sampling.temperature == 0.0 {
+        if self.requests_per_prompt() > 1 && generator.prompter.decided.sampling.temperature == 0.0 {
             say("note: --n-best: at temperature 0 all answers to a prompt are equal");
         }
         if self.show_drafts == Some(ShowDrafts::Rejected) && (workload.prompts.len() > 1 || self.n_best > 1) {
@@ -144,7 +150,7 @@ impl Generate {
         let interrupts = Interrupts::listen();
         interrupts.begin();
         let started = Instant::now();
-        let answered = workload.answered;
+        let answered = workload.answered.requests;
         let answers = self.answers(&mut generator, &mut notices, workload, marks, interrupts)?;
         generator.keep(&answers)?;
         let wall = (answers.len() > 1).then(|| started.elapsed());
@@ -156,7 +162,24 @@ impl Generate {
             say(line);
         }
         interrupts.end_command()?;
-        tell_failures(&answers, answered, self.n_best)
+        tell_failures(&answers, answered, self.requests_per_prompt())
+    }
+
+    /// Requests for the answers to a prompt: one for each, or one search for all.
+    fn requests_per_prompt(&self) -> usize {
+        if self.beams.num_beams > 1 { 1 } else { self.n_best }
+    }
+
+    /// Refuses what is told of single tokens beside a beam search, which returns texts.
+    fn check_beams(&self) -> Result<(), Failure> {
+        let of_tokens = [("--logprobs", self.logprobs), ("--show-drafts", self.show_drafts.is_some())];
+        match of_tokens.into_iter().find(|(_, is_given)| *is_given && self.beams.num_beams > 1) {
+            Some((option, _)) => {
+                let found = format!("found --num-beams {}", self.beams.num_beams);
+                Err(Failure::Usage(format!("{option}: expected without --num-beams, {found}")))
+            }
+            None => Ok(()),
+        }
     }
 
     /// The prompts and their requests, without those whose answers are in the file of an earlier run.
@@ -175,16 +198,16 @@ impl Generate {
         let answers = generator.prompter.decided.settings.n_best;
         let mut requests: Vec<Request> =
             requests.iter().flat_map(|request| n_best(request, answers)).map(with_options).collect();
-        let mut answered = 0;
+        let mut answered = Answered::default();
         if let Some(file) = &file {
-            let (there, next_request) = file.answered(&requests, answers, &generator.record())?;
-            if there > 0 {
-                say(format_args!("note: --resume: {there} of {} answers are there", requests.len()));
+            answered = file.answered(&requests, answers, &generator.record())?;
+            if answered.lines > 0 {
+                let all = prompts.len() * answers;
+                say(format_args!("note: --resume: {} of {all} answers are there", answered.lines));
             }
-            requests.drain(..there);
-            answered = there;
+            requests.drain(..answered.requests);
             // The others keep their numbers.
-            next_request.into_iter().for_each(|number| generator.engine.set_next_request(number));
+            answered.next_request.into_iter().for_each(|number| generator.engine.set_next_request(number));
         }
         Ok(Workload { prompts, requests, answered, file })
     }
@@ -211,7 +234,8 @@ impl Generate {
         }
         let prompt_len: usize = requests.iter().map(|request| request.prompt.len()).sum();
         let mut prompt_bar = is_streamed.then(|| PromptBar::begin(prompt_len));
-        let done = (!is_streamed).then(|| bar(if self.n_best == 1 { "prompts" } else { "answers" }, requests.len()));
+        let per_prompt = self.requests_per_prompt();
+        let done = (!is_streamed).then(|| bar(if per_prompt == 1 { "prompts" } else { "answers" }, requests.len()));
         let watch = &mut |_, event: &Event| -> Result<bool, Failure> {
             if let Some(prompt_bar) = &mut prompt_bar {
                 prompt_bar.watch(event);
@@ -225,15 +249,22 @@ impl Generate {
             Ok(interrupts.may_continue())
         };
         let print = &mut |number: usize, answer: &Answer| -> Result<(), Failure> {
-            let (prompt, index) = ((answered + number) / self.n_best, (answered + number) % self.n_best);
+            let number = answered.requests + number;
+            let (prompt, first) = (number / per_prompt, number % per_prompt);
             let text = match is_streamed {
                 true => self.ending(&prompter, answer),
                 // In a list, a refused prompt still has a place, which is empty.
-                false if prompts.len() == 1 && answer.failure.is_some() && answer.emitted.is_empty() => return Ok(()),
+                false if prompts.len() == 1 && answer.failure.is_some() && !answer.has_tokens() => return Ok(()),
                 false => {
-                    let header = self.header(prompts.len(), (prompt, index), answer.seed);
-                    let printed = self.printed(&prompter, &record, &prompts[prompt], (index, answer), marks);
-                    format!("{header}{printed}\n")
+                    // Of a search that was being written when an earlier run ended some answers are there.
+                    let there = if number == answered.requests { answered.hypotheses } else { 0 };
+                    let all = answer.each().into_iter().enumerate().skip(there);
+                    let line = |(index, answer): (usize, Cow<'_, Answer>)| {
+                        let header = self.header(prompts.len(), (prompt, first + index), &answer);
+                        let answer = (first + index, &*answer);
+                        format!("{header}{}\n", self.printed(&prompter, &record, &prompts[prompt], answer, marks))
+                    };
+                    all.map(line).collect()
                 }
             };
             if let Some(file) = &mut file {
@@ -262,15 +293,19 @@ impl Generate {
     }
 
     /// The header line that says which answer follows; empty where each answer is a line of its own.
-    fn header(&self, prompts: usize, (prompt, index): (usize, usize), seed: u64) -> String {
+    fn header(&self, prompts: usize, (prompt, index): (usize, usize), answer: &Answer) -> String {
         if self.json || self.output_ids {
             return String::new();
         }
+        let what = match answer.beams.first() {
+            Some(beam) => format!("score {:.4}", beam.score),
+            None => format!("seed {}", answer.seed),
+        };
         let which = match (prompts, self.n_best) {
-            (1, answers) => format!("answer {} of {answers}, seed {seed}", index + 1),
+            (1, answers) => format!("answer {} of {answers}, {what}", index + 1),
             (_, 1) => format!("prompt {} of {prompts}", prompt + 1),
             (_, answers) => {
-                format!("prompt {} of {prompts}, answer {} of {answers}, seed {seed}", prompt + 1, index + 1)
+                format!("prompt {} of {prompts}, answer {} of {answers}, {what}", prompt + 1, index + 1)
             }
         };
         let space = if prompt + index > 0 { "\n" } else { "" };
@@ -287,7 +322,7 @@ impl Generate {
         marks: Marks,
     ) -> String {
         if self.output_ids {
-            let ids: Vec<String> = answer.emitted.iter().map(|emitted| emitted.token.to_string()).collect();
+            let ids: Vec<String> = answer.ids().iter().map(ToString::to_string).collect();
             return ids.join(",");
         }
         if self.json {

@@ -149,6 +149,7 @@ impl Stream {
                 Ok(())
             }
             Event::Tokens { emitted, .. } => self.tokens(emitted),
+            Event::Beams { beams, .. } => self.text(beams.first().map_or("", |best| &best.text)),
             Event::Finished { text, .. } => self.text(text),
         }
     }

@@ -24,6 +24,7 @@
 //! [`crate::SharedScorer`].
 
 mod ahead;
+mod beams;
 pub(crate) mod cache;
 pub(crate) mod expand;
 pub(crate) mod grow;
@@ -32,7 +33,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::{LogitRows, ScoreAsk, Scorer};
-use foretoken_speculation::{Ask, DraftSettings, Drafter, Opening, ReadAsk, StepOutput, Work};
+use foretoken_speculation::{Ask, BeamAsk, DraftSettings, Drafter, Opening, ReadAsk, StepOutput, Work};
 use foretoken_speculation::{Chance, DraftTree, SequenceId, Tenant, Token};
 
 use ahead::Inner;
@@ -249,6 +250,14 @@ impl<S: Scorer> Drafter for ModelDrafter<S> {
             self.pass(asks, &mut growths);
             growths.retain_mut(|growth| self.advance(&mut asks[growth.ask], growth, chance));
         }
+    }
+
+    fn drafts_beams(&self) -> bool {
+        true
+    }
+
+    fn draft_beams(&mut self, ask: &mut BeamAsk<'_>) {
+        self.draft_for_beams(ask);
     }
 
     fn observe(&mut self, outputs: &[StepOutput<'_>]) {

@@ -57,7 +57,11 @@ fn run(engine: &mut Engine, requests: &[Request]) -> Result<Stats, Failure> {
             match event {
                 Event::Finished { stats, .. } => all.add(stats),
                 Event::DrafterFailed { message, .. } => return Err(message.clone().into()),
-                Event::Tokens { .. } | Event::Prompt { .. } | Event::PromptScored { .. } | Event::Drafts { .. } => {}
+                Event::Tokens { .. }
+                | Event::Prompt { .. }
+                | Event::PromptScored { .. }
+                | Event::Drafts { .. }
+                | Event::Beams { .. } => {}
             }
         }
     }

@@ -13,6 +13,7 @@
 //! *exact* each may fill the whole budget; under the other promises, where draws cannot be dropped, they share it
 //! ([`share`]). The planner also decides which drafters are asked (`planner`).
 
+mod beams;
 mod late;
 mod measuring;
 mod reading;
@@ -24,6 +25,8 @@ use foretoken_speculation::budget::Limits;
 use foretoken_speculation::{
     Ask, Chance, Drafter, Needs, Opening, StepOutput, Tenant, Token, Work, lawful_offers, retain, share,
 };
+
+pub(crate) use beams::BeamLimits;
 
 use crate::clock::Clock;
 use crate::output::Event;
@@ -99,6 +102,11 @@ impl Drafters {
             dropped_because.is_none() && (is_constrained || !needs.constraint)
         };
         sequence.draft.drafters.retain(|number| drafts(&self.members[usize::from(*number)]));
+        if sequence.request.beams.is_some() {
+            // One draft model drafts for all hypotheses.
+            sequence.draft.drafters.retain(|number| self.drafts_beams(*number));
+            sequence.draft.drafters.truncate(1);
+        }
         self.update_needs(sequence);
         for number in sequence.draft.drafters.clone() {
             let member = &mut self.members[usize::from(number)];

@@ -58,6 +58,10 @@ pub enum Fault {
     NoiseShifted,
     /// A grammar may end one token too early.
     EndTooEarly,
+    /// The rows of a beam search stay at their places when others before them are removed.
+    BeamRowsNotMoved,
+    /// A beam search goes on without a pass although one of its hypotheses was not drafted, and drops that one.
+    BeamMissing,
     /// If a head's rows need several passes, each pass gets the hidden states of the first.
     HiddenRowsOfFirstPart,
 }

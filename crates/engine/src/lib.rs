@@ -16,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+mod beams;
 mod chance;
 mod clock;
 mod drafting;
@@ -37,16 +38,17 @@ mod stats;
 mod step;
 mod translated;
 
+pub use beams::{BeamSearch, EarlyStopping};
 pub use chance::Race;
 pub use clock::Clock;
 pub use guided::{Forcing, ThinkingWords, guided, guided_after_thoughts};
-pub use output::{Drafted, Emitted, Event, FinishReason, Origin, Scored};
+pub use output::{Beam, Drafted, Emitted, Event, FinishReason, Origin, Scored};
 pub use pages::{Adopted, Copied, Owner, Pages, SequencePages};
 pub use panics::panic_message;
 pub use planner::{CostRecord, DrafterTime, WidthTime};
 pub use request::{BudgetKind, Order, Request, RequestError};
 pub use scorer::ExecutorScorer;
-pub use stats::{DrafterStats, PassTotals, Reliability, Stats, StepTimes, Workload};
+pub use stats::{BeamStats, DrafterStats, PassTotals, Reliability, Stats, StepTimes, Workload};
 pub use step::{Engine, SavedPrefix, SavedRows};
 pub use translated::{TextTranslator, TranslationSettings, TranslationWay, translated_drafter};
 

@@ -66,6 +66,22 @@ pub struct Scored {
     pub top: Vec<(Token, f32)>,
 }
 
+/// One hypothesis of a beam search.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Beam {
+    /// The generated tokens, the end token included.
+    pub tokens: Vec<Token>,
+    /// Their text, up to a stop string; empty without a tokenizer.
+    pub text: String,
+    /// The log-probability divided by the number of tokens to the power of the length penalty.
+    pub score: f64,
+    /// The sum of the tokens' log-probabilities, each after penalties, bias and bans, which are applied to the
+    /// logarithm of the model's law and not normalized again.
+    pub log_probability: f64,
+    /// Why it ended.
+    pub reason: FinishReason,
+}
+
 /// Why a sequence ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FinishReason {
@@ -121,6 +137,14 @@ pub enum Event {
         /// The tokens, at least one.
         emitted: Vec<Emitted>,
     },
+    /// A beam search has ended, for requests that [ask for it](crate::Request::beams) and instead of events of tokens.
+    /// The event of its end follows.
+    Beams {
+        /// The sequence.
+        sequence: SequenceId,
+        /// The hypotheses, the best first: as many as were asked for, or fewer if no more were possible.
+        beams: Vec<Beam>,
+    },
     /// A drafter failed for this sequence, which continues without it.
     DrafterFailed {
         /// The sequence.
@@ -150,6 +174,7 @@ impl Event {
         | Self::PromptScored { sequence, .. }
         | Self::Drafts { sequence, .. }
         | Self::Tokens { sequence, .. }
+        | Self::Beams { sequence, .. }
         | Self::DrafterFailed { sequence, .. }
         | Self::Finished { sequence, .. }) = self;
         *sequence
@@ -158,9 +183,11 @@ impl Event {
     /// The text that it carries; may be empty.
     pub fn text(&self) -> String {
         match self {
-            Self::Prompt { .. } | Self::PromptScored { .. } | Self::Drafts { .. } | Self::DrafterFailed { .. } => {
-                String::new()
-            }
+            Self::Prompt { .. }
+            | Self::PromptScored { .. }
+            | Self::Drafts { .. }
+            | Self::Beams { .. }
+            | Self::DrafterFailed { .. } => String::new(),
             Self::Tokens { emitted, .. } => emitted.iter().map(|emitted| emitted.text.as_str()).collect(),
             Self::Finished { text, .. } => text.clone(),
         }

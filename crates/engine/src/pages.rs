@@ -195,9 +195,14 @@ impl Pages {
     /// releases the pages that hold only later positions, and those that hold only positions that no later row sees.
     /// Full pages enter the trees of prefixes, as in [`Pages::enter_full`].
     pub fn commit(&mut self, sequence: &mut SequencePages, tokens: &[Token]) {
+        self.commit_within(sequence, tokens, tokens.len());
+    }
+
+    /// Like [`Pages::commit`], but pages of later positions, up to `positions` in all, stay the sequence's own.
+    pub fn commit_within(&mut self, sequence: &mut SequencePages, tokens: &[Token], positions: usize) {
         let view = sequence.view;
         for (pages, place, table) in self.each(sequence) {
-            pages.truncate_table(table, tokens.len());
+            pages.truncate_table(table, positions.max(tokens.len()));
             pages.enter_full(place, table, view, tokens);
             pages.release_unseen(table, tokens.len());
         }

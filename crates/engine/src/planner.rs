@@ -33,6 +33,7 @@
 //! Decided elsewhere: calls of drafters and the isolation of their faults (`drafting`), and pages (`step/admission`).
 
 mod baseline;
+mod beams;
 mod meter;
 mod pass;
 mod reading;
@@ -46,6 +47,8 @@ use foretoken_speculation::Experience;
 use crate::request::Request;
 use crate::sequence::{OutputCounts, PENDING_TOKENS_MAX, Sequence};
 use baseline::Baseline;
+pub(crate) use beams::BeamCandidate;
+use beams::BeamDepths;
 pub use meter::{CostRecord, DrafterTime, WidthTime};
 pub(crate) use meter::{DrafterCall, Meter, PassTiming};
 pub(crate) use pass::{DrafterCandidate, PassEstimate, PassPlan};
@@ -60,6 +63,9 @@ pub(crate) struct Planner {
     pub(crate) meter: Meter,
     shared: SharedExperience,
     trials: Trials,
+    beams: BeamDepths,
+    /// Whether this pass is to have no drafts.
+    is_plain: bool,
 }
 
 impl Planner {
@@ -76,21 +82,41 @@ impl Planner {
 
     /// Begins a pass: clears the drafts of the last one, and sets how many nodes each sequence may have.
     pub(crate) fn begin(&mut self, running: &mut [Sequence], scheduled: &[Scheduled]) -> PassPlan<'_> {
-        let Self { meter, trials, .. } = self;
+        let Self { meter, trials, is_plain, .. } = self;
         running.iter_mut().for_each(|sequence| sequence.clear_draft(meter.costs()));
         let baseline = Baseline::new(running, scheduled, meter.costs());
         let (rows, context) = baseline.undrafted();
         let may_skip_draft = |entry: &Scheduled| running[entry.index].request.budget.is_auto() || entry.nodes_max == 0;
         // The time of plain decoding must be known, since drafts are compared with it.
         let can_be_plain = rows == baseline.emitting && scheduled.iter().all(may_skip_draft);
-        let is_plain = can_be_plain && meter.plain_pass_is_due(rows, context);
+        *is_plain = can_be_plain && meter.plain_pass_is_due(rows, context);
         for entry in scheduled {
             let sequence = &mut running[entry.index];
-            sequence.draft.nodes_max = if is_plain { 0 } else { entry.nodes_max };
+            // The hypotheses of a beam search have a tree of their own.
+            let is_undrafted = *is_plain || sequence.request.beams.is_some();
+            sequence.draft.nodes_max = if is_undrafted { 0 } else { entry.nodes_max };
             sequence.draft.probes.clear(entry.probes_max);
         }
         let read_seconds = rows::reading_seconds(running, meter.costs(), rows);
         PassPlan::new(meter, trials, baseline, read_seconds)
+    }
+
+    /// How many steps are drafted for a beam search.
+    pub(crate) fn beam_depth(&mut self, candidate: BeamCandidate) -> usize {
+        if self.is_plain { 0 } else { self.beams.depth(candidate, self.meter.costs()) }
+    }
+
+    /// Learns how many steps of a beam search were compared with a draft, and how many of them were included.
+    pub(crate) fn learn_beams(&mut self, number: u8, checked: usize, included: usize) {
+        self.beams.learn(number, checked, included);
+    }
+
+    /// Learns the seconds of a step that a drafter made for a beam search. With fixed costs nothing is learned from the
+    /// clock.
+    pub(crate) fn learn_beam_seconds(&mut self, number: u8, seconds: f64) {
+        if !self.meter.is_held() {
+            self.beams.learn_seconds(number, seconds);
+        }
     }
 
     /// Learns the times of passes, at the context that was planned.
@@ -114,7 +140,7 @@ impl Planner {
         let mut auto_drafters: Vec<u8> = Vec::new();
         for entry in scheduled.iter().filter(|entry| entry.complete) {
             let sequence = &mut running[entry.index];
-            if sequence.request.drafters.is_empty() {
+            if sequence.request.drafters.is_empty() || sequence.request.beams.is_some() {
                 continue;
             }
             // Forced tokens say nothing about drafters, and plain decoding skips them too.

@@ -8,6 +8,8 @@ use foretoken_speculation::budget::{Budget, Confidence, Fixed, Heuristic, Thresh
 use foretoken_speculation::{Constrained, DraftSettings, Lenience, Promise, Sampling, SamplingProblem, Tenant, Token};
 use foretoken_text::Tokenizer;
 
+use crate::beams::BeamSearch;
+
 /// One output to be generated.
 #[derive(Clone)]
 pub struct Request {
@@ -19,6 +21,9 @@ pub struct Request {
     pub tokens_max: Option<usize>,
     /// The sampling settings, with the end tokens.
     pub sampling: Sampling,
+    /// A beam search instead of one output; the temperature has to be 0. Tokens are reported at the end only
+    /// ([`crate::Event::Beams`]).
+    pub beams: Option<BeamSearch>,
     /// A constraint on the output, such as a grammar, that has accepted nothing yet.
     pub constraint: Option<Constrained>,
     /// Whether forced tokens ([`Sampling::forced`]) are written without a pass. It does not change the output; if
@@ -88,6 +93,7 @@ impl Request {
             source: None,
             tokens_max: None,
             sampling: Sampling { temperature: 0.0, ..Sampling::default() },
+            beams: None,
             constraint: None,
             skip_forced: true,
             prediction: Vec::new(),
@@ -331,6 +337,15 @@ pub enum RequestError {
         /// How many were requested.
         found: usize,
     },
+    /// A beam search with a setting that it cannot have, or one that could never run.
+    Beams {
+        /// The field of the request.
+        field: &'static str,
+        /// What was expected.
+        expected: String,
+        /// What was found.
+        found: String,
+    },
     /// The queue of waiting requests is full.
     Queue {
         /// Its limit ([`crate::Engine::set_waiting_max`]).
@@ -383,6 +398,9 @@ impl fmt::Display for RequestError {
             Self::TopLogProbabilities { found } => {
                 let most = Request::TOP_LOG_PROBABILITIES_MAX;
                 write!(f, "top_log_probabilities: expected at most {most}, found {found}")
+            }
+            Self::Beams { field, expected, found } => {
+                write!(f, "{field}: expected {expected} with beams, found {found}")
             }
             Self::DrafterTwice { found } => write!(f, "drafter: expected each number once, found {found} twice"),
             Self::Queue { waiting_max } => {

@@ -5,6 +5,7 @@
 //! which wants the logits of the last only. The cached length is less during the prefill, and 0 again after a
 //! preemption.
 
+mod beams;
 mod cache;
 mod draft;
 mod text;
@@ -20,6 +21,7 @@ use crate::output::{Emitted, FinishReason, Origin};
 use crate::pages::Owner;
 use crate::request::{BudgetKind, Request};
 use crate::stats::{DrafterStats, Stats};
+pub(crate) use beams::SequenceBeams;
 pub(crate) use cache::{Phase, SequenceCache};
 pub(crate) use draft::{HiddenRows, SequenceDraft};
 pub(crate) use text::SequenceText;
@@ -28,6 +30,8 @@ pub(crate) use text::SequenceText;
 #[derive(Default)]
 pub(crate) struct SpanRows {
     pub(crate) tokens: Vec<Token>,
+    /// How many of the first rows were computed by earlier passes.
+    pub(crate) computed: usize,
     /// Empty if the rows are a chain.
     pub(crate) parents: Vec<Option<u32>>,
     /// The rows whose logits are wanted: first those that score tokens of the prompt, then the pending token's, then
@@ -78,6 +82,8 @@ pub(crate) struct Sequence {
     pub(crate) draft: SequenceDraft,
     /// Its rows in this pass.
     pub(crate) rows: SpanRows,
+    /// Its beam search, if it asks for one and has read the prompt.
+    pub(crate) beams: Option<SequenceBeams>,
     pub(crate) stats: Stats,
     pub(crate) finished: Option<FinishReason>,
     /// Whether it has run before, so that its drafters are open.
@@ -101,6 +107,7 @@ impl Sequence {
             cache: SequenceCache::new(prompt_len),
             draft: SequenceDraft::new(&request, own_drafters),
             rows: SpanRows::default(),
+            beams: None,
             stats: Stats {
                 prompt_tokens: prompt_len,
                 drafters: vec![DrafterStats::default(); drafters],
@@ -119,9 +126,10 @@ impl Sequence {
         }
     }
 
-    /// Tokens without a cache row, the pending one included.
+    /// Tokens without a cache row, the pending one included; those of all hypotheses of a beam search.
     pub(crate) fn uncached(&self) -> usize {
-        self.text.tokens.len() - self.cache.cached
+        let of_beams = self.beams.as_ref().map_or(0, |beams| beams.tree.len() - beams.tree.computed());
+        self.text.tokens.len() - self.cache.cached + of_beams
     }
 
     /// Rows that it still needs: all that are not cached, except the last if it emits nothing.
@@ -167,7 +175,8 @@ impl Sequence {
     /// inputs until the next pass, so that no additional pass is needed.
     pub(crate) fn stop_at_checkpoint(&self, token_rows: usize) -> [usize; 2] {
         let Some(at) = self.cache.next_checkpoint().filter(|at| *at < self.cache.cached + token_rows) else {
-            return [token_rows; 2];
+            // Only rows of the text are certain.
+            return [token_rows, token_rows.min(self.text.tokens.len() - self.cache.cached)];
         };
         let rows = at - self.cache.cached;
         // A pass ends at the end of the public prefix, since the inputs after it belong to the tenant.
@@ -179,7 +188,7 @@ impl Sequence {
     /// Sets how many leading rows are cached.
     pub(crate) fn set_cached(&mut self, cached: usize) {
         self.cache.cached = cached;
-        self.cache.phase = if self.uncached() <= 1 { Phase::Decode } else { Phase::Prefill };
+        self.cache.phase = if self.uncached() <= self.emitting_rows() { Phase::Decode } else { Phase::Prefill };
         if self.draft.hidden_rows != HiddenRows::None {
             self.cache.hidden_observed = self.cache.hidden_observed.max(cached);
         }
@@ -228,6 +237,7 @@ impl Sequence {
     /// Its pages were released between two passes: all rows are computed again, and its draft is discarded. Emitted
     /// tokens stay.
     pub(crate) fn preempt(&mut self) {
+        self.forget_beam_rows();
         self.set_cached(0);
         if is_made(Fault::ScoredAgain) {
             self.cache.scored = self.cache.scored.min(1);
@@ -266,8 +276,11 @@ impl Sequence {
     /// the probes below it. An offered token outside the vocabulary is replaced by another in its row, which is not
     /// read.
     pub(crate) fn lay_out_rows(&mut self, token_rows: usize, vocabulary: usize) {
+        if self.beams.is_some() {
+            return self.lay_out_beams(token_rows);
+        }
         let (to_score, hidden_from) = (self.rows_to_score(token_rows), self.hidden_from());
-        let SpanRows { tokens, parents, wanted, scored, hidden } = &mut self.rows;
+        let SpanRows { tokens, parents, wanted, scored, hidden, .. } = &mut self.rows;
         tokens.clear();
         parents.clear();
         wanted.clear();

@@ -116,6 +116,34 @@ fn add_each(counts: &mut Vec<usize>, others: &[usize]) {
     counts.iter_mut().zip(others).for_each(|(count, other)| *count += other);
 }
 
+/// The statistics of a beam search.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BeamStats {
+    /// Steps: positions at which all beams were extended.
+    pub steps: usize,
+    /// Nodes of all draft trees.
+    pub drafted: usize,
+    /// Steps whose next beams were compared with drafts.
+    pub checked: usize,
+    /// How many of these had all of their next beams among the drafts, so that the next step needed no pass.
+    pub included: usize,
+}
+
+impl BeamStats {
+    /// How often all of the next beams were among the drafts; `None` if nothing was drafted.
+    pub fn inclusion_rate(&self) -> Option<f64> {
+        (self.checked > 0).then(|| self.included as f64 / self.checked as f64)
+    }
+
+    /// Adds the counts of another sequence.
+    pub fn add(&mut self, other: &BeamStats) {
+        self.steps += other.steps;
+        self.drafted += other.drafted;
+        self.checked += other.checked;
+        self.included += other.included;
+    }
+}
+
 /// The times of one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepTimes {
@@ -225,6 +253,8 @@ pub struct Stats {
     pub accepted: usize,
     /// How many drafts had 0, 1, 2, ... accepted nodes.
     pub accepted_lens: Vec<usize>,
+    /// Of a beam search; zero for other requests.
+    pub beams: BeamStats,
     /// Tokens of the decoding passes after the first, and the time of these passes with all drafting, in plain passes,
     /// by [`foretoken_speculation::Costs`] and not by the clock.
     pub modelled: (usize, f64),
@@ -297,6 +327,7 @@ impl Stats {
         add_each(&mut self.accepted_lens, &other.accepted_lens);
         self.lossy_lenience =
             self.lossy_lenience.into_iter().chain(other.lossy_lenience).reduce(|least, other| least.min(other));
+        self.beams.add(&other.beams);
         self.time_to_first_token += other.time_to_first_token;
         self.time_waiting += other.time_waiting;
         self.time += other.time;

@@ -4,7 +4,9 @@
 //! released, and drafters observe what was written. A sequence that cannot continue ends with a reason, and the other
 //! sequences continue.
 
+mod accepted;
 mod admission;
+mod beams;
 mod check;
 mod costs;
 mod drafts;
@@ -14,22 +16,23 @@ mod saved;
 mod scores;
 mod stuck;
 
-use foretoken_model::{Batch, CacheEdit, Executor, ExecutorError, HiddenInput, Outputs, PageTable, Span};
+use foretoken_model::{Batch, Executor, ExecutorError, HiddenInput, Span};
 use foretoken_speculation::{
-    Chance, Context, Drafter, Law, NodeId, Pass, Scratch, SequenceId, Tenant, Token, Verdict, verify, verify_leniently,
+    Chance, Context, Drafter, Law, NodeId, Pass, Scratch, SequenceId, Tenant, Token, verify, verify_leniently,
 };
 
 use crate::clock::{Clock, SystemClock};
 use crate::drafting::Drafters;
 use crate::faults::{Fault, is_made};
-use crate::law::{possible_law, raw_log_probabilities};
-use crate::output::{Emitted, Event, FinishReason, Origin};
+use crate::law::possible_law;
+use crate::output::{Event, FinishReason};
 use crate::pages::{Owner, Pages};
 use crate::planner::{PassTiming, Planner, Scheduled};
 use crate::request::{Request, RequestError};
 use crate::sequence::{OutputCounts, Sequence, SpanRows};
 use crate::sources::Sources;
 use crate::stats::{PassTotals, StepTimes};
+use accepted::{append_all, compact_accepted_path};
 use observe::FirstRows;
 use saved::PrefixToSave;
 pub use saved::{SavedPrefix, SavedRows};
@@ -230,7 +233,7 @@ impl Engine {
             (Ok(()), _) => {
                 let time = self.clock.since(started);
                 let spans = || scheduled.iter().map(|entry| &self.running[entry.index].rows);
-                let rows = spans().map(|rows| rows.tokens.len()).sum();
+                let rows = spans().map(|rows| rows.tokens.len() - rows.computed).sum();
                 let wanted = spans().map(|rows| rows.wanted.len()).sum();
                 let read = self.executor.weights_read();
                 self.timings.extend(time.map(|time| PassTiming { rows, wanted, seconds: time.as_secs_f64(), read }));
@@ -259,10 +262,8 @@ impl Engine {
                 entry.nodes_max
             );
             sequence.lay_out_rows(entry.token_rows, vocabulary);
-            self.pages.assert_own(
-                &sequence.cache.pages,
-                sequence.cache.cached..sequence.cache.cached + sequence.rows.tokens.len(),
-            );
+            let (start, SpanRows { tokens, computed, .. }) = (sequence.cache.cached, &sequence.rows);
+            self.pages.assert_own(&sequence.cache.pages, start + computed..start + tokens.len());
         }
         let running = &self.running;
         let span = |entry: &Scheduled| {
@@ -273,7 +274,7 @@ impl Engine {
                 start: sequence.cache.cached,
                 tokens: &sequence.rows.tokens,
                 certain: entry.certain,
-                computed: 0,
+                computed: sequence.rows.computed,
                 parents: &sequence.rows.parents,
                 wanted: &sequence.rows.wanted,
                 hidden: &sequence.rows.hidden,
@@ -302,6 +303,8 @@ impl Engine {
             let after_scores = FirstRows { wanted, ..first_rows };
             if self.running[entry.index].has_failed() {
                 // A row that scores its prompt has a NaN.
+            } else if self.running[entry.index].is_in_beam_search(entry.complete) {
+                self.advance_beams(*entry, after_scores.wanted);
             } else if entry.complete {
                 self.verify_sequence(*entry, after_scores, chance);
             } else {
@@ -390,60 +393,4 @@ impl Engine {
         }
         self.let_drafters_observe(entry, first_rows, old_len, &verdict.path);
     }
-}
-
-/// Moves the accepted rows, which come after the root's in tree order, right after it, unless they are there already.
-fn compact_accepted_path(
-    executor: &mut dyn Executor,
-    tables: &[PageTable],
-    path: &[NodeId],
-    old_len: usize,
-) -> Result<(), ExecutorError> {
-    if path.iter().enumerate().all(|(place, node)| node.index() == place) {
-        return Ok(());
-    }
-    let from: Vec<usize> = path.iter().map(|node| old_len + node.index()).collect();
-    executor.rows(CacheEdit::Move { tables, from: &from, to: old_len })
-}
-
-/// Appends the chosen tokens until one of them ends the sequence. `forced`: the nodes after which one token was
-/// possible.
-fn append_all(
-    sequence: &mut Sequence,
-    verdict: &Verdict,
-    outputs: &dyn Outputs,
-    row_of: impl Fn(Option<NodeId>) -> usize,
-    forced: &[Option<NodeId>],
-) -> Vec<Emitted> {
-    let mut emitted = Vec::with_capacity(verdict.tokens.len());
-    let pass = sequence.stats.passes + 1;
-    for (i, (token, p)) in verdict.tokens.iter().zip(&verdict.probabilities).enumerate() {
-        let chosen_at = i.checked_sub(1).map(|before| verdict.path[before]);
-        let node = verdict.path.get(i).copied();
-        let offer = node.and_then(|node| sequence.draft.tree.offers_of(node).next());
-        let Request { log_probabilities: wanted, top_log_probabilities: top_len, .. } = sequence.request;
-        let row = row_of(chosen_at);
-        let scores = (wanted || top_len > 0)
-            .then(|| raw_log_probabilities(outputs, row, *token, top_len, &sequence.request.sampling));
-        let (log_probability, top) = scores.unzip();
-        emitted.push(sequence.append(Emitted {
-            token: *token,
-            origin: match offer {
-                _ if forced.contains(&chosen_at) => Origin::Forced,
-                Some(offer) => Origin::Drafted(offer.source),
-                None => Origin::Target,
-            },
-            depth: node.map_or(0, |node| sequence.draft.tree.depth(node)),
-            pass,
-            p: *p,
-            q: offer.and_then(|offer| offer.evidence.q),
-            log_probability: log_probability.filter(|_| wanted),
-            top: top.unwrap_or_default(),
-            text: String::new(),
-        }));
-        if sequence.finished.is_some() {
-            break;
-        }
-    }
-    emitted
 }

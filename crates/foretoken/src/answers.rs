@@ -5,11 +5,12 @@
 //! have other work meanwhile use an [`EngineThread`](crate::EngineThread) and build an [`Answer`] from the events that
 //! they receive.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::time::Instant;
 
 use foretoken_engine::{
-    Drafted, Emitted, Engine, Event, FinishReason, Race, Request, RequestError, Scored, SequenceId, Stats, Token,
+    Beam, Drafted, Emitted, Engine, Event, FinishReason, Race, Request, RequestError, Scored, SequenceId, Stats, Token,
 };
 use foretoken_speculation::Tenant;
 
@@ -31,6 +32,8 @@ pub struct Answer {
     pub scored: Vec<Scored>,
     /// The new tokens, with the drafter that proposed them, if any, and the text that they complete.
     pub emitted: Vec<Emitted>,
+    /// The hypotheses of a beam search, the best first; its text is the text of this answer, and no tokens are emitted.
+    pub beams: Vec<Beam>,
     /// The tokens of draft trees that were verified, if they were requested.
     pub drafted: Vec<Drafted>,
     /// When tokens arrived, and how many: one entry for each pass that emitted some. Sequences in one pass have the
@@ -220,9 +223,40 @@ impl Answer {
         Self { prompt: request.prompt.clone(), tenant: request.tenant, seed: request.seed, ..Self::default() }
     }
 
-    /// The new tokens.
+    /// The new tokens; of a beam search those of the best hypothesis.
     pub fn ids(&self) -> Vec<Token> {
-        self.emitted.iter().map(|emitted| emitted.token).collect()
+        match self.beams.first() {
+            Some(best) => best.tokens.clone(),
+            None => self.emitted.iter().map(|emitted| emitted.token).collect(),
+        }
+    }
+
+    /// Whether there are new tokens.
+    pub fn has_tokens(&self) -> bool {
+        !self.emitted.is_empty() || self.beams.first().is_some_and(|best| !best.tokens.is_empty())
+    }
+
+    /// The answers in it, as users count them: one for each hypothesis of a beam search, the best first, each with this
+    /// hypothesis alone and with the statistics of the whole search; else itself.
+    pub fn each(&self) -> Vec<Cow<'_, Self>> {
+        if self.beams.len() < 2 {
+            return vec![Cow::Borrowed(self)];
+        }
+        let Self { prompt, tenant, seed, request, scored, stats, .. } = self.clone();
+        let shared = Self { prompt, tenant, seed, request, scored, stats, ..Self::default() };
+        let alone = |beam: &Beam| {
+            let mut answer = shared.clone();
+            answer.take_beams(std::slice::from_ref(beam));
+            Cow::Owned(answer)
+        };
+        self.beams.iter().map(alone).collect()
+    }
+
+    fn take_beams(&mut self, beams: &[Beam]) {
+        self.beams = beams.to_vec();
+        if let Some(best) = beams.first() {
+            (self.text, self.reason) = (best.text.clone(), Some(best.reason.clone()));
+        }
     }
 
     /// Adds the next of its events, which arrived at `now`.
@@ -236,6 +270,7 @@ impl Answer {
                 self.emitted.extend_from_slice(emitted);
                 self.arrivals.push((now, emitted.len()));
             }
+            Event::Beams { beams, .. } => self.take_beams(beams),
             Event::Finished { reason, text, stats, .. } => {
                 self.text.push_str(text);
                 self.reason = Some(reason.clone());

@@ -138,12 +138,24 @@ impl Error {
                     Some((field @ ("logit_bias" | "banned_tokens" | "lossy_lenience"), rest)) => {
                         format!("{}: {rest}", name(field))
                     }
+                    Some((field, rest)) if matches!(error, RequestError::Beams { .. }) => {
+                        format!("{}: {rest}", name(setting_of_search(field)))
+                    }
                     _ => line,
                 }
             }
             Self::Stopped(why) => format!("engine: expected one that runs, found it stopped: {why}"),
             Self::Thread(why) => format!("engine: expected a thread of its own, found none: {why}"),
         }
+    }
+}
+
+/// The setting that decides this field of a request for a beam search.
+fn setting_of_search(field: &str) -> &str {
+    match field {
+        "beams" => "num_beams",
+        "returned" => "n_best",
+        other => other,
     }
 }
 
@@ -259,5 +271,8 @@ mod tests {
         let refused = RequestError::SamplingToken { field: "banned_tokens", found: 9, vocabulary: 8 };
         let line = Error::from(refused).with_names(|_| "--ban-token".to_string());
         assert_eq!(line, "--ban-token: expected tokens below 8 (the vocabulary), found 9");
+        let (expected, found) = ("at most 4".to_string(), "5".to_string());
+        let refused = Error::from(RequestError::Beams { field: "beams", expected, found });
+        assert_eq!(refused.to_string(), "num_beams: expected at most 4 with beams, found 5");
     }
 }

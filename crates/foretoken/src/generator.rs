@@ -22,7 +22,7 @@ use crate::prompt_cache::{Key, PromptCache};
 use crate::prompter::Drafting;
 use crate::prompts::Prompt;
 use crate::record::Record;
-use crate::settings::{ModelSettings, Settings, SpeculationSettings, check_lenience};
+use crate::settings::{Settings, SpeculationSettings, check_lenience};
 use crate::spec_type::SpecType;
 use crate::{Error, Method, Prompter};
 use drafters::DrafterMaker;
@@ -135,7 +135,7 @@ impl Generator {
         let mut notes = Vec::from_iter(model.note_context(&target).into_iter().chain(target.note_tokens(tokens)));
         let run_with =
             |positions| Options { context: Some(context), tokens: Some(tokens), ..model.run_with(positions) };
-        let positions = ModelSettings::cache_positions(context, *parallel);
+        let positions = sampling.cache_positions(context, *parallel);
         let mut options = Options { sequences_max: Some(*parallel), ..run_with(positions) };
         // Draft models are small, and one without room for a sequence drafts nothing for it, so each has room for all.
         let draft_options = run_with(context.next_multiple_of(options.page_len) * parallel);
@@ -266,7 +266,7 @@ impl Generator {
     /// # Errors
     /// A file cannot be written.
     pub fn keep(&mut self, answers: &[Answer]) -> Result<(), Error> {
-        for answer in answers.iter().filter(|answer| !answer.emitted.is_empty()) {
+        for answer in answers.iter().filter(|answer| answer.has_tokens()) {
             self.kept_texts.add(answer.tenant, &answer.prompt, &answer.ids());
         }
         self.prompt_cache.save(&mut self.engine)?;

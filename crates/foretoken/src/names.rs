@@ -4,7 +4,7 @@
 //! name through `#[serde(with = "names")]`.
 
 use foretoken_drafters::{BranchSource, Layout, NgramSource};
-use foretoken_engine::TranslationWay;
+use foretoken_engine::{EarlyStopping, TranslationWay};
 use foretoken_model::{CacheType, WeightType};
 use foretoken_speculation::Promise;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -98,6 +98,18 @@ impl OneOf for TranslationWay {
             &["shared", "tli"],
             "Its law over the tokens that both vocabularies have (token-level intersection)",
         ),
+    ];
+}
+
+impl OneOf for EarlyStopping {
+    const VALUES: &'static [NamedValue<Self>] = &[
+        NamedValue::new(Self::True, &["true"], "As soon as there are as many finished hypotheses as beams"),
+        NamedValue::new(
+            Self::False,
+            &["false"],
+            "When the best running beam scores no better now than the finished ones",
+        ),
+        NamedValue::new(Self::Never, &["never"], "When no running beam can score better than the finished ones"),
     ];
 }
 

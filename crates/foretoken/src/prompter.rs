@@ -129,7 +129,8 @@ impl Prompter {
         Ok(request)
     }
 
-    /// The requests for all [answers](SamplingSettings::n_best) to a prompt, with the generator's own settings.
+    /// The requests for all [answers](SamplingSettings::n_best) to a prompt, with the generator's own settings: one
+    /// each, or one for all of them if it is a beam search.
     ///
     /// # Errors
     /// As [`Prompter::request`].
@@ -278,6 +279,7 @@ impl Prompter {
         Request {
             tokens_max: settings.tokens_max.0,
             sampling: decided.sampling.clone(),
+            beams: settings.beam_search(),
             seed: settings.seed.unwrap_or_default(),
             promise: drafting.promise,
             lossy_lenience: drafting.lossy_lenience,

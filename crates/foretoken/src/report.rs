@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use foretoken_engine::{DrafterStats, Emitted, FinishReason, Origin, Reliability, Stats};
+use foretoken_engine::{BeamStats, DrafterStats, Emitted, FinishReason, Origin, Reliability, Stats};
 use serde_json::{Map, Value, json};
 
 use crate::{Answer, Record};
@@ -119,7 +119,7 @@ pub fn timings(stats: &Stats) -> Value {
 pub fn speculation(stats: &Stats, names: &[String]) -> Value {
     let drafters: Map<String, Value> =
         names.iter().zip(&stats.drafters).map(|(name, stats)| (name.clone(), drafter(stats))).collect();
-    let speculation = json!({
+    let mut speculation = json!({
         "passes": stats.passes,
         "prompt_passes": stats.prompt_passes,
         "drafts": stats.drafts,
@@ -134,11 +134,28 @@ pub fn speculation(stats: &Stats, names: &[String]) -> Value {
         "accepted_lens": stats.accepted_lens,
         "drafters": drafters,
     });
+    if let Some(beams) = beams(&stats.beams) {
+        speculation["beams"] = beams;
+    }
     tell_lossy(speculation, stats)
 }
 
-/// A whole answer. `index`: its number among the answers to its prompt, from 0; `prompt`: the prompt's text;
-/// `has_text`: whether the model has a tokenizer; `record`: of the run; `names`: of the drafters, by number.
+/// Statistics of a beam search; `None` if there was none. `inclusion_rate` is how often all of the next beams were among
+/// the drafts, so that a step needed no pass of its own.
+pub fn beams(stats: &BeamStats) -> Option<Value> {
+    let object = json!({
+        "steps": stats.steps,
+        "drafted": stats.drafted,
+        "checked": stats.checked,
+        "included": stats.included,
+        "inclusion_rate": stats.inclusion_rate(),
+    });
+    (stats.steps > 0).then_some(object)
+}
+
+/// A whole answer; of a beam search its best hypothesis, with `score` and `log_probability` ([`Answer::each`] has the
+/// others). `index`: its number among the answers to its prompt, from 0; `prompt`: the prompt's text; `has_text`: whether
+/// the model has a tokenizer; `record`: of the run; `names`: of the drafters, by number.
 pub fn object(
     (index, answer): (usize, &Answer),
     prompt: Option<&str>,
@@ -166,6 +183,9 @@ pub fn object(
         "speculation": speculation(&answer.stats, names),
         "record": record,
     });
+    if let Some(beam) = answer.beams.first() {
+        (object["score"], object["log_probability"]) = (json!(digits(beam.score)), json!(digits(beam.log_probability)));
+    }
     let logprobs: Option<Vec<f32>> = answer.emitted.iter().map(|emitted| emitted.log_probability).collect();
     if let (Some(logprobs), Some(fields), false) = (logprobs, object.as_object_mut(), answer.emitted.is_empty()) {
         fields.insert("logprobs".to_string(), json!(logprobs));

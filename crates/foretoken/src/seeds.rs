@@ -26,8 +26,9 @@ pub fn seed_of_answer(seed: u64, index: usize) -> u64 {
 }
 
 /// Requests for `count` answers to one prompt, each with a [seed of its own](seed_of_answer). The engine computes their
-/// prompt once.
+/// prompt once. A beam search is one request, whatever it returns ([`Answer::each`](crate::Answer::each)).
 pub fn n_best(request: &Request, count: usize) -> Vec<Request> {
+    let count = if request.beams.is_some() { 1 } else { count };
     let answer = |index| Request { seed: seed_of_answer(request.seed, index), ..request.clone() };
     (0..count).map(answer).collect()
 }

@@ -4,6 +4,7 @@
 //! a missing field has its default, and an unknown one is an error. `None` means that the value is decided elsewhere:
 //! by the model's own files, by measured costs, or by the drafter.
 
+mod beams;
 mod guided;
 mod model;
 mod sampling;

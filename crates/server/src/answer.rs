@@ -13,7 +13,7 @@ pub(crate) mod stream;
 
 use std::sync::Arc;
 
-use foretoken::{FinishReason, Prompter, Request, Stats, ToolCall, report};
+use foretoken::{Beam, FinishReason, Prompter, Request, Stats, ToolCall, report};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -23,7 +23,7 @@ use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::parse::chat::ChatRequest;
 use crate::parse::completion::CompletionRequest;
-use crate::parse::{RequestContext, RequestOptions};
+use crate::parse::{RequestContext, RequestOptions, beams};
 use crate::run::{CutReason, RequestRecord};
 use crate::settings::ServerSettings;
 use crate::shared::seconds_since_1970;
@@ -75,6 +75,11 @@ impl RequestKind {
     pub(crate) fn attribute(&self, error: ApiError) -> ApiError {
         match error.param.as_deref() {
             Some("prompt") if self.is_chat() => error.with_field("messages"),
+            // The number of beams.
+            Some(beams::FIELD) => {
+                let RequestOptions { answers, best_of, .. } = self.options();
+                error.with_field(if best_of > answers { "best_of" } else { "n" })
+            }
             _ => error,
         }
     }
@@ -139,8 +144,9 @@ impl AnswerContext {
 
     /// The tokens of prompts and answers. The prompt of several answers counts once.
     fn usage(&self, records: &[RequestRecord], stats: &[Stats]) -> Value {
-        let each_prompt = stats.iter().step_by(self.kind.options().best_of.max(1));
-        let prompt: usize = records.iter().step_by(self.kind.options().best_of.max(1)).map(|one| one.prompt_len).sum();
+        let per_prompt = self.kind.options().requests_per_prompt().max(1);
+        let each_prompt = stats.iter().step_by(per_prompt);
+        let prompt: usize = records.iter().step_by(per_prompt).map(|one| one.prompt_len).sum();
         let cached: usize = each_prompt.map(|stats| stats.prompt_tokens_shared).sum();
         let generated: usize = stats.iter().map(|stats| stats.emitted).sum();
         let is_prediction = |number: &usize| self.prompter().is_prediction(u8::try_from(*number).unwrap_or(u8::MAX));
@@ -172,6 +178,9 @@ impl AnswerContext {
         timings["passes"] = json!(total.passes);
         timings["drafts"] = json!(total.drafts);
         timings["mean_accepted_length"] = json!(total.mean_accepted_len());
+        if let Some(beams) = report::beams(&total.beams) {
+            timings["beams"] = beams;
+        }
         timings
     }
 
@@ -214,6 +223,18 @@ struct ChoiceJson {
     fields: Map<String, Value>,
     /// Kept as text, since it may be large.
     logprobs: Option<Box<RawValue>>,
+}
+
+/// The statistics of a request. Of a beam search the tokens of all hypotheses that are returned count.
+fn with_all_beams(stats: &Stats, beams: &[Beam]) -> Stats {
+    let tokens = beams.iter().map(|beam| beam.tokens.len()).sum();
+    Stats { emitted: if beams.is_empty() { stats.emitted } else { tokens }, ..stats.clone() }
+}
+
+/// What a choice of a beam search has besides: its score, and the sum of its log-probabilities.
+fn of_beam(beam: &Beam) -> [(&'static str, Value); 2] {
+    let number = |number: f64| json!(report::digits(number));
+    [("score", number(beam.score)), ("log_probability", number(beam.log_probability))]
 }
 
 /// OpenAI's finish reason. For an answer that was cut it is the one for the maximum length.

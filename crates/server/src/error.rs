@@ -209,6 +209,7 @@ fn field_of_setting(setting: &str) -> String {
         "tokens_max" => "max_tokens",
         "tokens_min" => "min_tokens",
         "n_best" => "n",
+        "num_beams" => "use_beam_search",
         "banned_tokens" => "logit_bias",
         "spec_type" => "speculative.type",
         "verify" => "speculative.verify",

@@ -174,6 +174,9 @@ impl Metrics {
     pub(crate) fn record_event(&self, event: &Event) {
         match event {
             Event::Tokens { emitted, .. } => drop(self.generation_tokens.inc_by(emitted.len() as u64)),
+            Event::Beams { beams, .. } => {
+                self.generation_tokens.inc_by(beams.iter().map(|beam| beam.tokens.len() as u64).sum());
+            }
             Event::Finished { reason, stats, .. } => self.count_finished(reason, stats),
             _ => {}
         }

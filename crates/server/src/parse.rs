@@ -5,6 +5,7 @@
 //! (`unsupported.rs`), so no answer silently differs from the request; fields without effect are ignored, and unknown
 //! ones are logged once. Prompts and messages are in `parse/completion.rs` and `parse/chat.rs`.
 
+pub(crate) mod beams;
 pub(crate) mod chat;
 pub(crate) mod completion;
 mod guided;
@@ -71,7 +72,7 @@ pub(crate) struct RequestOptions {
     pub(crate) speculation: SpeculationOptions,
     /// The predicted output.
     pub(crate) prediction: Option<String>,
-    /// Answers that are returned, of `best_of` that are generated.
+    /// Answers that are returned, of `best_of` that are generated, or the beams of one search.
     pub(crate) answers: usize,
     pub(crate) best_of: usize,
     /// How many of the most probable tokens are returned with each token; `None`: no log-probabilities at all.
@@ -97,6 +98,7 @@ impl RequestOptions {
         drafters: &[String],
     ) -> Result<Self, ApiError> {
         unsupported::check(fields)?;
+        let has_temperature = fields.has("temperature");
         let mut sampling = sampling::parse(fields, server)?;
         let guided = guided::parse(fields)?;
         if let Some(guided) = &guided {
@@ -111,8 +113,10 @@ impl RequestOptions {
         if best_of < answers {
             return Err(ApiError::field("best_of", format!("expected at least n ({answers}), found {best_of}")));
         }
+        let temperature = sampling.temperature.filter(|_| has_temperature);
+        beams::parse(fields, &mut sampling, temperature, (answers, best_of))?;
         let stream = stream(fields)?;
-        if stream.is_some() && best_of > answers {
+        if stream.is_some() && best_of > answers && !sampling.has_beams() {
             let expected = format!("expected n ({answers}) beside stream, found {best_of}");
             return Err(ApiError::field("best_of", format!("{expected}: the best is known when all are complete")));
         }
@@ -147,6 +151,7 @@ impl RequestOptions {
     /// end, so it has to know them when it is compiled. Stop tokens that are ordinary text are added in
     /// [`RequestOptions::complete`].
     pub(crate) fn decide(&self, prompter: &Prompter) -> Result<DecidedSampling, ApiError> {
+        self.check_beams()?;
         let mut decided = prompter.decide(&self.sampling).map_err(|error| self.attribute(ApiError::of(&error)))?;
         let vocabulary = prompter.target.spec.vocabulary;
         if let Some(token) = self.stop_tokens.iter().find(|token| **token as usize >= vocabulary) {
@@ -155,6 +160,31 @@ impl RequestOptions {
         }
         decided.sampling.end_tokens.extend(self.stop_tokens.iter().filter(|token| !is_text(prompter, **token)));
         Ok(decided)
+    }
+
+    /// The engine's requests for the answers to a prompt: one each, or one beam search for all.
+    pub(crate) fn requests_per_prompt(&self) -> usize {
+        if self.sampling.has_beams() { 1 } else { self.best_of }
+    }
+
+    /// Answers of one of the engine's requests that are returned.
+    pub(crate) fn answers_per_request(&self) -> usize {
+        if self.sampling.has_beams() { self.answers } else { 1 }
+    }
+
+    /// Refuses what is told of single tokens beside a beam search, which returns texts, and a text to draft from.
+    fn check_beams(&self) -> Result<(), ApiError> {
+        let others = [
+            ("logprobs", self.log_probabilities.is_some()),
+            ("return_provenance", self.provenance),
+            ("prediction", self.prediction.is_some()),
+        ];
+        match others.into_iter().find(|(_, is_wanted)| *is_wanted && self.sampling.has_beams()) {
+            Some((field, _)) => {
+                Err(ApiError::unsupported(field, format!("expected none beside {}, found some", beams::FIELD)))
+            }
+            None => Ok(()),
+        }
     }
 
     /// An error in the constraint, attributed to the field that sets it.
@@ -181,7 +211,8 @@ impl RequestOptions {
         }
         request.sampling.end_tokens.extend(self.stop_tokens.iter().filter(|token| is_text(prompter, **token)));
         self.speculation.complete(prompter, request)?;
-        request.log_probabilities = self.log_probabilities.is_some() || self.best_of > self.answers;
+        let chooses_best = self.best_of > self.answers && !self.sampling.has_beams();
+        request.log_probabilities = self.log_probabilities.is_some() || chooses_best;
         request.top_log_probabilities = self.log_probabilities.unwrap_or(0);
         request.report_drafts = self.provenance;
         request.priority = self.priority;

@@ -163,6 +163,11 @@ impl Run {
                     text.extend(emitted.iter().map(|emitted| emitted.token));
                 }
             }
+            Event::Beams { beams, .. } => {
+                if let (Some((_, text)), Some(best)) = (&mut record.kept_text, beams.first()) {
+                    text.extend_from_slice(&best.tokens);
+                }
+            }
             Event::DrafterFailed { drafter, message: why, .. } => {
                 let drafter = self.app.prompter.names.get(usize::from(*drafter));
                 tracing::warn!(id = self.id, drafter, why, "a drafter failed and is no longer used for the request");

@@ -15,10 +15,12 @@
 //! ([`crate::choose`]) and which drafters are asked (the engine).
 
 mod ask;
+mod beams;
 mod probes;
 mod settings;
 
 pub use ask::{Ask, Draws};
+pub use beams::BeamAsk;
 pub use probes::Probes;
 pub use settings::DraftSettings;
 
@@ -153,6 +155,15 @@ pub trait Drafter: Send {
 
     /// Fills each ask's tree within its limits.
     fn draft(&mut self, asks: &mut [Ask<'_>], chance: &mut dyn Chance);
+
+    /// Whether it drafts for beam searches.
+    fn drafts_beams(&self) -> bool {
+        false
+    }
+
+    /// Proposes the next hypotheses of a beam search; only if it [drafts for them](Drafter::drafts_beams). Beam
+    /// searches are not observed.
+    fn draft_beams(&mut self, _ask: &mut BeamAsk<'_>) {}
 
     /// Learns from what the target wrote. Does nothing by default.
     fn observe(&mut self, _outputs: &[StepOutput<'_>]) {}

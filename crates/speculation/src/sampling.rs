@@ -29,6 +29,7 @@ mod filter;
 mod law;
 mod raw;
 mod reduced;
+mod scores;
 mod settings;
 mod token_set;
 

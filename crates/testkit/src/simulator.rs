@@ -301,6 +301,7 @@ fn check_event(
 ) -> Result<(), String> {
     match event {
         Event::Prompt { .. } | Event::Drafts { .. } => {}
+        Event::Beams { sequence, .. } => return Err(format!("{sequence:?} did not ask for beams")),
         Event::PromptScored { sequence, scored } => {
             let one = open.get_mut(sequence).ok_or_else(|| format!("{sequence:?} is scored after its end"))?;
             let bits = |value: Option<f32>| value.map_or(0, f32::to_bits);

@@ -76,7 +76,7 @@ pub fn run(engine: &mut Engine, requests: Vec<Request>) -> Result<Run, Failure> 
                     let expected = "expected a form that a text of --n-predict tokens fits into, found one that ended";
                     return Err(Failure::Other(format!("{expected} after {}", stats.emitted)));
                 }
-                Event::Drafts { .. } | Event::PromptScored { .. } => {}
+                Event::Drafts { .. } | Event::PromptScored { .. } | Event::Beams { .. } => {}
                 Event::Finished { .. } | Event::DrafterFailed { .. } => {}
             }
         }

@@ -137,7 +137,7 @@ impl ReplayEngine {
                     Event::DrafterFailed { message, .. } => {
                         return Err(Failure::Other(format!("a drafter failed: {message}")));
                     }
-                    Event::Prompt { .. } | Event::PromptScored { .. } | Event::Drafts { .. } => {}
+                    Event::Prompt { .. } | Event::PromptScored { .. } | Event::Drafts { .. } | Event::Beams { .. } => {}
                 }
             }
         }

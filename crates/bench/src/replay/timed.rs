@@ -215,7 +215,7 @@ impl<'a> TimedReplay<'a> {
                     Event::DrafterFailed { message, .. } => {
                         return Err(failed(&format!("a drafter failed: {message}")));
                     }
-                    Event::Prompt { .. } | Event::PromptScored { .. } | Event::Drafts { .. } => {}
+                    Event::Prompt { .. } | Event::PromptScored { .. } | Event::Drafts { .. } | Event::Beams { .. } => {}
                 }
             }
             let now = Instant::now();

@@ -45,7 +45,7 @@ const ADAPTERS: &str = "there are no adapters; merge them into the model";
 const GRAMMAR: &str = "there is one implementation of grammars";
 const SAMPLER: &str = "there is no such sampler";
 const DEPENDENT: &str = "it belongs to an option that does not exist here";
-const BEAMS: &str = "texts are sampled; there is no beam search";
+const GROUPS: &str = "all beams of a search are one group";
 const ALWAYS: &str = "it is always so";
 const TEXT: &str = "models read and write text";
 const THREADS: &str = "-t, --threads holds for prompts, passes and drafts";
@@ -81,8 +81,9 @@ pub const OPTIONS: &[(&[&str], Meaning)] = &[
     (&["--grp-attn-w N", "-gaw N"], Ignored(DEPENDENT)),
     // Sampling.
     (&["--do-sample [true|false]", "--no-do-sample"], Use("--temp; 0 is greedy")),
-    (&["--num-beams N", "--num-beam-groups N", "--best-of N"], Unless(&["1"], &Refused(BEAMS))),
-    (&["--length-penalty X", "--early-stopping [true|false|never]", "--diversity-penalty X"], Ignored(DEPENDENT)),
+    (&["--num-beam-groups N"], Unless(&["1"], &Refused(GROUPS))),
+    (&["--best-of N"], Unless(&["1"], &Use("--num-beams N with --n-best K"))),
+    (&["--diversity-penalty X"], Ignored(DEPENDENT)),
     (&["--typ"], Same("typical")),
     (&["-l"], Same("logit-bias")),
     (&["-sp", "--no-skip-special-tokens"], Same("special")),

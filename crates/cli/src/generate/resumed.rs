@@ -2,7 +2,7 @@
 //!
 //! Lines are written in order when their answers are complete, so the file has the answers to the first prompts. The
 //! next run compares the lines with its prompts and model and requests what is missing. It does not compare other
-//! settings.
+//! settings. A beam search may find fewer hypotheses than were asked for, so its lines are told apart by their `index`.
 
 use std::path::Path;
 
@@ -12,8 +12,18 @@ use serde_json::{Value, json};
 
 use crate::line_file::LineFile;
 
-/// The count of answers, and the number of the next request, if any answer has one.
-type Answered = (usize, Option<u64>);
+/// What the file has.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Answered {
+    /// Lines.
+    pub lines: usize,
+    /// Requests that are not made again.
+    pub requests: usize,
+    /// Lines of the next request, which is a beam search whose hypotheses may not all have been written.
+    pub hypotheses: usize,
+    /// The number of the next request, if answers have numbers.
+    pub next_request: Option<u64>,
+}
 
 /// The file, open for appending.
 pub struct ResumedFile {
@@ -31,22 +41,29 @@ impl ResumedFile {
         Ok(Self { file: LineFile::open("--resume", path)?, is_closed: false })
     }
 
-    /// The count of the requests' answers in the file, and the number of the next request, if the answers have numbers.
+    /// What the file has of the requests' answers, of which there are `n_best` to a prompt.
     ///
     /// # Errors
     /// The file cannot be read, or a line is no answer, or one to another prompt or of another model.
     pub fn answered(&self, requests: &[Request], n_best: usize, record: &Record) -> Result<Answered, Failure> {
-        let (mut answered, mut next_request) = (0, None);
-        self.file.read(|index, object| {
-            let Some(request) = requests.get(index) else {
-                return Err(format!("expected the {} answers to the prompts, found more lines", requests.len()));
+        let is_search = requests.first().is_some_and(|request| request.beams.is_some());
+        let per_prompt = if is_search { 1 } else { n_best };
+        // The prompt and the answer of the next line.
+        let (mut prompt, mut index, mut lines, mut next_request) = (0, 0, 0, None);
+        self.file.read(|line, object| {
+            if is_search && index > 0 && object.get("index") == Some(&json!(0)) {
+                (prompt, index) = (prompt + 1, 0);
+            }
+            let Some(request) = requests.get(prompt * per_prompt) else {
+                let most = requests.len() / per_prompt * n_best;
+                return Err(format!("expected the {most} answers to the prompts, found more lines"));
             };
             if object.get("prompt_ids") != Some(&json!(request.prompt)) {
-                let number = index / n_best + 1;
+                let number = prompt + 1;
                 return Err(format!("prompt_ids: expected those of prompt {number}, found others or none"));
             }
             let fields = [
-                ("index", object.get("index"), json!(index % n_best)),
+                ("index", object.get("index"), json!(index)),
                 ("model", object.pointer("/record/settings/model/path"), json!(record.settings.model.path)),
             ];
             for (field, found, expected) in fields {
@@ -57,10 +74,16 @@ impl ResumedFile {
             }
             // A request that was refused has no number.
             next_request = object.get("request").and_then(Value::as_u64).map(|number| number + 1).or(next_request);
-            answered = index + 1;
+            lines = line + 1;
+            (prompt, index) = if index + 1 == n_best { (prompt + 1, 0) } else { (prompt, index + 1) };
             Ok(())
         })?;
-        Ok((answered, next_request))
+        if !is_search {
+            return Ok(Answered { lines, requests: lines, hypotheses: 0, next_request });
+        }
+        // The search of these hypotheses is made again, under its number.
+        let next_request = next_request.map(|number: u64| if index > 0 { number - 1 } else { number });
+        Ok(Answered { lines, requests: prompt, hypotheses: index, next_request })
     }
 
     /// Writes the line of the next answer. A cancelled one must be requested again, so it and all later ones are left

@@ -8,6 +8,7 @@ mod analyze;
 mod arguments;
 mod bad_input;
 mod batch;
+mod beams;
 mod bench;
 mod bench_generate;
 mod bench_report;

@@ -125,7 +125,7 @@ impl LawOptions {
             special: self.special,
             seed: self.seed.and_then(|Seed(seed)| seed),
             guided: self.guided.settings()?,
-            n_best: 1,
+            ..SamplingSettings::default()
         })
     }
 }

@@ -84,11 +84,14 @@ impl Cached {
 
     /// The row of a token after a row, added if it is new.
     pub(crate) fn row_of(&mut self, parent: Option<u32>, token: Token) -> u32 {
-        self.child(parent, token).unwrap_or_else(|| {
-            self.tokens.push(token);
-            self.parents.push(parent);
-            (self.tokens.len() - 1) as u32
-        })
+        self.child(parent, token).unwrap_or_else(|| self.add_row(parent, token))
+    }
+
+    /// Adds a row for a token after a row.
+    pub(crate) fn add_row(&mut self, parent: Option<u32>, token: Token) -> u32 {
+        self.tokens.push(token);
+        self.parents.push(parent);
+        (self.tokens.len() - 1) as u32
     }
 
     /// The rows of the longest path whose tokens are the first of `next`.

@@ -124,13 +124,14 @@ impl Pages {
         Some(Copied { from, positions: start..len })
     }
 
-    /// Whether there are pages for a new sequence of these tokens, of which it may adopt `len_max`, and besides them
-    /// `spare` in each group of rows and `without_state` in each group of states.
+    /// Whether there are pages for a new sequence of these tokens, of which it may adopt `len_max`, and `rows_after`
+    /// rows after them, and besides them `spare` in each group of rows and `without_state` in each group of states.
     pub fn admits(
         &self,
         sequence: &SequencePages,
         tokens: &[Token],
         len_max: usize,
+        rows_after: usize,
         [spare, without_state]: [usize; 2],
     ) -> bool {
         // A running sequence needs pages as it grows, but only one state: only sequences without a state take one.
@@ -141,7 +142,7 @@ impl Pages {
         }
         let found = self.find(sequence.view, tokens, len_max);
         let fits = |(pages, prefix): (&GroupPages, &Prefix)| {
-            pages.needed(prefix, tokens.len(), self.rows_max) + spare(pages) <= pages.pool.available()
+            pages.needed(prefix, tokens.len() + rows_after, self.rows_max) + spare(pages) <= pages.pool.available()
         };
         self.groups.iter().zip(&found.prefixes).all(fits)
     }

@@ -178,6 +178,7 @@ impl Reference {
                 // A draft tree of which nothing is accepted.
                 let (at, rows) = (self.random(count), self.random(7));
                 if self.grow(at, rows, true) {
+                    self.commit_within(at, rows);
                     self.commit(at, 0);
                 }
             }

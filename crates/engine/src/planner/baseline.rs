@@ -34,7 +34,7 @@ const BATCH_SURCHARGE_PART: f64 = 0.25;
 /// The pass without drafts, by the learned costs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Baseline {
-    /// Sequences that emit tokens in it.
+    /// Sequences that emit tokens in it; a beam search counts as its hypotheses.
     pub(super) emitting: usize,
     /// Its rows, without any tree.
     rows: usize,
@@ -53,7 +53,8 @@ pub(super) struct Baseline {
 impl Baseline {
     /// The baseline of a pass over what is scheduled.
     pub(super) fn new(running: &[Sequence], scheduled: &[Scheduled], costs: &Costs) -> Self {
-        let emitting = scheduled.iter().filter(|entry| entry.complete).count();
+        let emits = scheduled.iter().filter(|entry| entry.complete);
+        let emitting = emits.map(|entry| running[entry.index].emitting_rows()).sum::<usize>();
         let tokens: usize = scheduled.iter().map(|entry| running[entry.index].text.tokens.len()).sum();
         let context = tokens / scheduled.len().max(1);
         let plain_seconds = costs.pass(emitting.max(1), context);

@@ -32,8 +32,9 @@ impl PassPlan<'_> {
         let DrafterCandidate { number, has_network, reads_hidden, unread, .. } = candidate;
         // A head reads the target's hidden states that it has observed before this pass.
         let readable = if reads_hidden { sequence.hidden_observed() + 1 } else { usize::MAX };
-        let (done, until) =
-            (sequence.text.tokens.len() - unread, readable.min(sequence.cache.cached + entry.token_rows));
+        // The rows of a beam search go beyond the text.
+        let until = readable.min(sequence.cache.cached + entry.token_rows).min(sequence.text.tokens.len());
+        let done = sequence.text.tokens.len() - unread;
         if !has_network || until <= done {
             return 0.0;
         }

@@ -68,7 +68,7 @@ pub(super) fn reading_seconds(running: &[Sequence], costs: &Costs, rows: usize) 
 
 /// How long a pass may take if sequences decode in it.
 struct DelayLimit {
-    /// Sequences that decode.
+    /// Rows of the sequences that decode: one each, and one for each hypothesis of a beam search.
     decoding: usize,
     /// Tokens of all running sequences, on average.
     context: usize,
@@ -78,14 +78,15 @@ struct DelayLimit {
 impl DelayLimit {
     /// `None` if no sequence decodes, or only one sequence runs.
     fn of(running: &[Sequence], costs: &Costs) -> Option<DelayLimit> {
-        let decoding = running.iter().filter(|sequence| sequence.cache.phase == Phase::Decode).count();
+        let decode = running.iter().filter(|sequence| sequence.cache.phase == Phase::Decode);
+        let decoding: usize = decode.map(Sequence::emitting_rows).sum();
         if decoding == 0 || running.len() == 1 {
             return None;
         }
         let all = running.iter().map(|sequence| sequence.text.tokens.len());
         let context = all.sum::<usize>() / running.len();
         let decode = running.iter().filter(|sequence| sequence.cache.phase == Phase::Decode);
-        let own = decode.map(|sequence| sequence.text.tokens.len()).sum::<usize>() / decoding;
+        let own = decode.clone().map(|sequence| sequence.text.tokens.len()).sum::<usize>() / decode.count();
         Some(DelayLimit {
             decoding,
             context,
@@ -113,7 +114,7 @@ pub(super) fn schedule(running: &[Sequence], rows_max: usize, scoring_max: usize
         for (index, sequence) in running.iter().enumerate().filter(|(_, sequence)| sequence.cache.phase == phase) {
             let (uncached, is_decoding) = (sequence.uncached(), phase == Phase::Decode);
             reserved -= if is_decoding { uncached } else { 0 };
-            let token_rows = sequence.cut_to_score(sequence.rows_left().min(left), scoring_left);
+            let token_rows = sequence.cut_to_score(sequence.rows_within(left), scoring_left);
             let [token_rows, certain] = sequence.stop_at_checkpoint(token_rows);
             if token_rows == 0 {
                 continue;

@@ -14,6 +14,7 @@ pub(crate) struct SequenceText {
     pub(crate) limit: usize,
     stream: Option<TextStream>,
     stop: StopMatcher,
+    has_stops: bool,
 }
 
 /// The text that a token completes.
@@ -35,7 +36,28 @@ impl SequenceText {
             limit: request.tokens_max.map_or(context, |tokens| context.min(prompt_len.saturating_add(tokens))),
             stream,
             stop: StopMatcher::new(request.stop.clone()),
+            has_stops: !request.stop.is_empty(),
         }
+    }
+
+    /// The text of these generated tokens of a request, up to a stop string.
+    pub(super) fn whole(request: &Request, tokens: &[Token]) -> String {
+        let mut text = Self::new(request, usize::MAX);
+        let mut whole = String::new();
+        for token in tokens {
+            let completed = text.complete(*token);
+            whole.push_str(&completed.text);
+            if completed.stopped_by.is_some() {
+                return whole;
+            }
+        }
+        whole + &text.release_held()
+    }
+
+    /// The detokenizer and the stop strings at the beginning of the output, for the hypotheses of a beam search; `None`
+    /// without stop strings.
+    pub(super) fn searched(&self) -> Option<(TextStream, StopMatcher)> {
+        self.stream.clone().filter(|_| self.has_stops).map(|stream| (stream, self.stop.clone()))
     }
 
     /// Tokens that may still be emitted.

@@ -103,7 +103,13 @@ impl Engine {
                 .as_ref()
                 .is_none_or(|source| self.sources.has_room(sequence.owner.tenant, source))
                 && !self.is_being_computed(sequence, adopted_max)
-                && self.pages.admits(&sequence.cache.pages, &sequence.text.tokens, adopted_max, [beside, new])
+                && self.pages.admits(
+                    &sequence.cache.pages,
+                    &sequence.text.tokens,
+                    adopted_max,
+                    sequence.rows_after_text(),
+                    [beside, new],
+                )
     }
 
     /// Whether a running sequence will compute the next page of a prefix that this one can adopt, or reach a
@@ -176,7 +182,10 @@ impl Engine {
     /// Writes the tokens that are forced right after the prompt.
     fn write_first_forced(&mut self, sequence: &mut Sequence) {
         let mut emitted = Vec::new();
-        if sequence.finished.is_none() && sequence.text.limit > sequence.text.tokens.len() {
+        if sequence.request.beams.is_none()
+            && sequence.finished.is_none()
+            && sequence.text.limit > sequence.text.tokens.len()
+        {
             sequence.write_forced(self.executor.capacity().vocabulary, &mut emitted);
         }
         if !emitted.is_empty() {
@@ -211,8 +220,16 @@ impl Engine {
         let mut next = 0;
         while let Some(entry) = scheduled.get(next) {
             let sequence = &mut self.running[entry.index];
-            if self.pages.grow(&mut sequence.cache.pages, sequence.cache.cached + entry.token_rows) {
+            let positions = sequence.positions_after(entry.token_rows);
+            if self.pages.grow(&mut sequence.cache.pages, positions) {
                 next += 1;
+                continue;
+            }
+            let (index, compacted) = (entry.index, self.compact_beams(entry.index));
+            if self.running[index].finished.is_some() {
+                scheduled.remove(next);
+            }
+            if compacted || self.running[index].finished.is_some() {
                 continue;
             }
             // The last sequence may be this one.
@@ -226,7 +243,7 @@ impl Engine {
         }
         for entry in scheduled.iter_mut().filter(|entry| entry.nodes_max > 0) {
             let sequence = &mut self.running[entry.index];
-            let rows = sequence.cache.cached + entry.token_rows;
+            let rows = sequence.positions_after(entry.token_rows);
             if !self.pages.grow(&mut sequence.cache.pages, rows + entry.nodes_max + entry.probes_max) {
                 entry.nodes_max = entry.nodes_max.min(self.pages.room(&sequence.cache.pages) - rows);
                 entry.probes_max = 0;
@@ -287,7 +304,7 @@ impl Engine {
             self.drafters.close(&sequence);
         }
         let is_complete = matches!(reason, FinishReason::EndToken(_) | FinishReason::StopString(_));
-        if is_complete && !sequence.request.drafters.is_empty() {
+        if is_complete && !sequence.request.drafters.is_empty() && sequence.request.beams.is_none() {
             self.planner.experience_of(&sequence.request).learn_answer(sequence.stats.emitted);
         }
         let text = sequence.held_text();

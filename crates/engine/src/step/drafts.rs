@@ -35,7 +35,9 @@ impl Engine {
         let DraftPass { plan, time, .. } = pass;
         times.drafters = time;
         let estimate = plan.choose(running);
-        DraftedPass { estimate, bookkeeping: clock.since(started).unwrap_or_default().saturating_sub(time) }
+        let bookkeeping = clock.since(started).unwrap_or_default().saturating_sub(time);
+        self.draft_beams(scheduled);
+        DraftedPass { estimate, bookkeeping }
     }
 
     /// Learns the time of the pass and the tokens that it emitted. `before`: the counts of each running sequence before

@@ -68,6 +68,7 @@ fn generate(engine: &mut Engine, requests: &[Request]) -> Vec<(Vec<Token>, Vec<u
                 Event::Prompt { .. }
                 | Event::PromptScored { .. }
                 | Event::Drafts { .. }
+                | Event::Beams { .. }
                 | Event::DrafterFailed { .. } => {}
             }
         }

@@ -174,7 +174,7 @@ fn run(engine: &mut Engine, drafters: &[u8]) -> (Vec<Stats>, Vec<(SequenceId, u8
                     reported.push((*sequence, *drafter, message.clone()));
                 }
                 Event::Finished { sequence, stats: found, .. } => _ = stats.insert(*sequence, found.clone()),
-                Event::Prompt { .. } | Event::PromptScored { .. } | Event::Drafts { .. } => {}
+                Event::Prompt { .. } | Event::PromptScored { .. } | Event::Drafts { .. } | Event::Beams { .. } => {}
             }
         }
     }

@@ -110,7 +110,7 @@ fn finish_reasons(engine: &mut Engine, drafters: &[u8]) -> Vec<FinishReason> {
                 }
                 Event::Finished { sequence, reason, .. } => _ = reasons.insert(*sequence, reason.clone()),
                 Event::DrafterFailed { message, .. } => panic!("no drafter fails: {message}"),
-                Event::Prompt { .. } | Event::PromptScored { .. } | Event::Drafts { .. } => {}
+                Event::Prompt { .. } | Event::PromptScored { .. } | Event::Drafts { .. } | Event::Beams { .. } => {}
             }
         }
     }

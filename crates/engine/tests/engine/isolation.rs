@@ -81,6 +81,7 @@ fn requests_that_arrive_and_are_cancelled_at_any_time_do_not_change_the_others()
                     Event::Prompt { .. }
                     | Event::PromptScored { .. }
                     | Event::Drafts { .. }
+                    | Event::Beams { .. }
                     | Event::DrafterFailed { .. } => {}
                 }
             }
@@ -103,6 +104,7 @@ fn a_request_ends_with_its_reason_when_the_context_is_exactly_full() {
                 Event::Prompt { .. }
                 | Event::PromptScored { .. }
                 | Event::Drafts { .. }
+                | Event::Beams { .. }
                 | Event::DrafterFailed { .. } => {}
             }
         }
@@ -204,6 +206,7 @@ fn where_no_token_is_possible_the_request_fails_with_any_drafters() {
                         Event::Prompt { .. }
                         | Event::PromptScored { .. }
                         | Event::Drafts { .. }
+                        | Event::Beams { .. }
                         | Event::DrafterFailed { .. } => {}
                     }
                 }

@@ -2,6 +2,9 @@
 
 mod alpha;
 mod auto;
+mod beams;
+mod beams_drafted;
+mod beams_failing;
 mod budgets;
 mod canaries;
 mod checkpoints;

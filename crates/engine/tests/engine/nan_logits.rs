@@ -59,7 +59,7 @@ fn run(engine: &mut Engine, drafters: &[u8], change: impl Fn(Request) -> Request
                 Event::Tokens { emitted, .. } => written.0.extend(emitted.iter().map(|emitted| emitted.token)),
                 Event::Finished { reason, .. } => written.1 = reason.clone(),
                 Event::DrafterFailed { message, .. } => written.2.push(message.clone()),
-                Event::Prompt { .. } | Event::PromptScored { .. } | Event::Drafts { .. } => {}
+                Event::Prompt { .. } | Event::PromptScored { .. } | Event::Drafts { .. } | Event::Beams { .. } => {}
             }
         }
     }

@@ -48,7 +48,9 @@ fn step(engine: &mut Engine, chance: &mut dyn Chance, outputs: &mut BTreeMap<Seq
                 assert!(end.replace((reason.clone(), (**stats).clone())).is_none(), "{sequence:?} ended twice");
             }
             Event::DrafterFailed { message, .. } => panic!("no drafter fails: {message}"),
-            Event::PromptScored { .. } | Event::Drafts { .. } => panic!("no request asked for scores or drafts"),
+            Event::PromptScored { .. } | Event::Drafts { .. } | Event::Beams { .. } => {
+                panic!("no request asked for scores, drafts or beams")
+            }
             Event::Prompt { done, total, .. } => assert!(*done > 0 && done <= total, "{done} of {total}"),
         }
     }

@@ -165,7 +165,7 @@ fn run(engine: &mut Engine, budget: &BudgetKind) -> (usize, Vec<String>) {
                     let Stats { drafted: found, .. } = **stats;
                     drafted += found;
                 }
-                Event::Prompt { .. } | Event::PromptScored { .. } | Event::Drafts { .. } => {}
+                Event::Prompt { .. } | Event::PromptScored { .. } | Event::Drafts { .. } | Event::Beams { .. } => {}
             }
         }
     }

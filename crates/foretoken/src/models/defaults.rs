@@ -1,14 +1,17 @@
 //! The defaults in a model's own files: sampling parameters, the beginning-of-text token and the end tokens.
 //!
 //! They are read from `generation_config.json` and, for the tokens only, from `config.json`, as in transformers. A
-//! field that is null counts as missing.
+//! field that is null counts as missing. `num_beams` is not read: whoever wants a beam search
+//! requests it, since it returns nothing before its end.
 
 use std::collections::BTreeMap;
 
+use foretoken_engine::EarlyStopping;
 use foretoken_speculation::{Sampling, Token};
 use serde_json::Value;
 
 use crate::Error;
+use crate::names::Named;
 
 /// Sampling parameters that transformers does not have: a model's file does not decide them.
 const NOT_OF_TRANSFORMERS: [&str; 2] = ["presence_penalty", "frequency_penalty"];
@@ -24,6 +27,10 @@ pub struct Defaults {
     pub numbers: BTreeMap<&'static str, f32>,
     /// `top_k`.
     pub top_k: Option<usize>,
+    /// `length_penalty` of beam searches.
+    pub length_penalty: Option<f32>,
+    /// `early_stopping` of beam searches.
+    pub early_stopping: Option<EarlyStopping>,
     /// `bos_token_id`, of either file.
     pub bos: Option<Token>,
     /// `eos_token_id` of the first file that has one.
@@ -53,6 +60,8 @@ impl Defaults {
             is_greedy,
             numbers,
             top_k: generation.get("top_k", "a whole number", whole::<usize>)?,
+            length_penalty: generation.number("length_penalty")?,
+            early_stopping: generation.get("early_stopping", "true, false or \"never\"", early_stopping)?,
             bos: generation.tokens("bos_token_id")?.into_iter().chain(config.tokens("bos_token_id")?).next(),
             end_tokens: end_tokens.unwrap_or(config_ends),
             file: generation.file,
@@ -62,6 +71,13 @@ impl Defaults {
 
 fn whole<T: TryFrom<u64>>(value: &Value) -> Option<T> {
     value.as_u64()?.try_into().ok()
+}
+
+fn early_stopping(value: &Value) -> Option<EarlyStopping> {
+    match value {
+        Value::Bool(is_early) => EarlyStopping::named(&is_early.to_string()),
+        value => EarlyStopping::named(value.as_str()?),
+    }
 }
 
 /// A JSON object whose getters return errors with the expected type.
@@ -123,6 +139,15 @@ mod tests {
         let generation: &[u8] = br#"{"do_sample": false, "temperature": 0.6, "min_p": 0.1, "presence_penalty": "x"}"#;
         let found = Defaults::read(("g", Some(generation)), ("c", None)).expect("it is well-formed");
         assert_eq!((found.numbers, found.is_greedy), ([("min_p", 0.1), ("temperature", 0.0)].into(), true));
+    }
+
+    #[test]
+    fn what_beam_searches_have_is_read() {
+        let read = |generation: &[u8]| Defaults::read(("g", Some(generation)), ("c", None));
+        let found = read(br#"{"num_beams": 4, "length_penalty": 2.0, "early_stopping": true}"#).expect("well-formed");
+        assert_eq!((found.length_penalty, found.early_stopping), (Some(2.0), Some(EarlyStopping::True)));
+        let wrong = read(br#"{"early_stopping": 1}"#).expect_err("it is a number");
+        assert_eq!(wrong.to_string(), "g: early_stopping: expected true, false or \"never\", found 1");
     }
 
     #[test]

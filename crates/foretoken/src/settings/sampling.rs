@@ -7,6 +7,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
+use foretoken_engine::EarlyStopping;
 use foretoken_speculation::{Sampling, SamplingParameter, Token};
 use foretoken_text::{Grammar, Tokenizer};
 use serde::de::Error as _;
@@ -15,6 +16,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::Error;
 use crate::error::{Message, within};
 use crate::models::Opened;
+use crate::names::{self, Named};
 use crate::settings::GuidedSettings;
 
 /// A limit of tokens; `None` is no limit, which is serialized as -1.
@@ -88,8 +90,15 @@ pub struct SamplingSettings {
     /// The grammar that the text has to match, if any.
     pub guided: GuidedSettings,
     /// Answers to each prompt, 1 to 256. Each has its own seed ([`seed_of_answer`](crate::seed_of_answer)), the first
-    /// `seed` itself.
+    /// `seed` itself. Of a beam search they are its best hypotheses, at most as many as it has beams.
     pub n_best: usize,
+    /// Beams of a beam search, 2 to 256; 1 is none. transformers' `num_beams`, as are the two that follow.
+    pub num_beams: usize,
+    /// A hypothesis scores its log-probability divided by its length to the power of this. `None`: the model's, else 1.
+    pub length_penalty: Option<f32>,
+    /// When a search stops that has as many finished hypotheses as beams. `None`: the model's, else `false`.
+    #[serde(with = "names::optional")]
+    pub early_stopping: Option<EarlyStopping>,
 }
 
 impl Default for SamplingSettings {
@@ -114,6 +123,9 @@ impl Default for SamplingSettings {
             seed: None,
             guided: GuidedSettings::default(),
             n_best: 1,
+            num_beams: 1,
+            length_penalty: None,
+            early_stopping: None,
         }
     }
 }
@@ -233,8 +245,13 @@ impl SamplingSettings {
         }
         self.check_stops()?;
         within("n_best", self.n_best, 1, 256)?;
+        self.check_beams()?;
         let defaults = &model.defaults;
         let mut settings = self.clone();
+        if self.has_beams() {
+            // A search draws nothing, whatever the model's file says of drawing.
+            settings.temperature = Some(0.0);
+        }
         let mut sampling = Sampling {
             presence_penalty: self.presence_penalty,
             frequency_penalty: self.frequency_penalty,
@@ -272,6 +289,12 @@ impl SamplingSettings {
             }
             let words = format!(": expected {}, found {}", problem.expected, problem.found);
             return Err(Error::setting(problem.field, words));
+        }
+        if self.has_beams() {
+            let length = (self.length_penalty, defaults.length_penalty, 1.0);
+            settings.length_penalty = Some(decider.decide("length_penalty", length, |value| value.to_string()));
+            let stopping = (self.early_stopping, defaults.early_stopping, EarlyStopping::default());
+            settings.early_stopping = Some(decider.decide("early_stopping", stopping, |value| value.name()));
         }
         let grammar = self.guided.compiled(tokenizer)?;
         // The standard library seeds its hash tables with random numbers of the system; 32 bits are easy to type.

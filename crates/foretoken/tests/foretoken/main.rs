@@ -4,6 +4,7 @@
 //! Tests of the built-in demo models need the feature `demo`; others open these models as folders.
 
 mod backends;
+mod beams;
 mod conversations;
 mod file_probe;
 mod files;

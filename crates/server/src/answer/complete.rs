@@ -1,7 +1,9 @@
 //! Answers that are returned once all of them are complete.
 //!
-//! With `best_of`, the answers with the highest mean log-probability per token are returned, as with OpenAI.
+//! With `best_of`, the answers with the highest mean log-probability per token are returned, as with OpenAI. A beam
+//! search has several answers, which are in order.
 
+use std::borrow::Cow;
 use std::time::Instant;
 
 use foretoken::{Answer, FinishReason, Stats};
@@ -10,7 +12,7 @@ use serde_json::{Value, json};
 use super::log_probabilities::{TokenLogProbability, chat_log_probabilities, completion_log_probabilities};
 use super::parts::{AnswerParser, ReportedCalls};
 use super::stream::echoed_prompt;
-use super::{AnswerContext, ChoiceJson, RequestKind, call_object, finish_reason, provenance};
+use super::{AnswerContext, ChoiceJson, RequestKind, call_object, finish_reason, of_beam, provenance, with_all_beams};
 use crate::error::ApiError;
 use crate::run::{CutReason, RequestRecord, Run, RunEvent};
 
@@ -37,10 +39,10 @@ pub(super) async fn collect(context: &AnswerContext, run: &mut Run) -> Result<Ve
         }
     }
     check(context, run.records(), &all)?;
-    if let (Some(cut), true) = (run.cut(), all.iter().all(|answer| answer.emitted.is_empty())) {
+    if let (Some(cut), true) = (run.cut(), !all.iter().any(Answer::has_tokens)) {
         return Err(cut_before_start(context, cut));
     }
-    let stats: Vec<Stats> = all.iter().map(|answer| answer.stats.clone()).collect();
+    let stats: Vec<Stats> = all.iter().map(|answer| with_all_beams(&answer.stats, &answer.beams)).collect();
     context.log(&stats, run.cut());
     if context.settings.log_prompts {
         let texts: Vec<&str> = all.iter().map(|answer| answer.text.as_str()).collect();
@@ -67,17 +69,19 @@ pub(crate) fn object(
     cut: Option<CutReason>,
     all: &[Answer],
 ) -> String {
-    let stats: Vec<Stats> = all.iter().map(|answer| answer.stats.clone()).collect();
-    let (answers, best_of) = (context.kind.options().answers, context.kind.options().best_of);
+    let stats: Vec<Stats> = all.iter().map(|answer| with_all_beams(&answer.stats, &answer.beams)).collect();
+    let (answers, per_prompt) = (context.kind.options().answers, context.kind.options().requests_per_prompt());
     let mut choices = Vec::new();
-    for (prompt, group) in all.chunks(best_of).enumerate() {
-        let mut group: Vec<(usize, &Answer)> = group.iter().enumerate().collect();
-        if best_of > answers {
+    for (prompt, group) in all.chunks(per_prompt).enumerate() {
+        let each = group.iter().enumerate().map(|(index, answer)| (index, answer.each()));
+        let mut group: Vec<(usize, Cow<'_, Answer>)> =
+            each.flat_map(|(index, all)| all.into_iter().map(move |one| (index, one))).collect();
+        if per_prompt > answers {
             group.sort_by(|(_, a), (_, b)| mean_log_probability(b).total_cmp(&mean_log_probability(a)));
         }
         for (index, answer) in group.into_iter().take(answers) {
-            let record = &records[prompt * best_of + index];
-            choices.push(choice(context, cut, (prompt, record), choices.len(), answer));
+            let record = &records[prompt * per_prompt + index];
+            choices.push(choice(context, cut, (prompt, record), choices.len(), &answer));
         }
     }
     let extras = [("usage", context.usage(records, &stats)), ("timings", context.timings(&stats))];
@@ -147,6 +151,9 @@ fn choice(
                 logprobs = Some(completion_log_probabilities(tokens, prompter, &mut 0));
             }
         }
+    }
+    for (name, value) in answer.beams.first().map(of_beam).into_iter().flatten() {
+        fields[name] = value;
     }
     if let (Some(cut), FinishReason::Cancelled) = (cut, reason) {
         fields["cut_by"] = json!(cut.name());

@@ -226,7 +226,10 @@ impl Stream {
                 self.stats[number] = *stats;
                 self.finish(number, reason, &text)
             }
-            Event::PromptScored { .. } | Event::Drafts { .. } | Event::DrafterFailed { .. } => String::new(),
+            // Beam searches have OpenAI's format only.
+            Event::PromptScored { .. } | Event::Drafts { .. } | Event::Beams { .. } | Event::DrafterFailed { .. } => {
+                String::new()
+            }
         }
     }
 

@@ -2,7 +2,8 @@
 //!
 //! All tokens of a pass are one event, so clients receive text as soon as it is certain, with little overhead. Text
 //! that may be the beginning of a stop string or of a tool call, or an incomplete character, is buffered until that is
-//! certain. An error while streaming is sent as an `error` event; the text before it remains valid.
+//! certain. An error while streaming is sent as an `error` event; the text before it remains valid. The choices of a
+//! beam search are known at its end: each is sent whole then.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -10,7 +11,7 @@ use std::time::Instant;
 
 use axum::body::Bytes;
 use axum::response::Response;
-use foretoken::{Drafted, Emitted, Event, FinishReason, Prompt, Prompter, Scored, Stats};
+use foretoken::{Beam, Drafted, Emitted, Event, FinishReason, Prompt, Prompter, Scored, Stats};
 use futures_util::stream::unfold;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -19,7 +20,7 @@ use super::complete::{cut_before_start, failed};
 use super::format::{EVENTS, Progress, streamed};
 use super::log_probabilities::{TokenLogProbability, chat_log_probabilities, completion_log_probabilities};
 use super::parts::{AnswerParser, AnswerParts};
-use super::{AnswerContext, ChoiceJson, RequestKind, call_object, finish_reason, provenance};
+use super::{AnswerContext, ChoiceJson, RequestKind, call_object, finish_reason, of_beam, provenance, with_all_beams};
 use crate::parse::completion::CompletionRequest;
 use crate::run::{Run, RunEvent};
 
@@ -31,7 +32,6 @@ struct Choice {
     drafted: Vec<Drafted>,
     /// Scored tokens of the prompt, which is sent once all of it is scored.
     scored: Vec<Scored>,
-    stats: Stats,
     /// The text that was sent, if it is logged.
     text: String,
 }
@@ -40,7 +40,14 @@ struct Choice {
 struct Stream {
     context: AnswerContext,
     run: Run,
+    /// Those of the first of the engine's requests, then those of the next.
     choices: Vec<Choice>,
+    /// Choices of each of the engine's requests.
+    per_request: usize,
+    /// Statistics of each request.
+    stats: Vec<Stats>,
+    /// The hypotheses of the beam search whose end is the next event.
+    beams: Vec<Beam>,
     ready: VecDeque<String>,
     started: Instant,
     /// Answers that have not ended.
@@ -77,15 +84,18 @@ impl Stream {
             offset: 0,
             drafted: Vec::new(),
             scored: Vec::new(),
-            stats: Stats::default(),
             text: String::new(),
         };
-        let open = run.records().len();
+        let (per_request, requests) = (context.kind.options().answers_per_request(), run.records().len());
+        let open = requests * per_request;
         let choices = (0..open).map(choice).collect();
         Self {
             context,
             run,
             choices,
+            per_request,
+            stats: vec![Stats::default(); requests],
+            beams: Vec::new(),
             ready: VecDeque::new(),
             started: Instant::now(),
             open,
@@ -104,7 +114,8 @@ impl Stream {
                 RequestKind::Completion(completion)
                     if completion.echo && completion.options.log_probabilities.is_none() =>
                 {
-                    let text = echoed_prompt(completion, index / completion.options.best_of, self.context.prompter());
+                    let prompt = index / (completion.options.requests_per_prompt() * self.per_request);
+                    let text = echoed_prompt(completion, prompt, self.context.prompter());
                     self.send(index, json!(text), Map::new(), None);
                 }
                 RequestKind::Completion(_) => {}
@@ -134,9 +145,19 @@ impl Stream {
             Event::PromptScored { scored, .. } => self.score(number, scored),
             Event::Drafts { drafted, .. } => self.choices[number].drafted.extend(drafted),
             Event::Tokens { emitted, .. } => self.send_tokens(number, &emitted),
+            Event::Beams { beams, .. } => (self.beams, self.has_begun) = (beams, true),
             Event::Finished { reason, text, stats, .. } => {
-                self.choices[number].stats = *stats;
-                self.finish(number, &reason, &text);
+                let beams = std::mem::take(&mut self.beams);
+                self.stats[number] = with_all_beams(&stats, &beams);
+                let first = number * self.per_request;
+                // A search may find fewer hypotheses, and one that failed or was cancelled finds none: it ends once.
+                self.open -= self.per_request - beams.len().clamp(1, self.per_request);
+                if beams.is_empty() {
+                    self.finish(first, &reason, &text, None);
+                }
+                for (index, beam) in beams.iter().enumerate() {
+                    self.finish(first + index, &beam.reason, &beam.text, Some(beam));
+                }
             }
         }
     }
@@ -225,14 +246,15 @@ impl Stream {
         }
     }
 
-    /// Sends the end of an answer.
-    fn finish(&mut self, number: usize, reason: &FinishReason, remaining_text: &str) {
+    /// Sends the end of an answer. `number`: that of the choice, which is a hypothesis of a search if it has a beam.
+    fn finish(&mut self, number: usize, reason: &FinishReason, remaining_text: &str, beam: Option<&Beam>) {
+        let request = number / self.per_request;
         let parser = &mut self.choices[number].parser;
         let mut rest = parser.push(remaining_text);
         rest.extend(parser.finish());
         self.send_parts(number, rest, Map::new(), None);
         if let FinishReason::Failed(why) = reason {
-            let error = failed(&self.context, why, self.run.records()[number].forbids);
+            let error = failed(&self.context, why, self.run.records()[request].forbids);
             self.ready.push_back(format!("data: {}\n\n", error.object()));
             return;
         }
@@ -246,37 +268,34 @@ impl Stream {
         }
         let mut extras = Map::new();
         extras.insert("finish_reason".into(), json!(finish_reason(reason, choice.parser.reported_calls())));
-        extras.insert("seed".into(), json!(self.run.records()[number].seed));
+        extras.insert("seed".into(), json!(self.run.records()[request].seed));
+        extras.extend(beam.map(of_beam).into_iter().flatten().map(|(name, value)| (name.to_string(), value)));
         if let (Some(cut), FinishReason::Cancelled) = (self.run.cut(), reason) {
             extras.insert("cut_by".into(), json!(cut.name()));
         }
         let delta = if self.context.kind.is_chat() { json!({}) } else { json!("") };
-        let timings = self.context.timings(std::slice::from_ref(&choice.stats));
+        let timings = self.context.timings(std::slice::from_ref(&self.stats[request]));
         let choice = self.choice(number, delta, extras, None);
         self.open -= 1;
         let mut further = Map::from_iter([("timings".to_string(), timings)]);
         if self.open == 0 && !self.context.kind.options().stream.is_some_and(|stream| stream.include_usage) {
             // Some clients expect it in the last chunk even without OpenAI's `include_usage`.
-            further.insert("usage".to_string(), self.context.usage(self.run.records(), &self.stats()));
+            further.insert("usage".to_string(), self.context.usage(self.run.records(), &self.stats));
         }
         self.push_chunk(&[choice], further);
-    }
-
-    fn stats(&self) -> Vec<Stats> {
-        self.choices.iter().map(|choice| choice.stats.clone()).collect()
     }
 
     /// Sends the end of the stream.
     fn end(&mut self) {
         self.has_ended = true;
-        let stats = self.stats();
-        self.context.log(&stats, self.run.cut());
+        self.context.log(&self.stats, self.run.cut());
         if self.context.settings.log_prompts {
             let texts: Vec<&str> = self.choices.iter().map(|choice| choice.text.as_str()).collect();
             tracing::info!(id = self.context.id, ?texts, "text");
         }
         if self.context.kind.options().stream.is_some_and(|stream| stream.include_usage) {
-            let (usage, timings) = (self.context.usage(self.run.records(), &stats), self.context.timings(&stats));
+            let (usage, timings) =
+                (self.context.usage(self.run.records(), &self.stats), self.context.timings(&self.stats));
             let further = [("usage", usage), ("timings", timings)].map(|(name, value)| (name.to_string(), value));
             self.push_chunk(&[], Map::from_iter(further));
         }

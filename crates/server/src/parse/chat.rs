@@ -10,7 +10,7 @@ use foretoken::{
 use serde_json::Value;
 
 use super::tools::Tools;
-use super::{RequestOptions, TOP_LOG_PROBABILITIES_MAX};
+use super::{RequestOptions, TOP_LOG_PROBABILITIES_MAX, beams};
 use crate::error::{ApiError, shown};
 use crate::fields::{Fields, READABLE};
 use crate::limits::TextLimit;
@@ -105,6 +105,10 @@ impl ChatRequest {
         if let Some(format) = format
             && let Some(grammar) = self.tools.grammar(format, prompter)?
         {
+            if decided.settings.has_beams() {
+                let expected = format!("expected none whose calls are constrained beside {}", beams::FIELD);
+                return Err(ApiError::unsupported("tools", format!("{expected}, found some")));
+            }
             if decided.settings.ignore_eos {
                 let expected = "expected end tokens, beside tools whose calls are constrained, found none";
                 return Err(ApiError::field("ignore_eos", expected));

@@ -45,7 +45,7 @@ fn is_text_only(value: &Value) -> bool {
 
 const SAMPLER: &str = "this sampler is not supported";
 
-const UNSUPPORTED: [Unsupported; 35] = [
+const UNSUPPORTED: [Unsupported; 33] = [
     ("suffix", is_empty, "fill-in-middle is for completions (/v1/completions), not for chats"),
     ("functions", is_empty, "use tools"),
     ("function_call", is_empty, "use tools and tool_choice"),
@@ -65,8 +65,6 @@ const UNSUPPORTED: [Unsupported; 35] = [
     ("eta_cutoff", is_empty, SAMPLER),
     ("no_repeat_ngram_size", is_empty, SAMPLER),
     ("samplers", is_never_off, "samplers are applied in transformers' order"),
-    ("use_beam_search", is_empty, "answers are sampled"),
-    ("length_penalty", is_one, "answers are sampled"),
     ("bad_words", is_empty, "use logit_bias"),
     ("allowed_token_ids", is_empty, "use logit_bias"),
     ("include_stop_str_in_output", is_empty, "stop strings are never part of the text"),

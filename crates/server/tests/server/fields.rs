@@ -221,7 +221,7 @@ fn unsupported_values_are_refused_by_name() {
         ("ebnf", json!("root = 5")),
         ("guided_choice", json!([""])),
         ("mirostat", json!(2)),
-        ("use_beam_search", json!(true)),
+        ("length_penalty", json!(2)),
         ("logit_bias", json!({ "9000": 1 })),
         ("stop_token_ids", json!([9000])),
         ("n", json!(1000)),

@@ -7,6 +7,7 @@
 //! every `TestServer` that is shut down). Tests under load are a program of their own (`../load.rs`).
 
 mod batch;
+mod beams;
 mod bodies;
 mod chats;
 mod client;

@@ -89,7 +89,12 @@ impl<'a> RawLaw<'a> {
                 Some(logits[at.unwrap_or_else(|_| panic!("token {token} is not among the largest"))].1)
             }
         };
-        match logit.map_or(f32::NEG_INFINITY, sane) {
+        self.log_probability_of(logit.unwrap_or(f32::NEG_INFINITY))
+    }
+
+    /// The log-probability of a token with this logit.
+    pub(super) fn log_probability_of(&self, logit: f32) -> f32 {
+        match sane(logit) {
             f32::NEG_INFINITY => f32::NEG_INFINITY,
             logit => (f64::from(logit) - self.largest - self.log_sum) as f32,
         }

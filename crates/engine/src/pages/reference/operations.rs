@@ -23,7 +23,7 @@ impl Reference {
         let len_max = if self.random(4) == 0 { self.random(tokens.len()) } else { tokens.len() - 1 };
         let longest = self.longest(tenant, public_len, &tokens, len_max);
         let unheld: Vec<[usize; 2]> = (0..self.groups.len()).map(|group| self.unheld(group)).collect();
-        let admitted = self.pages.admits(&self.pages.open(tenant, public_len), &tokens, len_max, [0, 0]);
+        let admitted = self.pages.admits(&self.pages.open(tenant, public_len), &tokens, len_max, 0, [0, 0]);
         let mut pages = self.pages.open(tenant, public_len);
         let adopted = self.pages.adopt(&mut pages, &tokens, len_max);
         let mut expected = longest;
@@ -187,6 +187,14 @@ impl Reference {
             );
             assert_eq!(table.len(), self.groups[group].pages_for(tokens.len()).min(before.len()));
         }
+    }
+
+    /// Commits nothing more of a sequence that keeps `rows` rows after its committed ones, as a beam search does.
+    pub(super) fn commit_within(&mut self, at: usize, rows: usize) {
+        let ReferenceSequence { pages, committed, tokens, .. } = &mut self.sequences[at];
+        let before = pages.tables.clone();
+        self.pages.commit_within(pages, &tokens[..*committed], *committed + rows);
+        assert_eq!(pages.tables, before, "{rows} rows after {committed} are kept");
     }
 
     /// Adds a full page of a sequence to the tree of its group, or replaces it by the page that is there.

@@ -1,0 +1,148 @@
+//! Beam searches: what they find equals what transformers finds, with drafts and without, and settings say what is
+//! searched for.
+//!
+//! The golden searches (`bench/peers/golden_beams.py`) are of three golden networks: Llama, and Gemma 3 and gpt-oss,
+//! whose windows are shorter than prompt and text.
+
+use std::path::{Path, PathBuf};
+
+use foretoken::settings::Limit;
+use foretoken::{Answer, CacheType, EarlyStopping, Error, Event, Generator, Request, Settings, Token};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// The most that a score or a sum of log-probabilities differs from transformers'.
+const DIFFERENCE_MAX: f64 = 1e-4;
+
+/// A search of transformers, with its names.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    prompt: Vec<Token>,
+    num_beams: usize,
+    length_penalty: f32,
+    early_stopping: Value,
+    max_new_tokens: usize,
+    end_tokens: Vec<Token>,
+    repetition_penalty: Option<f32>,
+    #[serde(default)]
+    min_new_tokens: usize,
+    found: Vec<Found>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Found {
+    ids: Vec<Token>,
+    score: f64,
+    log_probability: Option<f64>,
+}
+
+fn cases(name: &str) -> Vec<Case> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/beams/{name}.json"));
+    let text = std::fs::read_to_string(path).expect("the golden searches are there");
+    serde_json::from_str(&text).expect("the golden searches have these fields")
+}
+
+fn network(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../model/tests/golden").join(name)
+}
+
+/// A generator of a golden network, in f32 throughout.
+fn generator(name: &str, spec_type: &str) -> Generator {
+    let mut settings = Settings { parallel: 4, ..Settings::default() };
+    settings.model.path = Some(network(name));
+    (settings.model.cache_type_k, settings.model.cache_type_v) = (CacheType::F32, CacheType::F32);
+    settings.model.threads = Some(1);
+    settings.speculation.spec_type = spec_type.parse().expect("drafters");
+    Generator::open(&settings).expect("the golden network opens")
+}
+
+/// The request of a case, through the settings that users have.
+fn request(generator: &Generator, case: &Case) -> Request {
+    let mut settings = generator.prompter.decided.asked.clone();
+    (settings.num_beams, settings.n_best) = (case.num_beams, case.num_beams);
+    settings.length_penalty = Some(case.length_penalty);
+    settings.early_stopping = Some(match &case.early_stopping {
+        Value::Bool(true) => EarlyStopping::True,
+        Value::Bool(false) => EarlyStopping::False,
+        other => {
+            assert_eq!(other, "never");
+            EarlyStopping::Never
+        }
+    });
+    (settings.tokens_max, settings.tokens_min) = (case.max_new_tokens.into(), case.min_new_tokens);
+    settings.repetition_penalty = case.repetition_penalty.or(Some(1.0));
+    settings.penalty_window = Some(Limit(None));
+    let decided = generator.prompter.decide(&settings).expect("good settings");
+    let mut request = generator.prompter.request_by(case.prompt.clone(), &decided).expect("tokens are a prompt");
+    request.sampling.end_tokens.clone_from(&case.end_tokens);
+    request
+}
+
+fn run(generator: &mut Generator, requests: Vec<Request>) -> Vec<Answer> {
+    let go_on = &mut |_: usize, _: &Event| -> Result<bool, Error> { Ok(true) };
+    generator.run(requests, go_on).expect("the requests are good")
+}
+
+/// Compares what was found for a case with what transformers found.
+fn compare(place: &str, case: &Case, answer: &Answer) {
+    assert_eq!(answer.failure, None, "{place}");
+    let ids: Vec<&[Token]> = answer.beams.iter().map(|beam| &beam.tokens[..]).collect();
+    let expected: Vec<&[Token]> = case.found.iter().map(|found| &found.ids[..]).collect();
+    assert_eq!(ids, expected, "{place}");
+    for (beam, found) in answer.beams.iter().zip(&case.found) {
+        let sum = found.log_probability.unwrap_or(beam.log_probability);
+        for (what, ours, theirs) in [("score", beam.score, found.score), ("sum", beam.log_probability, sum)] {
+            assert!((ours - theirs).abs() <= DIFFERENCE_MAX, "{place}: {what} {ours}, and {theirs} in transformers");
+        }
+    }
+    let each: Vec<Vec<Token>> = answer.each().iter().map(|one| one.ids()).collect();
+    assert_eq!(each, expected, "{place}");
+}
+
+fn equals_transformers(name: &str) {
+    let all = cases(name);
+    assert!(all.len() >= 16 && all.iter().any(|case| case.end_tokens.is_empty()), "{name}: {} cases", all.len());
+    for spec_type in ["none", "suffix+lookup"] {
+        let mut generator = generator(name, spec_type);
+        for (number, case) in all.iter().enumerate() {
+            let request = request(&generator, case);
+            let answers = run(&mut generator, vec![request]);
+            compare(&format!("{name}, {spec_type}, case {number}"), case, &answers[0]);
+        }
+    }
+}
+
+#[test]
+fn llama_finds_what_transformers_finds() {
+    equals_transformers("llama");
+}
+
+#[test]
+fn gemma_3_finds_what_transformers_finds() {
+    equals_transformers("gemma3");
+}
+
+#[test]
+fn gpt_oss_finds_what_transformers_finds() {
+    equals_transformers("gpt_oss");
+}
+
+#[test]
+fn a_record_repeats_a_search() {
+    let mut settings = Settings { parallel: 3, ..Settings::default() };
+    settings.model.path = Some(network("llama"));
+    settings.sampling.tokens_max = 12.into();
+    (settings.sampling.num_beams, settings.sampling.n_best) = (3, 2);
+    settings.sampling.early_stopping = Some(EarlyStopping::Never);
+    let mut first = Generator::open(&settings).expect("the golden network opens");
+    let requests = first.prompter.requests(vec![5, 6, 7]).expect("tokens are a prompt");
+    assert_eq!(requests.len(), 1);
+    let answers = run(&mut first, requests.clone());
+    assert_eq!(answers[0].beams.len(), 2);
+    let record = serde_json::to_string(&first.record()).expect("a record can be written");
+    let mut again = Generator::repeat(&serde_json::from_str(&record).expect("it is read")).expect("it opens again");
+    let requests = again.prompter.requests(vec![5, 6, 7]).expect("tokens are a prompt");
+    assert_eq!(run(&mut again, requests)[0].beams, answers[0].beams);
+}
