@@ -77,7 +77,8 @@ impl Pool {
         Self::with_spawn(threads, &mut |name, work| Builder::new().name(name).spawn(work))
     }
 
-    /// Like [`new`](Self::new), but with threads that `spawn` starts, for tests.
+    /// Like [`new`](Self::new), which calls it, but with threads that `spawn` starts. It is public only for tests: they
+    /// refuse threads as a system does (`tests/kernels/pool.rs`), or give those of a model (`tests/loom`).
     #[doc(hidden)]
     pub fn with_spawn(threads: usize, spawn: Spawn<'_>) -> Self {
         let all = Self::start(threads, spawn);

@@ -1,5 +1,6 @@
 //! Tests of the dependencies: every package has a licence that `deny.toml` allows, comes from crates.io, and is used in
-//! one version or in those that `deny.toml` lists with reasons; and every dependency of a manifest is used.
+//! one version or in those that `deny.toml` lists with reasons; every dependency of a manifest is used; and programs
+//! have no features of tests.
 //!
 //! `cargo deny check` reads the same file and checks more (known vulnerabilities, texts of licences); this needs only
 //! cargo.
@@ -164,4 +165,24 @@ fn every_dependency_of_a_manifest_is_used() {
         }
     }
     assert!(offenders.is_empty(), "\n{}\n", offenders.join("\n"));
+}
+
+/// The features of foretoken's crates in a build of this package, as cargo resolves them.
+fn features(package: &str, edges: &str) -> BTreeSet<String> {
+    let arguments =
+        ["tree", "--offline", "--locked", "--prefix", "none", "--format", "{p}|{f}", "--package", package, "-e", edges];
+    let output = Command::new(env!("CARGO")).args(arguments).current_dir(root()).output().unwrap();
+    assert!(output.status.success(), "cargo tree: {}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines = text.lines().filter(|line| line.starts_with("foretoken")).filter_map(|line| line.rsplit_once('|'));
+    lines.flat_map(|(_, names)| names.split([',', ' '])).map(str::to_string).collect()
+}
+
+#[test]
+fn programs_have_no_features_of_tests() {
+    let found = features("foretoken-cli", "no-dev");
+    assert!(found.contains("demo") && !found.contains("faults") && !found.contains("fuzzing"), "{found:?}");
+    // Tests have them, so they would be found.
+    assert!(features("foretoken-testkit", "normal,dev").contains("faults"));
+    assert!(features("foretoken-server", "normal,dev").contains("fuzzing"));
 }

@@ -203,6 +203,49 @@ fn documents_name_files_that_exist() {
     none(&offenders);
 }
 
+/// The places of a diff that do not fit the tree: hunks whose lines are not there in this order, or are miscounted.
+fn misfits(diff: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for file in diff.split("--- ").filter(|file| !file.is_empty()) {
+        let (head, hunks) = file.split_once("\n@@ ").expect("a hunk");
+        let name = head.split_once("\n+++ b/").expect("the name of a file").1;
+        let text = std::fs::read_to_string(root().join(name)).unwrap_or_default();
+        if head.starts_with("/dev/null") != text.is_empty() {
+            found.push(format!("{name}: expected a new file to be new, and another to be there"));
+        }
+        let (lines, mut at): (Vec<&str>, usize) = (text.lines().collect(), 0);
+        for hunk in hunks.split("\n@@ ") {
+            let (numbers, body) = hunk.split_once(" @@\n").expect("numbers of lines");
+            let side = |without: char| {
+                let lines = body.lines().filter(|line| !line.starts_with(without));
+                lines.map(|line| line.get(1..).unwrap_or("")).collect::<Vec<_>>()
+            };
+            let (before, after) = (side('+'), side('-'));
+            let counts: Vec<&str> = numbers.split([',', ' ']).collect();
+            let is_counted = [counts[1], counts[3]] == [before.len().to_string(), after.len().to_string()];
+            let place = (0..=lines.len() - at).find(|skipped| lines[at + skipped..].starts_with(&before));
+            match place {
+                Some(skipped) if is_counted => at += skipped + before.len(),
+                _ => found.push(format!("{name}: @@ {numbers} @@ does not apply")),
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn the_examples_of_contributing_apply_to_the_tree() {
+    let text = std::fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();
+    let diffs: Vec<&str> = text.split("```diff\n").skip(1).filter_map(|rest| rest.split("\n```").next()).collect();
+    assert_eq!(diffs.len(), 3, "a drafter, a sampling parameter, a family");
+    none(&diffs.iter().flat_map(|diff| misfits(diff)).collect::<Vec<_>>());
+    for (from, to) in
+        [(" mod random;", " mod rand;"), ("@@ -43,2 +", "@@ -43,3 +"), ("drafters/src/repeat", "cli/src/main")]
+    {
+        assert!(!misfits(&diffs[0].replacen(from, to, 2)).is_empty(), "{from}");
+    }
+}
+
 #[test]
 fn functions_are_at_most_70_lines() {
     let mut offenders = Vec::new();

@@ -1,4 +1,7 @@
-//! The integrity check of the bookkeeping of pages: everything that is recorded twice must agree. For tests.
+//! The integrity check of the bookkeeping of pages: everything that is recorded twice must agree.
+//!
+//! It is for tests and yet behind no feature: `testkit` and the tests of `engine` and `server` call it after each step,
+//! and a feature of so many dependencies would be longer than it is worth. No program calls it, so none contains it.
 
 use foretoken_model::{PageId, PageTable};
 

@@ -9,69 +9,35 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use foretoken_drafters::{ModelDrafter, SuffixDrafter};
 use foretoken_engine::{BudgetKind, Engine, Event, ExecutorScorer, FinishReason, Race, Request, SequenceId, Token};
-use foretoken_model::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Outputs, Source};
+use foretoken_model::{CacheEdit, Executor, ExecutorError};
 use foretoken_speculation::{Drafter, Sampling};
 use foretoken_testkit::oracle::decode;
 use foretoken_testkit::table::Table;
-use foretoken_testkit::toy::ToyExecutor;
+use foretoken_testkit::toy::{ToyExecutor, Watched};
 
 const FAILURE: &str = "a planned failure";
 
-/// An executor whose every `every`th cache edit fails, after one row was changed, until `failures_left` is 0.
-struct FailingEdits {
-    toy: ToyExecutor,
-    every: usize,
-    /// How many more edits fail.
-    failures_left: usize,
-    edits: usize,
-    /// How many edits have failed.
-    failed_edits: Arc<AtomicUsize>,
-}
-
-impl FailingEdits {
-    fn new(table: Table, every: usize, failures_left: usize) -> Self {
-        Self { toy: ToyExecutor::new(table, 2, 60, 64), every, failures_left, edits: 0, failed_edits: Arc::default() }
-    }
-}
-
-impl Executor for FailingEdits {
-    fn open(&mut self, sequence: u64, source: Option<Source<'_>>) -> Result<(), ExecutorError> {
-        self.toy.open(sequence, source)
-    }
-
-    fn release(&mut self, sequence: u64) {
-        self.toy.release(sequence);
-    }
-
-    fn forward(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
-        self.toy.forward(batch)
-    }
-
-    fn outputs(&self) -> &dyn Outputs {
-        self.toy.outputs()
-    }
-
-    fn rows(&mut self, edit: CacheEdit<'_>) -> Result<(), ExecutorError> {
-        self.edits += 1;
-        if self.failures_left == 0 || !self.edits.is_multiple_of(self.every) {
-            return self.toy.rows(edit);
+/// A toy whose every `every`th cache edit fails, after one row was changed, until `failures` have; and how many have.
+fn failing(table: Table, every: usize, failures: usize) -> (Watched, Arc<AtomicUsize>) {
+    let failed = Arc::<AtomicUsize>::default();
+    let (count, mut edits) = (Arc::clone(&failed), 0_usize);
+    let toy = Watched::new(ToyExecutor::new(table, 2, 60, 64), |_| Ok(())).with_edits(move |toy, edit| {
+        edits += 1;
+        if count.load(Ordering::Relaxed) == failures || !edits.is_multiple_of(every) {
+            return toy.rows(edit);
         }
-        self.failures_left -= 1;
-        self.failed_edits.fetch_add(1, Ordering::Relaxed);
+        count.fetch_add(1, Ordering::Relaxed);
         match edit {
             CacheEdit::Move { tables, from, to } => {
-                self.toy.rows(CacheEdit::Move { tables, from: &from[..1.min(from.len())], to })?;
+                toy.rows(CacheEdit::Move { tables, from: &from[..1.min(from.len())], to })?;
             }
             CacheEdit::Copy { from, to, positions } => {
-                self.toy.rows(CacheEdit::Copy { from, to, positions: positions.start..positions.start + 1 })?;
+                toy.rows(CacheEdit::Copy { from, to, positions: positions.start..positions.start + 1 })?;
             }
         }
         Err(ExecutorError::Failed { message: FAILURE.to_string() })
-    }
-
-    fn capacity(&self) -> &Capacity {
-        self.toy.capacity()
-    }
+    });
+    (toy, failed)
 }
 
 fn table() -> Table {
@@ -128,7 +94,7 @@ fn finish_reasons(engine: &mut Engine, drafters: &[u8]) -> Vec<FinishReason> {
 #[test]
 fn a_failure_to_move_rows_ends_only_its_sequence() {
     for every in [1, 2, 3, 7] {
-        let mut engine = Engine::new(Box::new(FailingEdits::new(table(), every, 3)), 3, usize::MAX);
+        let mut engine = Engine::new(Box::new(failing(table(), every, 3).0), 3, usize::MAX);
         engine.add_drafter(trees(toy(Table::seeded(7, 2, 50))));
         engine.add_drafter(trees(toy(table())));
         let reasons = finish_reasons(&mut engine, &[0, 1]);
@@ -149,10 +115,9 @@ fn a_failure_to_move_rows_ends_only_its_sequence() {
 
 #[test]
 fn a_draft_model_whose_rows_cannot_be_moved_does_not_change_the_output() {
-    for (every, failures_left) in [(1, usize::MAX), (3, usize::MAX), (5, 2)] {
+    for (every, failures) in [(1, usize::MAX), (3, usize::MAX), (5, 2)] {
         let mut engine = Engine::new(Box::new(ToyExecutor::new(table(), 2, 200, 64)), 3, usize::MAX);
-        let failing = FailingEdits::new(Table::seeded(7, 2, 50), every, failures_left);
-        let failed_edits = Arc::clone(&failing.failed_edits);
+        let (failing, failed_edits) = failing(Table::seeded(7, 2, 50), every, failures);
         engine.add_drafter(trees(failing));
         engine.add_drafter(Box::new(SuffixDrafter::lookup(1, 3, 10)));
         for drafters in [&[0][..], &[1, 0]] {

@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use foretoken_drafters::SuffixDrafter;
 use foretoken_engine::{BudgetKind, Clock, Costs, Engine, Event, Race, Request, Stats, Token};
-use foretoken_model::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Outputs, Source};
 use foretoken_speculation::{Ask, Chance, Drafter, Opening, Sampling, SequenceId, StepOutput};
 use foretoken_testkit::table::Table;
-use foretoken_testkit::toy::ToyExecutor;
+use foretoken_testkit::toy::{ToyExecutor, Watched};
 
 /// The state of a [`LeapingClock`].
 #[derive(Debug, Default)]
@@ -54,37 +53,6 @@ impl Clock for LeapingClock {
             };
         }
         time.now
-    }
-}
-
-/// A toy whose passes take time.
-struct Timed(ToyExecutor, LeapingClock);
-
-impl Executor for Timed {
-    fn open(&mut self, sequence: u64, source: Option<Source<'_>>) -> Result<(), ExecutorError> {
-        self.0.open(sequence, source)
-    }
-
-    fn release(&mut self, sequence: u64) {
-        self.0.release(sequence);
-    }
-
-    fn forward(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
-        let duration = self.1.0.lock().unwrap().pass;
-        self.1.advance(duration);
-        self.0.forward(batch)
-    }
-
-    fn outputs(&self) -> &dyn Outputs {
-        self.0.outputs()
-    }
-
-    fn rows(&mut self, edit: CacheEdit<'_>) -> Result<(), ExecutorError> {
-        self.0.rows(edit)
-    }
-
-    fn capacity(&self) -> &Capacity {
-        self.0.capacity()
     }
 }
 
@@ -134,8 +102,13 @@ fn engine(duration: Duration, leap: Option<(usize, Leap)>) -> (Engine, LeapingCl
     let clock = LeapingClock::default();
     *clock.0.lock().unwrap() =
         Time { now: Duration::from_secs(100_000), leap, pass: Duration::from_millis(10), asked: 0 };
-    let toy = ToyExecutor::new(counting(), 4, 400, 64);
-    let mut engine = Engine::new(Box::new(Timed(toy, clock.clone())), 3, usize::MAX);
+    let passes = clock.clone();
+    let timed = Watched::new(ToyExecutor::new(counting(), 4, 400, 64), move |_| {
+        let duration = passes.0.lock().unwrap().pass;
+        passes.advance(duration);
+        Ok(())
+    });
+    let mut engine = Engine::new(Box::new(timed), 3, usize::MAX);
     engine.set_clock(Box::new(clock.clone()));
     let asked = Arc::<AtomicUsize>::default();
     let inner = Box::new(SuffixDrafter::lookup(1, 3, 10));

@@ -1,54 +1,14 @@
 //! Tests of networks with an encoder: refused sources, sources that are computed once, and an encoder that fails.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use foretoken_engine::{Engine, Event, FinishReason, Race, Request, SequenceId, Token};
-use foretoken_model::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Outputs, Source};
+use foretoken_model::ExecutorError;
 use foretoken_testkit::oracle::decode;
 use foretoken_testkit::table::Table;
-use foretoken_testkit::toy::ToyExecutor;
-
-/// A toy that counts the sources that it computes, and fails on those that contain a 6.
-struct CountingEncoder {
-    toy: ToyExecutor,
-    computed: Arc<AtomicUsize>,
-    open: Arc<Mutex<BTreeMap<u64, usize>>>,
-}
-
-impl Executor for CountingEncoder {
-    fn open(&mut self, sequence: u64, source: Option<Source<'_>>) -> Result<(), ExecutorError> {
-        if source.is_some_and(|source| source.tokens.contains(&6)) {
-            return Err(ExecutorError::Failed { message: "the encoder was lost".to_string() });
-        }
-        let computes = source.is_some_and(|source| !source.is_computed);
-        self.computed.fetch_add(usize::from(computes), Ordering::Relaxed);
-        *self.open.lock().unwrap().entry(sequence).or_default() += 1;
-        self.toy.open(sequence, source)
-    }
-
-    fn release(&mut self, sequence: u64) {
-        *self.open.lock().unwrap().get_mut(&sequence).expect("it was opened") -= 1;
-        self.toy.release(sequence);
-    }
-
-    fn forward(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
-        self.toy.forward(batch)
-    }
-
-    fn outputs(&self) -> &dyn Outputs {
-        self.toy.outputs()
-    }
-
-    fn rows(&mut self, edit: CacheEdit<'_>) -> Result<(), ExecutorError> {
-        self.toy.rows(edit)
-    }
-
-    fn capacity(&self) -> &Capacity {
-        self.toy.capacity()
-    }
-}
+use foretoken_testkit::toy::{ToyExecutor, Watched};
 
 fn table() -> Table {
     Table::dense(7, 3, 9)
@@ -97,9 +57,19 @@ fn invalid_sources_are_refused() {
 
 #[test]
 fn a_source_is_computed_once_and_an_encoder_that_fails_ends_only_its_request() {
-    let (computed, open) = (Arc::<AtomicUsize>::default(), Arc::<Mutex<BTreeMap<u64, usize>>>::default());
+    let computed = Arc::<AtomicUsize>::default();
+    let count = Arc::clone(&computed);
     let toy = ToyExecutor::new(table(), 4, 60, 30).with_encoder(5, 2, 9);
-    let encoder = CountingEncoder { toy, computed: Arc::clone(&computed), open: Arc::clone(&open) };
+    let open = toy.open_count();
+    // It counts the sources that it computes, and fails on those that contain a 6.
+    let encoder = Watched::new(toy, |_| Ok(())).with_open(move |source| {
+        if source.is_some_and(|source| source.tokens.contains(&6)) {
+            return Err(ExecutorError::Failed { message: "the encoder was lost".to_string() });
+        }
+        let computes = source.is_some_and(|source| !source.is_computed);
+        count.fetch_add(usize::from(computes), Ordering::Relaxed);
+        Ok(())
+    });
     let mut engine = Engine::new(Box::new(encoder), 3, usize::MAX);
     engine.measure_costs();
     computed.store(0, Ordering::Relaxed);
@@ -117,5 +87,5 @@ fn a_source_is_computed_once_and_an_encoder_that_fails_ends_only_its_request() {
         assert_eq!((reason, output), (FinishReason::Length, expected), "{source:?}");
     }
     assert_eq!(computed.load(Ordering::Relaxed), 3, "three different sources without a 6");
-    assert!(open.lock().unwrap().values().all(|open| *open == 0), "{open:?}");
+    assert_eq!(open.load(Ordering::Relaxed), 0, "sequences are released");
 }

@@ -1,27 +1,49 @@
-//! A toy whose passes a test can watch, or make fail.
+//! A toy whose passes, openings and cache edits a test can watch, or make fail.
 
 use foretoken_model::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Outputs, Source};
 
 use super::ToyExecutor;
 
-/// A function that is called before each pass; a pass that it refuses is not run.
-type Watch = dyn FnMut(&Batch<'_>) -> Result<(), ExecutorError> + Send;
+type Pass = dyn FnMut(&Batch<'_>) -> Result<(), ExecutorError> + Send;
+type Open = dyn FnMut(Option<Source<'_>>) -> Result<(), ExecutorError> + Send;
+type Edit = dyn FnMut(&mut ToyExecutor, CacheEdit<'_>) -> Result<(), ExecutorError> + Send;
 
-/// A toy whose passes a test can watch, or make fail.
+/// A toy whose passes, openings and cache edits a test can watch, or make fail.
 pub struct Watched {
     toy: ToyExecutor,
-    watch: Box<Watch>,
+    pass: Box<Pass>,
+    open: Box<Open>,
+    edit: Box<Edit>,
 }
 
 impl Watched {
-    /// Calls `watch` before each pass of this toy.
-    pub fn new(toy: ToyExecutor, watch: impl FnMut(&Batch<'_>) -> Result<(), ExecutorError> + Send + 'static) -> Self {
-        Self { toy, watch: Box::new(watch) }
+    /// Calls `pass` before each pass of this toy; a pass that it refuses is not run.
+    pub fn new(toy: ToyExecutor, pass: impl FnMut(&Batch<'_>) -> Result<(), ExecutorError> + Send + 'static) -> Self {
+        Self { toy, pass: Box::new(pass), open: Box::new(|_| Ok(())), edit: Box::new(ToyExecutor::rows) }
+    }
+
+    /// Calls `open` before a sequence is opened; one that it refuses is not opened.
+    pub fn with_open(
+        mut self,
+        open: impl FnMut(Option<Source<'_>>) -> Result<(), ExecutorError> + Send + 'static,
+    ) -> Self {
+        self.open = Box::new(open);
+        self
+    }
+
+    /// Calls `edit` in the place of the toy's cache edits.
+    pub fn with_edits(
+        mut self,
+        edit: impl FnMut(&mut ToyExecutor, CacheEdit<'_>) -> Result<(), ExecutorError> + Send + 'static,
+    ) -> Self {
+        self.edit = Box::new(edit);
+        self
     }
 }
 
 impl Executor for Watched {
     fn open(&mut self, sequence: u64, source: Option<Source<'_>>) -> Result<(), ExecutorError> {
+        (self.open)(source)?;
         self.toy.open(sequence, source)
     }
 
@@ -30,7 +52,7 @@ impl Executor for Watched {
     }
 
     fn forward(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
-        (self.watch)(batch)?;
+        (self.pass)(batch)?;
         self.toy.forward(batch)
     }
 
@@ -39,7 +61,7 @@ impl Executor for Watched {
     }
 
     fn rows(&mut self, edit: CacheEdit<'_>) -> Result<(), ExecutorError> {
-        self.toy.rows(edit)
+        (self.edit)(&mut self.toy, edit)
     }
 
     fn capacity(&self) -> &Capacity {

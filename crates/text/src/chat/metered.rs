@@ -16,6 +16,21 @@
 //!
 //! So every operation takes time and memory in proportion to the fuel that it used, recursion is shallow, and the fuel
 //! bounds everything. The depth of expressions and blocks is limited in [`super::bounds`].
+//!
+//! All of this needs minijinja's unstable `machinery`, so its version is pinned. With fuel, a recursion limit, the
+//! bounds and charged filters alone, 20 attacks of `tests/text/hostile_templates.rs` succeed, 13 of them by a stack
+//! overflow, which ends the process. Every part is needed by some attack there (found by leaving the part out):
+//!
+//! - lists, maps and tuples are checked: `deep_values_are_refused`, and `{s: 1}` of `cheap_looking_work_is_charged`;
+//! - results of `+` and `*`: `ns.b + ns.b` of `bombs_are_refused`;
+//! - slices: `ns.a[0:]` of `deep_values_are_refused`, `s[-1:]` of `cheap_looking_work_is_charged`;
+//! - results of calls: `dict(a=ns.a)` of `deep_values_are_refused`, `dict(**d)` of `cheap_looking_work_is_charged`;
+//! - comparisons, `in`, `~`, tests and `loop.changed`: `contents_are_charged_where_they_are_read`;
+//! - items of texts and loops over texts: `s[-1]`, `for c in s` and `loop(s)` of `cheap_looking_work_is_charged`;
+//! - filters: `trim`, `sum`, `format` and names of fields in `cheap_looking_work_is_charged`;
+//! - own namespaces: `cyclic_values_are_refused`, and `namespace(**d)` of `cheap_looking_work_is_charged`;
+//! - no second template: `a_template_does_not_run_itself_without_meters`;
+//! - the engine's lexer for [`super::bounds`]: `deep_sources_are_refused`.
 
 mod filters;
 mod size;
@@ -51,6 +66,27 @@ const CHARGED_ITEMS: &str = "\0charged_items";
 const RECURSIVE: u8 = 2;
 /// The number of a filter that the engine does not cache.
 const UNNUMBERED: u8 = !0;
+
+/// All instructions that [`with_meters`] was written for. If an upgrade of minijinja does not compile here, decide
+/// which meters its new instructions need.
+#[rustfmt::skip]
+const _: fn(&Instruction<'_>) = |instruction| {
+    use Instruction as I;
+    match instruction {
+        // With meters, refused, or replaced.
+        I::BuildMap(_) | I::BuildList(_) | I::BuildTuple(_) | I::Add | I::Mul | I::Slice | I::LoadConst(_)
+        | I::PushLoop(_) | I::Iterate(_) | I::CallFunction(..) | I::CallObject(_) | I::CallMethod(..) | I::Eq | I::Ne
+        | I::Gt | I::Gte | I::Lt | I::Lte | I::In | I::StringConcat | I::CompareAndPreserve(_) | I::GetItem
+        | I::PerformTest(..) | I::ApplyFilter(..) | I::SetAttr(_) | I::Include(_) | I::LoadBlocks | I::ExportLocals
+        // Cheap, or metered by the engine's fuel or by the formatter.
+        | I::EmitRaw(_) | I::Emit | I::StoreLocal(_) | I::Lookup(_) | I::GetAttr(_) | I::BuildKwargs(_)
+        | I::MergeKwargs(_) | I::UnpackList(_) | I::UnpackLists(_) | I::Sub | I::Div | I::IntDiv | I::Rem | I::Pow
+        | I::Neg | I::Not | I::PushWith | I::PushDidNotIterate | I::PopFrame | I::PopLoopFrame | I::Jump(_)
+        | I::JumpIfFalse(_) | I::JumpIfFalseOrPop(_) | I::JumpIfTrueOrPop(_) | I::PushAutoEscape | I::PopAutoEscape
+        | I::BeginCapture(_) | I::EndCapture | I::DupTop | I::DiscardTop | I::Swap | I::FastSuper | I::FastRecurse
+        | I::CallBlock(_) | I::BuildMacro(..) | I::Return | I::IsUndefined | I::Enclose(_) | I::GetClosure => {}
+    }
+};
 
 /// Adds the meters, and `namespace`.
 pub(super) fn add_meters(environment: &mut Environment<'_>) {
@@ -303,6 +339,19 @@ fn set(value: Value, target: &Value, name: &str) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_engine_is_the_version_that_was_read() {
+        let lock = include_str!("../../../../Cargo.lock");
+        let found = lock.split("name = \"minijinja\"\nversion = \"").nth(1).and_then(|rest| rest.split('"').next());
+        assert_eq!(
+            found,
+            Some("3.1.0"),
+            "the meters rely on how minijinja works inside: read what changed in its compiler/instructions.rs, vm/, \
+             value/ and filters.rs, run `FORETOKEN_HOSTILE_CASES=20000 cargo test -p foretoken-text --test text \
+             hostile_templates`, and name the new version here and in Cargo.toml"
+        );
+    }
 
     #[test]
     fn every_filter_of_the_engine_is_metered() {
