@@ -4,7 +4,7 @@
 //! serialized by name through `#[serde(with = "names")]`.
 
 use foretoken_drafters::NgramSource;
-use foretoken_drafters::{BranchSource, Layout};
+use foretoken_drafters::{BranchSource, Layout, RetrievalRule};
 use foretoken_engine::TranslationWay;
 use foretoken_model::{CacheType, WeightType};
 use foretoken_speculation::Promise;
@@ -109,6 +109,13 @@ impl OneOf for NgramSource {
         NamedValue::new(Self::Corpus, &["corpus"], "Other texts, and those of earlier runs"),
         NamedValue::new(Self::Text, &["text"], "The running text, prompt included"),
         NamedValue::new(Self::Both, &["both"], "Both"),
+    ];
+}
+
+impl OneOf for RetrievalRule {
+    const VALUES: &'static [NamedValue<Self>] = &[
+        NamedValue::new(Self::Interpolated, &["interpolated"], "By estimated acceptance, from prefixes of all lengths"),
+        NamedValue::new(Self::Frequency, &["frequency"], "By frequency, prompts before outputs, as the authors do"),
     ];
 }
 
