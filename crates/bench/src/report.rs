@@ -23,8 +23,7 @@ use serde_json::{Value, json};
 pub use chart::{Chart, Mark, Series};
 
 /// The charts that a report can have.
-const CHARTS: [&str; 9] =
-    ["speedup", "timeline", "depth", "cost", "first", "alpha", "lengths", "procedures", "memory"];
+const CHARTS: [&str; 9] = ["speedup", "timeline", "depth", "cost", "first", "alpha", "lengths", "procedures", "memory"];
 /// The file that is written last: a folder that has it has a complete report.
 const RECORD: &str = "record.json";
 

@@ -34,9 +34,10 @@ fn lengths(found: &[TrieResult]) -> Result<Chart, String> {
     Ok(Chart {
         name: "lengths",
         title: "Tokens of a pass by its length",
-        caption: "The effective decoding length against the decoding length, the most rows of a draft (Figures 4 and 5 \
+        caption:
+            "The effective decoding length against the decoding length, the most rows of a draft (Figures 4 and 5 \
                   of the paper)."
-            .to_string(),
+                .to_string(),
         x_label: "decoding length, rows",
         y_label: "tokens a pass",
         categories: Vec::new(),

@@ -98,7 +98,8 @@ impl<'a> Branches<'a> {
 
     /// Tokens of the branch that goes on with the most frequent token each time.
     fn most_frequent_len(&self) -> usize {
-        let next = |siblings: &std::ops::Range<usize>| siblings.clone().next().map(|at| self.nodes[at].children.clone());
+        let next =
+            |siblings: &std::ops::Range<usize>| siblings.clone().next().map(|at| self.nodes[at].children.clone());
         std::iter::successors(Some(self.first.clone()), next).count() - 1
     }
 

@@ -99,7 +99,7 @@ impl Slot<'_> {
             Self::Texts(value) => *value = NgramSource::named(word).ok_or("expected one of corpus, text, both")?,
             Self::Mode(layout, source) => (*layout, *source) = mode(word)?,
             Self::Retrieval(value) => {
-                *value = RetrievalRule::named(word).ok_or("expected interpolated or frequency")?;
+                *value = RetrievalRule::named(word).ok_or("expected one of interpolated, frequency")?;
             }
             Self::Path(value) => *value = Some(word.into()),
         }

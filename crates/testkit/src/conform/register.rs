@@ -334,11 +334,15 @@ fn tries() -> Vec<Registered> {
         },
         Registered {
             name: "trie by frequency",
-            make: |_| with(|o| *o = TrieOptions { capacity: Some(40), ..TrieOptions::of_rule(RetrievalRule::Frequency) }),
+            make: |_| {
+                with(|o| *o = TrieOptions { capacity: Some(40), ..TrieOptions::of_rule(RetrievalRule::Frequency) })
+            },
         },
         Registered {
             name: "trie by frequency, parallel branches",
-            make: |_| with(|o| *o = TrieOptions { layout: Layout::Par, ..TrieOptions::of_rule(RetrievalRule::Frequency) }),
+            make: |_| {
+                with(|o| *o = TrieOptions { layout: Layout::Par, ..TrieOptions::of_rule(RetrievalRule::Frequency) })
+            },
         },
         Registered { name: "trie of outputs", make: |_| with(|o| (o.source, o.prune) = (BranchSource::Output, false)) },
     ]
