@@ -1,4 +1,4 @@
-//! The report of `bench generate` and `analyze`: a folder with a page, its charts, and a record.
+//! The report of `bench generate`, `bench trie` and `analyze`: a folder with a page, its charts, and a record.
 //!
 //! The page has its charts inside, so it needs no network. Each chart is also a file of its own, as SVG and as PNG. The
 //! record has the rows that `--json` prints, for all kinds of prompts, with machine, command and date. That the folder
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 pub use chart::{Chart, Mark, Series};
 
 /// The charts that a report can have.
-const CHARTS: [&str; 6] = ["speedup", "timeline", "depth", "cost", "first", "alpha"];
+const CHARTS: [&str; 9] = ["speedup", "timeline", "depth", "cost", "first", "alpha", "lengths", "procedures", "memory"];
 /// The file that is written last: a folder that has it has a complete report.
 const RECORD: &str = "record.json";
 

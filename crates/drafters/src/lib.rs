@@ -63,7 +63,7 @@ pub use random::RandomDrafter;
 pub use scorer::{HiddenInput, LogitRows, ScoreAsk, Scorer};
 pub use suffix::SuffixDrafter;
 pub use translated::{SharedScorer, TranslatedDrafter};
-pub use trie::{BRANCH_LENGTH_MAX, BranchSource, Layout, TrieDrafter, TrieOptions};
+pub use trie::{BRANCH_LENGTH_MAX, BranchSource, Layout, RetrievalRule, TrieDrafter, TrieOptions};
 
 #[cfg(doc)]
 use foretoken_speculation::Drafter;

@@ -11,15 +11,19 @@
 //! the prompt are dropped with the sequence. So sequences that run at the same time learn from each other only when one
 //! ends. A tenant sees its own branches and public ones (those of a warm-up without a tenant), never another tenant's.
 //!
+//! Branches are chosen by estimated probability (`retrieve`), or by the authors' own rule (`frequency`), which is there
+//! to be compared and accepts less.
+//!
 //! Not implemented: stop words (tokens that the authors never match alone), and drafts longer than a branch.
 
+mod frequency;
 mod live;
 mod nodes;
 mod options;
 mod retrieve;
 mod tries;
 
-pub use options::{BRANCH_LENGTH_MAX, BranchSource, Layout, TrieOptions};
+pub use options::{BRANCH_LENGTH_MAX, BranchSource, Layout, RetrievalRule, TrieOptions};
 
 use std::collections::BTreeMap;
 
@@ -81,16 +85,13 @@ impl TrieDrafter {
         self.sequences.values().map(|(_, live)| live.tries()).chain(self.memories.all())
     }
 
-    /// Tokens of a branch, the first included.
-    fn window(&self) -> usize {
-        self.options.branch_length + 1
-    }
-
     /// Inserts a text into the tries of a tenant, or the public ones.
     fn insert(&mut self, tenant: Option<Tenant>, text: &[Token], is_output: bool) {
         if !text.is_empty() {
-            let (window, capacity) = (self.window(), self.options.trie_capacity());
-            self.memories.memory_mut(tenant, Tries::default).insert_all(text, window, is_output, capacity);
+            let TrieOptions { rule, .. } = self.options;
+            let pruning = (self.options.trie_capacity(), rule == RetrievalRule::Frequency);
+            let memory = self.memories.memory_mut(tenant, Tries::default);
+            memory.insert_all(text, self.options.window(), is_output, pruning);
             tenant.into_iter().for_each(|tenant| self.memories.shrink(tenant, NODES_MAX, Tries::nodes));
         }
     }
@@ -110,7 +111,7 @@ impl Drafter for TrieDrafter {
 
     fn open(&mut self, opening: &Opening<'_>) {
         let TrieOptions { insert_prompt, insert_output, .. } = self.options;
-        let mut live = Live::new(opening.prompt.len(), self.window(), insert_prompt, insert_output);
+        let mut live = Live::new(opening.prompt.len(), self.options.window(), insert_prompt, insert_output);
         live.extend(opening.prompt);
         let before = self.sequences.insert(opening.sequence, (opening.tenant, live));
         assert!(before.is_none(), "{:?} was opened twice", opening.sequence);
@@ -122,9 +123,15 @@ impl Drafter for TrieDrafter {
             let sequence = self.sequences.get_mut(&ask.sequence);
             let (tenant, live) = sequence.unwrap_or_else(|| panic!("{:?} was not opened", ask.sequence));
             live.extend(ask.written());
-            let mut retrieval = Retrieval::new(&self.options);
-            retrieval.find(ask.tokens, live.tries(), self.memories.seen_by(*tenant));
-            retrieval.offer(ask);
+            let shared = self.memories.seen_by(*tenant);
+            match self.options.rule {
+                RetrievalRule::Interpolated => {
+                    let mut retrieval = Retrieval::new(&self.options);
+                    retrieval.find(ask.tokens, live.tries(), shared);
+                    retrieval.offer(ask);
+                }
+                RetrievalRule::Frequency => frequency::offer(&self.options, ask, live.tries(), shared),
+            }
         }
     }
 

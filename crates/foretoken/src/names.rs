@@ -3,7 +3,7 @@
 //! The lower crates know neither serde nor command lines, so this module names their values. Settings are serialized by
 //! name through `#[serde(with = "names")]`.
 
-use foretoken_drafters::{BranchSource, Layout, NgramSource};
+use foretoken_drafters::{BranchSource, Layout, NgramSource, RetrievalRule};
 use foretoken_engine::{EarlyStopping, TranslationWay};
 use foretoken_model::{CacheType, WeightType};
 use foretoken_speculation::Promise;
@@ -118,6 +118,13 @@ impl OneOf for NgramSource {
         NamedValue::new(Self::Corpus, &["corpus"], "Other texts, and those of earlier runs"),
         NamedValue::new(Self::Text, &["text"], "The running text, prompt included"),
         NamedValue::new(Self::Both, &["both"], "Both"),
+    ];
+}
+
+impl OneOf for RetrievalRule {
+    const VALUES: &'static [NamedValue<Self>] = &[
+        NamedValue::new(Self::Interpolated, &["interpolated"], "By estimated acceptance, from prefixes of all lengths"),
+        NamedValue::new(Self::Frequency, &["frequency"], "By frequency, prompts before outputs, as the authors do"),
     ];
 }
 

@@ -10,7 +10,7 @@ mod model;
 mod sampling;
 mod speculation;
 
-pub use foretoken_drafters::{BRANCH_LENGTH_MAX, BranchSource, Layout, NgramSource};
+pub use foretoken_drafters::{BRANCH_LENGTH_MAX, BranchSource, Layout, NgramSource, RetrievalRule};
 
 pub use crate::drafters::*;
 pub use crate::names::{Named, NamedValue, OneOf};

@@ -45,15 +45,17 @@ pub fn html(
         std::iter::once("<tr>".to_string()).chain(columns.iter().map(|(_, field)| cell(row, field))).collect()
     };
     let table: String = rows.iter().map(line).collect();
-    let share = 100.0 * record["bench_share"].as_f64().unwrap_or_default();
+    // Where nothing is timed, there is none.
+    let share = record["bench_share"].as_f64().map_or(String::new(), |share| {
+        format!(" Of the time of a run at most {:.2} % went into measuring.", 100.0 * share)
+    });
     let words = |field: &str| escaped(record[field].as_str().unwrap_or_default());
     let command: Vec<&str> = record["command"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     Ok(format!(
         "<!doctype html><html lang=en><meta charset=utf-8>\
          <meta name=viewport content=\"width=device-width, initial-scale=1\">\
          <title>foretoken: {model}</title>\
-         <style>{STYLE}</style><main><h1>{model}</h1><p>foretoken {version} on {machine}. Of the time of a run at most \
-         {share:.2} % went into measuring.</p>\
+         <style>{STYLE}</style><main><h1>{model}</h1><p>foretoken {version} on {machine}.{share}</p>\
          <pre>{command}</pre>\n{body}<h2>All rows</h2>\
          <div class=table><table><tr>{heads}{table}</table></div></main>\n",
         model = words("model"),

@@ -1,31 +1,44 @@
-//! A trie drafter whose memory is measured while it works.
+//! A trie drafter whose memory and rows are measured while it works.
 //!
-//! An engine owns its drafters, so their memory is recorded when it is largest: just before a sequence is closed.
+//! An engine owns its drafters, so their memory is recorded when it is largest: just before a sequence is closed. Rows
+//! are those that a draft would take as its layout has it: parallel branches repeat the tokens that they begin with,
+//! while a draft tree, which the engine verifies, has them once and accepts the same.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use foretoken_drafters::TrieDrafter;
-use foretoken_speculation::{Ask, Chance, Drafter, Needs, Opening, SequenceId, StepOutput, Tenant, Token};
+use foretoken_drafters::{Layout, TrieDrafter};
+use foretoken_speculation::{Ask, Chance, DraftTree, Drafter, Needs, Opening, SequenceId, StepOutput, Tenant, Token};
 
-/// The peak memory of drafters: nodes and bytes.
+/// The peak memory of drafters, and their rows.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Needed {
+    /// Nodes of all tries when the bytes were the most.
+    pub nodes: usize,
+    /// Bytes of all tries, at their most.
+    pub bytes: usize,
+    /// Rows of all drafts.
+    pub rows: usize,
+}
+
+/// Where drafters record it.
 #[derive(Clone, Debug, Default)]
-pub struct TrieMemory(Arc<Mutex<(usize, usize)>>);
+pub struct TrieMemory(Arc<Mutex<Needed>>);
 
 impl TrieMemory {
-    /// Nodes and bytes, when the bytes were the most.
-    pub fn most(&self) -> (usize, usize) {
+    /// What was recorded so far.
+    pub fn needed(&self) -> Needed {
         *self.lock()
     }
 
-    fn lock(&self) -> MutexGuard<'_, (usize, usize)> {
+    fn lock(&self) -> MutexGuard<'_, Needed> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn record(&self, trie: &TrieDrafter) {
         let (nodes, bytes) = (trie.nodes(), trie.memory_bytes());
-        let mut most = self.lock();
-        if bytes > most.1 {
-            *most = (nodes, bytes);
+        let mut needed = self.lock();
+        if bytes > needed.bytes {
+            *needed = Needed { nodes, bytes, ..*needed };
         }
     }
 }
@@ -62,6 +75,8 @@ impl Drafter for MeasuredTrie {
 
     fn draft(&mut self, asks: &mut [Ask<'_>], chance: &mut dyn Chance) {
         self.trie.draft(asks, chance);
+        let rows: usize = asks.iter().map(|ask| rows(ask.tree, self.trie.options().layout)).sum();
+        self.memory.lock().rows += rows;
     }
 
     fn observe(&mut self, news: &[StepOutput<'_>]) {
@@ -71,5 +86,33 @@ impl Drafter for MeasuredTrie {
     fn close(&mut self, sequence: SequenceId) {
         self.memory.record(&self.trie);
         self.trie.close(sequence);
+    }
+}
+
+/// Rows of a draft without its root. A parallel branch has a row for each token from the root to its leaf.
+fn rows(tree: &DraftTree, layout: Layout) -> usize {
+    match layout {
+        Layout::Hier | Layout::One => tree.len(),
+        Layout::Par => {
+            let is_leaf = |node: &_| !tree.parents().contains(&Some(*node));
+            tree.nodes().filter(is_leaf).map(|node| tree.depth(node)).sum()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use foretoken_speculation::Proposal;
+
+    #[test]
+    fn parallel_branches_repeat_what_they_share() {
+        let mut tree = DraftTree::new();
+        let on = tree.offer(None, 1, Proposal::Point, 0);
+        let my = tree.offer(Some(on), 2, Proposal::Point, 0);
+        tree.offer(Some(my), 3, Proposal::Point, 0);
+        tree.offer(Some(on), 4, Proposal::Point, 0);
+        assert_eq!((rows(&tree, Layout::Hier), rows(&tree, Layout::Par)), (4, 5));
+        assert_eq!(rows(&DraftTree::new(), Layout::Par), 0);
     }
 }

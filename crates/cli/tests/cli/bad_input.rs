@@ -40,6 +40,7 @@ fn values_out_of_range_name_the_option() {
         ("--spec-type draft,draft", "--spec-type draft+draft: expected 2 draft models (-md, --model-draft), found 1"),
         ("--spec-type draft:draft", "--spec-type draft:draft: expected 2 draft models (-md, --model-draft), found 1"),
         ("--branch-length 0", "--branch-length: expected a whole number from 1 to 256, found \"0\""),
+        ("--trie-retrieval newest", "--trie-retrieval: expected one of interpolated, frequency, found \"newest\""),
         (
             "--decoding-mode tree",
             "--decoding-mode: expected hier, par or one, with -input, -output or -mix behind it, found \"tree\"",

@@ -7,7 +7,7 @@ use crate::{demo, file, golden, run, run_with, words};
 const STORY: &str = "the cat and the dog and the cat and the";
 
 /// All values of `--spec-type`, for the demo pair.
-const KINDS: [&str; 23] = [
+const KINDS: [&str; 24] = [
     "draft",
     "draft:lookup",
     "draft:ngram,lookup --draft-p-split 0.2 --draft-max 9",
@@ -32,6 +32,7 @@ const KINDS: [&str; 23] = [
     "lookup,draft",
     "draft+ngram",
     "trie,lookup --decoding-mode one",
+    "trie --trie-retrieval frequency --branch-length 4 --trie-capacity 20",
 ];
 
 /// The text of STORY with these options.

@@ -49,6 +49,31 @@ fn longer_branches_and_more_of_them_accept_more() {
 }
 
 #[test]
+fn a_file_is_learned_before_all_records_and_parallel_branches_repeat_their_rows() {
+    let answers = "{\"prompt\": [2], \"output\": [10, 11, 12, 13]}\n{\"prompt\": [2], \"output\": [10, 11, 14, 15]}\n";
+    let (folder, path) = file("known.jsonl", answers);
+    let report = folder.path().join("report");
+    let options = "--json --decoding-length 8 --branch-length 4 --tables-at 8,4 --limit 1 --trie-retrieval frequency";
+    let out = bench(&format!("{options} --warm-up {path} --report {}", report.display())).ok();
+    let object: Value = serde_json::from_str(&out).expect("it is an object");
+    assert_eq!((object["records"].as_u64(), object["learned"].as_u64()), (Some(1), Some(2)), "{out}");
+    assert_eq!(object["retrieval"], "frequency");
+    let of = |layout: &str, field: &str| {
+        let rows = object["lengths"].as_array().expect("a list");
+        rows.iter().find(|row| row["layout"] == layout).expect("one of each")[field].as_f64().expect("a number")
+    };
+    // The first draft is 10, 11 and then 12, 13 or 14, 15: six rows, or eight side by side. Three of its tokens are the
+    // record's, and more rows come from what was written since.
+    assert!(of("par", "rows_per_pass") > of("hier", "rows_per_pass"), "{out}");
+    assert!(of("hier", "tokens_per_pass") > of("one", "tokens_per_pass") - 1e-9, "{out}");
+    for name in ["index.html", "lengths.svg", "procedures.png", "memory.svg", "record.json"] {
+        assert!(report.join(name).is_file(), "{name}");
+    }
+    let page = std::fs::read_to_string(report.join("index.html")).expect("it was written");
+    assert!(page.contains("without eliminating") && !page.contains("went into measuring"), "nothing was timed");
+}
+
+#[test]
 fn the_tables_are_printed_one_after_another() {
     let out = bench("--decoding-length 4 --branch-length 2,3 --tables-at 4,2 --limit 3").ok();
     for part in
@@ -66,6 +91,7 @@ fn invalid_lengths_are_refused() {
         ("--decoding-length 0", "--decoding-length: expected a whole number from 1 up, found \"0\""),
         ("--tables-at 300,257", "--tables-at: expected a branch length from 1 to 256, found 257"),
         ("--tables-at 64", "--tables-at: expected two lengths, as 64,12, found 1"),
+        ("--trie-retrieval newest", "--trie-retrieval: expected one of interpolated, frequency, found \"newest\""),
     ] {
         assert_eq!(bench(options).error(2), expected, "{options}");
     }

@@ -137,18 +137,39 @@ impl Nodes {
         let (more, &mut least, _) = counts.select_nth_unstable_by(len - 1, |a, b| b.cmp(a));
         // How many nodes with exactly the least count still fit.
         let mut equals = len - more.iter().filter(|&&count| count > least).count();
+        self.rewrite(|node| {
+            let count = node.counts.total();
+            if count < least || (count == least && equals == 0) {
+                return None;
+            }
+            equals -= usize::from(count == least);
+            Some(node.counts)
+        });
+    }
+
+    /// Halves the counts of outputs and removes nodes that were seen once, as the authors' code does.
+    ///
+    /// The first token stays, whatever its counts. Counts are whole numbers here, so a node that was seen three times
+    /// is removed the next time if it was not seen since; the authors remove it one time later.
+    pub fn halve(&mut self) {
+        let mut is_first = true;
+        self.rewrite(|node| {
+            let stays = std::mem::take(&mut is_first) || node.counts.output > 1;
+            stays.then_some(Counts { output: node.counts.output / 2, ..node.counts })
+        });
+    }
+
+    /// Keeps the nodes for which `kept_counts` gives counts, and gives them those; what is below a removed node goes with it.
+    /// Nodes are asked in depth-first order, parents first.
+    fn rewrite(&mut self, mut kept_counts: impl FnMut(&Node) -> Option<Counts>) {
         // The kept nodes, each with the new number of its parent.
-        let mut kept: Vec<(Node, u32)> = Vec::with_capacity(len);
+        let mut kept: Vec<(Node, u32)> = Vec::new();
         let mut open = vec![(0, NONE)];
         while let Some((at, parent)) = open.pop() {
             let node = *self.node(at);
-            let count = node.counts.total();
-            if count < least || (count == least && equals == 0) {
-                continue;
-            }
-            equals -= usize::from(count == least);
+            let Some(counts) = kept_counts(&node) else { continue };
             let (new, first) = (kept.len() as u32, open.len());
-            kept.push((Node { sibling: NONE, child: NONE, ..node }, parent));
+            kept.push((Node { sibling: NONE, child: NONE, counts, ..node }, parent));
             open.extend(self.children(at).map(|child| (child, new)));
             open[first..].reverse();
         }

@@ -1,5 +1,7 @@
 //! Settings of a trie drafter: lengths, modes, weights, and which procedures run.
 
+use crate::trie::nodes::Counts;
+
 /// How the retrieved branches are laid out in the draft.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Layout {
@@ -63,6 +65,17 @@ impl BranchSource {
     }
 }
 
+/// How branches are chosen among all that match the last tokens.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum RetrievalRule {
+    /// By the estimated probability that the whole path is accepted: prefixes of all lengths at once, interpolated.
+    #[default]
+    Interpolated,
+    /// By frequency, as the authors describe it: those of the longest prefix that has enough of them, prompts before
+    /// outputs ([`TrieOptions::of_rule`]).
+    Frequency,
+}
+
 /// Settings of a [`crate::TrieDrafter`]. Names are the authors' (Zhao et al. 2024), if they have one.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct TrieOptions {
@@ -74,6 +87,8 @@ pub struct TrieOptions {
     pub layout: Layout,
     /// Second half of the authors' `decoding_mode`: which branches are retrieved.
     pub source: BranchSource,
+    /// How branches are chosen, and how a trie that is full is pruned.
+    pub rule: RetrievalRule,
     /// Longest run of last tokens that is matched; at most `branch_length`.
     pub prefix_max: usize,
     /// Shortest run of last tokens that is matched; 0 offers the most frequent tokens if longer runs leave room.
@@ -116,6 +131,7 @@ impl Default for TrieOptions {
             branch_length: 12,
             layout: Layout::Hier,
             source: BranchSource::Mix,
+            rule: RetrievalRule::Interpolated,
             prefix_max: 4,
             prefix_min: 0,
             prompt_weight: 4.0,
@@ -135,6 +151,43 @@ impl Default for TrieOptions {
 }
 
 impl TrieOptions {
+    /// The settings of this rule. By frequency they have the numbers of the authors' code: prefixes of two tokens and of
+    /// one, and an occurrence in the prompt weighs as much as ten thousand in outputs.
+    pub fn of_rule(rule: RetrievalRule) -> TrieOptions {
+        match rule {
+            RetrievalRule::Interpolated => TrieOptions::default(),
+            RetrievalRule::Frequency => TrieOptions {
+                rule,
+                prefix_max: 2,
+                prefix_min: 1,
+                prompt_weight: 1e4,
+                own_weight: 1.0,
+                ..TrieOptions::default()
+            },
+        }
+    }
+
+    /// Tokens of a branch in a trie, the first included. By frequency a draft of `branch_length` tokens follows the
+    /// longest prefix too, as in the authors' code; interpolated, shorter prefixes give its last tokens.
+    pub(super) fn window(&self) -> usize {
+        self.branch_length
+            + match self.rule {
+                RetrievalRule::Interpolated => 1,
+                RetrievalRule::Frequency => self.prefix_max,
+            }
+    }
+
+    /// The weight of occurrences, by where they were seen; `is_own`: in the sequence that is drafted for.
+    pub(super) fn weight(&self, counts: Counts, is_own: bool) -> f32 {
+        let prompt = counts.prompt as f32 * self.prompt_weight;
+        let output = counts.output as f32 * if is_own { self.own_weight } else { 1.0 };
+        match self.source {
+            BranchSource::Input => prompt,
+            BranchSource::Output => output,
+            BranchSource::Mix => prompt + output,
+        }
+    }
+
     /// Maximum number of nodes of a trie that outlives its sequence, if bounded.
     pub fn trie_capacity(&self) -> Option<usize> {
         self.prune.then(|| self.capacity.unwrap_or(self.nodes_max.saturating_mul(16)))

@@ -1,6 +1,6 @@
-//! Retrieval: the branches that continue the last tokens, from several tries at once, into a draft tree.
+//! Interpolated retrieval: the branches that continue the last tokens, from several tries at once, into a draft tree.
 //!
-//! The authors match a long prefix first, and a shorter one if that gives too few tokens. Here all lengths are matched
+//! The authors match a long prefix first, and a shorter one if that gives too few (`frequency`). Here all lengths are matched
 //! at once and interpolated: a prefix seen n times (prompts weighing more) gives its continuations n / (n + backoff) of
 //! the probability and leaves the rest to the next shorter prefix, down to the shortest, as interpolated language
 //! models do. So a node's estimate is calibrated. The prefix of no tokens has all tries below it: if nothing longer
@@ -15,7 +15,7 @@
 
 use crate::frontier::Frontier;
 use crate::trie::nodes::{Counts, Nodes};
-use crate::trie::options::{BranchSource, Layout, TrieOptions};
+use crate::trie::options::{Layout, TrieOptions};
 use crate::trie::tries::Tries;
 use foretoken_speculation::Ask;
 use foretoken_speculation::{Evidence, NodeId, Proposal, Token};
@@ -45,30 +45,19 @@ impl<'a> Match<'a> {
         node.map(|node| Match { node: Some(node), ..self })
     }
 
-    /// The weight of occurrences.
-    fn weight(self, options: &TrieOptions, counts: Counts) -> f32 {
-        let prompt = counts.prompt as f32 * options.prompt_weight;
-        let output = counts.output as f32 * if self.is_own { options.own_weight } else { 1.0 };
-        match options.source {
-            BranchSource::Input => prompt,
-            BranchSource::Output => output,
-            BranchSource::Mix => prompt + output,
-        }
-    }
-
     /// The tokens that follow, and the weights of their occurrences.
     fn children(self, options: &TrieOptions) -> impl Iterator<Item = (Token, f32)> {
         let common: &'a [(Token, Counts)] = if self.node.is_none() { self.tries.common().0 } else { &[] };
         let below =
             self.node.into_iter().flat_map(|(nodes, at)| nodes.children(at).map(move |child| nodes.node(child)));
         let children = common.iter().copied().chain(below.map(|node| (node.token, node.counts)));
-        children.map(move |(token, counts)| (token, self.weight(options, counts)))
+        children.map(move |(token, counts)| (token, options.weight(counts, self.is_own)))
     }
 
     /// The weight of the occurrences of all tokens that follow, together.
     fn seen(self, options: &TrieOptions) -> f32 {
         match self.node {
-            None => self.weight(options, self.tries.common().1),
+            None => options.weight(self.tries.common().1, self.is_own),
             Some(_) => self.children(options).map(|(_, weight)| weight).sum(),
         }
     }

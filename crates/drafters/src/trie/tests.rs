@@ -1,5 +1,6 @@
 //! Tests of tries against a map from paths to counts, and of each setting.
 
+mod frequency;
 mod kept;
 
 use std::collections::BTreeMap;
@@ -206,7 +207,7 @@ proptest! {
     #[test]
     fn pruning_keeps_the_most_frequent(texts in prop::collection::vec(0u32..5, 2..200), len in 1usize..30) {
         let mut tries = Tries::default();
-        tries.insert_all(&texts, 5, true, None);
+        tries.insert_all(&texts, 5, true, (None, false));
         for token in 0..5 {
             let Some((nodes, root)) = tries.find(&[token]) else { continue };
             let before = paths(nodes, root);
@@ -245,7 +246,7 @@ proptest! {
     fn no_trie_grows_beyond_its_capacity(texts in prop::collection::vec(0u32..6, 2..300), capacity in 1usize..40) {
         let mut tries = Tries::default();
         for text in texts.chunks(50) {
-            tries.insert_all(text, 6, true, Some(capacity));
+            tries.insert_all(text, 6, true, (Some(capacity), false));
             for token in 0..6 {
                 let len = tries.find(&[token]).map_or(0, |(nodes, _)| nodes.len());
                 prop_assert!(len <= capacity, "{} nodes of {}", len, capacity);
@@ -420,6 +421,7 @@ fn names_are_parsed_and_problems_name_their_field() {
     for source in BranchSource::ALL {
         assert_eq!(BranchSource::from_name(source.name()), Some(source));
     }
+    assert_eq!(TrieOptions::of_rule(RetrievalRule::Frequency).problem(), None);
     assert_eq!((Layout::from_name("tree"), BranchSource::from_name("")), (None, None));
     let all = matches();
     assert_eq!(all.problem(), None);

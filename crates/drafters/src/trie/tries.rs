@@ -5,7 +5,7 @@
 //! adding a branch touches little memory, however large the others are. A full one is pruned to three quarters, so that
 //! the time of pruning is spread over the insertions that follow.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::trie::nodes::{Counts, Nodes};
 use foretoken_speculation::Token;
@@ -30,16 +30,31 @@ pub(super) struct Tries {
 
 impl Tries {
     /// Adds each window of `window` tokens; the last ones are shorter. `capacity`: maximum number of nodes of a trie,
-    /// if bounded.
-    pub fn insert_all(&mut self, text: &[Token], window: usize, is_output: bool, capacity: Option<usize>) {
+    /// if bounded; a trie that has more loses the least frequent, or, if `halves`, what [`Nodes::halve`] removes, with
+    /// which it may still have more.
+    pub fn insert_all(
+        &mut self,
+        text: &[Token],
+        window: usize,
+        is_output: bool,
+        (capacity, halves): (Option<usize>, bool),
+    ) {
         for start in 0..text.len() {
             let (first, rest) = (text[start], &text[start + 1..text.len().min(start + window)]);
             let begun = Some(self.begin(first, is_output));
             rest.iter().fold(begun, |end, &token| end.and_then(|end| self.extend(end, token, is_output)));
             let (Some((number, _)), Some(capacity)) = (begun, capacity) else { continue };
             let nodes = &mut self.tries[number as usize];
-            if nodes.len() > capacity {
+            if nodes.len() > capacity && !halves {
                 nodes.prune((capacity - capacity / 4).max(1));
+            }
+        }
+        // Halved once for each text, not for each window: what a text has just added would be forgotten before it ends.
+        let halved = text.iter().filter(|_| halves).collect::<BTreeSet<_>>();
+        for number in halved.into_iter().filter_map(|token| self.roots.get(token)) {
+            let nodes = &mut self.tries[*number as usize];
+            if capacity.is_some_and(|capacity| nodes.len() > capacity) {
+                nodes.halve();
             }
         }
     }

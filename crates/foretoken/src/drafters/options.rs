@@ -6,7 +6,7 @@
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use foretoken_drafters::{BranchSource, Layout, NgramSource};
+use foretoken_drafters::{BranchSource, Layout, NgramSource, RetrievalRule};
 
 use super::DrafterSettings;
 use crate::error::Error;
@@ -77,6 +77,8 @@ pub enum Field<'a> {
     /// The mode of trie lookahead: a layout and a source of texts, joined by a dash or, as its authors write it, an
     /// underscore.
     Mode(&'a mut Layout, &'a mut BranchSource),
+    /// A rule of the trie by its name.
+    Retrieval(&'a mut RetrievalRule),
     /// A file, or none.
     Path(&'a mut Option<PathBuf>),
 }
@@ -95,6 +97,9 @@ impl Field<'_> {
             Self::OptionalNumber(value, most) => *value = Some(number(word, most)?),
             Self::Texts(value) => *value = NgramSource::named(word).ok_or("expected one of corpus, text, both")?,
             Self::Mode(layout, source) => (*layout, *source) = mode(word)?,
+            Self::Retrieval(value) => {
+                *value = RetrievalRule::named(word).ok_or("expected one of interpolated, frequency")?;
+            }
             Self::Path(value) => *value = Some(word.into()),
         }
         Ok(())
@@ -109,6 +114,7 @@ impl Field<'_> {
             Self::OptionalNumber(value, _) => value.as_ref()?.to_string(),
             Self::Texts(value) => value.name(),
             Self::Mode(layout, source) => format!("{}-{}", layout.name(), source.name()),
+            Self::Retrieval(value) => value.name(),
             Self::Path(value) => value.as_ref()?.display().to_string(),
         })
     }
@@ -121,6 +127,7 @@ impl Field<'_> {
             Self::Number(..) | Self::OptionalNumber(..) => "X",
             Self::Texts(_) => "TEXTS",
             Self::Mode(..) => "LAYOUT-TEXTS",
+            Self::Retrieval(_) => "RULE",
             Self::Path(_) => "FILE",
         }
     }

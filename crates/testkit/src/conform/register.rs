@@ -1,7 +1,7 @@
 //! The register of drafters: a drafter that is added here, with the settings that matter, is tested by the whole
 //! conformance suite.
 
-use foretoken_drafters::{BranchSource, Layout, TrieDrafter, TrieOptions};
+use foretoken_drafters::{BranchSource, Layout, RetrievalRule, TrieDrafter, TrieOptions};
 use foretoken_drafters::{
     GrammarDrafter, HeadDrafter, JacobiDrafter, LlmaDrafter, ModelDrafter, NgramDrafter, NgramSource, PhrasesDrafter,
     PredictionDrafter, RandomDrafter, SharedScorer, SuffixDrafter, TranslatedDrafter,
@@ -331,6 +331,18 @@ fn tries() -> Vec<Registered> {
         Registered {
             name: "trie of inputs, which are kept",
             make: |_| with(|o| (o.source, o.eliminate) = (BranchSource::Input, false)),
+        },
+        Registered {
+            name: "trie by frequency",
+            make: |_| {
+                with(|o| *o = TrieOptions { capacity: Some(40), ..TrieOptions::of_rule(RetrievalRule::Frequency) })
+            },
+        },
+        Registered {
+            name: "trie by frequency, parallel branches",
+            make: |_| {
+                with(|o| *o = TrieOptions { layout: Layout::Par, ..TrieOptions::of_rule(RetrievalRule::Frequency) })
+            },
         },
         Registered { name: "trie of outputs", make: |_| with(|o| (o.source, o.prune) = (BranchSource::Output, false)) },
     ]
