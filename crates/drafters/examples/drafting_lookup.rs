@@ -17,8 +17,7 @@ use std::time::{Duration, Instant};
 use foretoken_drafters::SuffixDrafter;
 use foretoken_speculation::budget::Limits;
 use foretoken_speculation::{
-    Address, Ask, Chance, DraftSettings, DraftTree, Drafter, Law, Opening, Probes, Promise, Sampling, SequenceId,
-    Tenant, Token,
+    Address, Ask, Chance, DraftTree, Drafter, Law, Opening, Probes, Sampling, SequenceId, Tenant, Token,
 };
 
 const CONTEXT_LEN: usize = 4096;
@@ -114,23 +113,7 @@ fn time_of_a_pass(drafter: &mut dyn Drafter, seed: u64, repetitive: bool) -> Dur
         for _ in 0..PASSES {
             tokens.push(writer.write());
             tree.clear();
-            let ask = Ask {
-                sequence: SEQUENCE,
-                tokens: &tokens,
-                prompt_len: 1,
-                written_len: (tokens).len(),
-                constraint: None,
-                sampling: &sampling,
-                settings: DraftSettings::default(),
-                promise: Promise::Exact,
-                seed: 0,
-                outlook: None,
-                request: 0,
-                limits: Limits::nodes(NODES_MAX),
-                tree: &mut tree,
-                probes: &mut probes,
-                source: 0,
-            };
+            let ask = Ask::new(SEQUENCE, &tokens, &sampling, Limits::nodes(NODES_MAX), &mut tree, &mut probes);
             let start = Instant::now();
             drafter.draft(&mut [ask], &mut NoChance);
             sum += start.elapsed();

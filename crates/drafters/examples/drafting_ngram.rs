@@ -9,9 +9,7 @@ use std::time::Instant;
 use foretoken_drafters::NgramDrafter;
 use foretoken_speculation::Probes;
 use foretoken_speculation::budget::Limits;
-use foretoken_speculation::{
-    Address, Ask, Chance, DraftSettings, DraftTree, Drafter, Law, Opening, Promise, Sampling, SequenceId, Token,
-};
+use foretoken_speculation::{Address, Ask, Chance, DraftTree, Drafter, Law, Opening, Sampling, SequenceId, Token};
 
 const VOCABULARY: u64 = 50_000;
 
@@ -97,7 +95,7 @@ fn main() {
         drafter.branches_max = branches_max;
         let sampling = Sampling { temperature, ..Sampling::default() };
         let (tokens, window) = (&text[..text.len().min(200_000)], 400);
-        let mut tree = DraftTree::new();
+        let (mut tree, mut probes) = (DraftTree::new(), Probes::default());
         let mut best = f64::INFINITY;
         let mut nodes_found = 0;
         for sequence in 0..40 {
@@ -107,22 +105,11 @@ fn main() {
             let started = Instant::now();
             for end in 201..=window {
                 tree.clear();
+                let tokens = &tokens[start..start + end];
                 let ask = Ask {
-                    sequence: id,
-                    tokens: &tokens[start..start + end],
                     prompt_len: 200,
-                    written_len: (tokens[start..start + end]).len(),
-                    constraint: None,
-                    sampling: &sampling,
-                    settings: DraftSettings::default(),
-                    promise: Promise::Exact,
                     seed: 1,
-                    outlook: None,
-                    request: 0,
-                    limits: Limits::nodes(nodes),
-                    tree: &mut tree,
-                    probes: &mut Probes::default(),
-                    source: 0,
+                    ..Ask::new(id, tokens, &sampling, Limits::nodes(nodes), &mut tree, &mut probes)
                 };
                 drafter.draft(&mut [ask], &mut Race);
                 nodes_found += tree.len();

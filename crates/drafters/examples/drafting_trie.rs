@@ -10,8 +10,7 @@ use std::time::Instant;
 use foretoken_drafters::{TrieDrafter, TrieOptions};
 use foretoken_speculation::budget::Limits;
 use foretoken_speculation::{
-    Address, Ask, Chance, DraftSettings, DraftTree, Drafter, Law, Opening, Probes, Promise, Sampling, SequenceId,
-    StepOutput, Tenant, Token,
+    Address, Ask, Chance, DraftTree, Drafter, Law, Opening, Probes, Sampling, SequenceId, StepOutput, Tenant, Token,
 };
 
 const VOCABULARY: u64 = 32_000;
@@ -101,21 +100,8 @@ fn retrieve(drafter: &mut TrieDrafter, prompt: &[Token], written: &[Token], leas
         tree.clear();
         let start = Instant::now();
         let ask = Ask {
-            sequence: SEQUENCE,
-            tokens: &tokens,
             prompt_len: prompt.len(),
-            written_len: (tokens).len(),
-            constraint: None,
-            sampling: &sampling,
-            settings: DraftSettings::default(),
-            promise: Promise::Exact,
-            seed: 0,
-            outlook: None,
-            request: 0,
-            limits: Limits::nodes(15),
-            tree: &mut tree,
-            probes: &mut probes,
-            source: 0,
+            ..Ask::new(SEQUENCE, &tokens, &sampling, Limits::nodes(15), &mut tree, &mut probes)
         };
         drafter.draft(&mut [ask], &mut NoChance);
         *least = least.min(start.elapsed().as_secs_f64());

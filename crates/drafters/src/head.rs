@@ -41,7 +41,7 @@ pub struct HeadDrafter<S> {
     pub unread_max: usize,
     /// Maximum number of bytes of waiting hidden states, of all sequences together: beyond it the head stops drafting
     /// for the sequence that comes next.
-    pub unread_bytes_max: usize,
+    unread_bytes_max: usize,
     work: Work,
     sequences: BTreeMap<SequenceId, HeadSequence>,
     /// Logits and own hidden states of the passes of one draft.

@@ -52,8 +52,6 @@ pub struct ModelDrafter<S> {
     /// Settings that requests leave open. (`n_min`: llama.cpp discards shorter drafts instead of continuing them; that
     /// depends on what was drawn, so under *rejection* the output would not follow the target's law.)
     pub settings: DraftSettings,
-    /// Maximum number of tokens of the inner drafter that are run ahead, per sequence and pass of the draft model.
-    pub ahead_max: usize,
     /// Counters of the network.
     work: Work,
     inner: Option<Inner>,
@@ -78,7 +76,6 @@ impl<S: Scorer> ModelDrafter<S> {
             scorer,
             depth_max: 5,
             settings: DraftSettings::default(),
-            ahead_max: 7,
             work: Work::default(),
             inner: None,
             caches: BTreeMap::new(),

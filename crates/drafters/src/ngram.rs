@@ -45,6 +45,9 @@ const OCCURRENCES_MAX: usize = 128;
 const UNIGRAMS_MAX: usize = 512;
 /// Maximum number of followers of a context that a draft is drawn from.
 const FOLLOWERS_MAX: usize = 16;
+/// Maximum number of tokens that are kept of the texts of all tenants together; beyond that the oldest texts are
+/// forgotten.
+const CAPACITY_TOKENS: usize = 4_000_000;
 
 /// The texts in which an [`NgramDrafter`] counts.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -64,16 +67,13 @@ pub struct NgramDrafter {
     /// Draft length: maximum number of tokens of a branch.
     pub depth_max: usize,
     /// Maximum number of tokens proposed under one node; 1 is a chain. Besides the first, only as many are proposed as
-    /// there are further followers with a confidence above `p_split` (by default [`NgramDrafter::P_SPLIT`]).
+    /// there are further followers with a confidence above `p_split` (by default 0.1, as in llama.cpp).
     pub branches_max: usize,
     /// Without a known context the most frequent tokens are proposed if the first has at least this share, 0 to 1. The
-    /// default is 0.1 ([`NgramDrafter::UNIGRAM_MIN`]), or 0 if the order is 1.
+    /// default is 0.1, about the cost of a row as a fraction of a pass, or 0 if the order is 1.
     pub unigram_min: f32,
     /// The values of settings that requests leave open.
     pub settings: DraftSettings,
-    /// Maximum number of tokens that are kept of the texts of all tenants together; beyond that the oldest texts are
-    /// forgotten.
-    pub capacity_tokens: usize,
     source: NgramSource,
     /// The lengths of contexts: 1 to the order less 1.
     lengths: Vec<usize>,
@@ -122,12 +122,6 @@ impl Default for NgramDrafter {
 }
 
 impl NgramDrafter {
-    /// Minimum confidence of further followers that are proposed as well, as in llama.cpp.
-    pub const P_SPLIT: f32 = 0.1;
-    /// Minimum share of a token that is proposed if no context is known and the order is above 1: about the cost of a
-    /// row, as a fraction of a pass.
-    pub const UNIGRAM_MIN: f32 = 0.1;
-
     /// A drafter that counts n-grams of 1 to `order` tokens: 1 is a unigram model, 2 a bigram model.
     ///
     /// # Panics
@@ -138,9 +132,8 @@ impl NgramDrafter {
         NgramDrafter {
             depth_max: 5,
             branches_max: 1,
-            unigram_min: if order == 1 { 0.0 } else { NgramDrafter::UNIGRAM_MIN },
+            unigram_min: if order == 1 { 0.0 } else { 0.1 },
             settings: DraftSettings::default(),
-            capacity_tokens: 4_000_000,
             source,
             lengths: (1..order).collect(),
             corpus: Tenants::new(TENANTS_MAX, Texts::default()),
@@ -233,7 +226,7 @@ impl Model<'_> {
         let (law, total) = (self.law(buffers), buffers.total);
         let confidence = |count: u32| (count as f32 - 0.5) / total;
         // The number of draws depends on the counts, since it must not depend on what is drawn.
-        let p_split = ask.settings.p_split.unwrap_or(NgramDrafter::P_SPLIT);
+        let p_split = ask.settings.p_split.unwrap_or(0.1);
         let further = buffers.followers.iter().skip(1).filter(|&&(_, count)| confidence(count) > p_split).count();
         let width = (1 + further).min(self.branches_max).min(ask.room());
         let beside: Vec<Token> = buffers.followers.iter().map(|follower| follower.0).collect();
@@ -318,7 +311,7 @@ impl Drafter for NgramDrafter {
     fn warm_up(&mut self, tokens: &[Token], _prompt_len: usize, tenant: Option<Tenant>) {
         if self.source != NgramSource::Text {
             // Public texts were chosen by the operator of the program, and are kept whole.
-            let capacity_tokens = tenant.map_or(usize::MAX, |_| self.capacity_tokens);
+            let capacity_tokens = tenant.map_or(usize::MAX, |_| CAPACITY_TOKENS);
             self.corpus.learn(tokens, tenant, capacity_tokens, &self.lengths);
         }
     }

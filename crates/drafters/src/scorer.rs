@@ -121,7 +121,7 @@ impl LogitRows {
     }
 
     /// Appends a row of zeros and returns it to be filled in place.
-    pub fn push_zeros(&mut self, width: usize) -> &mut [f32] {
+    pub(crate) fn push_zeros(&mut self, width: usize) -> &mut [f32] {
         let start = self.values.len();
         self.values.resize(start + width, 0.0);
         self.spans.push(Some([start, start + width, start + width]));

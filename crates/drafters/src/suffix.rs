@@ -46,11 +46,11 @@ pub struct SuffixDrafter {
     pub first: bool,
     /// Maximum number of tokens of a branch.
     pub depth_max: usize,
-    /// Maximum number of tokens copied from one occurrence: this times its match, and [`SuffixDrafter::depth_offset`]
-    /// more. `alpha` of SuffixDecoding.
+    /// Maximum number of tokens copied from one occurrence: this times its match, and `depth_offset` more. `alpha` of
+    /// SuffixDecoding.
     pub depth_factor: f32,
     /// Tokens that may be copied beyond [`SuffixDrafter::depth_factor`] times the match.
-    pub depth_offset: f32,
+    depth_offset: f32,
     /// A token is not proposed if its estimated probability after its parent is below this, 0 to 1.
     pub token_min: f32,
     /// A node is not proposed if the estimated probability that it is accepted is below this, 0 to 1.

@@ -80,21 +80,13 @@ impl Trial {
     pub(super) fn draft_with(&self, drafter: &mut dyn Drafter, tokens: &[Token], probes: &mut Probes) -> DraftTree {
         let mut tree = DraftTree::new();
         let ask = Ask {
-            sequence: self.sequence,
-            tokens,
             prompt_len: self.prompt_len,
             written_len: tokens.len() - self.drafted,
-            constraint: None,
-            sampling: &self.sampling,
             settings: self.settings,
             promise: self.promise,
             seed: self.seed,
-            outlook: None,
-            request: 0,
-            limits: self.limits,
-            tree: &mut tree,
-            probes,
             source: 2,
+            ..Ask::new(self.sequence, tokens, &self.sampling, self.limits, &mut tree, probes)
         };
         drafter.draft(&mut [ask], &mut Likeliest::default());
         assert!(tree.len() <= self.limits.nodes_max, "{} nodes of {}", tree.len(), self.limits.nodes_max);

@@ -74,10 +74,6 @@ impl Drafters {
         self.members.len()
     }
 
-    pub(crate) fn names(&self) -> Vec<&str> {
-        self.members.iter().map(|member| member.drafter.name()).collect()
-    }
-
     /// All layers whose hidden states some drafter needs, ascending.
     pub(crate) fn hidden_layers(&self) -> &[usize] {
         &self.hidden_layers

@@ -43,7 +43,7 @@ pub use chance::Race;
 pub use clock::Clock;
 pub use guided::{Forcing, ThinkingWords, guided, guided_after_thoughts};
 pub use output::{Beam, Drafted, Emitted, Event, FinishReason, Origin, Scored};
-pub use pages::{Adopted, Copied, Owner, Pages, SequencePages};
+pub use pages::{Owner, Pages};
 pub use panics::panic_message;
 pub use planner::{CostRecord, DrafterTime, WidthTime};
 pub use request::{BudgetKind, Order, Request, RequestError};

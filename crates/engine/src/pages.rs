@@ -33,7 +33,7 @@ use foretoken_model::{Capacity, Keep, Kind, PageId, PageTable};
 use foretoken_speculation::{Tenant, Token};
 
 use crate::faults::{Fault, is_made};
-pub use adopt::{Adopted, Copied};
+pub(crate) use adopt::Adopted;
 use group::{GroupPages, TreePosition};
 use pool::NONE;
 pub(crate) use saved::PrefixPages;
@@ -85,7 +85,7 @@ impl View {
 
 /// What one sequence holds of the cache: its page tables, and its positions in the trees of prefixes.
 #[derive(Debug, Default)]
-pub struct SequencePages {
+pub(crate) struct SequencePages {
     /// One for each group; empty before the sequence is opened.
     tables: Vec<PageTable>,
     /// One for each group.
@@ -97,24 +97,24 @@ pub struct SequencePages {
 
 impl SequencePages {
     /// Its page tables, one for each cache group.
-    pub fn tables(&self) -> &[PageTable] {
+    pub(crate) fn tables(&self) -> &[PageTable] {
         &self.tables
     }
 
     /// How many of its first tokens its recurrent states have passed.
-    pub fn passed(&self) -> usize {
+    pub(crate) fn passed(&self) -> usize {
         self.passed
     }
 
     /// Notes how many of its first tokens its recurrent states have passed.
-    pub fn set_passed(&mut self, passed: usize) {
+    pub(crate) fn set_passed(&mut self, passed: usize) {
         self.passed = passed;
     }
 }
 
 impl Pages {
     /// All pages of an executor, free.
-    pub fn new(capacity: &Capacity) -> Self {
+    pub(crate) fn new(capacity: &Capacity) -> Self {
         let Capacity { groups, rows_max, .. } = capacity;
         let has_states = groups.iter().any(|group| group.kind == Kind::State);
         let page_len_max = groups.iter().map(|group| group.page_len).max();
@@ -127,7 +127,7 @@ impl Pages {
 
     /// Like [`Pages::new`], for sequences that may roll back committed rows, as those of draft models do: no pages
     /// before a window are released.
-    pub fn with_rollback(capacity: &Capacity) -> Self {
+    pub(crate) fn with_rollback(capacity: &Capacity) -> Self {
         let mut pages = Self::new(capacity);
         pages.groups.iter_mut().for_each(|pages| pages.group.keep = Keep::All);
         pages
@@ -135,7 +135,7 @@ impl Pages {
 
     /// A sequence without pages. Only sequences of the same owner may use its prefixes, except for those within its
     /// first `public_len` tokens, which all sequences may use.
-    pub fn open(&self, owner: impl Into<Owner>, public_len: usize) -> SequencePages {
+    pub(crate) fn open(&self, owner: impl Into<Owner>, public_len: usize) -> SequencePages {
         let public_len = if is_made(Fault::PrefixOfAnotherTenant) { usize::MAX } else { public_len };
         SequencePages {
             tables: vec![PageTable::new(); self.groups.len()],
@@ -147,7 +147,7 @@ impl Pages {
 
     /// Takes pages until a sequence has room for `positions`, evicting cached ones as needed. Returns false and changes
     /// nothing if there are not enough.
-    pub fn grow(&mut self, sequence: &mut SequencePages, positions: usize) -> bool {
+    pub(crate) fn grow(&mut self, sequence: &mut SequencePages, positions: usize) -> bool {
         let mut all = self.groups.iter().zip(&sequence.tables);
         if !all.all(|(pages, table)| pages.missing(table, positions) <= pages.pool.available()) {
             return false;
@@ -162,12 +162,12 @@ impl Pages {
 
     /// The number of positions after which a sequence has another page to share: the longest page length of the groups.
     /// `None` if there are states, which are shared only as checkpoints.
-    pub fn shared_every(&self) -> Option<usize> {
+    pub(crate) fn shared_every(&self) -> Option<usize> {
         self.shared_every
     }
 
     /// How many leading tokens a sequence could adopt.
-    pub fn found(&self, sequence: &SequencePages, tokens: &[Token]) -> usize {
+    pub(crate) fn found(&self, sequence: &SequencePages, tokens: &[Token]) -> usize {
         self.find(sequence.view, tokens, tokens.len()).len
     }
 
@@ -177,7 +177,7 @@ impl Pages {
     }
 
     /// Positions that a sequence has pages for.
-    pub fn room(&self, sequence: &SequencePages) -> usize {
+    pub(crate) fn room(&self, sequence: &SequencePages) -> usize {
         let room = |(pages, table): (&GroupPages, &PageTable)| table.len().saturating_mul(pages.group.page_len);
         self.groups.iter().zip(&sequence.tables).map(room).min().unwrap_or(0)
     }
@@ -194,12 +194,12 @@ impl Pages {
     /// Notes that the rows of these tokens, the first of a sequence, are committed and will not be rolled back:
     /// releases the pages that hold only later positions, and those that hold only positions that no later row sees.
     /// Full pages enter the trees of prefixes, as in [`Pages::enter_full`].
-    pub fn commit(&mut self, sequence: &mut SequencePages, tokens: &[Token]) {
+    pub(crate) fn commit(&mut self, sequence: &mut SequencePages, tokens: &[Token]) {
         self.commit_within(sequence, tokens, tokens.len());
     }
 
     /// Like [`Pages::commit`], but pages of later positions, up to `positions` in all, stay the sequence's own.
-    pub fn commit_within(&mut self, sequence: &mut SequencePages, tokens: &[Token], positions: usize) {
+    pub(crate) fn commit_within(&mut self, sequence: &mut SequencePages, tokens: &[Token], positions: usize) {
         let view = sequence.view;
         for (pages, place, table) in self.each(sequence) {
             pages.truncate_table(table, positions.max(tokens.len()));
@@ -210,7 +210,7 @@ impl Pages {
 
     /// Adds the full pages of these tokens, the first of a sequence, to the trees of prefixes. If a tree has a page of
     /// the same prefix already, the sequence uses that one instead of its own.
-    pub fn enter_full(&mut self, sequence: &mut SequencePages, tokens: &[Token]) {
+    pub(crate) fn enter_full(&mut self, sequence: &mut SequencePages, tokens: &[Token]) {
         let view = sequence.view;
         self.each(sequence).for_each(|(pages, place, table)| pages.enter_full(place, table, view, tokens));
     }
@@ -218,7 +218,7 @@ impl Pages {
     /// Releases everything that a sequence holds; it may then start anew. `tokens`: its first ones, whose rows are
     /// committed. The last page, even if it is partly filled, stays cached like the full ones, and its states stay as
     /// checkpoints. Without tokens, for rows that cannot be relied on, only pages that are in the trees already stay.
-    pub fn release(&mut self, sequence: &mut SequencePages, tokens: &[Token]) {
+    pub(crate) fn release(&mut self, sequence: &mut SequencePages, tokens: &[Token]) {
         let (view, passed) = (sequence.view, std::mem::take(&mut sequence.passed));
         for (pages, place, table) in self.each(sequence) {
             if !tokens.is_empty() {
@@ -234,7 +234,7 @@ impl Pages {
     /// the others, unless there is one; and a copy of the rows of its last page, to which the sequence will write more.
     /// `copy` copies both to the given page tables, rows at the given positions, and returns whether that worked.
     /// Nothing is kept without a free slot: slots of running sequences cannot be used.
-    pub fn keep_checkpoint(
+    pub(crate) fn keep_checkpoint(
         &mut self,
         sequence: &SequencePages,
         tokens: &[Token],
@@ -262,7 +262,7 @@ impl Pages {
     }
 
     /// How many leading tokens the sequence has in common with one that left a checkpoint.
-    pub fn known_len(&self, sequence: &SequencePages, tokens: &[Token]) -> usize {
+    pub(crate) fn known_len(&self, sequence: &SequencePages, tokens: &[Token]) -> usize {
         self.groups.iter().map(|pages| pages.known_len(sequence.view, tokens)).max().unwrap_or(0)
     }
 
@@ -271,7 +271,7 @@ impl Pages {
     ///
     /// # Panics
     /// If they may not.
-    pub fn assert_own(&self, sequence: &SequencePages, positions: Range<usize>) {
+    pub(crate) fn assert_own(&self, sequence: &SequencePages, positions: Range<usize>) {
         for (GroupPages { group, pool, .. }, table) in self.groups.iter().zip(&sequence.tables) {
             for page in &table[positions.start / group.page_len..group.pages_for(positions.end)] {
                 let state = pool.page(*page);
@@ -292,23 +292,13 @@ impl Pages {
     }
 
     /// All pages of the first group of rows.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.first().pool.len()
-    }
-
-    /// Whether there are no pages.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Nodes of the trees of prefixes: those with a page, cached or held, and their ancestors.
     pub fn nodes(&self) -> usize {
         self.groups.iter().map(GroupPages::nodes).sum()
-    }
-
-    /// Pages of the first group of rows that no sequence holds and that hold a prefix.
-    pub fn cached(&self) -> usize {
-        self.first().pool.cached()
     }
 
     /// Checkpoints that are kept.

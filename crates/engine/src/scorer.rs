@@ -157,7 +157,7 @@ impl ExecutorScorer {
         self.executor.capacity().hidden_in.is_some()
     }
 
-    /// Checks the bookkeeping of pages, as [`Pages::check`].
+    /// Checks the bookkeeping of pages: everything that is recorded twice must agree.
     ///
     /// # Errors
     /// The first inconsistency.

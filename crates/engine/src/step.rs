@@ -126,11 +126,6 @@ impl Engine {
         self.drafters.warm_up(tokens, prompt_len, tenant);
     }
 
-    /// Names of the drafters, by number.
-    pub fn drafter_names(&self) -> Vec<&str> {
-        self.drafters.names()
-    }
-
     /// Maximum number of tokens of a sequence, prompt included.
     pub fn context(&self) -> usize {
         self.context

@@ -70,7 +70,7 @@ impl<'a> Matrix<'a> {
 ///
 /// The fields are shifted into place, then multiplied by 2^112, which also turns denormal halves into normal floats.
 #[inline(always)]
-pub fn f16_to_f32(bits: u16) -> f32 {
+pub(crate) fn f16_to_f32(bits: u16) -> f32 {
     let sign = u32::from(bits & 0x8000) << 16;
     let magnitude = u32::from(bits & 0x7fff) << 13;
     let value = if magnitude >= 0x0f80_0000 {

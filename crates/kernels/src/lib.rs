@@ -3,7 +3,7 @@
 //! Every kernel computes row i of a batch by the same sequence of IEEE operations, whatever the other rows are, however
 //! many threads run, and wherever its data lies. The order of each reduction is written in the source. In products the
 //! sixteen lanes ([`LANES`]) are outputs, and each adds up its own elements in order ([`panel`]). Elsewhere lane l
-//! takes the elements l, l + 16, l + 32, ... in order, then follows one fixed tree over the lanes ([`lane_sum`]).
+//! takes the elements l, l + 16, l + 32, ... in order, then follows one fixed tree over the lanes (`lane_sum`).
 //! Instruction sets differ only in how many lanes one register holds, so they agree to the bit as well.
 //!
 //! Weights are packed into panels when they are loaded. Floats are widened in registers, which is exact; quantized
@@ -49,7 +49,7 @@ pub const LANES: usize = 16;
 
 /// Adds up the lanes of an accumulator by the fixed tree with which every reduction across lanes ends.
 #[inline(always)]
-pub fn lane_sum(lanes: &[f32; LANES]) -> f32 {
+pub(crate) fn lane_sum(lanes: &[f32; LANES]) -> f32 {
     let mut eight = [0f32; 8];
     for l in 0..8 {
         eight[l] = lanes[l] + lanes[l + 8];

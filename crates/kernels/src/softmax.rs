@@ -32,7 +32,7 @@ pub fn exp(x: f32) -> f32 {
 /// The sum is NaN if all scores are -inf or one is NaN. Such a model is broken, and the sampling laws define what
 /// follows.
 #[inline(always)]
-pub fn exponentials(scores: &mut [f32], scale: f32) -> (f32, f32) {
+pub(crate) fn exponentials(scores: &mut [f32], scale: f32) -> (f32, f32) {
     let mut highest = [f32::NEG_INFINITY; LANES];
     let (chunks, rest) = scores.as_chunks_mut::<LANES>();
     for chunk in chunks.iter_mut() {
@@ -84,13 +84,13 @@ pub fn cap_scores(scores: &mut [f32], scale: f32, cap: f32) {
 /// Multiplies scores by `scale` and subtracts `slope` times their distance (ALiBi). The distance of the first score is
 /// `distance`, and falls by one for each that follows.
 #[inline(always)]
-pub fn slope_scores(scores: &mut [f32], scale: f32, slope: f32, distance: usize) {
+pub(crate) fn slope_scores(scores: &mut [f32], scale: f32, slope: f32, distance: usize) {
     for (i, score) in scores.iter_mut().enumerate() {
         *score = *score * scale - slope * (distance as i32 - i as i32) as f32;
     }
 }
 
-/// Turns scores into weights that sum to one, in place: [`exponentials`] divided by their sum.
+/// Turns scores into weights that sum to one, in place: the exponentials divided by their sum.
 #[inline(always)]
 pub fn softmax(scores: &mut [f32]) {
     let scale = 1.0 / exponentials(scores, 1.0).1;

@@ -105,8 +105,7 @@ pub enum Setting {
 }
 
 impl Setting {
-    /// The name of the field.
-    pub fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Self::KeyType => "key_type",
             Self::ValueType => "value_type",
@@ -117,9 +116,7 @@ impl Setting {
 }
 
 impl ModelError {
-    /// The message, with settings named as the caller's users know them: as a command-line option or as a field of a
-    /// document. [`Display`](fmt::Display) writes `self.naming(Setting::name)`.
-    pub fn naming(&self, name: impl Fn(Setting) -> &'static str) -> String {
+    fn message(&self) -> String {
         match self {
             Self::Weights(error) => error.to_string(),
             Self::Io { file, message } => format!("{}: cannot be read: {}", OneLine(file), OneLine(message)),
@@ -147,7 +144,7 @@ impl ModelError {
             }
             Self::Setting { place, setting, value, expected, found } => {
                 let (place, expected, found) = (OneLine(place), escaped(expected), OneLine(found));
-                format!("{place}: {} {}: expected {expected}, found {found}", name(*setting), OneLine(value))
+                format!("{place}: {} {}: expected {expected}, found {found}", setting.name(), OneLine(value))
             }
             Self::Memory { file, positions, position_bytes } => {
                 let file = OneLine(file);
@@ -183,7 +180,7 @@ const FOUND_MAX: usize = 120;
 
 impl fmt::Display for ModelError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.naming(Setting::name))
+        f.write_str(&self.message())
     }
 }
 

@@ -51,7 +51,7 @@ pub struct HiddenReads {
 
 impl HiddenReads {
     /// Number of elements of the target's hidden states for one row, of all these layers.
-    pub fn row_width(&self) -> usize {
+    pub(crate) fn row_width(&self) -> usize {
         self.target_layers.len() * self.target_width
     }
 

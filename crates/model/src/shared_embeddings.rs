@@ -58,7 +58,7 @@ impl SharedEmbeddings {
     }
 
     /// Number of elements of an input row of the output matrix.
-    pub fn output_width(&self) -> usize {
+    pub(crate) fn output_width(&self) -> usize {
         self.output.inputs()
     }
 

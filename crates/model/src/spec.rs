@@ -395,12 +395,12 @@ impl Spec {
 
     /// Width of the input of a layer's attention: the network's width, or twice that in the first layer of a draft
     /// head.
-    pub fn attention_inputs(&self, layer: usize) -> usize {
+    pub(crate) fn attention_inputs(&self, layer: usize) -> usize {
         if self.draft_head.is_some() && layer == 0 { 2 * self.width } else { self.width }
     }
 
     /// Number of tokens that the network has logits for.
-    pub fn output_vocabulary(&self) -> usize {
+    pub(crate) fn output_vocabulary(&self) -> usize {
         self.draft_head.as_ref().map_or(self.vocabulary, |head| head.draft_vocabulary)
     }
 

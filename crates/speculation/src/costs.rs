@@ -70,8 +70,8 @@ pub struct DrafterCosts {
 /// The times of a pass of the target and of a step of each drafter, in seconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Costs {
-    /// The measured passes, one curve for each length of context, the shortest first; without any, passes cost what
-    /// [`Costs::UNKNOWN_PASS`] and [`Costs::UNKNOWN_ROW`] say.
+    /// The measured passes, one curve for each length of context, the shortest first; without any, a row costs a
+    /// twentieth of a pass.
     pub curves: Vec<Curve>,
     /// The times of each drafter, by its number; a drafter beyond the list costs nothing.
     pub drafters: Vec<DrafterCosts>,
@@ -79,9 +79,9 @@ pub struct Costs {
 
 impl Costs {
     /// Seconds of a pass of one row, as long as nothing was measured. Only ratios matter to a choice.
-    pub const UNKNOWN_PASS: f64 = 0.01;
+    const UNKNOWN_PASS: f64 = 0.01;
     /// Seconds of each further row of such a pass: a twentieth, as on a processor limited by memory bandwidth.
-    pub const UNKNOWN_ROW: f64 = 0.0005;
+    const UNKNOWN_ROW: f64 = 0.0005;
 
     /// Seconds of a pass with `rows` rows in all, whose sequences have `context` tokens on average.
     pub fn pass(&self, rows: usize, context: usize) -> f64 {

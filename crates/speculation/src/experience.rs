@@ -143,7 +143,7 @@ impl Experience {
     }
 
     /// Probability that this drafter's next offer at this depth is right, before anything else is known of the offer.
-    pub fn mean_acceptance(&self, source: u8, depth: usize) -> f64 {
+    pub(crate) fn mean_acceptance(&self, source: u8, depth: usize) -> f64 {
         let Some(record) = self.drafters.get(usize::from(source)) else { return UNKNOWN };
         let all = (record.all_positions.right + PRIOR * UNKNOWN) / (record.all_positions.judged + PRIOR);
         let here = &record.positions[depth.clamp(1, DEPTHS) - 1];

@@ -67,12 +67,12 @@ impl ChatTemplate {
     /// If it does not parse. `name` identifies the source in the message.
     pub fn from_source(name: &str, source: &str, bos: &str, eos: &str) -> Result<Self, TextError> {
         let special_tokens = vec![("bos_token".to_owned(), bos.to_owned()), ("eos_token".to_owned(), eos.to_owned())];
-        Self::from_sources(Sources {
-            place: name.to_owned(),
-            default: source.to_owned(),
-            tool_use: None,
-            special_tokens,
-        })
+        Self::with_special_tokens(name, source, special_tokens)
+    }
+
+    fn with_special_tokens(name: &str, source: &str, special_tokens: Vec<(String, String)>) -> Result<Self, TextError> {
+        let (place, default) = (name.to_owned(), source.to_owned());
+        Self::from_sources(Sources { place, default, tool_use: None, special_tokens })
     }
 
     /// The templates of a GGUF file, if it has any. `name` identifies the file in messages.
@@ -99,13 +99,7 @@ impl ChatTemplate {
     /// # Errors
     /// If it does not parse.
     pub fn with_source(self, name: &str, source: &str) -> Result<Self, TextError> {
-        let Self { special_tokens, .. } = self;
-        Self::from_sources(Sources {
-            place: name.to_owned(),
-            default: source.to_owned(),
-            tool_use: None,
-            special_tokens,
-        })
+        Self::with_special_tokens(name, source, self.special_tokens)
     }
 
     fn from_sources(sources: Sources) -> Result<Self, TextError> {

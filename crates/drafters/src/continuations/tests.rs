@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use foretoken_speculation::budget::Limits;
-use foretoken_speculation::{DraftSettings, DraftTree, Probes, Promise, Sampling, SequenceId};
+use foretoken_speculation::{DraftTree, Probes, Sampling, SequenceId};
 
 /// Occurrences by scanning: source, position after the match, tokens that match (at least 1).
 fn scan(texts: &[&[Token]]) -> Vec<(usize, usize, f32)> {
@@ -52,25 +52,8 @@ fn tree_of(texts: &[&[Token]], shares: &[f32], window: usize, nodes_max: usize) 
         continuations.gather(source, &history, texts[0], depth, 1000, false);
     }
     continuations.gather_empty(texts[0], window, depth);
-    let sampling = Sampling::default();
-    let mut tree = DraftTree::new();
-    let mut ask = Ask {
-        sequence: SequenceId(0),
-        tokens: texts[0],
-        prompt_len: 1,
-        written_len: (texts[0]).len(),
-        constraint: None,
-        sampling: &sampling,
-        settings: DraftSettings::default(),
-        promise: Promise::Exact,
-        seed: 0,
-        outlook: None,
-        request: 0,
-        limits: Limits::nodes(nodes_max),
-        tree: &mut tree,
-        probes: &mut Probes::default(),
-        source: 0,
-    };
+    let (mut tree, mut probes, sampling) = (DraftTree::new(), Probes::default(), Sampling::default());
+    let mut ask = Ask::new(SequenceId(0), texts[0], &sampling, Limits::nodes(nodes_max), &mut tree, &mut probes);
     let sources: Vec<Source<'_>> =
         texts.iter().zip(shares).map(|(tokens, share)| Source { tokens, share: *share }).collect();
     let bounds = Bounds { nodes_max, depth_max: 99, token_min: 0.0, gain_min: 0.0 };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use foretoken_speculation::budget::Limits;
-use foretoken_speculation::{Constraint, DraftSettings, DraftTree, Probes, Promise, Sampling, TokenSet};
+use foretoken_speculation::{Constraint, DraftTree, Probes, Sampling, TokenSet};
 
 use super::*;
 use crate::trial::Likeliest;
@@ -60,23 +60,11 @@ impl Constraint for Letters {
 }
 
 fn draft(drafter: &mut GrammarDrafter, constraint: &Constrained, tokens: &[Token]) -> DraftTree {
-    let mut tree = DraftTree::new();
+    let (mut tree, mut probes) = (DraftTree::new(), Probes::default());
+    let sampling = Sampling { temperature: 0.0, ..Sampling::default() };
     let ask = Ask {
-        sequence: SEQUENCE,
-        tokens,
-        prompt_len: 1,
-        written_len: tokens.len(),
         constraint: Some(constraint),
-        sampling: &Sampling { temperature: 0.0, ..Sampling::default() },
-        promise: Promise::Exact,
-        seed: 0,
-        request: 0,
-        outlook: None,
-        limits: Limits::nodes(9),
-        settings: DraftSettings::default(),
-        tree: &mut tree,
-        probes: &mut Probes::default(),
-        source: 0,
+        ..Ask::new(SEQUENCE, tokens, &sampling, Limits::nodes(9), &mut tree, &mut probes)
     };
     drafter.draft(&mut [ask], &mut Likeliest::default());
     tree

@@ -90,24 +90,8 @@ fn draft(drafter: &mut HeadDrafter<Successor>, tokens: &[Token], nodes: usize) -
 
 fn draft_by(drafter: &mut HeadDrafter<Successor>, tokens: &[Token], nodes: usize, sampling: &Sampling) -> DraftTree {
     drafter.scorer.asked.clear();
-    let mut tree = DraftTree::new();
-    let ask = Ask {
-        sequence: SEQUENCE,
-        tokens,
-        prompt_len: 1,
-        written_len: tokens.len(),
-        constraint: None,
-        sampling,
-        promise: Promise::Exact,
-        seed: 0,
-        request: 0,
-        outlook: None,
-        limits: Limits::nodes(nodes),
-        settings: DraftSettings::default(),
-        tree: &mut tree,
-        probes: &mut Probes::default(),
-        source: 0,
-    };
+    let (mut tree, mut probes) = (DraftTree::new(), Probes::default());
+    let ask = Ask::new(SEQUENCE, tokens, sampling, Limits::nodes(nodes), &mut tree, &mut probes);
     drafter.draft(&mut [ask], &mut Likeliest::default());
     tree
 }

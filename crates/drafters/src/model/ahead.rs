@@ -31,6 +31,9 @@ pub(super) struct Inner {
 /// Bits that are flipped in the seed of a drafter that must not race with the target, so that its seed is another one.
 pub(crate) const SEED_FLIP: u64 = 0x6a09_e667_f3bc_c909;
 
+/// Maximum number of tokens of the inner drafter that are run ahead, per sequence and pass of the draft model.
+const AHEAD_MAX: usize = 7;
+
 impl Inner {
     pub(super) fn new(drafter: Box<dyn Drafter>) -> Inner {
         let name = format!("draft:{}", drafter.name());
@@ -41,7 +44,7 @@ impl Inner {
 impl<S: Scorer> ModelDrafter<S> {
     /// Asks the inner drafter what to run ahead, and adds it to the rows of the next pass.
     pub(super) fn look_ahead(&mut self, asks: &[Ask<'_>], growths: &[Growth], chance: &mut dyn Chance) {
-        let Some(inner) = self.inner.as_mut().filter(|_| self.ahead_max > 0) else { return };
+        let Some(inner) = self.inner.as_mut() else { return };
         inner.texts.resize_with(inner.texts.len().max(growths.len()), Vec::new);
         // For each ask: its growth, the row to continue, and the depth of the last row that the draft can use.
         let mut wanted: Vec<(&Growth, Option<u32>, usize)> = Vec::new();
@@ -76,7 +79,7 @@ impl<S: Scorer> ModelDrafter<S> {
                 promise: Promise::Exact,
                 seed: *seed,
                 outlook: None,
-                limits: Limits::nodes(self.ahead_max),
+                limits: Limits::nodes(AHEAD_MAX),
                 tree,
                 probes,
                 source: 0,

@@ -100,21 +100,8 @@ fn draft_within(
         .zip(texts)
         .zip(1..)
         .map(|(((tree, probes), tokens), id)| Ask {
-            sequence: SequenceId(id),
-            tokens,
-            prompt_len: 1,
-            written_len: tokens.len(),
-            constraint: None,
-            sampling,
             promise,
-            seed: 0,
-            outlook: None,
-            request: 0,
-            limits,
-            settings: DraftSettings::default(),
-            tree,
-            probes,
-            source: 0,
+            ..Ask::new(SequenceId(id), tokens, sampling, limits, tree, probes)
         })
         .collect();
     drafter.draft(&mut asks, &mut Likeliest::default());
@@ -197,23 +184,11 @@ fn noise_is_the_targets_under_exact_and_its_own_under_rejection() {
         (Promise::Rejection, foretoken_speculation::Purpose::Draft),
     ] {
         let mut drafter = Successor::drafter(5.0);
-        let (mut tree, sampling) = (DraftTree::new(), Sampling::default());
+        let (mut tree, mut probes, sampling) = (DraftTree::new(), Probes::default(), Sampling::default());
         let ask = Ask {
-            sequence: SequenceId(1),
-            tokens: &[1, 2, 3],
-            prompt_len: 1,
-            written_len: 3,
-            constraint: None,
-            sampling: &sampling,
             promise,
             seed: 5,
-            request: 0,
-            settings: DraftSettings::default(),
-            outlook: None,
-            limits: Limits::nodes(2),
-            tree: &mut tree,
-            probes: &mut Probes::default(),
-            source: 0,
+            ..Ask::new(SequenceId(1), &[1, 2, 3], &sampling, Limits::nodes(2), &mut tree, &mut probes)
         };
         let mut chance = Likeliest::default();
         drafter.draft(&mut [ask], &mut chance);
@@ -371,23 +346,11 @@ fn an_inner_drafter_has_the_targets_noise_under_exact_alone() {
             drafter.close(SequenceId(2));
             let mut drafter = drafter.with_inner(Box::new(AlwaysDraws));
             drafter.open(&Opening::new(SequenceId(1), &[]));
-            let (mut tree, sampling) = (DraftTree::new(), Sampling::default());
+            let (mut tree, mut probes, sampling) = (DraftTree::new(), Probes::default(), Sampling::default());
             let ask = Ask {
-                sequence: SequenceId(1),
-                tokens: &[1, 2, 3],
-                prompt_len: 1,
-                written_len: 3,
-                constraint: None,
-                sampling: &sampling,
                 promise,
                 seed,
-                request: 0,
-                settings: DraftSettings::default(),
-                outlook: None,
-                limits: Limits::nodes(3),
-                tree: &mut tree,
-                probes: &mut Probes::default(),
-                source: 0,
+                ..Ask::new(SequenceId(1), &[1, 2, 3], &sampling, Limits::nodes(3), &mut tree, &mut probes)
             };
             let mut chance = Likeliest::default();
             drafter.draft(&mut [ask], &mut chance);

@@ -1,9 +1,7 @@
 //! Measures drafters with a network before the first request: the time of a step, and of reading a token.
 
 use foretoken_speculation::budget::Limits;
-use foretoken_speculation::{
-    Ask, DraftSettings, DraftTree, Opening, Probes, Promise, Sampling, SequenceId, StepOutput, Token,
-};
+use foretoken_speculation::{Ask, DraftTree, Opening, Probes, Sampling, SequenceId, StepOutput, Token};
 
 use super::{Drafters, Member, guarded, hidden_rows};
 use crate::chance::Race;
@@ -42,25 +40,14 @@ impl Member {
             (0..3 + MEASURED_TOKENS).map(|i| (7919 * (i + 1) % vocabulary.max(1)) as Token).collect();
         self.drafter.open(&Opening::new(MEASURED_SEQUENCE, &tokens[..1]));
         let (mut calls, mut observed) = (Vec::new(), 0);
+        let sampling = Sampling { temperature: 0.0, ..Sampling::default() };
         for (len, nodes_max) in [(1, 4), (2, 4), (3, 4), (3 + MEASURED_TOKENS, 1)] {
             let (mut tree, mut probes) = (DraftTree::new(), Probes::default());
-            observed = self.observe_zeros(&tokens[..len], observed, width);
+            let (tokens, limits) = (&tokens[..len], Limits::nodes(nodes_max));
+            observed = self.observe_zeros(tokens, observed, width);
             let ask = Ask {
-                sequence: MEASURED_SEQUENCE,
-                tokens: &tokens[..len],
-                written_len: len,
-                prompt_len: 1,
-                constraint: None,
-                sampling: &Sampling { temperature: 0.0, ..Sampling::default() },
-                settings: DraftSettings::default(),
-                promise: Promise::Exact,
-                seed: 0,
-                request: 0,
-                outlook: None,
-                limits: Limits::nodes(nodes_max),
-                tree: &mut tree,
-                probes: &mut probes,
                 source: number,
+                ..Ask::new(MEASURED_SEQUENCE, tokens, &sampling, limits, &mut tree, &mut probes)
             };
             let before = self.work();
             let started = clock.now();

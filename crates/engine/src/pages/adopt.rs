@@ -18,7 +18,7 @@ use super::{Pages, SequencePages, View};
 
 /// A prefix that a sequence has adopted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Adopted {
+pub(crate) struct Adopted {
     /// How many leading positions are cached once `copied` is done.
     pub len: usize,
     /// The rows to copy before the pages are used in any other way.
@@ -28,7 +28,7 @@ pub struct Adopted {
 /// Rows to copy into a sequence's own pages, at the same positions, and states that have passed all of them. In groups
 /// where nothing is copied both page tables have the same pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Copied {
+pub(crate) struct Copied {
     /// The page tables to copy from.
     pub from: Vec<PageTable>,
     /// The positions of the rows.
@@ -47,7 +47,7 @@ impl Pages {
     ///
     /// # Panics
     /// If it has pages.
-    pub fn adopt(&mut self, sequence: &mut SequencePages, tokens: &[Token], len_max: usize) -> Adopted {
+    pub(crate) fn adopt(&mut self, sequence: &mut SequencePages, tokens: &[Token], len_max: usize) -> Adopted {
         assert!(
             sequence.tables.iter().all(Vec::is_empty),
             "only a sequence without pages can adopt a prefix: {sequence:?}"
@@ -81,7 +81,7 @@ impl Pages {
     ///
     /// # Panics
     /// If its recurrent states have passed more than `len` tokens.
-    pub fn truncate(&mut self, sequence: &mut SequencePages, mut len: usize) -> Adopted {
+    pub(crate) fn truncate(&mut self, sequence: &mut SequencePages, mut len: usize) -> Adopted {
         loop {
             let mut groups = self.groups.iter().zip(&sequence.places).zip(&sequence.tables);
             let scarce = groups.find(|((pages, place), table)| !pages.has_room_to_truncate(place, table, len));
@@ -126,7 +126,7 @@ impl Pages {
 
     /// Whether there are pages for a new sequence of these tokens, of which it may adopt `len_max`, and `rows_after`
     /// rows after them, and besides them `spare` in each group of rows and `without_state` in each group of states.
-    pub fn admits(
+    pub(crate) fn admits(
         &self,
         sequence: &SequencePages,
         tokens: &[Token],

@@ -16,7 +16,7 @@ impl Pages {
     ///
     /// # Errors
     /// The first inconsistency.
-    pub fn check<'a>(&self, sequences: impl IntoIterator<Item = &'a SequencePages>) -> Result<(), String> {
+    pub(crate) fn check<'a>(&self, sequences: impl IntoIterator<Item = &'a SequencePages>) -> Result<(), String> {
         let sequences: Vec<&SequencePages> = sequences.into_iter().collect();
         for (number, pages) in self.groups.iter().enumerate() {
             let of_group = sequences.iter().filter_map(|sequence| {

@@ -28,7 +28,7 @@ impl Pages {
 
     /// How many positions of a prefix there are pages for, in the groups that keep all positions; a group with a
     /// sliding window has room for the window of any prefix, or for none.
-    pub fn room_for_prefix(&self) -> usize {
+    pub(crate) fn room_for_prefix(&self) -> usize {
         let all = self.groups.iter().filter(|pages| pages.group.keep == Keep::All);
         all.map(|pages| pages.pool.available().saturating_mul(pages.group.page_len)).min().unwrap_or(usize::MAX)
     }
@@ -39,7 +39,7 @@ impl Pages {
     ///
     /// # Panics
     /// If it has pages.
-    pub fn grow_from(&mut self, sequence: &mut SequencePages, firsts: &[usize], len: usize) -> bool {
+    pub(crate) fn grow_from(&mut self, sequence: &mut SequencePages, firsts: &[usize], len: usize) -> bool {
         assert!(
             sequence.tables.iter().all(Vec::is_empty),
             "only a sequence without pages can load a prefix: {sequence:?}"

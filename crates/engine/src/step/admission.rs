@@ -40,7 +40,7 @@ impl Engine {
         self.waiting_max = waiting_max;
     }
 
-    /// Checks the bookkeeping of pages, as [`crate::Pages::check`].
+    /// Checks the bookkeeping of pages: everything that is recorded twice must agree.
     ///
     /// # Errors
     /// The first inconsistency.

@@ -45,11 +45,7 @@ fn from_json(config: &JsonConfig) -> Result<Plan, ModelError> {
         up: Up::Plain("mlp.dense_h_to_4h"),
         down: "mlp.dense_4h_to_h",
         output_norm: Some("ln_f"),
-        qkv_bias: Bias::Required,
-        output_bias: Bias::Required,
-        ffn_bias: Bias::Required,
-        norm_bias: true,
-        ..HUGGING_FACE
+        ..HUGGING_FACE.with_bias(Bias::Required)
     };
     Ok(Plan { spec, layout })
 }

@@ -77,11 +77,7 @@ fn from_json(config: &JsonConfig) -> Result<Plan, ModelError> {
         up: Up::Plain("mlp.dense_h_to_4h"),
         down: "mlp.dense_4h_to_h",
         output_norm: Some("ln_f"),
-        qkv_bias: bias,
-        output_bias: bias,
-        ffn_bias: bias,
-        norm_bias: true,
-        ..HUGGING_FACE
+        ..HUGGING_FACE.with_bias(bias)
     };
     Ok(Plan { spec, layout })
 }

@@ -58,12 +58,8 @@ pub(super) const LAYOUT: Layout = Layout {
     up: Up::Plain("mlp.c_fc"),
     down: "mlp.c_proj",
     output_norm: Some("ln_f"),
-    qkv_bias: Bias::Required,
-    output_bias: Bias::Required,
-    ffn_bias: Bias::Required,
-    norm_bias: true,
     transposed: true,
-    ..HUGGING_FACE
+    ..HUGGING_FACE.with_bias(Bias::Required)
 };
 
 /// The only activation that GGUF's gpt2 has.
@@ -78,9 +74,5 @@ pub(super) const LAYOUT_OF_GGUF: Layout = Layout {
     positions: Some(("position_embd", 0)),
     qkv: GGUF_QKV,
     up: Up::Plain("ffn_up"),
-    qkv_bias: Bias::Required,
-    output_bias: Bias::Required,
-    ffn_bias: Bias::Required,
-    norm_bias: true,
-    ..GGUF
+    ..GGUF.with_bias(Bias::Required)
 };

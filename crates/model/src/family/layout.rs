@@ -159,6 +159,13 @@ pub(super) const HUGGING_FACE: Layout = Layout {
     unit_head: false,
 };
 
+impl Layout {
+    /// This layout with biases of all matrices of a layer, and of norms.
+    pub(super) const fn with_bias(self, bias: Bias) -> Layout {
+        Layout { qkv_bias: bias, output_bias: bias, ffn_bias: bias, norm_bias: true, ..self }
+    }
+}
+
 /// Llama's layout in a GGUF file. Whether there are biases depends on the file's tensors.
 pub(super) const GGUF: Layout = Layout {
     prefixes: &[],

@@ -44,11 +44,7 @@ fn from_json(config: &JsonConfig) -> Result<Plan, ModelError> {
         up: Up::Plain("fc1"),
         down: "fc2",
         output_norm: last.then_some("final_layer_norm"),
-        qkv_bias: bias,
-        output_bias: bias,
-        ffn_bias: bias,
-        norm_bias: true,
-        ..HUGGING_FACE
+        ..HUGGING_FACE.with_bias(bias)
     };
     Ok(Plan { spec, layout })
 }

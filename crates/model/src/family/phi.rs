@@ -63,12 +63,8 @@ fn phi(config: &JsonConfig) -> Result<Plan, ModelError> {
         up: Up::Plain("mlp.fc1"),
         down: "mlp.fc2",
         output_norm: Some("final_layernorm"),
-        qkv_bias: Bias::Required,
-        output_bias: Bias::Required,
-        ffn_bias: Bias::Required,
         head_bias: Bias::Required,
-        norm_bias: true,
-        ..HUGGING_FACE
+        ..HUGGING_FACE.with_bias(Bias::Required)
     };
     Ok(Plan { spec, layout })
 }

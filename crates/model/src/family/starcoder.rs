@@ -57,15 +57,7 @@ fn starcoder2(config: &JsonConfig) -> Result<Plan, ModelError> {
     rope::HALVES.set(config, &mut spec)?;
     spec.attention[0].window = json::window(config, "sliding_window")?;
     let bias = json::bias(config, "use_bias", true)?;
-    let layout = Layout {
-        up: Up::Plain("mlp.c_fc"),
-        down: "mlp.c_proj",
-        qkv_bias: bias,
-        output_bias: bias,
-        ffn_bias: bias,
-        norm_bias: true,
-        ..HUGGING_FACE
-    };
+    let layout = Layout { up: Up::Plain("mlp.c_fc"), down: "mlp.c_proj", ..HUGGING_FACE.with_bias(bias) };
     Ok(Plan { spec, layout })
 }
 

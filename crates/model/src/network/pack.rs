@@ -68,26 +68,14 @@ impl Layer<Unpacked> {
             ffn: match self.ffn {
                 Ffn::Dense(dense) => Ffn::Dense(dense.pack(packing)?),
                 Ffn::Experts(experts) => Ffn::Experts(experts.pack(packing)?),
-                Ffn::DenseWithExperts(both) => {
-                    let DenseWithExperts {
-                        dense,
-                        dense_post_norm,
-                        experts,
-                        router_norm,
-                        experts_norm,
-                        experts_post_norm,
-                    } = *both;
-                    let (dense, experts) = (dense.pack(packing)?, experts.pack(packing)?);
-                    let both = DenseWithExperts {
-                        dense,
-                        dense_post_norm,
-                        experts,
-                        router_norm,
-                        experts_norm,
-                        experts_post_norm,
-                    };
-                    Ffn::DenseWithExperts(Box::new(both))
-                }
+                Ffn::DenseWithExperts(both) => Ffn::DenseWithExperts(Box::new(DenseWithExperts {
+                    dense: both.dense.pack(packing)?,
+                    dense_post_norm: both.dense_post_norm,
+                    experts: both.experts.pack(packing)?,
+                    router_norm: both.router_norm,
+                    experts_norm: both.experts_norm,
+                    experts_post_norm: both.experts_post_norm,
+                })),
             },
             ffn_post_norm: self.ffn_post_norm,
             input: match self.input {

@@ -50,6 +50,37 @@ pub struct Ask<'a> {
     pub source: u8,
 }
 
+impl<'a> Ask<'a> {
+    /// An ask for tokens after these, the first of which is the prompt: under *exact*, with seed 0 and without a
+    /// constraint, of drafter 0.
+    pub fn new(
+        sequence: SequenceId,
+        tokens: &'a [Token],
+        sampling: &'a Sampling,
+        limits: Limits,
+        tree: &'a mut DraftTree,
+        probes: &'a mut Probes,
+    ) -> Self {
+        Ask {
+            sequence,
+            tokens,
+            written_len: tokens.len(),
+            prompt_len: 1,
+            sampling,
+            constraint: None,
+            settings: DraftSettings::default(),
+            promise: Promise::Exact,
+            seed: 0,
+            request: 0,
+            outlook: None,
+            limits,
+            tree,
+            probes,
+            source: 0,
+        }
+    }
+}
+
 /// The tokens that were drawn at one node.
 #[derive(Debug)]
 pub struct Draws {

@@ -3,9 +3,7 @@
 use foretoken_drafters::{ModelDrafter, SharedScorer, TranslatedDrafter};
 use foretoken_engine::Race;
 use foretoken_speculation::budget::Limits;
-use foretoken_speculation::{
-    Ask, DraftSettings, DraftTree, Drafter, Opening, Probes, Promise, Sampling, SequenceId, Token,
-};
+use foretoken_speculation::{Ask, DraftTree, Drafter, Opening, Probes, Promise, Sampling, SequenceId, Token};
 use foretoken_testkit::table::{Table, TableScorer, mix};
 use foretoken_testkit::vocabulary::{spaced_translator, translator};
 
@@ -110,23 +108,11 @@ fn an_assistant_that_agrees_is_accepted() {
 
 /// The drafter's tree after these tokens.
 fn draft(drafter: &mut dyn Drafter, tokens: &[Token], promise: Promise) -> DraftTree {
-    let mut tree = DraftTree::new();
+    let (mut tree, mut probes, sampling) = (DraftTree::new(), Probes::default(), Sampling::default());
     let ask = Ask {
-        sequence: SequenceId(1),
-        tokens,
-        prompt_len: 1,
-        written_len: tokens.len(),
-        constraint: None,
-        sampling: &Sampling::default(),
-        settings: DraftSettings::default(),
         promise,
         seed: 5,
-        outlook: None,
-        request: 0,
-        limits: Limits::nodes(4),
-        tree: &mut tree,
-        probes: &mut Probes::default(),
-        source: 0,
+        ..Ask::new(SequenceId(1), tokens, &sampling, Limits::nodes(4), &mut tree, &mut probes)
     };
     drafter.draft(&mut [ask], &mut Race);
     tree

@@ -67,7 +67,7 @@ impl Value {
     }
 
     /// The type, and the value if it is short, for error messages.
-    pub fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         match self {
             Value::U8(value) => format!("u8 {value}"),
             Value::I8(value) => format!("i8 {value}"),

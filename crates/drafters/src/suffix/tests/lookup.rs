@@ -5,29 +5,13 @@ use proptest::prelude::*;
 use super::*;
 use crate::trial::NoChance;
 use foretoken_speculation::budget::Limits;
-use foretoken_speculation::{DraftSettings, DraftTree, Probes, Promise, Proposal, Sampling};
+use foretoken_speculation::{DraftTree, Probes, Proposal, Sampling};
 
 const SEQUENCE: SequenceId = SequenceId(4);
 
 fn propose(drafter: &mut SuffixDrafter, tokens: &[Token], nodes_max: usize, tree: &mut DraftTree) {
-    let sampling = Sampling::default();
-    let ask = Ask {
-        sequence: SEQUENCE,
-        tokens,
-        prompt_len: 1,
-        written_len: tokens.len(),
-        constraint: None,
-        sampling: &sampling,
-        settings: DraftSettings::default(),
-        promise: Promise::Exact,
-        seed: 0,
-        outlook: None,
-        request: 0,
-        limits: Limits::nodes(nodes_max),
-        tree,
-        probes: &mut Probes::default(),
-        source: 2,
-    };
+    let (sampling, mut probes) = (Sampling::default(), Probes::default());
+    let ask = Ask { source: 2, ..Ask::new(SEQUENCE, tokens, &sampling, Limits::nodes(nodes_max), tree, &mut probes) };
     drafter.draft(&mut [ask], &mut NoChance);
 }
 
@@ -110,24 +94,9 @@ fn a_branch_ends_after_the_token_that_falls_below_the_limits() {
     let mut drafter = SuffixDrafter { window: 0, ..SuffixDrafter::lookup(1, 3, 6) };
     drafter.open(&Opening::new(SEQUENCE, &text));
     for (token_min, path_min, len) in [(0.0, 0.0, 6), (0.4, 0.0, 1), (0.0, 0.3, 2)] {
-        let (sampling, mut tree) = (Sampling::default(), DraftTree::new());
-        let ask = Ask {
-            sequence: SEQUENCE,
-            tokens: &text,
-            prompt_len: 1,
-            written_len: (text).len(),
-            constraint: None,
-            sampling: &sampling,
-            settings: DraftSettings::default(),
-            promise: Promise::Exact,
-            seed: 0,
-            outlook: None,
-            request: 0,
-            limits: Limits { nodes_max: 9, token_min, path_min },
-            tree: &mut tree,
-            probes: &mut Probes::default(),
-            source: 0,
-        };
+        let (mut tree, mut probes, sampling) = (DraftTree::new(), Probes::default(), Sampling::default());
+        let limits = Limits { nodes_max: 9, token_min, path_min };
+        let ask = Ask::new(SEQUENCE, &text, &sampling, limits, &mut tree, &mut probes);
         drafter.draft(&mut [ask], &mut NoChance);
         assert_eq!(tree.len(), len, "{token_min} {path_min}");
     }
