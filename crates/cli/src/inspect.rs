@@ -309,6 +309,7 @@ fn positions(positions: &Positions) -> &'static str {
         Positions::Rope(_) => "rotary (RoPE)",
         Positions::Learned => "learned",
         Positions::Alibi(_) => "ALiBi",
+        Positions::Relative(_) => "biases by relative position",
     }
 }
 
