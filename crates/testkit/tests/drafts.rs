@@ -305,8 +305,8 @@ impl Chance for BreakingChance {
 struct BreakingScorer(TableScorer, usize);
 
 impl Scorer for BreakingScorer {
-    fn open(&mut self, sequence: SequenceId, tenant: Tenant) {
-        self.0.open(sequence, tenant);
+    fn open(&mut self, opening: &Opening<'_>) {
+        self.0.open(opening);
     }
 
     fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut LogitRows) {
