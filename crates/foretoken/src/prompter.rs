@@ -5,6 +5,8 @@
 //! them fixed once the generator is open. So prompts are tokenized, and requests are made, while an
 //! [`EngineThread`](crate::EngineThread) runs.
 
+pub(crate) mod source;
+
 use std::sync::{Arc, OnceLock};
 
 use foretoken_engine::{BudgetKind, Forcing, Order, Request, ThinkingWords, guided, guided_after_thoughts};
@@ -96,7 +98,8 @@ impl Prompter {
     /// budget.
     ///
     /// # Errors
-    /// A text for a model without a tokenizer, or an empty one for a model without a beginning-of-text token.
+    /// A text for a model without a tokenizer, or an empty one for a model without a beginning-of-text token; or the
+    /// model is an encoder-decoder, which needs a source ([`Prompter::request_with_source`]).
     pub fn request(&self, prompt: impl Into<Prompt>) -> Result<Request, Error> {
         self.request_by(prompt, &self.decided)
     }
@@ -106,6 +109,7 @@ impl Prompter {
     /// # Errors
     /// As [`Prompter::request`].
     pub fn request_by(&self, prompt: impl Into<Prompt>, decided: &DecidedSampling) -> Result<Request, Error> {
+        source::check(&self.target, false)?;
         let prompt = match prompt.into() {
             Prompt::Chat(messages) => return self.chat(&ChatInput::new(&messages, true), decided),
             Prompt::Ids(ids) => ids,
@@ -286,6 +290,9 @@ impl Prompter {
     /// # Errors
     /// There is none, or one that is empty or cannot be understood.
     pub fn chat_template(&self) -> Result<&ChatTemplate, Error> {
+        if self.has_encoder() {
+            return Err(self.no_turns());
+        }
         let template = self.template.get_or_init(|| match &self.template_setting {
             Some(words) => self.template_for(words).map(Some),
             None => self.target.chat_template(),

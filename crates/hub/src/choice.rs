@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::error::{HubError, excerpt};
 
 /// The files that belong to weights in safetensors, as far as a repository has them.
-const COMPANIONS: [&str; 13] = [
+const COMPANIONS: [&str; 14] = [
     "config.json",
     "generation_config.json",
     "tokenizer.json",
@@ -19,6 +19,7 @@ const COMPANIONS: [&str; 13] = [
     "special_tokens_map.json",
     "added_tokens.json",
     "tokenizer.model",
+    "spiece.model",
     "vocab.json",
     "merges.txt",
     "chat_template.jinja",

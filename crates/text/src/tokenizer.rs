@@ -63,7 +63,7 @@ pub struct Tokenizer {
 
 impl Tokenizer {
     /// Reads the tokenizer of a folder, with `tokenizer_config.json` if it is there: `tokenizer.json`, or else
-    /// SentencePiece's `tokenizer.model`, or else `vocab.json` with `merges.txt`.
+    /// SentencePiece's `tokenizer.model` or `spiece.model`, or else `vocab.json` with `merges.txt`.
     ///
     /// # Errors
     /// If none of them is there, or one of the files cannot be read or understood.
@@ -72,7 +72,7 @@ impl Tokenizer {
         Self::loaded(&dir.display().to_string(), || {
             if has("tokenizer.json") || !Self::is_in(dir) {
                 folder::from_dir(dir)
-            } else if has("tokenizer.model") {
+            } else if sentencepiece::FILES.into_iter().any(has) {
                 sentencepiece::from_dir(dir)
             } else {
                 merges::from_dir(dir)
@@ -83,7 +83,7 @@ impl Tokenizer {
     /// Whether a folder has a tokenizer in one of the forms that [`Tokenizer::from_dir`] reads.
     pub fn is_in(dir: &Path) -> bool {
         let has = |file: &str| dir.join(file).exists();
-        has("tokenizer.json") || has("tokenizer.model") || (has("vocab.json") && has("merges.txt"))
+        has("tokenizer.json") || sentencepiece::FILES.into_iter().any(has) || (has("vocab.json") && has("merges.txt"))
     }
 
     /// Makes a tokenizer from the bytes of a `tokenizer.model`. `name` identifies it in messages.

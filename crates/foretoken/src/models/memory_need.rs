@@ -37,7 +37,10 @@ impl Need {
         let types: [CacheType; 2] = [options.key_type, options.value_type];
         let own = (0..layers.min(model.spec.kv_layers())).map(|layer| model.spec.cache_bytes_of(layer, types));
         let positions = options.page_len.saturating_mul(options.pages);
-        own.fold(0, usize::saturating_add).saturating_mul(positions).saturating_add(passes(model, options))
+        // As many bytes of a source.
+        let halves = if model.spec.encoder.is_some() { 2 } else { 1 };
+        let own = own.fold(0, usize::saturating_add).saturating_mul(halves);
+        own.saturating_mul(positions).saturating_add(passes(model, options))
     }
 }
 
@@ -61,18 +64,28 @@ fn is_matrix_of_floats(tensor: &Tensor) -> bool {
     tensor.shape.len() > 1 && ["F32", "F16", "BF16"].contains(&tensor.dtype.name())
 }
 
-/// Bytes of a model's keys and values.
+/// Bytes of a model's keys and values, with those of sources and those of one layer of an encoder, in floats.
 fn cache(model: &Opened, options: &Options) -> usize {
     let types: [CacheType; 2] = [options.key_type, options.value_type];
-    let positions = options.page_len.saturating_mul(options.pages);
-    model.spec.cache_bytes_per_position(types).saturating_mul(positions)
+    let (spec, positions) = (&model.spec, options.page_len.saturating_mul(options.pages));
+    let position = spec.cache_bytes_per_position(types).saturating_add(spec.source_bytes_per_position(types));
+    let of_layer =
+        spec.heads.saturating_mul(spec.head_dim).saturating_mul(8).saturating_mul(source_rows(model, options));
+    position.saturating_mul(positions).saturating_add(of_layer)
+}
+
+/// Rows of the longest source, which is read in one pass; 0 without an encoder.
+fn source_rows(model: &Opened, options: &Options) -> usize {
+    let longest = options.context.unwrap_or(usize::MAX).min(options.page_len.saturating_mul(options.pages));
+    model.spec.encoder.map_or(0, |_| longest.min(model.spec.context_max))
 }
 
 /// An estimate of the rows of a pass whose logits are computed: those of a draft tree.
 const LOGIT_ROWS: usize = 64;
 
 /// Bytes of buffers for a pass of the most rows: for each row about eight vectors of the hidden size, two of the
-/// feed-forward width or four for each expert that is chosen, all in floats; and the logits.
+/// feed-forward width or four for each expert that is chosen, all in floats; and the logits. A source may have more
+/// rows than a pass, and four vectors of its heads.
 fn passes(model: &Opened, options: &Options) -> usize {
     let spec = &model.spec;
     let of_experts = spec.experts.as_ref().map_or(0, |experts| {
@@ -87,7 +100,10 @@ fn passes(model: &Opened, options: &Options) -> usize {
         _ => dense.max(of_experts),
     };
     let row = spec.width.saturating_mul(8).saturating_add(inside);
-    let rows = row.saturating_mul(options.rows_max.min(options.pages.saturating_mul(options.page_len)));
+    let rows = options.rows_max.min(options.pages.saturating_mul(options.page_len));
+    let of_source = source_rows(model, options);
+    let heads = spec.heads.saturating_mul(spec.head_dim).saturating_mul(4).saturating_mul(of_source);
+    let rows = row.saturating_mul(rows.max(of_source)).saturating_add(heads);
     rows.saturating_add(spec.vocabulary.saturating_mul(LOGIT_ROWS)).saturating_mul(4)
 }
 

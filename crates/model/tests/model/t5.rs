@@ -1,5 +1,5 @@
-//! Tests of encoder-decoders: sources in any pages and beside any others, mistakes that show in logits, and the forms of
-//! T5's files.
+//! Tests of encoder-decoders: sources in any pages and beside any others, mistakes that show in logits, and the forms
+//! of T5's files.
 
 use foretoken_kernels::Isa;
 use foretoken_model::{Batch, Checkpoint, Executor, ExecutorError, Model, Options, PageId, PageTable, Source, Span};
@@ -29,8 +29,7 @@ fn a_source_has_the_same_rows_in_any_pages() {
     for (name, len) in NAMES.into_iter().flat_map(|name| [(name, 1), (name, 40)]).chain([("t5", 1100)]) {
         let source = tokens(len);
         let run = |page_len: usize, threads, isa: Option<Isa>| {
-            let options =
-                Options { page_len, pages: 2 + 1200 / page_len, ..Options::for_positions(1, threads) };
+            let options = Options { page_len, pages: 2 + 1200 / page_len, ..Options::for_positions(1, threads) };
             let model = load_with(&fixture(name), options);
             let mut model = if let Some(isa) = isa { model.with_isa(isa) } else { model };
             open_source(&mut model, 0, &source, 1);
