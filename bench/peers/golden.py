@@ -8,6 +8,8 @@ FOLDER/NAME gets config.json and model.safetensors (f32) as transformers writes 
 (96 of them), their `logits` [96, vocabulary] in f32 with eager attention, `greedy` (the first 16 tokens and the 48
 greedy tokens that follow them), and for networks whose rotary frequencies depend on the context, `context`: the context
 length that the frequencies were chosen for. transformers chooses them by the length of each input; here they are fixed.
+Encoder-decoders also have `source`, which their encoder reads; `tokens` are the decoder's, which begin with its start
+token, and some of these networks have more of them, where distances are to exceed the last bucket of positions.
 
 The weights are drawn so that every part of the network affects the logits: matrices are normal with deviation 1.6 /
 sqrt(their inputs), embeddings 1 (less if the network multiplies them), biases 0.1, norms 0.2 around their initial value
@@ -18,6 +20,7 @@ tokens among the 48).
 Needs torch, transformers 5 and safetensors. Families without a class in transformers are made by remote_code.py.
 """
 import argparse
+import json
 import os
 
 import torch
@@ -46,6 +49,11 @@ MULTIPLIERS = dict(embedding_multiplier=3.0, attention_multiplier=0.25, residual
 LONG = dict(short_factor=[1.0, 1.05, 1.3, 1.9], long_factor=[1.1, 2.4, 5.5, 7.5])
 LONG_PARTIAL = dict(short_factor=[1.0, 1.2, 1.7], long_factor=[1.3, 3.1, 7.0])
 
+
+# Heads that do not divide the width, and distances that fill all buckets within the source.
+T5 = dict(vocab_size=VOCABULARY, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, decoder_start_token_id=0,
+          layer_norm_epsilon=0.01)
+T5_NARROW = dict(T5, num_heads=3, relative_attention_num_buckets=8, relative_attention_max_distance=20)
 
 # NAME: (configuration class, its fields, and settings outside the configuration: the context that rotary frequencies
 # are chosen for, the deviation of the embeddings).
@@ -195,6 +203,12 @@ CASES = {
         "dynamic", factor=1.0, alpha=1000.0, beta_fast=32, beta_slow=1, mscale=1.0, mscale_all_dim=1.0))),
     "hunyuan_v1_dense-bias": ("HunYuanDenseV1", dict(GROUPED, head_dim=8, attention_bias=True,
                                                      tie_word_embeddings=True)),
+    # T5 (tied, ReLU), with distances beyond the last bucket, T5 1.1 and Flan-T5 (untied, gated), mT5.
+    "t5": ("T5", T5, dict(source=40)),
+    "t5-long": ("T5", dict(T5, d_kv=6), dict(source=200, tokens=160)),
+    "t5-v1_1": ("T5", dict(T5_NARROW, num_decoder_layers=3, feed_forward_proj="gated-gelu", tie_word_embeddings=False),
+                dict(source=40)),
+    "mt5": ("MT5", dict(T5_NARROW, num_heads=5, d_kv=4, tie_word_embeddings=False), dict(source=40)),
 }
 
 # Fields that GGUF files and llama.cpp assume: the feed-forward half four times as wide, scores scaled by the width
@@ -237,7 +251,11 @@ def build(name, seed):
         if hasattr(config, key) and key not in fields:
             setattr(config, key, 0.01)
     attention = apart.get("attention", "eager")
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=attention).eval().float()
+    kind = transformers.AutoModelForSeq2SeqLM if "source" in apart else transformers.AutoModelForCausalLM
+    model = kind.from_config(config, attn_implementation=attention).eval().float()
+    if fields.get("tie_word_embeddings") is False and "source" in apart:
+        # transformers 5 ties T5's head unless a file has one of its own, as published files do.
+        model.lm_head.weight = nn.Parameter(model.lm_head.weight.detach().clone())
     torch.manual_seed(seed)
     with torch.no_grad():
         draw(model, apart.get("embedding", 1.0))
@@ -276,6 +294,9 @@ def draw(model, embedding):
                 p.copy_(start + noise * 0.2)
             else:
                 raise AssertionError(f"{type(module).__name__}.{name}: no rule for its weights")
+    for module in model.modules():
+        if hasattr(module, "key_value_proj_dim"):  # T5 does not scale scores, so its queries are drawn smaller
+            module.q.weight.mul_(module.key_value_proj_dim ** -0.5)
     for name, b in model.named_buffers():
         if name.endswith("layer_scalar"):
             b.copy_(0.9 + torch.randn_like(b) * 0.1)
@@ -291,24 +312,45 @@ def fix_frequencies(model, context):
 
 
 @torch.no_grad()
-def measure(model):
+def measure(model, source=None, tokens=TOKENS):
     """Logits and greedy followers of random tokens; how clear and how varied the greedy choices are."""
-    tokens = torch.randint(1, VOCABULARY, (1, TOKENS))
-    logits = model(input_ids=tokens, use_cache=False).logits[0].float()
+    tokens = torch.randint(1, VOCABULARY, (1, tokens))
+    golden, ask = {}, lambda ids: model(input_ids=ids, use_cache=False).logits[0].float()
+    if source is not None:
+        source = torch.randint(1, VOCABULARY, (1, source))
+        tokens[0, 0] = model.config.decoder_start_token_id
+        golden["source"] = source[0].int()
+        ask = lambda ids: model(input_ids=source, decoder_input_ids=ids, use_cache=False).logits[0].float()
+    logits = ask(tokens)
     greedy, clear = tokens[:, :PROMPT], float("inf")
     for _ in range(FOLLOWERS):
-        row = model(input_ids=greedy, use_cache=False).logits[0, -1].float()
+        row = ask(greedy)[-1]
         first, second = row.topk(2).values
         clear = min(clear, float((first - second) / row.abs().max()))
         greedy = torch.cat([greedy, row.argmax().view(1, 1)], 1)
     varied = len(set(greedy[0, PROMPT:].tolist()))
-    return dict(tokens=tokens[0].int(), logits=logits.contiguous(), greedy=greedy[0].int()), clear, varied
+    golden.update(tokens=tokens[0].int(), logits=logits.contiguous(), greedy=greedy[0].int())
+    return golden, clear, varied
+
+
+def as_published(path):
+    """Writes an untied T5 as published files have it: transformers 5 says that it is tied, whatever it is."""
+    config = json.load(open(path))
+    config["tie_word_embeddings"] = False
+    config.pop("scale_decoder_outputs", None)
+    with open(path, "w") as file:
+        file.write(json.dumps(config, indent=2, sort_keys=True) + "\n")
+    folder = os.path.dirname(path)
+    reloaded = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder)
+    assert not torch.equal(reloaded.lm_head.weight, reloaded.shared.weight), folder
 
 
 def make(root, name):
+    apart = CASES[name][2] if len(CASES[name]) > 2 else {}
+    lengths = {key: apart[key] for key in ("source", "tokens") if key in apart}
     for seed in range(FIRST_SEED, FIRST_SEED + 200):
         model, context = build(name, seed)
-        golden, clear, varied = measure(model)
+        golden, clear, varied = measure(model, **lengths)
         if clear >= 1e-3 and varied >= 8:
             break
     else:
@@ -318,6 +360,8 @@ def make(root, name):
     folder = os.path.join(root, name)
     model.save_pretrained(folder)
     os.remove(os.path.join(folder, "generation_config.json"))
+    if "source" in apart and CASES[name][1].get("tie_word_embeddings") is False:
+        as_published(os.path.join(folder, "config.json"))
     save_file(golden, os.path.join(folder, "golden.safetensors"))
     size = sum(os.path.getsize(os.path.join(folder, f)) for f in os.listdir(folder))
     print(f"{name}: seed {seed}, {size / 1000:.0f} kB, logits {float(golden['logits'].min()):.2f} to "

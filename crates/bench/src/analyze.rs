@@ -168,7 +168,7 @@ impl Analyze {
         let depth_max = gammas.last().copied().unwrap_or(0).max(ALPHA_DEPTH_MIN);
         let mut subject = self.open(depth_max)?;
         let prompter = Arc::clone(&subject.generator.prompter);
-        let tokens = |listed: ListedPrompt| Ok(listed.usable_request(&prompter)?.prompt);
+        let tokens = |listed: ListedPrompt| listed.usable_tokens(&prompter);
         let place = self.prompts.display().to_string();
         let prompts = self.list.usable(&place, listed.into_iter().map(tokens).collect())?;
         subject.notices.print_seed();

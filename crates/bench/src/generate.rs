@@ -199,7 +199,7 @@ impl Generate {
             budget: self.budget.first().map_or(BudgetKind::default(), |budget| budget.kind(limit, None)),
             ..Choices::new(&settings)
         })?;
-        let tokens = |listed: ListedPrompt| Ok((listed.usable_request(&generator.prompter)?.prompt, listed.kind));
+        let tokens = |listed: ListedPrompt| Ok((listed.usable_tokens(&generator.prompter)?, listed.kind));
         let place = self.prompts.display().to_string();
         let listed = self.list.usable(&place, listed.into_iter().map(tokens).collect())?;
         self.parallel(listed.len())?; // some may have been left out since

@@ -113,7 +113,7 @@ impl ServeBench {
             SpeculationSettings { spec_type: self.spec_type.clone().unwrap_or_default(), ..self.drafting.settings()? };
         let parallel = self.clients.iter().copied().max().unwrap_or(1);
         let settings = Settings { model: self.model.settings()?, sampling, speculation, parallel };
-        let prompts = self.prompts.read(self.list)?;
+        let prompts = self.prompts.read(self.list, false)?;
         let text = |prompt: Prompt| {
             let found = match prompt {
                 Prompt::Text(text) => return Ok(text),

@@ -6,7 +6,9 @@ use std::time::Instant;
 
 use foretoken_console::interrupts::Interrupts;
 use foretoken_console::progress;
-use foretoken_model::{Batch, Executor, ExecutorError, HiddenInput, PageId, PageTable, Span, Token, WeightsRead};
+use foretoken_model::{
+    Batch, Executor, ExecutorError, HiddenInput, PageId, PageTable, Source, Span, Token, WeightsRead,
+};
 
 use super::generate::interval::median;
 use super::{ROWS_WITH_LOGITS, logits};
@@ -57,6 +59,11 @@ impl Timer {
     /// # Errors
     /// The model cannot run the pass.
     pub fn passes(&mut self, context: usize, rows: &[usize], repeat: usize) -> Result<Vec<PassTimes>, ExecutorError> {
+        // A source of one token, if there is an encoder.
+        let table = vec![PageId(0)];
+        let source = Source { tokens: &[0], table: &table, is_computed: false };
+        let source = self.model.capacity().sources.as_ref().map(|_| source);
+        self.model.open(0, source)?;
         self.fill(context)?;
         let mut all: Vec<PassTimes> = rows
             .iter()

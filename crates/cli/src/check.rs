@@ -31,6 +31,8 @@ const ROUND: usize = 4;
 #[command(next_help_heading = "Comparison")]
 pub struct Check {
     /// The prompts: objects of a .jsonl file, or one a line; - is standard input
+    ///
+    /// An encoder-decoder reads each of them as a source.
     #[arg(long, value_name = "FILE")]
     prompts: PathBuf,
     #[command(flatten)]
@@ -66,7 +68,7 @@ impl Check {
         let (mut generator, mut notices) = open_generator(&settings)?;
         let prompter = Arc::clone(&generator.prompter);
         check_comparable(settings.speculation.verify, prompter.decided.sampling.temperature)?;
-        let requests = self.list.requests(&self.prompts.display().to_string(), listed, &prompter)?.into_iter();
+        let requests = self.list.requests(&self.prompts.display().to_string(), listed, None, &prompter)?.into_iter();
         let requests = requests.map(|(_, request)| Request { log_probabilities: true, ..request });
         let requests: Vec<Request> = requests.collect();
         let interrupts = Interrupts::listen();

@@ -23,7 +23,7 @@ use foretoken_console::options::{
     BeamOptions, ModelOptions, PromptCacheOptions, SamplingOptions, SpeculationOptions, TemplateOptions,
 };
 use foretoken_console::progress::{PromptBar, bar, say};
-use foretoken_console::prompts::{ListOptions, ListedPrompt, PromptOptions};
+use foretoken_console::prompts::{ListOptions, ListedPrompt, PromptOptions, SourceOptions};
 use foretoken_console::terminal::standard_output;
 use foretoken_console::{report, values};
 
@@ -91,6 +91,8 @@ pub struct Generate {
     #[command(flatten)]
     prompt: PromptOptions,
     #[command(flatten)]
+    source: SourceOptions,
+    #[command(flatten)]
     list: ListOptions,
     #[command(flatten)]
     model: ModelOptions,
@@ -124,7 +126,8 @@ impl Generate {
     /// An option, the model or a prompt cannot be used, or the output cannot be written.
     pub fn run(&self) -> Result<(), Failure> {
         self.check_beams()?;
-        let listed = self.prompt.read(self.list)?;
+        let source = self.source.read()?;
+        let listed = self.prompt.read(self.list, source.is_some())?;
         let file = self.resume.as_deref().map(ResumedFile::open).transpose()?;
         let settings = Settings {
             model: self.template.with(self.prompt_cache.with(self.model.settings()?)),
@@ -136,7 +139,7 @@ impl Generate {
         if generator.prompter.tokenizer.is_none() && !self.output_ids && !self.json {
             return Err(without_tokenizer(&generator.prompter.target).into());
         }
-        let workload = self.requests(&mut generator, listed, file)?;
+        let workload = self.requests(&mut generator, (listed, source.as_ref()), file)?;
         if self.requests_per_prompt() > 1 && generator.prompter.decided.sampling.temperature == 0.0 {
             say("note: --n-best: at temperature 0 all answers to a prompt are equal");
         }
@@ -186,11 +189,15 @@ impl Generate {
     fn requests(
         &self,
         generator: &mut Generator,
-        listed: Vec<ListedPrompt>,
+        (listed, source): (Vec<ListedPrompt>, Option<&Prompt>),
         file: Option<ResumedFile>,
     ) -> Result<Workload, Failure> {
+        if file.is_some() && generator.prompter.has_encoder() {
+            let expected = "expected a model without an encoder, as the file's answers are told apart by their prompts";
+            return Err(Failure::Usage(format!("--resume: {expected}, found an encoder-decoder")));
+        }
         let place = self.prompt.prompts.as_ref().map_or(String::new(), |path| path.display().to_string());
-        let usable = self.list.requests(&place, listed, &generator.prompter)?;
+        let usable = self.list.requests(&place, listed, source, &generator.prompter)?;
         let (prompts, requests): (Vec<Prompt>, Vec<Request>) = usable.into_iter().unzip();
         let measure = self.json || self.show_drafts.is_some();
         let report_drafts = self.show_drafts == Some(ShowDrafts::Rejected);

@@ -145,6 +145,7 @@ impl Facts {
                 "shared_ffn_width": experts.shared.map(|shared| shared.ffn_width),
                 "layers": layers_with_experts(spec),
             })),
+            "encoder": spec.encoder.map(|encoder| json!({ "layers": encoder.layers, "start_token": encoder.start })),
             "draft_head": spec.draft_head.as_ref().map(|head| json!({
                 "target_layers": head.target_layers,
                 "target_width": head.target_width,
@@ -218,7 +219,7 @@ impl Facts {
             ("family", spec.family.to_string()),
             ("parameters", self.parameters(model)),
             ("types", dtypes.collect::<Vec<_>>().join("; ")),
-            ("layers", spec.layers.to_string()),
+            ("layers", layers(spec)),
             ("width", format!("{}, feed-forward {} ({})", spec.width, spec.ffn_width, feed_forward(spec.feed_forward))),
             ("heads", format!("{} of {}, {} of keys and values", spec.heads, spec.head_dim, spec.kv_heads)),
             ("norm", norm(spec.norm)),
@@ -229,12 +230,13 @@ impl Facts {
             (
                 "memory",
                 format!(
-                    "weights {}{active_note}, cache {cache} per 1000 positions (keys {keys}, values {values})",
-                    megabytes(self.weights_bytes)
+                    "weights {}{active_note}, cache {cache} per 1000 positions{} (keys {keys}, values {values})",
+                    megabytes(self.weights_bytes),
+                    if spec.encoder.is_some() { " and as much per 1000 of a source" } else { "" },
                 ),
             ),
             ("computes", format!("{} (of {})", Isa::chosen().name(), instruction_sets())),
-            ("begins with", self.begins_with()),
+            ("begins with", spec.encoder.map_or_else(|| self.begins_with(), |encoder| encoder.start.to_string())),
             ("ends with", listed(&self.end_tokens)),
         ];
         if let Some(experts) = &spec.experts {
@@ -293,6 +295,14 @@ fn describe_experts(spec: &Spec, experts: &Experts) -> String {
     format!("{count} of width {ffn_width} in {layers_text}, of which a token chooses {chosen}{shared}{dense}")
 }
 
+/// The layers of the network, or of both its halves.
+fn layers(spec: &Spec) -> String {
+    match spec.encoder {
+        None => spec.layers.to_string(),
+        Some(encoder) => format!("{} of the encoder, {} of the decoder", encoder.layers, spec.layers),
+    }
+}
+
 /// The names of all instruction sets of this machine.
 pub fn instruction_sets() -> String {
     Isa::available().into_iter().map(Isa::name).collect::<Vec<_>>().join(", ")
@@ -310,6 +320,7 @@ fn positions(positions: &Positions) -> &'static str {
         Positions::Rope(_) => "rotary (RoPE)",
         Positions::Learned => "learned",
         Positions::Alibi(_) => "ALiBi",
+        Positions::Relative(_) => "biases by relative position",
     }
 }
 

@@ -23,6 +23,10 @@ pub struct LogitsCommand {
     #[arg(long, value_name = "ID,..", value_delimiter = ',', required = true, value_parser = values::token,
         allow_negative_numbers = true)]
     tokens: Vec<Token>,
+    /// The tokens that the encoder of an encoder-decoder reads
+    #[arg(long, value_name = "ID,..", value_delimiter = ',', value_parser = values::token,
+        allow_negative_numbers = true)]
+    source_ids: Option<Vec<Token>>,
     /// The safetensors file to write: `logits`, f32, [tokens, vocabulary]
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
@@ -46,18 +50,26 @@ impl LogitsCommand {
     pub fn run(&self) -> Result<(), Failure> {
         let mut output = self.writing.begin(&self.output, &Vec::from_iter(self.model.path()?))?;
         let model = self.model.open()?;
+        let source = self.source_ids.as_deref();
+        Logits::check_source(&model, source)?;
         let context_max = model.spec.context_max;
         let (count, context) = (self.tokens.len(), self.model.context(context_max));
         if count > context {
             return Err(Failure::Other(format!("--tokens: expected at most {context} (the context), found {count}")));
         }
         let mut loading = Loading::default();
+        let of_source = source.map_or(0, <[Token]>::len);
+        if of_source > context {
+            let found = format!("expected at most {context} (the context), found {of_source}");
+            return Err(Failure::Other(format!("--source-ids: {found}")));
+        }
         // Some rotary embeddings depend on the longest sequence.
-        let options = Options { context: self.model.ctx_size.map(|_| context), ..self.model.run_with(count) };
+        let options =
+            Options { context: self.model.ctx_size.map(|_| context), ..self.model.run_with(count.max(of_source)) };
         let mut model = model.load(&Cpu, options, &mut |done, of| loading.show(done, of))?.executor;
         drop(loading);
         let rows = if self.one_by_one { Some(1) } else { self.rows };
-        let logits = Logits::of(&mut *model, &self.tokens, rows)?;
+        let logits = Logits::of(&mut *model, (source, &self.tokens), rows)?;
         logits.write(&mut output, &self.output)?;
         Ok(output.finish()?)
     }

@@ -5,6 +5,7 @@
 //! file is named.
 
 pub mod listed;
+mod source;
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use crate::progress::warn;
 use crate::records::{read_text, utf8};
 use crate::values;
 pub use listed::ListedPrompt;
+pub use source::SourceOptions;
 
 /// The source of the prompt.
 #[derive(Args, Clone, Debug)]
@@ -49,11 +51,11 @@ pub struct PromptOptions {
 }
 
 impl PromptOptions {
-    /// Reads the prompt or prompts.
+    /// Reads the prompt or prompts. With a source they may be left out: then there is one empty prompt.
     ///
     /// # Errors
     /// A file cannot be read or parsed; or there is no prompt and standard input is a terminal.
-    pub fn read(&self, list: ListOptions) -> Result<Vec<ListedPrompt>, Failure> {
+    pub fn read(&self, list: ListOptions, has_source: bool) -> Result<Vec<ListedPrompt>, Failure> {
         if let Some(path) = &self.prompts {
             return list.read(path);
         }
@@ -68,6 +70,9 @@ impl PromptOptions {
             return alone(Prompt::Text(text.clone()));
         }
         let is_empty = self.words.is_none() && self.prompt.is_none() && self.file.is_none();
+        if is_empty && has_source {
+            return alone(Prompt::Text(String::new()));
+        }
         if is_empty && std::io::stdin().is_terminal() {
             let expected = "a text in quotes, -f FILE or a pipe";
             let hint = "foretoken chat talks with a model, foretoken generate -h shows more";
@@ -148,8 +153,8 @@ impl ListOptions {
         Ok(listed)
     }
 
-    /// The prompts of a list with their requests. With `skip_bad` prompts that the engine would refuse are skipped;
-    /// otherwise their answers have the error.
+    /// The prompts of a list with their requests, for a source if there is one. With `skip_bad` prompts that the engine
+    /// would refuse are skipped; otherwise their answers have the error.
     ///
     /// # Errors
     /// As [`ListOptions::usable`].
@@ -157,10 +162,12 @@ impl ListOptions {
         &self,
         place: &str,
         listed: Vec<ListedPrompt>,
+        source: Option<&Prompt>,
         prompter: &Prompter,
     ) -> Result<Vec<(Prompt, Request)>, Failure> {
         let request = |listed: ListedPrompt| {
-            let request = if self.skip_bad { listed.usable_request(prompter) } else { listed.request(prompter) };
+            let request = listed.request(source, prompter);
+            let request = if self.skip_bad { request.and_then(|it| listed.usable(it, prompter)) } else { request };
             Ok((listed.prompt, request?))
         };
         self.usable(place, listed.into_iter().map(request).collect())

@@ -320,7 +320,7 @@ impl<S: Scorer> Drafter for HeadDrafter<S> {
     fn open(&mut self, opening: &Opening<'_>) {
         let before = self.sequences.insert(opening.sequence, HeadSequence::default());
         assert!(before.is_none(), "{:?} was opened twice", opening.sequence);
-        self.scorer.open(opening.sequence, opening.tenant);
+        self.scorer.open(opening);
     }
 
     fn read(&mut self, asks: &[ReadAsk<'_>]) {

@@ -73,8 +73,9 @@ impl Drafter for LlmaDrafter {
 
     fn open(&mut self, opening: &Opening<'_>) {
         let mut reference = History::new(self.run_min..=self.run_min.max(RUN_MAX));
-        let [prediction, prompt] = [opening.prediction, opening.prompt].map(<[_]>::iter);
-        prediction.chain([&END]).chain(prompt).for_each(|token| reference.push(*token));
+        let [prediction, source, prompt] = [opening.prediction, opening.source, opening.prompt].map(<[_]>::iter);
+        let source = source.chain(if opening.source.is_empty() { &[][..] } else { &[END] });
+        prediction.chain([&END]).chain(source).chain(prompt).for_each(|token| reference.push(*token));
         let before = self.references.insert(opening.sequence, reference);
         assert!(before.is_none(), "{:?} was opened twice", opening.sequence);
     }

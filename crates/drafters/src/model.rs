@@ -182,7 +182,7 @@ impl<S: Scorer> Drafter for ModelDrafter<S> {
     fn open(&mut self, opening: &Opening<'_>) {
         let before = self.caches.insert(opening.sequence, Cached::default());
         assert!(before.is_none(), "{:?} was opened twice", opening.sequence);
-        self.scorer.open(opening.sequence, opening.tenant);
+        self.scorer.open(opening);
         if let Some(inner) = &mut self.inner {
             inner.drafter.open(opening);
         }

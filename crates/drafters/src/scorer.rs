@@ -11,7 +11,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use foretoken_speculation::{SequenceId, Tenant, Token};
+use foretoken_speculation::{Opening, SequenceId, Token};
 
 /// Hidden states that a network reads besides its tokens, one for each row of a span that is not computed, in order:
 /// that of the position before the row's, from which the row's token was chosen.
@@ -176,9 +176,9 @@ pub(crate) fn common_prefix(a: &[Token], b: &[Token]) -> usize {
 
 /// A language model with a cache per sequence.
 pub trait Scorer: Send {
-    /// Opens a sequence, with nothing cached. Rows that were computed for another sequence of the same tenant may be
-    /// adopted ([`Scorer::adopt`]).
-    fn open(&mut self, sequence: SequenceId, tenant: Tenant);
+    /// Opens a sequence, with nothing cached. Rows that were computed for another sequence of the same tenant and source
+    /// may be adopted ([`Scorer::adopt`]).
+    fn open(&mut self, opening: &Opening<'_>);
 
     /// Adopts rows that other sequences have computed of these tokens, for a sequence of which nothing is cached;
     /// returns how many leading ones are now committed. 0 by default, for models without a prefix cache.

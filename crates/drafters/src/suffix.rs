@@ -15,7 +15,7 @@
 //!
 //! A sequence that ends becomes history of its tenant, and is never shown to another tenant; texts of `warm_up` without
 //! a tenant are public. An occurrence in another text counts less than one in the running sequence ([`SHARE`]); an
-//! occurrence in the request's prediction counts as much. Prompts and outputs count alike, and equal texts are stored
+//! occurrence in the request's prediction counts as much, and so does one in the source of an encoder. Prompts and outputs count alike, and equal texts are stored
 //! twice.
 
 use std::collections::BTreeMap;
@@ -71,6 +71,8 @@ pub struct SuffixDrafter {
 struct Running {
     history: History,
     prediction: History,
+    /// What the target's encoder has read, which outputs often repeat.
+    source: History,
     tenant: Tenant,
 }
 
@@ -155,7 +157,7 @@ impl SuffixDrafter {
 
     fn propose(&mut self, ask: &mut Ask<'_>) {
         let running = self.running.get_mut(&ask.sequence);
-        let Running { history, prediction, tenant } =
+        let Running { history, prediction, source, tenant } =
             running.unwrap_or_else(|| panic!("{:?} was not opened", ask.sequence));
         history.extend_to(ask.written());
         assert!(history.len() == ask.written_len, "{} tokens indexed of {}", history.len(), ask.written_len);
@@ -165,8 +167,8 @@ impl SuffixDrafter {
         found.gather(0, history, ask.tokens, depth, self.candidates, self.first);
         let mut sources = vec![Source { tokens: ask.tokens, share: 1.0 }];
         let others = self.texts.seen_by(*tenant).flat_map(Texts::newest_first).map(|history| (history, SHARE));
-        for (history, share) in [(&*prediction, 1.0)].into_iter().chain(others).filter(|(history, _)| history.len() > 1)
-        {
+        let given = [(&*prediction, 1.0), (&*source, 1.0)];
+        for (history, share) in given.into_iter().chain(others).filter(|(history, _)| history.len() > 1) {
             found.gather(sources.len(), history, ask.tokens, depth, self.candidates, self.first);
             sources.push(Source { tokens: history.tokens(), share });
         }
@@ -192,13 +194,14 @@ impl Drafter for SuffixDrafter {
     }
 
     fn open(&mut self, opening: &Opening<'_>) {
-        let [history, prediction] = [opening.prompt, opening.prediction].map(|tokens| {
+        let [history, prediction, source] = [opening.prompt, opening.prediction, opening.source].map(|tokens| {
             let mut history = History::new(self.lengths.iter().copied());
             history.extend_to(tokens);
             history
         });
         self.texts.touch(opening.tenant);
-        let before = self.running.insert(opening.sequence, Running { history, prediction, tenant: opening.tenant });
+        let running = Running { history, prediction, source, tenant: opening.tenant };
+        let before = self.running.insert(opening.sequence, running);
         assert!(before.is_none(), "{:?} was opened twice", opening.sequence);
     }
 

@@ -126,7 +126,7 @@ impl<S: Scorer, T: Translator> Drafter for TranslatedDrafter<S, T> {
         let before = self.readings.insert(opening.sequence, Reading::default());
         assert!(before.is_none(), "{:?} was opened twice", opening.sequence);
         self.translator.open(opening.sequence);
-        self.assistant.open(&Opening { prompt: &[], prediction: &[], ..*opening });
+        self.assistant.open(&Opening { prompt: &[], prediction: &[], source: &[], ..*opening });
     }
 
     fn read(&mut self, asks: &[ReadAsk<'_>]) {

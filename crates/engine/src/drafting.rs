@@ -106,8 +106,9 @@ impl Drafters {
         self.update_needs(sequence);
         for number in sequence.draft.drafters.clone() {
             let member = &mut self.members[usize::from(number)];
-            let Request { prompt, tenant, prediction, .. } = &sequence.request;
-            let opening = Opening { sequence: sequence.id, prompt, tenant: *tenant, prediction };
+            let Request { prompt, tenant, prediction, source, .. } = &sequence.request;
+            let source = source.as_deref().unwrap_or_default();
+            let opening = Opening { sequence: sequence.id, prompt, tenant: *tenant, prediction, source };
             if let Err(message) = guarded(|| member.drafter.open(&opening)) {
                 self.drop_for(number, sequence, message, events);
             }

@@ -11,24 +11,31 @@
 //! are rows of the span that were computed before. A state cannot be rolled back; it restarts, from a checkpoint if
 //! there is one. A sequence that is closed leaves its state as a checkpoint.
 //!
+//! A network with an encoder reads the source of its sequence itself (`scorer/source.rs`).
+//!
 //! A head reads hidden states besides its tokens, and returns its own with its logits. Its rows depend on the target's
 //! hidden states, and thereby on things that its own tokens do not determine (the first token, the source): no rows are
 //! shared.
+
+mod source;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use foretoken_drafters::{HiddenInput, LogitRows, ScoreAsk, Scorer};
 use foretoken_model::{Batch, CacheEdit, Capacity, CapacityProblem, Executor, ExecutorError, PageTable, Span};
-use foretoken_speculation::{SequenceId, Tenant, Token};
+use foretoken_speculation::{Opening, SequenceId, Token};
 
 use crate::faults::{Fault, is_made};
-use crate::pages::{Adopted, Pages, SequencePages};
+use crate::pages::{Adopted, Owner, Pages, SequencePages};
+use crate::sources::Sources;
+use source::HeldTokens;
 
 /// An executor with one cache of its own, for a drafter.
 pub struct ExecutorScorer {
     executor: Box<dyn Executor>,
     pages: Pages,
+    sources: Sources,
     sequences: BTreeMap<SequenceId, ScorerSequence>,
     /// The number of rows with a NaN among their logits.
     not_numbers: u64,
@@ -44,6 +51,8 @@ struct ScorerSequence {
     /// The position at which the span of the current ask begins for the network: after the rows that are final and
     /// cached.
     base: usize,
+    /// Its source, if the network has an encoder.
+    source: Option<HeldTokens>,
     /// Whether it is open in the executor.
     is_open: bool,
     /// Whether its cache must not be used any more: it could not be opened, rows could not be moved, or its state has
@@ -60,7 +69,7 @@ impl ScorerSequence {
         if std::mem::take(&mut self.is_open) {
             executor.release(sequence.0);
         }
-        self.is_open = executor.open(sequence.0, None).is_ok();
+        self.is_open = source::open(executor, sequence.0, self.source.as_mut());
         self.is_unusable |= !self.is_open;
         self.is_open
     }
@@ -122,8 +131,7 @@ impl ExecutorScorer {
     /// Takes over an executor, all of whose pages are free.
     ///
     /// # Panics
-    /// As [`Engine::new`](crate::Engine::new), if it has an encoder, which is not supported for draft models, and if it
-    /// reads hidden states ([`ExecutorScorer::for_head`] is for those).
+    /// As [`Engine::new`](crate::Engine::new), and if it reads hidden states ([`ExecutorScorer::for_head`] is for those).
     pub fn new(executor: Box<dyn Executor>) -> Self {
         assert_eq!(executor.capacity().hidden_in, None, "a head needs its target: use for_head");
         Self::of(executor)
@@ -147,9 +155,8 @@ impl ExecutorScorer {
         let capacity = executor.capacity();
         let problem = capacity.problem();
         assert!(problem.is_none(), "the executor's capacity is inconsistent: {problem:?}");
-        assert_eq!(capacity.sources, None, "a draft model with an encoder");
-        let pages = Pages::with_rollback(capacity);
-        Self { executor, pages, sequences: BTreeMap::new(), not_numbers: 0 }
+        let (pages, sources) = (Pages::with_rollback(capacity), Sources::new(capacity.sources.as_ref()));
+        Self { executor, pages, sources, sequences: BTreeMap::new(), not_numbers: 0 }
     }
 
     /// Whether it reads hidden states besides its tokens.
@@ -162,6 +169,7 @@ impl ExecutorScorer {
     /// # Errors
     /// The first inconsistency.
     pub fn check_pages(&self) -> Result<(), String> {
+        self.sources.check(self.sequences.values().filter(|entry| entry.source.is_some()).count())?;
         self.pages.check(self.sequences.values().map(|entry| &entry.pages))
     }
 
@@ -297,13 +305,16 @@ fn hidden_in_of<'a>(ask: &ScoreAsk<'a>, chunk: &AskChunk) -> foretoken_model::Hi
 }
 
 impl Scorer for ExecutorScorer {
-    fn open(&mut self, sequence: SequenceId, tenant: Tenant) {
-        let pages = self.pages.open(tenant, 0);
-        let is_unusable = self.executor.open(sequence.0, None).is_err();
-        self.sequences.insert(
-            sequence,
-            ScorerSequence { pages, tokens: Vec::new(), committed: 0, base: 0, is_open: !is_unusable, is_unusable },
-        );
+    fn open(&mut self, opening: &Opening<'_>) {
+        let Self { executor, pages, sources, sequences, .. } = self;
+        let held = source::hold(sources, executor.capacity().sources.as_ref(), opening);
+        let (is_readable, mut source) = (held.is_ok(), held.unwrap_or_default());
+        let is_open = is_readable && source::open(&mut **executor, opening.sequence.0, source.as_mut());
+        let number = source.as_ref().map_or(0, |source| source.number);
+        let pages = pages.open(Owner { tenant: opening.tenant, source: number }, 0);
+        let (tokens, committed, base, is_unusable) = (Vec::new(), 0, 0, !is_open);
+        let entry = ScorerSequence { pages, tokens, committed, base, source, is_open, is_unusable };
+        sequences.insert(opening.sequence, entry);
     }
 
     fn adopt(&mut self, sequence: SequenceId, tokens: &[Token]) -> usize {
@@ -406,6 +417,9 @@ impl Scorer for ExecutorScorer {
             self.pages.release(&mut entry.pages, &entry.tokens[..committed]);
             if entry.is_open {
                 self.executor.release(sequence.0);
+            }
+            if let Some(held) = &entry.source {
+                source::release(&mut self.sources, held);
             }
         }
     }

@@ -108,6 +108,8 @@ impl RunningAnswers {
                 error @ (RequestError::EmptyPrompt
                 | RequestError::PromptTooLong { .. }
                 | RequestError::Token { .. }
+                | RequestError::SourceLength { .. }
+                | RequestError::SourceToken { .. }
                 | RequestError::Prediction { .. }),
             ) => {
                 answer.failure = Some(error.to_string());

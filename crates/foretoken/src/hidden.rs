@@ -193,6 +193,10 @@ impl Extractor {
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Self, Error> {
         let target = settings.open()?;
+        if target.spec.encoder.is_some() {
+            let expected = "expected a model without an encoder, found an encoder-decoder";
+            return Err(Error::input(format!("{}: hidden states: {expected}", target.name)));
+        }
         let layers = chosen_layers(layers, target.spec.layers)?;
         let tokenizer = target.tokenizer()?;
         let context = settings.context(&target);

@@ -6,11 +6,14 @@
 use std::io::Write;
 use std::path::Path;
 
-use foretoken_model::{Batch, Executor, PageId, Span};
+use foretoken_model::{Batch, Executor, PageId, Source, Span};
 use foretoken_speculation::Token;
 use foretoken_weights::safetensors::{Elements, write};
 
 use crate::Error;
+use crate::error::Message;
+use crate::models::Opened;
+use crate::prompter::source;
 
 /// The logits of a sequence.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,10 +26,22 @@ pub struct Logits {
 
 impl Logits {
     /// Runs a loaded model over `tokens`, at most `rows` in a pass (by default as many as a pass can have).
+    /// `source`: what the encoder of an encoder-decoder reads.
     ///
     /// # Errors
     /// The model cannot run them.
-    pub fn of(model: &mut dyn Executor, tokens: &[Token], rows: Option<usize>) -> Result<Self, Error> {
+    ///
+    /// # Panics
+    /// If there is a source and no encoder, or an encoder and no source ([`Logits::check_source`] tells), or the source
+    /// is empty.
+    pub fn of(
+        model: &mut dyn Executor,
+        (source, tokens): (Option<&[Token]>, &[Token]),
+        rows: Option<usize>,
+    ) -> Result<Self, Error> {
+        let pages = model.capacity().sources.as_ref().map_or(0, |sources| sources.pages as u32);
+        let table = (0..pages).map(PageId).collect();
+        model.open(0, source.map(|tokens| Source { tokens, table: &table, is_computed: false }))?;
         let rows_max = model.capacity().rows_max;
         let rows = rows.unwrap_or(rows_max).min(rows_max);
         let pages = model.capacity().groups.iter().map(|group| (0..group.pages as u32).map(PageId).collect());
@@ -48,6 +63,17 @@ impl Logits {
             (0..tokens.len()).for_each(|row| values.extend_from_slice(model.outputs().row(row)));
         }
         Ok(Self { values, vocabulary })
+    }
+
+    /// Checks that a model is given a source if and only if it has an encoder.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn check_source(model: &Opened, source: Option<&[Token]>) -> Result<(), Error> {
+        match source {
+            Some([]) => Err(Error::Setting(Message::setting("source").and(": expected tokens, found none"))),
+            _ => source::check(model, source.is_some()),
+        }
     }
 
     /// Writes a safetensors file: `logits`, f32, [tokens, vocabulary]. `name`: the file, for messages.

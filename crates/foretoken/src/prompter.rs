@@ -5,6 +5,8 @@
 //! the generator is open. So prompts are tokenized and requests created while an [`EngineThread`](crate::EngineThread)
 //! runs.
 
+pub(crate) mod source;
+
 use std::sync::{Arc, OnceLock};
 
 use foretoken_engine::{BudgetKind, Forcing, Order, Request, ThinkingWords, guided, guided_after_thoughts};
@@ -106,7 +108,7 @@ impl Prompter {
     ///
     /// # Errors
     /// The prompt is a text and the model has no tokenizer, or it is empty and the model has no beginning-of-text
-    /// token.
+    /// token; or the model is an encoder-decoder, which needs a source ([`Prompter::request_with_source`]).
     pub fn request(&self, prompt: impl Into<Prompt>) -> Result<Request, Error> {
         self.request_by(prompt, &self.decided)
     }
@@ -116,6 +118,7 @@ impl Prompter {
     /// # Errors
     /// As [`Prompter::request`].
     pub fn request_by(&self, prompt: impl Into<Prompt>, decided: &DecidedSampling) -> Result<Request, Error> {
+        source::check(&self.target, false)?;
         let prompt = match prompt.into() {
             Prompt::Chat(messages) => return self.chat(&ChatInput::new(&messages, true), decided),
             Prompt::Ids(ids) => ids,
@@ -273,7 +276,7 @@ impl Prompter {
     }
 
     /// A request with the first method, still without its prompt and grammar.
-    fn base_request(&self, decided: &DecidedSampling) -> Request {
+    pub(crate) fn base_request(&self, decided: &DecidedSampling) -> Request {
         let Method { drafters, order } = self.methods.first().cloned().unwrap_or_default();
         let (settings, drafting) = (&decided.settings, &self.drafting);
         Request {
@@ -299,6 +302,9 @@ impl Prompter {
     /// # Errors
     /// There is none, or it is empty or cannot be parsed.
     pub fn chat_template(&self) -> Result<&ChatTemplate, Error> {
+        if self.has_encoder() {
+            return Err(self.no_turns());
+        }
         let template = self.template.get_or_init(|| match &self.template_setting {
             Some(words) => self.template_for(words).map(Some),
             None => self.target.chat_template(),

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::error::{HubError, excerpt};
 
 /// The files that belong to weights in safetensors, as far as a repository has them.
-const COMPANIONS: [&str; 14] = [
+const COMPANIONS: [&str; 15] = [
     "config.json",
     "generation_config.json",
     "tokenizer.json",
@@ -20,6 +20,7 @@ const COMPANIONS: [&str; 14] = [
     "added_tokens.json",
     "tokenizer.model",
     "qwen.tiktoken",
+    "spiece.model",
     "vocab.json",
     "merges.txt",
     "chat_template.jinja",

@@ -16,7 +16,7 @@
 //! 2.6 ns per query and position.
 //!
 //! [`Arguments`] has the variations of model families: a soft cap of the scores, a slope over the distance (ALiBi), a
-//! window of the latest positions, attention sinks. A sink is an additional score of a head, learned and equal for
+//! bias by relative position (T5), a window of the latest positions, attention sinks. A sink is an additional score of a head, learned and equal for
 //! every row, that takes part in the softmax and has no value. It is added once, when all splits of a row are merged,
 //! so the loops do not depend on it, and if it is -inf no bit differs from attention without sinks. A window changes
 //! only which positions a row sees: splits begin at the same positions, a row's first split is that of the first
@@ -50,6 +50,8 @@ pub struct Arguments<'a> {
     /// For each query head, what is subtracted from a scaled score per position of distance between key and query
     /// (ALiBi); empty without ALiBi.
     pub slopes: &'a [f32],
+    /// What is added to scaled scores by the position of the key relative to that of the query; `None` if nothing is.
+    pub bias: Option<RelativeBias<'a>>,
     /// For each query head an attention sink: an additional score, neither scaled nor capped, which takes part in the
     /// softmax and has no value; empty without sinks.
     pub sinks: &'a [f32],
@@ -64,8 +66,23 @@ pub struct Arguments<'a> {
 impl<'a> Arguments<'a> {
     /// The arguments of attention to all positions, whose scores are only scaled.
     pub fn new(heads: usize, scale: f32, keys: &'a CacheTensor, values: &'a CacheTensor) -> Self {
-        Self { heads, scale, soft_cap: None, slopes: &[], sinks: &[], window: None, keys, values }
+        Self { heads, scale, soft_cap: None, slopes: &[], bias: None, sinks: &[], window: None, keys, values }
     }
+}
+
+/// Biases of scores by relative position: a query at position q adds element k - q + `before` of its head's row to its
+/// score of the key at position k. Where a row has no such element, its first or its last one is taken.
+///
+/// Positions are given because a query need not be at the last position that it sees: in an encoder all rows see all
+/// positions.
+#[derive(Clone, Copy)]
+pub struct RelativeBias<'a> {
+    /// The biases, `[query heads, columns]`.
+    pub table: &'a [f32],
+    /// The element for the query's own position.
+    pub before: usize,
+    /// The position of each row of the call.
+    pub positions: &'a [u32],
 }
 
 /// The slots of the positions that one row sees, in order of position.
@@ -256,7 +273,7 @@ fn checked_len(shape: [usize; 3]) -> Option<usize> {
 
 /// Asserts that all slices have their shapes, and that every row sees a position.
 fn check(arguments: &Arguments<'_>, [queries, out]: [&[f32]; 2], row_slots: &[RowSlots<'_>]) {
-    let Arguments { heads, keys, values, window, slopes, sinks, .. } = *arguments;
+    let Arguments { heads, keys, values, window, slopes, bias, sinks, .. } = *arguments;
     let (kv_heads, head_dim, rows) = (keys.kv_heads, keys.head_dim, row_slots.len());
     assert!(heads % kv_heads == 0, "attention: {heads} heads over {kv_heads} key-value heads");
     assert!([values.kv_heads, values.head_dim] == [kv_heads, head_dim], "attention: keys and values");
@@ -265,6 +282,10 @@ fn check(arguments: &Arguments<'_>, [queries, out]: [&[f32]; 2], row_slots: &[Ro
     assert!(row_slots.iter().all(|slots| slots.len() > 0), "attention: a row without positions");
     assert!(window != Some(0), "attention: a window of no positions");
     assert!([0, heads].contains(&slopes.len()), "attention: {} slopes for {heads} heads", slopes.len());
+    if let Some(RelativeBias { table, positions, .. }) = bias {
+        assert!(!table.is_empty() && table.len().is_multiple_of(heads), "attention: {} biases", table.len());
+        assert!(positions.len() == rows, "attention: {} positions of {rows} rows", positions.len());
+    }
     assert!([0, heads].contains(&sinks.len()), "attention: {} sinks for {heads} heads", sinks.len());
 }
 

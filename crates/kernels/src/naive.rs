@@ -18,7 +18,7 @@ pub fn product(x: &[f32], w: Matrix<'_>, inputs: usize) -> Vec<f32> {
 }
 
 /// How the scores of one query head are modified; see [`Arguments`](crate::attention::Arguments).
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct ScoreOptions {
     /// What the scores are multiplied by.
     pub scale: f32,
@@ -26,6 +26,8 @@ pub struct ScoreOptions {
     pub soft_cap: Option<f32>,
     /// What is subtracted for each position of distance (ALiBi).
     pub slope: f32,
+    /// What is added for each position of `keys`, before any window is applied; empty if nothing is added.
+    pub bias: Vec<f32>,
     /// The number of latest positions that are visible.
     pub window: Option<usize>,
     /// The attention sink: one more score, without a value.
@@ -33,14 +35,15 @@ pub struct ScoreOptions {
 }
 
 /// Attention of one query `[head_dim]` over keys and values `[positions][head_dim]`, the last of which are its own.
-pub fn attention(query: &[f32], keys: &[&[f32]], values: &[&[f32]], options: ScoreOptions) -> Vec<f32> {
+pub fn attention(query: &[f32], keys: &[&[f32]], values: &[&[f32]], options: &ScoreOptions) -> Vec<f32> {
     let skipped = options.window.map_or(0, |window| keys.len().saturating_sub(window));
     let (keys, values) = (&keys[skipped..], &values[skipped..]);
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
     let score = |(j, key): (usize, &&[f32])| {
         let score = dot(query, key) * f64::from(options.scale);
         let capped = options.soft_cap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh());
-        capped - f64::from(options.slope) * (keys.len() - 1 - j) as f64
+        let bias = options.bias.get(skipped + j).copied().map_or(0.0, f64::from);
+        capped + bias - f64::from(options.slope) * (keys.len() - 1 - j) as f64
     };
     let scores: Vec<f64> = keys.iter().enumerate().map(score).collect();
     let sink = options.sink.map_or(f64::NEG_INFINITY, f64::from);

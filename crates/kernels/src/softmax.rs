@@ -90,6 +90,21 @@ pub(crate) fn slope_scores(scores: &mut [f32], scale: f32, slope: f32, distance:
     }
 }
 
+/// Multiplies scores by `scale` and adds to each its element of `biases`: the first score has element `first`, and each
+/// that follows the next one. Scores before the first element have that one, and those behind the last one the last.
+#[inline(always)]
+pub fn bias_scores(scores: &mut [f32], scale: f32, biases: &[f32], first: isize) {
+    let (count, len) = (scores.len() as isize, biases.len() as isize);
+    let within = (-first).clamp(0, count) as usize..(len - first).clamp(0, count) as usize;
+    let add = |scores: &mut [f32], bias: f32| scores.iter_mut().for_each(|score| *score = *score * scale + bias);
+    add(&mut scores[..within.start], biases[0]);
+    add(&mut scores[within.end..], biases[biases.len() - 1]);
+    if !within.is_empty() {
+        let own = &biases[(first + within.start as isize) as usize..][..within.len()];
+        scores[within].iter_mut().zip(own).for_each(|(score, bias)| *score = *score * scale + bias);
+    }
+}
+
 /// Turns scores into weights that sum to one, in place: the exponentials divided by their sum.
 #[inline(always)]
 pub fn softmax(scores: &mut [f32]) {
@@ -113,6 +128,19 @@ mod tests {
         assert!(worst < 2e-7, "worst relative error {worst}");
         assert_eq!((exp(0.0), exp(-100.0), exp(f32::NEG_INFINITY)), (1.0, 0.0, 0.0));
         assert!(exp(f32::NAN).is_nan());
+    }
+
+    #[test]
+    fn biases_before_the_first_and_behind_the_last_are_these() {
+        let biased = |first| {
+            let mut scores = [1.0; 4];
+            bias_scores(&mut scores, 2.0, &[10.0, 20.0, 30.0], first);
+            scores.map(|score| score - 2.0)
+        };
+        assert_eq!(biased(0), [10.0, 20.0, 30.0, 30.0]);
+        assert_eq!([biased(-2), biased(-9)], [[10.0, 10.0, 10.0, 20.0], [10.0; 4]]);
+        assert_eq!([biased(2), biased(3)], [[30.0; 4]; 2]);
+        bias_scores(&mut [], 1.0, &[1.0], -5);
     }
 
     #[test]

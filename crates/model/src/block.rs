@@ -2,18 +2,19 @@
 //!
 //! Every choice inside a block is matched here, once. Products of one input are one fork-join (q, k, v; gate, up), and
 //! the two output products add directly to the residual stream, unless there is a norm or a multiplier in between. A
-//! feature that a network does not have costs one comparison per layer and nothing per row. Experts and the input of a
-//! draft head have files of their own below this one, which continue [`Block`].
+//! feature that a network does not have costs one comparison per layer and nothing per row. Experts, cross
+//! attention and the input of a draft head have files of their own below this one, which continue [`Block`].
 //!
 //! In a parallel block whose sublayers read the same rows, the products of both could be one fork-join; this is not
 //! done.
 
+mod cross;
 mod dense_with_experts;
 mod experts;
 mod fusion;
 
 use foretoken_kernels::activation::{clamped_gate, gate, gelu_erf, gelu_tanh, relu, relu_squared, silu, silu_gate};
-use foretoken_kernels::attention::{Arguments, RowSlots, Scratch, attention};
+use foretoken_kernels::attention::{Arguments, RelativeBias, RowSlots, Scratch, attention};
 use foretoken_kernels::norm::{layer_norm, rms_norm};
 use foretoken_kernels::rope::rotate;
 use foretoken_kernels::{Isa, LANES};
@@ -24,6 +25,7 @@ use crate::linear::Linear;
 use crate::network::{Dense, Ffn, Inner, InputReader, KeyValue, Layer, NormWeights};
 use crate::products::Products;
 use crate::spec::{Activation, Heads, Norm, Residual, Rotation, Spec};
+pub(crate) use cross::SourceMetadata;
 use dense_with_experts::DenseWithExpertsBuffers;
 use experts::ExpertBuffers;
 pub(crate) use fusion::{Fused, FusionBuffers};
@@ -80,6 +82,10 @@ pub(crate) struct PassMetadata<'a> {
     pub(crate) attention: &'a [AttentionMetadata<'a>],
     /// The rotary angles of the rows, for each of the network's rotations.
     pub(crate) rotations: &'a [RotaryAngles<'a>],
+    /// The biases of scores by relative position; `None` in most networks.
+    pub(crate) bias: Option<RelativeBias<'a>>,
+    /// The sources of the rows in the decoder of an encoder-decoder.
+    pub(crate) sources: Option<SourceMetadata<'a>>,
     /// The per-layer embeddings, `[layers, rows, width]`; empty in most networks.
     pub(crate) inputs: &'a [f32],
     /// The input of the first layer of a draft head; `None` in other networks.
@@ -195,6 +201,9 @@ impl Block<'_> {
                     None => normalized(self.isa(), self.spec, attention_norm, x, normed),
                 };
                 self.add(&attended, self.attend((number, layer), input, cache, attention), added, x);
+                if let Some(cross) = &layer.cross {
+                    self.add_cross((number, cross), (normed, attention), added, x);
+                }
                 let input = normalized(self.isa(), self.spec, ffn_norm, x, normed);
                 self.add_ffn(layer, self.run_ffn((number, layer), [x, input], ffn), added, x);
             }
@@ -344,6 +353,7 @@ impl Block<'_> {
         let arguments = Arguments {
             soft_cap: spec.attention_soft_cap,
             slopes: spec.positions.slopes(),
+            bias: self.metadata.bias,
             sinks: &layer.sinks,
             window: spec.window_of(number),
             ..Arguments::new(spec.heads, spec.attention_scale, &cache.keys[source], &cache.values[source])

@@ -2,22 +2,22 @@
 //!
 //! A pass embeds the rows of all spans, runs the blocks, and computes the head only for the rows whose logits are
 //! wanted, since the head is a sixth of a model of a billion weights and half of a small one. Each row gets the list of
-//! slots that it attends to: the committed positions of its sequence, then its ancestors, by logical position.
+//! slots that it attends to: the committed positions of its sequence, then its ancestors, by logical position
+//! (`decoder/pass.rs`). The sources of encoder-decoders are read when a sequence is opened (`decoder/encoder.rs`), and
 //! `decoder/cpu.rs` makes a backend of the decoder.
 
 mod cpu;
+mod encoder;
+mod pass;
 
 use std::sync::Arc;
 
-use foretoken_kernels::attention::RowSlots;
-use foretoken_kernels::rope::angles;
 use foretoken_kernels::softmax::cap_scores;
 use foretoken_kernels::{Compute, Isa};
 
-use crate::batch::{Batch, Span, Token};
+use crate::batch::Batch;
 use crate::block::{
-    AttentionMetadata, Block, Buffers, ELEMENTS_A_TASK, Fused, FusionBuffers, PassMetadata, RotaryAngles, grow_to,
-    normalized,
+    AttentionMetadata, Block, Buffers, ELEMENTS_A_TASK, Fused, PassMetadata, RotaryAngles, grow_to, normalized,
 };
 use crate::cache::Cache;
 use crate::capacity::{Capacity, Group};
@@ -27,14 +27,15 @@ use crate::executor::{CacheEdit, CacheRows, Executor, ExecutorError, SavedBytes,
 use crate::expert_memory::ExpertMemory;
 use crate::family;
 use crate::hidden::{HiddenReads, HiddenStates};
-use crate::layer_inputs::InputBuffers;
 use crate::linear::{Linear, Packing, Unpacked};
 use crate::network::{Fusion, Layer, Network, Progress};
 use crate::options::Options;
 use crate::outputs::{HostOutputs, Outputs};
 use crate::products::{Products, Rank, Share};
-use crate::spec::{DraftHead, HeadKind, Rotation, Spec};
+use crate::spec::{DraftHead, HeadKind, Spec};
 pub use cpu::Cpu;
+use encoder::Sources;
+use pass::Pass;
 
 /// A network with its weights, its cache and the threads that compute it.
 pub struct Model {
@@ -44,6 +45,8 @@ pub struct Model {
     memory: Option<Arc<ExpertMemory>>,
     products: Products,
     cache: Cache,
+    /// The sources of an encoder-decoder.
+    sources: Option<Sources>,
     capacity: Capacity,
     buffers: Buffers,
     pass: Pass,
@@ -53,54 +56,6 @@ pub struct Model {
     /// Number of layers that are run, from the first on.
     layers: usize,
     read: WeightsRead,
-}
-
-/// The rows of a pass and its buffers, kept between passes for their memory.
-#[derive(Default)]
-struct Pass {
-    tokens: Vec<Token>,
-    positions: Vec<u32>,
-    /// The slots of the rows, for each cache group.
-    slots: Vec<GroupSlots>,
-    /// The ranges of each row in the prefixes and tails, which are the same in all groups.
-    ranges: Vec<[usize; 4]>,
-    /// Rows of the pass whose logits are wanted.
-    wanted: Vec<usize>,
-    /// Rows of the pass whose hidden states are wanted.
-    hidden: Vec<usize>,
-    /// The angles of the rows, for each rotation of the network.
-    angles: Vec<Vec<f32>>,
-    x: Vec<f32>,
-    /// Embeddings whose width differs from the stream's, or those of a draft head.
-    embedded: Vec<f32>,
-    fusion: FusionBuffers,
-    positional: Vec<f32>,
-    inputs: InputBuffers,
-    chosen: Vec<f32>,
-    normed: Vec<f32>,
-    /// The input of the head, if its width is not the stream's.
-    projected: Vec<f32>,
-}
-
-/// The slots of one cache group in which the rows of a pass, and the positions that they see, are stored.
-#[derive(Default)]
-struct GroupSlots {
-    /// The slot of each row itself.
-    own: Vec<u32>,
-    /// The slots of the committed positions and of the trunk of each span, one span after another. Positions whose
-    /// pages were given back, which no row sees, get the slot of the first position that is still stored.
-    prefixes: Vec<u32>,
-    /// For each row of a tree the slots of its ancestors after the trunk, and its own.
-    tails: Vec<u32>,
-}
-
-impl GroupSlots {
-    /// The metadata of rows with these ranges in prefixes and tails.
-    fn attention_metadata(&self, ranges: &[[usize; 4]]) -> AttentionMetadata<'_> {
-        let row_slots =
-            |[a, b, c, d]: &[usize; 4]| RowSlots { prefix: &self.prefixes[*a..*b], tail: &self.tails[*c..*d] };
-        AttentionMetadata { slots: &self.own, row_slots: ranges.iter().map(row_slots).collect() }
-    }
 }
 
 impl Model {
@@ -153,6 +108,7 @@ impl Model {
             positions: options.pages.saturating_mul(options.page_len),
             position_bytes: spec.cache_bytes_per_position(types),
         })?;
+        let sources = Sources::new(&network, layers, &options)?;
         let has_all_tokens = network.head_tokens.is_empty();
         let vocabulary = if has_all_tokens { network.head.outputs() } else { spec.vocabulary };
         let hidden_in = spec.draft_head.as_ref().map(|head| HiddenReads {
@@ -165,7 +121,7 @@ impl Model {
             context_max: spec.context_max,
             rows_max: options.rows_max.max(1),
             groups,
-            sources: None,
+            sources: sources.as_ref().map(|sources| sources.capacity().clone()),
             hidden: HiddenStates { layers, width: spec.width },
             hidden_in,
         };
@@ -178,7 +134,7 @@ impl Model {
         let beyond = network.layers[layers..].iter().flat_map(Layer::matrices);
         let body = all - head - beyond.map(|matrix| matrix.packed().bytes).sum::<usize>();
         let (matrices, read) = ([body, head], WeightsRead::default());
-        Ok(Self { network, memory, products, cache, capacity, buffers, pass, outputs, matrices, layers, read })
+        Ok(Self { network, memory, products, cache, sources, capacity, buffers, pass, outputs, matrices, layers, read })
     }
 
     /// The network's shape and choices.
@@ -289,70 +245,20 @@ fn gather(x: &[f32], width: usize, rows: &[usize], out: &mut Vec<f32>) {
     rows.iter().for_each(|row| out.extend_from_slice(&x[row * width..][..width]));
 }
 
-impl Pass {
-    /// Computes tokens, positions, slots and attended slots of every row of the batch.
-    fn lay_out(&mut self, batch: &Batch<'_>, cache: &Cache, rotations: &[Rotation]) {
-        self.tokens.clear();
-        self.positions.clear();
-        self.slots.resize_with(cache.groups.len(), GroupSlots::default);
-        for GroupSlots { own, prefixes, tails } in &mut self.slots {
-            [own, prefixes, tails].into_iter().for_each(Vec::clear);
-        }
-        self.ranges.clear();
-        batch.requested_rows(&mut self.wanted, &mut self.hidden);
-        for span in batch.spans {
-            self.tokens.extend_from_slice(&span.tokens[span.computed..]);
-            self.lay_out_span(span, cache);
-        }
-        self.angles.resize_with(rotations.len(), Vec::new);
-        for (Rotation { frequencies, magnitude, .. }, all) in rotations.iter().zip(&mut self.angles) {
-            let len = 2 * frequencies.len();
-            let all = grow_to(all, self.positions.len() * len);
-            for (position, out) in self.positions.iter().zip(all.chunks_exact_mut(len)) {
-                angles(*position as usize, frequencies, *magnitude, out);
-            }
-        }
-    }
-
-    fn lay_out_span(&mut self, span: &Span<'_>, cache: &Cache) {
-        let Self { positions, slots, ranges, .. } = self;
-        // The rows of the trunk are stored at their logical positions, so they are read together with the committed
-        // ones.
-        let trunk = span.trunk();
-        for (group, (slots, table)) in slots.iter_mut().zip(span.tables).enumerate() {
-            let GroupSlots { own, prefixes, tails } = slots;
-            let slot = |position| cache.slot(group, table, position).expect("positions that are seen have pages");
-            let first_seen = cache.groups[group].first_seen(span.start);
-            // Pages before the window may be gone: the slots that stand for their positions are never read.
-            prefixes.extend(std::iter::repeat_n(slot(first_seen), first_seen));
-            prefixes.extend((first_seen..span.start + trunk).map(slot));
-            for i in span.computed..span.tokens.len() {
-                own.push(slot(span.start + i));
-                let tail = tails.len();
-                let mut at = Some(i);
-                while let Some(row) = at.filter(|row| *row >= trunk) {
-                    tails.push(slot(span.start + row));
-                    at = span.parent(row);
-                }
-                tails[tail..].reverse();
-                if group == 0 {
-                    let (prefix, first) =
-                        (span.start + at.map_or(0, |row| row + 1), prefixes.len() - span.start - trunk);
-                    positions.push((prefix + tails.len() - tail - 1) as u32);
-                    ranges.push([first, first + prefix, tail, tails.len()]);
-                }
-            }
-        }
-    }
-}
-
 impl Executor for Model {
-    fn open(&mut self, _sequence: u64, source: Option<Source<'_>>) -> Result<(), ExecutorError> {
-        assert!(source.is_none(), "a source for a network without an encoder: {source:?}");
-        Ok(())
+    fn open(&mut self, sequence: u64, source: Option<Source<'_>>) -> Result<(), ExecutorError> {
+        match (&mut self.sources, source) {
+            (None, None) => Ok(()),
+            (Some(sources), Some(source)) => {
+                sources.open((sequence, source), (&self.network, &self.products), &mut self.buffers)
+            }
+            (_, source) => panic!("an encoder, and a source for it, or neither: {source:?}"),
+        }
     }
 
-    fn release(&mut self, _sequence: u64) {}
+    fn release(&mut self, sequence: u64) {
+        self.sources.iter_mut().for_each(|sources| sources.release(sequence));
+    }
 
     fn forward(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
         check(batch, &self.capacity)?;
@@ -365,7 +271,7 @@ impl Executor for Model {
         self.pass.lay_out(batch, &self.cache, self.network.spec.positions.rotations());
         self.outputs.hidden.resize_with(batch.hidden_layers.len(), Vec::new);
         self.embed(batch);
-        let Self { network, memory, products, cache, buffers, pass, outputs, .. } = self;
+        let Self { network, memory, products, cache, sources, buffers, pass, outputs, .. } = self;
         let Network { spec, layers, .. } = &**network;
         let attention: Vec<AttentionMetadata<'_>> =
             pass.slots.iter().map(|slots| slots.attention_metadata(&pass.ranges)).collect();
@@ -378,7 +284,10 @@ impl Executor for Model {
             hidden_norm,
             residual_is_normed: matches!(kind, HeadKind::Layers { residual_is_normed: true, .. }),
         });
-        let metadata = PassMetadata { positions, attention: &attention, rotations: &rotations, inputs, fused };
+        let bias = network.bias.as_ref().map(|bias| bias.at(positions));
+        let sources = sources.as_ref().map(|sources| sources.metadata(batch));
+        let (attention, rotations) = (&attention[..], &rotations[..]);
+        let metadata = PassMetadata { positions, attention, rotations, bias, sources, inputs, fused };
         let block = Block { products, spec, memory: memory.as_deref(), metadata };
         let x = &mut pass.x[..pass.tokens.len() * spec.width];
         buffers.ffn.experts.read = WeightsRead::default();

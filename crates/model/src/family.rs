@@ -60,6 +60,7 @@ mod seed_oss;
 mod smollm3;
 mod stablelm;
 mod starcoder;
+mod t5;
 mod tensors;
 mod unused;
 mod write;
@@ -94,6 +95,7 @@ const FAMILIES: &[&[Family]] = &[
     seed_oss::FAMILIES,
     hunyuan::FAMILIES,
     gpt_oss::FAMILIES,
+    t5::FAMILIES,
     eagle3::FAMILIES,
 ];
 

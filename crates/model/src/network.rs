@@ -7,6 +7,8 @@
 
 mod pack;
 
+use foretoken_kernels::attention;
+
 use crate::batch::Token;
 use crate::error::ModelError;
 use crate::linear::{Table, Unpacked};
@@ -135,6 +137,48 @@ pub struct Fusion<M> {
     pub hidden_norm: NormWeights,
 }
 
+/// Cross attention of a decoder's layer to the source: the layer's second sublayer, between attention and the
+/// feed-forward network.
+pub struct CrossAttention<M> {
+    /// The norm that is applied to its input.
+    pub norm: NormWeights,
+    /// The matrix of queries `[query heads * head width, width]`.
+    pub query: M,
+    /// The matrices that make keys and values of the encoder's output when a source is read, of the same shape.
+    pub key_value: [M; 2],
+    /// The output matrix `[width, query heads * head width]`.
+    pub output: M,
+}
+
+/// Learned biases of attention scores by relative position.
+#[derive(Clone)]
+pub struct RelativeBias {
+    /// The biases `[query heads, columns]` for keys from `before` positions before the query on; all keys farther away
+    /// have the first or the last of them.
+    pub table: Vec<f32>,
+    /// Number of columns before that of the query's own position.
+    pub before: usize,
+}
+
+impl RelativeBias {
+    /// The biases of rows at these positions.
+    pub(crate) fn at<'a>(&'a self, positions: &'a [u32]) -> attention::RelativeBias<'a> {
+        attention::RelativeBias { table: &self.table, before: self.before, positions }
+    }
+}
+
+/// The encoder of an encoder-decoder, which embeds its tokens as the decoder does.
+pub struct Encoder<M> {
+    /// What it computes.
+    pub spec: Spec,
+    /// The biases of its attention.
+    pub bias: Option<RelativeBias>,
+    /// The blocks, in order.
+    pub layers: Vec<Layer<M>>,
+    /// The norm that is applied to the output of the last block.
+    pub output_norm: Option<NormWeights>,
+}
+
 /// The tensors of one block.
 pub struct Layer<M> {
     /// The norm that is applied to the input of attention, if there is one. In the first layer of a draft head it is
@@ -154,6 +198,8 @@ pub struct Layer<M> {
     pub attention_output: M,
     /// The norm that is applied to the output of attention before it is added.
     pub attention_post_norm: Option<NormWeights>,
+    /// Cross attention to the source, in the decoder of an encoder-decoder.
+    pub cross: Option<CrossAttention<M>>,
     /// The norm that is applied to the input of the feed-forward network. Without it the network reads the input of
     /// attention if the two are parallel, and otherwise the residual stream.
     pub ffn_norm: Option<NormWeights>,
@@ -197,6 +243,10 @@ pub struct Network<M> {
     pub inputs: Option<InputSource<M>>,
     /// The input of a draft head; `None` for other networks.
     pub fusion: Option<Fusion<M>>,
+    /// The biases of attention by relative position, if there are any.
+    pub bias: Option<RelativeBias>,
+    /// The encoder, if there is one.
+    pub encoder: Option<Encoder<M>>,
     /// The blocks, in order.
     pub layers: Vec<Layer<M>>,
     /// The norm that is applied to the output of the last block.
@@ -258,12 +308,13 @@ impl Network<Unpacked> {
 impl<M> Layer<M> {
     /// The matrices that all rows are multiplied with, in order.
     pub(crate) fn matrices(&self) -> impl Iterator<Item = &M> {
-        let Layer { query, key_value, attention_output, ffn, input, .. } = self;
+        let Layer { query, key_value, attention_output, cross, ffn, input, .. } = self;
         let key = key_value.as_ref().map(|key_value| &key_value.key);
         let value = key_value.as_ref().and_then(|key_value| key_value.value.as_ref());
         let of_input = input.as_ref().map(|input| [&input.gate, &input.projection]);
         let own = [Some(query), key, value, Some(attention_output)];
-        own.into_iter().flatten().chain(ffn.matrices()).chain(of_input.into_iter().flatten())
+        let of_cross = cross.iter().flat_map(|cross| [&cross.query, &cross.output]);
+        own.into_iter().flatten().chain(of_cross).chain(ffn.matrices()).chain(of_input.into_iter().flatten())
     }
 }
 
@@ -342,7 +393,8 @@ impl<M> Network<M> {
         experts.flat_map(Dense::matrices)
     }
 
-    /// The matrices that all rows are multiplied with, in order; the output head is the last.
+    /// The matrices that all rows are multiplied with, in order; the output head is the last. Matrices with which
+    /// sources are read are not among them.
     pub(crate) fn matrices(&self) -> impl Iterator<Item = &M> {
         let layers = self.layers.iter().flat_map(Layer::matrices);
         let of_inputs = self.inputs.iter().map(|inputs| &inputs.projection);

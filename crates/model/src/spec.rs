@@ -9,15 +9,15 @@
 
 mod draft_head;
 mod experts;
+mod positions;
 mod query_growth;
 
-use std::fmt;
-
 use foretoken_kernels::attention::CacheType;
-use foretoken_kernels::rope::Pairing;
 
+use crate::batch::Token;
 pub use draft_head::{DraftHead, HeadKind};
 pub use experts::{Experts, GroupScore, Groups, Router, Scoring, SharedExpert, Sum};
+pub use positions::{Buckets, ByLength, Positions, Rotation, Scaling};
 pub use query_growth::QueryGrowth;
 
 /// Normalization of the residual stream.
@@ -32,120 +32,6 @@ pub enum Norm {
     Layer {
         /// The number that is added to the variance.
         epsilon: f32,
-    },
-}
-
-/// How the network encodes the position of a token.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Positions {
-    /// Rotary embedding of queries and keys: the rotations of the network, of which each layer has one or none
-    /// ([`LayerAttention::rotation`]).
-    Rope(Vec<Rotation>),
-    /// A table of vectors added to the embedding.
-    Learned,
-    /// Scores fall with distance (ALiBi): the slope of each query head.
-    Alibi(Vec<f32>),
-}
-
-impl Positions {
-    /// The rotations of queries and keys: in most networks one or none.
-    pub fn rotations(&self) -> &[Rotation] {
-        match self {
-            Self::Rope(rotations) => rotations,
-            Self::Learned | Self::Alibi(_) => &[],
-        }
-    }
-
-    /// What is subtracted from the scores of each head per position of distance; empty without ALiBi.
-    pub fn slopes(&self) -> &[f32] {
-        match self {
-            Self::Alibi(slopes) => slopes,
-            Self::Learned | Self::Rope(_) => &[],
-        }
-    }
-}
-
-/// A rotary embedding.
-#[derive(Clone, PartialEq)]
-pub struct Rotation {
-    /// The angle per position of each pair; scaling is already applied. If there are fewer pairs than half of a head's
-    /// elements, the last elements of the head are not rotated.
-    pub frequencies: Vec<f32>,
-    /// Which elements of a head form a pair.
-    pub pairing: Pairing,
-    /// What the rotated elements are multiplied by: the attention factor of YaRN and LongRoPE, otherwise 1.
-    pub magnitude: f32,
-    /// The base of the frequencies before any scaling.
-    pub base: f32,
-    /// How the frequencies were computed from the base, for file formats that store this and not the frequencies.
-    pub scaling: Scaling,
-    /// Both lists of frequencies, if a scaling has one for short sequences and another for longer ones.
-    pub by_length: Option<ByLength>,
-}
-
-/// A hash of this output identifies saved cache rows, so an absent `by_length` is not written: the hashes of rotations
-/// from before it existed stay valid.
-impl fmt::Debug for Rotation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { frequencies, pairing, magnitude, base, scaling, by_length } = self;
-        let mut shown = f.debug_struct("Rotation");
-        shown.field("frequencies", frequencies).field("pairing", pairing).field("magnitude", magnitude);
-        shown.field("base", base).field("scaling", scaling);
-        if let Some(by_length) = by_length {
-            shown.field("by_length", by_length);
-        }
-        shown.finish()
-    }
-}
-
-/// Frequencies that depend on the length of the longest sequence.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ByLength {
-    /// Length of the longest sequence that uses the first list, in tokens.
-    pub short_max: usize,
-    /// The frequencies of short sequences and of longer ones.
-    pub frequencies: [Vec<f32>; 2],
-}
-
-/// How the frequencies of a rotation were scaled.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Scaling {
-    /// The frequencies were not scaled.
-    None,
-    /// All frequencies were divided by one factor.
-    Linear {
-        /// The divisor.
-        factor: f32,
-    },
-    /// YaRN.
-    Yarn {
-        /// The factor by which sequences may be longer.
-        factor: f32,
-        /// Number of positions that the network was trained with before it was extended.
-        original: f32,
-    },
-    /// Each frequency was divided by a number of its own, which is the same for sequences of all lengths (llama3).
-    Divided,
-    /// Each frequency was divided by a number of its own, from one list for sequences within the trained context and
-    /// from another for longer ones.
-    LongRope {
-        /// Number of positions that the network was trained with before it was extended.
-        original: f32,
-        /// The divisors of short sequences and of long ones.
-        divisors: [Vec<f32>; 2],
-    },
-    /// A larger base is used for sequences longer than the trained context.
-    Dynamic {
-        /// Number of positions of the trained context.
-        trained: usize,
-        /// How fast the base grows.
-        factor: f32,
-    },
-    /// A larger base is used for sequences longer than the trained context: one for those up to twice as long, another
-    /// for those up to four times as long, and so on (Qwen 1).
-    DynamicByDoubling {
-        /// Number of positions of the trained context.
-        trained: usize,
     },
 }
 
@@ -304,6 +190,18 @@ pub struct Spec {
     pub tied_head: bool,
     /// What the network reads of a target, if it is a draft head.
     pub draft_head: Option<DraftHead>,
+    /// The encoder, if the network is the decoder of an encoder-decoder.
+    pub encoder: Option<Encoder>,
+}
+
+/// The encoder of an encoder-decoder: it reads a source once, and every layer of the decoder attends to its output by
+/// cross attention. Heads, widths and feed-forward networks are those of the decoder, and so is the embedding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Encoder {
+    /// Number of its layers.
+    pub layers: usize,
+    /// The token that begins the decoder's text.
+    pub start: Token,
 }
 
 impl Spec {
@@ -339,7 +237,13 @@ impl Spec {
             logit_soft_cap: None,
             tied_head: false,
             draft_head: None,
+            encoder: None,
         }
+    }
+
+    /// The encoder as a network of its own, without a head.
+    pub(crate) fn of_encoder(&self, encoder: Encoder) -> Self {
+        Self { layers: encoder.layers, encoder: None, ..self.clone() }
     }
 
     /// The attention of a layer.
@@ -418,6 +322,12 @@ impl Spec {
     pub fn cache_bytes_of(&self, layer: usize, types: [CacheType; 2]) -> usize {
         let Heads { count, head_dim } = self.kv_heads_of(layer);
         types.iter().fold(0usize, |all, kind| all.saturating_add(kind.bytes(head_dim))).saturating_mul(count)
+    }
+
+    /// Number of bytes of the cache for one position of a source with these types of keys and values; 0 without an
+    /// encoder. It saturates.
+    pub fn source_bytes_per_position(&self, types: [CacheType; 2]) -> usize {
+        self.encoder.map_or(0, |_| self.cache_bytes_per_position(types))
     }
 
     /// Number of bytes of the cache for one position with these types of keys and values; it saturates.

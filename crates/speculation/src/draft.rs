@@ -37,12 +37,14 @@ pub struct Opening<'a> {
     pub tenant: Tenant,
     /// The output that the user predicts, empty if none was given. The prediction may be wrong.
     pub prediction: &'a [Token],
+    /// What the target's encoder reads, if it has one; empty otherwise.
+    pub source: &'a [Token],
 }
 
 impl<'a> Opening<'a> {
-    /// A sequence of the default tenant, without a prediction.
+    /// A sequence of the default tenant, without a prediction and without a source.
     pub fn new(sequence: SequenceId, prompt: &'a [Token]) -> Opening<'a> {
-        Opening { sequence, prompt, tenant: Tenant::default(), prediction: &[] }
+        Opening { sequence, prompt, tenant: Tenant::default(), prediction: &[], source: &[] }
     }
 }
 

@@ -7,7 +7,7 @@
 
 use foretoken_drafters::{LogitRows, ScoreAsk, Scorer};
 use foretoken_engine::ExecutorScorer;
-use foretoken_speculation::{SequenceId, Tenant};
+use foretoken_speculation::{Opening, SequenceId};
 
 use crate::table::{Table, TableScorer};
 use crate::toy::ToyExecutor;
@@ -43,9 +43,9 @@ impl CheckedScorer {
 }
 
 impl Scorer for CheckedScorer {
-    fn open(&mut self, sequence: SequenceId, tenant: Tenant) {
-        self.paged.open(sequence, tenant);
-        self.naive.open(sequence, tenant);
+    fn open(&mut self, opening: &Opening<'_>) {
+        self.paged.open(opening);
+        self.naive.open(opening);
     }
 
     fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut LogitRows) {
@@ -105,7 +105,7 @@ mod tests {
         let (table, sequence) = (Table::seeded(7, 40, 3), SequenceId(1));
         let toy = ToyExecutor::new(table.clone(), 4, 20, 64).with_states(2).with_fault(fault);
         let mut scorer = CheckedScorer::of(toy, table);
-        scorer.open(sequence, Tenant(0));
+        scorer.open(&Opening::new(sequence, &[]));
         let ask = |start, tokens, wanted, certain| {
             let (parents, computed) = (&[][..], 0);
             ScoreAsk { sequence, start, tokens, parents, computed, wanted, certain, hidden_in: HiddenInput::None }
@@ -130,7 +130,7 @@ mod tests {
     fn keys_and_values_go_back_to_any_length() {
         let mut scorer = CheckedScorer::new(Table::seeded(7, 40, 3), 4, 20, 64);
         let (sequence, mut rows) = (SequenceId(1), LogitRows::new());
-        scorer.open(sequence, Tenant(0));
+        scorer.open(&Opening::new(sequence, &[]));
         let ask = ScoreAsk {
             sequence,
             start: 0,

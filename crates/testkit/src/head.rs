@@ -22,7 +22,7 @@ use foretoken_model::{
     Batch, CacheEdit, Capacity, Executor, ExecutorError, Group, HiddenInput, HiddenReads, HiddenStates, HostOutputs,
     Outputs, PageTable, Source, Span,
 };
-use foretoken_speculation::{SequenceId, Tenant, Token};
+use foretoken_speculation::{Opening, SequenceId, Token};
 
 use crate::table::{Table, mix};
 use crate::toy::{HIDDEN_LAYERS, HIDDEN_WIDTH, ToyExecutor, hidden_state, keep_previous, next_hidden_state};
@@ -274,8 +274,8 @@ impl HeadScorer {
 }
 
 impl Scorer for HeadScorer {
-    fn open(&mut self, sequence: SequenceId, tenant: Tenant) {
-        self.paged.open(sequence, tenant);
+    fn open(&mut self, opening: &Opening<'_>) {
+        self.paged.open(opening);
     }
 
     fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut LogitRows) {

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use foretoken_drafters::{LogitRows, ScoreAsk, Scorer};
-use foretoken_speculation::{Context, Law, Sampling, SequenceId, Tenant, Token};
+use foretoken_speculation::{Context, Law, Opening, Sampling, SequenceId, Token};
 
 /// The probability of every text of one length.
 pub type Joint = BTreeMap<Vec<Token>, f64>;
@@ -193,7 +193,8 @@ impl TableScorer {
 }
 
 impl Scorer for TableScorer {
-    fn open(&mut self, sequence: SequenceId, _tenant: Tenant) {
+    fn open(&mut self, opening: &Opening<'_>) {
+        let sequence = opening.sequence;
         assert!(self.caches.insert(sequence, Vec::new()).is_none(), "{sequence:?} was opened twice");
     }
 

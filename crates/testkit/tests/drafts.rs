@@ -6,7 +6,7 @@ use foretoken_engine::Race;
 use foretoken_speculation::budget::Limits;
 use foretoken_speculation::{
     Address, Ask, Chance, DraftSettings, DraftTree, Drafter, Law, NodeId, Offer, Opening, Pass, Probes, Promise,
-    Sampling, SequenceId, StepOutput, Tenant, Token, Verdict, verify,
+    Sampling, SequenceId, StepOutput, Token, Verdict, verify,
 };
 use foretoken_testkit::table::{Table, TableScorer, mix};
 use foretoken_testkit::vocabulary::translator;
@@ -305,8 +305,8 @@ impl Chance for BreakingChance {
 struct BreakingScorer(TableScorer, usize);
 
 impl Scorer for BreakingScorer {
-    fn open(&mut self, sequence: SequenceId, tenant: Tenant) {
-        self.0.open(sequence, tenant);
+    fn open(&mut self, opening: &Opening<'_>) {
+        self.0.open(opening);
     }
 
     fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut LogitRows) {

@@ -65,8 +65,8 @@ pub struct Tokenizer {
 
 impl Tokenizer {
     /// Reads the tokenizer of a folder, with `tokenizer_config.json` if it is there: `tokenizer.json`, or else
-    /// `qwen.tiktoken`, or else `tokenizer.model` (SentencePiece's, or GLM-4's file of tiktoken), or else `vocab.json`
-    /// with `merges.txt`.
+    /// `qwen.tiktoken`, or else SentencePiece's `tokenizer.model` or `spiece.model` (or GLM-4's file of tiktoken of the
+    /// first name), or else `vocab.json` with `merges.txt`.
     ///
     /// # Errors
     /// If none of them is there, or one of the files cannot be read or understood.
@@ -77,7 +77,7 @@ impl Tokenizer {
                 folder::from_dir(dir)
             } else if tiktoken::file(dir).is_some() {
                 tiktoken::from_dir(dir)
-            } else if has("tokenizer.model") {
+            } else if sentencepiece::FILES.into_iter().any(has) {
                 sentencepiece::from_dir(dir)
             } else {
                 merges::from_dir(dir)
@@ -88,7 +88,7 @@ impl Tokenizer {
     /// Whether a folder has a tokenizer in one of the forms that [`Tokenizer::from_dir`] reads.
     pub fn is_in(dir: &Path) -> bool {
         let has = |file: &str| dir.join(file).exists();
-        let one = ["tokenizer.json", "qwen.tiktoken", "tokenizer.model"].into_iter().any(has);
+        let one = ["tokenizer.json", "qwen.tiktoken"].into_iter().chain(sentencepiece::FILES).any(has);
         one || (has("vocab.json") && has("merges.txt"))
     }
 

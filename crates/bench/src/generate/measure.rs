@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::time::Instant;
 
-use foretoken::{Answer, Generator, seed_of_answer};
+use foretoken::{Answer, Generator, Prompt, seed_of_answer};
 use foretoken_console::failure::Failure;
 use foretoken_console::interrupts::Interrupts;
 use foretoken_console::opening::{Notices, named_failure};
@@ -174,7 +174,8 @@ impl Measurement<'_> {
         shared: SharedParameters,
         plain: Option<&Answer>,
     ) -> Result<Request, Failure> {
-        let base = self.generator.request(self.prompts[prompt].clone())?;
+        let prompter = &self.generator.prompter;
+        let base = prompter.request_of_input(&Prompt::Ids(self.prompts[prompt].clone()), &prompter.decided)?;
         let draft = base.draft;
         let plainly = Request {
             seed: seed_of_answer(base.seed, prompt / (self.prompts.len() / self.n_best)),

@@ -115,6 +115,11 @@ impl Environment {
         ] {
             hub.offer_folder(name, &root().join("models").join(model));
         }
+        for (name, model) in
+            [("google/flan-t5-base", "t5-v1_1"), ("google/flan-t5-small", "mt5"), ("google/flan-t5-xl", "t5-v1_1")]
+        {
+            hub.offer_folder(name, super::encoder_decoder::with_tokenizer(model).path());
+        }
         for (name, model) in [("model.gguf", "demo-target"), ("small.gguf", "demo-draft")] {
             let (to, from) = (home.path().join(name), root().join("models").join(model));
             super::run(&["quantize", &from.to_string_lossy(), &to.to_string_lossy(), "--type", "bf16"]).ok();

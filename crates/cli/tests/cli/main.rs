@@ -16,6 +16,7 @@ mod chat;
 mod check;
 mod config;
 mod documentation;
+mod encoder_decoder;
 mod endurance;
 mod faults;
 mod generate;

@@ -24,17 +24,30 @@ impl ListedPrompt {
     ///
     /// # Errors
     /// As [`Prompter::request`]; the error begins with the prompt's file and line.
-    pub fn request(&self, prompter: &Prompter) -> Result<Request, Failure> {
-        prompter.request(&self.prompt).map_err(|error| self.named(error.into()))
+    pub fn request(&self, source: Option<&Prompt>, prompter: &Prompter) -> Result<Request, Failure> {
+        let request = match source {
+            Some(source) => prompter.request_with_source(source, Some(&self.prompt), &prompter.decided),
+            None if self.place.is_empty() => prompter.request(&self.prompt),
+            // The prompts of a file are the sources of an encoder-decoder.
+            None => prompter.request_of_input(&self.prompt, &prompter.decided),
+        };
+        request.map_err(|error| self.named(error.into()))
     }
 
-    /// As [`ListedPrompt::request`], also refusing prompts that the engine would refuse.
+    /// The tokens that the model reads of this prompt: the prompt's, or for an encoder-decoder those of the source.
     ///
     /// # Errors
-    /// As [`ListedPrompt::request`]; or the prompt has no tokens or one that is not in the vocabulary, or it fills the
-    /// context.
-    pub fn usable_request(&self, prompter: &Prompter) -> Result<Request, Failure> {
-        let request = self.request(prompter)?;
+    /// As [`ListedPrompt::request`] and [`ListedPrompt::usable`].
+    pub fn usable_tokens(&self, prompter: &Prompter) -> Result<Vec<Token>, Failure> {
+        let request = self.usable(self.request(None, prompter)?, prompter)?;
+        Ok(request.source.map_or(request.prompt, |source| source.to_vec()))
+    }
+
+    /// The request of this prompt, unless the engine would refuse it.
+    ///
+    /// # Errors
+    /// It has no token or one that is not in the vocabulary, or it fills the context.
+    pub fn usable(&self, request: Request, prompter: &Prompter) -> Result<Request, Failure> {
         let (prompt, context, vocabulary) = (&request.prompt, prompter.context, prompter.target.spec.vocabulary);
         let unknown = prompt.iter().position(|token| *token as usize >= vocabulary);
         let error = match (prompt.len(), unknown) {

@@ -30,7 +30,7 @@ struct Successor {
 }
 
 impl Scorer for Successor {
-    fn open(&mut self, _sequence: SequenceId, _tenant: Tenant) {}
+    fn open(&mut self, _opening: &Opening<'_>) {}
     fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut LogitRows) {
         for ask in asks {
             let (kind, hidden) = match ask.hidden_in {

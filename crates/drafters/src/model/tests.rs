@@ -38,8 +38,8 @@ impl Successor {
 }
 
 impl Scorer for Successor {
-    fn open(&mut self, sequence: SequenceId, _tenant: Tenant) {
-        self.cached.insert(sequence, Vec::new());
+    fn open(&mut self, opening: &Opening<'_>) {
+        self.cached.insert(opening.sequence, Vec::new());
     }
     fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut LogitRows) {
         self.passes.push(asks.len());

@@ -13,7 +13,7 @@ const PROMPT: [Token; 2] = [900, 901];
 fn opened(prediction: &[Token]) -> PredictionDrafter {
     let mut drafter = PredictionDrafter::default();
     let sequence = Trial::greedy(0).sequence;
-    drafter.open(&Opening { sequence, prompt: &PROMPT, tenant: Tenant::default(), prediction });
+    drafter.open(&Opening { prediction, ..Opening::new(sequence, &PROMPT) });
     drafter
 }
 

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use crate::scorer::common_prefix;
 use crate::translate::{Reading, Translator};
 use crate::{HiddenInput, LogitRows, ScoreAsk, Scorer};
-use foretoken_speculation::{SequenceId, Tenant, Token};
+use foretoken_speculation::{Opening, SequenceId, Token};
 
 /// How many of the assistant's last tokens, of those for final target tokens, are assumed to change with the text that
 /// follows.
@@ -162,10 +162,11 @@ impl<S: Scorer, T: Translator> SharedScorer<S, T> {
 }
 
 impl<S: Scorer, T: Translator> Scorer for SharedScorer<S, T> {
-    fn open(&mut self, sequence: SequenceId, tenant: Tenant) {
-        self.sequences.insert(sequence, SequenceState::default());
-        self.translator.open(sequence);
-        self.scorer.open(sequence, tenant);
+    fn open(&mut self, opening: &Opening<'_>) {
+        self.sequences.insert(opening.sequence, SequenceState::default());
+        self.translator.open(opening.sequence);
+        // A source is in the target's vocabulary.
+        self.scorer.open(&Opening { prompt: &[], prediction: &[], source: &[], ..*opening });
     }
 
     fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut LogitRows) {

@@ -38,7 +38,9 @@ impl Member {
         // to read.
         let tokens: Vec<Token> =
             (0..3 + MEASURED_TOKENS).map(|i| (7919 * (i + 1) % vocabulary.max(1)) as Token).collect();
-        self.drafter.open(&Opening::new(MEASURED_SEQUENCE, &tokens[..1]));
+        // A source of one token, for drafters whose network has an encoder.
+        let (prompt, source) = (&tokens[..1], &tokens[..1]);
+        self.drafter.open(&Opening { source, ..Opening::new(MEASURED_SEQUENCE, prompt) });
         let (mut calls, mut observed) = (Vec::new(), 0);
         let sampling = Sampling { temperature: 0.0, ..Sampling::default() };
         for (len, nodes_max) in [(1, 4), (2, 4), (3, 4), (3 + MEASURED_TOKENS, 1)] {

@@ -32,8 +32,8 @@ impl SharedNetwork {
 }
 
 impl Scorer for SharedNetwork {
-    fn open(&mut self, sequence: SequenceId, tenant: Tenant) {
-        self.network().open(sequence, tenant);
+    fn open(&mut self, opening: &Opening<'_>) {
+        self.network().open(opening);
     }
 
     fn adopt(&mut self, sequence: SequenceId, tokens: &[Token]) -> usize {

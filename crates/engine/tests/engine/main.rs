@@ -34,6 +34,7 @@ mod slow_drafters;
 mod sources;
 mod states;
 mod steady_memory;
+mod t5;
 mod translated;
 mod windows;
 mod writing;

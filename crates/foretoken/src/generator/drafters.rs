@@ -87,11 +87,26 @@ impl<'a> DrafterMaker<'a> {
             if !self.drafts.contains_key(&number) {
                 let model = self.settings.open_draft(number)?;
                 let assistant_tokenizer = self.assistant_tokenizer(&model)?;
+                self.check_encoder(&model, assistant_tokenizer.is_some())?;
                 self.drafts.insert(number, Draft { model, assistant_tokenizer, weights: None });
             }
         }
         self.check_exits(specs)?;
         self.check_nesting(specs)
+    }
+
+    /// Checks that a draft model with an encoder can read the target's source.
+    fn check_encoder(&self, draft: &Opened, is_translated: bool) -> Result<(), Error> {
+        let (name, target) = (&draft.name, &self.target.name);
+        let expected = match (draft.spec.encoder, self.target.spec.encoder) {
+            (Some(_), None) => format!("no encoder, as {target} has no source for it"),
+            (Some(_), Some(_)) if is_translated => {
+                format!("the vocabulary of {target}, whose source its encoder reads")
+            }
+            _ => return Ok(()),
+        };
+        let found = if is_translated { "another vocabulary" } else { "an encoder-decoder" };
+        Err(Error::input(format!("draft model {name}: expected {expected}, found {found}")))
     }
 
     /// Checks that an early exit has fewer layers than the target.

@@ -17,8 +17,7 @@ impl MemoryNeed {
         let floats = model.checkpoint.weights.iter().filter_map(floats).sum();
         let floats = if options.weight_type.is_some() { 0 } else { floats };
         let weights = model.checkpoint.weights.iter().map(|tensor| packed_bytes(tensor, options.weight_type)).sum();
-        let types = [options.key_type, options.value_type];
-        let cache = model.spec.cache_bytes_per_position(types).saturating_mul(cache_positions(options));
+        let cache = cache_bytes(model, options);
         let ExpertNeed { all: experts, least: experts_least } = model.expert_need(options.weight_type)?;
         let passes = pass_bytes(model, options);
         let need = Self { weights, floats, experts, experts_least, cache, passes, drafts: 0 };
@@ -29,8 +28,10 @@ impl MemoryNeed {
     pub(crate) fn of_exit(model: &Opened, options: &Options, layers: usize) -> usize {
         let types = [options.key_type, options.value_type];
         let layers = (0..layers.min(model.spec.kv_layers())).map(|layer| model.spec.cache_bytes_of(layer, types));
-        let cache = layers.fold(0, usize::saturating_add).saturating_mul(cache_positions(options));
-        cache.saturating_add(pass_bytes(model, options))
+        // As many bytes of a source.
+        let halves = if model.spec.encoder.is_some() { 2 } else { 1 };
+        let cache = layers.fold(0, usize::saturating_add).saturating_mul(halves);
+        cache.saturating_mul(cache_positions(options)).saturating_add(pass_bytes(model, options))
     }
 }
 
@@ -59,11 +60,28 @@ fn is_matrix_of_floats(tensor: &Tensor) -> bool {
     tensor.shape.len() > 1 && ["F32", "F16", "BF16"].contains(&tensor.dtype.name())
 }
 
+/// Bytes of a model's keys and values, with those of sources and those of one layer of an encoder, in floats.
+fn cache_bytes(model: &Opened, options: &Options) -> usize {
+    let types = [options.key_type, options.value_type];
+    let (spec, positions) = (&model.spec, cache_positions(options));
+    let position = spec.cache_bytes_per_position(types).saturating_add(spec.source_bytes_per_position(types));
+    let of_layer =
+        spec.heads.saturating_mul(spec.head_dim).saturating_mul(8).saturating_mul(source_rows(model, options));
+    position.saturating_mul(positions).saturating_add(of_layer)
+}
+
+/// Rows of the longest source, which is read in one pass; 0 without an encoder.
+fn source_rows(model: &Opened, options: &Options) -> usize {
+    let longest = options.context.unwrap_or(usize::MAX).min(cache_positions(options));
+    model.spec.encoder.map_or(0, |_| longest.min(model.spec.context_max))
+}
+
 /// An estimate of the rows of a pass whose logits are computed: those of a draft tree.
 const LOGIT_ROWS: usize = 64;
 
 /// Bytes of buffers for a pass with as many rows as possible: for each row about eight vectors of the hidden size, and
-/// two of the feed-forward width or four for each chosen expert, all in 32-bit floats; and the logits.
+/// two of the feed-forward width or four for each chosen expert, all in 32-bit floats; and the logits. A source may have
+/// more rows than a pass, and four vectors of its heads.
 fn pass_bytes(model: &Opened, options: &Options) -> usize {
     let spec = &model.spec;
     let routed = spec.experts.as_ref().map_or(0, |experts| {
@@ -78,7 +96,10 @@ fn pass_bytes(model: &Opened, options: &Options) -> usize {
         _ => dense.max(routed),
     };
     let row = spec.width.saturating_mul(8).saturating_add(feed_forward);
-    let rows = row.saturating_mul(options.rows_max.min(cache_positions(options)));
+    let of_source = source_rows(model, options);
+    let heads = spec.heads.saturating_mul(spec.head_dim).saturating_mul(4).saturating_mul(of_source);
+    let rows = options.rows_max.min(cache_positions(options)).max(of_source);
+    let rows = row.saturating_mul(rows).saturating_add(heads);
     rows.saturating_add(spec.vocabulary.saturating_mul(LOGIT_ROWS)).saturating_mul(4)
 }
 

@@ -8,8 +8,14 @@ use std::path::{Path, PathBuf};
 use crate::Error;
 
 /// Files of a model's directory besides its weights.
-const PARTS: [&str; 5] =
-    ["config.json", "generation_config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json"];
+const PARTS: [&str; 6] = [
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer.model",
+    "spiece.model",
+    "tokenizer_config.json",
+];
 
 /// File extensions of weights in Python's pickle format.
 const PICKLED: [&str; 4] = ["bin", "pt", "pth", "ckpt"];

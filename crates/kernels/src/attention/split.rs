@@ -12,7 +12,7 @@
 mod values;
 
 use super::widen::widen_keys;
-use super::{Arguments, RowSlots};
+use super::{Arguments, RelativeBias, RowSlots};
 use crate::isa::dispatch;
 use crate::isa::shapes::{CACHE_LINE, FACTORS_STRIDE, Prefetch, SPLIT, Sum};
 use crate::{Isa, LANES};
@@ -185,10 +185,10 @@ impl SplitTask<'_> {
         self.add_tail_values(workspace, partial.sums);
     }
 
-    /// Applies the soft cap and the ALiBi slope to the scores of one query, if there are any; returns the scale that is
-    /// still to be applied.
+    /// Applies the soft cap, the ALiBi slope and the relative bias to the scores of one query, if there are any; returns
+    /// the scale that is still to be applied.
     fn adjust_scores(&self, row: usize, query: usize, scores: &mut [f32]) -> f32 {
-        let Arguments { mut scale, soft_cap, slopes, window, .. } = *self.arguments;
+        let Arguments { mut scale, soft_cap, slopes, bias, window, .. } = *self.arguments;
         if let Some(cap) = soft_cap {
             dispatch!(self.isa, cap_scores(scores, scale, cap));
             scale = 1.0;
@@ -197,6 +197,14 @@ impl SplitTask<'_> {
             let slots = self.tile.row_slots[row];
             let distance = slots.len() - 1 - slots.first(window).max(self.from).min(slots.len() - 1);
             dispatch!(self.isa, slope_scores(scores, scale, *slope, distance));
+            scale = 1.0;
+        }
+        if let Some(RelativeBias { table, before, positions }) = bias {
+            let columns = table.len() / self.arguments.heads;
+            let biases = &table[(self.head * self.group() + query % self.group()) * columns..][..columns];
+            let key = self.first(row).max(self.from);
+            let first = key as isize - positions[self.tile.first + row] as isize + before as isize;
+            dispatch!(self.isa, bias_scores(scores, scale, biases, first));
             scale = 1.0;
         }
         scale

@@ -201,6 +201,15 @@ macro_rules! attention_kernels {
         pub(crate) unsafe fn slope_scores(scores: &mut [f32], scale: f32, slope: f32, distance: usize) {
             $crate::softmax::slope_scores(scores, scale, slope, distance);
         }
+
+        /// The loop of [`bias_scores`](crate::softmax::bias_scores).
+        ///
+        /// # Safety
+        /// The CPU has the features of this module.
+        $(#[$feature])*
+        pub(crate) unsafe fn bias_scores(scores: &mut [f32], scale: f32, biases: &[f32], first: isize) {
+            $crate::softmax::bias_scores(scores, scale, biases, first);
+        }
     };
 }
 pub(crate) use attention_kernels;

@@ -6,7 +6,7 @@
 
 mod cost;
 
-use foretoken_kernels::attention::{Arguments, CacheTensor, CacheType, RowSlots, Scratch, attention};
+use foretoken_kernels::attention::{Arguments, CacheTensor, CacheType, RelativeBias, RowSlots, Scratch, attention};
 use foretoken_kernels::{Compute, naive};
 use foretoken_testkit::rows::{Numbers, first_difference};
 use proptest::prelude::*;
@@ -23,6 +23,10 @@ struct Case {
     soft_cap: Option<f32>,
     /// One slope for each head, or none.
     slopes: Vec<f32>,
+    /// Biases `[heads, columns]` by relative position, or none, and the column of a node's own position.
+    biases: (Vec<f32>, usize),
+    /// How far the nodes' positions lie behind the last position that they see, or before it.
+    shift: usize,
     /// One sink for each head, or none.
     sinks: Vec<f32>,
     window: Option<usize>,
@@ -50,17 +54,17 @@ impl Case {
         let (width, nodes) = (kv_heads * head_dim, parents.len());
         let soft_cap = (numbers.below(4) == 0).then(|| 0.2 + numbers.unit().abs());
         let has_slopes = numbers.below(4) == 0;
+        let (columns, has_biases) = (1 + numbers.below(200), numbers.below(3) == 0);
+        let before = [0, columns - 1, columns / 2][numbers.below(3)];
         let has_sinks = numbers.below(3) == 0;
         // The windows are around a row's own position, the edge of a tile and that of a split.
         let window = [1, 2, 1 + numbers.below(40), 500 + numbers.below(30), 1 + numbers.below(1100)][numbers.below(5)];
         Self {
             types,
             soft_cap,
-            slopes: if has_slopes {
-                (0..kv_heads * group).map(|_| numbers.unit().abs() / 20.0).collect()
-            } else {
-                vec![]
-            },
+            slopes: (0..if has_slopes { kv_heads * group } else { 0 }).map(|_| numbers.unit().abs() / 20.0).collect(),
+            biases: (if has_biases { numbers.units(kv_heads * group * columns) } else { vec![] }, before),
+            shift: numbers.below(2) * numbers.below(40),
             // The sinks are between values below all scores and values above them.
             sinks: if has_sinks { (0..kv_heads * group).map(|_| 4.0 * numbers.unit()).collect() } else { vec![] },
             window: (numbers.below(2) == 0).then_some(window),
@@ -88,6 +92,19 @@ impl Case {
 
     fn width(&self) -> usize {
         self.kv_heads * self.head_dim
+    }
+
+    /// The position of a query that sees `len` positions, as the biases count it.
+    fn position(&self, len: usize) -> usize {
+        (len - 1).saturating_sub(self.shift)
+    }
+
+    /// The biases of a head for the positions that a query sees.
+    fn biases_of(&self, head: usize, len: usize) -> Vec<f32> {
+        let (table, before) = &self.biases;
+        let row = &table[head * (table.len() / self.heads)..][..table.len() / self.heads];
+        let at = |key: usize| (key + before).saturating_sub(self.position(len)).min(row.len() - 1);
+        if row.is_empty() { Vec::new() } else { (0..len).map(|key| row[at(key)]).collect() }
     }
 
     fn rows(&self) -> usize {
@@ -132,9 +149,13 @@ impl Case {
         queries: &[f32],
         row_slots: &[RowSlots<'_>],
     ) -> Vec<f32> {
+        let position = |slots: &RowSlots<'_>| self.position(slots.prefix.len() + slots.tail.len()) as u32;
+        let positions: Vec<u32> = row_slots.iter().map(position).collect();
+        let (table, before) = (&self.biases.0[..], self.biases.1);
         let arguments = Arguments {
             soft_cap: self.soft_cap,
             slopes: &self.slopes,
+            bias: (!table.is_empty()).then_some(RelativeBias { table, before, positions: &positions }),
             sinks: &self.sinks,
             window: self.window,
             ..Arguments::new(self.heads, 0.25, &cache[0], &cache[1])
@@ -182,9 +203,9 @@ impl Case {
             let values: Vec<&[f32]> = values.iter().map(Vec::as_slice).collect();
             let slope = self.slopes.get(head).copied().unwrap_or(0.0);
             let sink = self.sinks.get(head).copied();
-            let options =
-                naive::ScoreOptions { scale: 0.25, soft_cap: self.soft_cap, slope, window: self.window, sink };
-            naive::attention(query, &keys, &values, options)
+            let (soft_cap, window, bias) = (self.soft_cap, self.window, self.biases_of(head, keys.len()));
+            let options = naive::ScoreOptions { scale: 0.25, soft_cap, slope, bias, window, sink };
+            naive::attention(query, &keys, &values, &options)
         };
         self.query(node).chunks_exact(self.head_dim).enumerate().flat_map(of_head).collect()
     }

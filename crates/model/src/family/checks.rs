@@ -4,6 +4,7 @@ use foretoken_weights::Weights;
 use foretoken_weights::gguf::{Metadata, Value};
 
 use super::experts::check_all;
+use crate::batch::Token;
 use crate::error::ModelError;
 use crate::spec::Spec;
 
@@ -29,6 +30,12 @@ pub(super) fn check_head_dim(file: &str, field: &str, found: usize) -> Result<us
     } else {
         Err(ModelError::config(file, field, format!("a width of heads from 1 to {HEAD_DIM_MAX}"), found))
     }
+}
+
+/// Checks a token of the network.
+pub(super) fn check_token(file: &str, field: &str, found: usize, vocabulary: usize) -> Result<Token, ModelError> {
+    let refuse = || ModelError::config(file, field, format!("a token below {vocabulary} (the vocabulary)"), found);
+    Token::try_from(found).ok().filter(|_| found < vocabulary).ok_or_else(refuse)
 }
 
 /// Checks the epsilon of a norm: NaN or a negative number would make every row NaN.

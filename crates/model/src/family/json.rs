@@ -151,7 +151,11 @@ pub(super) fn name_of(feed_forward: FeedForward) -> &'static str {
 
 /// The activation that a field names.
 pub(super) fn activation(config: &JsonConfig, field: &str, default: &str) -> Result<Activation, ModelError> {
-    let name = config.optional_str(field)?.unwrap_or(default);
+    activation_of(config, field, config.optional_str(field)?.unwrap_or(default))
+}
+
+/// The activation of this name, which is in this field.
+pub(super) fn activation_of(config: &JsonConfig, field: &str, name: &str) -> Result<Activation, ModelError> {
     let known = ACTIVATIONS.iter().find(|(known, _)| *known == name);
     known.map(|(_, activation)| *activation).ok_or_else(|| {
         let names: Vec<&str> = ACTIVATIONS.iter().map(|(known, _)| *known).collect();

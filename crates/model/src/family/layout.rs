@@ -5,6 +5,7 @@
 //! ([`HUGGING_FACE`]) and that of GGUF files ([`GGUF`]), with a few fields changed. Matrices are described and not
 //! read; fused ones are cut by ranges of their rows.
 
+mod encoder;
 mod experts;
 mod ffn;
 mod head;
@@ -12,6 +13,7 @@ mod write;
 
 use std::ops::Range;
 
+pub(super) use self::encoder::{CrossNames, EncoderNames};
 pub(super) use self::experts::{EACH, ExpertNames, ExpertStorage, GGUF_FUSED, IN_MEMORY, STACKED};
 use self::ffn::DenseWithExpertsNames;
 use self::head::DraftHeadNames;
@@ -56,6 +58,14 @@ pub struct Layout {
     pub(super) ffn_post_norm: Option<&'static str>,
     /// The tensors that only draft heads have.
     pub(super) draft_head: DraftHeadNames,
+    /// The names of a layer's cross attention, in the decoder of an encoder-decoder.
+    pub(super) cross: Option<CrossNames>,
+    /// The table of biases by relative position, of the first layer, which all layers share.
+    pub(super) relative_bias: &'static str,
+    /// The names of an encoder that differ from those of the decoder.
+    pub(super) encoder: Option<EncoderNames>,
+    /// Names of copies of the embedding that files may have besides.
+    pub(super) embedding_copies: &'static [&'static str],
     /// Per-layer embeddings: the table, the projection and its norm.
     pub(super) inputs: [&'static str; 3],
     /// The names in a layer's reader of its per-layer embedding: the gate, the projection and the norm after it.
@@ -143,6 +153,10 @@ pub(super) const HUGGING_FACE: Layout = Layout {
     experts: experts::HUGGING_FACE,
     dense_with_experts: ffn::HUGGING_FACE,
     draft_head: head::HUGGING_FACE,
+    cross: None,
+    relative_bias: "",
+    encoder: None,
+    embedding_copies: &[],
     ffn_post_norm: None,
     inputs: ["embed_tokens_per_layer", "per_layer_model_projection", "per_layer_projection_norm"],
     input: ["per_layer_input_gate", "per_layer_projection", "post_per_layer_input_norm"],
@@ -279,6 +293,8 @@ impl Layout {
             embedding_norm: norm(self.embedding_norm)?,
             inputs: reader.inputs(prefix)?,
             fusion: reader.fusion(&reader.layer_prefix(prefix, 0))?,
+            bias: reader.relative_bias(prefix, false)?,
+            encoder: reader.encoder(prefix)?,
             head_tokens: reader.head_tokens()?,
             layers,
             output_norm: norm(self.output_norm)?,
@@ -327,6 +343,7 @@ impl Reader<'_> {
             sinks: layout.sinks.map_or(Ok(vec![]), |name| self.tensors.vector(&format!("{at}{name}"), spec.heads))?,
             attention_output: self.linear(at, layout.attention_output, [attended, width], layout.output_bias)?,
             attention_post_norm: norm(layout.attention_post_norm)?,
+            cross: layout.cross.map(|names| self.cross(at, names)).transpose()?,
             ffn_norm: norm(layout.ffn_norm)?,
             ffn: self.ffn(number, at)?,
             ffn_post_norm: norm(layout.ffn_post_norm)?,

@@ -31,7 +31,9 @@ pub(super) fn check(
     read: &BTreeSet<String>,
 ) -> Result<Vec<String>, ModelError> {
     let prefix = layout.prefix(|name| checkpoint.weights.get(name).is_some());
-    let layers = format!("{prefix}{}.", layout.layers);
+    let of_encoder = spec.encoder.zip(layout.encoder).map(|(encoder, names)| (names.layers, encoder.layers));
+    let layers = [Some((layout.layers, spec.layers)), of_encoder].into_iter().flatten();
+    let layers = layers.map(|(layers, count)| (format!("{prefix}{layers}."), count)).collect();
     let classifier = Classifier { checkpoint, spec, layout, prefix, layers };
     let (mut left_out, mut beyond, mut essential) = (Vec::new(), Vec::new(), Vec::new());
     for tensor in checkpoint.weights.iter().filter(|tensor| !read.contains(&tensor.name) && !is_buffer(&tensor.name)) {
@@ -43,7 +45,8 @@ pub(super) fn check(
         }
     }
     if let Some(last) = beyond.iter().map(|(layer, _)| *layer).max() {
-        return Err(classifier.too_few_layers(last, &beyond));
+        let of_half = |([half, _], _): &([usize; 2], &str)| *half == last[0];
+        return Err(classifier.too_few_layers(last, &beyond.into_iter().filter(of_half).collect::<Vec<_>>()));
     }
     if let Some(first) = essential.first() {
         return Err(ModelError::Unused {
@@ -59,7 +62,7 @@ pub(super) fn check(
 /// Whether a tensor is a buffer of old checkpoints that follows from the configuration: a mask, or frequencies.
 /// (Divisors of frequencies in GGUF files are read with the configuration.)
 fn is_buffer(name: &str) -> bool {
-    const ENDS: [&str; 12] = [
+    const ENDS: [&str; 14] = [
         ".attn.bias",
         ".attn.masked_bias",
         ".attention.bias",
@@ -72,6 +75,9 @@ fn is_buffer(name: &str) -> bool {
         "rope_freqs.weight",
         "rope_factors_long.weight",
         "rope_factors_short.weight",
+        // Cross attention has no positions; T5's first files have this all the same.
+        ".EncDecAttention.relative_attention_bias.weight",
+        ".cross_attn_rel_b.weight",
     ];
     ENDS.iter().any(|end| name.ends_with(end))
 }
@@ -82,8 +88,8 @@ enum UnreadTensor {
     Ignored,
     /// It does not belong to the language model.
     OtherPart,
-    /// It belongs to this layer, which is not run.
-    BeyondLastLayer(usize),
+    /// It belongs to a layer that is not run: of the network or its encoder (0 or 1), and the layer.
+    BeyondLastLayer([usize; 2]),
     /// It should have been read: without it the network is a different one.
     Essential,
 }
@@ -94,19 +100,25 @@ struct Classifier<'a> {
     spec: &'a Spec,
     layout: &'a Layout,
     prefix: &'a str,
-    /// The prefix of the names of layers, before the number.
-    layers: String,
+    /// The prefix of the names of layers, before the number, and the number of layers; then the same of an encoder.
+    layers: Vec<(String, usize)>,
 }
 
 impl Classifier<'_> {
     fn classify(&self, tensor: &Tensor) -> Result<UnreadTensor, ModelError> {
-        let (name, Spec { layers, .. }) = (tensor.name.as_str(), self.spec);
-        let layer = name.strip_prefix(&self.layers).and_then(|rest| rest.split_once('.'));
-        match layer.and_then(|(number, part)| Some((number.parse::<usize>().ok()?, part))) {
-            Some((layer, _)) if layer >= *layers && self.is_nextn_layer(layer) => Ok(UnreadTensor::OtherPart),
-            Some((layer, _)) if layer >= *layers => Ok(UnreadTensor::BeyondLastLayer(layer)),
-            Some((layer, part)) if layer >= self.spec.kv_layers() && self.is_key_value(part) => {
+        let name = tensor.name.as_str();
+        let layer = self.layers.iter().enumerate().find_map(|(half, (prefix, count))| {
+            let (number, part) = name.strip_prefix(prefix)?.split_once('.')?;
+            Some((half, number.parse::<usize>().ok()?, *count, part))
+        });
+        match layer {
+            Some((_, layer, count, _)) if layer >= count && self.is_nextn_layer(layer) => Ok(UnreadTensor::OtherPart),
+            Some((half, layer, count, _)) if layer >= count => Ok(UnreadTensor::BeyondLastLayer([half, layer])),
+            Some((0, layer, _, part)) if layer >= self.spec.kv_layers() && self.is_key_value(part) => {
                 Ok(UnreadTensor::Ignored)
+            }
+            None if self.layout.embedding_copies.iter().any(|copy| is_of(name, copy)) => {
+                self.check_copy(tensor).map(|()| UnreadTensor::Ignored)
             }
             None if self.spec.tied_head && self.is_head(name) => self.is_copy(tensor).map(|()| UnreadTensor::Ignored),
             None if !self.is_known(name) => Ok(UnreadTensor::OtherPart),
@@ -119,7 +131,7 @@ impl Classifier<'_> {
     fn is_nextn_layer(&self, layer: usize) -> bool {
         NEXTN_TENSORS
             .iter()
-            .any(|part| self.checkpoint.weights.get(&format!("{}{layer}.{part}", self.layers)).is_some())
+            .any(|part| self.checkpoint.weights.get(&format!("{}{layer}.{part}", self.layers[0].0)).is_some())
     }
 
     /// Whether a tensor of a layer makes keys or values: files may have them in layers that attend to those of others.
@@ -161,9 +173,20 @@ impl Classifier<'_> {
         Err(config.refuse(FIELD, expected, found))
     }
 
-    /// An error about the number of layers. `last` is the last layer that has tensors.
-    fn too_few_layers(&self, last: usize, beyond: &[(usize, &str)]) -> ModelError {
-        let (file, field) = self.layers_field();
+    /// Checks that a copy of the embedding is one: programs differ in which of the two they use.
+    fn check_copy(&self, tensor: &Tensor) -> Result<(), ModelError> {
+        let weights = &self.checkpoint.weights;
+        let embedding = format!("{}{}.weight", self.prefix, self.layout.embedding);
+        let equal = weights.get(&embedding).is_some_and(|embedding| is_equal(tensor, embedding));
+        tensor.bytes.release();
+        let field = format!("tensor {}", tensor.name);
+        let other = || ModelError::config(weights.source(), field, format!("a copy of {embedding}"), "another matrix");
+        if equal { Ok(()) } else { Err(other()) }
+    }
+
+    /// An error about the number of layers. `last` is the last layer that has tensors, of the network or its encoder.
+    fn too_few_layers(&self, [half, last]: [usize; 2], beyond: &[([usize; 2], &str)]) -> ModelError {
+        let (file, field) = self.layers_field(half);
         let (source, there) = (self.checkpoint.weights.source(), last.saturating_add(1));
         let there_is = if source == file { "there are".to_string() } else { format!("{source} has") };
         let expected = format!(
@@ -171,14 +194,19 @@ impl Classifier<'_> {
             beyond.len(),
             beyond[0].1
         );
-        ModelError::config(file, field, expected, self.spec.layers)
+        ModelError::config(file, field, expected, self.layers[half].1)
     }
 
-    /// The file and the field that have the number of layers.
-    fn layers_field(&self) -> (&str, String) {
-        const FIELDS: [&str; 4] = ["num_hidden_layers", "n_layer", "num_layers", "n_layers"];
+    /// The file and the field that have the number of layers, of the network or its encoder.
+    fn layers_field(&self, half: usize) -> (&str, String) {
+        const FIELDS: [&str; 5] = ["num_decoder_layers", "num_hidden_layers", "n_layer", "num_layers", "n_layers"];
         match &self.checkpoint.config {
-            Config::Gguf(metadata) => (metadata.source(), format!("{}.block_count", self.spec.family)),
+            Config::Gguf(metadata) => {
+                let of_decoder = format!("{}.decoder_block_count", self.spec.family);
+                let is_named = half == 0 && metadata.get(&of_decoder).is_some();
+                (metadata.source(), if is_named { of_decoder } else { format!("{}.block_count", self.spec.family) })
+            }
+            Config::Json(config) if half == 1 => (config.file(), "num_layers".to_string()),
             Config::Json(config) => {
                 let text = config.optional_object("text_config").ok().flatten();
                 let found = FIELDS.into_iter().find(|field| config.has(field));

@@ -1,7 +1,8 @@
 //! Packing of a described network for the kernels, one matrix after another.
 
 use super::{
-    Dense, DenseWithExperts, Experts, Ffn, Fusion, InputReader, InputSource, KeyValue, Layer, Network, Progress,
+    CrossAttention, Dense, DenseWithExperts, Encoder, Experts, Ffn, Fusion, InputReader, InputSource, KeyValue, Layer,
+    Network, Progress,
 };
 use crate::error::ModelError;
 use crate::linear::{Linear, Packing, Unpacked};
@@ -27,12 +28,24 @@ impl Network<Unpacked> {
                 Some(Fusion { target_norm, projection: projection.pack(packing)?, hidden_norm })
             }
         };
-        let count = layers.len();
-        let mut packed = Vec::with_capacity(count);
-        for layer in layers {
-            packed.push(layer.pack(packing)?);
-            progress(packed.len(), count);
-        }
+        let of_encoder = self.encoder.as_ref().map_or(0, |encoder| encoder.layers.len());
+        let (mut done, count) = (0, of_encoder + layers.len());
+        let mut pack_all = |layers: Vec<Layer<Unpacked>>| -> Result<Vec<Layer<Linear>>, ModelError> {
+            let pack = |layer: Layer<Unpacked>| {
+                let packed = layer.pack(packing)?;
+                done += 1;
+                progress(done, count);
+                Ok(packed)
+            };
+            layers.into_iter().map(pack).collect()
+        };
+        let encoder = match self.encoder {
+            None => None,
+            Some(Encoder { spec, bias, layers, output_norm }) => {
+                Some(Encoder { spec, bias, layers: pack_all(layers)?, output_norm })
+            }
+        };
+        let packed = pack_all(layers)?;
         let head = head.pack(&packing.of_head())?;
         Ok(Network {
             name,
@@ -44,6 +57,8 @@ impl Network<Unpacked> {
             embedding_norm,
             inputs,
             fusion,
+            bias: self.bias,
+            encoder,
             layers: packed,
             output_norm,
             output_projection: projection(self.output_projection)?,
@@ -64,6 +79,15 @@ impl Layer<Unpacked> {
             sinks: self.sinks,
             attention_output: self.attention_output.pack(packing)?,
             attention_post_norm: self.attention_post_norm,
+            cross: match self.cross {
+                None => None,
+                Some(CrossAttention { norm, query, key_value: [key, value], output }) => Some(CrossAttention {
+                    norm,
+                    query: query.pack(packing)?,
+                    key_value: [key.pack(packing)?, value.pack(packing)?],
+                    output: output.pack(packing)?,
+                }),
+            },
             ffn_norm: self.ffn_norm,
             ffn: match self.ffn {
                 Ffn::Dense(dense) => Ffn::Dense(dense.pack(packing)?),

@@ -115,14 +115,21 @@ impl PlainLayer {
         let all = |matrix: &Plain| read.iter().map(|row| matrix.times(row)).collect::<Vec<_>>();
         let rotated = |rows: Vec<Vec<f32>>| (0..).zip(rows).map(|(at, row)| rotate_row(row, at)).collect::<Vec<_>>();
         let (queries, keys, values) = (rotated(all(query)), rotated(all(key)), all(value));
-        let how = ScoreOptions { scale: spec.attention_scale, soft_cap: None, slope: 0.0, window: None, sink: None };
+        let how = ScoreOptions {
+            scale: spec.attention_scale,
+            soft_cap: None,
+            slope: 0.0,
+            bias: Vec::new(),
+            window: None,
+            sink: None,
+        };
         for (position, x) in x.iter_mut().enumerate() {
             let heads = (0..spec.heads).flat_map(|head| {
                 let seen = |row: &'_ Vec<f32>| -> Vec<f32> { row[head / group * dim..][..dim].to_vec() };
                 let [keys, values] =
                     [&keys, &values].map(|rows| rows[..=position].iter().map(seen).collect::<Vec<_>>());
                 let [keys, values] = [&keys, &values].map(|rows| rows.iter().map(Vec::as_slice).collect::<Vec<_>>());
-                naive::attention(&queries[position][head * dim..][..dim], &keys, &values, how)
+                naive::attention(&queries[position][head * dim..][..dim], &keys, &values, &how)
             });
             let heads: Vec<f32> = heads.collect();
             x.iter_mut().zip(output.times(&heads)).for_each(|(x, out)| *x += out);

@@ -101,7 +101,12 @@ impl Subject {
 }
 
 pub(crate) fn load(checkpoint: &Checkpoint, options: Options) -> Model {
-    Model::load(checkpoint, options, &mut |_, _| ()).unwrap_or_else(|error| panic!("{error}"))
+    let mut model = Model::load(checkpoint, options, &mut |_, _| ()).unwrap_or_else(|error| panic!("{error}"));
+    // All sequences of an encoder-decoder have one source, in different pages if there are enough.
+    let pages = model.capacity().sources.as_ref().map_or(0, |sources| sources.pages_for(crate::SOURCE.len()));
+    let apart = if 3 * pages <= options.pages { pages as u32 } else { 0 };
+    (0..3).for_each(|sequence| crate::open_source(&mut model, sequence, &crate::SOURCE, apart * sequence as u32));
+    model
 }
 
 pub(crate) fn forward(model: &mut Model, spans: &[Span<'_>], hidden_layers: &[usize]) {

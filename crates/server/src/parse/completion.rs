@@ -123,8 +123,14 @@ impl CompletionRequest {
         let mut requests = Vec::new();
         for prompt in &self.prompts {
             limit.check("prompt", prompt.text().map_or(0, str::len))?;
-            let mut request = prompter.request_by(prompt, &decided).map_err(api_error)?;
-            limit.check_tokens("prompt", request.prompt.len())?;
+            // An encoder-decoder reads the prompt as its source.
+            let mut request = prompter.request_of_input(prompt, &decided).map_err(api_error)?;
+            let source = request.source.as_ref().map_or(0, |source| source.len());
+            limit.check_tokens("prompt", request.prompt.len().max(source))?;
+            if self.echo && source > 0 {
+                let expected = "expected false (the prompt is what the encoder reads), found true";
+                return Err(ApiError::field("echo", expected));
+            }
             self.options.complete(prompter, key, limit, &mut request)?;
             request.prompt_log_probabilities = self.echo && self.options.log_probabilities.is_some();
             requests.extend(n_best(&request, self.options.best_of));

@@ -1,4 +1,5 @@
-//! A folder whose tokenizer is SentencePiece's own file, `tokenizer.model`, without a `tokenizer.json`.
+//! A folder without a `tokenizer.json`, whose tokenizer is SentencePiece's own file, `tokenizer.model` or
+//! `spiece.model`.
 //!
 //! Encoding follows SentencePiece, with which the checkpoint was trained: special tokens are split off, the text
 //! between them is normalized ([`normalizer`]) and encoded by merges ([`super::gguf_spm`]) or by likelihood
@@ -31,9 +32,11 @@ use crate::{TextError, Token};
 use normalizer::Normalizer;
 use proto::{Piece, Proto};
 
-/// The file's name.
+/// The file's usual name.
 pub(crate) const FILE: &str = "tokenizer.model";
 
+/// All its names, of which the first that is there is read. T5 has the second one.
+pub(super) const FILES: [&str; 2] = [FILE, "spiece.model"];
 /// The special tokens of ChatGLM, which follow the model's pieces; the last four are not in ChatGLM 2.
 const CHAT_GLM: [&str; 9] =
     ["[MASK]", "[gMASK]", "[sMASK]", "sop", "eop", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"];
@@ -47,8 +50,9 @@ pub(super) fn from_dir(dir: &Path) -> Result<Parts, TextError> {
 
 /// A folder's model with its path, `tokenizer_config.json` and `added_tokens.json`.
 fn files(dir: &Path) -> Result<(String, Vec<u8>, Value, Value), TextError> {
-    let path = dir.join(FILE);
-    let bytes = whole::read(&path, VOCABULARY_BYTES_MAX).map_err(|source| TextError::read(&path, source))?;
+    let paths = FILES.map(|file| dir.join(file));
+    let path = paths.iter().find(|path| path.exists()).unwrap_or(&paths[0]);
+    let bytes = whole::read(path, VOCABULARY_BYTES_MAX).map_err(|source| TextError::read(path, source))?;
     let further = json_file(&dir.join("added_tokens.json"))?.unwrap_or_default();
     Ok((path.display().to_string(), bytes, configuration(dir)?, further))
 }

@@ -50,6 +50,19 @@ fn the_longest_match_wins_and_then_the_latest() {
 }
 
 #[test]
+fn a_source_is_matched_as_if_it_had_been_written() {
+    let mut drafter = SuffixDrafter::lookup_chain(1, 3, 3);
+    drafter.open(&Opening { source: &[4, 5, 6, 7, 8, 9], ..Opening::new(SEQUENCE, &[0]) });
+    assert_eq!(proposed(&mut drafter, &[0, 5, 6], 9), [7, 8, 9]);
+    // Its end is no beginning, and the text itself comes first.
+    assert_eq!(proposed(&mut drafter, &[0, 5, 6, 9], 9), []);
+    assert_eq!(proposed(&mut drafter, &[0, 5, 6, 9, 2, 5, 6], 9), [9, 2, 5]);
+    drafter.close(SEQUENCE);
+    drafter.open(&Opening::new(SEQUENCE, &[0]));
+    assert_eq!(proposed(&mut drafter, &[0, 5, 6], 9), []);
+}
+
+#[test]
 fn the_earliest_occurrence_comes_first_if_asked_to() {
     let text = [1, 2, 7, 1, 2, 8, 2, 9, 1, 2];
     let mut drafter = SuffixDrafter { first: true, ..SuffixDrafter::lookup_chain(1, 2, 2) };

@@ -25,6 +25,7 @@ fn cost_of_attention() {
                 let mut case = Case::chain(&mut Numbers::new(17), 64, prefix, rows);
                 (case.kv_heads, case.heads, case.types) = (kv_heads, kv_heads * group, [kind; 2]);
                 (case.soft_cap, case.slopes, case.sinks, case.window) = (None, vec![], vec![], None);
+                case.biases.0.clear();
                 case.keys = Numbers::new(18).units((prefix + rows) * case.width());
                 case.values = case.keys.clone();
                 case.queries = Numbers::new(19).units(rows * case.heads * 64);

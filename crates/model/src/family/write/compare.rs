@@ -91,6 +91,7 @@ impl GgufDescription<'_> {
             Positions::Rope(_) => "positions by rotation",
             Positions::Learned => "a table of positions",
             Positions::Alibi(_) => "positions by ALiBi",
+            Positions::Relative(_) => "biases by relative position",
         };
         if kind(own) != kind(file) {
             return Err(self.refuse(&["alibi", "model_max_length"], kind(file), kind(own)));

@@ -1,0 +1,175 @@
+//! Encoder-decoders: a source as text, file or token ids, what is refused, and draft models that read the same source.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::{demo, file, golden, run, words};
+
+/// A source of the golden networks, whose vocabulary has 64 tokens.
+const SOURCE: &str = "9,44,3,17,60,1";
+
+fn output_ids(model: &str, options: &str) -> String {
+    let line = format!("generate -m {model} --temp 0 -n 30 --output-ids {options}");
+    run(&words(&line)).ok()
+}
+
+#[test]
+fn drafts_change_no_text_and_prompts_continue_the_output() {
+    let model = golden("t5-v1_1");
+    let plain = output_ids(&model, &format!("--source-ids {SOURCE} --spec-type none"));
+    assert_eq!(plain.trim().split(',').count(), 30);
+    let other = output_ids(&model, "--source-ids 9,44,3,17,1 --spec-type none");
+    assert_ne!(plain, other);
+    let draft = golden("mt5");
+    for method in ["lookup", "suffix", &format!("draft -md {draft}"), &format!("draft,suffix -md {draft}")] {
+        let found = output_ids(&model, &format!("--source-ids {SOURCE} --spec-type {method}"));
+        assert_eq!(found, plain, "{method}");
+    }
+    // The beginning of the output as a prompt, with and without the token that begins outputs.
+    let ids: Vec<&str> = plain.trim().split(',').collect();
+    for before in ["", "0,"] {
+        let prompt = format!("{before}{}", ids[..10].join(","));
+        let line = format!("--source-ids {SOURCE} --spec-type none --prompt-ids {prompt}");
+        assert!(output_ids(&model, &line).starts_with(&ids[10..].join(",")), "{before}");
+    }
+}
+
+/// The characters of a tokenizer of 64 tokens, after the three special ones.
+const PIECES: &str = "\u{2581}abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.,:!?-'0";
+
+/// A golden network in a new folder, with a tokenizer that adds `</s>` as T5's does.
+pub fn with_tokenizer(name: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    for file in ["config.json", "model.safetensors"] {
+        std::fs::copy(Path::new(&golden(name)).join(file), folder.path().join(file)).expect("it can be copied");
+    }
+    let special = ["<pad>", "</s>", "<unk>"];
+    let added = |(id, content): (usize, &&str)| {
+        let (single_word, strip) = (false, false);
+        json!({ "id": id, "content": content, "single_word": single_word, "lstrip": strip, "rstrip": strip,
+            "normalized": false, "special": true })
+    };
+    let vocabulary = special.iter().map(|piece| json!([piece, 0.0]));
+    let vocabulary: Vec<Value> =
+        vocabulary.chain(PIECES.chars().map(|piece| json!([piece.to_string(), -3.0]))).collect();
+    let space = json!({ "type": "Metaspace", "replacement": "\u{2581}", "prepend_scheme": "always", "split": true });
+    let end = json!({ "SpecialToken": { "id": "</s>", "type_id": 0 } });
+    let text = |id: &str| json!({ "Sequence": { "id": id, "type_id": 0 } });
+    let tokenizer = json!({
+        "version": "1.0", "truncation": null, "padding": null, "normalizer": null,
+        "added_tokens": special.iter().enumerate().map(added).collect::<Vec<_>>(),
+        "pre_tokenizer": space, "decoder": space,
+        "post_processor": {
+            "type": "TemplateProcessing", "single": [text("A"), end], "pair": [text("A"), end, text("B"), end],
+            "special_tokens": { "</s>": { "id": "</s>", "ids": [1], "tokens": ["</s>"] } },
+        },
+        "model": { "type": "Unigram", "unk_id": 2, "vocab": vocabulary, "byte_fallback": false },
+    });
+    std::fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).expect("a file can be written");
+    folder
+}
+
+#[test]
+fn a_text_is_read_with_its_end_and_a_prompt_begins_the_output() {
+    let folder = with_tokenizer("t5-v1_1");
+    let model = folder.path().display().to_string();
+    let ids = |options: &[&str]| {
+        let fixed = ["generate", "-m", &model, "--temp", "0", "-n", "12", "--output-ids", "--spec-type", "none"];
+        run(&[&fixed[..], options].concat()).ok()
+    };
+    // A space, "b", "a", a space, "c" and the end.
+    let by_ids = ids(&["--source-ids", "3,5,4,3,6,1"]);
+    assert_eq!(ids(&["--source", "ba c"]), by_ids);
+    let (_folder, path) = file("source.txt", "ba c\n");
+    assert_eq!(ids(&["--source-file", &path]), by_ids);
+    let begun = ids(&["--source", "ba c", "de"]);
+    assert_eq!(begun, ids(&["--source", "ba c", "--prompt-ids", "0,3,7,8"]));
+    assert_ne!(begun, by_ids);
+    // The prompts of a file are sources, or begin outputs of the source that is given.
+    let (_folder, prompts) = file("prompts.txt", "ba c\nab\n");
+    let both = ids(&["--prompts", &prompts]);
+    assert!(both.starts_with(&by_ids) && both.lines().count() == 2, "{both}");
+    let begun = ids(&["--prompts", &prompts, "--source", "ba c"]);
+    assert!(begun.ends_with(&ids(&["--source", "ba c", "ab"])), "{begun}");
+    let empty = run(&["generate", "-m", &model, "--source", ""]).error(2);
+    assert_eq!(empty, "--source: expected a text or tokens, found none");
+    let chat = run(&["chat", "-m", &model, "-p", "hello"]).error(1);
+    assert!(chat.contains("an encoder-decoder, which reads a source and has no turns"), "{chat}");
+}
+
+#[test]
+fn sources_that_do_not_fit_are_refused_in_one_line() {
+    let model = golden("t5");
+    let refused = |options: &str, code: i32| {
+        run(&words(&format!("generate -m {model} --output-ids -n 4 --spec-type none {options}"))).error(code)
+    };
+    assert!(refused("--prompt-ids 0,5", 2).contains("--source: expected what the encoder of"));
+    let text = refused("--source abc", 1);
+    assert!(text.contains("tokenizer.json: expected a tokenizer"), "{text}");
+    assert!(refused("--source-ids 3,64", 1).contains("source: token 1: expected a number below 64"));
+    let long = vec!["5"; 41].join(",");
+    let too_long = refused(&format!("-c 40 --source-ids {long}"), 1);
+    assert!(too_long.contains("source: expected 1 to 40 tokens, found 41"), "{too_long}");
+    let empty = run(&["generate", "-m", &model, "--output-ids", "--source", "", "--spec-type", "none"]).error(2);
+    assert_eq!(empty, "--source: expected a text or tokens, found none");
+    let decoder = golden("llama");
+    let with_source =
+        run(&words(&format!("generate -m {decoder} --output-ids --source-ids 3 --prompt-ids 5"))).error(2);
+    assert!(with_source.starts_with("--source: expected none, since ") && with_source.contains("has no encoder"));
+    let cached = refused("--source-ids 3 --prompt-cache /tmp/none", 2);
+    assert!(cached.starts_with("--prompt-cache: expected none, since the rows of"), "{cached}");
+    let draft =
+        run(&words(&format!("generate -m {decoder} --output-ids --prompt-ids 5 --spec-type draft -md {model}")));
+    assert!(
+        draft.err.contains("has no source for it") || draft.err.contains("expected the vocabulary"),
+        "{}",
+        draft.err
+    );
+    let hidden = run(&words(&format!("hidden -m {model} -o /tmp/none --texts /dev/null")));
+    assert!(hidden.code != 0, "{}", hidden.out);
+    let written = run(&words(&format!("quantize {model} /tmp/none.gguf q8_0")));
+    assert!(written.code != 0 && written.err.contains("expected a family that can be written"), "{}", written.err);
+}
+
+/// Each prompt of a file is a source; plain and speculative texts are compared.
+#[test]
+fn check_reads_the_prompts_of_a_file_as_sources() {
+    let (_folder, prompts) = file("prompts.jsonl", "{\"prompt\": [9, 44, 3, 1]}\n{\"prompt\": [60, 2, 2, 17, 1]}\n");
+    let line = format!(
+        "check -m {} --prompts {prompts} -n 20 --temp 0.7 --seed 3 --parallel 2 --spec-type draft,suffix -md {}",
+        golden("t5-v1_1"),
+        golden("t5")
+    );
+    let out = run(&words(&line)).ok();
+    assert!(out.contains("2 prompts, 40 tokens: speculative equals plain"), "{out}");
+}
+
+#[test]
+fn inspect_shows_both_halves() {
+    let model = golden("t5-v1_1");
+    let page = run(&["inspect", &model]).ok();
+    for part in ["2 of the encoder, 3 of the decoder", "biases by relative position", "per 1000 of a source"] {
+        assert!(page.contains(part), "{page}");
+    }
+    let object: Value = serde_json::from_str(&run(&["inspect", &model, "--json"]).ok()).expect("it is JSON");
+    assert_eq!(object["encoder"], json!({ "layers": 2, "start_token": 0 }));
+    let demo: Value = serde_json::from_str(&run(&["inspect", &demo("demo-draft"), "--json"]).ok()).expect("it is JSON");
+    assert!(demo["encoder"].is_null());
+}
+
+#[test]
+fn logits_depend_on_the_source() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let path = folder.path().join("out.safetensors").display().to_string();
+    let of = |options: &str| {
+        let line = format!("logits -m {} --tokens 0,5,9 -o {path} --force {options}", golden("t5"));
+        run(&words(&line)).ok();
+        std::fs::read(&path).expect("the file was written")
+    };
+    let whole = of("--source-ids 9,44,3,1");
+    assert!(of("--source-ids 9,44,3,1 --one-by-one") == whole && of("--source-ids 9,44,3,1 -t 1") == whole);
+    assert!(of("--source-ids 9,44,4,1") != whole);
+    let without = run(&words(&format!("logits -m {} --tokens 0 -o {path} --force", golden("t5")))).error(2);
+    assert!(without.starts_with("--source: expected what the encoder of"), "{without}");
+}
