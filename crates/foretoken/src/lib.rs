@@ -129,8 +129,9 @@ pub use signals::ignored_signals;
 pub use spec_type::SpecType;
 
 pub use foretoken_engine::{
-    Beam, BeamSearch, BeamStats, BudgetKind, CostRecord, Drafted, DrafterStats, EarlyStopping, Emitted, Engine, Event, FinishReason, Order, Origin, PassTotals,
-    Race, Reliability, Request, RequestError, Scored, SequenceId, Stats, Token, TranslationWay, Workload, guided,
+    Beam, BeamSearch, BeamStats, BudgetKind, CostRecord, Drafted, DrafterStats, EarlyStopping, Emitted, Engine, Event,
+    FinishReason, Order, Origin, PassTotals, Race, Reliability, Request, RequestError, Scored, SequenceId, Stats,
+    Token, TranslationWay, Workload, guided,
 };
 pub use foretoken_kernels::block::Format as BlockFormat;
 pub use foretoken_kernels::{Allocator, Isa};

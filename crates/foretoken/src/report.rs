@@ -135,8 +135,8 @@ pub fn speculation(stats: &Stats, names: &[String]) -> Value {
     object
 }
 
-/// Statistics of a beam search; `None` if there was none. `inclusion_rate` is how often all of the next beams were among
-/// the drafts, so that a step needed no pass of its own.
+/// Statistics of a beam search; `None` if there was none. `inclusion_rate` is how often all of the next beams were
+/// among the drafts, so that a step needed no pass of its own.
 pub fn beams(stats: &BeamStats) -> Option<Value> {
     let object = json!({
         "steps": stats.steps,
@@ -148,8 +148,8 @@ pub fn beams(stats: &BeamStats) -> Option<Value> {
     (stats.steps > 0).then_some(object)
 }
 
-/// All of an answer; of a beam search of its best hypothesis, with `score` and `log_probability` ([`Answer::each`] has the
-/// others). `index` is its number among the answers to its prompt, from 0, `prompt` the prompt's text,
+/// All of an answer; of a beam search of its best hypothesis, with `score` and `log_probability` ([`Answer::each`] has
+/// the others). `index` is its number among the answers to its prompt, from 0, `prompt` the prompt's text,
 /// `has_text` whether tokens have any, `record` that of the run, or of the request if it had settings of its own
 /// ([`Generator::record_of`](crate::Generator::record_of)), `names` those of the drafters, by number.
 pub fn object(

@@ -294,7 +294,8 @@ impl Stream {
             tracing::info!(id = self.context.id, ?texts, "text");
         }
         if self.context.kind.options().stream.is_some_and(|stream| stream.include_usage) {
-            let (usage, timings) = (self.context.usage(self.run.records(), &self.stats), self.context.timings(&self.stats));
+            let (usage, timings) =
+                (self.context.usage(self.run.records(), &self.stats), self.context.timings(&self.stats));
             let further = [("usage", usage), ("timings", timings)].map(|(name, value)| (name.to_string(), value));
             self.push_chunk(&[], Map::from_iter(further));
         }
