@@ -104,11 +104,7 @@ impl OneOf for TranslationWay {
 impl OneOf for EarlyStopping {
     const VALUES: &'static [NamedValue<Self>] = &[
         NamedValue::new(Self::True, &["true"], "As soon as there are as many finished hypotheses as beams"),
-        NamedValue::new(
-            Self::False,
-            &["false"],
-            "When the best running beam scores no better now than the finished ones",
-        ),
+        NamedValue::new(Self::False, &["false"], "When the best running beam scores no better now than those"),
         NamedValue::new(Self::Never, &["never"], "When no running beam can score better than the finished ones"),
     ];
 }

@@ -140,8 +140,8 @@ pub fn speculation(stats: &Stats, names: &[String]) -> Value {
     tell_lossy(speculation, stats)
 }
 
-/// Statistics of a beam search; `None` if there was none. `inclusion_rate` is how often all of the next beams were among
-/// the drafts, so that a step needed no pass of its own.
+/// Statistics of a beam search; `None` if there was none. `inclusion_rate` is how often all of the next beams were
+/// among the drafts, so that a step needed no pass of its own.
 pub fn beams(stats: &BeamStats) -> Option<Value> {
     let object = json!({
         "steps": stats.steps,
@@ -154,8 +154,8 @@ pub fn beams(stats: &BeamStats) -> Option<Value> {
 }
 
 /// A whole answer; of a beam search its best hypothesis, with `score` and `log_probability` ([`Answer::each`] has the
-/// others). `index`: its number among the answers to its prompt, from 0; `prompt`: the prompt's text; `has_text`: whether
-/// the model has a tokenizer; `record`: of the run; `names`: of the drafters, by number.
+/// others). `index`: its number among the answers to its prompt, from 0; `prompt`: the prompt's text; `has_text`:
+/// whether the model has a tokenizer; `record`: of the run; `names`: of the drafters, by number.
 pub fn object(
     (index, answer): (usize, &Answer),
     prompt: Option<&str>,

@@ -21,7 +21,7 @@ use crate::app::App;
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::models::Models;
-use crate::parse::{RequestContext, beams};
+use crate::parse::RequestContext;
 
 /// A parsed request for generation, and the format of its answer.
 pub(crate) struct GenerationRequest {
@@ -41,11 +41,6 @@ pub(crate) fn parse(
 ) -> Result<GenerationRequest, ApiError> {
     let (kind, requests) = parse_openai(is_chat, &app.request_context(key), fields)?;
     let generation = GenerationRequest { kind, requests, format };
-    if generation.format.is_some() && generation.kind.options().sampling.has_beams() {
-        let expected =
-            "expected false under this path, found true: beams are for /v1/chat/completions and /v1/completions";
-        return Err(ApiError::unsupported(beams::FIELD, expected));
-    }
     if generation.format.as_ref().is_some_and(|format| !format.may_have_several()) {
         require_one_answer(&generation).map_err(|error| fields.with_sent_name(error))?;
     }

@@ -22,6 +22,7 @@ use crate::connections;
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::models::Models;
+use crate::parse::beams;
 use crate::run::Run;
 use crate::shared::Shared;
 
@@ -198,6 +199,10 @@ async fn answer(
     generation: GenerationRequest,
 ) -> ApiResult {
     let GenerationRequest { kind, requests, format } = generation;
+    if format.is_some() && kind.options().sampling.has_beams() {
+        let found = "found true: beam searches are for /v1/chat/completions and /v1/completions";
+        return Err(ApiError::unsupported(beams::FIELD, format!("expected false under this path, {found}")));
+    }
     let (answers_max, found) = (app.settings.queue_max + app.parallel, requests.len());
     if found > answers_max {
         let expected = format!("expected at most {answers_max} answers (those generated at a time, and the queue)");

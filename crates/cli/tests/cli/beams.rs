@@ -101,12 +101,12 @@ fn files_of_prompts_have_searches_that_a_later_run_continues() {
 #[test]
 fn contradictions_are_one_line() {
     for (more, code, expected) in [
-        ("--temp 0.7", 1, "--temp: expected 0 beside --num-beams 4, found 0.7"),
-        ("--n-best 5", 1, "--n-best: expected no more answers than --num-beams 4, found 5"),
-        ("--json-schema {}", 1, "--json-schema: expected no form of the text beside --num-beams 4, found one"),
+        ("--temp 0.7", 2, "--temp: expected 0 beside --num-beams 4, found 0.7"),
+        ("--n-best 5", 2, "--n-best: expected no more answers than --num-beams 4, found 5"),
+        ("--json-schema {}", 2, "--json-schema: expected no form of the text beside --num-beams 4, found one"),
         ("--logprobs --json", 2, "--logprobs: expected without --num-beams, found --num-beams 4"),
         ("--show-drafts", 2, "--show-drafts: expected without --num-beams, found --num-beams 4"),
-        ("--num-beams 1 --length-penalty 2", 1, "--length-penalty: expected --num-beams above 1 beside it, found 1"),
+        ("--num-beams 1 --length-penalty 2", 2, "--length-penalty: expected --num-beams above 1 beside it, found 1"),
         ("--num-beams 257", 2, "--num-beams: expected a whole number from 1 to 256, found \"257\""),
         ("--length-penalty long", 2, "--length-penalty: expected a finite number, found \"long\""),
         ("-n 0", 1, "--n-predict: expected at least 1 with beams, found 0"),

@@ -15,7 +15,7 @@ pub struct BeamOptions {
     /// Beam search with so many beams, instead of drawing tokens; 1 is off
     ///
     /// The temperature is 0, nothing is printed before the search ends, and --n-best K prints the K best hypotheses of
-    /// it, the best first. Drafts make it faster and do not change what it finds.
+    /// it, the best first. A draft model makes it faster and does not change what it finds.
     #[arg(hide_short_help = true, long, value_name = "N", default_value = "1", value_parser = values::texts,
         allow_negative_numbers = true)]
     pub num_beams: usize,

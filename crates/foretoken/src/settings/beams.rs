@@ -5,6 +5,7 @@
 //! model's file says. A search returns its tokens at its end, and has no grammar.
 
 use foretoken_engine::BeamSearch;
+use foretoken_model::Options;
 
 use super::{ModelSettings, SamplingSettings};
 use crate::error::{Error, Message, within};
@@ -28,12 +29,14 @@ impl SamplingSettings {
         })
     }
 
-    /// Positions of the target's cache, as [`ModelSettings::cache_positions`]. The hypotheses of a search may have nothing
-    /// in common but the prompt, so there is room for the new tokens of each of them.
-    pub(crate) fn cache_positions(&self, context: usize, parallel: usize) -> usize {
+    /// Options of the target, made for its cache's positions ([`ModelSettings::cache_positions`]). The hypotheses of a
+    /// search may have nothing in common but the prompt, so there is room for the new tokens of each of them.
+    pub(crate) fn with_room(&self, run_with: impl Fn(usize) -> Options, context: usize, parallel: usize) -> Options {
         let tokens = self.tokens_max.0.unwrap_or(context).min(context).max(1);
         let further = ModelSettings::cache_positions(tokens, parallel).saturating_mul(self.num_beams.saturating_sub(1));
-        ModelSettings::cache_positions(context, parallel).saturating_add(further)
+        let options = run_with(ModelSettings::cache_positions(context, parallel).saturating_add(further));
+        // A search drops rows, and needs those that any hypothesis sees through a window.
+        Options { sequences_max: Some(parallel).filter(|_| !self.has_beams()), ..options }
     }
 
     /// Refuses what contradicts a search, and settings of a search without one.

@@ -6,12 +6,13 @@
 
 use std::path::{Path, PathBuf};
 
-use foretoken::settings::Limit;
-use foretoken::{Answer, CacheType, EarlyStopping, Error, Event, Generator, Request, Settings, Token};
+use foretoken::settings::{Budget, Limit};
+use foretoken::{Answer, BeamStats, CacheType, EarlyStopping, Error, Event, Generator, Request, Settings, Token};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// The most that a score or a sum of log-probabilities differs from transformers'.
+/// The most that a score or a sum of log-probabilities differs from transformers', which computes them in f32; relative
+/// to itself if it is above 1, since penalties below 0 multiply.
 const DIFFERENCE_MAX: f64 = 1e-4;
 
 /// A search of transformers, with its names.
@@ -48,13 +49,16 @@ fn network(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../model/tests/golden").join(name)
 }
 
-/// A generator of a golden network, in f32 throughout.
-fn generator(name: &str, spec_type: &str) -> Generator {
+/// A generator of a golden network, in f32 throughout, which this network drafts for, if any, always two steps of a
+/// search of four beams.
+fn generator(name: &str, draft: Option<&str>) -> Generator {
     let mut settings = Settings { parallel: 4, ..Settings::default() };
     settings.model.path = Some(network(name));
     (settings.model.cache_type_k, settings.model.cache_type_v) = (CacheType::F32, CacheType::F32);
     settings.model.threads = Some(1);
-    settings.speculation.spec_type = spec_type.parse().expect("drafters");
+    settings.speculation.spec_type = if draft.is_some() { "draft" } else { "none" }.parse().expect("drafters");
+    settings.speculation.model_draft = draft.map(network).into_iter().collect();
+    (settings.speculation.budget, settings.speculation.draft.n_max) = (Budget::Fixed, Some(8));
     Generator::open(&settings).expect("the golden network opens")
 }
 
@@ -94,39 +98,46 @@ fn compare(place: &str, case: &Case, answer: &Answer) {
     for (beam, found) in answer.beams.iter().zip(&case.found) {
         let sum = found.log_probability.unwrap_or(beam.log_probability);
         for (what, ours, theirs) in [("score", beam.score, found.score), ("sum", beam.log_probability, sum)] {
-            assert!((ours - theirs).abs() <= DIFFERENCE_MAX, "{place}: {what} {ours}, and {theirs} in transformers");
+            let most = DIFFERENCE_MAX * theirs.abs().max(1.0);
+            assert!((ours - theirs).abs() <= most, "{place}: {what} {ours}, and {theirs} in transformers");
         }
     }
     let each: Vec<Vec<Token>> = answer.each().iter().map(|one| one.ids()).collect();
     assert_eq!(each, expected, "{place}");
 }
 
-fn equals_transformers(name: &str) {
+/// The cases of a network without drafts, drafted by itself and by another network.
+fn equals_transformers(name: &str, other: &str) {
     let all = cases(name);
     assert!(all.len() >= 16 && all.iter().any(|case| case.end_tokens.is_empty()), "{name}: {} cases", all.len());
-    for spec_type in ["none", "suffix+lookup"] {
-        let mut generator = generator(name, spec_type);
+    for draft in [None, Some(name), Some(other)] {
+        let mut generator = generator(name, draft);
+        let mut beams = BeamStats::default();
         for (number, case) in all.iter().enumerate() {
             let request = request(&generator, case);
             let answers = run(&mut generator, vec![request]);
-            compare(&format!("{name}, {spec_type}, case {number}"), case, &answers[0]);
+            compare(&format!("{name}, drafted by {draft:?}, case {number}"), case, &answers[0]);
+            beams.add(&answers[0].stats.beams);
         }
+        assert_eq!(beams.checked > 0, draft.is_some(), "{name}, drafted by {draft:?}: {beams:?}");
+        // The network itself is always right.
+        assert_eq!(beams.inclusion_rate() == Some(1.0), draft == Some(name), "{name} by {draft:?}: {beams:?}");
     }
 }
 
 #[test]
 fn llama_finds_what_transformers_finds() {
-    equals_transformers("llama");
+    equals_transformers("llama", "llama3-rope");
 }
 
 #[test]
 fn gemma_3_finds_what_transformers_finds() {
-    equals_transformers("gemma3");
+    equals_transformers("gemma3", "mistral");
 }
 
 #[test]
 fn gpt_oss_finds_what_transformers_finds() {
-    equals_transformers("gpt_oss");
+    equals_transformers("gpt_oss", "mistral");
 }
 
 #[test]
@@ -145,4 +156,18 @@ fn a_record_repeats_a_search() {
     let mut again = Generator::repeat(&serde_json::from_str(&record).expect("it is read")).expect("it opens again");
     let requests = again.prompter.requests(vec![5, 6, 7]).expect("tokens are a prompt");
     assert_eq!(run(&mut again, requests)[0].beams, answers[0].beams);
+}
+
+#[test]
+fn the_cache_has_room_for_searches_up_to_the_end_of_the_context() {
+    for (name, tokens_max) in [("llama", None), ("gemma3", None), ("gpt_oss", None), ("llama", Some(40))] {
+        let mut settings = Settings::default();
+        settings.model.path = Some(network(name));
+        (settings.sampling.num_beams, settings.sampling.tokens_max) = (7, Limit(tokens_max));
+        let generator = Generator::open(&settings).expect("the golden network opens");
+        let request = generator.request(vec![5, 6, 7]).expect("tokens are a prompt");
+        assert_eq!(generator.engine.check(&request), Ok(()), "{name}, {tokens_max:?}");
+        let more = Request { tokens_max: None, ..request };
+        assert_eq!(generator.engine.check(&more).is_ok(), tokens_max.is_none(), "{name}, {tokens_max:?}");
+    }
 }

@@ -1,8 +1,9 @@
 //! Fields of beam search, with vLLM's names: `use_beam_search`, with `n` or `best_of` beams, `length_penalty` and
 //! `early_stopping`.
 //!
-//! The answers are the best `n` hypotheses of one search. A search has no random numbers, so a temperature of the server
-//! or the model gives way, and one of the request has to be 0. Whatever is told of single tokens is refused beside it.
+//! The answers are the best `n` hypotheses of one search. A search has no random numbers, so a temperature of the
+//! server or the model gives way, and one of the request has to be 0. Whatever is told of single tokens is refused
+//! beside it.
 
 use foretoken::EarlyStopping;
 use foretoken::settings::{Named, SamplingSettings};
@@ -17,8 +18,8 @@ pub(crate) const FIELD: &str = "use_beam_search";
 /// The most beams, as for the library.
 const BEAMS_MAX: usize = 256;
 
-/// Sets the search of a request, which returns `answers` hypotheses of `best_of` beams. `temperature`: the request's own,
-/// if it has one. A search of one beam is a greedy answer.
+/// Sets the search of a request, which returns `answers` hypotheses of `best_of` beams. `temperature`: the request's
+/// own, if it has one. A search of one beam is a greedy answer.
 pub(super) fn parse(
     fields: &mut Fields,
     sampling: &mut SamplingSettings,

@@ -88,7 +88,7 @@ fn answers_equal_those_over_http() {
         (COMPLETIONS, with(text.clone(), json!({ "n": 2, "best_of": 3, "logprobs": 2, "echo": true }))),
         (COMPLETIONS, with(text.clone(), json!({ "prompt": [PROMPT, [5, 6, 7]], "temperature": 0 }))),
         (COMPLETIONS, with(text.clone(), json!({ "stop": [" a"], "speculative.n_max": 0, "model": "demo-target" }))),
-        (COMPLETIONS, json!({ "prompt": PROMPT, "max_tokens": 8, "use_beam_search": true, "n": 2, "best_of": 3 })),
+        (COMPLETIONS, with(text.clone(), json!({ "temperature": 0, "use_beam_search": true, "n": 2, "best_of": 3 }))),
         (CHATS, chat.clone()),
         (CHATS, with(chat.clone(), json!({ "n": 3, "logprobs": true, "top_logprobs": 2 }))),
         (CHATS, with(chat.clone(), json!({ "response_format": format }))),

@@ -1,5 +1,5 @@
-//! `use_beam_search`: choices are the hypotheses of one search, best first, whole, streamed and in batch files, and what
-//! contradicts a search is refused by name.
+//! `use_beam_search`: choices are the hypotheses of one search, best first, whole, streamed and in batch files, and
+//! what contradicts a search is refused by name.
 
 use serde_json::{Value, json};
 
@@ -67,7 +67,8 @@ fn a_stream_has_each_choice_whole_at_its_end() {
         assert!(with_text.count() <= texts(&whole).len());
         let ends: Vec<Value> = choices.filter(|choice| !choice["finish_reason"].is_null()).cloned().collect();
         assert_eq!(scores(&json!({ "choices": ends })), scores(&whole));
-        assert_eq!(events.last().map(|event| &event["usage"]), Some(&whole["usage"]));
+        let count = |usage: &Value| [usage["prompt_tokens"].clone(), usage["completion_tokens"].clone()];
+        assert_eq!(events.last().map(|event| count(&event["usage"])), Some(count(&whole["usage"])));
     }
 }
 
@@ -89,6 +90,7 @@ fn contradictions_are_refused_by_field() {
         (CHATS, chat(json!({ "response_format": { "type": "json_object" } })), "response_format"),
         (CHATS, chat(json!({ "tools": [function], "tool_choice": "required" })), "tools"),
         ("/completion", search(json!({ "n": 2 })), "use_beam_search"),
+        ("/v1/responses", json!({ "input": "a", "use_beam_search": true, "n": 1, "best_of": 2 }), "use_beam_search"),
         (COMPLETIONS, search(json!({ "prediction": { "type": "content", "content": "a" } })), "prediction"),
         (COMPLETIONS, search(json!({ "n": 129 })), "n"),
         // More than the cache has room for.
