@@ -139,7 +139,7 @@ impl Generator {
         let mut notes = Vec::from_iter(model.note_context(&target).into_iter().chain(target.note_tokens(tokens)));
         let run_with =
             |positions| Options { context: Some(context), tokens: Some(tokens), ..model.run_with(positions) };
-        let mut options = sampling.with_room(&run_with, context, *parallel);
+        let mut options = sampling.with_room(run_with, context, *parallel);
         // Draft models are small, and one without room for a sequence drafts nothing for it, so each has room for all.
         let draft_options = run_with(context.next_multiple_of(options.page_len) * parallel);
         let mut maker = DrafterMaker::new(speculation, &target, tokenizer.clone(), (backend, draft_options));

@@ -10,7 +10,7 @@ fn objects(out: &str) -> Vec<Value> {
     out.lines().map(|line| serde_json::from_str(line).expect("each line is JSON")).collect()
 }
 
-fn line<'a>(more: &'a str) -> Vec<&'a str> {
+fn line(more: &str) -> Vec<&str> {
     [vec!["generate", PROMPT], words("--num-beams 4 -n 10 --spec-type suffix"), words(more)].concat()
 }
 
