@@ -21,9 +21,10 @@ use foretoken_speculation::{Ask, Evidence, NodeId, Proposal, Token};
 struct Branch {
     token: Token,
     depth: usize,
-    /// How much it was seen.
+    /// How much it was seen, at most as much as what it follows: the last tokens of a prompt are no output, but what
+    /// follows them is.
     weight: f32,
-    /// Occurrences in outputs.
+    /// Occurrences in outputs, at most those of what it follows.
     outputs: u32,
     /// The part of its siblings' weight that it has.
     share: f32,
@@ -47,24 +48,26 @@ impl<'a> Branches<'a> {
     fn below(options: &TrieOptions, places: Vec<(bool, &'a Nodes, u32)>) -> Branches<'a> {
         let matched = 0..places.len();
         let mut branches = Branches { nodes: Vec::new(), first: 0..0, places };
-        branches.first = branches.add_children(options, matched, 1);
+        branches.first = branches.add_children(options, matched, 1, (f32::INFINITY, u32::MAX));
         let mut at = 0;
-        while let Some(Branch { places, depth, .. }) = branches.nodes.get(at) {
+        while let Some(Branch { places, depth, weight, outputs, .. }) = branches.nodes.get(at) {
             if *depth < options.branch_length {
-                let (places, depth) = (places.clone(), depth + 1);
-                branches.nodes[at].children = branches.add_children(options, places, depth);
+                let (places, depth, most) = (places.clone(), depth + 1, (*weight, *outputs));
+                branches.nodes[at].children = branches.add_children(options, places, depth, most);
             }
             at += 1;
         }
         branches
     }
 
-    /// Adds the tokens that follow at these places and were seen where branches are retrieved from.
+    /// Adds the tokens that follow at these places and were seen where branches are retrieved from. `most`: weight and
+    /// outputs of what they follow.
     fn add_children(
         &mut self,
         options: &TrieOptions,
         places: std::ops::Range<usize>,
         depth: usize,
+        most: (f32, u32),
     ) -> std::ops::Range<usize> {
         let mut found: Vec<(Token, usize, bool, &'a Nodes, u32)> = Vec::new();
         for &(is_own, nodes, at) in &self.places[places] {
@@ -84,6 +87,7 @@ impl<'a> Branches<'a> {
                 outputs += counts.output;
                 self.places.push((is_own, nodes, node));
             }
+            let (weight, outputs) = (weight.min(most.0), outputs.min(most.1));
             let (token, order, ..) = group[0];
             let places = from..self.places.len();
             let branch = Branch { token, depth, weight, outputs, share: 0.0, places, children: 0..0 };

@@ -159,8 +159,8 @@ impl Nodes {
         });
     }
 
-    /// Keeps the nodes for which `kept_counts` gives counts, and gives them those; what is below a removed node goes with it.
-    /// Nodes are asked in depth-first order, parents first.
+    /// Keeps the nodes for which `kept_counts` gives counts, and gives them those; what is below a removed node goes
+    /// with it. Nodes are asked in depth-first order, parents first.
     fn rewrite(&mut self, mut kept_counts: impl FnMut(&Node) -> Option<Counts>) {
         // The kept nodes, each with the new number of its parent.
         let mut kept: Vec<(Node, u32)> = Vec::new();

@@ -151,8 +151,8 @@ impl Default for TrieOptions {
 }
 
 impl TrieOptions {
-    /// The settings of this rule. By frequency they have the numbers of the authors' code: prefixes of two tokens and of
-    /// one, and an occurrence in the prompt weighs as much as ten thousand in outputs.
+    /// The settings of this rule. By frequency they have the numbers of the authors' code: prefixes of two tokens and
+    /// of one, and an occurrence in the prompt weighs as much as ten thousand in outputs.
     pub fn of_rule(rule: RetrievalRule) -> TrieOptions {
         match rule {
             RetrievalRule::Interpolated => TrieOptions::default(),

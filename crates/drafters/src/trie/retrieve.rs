@@ -1,12 +1,12 @@
 //! Interpolated retrieval: the branches that continue the last tokens, from several tries at once, into a draft tree.
 //!
-//! The authors match a long prefix first, and a shorter one if that gives too few (`frequency`). Here all lengths are matched
-//! at once and interpolated: a prefix seen n times (prompts weighing more) gives its continuations n / (n + backoff) of
-//! the probability and leaves the rest to the next shorter prefix, down to the shortest, as interpolated language
-//! models do. So a node's estimate is calibrated. The prefix of no tokens has all tries below it: if nothing longer
-//! matches, the most frequent tokens are proposed, each with what follows it. Shared branches count for a bounded
-//! number of occurrences relative to the sequence's own, however large a store has grown; the authors weight prompts by
-//! orders of magnitude for the same reason.
+//! The authors match a long prefix first, and a shorter one if that gives too few (`frequency`). Here all lengths are
+//! matched at once and interpolated: a prefix seen n times (prompts weighing more) gives its continuations n / (n +
+//! backoff) of the probability and leaves the rest to the next shorter prefix, down to the shortest, as interpolated
+//! language models do. So a node's estimate is calibrated. The prefix of no tokens has all tries below it: if nothing
+//! longer matches, the most frequent tokens are proposed, each with what follows it. Shared branches count for a
+//! bounded number of occurrences relative to the sequence's own, however large a store has grown; the authors weight
+//! prompts by orders of magnitude for the same reason.
 //!
 //! The best nodes are taken in order, the most probable path first, until the rows are used up: if more match than fit,
 //! these are the most frequent ones, and if a long prefix gives few, shorter ones follow.

@@ -46,7 +46,8 @@ proptest! {
             // No sibling that was seen more often comes later or is left out, unless it is one of the prompt that
             // gave way to outputs.
             let before = offered.iter().position(|other| other == path).unwrap();
-            let same_parent = |other: &&Vec<Token>| other.len() == path.len() && other.starts_with(&path[..path.len() - 1]);
+            let parent = &path[..path.len() - 1];
+            let same_parent = |other: &&Vec<Token>| other.len() == path.len() && other.starts_with(parent);
             for other in found.keys().filter(same_parent).filter(|other| weight(other) > weight(path)) {
                 let gave_way = found[other].output < found[path].output;
                 prop_assert!(gave_way || offered[..before].contains(other), "{:?} before {:?}", other, path);
@@ -83,6 +84,15 @@ fn the_prompt_comes_first_and_half_of_the_rows_are_for_outputs() {
     assert_eq!(draft(4, BranchSource::Mix), [10, 11, 50, 51]);
     assert_eq!(draft(4, BranchSource::Input), [10, 11, 12], "no rows for others");
     assert_eq!(draft(4, BranchSource::Output), [50, 51, 52]);
+}
+
+/// The prompt's last token is no output, and what follows it is: it must not be chosen without what it follows.
+#[test]
+fn whole_paths_are_chosen_where_a_prompt_ends() {
+    let tokens = [0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 1, 2, 0, 0, 0, 1, 0, 1];
+    let mut drafter = TrieDrafter::new(TrieOptions { branch_length: 5, nodes_max: 2, ..options() });
+    drafter.open(&Opening::new(ONE, &tokens[..17]));
+    assert_eq!(propose(&mut drafter, ONE, &tokens, Limits::nodes(64)).len(), 2);
 }
 
 #[test]
