@@ -2,7 +2,8 @@
 """Makes the golden beam searches of crates/foretoken/tests/golden/beams: what transformers' `generate` finds with the
 golden networks of crates/model/tests/golden.
 
-    python3 bench/peers/golden_beams.py crates/model/tests/golden crates/foretoken/tests/golden/beams llama gemma3 gpt_oss
+    python3 bench/peers/golden_beams.py crates/model/tests/golden crates/foretoken/tests/golden/beams \\
+        llama gemma3 gpt_oss
 
 OUT/NAME.json has one case a line: the prompt, the settings with transformers' names, and `found`, all hypotheses with
 their new tokens, the score, and the sum of their log-probabilities, which is computed anew by one pass over each
