@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::*;
 use crate::trial::Likeliest;
 use foretoken_speculation::budget::Limits;
-use foretoken_speculation::{DraftTree, Probes, Promise, Sampling, Tenant};
+use foretoken_speculation::{DraftTree, Probes, Promise, Sampling};
 
 const SEQUENCE: SequenceId = SequenceId(3);
 

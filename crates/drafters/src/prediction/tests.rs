@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::trial::Trial;
-use foretoken_speculation::{DraftTree, Tenant};
+use foretoken_speculation::DraftTree;
 
 const PROMPT: [Token; 2] = [900, 901];
 

@@ -20,9 +20,8 @@ fn drafter(capacity_tokens: usize) -> SuffixDrafter {
 /// The tree that it proposes to a tenant after these tokens.
 fn shown(drafter: &mut SuffixDrafter, tenant: Tenant, tokens: &[Token]) -> DraftTree {
     let trial = Trial { sequence: SequenceId(99), ..Trial::greedy(20) };
-    drafter
-        .running
-        .insert(trial.sequence, Running { history: History::new(LENGTHS), prediction: History::new(LENGTHS), tenant });
+    let [history, prediction, source] = [(); 3].map(|()| History::new(LENGTHS));
+    drafter.running.insert(trial.sequence, Running { history, prediction, source, tenant });
     let tree = trial.draft(drafter, tokens);
     drafter.running.remove(&trial.sequence);
     tree
