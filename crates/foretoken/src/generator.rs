@@ -128,10 +128,7 @@ impl Generator {
             check_least(speculation.draft.n_min, choices.budget.nodes_max())?;
         }
         let target = model.open()?;
-        if let (Some(_), Some(_)) = (target.spec.encoder, &model.prompt_cache) {
-            let found = format!(": expected none, since the rows of {} depend on its source, found one", target.name);
-            return Err(Error::Setting(Message::setting("prompt_cache").and(found)));
-        }
+        model.check_prompt_cache(&target)?;
         let tokenizer = target.tokenizer()?;
         let decided = sampling.decided(&target, tokenizer.as_deref())?;
         let context = model.context(&target);

@@ -128,6 +128,15 @@ impl ModelSettings {
         pages(context) + (parallel - 1) * pages(further)
     }
 
+    /// Refuses a prompt cache for an encoder-decoder: its rows depend on the source, too.
+    pub(crate) fn check_prompt_cache(&self, model: &Opened) -> Result<(), Error> {
+        if model.spec.encoder.is_none() || self.prompt_cache.is_none() {
+            return Ok(());
+        }
+        let found = format!(": expected none, since the rows of {} depend on its source, found one", model.name);
+        Err(Error::Setting(Message::setting("prompt_cache").and(found)))
+    }
+
     /// A note for users where less context is used than was asked for.
     pub(crate) fn note(&self, model: &Opened) -> Option<Message> {
         let (asked, own) = (self.ctx_size?, model.spec.context_max);

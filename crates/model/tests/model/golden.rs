@@ -142,8 +142,8 @@ fn goldens_of_a_given_folder() {
 }
 
 /// Golden networks that no GGUF file expresses completely: the file lacks a window, the pattern of layers, the scale of
-/// scores, a scaling of rotations, the distance of the last bucket, or the width of the feed-forward network; or the converter does not support the
-/// family.
+/// scores, a scaling of rotations, the distance of the last bucket, or the width of the feed-forward network; or the
+/// converter does not support the family.
 const INCOMPLETE_IN_GGUF: [&str; 34] = [
     "bloom",
     "codegen",
