@@ -128,7 +128,6 @@ impl Generator {
             check_least(speculation.draft.n_min, choices.budget.nodes_max())?;
         }
         let target = model.open()?;
-        model.check_prompt_cache(&target)?;
         let tokenizer = target.tokenizer()?;
         let decided = sampling.decided(&target, tokenizer.as_deref())?;
         let context = model.context(&target);

@@ -61,16 +61,18 @@ impl ModelSettings {
     /// Opens the model, or the demo if none is given.
     ///
     /// # Errors
-    /// As [`Opened::at`]; or none is given and this build has no demo.
+    /// As [`Opened::at`]; or none is given and this build has no demo, or it cannot have a prompt cache.
     pub fn open(&self) -> Result<Opened, Error> {
-        match (&self.path, demo::target()) {
-            (Some(path), _) => Opened::at(path),
-            (None, Some(files)) => Opened::embedded(files),
+        let opened = match (&self.path, demo::target()) {
+            (Some(path), _) => Opened::at(path)?,
+            (None, Some(files)) => Opened::embedded(files)?,
             (None, None) => {
                 let message = Message::setting("model").and(": expected a directory or a .gguf file, found none");
-                Err(Error::Setting(message))
+                return Err(Error::Setting(message));
             }
-        }
+        };
+        self.check_prompt_cache(&opened)?;
+        Ok(opened)
     }
 
     /// How the target is run, with room for `positions` positions.
@@ -129,7 +131,7 @@ impl ModelSettings {
     }
 
     /// Refuses a prompt cache for an encoder-decoder: its rows depend on the source, too.
-    pub(crate) fn check_prompt_cache(&self, model: &Opened) -> Result<(), Error> {
+    fn check_prompt_cache(&self, model: &Opened) -> Result<(), Error> {
         if model.spec.encoder.is_none() || self.prompt_cache.is_none() {
             return Ok(());
         }
