@@ -176,8 +176,8 @@ pub(crate) fn common_prefix(a: &[Token], b: &[Token]) -> usize {
 
 /// A language model with a cache per sequence.
 pub trait Scorer: Send {
-    /// Opens a sequence, with nothing cached. Rows that were computed for another sequence of the same tenant and source
-    /// may be adopted ([`Scorer::adopt`]).
+    /// Opens a sequence, with nothing cached. Rows that were computed for another sequence of the same tenant and
+    /// source may be adopted ([`Scorer::adopt`]).
     fn open(&mut self, opening: &Opening<'_>);
 
     /// Adopts rows that other sequences have computed of these tokens, for a sequence of which nothing is cached;

@@ -15,8 +15,8 @@
 //!
 //! A sequence that ends becomes history of its tenant, and is never shown to another tenant; texts of `warm_up` without
 //! a tenant are public. An occurrence in another text counts less than one in the running sequence ([`SHARE`]); an
-//! occurrence in the request's prediction counts as much, and so does one in the source of an encoder. Prompts and outputs count alike, and equal texts are stored
-//! twice.
+//! occurrence in the request's prediction counts as much, and so does one in the source of an encoder. Prompts and
+//! outputs count alike, and equal texts are stored twice.
 
 use std::collections::BTreeMap;
 

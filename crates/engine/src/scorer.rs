@@ -131,7 +131,8 @@ impl ExecutorScorer {
     /// Takes over an executor, all of whose pages are free.
     ///
     /// # Panics
-    /// As [`Engine::new`](crate::Engine::new), and if it reads hidden states ([`ExecutorScorer::for_head`] is for those).
+    /// As [`Engine::new`](crate::Engine::new), and if it reads hidden states ([`ExecutorScorer::for_head`] is for
+    /// those).
     pub fn new(executor: Box<dyn Executor>) -> Self {
         assert_eq!(executor.capacity().hidden_in, None, "a head needs its target: use for_head");
         Self::of(executor)

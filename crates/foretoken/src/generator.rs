@@ -127,10 +127,6 @@ impl Generator {
             check_n_min(speculation.draft.n_min, choices.budget.nodes_max())?;
         }
         let target = model.open()?;
-        if let (Some(_), Some(_)) = (target.spec.encoder, &model.prompt_cache) {
-            let found = format!(": expected none, since the rows of {} depend on its source, found one", target.name);
-            return Err(Error::Setting(Message::setting("prompt_cache").and(found)));
-        }
         let tokenizer = target.tokenizer()?;
         let decided = sampling.decided(&target, tokenizer.as_deref())?;
         check_lenience(speculation.lossy_lenience, speculation.verify, decided.sampling.temperature)?;

@@ -16,12 +16,12 @@
 //! 2.6 ns per query and position.
 //!
 //! [`Arguments`] has the variations of model families: a soft cap of the scores, a slope over the distance (ALiBi), a
-//! bias by relative position (T5), a window of the latest positions, attention sinks. A sink is an additional score of a head, learned and equal for
-//! every row, that takes part in the softmax and has no value. It is added once, when all splits of a row are merged,
-//! so the loops do not depend on it, and if it is -inf no bit differs from attention without sinks. A window changes
-//! only which positions a row sees: splits begin at the same positions, a row's first split is that of the first
-//! position it sees, and earlier positions have no weight, whatever they hold. So the bits of a row depend only on its
-//! logical position, with or without a window.
+//! bias by relative position (T5), a window of the latest positions, attention sinks. A sink is an additional score of
+//! a head, learned and equal for every row, that takes part in the softmax and has no value. It is added once, when all
+//! splits of a row are merged, so the loops do not depend on it, and if it is -inf no bit differs from attention
+//! without sinks. A window changes only which positions a row sees: splits begin at the same positions, a row's first
+//! split is that of the first position it sees, and earlier positions have no weight, whatever they hold. So the bits
+//! of a row depend only on its logical position, with or without a window.
 //!
 //! All dot products are in f32. Lists of slots include the positions before a window.
 

@@ -92,7 +92,7 @@ fn a_text_is_read_with_its_end_and_a_prompt_begins_the_output() {
     assert!(both.starts_with(&by_ids) && both.lines().count() == 2, "{both}");
     let begun = ids(&["--prompts", &prompts, "--source", "ba c"]);
     assert!(begun.ends_with(&ids(&["--source", "ba c", "ab"])), "{begun}");
-    let empty = run(&["generate", "-m", &model, "--source", ""]).error(2);
+    let empty = run(&["generate", "-m", &model, "--source", ""]).error(1);
     assert_eq!(empty, "--source: expected a text or tokens, found none");
     let chat = run(&["chat", "-m", &model, "-p", "hello"]).error(1);
     assert!(chat.contains("an encoder-decoder, which reads a source and has no turns"), "{chat}");
@@ -111,7 +111,7 @@ fn sources_that_do_not_fit_are_refused_in_one_line() {
     let long = vec!["5"; 41].join(",");
     let too_long = refused(&format!("-c 40 --source-ids {long}"), 1);
     assert!(too_long.contains("source: expected 1 to 40 tokens, found 41"), "{too_long}");
-    let empty = run(&["generate", "-m", &model, "--output-ids", "--source", "", "--spec-type", "none"]).error(2);
+    let empty = run(&["generate", "-m", &model, "--output-ids", "--source", "", "--spec-type", "none"]).error(1);
     assert_eq!(empty, "--source: expected a text or tokens, found none");
     let decoder = golden("llama");
     let with_source =
@@ -128,7 +128,7 @@ fn sources_that_do_not_fit_are_refused_in_one_line() {
     );
     let hidden = run(&words(&format!("hidden -m {model} -o /tmp/none --texts /dev/null")));
     assert!(hidden.code != 0, "{}", hidden.out);
-    let written = run(&words(&format!("quantize {model} /tmp/none.gguf q8_0")));
+    let written = run(&words(&format!("quantize {model} /tmp/none.gguf --type q8_0")));
     assert!(written.code != 0 && written.err.contains("expected a family that can be written"), "{}", written.err);
 }
 

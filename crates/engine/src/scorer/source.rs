@@ -1,5 +1,5 @@
-//! The sources of a drafter's network that is an encoder-decoder: it reads the source of its sequence with an encoder of
-//! its own, once for all sequences of a tenant with the same one.
+//! The sources of a drafter's network that is an encoder-decoder: it reads the source of its sequence with an encoder
+//! of its own, once for all sequences of a tenant with the same one.
 //!
 //! A source that the network cannot read, or that there are no pages for, costs only the drafts of its sequence.
 

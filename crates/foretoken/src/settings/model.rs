@@ -63,13 +63,15 @@ impl ModelSettings {
     /// Opens the model, or the demo if none is given.
     ///
     /// # Errors
-    /// As [`Opened::at`]; or none is given and this build has no demo.
+    /// As [`Opened::at`]; or none is given and this build has no demo, or it cannot have a prompt cache.
     pub fn open(&self) -> Result<Opened, Error> {
-        match (&self.path, demo::target()) {
-            (Some(path), _) => Opened::at(path),
-            (None, Some(files)) => Opened::embedded(files),
-            (None, None) => Err(Error::setting("model", ": expected a directory or a .gguf file, found none")),
-        }
+        let opened = match (&self.path, demo::target()) {
+            (Some(path), _) => Opened::at(path)?,
+            (None, Some(files)) => Opened::embedded(files)?,
+            (None, None) => return Err(Error::setting("model", ": expected a directory or a .gguf file, found none")),
+        };
+        self.check_prompt_cache(&opened)?;
+        Ok(opened)
     }
 
     /// Options for loading the target, with a KV cache of `positions` positions.
@@ -125,6 +127,15 @@ impl ModelSettings {
         let pages = |positions: usize| positions.next_multiple_of(Options::for_positions(1, 1).page_len);
         let further = context.min((context / 4).max(FURTHER_SEQUENCE_MIN));
         pages(context) + (parallel - 1) * pages(further)
+    }
+
+    /// Refuses a prompt cache for an encoder-decoder: its rows depend on the source, too.
+    fn check_prompt_cache(&self, model: &Opened) -> Result<(), Error> {
+        if model.spec.encoder.is_none() || self.prompt_cache.is_none() {
+            return Ok(());
+        }
+        let found = format!(": expected none, since the rows of {} depend on its source, found one", model.name);
+        Err(Error::setting("prompt_cache", found))
     }
 
     /// A note for users if the context is shorter than the setting.

@@ -185,8 +185,8 @@ impl SplitTask<'_> {
         self.add_tail_values(workspace, partial.sums);
     }
 
-    /// Applies the soft cap, the ALiBi slope and the relative bias to the scores of one query, if there are any; returns
-    /// the scale that is still to be applied.
+    /// Applies the soft cap, the ALiBi slope and the relative bias to the scores of one query, if there are any;
+    /// returns the scale that is still to be applied.
     fn adjust_scores(&self, row: usize, query: usize, scores: &mut [f32]) -> f32 {
         let Arguments { mut scale, soft_cap, slopes, bias, window, .. } = *self.arguments;
         if let Some(cap) = soft_cap {
