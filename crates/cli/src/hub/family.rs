@@ -21,7 +21,7 @@ const SMALL_SHARE_MAX: f64 = 1.0 / 20.0;
 /// The assumed acceptance rate of a draft model of the family, which depends on the text.
 const ACCEPTANCE: f64 = 0.7;
 /// That of a model with another vocabulary, whose tokens do not always end where the target's do.
-const ACCEPTANCE_TRANSLATED: f64 = 0.55;
+const ACCEPTANCE_TRANSLATED: f64 = 0.5;
 
 static TABLE: LazyLock<Table> =
     LazyLock::new(|| read(include_str!("drafts.json")).expect("the table is part of the program"));

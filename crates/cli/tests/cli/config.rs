@@ -95,7 +95,7 @@ fn the_models_file_counts_before_the_program() {
     assert!(found.err.starts_with("note: what the model decides is left out: nowhere"), "{}", found.err);
     assert!(found.ok().contains("temp "));
     let found = run(&words("config generate -hf a/b"));
-    let expected = "note: what the model decides is left out: a/b: expected it whole in the cache ";
+    let expected = "note: what the model decides is left out: a/b: expected the whole model in the cache ";
     assert!(found.err.starts_with(expected), "{}", found.err);
 }
 
