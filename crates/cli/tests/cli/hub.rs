@@ -259,7 +259,11 @@ fn config_reads_the_cache_and_fetches_nothing() {
     test_hub.server.offer("demo/odd", &files);
     for option in ["-hf", "-m"] {
         let before_pull = test_hub.run(&["config", "generate", option, "demo/odd"]);
-        assert!(before_pull.err.contains("left out: demo/odd: expected the whole model in the cache "), "{}", before_pull.err);
+        assert!(
+            before_pull.err.contains("left out: demo/odd: expected the whole model in the cache "),
+            "{}",
+            before_pull.err
+        );
         assert!(before_pull.ok().lines().any(|line| line.starts_with("top-k ") && line.ends_with("program")));
     }
     assert!(test_hub.server.seen().is_empty());
