@@ -1,9 +1,8 @@
-//! Tests of losslessness by enumeration: the law of drafter, budget and verifier together is computed, and must be the
-//! target's.
+//! Losslessness by enumeration: every test walks every outcome of every draw and coin (see `enumerator`), and compares
+//! the probability of every text under drafter, budget and verifier together with that under plain decoding.
 //!
-//! Every test walks every outcome of every draw and coin (see `enumerator`) and compares the probability of every text
-//! with that under plain decoding. Nothing is sampled, so the tolerance is for rounding only. The canaries are injected
-//! faults, each of which must cause an error of at least a thousand times the tolerance.
+//! Nothing is sampled, so the tolerance is for rounding only. The canaries are injected faults, each of which must cause
+//! an error of at least a thousand times the tolerance.
 
 #[path = "laws/canary.rs"]
 mod canary;

@@ -80,8 +80,8 @@ fn source_rows(model: &Opened, options: &Options) -> usize {
 const LOGIT_ROWS: usize = 64;
 
 /// Bytes of buffers for a pass with as many rows as possible: for each row about eight vectors of the hidden size, and
-/// two of the feed-forward width or four for each chosen expert, all in 32-bit floats; and the logits. A source may have
-/// more rows than a pass, and four vectors of its heads.
+/// two of the feed-forward width or four for each chosen expert, all in 32-bit floats; and the logits. A source may
+/// have more rows than a pass, and four vectors of its heads.
 fn pass_bytes(model: &Opened, options: &Options) -> usize {
     let spec = &model.spec;
     let routed = spec.experts.as_ref().map_or(0, |experts| {
