@@ -8,7 +8,7 @@ use foretoken_kernels::rope::Pairing;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Positions {
     /// Rotary embedding of queries and keys: the rotations of the network, of which each layer has one or none
-    /// ([`LayerAttention::rotation`]).
+    /// ([`LayerAttention::rotation`](super::LayerAttention::rotation)).
     Rope(Vec<Rotation>),
     /// A table of vectors added to the embedding.
     Learned,
