@@ -1,8 +1,7 @@
 //! Losslessness by enumeration: every test walks every outcome of every draw and coin (see `enumerator`), and compares
 //! the probability of every text under drafter, budget and verifier together with that under plain decoding.
 //!
-//! Nothing is sampled, so the tolerance is for rounding only. The canaries are injected faults, each of which must cause
-//! an error of at least a thousand times the tolerance.
+//! The tolerance is for rounding only. Canaries are injected faults, each of which must cause a thousand times as much.
 
 #[path = "laws/canary.rs"]
 mod canary;

@@ -168,7 +168,7 @@ mod tests {
         let llama = proposed("bartowski/meta-llama_Llama-3.3-70B-Instruct-GGUF", &gguf);
         assert_eq!(llama.as_deref(), Some("bartowski/Llama-3.2-3B-Instruct-GGUF"));
         // The smallest of a family has no draft model, nor has a model without a family.
-        for alone in ["Qwen/Qwen3-0.6B", "Qwen/Qwen3-1.7B", "demo/target"] {
+        for alone in ["Qwen/Qwen3-0.6B", "demo/target"] {
             assert_eq!(proposed(alone, &ModelFormat::Safetensors), None, "{alone}");
         }
     }
@@ -176,6 +176,8 @@ mod tests {
     #[test]
     fn a_model_of_another_vocabulary_drafts_where_the_family_has_none_that_is_small_enough() {
         let folder = ModelFormat::Safetensors;
+        // Its family's smallest is more than a third of it.
+        assert_eq!(proposed("Qwen/Qwen3-1.7B", &folder).as_deref(), Some("double7/vicuna-68m"));
         // The 2B model of its family is too big for the 9B model, as Universal Assisted Generation found.
         assert_eq!(proposed("google/gemma-2-9b", &folder).as_deref(), Some("HuggingFaceTB/SmolLM2-360M-Instruct"));
         let name = |text: &str| text.parse().expect("a name");
