@@ -6,7 +6,7 @@ use foretoken_engine::Race;
 use foretoken_speculation::budget::Limits;
 use foretoken_speculation::{
     Address, Ask, Chance, DraftSettings, DraftTree, Drafter, Law, NodeId, Offer, Opening, Pass, Probes, Promise,
-    Sampling, SequenceId, StepOutput, Tenant, Token, Verdict, verify,
+    Sampling, SequenceId, StepOutput, Token, Verdict, verify,
 };
 use foretoken_testkit::table::{Table, TableScorer, mix};
 use foretoken_testkit::vocabulary::translator;
