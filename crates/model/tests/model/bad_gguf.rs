@@ -34,16 +34,19 @@ fn gguf(change: impl Fn(&str) -> Option<Option<f32>>) -> Gguf {
     gguf.tensor("token_embd.weight", &Wide { shape: vec![16, 8], elements: vec![0.5; 128] }, Form::F32)
 }
 
-#[test]
-fn gguf_files_that_cannot_be_run_are_refused() {
+/// Asserts that loading a file fails, soon, with a message that has these parts; the file is called `bad.gguf`.
+fn assert_refused(gguf: Gguf, parts: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("bad.gguf");
-    let refused = |gguf: Gguf, parts: &[&str]| {
-        std::fs::write(&path, gguf.bytes()).unwrap();
-        let load = |checkpoint| Model::load(&checkpoint, Options::for_positions(32, 1), &mut |_, _| ());
-        let start = Instant::now();
-        assert_error(Checkpoint::open(&path).and_then(load), &[&["bad.gguf"], parts].concat(), start);
-    };
+    std::fs::write(&path, gguf.bytes()).unwrap();
+    let load = |checkpoint| Model::load(&checkpoint, Options::for_positions(32, 1), &mut |_, _| ());
+    let start = Instant::now();
+    assert_error(Checkpoint::open(&path).and_then(load), parts, start);
+}
+
+#[test]
+fn gguf_files_that_cannot_be_run_are_refused() {
+    let refused = |gguf: Gguf, parts: &[&str]| assert_refused(gguf, &[&["bad.gguf"], parts].concat());
     let with = |field: &'static str, value: Option<f32>| gguf(move |key| (key == field).then_some(value));
     refused(gguf(|_| None), &["expected tensor `blk.0.attn_norm.weight`"]);
     for key in ["llama.block_count", "llama.embedding_length", "llama.attention.layer_norm_rms_epsilon"] {
@@ -106,14 +109,9 @@ fn an_odd_feed_forward_width_of_qwen_1_is_refused() {
         let embedding = Wide { shape: vec![16, 8], elements: vec![0.5; 128] };
         file.f32("qwen.attention.layer_norm_rms_epsilon", 1e-6).tensor("token_embd.weight", &embedding, Form::F32)
     };
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("bad.gguf");
-    let refused = |gguf: Gguf, parts: &[&str]| {
-        std::fs::write(&path, gguf.bytes()).unwrap();
-        let load = |checkpoint| Model::load(&checkpoint, Options::for_positions(32, 1), &mut |_, _| ());
-        let start = Instant::now();
-        assert_error(Checkpoint::open(&path).and_then(load), parts, start);
-    };
-    refused(file(9), &["bad.gguf: qwen.feed_forward_length", "an even number (gate and up together)", "found 9"]);
-    refused(file(16), &["bad.gguf", "expected tensor `blk.0.attn_norm.weight`"]);
+    assert_refused(
+        file(9),
+        &["bad.gguf: qwen.feed_forward_length", "an even number (gate and up together)", "found 9"],
+    );
+    assert_refused(file(16), &["bad.gguf", "expected tensor `blk.0.attn_norm.weight`"]);
 }
