@@ -11,7 +11,6 @@ use foretoken_speculation::Token;
 use foretoken_weights::safetensors::{Elements, write};
 
 use crate::Error;
-use crate::error::Message;
 use crate::models::Opened;
 use crate::prompter::source;
 
@@ -71,7 +70,7 @@ impl Logits {
     /// It is not.
     pub fn check_source(model: &Opened, source: Option<&[Token]>) -> Result<(), Error> {
         match source {
-            Some([]) => Err(Error::Setting(Message::setting("source").and(": expected tokens, found none"))),
+            Some([]) => Err(Error::setting("source", ": expected tokens, found none")),
             _ => source::check(model, source.is_some()),
         }
     }

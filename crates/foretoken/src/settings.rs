@@ -14,6 +14,7 @@ pub use foretoken_drafters::{BRANCH_LENGTH_MAX, BranchSource, Layout, NgramSourc
 
 pub use crate::drafters::*;
 pub use crate::names::{Named, NamedValue, OneOf};
+pub use beams::BEAMS_MAX;
 pub(crate) use guided::check_ends;
 pub use guided::{GrammarForcing, GuidedSettings};
 pub use model::ModelSettings;

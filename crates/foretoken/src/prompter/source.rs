@@ -97,12 +97,13 @@ impl Prompter {
 /// # Errors
 /// There is one for a model without an encoder, or none for one with.
 pub(crate) fn check(model: &Opened, has_source: bool) -> Result<(), Error> {
-    let (name, source) = (&model.name, Message::setting("source"));
-    let error = match (model.spec.encoder, has_source) {
-        (None, true) => source.and(format!(": expected none, since {name} has no encoder that reads one, found one")),
-        (Some(_), false) => source
-            .and(format!(": expected what the encoder of {name} is to read (a prompt begins its output), found none")),
+    let name = &model.name;
+    let problem = match (model.spec.encoder, has_source) {
+        (None, true) => format!(": expected none, since {name} has no encoder that reads one, found one"),
+        (Some(_), false) => {
+            format!(": expected what the encoder of {name} is to read (a prompt begins its output), found none")
+        }
         (None, false) | (Some(_), true) => return Ok(()),
     };
-    Err(Error::Setting(error))
+    Err(Error::setting("source", problem))
 }

@@ -10,8 +10,8 @@ use foretoken_model::Options;
 use super::{ModelSettings, SamplingSettings};
 use crate::error::{Error, Message, within};
 
-/// The most beams of a search.
-const BEAMS_MAX: usize = 256;
+/// Maximum number of beams of a search.
+pub const BEAMS_MAX: usize = 256;
 
 impl SamplingSettings {
     /// Whether texts are searched for, and not drawn.
@@ -59,7 +59,7 @@ impl SamplingSettings {
         }
         if let Some(found) = self.length_penalty.filter(|penalty| !penalty.is_finite()) {
             let expected = format!(": expected a finite number, found {found}");
-            return Err(Error::Setting(Message::setting("length_penalty").and(expected)));
+            return Err(Error::setting("length_penalty", expected));
         }
         if let Some(found) = self.temperature.filter(|temperature| *temperature != 0.0) {
             return beside("temperature", ": expected 0 beside ".to_string(), found.to_string());

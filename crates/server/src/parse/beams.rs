@@ -6,7 +6,7 @@
 //! beside it.
 
 use foretoken::EarlyStopping;
-use foretoken::settings::{Named, SamplingSettings};
+use foretoken::settings::{BEAMS_MAX, Named, SamplingSettings};
 use serde_json::Value;
 
 use crate::error::{ApiError, shown};
@@ -14,9 +14,6 @@ use crate::fields::Fields;
 
 /// The field that asks for a search.
 pub(crate) const FIELD: &str = "use_beam_search";
-
-/// The most beams, as for the library.
-const BEAMS_MAX: usize = 256;
 
 /// Sets the search of a request, which returns `answers` hypotheses of `best_of` beams. `temperature`: the request's
 /// own, if it has one. A search of one beam is a greedy answer.
