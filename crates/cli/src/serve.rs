@@ -38,7 +38,9 @@ has the request's seed, each other one that is made of it and the answer's numbe
 block a text has the model's distribution, but the text of a seed also depends on the number of the
 request and on what was drafted. Without a seed one is drawn; each choice has its seed.
 
-Ctrl-C, or SIGTERM, lets texts finish for --shutdown-timeout seconds; a second one ends at once.";
+Ctrl-C, or SIGTERM, lets texts finish for --shutdown-timeout seconds; a second one ends at once. With
+--drain-delay requests are accepted for that long before, while GET /ready answers 503. Behind a router
+this loses no request: docs/server.md.";
 
 /// Options of `foretoken serve`.
 #[derive(Args, Debug)]
@@ -121,6 +123,13 @@ struct ServerOptions {
     #[arg(hide_short_help = true, long, value_name = "SECONDS", default_value = "60", value_parser = values::one_up,
         allow_negative_numbers = true)]
     idle_timeout: usize,
+    /// Seconds in which the server still accepts requests after it is asked to end, while /ready answers 503
+    ///
+    /// Routers notice in these seconds that it ends, and send requests to other servers: longer than the interval of
+    /// their checks.
+    #[arg(hide_short_help = true, long, value_name = "SECONDS", default_value = "0", value_parser = values::whole,
+        allow_negative_numbers = true)]
+    drain_delay: usize,
     /// Seconds that texts have to finish when the server is asked to end (Ctrl-C); then they are cut
     #[arg(hide_short_help = true, long, value_name = "SECONDS", default_value = "10", value_parser = values::whole,
         allow_negative_numbers = true)]
@@ -134,6 +143,9 @@ struct ServerOptions {
     /// Do not serve the page
     #[arg(hide_short_help = true, long, alias = "no-webui")]
     no_page: bool,
+    /// The beginning of the names of metrics; with vllm programs that read vLLM's metrics read these
+    #[arg(hide_short_help = true, long, value_name = "NAME", default_value = "foretoken")]
+    metrics_prefix: String,
     /// Where a model's thoughts go: auto, deepseek (reasoning_content), none (they stay in the answer)
     ///
     /// auto is deepseek. A request may say reasoning_format itself.
@@ -237,11 +249,13 @@ impl ServerOptions {
             connections_max: self.connections_max,
             timeout_s: self.timeout as u64,
             idle_timeout_s: self.idle_timeout as u64,
+            drain_delay_s: self.drain_delay as u64,
             shutdown_timeout_s: self.shutdown_timeout as u64,
             cors_origins: self.cors_origin.clone(),
             host_names: self.host_name.clone(),
             log_prompts: self.log_prompts,
             page: !self.no_page,
+            metrics_prefix: self.metrics_prefix.clone(),
             reasoning_format: match self.reasoning_format {
                 Reasoning::Auto => ReasoningFormat::Auto,
                 Reasoning::Deepseek => ReasoningFormat::Deepseek,

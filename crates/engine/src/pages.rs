@@ -296,6 +296,11 @@ impl Pages {
         self.first().pool.len()
     }
 
+    /// Positions of each of these pages.
+    pub(crate) fn page_len(&self) -> usize {
+        self.first().group.page_len
+    }
+
     /// Nodes of the trees of prefixes: those with a page, cached or held, and their ancestors.
     pub fn nodes(&self) -> usize {
         self.groups.iter().map(GroupPages::nodes).sum()

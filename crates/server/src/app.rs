@@ -50,6 +50,7 @@ impl App {
     ) -> Result<Self, Error> {
         generator.engine.set_waiting_max(shared.settings.queue_max);
         let (prompter, keeps_texts) = (Arc::clone(&generator.prompter), generator.keeps());
+        let metrics = Metrics::new(&shared.settings.metrics_prefix, &model, &prompter.names);
         Ok(Self {
             shared,
             sampling: settings.sampling.clone(),
@@ -60,7 +61,7 @@ impl App {
                 Promise::Block => "block",
             },
             lossy_lenience: settings.speculation.lossy_lenience,
-            metrics: Arc::new(Metrics::new(&prompter.names)),
+            metrics: Arc::new(metrics),
             limit: TextLimit::of(&prompter),
             prompter,
             memory_bytes: generator.memory_bytes(),

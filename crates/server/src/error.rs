@@ -116,7 +116,13 @@ impl ApiError {
     /// An error that is temporary.
     pub(crate) fn unavailable(message: &str) -> Self {
         let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, message.into());
-        Self { kind: "server_error", ..error }
+        Self { kind: "server_error", retry_after_s: Some(1), ..error }
+    }
+
+    /// The server shuts down, so another one should be asked.
+    pub(crate) fn shutting_down() -> Self {
+        let error = Self::unavailable("server: expected one that accepts requests, found it shutting down");
+        Self { code: Some("shutdown"), retry_after_s: Some(5), ..error }
     }
 
     /// The queue is full, or the request waited too long.

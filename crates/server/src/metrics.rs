@@ -1,4 +1,7 @@
-//! Prometheus metrics, with vLLM's names and the prefix `foretoken`.
+//! Prometheus metrics, with vLLM's names and the prefix `foretoken` or another one.
+//!
+//! With the prefix `vllm`, programs that read vLLM's metrics read these: there are older names, too, and each metric of
+//! a model has the label `model_name`.
 //!
 //! Events are counted on the engine's thread, once each, even if no client reads them; the engine's workload is read
 //! when metrics are requested. Speculation is counted when a request ends, from its statistics, with a label for each
@@ -37,6 +40,14 @@ struct HttpLabel {
     status: u16,
 }
 
+/// The cache's settings by vLLM's names.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CacheLabels {
+    block_size: usize,
+    num_gpu_blocks: usize,
+    enable_prefix_caching: &'static str,
+}
+
 /// The metrics of a model.
 pub(crate) struct Metrics {
     registry: Registry,
@@ -44,6 +55,8 @@ pub(crate) struct Metrics {
     running: Gauge,
     waiting: Gauge,
     cache_usage: Gauge<f64, AtomicU64>,
+    cache_config: Family<CacheLabels, Gauge>,
+    cache_hit_rate: Gauge<f64, AtomicU64>,
     prompt_tokens: Counter,
     generation_tokens: Counter,
     cached_tokens: Counter,
@@ -74,10 +87,10 @@ impl HttpMetrics {
         self.0.get_or_create(&HttpLabel { path: path.to_string(), status }).inc();
     }
 
-    /// These metrics after those of a model, if there are any, in OpenMetrics format.
-    pub(crate) fn text(&self, model_metrics: Option<String>) -> String {
+    /// These metrics after those of a model, if there are any, in OpenMetrics format. `prefix`: that of their names.
+    pub(crate) fn text(&self, prefix: &str, model_metrics: Option<String>) -> String {
         let mut registry = Registry::default();
-        registry.register("foretoken:http_requests", "Answers to HTTP requests", self.0.clone());
+        registry.register(format!("{prefix}:http_requests"), "Answers to HTTP requests", self.0.clone());
         let mut text = model_metrics.unwrap_or_default();
         encode_registry(&mut text, &registry)
             .and_then(|()| encode_eof(&mut text))
@@ -85,6 +98,9 @@ impl HttpMetrics {
         text
     }
 }
+
+/// The prefix of vLLM's names.
+const VLLM: &str = "vllm";
 
 /// Bucket bounds of the histograms, in seconds.
 const TIME_TO_FIRST_TOKEN_S: [f64; 14] =
@@ -94,14 +110,17 @@ const TIME_PER_OUTPUT_TOKEN_S: [f64; 13] =
 const REQUEST_LATENCY_S: [f64; 13] = [0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 60.0, 120.0, 300.0, 600.0];
 
 impl Metrics {
-    /// Metrics without any events. `drafters`: their names, by number.
-    pub(crate) fn new(drafters: &[String]) -> Self {
+    /// Metrics without any events. `prefix`: that of their names; `model`: the model's name; `drafters`: their names,
+    /// by number.
+    pub(crate) fn new(prefix: &str, model: &str, drafters: &[String]) -> Self {
         let metrics = Self {
             registry: Registry::default(),
             drafters: drafters.to_vec(),
             running: Gauge::default(),
             waiting: Gauge::default(),
             cache_usage: Gauge::default(),
+            cache_config: Family::default(),
+            cache_hit_rate: Gauge::default(),
             prompt_tokens: Counter::default(),
             generation_tokens: Counter::default(),
             cached_tokens: Counter::default(),
@@ -132,16 +151,28 @@ impl Metrics {
                 drop(family.get_or_create(&label));
             }
         }
-        metrics.register_all()
+        metrics.register_all(prefix, model)
     }
 
-    fn register_all(mut self) -> Self {
+    fn register_all(mut self, prefix: &str, model: &str) -> Self {
+        let is_vllm = prefix == VLLM;
+        let labels = is_vllm.then(|| ("model_name".into(), model.to_string().into()));
+        self.registry = Registry::with_labels(labels.into_iter());
         let all = &mut self.registry;
         // The library appends `_total` to names of counters.
         macro_rules! register {
             ($($name:literal, $metric:ident, $help:literal;)*) => {
-                $(all.register(concat!("foretoken:", $name), $help, self.$metric.clone());)*
+                $(all.register(format!("{prefix}:{}", $name), $help, self.$metric.clone());)*
             };
+        }
+        if is_vllm {
+            register! {
+                "cache_config_info", cache_config, "Settings of the cache";
+                "gpu_cache_usage_perc", cache_usage, "The older name of kv_cache_usage_perc";
+                "gpu_prefix_cache_queries", prompt_tokens, "The older name of prefix_cache_queries";
+                "gpu_prefix_cache_hits", cached_tokens, "The older name of prefix_cache_hits";
+                "gpu_prefix_cache_hit_rate", cache_hit_rate, "Of the tokens looked up in the cache, those found";
+            }
         }
         register! {
             "num_requests_running", running, "Requests that are running";
@@ -211,7 +242,11 @@ impl Metrics {
 
     /// All metrics in OpenMetrics format, without the end marker.
     pub(crate) fn text(&self, workload: Workload, totals: PassTotals) -> String {
-        let Workload { running, waiting, pages, pages_held } = workload;
+        let Workload { running, waiting, pages, pages_held, page_len } = workload;
+        let cache = CacheLabels { block_size: page_len, num_gpu_blocks: pages, enable_prefix_caching: "True" };
+        self.cache_config.get_or_create(&cache).set(1);
+        let (hits, queries) = (self.cached_tokens.get(), self.prompt_tokens.get());
+        self.cache_hit_rate.set(if queries == 0 { 0.0 } else { hits as f64 / queries as f64 });
         self.running.set(i64::try_from(running).unwrap_or(i64::MAX));
         self.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
         self.cache_usage.set(if pages == 0 { 0.0 } else { pages_held as f64 / pages as f64 });

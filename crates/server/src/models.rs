@@ -153,7 +153,7 @@ impl Models {
         let bug = |_| Err(ApiError::bug("model: expected it to open, found a bug"));
         tokio::select! {
             replied = replied => replied.unwrap_or_else(bug),
-            () = self.shared.reached(Stage::Ending) => Err(shutting_down()),
+            () = self.shared.reached(Stage::Ending) => Err(ApiError::shutting_down()),
             () = tokio::time::sleep_until(deadline) => {
                 let seconds = self.shared.settings.timeout_s;
                 let expected = format!("expected it to open in time ({seconds} s), found other requests ahead of it");
@@ -168,7 +168,7 @@ impl Models {
         }
         loop {
             if *self.shared.stage.borrow() >= Stage::Ending {
-                return Err(shutting_down());
+                return Err(ApiError::shutting_down());
             }
             tracing::info!(model = entry.name, "loading");
             let (shared, name, settings) = (Arc::clone(&self.shared), entry.name.clone(), entry.settings.clone());
@@ -230,10 +230,6 @@ impl Models {
         }
         Some(all)
     }
-}
-
-fn shutting_down() -> ApiError {
-    ApiError::unavailable("server: expected one that accepts requests, found it shutting down")
 }
 
 /// Waits until no other reference to the model exists, that is, until none of its requests is parsed or runs.

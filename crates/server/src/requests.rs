@@ -216,7 +216,11 @@ async fn answer(
     // A task of its own cancels the submitted requests even if the client disconnects meanwhile.
     let started = tokio::spawn(Run::start(app, context.id.clone(), deadline, requests)).await;
     let started = started.map_err(|error| ApiError::bug(format!("request: expected it to begin, found {error}")))?;
-    let run = started.map_err(|error| context.kind.attribute(error))?;
+    let mut run = started.map_err(|error| context.kind.attribute(error))?;
+    if context.kind.options().stream.is_some() {
+        let begun = run.begin(context.kind.options().progress).await;
+        begun.map_err(|cut| complete::cut_before_start(&context, cut))?;
+    }
     Ok(match (context.kind.options().stream, format) {
         (Some(_), None) => stream::response(context, run),
         (None, None) => json_text(complete::answer(context, run).await?),

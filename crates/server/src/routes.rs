@@ -23,6 +23,7 @@ use crate::app::App;
 use crate::error::ApiError;
 use crate::models::{Models, objects};
 use crate::requests::{ApiResult, Key, RequestNumber, generation_or_info_route, generation_route, info_route, json};
+use crate::shared::Stage;
 use crate::{guard, page, tokens};
 
 /// The number of the next request, of which its id is made.
@@ -65,6 +66,7 @@ pub(crate) fn router(models: Arc<Models>) -> Router {
         .route("/props", get(properties))
         .route("/slots", get(slots))
         .route("/infill", generation_route(infill::infill))
+        .route("/drain", post(objects::drain))
         .route("/tokenizer_info", get(tokenizer_info))
         .route("/api/version", get(|| async { json(&ollama::version()) }))
         .route("/api/tags", get(|State(models): State<Arc<Models>>| async move { json(&ollama::tags(&models)) }))
@@ -78,6 +80,7 @@ pub(crate) fn router(models: Arc<Models>) -> Router {
     let mut all = guarded
         .route_layer(from_fn_with_state(Arc::clone(&models), require_key))
         .route("/health", get(objects::health))
+        .route("/ready", get(objects::ready))
         .route("/v1/health", get(objects::health));
     if models.shared.settings.page {
         for path in page::paths() {
@@ -116,6 +119,10 @@ async fn check_and_log(State(models): State<Arc<Models>>, mut request: Request, 
         *response.body_mut() = Body::from(object.to_string());
         response.headers_mut().remove(header::CONTENT_LENGTH);
     }
+    if *shared.stage.borrow() == Stage::Draining {
+        // A router that keeps connections opens its next one to another server.
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     let id = shared.request_id(number);
     let status = response.status().as_u16();
     if let Some(ApiError { message: why, param, .. }) = response.extensions().get() {
@@ -147,7 +154,8 @@ async fn metrics(
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     let app = models.find(QueryParameters::read(query)?.model.as_deref())?.loaded();
     let model_metrics = app.map(|app| app.metrics.text(app.engine.workload(), app.engine.pass_totals()));
-    Ok(([(header::CONTENT_TYPE, kind)], models.shared.http.text(model_metrics)).into_response())
+    Ok(([(header::CONTENT_TYPE, kind)], models.shared.http.text(&models.shared.settings.metrics_prefix, model_metrics))
+        .into_response())
 }
 
 /// Parameters in a path's query string.

@@ -4,7 +4,7 @@
 //! answer bounds the queue. Dropping a [`Run`] (the client has disconnected) cancels its unfinished sequences. A
 //! sequence that takes too long, or runs when the server shuts down, is cut; the tokens generated so far are kept.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -71,6 +71,8 @@ pub(crate) struct Run {
     /// Sequences that have not ended, with their indexes among the requests.
     open: HashMap<SequenceId, usize>,
     records: Vec<RequestRecord>,
+    /// Events that were received before the answer began ([`Run::begin`]).
+    early: VecDeque<RunEvent>,
     /// The task that cuts the sequences in time, even while no event is read.
     cutter: AbortHandle,
     cut: Arc<OnceLock<CutReason>>,
@@ -88,6 +90,10 @@ pub(crate) enum RunEvent {
 
 /// Time without events after which a streaming client is sent a keep-alive message.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+
+/// Most time in which a streaming client is sent nothing, not even the status: below the minute after which proxies
+/// usually give up.
+const BEGIN_WAIT: Duration = Duration::from_secs(45);
 
 impl Run {
     /// Submits the requests: all of them or none.
@@ -119,7 +125,8 @@ impl Run {
         let sequences = open.keys().copied().collect();
         let cutter = tokio::spawn(cut_at_deadline(Arc::clone(&app), deadline, sequences, Arc::clone(&cut)));
         // From here on dropping the run cancels the accepted requests.
-        let run = Self { app, id, events, open, records, cutter: cutter.abort_handle(), cut };
+        let (early, cutter) = (VecDeque::new(), cutter.abort_handle());
+        let run = Self { app, id, events, open, records, early, cutter, cut };
         match refused {
             Some(error) => Err(ApiError::of(&error.into())),
             None => Ok(run),
@@ -136,18 +143,42 @@ impl Run {
         self.cut.get().copied()
     }
 
+    /// Waits until the answer begins, but not forever: for the first event other than the progress of a prompt, which
+    /// counts if the client wants it. Nothing is sent to the client before, so that a router may repeat a request
+    /// elsewhere if this server ends while the request is queued.
+    ///
+    /// # Errors
+    /// The requests were cut before they began.
+    pub(crate) async fn begin(&mut self, wants_progress: bool) -> Result<(), CutReason> {
+        let until = Instant::now() + BEGIN_WAIT;
+        loop {
+            let Ok(event) = tokio::time::timeout_at(until, self.receive()).await else { return Ok(()) };
+            let is_progress = matches!(event, RunEvent::Event(_, Event::Prompt { .. }));
+            let is_cut = matches!(event, RunEvent::Event(_, Event::Finished { reason: FinishReason::Cancelled, .. }));
+            self.early.push_back(event);
+            match self.cut() {
+                Some(cut) if is_cut => return Err(cut),
+                _ if is_progress && !wants_progress => {}
+                _ => return Ok(()),
+            }
+        }
+    }
+
     /// Waits for the next event.
     pub(crate) async fn next(&mut self) -> RunEvent {
+        if let Some(event) = self.early.pop_front() {
+            return event;
+        }
+        tokio::time::timeout(KEEP_ALIVE_INTERVAL, self.receive()).await.unwrap_or(RunEvent::Idle)
+    }
+
+    /// Waits for the next event, or the end.
+    async fn receive(&mut self) -> RunEvent {
         while !self.open.is_empty() {
-            match tokio::time::timeout(KEEP_ALIVE_INTERVAL, self.events.recv()).await {
-                Ok(Some(event)) => {
-                    if let Some((index, event)) = self.take(event) {
-                        return RunEvent::Event(index, event);
-                    }
-                }
-                // The engine's thread ended without a `Finished` event, for instance by a panic in a listener.
-                Ok(None) => return RunEvent::End,
-                Err(_) => return RunEvent::Idle,
+            // The engine's thread ended without a `Finished` event, for instance by a panic in a listener.
+            let Some(event) = self.events.recv().await else { break };
+            if let Some((index, event)) = self.take(event) {
+                return RunEvent::Event(index, event);
             }
         }
         RunEvent::End

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::shown;
+
 /// Settings of a [`Server`](crate::Server), besides those of its generator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -37,7 +39,10 @@ pub struct ServerSettings {
     /// Seconds that a client may take to send a request's headers, to send its body, and between reads of the answer;
     /// then its connection is closed.
     pub idle_timeout_s: u64,
-    /// Seconds that requests may take to finish once shutdown is requested; then their answers are cut.
+    /// Seconds after a request for shutdown in which requests are still accepted while `/ready` answers 503, so that
+    /// routers send none to a server that refuses them; then the shutdown begins.
+    pub drain_delay_s: u64,
+    /// Seconds that requests may take to finish once the shutdown has begun; then their answers are cut.
     pub shutdown_timeout_s: u64,
     /// Origins of web pages whose requests are served, or `*` for all. Without any only the server's own page is.
     pub cors_origins: Vec<String>,
@@ -48,6 +53,9 @@ pub struct ServerSettings {
     pub log_prompts: bool,
     /// Whether the page is served.
     pub page: bool,
+    /// The beginning of the names of metrics. With `vllm` there are also metrics of vLLM's older names, and each has
+    /// the label `model_name`.
+    pub metrics_prefix: String,
     /// Default format of a model's reasoning in answers.
     pub reasoning_format: ReasoningFormat,
 }
@@ -91,11 +99,13 @@ impl Default for ServerSettings {
             connections_max: 4096,
             timeout_s: 600,
             idle_timeout_s: 60,
+            drain_delay_s: 0,
             shutdown_timeout_s: 10,
             cors_origins: Vec::new(),
             host_names: Vec::new(),
             log_prompts: false,
             page: true,
+            metrics_prefix: "foretoken".to_string(),
             reasoning_format: ReasoningFormat::Auto,
         }
     }
@@ -110,6 +120,10 @@ impl ServerSettings {
         Duration::from_secs(self.idle_timeout_s)
     }
 
+    pub(crate) fn drain_delay(&self) -> Duration {
+        Duration::from_secs(self.drain_delay_s)
+    }
+
     pub(crate) fn shutdown_timeout(&self) -> Duration {
         Duration::from_secs(self.shutdown_timeout_s)
     }
@@ -119,6 +133,7 @@ impl ServerSettings {
         let seconds = [
             ("timeout_s", self.timeout_s),
             ("idle_timeout_s", self.idle_timeout_s),
+            ("drain_delay_s", self.drain_delay_s),
             ("shutdown_timeout_s", self.shutdown_timeout_s),
         ];
         let range = |name: &str, found: u64, least: u64, most: u64| {
@@ -127,7 +142,7 @@ impl ServerSettings {
         };
         // A day, which no request needs, keeps sums of times far from overflow.
         let day = 24 * 60 * 60;
-        let least = |name: &str| u64::from(name != "shutdown_timeout_s");
+        let least = |name: &str| u64::from(!["drain_delay_s", "shutdown_timeout_s"].contains(&name));
         let mut problems = seconds.iter().filter_map(|(name, found)| range(name, *found, least(name), day));
         let sizes = [
             ("queue_max", self.queue_max, 1 << 20),
@@ -151,7 +166,14 @@ impl ServerSettings {
             let (setting, _) = names.iter().find(|(_, all)| all.iter().any(|name| name.trim().is_empty()))?;
             Some(format!("{setting}: expected names of at least one letter, found an empty one"))
         };
-        problems.next().or_else(|| sizes.next()).or_else(wrong_key).or_else(empty_name)
+        let prefix = &self.metrics_prefix;
+        let is_letter = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let wrong_prefix = || {
+            let is_name = prefix.chars().all(is_letter) && prefix.starts_with(|c: char| !c.is_ascii_digit());
+            let expected = "expected letters, digits and underscores, and no digit first";
+            (!is_name).then(|| format!("metrics_prefix: {expected}, found {}", shown(prefix)))
+        };
+        problems.next().or_else(|| sizes.next()).or_else(wrong_key).or_else(empty_name).or_else(wrong_prefix)
     }
 }
 
@@ -174,7 +196,11 @@ mod tests {
         let wrong = ServerSettings { host_names: vec![String::new()], ..ServerSettings::default() };
         let expected = "host_names: expected names of at least one letter, found an empty one";
         assert_eq!(wrong.problem().as_deref(), Some(expected));
-        let least = ServerSettings { shutdown_timeout_s: 0, ..ServerSettings::default() };
+        for prefix in ["", "9a", "a:b", "a b", "\u{e4}"] {
+            let wrong = ServerSettings { metrics_prefix: prefix.into(), ..ServerSettings::default() };
+            assert!(wrong.problem().is_some_and(|problem| problem.starts_with("metrics_prefix: ")), "{prefix:?}");
+        }
+        let least = ServerSettings { drain_delay_s: 0, shutdown_timeout_s: 0, ..ServerSettings::default() };
         assert_eq!(least.problem(), None);
     }
 }

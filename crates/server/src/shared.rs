@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::error::shown;
 use crate::metrics::HttpMetrics;
@@ -27,8 +27,10 @@ pub(crate) struct Shared {
     pub(crate) created: u64,
     /// The stage of the server's shutdown.
     pub(crate) stage: watch::Sender<Stage>,
-    /// When shutdown was requested.
-    pub(crate) shutdown_requested: OnceLock<Instant>,
+    /// When new connections began to be refused.
+    pub(crate) ending_since: OnceLock<Instant>,
+    /// Wakes the server when a request asks for its shutdown.
+    pub(crate) drain_requested: Notify,
     /// Whether texts were added since the last save.
     pub(crate) has_new_texts: AtomicBool,
     /// Limits the number of large bodies in memory.
@@ -42,6 +44,8 @@ pub(crate) struct Shared {
 pub(crate) enum Stage {
     /// Shutdown was not requested.
     Serving,
+    /// Shutdown was requested; requests are still accepted, until routers have noticed that the server is not ready.
+    Draining,
     /// New connections are refused; running requests may finish.
     Ending,
     /// Running requests are cut.
@@ -55,7 +59,8 @@ impl Shared {
             address,
             created: seconds_since_1970(),
             stage: watch::Sender::new(Stage::Serving),
-            shutdown_requested: OnceLock::new(),
+            ending_since: OnceLock::new(),
+            drain_requested: Notify::new(),
             has_new_texts: AtomicBool::new(false),
             large_bodies: Semaphore::new(LARGE_BODIES_MAX),
             http: HttpMetrics::default(),

@@ -98,7 +98,7 @@ pub(super) fn failed(context: &AnswerContext, why: &str, forbids: bool) -> ApiEr
 }
 
 /// The error if no token was generated before the cut; the client may retry.
-pub(super) fn cut_before_start(context: &AnswerContext, cut: CutReason) -> ApiError {
+pub(crate) fn cut_before_start(context: &AnswerContext, cut: CutReason) -> ApiError {
     match cut {
         CutReason::Timeout => {
             let seconds = context.settings.timeout_s;
@@ -107,10 +107,7 @@ pub(super) fn cut_before_start(context: &AnswerContext, cut: CutReason) -> ApiEr
                 5,
             )
         }
-        CutReason::Shutdown => {
-            let error = ApiError::busy("server: expected one that accepts requests, found it shutting down", 5);
-            ApiError { code: Some("shutdown"), ..error }
-        }
+        CutReason::Shutdown => ApiError::shutting_down(),
     }
 }
 

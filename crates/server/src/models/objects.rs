@@ -1,11 +1,11 @@
-//! `/v1/models` and `/health`: descriptions of the models, and the server's health.
+//! `/v1/models`, `/health` and `/ready`: descriptions of the models, the server's health, and whether it takes requests.
 //!
 //! For a model that is not loaded, the object has its names and that status.
 
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::header;
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use foretoken::settings::SamplingSettings;
 use foretoken::{Sampling, SpecType};
@@ -15,6 +15,7 @@ use super::{Entry, Models};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::law::decimal;
+use crate::shared::Stage;
 
 /// A model's object, with what a client may want to know before its first request.
 pub(crate) fn object(models: &Models, entry: &Entry) -> Value {
@@ -64,6 +65,22 @@ fn defaults(law: &Sampling) -> Value {
 
 /// The server is healthy unless an engine has stopped.
 pub(crate) async fn health(State(models): State<Arc<Models>>) -> Result<Response, ApiError> {
+    state(&models, "ok")
+}
+
+/// Whether routers should send requests: as long as the server is healthy and nobody asked for its shutdown.
+pub(crate) async fn ready(State(models): State<Arc<Models>>) -> Result<Response, ApiError> {
+    match *models.shared.stage.borrow() {
+        Stage::Serving => state(&models, "ready"),
+        _ => Err(ApiError::shutting_down()),
+    }
+}
+
+/// The server's state in a word, with its load.
+///
+/// # Errors
+/// An engine has stopped.
+fn state(models: &Models, status: &str) -> Result<Response, ApiError> {
     let (mut running, mut waiting) = (0, 0);
     for app in models.loaded() {
         if app.engine.has_ended() {
@@ -72,6 +89,22 @@ pub(crate) async fn health(State(models): State<Arc<Models>>) -> Result<Response
         let workload = app.engine.workload();
         (running, waiting) = (running + workload.running, waiting + workload.waiting);
     }
-    let body = json!({ "status": "ok", "running": running, "waiting": waiting });
+    let body = json!({ "status": status, "running": running, "waiting": waiting });
     Ok(([(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response())
+}
+
+/// Asks for the server's shutdown, as SIGTERM does, where a key protects it.
+pub(crate) async fn drain(State(models): State<Arc<Models>>) -> Result<Response, ApiError> {
+    let settings = &models.shared.settings;
+    if settings.api_keys.is_empty() {
+        let expected = "expected a server with API keys, since anybody could shut down one without";
+        return Err(ApiError::forbidden(format!("drain: {expected}, found none")));
+    }
+    models.shared.drain_requested.notify_one();
+    let body = json!({
+        "status": "draining",
+        "drain_delay": settings.drain_delay_s,
+        "shutdown_timeout": settings.shutdown_timeout_s,
+    });
+    Ok((StatusCode::ACCEPTED, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response())
 }

@@ -28,6 +28,7 @@ mod ollama;
 mod probe;
 mod prometheus;
 mod properties;
+mod replicas;
 mod responses;
 mod shutdown;
 mod speculation;

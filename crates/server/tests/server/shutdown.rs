@@ -73,9 +73,9 @@ fn requests_are_cut_at_the_deadline() {
         |stream: bool| seeded(5, json!({ "max_tokens": 1900, "n": 8, "speculative.n_max": 0, "stream": stream }));
     let mut events = server.events("/v1/completions", &long(true));
     events.next().expect("an event");
-    // Its first event is the prompt.
-    let mut queued = server.events("/v1/completions", &with(long(true), json!({ "n": 1, "echo": true })));
-    let id = queued.next().expect("an event").expect("an event")["id"].as_str().expect("an id").to_string();
+    let mut queued = server.client();
+    let body = with(long(true), json!({ "n": 1, "echo": true }));
+    queued.send("POST", "/v1/completions", &[], body.to_string().as_bytes()).expect("it is open");
     let mut whole = server.client();
     whole.send("POST", "/v1/completions", &[], long(false).to_string().as_bytes()).expect("it is open");
     wait_until(|| server.load().1 > 12);
@@ -85,13 +85,17 @@ fn requests_are_cut_at_the_deadline() {
     let cut = rest.iter().filter(|event| event["choices"][0]["cut_by"] == "shutdown");
     assert_eq!(cut.count(), 8);
     // These were still queued.
-    whole.receive().expect("an answer").error(429);
-    let rest = queued.all().expect("a complete stream");
-    assert_eq!(rest.last().map(|last| last["error"]["code"].clone()), Some(json!("shutdown")));
+    for mut refused in [whole, queued] {
+        let answer = refused.receive().expect("an answer");
+        answer.error(503);
+        assert_eq!(answer.json()["error"]["code"], "shutdown");
+        assert_eq!(answer.head.header("retry-after"), Some("5"));
+        let id = answer.head.header("x-request-id").expect("an id");
+        let lines = lines_with(&format!("{id}\""));
+        assert!(lines.iter().any(|line| line.contains("refused") && line.contains("status=503")), "{lines:?}");
+        assert!(!lines.iter().any(|line| line.contains("answered")), "{lines:?}");
+    }
     server.shut_down();
-    let lines = lines_with(&format!("{id}\""));
-    assert!(lines.iter().any(|line| line.contains("refused") && line.contains("cut_by=\"shutdown\"")), "{lines:?}");
-    assert!(!lines.iter().any(|line| line.contains("answered")), "{lines:?}");
     assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
 }
 
