@@ -1,6 +1,6 @@
 // Where a request goes: by what its client calls related, else by its user, else by its beginning.
 
-const BEGINNING = 1024;
+const BEGINNING = 256;
 
 function key(request) {
     const body = request.variables.request_body || '';

@@ -28,7 +28,11 @@ KILL_INTERVAL = 10 if SECONDS > 60 else 3
 DRAIN_DELAY = 2
 # Requests that wait in turn longer than this one are not worth a test's time.
 TIMEOUT = 120
-KEY_FIELDS = ({"prompt_cache_key": None}, {"user": None}, {})
+# What vLLM's router answers if a connection breaks on which it had sent a request: the others send such a one again.
+NOT_REPEATED = "Request failed: error sending request"
+# What says that requests belong together; a header's name begins with X-. Without any it is the beginning of the body.
+KEYS = {"haproxy": ("prompt_cache_key", "user", None), "nginx": ("prompt_cache_key", "user", None),
+        "vllm": ("X-Session-ID",)}
 
 
 def free_ports(number):
@@ -105,7 +109,8 @@ def routers(folder, port, ports):
         "vllm": [sys.executable, "-m", "vllm_router.launch_router", "--host", "127.0.0.1", "--port", str(port),
                  "--worker-urls", *urls, "--policy", "consistent_hash", "--health-check-endpoint", "/ready",
                  "--health-check-interval-secs", "1", "--health-failure-threshold", "1",
-                 "--health-success-threshold", "1", "--prometheus-port", str(free_ports(1)[0])],
+                 "--health-success-threshold", "1", "--disable-circuit-breaker",
+                 "--prometheus-port", str(free_ports(1)[0])],
     }
 
 
@@ -123,14 +128,14 @@ class Wrong(Exception):
     """An answer that should have been another."""
 
 
-def ask(port, body):
+def ask(port, body, headers={}):
     """The text of an answer.
 
     Raises Lost if the answer broke after a part of it had arrived, Wrong for every other failure.
     """
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT)
     try:
-        connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+        connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json", **headers})
         answer = connection.getresponse()
     except (OSError, http.client.HTTPException) as error:
         raise Wrong(f"before the answer began: {error!r}") from None
@@ -140,6 +145,8 @@ def ask(port, body):
         raise Lost(repr(error)) from None
     finally:
         connection.close()
+    if NOT_REPEATED in text:
+        raise Lost(text)
     if answer.status != 200:
         raise Wrong(f"status {answer.status}: {text[:200]}")
     if not body["stream"]:
@@ -201,9 +208,10 @@ def conversations(port, key, salt):
     chance.shuffle(turns)
     for number in turns:
         texts[number] += " And then, one day," + f" {chance.random():.3f}"
-        name = {name: f"{salt}-{number}" for name in key}
-        # What comes before the prompt must not differ between conversations that have no other key.
-        ask(port, {"prompt": texts[number], "max_tokens": 2, "temperature": 0, "stream": False, **name})
+        name = {key: f"{salt}-{number}"} if key else {}
+        is_header = bool(key) and key.startswith("X-")
+        fields = {"prompt": texts[number], "max_tokens": 2, "temperature": 0, "stream": False}
+        ask(port, fields if is_header else {**fields, **name}, name if is_header else {})
 
 
 def hits(replicas, port, key, salt):
@@ -214,12 +222,12 @@ def hits(replicas, port, key, salt):
 
 
 def affinity(name, replicas, port):
-    """Conversations stay with their replicas, by each of the three keys."""
-    for key in KEY_FIELDS if name != "vllm" else ({"user": None},):
-        salt = f"{name}{list(key)}"
+    """Conversations stay with their replicas, by each of the router's keys."""
+    for key in KEYS[name]:
+        salt = f"{name} {key}"
         alone = hits(replicas[:1], replicas[0].port, key, "alone " + salt)
         routed = hits(replicas, port, key, "routed " + salt)
-        by = next(iter(key), "the beginning")
+        by = key or "the beginning"
         passed(f"{name}: prefix hits by {by}, of one replica's", routed >= 0.9 * alone, f"{routed / alone:.2f}")
 
 
