@@ -1,4 +1,4 @@
-//! The drafters that are analyzed, those of Leviathan et al. 2023 (sections 4.2 and 5): a draft model, a unigram and a
+//! The drafters that are analyzed, those of Leviathan et al. 2023 (sections 3.6 and 4.2): a draft model, a unigram and a
 //! bigram model, copies from the context, and random tokens.
 //!
 //! The draft model is the library's. The others are created here, since the library has one n-gram model per engine and
