@@ -57,9 +57,9 @@ whatever else is set. Texts have at most 128 tokens where -n sets no limit. p an
 sampling settings; those of the paper need --top-k 0 --top-p 1 --min-p 0. unigram and bigram count the
 text so far and the texts of --lookup-cache-static (see --ngram-source); lookup copies what followed the
 longest match of the last tokens (see --max-matching-ngram-size) in the text, or in the source of an
-encoder-decoder, whose prompts are sources and are read before the first token. With --lossy-lenience L drafts are
-verified with loss, and alpha is the mean of the sum of min(p/L, q), at temperature 0 the part of drafted
-tokens that are at least L times as probable as the best (appendix A.5).
+encoder-decoder, whose prompts are sources; they are read before the first token. With --lossy-lenience L
+drafts are verified with loss, and alpha is the mean of the sum of min(p/L, q), at temperature 0 the part
+of drafted tokens that are at least L times as probable as the best (appendix A.5).
 
   alpha          mean of the sum of min(p, q) over positions; 0 where a drafter has no law (Corollary 3.6)
   with law       the part of the positions where it has one

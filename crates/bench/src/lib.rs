@@ -48,7 +48,7 @@ const ROWS: [usize; 7] = [1, 2, 4, 8, 16, 64, 512];
 /// prompts, only those of the last.
 const ROWS_WITH_LOGITS: usize = 64;
 
-/// Tokens of the source of an encoder-decoder, unless others are asked for; as many as of the longest prompt in [`ROWS`].
+/// Tokens of the source of an encoder-decoder, unless others are asked for; as many as the longest prompt of [`ROWS`].
 const SOURCE: usize = 512;
 
 /// Options of `foretoken bench`.

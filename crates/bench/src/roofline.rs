@@ -169,11 +169,11 @@ impl PassWork {
         let products = || layers.clone().chain(head);
         let of_rows = rows as f64 * self.chosen_part;
         let experts = self.experts.iter().map(|(name, matrices)| (name, matrices, of_rows));
-        let mut roofline = Roofline::default();
-        roofline.bytes = match self.experts.is_empty() {
+        let bytes = match self.experts.is_empty() {
             true => products().map(|(_, matrices, _)| matrices.bytes as f64).sum(),
             false => read.bytes as f64,
         };
+        let mut roofline = Roofline { bytes, ..Roofline::default() };
         for (name, matrices, rows) in products().chain(experts) {
             roofline.add_operations(2.0 * rows * matrices.elements as f64, rate(name, ceilings));
         }

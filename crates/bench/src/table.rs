@@ -51,7 +51,8 @@ impl SourceRow {
     /// The line for people.
     pub fn line(&self) -> String {
         format!(
-            "source of {} tokens: the encoder takes {} ms, {:.0} tokens/s, {:.2} of its roofline, {:.1} GOP/s ({:.0}%)\n",
+            "source of {} tokens: the encoder takes {} ms, {:.0} tokens/s, {:.2} of its roofline, {:.1} GOP/s \
+             ({:.0}%)\n",
             self.times.len,
             milliseconds(self.times.median_ms()),
             self.tokens_per_second(),

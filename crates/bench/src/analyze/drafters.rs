@@ -1,5 +1,5 @@
-//! The drafters that are analyzed, those of Leviathan et al. 2023 (sections 3.6 and 4.2): a draft model, a unigram and a
-//! bigram model, copies from the context, and random tokens.
+//! The drafters that are analyzed, those of Leviathan et al. 2023 (sections 3.6 and 4.2): a draft model, a unigram and
+//! a bigram model, copies from the context, and random tokens.
 //!
 //! The draft model is the library's. The others are created here, since the library has one n-gram model per engine and
 //! this command needs two. They draft at every position, which rarely pays.
