@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Grows a Llama checkpoint to the cost of a larger one without changing its outputs.
+"""Grows a Llama or T5 checkpoint to the cost of a larger one without changing its outputs.
 
 The residual stream gets more channels, which stay zero; blocks get more heads and more inner columns, whose results are
 multiplied by zeros; and added blocks contribute nothing. RMSNorm divides by the mean over all channels, so its weights
 shrink by sqrt(old / new) and its epsilon by old / new; this is exact in bf16 if the width grows fourfold, as it does by
-default (384 to 1536). Texts and acceptance are those of the small model, while the work per pass becomes that of 1.0 B
-parameters. Label every number measured on the result as *inflated*.
+default (Llama: 384 to 1536; T5: whatever it is). A T5 grows in both halves, to the same number of blocks each; heads
+that are added have biases by relative position, too. If its head is tied, its logits are divided by the root of the
+width, for which the last norm makes up. Texts and acceptance are those of the small model, while the work per pass
+becomes that of 1.0 B parameters (T5 of width 1024: 0.8 B, of which a pass of the decoder reads half). Label every
+number measured on the result as *inflated*.
 
 usage: inflate.py IN_DIR OUT_DIR [--width 1536] [--layers 24] [--ffn 7168]      (needs numpy)
 """
@@ -61,36 +64,84 @@ def write_safetensors(path, shapes, tensor):
 
 
 class Growth:
-    """The shapes before and after, and the grown tensors."""
+    """The shapes before and after, and the grown tensors; each family says which shapes, and what its fields are."""
+
+    # Sizes that are not given; the width of a family without one grows fourfold.
+    WIDTH, LAYERS, FFN = None, 24, None
+    # Fields of the configuration: width, heads, inner width, the norm's epsilon.
+    FIELDS = ()
+    # Parts of the names of matrices whose added rows and columns are zero: those that write the residual stream.
+    SILENT = ()
 
     def __init__(self, old, config, arguments):
-        self.old, self.random = old, np.random.default_rng(0)
-        self.width_before, self.width = config["hidden_size"], arguments.width
-        self.layers_before, self.layers = config["num_hidden_layers"], arguments.layers
-        self.ffn = arguments.ffn
-        head_dim = config.get("head_dim") or self.width_before // config["num_attention_heads"]
-        group = config["num_attention_heads"] // config["num_key_value_heads"]
-        self.heads = self.width // head_dim
+        self.old, self.before, self.random = old, config, np.random.default_rng(0)
+        self.of_width, self.of_heads, self.of_ffn, self.of_epsilon = self.FIELDS
+        self.width_before = config[self.of_width]
+        self.width = arguments.width or self.WIDTH or 4 * self.width_before
+        self.layers, self.ffn = arguments.layers or self.LAYERS, arguments.ffn or self.FFN
+        self.head_dim, group = self.heads_before()
+        self.heads = max(self.width // self.head_dim, config[self.of_heads])
         self.kv_heads = self.heads // group
-        if self.width % head_dim or self.heads % group or self.width < self.width_before:
-            expected = f"a multiple of {head_dim * group}, at least {self.width_before}"
+        if self.width % self.head_dim or self.heads % group or self.width < self.width_before:
+            expected = f"a multiple of {self.head_dim * group}, at least {self.width_before}"
             raise SystemExit(f"--width {self.width}: expected {expected}")
-        if self.layers < self.layers_before or self.ffn < config["intermediate_size"]:
+        if self.layers < self.layers_before() or self.ffn < config[self.of_ffn]:
             raise SystemExit("--layers, --ffn: expected no less than the model has")
-        self.query, self.kv = self.heads * head_dim, self.kv_heads * head_dim
+        self.query, self.kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
 
-    def config(self, config):
+    def config(self):
         changed = {
-            "hidden_size": self.width,
-            "num_hidden_layers": self.layers,
-            "num_attention_heads": self.heads,
-            "num_key_value_heads": self.kv_heads,
-            "head_dim": self.query // self.heads,
-            "intermediate_size": self.ffn,
-            "rms_norm_eps": config["rms_norm_eps"] * self.width_before / self.width,
+            self.of_width: self.width,
+            self.of_heads: self.heads,
+            self.of_ffn: self.ffn,
+            self.of_epsilon: self.before[self.of_epsilon] * self.width_before / self.width,
             "dtype": "bfloat16",
         }
-        return {**config, **changed}
+        return {**self.before, **changed}
+
+    def norm_factor(self, name):
+        return (self.width_before / self.width) ** 0.5
+
+    def tensor(self, name):
+        """The old values in the first rows and columns; the others are zero before the residual stream, else noise."""
+        shape, old = self.shapes()[name], self.old.get(name)
+        if len(shape) == 1:
+            grown = np.ones(shape, np.float32)
+            if old is not None:
+                grown[: len(old)] = old * self.norm_factor(name)
+            return grown
+        if any(part in name for part in self.SILENT):
+            grown = np.zeros(shape, np.float32)
+        else:
+            grown = self.random.standard_normal(shape, np.float32) / np.float32(shape[1] ** 0.5)
+        if old is not None:
+            grown[: old.shape[0], : old.shape[1]] = old
+        return grown
+
+
+class Llama(Growth):
+    """Llama, with a head of its own or a tied one."""
+
+    WIDTH, FFN = 1536, 7168
+    FIELDS = ("hidden_size", "num_attention_heads", "intermediate_size", "rms_norm_eps")
+    SILENT = ("embed_tokens", "o_proj", "down_proj")
+
+    def heads_before(self):
+        """Elements of a head, and query heads that share a key-value head."""
+        heads = self.before["num_attention_heads"]
+        dim = self.before.get("head_dim") or self.width_before // heads
+        return dim, heads // self.before["num_key_value_heads"]
+
+    def layers_before(self):
+        return self.before["num_hidden_layers"]
+
+    def config(self):
+        changed = {
+            "num_hidden_layers": self.layers,
+            "num_key_value_heads": self.kv_heads,
+            "head_dim": self.head_dim,
+        }
+        return {**super().config(), **changed}
 
     def shapes(self):
         vocabulary = len(self.old["model.embed_tokens.weight"])
@@ -112,39 +163,86 @@ class Growth:
             shapes.update({f"model.layers.{i}.{name}.weight": shape for name, shape in block.items()})
         return shapes
 
-    def tensor(self, name):
-        """The old values in the first rows and columns; the others are zero before the residual stream, else noise."""
-        shape, old = self.shapes()[name], self.old.get(name)
-        if len(shape) == 1:
-            grown = np.ones(shape, np.float32)
-            if old is not None:
-                grown[: len(old)] = old * (self.width_before / self.width) ** 0.5
-            return grown
-        silent = any(part in name for part in ("embed_tokens", "o_proj", "down_proj"))
-        if silent:
-            grown = np.zeros(shape, np.float32)
-        else:
-            grown = self.random.standard_normal(shape, np.float32) / np.float32(shape[1] ** 0.5)
-        if old is not None:
-            grown[: old.shape[0], : old.shape[1]] = old
-        return grown
+
+class T5(Growth):
+    """T5, T5 1.1, Flan-T5 and mT5: an encoder and a decoder of as many blocks each."""
+
+    FFN = 3328
+    FIELDS = ("d_model", "num_heads", "d_ff", "layer_norm_epsilon")
+    SILENT = ("shared", "Attention.o", "DenseReluDense.wo")
+    OUTPUT_NORM = "decoder.final_layer_norm.weight"
+    ATTENTIONS = {"encoder": ["SelfAttention"], "decoder": ["SelfAttention", "EncDecAttention"]}
+
+    def heads_before(self):
+        return self.before["d_kv"], 1
+
+    def layers_before(self):
+        return max(self.before["num_layers"], self.before.get("num_decoder_layers") or 0)
+
+    def config(self):
+        return {**super().config(), "num_layers": self.layers, "num_decoder_layers": self.layers}
+
+    def is_tied(self):
+        """Whether the head is the embedding, so that logits are divided by the root of the width."""
+        tied = self.before.get("tie_word_embeddings", True)
+        return self.before["model_type"] == "t5" and self.before.get("scale_decoder_outputs", tied)
+
+    def norm_factor(self, name):
+        return 1.0 if name == self.OUTPUT_NORM and self.is_tied() else super().norm_factor(name)
+
+    def shapes(self):
+        vocabulary = len(self.old["shared.weight"])
+        shapes = {"shared.weight": (vocabulary, self.width)}
+        if not self.is_tied():
+            shapes["lm_head.weight"] = (vocabulary, self.width)
+        for half, attentions in self.ATTENTIONS.items():
+            for i in range(self.layers):
+                block = f"{half}.block.{i}.layer"
+                for number, attention in enumerate(attentions):
+                    shapes.update(self.sublayer(f"{block}.{number}", self.attention(attention)))
+                shapes.update(self.sublayer(f"{block}.{len(attentions)}", self.feed_forward()))
+            bias = f"{half}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+            shapes[bias] = (len(self.old[bias]), self.heads)
+            shapes[f"{half}.final_layer_norm.weight"] = (self.width,)
+        return shapes
+
+    def sublayer(self, place, matrices):
+        named = {"layer_norm": (self.width,), **matrices}
+        return {f"{place}.{name}.weight": shape for name, shape in named.items()}
+
+    def attention(self, name):
+        inner = {f"{name}.{part}": (self.query, self.width) for part in "qkv"}
+        return {**inner, f"{name}.o": (self.width, self.query)}
+
+    def feed_forward(self):
+        gated = "encoder.block.0.layer.1.DenseReluDense.wi_0.weight" in self.old
+        inner = {f"DenseReluDense.{part}": (self.ffn, self.width) for part in (["wi_0", "wi_1"] if gated else ["wi"])}
+        return {**inner, "DenseReluDense.wo": (self.width, self.ffn)}
+
+
+FAMILIES = {"llama": Llama, "t5": T5, "mt5": T5}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path)
-    parser.add_argument("--width", type=int, default=1536)
-    parser.add_argument("--layers", type=int, default=24)
-    parser.add_argument("--ffn", type=int, default=7168)
+    parser.add_argument("--width", type=int, help="[default: 1536; T5: fourfold]")
+    parser.add_argument("--layers", type=int, help="[default: 24; T5: of each half]")
+    parser.add_argument("--ffn", type=int, help="[default: 7168; T5: 3328]")
     arguments = parser.parse_args()
     config = json.loads((arguments.source / "config.json").read_text())
-    growth = Growth(read_safetensors(arguments.source / "model.safetensors"), config, arguments)
+    family = FAMILIES.get(config.get("model_type"))
+    if not family:
+        expected = f"one of {', '.join(FAMILIES)}"
+        raise SystemExit(f"{arguments.source / 'config.json'}: model_type: expected {expected}, "
+                         f"found {config.get('model_type')}")
+    growth = family(read_safetensors(arguments.source / "model.safetensors"), config, arguments)
     arguments.target.mkdir(parents=True, exist_ok=True)
     for file in arguments.source.iterdir():
         if file.name not in ("config.json", "model.safetensors"):
             shutil.copy(file, arguments.target)
-    (arguments.target / "config.json").write_text(json.dumps(growth.config(config), indent=2))
+    (arguments.target / "config.json").write_text(json.dumps(growth.config(), indent=2))
     write_safetensors(arguments.target / "model.safetensors", growth.shapes(), growth.tensor)
     parameters = sum(int(np.prod(shape)) for shape in growth.shapes().values())
     print(f"{parameters / 1e6:.0f} M parameters, {growth.heads} heads, {growth.kv_heads} key-value heads")

@@ -18,9 +18,28 @@ value = lambda name: words[words.index(name) + 1]
 if "nowhere.json" in words: sys.exit("nowhere.json: cannot be read")
 if words[:2] == ["bench", "replay"]: sys.exit(print(json.dumps({"drafters": [{"tokens_per_pass": 1.25}]})))
 if words[:2] == ["bench", "generate"]:
+    kinds = [None]
+    if "--by-kind" in words: kinds += [json.loads(line)["kind"] for line in open(value("--prompts"))]
     for method in ("plain", "draft"):
-        print(json.dumps(dict(method=method, temperature=0.5, speedup=2.0, acceptance_rate=None, tokens_per_pass=1.5)))
+        for kind in kinds:
+            print(json.dumps(dict(method=method, temperature=0.5, speedup=2.0, acceptance_rate=None,
+                                  tokens_per_pass=1.5, kind=kind, tokens_per_second=50.0, speedup_with_prompt=1.5,
+                                  seconds_to_first_token=0.25)))
     sys.exit()
+if words[:2] == ["bench", "pass"]:
+    rows = {number: 2.0 * int(number) for number in value("--rows").split(",")}
+    source = dict(tokens_per_second=1000.0, gop_s=300.0, ratio_to_roofline=1.25) if "--source" in words else None
+    sys.exit(print(json.dumps([dict(ms_per_pass=rows, ratio_to_roofline=rows, gop_s={"512": 400.0}, source=source)])))
+if words[0] == "analyze":
+    count = len(open(value("--prompts")).read().splitlines())
+    gammas = [int(gamma) for gamma in value("--gamma").split(",")]
+    drafters = [dict(drafter=drafter, temperature=temperature, alpha=0.5, c=count / 10,
+                     best_predicted=dict(gamma=gammas[-1]))
+                for drafter in value("--spec-type").split(",") for temperature in (0, 1)]
+    figures = dict(tokens_per_pass=1.5, predicted=1.25, predicted_with_widths=1.2)
+    rows = [dict(drafter, gamma=gamma, speedup=gamma + 0.1, **figures)
+            for drafter in drafters for gamma in gammas]
+    sys.exit(print(json.dumps(dict(drafters=drafters, rows=rows))))
 played = len(json.load(open(words[2])))
 learned = len(json.load(open(value("--warm-up")))) if "--warm-up" in words else 0
 row = dict(tokens_per_pass=float(played), rows_per_pass=float(learned), bytes=2**20)
@@ -85,11 +104,39 @@ class Figures(unittest.TestCase):
     def test_what_was_not_drafted_has_no_rate(self):
         self.assertEqual(self.rows("assisted")[1:], [["0.500", "2.00", "", "1.50"]])
 
+    def sources(self):
+        """Three sources of each of two tasks, as lines and as objects."""
+        lines, objects = self.folder / "sources-copy.txt", self.folder / "sources-edit.jsonl"
+        lines.write_text("copy: a\n\ncopy: b\ncopy: c\n")
+        objects.write_text("".join(json.dumps({"prompt": f"edit: {i}", "category": "x"}) + "\n" for i in range(3)))
+        return ["-m", "target", "-md", "draft", "--sources", lines, objects, "--each", "2"]
+
+    def test_tasks_of_an_encoder_decoder_have_their_rows(self):
+        rows = self.rows("leviathan-table2", *self.sources(), "--gamma", "3,5")[5:]
+        self.assertEqual([row[:4] for row in rows],
+                         [[task, "draft", temperature, "5"] for task in ("copy", "edit") for temperature in "01"])
+        # Two sources were read, and the measurement is that of the best gamma.
+        self.assertEqual(rows[0][4:], ["0.500", "0.200", "1.250", "1.200", "5.100"])
+        rows = self.rows("leviathan-table3", *self.sources(), "--gamma", "3,5")
+        self.assertEqual(rows[2], ["bigram", "0.20", "0.19", "0.23", "0.16"])
+        self.assertEqual([row[1] for row in rows[5:13:2]], ["unigram", "bigram", "lookup", "draft"])
+        self.assertEqual((len(rows), rows[-1][5:]), (21, ["3", "1.500", "1.250", "3.100"]))
+
+    def test_both_halves_of_an_encoder_decoder_are_compared_with_limits(self):
+        rows = self.rows("encoder-decoder", *self.sources(), "--like", "decoder")
+        self.assertEqual(rows[1], ["1", "2.000", "2.000"])
+        self.assertEqual(rows[6:9], [["encoder, source of 512", "1000.000", "300.000", "1.250"],
+                                     ["prompt of 512, decoder", "500.000", "400.000", "1024.000"],
+                                     ["encoder over prompt", "2.000", "0.750", ""]])
+        self.assertEqual([row[0] for row in rows[10:]], 2 * ["all", "copy", "copy", "edit", "edit"])
+        self.assertEqual(rows[10][3:], ["50.0", "2.000", "1.500", "1.500", "250"])
+
     def test_errors_are_one_line(self):
         for words, expected in [
             (["alipay-table5", "nowhere.json"], "nowhere.json: cannot be read"),
             (["alipay-repeats", self.folder / "none.json"], "none.json: expected records, found"),
             (["assisted", "--foretoken", self.folder / "none"], "no such file (cargo build --release"),
+            (["encoder-decoder", "-m", "m", "-md", "d", "--sources", self.folder / "no"], "no: expected sources,"),
         ]:
             done = self.run_figures(*words)
             self.assertEqual((done.returncode, done.stderr.count("\n")), (1, 1), done.stderr)

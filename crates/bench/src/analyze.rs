@@ -55,9 +55,11 @@ plain decoding and by every drafter with every draft length, in changing order, 
 so do the repetitions that follow. Drafts are chains of --gamma tokens under --verify rejection,
 whatever else is set. Texts have at most 128 tokens where -n sets no limit. p and q are laws after all
 sampling settings; those of the paper need --top-k 0 --top-p 1 --min-p 0. unigram and bigram count the
-text so far and the texts of --lookup-cache-static (see --ngram-source). With --lossy-lenience L drafts are
-verified with loss, and alpha is the mean of the sum of min(p/L, q), at temperature 0 the part of drafted
-tokens that are at least L times as probable as the best (appendix A.5).
+text so far and the texts of --lookup-cache-static (see --ngram-source); lookup copies what followed the
+longest match of the last tokens (see --max-matching-ngram-size) in the text, or in the source of an
+encoder-decoder, whose prompts are sources; they are read before the first token. With --lossy-lenience L
+drafts are verified with loss, and alpha is the mean of the sum of min(p/L, q), at temperature 0 the part
+of drafted tokens that are at least L times as probable as the best (appendix A.5).
 
   alpha          mean of the sum of min(p, q) over positions; 0 where a drafter has no law (Corollary 3.6)
   with law       the part of the positions where it has one
@@ -108,7 +110,7 @@ pub struct Analyze {
     json: bool,
     #[command(flatten)]
     report: ReportOptions,
-    /// Drafters, some of draft, unigram, bigram, random
+    /// Drafters, some of draft, unigram, bigram, lookup, random
     #[arg(
         long,
         help_heading = "Speculation",
@@ -255,7 +257,6 @@ impl Analyze {
         let memory = MemorySettings { shared: true, ..std::mem::take(&mut speculation.memory) };
         let draft = &mut speculation.draft;
         (draft.n_max, draft.n_min, draft.p_min, draft.p_split) = (Some(depth_max), 0, None, Some(1.0));
-        let source = speculation.drafters.ngram.source;
         let mut sampling = self.law.settings(self.temp.first().copied())?;
         sampling.tokens_max = Limit(sampling.tokens_max.0.or(Some(TEXT_TOKENS)));
         let settings = Settings { model: self.model.settings()?, sampling, speculation, parallel: 1 };
@@ -268,7 +269,7 @@ impl Analyze {
             budget: BudgetKind::Fixed { nodes: depth_max },
             ..Choices::new(&settings)
         })?;
-        let numbers = drafters::add(&mut generator, &wanted, depth_max, source, &memory)?;
+        let numbers = drafters::add(&mut generator, &wanted, depth_max, &settings.speculation.drafters, &memory)?;
         Ok(Subject { generator, notices, drafters: wanted.into_iter().zip(numbers).collect() })
     }
 

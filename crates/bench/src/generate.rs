@@ -57,6 +57,7 @@ about the same temperature, the learned acceptance of each drafter.
   verdict      of the speed-up (if answers have one token, of that with the prompt): faster or slower, or
                no difference where the interval holds 1
   with prompt  speed-up of all tokens over all time, prompts included, with its 95 % interval
+  first ms     mean milliseconds until the first token: the prompt is read, and a pass writes a token
   a pass       tokens over passes of the target that emitted any
   length       mean accepted length: 1 + accepted tokens over passes that had a draft
   accepted     accepted over drafted tokens
@@ -68,6 +69,9 @@ The interval is a bootstrap's: 1000 resamples of prompts, and of repetitions of 
 about ten prompts that gain differently it is too narrow; one prompt in one repetition has none. Columns
 from \"a pass\" on are of each prompt's repetition with the median time, or of the faster of the two in the
 middle.
+
+The prompts of an encoder-decoder are its sources: \"with prompt\" has the encoder's time in it, that of a
+draft model's encoder too, and \"first ms\" is this and a pass of the decoder; all else is behind it.
 
 With --parallel N prompts are submitted in groups of N, each of which runs to its end before the next
 begins; the last may be smaller. Plain decoding runs the same groups. A group counts as one prompt above:

@@ -48,6 +48,9 @@ const ROWS: [usize; 7] = [1, 2, 4, 8, 16, 64, 512];
 /// prompts, only those of the last.
 const ROWS_WITH_LOGITS: usize = 64;
 
+/// Tokens of the source of an encoder-decoder, unless others are asked for; as many as the longest prompt of [`ROWS`].
+const SOURCE: usize = 512;
+
 /// Options of `foretoken bench`.
 #[derive(Args, Debug)]
 pub struct Bench {
@@ -115,9 +118,15 @@ The roofline of a pass is the least time that this machine could take, the large
     element of a head.
 Bandwidth and rates are measured before each context, with as many threads.
 
---json prints an array with one object a context, contexts ascending. Keys of \"rows -> ...\" are numbers
-of rows as strings.
+An encoder-decoder is timed once for each source: first its encoder, which reads the whole source and makes
+the keys and values of cross attention, then passes of its decoder, each row of which sees the source and
+CONTEXT tokens of the output. Their roofline counts the decoder's matrices and the source's keys and values.
+
+--json prints an array with one object a context, contexts ascending, for each source. Keys of \"rows -> ...\"
+are numbers of rows as strings.
   model, context, threads, isa, repeat, and cache_types: those of keys and values
+  source               null without an encoder; else tokens of the source, and of reading it ms, least_ms,
+                       tokens_per_second, roofline_ms, ratio_to_roofline, gop_s and share_of_operations
   logits               rows -> rows whose logits are computed
   ms_per_pass          rows -> median milliseconds
   least_ms_per_pass    rows -> least milliseconds
@@ -151,6 +160,10 @@ pub struct Pass {
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "64", value_parser = values::whole,
         allow_negative_numbers = true)]
     context: Vec<usize>,
+    /// Tokens of the source that an encoder reads [default: 512, or as many as fit]
+    #[arg(long, value_name = "N,..", value_delimiter = ',', value_parser = values::one_up,
+        allow_negative_numbers = true)]
+    source: Vec<usize>,
     /// Timed passes of each number of rows
     #[arg(long, value_name = "N", default_value = "5", value_parser = values::one_up, allow_negative_numbers = true)]
     repeat: usize,
@@ -169,8 +182,10 @@ impl Pass {
     pub fn run(&self, interrupts: Interrupts) -> Result<(), Failure> {
         let opened = self.model.open()?;
         let (contexts, rows) = self.plan(&opened)?;
+        let sources = self.sources(&opened)?;
         let rows_max = rows.iter().copied().max().unwrap_or(1).max(512);
         let positions = contexts.iter().copied().max().unwrap_or(0) + rows.iter().copied().max().unwrap_or(1);
+        let positions = sources.iter().copied().flatten().fold(positions, usize::max);
         let threads = self.model.threads();
         let options = Options { rows_max, ..self.model.run_with(positions) };
         let cache_types = [options.key_type, options.value_type];
@@ -179,34 +194,83 @@ impl Pass {
         let work = PassWork::of(&loaded, cache_types);
         drop(loading);
         interrupts.begin();
-        let mut timer = Timer::new(loaded.executor, interrupts);
+        let timer = Timer::new(loaded.executor, interrupts);
         let formatter = Formatter { model: &opened.name, threads, repeat: self.repeat, cache_types, work: &work };
+        self.measure(timer, &formatter, &sources, (&contexts, &rows))?;
+        interrupts.end_command()
+    }
+
+    /// Times everything, and prints it.
+    fn measure(
+        &self,
+        mut timer: Timer,
+        formatter: &Formatter<'_>,
+        sources: &[Option<usize>],
+        (contexts, rows): (&[usize], &[usize]),
+    ) -> Result<(), Failure> {
         let mut out = standard_output();
         let mut objects = Vec::new();
         if !self.json {
             writeln!(out, "{}", formatter.title())?;
         }
-        for context in contexts {
-            let ceilings = Ceilings::measure(&Compute::new(threads));
-            if !self.json {
-                writeln!(out, "\n{}", formatter.ceilings(&ceilings))?;
+        'sources: for len in sources {
+            let mut source = None;
+            for context in contexts {
+                let ceilings = Ceilings::measure(&Compute::new(formatter.threads));
+                if !self.json {
+                    writeln!(out, "\n{}", formatter.ceilings(&ceilings))?;
+                    out.flush()?;
+                }
+                if let Some(len) = len.filter(|_| source.is_none()) {
+                    let Some(times) = timer.read_source(len, self.repeat)? else { break 'sources };
+                    let read = formatter.source(times, &ceilings);
+                    if !self.json {
+                        write!(out, "{}", read.line())?;
+                    }
+                    source = Some(read);
+                }
+                let times = timer.passes(*context, rows, self.repeat)?;
+                if times.is_empty() {
+                    break 'sources;
+                }
+                let lines = formatter.lines([*context, len.unwrap_or(0)], &ceilings, &times);
+                match self.json {
+                    true => objects.push(formatter.object(*context, source.as_ref(), &ceilings, &lines)),
+                    false => write!(out, "{}", formatter.table(*context, &lines))?,
+                }
                 out.flush()?;
             }
-            let times = timer.passes(context, &rows, self.repeat)?;
-            if times.is_empty() {
-                break;
-            }
-            match self.json {
-                true => objects.push(formatter.object(context, &ceilings, &times)),
-                false => write!(out, "{}", formatter.table(context, &ceilings, &times))?,
-            }
-            out.flush()?;
         }
         if self.json {
             writeln!(out, "{:#}", serde_json::Value::Array(objects))?;
         }
         out.flush()?;
-        interrupts.end_command()
+        Ok(())
+    }
+
+    /// Tokens of each source, as they were given, each number once; one `None` without an encoder.
+    fn sources(&self, model: &Opened) -> Result<Vec<Option<usize>>, Failure> {
+        let limit = self.model.context(model.spec.context_max);
+        match (model.spec.encoder, self.source.first()) {
+            (None, None) => return Ok(vec![None]),
+            (None, Some(_)) => {
+                let message = format!("--source: expected a model with an encoder, found {}", model.name);
+                return Err(Failure::Usage(message));
+            }
+            (Some(_), None) => return Ok(vec![Some(SOURCE.min(limit))]),
+            (Some(_), Some(_)) => {}
+        }
+        let mut sources = Vec::new();
+        for len in &self.source {
+            if *len > limit {
+                let message = format!("--source: expected at most {limit} (the longest text), found {len}");
+                return Err(Failure::Usage(message));
+            }
+            if !sources.contains(&Some(*len)) {
+                sources.push(Some(*len));
+            }
+        }
+        Ok(sources)
     }
 
     /// Contexts, ascending, and numbers of rows in the order in which they were given, each once.

@@ -25,7 +25,7 @@ impl Matrices {
 }
 
 /// The work of attention for each position attended to, in layers with the same window.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct AttentionWork {
     /// Bytes of the cache, which are read once for all rows.
     bytes: usize,
@@ -45,10 +45,23 @@ pub struct PassWork {
     head: (&'static str, Matrices),
     /// The work of attention, by sliding window: that of the layers with this window; `None` is full attention.
     attention: Vec<(Option<usize>, AttentionWork)>,
+    /// The work of sources, if there is an encoder.
+    sources: Option<SourceWork>,
+}
+
+/// What an encoder computes and reads for a source, and the decoder's rows of the result.
+#[derive(Clone, Debug, Default)]
+struct SourceWork {
+    /// By type, the matrices with which sources are read.
+    matrices: BTreeMap<&'static str, Matrices>,
+    /// Operations of the encoder's attention for each row and position.
+    operations: usize,
+    /// Cross attention of a decoder's rows.
+    cross: AttentionWork,
 }
 
 /// The roofline of one pass.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Roofline {
     /// Bytes to be read.
     pub bytes: f64,
@@ -64,6 +77,12 @@ impl Roofline {
     /// The roofline in milliseconds: memory and arithmetic work at the same time.
     pub fn ms(&self) -> f64 {
         1e3 * self.memory_seconds.max(self.operation_seconds)
+    }
+
+    /// Adds operations at a rate of so many 10^9 a second.
+    fn add_operations(&mut self, count: f64, rate: f64) {
+        self.operations += count;
+        self.operation_seconds += count / (1e9 * rate);
     }
 }
 
@@ -92,7 +111,17 @@ impl PassWork {
         };
         let attention = spec.windows().into_iter().map(|window| (window, seen(window)));
         let chosen_part = spec.experts.as_ref().map_or(0.0, |experts| experts.chosen as f64 / experts.count as f64);
-        Self { layers, experts, chosen_part, head, attention: attention.collect() }
+        let sources = spec.encoder.map(|encoder| {
+            let mut matrices: BTreeMap<&'static str, Matrices> = BTreeMap::new();
+            for PackedMatrix { form, elements, bytes, .. } in loaded.weights.source_matrices() {
+                matrices.entry(form).or_default().add(elements, bytes);
+            }
+            let of_layer = 4 * spec.heads * spec.head_dim;
+            let bytes = spec.source_bytes_per_position(cache_types);
+            let cross = AttentionWork { bytes, operations: spec.layers * of_layer };
+            SourceWork { matrices, operations: encoder.layers * of_layer, cross }
+        });
+        Self { layers, experts, chosen_part, head, attention: attention.collect(), sources }
     }
 
     /// Whether there are routed experts.
@@ -109,35 +138,59 @@ impl PassWork {
         all
     }
 
-    /// The roofline of a pass over `rows` rows after `context` positions, `logits` of them with logits. `read`: what
-    /// the pass reported to have read of the network, which is used if there are experts.
-    pub fn pass(&self, context: usize, [rows, logits]: [usize; 2], read: WeightsRead, ceilings: &Ceilings) -> Roofline {
+    /// The roofline of reading a source of `len` tokens: the encoder, and the keys and values of cross attention. Keys
+    /// and values of the encoder's own layers are not counted as bytes, since they can stay in the caches.
+    pub fn reading(&self, len: usize, ceilings: &Ceilings) -> Roofline {
+        let Some(SourceWork { matrices, operations: of_attention, .. }) = &self.sources else {
+            return Roofline::default();
+        };
+        let mut roofline = Roofline::default();
+        for (name, matrices) in matrices {
+            roofline.add_operations(2.0 * len as f64 * matrices.elements as f64, rate(name, ceilings));
+            roofline.bytes += matrices.bytes as f64;
+        }
+        roofline.add_operations((len * len) as f64 * *of_attention as f64, ceilings.fma_gflop_s);
+        roofline.memory_seconds = roofline.bytes / (1e9 * ceilings.bandwidth_gb_s);
+        roofline
+    }
+
+    /// The roofline of a pass over `rows` rows, `logits` of them with logits, after `context` positions and a source of
+    /// `source` tokens (0 without an encoder). `read`: what the pass reported to have read of the network, which is
+    /// used if there are experts.
+    pub fn pass(
+        &self,
+        [context, source]: [usize; 2],
+        [rows, logits]: [usize; 2],
+        read: WeightsRead,
+        ceilings: &Ceilings,
+    ) -> Roofline {
         let head = [(&self.head.0, &self.head.1, logits as f64)];
         let layers = self.layers.iter().map(|(name, matrices)| (name, matrices, rows as f64));
         let products = || layers.clone().chain(head);
         let of_rows = rows as f64 * self.chosen_part;
         let experts = self.experts.iter().map(|(name, matrices)| (name, matrices, of_rows));
-        let mut bytes = match self.experts.is_empty() {
+        let bytes = match self.experts.is_empty() {
             true => products().map(|(_, matrices, _)| matrices.bytes as f64).sum(),
             false => read.bytes as f64,
         };
-        let (mut operations, mut operation_seconds) = (0.0, 0.0);
+        let mut roofline = Roofline { bytes, ..Roofline::default() };
         for (name, matrices, rows) in products().chain(experts) {
-            let count = 2.0 * rows * matrices.elements as f64;
-            operations += count;
-            operation_seconds += count / (1e9 * rate(name, ceilings));
+            roofline.add_operations(2.0 * rows * matrices.elements as f64, rate(name, ceilings));
         }
         for (window, AttentionWork { bytes: bytes_seen, operations: operations_seen }) in &self.attention {
             // Row i attends to the context, the rows before it and itself, within the window.
             let sees = |row: usize| window.unwrap_or(usize::MAX).min(context + row);
             let attention = (1..=rows).map(sees).sum::<usize>() as f64 * *operations_seen as f64;
-            operations += attention;
-            operation_seconds += attention / (1e9 * ceilings.fma_gflop_s);
+            roofline.add_operations(attention, ceilings.fma_gflop_s);
             let all = (context + rows).min(window.map_or(usize::MAX, |window| window - 1 + rows));
-            bytes += all as f64 * *bytes_seen as f64;
+            roofline.bytes += all as f64 * *bytes_seen as f64;
         }
-        let memory_seconds = bytes / (1e9 * ceilings.bandwidth_gb_s);
-        Roofline { bytes, operations, memory_seconds, operation_seconds }
+        if let Some(SourceWork { cross, .. }) = &self.sources {
+            roofline.add_operations((rows * source) as f64 * cross.operations as f64, ceilings.fma_gflop_s);
+            roofline.bytes += source as f64 * cross.bytes as f64;
+        }
+        roofline.memory_seconds = roofline.bytes / (1e9 * ceilings.bandwidth_gb_s);
+        roofline
     }
 }
 
@@ -166,11 +219,12 @@ mod tests {
         threads: 2,
     };
 
+    const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../model/tests/golden");
+
     #[test]
     fn the_matrices_are_those_of_the_network_s_shape() {
         for name in ["llama", "gpt2"] {
-            let path = format!("{}/../model/tests/golden/{name}", env!("CARGO_MANIFEST_DIR"));
-            let checkpoint = Checkpoint::open(path.as_ref()).expect("the fixture is a model");
+            let checkpoint = Checkpoint::open(format!("{GOLDEN}/{name}").as_ref()).expect("the fixture is a model");
             let network = family::read(&checkpoint, None).expect("its tensors are there");
             let loaded = Cpu.load(network, Options::for_positions(1, 1), &mut |_, _| ()).expect("it loads");
             let spec = &loaded.spec;
@@ -196,32 +250,55 @@ mod tests {
             experts: BTreeMap::new(),
             chosen_part: 0.0,
             attention: vec![(None, AttentionWork { bytes: 2000, operations: 5000 })],
+            sources: None,
         };
-        let one = work.pass(9, [1, 1], WeightsRead::default(), &CEILINGS);
+        let one = work.pass([9, 0], [1, 1], WeightsRead::default(), &CEILINGS);
         assert_eq!(one.bytes, 8_250_000.0 + 10.0 * 2000.0);
         assert_eq!(one.operations, 2.0 * 5_500_000.0 + 5000.0 * 10.0);
         let expected = 8e6 / 400e9 + 2e6 / 200e9 + 1e6 / 100e9 + 5e4 / 100e9;
         assert!((one.operation_seconds - expected).abs() < 1e-12, "{one:?}");
         assert!((one.ms() - 0.827).abs() < 1e-9, "{one:?}");
         // Sixty-four rows of which one has logits: the output head's operations are those of one row.
-        let many = work.pass(9, [64, 1], WeightsRead::default(), &CEILINGS);
+        let many = work.pass([9, 0], [64, 1], WeightsRead::default(), &CEILINGS);
         let seen: f64 = (1..=64).map(|i| 9.0 + f64::from(i)).sum();
         assert_eq!(many.operations, 128.0 * 5_000_000.0 + 1e6 + 5000.0 * seen);
         assert_eq!(many.ms(), 1e3 * many.operation_seconds);
         assert_eq!(work.products()["F32"].elements, 500_000);
         // With a window of four positions each row attends to four, and four rows together to seven.
         let narrow = PassWork { attention: vec![(Some(4), AttentionWork { bytes: 2000, operations: 5000 })], ..work };
-        let four = narrow.pass(9, [4, 4], WeightsRead::default(), &CEILINGS);
+        let four = narrow.pass([9, 0], [4, 4], WeightsRead::default(), &CEILINGS);
         assert_eq!(four.bytes, 8_250_000.0 + 7.0 * 2000.0);
         assert_eq!(four.operations, 8.0 * 5_500_000.0 + 5000.0 * 16.0);
         // Experts, of which a row chooses an eighth: the bytes are those that the pass reported.
         let experts = [("Q8_0", Matrices { elements: 16_000_000, bytes: 17_000_000 })].into();
         let sparse = PassWork { experts, chosen_part: 0.125, ..narrow };
         let read = WeightsRead { bytes: 12_500_000, experts: 3, packed: 0 };
-        let four = sparse.pass(9, [4, 4], read, &CEILINGS);
+        let four = sparse.pass([9, 0], [4, 4], read, &CEILINGS);
         assert_eq!(four.bytes, 12_500_000.0 + 7.0 * 2000.0);
         assert_eq!(four.operations, 8.0 * (5_500_000.0 + 2_000_000.0) + 5000.0 * 16.0);
         assert_eq!(sparse.products()["Q8_0"].elements, 20_000_000);
+    }
+
+    #[test]
+    fn sources_are_read_once_and_every_row_sees_them() {
+        let checkpoint = Checkpoint::open(format!("{GOLDEN}/t5-v1_1").as_ref()).expect("the fixture is a model");
+        let network = family::read(&checkpoint, None).expect("its tensors are there");
+        let loaded = Cpu.load(network, Options::for_positions(1, 1), &mut |_, _| ()).expect("it loads");
+        let work = PassWork::of(&loaded, [CacheType::F16; 2]);
+        // Width 32, 3 heads of 8, inner width 48 with a gate; 2 layers in the encoder, 3 in the decoder.
+        let (attention, feed_forward, inner) = (4 * 32 * 24, 3 * 32 * 48, 24);
+        let cross_key_value = 3 * 2 * 32 * inner;
+        let read = 2 * (attention + feed_forward) + cross_key_value;
+        let reading = work.reading(7, &CEILINGS);
+        assert_eq!(reading.bytes, 4.0 * read as f64);
+        assert_eq!(reading.operations, (2 * 7 * read + 7 * 7 * 2 * 4 * inner) as f64);
+        // Two rows after three positions of the output, with sources of 7 tokens and of none.
+        let of_source = |source| work.pass([3, source], [2, 2], WeightsRead::default(), &CEILINGS);
+        let (seven, none) = (of_source(7), of_source(0));
+        let layers = 3 * (attention + attention / 2 + feed_forward) + 64 * 32;
+        assert_eq!(none.bytes, (4 * layers + 3 * (3 + 2) * 2 * 2 * inner) as f64);
+        assert_eq!(seven.bytes - none.bytes, (3 * 7 * 2 * 2 * inner) as f64);
+        assert_eq!(seven.operations - none.operations, (2 * 7 * 3 * 4 * inner) as f64);
     }
 
     #[test]

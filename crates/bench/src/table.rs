@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::generate::table::number_or_dash;
 use super::logits;
 use super::roofline::{PassWork, Roofline};
-use super::timing::PassTimes;
+use super::timing::{PassTimes, SourceTimes};
 
 /// What all contexts share.
 pub struct Formatter<'a> {
@@ -25,8 +25,59 @@ pub struct Formatter<'a> {
     pub work: &'a PassWork,
 }
 
+/// Reading a source, with its figures.
+pub struct SourceRow {
+    times: SourceTimes,
+    least: Roofline,
+}
+
+impl SourceRow {
+    fn tokens_per_second(&self) -> f64 {
+        1e3 * self.times.len as f64 / self.times.median_ms()
+    }
+
+    fn to_roofline(&self) -> f64 {
+        self.times.median_ms() / self.least.ms()
+    }
+
+    fn gop_s(&self) -> f64 {
+        self.least.operations / self.times.median_ms() / 1e6
+    }
+
+    fn share_of_operations(&self) -> f64 {
+        1e3 * self.least.operation_seconds / self.times.median_ms()
+    }
+
+    /// The line for people.
+    pub fn line(&self) -> String {
+        format!(
+            "source of {} tokens: the encoder takes {} ms, {:.0} tokens/s, {:.2} of its roofline, {:.1} GOP/s \
+             ({:.0}%)\n",
+            self.times.len,
+            milliseconds(self.times.median_ms()),
+            self.tokens_per_second(),
+            self.to_roofline(),
+            self.gop_s(),
+            100.0 * self.share_of_operations()
+        )
+    }
+
+    fn object(&self) -> Value {
+        json!({
+            "tokens": self.times.len,
+            "ms": rounded(self.times.median_ms()),
+            "least_ms": rounded(self.times.least_ms()),
+            "tokens_per_second": rounded(self.tokens_per_second()),
+            "roofline_ms": rounded(self.least.ms()),
+            "ratio_to_roofline": rounded(self.to_roofline()),
+            "gop_s": rounded(self.gop_s()),
+            "share_of_operations": rounded(self.share_of_operations()),
+        })
+    }
+}
+
 /// A line of the table: a number of rows, with its figures.
-struct PassRow {
+pub struct PassRow {
     rows: usize,
     ms: f64,
     least_ms: f64,
@@ -62,7 +113,13 @@ impl PassRow {
 }
 
 impl Formatter<'_> {
-    fn lines(&self, context: usize, ceilings: &Ceilings, times: &[PassTimes]) -> Vec<PassRow> {
+    /// The figures of reading a source.
+    pub fn source(&self, times: SourceTimes, ceilings: &Ceilings) -> SourceRow {
+        SourceRow { least: self.work.reading(times.len, ceilings), times }
+    }
+
+    /// The figures of the passes after a context, behind a source (of 0 tokens without an encoder).
+    pub fn lines(&self, [context, source]: [usize; 2], ceilings: &Ceilings, times: &[PassTimes]) -> Vec<PassRow> {
         let one = times.iter().find(|times| times.rows == 1).map(PassTimes::median_ms);
         let line = |times: &PassTimes| PassRow {
             rows: times.rows,
@@ -71,7 +128,7 @@ impl Formatter<'_> {
             to_one: one.map(|one| times.median_ms() / one),
             experts: times.read.experts,
             packed: times.read.packed,
-            least: self.work.pass(context, [times.rows, logits(times.rows)], times.read, ceilings),
+            least: self.work.pass([context, source], [times.rows, logits(times.rows)], times.read, ceilings),
         };
         times.iter().map(line).collect()
     }
@@ -107,8 +164,7 @@ impl Formatter<'_> {
     }
 
     /// The table of one context.
-    pub fn table(&self, context: usize, ceilings: &Ceilings, times: &[PassTimes]) -> String {
-        let lines = self.lines(context, ceilings, times);
+    pub fn table(&self, context: usize, lines: &[PassRow]) -> String {
         let mut out = format!("context {context}\n");
         let mut heads =
             vec!["rows", "logits", "ms", "/ 1 row", "roofline ms", "/ roofline", "GB/s (of memory)", "GOP/s (of dots)"];
@@ -120,7 +176,7 @@ impl Formatter<'_> {
             out += &format!("{}\n", padded.collect::<Vec<_>>().join("  "));
         };
         row(&heads.iter().map(|head| head.to_string()).collect::<Vec<_>>());
-        for line in &lines {
+        for line in lines {
             let shared = |rate: f64, share: f64| format!("{rate:.1} {:>6}", format!("({:.0}%)", 100.0 * share));
             row(&[
                 line.rows.to_string(),
@@ -143,8 +199,7 @@ impl Formatter<'_> {
     }
 
     /// The object of one context.
-    pub fn object(&self, context: usize, ceilings: &Ceilings, times: &[PassTimes]) -> Value {
-        let lines = self.lines(context, ceilings, times);
+    pub fn object(&self, context: usize, source: Option<&SourceRow>, ceilings: &Ceilings, lines: &[PassRow]) -> Value {
         let by_rows = |value: &dyn Fn(&PassRow) -> Value| -> Map<String, Value> {
             lines.iter().map(|line| (line.rows.to_string(), value(line))).collect()
         };
@@ -167,6 +222,7 @@ impl Formatter<'_> {
         json!({
             "model": self.model,
             "context": context,
+            "source": source.map(SourceRow::object),
             "threads": self.threads,
             "isa": Isa::chosen().name(),
             "repeat": self.repeat,

@@ -1,6 +1,7 @@
-//! Times repeated passes of several rows after a context that is in the cache.
+//! Times repeated passes of several rows after a context that is in the cache, and an encoder's reading of sources.
 //!
-//! A pass writes its rows after the context and they are not kept, so the next pass finds the same cache.
+//! A pass writes its rows after the context and they are not kept, so the next pass finds the same cache. A source is
+//! read when its sequence is opened, and opened again to be read again.
 
 use std::time::Instant;
 
@@ -36,6 +37,26 @@ impl PassTimes {
     }
 }
 
+/// The times of reading a source.
+pub struct SourceTimes {
+    /// Tokens of the source.
+    pub len: usize,
+    /// Seconds, ascending; at least one.
+    pub seconds: Vec<f64>,
+}
+
+impl SourceTimes {
+    /// The median, in milliseconds.
+    pub fn median_ms(&self) -> f64 {
+        1e3 * median(self.seconds.clone())
+    }
+
+    /// The least, in milliseconds.
+    pub fn least_ms(&self) -> f64 {
+        1e3 * self.seconds[0]
+    }
+}
+
 /// A model whose passes are timed.
 pub struct Timer {
     model: Box<dyn Executor>,
@@ -53,17 +74,45 @@ impl Timer {
         Self { model, tables, cached: 0, interrupts }
     }
 
-    /// The times of passes of each number of `rows` after `context` tokens; contexts of one timer ascend. After Ctrl-C
-    /// only those that were timed.
+    /// Opens the sequence with a source of `len` tokens, which the encoder reads once untimed and `repeat` times; the
+    /// context is empty after it. After Ctrl-C it has only the times until then; `None` if there are none.
+    ///
+    /// # Errors
+    /// The model cannot read the source.
+    pub fn read_source(&mut self, len: usize, repeat: usize) -> Result<Option<SourceTimes>, ExecutorError> {
+        let capacity = self.model.capacity();
+        let pages = capacity.sources.as_ref().map_or(0, |sources| sources.pages_for(len));
+        let table: PageTable = (0..pages as u32).map(PageId).collect();
+        let tokens: Vec<Token> = (0..len).map(|position| token(position, capacity.vocabulary)).collect();
+        let mut seconds = Vec::new();
+        let bar = progress::bar("encoder", repeat + 1);
+        for repetition in 0..=repeat {
+            if !self.interrupts.may_continue() {
+                break;
+            }
+            self.model.release(0);
+            self.cached = 0;
+            let start = Instant::now();
+            self.model.open(0, Some(Source { tokens: &tokens, table: &table, is_computed: false }))?;
+            if repetition > 0 {
+                seconds.push(start.elapsed().as_secs_f64());
+            }
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        seconds.sort_by(f64::total_cmp);
+        Ok((!seconds.is_empty()).then_some(SourceTimes { len, seconds }))
+    }
+
+    /// The times of passes of each number of `rows` after `context` tokens; contexts ascend, from one source to the
+    /// next ([`Timer::read_source`]). After Ctrl-C only those that were timed.
     ///
     /// # Errors
     /// The model cannot run the pass.
     pub fn passes(&mut self, context: usize, rows: &[usize], repeat: usize) -> Result<Vec<PassTimes>, ExecutorError> {
-        // A source of one token, if there is an encoder.
-        let table = vec![PageId(0)];
-        let source = Source { tokens: &[0], table: &table, is_computed: false };
-        let source = self.model.capacity().sources.as_ref().map(|_| source);
-        self.model.open(0, source)?;
+        if self.model.capacity().sources.is_none() {
+            self.model.open(0, None)?;
+        }
         self.fill(context)?;
         let mut all: Vec<PassTimes> = rows
             .iter()
@@ -117,10 +166,8 @@ impl Timer {
 
     /// Runs one pass of `len` rows after the context.
     fn forward(&mut self, len: usize, wanted: &[u32]) -> Result<(), ExecutorError> {
-        // The tokens do not matter, except with experts: these are spread over the embedding, so their rows choose
-        // experts independently, while a text's rows would choose more alike.
         let vocabulary = self.model.capacity().vocabulary;
-        let tokens: Vec<Token> = (self.cached..self.cached + len).map(|i| (i * 7919 % vocabulary) as Token).collect();
+        let tokens: Vec<Token> = (self.cached..self.cached + len).map(|at| token(at, vocabulary)).collect();
         let span = Span {
             sequence: 0,
             tables: &self.tables,
@@ -136,6 +183,12 @@ impl Timer {
         };
         self.model.forward(&Batch { spans: &[span], hidden_layers: &[] })
     }
+}
+
+/// The token at a position. It does not matter which, except with experts: these tokens are spread over the embedding,
+/// so their rows choose experts independently, while a text's rows would choose more alike.
+fn token(position: usize, vocabulary: usize) -> Token {
+    (position * 7919 % vocabulary) as Token
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use crate::history::History;
 use crate::tenants::{TENANTS_MAX, Tenants};
 use crate::texts::Texts;
 use foretoken_speculation::{Ask, Drafter, Opening, StepOutput};
-use foretoken_speculation::{Chance, SequenceId, Tenant, Token};
+use foretoken_speculation::{Chance, Law, Offer, SequenceId, Tenant, Token};
 
 /// Lengths of n-grams of running sequences and of histories. Single tokens matter if nothing else matches, and long
 /// n-grams find the long matches among many short ones; a fourth length found nothing more.
@@ -180,7 +180,21 @@ impl SuffixDrafter {
             // One occurrence is a chain, which is proposed whole.
             gain_min: if self.candidates == 1 { self.gain_min } else { ask.gain_min(self.gain_min) },
         };
+        let offered = ask.tree.offers().len();
         found.offer(ask, &sources, self.window, bounds);
+        if self.candidates == 1 {
+            keep_points(ask, offered);
+        }
+    }
+}
+
+/// Keeps the law of each token of a chain that was offered from this offer on, a point mass, to be compared with the
+/// target's. The alternatives of a tree have no such law.
+fn keep_points(ask: &mut Ask<'_>, from: usize) {
+    for at in from..ask.tree.offers().len() {
+        let Offer { node, parent, .. } = ask.tree.offers()[at];
+        let point = Law::point(ask.tree.token(node));
+        ask.tree.keep_law(parent, point, ask.source);
     }
 }
 

@@ -65,6 +65,11 @@ pub trait Packed: Send {
     /// the output head as the last.
     fn matrices(&self) -> Vec<PackedMatrix>;
 
+    /// Every matrix that reading a source multiplies with; none, the default, without an encoder.
+    fn source_matrices(&self) -> Vec<PackedMatrix> {
+        Vec::new()
+    }
+
     /// The embedding and the output matrix, to be shared with another network in this process without a copy. `None`,
     /// the default, if they are not in this process, or only in part.
     fn shared_embeddings(&self) -> Option<SharedEmbeddings> {

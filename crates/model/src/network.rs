@@ -403,4 +403,12 @@ impl<M> Network<M> {
         let projections = projections.chain(of_fusion);
         projections.chain(layers).chain([&self.head])
     }
+
+    /// The matrices with which sources are read: those of the encoder, and those of the keys and values of cross
+    /// attention. None without an encoder.
+    pub(crate) fn source_matrices(&self) -> impl Iterator<Item = &M> {
+        let of_encoder = self.encoder.iter().flat_map(|encoder| &encoder.layers).flat_map(Layer::matrices);
+        let of_cross = self.layers.iter().filter_map(|layer| layer.cross.as_ref()).flat_map(|cross| &cross.key_value);
+        of_encoder.chain(of_cross)
+    }
 }

@@ -132,6 +132,16 @@ pub fn median(mut numbers: Vec<f64>) -> f64 {
     }
 }
 
+/// The seconds of each group and repetition.
+pub fn seconds(groups: &[Vec<Sample>]) -> Vec<Vec<f64>> {
+    groups.iter().map(|repetitions| repetitions.iter().map(|sample| sample.seconds).collect()).collect()
+}
+
+/// The sum of the groups' median seconds.
+pub fn medians(groups: &[Vec<Sample>]) -> f64 {
+    seconds(groups).into_iter().fold(0.0, |sum, seconds| sum + median(seconds))
+}
+
 /// The least of these numbers that at least the fraction `part` of them does not exceed; 0 of an empty list.
 pub fn percentile(numbers: &[f64], part: f64) -> f64 {
     let mut sorted = numbers.to_vec();

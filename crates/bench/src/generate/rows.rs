@@ -11,7 +11,7 @@ use foretoken_engine::{Order, PassTotals, Stats};
 use foretoken_text::Tokenizer;
 
 use super::budget::BudgetChoice;
-use super::interval::{Estimate, Sample, speed};
+use super::interval::{Estimate, Sample, medians, speed};
 use super::timings::{GroupTiming, middle};
 
 /// The results at one temperature, with one number of texts at a time.
@@ -231,6 +231,12 @@ impl Figures {
         (self.stats.prompt_tokens + self.stats.emitted / 2) / self.prompts.max(1)
     }
 
+    /// Seconds from submitting a group to the moment when all of its texts have begun, the mean of the groups' medians:
+    /// the time of reading prompts, or with an encoder of reading sources, and of the pass of the first token.
+    pub fn seconds_to_first_token(&self) -> f64 {
+        (medians(&self.all) - medians(&self.after_first)).max(0.0) / self.all.len().max(1) as f64
+    }
+
     /// The main speed-up: after the first token, or with the prompt if there are no tokens after it.
     pub fn main_speedup(&self) -> Option<Estimate> {
         self.speedup.or(self.speedup_with_prompt)
@@ -341,6 +347,7 @@ pub mod tests {
         assert!(near(Some(after_first.value), 2.0) && near(Some(with_prompt.value), 0.32 / 0.17), "{after_first:?}");
         assert!(after_first.interval.is_some_and(|(low, high)| low < 1.0 && high > 2.0), "{after_first:?}");
         assert_eq!((figures.prompts, figures.stats.emitted, figures.main_speedup()), (2, 12, Some(after_first)));
+        assert!(near(Some(figures.seconds_to_first_token()), 0.01));
         assert!(!runs.are_precise());
         let one = runs.figures(&runs.variants[1], &|group| group.start == 1);
         assert!(one.prompts == 1 && near(one.speed, 5.0 / 0.1));

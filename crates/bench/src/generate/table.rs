@@ -11,7 +11,7 @@ use foretoken_speculation::theory::width::IterationCosts;
 use foretoken_speculation::{Costs, theory};
 use serde_json::{Map, Value, json};
 
-use super::interval::{Estimate, Sample, median};
+use super::interval::{Estimate, medians, seconds};
 use super::rows::{Figures, Method, Runs, TextCheck, Variant};
 
 /// Columns of a report's table: headings and fields.
@@ -51,7 +51,7 @@ pub struct Formatter<'a> {
 }
 
 /// Heads of the table's columns. The first two are shown only if rows differ in them.
-const HEADS: [&str; 14] = [
+const HEADS: [&str; 15] = [
     "texts",
     "kind",
     "promise",
@@ -61,6 +61,7 @@ const HEADS: [&str; 14] = [
     "speed-up",
     "verdict",
     "with prompt",
+    "first ms",
     "a pass",
     "length",
     "accepted",
@@ -108,6 +109,7 @@ impl Row<'_> {
             or_dash(figures.speedup.map(ratio)),
             or_dash(figures.main_speedup().and_then(|speedup| speedup.verdict()).map(str::to_string)),
             or_dash(figures.speedup_with_prompt.map(ratio)),
+            format!("{:.1}", 1e3 * figures.seconds_to_first_token()),
             format!("{:.2}", stats.tokens_per_pass()),
             format!("{:.2}", stats.mean_accepted_len()),
             or_dash(stats.acceptance_rate().map(percent)),
@@ -210,7 +212,7 @@ impl Formatter<'_> {
             "experts_packed": a_pass(totals.packed),
             "experts_per_row": (totals.rows > 0).then(|| totals.experts as f64 / totals.rows as f64),
         });
-        json!({
+        let mut object = json!({
             "model": self.target,
             "threads": self.threads,
             "isa": Isa::chosen().name(),
@@ -255,7 +257,10 @@ impl Formatter<'_> {
                 Some(text) => Some(text == TextCheck::Equal),
             },
             "drafters": drafters,
-        })
+        });
+        // The macro takes no more fields.
+        object["seconds_to_first_token"] = json!(figures.seconds_to_first_token());
+        object
     }
 }
 
@@ -288,16 +293,6 @@ pub fn or_dash(cell: Option<String>) -> String {
 /// A cell that may be empty: a number with `digits` decimals, or a dash.
 pub fn number_or_dash(number: Option<f64>, digits: usize) -> String {
     or_dash(number.map(|number| format!("{number:.digits$}")))
-}
-
-/// The seconds of each group and repetition.
-fn seconds(groups: &[Vec<Sample>]) -> Vec<Vec<f64>> {
-    groups.iter().map(|repetitions| repetitions.iter().map(|sample| sample.seconds).collect()).collect()
-}
-
-/// The sum of the groups' median seconds.
-fn medians(groups: &[Vec<Sample>]) -> f64 {
-    seconds(groups).into_iter().fold(0.0, |sum, seconds| sum + median(seconds))
 }
 
 /// Aligned lines of cells: the first `names` columns to the left, the others to the right.

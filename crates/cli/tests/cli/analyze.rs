@@ -95,6 +95,21 @@ fn drafters_without_a_network_need_no_draft_model_and_no_tokenizer() {
 }
 
 #[test]
+fn copies_of_a_source_have_an_alpha_where_something_matches() {
+    // The second source is the beginning of what the network writes of the first, so its copies are partly right.
+    let model = golden("t5-v1_1");
+    let ids = run(&words(&format!("generate -m {model} --source-ids 9,44,3,17,60,1 --temp 0 -n 24 --output-ids"))).ok();
+    let prompts = format!("{{\"prompt\": [9, 44, 3, 17, 60, 1]}}\n{{\"prompt\": [{}, 1]}}\n", ids.trim());
+    let (_folder, path) = file("sources.jsonl", &prompts);
+    let found = object(&path, &format!("-m {model} -n 24 --ignore-eos --temp 0 --gamma 2 --spec-type lookup"));
+    let [drafter] = list(&found, "drafters") else { panic!("{found}") };
+    let (alpha, with_law) = (number(drafter, "alpha"), number(drafter, "with_law"));
+    assert!(0.0 < alpha && alpha <= with_law && with_law <= 1.0 && number(drafter, "c") == 0.0, "{drafter}");
+    let [row] = list(&found, "rows") else { panic!("{found}") };
+    assert!((number(row, "expected_tokens") - (1.0 + alpha + alpha * alpha)).abs() < 1e-9, "{row}");
+}
+
+#[test]
 fn a_report_has_charts_and_all_rows() {
     let (folder, path) = file("prompts.txt", PROMPTS);
     let report = folder.path().join("report");
@@ -123,7 +138,7 @@ fn what_cannot_be_analyzed_is_refused_in_one_line() {
         let error = refused(&format!("--prompts {path} --gamma {wrong}"));
         assert!(error.starts_with("--gamma: expected a whole number from 1 to 64, found "), "{error}");
     }
-    let expected = "--spec-type: expected one of draft, unigram, bigram, random, found \"magic\"";
+    let expected = "--spec-type: expected one of draft, unigram, bigram, lookup, random, found \"magic\"";
     assert_eq!(refused(&format!("--prompts {path} --spec-type draft,magic")), expected);
     let expected = "--spec-type draft: expected a draft model (-md, --model-draft), found none";
     assert_eq!(refused(&format!("--prompts {path} -m {}", golden("llama"))), expected);

@@ -54,6 +54,31 @@ fn each_context_has_times_and_rooflines_by_rows() {
 }
 
 #[test]
+fn sources_are_read_by_the_encoder_and_seen_by_every_row_of_the_decoder() {
+    let model = golden("t5-v1_1");
+    let found = objects(&format!("-m {model} --rows 1,3 --context 0,40 --source 64,256,64 --repeat 2"));
+    let shapes: Vec<_> =
+        found.iter().map(|one| [&one["source"]["tokens"], &one["context"]].map(Value::as_u64)).collect();
+    assert_eq!(shapes, [[64, 0], [64, 40], [256, 0], [256, 40]].map(|pair| pair.map(Some)));
+    for one in &found {
+        let field = |name: &str| one["source"][name].as_f64().unwrap_or_else(|| panic!("{name}: {one}"));
+        assert!(field("least_ms") > 0.0 && field("least_ms") <= field("ms"), "{one}");
+        assert!(is_product(field("ratio_to_roofline"), field("roofline_ms"), field("ms")), "{one}");
+        assert!((field("tokens_per_second") * field("ms") / (1e3 * field("tokens")) - 1.0).abs() < 1e-2, "{one}");
+    }
+    // One row reads 192 further keys and values of 24 elements in f16, in each of 3 layers.
+    let bytes = |one: &Value| number(one, "bytes_per_pass", "1");
+    assert_eq!(bytes(&found[2]) - bytes(&found[0]), 192.0 * 2.0 * 24.0 * 2.0 * 3.0);
+    let default = objects(&format!("-m {model} --rows 1 --repeat 1 -c 100"));
+    assert_eq!((&default[0]["source"]["tokens"], default.len()), (&Value::from(100), 1));
+    let out = run(&words(&format!("bench pass -m {model} --rows 1 --source 9 --repeat 1"))).ok();
+    assert!(out.contains("\nsource of 9 tokens: the encoder takes ") && out.contains("\ncontext 64\n"), "{out}");
+    let refused = run(&words(&format!("bench pass -m {model} -c 100 --source 101"))).error(2);
+    assert_eq!(refused, "--source: expected at most 100 (the longest text), found 101");
+    assert_eq!(objects(&format!("-m {} --rows 1 --repeat 1", golden("llama")))[0]["source"], Value::Null);
+}
+
+#[test]
 fn default_rows_fit_into_the_context() {
     let found = objects(&format!("-m {} --repeat 1", golden("gpt2")));
     let rows: Vec<&String> = found[0]["ms_per_pass"].as_object().expect("an object").keys().collect();
@@ -95,6 +120,8 @@ fn what_cannot_be_measured_is_refused_in_one_line() {
             "--rows: expected at most 8 (the longest text has 16 tokens, the context 8), found 9",
         ),
         ("--context 2048", "--context: expected less than 2048 (the longest text), found 2048"),
+        ("--source 0", "--source: expected a whole number from 1 up, found \"0\""),
+        ("--source 9", "--source: expected a model with an encoder, found demo-target"),
     ] {
         assert_eq!(run(&[&["bench", "pass"], words(options).as_slice()].concat()).error(2), expected, "{options}");
     }

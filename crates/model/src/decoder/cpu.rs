@@ -78,6 +78,10 @@ impl Packed for Shared {
         experts.chain(of_memory).chain(network.matrices().map(Linear::packed)).collect()
     }
 
+    fn source_matrices(&self) -> Vec<PackedMatrix> {
+        self.network.source_matrices().map(Linear::packed).collect()
+    }
+
     fn shared_embeddings(&self) -> Option<SharedEmbeddings> {
         // A rank has only a part of the output rows, so it cannot share them.
         self.rank.is_none().then(|| SharedEmbeddings::of(&self.network))

@@ -50,6 +50,22 @@ fn the_longest_match_wins_and_then_the_latest() {
 }
 
 #[test]
+fn the_tokens_of_a_chain_are_draws_from_point_masses() {
+    let text = [1, 2, 7, 8, 1, 2, 9, 8, 1, 2];
+    let laws = |mut drafter: SuffixDrafter| {
+        let mut tree = DraftTree::new();
+        drafter.open(&Opening::new(SEQUENCE, &text));
+        propose(&mut drafter, &text, 3, &mut tree);
+        let under = |parent| tree.laws_under(parent).map(|(source, law)| (source, law.clone())).collect::<Vec<_>>();
+        (under(None), tree.main_chain().first().map(|first| under(Some(*first))))
+    };
+    let (first, second) = laws(SuffixDrafter::lookup_chain(1, 2, 3));
+    assert_eq!((first, second), (vec![(2, Law::point(9))], Some(vec![(2, Law::point(8))])));
+    // Of several alternatives none is drawn with certainty.
+    assert_eq!(laws(SuffixDrafter::lookup(1, 2, 3)).0, []);
+}
+
+#[test]
 fn a_source_is_matched_as_if_it_had_been_written() {
     let mut drafter = SuffixDrafter::lookup_chain(1, 3, 3);
     drafter.open(&Opening { source: &[4, 5, 6, 7, 8, 9], ..Opening::new(SEQUENCE, &[0]) });
