@@ -203,12 +203,14 @@ CASES = {
         "dynamic", factor=1.0, alpha=1000.0, beta_fast=32, beta_slow=1, mscale=1.0, mscale_all_dim=1.0))),
     "hunyuan_v1_dense-bias": ("HunYuanDenseV1", dict(GROUPED, head_dim=8, attention_bias=True,
                                                      tie_word_embeddings=True)),
-    # T5 (tied, ReLU), with distances beyond the last bucket, T5 1.1 and Flan-T5 (untied, gated), mT5.
+    # T5 (tied, ReLU), with distances beyond the last bucket, T5 1.1 and Flan-T5 (untied, gated), mT5, UMT5 (biases in
+    # each layer).
     "t5": ("T5", T5, dict(source=40)),
     "t5-long": ("T5", dict(T5, d_kv=6), dict(source=200, tokens=160)),
     "t5-v1_1": ("T5", dict(T5_NARROW, num_decoder_layers=3, feed_forward_proj="gated-gelu", tie_word_embeddings=False),
                 dict(source=40)),
     "mt5": ("MT5", dict(T5_NARROW, num_heads=5, d_kv=4, tie_word_embeddings=False), dict(source=40)),
+    "umt5": ("UMT5", dict(T5, tie_word_embeddings=False), dict(source=40)),
 }
 
 # Fields that GGUF files and llama.cpp assume: the feed-forward half four times as wide, scores scaled by the width

@@ -3,13 +3,15 @@
 golden networks of crates/model/tests/golden.
 
     python3 bench/peers/golden_beams.py crates/model/tests/golden crates/foretoken/tests/golden/beams \\
-        llama gemma3 gpt_oss
+        llama gemma3 gpt_oss t5 mt5
 
-OUT/NAME.json has one case a line: the prompt, the settings with transformers' names, and `found`, all hypotheses with
+OUT/NAME.json has one case a line: the prompt (of an encoder-decoder the source, and the token that begins), the settings with transformers' names, and `found`, all hypotheses with
 their new tokens, the score, and the sum of their log-probabilities, which is computed anew by one pass over each
 (null where processors change log-probabilities). Cases differ in beams (2, 3, 4), length penalty, and `early_stopping`;
 the end token is one that hypotheses of the prompt have, or none; some cases have a repetition penalty and a least
 length. Prompt and end token are, of some random ones, those for which `early_stopping` matters most often.
+
+transformers 5.24 cannot search with a T5 whose halves differ in their layers (t5-v1_1).
 
 Near ties would be decided by the last bits of the logits. So a case is left out if its search finds other tokens when
 each log-probability is disturbed at random, four times, by a normal deviation of 1e-3, about a thousand times what
@@ -22,7 +24,8 @@ from pathlib import Path
 
 import torch
 import transformers
-from transformers import AutoModelForCausalLM, LogitsProcessor, LogitsProcessorList
+from transformers import (AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, LogitsProcessor,
+                          LogitsProcessorList)
 
 NEW, TRIALS, DISTURBED, DEVIATION = 20, 16, 4, 1e-3
 BEAMS, PENALTIES, STOPPINGS = (2, 3, 4), (-1.0, 0.0, 1.0, 2.0), (True, False, "never")
@@ -39,6 +42,11 @@ class Disturb(LogitsProcessor):
         return scores + DEVIATION * torch.randn(scores.shape, generator=self.noise)
 
 
+def before(model, prompt):
+    """The tokens before the new ones: the prompt, or what an encoder-decoder, whose encoder reads it, begins with."""
+    return [model.config.decoder_start_token_id] if model.config.is_encoder_decoder else prompt
+
+
 @torch.no_grad()
 def search(model, prompt, settings, disturbance=None):
     """The new tokens of all hypotheses, best first, and their scores."""
@@ -51,7 +59,7 @@ def search(model, prompt, settings, disturbance=None):
         return_dict_in_generate=True, output_scores=True, logits_processor=processors, **options)
     found = []
     for sequence, score in zip(output.sequences.tolist(), output.sequences_scores.tolist()):
-        new = sequence[len(prompt):]
+        new = sequence[len(before(model, prompt)):]
         ends = [at for at, token in enumerate(new) if token in end]
         found.append((new[:ends[0] + 1] if ends else new[:NEW], score))
     return found
@@ -60,8 +68,12 @@ def search(model, prompt, settings, disturbance=None):
 @torch.no_grad()
 def log_probability(model, prompt, new):
     """The sum of the log-probabilities of new tokens, by one pass."""
-    laws = model(torch.tensor([prompt + new])).logits[0].float().log_softmax(-1)
-    return sum(float(laws[len(prompt) - 1 + at, token]) for at, token in enumerate(new))
+    begun = before(model, prompt)
+    rows = torch.tensor([begun + new])
+    is_both = model.config.is_encoder_decoder
+    output = model(torch.tensor([prompt]), decoder_input_ids=rows) if is_both else model(rows)
+    laws = output.logits[0].float().log_softmax(-1)
+    return sum(float(laws[len(begun) - 1 + at, token]) for at, token in enumerate(new))
 
 
 def tokens(found):
@@ -114,7 +126,8 @@ def cases(model, vocabulary):
         sums = [None if has_processors else round(log_probability(model, prompt, new), 6) for new, _ in found]
         found = [dict(ids=new, score=round(score, 6), log_probability=sum_)
                  for (new, score), sum_ in zip(found, sums)]
-        yield dict(prompt=prompt, **settings, found=found)
+        source = dict(source=prompt) if model.config.is_encoder_decoder else {}
+        yield dict(source, prompt=before(model, prompt), **settings, found=found)
 
 
 def main():
@@ -124,7 +137,9 @@ def main():
     transformers.logging.disable_progress_bar()
     out.mkdir(parents=True, exist_ok=True)
     for name in names:
-        model = AutoModelForCausalLM.from_pretrained(golden / name, dtype=torch.float32, attn_implementation="eager")
+        is_both = AutoConfig.from_pretrained(golden / name).is_encoder_decoder
+        kind = AutoModelForSeq2SeqLM if is_both else AutoModelForCausalLM
+        model = kind.from_pretrained(golden / name, dtype=torch.float32, attn_implementation="eager")
         model.eval()
         all_cases = list(cases(model, model.config.vocab_size))
         lines = ",\n".join(json.dumps(case, separators=(",", ":")) for case in all_cases)

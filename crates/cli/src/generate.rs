@@ -111,6 +111,8 @@ pub struct Generate {
 /// The requests of a run, and where their answers go.
 struct Workload {
     prompts: Vec<Prompt>,
+    /// What the encoder reads, if it is not the prompts themselves.
+    source: Option<Prompt>,
     /// Requests for all answers to the first prompt, then for those to the second, and so on, without those that an
     /// earlier run has answered.
     requests: Vec<Request>,
@@ -192,10 +194,6 @@ impl Generate {
         (listed, source): (Vec<ListedPrompt>, Option<&Prompt>),
         file: Option<ResumedFile>,
     ) -> Result<Workload, Failure> {
-        if file.is_some() && generator.prompter.has_encoder() {
-            let expected = "expected a model without an encoder, as the file's answers are told apart by their prompts";
-            return Err(Failure::Usage(format!("--resume: {expected}, found an encoder-decoder")));
-        }
         let place = self.prompt.prompts.as_ref().map_or(String::new(), |path| path.display().to_string());
         let usable = self.list.requests(&place, listed, source, &generator.prompter)?;
         let (prompts, requests): (Vec<Prompt>, Vec<Request>) = usable.into_iter().unzip();
@@ -216,7 +214,7 @@ impl Generate {
             // The others keep their numbers.
             answered.next_request.into_iter().for_each(|number| generator.engine.set_next_request(number));
         }
-        Ok(Workload { prompts, requests, answered, file })
+        Ok(Workload { prompts, source: source.cloned(), requests, answered, file })
     }
 
     /// Generates the answers and prints them: a single one as it comes, several in their order, each as soon as it and
@@ -225,7 +223,7 @@ impl Generate {
         &self,
         generator: &mut Generator,
         notices: &mut Notices,
-        Workload { prompts, requests, answered, mut file }: Workload,
+        Workload { prompts, source, requests, answered, mut file }: Workload,
         marks: Marks,
         interrupts: Interrupts,
     ) -> Result<Vec<Answer>, Failure> {
@@ -269,7 +267,8 @@ impl Generate {
                     let line = |(index, answer): (usize, Cow<'_, Answer>)| {
                         let header = self.header(prompts.len(), (prompt, first + index), &answer);
                         let answer = (first + index, &*answer);
-                        format!("{header}{}\n", self.printed(&prompter, &record, &prompts[prompt], answer, marks))
+                        let given = (&prompts[prompt], source.as_ref());
+                        format!("{header}{}\n", self.printed(&prompter, &record, given, answer, marks))
                     };
                     all.map(line).collect()
                 }
@@ -324,7 +323,7 @@ impl Generate {
         &self,
         prompter: &Prompter,
         record: &Record,
-        prompt: &Prompt,
+        (prompt, source): (&Prompt, Option<&Prompt>),
         (index, answer): (usize, &Answer),
         marks: Marks,
     ) -> String {
@@ -334,7 +333,12 @@ impl Generate {
         }
         if self.json {
             let (has_text, names) = (prompter.tokenizer.is_some(), &prompter.names);
-            let object = foretoken::report::object((index, answer), prompt.text(), has_text, record, names);
+            let (prompt, source) = match (&answer.source, source) {
+                // Without a source of their own, the prompts are what the encoder read.
+                (Some(_), None) => (None, prompt.text()),
+                (_, source) => (prompt.text(), source.and_then(Prompt::text)),
+            };
+            let object = foretoken::report::object((index, answer), [prompt, source], has_text, record, names);
             return report::with_times(object, answer).to_string();
         }
         let out = standard_output();

@@ -10,7 +10,7 @@
 //! There is no table of counts. The index of [`super::history`] lists the occurrences of a context, the latest first;
 //! the followers of its latest occurrences (up to [`OCCURRENCES_MAX`] in each text) are counted when they are asked
 //! for. Counts of the corpus (public texts and the tenant's, learned by [`Drafter::warm_up`]) and of the running
-//! sequence are added up; the latter are dropped with the sequence.
+//! sequence are added up; the latter are dropped with the sequence. What an encoder reads counts as the sequence does.
 //!
 //! An order of 1 is the unigram model of Leviathan et al.: it proposes the most frequent tokens, whatever came before.
 //! Higher orders back off to these if not even the last token is known or no follower is allowed, and only if the first
@@ -54,7 +54,7 @@ const CAPACITY_TOKENS: usize = 4_000_000;
 pub enum NgramSource {
     /// Earlier texts ([`Drafter::warm_up`]).
     Corpus,
-    /// The running sequence, prompt included.
+    /// The running sequence: prompt, output, and what an encoder reads.
     Text,
     /// Both.
     #[default]
@@ -78,10 +78,19 @@ pub struct NgramDrafter {
     /// The lengths of contexts: 1 to the order less 1.
     lengths: Vec<usize>,
     corpus: Tenants<Texts>,
-    /// Running sequences; `None` if their tokens are not counted.
-    running: BTreeMap<SequenceId, (Tenant, Option<History>)>,
+    running: BTreeMap<SequenceId, Running>,
     frontier: Frontier<Guess>,
     buffers: Buffers,
+}
+
+/// A running sequence.
+#[derive(Debug)]
+struct Running {
+    tenant: Tenant,
+    /// Prompt and output; `None` if they are not counted.
+    text: Option<History>,
+    /// What an encoder reads, if that is counted.
+    source: Option<History>,
 }
 
 /// Memory that is reused from node to node.
@@ -145,14 +154,14 @@ impl NgramDrafter {
 
     /// Number of bytes of memory of all texts and their indexes, including reserved memory.
     pub fn bytes(&self) -> usize {
-        let running = self.running.values().filter_map(|(_, text)| text.as_ref());
+        let running = self.running.values().flat_map(|running| running.text.iter().chain(&running.source));
         self.corpus.all().map(Texts::bytes).chain(running.map(History::bytes)).sum()
     }
 
     /// Fills one tree, with the highest gains first.
     fn fill(&mut self, ask: &mut Ask<'_>, chance: &mut dyn Chance) {
         let running = self.running.get_mut(&ask.sequence);
-        let (tenant, text) = running.unwrap_or_else(|| panic!("{:?} was not opened", ask.sequence));
+        let Running { tenant, text, source } = running.unwrap_or_else(|| panic!("{:?} was not opened", ask.sequence));
         text.iter_mut().for_each(|text| text.extend_to(ask.written()));
         ask.settings = ask.settings.or(self.settings);
         if ask.promise == Promise::Exact {
@@ -160,12 +169,13 @@ impl NgramDrafter {
             // draw has a row.
             ask.outlook = None;
         }
+        let texts = text.iter().chain(&*source).chain(self.corpus.seen_by(*tenant).flat_map(Texts::newest_first));
         let model = Model {
             sampling: ask.settings.sampling(ask.sampling).filters_only(),
             unigram_min: self.unigram_min,
             branches_max: self.branches_max.max(1),
             context_max: self.lengths.len(),
-            texts: text.iter().chain(self.corpus.seen_by(*tenant).flat_map(Texts::newest_first)).collect(),
+            texts: texts.collect(),
         };
         self.frontier.clear();
         if self.depth_max > 0 && ask.has_room() {
@@ -317,12 +327,15 @@ impl Drafter for NgramDrafter {
     }
 
     fn open(&mut self, opening: &Opening<'_>) {
-        let text = (self.source != NgramSource::Corpus).then(|| {
-            let mut text = History::new(self.lengths.iter().copied());
-            text.extend_to(opening.prompt);
-            text
-        });
-        let before = self.running.insert(opening.sequence, (opening.tenant, text));
+        let counted = |tokens: &[Token]| {
+            let mut history = History::new(self.lengths.iter().copied());
+            history.extend_to(tokens);
+            history
+        };
+        let is_counted = self.source != NgramSource::Corpus;
+        let text = is_counted.then(|| counted(opening.prompt));
+        let source = (is_counted && !opening.source.is_empty()).then(|| counted(opening.source));
+        let before = self.running.insert(opening.sequence, Running { tenant: opening.tenant, text, source });
         assert!(before.is_none(), "{:?} was opened twice", opening.sequence);
         self.corpus.touch(opening.tenant);
     }

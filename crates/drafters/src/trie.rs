@@ -8,7 +8,7 @@
 //!
 //! Here a sequence's own branches, prompt and output, are kept with the sequence (`live`). When it ends, the branches
 //! of its output move to its tenant's tries, after the last token of the prompt, as in the authors' warm-up; those of
-//! the prompt are dropped with the sequence. So sequences that run at the same time learn from each other only when one
+//! the prompt are dropped with the sequence. What an encoder reads is inserted as a prompt is. So sequences that run at the same time learn from each other only when one
 //! ends. A tenant sees its own branches and public ones (those of a warm-up without a tenant), never another tenant's.
 //!
 //! Branches are chosen by estimated probability (`retrieve`), or by the authors' own rule (`frequency`), which is there
@@ -112,6 +112,7 @@ impl Drafter for TrieDrafter {
     fn open(&mut self, opening: &Opening<'_>) {
         let TrieOptions { insert_prompt, insert_output, .. } = self.options;
         let mut live = Live::new(opening.prompt.len(), self.options.window(), insert_prompt, insert_output);
+        live.read(opening.source);
         live.extend(opening.prompt);
         let before = self.sequences.insert(opening.sequence, (opening.tenant, live));
         assert!(before.is_none(), "{:?} was opened twice", opening.sequence);
@@ -149,6 +150,7 @@ impl Drafter for TrieDrafter {
             self.insert(Some(tenant), live.written(), true);
         }
         if self.options.insert_prompt && !self.options.eliminate {
+            self.insert(Some(tenant), live.source(), false);
             self.insert(Some(tenant), live.prompt(), false);
         }
     }

@@ -120,6 +120,11 @@ impl Request {
         }
     }
 
+    /// What a user calls the prompt: for a network with an encoder the source, else the prompt.
+    pub fn input(&self) -> &[Token] {
+        self.source.as_deref().unwrap_or(&self.prompt)
+    }
+
     /// How leniently drafts are verified; `None`: without loss.
     pub(crate) fn lenience(&self) -> Option<Lenience> {
         let form = if self.sampling.temperature == 0.0 { Lenience::Greedy } else { Lenience::Drawn };

@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use foretoken_engine::{
@@ -21,6 +22,8 @@ use crate::Error;
 pub struct Answer {
     /// Tokens of the prompt.
     pub prompt: Vec<Token>,
+    /// What the encoder read, if the model has one.
+    pub source: Option<Arc<[Token]>>,
     /// The tenant of the request.
     pub tenant: Tenant,
     /// Seed of all its random numbers.
@@ -222,7 +225,8 @@ fn run_until_idle<E: From<Error>>(
 impl Answer {
     /// The empty answer to a request, without the request's number, which submitting gives ([`Submitted`]).
     pub fn to(request: &Request) -> Self {
-        Self { prompt: request.prompt.clone(), tenant: request.tenant, seed: request.seed, ..Self::default() }
+        let Request { prompt, source, tenant, seed, .. } = request;
+        Self { prompt: prompt.clone(), source: source.clone(), tenant: *tenant, seed: *seed, ..Self::default() }
     }
 
     /// The new tokens; of a beam search those of the best hypothesis.
@@ -244,8 +248,8 @@ impl Answer {
         if self.beams.len() < 2 {
             return vec![Cow::Borrowed(self)];
         }
-        let Self { prompt, tenant, seed, request, scored, stats, .. } = self.clone();
-        let shared = Self { prompt, tenant, seed, request, scored, stats, ..Self::default() };
+        let Self { prompt, source, tenant, seed, request, scored, stats, .. } = self.clone();
+        let shared = Self { prompt, source, tenant, seed, request, scored, stats, ..Self::default() };
         let alone = |beam: &Beam| {
             let mut answer = shared.clone();
             answer.take_beams(std::slice::from_ref(beam));

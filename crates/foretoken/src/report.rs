@@ -154,11 +154,12 @@ pub fn beams(stats: &BeamStats) -> Option<Value> {
 }
 
 /// A whole answer; of a beam search its best hypothesis, with `score` and `log_probability` ([`Answer::each`] has the
-/// others). `index`: its number among the answers to its prompt, from 0; `prompt`: the prompt's text; `has_text`:
-/// whether the model has a tokenizer; `record`: of the run; `names`: of the drafters, by number.
+/// others). `index`: its number among the answers to its prompt, from 0; `prompt` and `source`: their texts, where they
+/// were given as such; `has_text`: whether the model has a tokenizer; `record`: of the run; `names`: of the drafters, by
+/// number. What an encoder read is in `source` and `source_ids`, which no other answer has.
 pub fn object(
     (index, answer): (usize, &Answer),
-    prompt: Option<&str>,
+    [prompt, source]: [Option<&str>; 2],
     has_text: bool,
     record: &Record,
     names: &[String],
@@ -183,6 +184,9 @@ pub fn object(
         "speculation": speculation(&answer.stats, names),
         "record": record,
     });
+    if let Some(ids) = &answer.source {
+        (object["source"], object["source_ids"]) = (json!(source), json!(ids[..]));
+    }
     if let Some(beam) = answer.beams.first() {
         (object["score"], object["log_probability"]) = (json!(digits(beam.score)), json!(digits(beam.log_probability)));
     }

@@ -14,7 +14,7 @@ mod experts;
 mod fusion;
 
 use foretoken_kernels::activation::{clamped_gate, gate, gelu_erf, gelu_tanh, relu, relu_squared, silu, silu_gate};
-use foretoken_kernels::attention::{Arguments, RelativeBias, RowSlots, Scratch, attention};
+use foretoken_kernels::attention::{Arguments, RowSlots, Scratch, attention};
 use foretoken_kernels::norm::{layer_norm, rms_norm};
 use foretoken_kernels::rope::rotate;
 use foretoken_kernels::{Isa, LANES};
@@ -82,8 +82,6 @@ pub(crate) struct PassMetadata<'a> {
     pub(crate) attention: &'a [AttentionMetadata<'a>],
     /// The rotary angles of the rows, for each of the network's rotations.
     pub(crate) rotations: &'a [RotaryAngles<'a>],
-    /// The biases of scores by relative position; `None` in most networks.
-    pub(crate) bias: Option<RelativeBias<'a>>,
     /// The sources of the rows in the decoder of an encoder-decoder.
     pub(crate) sources: Option<SourceMetadata<'a>>,
     /// The per-layer embeddings, `[layers, rows, width]`; empty in most networks.
@@ -353,7 +351,7 @@ impl Block<'_> {
         let arguments = Arguments {
             soft_cap: spec.attention_soft_cap,
             slopes: spec.positions.slopes(),
-            bias: self.metadata.bias,
+            bias: layer.bias.as_ref().map(|bias| bias.at(self.metadata.positions)),
             sinks: &layer.sinks,
             window: spec.window_of(number),
             ..Arguments::new(spec.heads, spec.attention_scale, &cache.keys[source], &cache.values[source])

@@ -284,10 +284,9 @@ impl Executor for Model {
             hidden_norm,
             residual_is_normed: matches!(kind, HeadKind::Layers { residual_is_normed: true, .. }),
         });
-        let bias = network.bias.as_ref().map(|bias| bias.at(positions));
         let sources = sources.as_ref().map(|sources| sources.metadata(batch));
         let (attention, rotations) = (&attention[..], &rotations[..]);
-        let metadata = PassMetadata { positions, attention, rotations, bias, sources, inputs, fused };
+        let metadata = PassMetadata { positions, attention, rotations, sources, inputs, fused };
         let block = Block { products, spec, memory: memory.as_deref(), metadata };
         let x = &mut pass.x[..pass.tokens.len() * spec.width];
         buffers.ffn.experts.read = WeightsRead::default();

@@ -7,6 +7,8 @@
 
 mod pack;
 
+use std::sync::Arc;
+
 use foretoken_kernels::attention;
 
 use crate::batch::Token;
@@ -171,8 +173,6 @@ impl RelativeBias {
 pub struct Encoder<M> {
     /// What it computes.
     pub spec: Spec,
-    /// The biases of its attention.
-    pub bias: Option<RelativeBias>,
     /// The blocks, in order.
     pub layers: Vec<Layer<M>>,
     /// The norm that is applied to the output of the last block.
@@ -194,6 +194,8 @@ pub struct Layer<M> {
     /// Attention sinks: for each query head an additional score that takes part in the softmax and has no value. Empty
     /// if there are none.
     pub sinks: Vec<f32>,
+    /// The biases of attention by relative position, if there are any; most networks that have them share one table.
+    pub bias: Option<Arc<RelativeBias>>,
     /// The output matrix of attention, `[width, query heads * head width]`.
     pub attention_output: M,
     /// The norm that is applied to the output of attention before it is added.
@@ -243,8 +245,6 @@ pub struct Network<M> {
     pub inputs: Option<InputSource<M>>,
     /// The input of a draft head; `None` for other networks.
     pub fusion: Option<Fusion<M>>,
-    /// The biases of attention by relative position, if there are any.
-    pub bias: Option<RelativeBias>,
     /// The encoder, if there is one.
     pub encoder: Option<Encoder<M>>,
     /// The blocks, in order.

@@ -150,6 +150,9 @@ impl ApiError {
             Error::Request(RequestError::PromptTooLong { found, context }) => {
                 Self::too_long(*found, *context, Self { param: Some("prompt".into()), ..Self::bad(message) })
             }
+            Error::Request(RequestError::SourceLength { found, most }) if found > most => {
+                Self::too_long(*found, *most, Self::bad(message).with_field("prompt"))
+            }
             Error::Stopped(_) | Error::Thread(_) => Self::bug(message),
             _ => {
                 let mut name = message.split(':').next().unwrap_or_default();
@@ -159,7 +162,11 @@ impl ApiError {
                 }
                 let name = name.to_string();
                 let is_field = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_.".contains(c));
-                Self { param: is_field.then_some(name), ..Self::bad(message) }
+                match name.as_str() {
+                    // What an encoder reads is the prompt here.
+                    "source" => Self::bad(message).with_field("prompt"),
+                    _ => Self { param: is_field.then_some(name), ..Self::bad(message) },
+                }
             }
         }
     }

@@ -209,9 +209,9 @@ async fn answer(
         return Err(ApiError::field("n", format!("{expected}, found {found}")));
     }
     let context = AnswerContext::new(&app, kind, number, format.as_ref().map(|format| format.prefix()));
-    tracing::debug!(id = context.id, answers = requests.len(), prompt_tokens = requests[0].prompt.len(), "received");
+    tracing::debug!(id = context.id, answers = requests.len(), prompt_tokens = requests[0].input().len(), "received");
     if let (true, Some(tokenizer)) = (app.settings.log_prompts, &app.prompter.tokenizer) {
-        tracing::info!(id = context.id, prompt = tokenizer.decode(&requests[0].prompt, false), "prompt");
+        tracing::info!(id = context.id, prompt = tokenizer.decode(requests[0].input(), false), "prompt");
     }
     // A task of its own cancels the submitted requests even if the client disconnects meanwhile.
     let started = tokio::spawn(Run::start(app, context.id.clone(), deadline, requests)).await;

@@ -53,7 +53,7 @@ impl RequestRecord {
     pub(crate) fn of(request: &Request, keeps: bool) -> Self {
         let sampling = &request.sampling;
         Self {
-            prompt_len: request.prompt.len(),
+            prompt_len: request.input().len(),
             seed: request.seed,
             end_tokens: sampling.end_tokens.clone(),
             forbids: !sampling.logit_bias.is_empty() || !sampling.banned_tokens.is_empty(),

@@ -48,6 +48,8 @@ pub enum Fault {
     RankNotReached,
     /// The parts of two ranks are gathered in the wrong order.
     PartsSwapped,
+    /// A source is read on to the length of the longest one that is open, as in a batch padded to that without a mask.
+    RowsOfLongerSource,
 }
 
 /// The value of a slot in which no token was stored yet.
@@ -152,7 +154,9 @@ impl ToyExecutor {
         let source = self.open.get(&sequence).unwrap_or_else(|| panic!("a span of sequence {sequence}, not open"));
         let ((table, len), room) = source.as_ref().zip(self.capacity.sources.as_ref())?;
         let slot = |at: usize| table[at / room.page_len].0 as usize * room.page_len + at % room.page_len;
-        Some((0..*len).map(|at| self.source_slots[slot(at)]).collect())
+        let longest = || self.open.values().flatten().map(|(_, len)| *len).max().unwrap_or(*len);
+        let seen = if self.fault == Fault::RowsOfLongerSource { longest() } else { *len };
+        Some((0..seen.min(table.len() * room.page_len)).map(|at| self.source_slots[slot(at)]).collect())
     }
 
     /// The number that is added to the tokens of a sequence in their slots, so that its rows depend on its source.

@@ -153,7 +153,7 @@ fn faults_of_the_executor_are_found_and_shrunk() {
     use Fault::*;
     let of_rows = [RowsNotMoved, SiblingsSeen, RowsDependOnBatch, PageForgotten];
     let others = [SumOfLargestAlone, GuessPassed, PassedTwice, StaleHiddenRows, RankNotReached, PartsSwapped];
-    for fault in of_rows.into_iter().chain(others) {
+    for fault in of_rows.into_iter().chain(others).chain([RowsOfLongerSource]) {
         assert_found(InjectedFault { executor: Some(fault), ..InjectedFault::default() });
     }
 }

@@ -5,10 +5,12 @@
 //! `tokenizer/pre_tokenizer.rs`; `llama`: BPE with spaces as ▁ and byte fallback, or SentencePiece's own file; `t5`:
 //! Unigram), and any other component is refused by name. The result is read back and must give the same tokens as the
 //! folder for a few difficult texts, because a wrong vocabulary would only make the model slightly worse and nobody
-//! would notice. Not supported: WordPiece, and normalizers; NFC is dropped with a note.
+//! would notice. Not supported: WordPiece, and normalizers, except SentencePiece's of Unigram models; NFC is dropped with
+//! a note.
 
 mod files;
 mod probes;
+mod unigram;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -17,8 +19,8 @@ use foretoken_weights::gguf::{Metadata, Value};
 use serde_json::Value as Json;
 
 use crate::tokenizer::{
-    DIGIT, DIGITS, EXACT_SCORES, FALCON_PUNCTUATION, GPT_2, SENTENCEPIECE_FILE, TURN_ENDS, byte_token, component,
-    json_file, name_of, special_spelling, tiktoken_file,
+    DIGIT, DIGITS, FALCON_PUNCTUATION, GPT_2, SENTENCEPIECE_FILE, TURN_ENDS, byte_token, component, json_file, name_of,
+    special_spelling, tiktoken_file,
 };
 use crate::{ChatTemplate, TextError, Token, Tokenizer};
 
@@ -98,6 +100,15 @@ impl VocabularyBuilder {
 
     fn add(&mut self, field: &str, value: impl Into<Value>) {
         self.entries.push(entry(field, value.into()));
+    }
+
+    /// How a Unigram model normalizes text: by a compiled table of characters, which may be empty, and whether extra
+    /// spaces are removed.
+    fn add_normalization(&mut self, characters: Vec<u8>, removes_spaces: bool) {
+        if !characters.is_empty() {
+            self.add("precompiled_charsmap", characters);
+        }
+        self.add("remove_extra_whitespaces", removes_spaces);
     }
 
     fn note_normalization(&mut self, place: &str) {
@@ -276,39 +287,6 @@ impl Source<'_> {
             scores[*id as usize] = -(rank as f32);
         }
         builder.add("scores", scores);
-        Ok(builder)
-    }
-
-    fn unigram(&self, model: &Json) -> Result<VocabularyBuilder, TextError> {
-        let mut builder = VocabularyBuilder::new("t5");
-        if let Some(step) = components(&self.json["normalizer"], "normalizers").first() {
-            return Err(self.refuse("normalizer", "none", step));
-        }
-        let pre_tokenizers = components(&self.json["pre_tokenizer"], "pretokenizers");
-        let [step] = pre_tokenizers.as_slice() else {
-            return Err(self.refuse("pre_tokenizer", "Metaspace", &self.json["pre_tokenizer"]));
-        };
-        let prefix = self.metaspace(step, &mut builder)?;
-        let refused = || self.refuse("model.vocab", "a list of pieces with their scores", &Json::Null);
-        let (mut vocabulary, mut scores) = (Vec::new(), vec![0.0; self.rows]);
-        for (id, piece) in model["vocab"].as_array().ok_or_else(refused)?.iter().enumerate().take(self.rows) {
-            let spelling = piece[0].as_str().ok_or_else(refused)?;
-            scores[id] = piece[1].as_f64().ok_or_else(refused)?;
-            vocabulary.push((spelling.to_string(), id as Token));
-        }
-        let bytes = model["byte_fallback"] == true;
-        let unknown = model["unk_id"].as_u64().map(|id| id as Token).filter(|id| (*id as usize) < self.rows);
-        self.tokens(&mut builder, &vocabulary, bytes, unknown);
-        builder.add("pre", "default");
-        builder.add("add_space_prefix", prefix);
-        builder.add("remove_extra_whitespaces", false);
-        builder.add("scores", scores.iter().map(|score| *score as f32).collect::<Vec<f32>>());
-        builder.entries.push((EXACT_SCORES.to_string(), scores.into()));
-        builder.notes.push(format!(
-            "{}: llama.cpp tokenizes a text differently with this Unigram model where it begins with a space, has \
-             letters that no token has, or has runs of one character",
-            self.place
-        ));
         Ok(builder)
     }
 

@@ -44,7 +44,7 @@ pub use gguf_vocabulary::GgufVocabulary;
 use guard::guarded;
 pub(crate) use parts::{Method, Parts};
 pub(crate) use pre_tokenizer::{DIGIT, DIGITS, FALCON_PUNCTUATION, GPT_2, name_of};
-pub(crate) use sentencepiece::{FILE as SENTENCEPIECE_FILE, merged_vocabulary};
+pub(crate) use sentencepiece::{FILE as SENTENCEPIECE_FILE, whole_vocabulary};
 pub(crate) use special::{SpecialSpan, TURN_ENDS, turn_ends, unused_characters};
 pub(crate) use tiktoken::{file as tiktoken_file, vocabulary as tiktoken_vocabulary};
 

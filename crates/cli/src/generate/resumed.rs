@@ -1,7 +1,7 @@
 //! The file of `--resume`: a JSON line per answer, in the order of the prompts, which a later run continues.
 //!
 //! Lines are written in order when their answers are complete, so the file has the answers to the first prompts. The
-//! next run compares the lines with its prompts and model and requests what is missing. It does not compare other
+//! next run compares the lines with its prompts, sources and model and requests what is missing. It does not compare other
 //! settings. A beam search may find fewer hypotheses than were asked for, so its lines are told apart by their `index`.
 
 use std::path::Path;
@@ -61,6 +61,11 @@ impl ResumedFile {
             if object.get("prompt_ids") != Some(&json!(request.prompt)) {
                 let number = prompt + 1;
                 return Err(format!("prompt_ids: expected those of prompt {number}, found others or none"));
+            }
+            let source = request.source.as_ref().map(|source| json!(source[..]));
+            if object.get("source_ids") != source.as_ref() {
+                let expected = format!("expected those that prompt {} is written for", prompt + 1);
+                return Err(format!("source_ids: {expected}, found others or none"));
             }
             let fields = [
                 ("index", object.get("index"), json!(index)),

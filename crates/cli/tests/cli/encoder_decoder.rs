@@ -35,38 +35,16 @@ fn drafts_change_no_text_and_prompts_continue_the_output() {
     }
 }
 
-/// The characters of a tokenizer of 64 tokens, after the three special ones.
-const PIECES: &str = "\u{2581}abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.,:!?-'0";
-
-/// A golden network in a new folder, with a tokenizer that adds `</s>` as T5's does.
+/// A golden network in a new folder, with a tokenizer of 64 tokens that adds `</s>` as T5's does: the special tokens,
+/// a space and characters.
 pub fn with_tokenizer(name: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder can be made");
-    for file in ["config.json", "model.safetensors"] {
-        std::fs::copy(Path::new(&golden(name)).join(file), folder.path().join(file)).expect("it can be copied");
+    let network = Path::new(&golden(name)).to_owned();
+    let tokenizer = Path::new(env!("CARGO_MANIFEST_DIR")).join("../text/tests/unigram/tokenizer.json");
+    for file in [network.join("config.json"), network.join("model.safetensors"), tokenizer] {
+        let to = folder.path().join(file.file_name().expect("a file's name"));
+        std::fs::copy(file, to).expect("it can be copied");
     }
-    let special = ["<pad>", "</s>", "<unk>"];
-    let added = |(id, content): (usize, &&str)| {
-        let (single_word, strip) = (false, false);
-        json!({ "id": id, "content": content, "single_word": single_word, "lstrip": strip, "rstrip": strip,
-            "normalized": false, "special": true })
-    };
-    let vocabulary = special.iter().map(|piece| json!([piece, 0.0]));
-    let vocabulary: Vec<Value> =
-        vocabulary.chain(PIECES.chars().map(|piece| json!([piece.to_string(), -3.0]))).collect();
-    let space = json!({ "type": "Metaspace", "replacement": "\u{2581}", "prepend_scheme": "always", "split": true });
-    let end = json!({ "SpecialToken": { "id": "</s>", "type_id": 0 } });
-    let text = |id: &str| json!({ "Sequence": { "id": id, "type_id": 0 } });
-    let tokenizer = json!({
-        "version": "1.0", "truncation": null, "padding": null, "normalizer": null,
-        "added_tokens": special.iter().enumerate().map(added).collect::<Vec<_>>(),
-        "pre_tokenizer": space, "decoder": space,
-        "post_processor": {
-            "type": "TemplateProcessing", "single": [text("A"), end], "pair": [text("A"), end, text("B"), end],
-            "special_tokens": { "</s>": { "id": "</s>", "ids": [1], "tokens": ["</s>"] } },
-        },
-        "model": { "type": "Unigram", "unk_id": 2, "vocab": vocabulary, "byte_fallback": false },
-    });
-    std::fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).expect("a file can be written");
     folder
 }
 
@@ -128,8 +106,87 @@ fn sources_that_do_not_fit_are_refused_in_one_line() {
     );
     let hidden = run(&words(&format!("hidden -m {model} -o /tmp/none --texts /dev/null")));
     assert!(hidden.code != 0, "{}", hidden.out);
-    let written = run(&words(&format!("quantize {model} /tmp/none.gguf --type q8_0")));
-    assert!(written.code != 0 && written.err.contains("expected a family that can be written"), "{}", written.err);
+}
+
+/// The file has the folder's texts and tokens: of all types in f32, and otherwise those that it has in any form.
+#[test]
+fn a_written_gguf_file_writes_what_its_folder_writes() {
+    let folder = with_tokenizer("t5");
+    let model = folder.path().display().to_string();
+    let file = |kind: &str| folder.path().join(format!("{kind}.gguf")).display().to_string();
+    for kind in ["f32", "bf16", "q8_0"] {
+        run(&["quantize", &model, &file(kind), "--type", kind]).ok();
+    }
+    // As text, as tokens, and with the tokens of the output.
+    let of = |model: &str, source: &[&str], more: &str| {
+        let fixed = format!("generate -m {model} --temp 0 -n 20 {more}");
+        run(&[&words(&fixed)[..], source].concat()).ok()
+    };
+    let [text, ids] = [["--source", "  ba c\tHi! "], ["--source-ids", SOURCE]];
+    for more in ["--spec-type none", "--spec-type none --output-ids", "--spec-type suffix,ngram,trie --output-ids"] {
+        assert_eq!(of(&file("f32"), &text, more), of(&model, &text, more), "{more}");
+        assert_eq!(of(&file("f32"), &ids, more), of(&model, &ids, more), "{more}");
+    }
+    for kind in ["bf16", "q8_0"] {
+        let plain = of(&file(kind), &text, "--spec-type none --output-ids");
+        assert_eq!(of(&file(kind), &text, &format!("--spec-type draft -md {model} --output-ids")), plain, "{kind}");
+        assert_eq!(plain.trim().split(',').count(), 20, "{kind}");
+    }
+    // What files cannot say is refused by its field.
+    let other = run(&["quantize", &golden("mt5"), &file("mt5"), "--type", "f32"]).error(1);
+    assert!(other.contains("relative_attention_max_distance: expected 128"), "{other}");
+}
+
+#[test]
+fn beams_read_a_source() {
+    let (model, draft) = (golden("t5-v1_1"), golden("mt5"));
+    let search = |more: &str| output_ids(&model, &format!("--source-ids {SOURCE} --num-beams 4 --n-best 3 {more}"));
+    let plain = search("--spec-type none");
+    assert_eq!(plain.lines().count(), 3, "{plain}");
+    assert_eq!(search(&format!("--spec-type draft -md {draft}")), plain);
+    assert_ne!(output_ids(&model, &format!("--source-ids 9,44,1 --num-beams 4 --n-best 3 --spec-type none")), plain);
+}
+
+/// `--json` has the source where other models have the prompt: its text or its tokens.
+#[test]
+fn json_has_the_source() {
+    let folder = with_tokenizer("t5-v1_1");
+    let model = folder.path().display().to_string();
+    let (_folder, prompts) = file("prompts.txt", "ba c\nab\n");
+    let lines = |options: &[&str]| -> Vec<Value> {
+        let fixed = ["generate", "-m", &model, "--temp", "0", "-n", "4", "--json", "--spec-type", "none"];
+        let out = run(&[&fixed[..], options].concat()).ok();
+        out.lines().map(|line| serde_json::from_str(line).expect("it is JSON")).collect()
+    };
+    let of = |line: &Value| [line["source"].clone(), line["source_ids"].clone(), line["prompt"].clone()];
+    let ids = json!([3, 5, 4, 3, 6, 1]);
+    let text = &lines(&["--source", "ba c", "de"])[0];
+    assert_eq!((of(text), &text["prompt_ids"]), ([json!("ba c"), ids.clone(), json!("de")], &json!([0, 3, 7, 8])));
+    assert_eq!(of(&lines(&["--source-ids", "9,1"])[0]), [Value::Null, json!([9, 1]), json!("")]);
+    let both = lines(&["--prompts", &prompts]);
+    assert_eq!(of(&both[0]), [json!("ba c"), ids, Value::Null]);
+    assert_eq!(of(&both[1]), [json!("ab"), json!([3, 4, 5, 1]), Value::Null]);
+    let hypotheses = lines(&["--source", "ba c", "--num-beams", "3", "--n-best", "2"]);
+    assert_eq!((of(&hypotheses[1])[0].clone(), hypotheses.len()), (json!("ba c"), 2));
+    // A file of answers is continued with the same sources, and with no others.
+    let answers = folder.path().join("answers.jsonl").display().to_string();
+    let resumed = |prompts: &str| {
+        let fixed = ["generate", "-m", &model, "--temp", "0", "-n", "4", "--json", "--resume", &answers];
+        run(&[&fixed[..], &["--prompts", prompts]].concat())
+    };
+    resumed(&prompts).ok();
+    let whole = std::fs::read_to_string(&answers).expect("answers were written");
+    assert_eq!(whole.lines().count(), 2);
+    std::fs::write(&answers, &whole[..=whole.find('\n').expect("two lines")]).expect("it can be written");
+    resumed(&prompts).ok();
+    let again = std::fs::read_to_string(&answers).expect("answers were written");
+    let ids = |text: &str| -> Vec<Value> {
+        text.lines().map(|line| serde_json::from_str::<Value>(line).expect("it is JSON")["ids"].clone()).collect()
+    };
+    assert_eq!(ids(&again), ids(&whole));
+    let (_folder, others) = file("others.txt", "ab\nba c\n");
+    let error = resumed(&others).error(1);
+    assert!(error.contains("source_ids: expected those that prompt 1 is written for"), "{error}");
 }
 
 /// Each prompt of a file is a source; plain and speculative texts are compared.

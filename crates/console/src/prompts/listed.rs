@@ -40,7 +40,7 @@ impl ListedPrompt {
     /// As [`ListedPrompt::request`] and [`ListedPrompt::usable`].
     pub fn usable_tokens(&self, prompter: &Prompter) -> Result<Vec<Token>, Failure> {
         let request = self.usable(self.request(None, prompter)?, prompter)?;
-        Ok(request.source.map_or(request.prompt, |source| source.to_vec()))
+        Ok(request.input().to_vec())
     }
 
     /// The request of this prompt, unless the engine would refuse it.

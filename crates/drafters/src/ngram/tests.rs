@@ -206,3 +206,21 @@ fn a_tenants_texts_are_its_own_and_a_sequence_is_forgotten_when_it_ends() {
     text.open(&Opening { tenant: Tenant(1), ..Opening::new(SequenceId(1), &[1]) });
     assert_eq!(draft(&mut text, 1, &[1]), [1]);
 }
+
+#[test]
+fn what_followed_in_the_source_of_an_encoder_is_counted_with_the_text() {
+    let source = [5, 6, 7, 5, 6, 8, 5, 6, 8];
+    for (counted, expected) in [(NgramSource::Text, &[8][..]), (NgramSource::Both, &[8]), (NgramSource::Corpus, &[])] {
+        let mut drafter = NgramDrafter::new(3, counted);
+        drafter.open(&Opening { source: &source, ..Opening::new(SEQUENCE, &[0]) });
+        drafter.open(&Opening::new(SequenceId(2), &[0]));
+        let draft = |drafter: &mut NgramDrafter, sequence, text: &[Token]| {
+            Trial { sequence, ..Trial::greedy(1) }.draft(drafter, text).tokens().to_vec()
+        };
+        assert_eq!(draft(&mut drafter, SEQUENCE, &[0, 5, 6]), expected, "{counted:?}");
+        assert!(draft(&mut drafter, SequenceId(2), &[0, 5, 6]).iter().all(|token| *token < 7), "{counted:?}");
+        let bytes = drafter.bytes();
+        drafter.close(SEQUENCE);
+        assert!(counted == NgramSource::Corpus || drafter.bytes() < bytes);
+    }
+}

@@ -1,4 +1,5 @@
-//! The branches of one running sequence: those of its prompt, and those of its output as it is written.
+//! The branches of one running sequence: those of its prompt and of the source that its encoder reads, and those of its
+//! output as it is written.
 //!
 //! Tokens come one at a time. The windows that end at a token are each extended by one node, so every window is counted
 //! once, and the sequence can be matched up to its last token. Nothing is pruned here: the tries are dropped with their
@@ -14,6 +15,8 @@ use foretoken_speculation::Token;
 pub(super) struct Live {
     /// All its tokens, prompt and output.
     tokens: Vec<Token>,
+    /// What an encoder reads, if there is one.
+    source: Vec<Token>,
     prompt_len: usize,
     /// Tokens of a branch, the first included.
     window: usize,
@@ -27,8 +30,23 @@ pub(super) struct Live {
 impl Live {
     /// The empty state of a sequence whose prompt will have `prompt_len` tokens.
     pub fn new(prompt_len: usize, window: usize, learns_prompt: bool, learns_output: bool) -> Live {
-        let (tokens, tries, ends) = (Vec::new(), Tries::default(), VecDeque::with_capacity(window));
-        Live { tokens, prompt_len, window, learns_prompt, learns_output, tries, ends }
+        let (tokens, source, tries) = (Vec::new(), Vec::new(), Tries::default());
+        let ends = VecDeque::with_capacity(window);
+        Live { tokens, source, prompt_len, window, learns_prompt, learns_output, tries, ends }
+    }
+
+    /// Learns the source that an encoder reads, as a part of the input that no text continues.
+    pub fn read(&mut self, source: &[Token]) {
+        if self.learns_prompt {
+            source.iter().for_each(|&token| self.add(token, false));
+            self.ends.clear();
+            self.source.extend(source);
+        }
+    }
+
+    /// The source, if it was learned.
+    pub fn source(&self) -> &[Token] {
+        &self.source
     }
 
     /// Its prompt, or the part of it that was added so far.
@@ -63,6 +81,11 @@ impl Live {
             self.ends.clear();
             return;
         }
+        self.add(token, is_output);
+    }
+
+    /// Adds a token to the windows that end at it.
+    fn add(&mut self, token: Token, is_output: bool) {
         if self.ends.len() == self.window {
             self.ends.pop_front();
         }

@@ -9,7 +9,8 @@ fn is_caught(fault: Fault) -> bool {
     let remote_logits = fault == Fault::SumOfLargestAlone;
     let states = matches!(fault, Fault::GuessPassed | Fault::PassedTwice);
     let ranks = matches!(fault, Fault::RankNotReached | Fault::PartsSwapped);
-    let setting = Setting { fault, batch: 4, remote_logits, states, ranks, ..Setting::plain() };
+    let has_encoder = fault == Fault::RowsOfLongerSource;
+    let setting = Setting { fault, batch: 4, remote_logits, states, ranks, has_encoder, ..Setting::plain() };
     let fails = |target, drafters: &[_]| exact(&cases(target), &setting, drafters).is_err();
     let targets = [(1, 6, 1), (2, 11, 2), (3, 5, 6)];
     selections(&all).iter().any(|drafters| targets.iter().any(|target| fails(*target, drafters)))
@@ -68,4 +69,9 @@ fn a_rank_that_misses_cache_edits_is_caught() {
 #[test]
 fn parts_of_ranks_that_are_gathered_in_the_wrong_order_are_caught() {
     assert!(is_caught(Fault::PartsSwapped));
+}
+
+#[test]
+fn rows_of_a_longer_source_are_caught() {
+    assert!(is_caught(Fault::RowsOfLongerSource));
 }

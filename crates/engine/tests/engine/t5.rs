@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use foretoken_drafters::{ModelDrafter, SuffixDrafter};
+use foretoken_drafters::{ModelDrafter, NgramDrafter, NgramSource, SuffixDrafter, TrieDrafter};
 use foretoken_engine::{BudgetKind, Engine, ExecutorScorer, Race, Request, Token};
 use foretoken_model::{
     Batch, CacheEdit, Capacity, Checkpoint, Executor, ExecutorError, Model, Options, Outputs, Source,
 };
-use foretoken_speculation::{Promise, Sampling};
+use foretoken_speculation::{Drafter, Promise, Sampling};
 
 use crate::writing::{write, write_alone};
 
@@ -124,19 +124,26 @@ fn a_source_too_long_for_a_draft_model_costs_only_its_drafts() {
     engine.check_pages().unwrap();
 }
 
-/// Outputs that copy their source are foreseen by lookup, without having been written before.
+/// Outputs that copy their source are foreseen by what looks tokens up, without having been written before.
 #[test]
-fn lookup_finds_tokens_in_the_source() {
+fn drafters_find_tokens_in_the_source() {
     let (mut engine, _) = engine("t5-v1_1", &[]);
-    let number = engine.add_drafter(Box::new(SuffixDrafter::lookup(1, 3, 4)));
+    let all: [Box<dyn Drafter>; 3] = [
+        Box::new(SuffixDrafter::lookup(1, 3, 4)),
+        Box::new(TrieDrafter::default()),
+        Box::new(NgramDrafter::new(4, NgramSource::Text)),
+    ];
+    let numbers = all.map(|drafter| engine.add_drafter(drafter));
     let first = request(&SOURCES[0], &[], Promise::Exact, 0.0);
     let (output, _) = write_alone(&mut engine, first, &mut Race);
     // The output that belongs to this source is not known, but it begins with one of these tokens.
     let source: Vec<Token> = [&output[..20], &[1]].concat();
     let (plain, _) = write_alone(&mut engine, request(&source, &[], Promise::Exact, 0.0), &mut Race);
-    let (found, stats) = write_alone(&mut engine, request(&source, &[number], Promise::Exact, 0.0), &mut Race);
-    assert_eq!(found, plain);
-    assert!(stats.drafters[0].drafted > 0, "{:?}", stats.drafters);
+    for number in numbers {
+        let (found, stats) = write_alone(&mut engine, request(&source, &[number], Promise::Exact, 0.0), &mut Race);
+        assert_eq!(found, plain);
+        assert!(stats.drafters[usize::from(number)].drafted > 0, "{:?}", stats.drafters);
+    }
 }
 
 /// Tests the tests: a network that reads another source writes another text, and drafts worse.

@@ -1,9 +1,9 @@
 //! The type of each tensor: llama.cpp's names of types and mixtures, and the fallbacks for rows that do not fit.
 //!
 //! Most matrices get the type that the user chose; `rules.rs` decides which ones get another format in a mixture.
-//! Norms, biases and position embeddings stay f32: they are small, and not used in products. Rows that are not a
-//! multiple of 256 get the format with blocks of 32 and the next larger number of bits. Formats with larger codebooks
-//! are not supported.
+//! Norms, biases (T5's tables of them too) and position embeddings stay f32: they are small, and not used in products.
+//! Rows that are not a multiple of 256 get the format with blocks of 32 and the next larger number of bits. Formats with
+//! larger codebooks are not supported.
 
 use foretoken_kernels::block::Format;
 use foretoken_model::WeightType;
@@ -134,13 +134,15 @@ fn dtype(kind: WeightType) -> Dtype {
 
 /// Whether the rules for matrices apply to a tensor of two dimensions or more.
 fn is_matrix(name: &str) -> bool {
-    const EXCEPT: [&str; 7] = [
+    const EXCEPT: [&str; 8] = [
         "_norm.weight",
         "ffn_gate_inp.weight",
         // It has one row, so llama.cpp treats it as a vector.
         "ffn_gate_inp_shexp.weight",
         "position_embd.weight",
         "token_types.weight",
+        // Biases by relative position, some hundred numbers.
+        "attn_rel_b.weight",
         "conv1d",
         "shortconv.conv",
     ];

@@ -1,13 +1,15 @@
 //! Beam searches: what they find equals what transformers finds, with drafts and without, and settings say what is
 //! searched for.
 //!
-//! The golden searches (`bench/peers/golden_beams.py`) are of three golden networks: Llama, and Gemma 3 and gpt-oss,
-//! whose windows are shorter than prompt and text.
+//! The golden searches (`bench/peers/golden_beams.py`) are of five golden networks: Llama, Gemma 3 and gpt-oss, whose
+//! windows are shorter than prompt and text, T5 and mT5.
 
 use std::path::{Path, PathBuf};
 
 use foretoken::settings::{Budget, Limit};
-use foretoken::{Answer, BeamStats, CacheType, EarlyStopping, Error, Event, Generator, Request, Settings, Token};
+use foretoken::{
+    Answer, BeamStats, CacheType, EarlyStopping, Error, Event, Generator, Prompt, Request, Settings, Token,
+};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -19,6 +21,8 @@ const DIFFERENCE_MAX: f64 = 1e-4;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Case {
+    /// What the encoder reads, if the network has one.
+    source: Option<Vec<Token>>,
     prompt: Vec<Token>,
     num_beams: usize,
     length_penalty: f32,
@@ -79,7 +83,12 @@ fn request(generator: &Generator, case: &Case) -> Request {
     settings.repetition_penalty = case.repetition_penalty.or(Some(1.0));
     settings.penalty_window = Some(Limit(None));
     let decided = generator.prompter.decide(&settings).expect("good settings");
-    let mut request = generator.prompter.request_by(case.prompt.clone(), &decided).expect("tokens are a prompt");
+    let (prompter, prompt) = (&generator.prompter, Prompt::Ids(case.prompt.clone()));
+    let request = match case.source.clone().map(Prompt::Ids) {
+        Some(source) => prompter.request_with_source(&source, Some(&prompt), &decided),
+        None => prompter.request_by(prompt, &decided),
+    };
+    let mut request = request.expect("tokens are a prompt");
     request.sampling.end_tokens.clone_from(&case.end_tokens);
     request
 }
@@ -138,6 +147,12 @@ fn gemma_3_finds_what_transformers_finds() {
 #[test]
 fn gpt_oss_finds_what_transformers_finds() {
     equals_transformers("gpt_oss", "mistral");
+}
+
+#[test]
+fn t5_finds_what_transformers_finds() {
+    equals_transformers("t5", "t5-long");
+    equals_transformers("mt5", "t5-v1_1");
 }
 
 #[test]

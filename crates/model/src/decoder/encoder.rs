@@ -120,7 +120,7 @@ impl Sources {
         (network, products): (&Network<Linear>, &Products),
         buffers: &mut Buffers,
     ) -> Result<(), ExecutorError> {
-        let Encoder { spec, bias, layers, output_norm } = network.encoder.as_ref().expect("sources have an encoder");
+        let Encoder { spec, layers, output_norm } = network.encoder.as_ref().expect("sources have an encoder");
         let mut x = vec![0.0; tokens.len() * spec.width];
         network.embedding.embed(tokens, &mut x);
         let positions: Vec<u32> = (0..tokens.len() as u32).collect();
@@ -131,7 +131,6 @@ impl Sources {
             positions: &positions,
             attention: &attention,
             rotations: &[],
-            bias: bias.as_ref().map(|bias| bias.at(&positions)),
             sources: None,
             inputs: &[],
             fused: None,

@@ -60,7 +60,7 @@ pub struct Layout {
     pub(super) draft_head: DraftHeadNames,
     /// The names of a layer's cross attention, in the decoder of an encoder-decoder.
     pub(super) cross: Option<CrossNames>,
-    /// The table of biases by relative position, of the first layer, which all layers share.
+    /// The name in a layer of its table of biases by relative position.
     pub(super) relative_bias: &'static str,
     /// The names of an encoder that differ from those of the decoder.
     pub(super) encoder: Option<EncoderNames>,
@@ -259,10 +259,7 @@ impl Layout {
         let head = self.heads.iter().find(|head| tensors.has_matrix(head)).unwrap_or(&self.heads[0]);
         let reader = Reader { layout: self, spec: &spec, tensors };
         let Spec { vocabulary, width, embedding_width, context_max, .. } = spec;
-        let mut layers = Vec::new();
-        for i in 0..spec.layers {
-            layers.push(reader.layer(i, &reader.layer_prefix(prefix, i))?);
-        }
+        let layers = reader.layers(prefix, false)?;
         let embedding_name = format!("{prefix}{}", self.embedding);
         let embedding = match shared.filter(|_| !tensors.has_matrix(&embedding_name)) {
             Some(shared) => reader.shared_embedding(shared)?,
@@ -293,7 +290,6 @@ impl Layout {
             embedding_norm: norm(self.embedding_norm)?,
             inputs: reader.inputs(prefix)?,
             fusion: reader.fusion(&reader.layer_prefix(prefix, 0))?,
-            bias: reader.relative_bias(prefix, false)?,
             encoder: reader.encoder(prefix)?,
             head_tokens: reader.head_tokens()?,
             layers,
@@ -340,6 +336,7 @@ impl Reader<'_> {
             query,
             query_norm: self.qk_norms(0, at, Heads { count: spec.heads, ..heads })?,
             key_value,
+            bias: None,
             sinks: layout.sinks.map_or(Ok(vec![]), |name| self.tensors.vector(&format!("{at}{name}"), spec.heads))?,
             attention_output: self.linear(at, layout.attention_output, [attended, width], layout.output_bias)?,
             attention_post_norm: norm(layout.attention_post_norm)?,

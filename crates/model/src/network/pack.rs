@@ -41,8 +41,8 @@ impl Network<Unpacked> {
         };
         let encoder = match self.encoder {
             None => None,
-            Some(Encoder { spec, bias, layers, output_norm }) => {
-                Some(Encoder { spec, bias, layers: pack_all(layers)?, output_norm })
+            Some(Encoder { spec, layers, output_norm }) => {
+                Some(Encoder { spec, layers: pack_all(layers)?, output_norm })
             }
         };
         let packed = pack_all(layers)?;
@@ -57,7 +57,6 @@ impl Network<Unpacked> {
             embedding_norm,
             inputs,
             fusion,
-            bias: self.bias,
             encoder,
             layers: packed,
             output_norm,
@@ -77,6 +76,7 @@ impl Layer<Unpacked> {
             query_norm: self.query_norm,
             key_value: self.key_value.map(|key_value| key_value.pack(packing)).transpose()?,
             sinks: self.sinks,
+            bias: self.bias,
             attention_output: self.attention_output.pack(packing)?,
             attention_post_norm: self.attention_post_norm,
             cross: match self.cross {

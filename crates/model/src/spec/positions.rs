@@ -128,6 +128,8 @@ pub struct Buckets {
     pub count: usize,
     /// The distance from which all distances share the last bucket; more than half of the buckets.
     pub distance_max: usize,
+    /// Whether each layer has biases of its own, instead of those of the first one.
+    pub in_each_layer: bool,
 }
 
 impl Buckets {
@@ -155,7 +157,7 @@ mod tests {
 
     /// The distances at which a bucket begins, and the last bucket.
     fn borders(count: usize, distance_max: usize, is_encoder: bool) -> (Vec<usize>, usize) {
-        let buckets = Buckets { count, distance_max };
+        let buckets = Buckets { count, distance_max, in_each_layer: false };
         let of = |distance: usize| buckets.bucket(-(distance as isize), is_encoder);
         for distance in 1..300 {
             let behind = buckets.bucket(distance as isize, is_encoder);

@@ -12,7 +12,7 @@ use crate::files::{Form, Gguf, Tensors, Wide, config, read, safetensors_file};
 use crate::forms::logits_of_tensors;
 use crate::{SOURCE, fixture, load, load_with, logits, open_source, score};
 
-const NAMES: [&str; 4] = ["t5", "t5-long", "t5-v1_1", "mt5"];
+const NAMES: [&str; 5] = ["t5", "t5-long", "t5-v1_1", "mt5", "umt5"];
 
 fn tokens(len: u32) -> Vec<u32> {
     (0..len).map(|i| i * 37 % 61).collect()

@@ -112,7 +112,7 @@ fn bound(checkpoint: &Checkpoint, file: &Checkpoint) -> f32 {
 
 /// Golden networks that files cannot express, of families that can be exported, each with the field that is refused,
 /// and changes with which it can be exported.
-const REFUSED: [(&str, &str, Option<&str>); 11] = [
+const REFUSED: [(&str, &str, Option<&str>); 13] = [
     ("gemma2", "query_pre_attn_scalar", Some(r#"{"query_pre_attn_scalar": 8}"#)),
     ("gemma3", "query_pre_attn_scalar", Some(r#"{"query_pre_attn_scalar": 8}"#)),
     ("phi-qk-norm", "qk_layernorm", Some(r#"{"qk_layernorm": false}"#)),
@@ -122,6 +122,8 @@ const REFUSED: [(&str, &str, Option<&str>); 11] = [
     ("ernie4_5-bias", "use_bias", None),
     ("seed_oss-bias", "attention_out_bias", None),
     ("hunyuan_v1_dense-bias", "attention_bias", None),
+    ("t5-v1_1", "relative_attention_max_distance", Some(r#"{"relative_attention_max_distance": 128}"#)),
+    ("mt5", "relative_attention_max_distance", Some(r#"{"relative_attention_max_distance": 128}"#)),
     // llama.cpp does not support dense layers together with layers with experts.
     ("qwen2_moe", "mlp_only_layers", None),
     ("qwen3_moe", "decoder_sparse_step", None),
@@ -293,6 +295,13 @@ fn names_and_keys_are_those_of_llama_cpp() {
     assert_eq!(shape("blk.1.ffn_gate_exps.weight"), [4, 24, 32]);
     assert_eq!(shape("blk.1.ffn_down_exps.weight"), [4, 32, 24]);
     assert_eq!(shape("blk.1.ffn_gate_inp.weight"), [4, 32]);
+    let t5 = exported("t5");
+    assert_eq!(key(&t5, "general.architecture"), Some("t5".into()));
+    assert_eq!(key(&t5, "t5.attention.relative_buckets_count"), Some(32u32.into()));
+    let names: Vec<&str> = t5.tensors.iter().map(|tensor| tensor.name.as_str()).collect();
+    for name in ["enc.blk.0.attn_rel_b.weight", "dec.blk.0.attn_rel_b.weight", "dec.blk.1.cross_attn_o.weight"] {
+        assert!(names.contains(&name), "{name} is not in {names:?}");
+    }
     assert_eq!(key(&exported("mistral-nemo"), "general.architecture"), Some("llama".into()));
 }
 

@@ -125,9 +125,9 @@ impl CompletionRequest {
             limit.check("prompt", prompt.text().map_or(0, str::len))?;
             // An encoder-decoder reads the prompt as its source.
             let mut request = prompter.request_of_input(prompt, &decided).map_err(api_error)?;
-            let source = request.source.as_ref().map_or(0, |source| source.len());
-            limit.check_tokens("prompt", request.prompt.len().max(source))?;
-            if self.echo && source > 0 {
+            // How long a source may be, the engine says.
+            limit.check_tokens("prompt", request.prompt.len())?;
+            if self.echo && request.source.is_some() {
                 let expected = "expected false (the prompt is what the encoder reads), found true";
                 return Err(ApiError::field("echo", expected));
             }

@@ -12,6 +12,7 @@ mod bodies;
 mod chats;
 mod client;
 mod determinism;
+mod encoder_decoder;
 mod fields;
 mod guards;
 mod guided;

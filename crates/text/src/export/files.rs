@@ -5,14 +5,17 @@ use std::path::Path;
 
 use super::{Source, UNUSED, VocabularyBuilder, entry, replace_duplicates, unused};
 use crate::TextError;
-use crate::tokenizer::{merged_vocabulary, tiktoken_vocabulary};
+use crate::tokenizer::{tiktoken_vocabulary, whole_vocabulary};
 
 impl Source<'_> {
     /// SentencePiece's own file.
     pub(super) fn pieces(&self, dir: &Path) -> Result<VocabularyBuilder, TextError> {
-        let pieces = merged_vocabulary(dir)?;
-        let mut builder = VocabularyBuilder::new("llama");
+        let pieces = whole_vocabulary(dir)?;
+        let mut builder = VocabularyBuilder::new(&pieces.model);
         builder.add("pre", "default");
+        if pieces.model == "t5" {
+            builder.add_normalization(pieces.characters, pieces.removes_spaces);
+        }
         builder.add("add_space_prefix", pieces.add_space_prefix.unwrap_or(true));
         builder.special_tokens_match = false;
         let mut scores = pieces.scores;

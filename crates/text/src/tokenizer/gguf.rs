@@ -39,6 +39,12 @@ pub(super) fn parts(place: &str, vocabulary: &GgufVocabulary) -> Result<Parts, T
             let defaults = Defaults { add_bos: pre_tokenizer.add_bos, drops_first_space: false };
             (Method::Library(Box::new(library)), alphabet, defaults)
         }
+        "t5" if gguf_unigram::is_of_model_file(vocabulary) => {
+            let encoder = gguf_unigram::model_file(place, vocabulary, &kinds)?;
+            let alphabet = Alphabet::SentencePiece { space: '▁', bytes: false };
+            let drops_first_space = encoder.adds_prefix_space();
+            (Method::SentencePiece(Box::new(encoder)), alphabet, Defaults { add_bos: false, drops_first_space })
+        }
         "t5" => {
             let (library, drops_first_space) = gguf_unigram::library(place, vocabulary, &kinds)?;
             let alphabet = Alphabet::SentencePiece { space: '▁', bytes: false };

@@ -9,20 +9,6 @@ use crate::{TextError, Token};
 /// A key of foretoken's own: the scores as 64-bit floats.
 pub(crate) const EXACT_SCORES: &str = "foretoken.tokenizer.scores";
 
-/// Refuses the normalizations that a file may ask for.
-pub(super) fn refuse_normalization(place: &str, metadata: &Metadata) -> Result<(), TextError> {
-    const CHARACTERS: &str = "tokenizer.ggml.precompiled_charsmap";
-    const SPACES: &str = "tokenizer.ggml.remove_extra_whitespaces";
-    if metadata.get(CHARACTERS).is_some() {
-        return Err(TextError::field(place, CHARACTERS, "nothing (text as it is)", "a table of characters"));
-    }
-    // llama.cpp's own default is false as well.
-    match metadata.optional_bool(SPACES)? {
-        Some(true) => Err(TextError::field(place, SPACES, "false (text as it is)", true)),
-        _ => Ok(()),
-    }
-}
-
 /// The vocabulary that a GGUF file holds under `tokenizer.ggml`.
 #[derive(Clone, Debug, Default)]
 pub struct GgufVocabulary {
@@ -38,6 +24,10 @@ pub struct GgufVocabulary {
     pub scores: Vec<f32>,
     /// The scores of `t5` before rounding, `foretoken.tokenizer.scores`; may be empty.
     pub exact_scores: Vec<f64>,
+    /// `t5`: the compiled table of characters by which text is normalized, as SentencePiece writes it; may be empty.
+    pub characters: Vec<u8>,
+    /// `t5`: whether spaces at both ends of a text are dropped and several become one; false if the file does not say.
+    pub removes_spaces: bool,
     /// A type per token; may be empty.
     pub token_types: Vec<i32>,
     /// Pairs that are merged, best first, each as two tokens with a space between. Only for `gpt2` and `gemma4`.
@@ -101,11 +91,12 @@ impl GgufVocabulary {
             "gpt2" | "gemma4" => metadata.strings(&key("merges"))?.to_vec(),
             _ => Vec::new(),
         };
-        let mut exact_scores = Vec::new();
+        let (mut exact_scores, mut characters, mut removes_spaces) = (Vec::new(), Vec::new(), false);
         let scores = match model.as_str() {
             "llama" => metadata.f32s(&key("scores"))?.to_vec(),
             "t5" => {
-                refuse_normalization(name, metadata)?;
+                characters = metadata.optional_bytes(&key("precompiled_charsmap"))?.unwrap_or_default();
+                removes_spaces = flag("remove_extra_whitespaces")?.unwrap_or(false);
                 exact_scores = metadata.optional_f64s(EXACT_SCORES)?.unwrap_or_default().to_vec();
                 metadata.f32s(&key("scores"))?.to_vec()
             }
@@ -117,6 +108,8 @@ impl GgufVocabulary {
             pre: text(&key("pre"))?,
             scores,
             exact_scores,
+            characters,
+            removes_spaces,
             token_types: metadata.optional_i32s(&key("token_type"))?.unwrap_or_default(),
             merges,
             bos: special("bos_token_id")?,

@@ -57,16 +57,13 @@ fn files(dir: &Path) -> Result<(String, Vec<u8>, Value, Value), TextError> {
     Ok((path.display().to_string(), bytes, configuration(dir)?, further))
 }
 
-/// The vocabulary of a folder whose model is BPE, with the tokens that other files add.
+/// The vocabulary of a folder with the tokens that other files add. Its algorithm is `t5` for Unigram, else `llama`.
 ///
 /// # Errors
-/// A file cannot be understood, or the model is not BPE.
-pub(crate) fn merged_vocabulary(dir: &Path) -> Result<GgufVocabulary, TextError> {
+/// A file cannot be understood.
+pub(crate) fn whole_vocabulary(dir: &Path) -> Result<GgufVocabulary, TextError> {
     let (place, bytes, config, further) = files(dir)?;
     let mut proto = Proto::read(&place, &bytes)?;
-    if proto.algorithm != 2 {
-        return Err(TextError::field(&place, "trainer_spec.model_type", "2 (BPE)", proto.algorithm));
-    }
     let special = chat_glm_tokens(&proto, &config);
     add(&place, &mut proto.pieces, added_tokens_of(&place, &config, &further)?)?;
     add(&place, &mut proto.pieces, special)?;
@@ -154,9 +151,11 @@ fn vocabulary(place: &str, proto: &Proto, config: &Value) -> Result<GgufVocabula
     };
     let flag = |key: &str| config.get(key).and_then(Value::as_bool);
     Ok(GgufVocabulary {
-        model: "llama".to_owned(),
+        model: if proto.algorithm == 1 { "t5" } else { "llama" }.to_owned(),
         tokens: proto.pieces.iter().map(|piece| piece.text.clone()).collect(),
         scores: proto.pieces.iter().map(|piece| piece.score).collect(),
+        characters: proto.charsmap.clone(),
+        removes_spaces: proto.remove_extra_whitespaces,
         token_types: proto.pieces.iter().map(|piece| piece.kind).collect(),
         bos: named("bos_token", proto.bos),
         eos: named("eos_token", proto.eos),

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use base64::Engine as _;
 use foretoken_text::{BoundaryTokens, ExportedVocabulary, TextError, Token, Tokenizer, gguf_vocabulary};
 use foretoken_weights::gguf::{Metadata, Value};
 use serde_json::{Value as Json, json};
@@ -305,4 +306,70 @@ fn llama_2_round_trip() {
         assert_alike(&folder, &made, &random_text(seed));
         assert_eq!(theirs.encode(&random_text(seed), true).unwrap(), made.encode(&random_text(seed), true).unwrap());
     }
+}
+
+/// T5's `tokenizer.json`: a table of characters, then words between white space.
+#[test]
+fn the_normalization_of_unigram_models_is_exported() {
+    // As SentencePiece's own table, it makes "ﬁ" two letters, and a space of other white space.
+    let spaces = ["\t", "\n", "\r", "\u{a0}", "\u{3000}"].map(|space| (space, " "));
+    let characters = characters_of(&[&[("ﬁ", "fi")], &spaces[..]].concat());
+    let pieces = ["<pad>", "</s>", "<unk>", "▁", "f", "i", "▁fi", "a", "é", "aa"];
+    let vocabulary: Vec<Json> = pieces.iter().enumerate().map(|(id, piece)| json!([piece, -0.1 * id as f64])).collect();
+    let special = |(id, content): (usize, &str)| {
+        json!({"id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": false, "special": true})
+    };
+    let table = json!({"type": "Precompiled", "precompiled_charsmap": characters});
+    let spaces = json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true});
+    let words = json!({"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, spaces]});
+    let replaced = json!({"type": "Sequence", "normalizers": [table, {"type": "Strip", "strip_left": false,
+        "strip_right": true}, {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "▁"}]});
+    for (normalizer, pre_tokenizer, removes) in [
+        (table.clone(), words.clone(), true),
+        (Json::Null, words, true),
+        (replaced, spaces.clone(), true),
+        (table, spaces.clone(), false),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let tokenizer = json!({"version": "1.0", "truncation": null, "padding": null, "normalizer": normalizer,
+            "pre_tokenizer": pre_tokenizer, "post_processor": null, "decoder": spaces,
+            "added_tokens": pieces[..3].iter().copied().enumerate().map(special).collect::<Vec<_>>(),
+            "model": {"type": "Unigram", "unk_id": 2, "vocab": vocabulary, "byte_fallback": false}});
+        std::fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).unwrap();
+        let exported = gguf_vocabulary(folder.path(), pieces.len(), NO_BOUNDARY).unwrap();
+        assert_eq!(entry(&exported, "ggml.remove_extra_whitespaces"), Some(&Value::Bool(removes)));
+        let (original, made) = (Tokenizer::from_dir(folder.path()).unwrap(), read(&exported));
+        if normalizer.is_object() {
+            assert_eq!(made.encode_plain("ﬁ").unwrap(), [6], "{normalizer}");
+        }
+        for text in ["ﬁ  aa é ", "  ﬁ\tﬁ", "a</s>  a", "aaaaa"] {
+            assert_alike(&original, &made, text);
+        }
+    }
+}
+
+/// A table of characters as SentencePiece compiles it, in base64: a double-array trie, then the replacements. No two
+/// entries begin with the same byte.
+fn characters_of(entries: &[(&str, &str)]) -> String {
+    // A node's children are at its offset, each XORed with its byte; an offset is stored from bit 10 on.
+    const ROOT: usize = 256;
+    let (mut units, mut texts) = (vec![0_u32; 2 * ROOT], Vec::new());
+    units[0] = (ROOT as u32) << 10;
+    for (from, to) in entries {
+        let mut children = ROOT;
+        for (depth, byte) in from.bytes().enumerate() {
+            let (node, next) = (children ^ usize::from(byte), units.len());
+            let is_end = depth + 1 == from.len();
+            units[node] = ((node ^ next) as u32) << 10 | u32::from(is_end) << 8 | u32::from(byte);
+            units.resize(next + ROOT, 0);
+            children = next;
+        }
+        // Behind the last byte is where the replacement begins.
+        units[children] = 1 << 31 | texts.len() as u32;
+        texts.extend(to.bytes().chain([0]));
+    }
+    let mut table = (4 * units.len() as u32).to_le_bytes().to_vec();
+    table.extend(units.iter().flat_map(|unit| unit.to_le_bytes()));
+    base64::engine::general_purpose::STANDARD.encode([table, texts].concat())
 }

@@ -84,7 +84,7 @@ fn a_folder_with_added_tokens() {
 
 /// A folder with only a SentencePiece model is exported to GGUF with the same tokens.
 #[test]
-fn a_bpe_model_is_exported_to_gguf() {
+fn models_are_exported_to_gguf() {
     let config = r#"{"bos_token": "<s>", "eos_token": "</s>",
         "added_tokens_decoder": {"400": {"content": "<|end|>", "special": true}}}"#;
     let (folder, tokenizer) = folder_with("bpe.model", config);
@@ -97,9 +97,20 @@ fn a_bpe_model_is_exported_to_gguf() {
         assert_eq!(original.encode(text, true).unwrap(), made.encode(text, true).unwrap(), "{text}");
         assert_eq!(original.encode_plain(text).unwrap(), made.encode_plain(text).unwrap(), "{text}");
     }
-    let (folder, _) = folder_with("unigram.model", config);
-    let error = foretoken_text::gguf_vocabulary(folder.path(), 404, boundary).unwrap_err().to_string();
-    assert!(error.ends_with("trainer_spec.model_type: expected 2 (BPE), found 1"), "{error}");
+    // A Unigram model with its table of characters: all of SentencePiece's vectors.
+    let config = r#"{"tokenizer_class": "T5Tokenizer", "eos_token": "</s>",
+        "added_tokens_decoder": {"400": {"content": "<extra_id_0>", "special": true}}}"#;
+    let (folder, tokenizer) = folder_with("unigram.model", config);
+    let exported = foretoken_text::gguf_vocabulary(folder.path(), 404, boundary).unwrap();
+    let metadata = foretoken_weights::gguf::Metadata::new("made", exported.entries);
+    assert!(metadata.optional_bytes("tokenizer.ggml.precompiled_charsmap").unwrap().is_some());
+    let (original, made) = (tokenizer.unwrap(), Tokenizer::from_gguf("made", &metadata).unwrap());
+    let vectors = std::fs::read_to_string(committed().join("unigram.jsonl")).unwrap();
+    for line in vectors.lines() {
+        let (text, tokens): (String, Vec<Token>) = serde_json::from_str(line).unwrap();
+        assert_eq!(made.encode_plain(&text).unwrap(), tokens, "{text:?}");
+        assert_eq!(made.encode(&text, true).unwrap(), original.encode(&text, true).unwrap(), "{text:?}");
+    }
 }
 
 /// The special tokens of ChatGLM follow the pieces; its tokenizer files do not list them, or not as special ones.

@@ -153,6 +153,12 @@ getters! {
         Value::Array(Array::F64(values)) => Some(values.as_slice()),
         _ => None,
     };
+    /// An array of bytes, which some files write as signed ones.
+    bytes, optional_bytes: Vec<u8>, "array of u8", |value| match value {
+        Value::Array(Array::U8(values)) => Some(values.clone()),
+        Value::Array(Array::I8(values)) => Some(values.iter().map(|value| value.cast_unsigned()).collect()),
+        _ => None,
+    };
     /// An array of integers of any width that each fit in 32 bits signed.
     i32s, optional_i32s: Vec<i32>, "array of i32", |value| match value {
         Value::Array(values) => values.to_integers(),

@@ -104,6 +104,7 @@ values! {
     &str: value => Value::String(value.to_string());
     String: value => Value::String(value);
     Vec<String>: values => Value::Array(Array::String(values));
+    Vec<u8>: values => Value::Array(Array::U8(values));
     Vec<f32>: values => Value::Array(Array::F32(values));
     Vec<f64>: values => Value::Array(Array::F64(values));
     Vec<i32>: values => Value::Array(Array::I32(values));

@@ -1,11 +1,13 @@
-//! How the encoder of an encoder-decoder and cross attention are stored.
+//! How the encoder of an encoder-decoder, cross attention and biases by relative position are stored.
+
+use std::sync::Arc;
 
 use super::{Layout, Reader, Up};
 use crate::error::ModelError;
 use crate::family::tensors::Bias;
 use crate::linear::Unpacked;
-use crate::network::{CrossAttention, Encoder, RelativeBias};
-use crate::spec::Positions;
+use crate::network::{CrossAttention, Encoder, Layer, RelativeBias};
+use crate::spec::{Buckets, Positions};
 
 /// The names in the cross attention of a layer.
 #[derive(Clone, Copy)]
@@ -21,7 +23,6 @@ pub(in crate::family) struct CrossNames {
 pub(in crate::family) struct EncoderNames {
     /// The prefix of a layer's names, before its number.
     pub(in crate::family) layers: &'static str,
-    pub(in crate::family) relative_bias: &'static str,
     pub(in crate::family) ffn_norm: &'static str,
     pub(in crate::family) up: Up,
     pub(in crate::family) down: &'static str,
@@ -30,10 +31,10 @@ pub(in crate::family) struct EncoderNames {
 
 impl Layout {
     /// The layout of the encoder's layers.
-    fn of_encoder(&self, names: EncoderNames) -> Self {
-        let EncoderNames { layers, relative_bias, ffn_norm, up, down, output_norm } = names;
+    pub(super) fn of_encoder(&self, names: EncoderNames) -> Self {
+        let EncoderNames { layers, ffn_norm, up, down, output_norm } = names;
         let (ffn_norm, output_norm) = (Some(ffn_norm), Some(output_norm));
-        Self { layers, relative_bias, ffn_norm, up, down, output_norm, cross: None, encoder: None, ..self.clone() }
+        Self { layers, ffn_norm, up, down, output_norm, cross: None, encoder: None, ..self.clone() }
     }
 }
 
@@ -43,21 +44,31 @@ impl Reader<'_> {
         let Some((encoder, names)) = self.spec.encoder.zip(self.layout.encoder) else { return Ok(None) };
         let (spec, layout) = (self.spec.of_encoder(encoder), self.layout.of_encoder(names));
         let reader = Reader { layout: &layout, spec: &spec, tensors: self.tensors };
-        let mut layers = Vec::new();
-        for number in 0..spec.layers {
-            layers.push(reader.layer(number, &reader.layer_prefix(prefix, number))?);
-        }
-        let bias = reader.relative_bias(prefix, true)?;
+        let layers = reader.layers(prefix, true)?;
         let output_norm = reader.norm(&format!("{prefix}{}", names.output_norm), spec.width)?;
-        Ok(Some(Encoder { bias, layers, output_norm: Some(output_norm), spec }))
+        Ok(Some(Encoder { layers, output_norm: Some(output_norm), spec }))
     }
 
-    /// The biases by relative position, if there are any: a table of buckets becomes one of distances, up to that from
-    /// which all have the same bucket.
-    pub(super) fn relative_bias(&self, prefix: &str, is_encoder: bool) -> Result<Option<RelativeBias>, ModelError> {
-        let Positions::Relative(buckets) = self.spec.positions else { return Ok(None) };
+    /// All layers, with their biases by relative position, if there are any.
+    pub(super) fn layers(&self, prefix: &str, is_encoder: bool) -> Result<Vec<Layer<Unpacked>>, ModelError> {
+        let (mut layers, mut bias) = (Vec::new(), None);
+        for number in 0..self.spec.layers {
+            let at = self.layer_prefix(prefix, number);
+            if let Positions::Relative(buckets) = self.spec.positions
+                && (number == 0 || buckets.in_each_layer)
+            {
+                bias = Some(Arc::new(self.relative_bias(&at, buckets, is_encoder)?));
+            }
+            layers.push(Layer { bias: bias.clone(), ..self.layer(number, &at)? });
+        }
+        Ok(layers)
+    }
+
+    /// The biases by relative position of the layer whose names begin with `at`: a table of buckets becomes one of
+    /// distances, up to that from which all have the same bucket.
+    fn relative_bias(&self, at: &str, buckets: Buckets, is_encoder: bool) -> Result<RelativeBias, ModelError> {
         let heads = self.spec.heads;
-        let name = format!("{prefix}{}.weight", self.layout.relative_bias);
+        let name = format!("{at}{}.weight", self.layout.relative_bias);
         let by_bucket = self.tensors.matrix(&name, [buckets.count, heads])?;
         let farthest = buckets.distance_max as isize;
         let last = buckets.bucket(-farthest, is_encoder);
@@ -68,7 +79,7 @@ impl Reader<'_> {
             (-before..=behind).map(move |offset| bucket(offset) * heads + head)
         };
         let table = (0..heads).flat_map(of_head).map(|at| by_bucket[at]).collect();
-        Ok(Some(RelativeBias { table, before: before as usize }))
+        Ok(RelativeBias { table, before: before as usize })
     }
 
     /// The cross attention of the layer whose names begin with `at`.

@@ -5,6 +5,7 @@
 //! rows of queries and keys are permuted if one layout rotates halves of a head and the other interleaved pairs. The
 //! keys of the file are made in `family/write.rs`.
 
+mod encoder;
 mod experts;
 
 use super::super::tensors::Bias;
@@ -45,10 +46,9 @@ impl Layout {
             let shape = [embedding_width, vocabulary];
             writer.linear([head, to.heads[0]], shape, rows, self.head_bias)?;
         }
-        for i in 0..spec.layers {
-            writer.layer(i, [&format!("{prefix}{}.{i}.", self.layers), &format!("{}.{i}.", to.layers)])?;
-        }
-        writer.inputs(prefix)
+        writer.layers(prefix)?;
+        writer.inputs(prefix)?;
+        writer.encoder(prefix)
     }
 }
 
@@ -112,6 +112,14 @@ impl Writer<'_, '_> {
         }
     }
 
+    /// All layers.
+    fn layers(&mut self, prefix: &str) -> Result<(), ModelError> {
+        for i in 0..self.spec.layers {
+            self.layer(i, [&format!("{prefix}{}.{i}.", self.from.layers), &format!("{}.{i}.", self.to.layers)])?;
+        }
+        Ok(())
+    }
+
     /// Layer `number`, whose names begin with these in the checkpoint and in the file.
     fn layer(&mut self, number: usize, at: [&str; 2]) -> Result<(), ModelError> {
         let (from, to) = (self.from, self.to);
@@ -123,8 +131,10 @@ impl Writer<'_, '_> {
         self.norm("norms behind the feed-forward half", at, [from.ffn_post_norm, to.ffn_post_norm])?;
         self.qkv(number, at)?;
         self.qk_norms(number, at)?;
+        self.relative_bias(number, at)?;
         let names = [from.attention_output, to.attention_output];
         self.matrix(at, names, [heads * head_dim, width], Order::Same, from.output_bias)?;
+        self.cross(at)?;
         match self.spec.experts_of(number) {
             None => self.dense(number, at)?,
             Some(experts) => self.experts(number, experts, at)?,

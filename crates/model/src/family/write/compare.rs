@@ -24,8 +24,9 @@ impl GgufDescription<'_> {
             assert_eq!(layer_of(own), layer_of(file), "layer {layer} of {}", own.family);
         }
         assert_eq!((own.shared_kv, own.layer_inputs), (file.shared_kv, file.layer_inputs), "{}", own.family);
+        assert_eq!(own.encoder, file.encoder, "encoder of {}", own.family);
         if own.feed_forward != file.feed_forward {
-            let fields = ["activation_function", "hidden_activation", "hidden_act", "activation"];
+            let fields = ["activation_function", "hidden_activation", "hidden_act", "activation", "feed_forward_proj"];
             let found = self.config.optional_str(self.field(&fields))?.unwrap_or_default();
             return Err(self.refuse(&fields, json::name_of(file.feed_forward), format!("{found:?}")));
         }
@@ -95,6 +96,13 @@ impl GgufDescription<'_> {
         };
         if kind(own) != kind(file) {
             return Err(self.refuse(&["alibi", "model_max_length"], kind(file), kind(own)));
+        }
+        if let (Positions::Relative(own), Positions::Relative(file)) = (&own.positions, &file.positions) {
+            assert_eq!((own.count, own.in_each_layer), (file.count, file.in_each_layer), "biases of T5");
+            if own.distance_max != file.distance_max {
+                let field = "relative_attention_max_distance";
+                return Err(self.refuse(&[field], file.distance_max, own.distance_max));
+            }
         }
         let slopes = own.positions.slopes().iter().zip(file.positions.slopes());
         assert!(slopes.clone().all(|(own, file)| near(*own, *file)), "slopes of {}: {slopes:?}", own.family);
