@@ -21,13 +21,13 @@ use std::sync::Arc;
 
 use clap::Args;
 use foretoken::generator::Choices;
-use foretoken::settings::{SpeculationSettings, check_lenience};
+use foretoken::settings::{SamplingSettings, SpeculationSettings, check_lenience};
 use foretoken::spec_type::DrafterKind;
 use foretoken::{Answer, Generator, Promise, Prompter, Settings, SpecType};
 use foretoken_console::failure::Failure;
 use foretoken_console::interrupts::Interrupts;
 use foretoken_console::opening::{Notices, open_generator_with};
-use foretoken_console::options::{DraftingOptions, LawOptions, ModelOptions};
+use foretoken_console::options::{BeamOptions, DraftingOptions, LawOptions, ModelOptions};
 use foretoken_console::prompts::{ListOptions, ListedPrompt};
 use foretoken_console::terminal::standard_output;
 use foretoken_console::values;
@@ -82,10 +82,15 @@ With --n-best K the list of prompts is used K times, so a short list is enough f
 
   foretoken bench generate --prompts FILE --n-best 8 --parallel 1,2,4,8,16 --ignore-eos -n 64
 
+With --num-beams N every row is a beam search. Its tokens are steps of the search, its \"a pass\" are steps
+over passes, and \"accepted\" is the inclusion rate: how often all of the next beams were among the drafts.
+All N hypotheses and their scores are compared. Only draft models draft for beams. Below the table is what a
+step takes without drafts over what its pass of N rows takes; of several texts at a time it is left out.
+
 --json prints one object a row instead, with the same figures unrounded (acceptance_rate, drafting_share;
 bookkeeping_share is the time of deciding what to draft and of learning from it, bench_share that of the
 measurement itself over all of it; speedup_low and speedup_high are the interval; modelled_speedup is what
-costs predict, without the clock), with the number of prompts, tokens and repetitions, per_pass the rows,
+costs predict, without the clock; beams and step_over_pass are those of beam searches), with the number of prompts, tokens and repetitions, per_pass the rows,
 bytes read and distinct experts of the passes (prompts' among them), the seconds of each group in each
 repetition, and for each drafter its statistics and the reliability of its estimates; its alpha, the mean
 overlap of its law with the target's, only under --measure. So is predicted, of a method with one drafter:
@@ -167,6 +172,8 @@ pub struct Generate {
     drafting: DraftingOptions,
     #[command(flatten)]
     law: LawOptions,
+    #[command(flatten)]
+    beams: BeamOptions,
 }
 
 impl Generate {
@@ -178,6 +185,7 @@ impl Generate {
         self.check_oracle()?;
         self.check_lenience()?;
         self.check_n_min()?;
+        self.check_beams()?;
         let folder = self.report.begin()?;
         let listed = self.chosen(self.list.read(&self.prompts)?)?;
         let parallel = self.parallel(listed.len())?;
@@ -194,7 +202,11 @@ impl Generate {
         speculation.memory.shared = true;
         let settings = Settings {
             model: self.model.settings()?,
-            sampling: self.law.settings(self.temp.first().copied())?,
+            // All hypotheses of a search are compared.
+            sampling: SamplingSettings {
+                n_best: self.beams.num_beams,
+                ..self.beams.with(self.law.settings(self.temp.first().copied())?)
+            },
             speculation,
             parallel: parallel.iter().copied().max().unwrap_or(1),
         };
@@ -381,6 +393,19 @@ impl Generate {
             check_lenience(self.drafting.lossy_lenience, *verify, *temperature)?;
         }
         Ok(())
+    }
+
+    /// Checks what beam searches cannot be measured with; of the temperatures the settings see the first one alone.
+    fn check_beams(&self) -> Result<(), Failure> {
+        let beams = self.beams.num_beams;
+        let hot = self.temp.iter().find(|temperature| **temperature != 0.0);
+        if let Some(found) = hot.filter(|_| beams > 1) {
+            return Err(Failure::Usage(format!("--temp: expected 0 beside --num-beams {beams}, found {found}")));
+        }
+        match beams > 1 && self.budget.iter().any(|budget| budget.is_oracle()) {
+            true => Err(Failure::Usage(format!("--budget: expected no oracle beside --num-beams {beams}, found one"))),
+            false => Ok(()),
+        }
     }
 
     /// Checks that texts do not depend on drafts, if there is an oracle.

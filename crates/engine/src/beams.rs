@@ -1,14 +1,16 @@
 //! Beam search: the most probable continuations of a prompt instead of one, as transformers' `generate` finds them.
 //!
-//! What is asked for is a [`BeamSearch`]; a [`Beam`](crate::Beam) is one of the answers. The search itself (`search`)
-//! sees scores and tokens only. The rows of its hypotheses are a tree behind the text that all of them share (`tree`),
+//! A request has a [`BeamSearch`]; a [`Beam`](crate::Beam) is one of the answers. The search itself (`search`) sees
+//! scores and tokens only. The rows of its hypotheses are a tree behind the text that all of them share (`tree`),
 //! in the pages of one sequence: a hypothesis that branches copies nothing, and drafted tokens are further rows of the
 //! tree. `step/beams.rs` runs both.
 
+mod draft;
 mod search;
 mod tree;
 
-pub(crate) use search::{Ended, Search, Writing};
+pub(crate) use draft::{BeamCheck, BeamStep, DraftedSteps};
+pub(crate) use search::{Ended, Hypothesis, Search, Writing};
 pub(crate) use tree::{BeamTree, Compaction};
 
 /// A beam search, with the names and the meaning of transformers' `generate` (5.24, `_beam_search`).

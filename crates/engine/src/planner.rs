@@ -44,11 +44,12 @@ mod trials;
 use foretoken_model::Capacity;
 use foretoken_speculation::Experience;
 
+use crate::beams::BeamCheck;
 use crate::request::Request;
 use crate::sequence::{OutputCounts, PENDING_TOKENS_MAX, Sequence};
 use baseline::Baseline;
-pub(crate) use beams::BeamCandidate;
-use beams::BeamDepths;
+use beams::BeamDrafts;
+pub(crate) use beams::{BeamCandidate, BeamDraft};
 pub use meter::{CostRecord, DrafterTime, WidthTime};
 pub(crate) use meter::{DrafterCall, Meter, PassTiming};
 pub(crate) use pass::{DrafterCandidate, PassEstimate, PassPlan};
@@ -63,7 +64,7 @@ pub(crate) struct Planner {
     pub(crate) meter: Meter,
     shared: SharedExperience,
     trials: Trials,
-    beams: BeamDepths,
+    beams: BeamDrafts,
     /// Whether this pass is to have no drafts.
     is_plain: bool,
 }
@@ -101,14 +102,14 @@ impl Planner {
         PassPlan::new(meter, trials, baseline, read_seconds)
     }
 
-    /// How many steps are drafted for a beam search.
-    pub(crate) fn beam_depth(&mut self, candidate: BeamCandidate) -> usize {
-        if self.is_plain { 0 } else { self.beams.depth(candidate, self.meter.costs()) }
+    /// What is drafted for a beam search, if anything is.
+    pub(crate) fn beam_draft(&mut self, candidate: BeamCandidate) -> Option<BeamDraft> {
+        if self.is_plain { None } else { self.beams.choose(candidate, self.meter.costs()) }
     }
 
-    /// Learns how many steps of a beam search were compared with a draft, and how many of them were included.
-    pub(crate) fn learn_beams(&mut self, number: u8, checked: usize, included: usize) {
-        self.beams.learn(number, checked, included);
+    /// Learns what became of drafted steps of a beam search.
+    pub(crate) fn learn_beams(&mut self, number: u8, checks: &[BeamCheck]) {
+        self.beams.learn(number, checks);
     }
 
     /// Learns the seconds of a step that a drafter made for a beam search. With fixed costs nothing is learned from the

@@ -127,6 +127,10 @@ pub struct BeamStats {
     pub checked: usize,
     /// How many of these had all of their next beams among the drafts, so that the next step needed no pass.
     pub included: usize,
+    /// Rows of passes that were saved because some of the next beams, though not all, were among the drafts.
+    pub kept: usize,
+    /// The time of the passes after the first step; other sequences may share them.
+    pub passes_time: Duration,
 }
 
 impl BeamStats {
@@ -141,6 +145,8 @@ impl BeamStats {
         self.drafted += other.drafted;
         self.checked += other.checked;
         self.included += other.included;
+        self.kept += other.kept;
+        self.passes_time += other.passes_time;
     }
 }
 

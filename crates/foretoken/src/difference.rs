@@ -1,4 +1,4 @@
-//! Compares two answers: tokens, log-probabilities to the bit, text, and finish reason.
+//! Compares two answers: tokens, log-probabilities to the bit, hypotheses of a beam search, text, and finish reason.
 //!
 //! Under *exact* verification speculative and plain decoding must be equal in all of these; `foretoken check` and the
 //! benchmarks test it. Which drafter proposed a token may differ.
@@ -6,7 +6,7 @@
 use foretoken_speculation::Token;
 use foretoken_text::Tokenizer;
 
-use crate::Answer;
+use crate::{Answer, Beam};
 
 /// The first difference of two answers and its position, as a message; with a tokenizer also the tokens' bytes and the
 /// text before them.
@@ -27,6 +27,16 @@ pub fn difference(plain: &Answer, speculative: &Answer, tokenizer: Option<&Token
             let before = text_before(plain, i, tokenizer);
             return Some(format!("token {i}: log-probability: plain {a:?}, speculative {b:?}{before}"));
         }
+    }
+    for (i, (a, b)) in plain.beams.iter().zip(&speculative.beams).enumerate() {
+        if a.tokens != b.tokens || a.log_probability.to_bits() != b.log_probability.to_bits() {
+            let shown = |beam: &Beam| format!("{:?} ({})", beam.tokens, beam.log_probability);
+            return Some(format!("beam {i}: plain {}, speculative {}", shown(a), shown(b)));
+        }
+    }
+    if plain.beams.len() != speculative.beams.len() {
+        let (plain, speculative) = (plain.beams.len(), speculative.beams.len());
+        return Some(format!("beams: plain {plain}, speculative {speculative}"));
     }
     if ours.len() != theirs.len() {
         return Some(format!("length: plain {} tokens, speculative {}", ours.len(), theirs.len()));
@@ -93,5 +103,17 @@ mod tests {
         assert_eq!(found(&|other| drop(other.emitted.pop())), "length: plain 3 tokens, speculative 2");
         assert!(found(&|other| other.text.push('!')).starts_with("text: "));
         assert!(found(&|other| other.reason = Some(FinishReason::Context)).starts_with("end: "));
+        let beam = |token: Token| Beam {
+            tokens: vec![token],
+            text: String::new(),
+            score: -0.5,
+            log_probability: -0.5,
+            reason: FinishReason::Length,
+        };
+        let plain = Answer { beams: vec![beam(1), beam(2)], ..Answer::default() };
+        let other = |beams: Vec<Beam>| difference(&plain, &Answer { beams, ..Answer::default() }, None);
+        assert_eq!(other(vec![beam(1), beam(2)]), None);
+        assert_eq!(other(vec![beam(1), beam(3)]).as_deref(), Some("beam 1: plain [2] (-0.5), speculative [3] (-0.5)"));
+        assert_eq!(other(vec![beam(1)]).as_deref(), Some("beams: plain 2, speculative 1"));
     }
 }

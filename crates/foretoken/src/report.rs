@@ -141,7 +141,8 @@ pub fn speculation(stats: &Stats, names: &[String]) -> Value {
 }
 
 /// Statistics of a beam search; `None` if there was none. `inclusion_rate` is how often all of the next beams were
-/// among the drafts, so that a step needed no pass of its own.
+/// among the drafts, so that a step needed no pass of its own; `kept` are rows that passes were spared because some of
+/// them were; `passes_ms` is the time of the passes after the first step.
 pub fn beams(stats: &BeamStats) -> Option<Value> {
     let object = json!({
         "steps": stats.steps,
@@ -149,6 +150,8 @@ pub fn beams(stats: &BeamStats) -> Option<Value> {
         "checked": stats.checked,
         "included": stats.included,
         "inclusion_rate": stats.inclusion_rate(),
+        "kept": stats.kept,
+        "passes_ms": 1e3 * stats.passes_time.as_secs_f64(),
     });
     (stats.steps > 0).then_some(object)
 }

@@ -20,7 +20,7 @@ mod probes;
 mod settings;
 
 pub use ask::{Ask, Draws};
-pub use beams::BeamAsk;
+pub use beams::{BeamAsk, BeamLeaf};
 pub use probes::Probes;
 pub use settings::DraftSettings;
 

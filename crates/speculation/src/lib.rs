@@ -75,7 +75,9 @@ pub use chance::{Address, Chance, Pass, Purpose};
 pub use choose::{Branch, Choice, Outlook, PassSoFar, Policy, Prospect};
 pub use choose::{choose, lawful_offers, retain, share};
 pub use costs::{Costs, DrafterCosts};
-pub use draft::{Ask, BeamAsk, DraftSettings, Drafter, Draws, Needs, Opening, Probes, ReadAsk, StepOutput, Work};
+pub use draft::{
+    Ask, BeamAsk, BeamLeaf, DraftSettings, Drafter, Draws, Needs, Opening, Probes, ReadAsk, StepOutput, Work,
+};
 pub use experience::{Experience, Judged};
 pub use sampling::{
     Constrained, Constraint, Context, Ending, Law, NumberRange, ParameterKind, RawLaw, Sampling, SamplingParameter,

@@ -1,7 +1,7 @@
 //! A naive beam search over a table, with which that of the engine is compared: every step sorts all continuations of
 //! all hypotheses, and nothing is cached.
 
-use foretoken_engine::{BeamSearch, EarlyStopping, Token};
+use foretoken_engine::{Beam, BeamSearch, EarlyStopping, Token};
 use foretoken_speculation::{Sampling, log_probability};
 
 use crate::table::Table;
@@ -15,6 +15,18 @@ pub struct Found {
     pub log_probability: f64,
     /// The sum divided by the length to the power of the length penalty.
     pub score: f64,
+}
+
+impl Found {
+    /// The hypotheses that an engine has found, to be compared.
+    pub fn all(beams: &[Beam]) -> Vec<Found> {
+        let found = |beam: &Beam| Found {
+            tokens: beam.tokens.clone(),
+            log_probability: beam.log_probability,
+            score: beam.score,
+        };
+        beams.iter().map(found).collect()
+    }
 }
 
 /// The scores of all tokens after these: log-probabilities with the settings that change single logits.

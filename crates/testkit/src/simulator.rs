@@ -1,9 +1,9 @@
 //! The simulator runs engines with many random requests, and compares every output with the naive decoder.
 //!
 //! [`Run::of`] draws a run from a seed: a table, so few pages and rows that requests wait, drafters from the register,
-//! and requests that arrive and are cancelled at any step, with shared prefixes, samplers, stop strings and
-//! constraints. [`Run::check`] checks that the tokens of each request and the bits of their log-probabilities are those
-//! of [`decode`], that its text ends where a naive search finds the stop string, that every request ends exactly once,
+//! and requests that arrive and are cancelled at any step, with shared prefixes, samplers, stop strings, constraints
+//! and beam searches. [`Run::check`] checks that the tokens of each request and the bits of their log-probabilities are
+//! those of [`decode`], that hypotheses are those of the naive search ([`beams::search`]), that its text ends where a naive search finds the stop string, that every request ends exactly once,
 //! that no page is lost or held twice, that a tenant shares only prefixes that it may know, that the rows of draft
 //! models are those of their tables, and that the engine becomes idle. Some drafters fail sometimes. A run that fails
 //! is shrunk ([`Run::shrunk`]) before it is printed, with one line per request.
@@ -14,6 +14,7 @@
 mod arrivals;
 mod display;
 mod failing;
+mod open;
 mod shrink;
 
 use std::collections::BTreeMap;
@@ -21,10 +22,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use foretoken_engine::{Engine, Event, FinishReason, Race, Scored, panic_message};
+use foretoken_engine::{Engine, Event, FinishReason, Race, RequestError, Scored, panic_message};
 use foretoken_model::Executor;
-use foretoken_speculation::{Drafter, SequenceId, Tenant, Token, log_probability};
+use foretoken_speculation::{Drafter, SequenceId, Token, log_probability};
 
+use crate::beams::{self, Found};
 use crate::conform::{self, drafters};
 use crate::experts::{Experts, ExpertsExecutor, ManualClock};
 use crate::forbidding::Forbidding;
@@ -34,6 +36,7 @@ use crate::table::Table;
 use crate::toy::{Fault, ToyExecutor};
 use crate::vocabulary;
 use failing::Failing;
+use open::{OpenRequest, Sharable};
 
 pub use arrivals::Arrival;
 
@@ -99,45 +102,27 @@ pub struct Summary {
     pub preemptions: usize,
     /// Number of drafters that failed and were dropped for a request.
     pub dropped: usize,
+    /// Number of beam searches that ended with their hypotheses.
+    pub searches: usize,
+    /// Number of their steps without a pass, and of rows that passes did not compute again.
+    pub included: usize,
     /// Number of steps of the engine.
     pub steps: usize,
-}
-
-/// The parts of a request that others may share: its tenant, its source, the length of its public prefix, and all of
-/// its tokens.
-struct Sharable {
-    tenant: Tenant,
-    source: Vec<Token>,
-    public_prefix: usize,
-    tokens: Vec<Token>,
 }
 
 /// A token with the bits of its log-probability, 0 without one, and of the most probable tokens at its position.
 type ScoredToken = (Token, u32, Vec<(Token, u32)>);
 
 /// The expected output of a request.
+#[derive(Default)]
 struct Expected {
     tokens: Vec<(Token, u32)>,
     /// The tokens of its prompt, if they are scored.
     scored: Vec<ScoredToken>,
     text: String,
     stopped: bool,
-}
-
-/// A request that has not ended.
-struct OpenRequest<'a> {
-    arrival: &'a Arrival,
-    /// The request's encoder source.
-    source: &'a [Token],
-    /// The index of the request among those that arrived.
-    at: usize,
-    expected: Expected,
-    tokens: Vec<(Token, u32)>,
-    /// The tokens of the prompt as they were scored.
-    scored: Vec<ScoredToken>,
-    text: String,
-    /// Number of steps until the request is cancelled.
-    cancel_after: Option<usize>,
+    /// The hypotheses of a beam search, the best first.
+    beams: Vec<Found>,
 }
 
 impl Run {
@@ -224,6 +209,8 @@ impl Run {
                     }
                     // The request is too long for the context; other refusals are errors.
                     Err(_) if arrival.prompt.len() >= engine.context() => {}
+                    // There is no room for all hypotheses.
+                    Err(RequestError::Beams { field: "beams" | "tokens_max", .. }) => {}
                     Err(error) => return Err(format!("{arrival}: refused: {error}")),
                 }
             }
@@ -262,6 +249,10 @@ impl Run {
     fn expected(&self, arrival: &Arrival, context: usize) -> Expected {
         let table = self.source(arrival).map_or(self.table(), |source| self.table().with_source(source));
         let room = context.saturating_sub(arrival.prompt.len()).min(arrival.tokens_max);
+        if let Some(settings) = &arrival.beams {
+            let beams = beams::search(&table, &arrival.sampling, &arrival.prompt, settings, room);
+            return Expected { beams, ..Expected::default() };
+        }
         let law =
             if arrival.constrained { Forbidding::applied_to(&table, arrival.prompt.len()) } else { table.clone() };
         let mut tokens = decode(&law, &arrival.sampling, arrival.seed, &arrival.prompt, room);
@@ -288,7 +279,8 @@ impl Run {
             (*token, bits, row.map_or(Vec::new(), |row| oracle::top(&row, TOP)))
         };
         let scored = if arrival.scores_prompt { &arrival.prompt[..] } else { &[] };
-        Expected { tokens, scored: scored.iter().enumerate().map(score).collect(), text, stopped }
+        let scored = scored.iter().enumerate().map(score).collect();
+        Expected { tokens, scored, text, stopped, beams: Vec::new() }
     }
 }
 
@@ -301,7 +293,11 @@ fn check_event(
 ) -> Result<(), String> {
     match event {
         Event::Prompt { .. } | Event::Drafts { .. } => {}
-        Event::Beams { sequence, .. } => return Err(format!("{sequence:?} did not ask for beams")),
+        Event::Beams { sequence, beams } => {
+            let one = open.get_mut(sequence).ok_or_else(|| format!("{sequence:?} has beams after its end"))?;
+            one.compare_beams(beams)?;
+            summary.searches += 1;
+        }
         Event::PromptScored { sequence, scored } => {
             let one = open.get_mut(sequence).ok_or_else(|| format!("{sequence:?} is scored after its end"))?;
             let bits = |value: Option<f32>| value.map_or(0, f32::to_bits);
@@ -331,6 +327,9 @@ fn check_event(
             if matches!(reason, FinishReason::Failed(_)) && !one.tokens_are_impossible() {
                 return Err(format!("{}: {reason:?}", one.arrival));
             }
+            if !cut && !one.has_beams && !one.expected.beams.is_empty() {
+                return Err(format!("{}: expected {:?}, found no beams", one.arrival, one.expected.beams));
+            }
             one.compare(!cut)?;
             one.compare_scored(!cut)?;
             one.compare_shared(stats.prompt_tokens_shared, sharable)?;
@@ -338,92 +337,12 @@ fn check_event(
             summary.cancelled += usize::from(cut);
             summary.tokens += one.tokens.len();
             summary.accepted += stats.accepted;
+            summary.included += stats.beams.included + stats.beams.kept;
             summary.shared += stats.prompt_tokens_shared;
             summary.preemptions += stats.preemptions;
         }
     }
     Ok(())
-}
-
-impl<'a> OpenRequest<'a> {
-    fn new((arrival, source): (&'a Arrival, &'a [Token]), expected: Expected, at: usize) -> OpenRequest<'a> {
-        OpenRequest {
-            arrival,
-            source,
-            at,
-            expected,
-            tokens: Vec::new(),
-            scored: Vec::new(),
-            text: String::new(),
-            cancel_after: arrival.cancel_after,
-        }
-    }
-
-    /// What other requests may share of the request, its whole output included.
-    fn sharable(&self) -> Sharable {
-        let Arrival { tenant, public_prefix, prompt, .. } = self.arrival;
-        let answer = self.expected.tokens.iter().map(|(token, _)| *token);
-        let tokens = prompt.iter().copied().chain(answer).collect();
-        // With a source no prefix is public.
-        let public_prefix = if self.source.is_empty() { *public_prefix } else { 0 };
-        Sharable { tenant: *tenant, source: self.source.to_vec(), public_prefix, tokens }
-    }
-
-    /// Checks that no more of the prompt was shared than its tenant may share with other requests.
-    fn compare_shared(&self, shared: usize, sharable: &[Sharable]) -> Result<(), String> {
-        let Arrival { prompt, tenant, .. } = self.arrival;
-        let others = sharable.iter().enumerate().filter(|(at, other)| *at != self.at && other.source == self.source);
-        let most = others.map(|(_, other)| {
-            let agree = other.tokens.iter().zip(prompt).take_while(|(a, b)| a == b).count();
-            if other.tenant == *tenant { agree } else { agree.min(other.public_prefix) }
-        });
-        let most = if self.arrival.scores_prompt { 0 } else { most.max().unwrap_or(0) };
-        if shared > most {
-            return Err(format!("{}: {shared} tokens of the prompt were shared, of {most}", self.arrival));
-        }
-        Ok(())
-    }
-
-    /// Whether the naive decoder found no possible token before the output was complete.
-    fn tokens_are_impossible(&self) -> bool {
-        self.expected.tokens.len() < self.arrival.tokens_max && !self.expected.stopped
-    }
-
-    /// Compares the scored tokens of the prompt: all of them if `complete`, else those so far.
-    fn compare_scored(&self, complete: bool) -> Result<(), String> {
-        let (found, expected) = (&self.scored, &self.expected.scored);
-        if if complete { found == expected } else { expected.starts_with(found) } {
-            return Ok(());
-        }
-        let at = expected.iter().zip(found).take_while(|(a, b)| a == b).count();
-        let (expected_len, found_len) = (expected.len(), found.len());
-        let (expected, found) = (expected.get(at), found.get(at));
-        Err(format!(
-            "{}: prompt token {at}: expected {expected:?} of {expected_len}, found {found:?} of {found_len}",
-            self.arrival
-        ))
-    }
-
-    /// Compares the output: all of it if `complete`, else the tokens so far.
-    fn compare(&self, complete: bool) -> Result<(), String> {
-        let (found, expected) = (&self.tokens, &self.expected);
-        let same = if complete { *found == expected.tokens } else { expected.tokens.starts_with(found) };
-        if !same {
-            let at = expected.tokens.iter().zip(found).take_while(|(a, b)| a == b).count();
-            return Err(format!(
-                "{}: token {at}: expected {:?} of {}, found {:?} of {}",
-                self.arrival,
-                expected.tokens.get(at),
-                expected.tokens.len(),
-                found.get(at),
-                found.len()
-            ));
-        }
-        if complete && self.text != expected.text {
-            return Err(format!("{}: expected the text {:?}, found {:?}", self.arrival, expected.text, self.text));
-        }
-        Ok(())
-    }
 }
 
 /// The name of a drafter of a run.

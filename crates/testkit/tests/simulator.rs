@@ -73,6 +73,8 @@ fn first_failure(seeds: Range<u64>, injected: InjectedFault) -> (Option<(u64, Ru
                     continued,
                     preemptions,
                     dropped,
+                    searches,
+                    included,
                     steps,
                 }) => {
                     let all = &mut found.1;
@@ -85,6 +87,8 @@ fn first_failure(seeds: Range<u64>, injected: InjectedFault) -> (Option<(u64, Ru
                     all.continued += continued;
                     all.preemptions += preemptions;
                     all.dropped += dropped;
+                    all.searches += searches;
+                    all.included += included;
                     all.steps += steps;
                 }
                 Err(_) => {
@@ -121,6 +125,7 @@ fn every_text_is_the_naive_decoders() {
         assert!(all.scored > 100_000, "{all:?}");
         assert!(all.shared > 50_000 && all.preemptions > 2_000 && all.dropped > 1_000, "{all:?}");
         assert!(all.continued > 10_000, "{all:?}");
+        assert!(all.searches > 1_000 && all.included > 1_000, "{all:?}");
     }
 }
 

@@ -237,6 +237,24 @@ impl Figures {
         (medians(&self.all) - medians(&self.after_first)).max(0.0) / self.all.len().max(1) as f64
     }
 
+    /// Tokens over passes of the target that emitted any; of beam searches their steps over passes.
+    pub fn a_pass(&self) -> f64 {
+        let Stats { passes, beams, .. } = &self.stats;
+        if beams.steps > 0 { beams.steps as f64 / (*passes).max(1) as f64 } else { self.stats.tokens_per_pass() }
+    }
+
+    /// Accepted over drafted tokens, or the inclusion rate of beam searches; `None` if nothing was drafted.
+    pub fn accepted(&self) -> Option<f64> {
+        self.stats.beams.inclusion_rate().or(self.stats.acceptance_rate())
+    }
+
+    /// The time of a step of a beam search over that of its pass, if one search ran at a time; `None` without any.
+    pub fn step_over_pass(&self) -> Option<f64> {
+        let passes = self.stats.beams.passes_time.as_secs_f64();
+        let seconds = self.stats.time.saturating_sub(self.stats.time_to_first_token).as_secs_f64();
+        (passes > 0.0).then(|| seconds / passes)
+    }
+
     /// The main speed-up: after the first token, or with the prompt if there are no tokens after it.
     pub fn main_speedup(&self) -> Option<Estimate> {
         self.speedup.or(self.speedup_with_prompt)

@@ -2,7 +2,7 @@
 //!
 //! The columns are explained by `foretoken bench generate --help`.
 
-use foretoken::report::{digits, drafter};
+use foretoken::report::{beams, digits, drafter};
 use foretoken::settings::Named;
 use foretoken_console::report::percent;
 use foretoken_engine::Token;
@@ -110,9 +110,9 @@ impl Row<'_> {
             or_dash(figures.main_speedup().and_then(|speedup| speedup.verdict()).map(str::to_string)),
             or_dash(figures.speedup_with_prompt.map(ratio)),
             format!("{:.1}", 1e3 * figures.seconds_to_first_token()),
-            format!("{:.2}", stats.tokens_per_pass()),
-            format!("{:.2}", stats.mean_accepted_len()),
-            or_dash(stats.acceptance_rate().map(percent)),
+            format!("{:.2}", figures.a_pass()),
+            or_dash((stats.beams.steps == 0).then(|| format!("{:.2}", stats.mean_accepted_len()))),
+            or_dash(figures.accepted().map(percent)),
             percent(figures.drafting_share),
             match self.text {
                 None | Some(TextCheck::NotPromised) => "-".to_string(),
@@ -184,7 +184,8 @@ impl Formatter<'_> {
         let names = 3 + shown.iter().filter(|shown| **shown).count();
         let temperature = all.first().map_or(0.0, |runs| runs.temperature);
         let repetitions: Vec<String> = all.iter().map(|runs| runs.repetitions.to_string()).collect();
-        format!("temperature {temperature}, repetitions: {}\n{}", repetitions.join(", "), aligned(&lines, names))
+        let table = aligned(&lines, names);
+        format!("temperature {temperature}, repetitions: {}\n{table}{}", repetitions.join(", "), step_cost(all))
     }
 
     /// The JSON of one temperature and number of texts at a time, an object for each row.
@@ -243,7 +244,7 @@ impl Formatter<'_> {
             "speedup_with_prompt_low": low(with_prompt),
             "speedup_with_prompt_high": high(with_prompt),
             "no_difference": figures.main_speedup().and_then(|estimate| estimate.no_difference()),
-            "tokens_per_pass": stats.tokens_per_pass(),
+            "tokens_per_pass": figures.a_pass(),
             "per_pass": per_pass,
             "modelled_speedup": stats.modelled_speedup(),
             "predicted": row.variant.method.as_ref().and_then(|method| predicted(method, figures, costs)),
@@ -260,8 +261,21 @@ impl Formatter<'_> {
         });
         // The macro takes no more fields.
         object["seconds_to_first_token"] = json!(figures.seconds_to_first_token());
+        if let Some(beams) = beams(&stats.beams) {
+            object["beams"] = beams;
+            object["step_over_pass"] = figures.step_over_pass().filter(|_| runs.parallel == 1).into();
+        }
         object
     }
+}
+
+/// A line that compares the steps of beam searches without drafts with their passes; empty if none were measured one
+/// at a time.
+fn step_cost(all: &[Runs]) -> String {
+    let alone = all.iter().find(|runs| runs.parallel == 1);
+    let of_plain = |runs: &Runs| runs.figures(runs.variants.first()?, &|_| true).step_over_pass();
+    let cost = alone.and_then(of_plain);
+    cost.map_or(String::new(), |cost| format!("plain: a step takes {cost:.3} of the time of its pass\n"))
 }
 
 /// The speed-up that the measured alpha of a method's only drafter and the costs predict for chains as long as its

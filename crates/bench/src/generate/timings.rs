@@ -1,8 +1,10 @@
 //! The times of one run of a group of texts with one variant of decoding.
 //!
 //! A group is the texts that run at the same time, one or several. Its time is elapsed time: from submitting all its
-//! prompts to the last token of the last text.
+//! prompts to the last token of the last text. A beam search reports its tokens at its end, so its steps count instead
+//! of them, the first one at its own time.
 
+use std::borrow::Cow;
 use std::time::Instant;
 
 use foretoken::Answer;
@@ -29,14 +31,15 @@ pub struct GroupTiming {
 impl GroupTiming {
     /// The times of a run that began at `started`, with these answers and passes.
     pub fn of(started: Instant, answers: &[Answer], totals: PassTotals) -> Self {
-        let arrivals = || answers.iter().flat_map(|answer| &answer.arrivals);
+        let each: Vec<Cow<'_, [(Instant, usize)]>> = answers.iter().map(|answer| arrivals(started, answer)).collect();
+        let arrivals = || each.iter().flat_map(|arrivals| arrivals.iter());
         let end = arrivals().map(|(time, _)| *time).max().unwrap_or(started);
-        let firsts = answers.iter().filter_map(|answer| answer.arrivals.first());
+        let firsts = each.iter().filter_map(|arrivals| arrivals.first());
         let begun = firsts.map(|(time, _)| *time).max().unwrap_or(end);
         let seconds = |from: Instant| end.duration_since(from).as_secs_f64();
         let since_start = |(time, tokens): &(Instant, usize)| (time.duration_since(started).as_secs_f64(), *tokens);
-        let passes = match answers {
-            [alone] => alone.arrivals.iter().map(since_start).collect(),
+        let passes = match &each[..] {
+            [alone] => alone.iter().map(since_start).collect(),
             _ => Vec::new(),
         };
         Self {
@@ -58,6 +61,16 @@ impl GroupTiming {
     }
 }
 
+/// When tokens of an answer arrived, and how many; of a beam search its first step and all others at its end.
+fn arrivals(started: Instant, answer: &Answer) -> Cow<'_, [(Instant, usize)]> {
+    let Stats { beams, time, time_to_first_token: first, .. } = &answer.stats;
+    match beams.steps.checked_sub(1) {
+        None => Cow::Borrowed(&answer.arrivals),
+        Some(0) => Cow::Owned(vec![(started + *first, 1)]),
+        Some(others) => Cow::Owned(vec![(started + *first, 1), (started + *time, others)]),
+    }
+}
+
 /// The repetition with the median time, or the faster of the two in the middle.
 ///
 /// # Panics
@@ -71,6 +84,7 @@ pub fn middle(repetitions: &[GroupTiming]) -> &GroupTiming {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use foretoken_engine::BeamStats;
     use std::time::Duration;
 
     /// An answer: for each pass the milliseconds after the start, and its number of tokens.
@@ -109,6 +123,17 @@ mod tests {
         let timing = GroupTiming::of(started, &[answer(started, &[(10, 1)])], PassTotals::default());
         assert_eq!((timing.all.tokens, timing.after_first), (1, Sample::default()));
         assert_eq!(GroupTiming::of(started, &[answer(started, &[])], PassTotals::default()).all, Sample::default());
+    }
+
+    #[test]
+    fn a_beam_search_counts_with_its_steps() {
+        let started = Instant::now();
+        let (time, time_to_first_token) = (Duration::from_millis(50), Duration::from_millis(10));
+        let beams = BeamStats { steps: 5, ..BeamStats::default() };
+        let stats = Stats { beams, time, time_to_first_token, ..Stats::default() };
+        let timing = GroupTiming::of(started, &[Answer { stats, ..Answer::default() }], PassTotals::default());
+        assert_eq!(timing.all, Sample { tokens: 5, seconds: 0.05 });
+        assert_eq!(timing.after_first, Sample { tokens: 4, seconds: 0.04 });
     }
 
     #[test]

@@ -51,6 +51,29 @@ fn every_method_has_a_row_under_every_promise_and_temperature() {
 }
 
 #[test]
+fn beam_searches_are_measured_by_their_steps() {
+    let (_folder, path) = file("prompts.jsonl", PROMPTS);
+    let options = "--num-beams 3 -n 8 --repeat 1 --ignore-eos --spec-type draft,lookup --budget fixed";
+    let rows = rows(&path, options);
+    let names: Vec<&str> = rows.iter().filter_map(|row| row["method"].as_str()).collect();
+    assert_eq!(names, ["plain", "draft", "lookup"]);
+    for row in &rows {
+        let number = |object: &Value, field: &str| object[field].as_f64().unwrap_or_else(|| panic!("{field}: {row}"));
+        let (beams, is_drafted) = (&row["beams"], row["method"] == "draft");
+        assert_eq!((&row["equal"], &beams["steps"]), (&(row["method"] != "plain").then_some(true).into(), &16.into()));
+        assert_eq!(beams["inclusion_rate"].is_f64(), is_drafted, "{row}");
+        assert!((number(row, "tokens_per_pass") - 16.0 / number(row, "passes")).abs() < 1e-9, "{row}");
+        let passes = number(beams, "included") + number(row, "passes");
+        assert!(number(row, "step_over_pass") >= 1.0 && number(beams, "steps").to_bits() == passes.to_bits(), "{row}");
+    }
+    let table = run(&words(&format!("bench generate --prompts {path} -s 5 {options}"))).ok();
+    assert!(table.contains("plain: a step takes ") && table.contains("equal"), "{table}");
+    let refused = |more: &str| run(&words(&format!("bench generate --prompts {path} --num-beams 3 {more}"))).error(2);
+    assert_eq!(refused("--temp 0,1"), "--temp: expected 0 beside --num-beams 3, found 1");
+    assert_eq!(refused("--budget oracle --temp 0"), "--budget: expected no oracle beside --num-beams 3, found one");
+}
+
+#[test]
 fn alpha_is_measured_if_asked_for() {
     let (_folder, path) = file("prompts.txt", "once upon a time there was\n");
     for (options, measured) in [("--measure", true), ("", false)] {

@@ -13,7 +13,7 @@
 use foretoken_speculation::{Constrained, Token};
 use foretoken_text::{StopMatcher, TextStream};
 
-use super::{BeamSearch, EarlyStopping};
+use super::{BeamSearch, BeamStep, EarlyStopping};
 use crate::output::FinishReason;
 
 /// What decides where a hypothesis ends and what it may write, besides its tokens.
@@ -48,6 +48,8 @@ pub(crate) struct Hypothesis {
     pub(crate) writing: Writing,
     /// The row of its last token in the tree; `None` before its first token.
     pub(crate) row: Option<u32>,
+    /// The best scores after it, if they are known from a pass that it was drafted for.
+    pub(crate) scores: Option<Vec<(Token, f32)>>,
 }
 
 /// A hypothesis that has ended.
@@ -112,9 +114,16 @@ impl Search {
         self.settings.beams
     }
 
-    /// How many hypotheses are drafted for each step: more than there are beams, since a draft must contain all.
+    /// How many hypotheses are drafted for each step if nothing decides it by costs: more than there are beams, since a
+    /// draft must contain all.
     pub(crate) fn draft_width(&self) -> usize {
         self.settings.beams + self.settings.beams.div_ceil(2)
+    }
+
+    /// The kind of the step that is made next, for what is drafted of it.
+    pub(crate) fn step_kind(&self) -> BeamStep {
+        let is_partly_known = self.running.iter().any(|hypothesis| hypothesis.scores.is_some());
+        if is_partly_known { BeamStep::PartlyKnown } else { BeamStep::First }
     }
 
     /// Number of generated tokens of the hypotheses that run.
@@ -192,7 +201,8 @@ impl Search {
                 let writing = writing.unwrap_or_else(|| before.writing.clone());
                 is_followed &= writing.follow(candidate.token);
                 let tokens = continued(&before.tokens, candidate.token);
-                next.push(Hypothesis { tokens, writing, log_probability: candidate.log_probability, row: before.row });
+                let (log_probability, row) = (candidate.log_probability, before.row);
+                next.push(Hypothesis { tokens, writing, log_probability, row, scores: None });
             }
             if let Some(reason) = reason.filter(|_| rank < beams && !is_full) {
                 self.end(candidate, reason);

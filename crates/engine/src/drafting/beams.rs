@@ -1,8 +1,9 @@
 //! Asks a draft model for the next hypotheses of a beam search, and isolates its faults.
 
-use foretoken_speculation::{BeamAsk, Token};
+use foretoken_speculation::{BeamAsk, BeamLeaf, Token};
 
 use super::{Drafters, guarded};
+use crate::beams::{DraftedSteps, Hypothesis};
 use crate::clock::Clock;
 use crate::output::Event;
 use crate::sequence::{Sequence, SequenceBeams};
@@ -42,10 +43,9 @@ impl Drafters {
         events: &mut Vec<Event>,
     ) -> Option<f64> {
         let Sequence { id, request, text, beams, stats, .. } = sequence;
-        let SequenceBeams { search, tree, drafted_steps, .. } = beams.as_mut()?;
+        let SequenceBeams { search, tree, drafted: steps, .. } = beams.as_mut()?;
         let running = search.running().iter();
-        let leaves: Vec<(u32, f64)> =
-            running.filter_map(|hypothesis| Some((hypothesis.row?, hypothesis.log_probability))).collect();
+        let leaves: Vec<BeamLeaf<'_>> = running.filter_map(leaf).collect();
         let mut drafted: Vec<(u32, Token)> = Vec::new();
         let mut ask = BeamAsk {
             sequence: *id,
@@ -73,10 +73,16 @@ impl Drafters {
             tree.add(Some(*row), *token);
         });
         stats.beams.drafted += drafted.len();
-        *drafted_steps = drafted.len().div_ceil(limits.width);
-        (*drafted_steps > 0).then_some(())?;
-        time.map(|time| time.as_secs_f64() / *drafted_steps as f64)
+        *steps = DraftedSteps::new(drafted.len(), limits.width, search.step_kind(), tree.len() - drafted.len());
+        (steps.left() > 0).then_some(())?;
+        time.map(|time| time.as_secs_f64() / steps.left() as f64)
     }
+}
+
+/// A hypothesis as drafters see it; `None` before its first token.
+fn leaf(hypothesis: &Hypothesis) -> Option<BeamLeaf<'_>> {
+    let Hypothesis { row, log_probability, scores, .. } = hypothesis;
+    Some(BeamLeaf { row: (*row)?, log_probability: *log_probability, scores: scores.as_deref() })
 }
 
 /// The rule that proposals break, if any. `rows`: rows before them.

@@ -1,29 +1,83 @@
-//! How many steps ahead is drafted for a beam search.
+//! How many steps ahead is drafted for a beam search, and how many hypotheses of each.
 //!
-//! A step is included if all of the target's next hypotheses were drafted; then it needs no pass. With the rate r of
-//! such steps, a draft of k steps makes 1 + r + ... + r^k steps in one pass, which has k times as many more rows as the
-//! draft has hypotheses, and takes k steps of the draft model (Leviathan et al. 2023, appendix A.4, with times in place
-//! of their number of operations). So k is the number of steps with which a second makes most, and 0 if drafting does
-//! not pay: then one step is drafted as a trial when a small part of the time since is as long as it takes, to notice
-//! when drafting begins to pay.
+//! A step is included if all of the target's next hypotheses were drafted; then it needs no pass. If the drafted steps
+//! are included with the rates r1, r2, ..., a draft of k steps of w hypotheses makes 1 + r1 + r1 r2 + ... steps in one
+//! pass, which has k w rows more, and takes k steps of the draft model (Leviathan et al. 2023, appendix A.4, with times
+//! in place of their number of operations). So k and w are those with which a second makes most, and nothing is drafted
+//! if that is hardly more than without: then one step is drafted as a trial when a small part of the time since is as
+//! long as it takes, to notice when drafting begins to pay.
+//!
+//! A rate depends on w: the draft orders its hypotheses, and of each step that was compared it is known how many of the
+//! first would have been enough, or that all were too few. The rate of w is estimated from both as a survival function
+//! is (Kaplan and Meier 1958), for two kinds of steps: the first, and those that continue hypotheses which are
+//! themselves drafted. A first step whose hypotheses are partly known (`step/beams.rs`) is a kind of its own, since the
+//! draft guesses less of it.
+//!
+//! Estimate for the demo pair inflated, four beams: 0.55 to 0.6 of first steps need the first four alone, so in Q8_0,
+//! where a pass of eight rows takes 1.05 of one of four, a step takes 0.7 of one without drafts.
 //!
 //! Rates and times are learned from all beam searches with the same draft model.
 
 use foretoken_speculation::Costs;
 
+use crate::beams::{BeamCheck, BeamStep};
+
 /// Fraction of the time that may be spent on trials.
 const TRIAL_TIME_PART: f64 = 0.01;
-/// Weight of what was learned before when another step is learned.
+/// Weight of what was learned before when another step of the same kind is learned.
 const MEMORY: f64 = 0.97;
 /// The benefit must exceed this factor, since estimates are rough.
 const MARGIN: f64 = 1.03;
+/// How many hypotheses of a step are drafted, in quarters of the number of beams.
+const WIDTHS: [usize; 6] = [4, 5, 6, 8, 12, 16];
+/// Before anything is learned: how often a step that needs more than the last width is included with the next one.
+const PRIOR: [f64; 6] = [0.5, 0.1, 0.1, 0.1, 0.1, 0.1];
+
+/// This number of quarters of the beams, rounded up.
+fn width(beams: usize, quarters: usize) -> usize {
+    (beams * quarters).div_ceil(4)
+}
+
+/// How often steps of one kind were included, by width.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rates {
+    /// For each width: steps that needed more than the width before it and had this one, and how many of these were
+    /// included with it. The last ones count most.
+    tried: [f64; WIDTHS.len()],
+    included: [f64; WIDTHS.len()],
+}
+
+impl Rates {
+    fn learn(&mut self, check: &BeamCheck) {
+        for (at, quarters) in WIDTHS.iter().enumerate() {
+            let width = width(check.beams, *quarters);
+            if width > check.width {
+                return;
+            }
+            let is_included = check.needed.is_some_and(|needed| needed <= width);
+            self.tried[at] = self.tried[at] * MEMORY + 1.0;
+            self.included[at] = self.included[at] * MEMORY + f64::from(u8::from(is_included));
+            if is_included {
+                return;
+            }
+        }
+    }
+
+    /// The rate of steps that are included, for each width.
+    fn by_width(&self) -> [f64; WIDTHS.len()] {
+        let mut excluded = 1.0;
+        std::array::from_fn(|at| {
+            excluded *= 1.0 - (self.included[at] + PRIOR[at]) / (self.tried[at] + 1.0);
+            1.0 - excluded
+        })
+    }
+}
 
 /// What is known of a drafter's drafts for beam searches.
 #[derive(Clone, Copy, Debug, Default)]
 struct BeamRecord {
-    /// Steps that were included, and all that were compared, the last ones counting most.
-    included: f64,
-    checked: f64,
+    /// By kind of step.
+    rates: [Rates; 3],
     /// Seconds of a step of the drafter, once they are known.
     step_seconds: Option<f64>,
     /// The seconds that may be spent on a trial.
@@ -37,11 +91,16 @@ pub(crate) struct BeamCandidate {
     pub(crate) number: u8,
     /// Rows of the pass without the draft.
     pub(crate) rows: usize,
+    /// Other sequences of the pass that write.
+    pub(crate) others: usize,
     /// Tokens of its sequences, on average.
     pub(crate) context: usize,
-    /// Rows of each step of the draft.
-    pub(crate) width: usize,
-    /// Maximum number of steps.
+    /// The beams of the search.
+    pub(crate) beams: usize,
+    /// The kind of the first step that would be drafted.
+    pub(crate) kind: BeamStep,
+    /// Maximum number of rows, and of steps.
+    pub(crate) nodes_max: usize,
     pub(crate) depth_max: usize,
     /// Tokens that the drafter has not read.
     pub(crate) unread: usize,
@@ -49,62 +108,84 @@ pub(crate) struct BeamCandidate {
     pub(crate) steps_left: usize,
 }
 
-/// The depth of drafts for beam searches.
+/// A draft for a beam search: steps, and hypotheses of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BeamDraft {
+    pub(crate) depth: usize,
+    pub(crate) width: usize,
+}
+
+impl BeamCandidate {
+    /// As many steps of this width as there may be, if any.
+    pub(crate) fn of_width(&self, width: usize) -> Option<BeamDraft> {
+        let depth = (self.nodes_max / width).min(self.depth_max);
+        (depth > 0).then_some(BeamDraft { depth, width })
+    }
+}
+
+/// The drafts for beam searches.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct BeamDepths {
+pub(crate) struct BeamDrafts {
     /// By drafter.
     records: Vec<BeamRecord>,
 }
 
-impl BeamDepths {
+impl BeamDrafts {
     fn record(&mut self, number: u8) -> &mut BeamRecord {
         let at = usize::from(number);
         self.records.resize(self.records.len().max(at + 1), BeamRecord::default());
         &mut self.records[at]
     }
 
-    /// How many steps to draft.
-    pub(super) fn depth(&mut self, candidate: BeamCandidate, costs: &Costs) -> usize {
-        let BeamCandidate { number, rows, context, width, depth_max, unread, steps_left } = candidate;
+    /// The draft to make, if one pays or is due as a trial.
+    pub(super) fn choose(&mut self, candidate: BeamCandidate, costs: &Costs) -> Option<BeamDraft> {
+        let BeamCandidate { number, rows, others, context, beams, unread, steps_left, .. } = candidate;
         let drafter = costs.drafter(number);
         let record = self.record(number);
-        // Before the first step is compared, one of two is assumed to be included.
-        let rate = (record.included + 0.5) / (record.checked + 1.0);
         let step = record.step_seconds.unwrap_or(drafter.step);
         let reading = unread as f64 * drafter.catch_up;
-        let seconds = |depth: usize| match depth {
-            0 => costs.pass(rows, context),
-            _ => costs.pass(rows + depth * width, context) + drafter.call + depth as f64 * step,
+        let [first, later] = [candidate.kind, BeamStep::Later].map(|kind| record.rates[kind as usize].by_width());
+        let plain = costs.pass(rows, context);
+        let seconds = |draft: BeamDraft| {
+            costs.pass(rows + draft.depth * draft.width, context) + drafter.call + draft.depth as f64 * step
         };
-        let plain = seconds(0);
-        let (mut best, mut most, mut steps) = (0, MARGIN / plain, 1.0);
-        for depth in 1..=depth_max {
-            steps += rate.powi(depth as i32);
-            // What has to be read first is read for all steps to come.
-            let per_second = steps / (seconds(depth) + reading * steps / steps_left.max(1) as f64);
-            if per_second > most {
-                (best, most) = (depth, per_second);
+        let (mut best, mut most) = (None, MARGIN * (others + 1) as f64 / plain);
+        let mut trial: Option<(f64, BeamDraft)> = None;
+        for (at, quarters) in WIDTHS.iter().enumerate() {
+            let width = width(beams, *quarters);
+            let (mut steps, mut rate) = (1.0, first[at]);
+            for depth in 1..=candidate.depth_max.min(candidate.nodes_max / width) {
+                let draft = BeamDraft { depth, width };
+                steps += rate;
+                rate *= later[at];
+                // What has to be read first is read for all steps to come.
+                let all = seconds(draft) + reading * steps / steps_left.max(1) as f64;
+                let per_second = (others as f64 + steps) / all;
+                if per_second > most {
+                    (best, most) = (Some(draft), per_second);
+                }
+                if depth == 1 && trial.is_none_or(|(other, _)| per_second > other) {
+                    trial = Some((per_second, draft));
+                }
             }
         }
-        if best > 0 || depth_max == 0 {
+        let (_, trial) = trial?;
+        if best.is_some() {
             record.saved_seconds = 0.0;
             return best;
         }
         record.saved_seconds += TRIAL_TIME_PART * plain;
-        let price = seconds(1) - plain + reading;
-        if record.saved_seconds < price {
-            return 0;
+        if record.saved_seconds < seconds(trial) - plain + reading {
+            return None;
         }
         record.saved_seconds = 0.0;
-        1
+        Some(trial)
     }
 
-    /// Learns how many steps were compared with a draft, and how many of them were included.
-    pub(super) fn learn(&mut self, number: u8, checked: usize, included: usize) {
+    /// Learns what became of drafted steps.
+    pub(super) fn learn(&mut self, number: u8, checks: &[BeamCheck]) {
         let record = self.record(number);
-        let kept = MEMORY.powi(checked as i32);
-        record.checked = record.checked * kept + checked as f64;
-        record.included = record.included * kept + included as f64;
+        checks.iter().for_each(|check| record.rates[check.kind as usize].learn(check));
     }
 
     /// Learns the seconds of a step of the drafter.
@@ -125,48 +206,97 @@ mod tests {
         Costs { curves: vec![curve], drafters: vec![DrafterCosts { step, ..DrafterCosts::default() }] }
     }
 
-    const CANDIDATE: BeamCandidate =
-        BeamCandidate { number: 0, rows: 4, context: 9, width: 6, depth_max: 5, unread: 0, steps_left: 50 };
+    const CANDIDATE: BeamCandidate = BeamCandidate {
+        number: 0,
+        rows: 4,
+        others: 0,
+        context: 9,
+        beams: 4,
+        kind: BeamStep::First,
+        nodes_max: 32,
+        depth_max: 5,
+        unread: 0,
+        steps_left: 50,
+    };
+
+    /// Drafts that have compared 100 steps of each kind, of which this many were included with `needed` of 8.
+    fn learned(included: usize, needed: usize) -> BeamDrafts {
+        let mut drafts = BeamDrafts::default();
+        for kind in [BeamStep::First, BeamStep::PartlyKnown, BeamStep::Later] {
+            // Included steps are spread over the others.
+            let is_included = |at: usize| (at + 1) * included / 100 > at * included / 100;
+            let needed = |at: usize| is_included(at).then_some(needed);
+            let check = |at: usize| BeamCheck { kind, beams: 4, width: 8, needed: needed(at) };
+            drafts.learn(0, &(0..100).map(check).collect::<Vec<_>>());
+        }
+        drafts
+    }
 
     #[test]
     fn more_steps_are_drafted_the_more_often_they_are_included_and_none_if_they_do_not_pay() {
         let depth = |included: usize, row: f64, step: f64| {
-            let mut depths = BeamDepths::default();
-            depths.learn(0, 100, included);
-            depths.depth(CANDIDATE, &costs(row, step))
+            let draft = learned(included, 4).choose(CANDIDATE, &costs(row, step));
+            draft.map_or(0, |draft| draft.depth)
         };
-        assert_eq!([99, 60, 30, 1].map(|included| depth(included, 0.01, 0.05)), [5, 3, 1, 0]);
-        assert_eq!((depth(99, 0.5, 0.05), depth(99, 0.01, 3.0)), (0, 0));
-        assert_eq!(BeamDepths::default().depth(BeamCandidate { depth_max: 0, ..CANDIDATE }, &costs(0.01, 0.05)), 0);
+        let depths = [99, 60, 30, 1].map(|included| depth(included, 0.01, 0.05));
+        assert!(depths[0] == 5 && depths.is_sorted_by(|a, b| a >= b) && depths[2] > 0, "{depths:?}");
+        assert_eq!((depth(1, 0.01, 0.2), depth(99, 0.5, 0.05), depth(99, 0.01, 3.0)), (0, 0, 0));
+        let none = BeamCandidate { depth_max: 0, ..CANDIDATE };
+        assert_eq!(BeamDrafts::default().choose(none, &costs(0.01, 0.05)), None);
+        let full = BeamCandidate { nodes_max: 3, ..CANDIDATE };
+        assert_eq!(learned(99, 4).choose(full, &costs(0.01, 0.05)), None);
+    }
+
+    #[test]
+    fn as_many_hypotheses_are_drafted_as_steps_need_if_their_rows_are_cheap() {
+        let width =
+            |needed: usize, row: f64| learned(90, needed).choose(CANDIDATE, &costs(row, 0.01)).map(|draft| draft.width);
+        assert_eq!([4, 5, 6, 8].map(|needed| width(needed, 0.001)), [Some(4), Some(5), Some(6), Some(8)]);
+        assert_eq!(width(8, 0.2), None);
+        // Where the pass serves others, too, they wait for the rows.
+        let busy = BeamCandidate { others: 20, ..CANDIDATE };
+        assert_eq!(learned(90, 4).choose(busy, &costs(0.02, 0.01)), None);
+    }
+
+    #[test]
+    fn a_width_that_was_too_small_says_nothing_about_larger_ones() {
+        let mut rates = Rates::default();
+        let check = BeamCheck { kind: BeamStep::First, beams: 4, width: 8, needed: Some(8) };
+        (0..50).for_each(|_| rates.learn(&check));
+        let before = rates.by_width();
+        assert!(before[2] < 0.1 && before[3] > 0.9, "{before:?}");
+        (0..50).for_each(|_| rates.learn(&BeamCheck { width: 6, needed: None, ..check }));
+        let after = rates.by_width();
+        assert!(after[2] < 0.1 && after[3] > 0.9, "{after:?}");
     }
 
     #[test]
     fn trials_take_a_small_part_of_the_time_and_notice_when_drafting_pays() {
-        let mut depths = BeamDepths::default();
-        depths.learn(0, 100, 0);
+        let mut drafts = learned(0, 4);
         let costs = costs(0.01, 0.2);
         let (mut plain, mut trials) = (0.0, 0.0);
         for _ in 0..1000 {
-            match depths.depth(CANDIDATE, &costs) {
-                0 => plain += costs.pass(4, 9),
-                depth => trials += depth as f64 * (0.2 + costs.pass(10, 9) - costs.pass(4, 9)),
+            match drafts.choose(CANDIDATE, &costs) {
+                None => plain += costs.pass(4, 9),
+                Some(BeamDraft { depth, width }) => {
+                    assert_eq!(depth, 1);
+                    trials += 0.2 + costs.pass(4 + width, 9) - costs.pass(4, 9);
+                }
             }
         }
         assert!(trials > 0.0 && trials < 0.02 * plain, "{trials} of {plain}");
-        (0..60).for_each(|_| depths.learn(0, 1, 1));
-        assert!(depths.depth(CANDIDATE, &costs) > 0);
+        let check = BeamCheck { kind: BeamStep::First, beams: 4, width: 4, needed: Some(4) };
+        drafts.learn(0, &[check; 60]);
+        assert!(drafts.choose(CANDIDATE, &costs).is_some());
     }
 
     #[test]
     fn a_long_prompt_is_not_read_for_a_few_steps() {
-        let mut depths = BeamDepths::default();
-        depths.learn(0, 20, 18);
+        let mut drafts = learned(90, 4);
         let mut costs = costs(0.01, 0.05);
         costs.drafters[0].catch_up = 0.01;
-        let depth = |depths: &mut BeamDepths, steps_left| {
-            depths.depth(BeamCandidate { unread: 1000, steps_left, ..CANDIDATE }, &costs)
-        };
-        assert_eq!(depth(&mut depths, 5), 0);
-        assert!(depth(&mut depths, 500) > 0);
+        let mut choose = |steps_left| drafts.choose(BeamCandidate { unread: 1000, steps_left, ..CANDIDATE }, &costs);
+        assert_eq!(choose(5), None);
+        assert!(choose(500).is_some());
     }
 }

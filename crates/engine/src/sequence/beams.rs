@@ -9,7 +9,7 @@ use foretoken_speculation::Token;
 
 use super::text::SequenceText;
 use super::{Sequence, SpanRows};
-use crate::beams::{BeamTree, Compaction, Ended, Search, Writing};
+use crate::beams::{BeamCheck, BeamTree, Compaction, DraftedSteps, Ended, Search, Writing};
 use crate::output::{Beam, FinishReason};
 
 /// The beam search of a sequence that has read its prompt.
@@ -19,12 +19,14 @@ pub(crate) struct SequenceBeams {
     pub(crate) tree: BeamTree,
     /// The prompt and the tokens of a hypothesis; the memory is reused.
     pub(crate) context: Vec<Token>,
-    /// Steps that were drafted after the hypotheses, in rows at the end of the tree.
-    pub(crate) drafted_steps: usize,
+    /// The steps that were drafted after the hypotheses, in rows at the end of the tree.
+    pub(crate) drafted: DraftedSteps,
+    /// What became of the drafted steps of the last pass.
+    pub(crate) checks: Vec<BeamCheck>,
 }
 
 impl Sequence {
-    /// Begins the beam search that the request asks for, unless it has begun.
+    /// Begins the beam search of the request, if it has one that has not begun.
     pub(crate) fn begin_beams(&mut self) {
         let Some(settings) = self.request.beams.filter(|_| self.beams.is_none()) else { return };
         let len_max = self.text.limit - self.request.prompt.len();
@@ -33,7 +35,8 @@ impl Sequence {
         let writing = Writing { constraint: self.request.constraint.clone(), text: self.text.searched() };
         let search = Search::new(settings, &self.request.sampling.end_tokens, (len_max, reason), writing);
         let context = self.request.prompt.clone();
-        self.beams = Some(SequenceBeams { search, tree: BeamTree::default(), context, drafted_steps: 0 });
+        let (tree, drafted, checks) = (BeamTree::default(), DraftedSteps::NONE, Vec::new());
+        self.beams = Some(SequenceBeams { search, tree, context, drafted, checks });
     }
 
     /// Whether a pass of it belongs to a beam search: it yields logits for one, or rows that one has to compute again.
@@ -41,9 +44,10 @@ impl Sequence {
         self.beams.is_some() || complete && self.request.beams.is_some()
     }
 
-    /// Rows of a pass that choose tokens: one, or one for each hypothesis of a beam search.
+    /// Rows of a pass that choose tokens: one, or one for each hypothesis of a beam search whose scores are not known.
     pub(crate) fn emitting_rows(&self) -> usize {
-        self.beams.as_ref().map_or(1, |beams| beams.search.running().len())
+        let unknown = |beams: &SequenceBeams| beams.search.running().iter().filter(|one| one.scores.is_none()).count();
+        self.beams.as_ref().map_or(1, unknown)
     }
 
     /// Rows after those of its text: the tree of its beam search, or the first rows of one that has not begun.

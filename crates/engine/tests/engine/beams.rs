@@ -53,12 +53,6 @@ pub fn run_one(engine: &mut Engine, request: Request) -> Written {
     run(engine).remove(&sequence).expect("it has ended")
 }
 
-pub fn found(beams: &[Beam]) -> Vec<Found> {
-    let found =
-        |beam: &Beam| Found { tokens: beam.tokens.clone(), log_probability: beam.log_probability, score: beam.score };
-    beams.iter().map(found).collect()
-}
-
 /// A random number below `below`, which changes the state.
 pub fn below(state: &mut u64, below: usize) -> usize {
     *state = mix(*state);
@@ -122,7 +116,7 @@ fn the_hypotheses_are_those_of_the_naive_search() {
             continue;
         }
         let beams = written.beams.as_ref().unwrap_or_else(|| panic!("{}", message()));
-        assert_eq!(found(beams), expected, "{}", message());
+        assert_eq!(Found::all(beams), expected, "{}", message());
         assert!(written.tokens.is_empty(), "tokens are reported with the beams only");
         for beam in beams {
             let is_end = request.sampling.end_tokens.contains(beam.tokens.last().expect("a token"));
@@ -156,6 +150,37 @@ fn a_constraint_holds_for_each_hypothesis() {
             assert!((sum - beam.log_probability).abs() < 1e-9 && (sum / 12.0 - beam.score).abs() < 1e-9, "{beam:?}");
         }
         assert_eq!(beams.len(), settings.beams);
+    }
+}
+
+#[test]
+fn a_search_with_room_for_all_texts_finds_the_best_that_a_constraint_allows() {
+    let (vocabulary, len) = (4, 4);
+    for seed in 0..10 {
+        let table = Table::dense(vocabulary, 2, seed);
+        let constraint = Some(Constrained::new(Box::new(Forbidding::new(vocabulary))));
+        // All texts of this length that are allowed.
+        let mut all = vec![(Vec::new(), 0.0)];
+        for _ in 0..len {
+            let continued = |(text, sum): &(Vec<Token>, f64)| {
+                let logits = table.logits(&[&[1, 2], &text[..]].concat());
+                let one = |token| f64::from(foretoken_speculation::log_probability(&logits, token));
+                (0..vocabulary as Token)
+                    .map(|token| ([&text[..], &[token]].concat(), sum + one(token)))
+                    .collect::<Vec<_>>()
+            };
+            all = all.iter().flat_map(continued).collect();
+            all.retain(|(text, _)| Constrained::new(Box::new(Forbidding::new(vocabulary))).allows(text));
+        }
+        all.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let beams = all.len();
+        let settings = BeamSearch { returned: beams, ..BeamSearch::new(beams) };
+        let request = Request { tokens_max: Some(len), beams: Some(settings), constraint, ..Request::new(vec![1, 2]) };
+        let mut engine = Engine::new(Box::new(ToyExecutor::new(table, 4, 900, 300)), 1, usize::MAX);
+        let found = run_one(&mut engine, request).beams.expect("beams");
+        let found: Vec<(Vec<Token>, f64)> = found.into_iter().map(|beam| (beam.tokens, beam.log_probability)).collect();
+        assert_eq!(found, all, "{seed}");
+        assert!(beams > 9, "{beams}");
     }
 }
 
@@ -222,7 +247,7 @@ fn beams_in_batches_are_those_that_each_request_has_alone() {
             preempted += end.as_ref().map_or(0, |(_, stats)| stats.preemptions);
             match beams {
                 Some(beams) => assert_eq!(
-                    found(beams),
+                    Found::all(beams),
                     expected(&table, &request),
                     "round {round} {request:?}",
                     request = request.beams

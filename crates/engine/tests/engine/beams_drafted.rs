@@ -7,11 +7,12 @@ use foretoken_drafters::{ModelDrafter, Scorer};
 use foretoken_engine::{BeamSearch, BudgetKind, Engine, Event, FinishReason, Race, Request, Stats, Token};
 use foretoken_speculation::costs::Curve;
 use foretoken_speculation::{Ask, BeamAsk, Chance, Costs, Drafter, DrafterCosts};
+use foretoken_testkit::beams::Found;
 use foretoken_testkit::checked_scorer::CheckedScorer;
 use foretoken_testkit::table::{Table, TableScorer};
 use foretoken_testkit::toy::ToyExecutor;
 
-use crate::beams::{Written, below, expected, found, random_request, run, run_one};
+use crate::beams::{Written, below, expected, random_request, run, run_one};
 
 /// A drafter that proposes random tokens after random rows, or does what it must not.
 struct Random {
@@ -92,7 +93,7 @@ fn whatever_is_drafted_the_hypotheses_are_those_of_the_naive_search() {
             let Written { beams, end, .. } = run_one(&mut engine, request);
             let (reason, stats) = end.expect("an end");
             let beams = beams.unwrap_or_else(|| panic!("case {case}, drafter {number}: {reason:?}"));
-            assert_eq!(found(&beams), expected, "case {case}, drafter {number}: {:?}", plain.beams);
+            assert_eq!(Found::all(&beams), expected, "case {case}, drafter {number}: {:?}", plain.beams);
             assert_eq!(stats.passes + stats.beams.included, stats.beams.steps, "case {case}, drafter {number}");
             counts
                 .iter_mut()
@@ -140,7 +141,7 @@ fn drafted_beams_in_batches_are_those_that_each_request_has_alone() {
             let Written { beams, end, .. } = &written[&sequence];
             let (_, stats) = end.as_ref().expect("an end");
             (preempted, included) = (preempted + stats.preemptions, included + stats.beams.included);
-            assert_eq!(found(beams.as_ref().expect("beams")), expected(&table, &request), "round {round}");
+            assert_eq!(Found::all(beams.as_ref().expect("beams")), expected(&table, &request), "round {round}");
         }
     }
     assert!(preempted > 10 && included > 100, "{preempted}, {included}");
@@ -165,7 +166,7 @@ fn a_drafter_that_fails_is_dropped_and_the_hypotheses_stay() {
         while !engine.is_idle() {
             for event in engine.step(&mut Race) {
                 match event {
-                    Event::Beams { beams, .. } => assert_eq!(found(beams), expected),
+                    Event::Beams { beams, .. } => assert_eq!(Found::all(beams), expected),
                     Event::DrafterFailed { .. } => dropped += 1,
                     Event::Finished { reason, .. } => assert_eq!(*reason, FinishReason::Length),
                     _ => {}

@@ -1,12 +1,13 @@
 //! Tests of beam searches that are cancelled or fail: they end alone, and the cache is as before.
 
 use foretoken_engine::{BeamSearch, Engine, Event, FinishReason, Race, Request};
-use foretoken_model::{Batch, CacheEdit, Capacity, Executor, ExecutorError, HostOutputs, Outputs, Source};
+use foretoken_model::{Executor, ExecutorError};
 use foretoken_speculation::{Constrained, Constraint, Sampling, Token, TokenSet};
+use foretoken_testkit::beams::Found;
 use foretoken_testkit::table::Table;
-use foretoken_testkit::toy::ToyExecutor;
+use foretoken_testkit::toy::{ToyExecutor, Watched};
 
-use crate::beams::{expected, found, run, run_one};
+use crate::beams::{expected, run, run_one};
 
 fn request(beams: usize, tokens: usize) -> Request {
     let settings = BeamSearch { returned: beams, ..BeamSearch::new(beams) };
@@ -29,60 +30,18 @@ fn a_cancelled_search_reports_no_beams_and_releases_its_pages() {
     let written = run(&mut engine);
     assert!(written[&cancelled].beams.is_none());
     assert_eq!(written[&cancelled].end.as_ref().map(|(reason, _)| reason), Some(&FinishReason::Cancelled));
-    assert_eq!(found(written[&kept].beams.as_ref().expect("beams")), expected(&table(), &request(3, 20)));
+    assert_eq!(Found::all(written[&kept].beams.as_ref().expect("beams")), expected(&table(), &request(3, 20)));
     assert_eq!(engine.workload().pages_held, 0);
 }
 
-/// An executor whose edits fail, or whose logits become NaN after a number of passes.
-struct Broken {
-    toy: ToyExecutor,
-    edits_fail: bool,
-    passes_left: usize,
-    outputs: HostOutputs,
-}
-
-impl Executor for Broken {
-    fn open(&mut self, sequence: u64, source: Option<Source<'_>>) -> Result<(), ExecutorError> {
-        self.toy.open(sequence, source)
-    }
-
-    fn release(&mut self, sequence: u64) {
-        self.toy.release(sequence);
-    }
-
-    fn forward(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
-        self.toy.forward(batch)?;
-        let rows: usize = batch.spans.iter().map(|span| span.wanted.len()).sum();
-        self.outputs.vocabulary = self.toy.capacity().vocabulary;
-        self.outputs.logits = (0..rows).flat_map(|row| self.toy.outputs().row(row).to_vec()).collect();
-        self.passes_left = self.passes_left.saturating_sub(1);
-        if let Some(last) = self.outputs.logits.last_mut().filter(|_| self.passes_left == 0) {
-            *last = f32::NAN;
-        }
-        Ok(())
-    }
-
-    fn outputs(&self) -> &dyn Outputs {
-        &self.outputs
-    }
-
-    fn rows(&mut self, edit: CacheEdit<'_>) -> Result<(), ExecutorError> {
-        match self.edits_fail {
-            true => Err(ExecutorError::Failed { message: "a planned failure".to_string() }),
-            false => self.toy.rows(edit),
-        }
-    }
-
-    fn capacity(&self) -> &Capacity {
-        self.toy.capacity()
-    }
-}
-
-/// How a search ends on an executor that breaks, and the pages that are held after it.
-fn end_on(edits_fail: bool, passes_left: usize) -> (FinishReason, usize) {
-    let toy = ToyExecutor::new(table(), 2, 150, 24);
-    let broken = Broken { toy, edits_fail, passes_left, outputs: HostOutputs::default() };
-    let mut engine = Engine::new(Box::new(broken), 1, usize::MAX);
+/// How a search ends on an executor of this table, whose edits may fail, and the pages that are held after it.
+fn end_on(table: Table, edits_fail: bool) -> (FinishReason, usize) {
+    let toy = ToyExecutor::new(table, 2, 150, 24);
+    let toy = Watched::new(toy, |_| Ok(())).with_edits(move |toy, edit| match edits_fail {
+        true => Err(ExecutorError::Failed { message: "a planned failure".to_string() }),
+        false => toy.rows(edit),
+    });
+    let mut engine = Engine::new(Box::new(toy), 1, usize::MAX);
     let written = run_one(&mut engine, request(4, 30));
     assert!(written.beams.is_none(), "no beams are reported");
     (written.end.expect("an end").0, engine.workload().pages_held)
@@ -90,9 +49,14 @@ fn end_on(edits_fail: bool, passes_left: usize) -> (FinishReason, usize) {
 
 #[test]
 fn a_search_whose_rows_cannot_be_moved_or_have_no_logits_fails() {
-    let moved = end_on(true, usize::MAX);
+    let moved = end_on(table(), true);
     assert_eq!(moved, (FinishReason::Failed("executor: failed: a planned failure".to_string()), 0));
-    let (FinishReason::Failed(why), 0) = end_on(false, 6) else { panic!("it fails") };
+    let whole = table();
+    let broken = Table::new(7, move |tokens| match tokens.len() < 9 {
+        true => whole.logits(tokens),
+        false => vec![f32::NAN; 7],
+    });
+    let (FinishReason::Failed(why), 0) = end_on(broken, false) else { panic!("it fails") };
     assert!(why.contains("found NaN"), "{why}");
 }
 

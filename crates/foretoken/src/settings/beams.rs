@@ -2,7 +2,7 @@
 //!
 //! Names, meaning and defaults are those of transformers' `generate`. All answers to a prompt come from one search
 //! ([`Answer::each`](crate::Answer::each)). There are no random numbers in it, so the temperature is 0, whatever the
-//! model's file says. A search returns its tokens at its end, and has no grammar.
+//! model's file says. A search returns its tokens at its end.
 
 use foretoken_engine::BeamSearch;
 use foretoken_model::Options;
@@ -64,9 +64,6 @@ impl SamplingSettings {
         if let Some(found) = self.temperature.filter(|temperature| *temperature != 0.0) {
             return beside("temperature", ": expected 0 beside ".to_string(), found.to_string());
         }
-        if let Some(form) = self.guided.source()? {
-            return beside(form.name(), ": expected no form of the text beside ".to_string(), "one".to_string());
-        }
         if self.n_best > self.num_beams {
             return beside("n_best", ": expected no more answers than ".to_string(), self.n_best.to_string());
         }
@@ -85,15 +82,12 @@ mod tests {
         let search = || SamplingSettings { num_beams: 4, n_best: 2, ..SamplingSettings::default() };
         assert_eq!(search().check_beams(), Ok(()));
         assert_eq!(SamplingSettings { temperature: Some(0.0), ..search() }.check_beams(), Ok(()));
-        let mut guided = search();
-        guided.guided.regex = Some("a".to_string());
         for (settings, expected) in [
             (
                 SamplingSettings { temperature: Some(0.7), ..search() },
                 "temperature: expected 0 beside num_beams 4, found 0.7",
             ),
             (SamplingSettings { n_best: 5, ..search() }, "n_best: expected no more answers than num_beams 4, found 5"),
-            (guided, "regex: expected no form of the text beside num_beams 4, found one"),
             (
                 SamplingSettings { length_penalty: Some(f32::NAN), ..search() },
                 "length_penalty: expected a finite number, found NaN",

@@ -1,4 +1,4 @@
-//! What a drafter is asked for a beam search: continuations of all hypotheses at once.
+//! The request to a drafter of a beam search: continuations of all hypotheses at once.
 
 use crate::{Sampling, SequenceId, Token};
 
@@ -21,8 +21,8 @@ pub struct BeamAsk<'a> {
     pub rows: &'a [Token],
     /// For each row the earlier one that it continues; `None`: it continues `tokens`.
     pub parents: &'a [Option<u32>],
-    /// The row of each hypothesis' last token, with the hypothesis' log-probability, the best first.
-    pub beams: &'a [(u32, f64)],
+    /// The hypotheses, the best first.
+    pub beams: &'a [BeamLeaf<'a>],
     /// Maximum number of steps.
     pub depth_max: usize,
     /// How many hypotheses the search continues at most.
@@ -33,6 +33,18 @@ pub struct BeamAsk<'a> {
     /// The proposals: a token and the row that it continues. They are numbered as rows after `rows`, and may continue
     /// each other.
     pub drafted: &'a mut Vec<(u32, Token)>,
+}
+
+/// A hypothesis of a beam search that is to be continued.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BeamLeaf<'a> {
+    /// The row of its last token.
+    pub row: u32,
+    /// Its log-probability.
+    pub log_probability: f64,
+    /// The target's best scores after it, the highest first, if an earlier pass has yielded them because the hypothesis
+    /// was proposed: its continuations need no guess.
+    pub scores: Option<&'a [(Token, f32)]>,
 }
 
 impl BeamAsk<'_> {

@@ -3,7 +3,7 @@
 //! Sizes are small, so that limits are reached often: pages of one position, pools that hold two sequences, passes of
 //! two rows, prompts with common prefixes.
 
-use foretoken_engine::{BudgetKind, Request};
+use foretoken_engine::{BeamSearch, BudgetKind, EarlyStopping, Request};
 use foretoken_speculation::{Constrained, Sampling, Tenant, Token};
 
 use super::{Run, TOP};
@@ -51,6 +51,8 @@ pub struct Arrival {
     pub priority: i32,
     /// Whether the tokens of its prompt are scored.
     pub scores_prompt: bool,
+    /// The beam search that it is, if it is one.
+    pub beams: Option<BeamSearch>,
 }
 
 impl Arrival {
@@ -62,7 +64,8 @@ impl Arrival {
             tokens_max: Some(self.tokens_max),
             sampling: self.sampling.clone(),
             constraint: self.constrained.then(|| Constrained::new(Box::new(Forbidding::new(vocabulary)))),
-            prediction: self.prompt[self.prompt.len() / 2..].to_vec(),
+            prediction: if self.beams.is_some() { Vec::new() } else { self.prompt[self.prompt.len() / 2..].to_vec() },
+            beams: self.beams,
             seed: self.seed,
             budget: self.budget.clone(),
             drafters: self.drafters.clone(),
@@ -144,6 +147,9 @@ impl Run {
         for arrival in &mut arrivals {
             arrival.source = if random.once_in(4) { source(random, vocabulary) } else { random.one_of(&sources) };
         }
+        for arrival in arrivals.iter_mut().filter(|_| random.once_in(5)) {
+            make_beams(random, arrival);
+        }
         let states = random.once_in(3).then(|| [1 + random.below(sequences_max + 4), 2 + random.below(5)]);
         // Two ranks are not combined with states, an encoder or remote logits.
         let ranks = states.is_none() && encoder.is_none() && !remote_logits && random.once_in(2);
@@ -209,7 +215,22 @@ fn arrival(random: &mut Random, step: usize, vocabulary: usize, beginnings: &[Ve
         checkpoint,
         priority: if random.once_in(4) { random.below(3) as i32 - 1 } else { 0 },
         scores_prompt: random.once_in(5),
+        beams: None,
     }
+}
+
+/// Makes a beam search of a request, without the settings that it cannot have or that the naive search does not know.
+fn make_beams(random: &mut Random, one: &mut Arrival) {
+    let beams = 2 + random.below(3);
+    one.beams = Some(BeamSearch {
+        beams,
+        length_penalty: random.one_of(&[-1.0, 0.0, 1.0]),
+        early_stopping: random.one_of(&[EarlyStopping::True, EarlyStopping::False, EarlyStopping::Never]),
+        returned: 1 + random.below(beams),
+    });
+    (one.sampling.temperature, one.sampling.penalty_window) = (0.0, None);
+    (one.constrained, one.log_probabilities, one.scores_prompt, one.stop) = (false, false, false, None);
+    one.tokens_max = one.tokens_max.max(1);
 }
 
 /// Repeats a request, perhaps for another tenant.

@@ -73,6 +73,9 @@ impl fmt::Display for Arrival {
         if self.scores_prompt {
             write!(out, ", its prompt scored")?;
         }
+        if let Some(beams) = self.beams {
+            write!(out, ", {beams:?}")?;
+        }
         if *constrained {
             write!(out, ", constrained")?;
         }

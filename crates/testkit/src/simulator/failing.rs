@@ -5,7 +5,7 @@
 
 use std::panic::resume_unwind;
 
-use foretoken_speculation::{Ask, Chance, Drafter, Opening, Proposal, SequenceId, StepOutput, Token};
+use foretoken_speculation::{Ask, BeamAsk, Chance, Drafter, Opening, Proposal, SequenceId, StepOutput, Token};
 
 use crate::table::mix;
 
@@ -48,6 +48,21 @@ impl Drafter for Failing {
             }
             fail(state, 12);
         }
+    }
+
+    fn drafts_beams(&self) -> bool {
+        true
+    }
+
+    fn draft_beams(&mut self, ask: &mut BeamAsk<'_>) {
+        let state = ask.rows.iter().fold(hash(ask.tokens), |state, token| mix(state ^ u64::from(*token)));
+        for place in 0..ask.depth_max * ask.width {
+            let hash = mix(state ^ place as u64);
+            let rows = ask.rows.len() + ask.drafted.len();
+            let row = rows - 1 - (hash >> 20) as usize % rows.min(2 * ask.width);
+            ask.propose(row as u32, ((hash >> 40) % self.vocabulary as u64) as Token);
+        }
+        fail(state, 12);
     }
 
     fn observe(&mut self, outputs: &[StepOutput<'_>]) {

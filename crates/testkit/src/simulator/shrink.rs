@@ -11,12 +11,13 @@ use super::{Arrival, Run};
 type Simplification = fn(&mut Arrival) -> bool;
 
 /// All simplifications of a request.
-const SIMPLIFICATIONS: [Simplification; 16] = [
+const SIMPLIFICATIONS: [Simplification; 17] = [
     |one| std::mem::take(&mut one.step) > 0,
     |one| one.cancel_after.take().is_some(),
     |one| one.stop.take().is_some(),
     |one| std::mem::take(&mut one.constrained),
-    |one| !std::mem::replace(&mut one.log_probabilities, true),
+    |one| one.beams.take().is_some(),
+    |one| one.beams.is_none() && !std::mem::replace(&mut one.log_probabilities, true),
     |one| std::mem::take(&mut one.scores_prompt),
     |one| !std::mem::take(&mut one.drafters).is_empty(),
     |one| {
@@ -35,7 +36,7 @@ const SIMPLIFICATIONS: [Simplification; 16] = [
     |one| one.prompt.len() > 1 && one.prompt.pop().is_some(),
     |one| std::mem::replace(&mut one.source, vec![0]) != [0],
     |one| {
-        let plainer = one.tokens_max.saturating_sub(1);
+        let plainer = one.tokens_max.saturating_sub(1).max(usize::from(one.beams.is_some()));
         std::mem::replace(&mut one.tokens_max, plainer) > plainer
     },
 ];
