@@ -3,7 +3,7 @@
 //! The hypotheses are a tree behind the tokens that they share, and the draft model caches it as such: the rows of the
 //! hypotheses' last tokens are run in one pass, their best continuations by the sums of both models' scores are
 //! proposed (those that a search of this width would continue, and the next best), and the rows of these are run in the
-//! next pass. A hypothesis whose scores the target has told already is not run in the first one. Rows stay cached while
+//! next pass. A hypothesis whose scores are known from the target is not run in the first one. Rows stay cached while
 //! the shared tokens stay the same, so a pass runs few more rows than there are hypotheses. When the search has more
 //! tokens in common, the rows after them are run again, which is about every tenth step.
 //!
@@ -26,7 +26,7 @@ struct Draft<'a> {
     /// Its tokens after the shared ones.
     path: Vec<Token>,
     log_probability: f64,
-    /// The best scores after it, if the target has told them.
+    /// The best scores after it, if they are known from the target.
     scores: Option<&'a [(Token, f32)]>,
 }
 

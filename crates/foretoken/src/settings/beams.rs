@@ -19,7 +19,7 @@ impl SamplingSettings {
         self.num_beams > 1
     }
 
-    /// The search that requests ask for, if there is one; what was left open has transformers' defaults.
+    /// The search of requests, if there is one; what was left open has transformers' defaults.
     pub(crate) fn beam_search(&self) -> Option<BeamSearch> {
         self.has_beams().then(|| BeamSearch {
             beams: self.num_beams,

@@ -2,7 +2,7 @@
 //! `early_stopping`.
 //!
 //! The answers are the best `n` hypotheses of one search. A search has no random numbers, so a temperature of the
-//! server or the model gives way, and one of the request has to be 0. Whatever is told of single tokens is refused
+//! server or the model gives way, and one of the request has to be 0. Whatever describes single tokens is refused
 //! beside it.
 
 use foretoken::EarlyStopping;
@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::error::{ApiError, shown};
 use crate::fields::Fields;
 
-/// The field that asks for a search.
+/// The field that turns a search on.
 pub(crate) const FIELD: &str = "use_beam_search";
 
 /// Sets the search of a request, which returns `answers` hypotheses of `best_of` beams. `temperature`: the request's

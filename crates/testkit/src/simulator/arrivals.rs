@@ -147,8 +147,10 @@ impl Run {
         for arrival in &mut arrivals {
             arrival.source = if random.once_in(4) { source(random, vocabulary) } else { random.one_of(&sources) };
         }
-        for arrival in arrivals.iter_mut().filter(|_| random.once_in(5)) {
-            make_beams(random, arrival);
+        for arrival in &mut arrivals {
+            if random.once_in(5) {
+                make_beams(random, arrival);
+            }
         }
         let states = random.once_in(3).then(|| [1 + random.below(sequences_max + 4), 2 + random.below(5)]);
         // Two ranks are not combined with states, an encoder or remote logits.
