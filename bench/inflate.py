@@ -238,6 +238,8 @@ def main():
         raise SystemExit(f"{arguments.source / 'config.json'}: model_type: expected {expected}, "
                          f"found {config.get('model_type')}")
     growth = family(read_safetensors(arguments.source / "model.safetensors"), config, arguments)
+    if "lm_head.weight" in growth.shapes() and "lm_head.weight" not in growth.old:
+        raise SystemExit(f"{arguments.source / 'model.safetensors'}: expected tensor lm_head.weight, found none")
     arguments.target.mkdir(parents=True, exist_ok=True)
     for file in arguments.source.iterdir():
         if file.name not in ("config.json", "model.safetensors"):

@@ -5,11 +5,12 @@ golden networks of crates/model/tests/golden.
     python3 bench/peers/golden_beams.py crates/model/tests/golden crates/foretoken/tests/golden/beams \\
         llama gemma3 gpt_oss t5 mt5
 
-OUT/NAME.json has one case a line: the prompt (of an encoder-decoder the source, and the token that begins), the settings with transformers' names, and `found`, all hypotheses with
-their new tokens, the score, and the sum of their log-probabilities, which is computed anew by one pass over each
-(null where processors change log-probabilities). Cases differ in beams (2, 3, 4), length penalty, and `early_stopping`;
-the end token is one that hypotheses of the prompt have, or none; some cases have a repetition penalty and a least
-length. Prompt and end token are, of some random ones, those for which `early_stopping` matters most often.
+OUT/NAME.json has one case a line: the prompt (of an encoder-decoder the source, and the token that begins), the
+settings with transformers' names, and `found`, all hypotheses with their new tokens, the score, and the sum of their
+log-probabilities, which is computed anew by one pass over each (null where processors change log-probabilities). Cases
+differ in beams (2, 3, 4), length penalty, and `early_stopping`; the end token is one that hypotheses of the prompt
+have, or none; some cases have a repetition penalty and a least length. Prompt and end token are, of some random ones,
+those for which `early_stopping` matters most often.
 
 transformers 5.24 cannot search with a T5 whose halves differ in their layers (t5-v1_1).
 

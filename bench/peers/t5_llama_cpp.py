@@ -83,8 +83,8 @@ def joined(tokens):
 def logits(program, path, source, text):
     """foretoken's logits of a text that continues a source."""
     with tempfile.NamedTemporaryFile(suffix=".safetensors") as out:
-        foretoken(program, "logits", "-m", path, "--source-ids", joined(source), "--tokens", joined(text), "-o", out.name,
-                  "--force", "-t", 1, "--cache-type-k", "f32", "--cache-type-v", "f32")
+        foretoken(program, "logits", "-m", path, "--source-ids", joined(source), "--tokens", joined(text),
+                  "-o", out.name, "--force", "-t", 1, "--cache-type-k", "f32", "--cache-type-v", "f32")
         return load_file(out.name)["logits"]
 
 
@@ -124,7 +124,8 @@ def compare(program, path, texts, length):
             continue
         at = next(at for at, token in enumerate(ours.split(",")) if token != str(text[at + 1]))
         best = numpy.sort(rows[at])[-2:]
-        lines.append(f"  source of {len(source)}: texts differ from token {at}; llama.cpp's leads by {best[1] - best[0]:.2e}")
+        lead = best[1] - best[0]
+        lines.append(f"  source of {len(source)}: texts differ from token {at}; llama.cpp's leads by {lead:.2e}")
     print(f"{Path(path).name}: {equal} of {len(sources)} texts, logits within {worst:.1e}, "
           f"{len(other_tokens)} of {len(texts)} texts have other tokens", flush=True)
     print("\n".join(lines + other_tokens), end="\n" if lines + other_tokens else "")

@@ -1,8 +1,9 @@
 //! The file of `--resume`: a JSON line per answer, in the order of the prompts, which a later run continues.
 //!
 //! Lines are written in order when their answers are complete, so the file has the answers to the first prompts. The
-//! next run compares the lines with its prompts, sources and model and requests what is missing. It does not compare other
-//! settings. A beam search may find fewer hypotheses than were asked for, so its lines are told apart by their `index`.
+//! next run compares the lines with its prompts, sources and model and requests what is missing. It does not compare
+//! other settings. A beam search may find fewer hypotheses than were asked for, so its lines are told apart by their
+//! `index`.
 
 use std::path::Path;
 
