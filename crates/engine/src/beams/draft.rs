@@ -76,6 +76,7 @@ mod tests {
         assert_eq!(steps.left(), 1);
         let later = BeamCheck { kind: BeamStep::Later, needed: None, ..check };
         assert_eq!(steps.check(4, &[Some(26), None]), Some(later));
-        assert_eq!((steps.check(4, &[]), DraftedSteps::NONE.check(4, &[])), (None, None));
+        let mut none = DraftedSteps::NONE;
+        assert_eq!((steps.check(4, &[]), none.check(4, &[])), (None, None));
     }
 }
