@@ -289,13 +289,15 @@ mod tests {
         let (attention, feed_forward, inner) = (4 * 32 * 24, 3 * 32 * 48, 24);
         let cross_key_value = 3 * 2 * 32 * inner;
         let read = 2 * (attention + feed_forward) + cross_key_value;
+        // In memory outputs are a multiple of 16: those of queries, keys and values are 32.
+        let (own, cross, wide) = (3 * 32 * 32 + 32 * 24, 32 * 32 + 32 * 24, 3 * 2 * 32 * 32);
         let reading = work.reading(7, &CEILINGS);
-        assert_eq!(reading.bytes, 4.0 * read as f64);
+        assert_eq!(reading.bytes, (4 * (2 * (own + feed_forward) + wide)) as f64);
         assert_eq!(reading.operations, (2 * 7 * read + 7 * 7 * 2 * 4 * inner) as f64);
         // Two rows after three positions of the output, with sources of 7 tokens and of none.
         let of_source = |source| work.pass([3, source], [2, 2], WeightsRead::default(), &CEILINGS);
         let (seven, none) = (of_source(7), of_source(0));
-        let layers = 3 * (attention + attention / 2 + feed_forward) + 64 * 32;
+        let layers = 3 * (own + cross + feed_forward) + 64 * 32;
         assert_eq!(none.bytes, (4 * layers + 3 * (3 + 2) * 2 * 2 * inner) as f64);
         assert_eq!(seven.bytes - none.bytes, (3 * 7 * 2 * 2 * inner) as f64);
         assert_eq!(seven.operations - none.operations, (2 * 7 * 3 * 4 * inner) as f64);

@@ -125,7 +125,7 @@ fn contradictions_are_one_line() {
         assert_eq!(run(&line(more)).error(code), expected, "{more}");
     }
     let chat = run(&["chat", "hello", "--num-beams", "4"]).error(2);
-    assert_eq!(chat, "--num-beams: expected an option of foretoken chat, found one of generate");
+    assert_eq!(chat, "--num-beams: expected an option of foretoken chat, found one of generate, bench generate");
 }
 
 #[test]
