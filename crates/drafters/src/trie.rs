@@ -8,8 +8,9 @@
 //!
 //! Here a sequence's own branches, prompt and output, are kept with the sequence (`live`). When it ends, the branches
 //! of its output move to its tenant's tries, after the last token of the prompt, as in the authors' warm-up; those of
-//! the prompt are dropped with the sequence. What an encoder reads is inserted as a prompt is. So sequences that run at the same time learn from each other only when one
-//! ends. A tenant sees its own branches and public ones (those of a warm-up without a tenant), never another tenant's.
+//! the prompt are dropped with the sequence. What an encoder reads is inserted as a prompt is. So sequences that run at
+//! the same time learn from each other only when one ends. A tenant sees its own branches and public ones (those of a
+//! warm-up without a tenant), never another tenant's.
 //!
 //! Branches are chosen by estimated probability (`retrieve`), or by the authors' own rule (`frequency`), which is there
 //! to be compared and accepts less.

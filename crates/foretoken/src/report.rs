@@ -158,8 +158,8 @@ pub fn beams(stats: &BeamStats) -> Option<Value> {
 
 /// A whole answer; of a beam search its best hypothesis, with `score` and `log_probability` ([`Answer::each`] has the
 /// others). `index`: its number among the answers to its prompt, from 0; `prompt` and `source`: their texts, where they
-/// were given as such; `has_text`: whether the model has a tokenizer; `record`: of the run; `names`: of the drafters, by
-/// number. What an encoder read is in `source` and `source_ids`, which no other answer has.
+/// were given as such; `has_text`: whether the model has a tokenizer; `record`: of the run; `names`: of the drafters,
+/// by number. What an encoder read is in `source` and `source_ids`, which no other answer has.
 pub fn object(
     (index, answer): (usize, &Answer),
     [prompt, source]: [Option<&str>; 2],

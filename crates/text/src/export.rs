@@ -5,8 +5,8 @@
 //! `tokenizer/pre_tokenizer.rs`; `llama`: BPE with spaces as ▁ and byte fallback, or SentencePiece's own file; `t5`:
 //! Unigram), and any other component is refused by name. The result is read back and must give the same tokens as the
 //! folder for a few difficult texts, because a wrong vocabulary would only make the model slightly worse and nobody
-//! would notice. Not supported: WordPiece, and normalizers, except SentencePiece's of Unigram models; NFC is dropped with
-//! a note.
+//! would notice. Not supported: WordPiece, and normalizers, except SentencePiece's of Unigram models; NFC is dropped
+//! with a note.
 
 mod files;
 mod probes;

@@ -144,7 +144,7 @@ fn beams_read_a_source() {
     let plain = search("--spec-type none");
     assert_eq!(plain.lines().count(), 3, "{plain}");
     assert_eq!(search(&format!("--spec-type draft -md {draft}")), plain);
-    assert_ne!(output_ids(&model, &format!("--source-ids 9,44,1 --num-beams 4 --n-best 3 --spec-type none")), plain);
+    assert_ne!(output_ids(&model, "--source-ids 9,44,1 --num-beams 4 --n-best 3 --spec-type none"), plain);
 }
 
 /// `--json` has the source where other models have the prompt: its text or its tokens.

@@ -2,8 +2,8 @@
 //!
 //! Most matrices get the type that the user chose; `rules.rs` decides which ones get another format in a mixture.
 //! Norms, biases (T5's tables of them too) and position embeddings stay f32: they are small, and not used in products.
-//! Rows that are not a multiple of 256 get the format with blocks of 32 and the next larger number of bits. Formats with
-//! larger codebooks are not supported.
+//! Rows that are not a multiple of 256 get the format with blocks of 32 and the next larger number of bits. Formats
+//! with larger codebooks are not supported.
 
 use foretoken_kernels::block::Format;
 use foretoken_model::WeightType;

@@ -123,9 +123,14 @@ fn from_json(config: &JsonConfig, feed_forward: &str, in_each_layer: bool) -> Re
     let is_deep = encoder.layers.max(spec.layers) > 1;
     let buckets = Buckets { count, distance_max, in_each_layer: in_each_layer && is_deep };
     let spec = complete(spec, encoder, (file, [of_buckets, of_distance], buckets))?;
-    let gated = matches!(spec.feed_forward, FeedForward::Gated(_));
+    let layout = layout(matches!(spec.feed_forward, FeedForward::Gated(_)));
+    Ok(Plan { spec, layout })
+}
+
+/// How transformers' checkpoints are stored, with gates or without.
+fn layout(gated: bool) -> Layout {
     let up = |gated_names, plain| if gated { Up::Gated(gated_names) } else { Up::Plain(plain) };
-    let layout = Layout {
+    Layout {
         prefixes: &[],
         embedding: "shared",
         embedding_copies: &["encoder.embed_tokens", "decoder.embed_tokens"],
@@ -151,8 +156,7 @@ fn from_json(config: &JsonConfig, feed_forward: &str, in_each_layer: bool) -> Re
             output_norm: "encoder.final_layer_norm",
         }),
         ..HUGGING_FACE
-    };
-    Ok(Plan { spec, layout })
+    }
 }
 
 /// Adds to a spec what all networks of the family have.
