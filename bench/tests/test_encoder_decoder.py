@@ -87,5 +87,19 @@ class Scores(unittest.TestCase):
         self.assertEqual(scores.bleu([("x", "a")]), 0.0)
 
 
+class Files(unittest.TestCase):
+    def test_the_committed_pair_is_small_and_carries_its_attributions(self):
+        models = FOLDER.parents[2] / "models"
+        files = [models / f"encoder-decoder-{which}.gguf" for which in ("target", "draft")]
+        self.assertLess(sum(file.stat().st_size for file in files), 12e6)
+        readme = (models / "README.md").read_text()
+        for file in files:
+            head = file.read_bytes()[:4096]
+            self.assertEqual(head[:4], b"GGUF")
+            for text in ("Wikinews", "Wikipedia", "TinyStories", "Schema-Guided Dialogue", "Tatoeba", "CC BY 2.0 FR"):
+                self.assertIn(text.encode(), head)
+                self.assertIn(text, readme)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -16,15 +16,29 @@ import torch
 from transformers import AutoTokenizer, T5ForConditionalGeneration
 
 from scores import bleu, similarity
-from train import IGNORED
-from write import answers
+
+
+@torch.no_grad()
+def answers(model, tokenizer, sources, drawn, tokens_max=384, rows=64):
+    """What a network writes for sources: the token ids of each text, ended by the token that ends it."""
+    ids = tokenizer(sources)["input_ids"]
+    order = sorted(range(len(ids)), key=lambda at: len(ids[at]))
+    found = [None] * len(ids)
+    for first in range(0, len(order), rows):
+        part = order[first:first + rows]
+        batch = tokenizer.pad({"input_ids": [ids[at] for at in part]}, return_tensors="pt")
+        law = dict(do_sample=True, top_k=0, top_p=1.0, temperature=1.0) if drawn else dict(do_sample=False)
+        texts = model.generate(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"],
+                               max_new_tokens=tokens_max, **law)
+        for at, text in zip(part, texts[:, 1:].tolist()):
+            found[at] = text[:text.index(1) + 1] if 1 in text else text
+    return found
 
 
 @torch.no_grad()
 def laws(model, source, text):
     """The distributions of a network at each token of a text."""
-    labels = torch.tensor([text])
-    return model(input_ids=torch.tensor([source]), labels=labels.masked_fill(labels < 0, IGNORED)).logits[0].softmax(-1)
+    return model(input_ids=torch.tensor([source]), labels=torch.tensor([text])).logits[0].softmax(-1)
 
 
 def right(target, draft, sources, texts):

@@ -2,7 +2,7 @@
 """Trains a small encoder-decoder of T5's later form (gated GELU, a head of its own), for measurements.
 
     python3 train.py DATA TOKENIZER OUT/target --size target --steps 4000
-    python3 train.py DATA TOKENIZER OUT/draft --size draft --steps 3000 --teacher OUT/target --written TEXTS.jsonl
+    python3 train.py DATA TOKENIZER OUT/draft --size draft --steps 3000 --teacher OUT/target
 
 DATA is what tasks.py made and TOKENIZER what vocabulary.py made. OUT gets a folder in the format of Hugging Face every
 --keep-every steps, and beside it OUT.state.pt, from which the same command continues. Batches have tasks of similar
@@ -14,9 +14,7 @@ continued with other --steps as long as the fall has not begun. Matrices inside 
 which is how a copied token finds its row early.
 
 With --teacher the loss is the divergence of the draft's distribution from the teacher's at every token of the target
-(KL(p || q), at temperature 1): a draft is good if it says what the target says. --written adds texts that the teacher
-wrote itself (write.py), which are drawn for half of the batches: positions of its own texts are those that it sees in
-use.
+(KL(p || q), at temperature 1): a draft is good if it says what the target says.
 
 Needs torch 2.9 or later and transformers 5. Runs on a CPU with bf16 autocast.
 """
@@ -216,7 +214,6 @@ def train(options):
     torch.manual_seed(options.seed)
     tokenizer = AutoTokenizer.from_pretrained(options.tokenizer)
     tasks, held = (Tasks(f"{options.data}/{name}.jsonl", tokenizer) for name in ("train", "held"))
-    written = Tasks(options.written, tokenizer) if options.written else None
     teacher = options.teacher and T5ForConditionalGeneration.from_pretrained(options.teacher, dtype=torch.bfloat16)
     model = new_network(options.size, len(tokenizer))
     both, step = optimizers(model, options.rate), 0
@@ -233,8 +230,7 @@ def train(options):
         for optimizer in both:
             for group in optimizer.param_groups:
                 group["lr"] = options.rate * rate_at(step, options)
-        mine = written if written and step % 2 else tasks
-        batch = mine.batch(step // 2 if written else step, options.tokens, options.seed)
+        batch = tasks.batch(step, options.tokens, options.seed)
         loss, count = loss_of(model, batch, teacher)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -265,7 +261,6 @@ def main():
     parser.add_argument("--decay", type=float, default=0.35)
     parser.add_argument("--tokens", type=int, default=2560, help="tokens of a batch, sources and targets together")
     parser.add_argument("--teacher", help="folder of a network whose distributions are learned")
-    parser.add_argument("--written", help="file of tasks whose targets the teacher wrote")
     parser.add_argument("--keep-every", type=int, default=150)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
