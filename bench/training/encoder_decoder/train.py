@@ -71,7 +71,7 @@ def new_network(size, vocabulary):
 
 
 def begin_copying(model):
-    """Lets a network begin as one that copies: it would find out how, but only after an hour on two cores.
+    """Lets a network begin as one that copies, which is the slowest part to find out.
 
     The first layer of each half writes the tokens before a position into subspaces of its own (heads that look at one
     distance only). Cross attention compares those of the source with the decoder's last token, or with its last two,
