@@ -240,7 +240,7 @@ mod tests {
         };
         let depths = [99, 60, 30, 1].map(|included| depth(included, 0.01, 0.05));
         assert!(depths[0] == 5 && depths.is_sorted_by(|a, b| a >= b) && depths[2] > 0, "{depths:?}");
-        assert_eq!((depth(1, 0.01, 0.2), depth(99, 0.5, 0.05), depth(99, 0.01, 3.0)), (0, 0, 0));
+        assert_eq!((depth(1, 0.01, 0.2), depth(99, 2.0, 0.05), depth(99, 0.01, 3.0)), (0, 0, 0));
         let none = BeamCandidate { depth_max: 0, ..CANDIDATE };
         assert_eq!(BeamDrafts::default().choose(none, &costs(0.01, 0.05)), None);
         let full = BeamCandidate { nodes_max: 3, ..CANDIDATE };
