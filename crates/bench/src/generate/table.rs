@@ -204,15 +204,6 @@ impl Formatter<'_> {
         let value = |estimate: Option<Estimate>| estimate.map(|estimate| estimate.value);
         let low = |estimate: Option<Estimate>| estimate?.interval.map(|(low, _)| low);
         let high = |estimate: Option<Estimate>| estimate?.interval.map(|(_, high)| high);
-        let totals = figures.totals;
-        let a_pass = |sum: usize| (totals.passes > 0).then(|| sum as f64 / totals.passes as f64);
-        let per_pass = json!({
-            "rows": a_pass(totals.rows),
-            "bytes": a_pass(totals.bytes),
-            "experts": a_pass(totals.experts),
-            "experts_packed": a_pass(totals.packed),
-            "experts_per_row": (totals.rows > 0).then(|| totals.experts as f64 / totals.rows as f64),
-        });
         let mut object = json!({
             "model": self.target,
             "threads": self.threads,
@@ -245,7 +236,7 @@ impl Formatter<'_> {
             "speedup_with_prompt_high": high(with_prompt),
             "no_difference": figures.main_speedup().and_then(|estimate| estimate.no_difference()),
             "tokens_per_pass": figures.a_pass(),
-            "per_pass": per_pass,
+            "per_pass": per_pass(figures),
             "modelled_speedup": stats.modelled_speedup(),
             "predicted": row.variant.method.as_ref().and_then(|method| predicted(method, figures, costs)),
             "mean_accepted_length": stats.mean_accepted_len(),
@@ -267,6 +258,19 @@ impl Formatter<'_> {
         }
         object
     }
+}
+
+/// What the passes of a method had and read, on average.
+fn per_pass(figures: &Figures) -> Value {
+    let totals = figures.totals;
+    let a_pass = |sum: usize| (totals.passes > 0).then(|| sum as f64 / totals.passes as f64);
+    json!({
+        "rows": a_pass(totals.rows),
+        "bytes": a_pass(totals.bytes),
+        "experts": a_pass(totals.experts),
+        "experts_packed": a_pass(totals.packed),
+        "experts_per_row": (totals.rows > 0).then(|| totals.experts as f64 / totals.rows as f64),
+    })
 }
 
 /// A line that compares the steps of beam searches without drafts with their passes; empty if none were measured one

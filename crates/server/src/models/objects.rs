@@ -1,4 +1,4 @@
-//! `/v1/models`, `/health` and `/ready`: descriptions of the models, the server's health, and whether it takes requests.
+//! `/v1/models`, `/health` and `/ready`: what the models are, the server's health, and whether it takes requests.
 //!
 //! For a model that is not loaded, the object has its names and that status.
 
