@@ -4,7 +4,8 @@
 //! and requests that arrive and are cancelled at any step, with shared prefixes, samplers, stop strings, constraints
 //! and beam searches. [`Run::check`] checks that the tokens of each request and the bits of their log-probabilities are
 //! those of [`decode`], that hypotheses are those of the naive search ([`beams::search`]), that its text ends where a
-//! naive search finds the stop string, that every request ends exactly once, that no page is lost or held twice, that a tenant shares only prefixes that it may know, that the rows of draft
+//! naive search finds the stop string, that every request ends exactly once, that no page is lost or held
+//! twice, that a tenant shares only prefixes that it may know, that the rows of draft
 //! models are those of their tables, and that the engine becomes idle. Some drafters fail sometimes. A run that fails
 //! is shrunk ([`Run::shrunk`]) before it is printed, with one line per request.
 //!
