@@ -90,11 +90,11 @@ step takes without drafts over what its pass of N rows takes; of several texts a
 --json prints one object a row instead, with the same figures unrounded (acceptance_rate, drafting_share;
 bookkeeping_share is the time of deciding what to draft and of learning from it, bench_share that of the
 measurement itself over all of it; speedup_low and speedup_high are the interval; modelled_speedup is what
-costs predict, without the clock; beams and step_over_pass are those of beam searches), with the number of
-prompts, tokens and repetitions, per_pass the rows, bytes read and distinct experts of the passes (prompts'
-among them), the seconds of each group in each
-repetition, and for each drafter its statistics and the reliability of its estimates; its alpha, the mean
-overlap of its law with the target's, only under --measure. So is predicted, of a method with one drafter:
+costs predict, without the clock; beams and step_over_pass are those of beam searches), with the number
+of prompts, tokens and repetitions, per_pass the rows, bytes read and distinct experts of the passes
+(prompts' among them), the seconds of each group in each repetition, and for each drafter its
+statistics and the reliability of its estimates; its alpha, the mean overlap of its law with the
+target's, only under --measure. So is predicted, of a method with one drafter:
 the speed-up that this alpha and the costs predict for chains as long as its drafts.";
 
 /// Options of `foretoken bench generate`.
