@@ -21,7 +21,7 @@ const TIME_MAX: Duration = Duration::from_secs(120);
 const DOCUMENTS: [&str; 4] = ["README.md", "docs/guide.md", "docs/hub.md", "docs/server.md"];
 
 /// Lines that are not run, by a part of them, with the reason.
-const EXCEPTIONS: [(&str, &str); 8] = [
+const EXCEPTIONS: [(&str, &str); 9] = [
     ("cargo install", "it builds the program again"),
     ("cargo run --release", "it builds the program again"),
     ("cargo test", "it is this test"),
@@ -29,15 +29,17 @@ const EXCEPTIONS: [(&str, &str); 8] = [
     ("grep dialogue bench/prompts.jsonl >", "its output is prepared here"),
     ("bench/peers/same", "it needs other programs, a real model and questions; bench/tests has stand-ins"),
     ("curl ", "tests of real clients use it"),
+    ("haproxy ", "tests of replicas use it"),
     ("| man ", "not every system has manuals"),
 ];
 
 /// Names in documents and their replacements.
-const STAND_INS: [(&str, &str); 4] = [
+const STAND_INS: [(&str, &str); 5] = [
     ("/tmp/inflated", "TARGET"),
     ("/tmp/dialogues.jsonl", "PROMPTS.jsonl"),
     ("0.0.0.0", "127.0.0.1"),
     ("--port 8000", "--port 0"),
+    ("--port 8081", "--port 0"),
 ];
 
 /// Further options for commands that would take too long for a test. Options of the line itself count more.
