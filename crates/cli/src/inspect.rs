@@ -11,7 +11,7 @@ use clap::Args;
 use foretoken::line::one_line;
 use foretoken::models::spec::{Activation, DraftHead, Experts, FeedForward, HeadKind, Norm, Positions};
 use foretoken::models::{ActiveParameters, ExpertNeed, Opened, Spec};
-use foretoken::{CacheType, Isa, Token, Tokenizer};
+use foretoken::{CacheType, Isa, Offload, Token, Tokenizer};
 use foretoken_console::failure::{Failure, on_one_line};
 use foretoken_console::options::{CacheOptions, HubOptions, ModelOptions};
 use foretoken_console::terminal::standard_output;
@@ -49,6 +49,7 @@ impl Inspect {
             ctx_size: None,
             checkpoints: None,
             expert_memory: None,
+            offload: Offload::default(),
             threads: None,
             dtype: None,
             cache: self.cache,

@@ -82,7 +82,7 @@ impl KeptCosts {
         }
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
-        let path = folder().map(|folder| folder.join(format!("costs-{:016x}.json", hasher.finish())));
+        let path = cache_folder().map(|folder| folder.join(format!("costs-{:016x}.json", hasher.finish())));
         if let Some(path) = path.as_deref().filter(|path| path.exists()) {
             match read(path) {
                 Ok(found) if found.measured_for == key => engine.resume_costs(&found.record(names)),
@@ -141,7 +141,7 @@ pub fn measured_rows_per_second(target: &Path) -> Option<f64> {
 /// The files of a target's costs on this machine.
 fn of_target(target: &Path) -> Option<Vec<CostFile>> {
     let target = format!("{} (", std::fs::canonicalize(target).ok()?.display());
-    let files = std::fs::read_dir(folder()?).ok()?.flatten().filter_map(|entry| read(&entry.path()).ok());
+    let files = std::fs::read_dir(cache_folder()?).ok()?.flatten().filter_map(|entry| read(&entry.path()).ok());
     let is_wanted = |file: &CostFile| file.measured_for.starts_with(&target) && file.measured_for.ends_with(&machine());
     Some(files.filter(is_wanted).collect())
 }
@@ -152,7 +152,7 @@ fn has_network(name: &str) -> bool {
 }
 
 /// The cache folder.
-fn folder() -> Option<PathBuf> {
+pub(crate) fn cache_folder() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let cache = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")))?;
     Some(cache.join("foretoken"))

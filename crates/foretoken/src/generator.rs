@@ -142,12 +142,15 @@ impl Generator {
         for specs in &specs {
             maker.open_drafts(specs)?;
         }
-        let need = MemoryNeed { drafts: maker.memory_need(&specs)?, ..MemoryNeed::of_target(&target, &options)? };
+        let need = MemoryNeed::of_target(&target, &options)?.supported_by(backend);
+        let need = MemoryNeed { drafts: maker.memory_need(&specs)?, ..need };
         need.check(&mut options)?.iter().for_each(|shortage| on_event(Opening::Warning(shortage)));
         let memory = need.reserve(&options);
         notes.extend(need.note_experts(&options).or_else(|| model.note_experts(&target)));
+        notes.extend(need.note_layers(&options).or_else(|| model.note_offload(&target, need.layers > 0)));
         let progress = &mut |done, of| on_event(Opening::Loading { done, of });
-        let Loaded { executor, spec, left_out, threads, weights } = target.load_within(backend, options, progress)?;
+        let Loaded { executor, spec, left_out, threads, weights } =
+            target.load_within(backend, options, progress, &mut notes)?;
         maker.set_loaded(executor.capacity().clone(), weights);
         notes.extend(model.note_threads(threads));
         notes.extend(target.note_unused_tensors(&left_out));

@@ -5,7 +5,7 @@
 //! more is needed, opening fails with an error that lists the parts and the settings that would make them smaller, so
 //! that the machine does not swap and the system kills no program. Without a limit a shortage is only reported, since
 //! caches are filled as sequences grow. If everything but the routed experts fits, the experts get the rest, and are
-//! packed when they are chosen. Small allocations are not counted. On systems other than Linux the free memory is
+//! packed when they are chosen; of other networks the layers get the rest, and are read from a file for every pass. Small allocations are not counted. On systems other than Linux the free memory is
 //! unknown.
 
 mod available;
@@ -15,7 +15,7 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock};
 
-use foretoken_model::Options;
+use foretoken_model::{Backend, Options};
 
 use crate::Error;
 use crate::error::Message;
@@ -102,6 +102,10 @@ pub(crate) struct MemoryNeed {
     pub(crate) experts: usize,
     /// The least room that the experts need.
     pub(crate) experts_least: usize,
+    /// Of the weights, the layers that can be read from a file for every pass, or their room if it is smaller.
+    pub(crate) layers: usize,
+    /// The least room that the layers need.
+    pub(crate) layers_least: usize,
     /// The target's keys and values.
     pub(crate) cache: usize,
     /// The target's buffers for as many rows as a pass may have.
@@ -117,6 +121,23 @@ impl MemoryNeed {
         Self { weights: self.weights.saturating_sub(spared), experts: self.experts - spared, ..self }
     }
 
+    /// This need with at most `bytes` for layers.
+    pub(crate) fn with_layers_in(self, bytes: usize) -> Self {
+        let spared = self.layers.saturating_sub(bytes);
+        Self { weights: self.weights.saturating_sub(spared), layers: self.layers - spared, ..self }
+    }
+
+    /// This need with the room that the options give to experts and layers.
+    pub(crate) fn within(self, options: &Options) -> Self {
+        let need = options.expert_bytes.map_or(self, |bytes| self.with_experts_in(bytes));
+        options.layer_bytes.map_or(need, |bytes| need.with_layers_in(bytes))
+    }
+
+    /// This need for a backend, which may not be able to read layers for every pass.
+    pub(crate) fn supported_by(self, backend: &dyn Backend) -> Self {
+        if backend.reads_layers() { self } else { Self { layers: 0, layers_least: 0, ..self } }
+    }
+
     /// All bytes together.
     pub(crate) fn total(&self) -> usize {
         let Self { weights, cache, passes, drafts, .. } = *self;
@@ -126,13 +147,13 @@ impl MemoryNeed {
     /// Reserves these bytes until the returned value is dropped: caches are filled as sequences grow, and a model that
     /// is opened meanwhile must not get the same memory.
     pub(crate) fn reserve(&self, options: &Options) -> MemoryReservation {
-        let bytes = options.expert_bytes.map_or(*self, |bytes| self.with_experts_in(bytes)).total();
+        let bytes = self.within(options).total();
         RESERVED.fetch_add(bytes, Ordering::Relaxed);
         MemoryReservation(bytes)
     }
 
-    /// Compares the need with the memory that may be taken. If there is a limit and only the experts exceed it, sets
-    /// their room in `options` to what is left, unless it is set. Without a limit, returns the message of a shortage.
+    /// Compares the need with the memory that may be taken. If there is a limit and only the experts, or the layers,
+    /// exceed it, sets their room in `options` to what is left, unless it is set. Without a limit, returns the message of a shortage.
     ///
     /// # Errors
     /// There is a limit, and less memory than needed.
@@ -145,20 +166,25 @@ impl MemoryNeed {
         }
         let &MemoryState { limit, free, held } = &now;
         if options.expert_bytes.is_none() {
-            options.expert_bytes = self.room_for_experts(limit, free, held);
+            options.expert_bytes = self.room_for(self.experts, self.experts_least, (limit, free, held));
         }
-        let need = options.expert_bytes.map_or(*self, |bytes| self.with_experts_in(bytes));
+        if options.layer_bytes.is_none() {
+            options.layer_bytes = self.room_for(self.layers, self.layers_least, (limit, free, held));
+        }
+        let need = self.within(options);
         let Some(shortage) = need.shortage_message(limit, free, held) else { return Ok(None) };
         let missing = need.total().saturating_sub(now.allowed().unwrap_or(0));
         if limit == MemoryLimit::None { Ok(Some(shortage)) } else { Err(Error::Memory(shortage, missing)) }
     }
 
-    /// The room for experts, if not all of them fit and the least room does.
-    fn room_for_experts(&self, limit: MemoryLimit, free: Option<usize>, held: usize) -> Option<usize> {
+    /// The room for a part of the need, the experts or the layers, if not all of it fits and `least` does. `memory`: the
+    /// arguments of [`allowed`].
+    fn room_for(&self, part: usize, least: usize, memory: (MemoryLimit, Option<usize>, usize)) -> Option<usize> {
+        let (limit, free, held) = memory;
         let (allowed, _) = allowed(limit, free, held).filter(|_| limit != MemoryLimit::None)?;
-        let left = allowed.checked_sub(self.total() - self.experts.min(self.total()))?;
+        let left = allowed.checked_sub(self.total() - part.min(self.total()))?;
         let room = left - left / SYSTEM_PART;
-        (self.total() > allowed && self.experts > 0 && room >= self.experts_least).then_some(room)
+        (self.total() > allowed && part > 0 && room >= least).then_some(room)
     }
 
     /// A note for users if not all experts are in memory at a time.
@@ -169,9 +195,18 @@ impl MemoryNeed {
         Some(Message::setting("expert_memory").and(rest))
     }
 
+    /// A note for users if not all layers are in memory at a time.
+    pub(crate) fn note_layers(&self, options: &Options) -> Option<Message> {
+        let bytes = options.layer_bytes.filter(|bytes| *bytes < self.layers)?;
+        let (layers, room) = (format_bytes(self.layers), format_bytes(bytes));
+        let rest =
+            format!(": {layers} of layers are read from a file, for every pass but for {room}; texts stay the same");
+        Some(Message::setting("offload").and(rest))
+    }
+
     /// The message of a shortage, if there is one. Arguments as in [`allowed`].
     fn shortage_message(&self, limit: MemoryLimit, free: Option<usize>, held: usize) -> Option<Message> {
-        let Self { weights, floats, experts, cache, passes, drafts, .. } = *self;
+        let Self { weights, floats, experts, layers_least, cache, passes, drafts, .. } = *self;
         let total = self.total();
         let (allowed, is_limited) = allowed(limit, free, held)?;
         if total <= allowed {
@@ -180,6 +215,9 @@ impl MemoryNeed {
         let mut parts = format!("weights {}", format_bytes(weights));
         if experts > 0 {
             parts += &format!(" with experts {}", format_bytes(experts));
+        }
+        if layers_least > 0 {
+            parts += &format!(" with layers, of which {} at a time suffice", format_bytes(layers_least));
         }
         parts += &format!(", cache {}, passes {}", format_bytes(cache), format_bytes(passes));
         if drafts > 0 {
@@ -248,7 +286,7 @@ impl Drop for MemoryReservation {
     }
 }
 
-/// One eighth of the experts' room is left to the system, which caches pages of their file there.
+/// One eighth of the room of experts or layers is left to the system, which caches pages of files there.
 const SYSTEM_PART: usize = 8;
 
 /// Bytes that may be taken, and whether the limit decides that rather than the free memory; `None` if that is unknown.
@@ -302,7 +340,8 @@ mod tests {
     fn experts_get_what_the_rest_leaves() {
         let dense = MemoryNeed { weights: 2_000_000_000, cache: 400_000_000, ..MemoryNeed::default() };
         let need = MemoryNeed { weights: 18_000_000_000, experts: 16_000_000_000, experts_least: 100_000_000, ..dense };
-        let room = |need: MemoryNeed, limit, free| need.room_for_experts(limit, Some(free), 0);
+        let room =
+            |need: MemoryNeed, limit, free| need.room_for(need.experts, need.experts_least, (limit, Some(free), 0));
         let free = MemoryLimit::Free;
         assert_eq!(room(need, free, 18_400_000_000), None, "all fit");
         assert_eq!(room(need, free, 10_400_000_000), Some(7_000_000_000));

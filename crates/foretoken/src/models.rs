@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use foretoken_model::checkpoint::Config;
 use foretoken_model::family::{self, Layout, Plan};
-pub use foretoken_model::{Backend, Checkpoint, Cpu, ExpertNeed, Loaded, Options, Spec, WeightType, spec};
-use foretoken_model::{Capacity, SharedEmbeddings, backend};
+pub use foretoken_model::{Backend, Checkpoint, Cpu, ExpertNeed, LayerNeed, Loaded, Options, Spec, WeightType, spec};
+use foretoken_model::{Capacity, Network, SharedEmbeddings, Unpacked, backend};
 use foretoken_speculation::Token;
 use foretoken_text::{ChatTemplate, Tokenizer};
 use foretoken_weights::gguf::{Metadata, Value};
@@ -26,6 +26,7 @@ use foretoken_weights::{Bytes, gguf};
 use crate::Error;
 use crate::error::Message;
 use crate::memory::MemoryNeed;
+use crate::offload;
 pub use active_parameters::ActiveParameters;
 use defaults::Defaults;
 use demo::Embedded;
@@ -129,6 +130,50 @@ impl Opened {
         }
         let plan = Plan { spec: self.spec.clone(), layout: self.layout.clone() };
         Ok(plan.read(&self.checkpoint, None)?.expert_need(weight_type)?)
+    }
+
+    /// Bytes of the layers that can be read from a file for every pass, with matrices of floats converted to
+    /// `weight_type`.
+    ///
+    /// # Errors
+    /// As [`Opened::expert_need`].
+    pub fn layer_need(&self, weight_type: Option<WeightType>) -> Result<LayerNeed, Error> {
+        let plan = Plan { spec: self.spec.clone(), layout: self.layout.clone() };
+        if plan.spec.draft_head.is_some() {
+            return Ok(LayerNeed::default());
+        }
+        Ok(plan.read(&self.checkpoint, None)?.layer_need(weight_type)?)
+    }
+
+    /// The described network, for loading it with these options.
+    ///
+    /// # Errors
+    /// A tensor is missing or contradicts the configuration.
+    pub(crate) fn network(&self, options: &Options) -> Result<Network<Unpacked>, Error> {
+        let plan = Plan { spec: self.spec.clone(), layout: self.layout.clone() };
+        Ok(plan.read(&self.checkpoint, options.context)?.with_tokens(options.tokens))
+    }
+
+    /// The files of its weights and its configuration; none if it is part of the program.
+    ///
+    /// # Errors
+    /// The system's, for its folder.
+    pub(crate) fn files(&self) -> std::io::Result<Vec<PathBuf>> {
+        match &self.location {
+            Location::Embedded(_) => Ok(Vec::new()),
+            Location::Gguf => Ok(vec![PathBuf::from(&self.name)]),
+            Location::Directory(folder) => {
+                let entries = std::fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path()));
+                let is_wanted = |path: &PathBuf| {
+                    path.file_name().is_some_and(|name| name == "config.json")
+                        || path.extension().is_some_and(|extension| extension == "safetensors")
+                };
+                let mut all: Vec<PathBuf> = entries.collect::<Result<_, _>>()?;
+                all.retain(is_wanted);
+                all.sort();
+                Ok(all)
+            }
+        }
     }
 
     /// The format of its files, in words.
@@ -264,11 +309,11 @@ impl Opened {
         mut options: Options,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Loaded, Error> {
-        MemoryNeed::of_target(self, &options)?.check(&mut options)?;
-        self.load_within(backend, options, progress)
+        MemoryNeed::of_target(self, &options)?.supported_by(backend).check(&mut options)?;
+        self.load_within(backend, options, progress, &mut Vec::new())
     }
 
-    /// As [`Opened::load`], for callers that have checked the memory.
+    /// As [`Opened::load`], for callers that have checked the memory. `notes` receives notes for users.
     ///
     /// # Errors
     /// As [`Opened::load`], except for memory.
@@ -277,10 +322,21 @@ impl Opened {
         backend: &dyn Backend,
         options: Options,
         progress: &mut dyn FnMut(usize, usize),
+        notes: &mut Vec<Message>,
     ) -> Result<Loaded, Error> {
-        let plan = Plan { spec: self.spec.clone(), layout: self.layout.clone() };
-        let network = plan.read(&self.checkpoint, options.context)?.with_tokens(options.tokens);
-        let loaded = backend.load(network, options, progress)?;
+        let reads_layers = backend.reads_layers();
+        let offloading = if reads_layers { offload::backend(self, &options, progress, notes)? } else { None };
+        let loaded = match &offloading {
+            None => backend.load(self.network(&options)?, options, progress)?,
+            Some(offloading) => match offloading.load(self.network(&options)?, options, progress) {
+                Err(damage) if offloading.is_file_of(&damage) => {
+                    notes.push(Message::words(format!("{damage}: made anew")));
+                    let made = offload::backend_of_new_file(self, &options, progress)?;
+                    made.load(self.network(&options)?, options, progress)?
+                }
+                loaded => loaded?,
+            },
+        };
         backend::check(backend, &self.name, &*loaded.executor)?;
         Ok(loaded)
     }

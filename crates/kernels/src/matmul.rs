@@ -85,7 +85,7 @@ pub fn grouped_products(compute: &Compute, inputs: usize, groups: &mut [Group<'_
             assert!(product.bias.is_none_or(|bias| bias.len() == outputs), "product: the bias is not [{outputs}]");
             let columns = Columns::new(product.out, rows, product.bias, product.accumulate);
             prepared.prepare(compute, x, inputs, product.weights.form());
-            blocks.push((tasks, columns, product.weights, number));
+            blocks.push((tasks, columns, product.weights.hold(), number));
             tasks += outputs.div_ceil(BLOCK);
             work += rows * inputs * outputs;
         }
@@ -96,7 +96,7 @@ pub fn grouped_products(compute: &Compute, inputs: usize, groups: &mut [Group<'_
         let (first, columns, weights, number) = &blocks[at];
         let from = (task - first) * BLOCK;
         let to = (from + BLOCK).min(columns.outputs());
-        let rows = prepared[*number].rows(columns.rows, inputs, weights.form(), compute.isa);
+        let rows = prepared[*number].rows(columns.rows, inputs, weights.panels.form(), compute.isa);
         panel::run(compute.isa, &rows, columns, weights, from, to);
     };
     if work < SERIAL_BELOW { (0..tasks).for_each(task) } else { compute.pool.run(tasks, &task) }

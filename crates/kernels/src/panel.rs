@@ -15,6 +15,7 @@
 //! 1.5 times as long as one, and no number of rows reached more than half of the peak of the multipliers.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, RwLockReadGuard};
 
 use crate::block::{self, Format};
 use crate::dtype::Matrix;
@@ -27,11 +28,13 @@ pub(crate) mod columns;
 mod memory;
 mod rows;
 mod run;
+mod slot;
 
 pub(crate) use rows::PreparedRows;
 pub(crate) use run::run;
 
 use memory::Memory;
+pub use slot::{Buffer, Slot};
 
 /// Panels per task: the rows' activations are read once for all of them.
 pub(crate) const PANELS_PER_TASK: usize = 2;
@@ -71,7 +74,21 @@ pub struct Panels {
     inputs: usize,
     /// Bytes from a panel to the next.
     stride: usize,
-    memory: Memory,
+    place: Place,
+}
+
+/// Where the bytes of a matrix are.
+enum Place {
+    /// In memory of its own.
+    Own(Memory),
+    /// In the buffer of a slot, from this offset on.
+    Slot(Arc<Slot>, usize),
+}
+
+/// A matrix whose bytes stay where they are as long as this value lives.
+pub(crate) struct HeldPanels<'a> {
+    pub(crate) panels: &'a Panels,
+    slot: Option<RwLockReadGuard<'a, Option<Buffer>>>,
 }
 
 /// The layout of a format in a panel.
@@ -119,11 +136,48 @@ impl Panels {
     /// # Panics
     /// If `inputs` is not a whole number of blocks of the format.
     pub fn reserve(form: PanelFormat, outputs: usize, inputs: usize) -> Option<Self> {
-        if let PanelFormat::Blocks(format) = form {
-            assert!(inputs.is_multiple_of(format.elements()), "panels: {inputs} inputs of {}", format.name());
+        check_blocks(form, inputs);
+        let place = Place::Own(Memory::zeroed(Self::bytes_of(form, outputs, inputs)?)?);
+        Some(Self { form, outputs, inputs, stride: stride(form, inputs)?, place })
+    }
+
+    /// A matrix whose [bytes](Self::as_bytes) are read from a file into the buffer of a slot, where they begin at
+    /// `offset`, a multiple of 64; `None` if the numbers of bytes overflow. Products with it need a slot that is
+    /// filled.
+    ///
+    /// # Panics
+    /// As [`Panels::reserve`], or if the offset is no such multiple.
+    pub fn in_slot(form: PanelFormat, outputs: usize, inputs: usize, slot: &Arc<Slot>, offset: usize) -> Option<Self> {
+        check_blocks(form, inputs);
+        assert!(offset.is_multiple_of(LINE_BYTES), "panels: offset {offset}");
+        offset.checked_add(Self::bytes_of(form, outputs, inputs)?)?;
+        Some(Self {
+            form,
+            outputs,
+            inputs,
+            stride: stride(form, inputs)?,
+            place: Place::Slot(Arc::clone(slot), offset),
+        })
+    }
+
+    /// The packed bytes, which are the same for every instruction set and byte order; `None` if they are in a slot.
+    pub fn as_bytes(&self) -> Option<&[u8]> {
+        match &self.place {
+            Place::Own(memory) => Some(memory.as_slice()),
+            Place::Slot(..) => None,
         }
-        let memory = Memory::zeroed(Self::bytes_of(form, outputs, inputs)?)?;
-        Some(Self { form, outputs, inputs, stride: stride(form, inputs)?, memory })
+    }
+
+    /// Keeps the bytes where they are for a product.
+    ///
+    /// # Panics
+    /// If the bytes are in a slot that is empty.
+    pub(crate) fn hold(&self) -> HeldPanels<'_> {
+        let slot = match &self.place {
+            Place::Own(_) => None,
+            Place::Slot(slot, _) => Some(slot.hold()),
+        };
+        HeldPanels { panels: self, slot }
     }
 
     /// Number of bytes of a matrix in a format; `None` if the number overflows.
@@ -206,7 +260,8 @@ impl Panels {
     /// Calls `pack` for each output, in order, to write it to its lane of its panel.
     fn fill(&mut self, pool: &Pool, pack: &(dyn Fn(usize, usize, &mut [u8]) + Sync)) {
         let (count, stride, outputs) = (self.count(), self.stride, self.outputs);
-        let start = AtomicPtr::new(self.memory.as_mut_slice().as_mut_ptr());
+        let Place::Own(memory) = &mut self.place else { panic!("panels: a matrix in a slot is read, not packed") };
+        let start = AtomicPtr::new(memory.as_mut_slice().as_mut_ptr());
         pool.run(count, &|panel| {
             // SAFETY: panel i is the i-th range of `stride` bytes of the memory and belongs to task i alone.
             let to =
@@ -240,29 +295,51 @@ impl Panels {
     pub(crate) fn count(&self) -> usize {
         self.outputs.div_ceil(LANES)
     }
+}
+
+impl HeldPanels<'_> {
+    fn bytes(&self) -> &[u8] {
+        match (&self.panels.place, &self.slot) {
+            (Place::Slot(_, offset), Some(slot)) => {
+                let buffer = slot.as_ref().expect("a held slot is filled");
+                &buffer[*offset..][..self.panels.bytes()]
+            }
+            (Place::Own(memory), _) => memory.as_slice(),
+            (Place::Slot(..), None) => unreachable!("panels in a slot are held with it"),
+        }
+    }
 
     /// A tile of the `count` panels from `number` on, with rows that were prepared for this format.
     fn tile<'a>(&self, number: usize, count: usize, rows: &'a Rows<'a>, dot_offset: i32) -> Tile<'a> {
-        assert!(count > 0 && number + count <= self.count(), "panels: {count} from {number} of {}", self.count());
-        assert_eq!(rows.inputs, self.inputs, "panels: inputs");
-        let panel = &self.memory.as_slice()[number * self.stride..][..count * self.stride];
-        let offset = match self.form {
+        let Panels { form, inputs, stride, .. } = *self.panels;
+        let all = self.panels.count();
+        assert!(count > 0 && number + count <= all, "panels: {count} from {number} of {all}");
+        assert_eq!(rows.inputs, inputs, "panels: inputs");
+        let panel = &self.bytes()[number * stride..][..count * stride];
+        let offset = match form {
             PanelFormat::Blocks(format) => format.offset() - if format.is_wide() { dot_offset } else { 0 },
             _ => 0,
         };
         Tile {
-            form: self.form,
+            form,
             panel: panel.as_ptr(),
             count,
             rows,
             offset,
-            stride: self.stride,
+            stride,
             prefetch_from: panel.as_ptr(),
             prefetch_bytes: 0,
             next_pair_step: usize::MAX,
             is_single_strip: true,
             is_paired: false,
         }
+    }
+}
+
+/// Checks that rows of `inputs` elements are a whole number of blocks.
+fn check_blocks(form: PanelFormat, inputs: usize) {
+    if let PanelFormat::Blocks(format) = form {
+        assert!(inputs.is_multiple_of(format.elements()), "panels: {inputs} inputs of {}", format.name());
     }
 }
 

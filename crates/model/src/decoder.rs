@@ -29,6 +29,7 @@ use crate::family;
 use crate::hidden::{HiddenReads, HiddenStates};
 use crate::linear::{Linear, Packing, Unpacked};
 use crate::network::{Fusion, Layer, Network, Progress};
+use crate::offload::{Offload, PackedFile};
 use crate::options::Options;
 use crate::outputs::{HostOutputs, Outputs};
 use crate::products::{Products, Rank, Share};
@@ -43,6 +44,8 @@ pub struct Model {
     network: Arc<Network<Linear>>,
     /// The memory of experts, if not all of them are packed; it is shared, too.
     memory: Option<Arc<ExpertMemory>>,
+    /// The layers that are read for every pass, if there are any; they are shared, too.
+    offload: Option<Arc<Offload>>,
     products: Products,
     cache: Cache,
     /// The sources of an encoder-decoder.
@@ -56,6 +59,14 @@ pub struct Model {
     /// Number of layers that are run, from the first on.
     layers: usize,
     read: WeightsRead,
+}
+
+/// The weights of a model, which further executors share.
+#[derive(Clone)]
+struct Weights {
+    network: Arc<Network<Linear>>,
+    memory: Option<Arc<ExpertMemory>>,
+    offload: Option<Arc<Offload>>,
 }
 
 impl Model {
@@ -87,11 +98,32 @@ impl Model {
         let take = |bytes| ExpertMemory::take(&mut network, bytes, &packing, options.weight_type);
         let memory = options.expert_bytes.map(take).transpose()?.flatten();
         let network = network.pack(&packing, progress)?;
-        Self::with((Arc::new(network), memory.map(Arc::new)), Products::new(compute, rank), options)
+        let weights = Weights { network: Arc::new(network), memory: memory.map(Arc::new), offload: None };
+        Self::with(weights, Products::new(compute, rank), options)
+    }
+
+    /// Packs a described network, except for the layers, which are in a file.
+    ///
+    /// # Errors
+    /// As [`Model::load`]; or the file has other layers, cannot be read or is damaged.
+    pub(crate) fn offloaded(
+        network: Network<Unpacked>,
+        options: Options,
+        file: &Arc<PackedFile>,
+        progress: Progress<'_>,
+    ) -> Result<Self, ModelError> {
+        options.check_types(&network.name, &network.spec)?;
+        let compute = Compute::new(options.threads);
+        let source = network.source.clone();
+        let packing = Packing::new(&compute.pool, &source, options.weight_type, Share::new(None));
+        let (network, slots) = network.pack_with(&packing, &mut *progress, Some(file))?;
+        let offload = Offload::start(slots, file, options.layer_bytes.unwrap_or(usize::MAX), progress)?;
+        let weights = Weights { network: Arc::new(network), memory: None, offload: Some(Arc::new(offload)) };
+        Self::with(weights, Products::new(compute, None), options)
     }
 
     fn with(
-        (network, memory): (Arc<Network<Linear>>, Option<Arc<ExpertMemory>>),
+        Weights { network, memory, offload }: Weights,
         products: Products,
         options: Options,
     ) -> Result<Self, ModelError> {
@@ -134,7 +166,21 @@ impl Model {
         let beyond = network.layers[layers..].iter().flat_map(Layer::matrices);
         let body = all - head - beyond.map(|matrix| matrix.packed().bytes).sum::<usize>();
         let (matrices, read) = ([body, head], WeightsRead::default());
-        Ok(Self { network, memory, products, cache, sources, capacity, buffers, pass, outputs, matrices, layers, read })
+        Ok(Self {
+            network,
+            memory,
+            offload,
+            products,
+            cache,
+            sources,
+            capacity,
+            buffers,
+            pass,
+            outputs,
+            matrices,
+            layers,
+            read,
+        })
     }
 
     /// The network's shape and choices.
@@ -271,7 +317,7 @@ impl Executor for Model {
         self.pass.lay_out(batch, &self.cache, self.network.spec.positions.rotations());
         self.outputs.hidden.resize_with(batch.hidden_layers.len(), Vec::new);
         self.embed(batch);
-        let Self { network, memory, products, cache, sources, buffers, pass, outputs, .. } = self;
+        let Self { network, memory, offload, products, cache, sources, buffers, pass, outputs, .. } = self;
         let Network { spec, layers, .. } = &**network;
         let attention: Vec<AttentionMetadata<'_>> =
             pass.slots.iter().map(|slots| slots.attention_metadata(&pass.ranges)).collect();
@@ -291,6 +337,7 @@ impl Executor for Model {
         let x = &mut pass.x[..pass.tokens.len() * spec.width];
         buffers.ffn.experts.read = WeightsRead::default();
         for (number, layer) in layers[..run].iter().enumerate() {
+            let _held = offload.as_ref().map(|offload| offload.hold(number)).transpose()?;
             block.run((number, layer), cache, buffers, x);
             for (hidden, out) in batch.hidden_layers.iter().zip(&mut outputs.hidden) {
                 if *hidden == number {

@@ -89,6 +89,15 @@ pub enum ModelError {
         /// Number of its columns.
         inputs: usize,
     },
+    /// There is too little memory for layers that are read for every pass.
+    LayersMemory {
+        /// The file of packed layers.
+        place: String,
+        /// The least number of bytes.
+        least: usize,
+        /// The number of bytes that there are.
+        found: usize,
+    },
 }
 
 /// A setting of [`Options`](crate::Options) that may not fit a model.
@@ -156,6 +165,9 @@ impl ModelError {
             Self::Capacity { place, problem } => format!("{}: capacity: {problem}", OneLine(place)),
             Self::WeightsMemory { place, outputs, inputs } => {
                 format!("{}: expected memory for {outputs} x {inputs} weights, found less", OneLine(place))
+            }
+            Self::LayersMemory { place, least, found } => {
+                format!("{}: expected at least {least} bytes for layers, found {found}", OneLine(place))
             }
         }
     }

@@ -15,9 +15,9 @@ mod packed;
 use std::ops::Range;
 use std::sync::Arc;
 
-use foretoken_kernels::Pool;
 use foretoken_kernels::block::Format;
 use foretoken_kernels::panel::PanelFormat;
+use foretoken_kernels::{Panels, Pool};
 use foretoken_weights::Tensor;
 
 use crate::error::{ModelError, Setting};
@@ -320,11 +320,19 @@ impl Unpacked {
         }
         let all = self.outputs;
         let own = self.own(packing);
-        let [outputs, inputs] = own.shape();
-        let weights =
-            own.weights(packing, &mut Converted::default(), |weights| weights.pack(packing.pool, outputs, inputs))?;
-        let weights = weights.ok_or_else(|| own.no_memory(packing))?;
+        let weights = packing.places.map_or_else(|| own.panels(packing), |places| places.place(&own, packing))?;
         Ok(Linear { weights: Arc::new(weights), bias: own.bias.map(Arc::from), outputs: all })
+    }
+
+    /// Packs the weights into memory of their own.
+    ///
+    /// # Errors
+    /// As [`pack`](Self::pack).
+    pub(crate) fn panels(&self, packing: &Packing<'_>) -> Result<Panels, ModelError> {
+        let [outputs, inputs] = self.shape();
+        let panels =
+            self.weights(packing, &mut Converted::default(), |weights| weights.pack(packing.pool, outputs, inputs));
+        panels?.ok_or_else(|| self.no_memory(packing))
     }
 
     /// The part of the layer that is packed in this process.
@@ -375,7 +383,7 @@ impl Unpacked {
         })
     }
 
-    fn no_memory(&self, packing: &Packing<'_>) -> ModelError {
+    pub(crate) fn no_memory(&self, packing: &Packing<'_>) -> ModelError {
         let [outputs, inputs] = self.shape();
         ModelError::WeightsMemory { place: format!("{}: {}", packing.file, self.name), outputs, inputs }
     }

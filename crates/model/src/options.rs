@@ -34,6 +34,9 @@ pub struct Options {
     /// the least recently used ones are evicted. This changes no result. If it is `None`, all are packed when the
     /// network is loaded.
     pub expert_bytes: Option<usize>,
+    /// Bytes for the layers, if not all of them fit and the backend reads them from a file for every pass
+    /// ([`Offloading`](crate::Offloading)); other backends have all layers in memory. This changes no result.
+    pub layer_bytes: Option<usize>,
     /// The length of the longest sequence that will be run; `None` for the length that the network was trained for.
     /// Some rotary embeddings (dynamic, longrope) have other frequencies for long sequences than for short ones. They
     /// are chosen once, by this and not by the current length of a sequence, because a row would otherwise depend on
@@ -65,6 +68,7 @@ impl Options {
             value_type,
             weight_type: None,
             expert_bytes: None,
+            layer_bytes: None,
             context: None,
             checkpoint_bytes: 512 << 20,
             layers: None,

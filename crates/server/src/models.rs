@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use foretoken::generator::Opening;
-use foretoken::{Error, Generator, Prompter, Settings};
+use foretoken::{Error, Generator, Offload, Prompter, Settings};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -166,12 +166,17 @@ impl Models {
         if let Some(app) = self.touch(entry) {
             return Ok(app);
         }
+        // Unloading another model comes before reading the layers of this one for every pass.
+        let mut may_offload = self.loaded().next().is_none();
         loop {
             if *self.shared.stage.borrow() >= Stage::Ending {
                 return Err(ApiError::shutting_down());
             }
             tracing::info!(model = entry.name, "loading");
-            let (shared, name, settings) = (Arc::clone(&self.shared), entry.name.clone(), entry.settings.clone());
+            let (shared, name, mut settings) = (Arc::clone(&self.shared), entry.name.clone(), entry.settings.clone());
+            if settings.model.offload == Offload::Auto && !may_offload {
+                settings.model.offload = Offload::Never;
+            }
             let load = move || {
                 let warn = |opening: Opening<'_>| {
                     if let Opening::Warning(message) = opening {
@@ -188,7 +193,10 @@ impl Models {
                 Err(Error::Memory(shortage, missing)) => {
                     // No model is unloaded if unloading all others would not free enough memory.
                     let others = self.loaded().map(|app| app.memory_bytes).sum::<usize>();
-                    if missing > others || !self.unload_one(entry).await? {
+                    if missing <= others && self.unload_one(entry).await? {
+                        continue;
+                    }
+                    if std::mem::replace(&mut may_offload, true) {
                         return Err(ApiError::unavailable(&format!("model {}: {shortage}", entry.name)));
                     }
                 }

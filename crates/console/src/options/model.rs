@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use foretoken::models::{Opened, Options};
 use foretoken::settings::ModelSettings;
-use foretoken::{CacheType, WeightType};
+use foretoken::{CacheType, Offload, WeightType};
 
 use crate::failure::Failure;
 use crate::hub::{self, HubOptions};
@@ -52,6 +52,21 @@ pub struct ModelOptions {
     /// used ones. The text is the same.
     #[arg(long, value_name = "SIZE", hide_short_help = true, value_parser = values::size, allow_hyphen_values = true)]
     pub expert_memory: Option<usize>,
+    /// Read layers from a file for every pass: auto (if the model does not fit into memory), never, or if layers have
+    /// more than SIZE, which is their memory [default: auto]
+    ///
+    /// The file of packed layers is made once, in the cache folder, and takes as much room as the model. A pass takes as
+    /// long as the disk needs to read the layers that are not in memory, so drafts gain more than elsewhere. The text is
+    /// the same.
+    #[arg(
+        long,
+        value_name = "WHEN|SIZE",
+        hide_short_help = true,
+        default_value = "auto",
+        hide_default_value = true,
+        allow_hyphen_values = true
+    )]
+    pub offload: Offload,
 }
 
 /// The chat template.
@@ -131,11 +146,11 @@ impl ModelOptions {
 
     /// The library's settings without the model's path.
     fn run_settings(&self) -> ModelSettings {
-        let Self { ctx_size, threads, dtype, cache, checkpoints, expert_memory, .. } = *self;
+        let Self { ctx_size, threads, dtype, cache, checkpoints, expert_memory, offload, .. } = *self;
         let CacheOptions { cache_type_k, cache_type_v } = cache;
         let settings =
             ModelSettings { ctx_size, threads, dtype, cache_type_k, cache_type_v, ..ModelSettings::default() };
-        ModelSettings { checkpoints, expert_memory, ..settings }
+        ModelSettings { checkpoints, expert_memory, offload, ..settings }
     }
 
     /// Opens the model, or the demo if none is given.

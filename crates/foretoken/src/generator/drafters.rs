@@ -58,8 +58,10 @@ impl<'a> DrafterMaker<'a> {
         (backend, run_with): (&'a dyn Backend, Options),
     ) -> Self {
         let run_with = Options {
-            // All experts are packed: draft models are small, and their costs assume that all steps take the same time.
+            // All experts and layers are in memory: draft models are small, and their costs assume that all steps take
+            // the same time.
             expert_bytes: None,
+            layer_bytes: Some(usize::MAX),
             key_type: settings.cache_type_k_draft,
             value_type: settings.cache_type_v_draft,
             weight_type: settings.dtype_draft,
@@ -256,7 +258,7 @@ impl<'a> DrafterMaker<'a> {
         self.notes.extend(own.and_then(|own| model.note_tokens(own)));
         let options = Options { tokens: own.or(self.run_with.tokens), ..self.run_with };
         let loaded = match (&model.spec.draft_head, &self.loaded) {
-            (None, _) => model.load_within(self.backend, options, progress)?,
+            (None, _) => model.load_within(self.backend, options, progress, &mut self.notes)?,
             (Some(_), target) => {
                 let (capacity, weights) = target.as_ref().expect("the target is loaded first");
                 let shared = weights.shared_embeddings().ok_or_else(|| {
@@ -296,10 +298,14 @@ impl<'a> DrafterMaker<'a> {
         let drafts: Vec<String> = drafts.collect();
         let target = named(self.target, model.dtype);
         // Rounded to a power of two: free memory differs at each start, and hardly changes the time of a pass.
-        let rounded = run_with.expert_bytes.map(|bytes| 1usize << bytes.max(1).ilog2());
-        let experts = rounded.map_or(String::new(), |bytes| format!(", experts in {bytes} bytes or more"));
+        let in_memory = |of: &str, bytes: Option<usize>| {
+            let rounded = bytes.filter(|bytes| *bytes < usize::MAX).map(|bytes| 1usize << bytes.max(1).ilog2());
+            rounded.map_or(String::new(), |bytes| format!(", {of} in {bytes} bytes or more"))
+        };
+        let experts = in_memory("experts", run_with.expert_bytes);
+        let layers = in_memory("layers", run_with.layer_bytes);
         format!(
-            "{target}{experts}, cache {cache}; drafts [{}], cache {key_type:?}/{value_type:?}; {threads} threads",
+            "{target}{experts}{layers}, cache {cache}; drafts [{}], cache {key_type:?}/{value_type:?}; {threads} threads",
             drafts.join(", ")
         )
     }

@@ -1,6 +1,6 @@
 //! The memory that a model will need, computed before it is loaded from its tensors, its shape and its options.
 
-use foretoken_model::{ExpertNeed, Options, WeightType};
+use foretoken_model::{ExpertNeed, LayerNeed, Options, WeightType};
 use foretoken_weights::Tensor;
 
 use super::Opened;
@@ -20,8 +20,9 @@ impl MemoryNeed {
         let cache = cache_bytes(model, options);
         let ExpertNeed { all: experts, least: experts_least } = model.expert_need(options.weight_type)?;
         let passes = pass_bytes(model, options);
-        let need = Self { weights, floats, experts, experts_least, cache, passes, drafts: 0 };
-        Ok(options.expert_bytes.map_or(need, |bytes| need.with_experts_in(bytes)))
+        let LayerNeed { all: layers, least: layers_least } = model.layer_need(options.weight_type)?;
+        let need = Self { weights, floats, experts, experts_least, layers, layers_least, cache, passes, drafts: 0 };
+        Ok(need.within(options))
     }
 
     /// Bytes that an early exit of a target needs besides the target's weights.

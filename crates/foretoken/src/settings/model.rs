@@ -9,6 +9,7 @@ use crate::Error;
 use crate::error::Message;
 use crate::models::{Opened, demo};
 use crate::names;
+use crate::offload::Offload;
 
 /// The longest context that is used by default.
 const CONTEXT_DEFAULT: usize = 4096;
@@ -46,6 +47,9 @@ pub struct ModelSettings {
     /// memory if that is less.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expert_memory: Option<usize>,
+    /// Whether layers are read from a file for every pass, for models larger than memory; texts do not change.
+    #[serde(with = "names", skip_serializing_if = "is_default")]
+    pub offload: Offload,
     /// The chat template that is used instead of the model's own: a Jinja template, or the name of a built-in one
     /// ([`ChatTemplate::names`](crate::ChatTemplate::names)).
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,7 +83,8 @@ impl ModelSettings {
         let options = Options::for_positions(positions, self.threads());
         let Self { cache_type_k: key_type, cache_type_v: value_type, dtype: weight_type, .. } = *self;
         let checkpoint_bytes = self.checkpoints.unwrap_or(options.checkpoint_bytes);
-        Options { key_type, value_type, weight_type, checkpoint_bytes, expert_bytes: self.expert_memory, ..options }
+        let (expert_bytes, layer_bytes) = (self.expert_memory, self.offload.layer_bytes());
+        Options { key_type, value_type, weight_type, checkpoint_bytes, expert_bytes, layer_bytes, ..options }
     }
 
     /// Threads to compute with.
@@ -105,6 +110,13 @@ impl ModelSettings {
         let rest = format!(": {} has no experts that tokens choose", model.name);
         let is_unused = self.expert_memory.is_some() && model.spec.experts.is_none();
         is_unused.then(|| Message::setting("expert_memory").and(rest))
+    }
+
+    /// A note for users if room for layers was set and the model's layers all stay in memory.
+    pub(crate) fn note_offload(&self, model: &Opened, can_be_offloaded: bool) -> Option<Message> {
+        let rest = format!(": the layers of {} cannot be read for every pass", model.name);
+        let is_unused = matches!(self.offload, Offload::Within(_)) && !can_be_offloaded;
+        is_unused.then(|| Message::setting("offload").and(rest))
     }
 
     /// Tokens that a sequence may have: the setting, but never more than the network's limit.
@@ -144,6 +156,10 @@ impl ModelSettings {
         let rest = format!(" {wanted}: {} was made for {most} tokens, which is used", model.name);
         (wanted > most).then(|| Message::setting("ctx_size").and(rest))
     }
+}
+
+fn is_default(offload: &Offload) -> bool {
+    *offload == Offload::default()
 }
 
 #[cfg(test)]

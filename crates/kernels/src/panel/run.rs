@@ -9,7 +9,7 @@
 use std::ops::Range;
 
 use super::columns::Columns;
-use super::{K_CHUNK, PANELS_PER_TASK, PREFETCH_DISTANCE_BYTES, Panels};
+use super::{HeldPanels, K_CHUNK, PANELS_PER_TASK, PREFETCH_DISTANCE_BYTES};
 use crate::isa::dispatch;
 use crate::isa::shapes::{PanelFormat, Rows, Tile};
 use crate::quantized_rows::{ROW_BLOCK, strip_count, strip_height};
@@ -21,9 +21,9 @@ type Sums<const ROWS: usize> = [[[f32; LANES]; ROWS]; PANELS_PER_TASK];
 const FEW_ROWS: usize = 8;
 
 /// Computes the columns `from..to`, at most two panels of them.
-pub(crate) fn run(isa: Isa, rows: &Rows<'_>, columns: &Columns<'_>, panels: &Panels, from: usize, to: usize) {
-    rows.check(columns.rows, panels.form);
-    let mut tile = panels.tile(from / LANES, (to - from).div_ceil(LANES), rows, isa.tiles().dot_offset);
+pub(crate) fn run(isa: Isa, rows: &Rows<'_>, columns: &Columns<'_>, held: &HeldPanels<'_>, from: usize, to: usize) {
+    rows.check(columns.rows, held.panels.form);
+    let mut tile = held.tile(from / LANES, (to - from).div_ceil(LANES), rows, isa.tiles().dot_offset);
     assert!(tile.count <= PANELS_PER_TASK && to <= columns.outputs(), "panels: {} at once", tile.count);
     let strips = strip_count(columns.rows, rows.height_max);
     tile.is_single_strip = strips == 1;
@@ -112,7 +112,7 @@ fn run_strip<const ROWS: usize>(
         tile.prefetch_from = prefetch_from.wrapping_add(number * tile.stride);
         let (tile, chunk) = (&*tile, chunk.clone());
         let out = sums.as_mut_ptr().cast::<f32>().wrapping_add(number * sums_stride + row_offset * LANES);
-        // SAFETY (of the pointer contract in all four): `Panels::tile` and `Rows::check` have checked the shapes, and
+        // SAFETY (of the pointer contract in all four): `HeldPanels::tile` and `Rows::check` have checked the shapes, and
         // the strip's sums of as many panels as the tile has lie in `sums`.
         match tile.form {
             PanelFormat::F32 => dispatch!(isa, strip_f32(tile, strip, chunk, out, sums_stride)),

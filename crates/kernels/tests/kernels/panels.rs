@@ -1,9 +1,12 @@
 //! Tests of products of quantized weights: every format on every instruction set, compared with products of the
 //! dequantized floats.
 
+use std::sync::Arc;
+
 use foretoken_kernels::block::{Format, dequantize};
 use foretoken_kernels::dtype::{Matrix, bf16, f16};
 use foretoken_kernels::matmul::{Product, product, products};
+use foretoken_kernels::panel::{Buffer, PanelFormat, Slot};
 use foretoken_kernels::{Compute, Panels, Pool};
 use foretoken_testkit::rows::Numbers;
 use proptest::prelude::*;
@@ -271,4 +274,47 @@ fn non_finite_numbers_stay_in_their_row_and_output() {
             }
         }
     }
+}
+
+/// The buffer of a slot holds what a file had, and moves to the slot of the next layer.
+#[test]
+fn panels_in_a_slot_give_the_bits_of_panels_in_memory() {
+    let compute = &COMPUTES[0];
+    let cases = [Case::random(3, Format::Q8_0), Case::random(4, Format::Q4K)];
+    let slots: [Arc<Slot>; 2] = Default::default();
+    let own = cases.each_ref().map(|case| case.panels(&compute.pool));
+    let bytes = own.each_ref().map(|panels| panels.as_bytes().expect("they have memory of their own"));
+    let offset = 64;
+    let placed = [0, 1].map(|at| {
+        let Case { outputs, inputs, format, .. } = cases[at];
+        Panels::in_slot(PanelFormat::Blocks(format), outputs, inputs, &slots[at], offset).expect("it is small")
+    });
+    let mut buffer = Buffer::zeroed(offset + bytes.map(<[u8]>::len).into_iter().max().unwrap_or(0));
+    for round in 0..4 {
+        let at = round % 2;
+        let mut filled = buffer.take().expect("there is memory");
+        filled[offset..][..bytes[at].len()].copy_from_slice(bytes[at]);
+        assert!(slots[at].put(filled).is_none());
+        let Case { x, rows, inputs, outputs, .. } = &cases[at];
+        let [expected, found] = [&own[at], &placed[at]].map(|weights| {
+            let mut out = vec![0.0; rows * outputs];
+            product(compute, x, *rows, *inputs, Product { weights, bias: None, out: &mut out, accumulate: false });
+            out
+        });
+        assert_same_bits(&found, &expected, "a slot");
+        buffer = slots[at].take();
+    }
+    assert!(placed[0].as_bytes().is_none() && slots[0].take().is_none());
+}
+
+#[test]
+#[should_panic(expected = "panels: the layer is not in memory")]
+fn an_empty_slot_is_refused() {
+    let case = Case::random(3, Format::Q8_0);
+    let slot = Arc::new(Slot::default());
+    let form = PanelFormat::Blocks(case.format);
+    let weights = &Panels::in_slot(form, case.outputs, case.inputs, &slot, 0).expect("it is small");
+    let mut out = vec![0.0; case.rows * case.outputs];
+    let product_of = Product { weights, bias: None, out: &mut out, accumulate: false };
+    product(&COMPUTES[0], &case.x, case.rows, case.inputs, product_of);
 }

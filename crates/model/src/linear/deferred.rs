@@ -77,6 +77,23 @@ impl Deferred {
 }
 
 impl Unpacked {
+    /// The form in which the matrix will be multiplied. If `likely` is true, it may be estimated if scales would have to
+    /// be read to know it.
+    ///
+    /// # Errors
+    /// As [`defer`](Self::defer).
+    pub(crate) fn packed_form(&self, packing: &Packing<'_>, likely: bool) -> Result<PanelFormat, ModelError> {
+        let found = self.source.form(likely)?;
+        self.check_requested(packing, found)?;
+        Ok(match (packing.weight_type, found) {
+            (Some(kind), _) => kind.form(self.inputs),
+            (None, _) if self.unit_rows => PanelFormat::F32,
+            // Columns of blocks are read as floats.
+            (None, PanelFormat::Blocks(_)) if matches!(self.layout, MatrixLayout::Columns { .. }) => PanelFormat::F32,
+            (None, found) => found,
+        })
+    }
+
     /// Describes the matrix as one that is packed later. If `likely` is true, its form may be estimated if scales would
     /// have to be read to know it.
     ///
@@ -84,15 +101,7 @@ impl Unpacked {
     /// A type is requested and the weights are not floats; or they are quantized and a tensor holds an impossible
     /// value.
     pub(crate) fn defer(self, packing: &Packing<'_>, likely: bool) -> Result<Deferred, ModelError> {
-        let found = self.source.form(likely)?;
-        self.check_requested(packing, found)?;
-        let form = match (packing.weight_type, found) {
-            (Some(kind), _) => kind.form(self.inputs),
-            (None, _) if self.unit_rows => PanelFormat::F32,
-            // Columns of blocks are read as floats.
-            (None, PanelFormat::Blocks(_)) if matches!(self.layout, MatrixLayout::Columns { .. }) => PanelFormat::F32,
-            (None, found) => found,
-        };
+        let form = self.packed_form(packing, likely)?;
         let outputs = self.outputs;
         let own = self.own(packing);
         let [own_outputs, inputs] = own.shape();

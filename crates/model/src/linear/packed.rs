@@ -5,6 +5,7 @@ use std::sync::Arc;
 use foretoken_kernels::matmul::Product;
 use foretoken_kernels::{Panels, Pool};
 
+use crate::offload::MatrixPlaces;
 use crate::products::Share;
 use crate::weight_type::WeightType;
 
@@ -36,16 +37,26 @@ pub(crate) struct Packing<'a> {
     pub(super) as_floats: bool,
     /// The part of the outputs that is packed.
     pub(super) share: Share,
+    /// Where matrices are packed; `None` for memory of their own.
+    pub(super) places: Option<&'a dyn MatrixPlaces>,
 }
 
 impl<'a> Packing<'a> {
     pub(crate) fn new(pool: &'a Pool, file: &'a str, requested: Option<WeightType>, share: Share) -> Self {
-        Self { pool, file, requested, weight_type: requested, as_floats: false, share }
+        Self { pool, file, requested, weight_type: requested, as_floats: false, share, places: None }
     }
 
     /// Packing of matrices that have already been cut to this rank's part.
     pub(crate) fn deferred(pool: &'a Pool, file: &'a str, requested: Option<WeightType>) -> Self {
         Self::new(pool, file, requested, Share::new(None))
+    }
+
+    /// Packing into places that others decide.
+    pub(crate) fn into_places<'b>(self, places: &'b dyn MatrixPlaces) -> Packing<'b>
+    where
+        'a: 'b,
+    {
+        Packing { places: Some(places), ..self }
     }
 
     /// Packing of routers: the weights of the file, as floats. Products with blocks would round the router's input and

@@ -1,11 +1,16 @@
 //! Packing of a described network for the kernels, one matrix after another.
 
+use std::sync::Arc;
+
+use foretoken_kernels::panel::Slot;
+
 use super::{
     CrossAttention, Dense, DenseWithExperts, Encoder, Experts, Ffn, Fusion, InputReader, InputSource, KeyValue, Layer,
     Network, Progress,
 };
 use crate::error::ModelError;
 use crate::linear::{Linear, Packing, Unpacked};
+use crate::offload::{self, PackedFile};
 
 impl Network<Unpacked> {
     /// Packs every matrix for the kernels, layer by layer; `progress` is called after each.
@@ -13,6 +18,20 @@ impl Network<Unpacked> {
     /// # Errors
     /// As [`Unpacked::pack`].
     pub(crate) fn pack(self, packing: &Packing<'_>, progress: Progress<'_>) -> Result<Network<Linear>, ModelError> {
+        self.pack_with(packing, progress, None).map(|(network, _)| network)
+    }
+
+    /// As [`pack`](Self::pack), but layers are not packed if there is a file of packed layers: they get slots, which are
+    /// returned.
+    ///
+    /// # Errors
+    /// As [`Unpacked::pack`], or the file has other layers.
+    pub(crate) fn pack_with(
+        self,
+        packing: &Packing<'_>,
+        progress: Progress<'_>,
+        file: Option<&PackedFile>,
+    ) -> Result<(Network<Linear>, Vec<Arc<Slot>>), ModelError> {
         let Self { name, source, spec, embedding, positions, embedding_norm, layers, output_norm, head, .. } = self;
         let projection = |matrix: Option<Unpacked>| matrix.map(|matrix| matrix.pack(packing)).transpose();
         let embedding_projection = projection(self.embedding_projection)?;
@@ -45,9 +64,12 @@ impl Network<Unpacked> {
                 Some(Encoder { spec, layers: pack_all(layers)?, output_norm })
             }
         };
-        let packed = pack_all(layers)?;
+        let (layers, slots) = match file {
+            None => (pack_all(layers)?, Vec::new()),
+            Some(file) => offload::place_layers(layers, packing, file)?,
+        };
         let head = head.pack(&packing.of_head())?;
-        Ok(Network {
+        let network = Network {
             name,
             source,
             spec,
@@ -58,18 +80,20 @@ impl Network<Unpacked> {
             inputs,
             fusion,
             encoder,
-            layers: packed,
+            layers,
             output_norm,
             output_projection: projection(self.output_projection)?,
             head,
             head_tokens: self.head_tokens,
             left_out: self.left_out,
-        })
+        };
+        Ok((network, slots))
     }
 }
 
 impl Layer<Unpacked> {
-    fn pack(self, packing: &Packing<'_>) -> Result<Layer<Linear>, ModelError> {
+    /// Packs every matrix, always in the same order.
+    pub(crate) fn pack(self, packing: &Packing<'_>) -> Result<Layer<Linear>, ModelError> {
         Ok(Layer {
             attention_norm: self.attention_norm,
             query: self.query.pack(packing)?,

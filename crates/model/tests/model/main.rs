@@ -17,6 +17,7 @@ mod golden;
 mod gpt_oss;
 mod hidden_rows;
 mod medusa;
+mod offload;
 mod quantized;
 mod quantized_experts;
 mod qwen1;
