@@ -78,14 +78,14 @@ impl Buffers {
         let Some(logits) = rows.row(row) else { return };
         let Self { scratch, path, most_probable, draws, children } = self;
         ask.tree.path_into(leaf.node, path);
-        let (context, settings) = (ask.context(path), ask.settings);
+        let context = ask.context(path);
         let (row_tokens, sampling) = (rows.row_tokens(), growth.sampling.as_ref().unwrap_or(ask.sampling));
         let law = match row_tokens {
             Some(row_tokens) => sampling.law_of_reduced((row_tokens, logits), &context, scratch),
             None => sampling.law_with(logits, &context, scratch),
         };
         let raw = RawLaw::new(logits);
-        let count = match settings.p_split.unwrap_or(1.0) {
+        let count = match ask.split_min(leaf.calibrated_gain) {
             p_split if p_split < 1.0 && ask.room() > 1 => raw.count_above(p_split).clamp(1, ask.room()),
             _ => 1,
         };
