@@ -160,6 +160,62 @@ fn experts_packed_on_demand_compute_the_same() {
     assert_eq!(pass[0]["experts_packed_per_pass"], pass[0]["experts_per_pass"], "with room for one");
 }
 
+/// The file of packed layers is made once, made anew if the model or the file changes, and texts are the same.
+#[test]
+fn layers_read_for_every_pass_compute_the_same() {
+    let (home, model) = (tempfile::tempdir().expect("a folder can be made"), model_copy("demo-target"));
+    let name = model.path().to_str().expect("a name");
+    let generate = |options: &str| {
+        let line = format!("generate -p Once -s 1 -n 24 --spec-type draft -md {} -m {name}", demo("demo-draft"));
+        let mut command = program(home.path());
+        let output = command.args(words(&line)).args(words(options)).output().expect("it starts");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let (code, expected, stderr) = generate("");
+    assert!(code == Some(0) && !stderr.contains("--offload"), "{stderr}");
+    let layers = home.path().join("foretoken/layers");
+    let read = |options: &str, is_made_anew: bool| {
+        let (code, found, stderr) = generate(options);
+        assert_eq!((code, &found), (Some(0), &expected), "{options}: {stderr}");
+        assert!(stderr.contains("note: --offload: 22 MB of layers are read from a file"), "{options}: {stderr}");
+        assert_eq!(stderr.contains(": made anew"), is_made_anew, "{options}: {stderr}");
+        let files: Vec<_> = fs::read_dir(&layers).expect("it is there").flatten().map(|entry| entry.path()).collect();
+        assert_eq!(files.len(), 1, "{files:?}");
+        files.into_iter().next().expect("one file")
+    };
+    let file = read("--offload 9MB", false);
+    assert_eq!(read("--offload 14MB", false), file);
+    let (code, found, stderr) = generate("--offload 1GB");
+    assert!(code == Some(0) && found == expected && !stderr.contains("--offload"), "{stderr}");
+    // A byte of the index, of the first layer (which is in memory, or read), and another model of the same shape.
+    let mut bytes = fs::read(&file).expect("it is there");
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    fs::write(&file, &bytes).expect("it can be written");
+    read("--offload 14MB", true);
+    bytes[last] ^= 1;
+    bytes[5000] ^= 1;
+    fs::write(&file, &bytes).expect("it can be written");
+    let (code, found, stderr) = generate("--offload 9MB");
+    let damaged = stderr.contains("checksum of layer 0: expected ");
+    assert!(code == Some(1) && damaged && found.is_empty() || found == expected, "{code:?}: {found}: {stderr}");
+    let weights = model.path().join("model.safetensors");
+    let mut bytes = fs::read(&weights).expect("it is there");
+    let last = bytes.len() - 100_000;
+    bytes[last] ^= 1;
+    fs::write(&weights, &bytes).expect("it can be written");
+    let (_, found, stderr) = generate("--offload 9MB");
+    assert!(stderr.contains("identity: expected ") && stderr.contains(": made anew"), "{found}: {stderr}");
+    for wrong in ["6XB", "-1", "always"] {
+        let expected = format!("--offload: expected auto, never, or a size as 6GB, found {wrong:?}");
+        assert_eq!(run(&["generate", "--offload", wrong]).error(2), expected);
+    }
+    // It is chosen where the model does not fit, and refused where two layers do not.
+    let little = generate("--offload 1MB");
+    assert!(little.0 == Some(1) && little.2.contains("bytes for layers, found 1000000"), "{little:?}");
+}
+
 /// Runs a command line under `ulimit -v`, in kB; the exit code, standard output and standard error.
 #[cfg(target_os = "linux")]
 fn with_address_space(limit_kb: usize, line: &str, folder: &std::path::Path) -> (Option<i32>, String, String) {
