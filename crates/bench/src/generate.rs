@@ -94,8 +94,8 @@ costs predict, without the clock; beams and step_over_pass are those of beam sea
 of prompts, tokens and repetitions, per_pass the rows, bytes read and distinct experts of the passes
 (prompts' among them), the seconds of each group in each repetition, and for each drafter its
 statistics and the reliability of its estimates; its alpha, the mean overlap of its law with the
-target's, only under --measure. So is predicted, of a method with one drafter:
-the speed-up that this alpha and the costs predict for chains as long as its drafts.";
+target's, only under --measure. So is predicted, of a method with one drafter: the speed-up that this
+alpha and the costs predict for chains as long as its drafts.";
 
 /// Options of `foretoken bench generate`.
 #[derive(Args, Debug)]

@@ -297,7 +297,7 @@ impl Pages {
     }
 
     /// Positions of each of these pages.
-    pub(crate) fn page_len(&self) -> usize {
+    pub fn page_len(&self) -> usize {
         self.first().group.page_len
     }
 

@@ -227,8 +227,6 @@ pub struct Workload {
     pub pages: usize,
     /// The number of those pages that sequences hold.
     pub pages_held: usize,
-    /// Positions of each of those pages.
-    pub page_len: usize,
 }
 
 /// The statistics of one sequence.

@@ -179,19 +179,19 @@ impl<T> Drop for EngineThread<T> {
 
 /// The engine's load and pass counts after its last step, for other threads.
 #[derive(Default)]
-struct SharedCounts([AtomicUsize; 10]);
+struct SharedCounts([AtomicUsize; 9]);
 
 impl SharedCounts {
     fn set(&self, engine: &Engine) {
-        let Workload { running, waiting, pages, pages_held, page_len } = engine.workload();
+        let Workload { running, waiting, pages, pages_held } = engine.workload();
         let PassTotals { passes, rows, experts, packed, bytes } = engine.pass_totals();
-        let values = [running, waiting, pages, pages_held, page_len, passes, rows, experts, packed, bytes];
+        let values = [running, waiting, pages, pages_held, passes, rows, experts, packed, bytes];
         self.0.iter().zip(values).for_each(|(shared, value)| shared.store(value, Ordering::Relaxed));
     }
 
     fn workload(&self) -> Workload {
-        let [running, waiting, pages, pages_held, page_len, ..] = self.values();
-        Workload { running, waiting, pages, pages_held, page_len }
+        let [running, waiting, pages, pages_held, ..] = self.values();
+        Workload { running, waiting, pages, pages_held }
     }
 
     fn totals(&self) -> PassTotals {
@@ -199,7 +199,7 @@ impl SharedCounts {
         PassTotals { passes, rows, experts, packed, bytes }
     }
 
-    fn values(&self) -> [usize; 10] {
+    fn values(&self) -> [usize; 9] {
         self.0.each_ref().map(|shared| shared.load(Ordering::Relaxed))
     }
 }

@@ -50,7 +50,8 @@ impl App {
     ) -> Result<Self, Error> {
         generator.engine.set_waiting_max(shared.settings.queue_max);
         let (prompter, keeps_texts) = (Arc::clone(&generator.prompter), generator.keeps());
-        let metrics = Metrics::new(&shared.settings.metrics_prefix, &model, &prompter.names);
+        let cache = [generator.engine.pages().page_len(), generator.engine.workload().pages];
+        let metrics = Metrics::new(&shared.settings.metrics_prefix, &model, &prompter.names, cache);
         Ok(Self {
             shared,
             sampling: settings.sampling.clone(),

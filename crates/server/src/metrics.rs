@@ -55,7 +55,6 @@ pub(crate) struct Metrics {
     running: Gauge,
     waiting: Gauge,
     cache_usage: Gauge<f64, AtomicU64>,
-    cache_config: Family<CacheLabels, Gauge>,
     cache_hit_rate: Gauge<f64, AtomicU64>,
     prompt_tokens: Counter,
     generation_tokens: Counter,
@@ -111,15 +110,14 @@ const REQUEST_LATENCY_S: [f64; 13] = [0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0,
 
 impl Metrics {
     /// Metrics without any events. `prefix`: that of their names; `model`: the model's name; `drafters`: their names,
-    /// by number.
-    pub(crate) fn new(prefix: &str, model: &str, drafters: &[String]) -> Self {
+    /// by number; `cache`: positions of a page of the cache, and its pages.
+    pub(crate) fn new(prefix: &str, model: &str, drafters: &[String], cache: [usize; 2]) -> Self {
         let metrics = Self {
             registry: Registry::default(),
             drafters: drafters.to_vec(),
             running: Gauge::default(),
             waiting: Gauge::default(),
             cache_usage: Gauge::default(),
-            cache_config: Family::default(),
             cache_hit_rate: Gauge::default(),
             prompt_tokens: Counter::default(),
             generation_tokens: Counter::default(),
@@ -151,10 +149,10 @@ impl Metrics {
                 drop(family.get_or_create(&label));
             }
         }
-        metrics.register_all(prefix, model)
+        metrics.register_all(prefix, model, cache)
     }
 
-    fn register_all(mut self, prefix: &str, model: &str) -> Self {
+    fn register_all(mut self, prefix: &str, model: &str, [block_size, num_gpu_blocks]: [usize; 2]) -> Self {
         let is_vllm = prefix == VLLM;
         let labels = is_vllm.then(|| ("model_name".into(), model.to_string().into()));
         self.registry = Registry::with_labels(labels.into_iter());
@@ -166,8 +164,10 @@ impl Metrics {
             };
         }
         if is_vllm {
+            let cache: Family<CacheLabels, Gauge> = Family::default();
+            cache.get_or_create(&CacheLabels { block_size, num_gpu_blocks, enable_prefix_caching: "True" }).set(1);
+            all.register(format!("{prefix}:cache_config_info"), "Settings of the cache", cache);
             register! {
-                "cache_config_info", cache_config, "Settings of the cache";
                 "gpu_cache_usage_perc", cache_usage, "The older name of kv_cache_usage_perc";
                 "gpu_prefix_cache_queries", prompt_tokens, "The older name of prefix_cache_queries";
                 "gpu_prefix_cache_hits", cached_tokens, "The older name of prefix_cache_hits";
@@ -242,9 +242,7 @@ impl Metrics {
 
     /// All metrics in OpenMetrics format, without the end marker.
     pub(crate) fn text(&self, workload: Workload, totals: PassTotals) -> String {
-        let Workload { running, waiting, pages, pages_held, page_len } = workload;
-        let cache = CacheLabels { block_size: page_len, num_gpu_blocks: pages, enable_prefix_caching: "True" };
-        self.cache_config.get_or_create(&cache).set(1);
+        let Workload { running, waiting, pages, pages_held } = workload;
         let (hits, queries) = (self.cached_tokens.get(), self.prompt_tokens.get());
         self.cache_hit_rate.set(if queries == 0 { 0.0 } else { hits as f64 / queries as f64 });
         self.running.set(i64::try_from(running).unwrap_or(i64::MAX));

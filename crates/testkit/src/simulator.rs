@@ -4,10 +4,10 @@
 //! and requests that arrive and are cancelled at any step, with shared prefixes, samplers, stop strings, constraints
 //! and beam searches. [`Run::check`] checks that the tokens of each request and the bits of their log-probabilities are
 //! those of [`decode`], that hypotheses are those of the naive search ([`beams::search`]), that its text ends where a
-//! naive search finds the stop string, that every request ends exactly once, that no page is lost or held
-//! twice, that a tenant shares only prefixes that it may know, that the rows of draft
-//! models are those of their tables, and that the engine becomes idle. Some drafters fail sometimes. A run that fails
-//! is shrunk ([`Run::shrunk`]) before it is printed, with one line per request.
+//! naive search finds the stop string, that every request ends exactly once, that no page is lost or held twice, that a
+//! tenant shares only prefixes that it may know, that the rows of draft models are those of their tables, and that the
+//! engine becomes idle. Some drafters fail sometimes. A run that fails is shrunk ([`Run::shrunk`]) before it is
+//! printed, with one line per request.
 //!
 //! Only *exact* is simulated: under *rejection* the output of a seed depends on the other requests. Costs are fixed, so
 //! no clock is involved. The executor fails only in passes of several sequences; other failures are tested elsewhere.

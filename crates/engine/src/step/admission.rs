@@ -62,13 +62,7 @@ impl Engine {
     /// The running and waiting sequences and the pages that they hold, between two steps.
     pub fn workload(&self) -> Workload {
         let (pages, available) = (self.pages.len(), self.pages.available());
-        Workload {
-            running: self.running.len(),
-            waiting: self.waiting.len(),
-            pages,
-            pages_held: pages - available,
-            page_len: self.pages.page_len(),
-        }
+        Workload { running: self.running.len(), waiting: self.waiting.len(), pages, pages_held: pages - available }
     }
 
     /// Puts a sequence into the queue at its rank.
