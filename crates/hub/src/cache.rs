@@ -212,6 +212,12 @@ impl Folder {
     }
 }
 
+/// Whether a file has the name of one that was not yet renamed.
+pub(crate) fn is_temporary(file: &Path) -> bool {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    name.starts_with('.') && name.ends_with(".new")
+}
+
 /// Writes a file that does not exist yet, not even as a link.
 fn write_new(folder: &Directory, name: &str, text: &str) -> io::Result<()> {
     folder.create_new(name)?.write_all(text.as_bytes())

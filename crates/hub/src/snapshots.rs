@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use foretoken_weights::whole;
 
-use crate::cache::{Folder, TEXT_MAX, files_below, is_incomplete};
+use crate::cache::{Folder, TEXT_MAX, files_below, is_incomplete, is_temporary};
 use crate::choice::{Choice, Files, Weights, matches_quant, quant_of, shards};
 use crate::directory::Directory;
 use crate::error::HubError;
@@ -218,8 +218,9 @@ impl Removal {
             all.add_all(&snapshot);
             for file in all.files {
                 let path = file.strip_prefix(&snapshot).ok()?.to_string_lossy().replace('\\', "/");
-                let is_removed =
-                    commits.contains(&commit) && name.quant.as_ref().is_none_or(|quant| matches_quant(&path, quant));
+                // What a run that was killed left behind keeps nothing.
+                let is_removed = is_temporary(&file)
+                    || commits.contains(&commit) && name.quant.as_ref().is_none_or(|quant| matches_quant(&path, quant));
                 is_kept |= !is_removed;
                 if let Some(blob) = blob_of(folder, &file) {
                     let entry = blobs.entry(blob).or_default();
@@ -264,13 +265,19 @@ impl Removal {
         }
         // One at a time, since a model may have more files than a process may open.
         self.files.iter().try_for_each(|file| self.locked(file).map(drop))?;
-        for file in &self.files {
+        // Blobs come last: a run that is killed leaves no link without its file.
+        let (blobs, others): (Vec<&PathBuf>, _) = self.files.iter().partition(|file| self.is_blob(file));
+        for file in others.into_iter().chain(blobs) {
             let _lock = self.locked(file)?;
             self.remove(file, |folder, name| folder.remove(name))?;
         }
         // Folders with new files are kept.
         self.folders.iter().for_each(|folder| _ = self.remove(folder, |parent, name| parent.remove_folder(name)));
         Ok(self.bytes)
+    }
+
+    fn is_blob(&self, file: &Path) -> bool {
+        file.starts_with(self.repository.path.join("blobs"))
     }
 
     /// Removes something in the open folder that it is in.

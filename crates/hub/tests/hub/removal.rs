@@ -51,6 +51,22 @@ fn a_quant_is_removed_with_all_its_parts() {
     assert!(hub.snapshots().is_empty());
 }
 
+/// A run that was killed has linked a file, but not yet under its name.
+#[cfg(unix)]
+#[test]
+fn what_a_killed_run_left_behind_keeps_no_file() {
+    let (server, cache) = (Server::start(), folder());
+    server.offer("demo/g", &[("m-Q8_0.gguf", content(1, 20_000))]);
+    let hub = hub(&server, cache.path());
+    for name in ["demo/g:Q8_0", "demo/g@main"] {
+        let found = get(&hub, "demo/g:Q8_0").expect("it is fetched");
+        let link = std::fs::read_link(&found.path).expect("it is a link");
+        std::os::unix::fs::symlink(link, found.path.with_file_name(".m-Q8_0.gguf.1-0.new")).expect("it can be made");
+        assert_eq!(remove(cache.path(), name), Ok(20_000), "{name}");
+        assert_eq!(kept(cache.path()), [] as [&str; 0], "{name}");
+    }
+}
+
 #[test]
 fn a_name_removes_what_it_fetches() {
     let (server, cache) = (Server::start(), folder());
