@@ -83,8 +83,7 @@ pub fn drafter(stats: &DrafterStats) -> Value {
     })
 }
 
-/// The lenience of verification if it was lossy, as front ends say it in the field `lossy_lenience`, which other answers
-/// do not have.
+/// The lenience of verification if it was lossy, for the field `lossy_lenience`, which other answers do not have.
 pub fn lossy_lenience(stats: &Stats) -> Option<f64> {
     stats.lossy_lenience.map(|lenience| digits(f64::from(lenience)))
 }

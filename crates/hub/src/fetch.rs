@@ -2,8 +2,8 @@
 //!
 //! A complete model in the cache is used without a request to the hub. Otherwise the hub is asked for the listing of
 //! the revision, the files that are needed are chosen, and missing ones are fetched, several at a time. The snapshot
-//! gets its links when all of them are there; what an interrupted run has fetched is kept for the next. Meanwhile nothing
-//! of the repository can be removed (`Removal`).
+//! gets its links when all of them are there; what an interrupted run has fetched is kept for the next. Meanwhile
+//! nothing of the repository can be removed (`Removal`).
 
 mod run;
 

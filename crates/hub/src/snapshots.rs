@@ -252,8 +252,8 @@ impl Removal {
     /// Removes it. Returns the bytes that were freed.
     ///
     /// # Errors
-    /// Another process fetches files of the repository, or has changed what would be removed, and nothing is removed; or
-    /// a file cannot be removed after others were.
+    /// Another process fetches files of the repository, or has changed what would be removed: then nothing is removed.
+    /// Or a file cannot be removed after others were.
     pub fn carry_out(&self) -> Result<u64, HubError> {
         let place = self.repository.path.display();
         let whole = || format!("{place}: another process fetches or removes files of it");

@@ -2,8 +2,8 @@
 //!
 //! A running server continues: the request that is hit by a fault may get an error or a closed connection, and the next
 //! one gets its usual text. The server still ends when asked, and its store can be read. Files that `pull` has put in
-//! the cache equal the hub's, whatever failed, and the next `pull` completes the model. The same holds if several `pull`
-//! and `rm` run at once and some are killed.
+//! the cache equal the hub's, whatever failed, and the next `pull` completes the model; also if several `pull` and `rm`
+//! run at once and some are killed.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

@@ -2,7 +2,8 @@
 //!
 //! A complete response is built like a streamed one, and its events are dropped. Reasoning is the content of a
 //! `reasoning` item, not its summary, since it is the model's own text. Log-probabilities of all generated tokens are
-//! attached to the text. The usage has `lossy_lenience` if verification was lossy. How a request becomes a chat is in `../responses.rs`.
+//! attached to the text. The usage has `lossy_lenience` if verification was lossy. How a request becomes a chat is in
+//! `../responses.rs`.
 
 use axum::http::StatusCode;
 use foretoken::{Emitted, ThinkingReader, Token};
