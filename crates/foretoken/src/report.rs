@@ -83,10 +83,15 @@ pub fn drafter(stats: &DrafterStats) -> Value {
     })
 }
 
-/// Adds the field that says of statistics that verification was lossy, if it was: nothing is added where it was not.
-fn tell_lossy(mut object: Value, stats: &Stats) -> Value {
-    if let (Some(lenience), Some(fields)) = (stats.lossy_lenience, object.as_object_mut()) {
-        fields.insert("lossy_lenience".to_string(), json!(digits(f64::from(lenience))));
+/// The lenience of verification if it was lossy, for the field `lossy_lenience`, which other answers do not have.
+pub fn lossy_lenience(stats: &Stats) -> Option<f64> {
+    stats.lossy_lenience.map(|lenience| digits(f64::from(lenience)))
+}
+
+/// Adds the field `lossy_lenience` if verification was lossy.
+pub fn tell_lossy(mut object: Value, stats: &Stats) -> Value {
+    if let (Some(lenience), Some(fields)) = (lossy_lenience(stats), object.as_object_mut()) {
+        fields.insert("lossy_lenience".to_string(), json!(lenience));
     }
     object
 }

@@ -3,7 +3,8 @@
 //! `blobs/ETAG` are the files, `snapshots/COMMIT/PATH` are links to them, and `refs/REVISION` has the commit that a
 //! branch or tag pointed to; `trees/COMMIT.json` is the listing of a commit. `trees/COMMIT.foretoken.json`, which only
 //! this program uses, is an incomplete listing, without some sizes or checksums. Files get their names when they are
-//! complete. The cache itself may be behind a link, but nothing is written through a link that leads out of it.
+//! complete. The cache itself may be behind a link, but nothing is written through a link that leads out of it
+//! (`directory.rs`).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,6 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use foretoken_weights::whole::{self, SETTINGS_BYTES_MAX};
 
 use crate::checksum::Etag;
+use crate::directory::Directory;
 use crate::error::HubError;
 use crate::listing::Listing;
 use crate::name::{is_commit, is_part, is_revision};
@@ -32,7 +34,7 @@ const RECORD_MAX: u64 = 64 << 20;
 pub(crate) struct Folder {
     /// `models--org--name`.
     pub path: PathBuf,
-    cache: PathBuf,
+    pub cache: PathBuf,
     locks: PathBuf,
 }
 
@@ -59,50 +61,39 @@ impl Folder {
         self.path.join("blobs").join(etag.to_string())
     }
 
-    fn lock(&self, etag: &Etag) -> PathBuf {
-        self.locks.join(format!("{etag}.lock"))
-    }
-
     /// Opens the lock file of a blob, which is created if it does not exist. It is never removed: otherwise two
     /// processes could lock different files of the same name. Also returns its path, for messages.
     pub(crate) fn open_lock(&self, etag: &Etag) -> (PathBuf, io::Result<fs::File>) {
-        let path = self.lock(etag);
-        let file = self.make_folder_of(&path).and_then(|()| {
-            let mut options = fs::OpenOptions::new();
-            without_links(options.write(true).create(true).truncate(false)).open(&path)
-        });
+        self.open_lock_of(&etag.to_string())
+    }
+
+    /// As [`Folder::open_lock`], of the whole repository: whoever fetches from it shares the lock, so that nothing that
+    /// is needed is removed before it is linked, and whoever removes from it has the lock alone.
+    pub(crate) fn open_repository_lock(&self) -> (PathBuf, io::Result<fs::File>) {
+        self.open_lock_of("repository")
+    }
+
+    fn open_lock_of(&self, what: &str) -> (PathBuf, io::Result<fs::File>) {
+        let name = format!("{what}.lock");
+        let path = self.locks.join(&name);
+        let file = self.directory_of(&path).and_then(|locks| locks.open_or_create(&name));
         (path, file)
     }
 
-    /// Makes the folders between the cache and a file in it.
+    /// Opens the folder of a file in the cache, and makes it if it is missing.
     ///
     /// # Errors
-    /// The system's; or one of them is a link that leads out of the cache.
-    pub(crate) fn make_folder_of(&self, file: &Path) -> io::Result<()> {
-        fs::create_dir_all(&self.cache)?;
-        let below = file.parent().and_then(|folder| folder.strip_prefix(&self.cache).ok()).unwrap_or(Path::new(""));
-        let mut folder = self.cache.clone();
-        for part in below {
-            folder.push(part);
-            match fs::symlink_metadata(&folder) {
-                Ok(found) if found.is_symlink() && !self.holds(&folder) => {
-                    let place = folder.display();
-                    return Err(io::Error::other(format!("expected a folder of the cache, found a link out: {place}")));
-                }
-                Ok(_) => {}
-                // Another process may make it at the same time.
-                Err(_) => fs::create_dir(&folder).or_else(|error| match folder.is_dir() {
-                    true => Ok(()),
-                    false => Err(error),
-                })?,
-            }
-        }
-        Ok(())
+    /// The system's; or a folder is a link that leads out of the cache.
+    pub(crate) fn directory_of(&self, file: &Path) -> io::Result<Directory> {
+        Directory::make(&self.cache, file.parent().unwrap_or(&self.cache))
     }
 
-    /// Whether a link leads to a folder in the cache.
-    fn holds(&self, link: &Path) -> bool {
-        matches!((link.canonicalize(), self.cache.canonicalize()), (Ok(found), Ok(cache)) if found.starts_with(&cache))
+    /// Opens the folder of a file to remove it, not through any link in the cache.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn existing_directory_of(&self, file: &Path) -> io::Result<Directory> {
+        Directory::existing(&self.cache, file.parent().unwrap_or(&self.cache))
     }
 
     /// The checksum of a file, if it is a blob or an incomplete one.
@@ -164,7 +155,8 @@ impl Folder {
         if fs::read_link(&destination).is_ok_and(|found| found == target) {
             return Ok(());
         }
-        self.write_atomically(&destination, |temporary| link(&target, temporary, &self.blob(etag)))
+        let blob = self.blob(etag);
+        self.write_atomically(&destination, |folder, temporary| folder.link(temporary, &target, &blob))
     }
 
     /// Writes the listing of a commit, as far as it is known. An existing record is kept, even if it cannot be parsed:
@@ -172,13 +164,13 @@ impl Folder {
     pub(crate) fn write_record(&self, listing: &Listing) -> Result<(), HubError> {
         let (destination, before) = (self.record(&listing.commit), self.read_record(&listing.commit));
         if let Some(record) = listing.record().filter(|_| fs::symlink_metadata(&destination).is_err()) {
-            return self.write_atomically(&destination, |temporary| write_new(temporary, &record));
+            return self.write_atomically(&destination, |folder, temporary| write_new(folder, temporary, &record));
         }
         let all = listing.clone().with(before.clone());
         match before {
             Some(before) if before.clone().with(Some(all.clone())) == before => Ok(()),
-            _ => self.write_atomically(&self.partial_record(&listing.commit), |temporary| {
-                write_new(temporary, &all.partial())
+            _ => self.write_atomically(&self.partial_record(&listing.commit), |folder, temporary| {
+                write_new(folder, temporary, &all.partial())
             }),
         }
     }
@@ -188,42 +180,47 @@ impl Folder {
         if is_commit(revision) || self.commit_of(revision).as_deref() == Some(commit) {
             return Ok(());
         }
-        self.write_atomically(&self.path.join("refs").join(revision), |temporary| write_new(temporary, commit))
+        self.write_atomically(&self.path.join("refs").join(revision), |folder, temporary| {
+            write_new(folder, temporary, commit)
+        })
     }
 
     /// Creates something under a temporary name and renames it.
-    fn write_atomically(&self, destination: &Path, make: impl Fn(&Path) -> io::Result<()>) -> Result<(), HubError> {
+    fn write_atomically(
+        &self,
+        destination: &Path,
+        make: impl Fn(&Directory, &str) -> io::Result<()>,
+    ) -> Result<(), HubError> {
         let written = |error| HubError::disk(destination, "written", &error);
-        self.make_folder_of(destination).map_err(written)?;
+        let folder = self.directory_of(destination).map_err(written)?;
         let name = destination.file_name().unwrap_or_default().to_string_lossy();
-        // The name is unique to the process and the thread.
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let temporary = destination.with_file_name(format!(".{name}.{}-{number}.new", std::process::id()));
-        // A killed process of the same number may have left one.
-        let _ = fs::remove_file(&temporary);
-        make(&temporary).and_then(|()| fs::rename(&temporary, destination)).map_err(|error| {
-            let _ = fs::remove_file(&temporary);
-            written(error)
-        })
+        loop {
+            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+            let temporary = format!(".{name}.{}-{number}.new", std::process::id());
+            match make(&folder, &temporary) {
+                // A process of the same number made it: in another container, which may still be writing, or killed.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                made => {
+                    return made.and_then(|()| folder.rename(&temporary, &name)).map_err(|error| {
+                        let _ = folder.remove(temporary.as_ref());
+                        written(error)
+                    });
+                }
+            }
+        }
     }
 }
 
+/// Whether a file has the name of one that was not yet renamed.
+pub(crate) fn is_temporary(file: &Path) -> bool {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    name.starts_with('.') && name.ends_with(".new")
+}
+
 /// Writes a file that does not exist yet, not even as a link.
-fn write_new(path: &Path, text: &str) -> io::Result<()> {
-    fs::File::create_new(path)?.write_all(text.as_bytes())
-}
-
-/// Adds to options of opening that the system refuses to open a link.
-#[cfg(unix)]
-pub(crate) fn without_links(options: &mut fs::OpenOptions) -> &mut fs::OpenOptions {
-    let flag = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or_default();
-    std::os::unix::fs::OpenOptionsExt::custom_flags(options, flag)
-}
-
-#[cfg(not(unix))]
-pub(crate) fn without_links(options: &mut fs::OpenOptions) -> &mut fs::OpenOptions {
-    options
+fn write_new(folder: &Directory, name: &str, text: &str) -> io::Result<()> {
+    folder.create_new(name)?.write_all(text.as_bytes())
 }
 
 /// The bytes of a record, if it is not too long.
@@ -234,17 +231,6 @@ fn read_record_bytes(path: &Path) -> Option<Vec<u8>> {
 /// Whether a file is missing or has the wrong size; if the size is unknown, an empty file is incomplete.
 pub(crate) fn is_incomplete(found: Option<u64>, expected: Option<u64>) -> bool {
     found.is_none_or(|found| expected.map_or(found == 0, |expected| found != expected))
-}
-
-#[cfg(unix)]
-fn link(target: &Path, destination: &Path, _blob: &Path) -> io::Result<()> {
-    std::os::unix::fs::symlink(target, destination)
-}
-
-/// If users may not create symbolic links, a hard link or a copy is used, as in `huggingface_hub`.
-#[cfg(not(unix))]
-fn link(_target: &Path, destination: &Path, blob: &Path) -> io::Result<()> {
-    fs::hard_link(blob, destination).or_else(|_| fs::copy(blob, destination).map(|_| ()))
 }
 
 /// The files below a folder with their sizes, by path with slashes. Links to files count as these files; links to

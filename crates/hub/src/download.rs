@@ -4,7 +4,7 @@
 //! download. A broken connection is retried as long as attempts fetch bytes. An incomplete file of an earlier run may
 //! be damaged: if the checksum of the complete file is wrong, it is fetched once more from its start.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,9 +13,10 @@ use std::time::Duration;
 use ureq::Body;
 use ureq::http::Response;
 
-use crate::cache::{Folder, without_links};
+use crate::cache::Folder;
 use crate::checksum::{Checksum, Etag};
 use crate::client::{Client, RequestFailure, header};
+use crate::directory::Directory;
 use crate::error::{HubError, excerpt};
 use crate::name::Name;
 
@@ -123,33 +124,38 @@ impl Download<'_> {
             transfer.add(self.size);
             return Ok(());
         }
-        self.folder.make_folder_of(&self.blob).map_err(|error| HubError::disk(&self.blob, "written", &error))?;
-        let mut partial = Partial::open(self)?;
+        let blobs = self.folder.directory_of(&self.blob);
+        let blobs = blobs.map_err(|error| HubError::disk(&self.blob, "written", &error))?;
+        let (name, incomplete) = (self.etag.to_string(), self.incomplete_name());
+        let mut partial = Partial::open(self, &blobs)?;
         transfer.add(partial.done);
         let mut is_fresh = partial.done == 0;
         loop {
             self.fetch_rest(&mut partial, transfer)?;
             let found = partial.checksum.end();
-            if found == self.etag.to_string() {
+            if found == name {
                 break;
             }
             transfer.subtract(self.size);
             partial.file.set_len(0).map_err(|error| self.unwritable(&error))?;
             if is_fresh {
-                let _ = std::fs::remove_file(self.incomplete_path());
+                let _ = blobs.remove(incomplete.as_ref());
                 let line = format!("{}: checksum: expected {}, found {found}", self.path, self.etag);
                 return Err(HubError::Content(line));
             }
-            partial = Partial::open(self)?;
+            partial = Partial::open(self, &blobs)?;
             is_fresh = true;
         }
         partial.file.sync_all().map_err(|error| self.unwritable(&error))?;
-        std::fs::rename(self.incomplete_path(), &self.blob).map_err(|error| self.unwritable(&error))
+        blobs.rename(&incomplete, &name).map_err(|error| self.unwritable(&error))
+    }
+
+    fn incomplete_name(&self) -> String {
+        format!("{}.incomplete", self.etag)
     }
 
     fn incomplete_path(&self) -> PathBuf {
-        let name = self.blob.file_name().unwrap_or_default().to_string_lossy();
-        self.blob.with_file_name(format!("{name}.incomplete"))
+        self.blob.with_file_name(self.incomplete_name())
     }
 
     fn unwritable(&self, error: &std::io::Error) -> HubError {
@@ -182,7 +188,7 @@ impl Download<'_> {
     }
 
     /// Fetches the rest of the file, in as many attempts as it takes.
-    fn fetch_rest(&self, partial: &mut Partial, transfer: &Transfer<'_>) -> Result<(), HubError> {
+    fn fetch_rest(&self, partial: &mut Partial<'_>, transfer: &Transfer<'_>) -> Result<(), HubError> {
         let (mut attempts, mut furthest) = (0, partial.done);
         while partial.done < self.size {
             let (why, wait) = match self.attempt(partial, transfer) {
@@ -217,7 +223,7 @@ impl Download<'_> {
     }
 
     /// Sends one request and writes the body of its response.
-    fn attempt(&self, partial: &mut Partial, transfer: &Transfer<'_>) -> Result<(), AttemptFailure> {
+    fn attempt(&self, partial: &mut Partial<'_>, transfer: &Transfer<'_>) -> Result<(), AttemptFailure> {
         let response = self.client.file(&self.url, partial.done).map_err(|why| match why {
             RequestFailure::Connection(why) => {
                 AttemptFailure::Connection { why: format!("no connection to {why}"), wait: None }
@@ -255,7 +261,7 @@ impl Download<'_> {
     fn accepted(
         &self,
         mut response: Response<Body>,
-        partial: &mut Partial,
+        partial: &mut Partial<'_>,
         transfer: &Transfer<'_>,
     ) -> Result<Response<Body>, AttemptFailure> {
         let status = response.status().as_u16();
@@ -298,16 +304,18 @@ impl Download<'_> {
         HubError::Content(format!("{}: size: expected {} bytes, found {found}", self.path, self.size))
     }
 
-    fn restart(&self, partial: &mut Partial, transfer: &Transfer<'_>) -> Result<(), HubError> {
+    fn restart(&self, partial: &mut Partial<'_>, transfer: &Transfer<'_>) -> Result<(), HubError> {
         transfer.subtract(partial.done);
         partial.file.set_len(0).map_err(|error| self.unwritable(&error))?;
-        *partial = Partial::open(self)?;
+        *partial = Partial::open(self, partial.blobs)?;
         Ok(())
     }
 }
 
 /// An incomplete file.
-struct Partial {
+struct Partial<'a> {
+    /// Its folder.
+    blobs: &'a Directory,
     file: File,
     /// Its length.
     done: u64,
@@ -315,11 +323,11 @@ struct Partial {
     checksum: Checksum,
 }
 
-impl Partial {
+impl<'a> Partial<'a> {
     /// Opens the incomplete file, or creates it.
-    fn open(download: &Download<'_>) -> Result<Self, HubError> {
-        let path = download.incomplete_path();
-        let mut file = opened(&path).map_err(|error| download.unwritable(&error))?;
+    fn open(download: &Download<'_>, blobs: &'a Directory) -> Result<Self, HubError> {
+        let (name, path) = (download.incomplete_name(), download.incomplete_path());
+        let mut file = opened(blobs, &name, &path).map_err(|error| download.unwritable(&error))?;
         let mut done = file.metadata().map_err(|error| download.unwritable(&error))?.len();
         let mut checksum = download.etag.begin(download.size);
         let read = |file: &mut File, checksum: &mut Checksum| {
@@ -332,7 +340,7 @@ impl Partial {
         };
         let mut read = read;
         read(&mut file, &mut checksum).map_err(|error| download.unwritable(&error))?;
-        Ok(Self { file, done, checksum })
+        Ok(Self { blobs, file, done, checksum })
     }
 
     fn append(&mut self, bytes: &[u8]) -> std::io::Result<()> {
@@ -345,29 +353,26 @@ impl Partial {
 
 /// Opens an incomplete file to continue it. No download leaves a link, so a link is removed, and its target is not
 /// overwritten.
-#[cfg(unix)]
-fn opened(path: &Path) -> std::io::Result<File> {
-    use std::os::unix::fs::MetadataExt;
-    let mut options = OpenOptions::new();
+fn opened(blobs: &Directory, name: &str, path: &Path) -> std::io::Result<File> {
     // If the file is replaced by a link after the check, the system refuses to open it.
-    without_links(options.read(true).write(true).truncate(false));
     if std::fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
-        std::fs::remove_file(path)?;
+        blobs.remove(name.as_ref())?;
     }
-    let file = options.create(true).open(path)?;
-    if file.metadata()?.nlink() == 1 {
+    let file = blobs.open_or_create(name)?;
+    if !has_other_names(&file.metadata()?) {
         return Ok(file);
     }
-    // A hard link to another file.
-    std::fs::remove_file(path)?;
-    options.create_new(true).open(path)
+    blobs.remove(name.as_ref())?;
+    blobs.create_new(name)
 }
 
-/// Opens an incomplete file to continue it. A link is not left by a download and is removed.
+/// Whether a file is a hard link to another one.
+#[cfg(unix)]
+fn has_other_names(file: &std::fs::Metadata) -> bool {
+    std::os::unix::fs::MetadataExt::nlink(file) != 1
+}
+
 #[cfg(not(unix))]
-fn opened(path: &Path) -> std::io::Result<File> {
-    if std::fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
-        std::fs::remove_file(path)?;
-    }
-    without_links(OpenOptions::new().read(true).write(true).create(true).truncate(false)).open(path)
+fn has_other_names(_: &std::fs::Metadata) -> bool {
+    false
 }

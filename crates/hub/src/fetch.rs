@@ -2,10 +2,12 @@
 //!
 //! A complete model in the cache is used without a request to the hub. Otherwise the hub is asked for the listing of
 //! the revision, the files that are needed are chosen, and missing ones are fetched, several at a time. The snapshot
-//! gets its links when all of them are there; what an interrupted run has fetched is kept for the next.
+//! gets its links when all of them are there; what an interrupted run has fetched is kept for the next. Meanwhile
+//! nothing of the repository can be removed (`Removal`).
 
 mod run;
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -272,6 +274,7 @@ impl Hub {
             let line = format!("listing: sha: expected {revision}, found {}", listing.commit);
             return Err(HubError::Content(line));
         }
+        let _lock = shared_lock(&folder)?;
         let paths: Vec<String> = listing.files.keys().cloned().collect();
         let files = Files::new(paths.iter().map(String::as_str));
         let mut run = FetchRun { hub: self, client, request, folder: &folder, listing };
@@ -288,7 +291,11 @@ impl Hub {
         // The configuration has to be in the cache, so that the same format is chosen without the hub.
         let decided = by_config.then_some("config.json");
         for path in needed.all.iter().map(String::as_str).chain(decided) {
-            let (etag, _) = run.resolved(path)?;
+            let (etag, size) = run.resolved(path)?;
+            let blob = folder.blob(&etag);
+            if is_incomplete(std::fs::metadata(&blob).ok().map(|found| found.len()), Some(size)) {
+                return Err(HubError::Disk(format!("{}: removed while the others were fetched", blob.display())));
+            }
             folder.link(&commit, path, &etag)?;
         }
         folder.write_record(&run.listing)?;
@@ -323,6 +330,13 @@ fn needed(choice: &Choice, read: &dyn Fn(&str) -> Result<Vec<u8>, HubError>) -> 
             Needed { all: [companions.as_slice(), std::slice::from_ref(index), &shards].concat(), opened: None }
         }
     })
+}
+
+/// Locks a repository against removals, until the file is dropped.
+fn shared_lock(folder: &Folder) -> Result<File, HubError> {
+    let (path, lock) = folder.open_repository_lock();
+    let locked = lock.and_then(|lock| lock.lock_shared().map(|()| lock));
+    locked.map_err(|error| HubError::disk(&path, "locked", &error))
 }
 
 /// The error of a file that the repository does not have.

@@ -21,9 +21,10 @@
 //! checked without a network; a file of another size is fetched again, and `fetch` with `verify` checks every byte.
 //! *The server is not trusted.* Names in listings are refused unless they are paths within the snapshot, responses have
 //! bounded sizes, and a body of another length than announced is refused. *Nothing is written outside the cache*, nor
-//! through a link in it that leads out of it. *The token is sent only to the hub*, never to hosts that it redirects to,
-//! as for large files. *Concurrent processes are safe*: each file has a lock, the same as `huggingface_hub`'s
-//! (`.locks/`).
+//! through a link in it that leads out of it, even if a folder is exchanged for one in the meantime. *The token is sent
+//! only to the hub*, never to hosts that it redirects to, as for large files. *Concurrent processes are safe*: each
+//! file has a lock, the same as `huggingface_hub`'s (`.locks/`), and nothing is removed from a repository while files
+//! of it are fetched.
 //!
 //! # Why not the crate `hf-hub`
 //!
@@ -39,6 +40,7 @@ mod cache;
 mod checksum;
 mod choice;
 mod client;
+mod directory;
 mod download;
 mod error;
 mod fetch;

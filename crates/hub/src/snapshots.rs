@@ -1,17 +1,21 @@
 //! The snapshots in the cache, and their removal.
 //!
 //! A snapshot can hold several models: one in safetensors, and GGUF files of several quantizations. A removal is
-//! planned before anything is removed: files of snapshots, and blobs that no other snapshot links to. Links are removed
-//! and never followed out of the repository's folder.
+//! planned before anything is removed: files of snapshots, and blobs that no other snapshot links to. It is carried out
+//! only if the plan is still the same and nobody fetches from the repository. Links are removed and never followed out
+//! of the repository's folder.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs::{self, TryLockError};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use foretoken_weights::whole;
 
-use crate::cache::{Folder, TEXT_MAX, files_below, is_incomplete};
+use crate::cache::{Folder, TEXT_MAX, files_below, is_incomplete, is_temporary};
 use crate::choice::{Choice, Files, Weights, matches_quant, quant_of, shards};
+use crate::directory::Directory;
 use crate::error::HubError;
 use crate::name::Name;
 
@@ -150,11 +154,14 @@ pub struct Removal {
     folders: Vec<PathBuf>,
     /// The repository, which has the locks of its files.
     repository: Folder,
+    /// What was asked for.
+    name: Name,
 }
 
 impl Removal {
-    fn new(repository: &Folder) -> Self {
-        Self { bytes: 0, files: Vec::new(), folders: Vec::new(), repository: repository.clone() }
+    fn new(repository: &Folder, name: &Name) -> Self {
+        let (repository, name) = (repository.clone(), name.clone());
+        Self { bytes: 0, files: Vec::new(), folders: Vec::new(), repository, name }
     }
 
     /// Plans the removal of a name: the whole repository, with `@REVISION` one snapshot of it, with `:QUANT` the GGUF
@@ -168,21 +175,23 @@ impl Removal {
         fs::symlink_metadata(&folder.path).map_err(|_| nothing())?;
         check_folder(&folder.path)?;
         if name.revision.is_none() && name.quant.is_none() {
-            return Ok(Self::whole(&folder));
+            return Ok(Self::whole(&folder, name));
         }
         ["blobs", "refs", "snapshots", "trees"].iter().try_for_each(|part| check_folder(&folder.path.join(part)))?;
         Self::partial(&folder, name).ok_or_else(nothing)
     }
 
-    fn whole(folder: &Folder) -> Self {
-        let mut removal = Self::new(folder);
+    fn whole(folder: &Folder, name: &Name) -> Self {
+        let mut removal = Self::new(folder, name);
         removal.add_all(&folder.path);
         removal
     }
 
     /// Adds a folder and everything below it, without following links.
     fn add_all(&mut self, folder: &Path) {
-        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let mut entries: Vec<fs::DirEntry> = fs::read_dir(folder).into_iter().flatten().flatten().collect();
+        entries.sort_by_key(fs::DirEntry::file_name);
+        for entry in entries {
             match entry.metadata() {
                 Ok(found) if found.is_dir() => self.add_all(&entry.path()),
                 found => {
@@ -199,18 +208,19 @@ impl Removal {
             Some(revision) => vec![folder.commit_of(revision)?],
             None => folder.commits(),
         };
-        let mut removal = Self::new(folder);
+        let mut removal = Self::new(folder, name);
         // For each blob: whether a link to it is kept, and whether one is removed.
         let mut blobs: BTreeMap<PathBuf, (bool, bool)> = BTreeMap::new();
         for commit in folder.commits() {
             let snapshot = folder.snapshot(&commit);
             let mut is_kept = false;
-            let mut all = Self::new(folder);
+            let mut all = Self::new(folder, name);
             all.add_all(&snapshot);
             for file in all.files {
                 let path = file.strip_prefix(&snapshot).ok()?.to_string_lossy().replace('\\', "/");
-                let is_removed =
-                    commits.contains(&commit) && name.quant.as_ref().is_none_or(|quant| matches_quant(&path, quant));
+                // What a run that was killed left behind keeps nothing.
+                let is_removed = is_temporary(&file)
+                    || commits.contains(&commit) && name.quant.as_ref().is_none_or(|quant| matches_quant(&path, quant));
                 is_kept |= !is_removed;
                 if let Some(blob) = blob_of(folder, &file) {
                     let entry = blobs.entry(blob).or_default();
@@ -242,38 +252,58 @@ impl Removal {
     /// Removes it. Returns the bytes that were freed.
     ///
     /// # Errors
-    /// Another process fetches one of the files, and nothing is removed; or a file cannot be removed after others were.
+    /// Another process fetches files of the repository, or has changed what would be removed: then nothing is removed.
+    /// Or a file cannot be removed after others were.
     pub fn carry_out(&self) -> Result<u64, HubError> {
+        let place = self.repository.path.display();
+        let whole = || format!("{place}: another process fetches or removes files of it");
+        let _alone = locked(self.repository.open_repository_lock(), whole)?;
+        // Another process may have fetched something meanwhile that shares blobs.
+        if Self::plan(&self.repository.cache, &self.name)? != *self {
+            let line = format!("{}: it has changed since it was looked up; nothing is removed", self.name);
+            return Err(HubError::Disk(line));
+        }
         // One at a time, since a model may have more files than a process may open.
         self.files.iter().try_for_each(|file| self.locked(file).map(drop))?;
-        for file in &self.files {
+        // Blobs come last: a run that is killed leaves no link without its file.
+        let (blobs, others): (Vec<&PathBuf>, _) = self.files.iter().partition(|file| self.is_blob(file));
+        for file in others.into_iter().chain(blobs) {
             let _lock = self.locked(file)?;
-            match fs::remove_file(file) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(HubError::disk(file, "removed", &error));
-                }
-                _ => {}
-            }
+            self.remove(file, |folder, name| folder.remove(name))?;
         }
         // Folders with new files are kept.
-        self.folders.iter().for_each(|folder| _ = fs::remove_dir(folder));
+        self.folders.iter().for_each(|folder| _ = self.remove(folder, |parent, name| parent.remove_folder(name)));
         Ok(self.bytes)
+    }
+
+    fn is_blob(&self, file: &Path) -> bool {
+        file.starts_with(self.repository.path.join("blobs"))
+    }
+
+    /// Removes something in the open folder that it is in.
+    fn remove(&self, path: &Path, how: impl Fn(&Directory, &OsStr) -> io::Result<()>) -> Result<(), HubError> {
+        let name = path.file_name().unwrap_or_default();
+        match self.repository.existing_directory_of(path).and_then(|folder| how(&folder, name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(HubError::disk(path, "removed", &error)),
+            _ => Ok(()),
+        }
     }
 
     /// Locks a file that another process may be fetching; the lock is held until it is dropped.
     fn locked(&self, file: &Path) -> Result<Option<fs::File>, HubError> {
         let Some(etag) = self.repository.etag_of(file) else { return Ok(None) };
-        let (path, lock) = self.repository.open_lock(&etag);
-        let wrong = |error: &std::io::Error| HubError::disk(&path, "locked", error);
-        let lock = lock.map_err(|error| wrong(&error))?;
-        match lock.try_lock() {
-            Ok(()) => Ok(Some(lock)),
-            Err(TryLockError::Error(error)) => Err(wrong(&error)),
-            Err(TryLockError::WouldBlock) => {
-                let file = file.display();
-                Err(HubError::Disk(format!("{file}: another process fetches it; nothing is removed while it does")))
-            }
-        }
+        let fetched = || format!("{}: another process fetches it", file.display());
+        locked(self.repository.open_lock(&etag), fetched).map(Some)
+    }
+}
+
+/// Takes a lock, which has this path. `taken`: the beginning of the error if another process has it.
+fn locked((path, lock): (PathBuf, io::Result<fs::File>), taken: impl Fn() -> String) -> Result<fs::File, HubError> {
+    let lock = lock.map_err(|error| HubError::disk(&path, "locked", &error))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::Error(error)) => Err(HubError::disk(&path, "locked", &error)),
+        Err(TryLockError::WouldBlock) => Err(HubError::Disk(format!("{}; nothing is removed while it does", taken()))),
     }
 }
 

@@ -149,6 +149,37 @@ fn folders_of_the_cache_that_are_links_out_of_it_are_not_written_to() {
     assert_eq!(std::fs::read(found.path.join("model.safetensors")).expect("it is there"), content(1, 50_000));
 }
 
+/// A folder is exchanged for a link out of the cache after it was checked: while a file is fetched into it.
+#[cfg(unix)]
+#[test]
+fn a_folder_that_becomes_a_link_out_of_the_cache_is_not_written_to() {
+    let (server, outside) = (Server::start(), folder());
+    offer(&server, "demo/target");
+    let (cache, victim) = (outside.path().join("cache"), outside.path().join("victim"));
+    std::fs::create_dir(&victim).expect("a folder can be made");
+    let (blobs, weights) = (cache.join("models--demo--target/blobs"), etag(&content(1, 50_000)));
+    std::fs::create_dir_all(&blobs).expect("a folder can be made");
+    // A damaged rest of an earlier run: once its checksum is wrong, the file is begun again.
+    std::fs::write(blobs.join(format!("{weights}.incomplete")), vec![0; 20_000]).expect("it can be written");
+    server.fault(&weights, Fault::Slow(10), 1);
+    let hub = hub(&server, &cache);
+    let result = std::thread::scope(|scope| {
+        let pull = scope.spawn(|| get(&hub, "demo/target"));
+        while !server.seen().iter().any(|seen| seen.headers.contains_key("range")) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::fs::rename(&blobs, outside.path().join("moved")).expect("it can be moved");
+        std::os::unix::fs::symlink(&victim, &blobs).expect("a link can be made");
+        pull.join().expect("it does not panic")
+    });
+    assert_eq!(files(&victim), [] as [&str; 0]);
+    let line = result.expect_err("its files are elsewhere").to_string();
+    assert!(line.starts_with("demo/target: ") && line.contains("removed while the others were fetched"), "{line}");
+    assert!(!files(&cache).iter().any(|path| path.contains("snapshots")), "{:?}", files(&cache));
+    // The file is whole in the folder that was checked.
+    assert_eq!(std::fs::read(outside.path().join("moved").join(&weights)).expect("it is there"), content(1, 50_000));
+}
+
 #[cfg(unix)]
 #[test]
 fn a_link_in_place_of_an_incomplete_file_is_not_followed() {

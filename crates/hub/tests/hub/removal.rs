@@ -2,7 +2,7 @@
 
 use foretoken_hub::{ModelRequest, Removal};
 
-use crate::server::{Server, etag};
+use crate::server::{Fault, Server, etag};
 use crate::{content, files, folder, get, hub, kept, offer};
 
 fn remove(cache: &std::path::Path, name: &str) -> Result<u64, String> {
@@ -49,6 +49,22 @@ fn a_quant_is_removed_with_all_its_parts() {
     assert!(remove(cache.path(), "demo/g:F16").is_err());
     assert_eq!(remove(cache.path(), "demo/g:q8_0"), Ok(20_000));
     assert!(hub.snapshots().is_empty());
+}
+
+/// A run that was killed has linked a file, but not yet under its name.
+#[cfg(unix)]
+#[test]
+fn what_a_killed_run_left_behind_keeps_no_file() {
+    let (server, cache) = (Server::start(), folder());
+    server.offer("demo/g", &[("m-Q8_0.gguf", content(1, 20_000))]);
+    let hub = hub(&server, cache.path());
+    for name in ["demo/g:Q8_0", "demo/g@main"] {
+        let found = get(&hub, "demo/g:Q8_0").expect("it is fetched");
+        let link = std::fs::read_link(&found.path).expect("it is a link");
+        std::os::unix::fs::symlink(link, found.path.with_file_name(".m-Q8_0.gguf.1-0.new")).expect("it can be made");
+        assert_eq!(remove(cache.path(), name), Ok(20_000), "{name}");
+        assert_eq!(kept(cache.path()), [] as [&str; 0], "{name}");
+    }
 }
 
 #[test]
@@ -102,6 +118,71 @@ fn files_that_are_being_fetched_are_not_removed() {
     assert!(remove(cache.path(), "demo/target").is_ok_and(|freed| freed > 70_017));
     // The lock file is kept, so that all processes lock the same one.
     assert_eq!((kept(cache.path()), lock.exists()), (Vec::new(), true));
+}
+
+/// Links of snapshots whose files are missing.
+fn dangling(cache: &std::path::Path) -> Vec<String> {
+    let links = kept(cache).into_iter().filter(|path| path.contains("/snapshots/"));
+    links.filter(|path| !cache.join(path).exists()).collect()
+}
+
+/// The next commit of the repository, with other weights.
+fn next_commit(server: &Server) {
+    server.change("demo/target", |repository| {
+        repository.commit = "f".repeat(40);
+        repository.files.insert("model.safetensors".to_string(), content(7, 60_000));
+    });
+}
+
+#[test]
+fn nothing_is_removed_from_a_repository_while_another_revision_is_fetched() {
+    let (server, cache) = (Server::start(), folder());
+    offer(&server, "demo/target");
+    let hub = hub(&server, cache.path());
+    let before = get(&hub, "demo/target").expect("it is fetched");
+    next_commit(&server);
+    server.seen();
+    let weights = etag(&content(7, 60_000));
+    server.fault(&weights, Fault::Slow(20), 1);
+    let asked = ModelRequest::new("demo/target".parse().expect("a name"));
+    let (line, after) = std::thread::scope(|scope| {
+        let pull = scope.spawn(|| hub.fetch(&asked, &|_| {}).expect("it is fetched"));
+        // The small files are there already, and belong to the other revision alone until the weights are there.
+        while !server.seen().iter().any(|seen| seen.path.contains(&weights)) {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        let line = remove(cache.path(), &format!("demo/target@{}", before.commit)).expect_err("it is locked");
+        (line, pull.join().expect("it does not panic"))
+    });
+    let place = cache.path().join("models--demo--target");
+    let expected = "another process fetches or removes files of it; nothing is removed while it does";
+    assert_eq!(line, format!("{}: {expected}", place.display()));
+    assert_eq!((dangling(cache.path()), files(&before.path).len()), (Vec::new(), 5));
+    assert_eq!(std::fs::read(after.path.join("tokenizer.json")).expect("it stays"), content(3, 20_000));
+    assert_eq!(remove(cache.path(), &format!("demo/target@{}", before.commit)), Ok(50_000));
+    assert_eq!(dangling(cache.path()), [] as [&str; 0]);
+}
+
+#[test]
+fn what_was_fetched_while_somebody_was_asked_is_not_removed() {
+    let (server, cache) = (Server::start(), folder());
+    offer(&server, "demo/target");
+    let hub = hub(&server, cache.path());
+    let before = get(&hub, "demo/target").expect("it is fetched");
+    for name in [format!("demo/target@{}", before.commit), "demo/target".to_string()] {
+        let removal = Removal::plan(cache.path(), &name.parse().expect("a name")).expect("there is something");
+        next_commit(&server);
+        let asked = ModelRequest::new("demo/target".parse().expect("a name"));
+        let after = hub.fetch(&asked, &|_| {}).expect("it is fetched");
+        let line = removal.carry_out().expect_err("it has changed").to_string();
+        assert_eq!(line, format!("{name}: it has changed since it was looked up; nothing is removed"));
+        assert_eq!((dangling(cache.path()), files(&after.path).len()), (Vec::new(), 5));
+        assert!(remove(cache.path(), &format!("demo/target@{}", after.commit)).is_ok());
+    }
+    // Another removal of the same.
+    let removal = Removal::plan(cache.path(), &"demo/target".parse().expect("a name")).expect("there is something");
+    assert!(remove(cache.path(), "demo/target").is_ok());
+    assert!(removal.carry_out().expect_err("it is gone").to_string().contains("expected it in the cache"));
 }
 
 #[cfg(unix)]

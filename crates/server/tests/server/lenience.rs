@@ -4,7 +4,7 @@
 use foretoken::Promise;
 use serde_json::{Value, json};
 
-use crate::bodies::{seeded, texts, with};
+use crate::bodies::{named_events, seeded, texts, with};
 use crate::test_server::{TestServer, drafting, shared};
 
 fn complete(more: Value) -> Value {
@@ -44,6 +44,69 @@ fn answers_say_that_they_are_lossy() {
     let greedy = json!({ "temperature": 0, "speculative.verify": "block" });
     let lossy = complete(with(greedy.clone(), json!({ "speculative.lossy_lenience": 0.02 })));
     assert_ne!(texts(&lossy), texts(&complete(greedy)));
+}
+
+/// Where each API's complete answers, and the last object of its streams with a count of tokens, say that they are
+/// lossy.
+const PLACES: [(&str, &str, &str); 7] = [
+    ("/v1/completions", "/timings", "/timings"),
+    ("/v1/chat/completions", "/timings", "/timings"),
+    ("/v1/messages", "/usage", "/usage"),
+    ("/v1/responses", "/usage", "/response/usage"),
+    ("/completion", "/timings", "/timings"),
+    ("/api/generate", "/timings", "/timings"),
+    ("/api/chat", "/timings", "/timings"),
+];
+
+/// The objects of a stream: events with names, without, or lines.
+fn streamed(path: &str, body: &Value) -> Vec<Value> {
+    let response = drafting().post(path, &with(body.clone(), json!({ "stream": true })));
+    if response.text().starts_with("event: ") {
+        return named_events(&response);
+    }
+    let lines = response.text().lines().map(|line| line.strip_prefix("data: ").unwrap_or(line));
+    lines.filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+#[test]
+fn answers_of_every_api_say_that_they_are_lossy() {
+    let common = json!({
+        "model": "demo-target", "temperature": 0, "stream": false, "max_tokens": 40,
+        "speculative.type": "draft", "speculative.n_min": 2,
+    });
+    let messages = json!({ "messages": [{ "role": "user", "content": "Once upon a time," }] });
+    for (path, whole_place, stream_place) in PLACES {
+        let body = |lenience: f64| {
+            let mut body = with(common.clone(), json!({ "speculative.lossy_lenience": lenience }));
+            let more = match path {
+                "/v1/responses" => json!({ "input": "Once upon a time,", "max_output_tokens": 40 }),
+                path if path.contains("chat") || path.contains("messages") => messages.clone(),
+                _ => json!({ "prompt": "Once upon a time," }),
+            };
+            if path == "/v1/responses" {
+                body.as_object_mut().expect("an object").remove("max_tokens");
+            }
+            if path.starts_with("/api/") {
+                let options = body.clone();
+                body = json!({ "model": "demo-target", "stream": false, "options": options });
+                for name in ["model", "stream"] {
+                    body["options"].as_object_mut().expect("an object").remove(name);
+                }
+            }
+            with(body, more)
+        };
+        let said = |object: &Value, place: &str| object.pointer(&format!("{place}/lossy_lenience")).cloned();
+        let (lossy, plain) = (body(0.05), body(1.0));
+        let whole = |body: &Value| drafting().post(path, body).success();
+        assert_eq!(said(&whole(&lossy), whole_place), Some(json!(0.05)), "{path}");
+        assert_eq!(said(&whole(&plain), whole_place), None, "{path}");
+        let of_stream = |body: &Value| {
+            let objects = streamed(path, body);
+            let last = objects.iter().rfind(|object| object.pointer(stream_place).is_some_and(Value::is_object));
+            said(last.unwrap_or_else(|| panic!("{path}: {objects:?}")), stream_place)
+        };
+        assert_eq!((of_stream(&lossy), of_stream(&plain)), (Some(json!(0.05)), None), "{path}");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::bodies::seeded;
-use crate::prometheus::{Exposition, read};
+use crate::prometheus::{Exposition, Labels, read};
 use crate::test_server::TestServer;
 
 pub fn metrics(server: &TestServer) -> Exposition {
@@ -102,6 +102,31 @@ fn counts_match_the_requests() {
     // Unknown paths share one series.
     assert_eq!(http("other", "404"), 1.0);
     server.shut_down();
+}
+
+/// A name is a user's, and may have anything.
+#[test]
+fn names_of_any_kind_are_labels() {
+    for name in [
+        "a \"quoted\" name",
+        "two\nlines",
+        "a\\b\\",
+        "{x=\"y\"} 1\n# EOF",
+        "\u{202e}\u{1b}[2J ü 模",
+        &"x".repeat(10_000),
+    ] {
+        let server = TestServer::open(|_, server| {
+            server.aliases = vec![name.to_string()];
+            server.metrics_prefix = "vllm".to_string();
+        });
+        server.post("/v1/completions", &seeded(1, json!({ "max_tokens": 2, "model": name }))).success();
+        let found = metrics(&server);
+        let of_model = |(series, _): &(String, Labels)| !series.contains("http_requests");
+        let mut series = found.series.keys().filter(|key| of_model(key));
+        assert!(series.all(|(_, labels)| labels.get("model_name").is_some_and(|label| label == name)), "{name:?}");
+        assert_eq!(found.value("vllm:generation_tokens_total", &[("model_name", name)]), 2.0, "{name:?}");
+        server.shut_down();
+    }
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //!
 //! A running server continues: the request that is hit by a fault may get an error or a closed connection, and the next
 //! one gets its usual text. The server still ends when asked, and its store can be read. Files that `pull` has put in
-//! the cache equal the hub's, whatever failed, and the next `pull` completes the model.
+//! the cache equal the hub's, whatever failed, and the next `pull` completes the model; also if several `pull` and `rm`
+//! run at once and some are killed.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -268,14 +269,13 @@ fn pull(hub: &Hub, fault: Option<Fault>) -> bool {
 
 /// Whether the cache has the complete model. Every file in it must equal the hub's.
 fn is_complete(cache: &str, context: &str) -> bool {
-    let snapshots = std::path::Path::new(cache).join("hub/models--golden--llama/snapshots");
-    let folders = std::fs::read_dir(snapshots).into_iter().flatten().flatten();
     let mut count = 0;
-    for file in folders.flat_map(|folder| std::fs::read_dir(folder.path()).into_iter().flatten().flatten()) {
-        let original = std::path::Path::new(&golden("llama")).join(file.file_name());
-        let Ok(bytes) = std::fs::read(file.path()) else { continue };
+    for file in links(cache, "golden--llama") {
+        let name = file.file_name().expect("a name");
+        let original = std::path::Path::new(&golden("llama")).join(name);
+        let Ok(bytes) = std::fs::read(&file) else { continue };
         assert!(bytes == std::fs::read(&original).expect("a file of the hub"), "{context}: {}", original.display());
-        count += usize::from(["config.json", "model.safetensors"].iter().any(|name| file.file_name() == *name));
+        count += usize::from(["config.json", "model.safetensors"].iter().any(|needed| name == *needed));
     }
     count == 2
 }
@@ -293,4 +293,103 @@ fn downloads_survive_every_call_that_fails() {
     let kinds = [&CONNECTIONS[..], &FAULTS[..], &[disk]].concat();
     let runs = all_faults(&kinds, |at| if at < 60 { 1 } else { at / 7 }, false, |fault| pull(&hub, Some(fault)));
     println!("pull: {runs} runs with a fault");
+}
+
+/// `pull` twice and `rm` at once, each of which may be killed: no snapshot names a file that is not there, each process
+/// that ends by itself did its work or prints one error, and the next `pull` completes the model.
+fn pull_and_remove(rounds: usize) {
+    let hub = Hub::start();
+    hub.offer_folder("golden/llama", std::path::Path::new(&golden("llama")));
+    let sandbox = Sandbox::new();
+    let start = |words: &[&str]| {
+        let mut command = sandbox.program(None);
+        command.args(words).env("HF_HUB_OFFLINE", "0").env("HF_ENDPOINT", hub.url()).env("HF_HOME", sandbox.at("hub"));
+        Running::start(&mut command)
+    };
+    let (pull, remove) = (["pull", "golden/llama"], ["rm", "-y", "golden/llama"]);
+    for round in 0..rounds {
+        let context = format!("round {round}");
+        // Each kind begins first in some rounds, and some milliseconds after the others in some.
+        let mut running: Vec<Running> = (0..3)
+            .map(|number| {
+                std::thread::sleep(Duration::from_millis((round * (number + 3) % 7) as u64));
+                start(if (round + number) % 3 == 0 { &remove } else { &pull })
+            })
+            .collect();
+        let killed = (round % 4 < 3).then(|| running.swap_remove(round % 3));
+        for mut one in running {
+            let mut err = one.0.stderr.take().expect("it is piped");
+            let code = one.ends(&context);
+            let mut stderr = String::new();
+            err.read_to_string(&mut stderr).expect("UTF-8");
+            check_exit(&context, code, &stderr);
+        }
+        drop(killed);
+        is_complete(&sandbox.at("hub"), &context);
+        let dangling: Vec<_> =
+            links(&sandbox.at("hub"), "golden--llama").into_iter().filter(|link| !link.exists()).collect();
+        assert!(dangling.is_empty(), "{context}: {dangling:?}");
+        if round % 5 == 0 {
+            assert_eq!(start(&pull).ends(&context), Some(0), "{context}");
+            assert!(is_complete(&sandbox.at("hub"), &context), "{context}");
+        }
+    }
+}
+
+/// Containers that share a cache, whose processes have the same numbers.
+#[test]
+#[cfg(target_os = "linux")]
+fn pulls_of_containers_that_share_a_cache_all_succeed() {
+    const CONTAINER: [&str; 2] = ["--pid", "--fork"];
+    const PARTS: usize = 60;
+    if !Command::new("unshare").args(CONTAINER).arg("true").status().is_ok_and(|status| status.success()) {
+        return println!("skipped: processes with numbers of their own (unshare)");
+    }
+    let hub = Hub::start();
+    // Many files, which all of them link at the same time once the last one is there.
+    let parts: Vec<String> = (1..=PARTS).map(|part| format!("m-F16-{part:05}-of-{PARTS:05}.gguf")).collect();
+    let files: Vec<(&str, Vec<u8>)> = parts.iter().map(|part| (part.as_str(), part.repeat(100).into_bytes())).collect();
+    hub.offer("many/parts", &files);
+    for round in 0..8 {
+        let sandbox = Sandbox::new();
+        let start = |_| {
+            let mut command = Command::new("unshare");
+            crate::at_home(&mut command, sandbox.outside.path());
+            command.args(CONTAINER).arg(env!("CARGO_BIN_EXE_foretoken")).args(["pull", "many/parts"]);
+            command.env("HF_HUB_OFFLINE", "0").env("HF_ENDPOINT", hub.url()).env("HF_HOME", sandbox.at("hub"));
+            Running::start(&mut command)
+        };
+        let running: Vec<Running> = (0..6).map(start).collect();
+        for mut one in running {
+            let mut err = one.0.stderr.take().expect("it is piped");
+            let code = one.ends(&format!("round {round}"));
+            let mut stderr = String::new();
+            err.read_to_string(&mut stderr).expect("UTF-8");
+            assert_eq!(code, Some(0), "round {round}: {stderr}");
+        }
+        let links = links(&sandbox.at("hub"), "many--parts");
+        assert!(links.len() == PARTS && links.iter().all(|link| link.exists()), "round {round}: {links:?}");
+    }
+}
+
+/// The links of a repository's snapshots, whether their files are there or not.
+fn links(cache: &str, repository: &str) -> Vec<std::path::PathBuf> {
+    let snapshots = std::path::Path::new(cache).join(format!("hub/models--{repository}/snapshots"));
+    let folders = std::fs::read_dir(snapshots).into_iter().flatten().flatten();
+    let links = folders.flat_map(|folder| std::fs::read_dir(folder.path()).into_iter().flatten().flatten());
+    // What a process that was killed had not named yet.
+    let is_named = |path: &std::path::PathBuf| path.extension().is_none_or(|ending| ending != "new");
+    links.map(|link| link.path()).filter(is_named).collect()
+}
+
+#[test]
+fn pulls_and_removals_at_once_leave_no_half_model() {
+    pull_and_remove(8);
+}
+
+#[test]
+#[ignore = "minutes: as many rounds as FORETOKEN_KILLS says, or a thousand"]
+fn a_thousand_pulls_and_removals_at_once_leave_no_half_model() {
+    let rounds = std::env::var("FORETOKEN_KILLS").ok().and_then(|rounds| rounds.parse().ok());
+    pull_and_remove(rounds.unwrap_or(1000));
 }

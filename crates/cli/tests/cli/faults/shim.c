@@ -68,6 +68,9 @@ static int fd_counts(int fd) {
     return is_under(path);
 }
 
+/* Whether a path counts that is relative to an open folder. */
+static int is_at(int folder, const char *path) { return is_under(path) || (path && *path != '/' && fd_counts(folder)); }
+
 /* Whether this call of the kind is the one that fails. */
 static int fires(void) {
     if (__atomic_add_fetch(&calls, 1, __ATOMIC_SEQ_CST) != at) return 0;
@@ -179,13 +182,13 @@ int open64(const char *path, int flags, ...) {
 
 int openat(int folder, const char *path, int flags, ...) {
     MODE(flags)
-    FAIL_WHERE("open", is_under(path))
+    FAIL_WHERE("open", is_at(folder, path))
     return NEXT(openat)(folder, path, flags, mode);
 }
 
 int openat64(int folder, const char *path, int flags, ...) {
     MODE(flags)
-    FAIL_WHERE("open", is_under(path))
+    FAIL_WHERE("open", is_at(folder, path))
     return NEXT(openat64)(folder, path, flags, mode);
 }
 
@@ -204,13 +207,18 @@ int rename(const char *from, const char *to) {
     return NEXT(rename)(from, to);
 }
 
+int renameat(int a, const char *from, int b, const char *to) {
+    FAIL_WHERE("rename", is_at(b, to))
+    return NEXT(renameat)(a, from, b, to);
+}
+
 int link(const char *from, const char *to) {
     FAIL_WHERE("rename", is_under(to))
     return NEXT(link)(from, to);
 }
 
 int linkat(int a, const char *from, int b, const char *to, int flags) {
-    FAIL_WHERE("rename", is_under(to))
+    FAIL_WHERE("rename", is_at(b, to))
     return NEXT(linkat)(a, from, b, to, flags);
 }
 
@@ -219,14 +227,29 @@ int symlink(const char *target, const char *to) {
     return NEXT(symlink)(target, to);
 }
 
+int symlinkat(const char *target, int folder, const char *to) {
+    FAIL_WHERE("rename", is_at(folder, to))
+    return NEXT(symlinkat)(target, folder, to);
+}
+
 int unlink(const char *path) {
     FAIL_WHERE("unlink", is_under(path))
     return NEXT(unlink)(path);
 }
 
+int unlinkat(int folder, const char *path, int flags) {
+    FAIL_WHERE("unlink", is_at(folder, path))
+    return NEXT(unlinkat)(folder, path, flags);
+}
+
 int mkdir(const char *path, mode_t mode) {
     FAIL_WHERE("mkdir", is_under(path))
     return NEXT(mkdir)(path, mode);
+}
+
+int mkdirat(int folder, const char *path, mode_t mode) {
+    FAIL_WHERE("mkdir", is_at(folder, path))
+    return NEXT(mkdirat)(folder, path, mode);
 }
 
 void *mmap(void *where, size_t len, int protection, int flags, int fd, off_t offset) {

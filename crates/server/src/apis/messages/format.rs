@@ -2,7 +2,8 @@
 //!
 //! The names in a call's input keep the model's order: the client sends the input back in the next turn, and its tokens
 //! must be found in the cache. Reasoning blocks have an empty signature, which clients expect. The usage is final at
-//! the end of a stream; at its beginning the whole prompt counts as input, since the cached part is not yet known.
+//! the end of a stream; at its beginning the whole prompt counts as input, since the cached part is not yet known. It
+//! has `lossy_lenience` if verification was lossy, since it alone is at the end of both complete and streamed messages.
 
 use axum::http::StatusCode;
 use foretoken::{Emitted, FinishReason, ToolCall};
@@ -52,9 +53,22 @@ struct Usage {
     cache_creation_input_tokens: usize,
     cache_read_input_tokens: usize,
     output_tokens: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lossy_lenience: Option<f64>,
 }
 
 impl Usage {
+    /// Before anything is generated.
+    fn at_begin(input_tokens: usize) -> Self {
+        Self {
+            input_tokens,
+            cache_creation_input_tokens: 0,
+            cache_read_input_tokens: 0,
+            output_tokens: 0,
+            lossy_lenience: None,
+        }
+    }
+
     /// In this API, cached tokens do not count as input.
     fn of(end: &End) -> Self {
         let cached = end.stats.prompt_tokens_shared;
@@ -63,6 +77,7 @@ impl Usage {
             cache_creation_input_tokens: 0,
             cache_read_input_tokens: cached,
             output_tokens: end.stats.emitted,
+            lossy_lenience: foretoken::report::lossy_lenience(&end.stats),
         }
     }
 }
@@ -157,7 +172,7 @@ impl AnswerFormat for MessagesFormat {
             content: Vec::new(),
             stop_reason: None,
             stop_sequence: None,
-            usage: Usage { input_tokens, cache_creation_input_tokens: 0, cache_read_input_tokens: 0, output_tokens: 0 },
+            usage: Usage::at_begin(input_tokens),
         };
         event("message_start", json!({ "message": message }))
     }

@@ -2,7 +2,8 @@
 //!
 //! A complete response is built like a streamed one, and its events are dropped. Reasoning is the content of a
 //! `reasoning` item, not its summary, since it is the model's own text. Log-probabilities of all generated tokens are
-//! attached to the text. How a request becomes a chat is in `../responses.rs`.
+//! attached to the text. The usage has `lossy_lenience` if verification was lossy. How a request becomes a chat is in
+//! `../responses.rs`.
 
 use axum::http::StatusCode;
 use foretoken::{Emitted, ThinkingReader, Token};
@@ -114,6 +115,7 @@ impl ResponsesFormat {
             "output_tokens_details": { "reasoning_tokens": reasoning_tokens },
             "total_tokens": input + output,
         });
+        let usage = foretoken::report::tell_lossy(usage, &end.stats);
         let (status, details) = match end.is_cut() {
             true => ("incomplete", json!({ "reason": "max_output_tokens" })),
             false => ("completed", Value::Null),
