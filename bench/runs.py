@@ -45,4 +45,9 @@ def pair(given):
     """The options of target and prompts."""
     if not given.prompts:
         raise Wrong("--prompts: expected a file of prompts")
-    return ["-m", given.model, "--prompts", given.prompts, *(["--chat"] if given.chat else [])]
+    return ["-m", given.model, "--prompts", given.prompts, *(["--chat"] if given.chat else []), *dtype(given)]
+
+
+def dtype(given):
+    """The option of the type to which weights are converted, if any."""
+    return ["--dtype", given.dtype] if given.dtype else []
