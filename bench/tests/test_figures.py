@@ -70,7 +70,7 @@ class Figures(unittest.TestCase):
         self.records.write_text(json.dumps([{"prompt": [number], "output": [number]} for number in range(8)]))
 
     def run_figures(self, *words):
-        environment = os.environ | {"FORETOKEN": str(self.program)}
+        environment = os.environ | {"FORETOKEN": str(self.program), "PYTHONPATH": str(self.folder)}
         command = [sys.executable, str(FIGURES), *map(str, words)]
         return subprocess.run(command, capture_output=True, text=True, env=environment)
 
@@ -148,10 +148,12 @@ class Figures(unittest.TestCase):
         self.assertEqual(rows[10][3:], ["50.0", "2.000", "1.500", "1.500", "250"])
 
     def test_errors_are_one_line(self):
+        (self.folder / "matplotlib.py").write_text("raise ImportError('it is not there')\n")
         for words, expected in [
             (["alipay-table5", "nowhere.json"], "nowhere.json: cannot be read"),
             (["alipay-repeats", self.folder / "none.json"], "none.json: expected records, found"),
             (["assisted", "--foretoken", self.folder / "none"], "no such file (cargo build --release"),
+            (["alipay-table8", "--report", self.folder / "charts"], "--report: expected matplotlib"),
             (["encoder-decoder", "-m", "m", "-md", "d", "--sources", self.folder / "no"], "no: expected sources,"),
         ]:
             done = self.run_figures(*words)
