@@ -73,10 +73,12 @@ def chart(folder, name, x_label, y_label, categories, lines):
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
-    kinds = list(dict.fromkeys(line.split(",")[0] for line in lines))
-    for number, (line, values) in enumerate(lines.items()):
-        colour = f"C{kinds.index(line.split(',')[0])}"
-        axes.plot(categories, values, label=line, color=colour, marker="osD^v"[number % 5], linewidth=1.2)
+    kinds = {}
+    for line, values in lines.items():
+        of_kind = kinds.setdefault(line.split(",")[0], [])
+        of_kind.append(line)
+        axes.plot(categories, values, label=line, color=f"C{list(kinds).index(line.split(',')[0])}",
+                  marker="osD^v"[(len(of_kind) - 1) % 5], linewidth=1.2)
     axes.axhline(1, color="grey", linewidth=0.8, linestyle=":")
     axes.set(xlabel=x_label, ylabel=y_label, ylim=(0, None))
     axes.grid(axis="y", linewidth=0.4)
