@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from questions import Wrong, positive
-from runs import UNFILTERED, generate, pair, run, table
+from runs import UNFILTERED, dtype, generate, pair, run, table
 
 # The paper's Table 2, T5-small for T5-XXL: gamma, alpha and speed-up by task and temperature.
 TABLE2 = {("English to German", 0): (7, 0.75, 3.4), ("English to German", 1): (7, 0.62, 2.6),
@@ -80,10 +80,6 @@ def analyzed(given, task, drafters, gammas, draft):
     words += ["--lookup-cache-static", given.texts] if given.texts else []
     with prompts(given, task) as path:
         return json.loads(run(given, *words, "--prompts", path).stdout)
-
-
-def dtype(given):
-    return ["--dtype", given.dtype] if given.dtype else []
 
 
 def table2(given):

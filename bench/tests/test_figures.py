@@ -20,11 +20,15 @@ if words[:2] == ["bench", "replay"]: sys.exit(print(json.dumps({"drafters": [{"t
 if words[:2] == ["bench", "generate"]:
     kinds = [None]
     if "--by-kind" in words: kinds += [json.loads(line)["kind"] for line in open(value("--prompts"))]
-    for method in ("plain", "draft"):
-        for kind in kinds:
-            print(json.dumps(dict(method=method, temperature=0.5, speedup=2.0, acceptance_rate=None,
-                                  tokens_per_pass=1.5, kind=kind, tokens_per_second=50.0, speedup_with_prompt=1.5,
-                                  seconds_to_first_token=0.25)))
+    budgets = value("--budget").split(",") if "--budget" in words else ["auto"]
+    variants = [("plain", None), *(("draft", budget) for budget in budgets)]
+    for batch in (value("--parallel").split(",") if "--parallel" in words else [1]):
+        for method, budget in variants:
+            for kind in kinds:
+                print(json.dumps(dict(method=method, temperature=0.5, speedup=2.0, acceptance_rate=None,
+                                      tokens_per_pass=1.5 * int(batch), kind=kind, tokens_per_second=50.0,
+                                      speedup_with_prompt=1.5, seconds_to_first_token=0.25, budget=budget,
+                                      parallel=int(batch))))
     sys.exit()
 if words[:2] == ["bench", "pass"]:
     rows = {number: 2.0 * int(number) for number in value("--rows").split(",")}
@@ -66,7 +70,7 @@ class Figures(unittest.TestCase):
         self.records.write_text(json.dumps([{"prompt": [number], "output": [number]} for number in range(8)]))
 
     def run_figures(self, *words):
-        environment = os.environ | {"FORETOKEN": str(self.program)}
+        environment = os.environ | {"FORETOKEN": str(self.program), "PYTHONPATH": str(self.folder)}
         command = [sys.executable, str(FIGURES), *map(str, words)]
         return subprocess.run(command, capture_output=True, text=True, env=environment)
 
@@ -104,6 +108,18 @@ class Figures(unittest.TestCase):
     def test_what_was_not_drafted_has_no_rate(self):
         self.assertEqual(self.rows("assisted")[1:], [["0.500", "2.00", "", "1.50"]])
 
+    def test_batches_and_budgets_of_one_run_have_their_cells(self):
+        options = ["--prompts", self.records, "--batches", "1,4", "--dtype", "q8_0"]
+        rows = self.rows("alipay-figure4", *options, "--decoding-lengths", "16,8", "--branch-lengths", "4,12")
+        self.assertEqual((len(rows), rows[0]), (14, ["layout", "decoding length", "branches of 4", "branches of 12"]))
+        self.assertEqual((rows[1], rows[8]), (["one", "8", "2.00 (1.50)", "2.00 (1.50)"],
+                                              ["one", "8", "2.00 (6.00)", "2.00 (6.00)"]))
+        rows = self.rows("alipay-table8", *options)
+        self.assertEqual([row[:3] for row in rows[1:]],
+                         [["1", "llma", "3.16"], ["1", "par", "5.03"], ["1", "hier", "5.36"],
+                          ["4", "llma", "2.43"], ["4", "par", "3.30"], ["4", "hier", "3.40"]])
+        self.assertEqual(rows[-1][3:], ["50.0", "50.0", "2.00", "6.00"])
+
     def sources(self):
         """Three sources of each of two tasks, as lines and as objects."""
         lines, objects = self.folder / "sources-copy.txt", self.folder / "sources-edit.jsonl"
@@ -132,10 +148,12 @@ class Figures(unittest.TestCase):
         self.assertEqual(rows[10][3:], ["50.0", "2.000", "1.500", "1.500", "250"])
 
     def test_errors_are_one_line(self):
+        (self.folder / "matplotlib.py").write_text("raise ImportError('it is not there')\n")
         for words, expected in [
             (["alipay-table5", "nowhere.json"], "nowhere.json: cannot be read"),
             (["alipay-repeats", self.folder / "none.json"], "none.json: expected records, found"),
             (["assisted", "--foretoken", self.folder / "none"], "no such file (cargo build --release"),
+            (["alipay-table8", "--report", self.folder / "charts"], "--report: expected matplotlib"),
             (["encoder-decoder", "-m", "m", "-md", "d", "--sources", self.folder / "no"], "no: expected sources,"),
         ]:
             done = self.run_figures(*words)

@@ -6,10 +6,12 @@
 //! tree. `step/beams.rs` runs both.
 
 mod draft;
+mod rates;
 mod search;
 mod tree;
 
 pub(crate) use draft::{BeamCheck, BeamStep, DraftedSteps};
+pub(crate) use rates::{BeamRates, WIDTHS, width};
 pub(crate) use search::{Ended, Hypothesis, Search, Writing};
 pub(crate) use tree::{BeamTree, Compaction};
 

@@ -44,7 +44,7 @@ mod trials;
 use foretoken_model::Capacity;
 use foretoken_speculation::Experience;
 
-use crate::beams::BeamCheck;
+use crate::beams::{BeamCheck, BeamRates};
 use crate::request::Request;
 use crate::sequence::{OutputCounts, PENDING_TOKENS_MAX, Sequence};
 use baseline::Baseline;
@@ -102,14 +102,14 @@ impl Planner {
         PassPlan::new(meter, trials, baseline, read_seconds)
     }
 
-    /// What is drafted for a beam search, if anything is.
-    pub(crate) fn beam_draft(&mut self, candidate: BeamCandidate) -> Option<BeamDraft> {
-        if self.is_plain { None } else { self.beams.choose(candidate, self.meter.costs()) }
+    /// What is drafted for a beam search, if anything is. `own`: the search's own rates.
+    pub(crate) fn beam_draft(&mut self, candidate: BeamCandidate, own: &mut Option<BeamRates>) -> Option<BeamDraft> {
+        if self.is_plain { None } else { self.beams.choose(candidate, own, self.meter.costs()) }
     }
 
-    /// Learns what became of drafted steps of a beam search.
-    pub(crate) fn learn_beams(&mut self, number: u8, checks: &[BeamCheck]) {
-        self.beams.learn(number, checks);
+    /// Learns what became of drafted steps of a beam search, for all and as its `own`.
+    pub(crate) fn learn_beams(&mut self, number: u8, own: &mut Option<BeamRates>, checks: &[BeamCheck]) {
+        self.beams.learn(number, own, checks);
     }
 
     /// Learns the seconds of a step that a drafter made for a beam search. With fixed costs nothing is learned from the

@@ -137,6 +137,37 @@ fn a_written_gguf_file_writes_what_its_folder_writes() {
     assert!(other.contains("relative_attention_max_distance: expected 128"), "{other}");
 }
 
+/// The trained pair, with the first sources of each task of `bench/`: drafts are accepted, and change nothing.
+#[test]
+fn a_trained_pair_writes_the_text_of_its_target_on_each_task() {
+    let [model, draft] = ["target", "draft"].map(|name| demo(&format!("encoder-decoder-{name}.gguf")));
+    for task in ["copy", "edit", "summarize", "translate"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../bench/sources-{task}.txt"));
+        let sources = std::fs::read_to_string(&path).expect("the sources can be read");
+        let first: String = sources.split_inclusive('\n').take(2).collect();
+        let (_folder, prompts) = file("sources.txt", &first);
+        let answers = |more: &str| -> Vec<Value> {
+            let line = format!("generate -m {model} --prompts {prompts} -n 20 --seed 5 --json {more}");
+            let out = run(&words(&line)).ok();
+            out.lines().map(|line| serde_json::from_str(line).expect("it is JSON")).collect()
+        };
+        let ids = |answers: &[Value]| answers.iter().map(|answer| answer["ids"].clone()).collect::<Vec<_>>();
+        for law in ["--temp 0", "--temp 1 --top-k 0 --top-p 1 --min-p 0", "--num-beams 3"] {
+            let plain = answers(&format!("{law} --spec-type none"));
+            assert_eq!(plain.len(), 2, "{task}, {law}");
+            // Only draft models draft for beams.
+            let methods = if law.contains("beams") { &["draft"][..] } else { &["draft", "lookup", "draft,suffix"] };
+            for method in methods {
+                let drafted = answers(&format!("{law} --spec-type {method} -md {draft} --budget fixed"));
+                assert_eq!(ids(&drafted), ids(&plain), "{task}, {law}, {method}");
+                let accepted = |answer: &Value| answer["speculation"]["accepted"].as_u64().unwrap_or(0);
+                let all: u64 = drafted.iter().map(accepted).sum();
+                assert!(all > 10 || *method == "lookup" || law.contains("beams"), "{task}, {law}, {method}: {all}");
+            }
+        }
+    }
+}
+
 #[test]
 fn beams_read_a_source() {
     let (model, draft) = (golden("t5-v1_1"), golden("mt5"));

@@ -7,77 +7,29 @@
 //! if that is hardly more than without: then one step is drafted as a trial when a small part of the time since is as
 //! long as it takes, to notice when drafting begins to pay.
 //!
-//! A rate depends on w: the draft orders its hypotheses, and of each step that was compared it is known how many of the
-//! first would have been enough, or that all were too few. The rate of w is estimated from both as a survival function
-//! is (Kaplan and Meier 1958), for two kinds of steps: the first, and those that continue hypotheses which are
-//! themselves drafted. A first step whose hypotheses are partly known (`step/beams.rs`) is a kind of its own, since the
-//! draft guesses less of it.
+//! A rate depends on w (`beams/rates.rs`), and there are two kinds of steps: the first, and those that continue
+//! hypotheses which are themselves drafted. A first step whose hypotheses are partly known (`step/beams.rs`) is a kind
+//! of its own, since the draft guesses less of it.
 //!
-//! Estimate for the demo pair inflated, four beams: 0.55 to 0.6 of first steps need the first four alone, so in Q8_0,
-//! where a pass of eight rows takes 1.05 of one of four, a step takes 0.7 of one without drafts.
+//! Estimate for the demo pair inflated, four beams: 0.55 to 0.6 of first steps need the first four alone. So in Q8_0,
+//! where a pass of eight rows takes 1.05 to 1.2 of one of four, a step takes 0.7 to 0.8 of one without drafts.
 //!
-//! Rates and times are learned from all beam searches with the same draft model.
+//! Times are learned from all beam searches with the same draft model. So are rates, with which a search begins; but
+//! texts differ more than anything else, so what it begins with counts as a few steps, and its own steps decide soon.
 
 use foretoken_speculation::Costs;
 
-use crate::beams::{BeamCheck, BeamStep};
+use crate::beams::{BeamCheck, BeamRates, BeamStep, WIDTHS, width};
 
 /// Fraction of the time that may be spent on trials.
 const TRIAL_TIME_PART: f64 = 0.01;
-/// Weight of what was learned before when another step of the same kind is learned.
-const MEMORY: f64 = 0.97;
 /// The benefit must exceed this factor, since estimates are rough.
 const MARGIN: f64 = 1.03;
-/// How many hypotheses of a step are drafted, in quarters of the number of beams.
-const WIDTHS: [usize; 6] = [4, 5, 6, 8, 12, 16];
-/// Before anything is learned: how often a step that needs more than the last width is included with the next one.
-const PRIOR: [f64; 6] = [0.5, 0.1, 0.1, 0.1, 0.1, 0.1];
-
-/// This number of quarters of the beams, rounded up.
-fn width(beams: usize, quarters: usize) -> usize {
-    (beams * quarters).div_ceil(4)
-}
-
-/// How often steps of one kind were included, by width.
-#[derive(Clone, Copy, Debug, Default)]
-struct Rates {
-    /// For each width: steps that needed more than the width before it and had this one, and how many of these were
-    /// included with it. The last ones count most.
-    tried: [f64; WIDTHS.len()],
-    included: [f64; WIDTHS.len()],
-}
-
-impl Rates {
-    fn learn(&mut self, check: &BeamCheck) {
-        for (at, quarters) in WIDTHS.iter().enumerate() {
-            let width = width(check.beams, *quarters);
-            if width > check.width {
-                return;
-            }
-            let is_included = check.needed.is_some_and(|needed| needed <= width);
-            self.tried[at] = self.tried[at] * MEMORY + 1.0;
-            self.included[at] = self.included[at] * MEMORY + f64::from(u8::from(is_included));
-            if is_included {
-                return;
-            }
-        }
-    }
-
-    /// The rate of steps that are included, for each width.
-    fn by_width(&self) -> [f64; WIDTHS.len()] {
-        let mut excluded = 1.0;
-        std::array::from_fn(|at| {
-            excluded *= 1.0 - (self.included[at] + PRIOR[at]) / (self.tried[at] + 1.0);
-            1.0 - excluded
-        })
-    }
-}
 
 /// What is known of a drafter's drafts for beam searches.
 #[derive(Clone, Copy, Debug, Default)]
 struct BeamRecord {
-    /// By kind of step.
-    rates: [Rates; 3],
+    rates: BeamRates,
     /// Seconds of a step of the drafter, once they are known.
     step_seconds: Option<f64>,
     /// The seconds that may be spent on a trial.
@@ -137,14 +89,20 @@ impl BeamDrafts {
         &mut self.records[at]
     }
 
-    /// The draft to make, if one pays or is due as a trial.
-    pub(super) fn choose(&mut self, candidate: BeamCandidate, costs: &Costs) -> Option<BeamDraft> {
+    /// The draft to make, if one pays or is due as a trial. `own`: the rates of the search, once it has any.
+    pub(super) fn choose(
+        &mut self,
+        candidate: BeamCandidate,
+        own: &mut Option<BeamRates>,
+        costs: &Costs,
+    ) -> Option<BeamDraft> {
         let BeamCandidate { number, rows, others, context, beams, unread, steps_left, .. } = candidate;
         let drafter = costs.drafter(number);
         let record = self.record(number);
         let step = record.step_seconds.unwrap_or(drafter.step);
         let reading = unread as f64 * drafter.catch_up;
-        let [first, later] = [candidate.kind, BeamStep::Later].map(|kind| record.rates[kind as usize].by_width());
+        let rates = own.get_or_insert(record.rates.shared());
+        let [first, later] = [candidate.kind, BeamStep::Later].map(|kind| rates.by_width(kind));
         let plain = costs.pass(rows, context);
         let seconds = |draft: BeamDraft| {
             costs.pass(rows + draft.depth * draft.width, context) + drafter.call + draft.depth as f64 * step
@@ -182,10 +140,11 @@ impl BeamDrafts {
         Some(trial)
     }
 
-    /// Learns what became of drafted steps.
-    pub(super) fn learn(&mut self, number: u8, checks: &[BeamCheck]) {
-        let record = self.record(number);
-        checks.iter().for_each(|check| record.rates[check.kind as usize].learn(check));
+    /// Learns what became of drafted steps of a search, whose own rates are `own`.
+    pub(super) fn learn(&mut self, number: u8, own: &mut Option<BeamRates>, checks: &[BeamCheck]) {
+        let rates = &mut self.record(number).rates;
+        own.get_or_insert(rates.shared()).learn(checks);
+        rates.learn(checks);
     }
 
     /// Learns the seconds of a step of the drafter.
@@ -227,7 +186,7 @@ mod tests {
             let is_included = |at: usize| (at + 1) * included / 100 > at * included / 100;
             let needed = |at: usize| is_included(at).then_some(needed);
             let check = |at: usize| BeamCheck { kind, beams: 4, width: 8, needed: needed(at) };
-            drafts.learn(0, &(0..100).map(check).collect::<Vec<_>>());
+            drafts.learn(0, &mut None, &(0..100).map(check).collect::<Vec<_>>());
         }
         drafts
     }
@@ -235,39 +194,28 @@ mod tests {
     #[test]
     fn more_steps_are_drafted_the_more_often_they_are_included_and_none_if_they_do_not_pay() {
         let depth = |included: usize, row: f64, step: f64| {
-            let draft = learned(included, 4).choose(CANDIDATE, &costs(row, step));
+            let draft = learned(included, 4).choose(CANDIDATE, &mut None, &costs(row, step));
             draft.map_or(0, |draft| draft.depth)
         };
         let depths = [99, 60, 30, 1].map(|included| depth(included, 0.01, 0.05));
         assert!(depths[0] == 5 && depths.is_sorted_by(|a, b| a >= b) && depths[2] > 0, "{depths:?}");
         assert_eq!((depth(1, 0.01, 0.2), depth(99, 2.0, 0.05), depth(99, 0.01, 3.0)), (0, 0, 0));
         let none = BeamCandidate { depth_max: 0, ..CANDIDATE };
-        assert_eq!(BeamDrafts::default().choose(none, &costs(0.01, 0.05)), None);
+        assert_eq!(BeamDrafts::default().choose(none, &mut None, &costs(0.01, 0.05)), None);
         let full = BeamCandidate { nodes_max: 3, ..CANDIDATE };
-        assert_eq!(learned(99, 4).choose(full, &costs(0.01, 0.05)), None);
+        assert_eq!(learned(99, 4).choose(full, &mut None, &costs(0.01, 0.05)), None);
     }
 
     #[test]
     fn as_many_hypotheses_are_drafted_as_steps_need_if_their_rows_are_cheap() {
-        let width =
-            |needed: usize, row: f64| learned(90, needed).choose(CANDIDATE, &costs(row, 0.01)).map(|draft| draft.width);
+        let width = |needed: usize, row: f64| {
+            learned(90, needed).choose(CANDIDATE, &mut None, &costs(row, 0.01)).map(|draft| draft.width)
+        };
         assert_eq!([4, 5, 6, 8].map(|needed| width(needed, 0.001)), [Some(4), Some(5), Some(6), Some(8)]);
         assert_eq!(width(8, 0.2), None);
         // Where the pass serves others, too, they wait for the rows.
         let busy = BeamCandidate { others: 20, ..CANDIDATE };
-        assert_eq!(learned(90, 4).choose(busy, &costs(0.02, 0.01)), None);
-    }
-
-    #[test]
-    fn a_width_that_was_too_small_says_nothing_about_larger_ones() {
-        let mut rates = Rates::default();
-        let check = BeamCheck { kind: BeamStep::First, beams: 4, width: 8, needed: Some(8) };
-        (0..50).for_each(|_| rates.learn(&check));
-        let before = rates.by_width();
-        assert!(before[2] < 0.1 && before[3] > 0.9, "{before:?}");
-        (0..50).for_each(|_| rates.learn(&BeamCheck { width: 6, needed: None, ..check }));
-        let after = rates.by_width();
-        assert!(after[2] < 0.1 && after[3] > 0.9, "{after:?}");
+        assert_eq!(learned(90, 4).choose(busy, &mut None, &costs(0.02, 0.01)), None);
     }
 
     #[test]
@@ -276,7 +224,7 @@ mod tests {
         let costs = costs(0.01, 0.2);
         let (mut plain, mut trials) = (0.0, 0.0);
         for _ in 0..1000 {
-            match drafts.choose(CANDIDATE, &costs) {
+            match drafts.choose(CANDIDATE, &mut None, &costs) {
                 None => plain += costs.pass(4, 9),
                 Some(BeamDraft { depth, width }) => {
                     assert_eq!(depth, 1);
@@ -286,8 +234,23 @@ mod tests {
         }
         assert!(trials > 0.0 && trials < 0.02 * plain, "{trials} of {plain}");
         let check = BeamCheck { kind: BeamStep::First, beams: 4, width: 4, needed: Some(4) };
-        drafts.learn(0, &[check; 60]);
-        assert!(drafts.choose(CANDIDATE, &costs).is_some());
+        drafts.learn(0, &mut None, &[check; 60]);
+        assert!(drafts.choose(CANDIDATE, &mut None, &costs).is_some());
+    }
+
+    #[test]
+    fn a_search_begins_with_the_rates_of_all_and_soon_has_its_own() {
+        let (mut drafts, costs) = (learned(60, 4), costs(0.05, 0.01));
+        let fails = |kind| BeamCheck { kind, beams: 4, width: 4, needed: None };
+        let mut own = None;
+        let failed = (0..100).take_while(|_| {
+            let is_drafted = drafts.choose(CANDIDATE, &mut own, &costs).is_some();
+            drafts.learn(0, &mut own, &[fails(BeamStep::First)]);
+            is_drafted
+        });
+        assert!((4..16).contains(&failed.count()));
+        // The next one is not told that all fails.
+        assert!(drafts.choose(CANDIDATE, &mut None, &costs).is_some());
     }
 
     #[test]
@@ -295,7 +258,8 @@ mod tests {
         let mut drafts = learned(90, 4);
         let mut costs = costs(0.01, 0.05);
         costs.drafters[0].catch_up = 0.01;
-        let mut choose = |steps_left| drafts.choose(BeamCandidate { unread: 1000, steps_left, ..CANDIDATE }, &costs);
+        let long = |steps_left| BeamCandidate { unread: 1000, steps_left, ..CANDIDATE };
+        let mut choose = |steps_left| drafts.choose(long(steps_left), &mut None, &costs);
         assert_eq!(choose(5), None);
         assert!(choose(500).is_some());
     }

@@ -9,7 +9,7 @@ use foretoken_speculation::Token;
 
 use super::text::SequenceText;
 use super::{Sequence, SpanRows};
-use crate::beams::{BeamCheck, BeamTree, Compaction, DraftedSteps, Ended, Search, Writing};
+use crate::beams::{BeamCheck, BeamRates, BeamTree, Compaction, DraftedSteps, Ended, Search, Writing};
 use crate::output::{Beam, FinishReason};
 
 /// The beam search of a sequence that has read its prompt.
@@ -23,6 +23,8 @@ pub(crate) struct SequenceBeams {
     pub(crate) drafted: DraftedSteps,
     /// What became of the drafted steps of the last pass.
     pub(crate) checks: Vec<BeamCheck>,
+    /// How often its drafted steps were included, once that is known.
+    pub(crate) rates: Option<BeamRates>,
 }
 
 impl Sequence {
@@ -36,7 +38,7 @@ impl Sequence {
         let search = Search::new(settings, &self.request.sampling.end_tokens, (len_max, reason), writing);
         let context = self.request.prompt.clone();
         let (tree, drafted, checks) = (BeamTree::default(), DraftedSteps::NONE, Vec::new());
-        self.beams = Some(SequenceBeams { search, tree, context, drafted, checks });
+        self.beams = Some(SequenceBeams { search, tree, context, drafted, checks, rates: None });
     }
 
     /// Whether a pass of it belongs to a beam search: it yields logits for one, or rows that one has to compute again.

@@ -36,9 +36,9 @@ impl Engine {
         let mut rows = nodes + scheduled.iter().map(|entry| entry.token_rows).sum::<usize>();
         for entry in scheduled.iter().filter(|entry| entry.complete && entry.nodes_max > 0) {
             let sequence = &mut running[entry.index];
-            let (Some(beams), Some(number)) = (&sequence.beams, sequence.draft.drafters.first().copied()) else {
-                continue;
-            };
+            let Some(number) = sequence.draft.drafters.first().copied() else { continue };
+            let unread = drafters.unread_of_beams(number, sequence);
+            let Some(beams) = &mut sequence.beams else { continue };
             let steps_left = beams.search.tokens_left();
             let candidate = BeamCandidate {
                 number,
@@ -49,11 +49,11 @@ impl Engine {
                 kind: beams.search.step_kind(),
                 nodes_max: entry.nodes_max,
                 depth_max: DRAFTED_STEPS_MAX.min(steps_left.saturating_sub(1)),
-                unread: drafters.unread_of_beams(number, sequence),
+                unread,
                 steps_left,
             };
             let draft = match sequence.request.budget.is_auto() {
-                true => planner.beam_draft(candidate),
+                true => planner.beam_draft(candidate, &mut beams.rates),
                 false => candidate.of_width(beams.search.draft_width()),
             };
             let Some(BeamDraft { depth, width }) = draft else { continue };
@@ -88,7 +88,7 @@ impl Engine {
         sequence.begin_beams();
         let searched = search_on(sequence, executor.outputs(), first, scratch);
         if let (Some(number), Some(beams)) = (sequence.draft.drafters.first(), &mut sequence.beams) {
-            planner.learn_beams(*number, &beams.checks);
+            planner.learn_beams(*number, &mut beams.rates, &beams.checks);
             beams.checks.clear();
         }
         match searched {
