@@ -13,6 +13,8 @@ mod dense_with_experts;
 mod experts;
 mod fusion;
 
+use std::ops::Range;
+
 use foretoken_kernels::activation::{clamped_gate, gate, gelu_erf, gelu_tanh, relu, relu_squared, silu, silu_gate};
 use foretoken_kernels::attention::{Arguments, RowSlots, Scratch, attention};
 use foretoken_kernels::norm::{layer_norm, rms_norm};
@@ -49,7 +51,11 @@ struct AttentionBuffers {
     values: Vec<f32>,
     /// Queries, keys or values before they are normalized.
     raw: Vec<f32>,
+    /// Whole rows of queries or keys, of which this rank has a part, and such rows normalized.
+    whole: [Vec<f32>; 2],
     attended: Vec<f32>,
+    /// The outputs of the heads of all ranks.
+    gathered: Vec<f32>,
     scratch: Scratch,
 }
 
@@ -65,6 +71,8 @@ pub(crate) struct FfnBuffers {
 pub(crate) struct InnerBuffers {
     gate: Vec<f32>,
     up: Vec<f32>,
+    /// The inner outputs of all ranks.
+    gathered: Vec<f32>,
 }
 
 /// Buffers of sublayers whose output is normalized or multiplied before it is added.
@@ -161,6 +169,13 @@ enum FfnOutput<'a> {
     Inner(&'a [f32], &'a Linear),
     /// The whole output, `[rows, width]`.
     Whole(&'a [f32]),
+}
+
+/// Heads that are normalized: those of this rank, which are split by units.
+struct NormedHeads {
+    own: Range<usize>,
+    unit: usize,
+    head_dim: usize,
 }
 
 /// The data that all blocks of a pass share.
@@ -307,8 +322,11 @@ impl Block<'_> {
     ) -> &'b [f32] {
         let Self { products, spec, .. } = *self;
         let (rows, Heads { count, head_dim }) = (self.rows(), spec.kv_heads_of(number));
-        let (query_width, kv_width) = (spec.heads * head_dim, count * head_dim);
-        let AttentionBuffers { queries, keys, values, raw, attended, scratch } = buffers;
+        // This rank's heads, of keys and values and of the queries that read them.
+        let (own, group) = (products.share().of(count, 1), spec.heads / count);
+        let of_queries = own.start * group..own.end * group;
+        let (query_width, kv_width) = (of_queries.len() * head_dim, own.len() * head_dim);
+        let AttentionBuffers { queries, keys, values, raw, whole, attended, gathered, scratch } = buffers;
         let queries = grow_to(queries, rows * query_width);
         let keys = grow_to(keys, rows * kv_width);
         let values = grow_to(values, rows * kv_width);
@@ -321,16 +339,18 @@ impl Block<'_> {
                 rotated.rotate(self.isa(), row, head_dim, &mut keys[row * kv_width..][..kv_width]);
             }
         }
-        self.normalize_heads(&layer.query_norm, queries, raw);
+        let query_heads = NormedHeads { own: of_queries.clone(), unit: group, head_dim };
+        self.normalize_heads(&layer.query_norm, &query_heads, queries, (raw, whole));
         if let Some(KeyValue { key_norm, value_norm, .. }) = &layer.key_value {
-            self.normalize_heads(key_norm, keys, raw);
-            self.normalize_heads(value_norm, values, raw);
+            let kv_heads = NormedHeads { own: own.clone(), unit: 1, head_dim };
+            self.normalize_heads(key_norm, &kv_heads, keys, (raw, whole));
+            self.normalize_heads(value_norm, &kv_heads, values, (raw, whole));
         }
         // The layer whose keys and values are attended to.
         let source = spec.kv_layer_of(number);
         let metadata = &self.metadata.attention[cache.group_of[source]];
         if let Some(growth) = spec.query_growth {
-            for (position, query) in self.metadata.positions.iter().zip(queries.chunks_exact_mut(query_width)) {
+            for (position, query) in self.metadata.positions.iter().zip(queries.chunks_exact_mut(query_width.max(1))) {
                 let factor = growth.at(*position as usize);
                 query.iter_mut().for_each(|x| *x *= factor);
             }
@@ -348,47 +368,69 @@ impl Block<'_> {
             }
             cache.store(number, metadata.slots[row], key, &values[row * kv_width..][..kv_width]);
         }
+        // What each head has its own of, if the network has it.
+        let of_heads = |all: &[f32]| if all.is_empty() { 0..0 } else { of_queries.clone() };
+        let slopes = spec.positions.slopes();
         let arguments = Arguments {
             soft_cap: spec.attention_soft_cap,
-            slopes: spec.positions.slopes(),
-            bias: layer.bias.as_ref().map(|bias| bias.at(self.metadata.positions)),
-            sinks: &layer.sinks,
+            slopes: &slopes[of_heads(slopes)],
+            bias: layer.bias.as_ref().map(|bias| bias.at(self.metadata.positions, of_queries.clone(), spec.heads)),
+            sinks: &layer.sinks[of_heads(&layer.sinks)],
             window: spec.window_of(number),
-            ..Arguments::new(spec.heads, spec.attention_scale, &cache.keys[source], &cache.values[source])
+            ..Arguments::new(of_queries.len(), spec.attention_scale, &cache.keys[source], &cache.values[source])
         };
         let attended = grow_to(attended, rows * query_width);
-        attention(&products.compute, &arguments, queries, &metadata.row_slots, scratch, attended);
-        attended
+        if !of_queries.is_empty() {
+            attention(&products.compute, &arguments, queries, &metadata.row_slots, scratch, attended);
+        }
+        let shape = [rows, spec.heads * head_dim, group * head_dim];
+        products.gather(attended, shape, layer.attention_output.rounding(), gathered)
     }
 
-    /// Projects rows `input` `[rows, inputs]` to queries, and to keys and values if the layer has its own.
+    /// Projects rows `input` `[rows, inputs]` to this rank's queries, and to keys and values if the layer has its own.
     fn project(&self, layer: &Layer<Linear>, input: &[f32], [queries, keys, values]: [&mut [f32]; 3]) {
         let (products, rows, width) = (self.products, self.rows(), layer.query.inputs());
         let query = layer.query.product(queries, false);
         match &layer.key_value {
-            None => products.one(input, rows, width, query),
+            None => products.own(input, rows, width, [query]),
             Some(KeyValue { key, value: None, .. }) => {
-                products.all(input, rows, width, &mut [query, key.product(keys, false)]);
+                products.own(input, rows, width, [query, key.product(keys, false)]);
                 values.copy_from_slice(keys);
             }
             Some(KeyValue { key, value: Some(value), .. }) => {
-                let mut three = [query, key.product(keys, false), value.product(values, false)];
-                products.all(input, rows, width, &mut three);
+                let three = [query, key.product(keys, false), value.product(values, false)];
+                products.own(input, rows, width, three);
             }
         }
     }
 
-    /// Normalizes queries, keys or values head by head or as whole rows, if the network does that.
-    fn normalize_heads(&self, norms: &[NormWeights], x: &mut [f32], raw: &mut Vec<f32>) {
+    /// Normalizes this rank's queries, keys or values head by head or as whole rows, if the network does that.
+    fn normalize_heads(
+        &self,
+        norms: &[NormWeights],
+        heads: &NormedHeads,
+        x: &mut [f32],
+        (raw, [whole, normed]): (&mut Vec<f32>, &mut [Vec<f32>; 2]),
+    ) {
         let Some(first) = norms.first() else { return };
+        let NormedHeads { own, unit, head_dim } = heads;
         let raw = grow_to(raw, x.len());
         raw.copy_from_slice(x);
+        let width = first.weight.len();
+        if norms.len() == 1 && width > *head_dim && !self.products.share().is_whole() {
+            // The norm of a whole row reads the heads of all ranks.
+            let whole = self.products.gather(raw, [self.rows(), width, unit * head_dim], None, whole);
+            let normed = grow_to(normed, whole.len());
+            normalize(self.isa(), self.spec, first, whole, normed);
+            let columns = own.start * head_dim..own.end * head_dim;
+            let rows = x.chunks_exact_mut(columns.len().max(1)).zip(normed.chunks_exact(width));
+            return rows.for_each(|(x, row)| x.copy_from_slice(&row[columns.clone()]));
+        }
         if norms.len() == 1 {
             return normalize(self.isa(), self.spec, first, raw, x);
         }
-        let width = first.weight.len();
         let heads = raw.chunks_exact(width).zip(x.chunks_exact_mut(width));
-        for ((raw, x), norm) in heads.zip(norms.iter().cycle()) {
+        for ((raw, x), norm) in heads.zip(norms[own.clone()].iter().cycle()) {
             normalize(self.isa(), self.spec, norm, raw, x);
         }
     }
@@ -397,24 +439,26 @@ impl Block<'_> {
     /// ffn_width]`.
     fn ffn_inner<'b>(&self, dense: &Dense<Linear>, input: &[f32], buffers: &'b mut InnerBuffers) -> &'b [f32] {
         let Self { products, spec, .. } = *self;
-        let (rows, elements) = (self.rows(), self.rows() * dense.down.inputs());
-        let raised = grow_to(&mut buffers.up, elements);
-        match &dense.inner {
+        let InnerBuffers { gate: gated, up: raised, gathered } = buffers;
+        let (Inner::Gated { up, .. } | Inner::Plain { up, .. }) = &dense.inner;
+        let (rows, elements) = (self.rows(), self.rows() * up.own_outputs());
+        let raised = grow_to(raised, elements);
+        let own = match &dense.inner {
             Inner::Gated { activation, gate: matrix, up } => {
-                let gated = grow_to(&mut buffers.gate, elements);
-                let mut two = [matrix.product(gated, false), up.product(raised, false)];
-                products.all(input, rows, spec.width, &mut two);
+                let gated = grow_to(gated, elements);
+                products.own(input, rows, spec.width, [matrix.product(gated, false), up.product(raised, false)]);
                 self.gate(*activation, gated, raised);
                 gated
             }
             Inner::Plain { activation, up } => {
-                products.one(input, rows, spec.width, up.product(raised, false));
+                products.own(input, rows, spec.width, [up.product(raised, false)]);
                 let function = function(*activation);
                 let isa = self.isa();
                 products.compute.pool.each_chunk(raised, ELEMENTS_A_TASK, &|_, chunk| function(isa, chunk));
                 raised
             }
-        }
+        };
+        products.gather(own, [rows, dense.down.inputs(), up.unit()], dense.down.rounding(), gathered)
     }
 
     /// `gated[i] = activation(gated[i]) * by[i]`.

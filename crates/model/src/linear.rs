@@ -324,12 +324,12 @@ impl Unpacked {
         let weights =
             own.weights(packing, &mut Converted::default(), |weights| weights.pack(packing.pool, outputs, inputs))?;
         let weights = weights.ok_or_else(|| own.no_memory(packing))?;
-        Ok(Linear { weights: Arc::new(weights), bias: own.bias.map(Arc::from), outputs: all })
+        Ok(Linear { weights: Arc::new(weights), bias: own.bias.map(Arc::from), outputs: all, unit: packing.unit })
     }
 
     /// The part of the layer that is packed in this process.
     fn own(self, packing: &Packing<'_>) -> Self {
-        if packing.share.is_whole() { self } else { self.outputs(packing.share.of(self.outputs)) }
+        if packing.share.is_whole() { self } else { self.outputs(packing.share.of(self.outputs, packing.unit)) }
     }
 
     /// Calls `take` with the weights in the type in which they are packed, and then gives the pages of the file back.

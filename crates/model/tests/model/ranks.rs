@@ -16,7 +16,7 @@ use crate::{fixture, logits};
 /// The exchange between threads of one process: each writes its part, and then all read all parts.
 #[derive(Debug)]
 struct InProcess {
-    parts: Vec<Mutex<Vec<f32>>>,
+    parts: Vec<Mutex<Vec<u8>>>,
     all_written: Barrier,
     all_read: Barrier,
 }
@@ -36,11 +36,11 @@ struct InProcessEnd {
 }
 
 impl Exchange for InProcessEnd {
-    fn gather(&self, part: &[f32], lens: &[usize], all: &mut [f32]) -> Result<(), ExecutorError> {
+    fn gather(&self, part: &[u8], lens: &[usize], all: &mut [u8]) -> Result<(), ExecutorError> {
         assert_eq!(part.len(), lens[self.number]);
         *self.shared.parts[self.number].lock().unwrap() = part.to_vec();
         self.shared.all_written.wait();
-        let parts: Vec<f32> = self.shared.parts.iter().flat_map(|part| part.lock().unwrap().clone()).collect();
+        let parts: Vec<u8> = self.shared.parts.iter().flat_map(|part| part.lock().unwrap().clone()).collect();
         all.copy_from_slice(&parts);
         self.shared.all_read.wait();
         Ok(())
@@ -199,7 +199,7 @@ fn an_expert_that_one_rank_cannot_pack_fails_the_pass_on_all() {
 struct Disconnected;
 
 impl Exchange for Disconnected {
-    fn gather(&self, _: &[f32], lens: &[usize], _: &mut [f32]) -> Result<(), ExecutorError> {
+    fn gather(&self, _: &[u8], lens: &[usize], _: &mut [u8]) -> Result<(), ExecutorError> {
         Err(ExecutorError::Failed { message: format!("rank 1 of {} does not answer", lens.len()) })
     }
 }
