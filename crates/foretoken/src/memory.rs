@@ -117,6 +117,14 @@ impl MemoryNeed {
         Self { weights: self.weights.saturating_sub(spared), experts: self.experts - spared, ..self }
     }
 
+    /// The need of one of several ranks, each of which has a part of the weights.
+    pub(crate) fn of_rank(self, ranks: usize) -> Self {
+        let part = |bytes: usize| bytes.div_ceil(ranks.max(1));
+        let Self { weights, floats, experts, experts_least, .. } = self;
+        let [weights, floats, experts, experts_least] = [weights, floats, experts, experts_least].map(part);
+        Self { weights, floats, experts, experts_least, ..self }
+    }
+
     /// All bytes together.
     pub(crate) fn total(&self) -> usize {
         let Self { weights, cache, passes, drafts, .. } = *self;
@@ -296,6 +304,14 @@ mod tests {
         let unfree =
             shortage_message(need, MemoryLimit::Bytes(2_500_000_000), Some(1_000_000)).expect("it is not free");
         assert!(unfree.contains("found 1 MB free;"), "{unfree}");
+    }
+
+    #[test]
+    fn a_rank_needs_its_part_of_the_weights_and_all_of_the_rest() {
+        let need =
+            MemoryNeed { weights: 900, floats: 300, experts: 601, experts_least: 30, cache: 7, passes: 8, drafts: 9 };
+        assert_eq!(need.of_rank(1), need);
+        assert_eq!(need.of_rank(3), MemoryNeed { weights: 300, floats: 100, experts: 201, experts_least: 10, ..need });
     }
 
     #[test]

@@ -87,6 +87,17 @@ impl Opened {
         Ok(Self { name, checkpoint, spec, layout, defaults, location: Location::Directory(path.to_owned()) })
     }
 
+    /// Opens a model by the name that it has when it is open: that of a built-in model, a directory or a file.
+    ///
+    /// # Errors
+    /// As [`Opened::at`].
+    pub fn named(name: &str) -> Result<Self, Error> {
+        match [demo::target(), demo::draft()].into_iter().flatten().find(|files| files.name == name) {
+            Some(files) => Self::embedded(files),
+            None => Self::at(Path::new(name)),
+        }
+    }
+
     /// Opens a model that is part of the program.
     ///
     /// # Errors
@@ -264,7 +275,7 @@ impl Opened {
         mut options: Options,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Loaded, Error> {
-        MemoryNeed::of_target(self, &options)?.check(&mut options)?;
+        MemoryNeed::of_target(self, &options)?.of_rank(backend.ranks()).check(&mut options)?;
         self.load_within(backend, options, progress)
     }
 
