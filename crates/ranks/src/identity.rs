@@ -39,7 +39,8 @@ impl Identity {
             let line = format!("{}: {:?} {:?} {len}\n", tensor.name, tensor.dtype, tensor.shape);
             tensors.update(line.as_bytes());
             for place in 0..PLACES {
-                let start = len.saturating_sub(BYTES) / (PLACES - 1) * place;
+                // From the first bytes to the last ones.
+                let start = len.saturating_sub(BYTES) * place / (PLACES - 1);
                 weights.update(&bytes[start..len.min(start + BYTES)]);
             }
         }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use foretoken::generator::Choices;
 use foretoken::models::{Opened, Options};
 use foretoken::settings::Budget;
-use foretoken::{Answer, CacheType, Error, Executor, Generator, ModelError, Settings};
+use foretoken::{Answer, CacheType, Error, Executor, Generator, ModelError, Prompt, Settings};
 use foretoken_model::{Backend, Batch, ExecutorError, PageId, PageTable, Sent, Span};
 use foretoken_ranks::in_process::connect;
 use foretoken_ranks::{Communicator, Greeting, Identity, Leader, Role, Slow, follow, join};
@@ -61,8 +61,9 @@ fn answers(choices: &Choices<'_>) -> Vec<Answer> {
     let mut generator = Generator::with(choices, &mut |_| {}).unwrap_or_else(|error| panic!("{error}"));
     let prompts = ["once upon a time, there was a little dog who lived in a big house with a boy", "the cat"];
     let mut run = |prompts: &[&str]| {
-        let request = |prompt: &&str| generator.request(*prompt).expect("the model has a tokenizer");
-        let mut requests: Vec<_> = prompts.iter().map(request).collect();
+        let prompter = &generator.prompter;
+        let request = |prompt: &&str| prompter.request_of_input(&Prompt::from(*prompt), &prompter.decided);
+        let mut requests: Vec<_> = prompts.iter().map(|prompt| request(prompt).expect("it has a tokenizer")).collect();
         let searches = requests[0].beams.is_some();
         requests.iter_mut().for_each(|request| request.log_probabilities = !searches);
         let answers = generator.run::<Error>(requests, &mut |_, _| Ok(true)).expect("the requests are valid");
@@ -108,8 +109,44 @@ fn texts_are_those_of_one_process_on_any_number_of_ranks() {
     assert_alike(&settings, &[1, 2, 4]);
     settings.model.dtype = "q4_k".parse().ok();
     settings.model.cache_type_k = CacheType::Q8_0;
-    settings.model.prompt_cache = Some(folder.path().join("prompts"));
     assert_alike(&settings, &[2, 3]);
+}
+
+/// More than a page of the cache.
+const LONG: &str = "once upon a time, there was a little dog who lived in a big house with a boy, and they were happy. \
+     one day the dog saw a bird in the tree. the bird said hello to the dog, and the dog said hello to the bird.";
+
+/// Each rank saves and loads the heads that it has, and the file has all of them.
+#[test]
+fn saved_prefixes_are_those_of_one_process() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let with_file = |name: &str| {
+        let mut settings = settings(&folder, "demo-target");
+        settings.model.cache_type_v = CacheType::Q8_0;
+        settings.model.prompt_cache = Some(folder.path().join(name));
+        settings
+    };
+    let answer = |choices: &Choices<'_>| {
+        let mut generator = Generator::with(choices, &mut |_| {}).unwrap_or_else(|error| panic!("{error}"));
+        let request = generator.request(LONG).expect("the model has a tokenizer");
+        let answers = generator.run::<Error>(vec![request], &mut |_, _| Ok(true)).expect("the request is valid");
+        generator.keep(&answers).expect("the file can be written");
+        (written(&answers), answers[0].stats.prompt_tokens_shared)
+    };
+    let [of_one, of_ranks] = ["one", "ranks"].map(with_file);
+    let (expected, shared) = answer(&Choices::new(&of_one));
+    assert_eq!(shared, 0);
+    for size in [2, 4] {
+        let on_ranks = |settings: &Settings| {
+            run_job(connect(size), LIMIT, |leader| answer(&Choices { backend: leader, ..Choices::new(settings) }))
+        };
+        let _ = std::fs::remove_file(folder.path().join("ranks"));
+        assert_eq!(on_ranks(&of_ranks), (expected.clone(), 0), "{size} ranks");
+        let bytes = |name: &str| std::fs::read(folder.path().join(name)).expect("it was written");
+        assert_eq!(bytes("one"), bytes("ranks"), "{size} ranks");
+        let (found, shared) = on_ranks(&of_one);
+        assert!(found == expected && shared > 0, "{size} ranks: {shared} tokens of a file of one process");
+    }
 }
 
 #[test]
