@@ -8,8 +8,8 @@
 //! What belongs together is in one part: a rank has whole heads of keys and values with the queries that read them, and
 //! whole blocks of the inputs of the next matrix ([`Share::of`]). So attention and activations are computed where their
 //! inputs are ([`Products::own`]), and only their results are exchanged ([`Products::gather`]): a layer has four
-//! exchanges, of the heads' outputs, of the inner feed-forward network, and of what both add to the residual stream. The
-//! cache of a rank has its heads alone.
+//! exchanges, of the heads' outputs, of the inner feed-forward network, and of what both add to the residual stream.
+//! The cache of a rank has its heads alone.
 
 use std::fmt;
 use std::ops::Range;

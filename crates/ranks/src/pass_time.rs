@@ -2,8 +2,8 @@
 //!
 //! A pass is arithmetic, most of which is divided by the number of ranks (the products) and some of which every rank
 //! repeats (norms, sampling on rank 0), and exchanges. An exchange takes the link's latency once, since all ranks send
-//! at the same time, and the time of the bytes that a rank gets: the parts of all others. Links carry both directions at
-//! once, and a switch all pairs of ranks. Computing and sending do not overlap.
+//! at the same time, and the time of the bytes that a rank gets: the parts of all others. Links carry both directions
+//! at once, and a switch all pairs of ranks. Computing and sending do not overlap.
 //!
 //! `examples/links.rs` compares this with measured times.
 

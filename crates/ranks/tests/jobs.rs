@@ -56,7 +56,8 @@ fn settings(folder: &tempfile::TempDir, target: &str) -> Settings {
     settings
 }
 
-/// The answers to two prompts at a time, with log-probabilities, and then once more to the first, whose prefix is cached.
+/// The answers to two prompts at a time, with log-probabilities, and then once more to the first, whose prefix is
+/// cached.
 fn answers(choices: &Choices<'_>) -> Vec<Answer> {
     let mut generator = Generator::with(choices, &mut |_| {}).unwrap_or_else(|error| panic!("{error}"));
     let prompts = ["once upon a time, there was a little dog who lived in a big house with a boy", "the cat"];
@@ -209,10 +210,10 @@ impl Passes {
     }
 }
 
-/// What rank 0 sends for the exchanges of a pass of a dense network: for each layer the outputs of its heads, its part of
-/// the output of attention, of the inner feed-forward network and of its output, and for wanted rows of the logits. The
-/// first and the third are inputs of products alone, which in blocks of `rounding` are sent as a byte for each element
-/// and four for each block.
+/// What rank 0 sends for the exchanges of a pass of a dense network: for each layer the outputs of its heads, its part
+/// of the output of attention, of the inner feed-forward network and of its output, and for wanted rows of the logits.
+/// The first and the third are inputs of products alone, which in blocks of `rounding` are sent as a byte for each
+/// element and four for each block.
 fn expected_sent(name: &str, size: usize, [rows, wanted]: [usize; 2], rounding: Option<usize>) -> Sent {
     let spec = Opened::named(name).expect("it is there").spec;
     // Rank 0 has the first of `size` parts, in whole units.

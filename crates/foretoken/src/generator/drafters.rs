@@ -299,10 +299,8 @@ impl<'a> DrafterMaker<'a> {
         let rounded = run_with.expert_bytes.map(|bytes| 1usize << bytes.max(1).ilog2());
         let experts = rounded.map_or(String::new(), |bytes| format!(", experts in {bytes} bytes or more"));
         let ranks = if ranks > 1 { format!(" on each of {ranks} ranks") } else { String::new() };
-        format!(
-            "{target}{experts}, cache {cache}; drafts [{}], cache {key_type:?}/{value_type:?}; {threads} threads{ranks}",
-            drafts.join(", ")
-        )
+        let drafts = format!("drafts [{}], cache {key_type:?}/{value_type:?}", drafts.join(", "));
+        format!("{target}{experts}, cache {cache}; {drafts}; {threads} threads{ranks}")
     }
 
     /// Settings of the translation of drafts.
