@@ -26,6 +26,7 @@ mod trie;
 use std::io::Write;
 
 use clap::{Args, Subcommand};
+use foretoken::chosen_backend;
 use foretoken::models::Opened;
 use foretoken_console::failure::Failure;
 use foretoken_console::interrupts::Interrupts;
@@ -34,7 +35,7 @@ use foretoken_console::progress::Loading;
 use foretoken_console::terminal::standard_output;
 use foretoken_console::values;
 use foretoken_kernels::{Ceilings, Compute};
-use foretoken_model::{Cpu, Options};
+use foretoken_model::Options;
 
 pub use analyze::Analyze;
 use roofline::PassWork;
@@ -140,6 +141,9 @@ are numbers of rows as strings.
                        rows -> of these, those that the last pass had to pack first, where not all
                        experts fit in memory: its time includes that
   experts_per_row      rows -> the same over its rows
+  messages_per_pass    rows -> messages that this process sent to others that run the model with it
+                       (--backend mpi); 0 where it runs alone
+  bytes_sent_per_pass  rows -> their bytes
   bytes_per_pass       rows -> bytes of the roofline
   gb_s                 rows -> bytes a second
   share_of_bandwidth   rows -> the same over the bandwidth
@@ -190,7 +194,7 @@ impl Pass {
         let options = Options { rows_max, ..self.model.run_with(positions) };
         let cache_types = [options.key_type, options.value_type];
         let mut loading = Loading::default();
-        let loaded = opened.load(&Cpu, options, &mut |done, of| loading.show(done, of))?;
+        let loaded = opened.load(chosen_backend(), options, &mut |done, of| loading.show(done, of))?;
         let work = PassWork::of(&loaded, cache_types);
         drop(loading);
         interrupts.begin();

@@ -3,7 +3,7 @@
 //! The fields of the JSON are explained by `foretoken bench pass --help`.
 
 use foretoken_kernels::{Ceilings, Isa};
-use foretoken_model::CacheType;
+use foretoken_model::{CacheType, Sent};
 use serde_json::{Map, Value, json};
 
 use super::generate::table::number_or_dash;
@@ -87,6 +87,8 @@ pub struct PassRow {
     experts: usize,
     /// Of these, those that it had to pack first.
     packed: usize,
+    /// What this process sent to others.
+    sent: Sent,
     least: Roofline,
 }
 
@@ -128,6 +130,7 @@ impl Formatter<'_> {
             to_one: one.map(|one| times.median_ms() / one),
             experts: times.read.experts,
             packed: times.read.packed,
+            sent: times.sent,
             least: self.work.pass([context, source], [times.rows, logits(times.rows)], times.read, ceilings),
         };
         times.iter().map(line).collect()
@@ -171,6 +174,10 @@ impl Formatter<'_> {
         if self.work.has_experts() {
             heads.extend(["experts", "packed", "MB read"]);
         }
+        let is_ranked = lines.iter().any(|line| line.sent.messages > 0);
+        if is_ranked {
+            heads.extend(["messages", "KB sent"]);
+        }
         let mut row = |cells: &[String]| {
             let padded = cells.iter().zip(&heads).map(|(cell, head)| format!("{cell:>0$}", head.len().max(8)));
             out += &format!("{}\n", padded.collect::<Vec<_>>().join("  "));
@@ -178,7 +185,7 @@ impl Formatter<'_> {
         row(&heads.iter().map(|head| head.to_string()).collect::<Vec<_>>());
         for line in lines {
             let shared = |rate: f64, share: f64| format!("{rate:.1} {:>6}", format!("({:.0}%)", 100.0 * share));
-            row(&[
+            let mut cells = vec![
                 line.rows.to_string(),
                 logits(line.rows).to_string(),
                 milliseconds(line.ms),
@@ -187,10 +194,15 @@ impl Formatter<'_> {
                 format!("{:.2}", line.to_roofline()),
                 shared(line.gb_s(), line.share_of_bandwidth()),
                 shared(line.gop_s(), line.share_of_operations()),
-                line.experts.to_string(),
-                line.packed.to_string(),
-                format!("{:.1}", line.least.bytes / 1e6),
-            ]);
+            ];
+            if self.work.has_experts() {
+                cells.extend([line.experts.to_string(), line.packed.to_string()]);
+                cells.push(format!("{:.1}", line.least.bytes / 1e6));
+            }
+            if is_ranked {
+                cells.extend([line.sent.messages.to_string(), format!("{:.1}", line.sent.bytes as f64 / 1e3)]);
+            }
+            row(&cells);
         }
         if lines.iter().any(|line| line.share_of_bandwidth() > 1.0) {
             out += "(more than memory delivers: these weights stay in a cache)\n";
@@ -236,6 +248,8 @@ impl Formatter<'_> {
             "experts_per_pass": by_rows(&|line| json!(line.experts)),
             "experts_packed_per_pass": by_rows(&|line| json!(line.packed)),
             "experts_per_row": numbers(&|line| line.experts as f64 / line.rows as f64),
+            "messages_per_pass": by_rows(&|line| json!(line.sent.messages)),
+            "bytes_sent_per_pass": by_rows(&|line| json!(line.sent.bytes)),
             "bytes_per_pass": by_rows(&|line| json!(line.least.bytes)),
             "gb_s": numbers(&PassRow::gb_s),
             "share_of_bandwidth": numbers(&PassRow::share_of_bandwidth),

@@ -8,7 +8,7 @@ use std::time::Instant;
 use foretoken_console::interrupts::Interrupts;
 use foretoken_console::progress;
 use foretoken_model::{
-    Batch, Executor, ExecutorError, HiddenInput, PageId, PageTable, Source, Span, Token, WeightsRead,
+    Batch, Executor, ExecutorError, HiddenInput, PageId, PageTable, Sent, Source, Span, Token, WeightsRead,
 };
 
 use super::generate::interval::median;
@@ -23,9 +23,15 @@ pub struct PassTimes {
     /// The weights that each pass read, the same for all, since they had the same tokens; only the experts that had to
     /// be packed are those of the last pass.
     pub read: WeightsRead,
+    /// What this process sent to others for a pass.
+    pub sent: Sent,
 }
 
 impl PassTimes {
+    fn of(rows: usize, seconds: Vec<f64>) -> Self {
+        Self { rows, seconds, read: WeightsRead::default(), sent: Sent::default() }
+    }
+
     /// The median, in milliseconds.
     pub fn median_ms(&self) -> f64 {
         1e3 * median(self.seconds.clone())
@@ -114,10 +120,7 @@ impl Timer {
             self.model.open(0, None)?;
         }
         self.fill(context)?;
-        let mut all: Vec<PassTimes> = rows
-            .iter()
-            .map(|rows| PassTimes { rows: *rows, seconds: Vec::new(), read: WeightsRead::default() })
-            .collect();
+        let mut all: Vec<PassTimes> = rows.iter().map(|rows| PassTimes::of(*rows, Vec::new())).collect();
         let bar = progress::bar("timing", (repeat + 1) * rows.len());
         for repetition in 0..=repeat {
             for times in &mut all {
@@ -131,7 +134,7 @@ impl Timer {
                 }
                 if repetition > 0 {
                     times.seconds.push(self.pass(times.rows)?);
-                    times.read = self.model.weights_read();
+                    (times.read, times.sent) = (self.model.weights_read(), self.model.sent());
                 }
                 bar.inc(1);
             }
@@ -197,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_median_is_the_middle_or_lies_between_the_two() {
-        let times = |seconds: &[f64]| PassTimes { rows: 1, seconds: seconds.to_vec(), read: WeightsRead::default() };
+        let times = |seconds: &[f64]| PassTimes::of(1, seconds.to_vec());
         assert_eq!(times(&[0.25]).median_ms(), 250.0);
         assert_eq!(times(&[0.25, 0.5, 4.0]).median_ms(), 500.0);
         assert_eq!(times(&[0.25, 0.5, 1.0, 4.0]).median_ms(), 750.0);

@@ -7,8 +7,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use foretoken::Token;
+use foretoken::chosen_backend;
 use foretoken::logits::Logits;
-use foretoken::models::{Cpu, Options};
+use foretoken::models::Options;
 use foretoken_console::failure::Failure;
 use foretoken_console::options::ModelOptions;
 use foretoken_console::output::OutputOptions;
@@ -66,7 +67,7 @@ impl LogitsCommand {
         // Some rotary embeddings depend on the longest sequence.
         let options =
             Options { context: self.model.ctx_size.map(|_| context), ..self.model.run_with(count.max(of_source)) };
-        let mut model = model.load(&Cpu, options, &mut |done, of| loading.show(done, of))?.executor;
+        let mut model = model.load(chosen_backend(), options, &mut |done, of| loading.show(done, of))?.executor;
         drop(loading);
         let rows = if self.one_by_one { Some(1) } else { self.rows };
         let logits = Logits::of(&mut *model, (source, &self.tokens), rows)?;

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod backend;
 mod batch;
 mod chat;
 mod check;
@@ -74,6 +75,8 @@ struct Cli {
         allow_hyphen_values = true
     )]
     memory_limit: MemoryLimit,
+    #[command(flatten)]
+    backend: backend::BackendOptions,
     /// Print the version; with -v also what was found on this machine
     #[arg(short = 'V', long, global = true)]
     version: bool,
@@ -140,6 +143,10 @@ impl Cli {
         self.memory_limit.choose();
         defaults.iter().for_each(progress::detail);
         choose_instruction_set()?;
+        self.backend.run(defaults, || self.run_command())
+    }
+
+    fn run_command(&self) -> Result<(), Failure> {
         match &self.command {
             // A line without a command was refused earlier, and `config` is not parsed as a command.
             None | Some(Command::Config(_)) => Ok(()),

@@ -14,6 +14,7 @@ use foretoken_model::{Backend, Cpu, Loaded, Options};
 use serde_json::Value;
 
 use crate::answers::{self, Answer, Complete, Watch};
+use crate::backend::chosen_backend;
 use crate::costs::KeptCosts;
 use crate::error::Message;
 pub use crate::kept_texts::KeptTexts;
@@ -76,8 +77,10 @@ pub struct Choices<'a> {
     pub budget: BudgetKind,
     /// Fixed costs of passes and drafts ([`Record::costs`]), instead of measured ones.
     pub costs: Option<&'a Value>,
-    /// The backend that runs the networks.
+    /// The backend that runs the target; by default the [chosen one](chosen_backend).
     pub backend: &'a dyn Backend,
+    /// The backend that runs draft models and heads; by default the CPU of this process, since they are small.
+    pub draft_backend: &'a dyn Backend,
 }
 
 impl<'a> Choices<'a> {
@@ -89,7 +92,8 @@ impl<'a> Choices<'a> {
             methods: vec![spec_type.clone()],
             budget: budget.up_to(draft.n_max),
             costs: None,
-            backend: &Cpu,
+            backend: chosen_backend(),
+            draft_backend: &Cpu,
         }
     }
 
@@ -117,7 +121,7 @@ impl Generator {
     /// # Errors
     /// As [`Generator::open`].
     pub fn with(choices: &Choices<'_>, on_event: &mut dyn FnMut(Opening<'_>)) -> Result<Self, Error> {
-        let Choices { settings, backend, .. } = *choices;
+        let Choices { settings, backend, draft_backend, .. } = *choices;
         let Settings { model, sampling, speculation, parallel } = settings;
         settings.check()?;
         let specs = |method: &SpecType| speculation.specs(method, model.path.is_none());
@@ -138,12 +142,12 @@ impl Generator {
         let mut options = sampling.with_room(run_with, context, *parallel);
         // Draft models are small, and one without room for a sequence drafts nothing for it, so each has room for all.
         let draft_options = run_with(context.next_multiple_of(options.page_len) * parallel);
-        let mut maker = DrafterMaker::new(speculation, &target, tokenizer.clone(), (backend, draft_options));
+        let mut maker = DrafterMaker::new(speculation, &target, tokenizer.clone(), (draft_backend, draft_options));
         for specs in &specs {
             maker.open_drafts(specs)?;
         }
-        let need = MemoryNeed::of_target(&target, &options)?.supported_by(backend);
-        let need = MemoryNeed { drafts: maker.memory_need(&specs)?, ..need };
+        let own = MemoryNeed::of_target(&target, &options)?.of_backend(backend);
+        let need = MemoryNeed { drafts: maker.memory_need(&specs)?, ..own };
         need.check(&mut options)?.iter().for_each(|shortage| on_event(Opening::Warning(shortage)));
         let memory = need.reserve(&options);
         notes.extend(need.note_experts(&options).or_else(|| model.note_experts(&target)));
@@ -165,7 +169,7 @@ impl Generator {
         let (names, drafter_keys) = (maker.names(), maker.drafter_keys.clone());
         notes.append(&mut maker.notes);
         let kept_texts = KeptTexts::load(&speculation.memory, tokenizer.as_deref(), &mut engine)?;
-        let costs_key = has_drafters.then(|| maker.costs_key(model, &options, threads));
+        let costs_key = has_drafters.then(|| maker.costs_key(model, &options, (threads, backend.ranks())));
         let costs = costs_of(choices, costs_key.as_deref(), &mut engine, &names, &mut notes)?;
         notes.extend(speculation.notes(&specs));
         let prompt_cache = PromptCache::open(model, key, &mut engine, &mut notes)?;

@@ -16,12 +16,13 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use foretoken_kernels::dtype::{bf16, f16};
-use foretoken_model::{Batch, Cpu, Executor, Loaded, Options, PageId, PageTable, Span};
+use foretoken_model::{Batch, Executor, Loaded, Options, PageId, PageTable, Span};
 use foretoken_speculation::Token;
 use foretoken_text::Tokenizer;
 use foretoken_weights::Dtype;
 
 use crate::Error;
+use crate::backend::chosen_backend;
 use crate::error::Message;
 use crate::models::Opened;
 use crate::settings::ModelSettings;
@@ -204,7 +205,7 @@ impl Extractor {
         let rows_max = settings.run_with(1).rows_max;
         // Room for a text of full length and others in the same pass, each of which has its own pages.
         let options = Options { context: Some(context), ..settings.run_with(context + 2 * rows_max) };
-        let Loaded { executor, threads, left_out, .. } = target.load(&Cpu, options, progress)?;
+        let Loaded { executor, threads, left_out, .. } = target.load(chosen_backend(), options, progress)?;
         notes.extend(settings.note_threads(threads));
         notes.extend(target.note_unused_tensors(&left_out));
         let pages = |pages: usize| (0..pages as u32).rev().map(PageId).collect();

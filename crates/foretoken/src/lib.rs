@@ -82,6 +82,7 @@
 #![forbid(unsafe_code)]
 
 pub mod answers;
+mod backend;
 pub mod chat;
 mod costs;
 mod difference;
@@ -113,6 +114,7 @@ pub mod spec_type;
 pub mod store;
 
 pub use answers::{Answer, Submitted};
+pub use backend::{choose_backend, chosen_backend};
 pub use chat::Conversation;
 pub use costs::{machine, measured_costs, measured_rows_per_second};
 pub use difference::difference;

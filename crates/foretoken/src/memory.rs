@@ -133,9 +133,19 @@ impl MemoryNeed {
         options.layer_bytes.map_or(need, |bytes| need.with_layers_in(bytes))
     }
 
-    /// This need for a backend, which may not be able to read layers for every pass.
-    pub(crate) fn supported_by(self, backend: &dyn Backend) -> Self {
-        if backend.reads_layers() { self } else { Self { layers: 0, layers_least: 0, ..self } }
+    /// This need for a backend, which may be one of several ranks with a part of the weights each, and may not be able
+    /// to read layers for every pass.
+    pub(crate) fn of_backend(self, backend: &dyn Backend) -> Self {
+        let own = self.of_rank(backend.ranks());
+        if backend.reads_layers() { own } else { Self { layers: 0, layers_least: 0, ..own } }
+    }
+
+    /// The need of one of several ranks.
+    fn of_rank(self, ranks: usize) -> Self {
+        let part = |bytes: usize| bytes.div_ceil(ranks.max(1));
+        let Self { weights, floats, experts, experts_least, .. } = self;
+        let [weights, floats, experts, experts_least] = [weights, floats, experts, experts_least].map(part);
+        Self { weights, floats, experts, experts_least, ..self }
     }
 
     /// All bytes together.
@@ -334,6 +344,14 @@ mod tests {
         let unfree =
             shortage_message(need, MemoryLimit::Bytes(2_500_000_000), Some(1_000_000)).expect("it is not free");
         assert!(unfree.contains("found 1 MB free;"), "{unfree}");
+    }
+
+    #[test]
+    fn a_rank_needs_its_part_of_the_weights_and_all_of_the_rest() {
+        let need =
+            MemoryNeed { weights: 900, floats: 300, experts: 601, experts_least: 30, cache: 7, passes: 8, drafts: 9 };
+        assert_eq!(need.of_rank(1), need);
+        assert_eq!(need.of_rank(3), MemoryNeed { weights: 300, floats: 100, experts: 201, experts_least: 10, ..need });
     }
 
     #[test]

@@ -88,6 +88,17 @@ impl Opened {
         Ok(Self { name, checkpoint, spec, layout, defaults, location: Location::Directory(path.to_owned()) })
     }
 
+    /// Opens a model by the name that it has when it is open: that of a built-in model, a directory or a file.
+    ///
+    /// # Errors
+    /// As [`Opened::at`].
+    pub fn named(name: &str) -> Result<Self, Error> {
+        match [demo::target(), demo::draft()].into_iter().flatten().find(|files| files.name == name) {
+            Some(files) => Self::embedded(files),
+            None => Self::at(Path::new(name)),
+        }
+    }
+
     /// Opens a model that is part of the program.
     ///
     /// # Errors
@@ -309,7 +320,7 @@ impl Opened {
         mut options: Options,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Loaded, Error> {
-        MemoryNeed::of_target(self, &options)?.supported_by(backend).check(&mut options)?;
+        MemoryNeed::of_target(self, &options)?.of_backend(backend).check(&mut options)?;
         self.load_within(backend, options, progress, &mut Vec::new())
     }
 

@@ -17,7 +17,7 @@ pub(crate) mod avx512;
 pub(crate) mod floats;
 pub(crate) mod panels;
 pub(crate) mod portable;
-mod quantize_row;
+pub(crate) mod quantize_row;
 mod rows;
 pub(crate) mod shapes;
 

@@ -35,6 +35,7 @@ pub mod panel;
 pub mod pool;
 mod quantized_rows;
 pub mod rope;
+pub mod rounding;
 pub mod softmax;
 mod sync;
 

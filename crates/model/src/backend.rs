@@ -25,6 +25,11 @@ pub trait Backend: fmt::Debug + Send + Sync {
         false
     }
 
+    /// Number of processes that share the weights, each of which has about an equal part.
+    fn ranks(&self) -> usize {
+        1
+    }
+
     /// Packs a network, and makes an executor of it with a cache of its own. `progress` is called after each layer. The
     /// output head has already been cut to [`Options::tokens`], and the frequencies are those of [`Options::context`].
     ///

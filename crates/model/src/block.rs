@@ -2,19 +2,21 @@
 //!
 //! Every choice inside a block is matched here, once. Products of one input are one fork-join (q, k, v; gate, up), and
 //! the two output products add directly to the residual stream, unless there is a norm or a multiplier in between. A
-//! feature that a network does not have costs one comparison per layer and nothing per row. Experts, cross
-//! attention and the input of a draft head have files of their own below this one, which continue [`Block`].
+//! feature that a network does not have costs one comparison per layer and nothing per row. Attention,
+//! experts, cross attention and the input of a draft head have files of their own below this one, which continue
+//! [`Block`].
 //!
 //! In a parallel block whose sublayers read the same rows, the products of both could be one fork-join; this is not
 //! done.
 
+mod attention;
 mod cross;
 mod dense_with_experts;
 mod experts;
 mod fusion;
 
 use foretoken_kernels::activation::{clamped_gate, gate, gelu_erf, gelu_tanh, relu, relu_squared, silu, silu_gate};
-use foretoken_kernels::attention::{Arguments, RowSlots, Scratch, attention};
+use foretoken_kernels::attention::{RowSlots, Scratch};
 use foretoken_kernels::norm::{layer_norm, rms_norm};
 use foretoken_kernels::rope::rotate;
 use foretoken_kernels::{Isa, LANES};
@@ -22,9 +24,9 @@ use foretoken_kernels::{Isa, LANES};
 use crate::cache::Cache;
 use crate::expert_memory::ExpertMemory;
 use crate::linear::Linear;
-use crate::network::{Dense, Ffn, Inner, InputReader, KeyValue, Layer, NormWeights};
+use crate::network::{Dense, Ffn, Inner, InputReader, Layer, NormWeights};
 use crate::products::Products;
-use crate::spec::{Activation, Heads, Norm, Residual, Rotation, Spec};
+use crate::spec::{Activation, Norm, Residual, Rotation, Spec};
 pub(crate) use cross::SourceMetadata;
 use dense_with_experts::DenseWithExpertsBuffers;
 use experts::ExpertBuffers;
@@ -49,7 +51,11 @@ struct AttentionBuffers {
     values: Vec<f32>,
     /// Queries, keys or values before they are normalized.
     raw: Vec<f32>,
+    /// Whole rows of queries or keys, of which this rank has a part, and such rows normalized.
+    whole: [Vec<f32>; 2],
     attended: Vec<f32>,
+    /// The outputs of the heads of all ranks.
+    gathered: Vec<f32>,
     scratch: Scratch,
 }
 
@@ -65,6 +71,8 @@ pub(crate) struct FfnBuffers {
 pub(crate) struct InnerBuffers {
     gate: Vec<f32>,
     up: Vec<f32>,
+    /// The inner outputs of all ranks.
+    gathered: Vec<f32>,
 }
 
 /// Buffers of sublayers whose output is normalized or multiplied before it is added.
@@ -296,125 +304,30 @@ impl Block<'_> {
         x.iter_mut().zip(out).for_each(|(x, out)| *x += out * multiplier);
     }
 
-    /// Computes attention for rows `input` `[rows, inputs]`; returns the outputs of the heads, `[rows, heads,
-    /// head_dim]`.
-    fn attend<'b>(
-        &self,
-        (number, layer): (usize, &Layer<Linear>),
-        input: &[f32],
-        cache: &mut Cache,
-        buffers: &'b mut AttentionBuffers,
-    ) -> &'b [f32] {
-        let Self { products, spec, .. } = *self;
-        let (rows, Heads { count, head_dim }) = (self.rows(), spec.kv_heads_of(number));
-        let (query_width, kv_width) = (spec.heads * head_dim, count * head_dim);
-        let AttentionBuffers { queries, keys, values, raw, attended, scratch } = buffers;
-        let queries = grow_to(queries, rows * query_width);
-        let keys = grow_to(keys, rows * kv_width);
-        let values = grow_to(values, rows * kv_width);
-        self.project(layer, input, [queries, keys, values]);
-        let choices = spec.attention_of(number);
-        let mut rotated = choices.rotation.map(|rotation| &self.metadata.rotations[rotation]);
-        if let Some(rotated) = rotated.take_if(|_| spec.norms_after_rotation) {
-            for row in 0..rows {
-                rotated.rotate(self.isa(), row, head_dim, &mut queries[row * query_width..][..query_width]);
-                rotated.rotate(self.isa(), row, head_dim, &mut keys[row * kv_width..][..kv_width]);
-            }
-        }
-        self.normalize_heads(&layer.query_norm, queries, raw);
-        if let Some(KeyValue { key_norm, value_norm, .. }) = &layer.key_value {
-            self.normalize_heads(key_norm, keys, raw);
-            self.normalize_heads(value_norm, values, raw);
-        }
-        // The layer whose keys and values are attended to.
-        let source = spec.kv_layer_of(number);
-        let metadata = &self.metadata.attention[cache.group_of[source]];
-        if let Some(growth) = spec.query_growth {
-            for (position, query) in self.metadata.positions.iter().zip(queries.chunks_exact_mut(query_width)) {
-                let factor = growth.at(*position as usize);
-                query.iter_mut().for_each(|x| *x *= factor);
-            }
-        }
-        for row in 0..rows {
-            let key = &mut keys[row * kv_width..][..kv_width];
-            if let Some(rotated) = rotated {
-                rotated.rotate(self.isa(), row, head_dim, &mut queries[row * query_width..][..query_width]);
-            }
-            if layer.key_value.is_none() {
-                continue;
-            }
-            if let Some(rotated) = rotated {
-                rotated.rotate(self.isa(), row, head_dim, key);
-            }
-            cache.store(number, metadata.slots[row], key, &values[row * kv_width..][..kv_width]);
-        }
-        let arguments = Arguments {
-            soft_cap: spec.attention_soft_cap,
-            slopes: spec.positions.slopes(),
-            bias: layer.bias.as_ref().map(|bias| bias.at(self.metadata.positions)),
-            sinks: &layer.sinks,
-            window: spec.window_of(number),
-            ..Arguments::new(spec.heads, spec.attention_scale, &cache.keys[source], &cache.values[source])
-        };
-        let attended = grow_to(attended, rows * query_width);
-        attention(&products.compute, &arguments, queries, &metadata.row_slots, scratch, attended);
-        attended
-    }
-
-    /// Projects rows `input` `[rows, inputs]` to queries, and to keys and values if the layer has its own.
-    fn project(&self, layer: &Layer<Linear>, input: &[f32], [queries, keys, values]: [&mut [f32]; 3]) {
-        let (products, rows, width) = (self.products, self.rows(), layer.query.inputs());
-        let query = layer.query.product(queries, false);
-        match &layer.key_value {
-            None => products.one(input, rows, width, query),
-            Some(KeyValue { key, value: None, .. }) => {
-                products.all(input, rows, width, &mut [query, key.product(keys, false)]);
-                values.copy_from_slice(keys);
-            }
-            Some(KeyValue { key, value: Some(value), .. }) => {
-                let mut three = [query, key.product(keys, false), value.product(values, false)];
-                products.all(input, rows, width, &mut three);
-            }
-        }
-    }
-
-    /// Normalizes queries, keys or values head by head or as whole rows, if the network does that.
-    fn normalize_heads(&self, norms: &[NormWeights], x: &mut [f32], raw: &mut Vec<f32>) {
-        let Some(first) = norms.first() else { return };
-        let raw = grow_to(raw, x.len());
-        raw.copy_from_slice(x);
-        if norms.len() == 1 {
-            return normalize(self.isa(), self.spec, first, raw, x);
-        }
-        let width = first.weight.len();
-        let heads = raw.chunks_exact(width).zip(x.chunks_exact_mut(width));
-        for ((raw, x), norm) in heads.zip(norms.iter().cycle()) {
-            normalize(self.isa(), self.spec, norm, raw, x);
-        }
-    }
-
     /// Computes the inner part of a dense feed-forward network for rows `input` `[rows, width]`; returns `[rows,
     /// ffn_width]`.
     fn ffn_inner<'b>(&self, dense: &Dense<Linear>, input: &[f32], buffers: &'b mut InnerBuffers) -> &'b [f32] {
         let Self { products, spec, .. } = *self;
-        let (rows, elements) = (self.rows(), self.rows() * dense.down.inputs());
-        let raised = grow_to(&mut buffers.up, elements);
-        match &dense.inner {
+        let InnerBuffers { gate: gated, up: raised, gathered } = buffers;
+        let (Inner::Gated { up, .. } | Inner::Plain { up, .. }) = &dense.inner;
+        let (rows, elements) = (self.rows(), self.rows() * up.own_outputs());
+        let raised = grow_to(raised, elements);
+        let own = match &dense.inner {
             Inner::Gated { activation, gate: matrix, up } => {
-                let gated = grow_to(&mut buffers.gate, elements);
-                let mut two = [matrix.product(gated, false), up.product(raised, false)];
-                products.all(input, rows, spec.width, &mut two);
+                let gated = grow_to(gated, elements);
+                products.own(input, rows, spec.width, [matrix.product(gated, false), up.product(raised, false)]);
                 self.gate(*activation, gated, raised);
                 gated
             }
             Inner::Plain { activation, up } => {
-                products.one(input, rows, spec.width, up.product(raised, false));
+                products.own(input, rows, spec.width, [up.product(raised, false)]);
                 let function = function(*activation);
                 let isa = self.isa();
                 products.compute.pool.each_chunk(raised, ELEMENTS_A_TASK, &|_, chunk| function(isa, chunk));
                 raised
             }
-        }
+        };
+        products.gather(own, [rows, dense.down.inputs(), up.unit()], dense.down.rounding(), gathered)
     }
 
     /// `gated[i] = activation(gated[i]) * by[i]`.

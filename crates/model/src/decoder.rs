@@ -9,6 +9,7 @@
 mod cpu;
 mod encoder;
 mod pass;
+mod saved;
 
 use std::sync::Arc;
 
@@ -133,14 +134,15 @@ impl Model {
         let windows = spec.windows_of(layers);
         let groups: Vec<Group> = windows.iter().map(|window| options.group(*window)).collect();
         let group_of = |layer| windows.iter().position(|window| *window == spec.window_of(layer));
-        let cached = |layer| (group_of(layer).expect("named by its layer"), spec.kv_heads_of(layer));
+        let share = products.share();
+        let cached = |layer| (group_of(layer).expect("named by its layer"), share.heads(spec.kv_heads_of(layer)));
         let cached: Vec<_> = (0..spec.kv_layers().min(layers)).map(cached).collect();
         let cache = Cache::new(groups.clone(), &cached, types).ok_or_else(|| ModelError::Memory {
             file: network.name.clone(),
             positions: options.pages.saturating_mul(options.page_len),
             position_bytes: spec.cache_bytes_per_position(types),
         })?;
-        let sources = Sources::new(&network, layers, &options)?;
+        let sources = Sources::new(&network, layers, &options, share)?;
         let has_all_tokens = network.head_tokens.is_empty();
         let vocabulary = if has_all_tokens { network.head.outputs() } else { spec.vocabulary };
         let hidden_in = spec.draft_head.as_ref().map(|head| HiddenReads {
@@ -379,14 +381,14 @@ impl Executor for Model {
     }
 
     fn saved_bytes(&self, group: usize) -> Option<SavedBytes> {
-        Some(SavedBytes { state: 0, row: self.cache.saved_bytes(group) })
+        Some(SavedBytes { state: 0, row: self.saved_row(group).bytes() })
     }
 
     fn save_rows(&self, rows: CacheRows<'_>, out: &mut Vec<u8>) -> Result<(), ExecutorError> {
-        self.cache.save_rows(rows, out)
+        self.save_all_heads(rows, out)
     }
 
     fn load_rows(&mut self, rows: CacheRows<'_>, bytes: &[u8]) -> Result<(), ExecutorError> {
-        self.cache.load_rows(rows, bytes)
+        self.load_own_heads(rows, bytes)
     }
 }

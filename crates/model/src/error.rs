@@ -80,6 +80,13 @@ pub enum ModelError {
         /// What is wrong.
         problem: CapacityProblem,
     },
+    /// The ranks cannot run the model.
+    Ranks {
+        /// The model.
+        place: String,
+        /// Which rank, and why.
+        message: String,
+    },
     /// There is no memory for a packed matrix.
     WeightsMemory {
         /// The model and the matrix.
@@ -163,6 +170,7 @@ impl ModelError {
                 )
             }
             Self::Capacity { place, problem } => format!("{}: capacity: {problem}", OneLine(place)),
+            Self::Ranks { place, message } => format!("{}: {}", OneLine(place), escaped(message)),
             Self::WeightsMemory { place, outputs, inputs } => {
                 format!("{}: expected memory for {outputs} x {inputs} weights, found less", OneLine(place))
             }

@@ -92,6 +92,23 @@ pub struct WeightsRead {
     pub packed: usize,
 }
 
+/// What a process has sent to the other processes that compute the network with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// Number of messages; a message to several processes counts for each.
+    pub messages: u64,
+    /// Number of bytes.
+    pub bytes: u64,
+}
+
+impl std::ops::Sub for Sent {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self { messages: self.messages - before.messages, bytes: self.bytes - before.bytes }
+    }
+}
+
 /// A network that can be run: by the CPU decoder, by a table in tests, perhaps later by another machine. The engine
 /// does not know which it is.
 ///
@@ -136,6 +153,11 @@ pub trait Executor: Send {
     /// takes longer. By default they are unknown; then the cost of a pass is estimated by its rows alone.
     fn weights_read(&self) -> WeightsRead {
         WeightsRead::default()
+    }
+
+    /// What this process sent to others for the latest successful pass; nothing if it computes alone.
+    fn sent(&self) -> Sent {
+        Sent::default()
     }
 
     /// The size of what [`save_rows`](Self::save_rows) writes for a cache group; `None` if this executor cannot save
@@ -193,6 +215,10 @@ impl<E: Executor + ?Sized> Executor for Box<E> {
 
     fn weights_read(&self) -> WeightsRead {
         (**self).weights_read()
+    }
+
+    fn sent(&self) -> Sent {
+        (**self).sent()
     }
 
     fn saved_bytes(&self, group: usize) -> Option<SavedBytes> {

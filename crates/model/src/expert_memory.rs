@@ -165,7 +165,8 @@ fn list_experts(
     let (mut experts, mut shapes): (Vec<Expert>, Vec<ExpertShape>) = Default::default();
     for layer in &network.layers {
         for expert in layer.ffn.parts().1.into_iter().flat_map(|experts| &experts.all) {
-            let deferred = expert.clone().map(&mut |matrix| matrix.defer(packing, likely))?;
+            let deferred =
+                expert.clone().map_in_units(packing, &mut |matrix, packing| matrix.defer(packing, likely))?;
             let matrices: Vec<MatrixShape> = deferred.matrices().map(|matrix| matrix.shape).collect();
             let known = shapes.iter().position(|shape| shape.matrices == matrices);
             let shape = known.unwrap_or_else(|| {

@@ -53,7 +53,7 @@ pub use capacity::{Capacity, Group, Keep, Kind, SourceCapacity};
 pub use checkpoint::Checkpoint;
 pub use decoder::{Cpu, Model};
 pub use error::{CapacityProblem, ModelError, Setting};
-pub use executor::{CacheEdit, CacheRows, Executor, ExecutorError, SavedBytes, Source, WeightsRead};
+pub use executor::{CacheEdit, CacheRows, Executor, ExecutorError, SavedBytes, Sent, Source, WeightsRead};
 pub use expert_memory::ExpertNeed;
 pub use foretoken_kernels::attention::CacheType;
 pub use hidden::{HiddenInput, HiddenReads, HiddenStates};

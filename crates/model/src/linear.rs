@@ -321,7 +321,7 @@ impl Unpacked {
         let all = self.outputs;
         let own = self.own(packing);
         let weights = packing.places.map_or_else(|| own.panels(packing), |places| places.place(&own, packing))?;
-        Ok(Linear { weights: Arc::new(weights), bias: own.bias.map(Arc::from), outputs: all })
+        Ok(Linear { weights: Arc::new(weights), bias: own.bias.map(Arc::from), outputs: all, unit: packing.unit })
     }
 
     /// Packs the weights into memory of their own.
@@ -337,7 +337,7 @@ impl Unpacked {
 
     /// The part of the layer that is packed in this process.
     fn own(self, packing: &Packing<'_>) -> Self {
-        if packing.share.is_whole() { self } else { self.outputs(packing.share.of(self.outputs)) }
+        if packing.share.is_whole() { self } else { self.outputs(packing.share.of(self.outputs, packing.unit)) }
     }
 
     /// Calls `take` with the weights in the type in which they are packed, and then gives the pages of the file back.

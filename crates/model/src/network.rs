@@ -7,6 +7,7 @@
 
 mod pack;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use foretoken_kernels::attention;
@@ -15,6 +16,7 @@ use crate::batch::Token;
 use crate::error::ModelError;
 use crate::linear::{Table, Unpacked};
 use crate::spec::{self, Activation, Spec};
+pub(crate) use pack::HeadUnits;
 
 /// A function that is called as layers are loaded, with the number of layers done and of all layers.
 pub type Progress<'a> = &'a mut dyn FnMut(usize, usize);
@@ -163,9 +165,16 @@ pub struct RelativeBias {
 }
 
 impl RelativeBias {
-    /// The biases of rows at these positions.
-    pub(crate) fn at<'a>(&'a self, positions: &'a [u32]) -> attention::RelativeBias<'a> {
-        attention::RelativeBias { table: &self.table, before: self.before, positions }
+    /// The biases of some of all query heads, for rows at these positions.
+    pub(crate) fn at<'a>(
+        &'a self,
+        positions: &'a [u32],
+        heads: Range<usize>,
+        all: usize,
+    ) -> attention::RelativeBias<'a> {
+        let columns = self.table.len() / all;
+        let table = &self.table[heads.start * columns..heads.end * columns];
+        attention::RelativeBias { table, before: self.before, positions }
     }
 }
 

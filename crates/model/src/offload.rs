@@ -27,9 +27,10 @@ use crate::decoder::Model;
 use crate::error::ModelError;
 use crate::executor::ExecutorError;
 use crate::linear::{Linear, Packing, Unpacked};
-use crate::network::{Layer, Network, Progress};
+use crate::network::{HeadUnits, Layer, Network, Progress};
 use crate::options::Options;
 use crate::products::Share;
+use crate::spec::Spec;
 use crate::weight_type::WeightType;
 pub use file::PackedFile;
 use file::{PAGE_BYTES, Writer};
@@ -125,7 +126,7 @@ pub fn write_layers(
     let mut writer = Writer::begin(out)?;
     for (done, layer) in network.layers.into_iter().enumerate() {
         let places = WrittenPlaces { writer: RefCell::new(&mut writer), failure: Cell::new(None) };
-        layer.pack(&packing.into_places(&places))?;
+        layer.pack(&packing.into_places(&places), HeadUnits::of(&network.spec, done))?;
         places.failure.into_inner().map_or(Ok(()), Err)?;
         writer.end_layer()?;
         progress(done + 1, count);
@@ -261,7 +262,7 @@ impl Offload {
 /// # Errors
 /// The file has other layers, or a matrix holds an impossible value.
 pub(crate) fn place_layers(
-    layers: Vec<Layer<Unpacked>>,
+    (spec, layers): (&Spec, Vec<Layer<Unpacked>>),
     packing: &Packing<'_>,
     file: &PackedFile,
 ) -> Result<(Vec<Layer<Linear>>, Vec<Arc<Slot>>), ModelError> {
@@ -269,7 +270,7 @@ pub(crate) fn place_layers(
     let mut slots = Vec::with_capacity(layers.len());
     let place = |(number, layer): (usize, Layer<Unpacked>)| {
         let places = SlotPlaces { slot: Arc::default(), bytes: Cell::new(0) };
-        let packed = layer.pack(&packing.into_places(&places))?;
+        let packed = layer.pack(&packing.into_places(&places), HeadUnits::of(spec, number))?;
         file.check_layer(number, places.bytes.get())?;
         slots.push(places.slot);
         Ok(packed)

@@ -3,30 +3,34 @@
 //! Every matrix is split by outputs. A rank computes the outputs of its part for all rows of the pass, and gets the
 //! others by an exchange (an all-gather, [`Exchange`]); then all ranks hold the same numbers and continue alike.
 //! Nothing is ever summed across ranks: each output is one sum, in one order, on one rank, so the bits are those of one
-//! process on any number of ranks. The products of one input take one exchange. In one process a product is a plain
-//! call of the kernel.
+//! process on any number of ranks. In one process a product is a plain call of the kernel.
 //!
-//! Attention is not split by heads: every rank computes all heads and has the whole cache.
+//! What belongs together is in one part: a rank has whole heads of keys and values with the queries that read them, and
+//! whole blocks of the inputs of the next matrix ([`Share::of`]). So attention and activations are computed where their
+//! inputs are ([`Products::own`]), and only their results are exchanged ([`Products::gather`]): a layer has four
+//! exchanges, of the heads' outputs, of the inner feed-forward network, and of what both add to the residual stream.
+//! The cache of a rank has its heads alone.
 
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use foretoken_kernels::Compute;
 use foretoken_kernels::matmul::{Group, Product, grouped_products, products};
+use foretoken_kernels::{Compute, rounding};
 
 use crate::executor::ExecutorError;
+use crate::spec::Heads;
 
 /// The all-gather of the ranks.
 pub trait Exchange: fmt::Debug + Send + Sync {
     /// Gathers the parts of all ranks into `all`, in order of rank: `part` is this rank's, and `lens` are the numbers
-    /// of elements of all parts. Every rank runs the same passes and calls this the same number of times, with the same
+    /// of bytes of all parts. Every rank runs the same passes and calls this the same number of times, with the same
     /// `lens`.
     ///
     /// # Errors
     /// [`ExecutorError`] if a rank does not answer. The pass then fails on this rank and perhaps not on others, which
     /// leaves ranks out of step. So an exchange that has failed once must keep failing, for all ranks.
-    fn gather(&self, part: &[f32], lens: &[usize], all: &mut [f32]) -> Result<(), ExecutorError>;
+    fn gather(&self, part: &[u8], lens: &[usize], all: &mut [u8]) -> Result<(), ExecutorError>;
 }
 
 /// One of several processes that compute a network together.
@@ -56,16 +60,44 @@ impl Share {
         })
     }
 
+    /// The part of a rank, of this number of ranks.
+    #[cfg(test)]
+    pub(crate) fn of_rank(number: usize, count: usize) -> Self {
+        Self { number, count }
+    }
+
     /// Whether the part is all outputs.
     pub(crate) fn is_whole(self) -> bool {
         self.count == 1
     }
 
-    /// The part's range of this many outputs; the lengths of any two ranks differ by at most one.
-    pub(crate) fn of(self, outputs: usize) -> Range<usize> {
-        outputs * self.number / self.count..outputs * (self.number + 1) / self.count
+    /// The part's range of this many outputs, in whole units of `unit` outputs (the last unit may be shorter); the
+    /// numbers of units of any two ranks differ by at most one.
+    pub(crate) fn of(self, outputs: usize, unit: usize) -> Range<usize> {
+        let units = outputs.div_ceil(unit);
+        let first = |number: usize| (units * number / self.count * unit).min(outputs);
+        first(self.number)..first(self.number + 1)
+    }
+
+    /// The part's heads of keys and values, of these.
+    pub(crate) fn heads(self, heads: Heads) -> Heads {
+        Heads { count: self.of(heads.count, 1).len(), ..heads }
+    }
+
+    /// The shares of all ranks, in order.
+    pub(crate) fn all(self) -> impl Iterator<Item = Self> {
+        (0..self.count).map(move |number| Self { number, ..self })
     }
 }
+
+/// A product with a matrix, and the units of its outputs that belong to one rank.
+pub(crate) struct Output<'a> {
+    pub(crate) product: Product<'a>,
+    pub(crate) unit: usize,
+}
+
+/// Rows of a group of their own, and their products.
+pub(crate) type OutputGroup<'a, 'b, const N: usize> = (&'b [f32], usize, [Output<'a>; N]);
 
 /// Multiplies rows with matrices, alone or as one of several ranks.
 pub(crate) struct Products {
@@ -84,35 +116,90 @@ impl Products {
         self.ranked.as_ref().map(|ranked| &ranked.rank)
     }
 
-    /// Computes products of the same `x` `[rows, inputs]`, all in one fork-join.
+    /// The part of this process.
+    pub(crate) fn share(&self) -> Share {
+        Share::new(self.rank())
+    }
+
+    /// Computes products of the same `x` `[rows, inputs]` into `[rows, outputs]`, all in one fork-join.
     ///
     /// # Panics
     /// As [`products`](fn@products): if a shape does not fit.
-    pub(crate) fn all(&self, x: &[f32], rows: usize, inputs: usize, all: &mut [Product<'_>]) {
+    pub(crate) fn all<const N: usize>(&self, x: &[f32], rows: usize, inputs: usize, outputs: [Output<'_>; N]) {
         match &self.ranked {
-            None => products(&self.compute, x, rows, inputs, all),
-            Some(ranked) => ranked.all(&self.compute, x, [rows, inputs], all),
+            None => self.own(x, rows, inputs, outputs),
+            Some(ranked) => ranked.all(&self.compute, x, [rows, inputs], outputs),
         }
+    }
+
+    /// Computes one product alone; see [`all`](Self::all).
+    pub(crate) fn one(&self, x: &[f32], rows: usize, inputs: usize, output: Output<'_>) {
+        self.all(x, rows, inputs, [output]);
+    }
+
+    /// Computes this process's part of products of the same `x` `[rows, inputs]`, into `[rows, own outputs]`.
+    ///
+    /// # Panics
+    /// As [`all`](Self::all).
+    pub(crate) fn own<const N: usize>(&self, x: &[f32], rows: usize, inputs: usize, outputs: [Output<'_>; N]) {
+        products(&self.compute, x, rows, inputs, &mut outputs.map(|output| output.product));
     }
 
     /// Computes products of several groups of rows `[rows, inputs]`, each with matrices of its own.
     ///
     /// # Panics
     /// As [`grouped_products`]: if a shape does not fit.
-    pub(crate) fn grouped(&self, inputs: usize, groups: &mut [Group<'_, '_>]) {
+    pub(crate) fn grouped<const N: usize>(&self, inputs: usize, groups: Vec<OutputGroup<'_, '_, N>>) {
         match &self.ranked {
-            None => grouped_products(&self.compute, inputs, groups),
+            None => self.own_grouped(inputs, groups),
             Some(ranked) => {
-                for Group { x, rows, products } in groups {
-                    ranked.all(&self.compute, x, [*rows, inputs], products);
+                for (x, rows, outputs) in groups {
+                    ranked.all(&self.compute, x, [rows, inputs], outputs);
                 }
             }
         }
     }
 
-    /// Computes one product alone; see [`all`](Self::all).
-    pub(crate) fn one(&self, x: &[f32], rows: usize, inputs: usize, product: Product<'_>) {
-        self.all(x, rows, inputs, &mut [product]);
+    /// Computes this process's part of products of groups, as [`own`](Self::own).
+    ///
+    /// # Panics
+    /// As [`grouped_products`].
+    pub(crate) fn own_grouped<const N: usize>(&self, inputs: usize, groups: Vec<OutputGroup<'_, '_, N>>) {
+        let mut groups: Vec<_> =
+            groups.into_iter().map(|(x, rows, outputs)| (x, rows, outputs.map(|output| output.product))).collect();
+        let group = groups.iter_mut().map(|(x, rows, products)| Group { x, rows: *rows, products });
+        let mut groups: Vec<_> = group.collect();
+        grouped_products(&self.compute, inputs, &mut groups);
+    }
+
+    /// All outputs `[rows, outputs]` of which this process has its part, `own` `[rows, own outputs]`, split by units.
+    /// With `rounding`, they are only read by products that round them in blocks of this many elements: where units are
+    /// whole blocks, they are sent rounded.
+    pub(crate) fn gather<'a>(
+        &self,
+        own: &'a [f32],
+        [rows, outputs, unit]: [usize; 3],
+        rounding: Option<usize>,
+        all: &'a mut Vec<f32>,
+    ) -> &'a [f32] {
+        let Some(ranked) = &self.ranked else { return own };
+        all.resize(rows * outputs, 0.0);
+        match rounding.filter(|block| unit.is_multiple_of(*block) && outputs.is_multiple_of(*block)) {
+            Some(block) => ranked.gather_rounded(own, [rows, unit, block], all),
+            None => ranked.gather(own, [rows, unit], all),
+        }
+        all
+    }
+
+    /// The bytes of all ranks one after another, of which `own` are this one's and `lens` the numbers of each.
+    ///
+    /// # Errors
+    /// A rank does not answer.
+    pub(crate) fn gather_bytes(&self, own: &[u8], lens: &[usize]) -> Result<Vec<u8>, ExecutorError> {
+        let Some(ranked) = &self.ranked else { return Ok(own.to_vec()) };
+        let mut all = vec![0; lens.iter().sum()];
+        ranked.rank.exchange.gather(own, lens, &mut all)?;
+        Ok(all)
     }
 
     /// Whether any rank failed in this pass. All ranks call it and get the same result.
@@ -138,8 +225,10 @@ struct Buffers {
     part: Vec<f32>,
     /// The parts of all ranks, one after another.
     all: Vec<f32>,
-    /// Number of elements of each rank's parts.
+    /// Number of bytes of each rank's parts.
     lens: Vec<usize>,
+    /// This rank's part, and those of all ranks, rounded.
+    rounded: [Vec<u8>; 2],
     failure: Option<ExecutorError>,
 }
 
@@ -148,68 +237,132 @@ impl Ranked {
         self.buffers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn share(&self, number: usize) -> Share {
-        Share { number, count: self.rank.count }
+    /// The shares of all ranks, in order.
+    fn shares(&self) -> impl Iterator<Item = Share> {
+        Share::new(Some(&self.rank)).all()
     }
 
     fn any_failed(&self, failed: bool) -> bool {
         let Buffers { failure, .. } = &mut *self.buffers();
-        let count = self.rank.count;
-        let mut all = vec![0.0; count];
+        let mut all = vec![0; self.rank.count];
         if failure.is_none() {
-            let own = [f32::from(u8::from(failed))];
-            *failure = self.rank.exchange.gather(&own, &vec![1; count], &mut all).err();
+            *failure = self.rank.exchange.gather(&[u8::from(failed)], &vec![1; all.len()], &mut all).err();
         }
-        failed || all.contains(&1.0)
+        failed || all.contains(&1)
     }
 
-    fn all(&self, compute: &Compute, x: &[f32], [rows, inputs]: [usize; 2], all: &mut [Product<'_>]) {
-        let mut buffers = self.buffers();
-        let Buffers { part, all: gathered, lens, failure } = &mut *buffers;
+    /// Computes this rank's part of some products, and gets the others.
+    fn all<const N: usize>(
+        &self,
+        compute: &Compute,
+        x: &[f32],
+        [rows, inputs]: [usize; 2],
+        mut outputs: [Output<'_>; N],
+    ) {
+        let buffers = &mut *self.buffers();
+        if buffers.failure.is_some() || rows == 0 {
+            return;
+        }
+        let shapes = outputs.each_ref().map(|output| [output.product.out.len() / rows, output.unit]);
+        let own = Share::new(Some(&self.rank));
+        let elements = shapes.map(|[outputs, unit]| rows * own.of(outputs, unit).len());
+        buffers.part.resize(elements.iter().sum(), 0.0);
+        let (mut rest, mut lens) = (&mut buffers.part[..], elements.iter());
+        let mut parts = outputs.each_ref().map(|Output { product: Product { weights, bias, .. }, .. }| {
+            let (out, behind) = std::mem::take(&mut rest).split_at_mut(*lens.next().expect("one for each"));
+            rest = behind;
+            Product { weights, bias: *bias, out, accumulate: false }
+        });
+        products(compute, x, rows, inputs, &mut parts);
+        if self.exchange(buffers, rows, &shapes) {
+            let outs = outputs.each_mut().map(|output| (&mut *output.product.out, output.product.accumulate));
+            self.write_parts(&buffers.all, rows, &shapes, outs);
+        }
+    }
+
+    /// Gets all outputs of which this rank has computed its part.
+    fn gather(&self, own: &[f32], [rows, unit]: [usize; 2], out: &mut [f32]) {
+        let buffers = &mut *self.buffers();
+        if buffers.failure.is_some() || rows == 0 {
+            return;
+        }
+        buffers.part.clear();
+        buffers.part.extend_from_slice(own);
+        let shapes = [[out.len() / rows, unit]];
+        if self.exchange(buffers, rows, &shapes) {
+            self.write_parts(&buffers.all, rows, &shapes, [(out, false)]);
+        }
+    }
+
+    /// As [`gather`](Self::gather), for outputs that will be rounded in blocks: they are sent so.
+    fn gather_rounded(&self, own: &[f32], [rows, unit, block]: [usize; 3], out: &mut [f32]) {
+        let Buffers { rounded: [part, all], lens, failure, .. } = &mut *self.buffers();
         if failure.is_some() || rows == 0 {
             return;
         }
-        // The number of elements of a rank's part of a product.
-        let elements =
-            |number: usize, product: &Product<'_>| rows * self.share(number).of(product.out.len() / rows).len();
+        let outputs = out.len() / rows;
+        part.resize(rounding::rounded_bytes(own.len(), block), 0);
+        rounding::round(own, block, part);
+        let columns = |share: Share| share.of(outputs, unit);
         lens.clear();
-        lens.extend(
-            (0..self.rank.count).map(|number| all.iter().map(|product| elements(number, product)).sum::<usize>()),
-        );
-        part.resize(lens[self.rank.number], 0.0);
-        gathered.resize(lens.iter().sum(), 0.0);
-        let (mut rest, mut own) = (&mut part[..], Vec::with_capacity(all.len()));
-        for product in &*all {
-            let (out, behind) = rest.split_at_mut(elements(self.rank.number, product));
-            rest = behind;
-            own.push(Product { weights: product.weights, bias: product.bias, out, accumulate: false });
-        }
-        products(compute, x, rows, inputs, &mut own);
-        if let Err(error) = self.rank.exchange.gather(part, lens, gathered) {
+        lens.extend(self.shares().map(|share| rounding::rounded_bytes(rows * columns(share).len(), block)));
+        all.resize(lens.iter().sum(), 0);
+        if let Err(error) = self.rank.exchange.gather(part, lens, all) {
             *failure = Some(error);
             return;
         }
-        let mut rest = &gathered[..];
-        for number in 0..self.rank.count {
-            for product in &mut *all {
-                let (of_rank, behind) = rest.split_at(elements(number, product));
+        let mut rest = &all[..];
+        for (share, len) in self.shares().zip(&*lens) {
+            let (bytes, behind) = rest.split_at(*len);
+            rest = behind;
+            let columns = columns(share);
+            // A rank may have no outputs.
+            let rows = bytes.chunks_exact((len / rows).max(1)).zip(out.chunks_exact_mut(outputs));
+            rows.for_each(|(bytes, row)| rounding::restore(bytes, block, &mut row[columns.clone()]));
+        }
+    }
+
+    /// Exchanges the parts of matrices with these numbers of outputs and units. Returns whether that worked.
+    fn exchange(&self, buffers: &mut Buffers, rows: usize, shapes: &[[usize; 2]]) -> bool {
+        let Buffers { part, all, lens, failure, .. } = buffers;
+        let elements =
+            |share: Share| shapes.iter().map(|[outputs, unit]| rows * share.of(*outputs, *unit).len()).sum::<usize>();
+        lens.clear();
+        lens.extend(self.shares().map(|share| size_of::<f32>() * elements(share)));
+        all.resize(lens.iter().sum::<usize>() / size_of::<f32>(), 0.0);
+        let (part, all) = (bytemuck::cast_slice(&part[..]), bytemuck::cast_slice_mut(&mut all[..]));
+        *failure = self.rank.exchange.gather(part, lens, all).err();
+        failure.is_none()
+    }
+
+    /// Writes the parts of all ranks to their columns of the outputs, each of which is replaced or added to.
+    fn write_parts<const N: usize>(
+        &self,
+        gathered: &[f32],
+        rows: usize,
+        shapes: &[[usize; 2]; N],
+        mut outs: [(&mut [f32], bool); N],
+    ) {
+        let mut rest = gathered;
+        for share in self.shares() {
+            for ([outputs, unit], (out, accumulate)) in shapes.iter().zip(&mut outs) {
+                let columns = share.of(*outputs, *unit);
+                let (part, behind) = rest.split_at(rows * columns.len());
                 rest = behind;
-                write_part(of_rank, self.share(number), rows, product);
+                write_part(part, columns, *outputs, (out, *accumulate));
             }
         }
     }
 }
 
-/// Writes a rank's part `[rows, its outputs]` to its columns of a product's output.
-fn write_part(part: &[f32], share: Share, rows: usize, product: &mut Product<'_>) {
-    let outputs = product.out.len() / rows;
-    let columns = share.of(outputs);
+/// Writes a rank's part `[rows, its outputs]` to its columns of `out` `[rows, outputs]`.
+fn write_part(part: &[f32], columns: Range<usize>, outputs: usize, (out, accumulate): (&mut [f32], bool)) {
     if columns.is_empty() {
         return;
     }
-    for (row, part) in product.out.chunks_exact_mut(outputs).zip(part.chunks_exact(columns.len())) {
+    for (row, part) in out.chunks_exact_mut(outputs).zip(part.chunks_exact(columns.len())) {
         let row = &mut row[columns.clone()];
-        match product.accumulate {
+        match accumulate {
             true => row.iter_mut().zip(part).for_each(|(out, value)| *out += value),
             false => row.copy_from_slice(part),
         }
@@ -221,12 +374,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_parts_of_all_ranks_are_all_outputs_in_order() {
-        for (outputs, count) in [(7, 2), (16, 3), (2, 3), (1, 1)] {
-            let parts: Vec<_> = (0..count).map(|number| Share { number, count }.of(outputs)).collect();
+    fn the_parts_of_all_ranks_are_all_outputs_in_order_and_whole_units() {
+        for (outputs, unit, count) in
+            [(7, 1, 2), (16, 1, 3), (2, 1, 3), (1, 1, 1), (5632, 256, 4), (3 * 64, 64, 2), (40, 16, 2)]
+        {
+            let parts: Vec<_> = Share { number: 0, count }.all().map(|share| share.of(outputs, unit)).collect();
             assert_eq!(parts.iter().cloned().flatten().collect::<Vec<_>>(), (0..outputs).collect::<Vec<_>>());
-            let lens = || parts.iter().map(Range::len);
+            assert!(parts.iter().all(|part| part.start % unit == 0 || part.is_empty()), "{parts:?}");
+            let lens = || parts.iter().map(|part| part.len().div_ceil(unit));
             assert!(lens().max() <= lens().min().map(|least| least + 1), "{parts:?}");
         }
+        let parts = |outputs, unit, count| -> Vec<usize> {
+            Share { number: 0, count }.all().map(|share| share.of(outputs, unit).len()).collect()
+        };
+        assert_eq!(parts(5632, 256, 4), [1280, 1536, 1280, 1536]);
+        assert_eq!((parts(192, 64, 2), parts(192, 64, 4)), (vec![64, 128], vec![0, 64, 64, 64]));
     }
 }

@@ -88,7 +88,7 @@ impl SharedEmbeddings {
     /// If `x` or `out` is not of that size.
     pub fn logits(&self, compute: &Compute, x: &[f32], out: &mut [f32]) {
         let rows = x.len() / self.output_width().max(1);
-        product(compute, x, rows, self.output_width(), self.output.product(out, false));
+        product(compute, x, rows, self.output_width(), self.output.product(out, false).product);
     }
 
     /// Whether both share the same memory, which then counts once.

@@ -10,9 +10,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use foretoken::models::{Cpu, Opened};
+use foretoken::models::Opened;
 use foretoken::settings::ModelSettings;
-use foretoken::{Tokenizer, WeightType};
+use foretoken::{Tokenizer, WeightType, chosen_backend};
 use foretoken_console::failure::Failure;
 use foretoken_console::options::requested_context;
 use foretoken_console::progress::Loading;
@@ -120,7 +120,7 @@ impl RealModel {
         options.sequences_max = Some(2);
         options.tokens = Some(self.target.tokens(self.tokenizer.as_deref()));
         let mut loading = Loading::default();
-        let loaded = self.target.load(&Cpu, options, &mut |done, of| loading.show(done, of))?;
+        let loaded = self.target.load(chosen_backend(), options, &mut |done, of| loading.show(done, of))?;
         drop(loading);
         Ok((Box::new(OverriddenExecutor::new(loaded.executor, recorded, vocabulary)), loaded.threads))
     }

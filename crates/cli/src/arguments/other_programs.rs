@@ -32,7 +32,7 @@ pub enum Meaning {
 }
 
 const CPU: &str = "models run on the CPU";
-const ONE_MACHINE: &str = "a model runs on one machine's CPU";
+const ONE_MACHINE: &str = "a model runs on the CPUs of one machine, or of those that --backend mpi joins";
 const EXPERTS: &str = "all experts run on the CPU";
 const ATTENTION: &str = "there is one implementation of attention";
 const PINNING: &str = "the system places the threads; use taskset or numactl";

@@ -50,7 +50,7 @@ struct Draft {
 }
 
 impl<'a> DrafterMaker<'a> {
-    /// For a target. `backend`, `run_with`: the target's backend and options, with the number of its tokens.
+    /// For a target. `backend`: that of draft models; `run_with`: the target's options, with the number of its tokens.
     pub fn new(
         settings: &'a SpeculationSettings,
         target: &'a Opened,
@@ -286,8 +286,8 @@ impl<'a> DrafterMaker<'a> {
     }
 
     /// Everything that the costs of a pass depend on besides the machine, as text. `run_with`: the target's options;
-    /// `threads`: how many the system started.
-    pub fn costs_key(&self, model: &ModelSettings, run_with: &Options, threads: usize) -> String {
+    /// `threads`: how many the system started; `ranks`: how many processes share the target.
+    pub fn costs_key(&self, model: &ModelSettings, run_with: &Options, (threads, ranks): (usize, usize)) -> String {
         let Options { key_type, value_type, .. } = self.run_with;
         let named = |model: &Opened, weights: Option<WeightType>| {
             let types = weights.map_or("its own types".to_string(), |weights| format!("{weights:?}"));
@@ -304,10 +304,9 @@ impl<'a> DrafterMaker<'a> {
         };
         let experts = in_memory("experts", run_with.expert_bytes);
         let layers = in_memory("layers", run_with.layer_bytes);
-        format!(
-            "{target}{experts}{layers}, cache {cache}; drafts [{}], cache {key_type:?}/{value_type:?}; {threads} threads",
-            drafts.join(", ")
-        )
+        let ranks = if ranks > 1 { format!(" on each of {ranks} ranks") } else { String::new() };
+        let drafts = format!("drafts [{}], cache {key_type:?}/{value_type:?}", drafts.join(", "));
+        format!("{target}{experts}{layers}, cache {cache}; {drafts}; {threads} threads{ranks}")
     }
 
     /// Settings of the translation of drafts.

@@ -73,7 +73,7 @@ fn any_backend_runs_targets_and_draft_models() {
         let request = generator.request("once upon a time").expect("the model has a tokenizer");
         run(&mut generator, &[request])[0].ids()
     };
-    let found = text(&Choices { backend: &backend, ..Choices::new(&settings) });
+    let found = text(&Choices { backend: &backend, draft_backend: &backend, ..Choices::new(&settings) });
     assert_eq!(backend.loaded.load(Ordering::Relaxed), 2, "a target and a draft model");
     assert_eq!(found, text(&Choices::new(&settings)));
 }

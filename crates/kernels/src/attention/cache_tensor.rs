@@ -199,13 +199,18 @@ impl CacheTensor {
 
     /// Number of bytes of a row when it is [saved](Self::save).
     pub fn row_bytes(&self) -> usize {
+        self.head_bytes() * self.kv_heads
+    }
+
+    /// Number of bytes of a head of a row when it is saved.
+    pub fn head_bytes(&self) -> usize {
         let kind = match &self.elements {
             Elements::F32(_) => CacheType::F32,
             Elements::F16(_) => CacheType::F16,
             Elements::BF16(_) => CacheType::BF16,
             Elements::Q8 { .. } => CacheType::Q8_0,
         };
-        kind.bytes(self.head_dim) * self.kv_heads
+        kind.bytes(self.head_dim)
     }
 
     /// Appends the row of a slot as bytes: for each head its elements in order, little-endian; for q8_0 the quants of

@@ -21,15 +21,8 @@ pub(crate) fn quantize_row(x: &[f32], row: &mut Row<'_>) {
 
 /// Quantizes one block, a multiple of 16 elements, and returns its scale.
 #[inline(always)]
-fn quantize_block(x: &[f32], quants: &mut [i8]) -> f32 {
-    // The bits of magnitudes are ordered as their values are, with infinity and NaN above all finite ones.
-    let mut largest = [0u32; 16];
-    for x in x.chunks_exact(16) {
-        for l in 0..16 {
-            largest[l] = largest[l].max(x[l].to_bits() & 0x7fff_ffff);
-        }
-    }
-    let factor = Factor::of(f32::from_bits(largest.into_iter().fold(0, u32::max)));
+pub(crate) fn quantize_block(x: &[f32], quants: &mut [i8]) -> f32 {
+    let factor = Factor::of(largest_magnitude(x));
     if factor.inverse == 0.0 {
         quants.fill(0);
         return factor.scale;
@@ -40,6 +33,19 @@ fn quantize_block(x: &[f32], quants: &mut [i8]) -> f32 {
         *quant = (*x * factor.inverse + ROUNDER).to_bits() as i8;
     }
     factor.scale
+}
+
+/// The largest magnitude of a block, a multiple of 16 elements; not finite if one of them is not.
+#[inline(always)]
+pub(crate) fn largest_magnitude(x: &[f32]) -> f32 {
+    // The bits of magnitudes are ordered as their values are, with infinity and NaN above all finite ones.
+    let mut largest = [0u32; 16];
+    for x in x.chunks_exact(16) {
+        for l in 0..16 {
+            largest[l] = largest[l].max(x[l].to_bits() & 0x7fff_ffff);
+        }
+    }
+    f32::from_bits(largest.into_iter().fold(0, u32::max))
 }
 
 /// The factor that quantizes a block (`inverse`), and the scale that dequantizes it.

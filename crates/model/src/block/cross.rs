@@ -29,15 +29,20 @@ impl Block<'_> {
     ) {
         let Self { products, spec, .. } = *self;
         let sources = self.metadata.sources.as_ref().expect("a decoder with cross attention has sources");
-        let elements = self.rows() * cross.query.outputs();
-        let AttentionBuffers { queries, attended, scratch, .. } = buffers;
+        let (rows, all) = (self.rows(), cross.query.outputs());
+        // This rank's heads; their keys and values are in its cache.
+        let (elements, heads) = (rows * cross.query.own_outputs(), cross.query.own_outputs() / (all / spec.heads));
+        let AttentionBuffers { queries, attended, gathered, scratch, .. } = buffers;
         let (normed, queries) = (grow_to(normed, x.len()), grow_to(queries, elements));
         normalize(self.isa(), spec, &cross.norm, x, normed);
-        products.one(normed, self.rows(), spec.width, cross.query.product(queries, false));
+        products.own(normed, rows, spec.width, [cross.query.product(queries, false)]);
         let (keys, values) = (&sources.cache.keys[number], &sources.cache.values[number]);
-        let arguments = Arguments::new(spec.heads, spec.attention_scale, keys, values);
+        let arguments = Arguments::new(heads, spec.attention_scale, keys, values);
         let attended = grow_to(attended, elements);
-        attention(&products.compute, &arguments, queries, &sources.row_slots, scratch, attended);
+        if heads > 0 {
+            attention(&products.compute, &arguments, queries, &sources.row_slots, scratch, attended);
+        }
+        let attended = products.gather(attended, [rows, all, cross.query.unit()], cross.output.rounding(), gathered);
         self.add(&SublayerOutput { output: &cross.output, norm: None }, attended, added, x);
     }
 }

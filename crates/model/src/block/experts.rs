@@ -11,8 +11,6 @@
 
 use std::ops::Range;
 
-use foretoken_kernels::matmul::{Group, Product};
-
 use super::{Block, InnerBuffers, grow_to};
 use crate::error::ModelError;
 use crate::executor::WeightsRead;
@@ -20,6 +18,7 @@ use crate::expert_memory::LayerExperts;
 use crate::faults;
 use crate::linear::Linear;
 use crate::network::{Dense, Experts, Inner};
+use crate::products::OutputGroup;
 use crate::router::ExpertSelector;
 use crate::spec::{self, Activation};
 
@@ -33,6 +32,8 @@ pub(crate) struct ExpertBuffers {
     gathered: Vec<f32>,
     gate: Vec<f32>,
     up: Vec<f32>,
+    /// The inner outputs of all ranks.
+    inner: Vec<f32>,
     /// The outputs of the experts for these rows.
     output: Vec<f32>,
     shared: InnerBuffers,
@@ -165,7 +166,7 @@ impl Block<'_> {
         loaded: &mut LayerExperts<'_>,
         buffers: &mut ExpertBuffers,
     ) -> Option<usize> {
-        let ExpertBuffers { routing, gathered, gate, up, output, read, failure, .. } = buffers;
+        let ExpertBuffers { routing, gathered, gate, up, inner, output, read, failure, .. } = buffers;
         let all = || routing.experts(first..layer.count);
         // Ranks exchange the outputs of one expert at a time, so that their order does not depend on each rank's
         // memory.
@@ -181,51 +182,49 @@ impl Block<'_> {
         let rows = routing.starts[round.start]..routing.starts[round.end];
         let part = |width: usize| rows.start * width..rows.end * width;
         let (width, ffn_width, choices) = (self.spec.width, layer.ffn_width, routing.rows.len());
-        let gated = &mut grow_to(gate, choices * ffn_width)[part(ffn_width)];
-        let raised = &mut grow_to(up, choices * ffn_width)[part(ffn_width)];
+        let (Inner::Gated { up: first, .. } | Inner::Plain { up: first, .. }) = &loaded.get(round.start).inner;
+        // All experts are split alike.
+        let (own_width, unit, rounding) = (first.own_outputs(), first.unit(), loaded.get(round.start).down.rounding());
+        let gated = &mut grow_to(gate, choices * ffn_width)[part(own_width)];
+        let raised = &mut grow_to(up, choices * ffn_width)[part(own_width)];
         let groups = || routing.groups(round.clone());
-        let activation = self.raise(loaded, groups(), (&gathered[part(width)], ffn_width), (gated, raised));
+        let activation = self.raise(loaded, groups(), (&gathered[part(width)], own_width), (gated, raised));
         self.gate(activation, gated, raised);
+        let mut gated = self.products.gather(gated, [rows.len(), ffn_width, unit], rounding, inner);
         let mut left = &mut grow_to(output, choices * width)[part(width)];
-        let lower = |(expert, rows): (usize, usize)| {
-            (rows, [loaded.get(expert).down.product(take(&mut left, rows * width), false)])
+        let lower = |(expert, rows): (usize, usize)| -> OutputGroup<'_, '_, 1> {
+            let (x, behind) = gated.split_at(rows * ffn_width);
+            gated = behind;
+            (x, rows, [loaded.get(expert).down.product(take(&mut left, rows * width), false)])
         };
-        self.grouped(gated, ffn_width, &mut groups().map(lower).collect::<Vec<_>>());
+        let lowered = groups().map(lower).collect();
+        self.products.grouped(ffn_width, lowered);
         end
     }
 
-    /// Multiplies the gathered rows with the gate and up matrices of their experts; yields the activation of the gates.
+    /// Multiplies the gathered rows with this rank's part of the gate and up matrices of their experts; yields the
+    /// activation of the gates.
     fn raise(
         &self,
         loaded: &LayerExperts<'_>,
         chosen: impl Iterator<Item = (usize, usize)>,
-        (gathered, ffn_width): (&[f32], usize),
+        (gathered, own_width): (&[f32], usize),
         (mut gated, mut raised): (&mut [f32], &mut [f32]),
     ) -> Activation {
-        let mut of_all = Activation::Silu;
+        let (mut of_all, mut left, width) = (Activation::Silu, gathered, self.spec.width);
         let mut groups = Vec::new();
         for (expert, rows) in chosen {
             let Inner::Gated { activation, gate, up } = &loaded.get(expert).inner else {
                 unreachable!("experts without gates")
             };
             of_all = *activation;
-            let (gated, raised) = (take(&mut gated, rows * ffn_width), take(&mut raised, rows * ffn_width));
-            groups.push((rows, [gate.product(gated, false), up.product(raised, false)]));
+            let (x, behind) = left.split_at(rows * width);
+            left = behind;
+            let (gated, raised) = (take(&mut gated, rows * own_width), take(&mut raised, rows * own_width));
+            groups.push((x, rows, [gate.product(gated, false), up.product(raised, false)]));
         }
-        self.grouped(gathered, self.spec.width, &mut groups);
+        self.products.own_grouped(width, groups);
         of_all
-    }
-
-    /// Computes the products of gathered rows `x` by groups, which follow one another in `x`, each with its number of
-    /// rows.
-    fn grouped<const N: usize>(&self, x: &[f32], inputs: usize, groups: &mut [(usize, [Product<'_>; N])]) {
-        let (mut left, mut all) = (x, Vec::with_capacity(groups.len()));
-        for (rows, products) in groups {
-            let (x, rest) = left.split_at(*rows * inputs);
-            left = rest;
-            all.push(Group { x, rows: *rows, products });
-        }
-        self.products.grouped(inputs, &mut all);
     }
 
     /// Adds the output of the shared expert, which all rows go through.

@@ -38,6 +38,10 @@ impl Backend for Rank {
         "cpu rank"
     }
 
+    fn ranks(&self) -> usize {
+        self.count
+    }
+
     fn load(&self, network: Network<Unpacked>, options: Options, progress: Progress<'_>) -> Result<Loaded, ModelError> {
         Ok(Model::of(network, options, Some(self.clone()), progress)?.into_loaded())
     }

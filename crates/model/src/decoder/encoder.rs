@@ -19,7 +19,7 @@ use crate::executor::{ExecutorError, Source};
 use crate::linear::Linear;
 use crate::network::{Encoder, Network};
 use crate::options::Options;
-use crate::products::Products;
+use crate::products::{Products, Share};
 
 /// The sources that are open, and their rows.
 pub(super) struct Sources {
@@ -37,7 +37,12 @@ impl Sources {
     ///
     /// # Errors
     /// There is not enough memory.
-    pub(super) fn new(network: &Network<Linear>, layers: usize, options: &Options) -> Result<Option<Self>, ModelError> {
+    pub(super) fn new(
+        network: &Network<Linear>,
+        layers: usize,
+        options: &Options,
+        share: Share,
+    ) -> Result<Option<Self>, ModelError> {
         let spec = &network.spec;
         if network.encoder.is_none() {
             return Ok(None);
@@ -47,10 +52,10 @@ impl Sources {
         let (vocabulary, page_len, pages) = (network.head.outputs(), group.page_len, group.pages);
         let capacity = SourceCapacity { vocabulary, len_max, page_len, pages };
         let types = [options.key_type, options.value_type];
-        let cached: Vec<_> = (0..layers).map(|layer| (0, spec.kv_heads_of(layer))).collect();
+        let cached: Vec<_> = (0..layers).map(|layer| (0, share.heads(spec.kv_heads_of(layer)))).collect();
         let rows = Cache::new(vec![group], &cached, types);
         let layer = Group::attention(1, capacity.longest());
-        let layer = Cache::new(vec![layer], &[(0, spec.kv_heads_of(0))], [CacheType::F32; 2]);
+        let layer = Cache::new(vec![layer], &[(0, share.heads(spec.kv_heads_of(0)))], [CacheType::F32; 2]);
         let (rows, layer) = rows.zip(layer).ok_or_else(|| ModelError::Memory {
             file: network.name.clone(),
             positions: pages.saturating_mul(page_len),
@@ -142,14 +147,14 @@ impl Sources {
         }
         let mut normed = Vec::new();
         let output = normalized(products.compute.isa, spec, output_norm.as_ref(), &x, &mut normed);
-        let width = spec.heads * spec.head_dim;
+        let width = products.share().of(spec.heads, 1).len() * spec.head_dim;
         let (mut keys, mut values) = (vec![0.0; tokens.len() * width], vec![0.0; tokens.len() * width]);
         for (number, layer) in network.layers[..self.rows.keys.len()].iter().enumerate() {
             let cross = layer.cross.as_ref().expect("every layer of the decoder reads the source");
             let [key, value] = &cross.key_value;
-            let mut both = [key.product(&mut keys, false), value.product(&mut values, false)];
-            products.all(output, tokens.len(), spec.width, &mut both);
-            let rows = keys.chunks_exact(width).zip(values.chunks_exact(width));
+            let both = [key.product(&mut keys, false), value.product(&mut values, false)];
+            products.own(output, tokens.len(), spec.width, both);
+            let rows = keys.chunks_exact(width.max(1)).zip(values.chunks_exact(width.max(1)));
             slots.iter().zip(rows).for_each(|(slot, (key, value))| self.rows.store(number, *slot, key, value));
         }
         products.take_failure().map_or(Ok(()), Err)

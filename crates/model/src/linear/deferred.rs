@@ -6,9 +6,10 @@
 
 use std::sync::Arc;
 
-use foretoken_kernels::Panels;
 use foretoken_kernels::panel::PanelFormat;
+use foretoken_kernels::{LANES, Panels};
 
+use super::packed::rounding;
 use super::{Linear, MatrixLayout, PackedMatrix, Packing, Unpacked};
 use crate::error::ModelError;
 use crate::weight_type::Converted;
@@ -25,6 +26,7 @@ pub(crate) struct MatrixShape {
     form: PanelFormat,
     own_outputs: usize,
     outputs: usize,
+    unit: usize,
     inputs: usize,
     has_bias: bool,
 }
@@ -48,10 +50,10 @@ impl Deferred {
     /// # Errors
     /// If there is no memory for it.
     pub(crate) fn reserve(&self, packing: &Packing<'_>) -> Result<Linear, ModelError> {
-        let MatrixShape { form, own_outputs, outputs, inputs, has_bias } = self.shape;
+        let MatrixShape { form, own_outputs, outputs, unit, inputs, has_bias } = self.shape;
         let weights = Panels::reserve(form, own_outputs, inputs).ok_or_else(|| self.own.no_memory(packing))?;
         let bias = has_bias.then(|| Arc::from(vec![0.0; own_outputs]));
-        Ok(Linear { weights: Arc::new(weights), bias, outputs })
+        Ok(Linear { weights: Arc::new(weights), bias, outputs, unit })
     }
 
     /// Packs the matrix into memory of its shape.
@@ -94,6 +96,15 @@ impl Unpacked {
         })
     }
 
+    /// The unit in which the outputs of the matrices before this one are split, so that its inputs can be rounded where
+    /// they are computed: the blocks of its products, else panels.
+    ///
+    /// # Errors
+    /// As [`defer`](Self::defer).
+    pub(crate) fn input_unit(&self, packing: &Packing<'_>) -> Result<usize, ModelError> {
+        Ok(rounding(self.packed_form(packing, true)?).unwrap_or(LANES).max(LANES))
+    }
+
     /// Describes the matrix as one that is packed later. If `likely` is true, its form may be estimated if scales would
     /// have to be read to know it.
     ///
@@ -102,10 +113,10 @@ impl Unpacked {
     /// value.
     pub(crate) fn defer(self, packing: &Packing<'_>, likely: bool) -> Result<Deferred, ModelError> {
         let form = self.packed_form(packing, likely)?;
-        let outputs = self.outputs;
+        let (outputs, unit) = (self.outputs, packing.unit);
         let own = self.own(packing);
         let [own_outputs, inputs] = own.shape();
-        let shape = MatrixShape { form, own_outputs, outputs, inputs, has_bias: own.bias.is_some() };
+        let shape = MatrixShape { form, own_outputs, outputs, unit, inputs, has_bias: own.bias.is_some() };
         Ok(Deferred { own, shape })
     }
 }

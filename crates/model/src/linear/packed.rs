@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use foretoken_kernels::matmul::Product;
-use foretoken_kernels::{Panels, Pool};
+use foretoken_kernels::panel::PanelFormat;
+use foretoken_kernels::{LANES, Panels, Pool};
 
 use crate::offload::MatrixPlaces;
-use crate::products::Share;
+use crate::products::{Output, Share};
 use crate::weight_type::WeightType;
 
 /// A matrix in the form in which it is multiplied, or the part of it that is in this process.
@@ -35,15 +36,16 @@ pub(crate) struct Packing<'a> {
     pub(super) weight_type: Option<WeightType>,
     /// Whether blocks are multiplied as floats.
     pub(super) as_floats: bool,
-    /// The part of the outputs that is packed.
+    /// The part of the outputs that is packed, in whole units of this many outputs.
     pub(super) share: Share,
+    pub(super) unit: usize,
     /// Where matrices are packed; `None` for memory of their own.
     pub(super) places: Option<&'a dyn MatrixPlaces>,
 }
 
 impl<'a> Packing<'a> {
     pub(crate) fn new(pool: &'a Pool, file: &'a str, requested: Option<WeightType>, share: Share) -> Self {
-        Self { pool, file, requested, weight_type: requested, as_floats: false, share, places: None }
+        Self { pool, file, requested, weight_type: requested, as_floats: false, share, unit: LANES, places: None }
     }
 
     /// Packing of matrices that have already been cut to this rank's part.
@@ -57,6 +59,11 @@ impl<'a> Packing<'a> {
         'a: 'b,
     {
         Packing { places: Some(places), ..self }
+    }
+
+    /// Packing in parts of whole units of `unit` outputs, and not of panels.
+    pub(crate) fn in_units(self, unit: usize) -> Self {
+        Self { unit, ..self }
     }
 
     /// Packing of routers: the weights of the file, as floats. Products with blocks would round the router's input and
@@ -79,13 +86,16 @@ pub(crate) struct Linear {
     pub(super) bias: Option<Arc<[f32]>>,
     /// Number of outputs of all ranks.
     pub(super) outputs: usize,
+    /// Number of outputs that are always in one rank's part together.
+    pub(super) unit: usize,
 }
 
 impl Linear {
-    /// The product with this layer into `out` `[rows, outputs of all ranks]`, for
-    /// [`Products`](crate::products::Products).
-    pub(crate) fn product<'a>(&'a self, out: &'a mut [f32], accumulate: bool) -> Product<'a> {
-        Product { weights: &self.weights, bias: self.bias.as_deref(), out, accumulate }
+    /// The product with this layer for [`Products`](crate::products::Products): into `out` `[rows, outputs of all
+    /// ranks]`, or `[rows, own outputs]` if only this process's part is computed.
+    pub(crate) fn product<'a>(&'a self, out: &'a mut [f32], accumulate: bool) -> Output<'a> {
+        let product = Product { weights: &self.weights, bias: self.bias.as_deref(), out, accumulate };
+        Output { product, unit: self.unit }
     }
 
     /// Whether both layers share their weights in memory.
@@ -103,10 +113,33 @@ impl Linear {
         self.outputs
     }
 
+    /// Number of elements of the blocks in which products round the inputs; `None` if they do not.
+    pub(crate) fn rounding(&self) -> Option<usize> {
+        rounding(self.weights.form())
+    }
+
+    /// Number of elements of an output row of this process's part.
+    pub(crate) fn own_outputs(&self) -> usize {
+        self.weights.outputs()
+    }
+
+    /// Number of outputs that are always in one rank's part together.
+    pub(crate) fn unit(&self) -> usize {
+        self.unit
+    }
+
     /// A description of the part that is in this process.
     pub(crate) fn packed(&self) -> PackedMatrix {
         let panels = &self.weights;
         let (form, elements) = (panels.form().name(), panels.outputs() * panels.inputs());
         PackedMatrix { form, elements, bytes: panels.bytes(), is_chosen: false }
+    }
+}
+
+/// Number of elements of the blocks in which inputs of weights in this form are rounded; `None` if they are not.
+pub(super) fn rounding(form: PanelFormat) -> Option<usize> {
+    match form {
+        PanelFormat::Blocks(format) => Some(format.elements()),
+        PanelFormat::F32 | PanelFormat::F16 | PanelFormat::BF16 => None,
     }
 }

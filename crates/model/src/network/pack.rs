@@ -11,6 +11,7 @@ use super::{
 use crate::error::ModelError;
 use crate::linear::{Linear, Packing, Unpacked};
 use crate::offload::{self, PackedFile};
+use crate::spec::{Heads, Spec};
 
 impl Network<Unpacked> {
     /// Packs every matrix for the kernels, layer by layer; `progress` is called after each.
@@ -49,24 +50,25 @@ impl Network<Unpacked> {
         };
         let of_encoder = self.encoder.as_ref().map_or(0, |encoder| encoder.layers.len());
         let (mut done, count) = (0, of_encoder + layers.len());
-        let mut pack_all = |layers: Vec<Layer<Unpacked>>| -> Result<Vec<Layer<Linear>>, ModelError> {
-            let pack = |layer: Layer<Unpacked>| {
-                let packed = layer.pack(packing)?;
+        let mut pack_all = |spec: &Spec, layers: Vec<Layer<Unpacked>>| -> Result<Vec<Layer<Linear>>, ModelError> {
+            let pack = |(number, layer): (usize, Layer<Unpacked>)| {
+                let packed = layer.pack(packing, HeadUnits::of(spec, number))?;
                 done += 1;
                 progress(done, count);
                 Ok(packed)
             };
-            layers.into_iter().map(pack).collect()
+            layers.into_iter().enumerate().map(pack).collect()
         };
         let encoder = match self.encoder {
             None => None,
             Some(Encoder { spec, layers, output_norm }) => {
-                Some(Encoder { spec, layers: pack_all(layers)?, output_norm })
+                let layers = pack_all(&spec, layers)?;
+                Some(Encoder { spec, layers, output_norm })
             }
         };
         let (layers, slots) = match file {
-            None => (pack_all(layers)?, Vec::new()),
-            Some(file) => offload::place_layers(layers, packing, file)?,
+            None => (pack_all(&spec, layers)?, Vec::new()),
+            Some(file) => offload::place_layers((&spec, layers), packing, file)?,
         };
         let head = head.pack(&packing.of_head())?;
         let network = Network {
@@ -91,14 +93,32 @@ impl Network<Unpacked> {
     }
 }
 
+/// Numbers of outputs that belong to one head of keys and values, which are on one rank.
+#[derive(Clone, Copy)]
+pub(crate) struct HeadUnits {
+    /// Of the matrices of keys and values.
+    kv: usize,
+    /// Of the matrix of queries: all heads that read this one.
+    queries: usize,
+}
+
+impl HeadUnits {
+    /// Those of a layer.
+    pub(crate) fn of(spec: &Spec, layer: usize) -> Self {
+        let Heads { count, head_dim } = spec.kv_heads_of(layer);
+        Self { kv: head_dim, queries: spec.heads / count * head_dim }
+    }
+}
+
 impl Layer<Unpacked> {
     /// Packs every matrix, always in the same order.
-    pub(crate) fn pack(self, packing: &Packing<'_>) -> Result<Layer<Linear>, ModelError> {
+    pub(crate) fn pack(self, packing: &Packing<'_>, units: HeadUnits) -> Result<Layer<Linear>, ModelError> {
+        let (of_queries, of_kv) = (packing.in_units(units.queries), packing.in_units(units.kv));
         Ok(Layer {
             attention_norm: self.attention_norm,
-            query: self.query.pack(packing)?,
+            query: self.query.pack(&of_queries)?,
             query_norm: self.query_norm,
-            key_value: self.key_value.map(|key_value| key_value.pack(packing)).transpose()?,
+            key_value: self.key_value.map(|key_value| key_value.pack(&of_kv)).transpose()?,
             sinks: self.sinks,
             bias: self.bias,
             attention_output: self.attention_output.pack(packing)?,
@@ -107,8 +127,9 @@ impl Layer<Unpacked> {
                 None => None,
                 Some(CrossAttention { norm, query, key_value: [key, value], output }) => Some(CrossAttention {
                     norm,
-                    query: query.pack(packing)?,
-                    key_value: [key.pack(packing)?, value.pack(packing)?],
+                    query: query.pack(&of_queries)?,
+                    // Cross attention has as many heads of keys and values as of queries.
+                    key_value: [key.pack(&of_queries)?, value.pack(&of_queries)?],
                     output: output.pack(packing)?,
                 }),
             },
@@ -140,7 +161,26 @@ impl Layer<Unpacked> {
 
 impl Dense<Unpacked> {
     fn pack(self, packing: &Packing<'_>) -> Result<Dense<Linear>, ModelError> {
-        self.map(&mut |matrix| matrix.pack(packing))
+        self.map_in_units(packing, &mut |matrix, packing| matrix.pack(packing))
+    }
+
+    /// The same structure with other matrices, each made of one of these and its packing: the inner outputs are split
+    /// so that each rank can round its own.
+    ///
+    /// # Errors
+    /// As `make`.
+    pub(crate) fn map_in_units<N>(
+        self,
+        packing: &Packing<'_>,
+        make: &mut dyn FnMut(Unpacked, &Packing<'_>) -> Result<N, ModelError>,
+    ) -> Result<Dense<N>, ModelError> {
+        let inner = packing.in_units(self.down.input_unit(packing)?);
+        let mut left = self.matrices().count();
+        self.map(&mut |matrix| {
+            // The last one is `down`.
+            left -= 1;
+            make(matrix, if left == 0 { packing } else { &inner })
+        })
     }
 }
 

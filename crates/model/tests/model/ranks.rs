@@ -4,8 +4,8 @@
 use std::sync::{Arc, Barrier, Mutex};
 
 use foretoken_model::{
-    Backend, Batch, CacheType, Checkpoint, Exchange, Executor, ExecutorError, ExpertNeed, Options, PageId, PageTable,
-    Rank, Span, WeightType, family,
+    Backend, Batch, CacheType, Checkpoint, Cpu, Exchange, Executor, ExecutorError, ExpertNeed, Options, PageId,
+    PageTable, Rank, Span, WeightType, family,
 };
 use foretoken_weights::Bytes;
 
@@ -16,7 +16,7 @@ use crate::{fixture, logits};
 /// The exchange between threads of one process: each writes its part, and then all read all parts.
 #[derive(Debug)]
 struct InProcess {
-    parts: Vec<Mutex<Vec<f32>>>,
+    parts: Vec<Mutex<Vec<u8>>>,
     all_written: Barrier,
     all_read: Barrier,
 }
@@ -36,11 +36,11 @@ struct InProcessEnd {
 }
 
 impl Exchange for InProcessEnd {
-    fn gather(&self, part: &[f32], lens: &[usize], all: &mut [f32]) -> Result<(), ExecutorError> {
+    fn gather(&self, part: &[u8], lens: &[usize], all: &mut [u8]) -> Result<(), ExecutorError> {
         assert_eq!(part.len(), lens[self.number]);
         *self.shared.parts[self.number].lock().unwrap() = part.to_vec();
         self.shared.all_written.wait();
-        let parts: Vec<f32> = self.shared.parts.iter().flat_map(|part| part.lock().unwrap().clone()).collect();
+        let parts: Vec<u8> = self.shared.parts.iter().flat_map(|part| part.lock().unwrap().clone()).collect();
         all.copy_from_slice(&parts);
         self.shared.all_read.wait();
         Ok(())
@@ -68,11 +68,22 @@ fn logits_of_ranks_with(
     count: usize,
     lengths: &[usize],
 ) -> Vec<Vec<f32>> {
-    let shared = InProcess::new(count);
+    let checkpoint = Checkpoint::open(&fixture(name)).unwrap();
+    logits_of_ranks_of(&checkpoint, options, count, lengths)
+}
+
+/// The logits of each rank for a checkpoint.
+fn logits_of_ranks_of(
+    checkpoint: &Checkpoint,
+    options: impl Fn(usize) -> Options + Sync,
+    count: usize,
+    lengths: &[usize],
+) -> Vec<Vec<f32>> {
+    let (shared, name) = (InProcess::new(count), &checkpoint.name);
     let run = |number: usize| {
         let exchange = Arc::new(InProcessEnd { number, shared: Arc::clone(&shared) });
         let rank = Rank { number, count, exchange };
-        let network = family::read(&Checkpoint::open(&fixture(name)).unwrap(), None).unwrap();
+        let network = family::read(checkpoint, None).unwrap();
         let vocabulary = network.spec.vocabulary;
         let mut loaded = rank.load(network, options(number), &mut |_, _| ()).unwrap_or_else(|e| panic!("{e}"));
         let own: usize = loaded.weights.matrices().iter().map(|matrix| matrix.elements).sum();
@@ -109,6 +120,62 @@ fn assert_same(found: &[Vec<f32>], expected: &[f32], what: &str) {
 fn two_ranks_have_the_bits_of_one_process_for_every_network() {
     for name in &goldens() {
         assert_same(&logits_of_ranks(name, None, 2, &[7, 1, 12]), &logits_of_one_process(name, None), name);
+    }
+}
+
+/// A Llama of one layer whose shares are unequal: three heads of keys and values, and 22 blocks of its inner width.
+fn unequal() -> Checkpoint {
+    let (width, ffn_width, heads, kv_heads, head_dim, vocabulary) = (256, 5632, 6, 3, 128, 100);
+    let mut config = config(&fixture("llama"));
+    for (field, value) in [
+        ("hidden_size", width),
+        ("intermediate_size", ffn_width),
+        ("num_attention_heads", heads),
+        ("num_key_value_heads", kv_heads),
+        ("head_dim", head_dim),
+        ("vocab_size", vocabulary),
+        ("num_hidden_layers", 1),
+    ] {
+        config[field] = value.into();
+    }
+    let mut state = 1_u32;
+    let mut tensors = read(&fixture("llama"));
+    tensors.retain(|name, _| !name.contains(".layers.1."));
+    for (name, tensor) in &mut tensors {
+        let [q, kv] = [heads * head_dim, kv_heads * head_dim];
+        tensor.shape = match name.rsplit('.').nth(1).unwrap() {
+            "q_proj" => vec![q, width],
+            "k_proj" | "v_proj" => vec![kv, width],
+            "o_proj" => vec![width, q],
+            "gate_proj" | "up_proj" => vec![ffn_width, width],
+            "down_proj" => vec![width, ffn_width],
+            "embed_tokens" | "lm_head" => vec![vocabulary, width],
+            _ => vec![width],
+        };
+        let mut next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) as f32 / (1 << 25) as f32 - 0.25
+        };
+        let is_norm = tensor.shape.len() == 1;
+        let elements = (0..tensor.shape.iter().product()).map(|_| if is_norm { 1.0 } else { next() });
+        tensor.elements = elements.collect();
+    }
+    let file = Bytes::from_vec(safetensors_file(&tensors, Form::F32, 0));
+    Checkpoint::from_parts("unequal", config.to_string().as_bytes(), file).unwrap()
+}
+
+#[test]
+fn unequal_shares_in_blocks_have_the_bits_of_one_process() {
+    let checkpoint = unequal();
+    for weight_type in [None, "q4_k".parse().ok(), "q8_0".parse().ok()] {
+        let network = family::read(&checkpoint, None).unwrap();
+        let mut alone = Cpu.load(network, options(weight_type), &mut |_, _| ()).unwrap().executor;
+        let expected = logits(&mut alone, &tokens(100), &[7, 1, 12]);
+        assert!(expected.iter().all(|logit| logit.is_finite()));
+        for count in [2, 4] {
+            let found = logits_of_ranks_of(&checkpoint, |_| options(weight_type), count, &[7, 1, 12]);
+            assert_same(&found, &expected, &format!("{weight_type:?} on {count} ranks"));
+        }
     }
 }
 
@@ -199,7 +266,7 @@ fn an_expert_that_one_rank_cannot_pack_fails_the_pass_on_all() {
 struct Disconnected;
 
 impl Exchange for Disconnected {
-    fn gather(&self, _: &[f32], lens: &[usize], _: &mut [f32]) -> Result<(), ExecutorError> {
+    fn gather(&self, _: &[u8], lens: &[usize], _: &mut [u8]) -> Result<(), ExecutorError> {
         Err(ExecutorError::Failed { message: format!("rank 1 of {} does not answer", lens.len()) })
     }
 }
