@@ -1,4 +1,4 @@
-//! The attention of a block: projections, norms and rotations of heads, their rows of the cache, and what they attend to.
+//! The attention of a block: projections, norms and rotations of heads, their rows of the cache, and what they see.
 //!
 //! A rank computes the heads of keys and values that it has, with the queries that read them, and gets the outputs of
 //! the other heads from the other ranks; in one process these are all heads.
