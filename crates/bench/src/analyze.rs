@@ -61,7 +61,8 @@ encoder-decoder, whose prompts are sources; they are read before the first token
 drafts are verified with loss, and alpha is the mean of the sum of min(p/L, q), at temperature 0 the part
 of drafted tokens that are at least L times as probable as the best (appendix A.5).
 
-  alpha          mean of the sum of min(p, q) over positions; 0 where a drafter has no law (Corollary 3.6)
+  alpha          mean of the sum of min(p, q) over positions; 0 where a drafter has no law (Corollary 3.6);
+                 of one that never has any, as a draft model of another vocabulary, what was accepted
   with law       the part of the positions where it has one
   c              time of a draft step over that of a pass of one row; 0 without a network (Definition 3.7)
   at least       the speed-up of one drafted token, if alpha is greater than c (Corollary 3.9)
@@ -77,7 +78,7 @@ Where Theorem 3.8 is off by more than a tenth, a line says why. Each reason is a
 replaced by the measured one, with the change of the speed-up; together they are the whole difference:
 tokens a pass, which differ where acceptance depends on the depth (alpha is taken to be the same everywhere);
 the time of a pass of several rows over one; the time of a draft; reading of tokens that the draft model
-drafted last; and the rest, which is work beside passes and drafts, and noise.
+drafted last; and the rest: laws of the rows, verification, bookkeeping, and noise.
 
 --json prints one object: model, machine, threads, isa, seed, prompts and lossy_lenience, drafters (an object for
 each drafter and temperature) and rows (an object for each draft length as well), with the same figures unrounded.

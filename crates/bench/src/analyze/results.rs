@@ -37,7 +37,8 @@ pub struct DrafterResult {
     pub drafter: String,
     /// The temperature.
     pub temperature: f32,
-    /// The mean over positions of the sum of min(p, q); a position where the drafter had no law q counts as 0.
+    /// The mean over positions of the sum of min(p, q); a position where the drafter had no law q counts as 0. Of a
+    /// drafter that never has a law, the fraction of positions whose drafted token was accepted.
     pub alpha: f64,
     /// The fraction of the positions where it had a law.
     pub with_law: f64,
@@ -89,6 +90,9 @@ impl Measured<'_> {
         // text.
         let complete = stats.accepted_lens.get(drafter.drafted_at.len()).copied().unwrap_or(0);
         let positions = stats.emitted.saturating_sub(complete + self.alphas.groups.len()).max(with_law).max(1);
+        // A token without a law, as a draft model of another vocabulary guesses it, is a point mass: it is accepted with
+        // its probability, so the part that is accepted is an estimate without bias.
+        let overlaps = if with_law == 0 { drafter.accepted as f64 } else { overlaps };
         // A sum of probabilities may be above 1 by rounding.
         let alpha = (overlaps / positions as f64).min(1.0);
         let context = self.runs.figures(&self.runs.variants[0], &|_| true).context();
@@ -152,7 +156,7 @@ impl Measured<'_> {
                     percent(complete)
                 ),
                 format!(
-                    "{rest:+.2} passes beside passes and drafts ({} of the time is bookkeeping)",
+                    "laws of the rows, verification and noise take {rest:+.2} passes ({} of the time is bookkeeping)",
                     percent(figures.bookkeeping_share)
                 ),
             ];
@@ -284,6 +288,17 @@ mod tests {
         let names: Vec<&str> = row.causes.iter().map(|cause| cause.name).collect();
         assert_eq!(names, ["acceptance", "width", "drafting", "catching_up", "rest"]);
         assert_eq!((found.best(|row| Some(row.predicted)).map(|best| best.0), row.explanation()), (Some(2), None));
+    }
+
+    #[test]
+    fn alpha_of_a_drafter_without_laws_is_what_was_accepted() {
+        let mut alphas = runs(vec![variant(None, 4.0), variant(Some(2), 3.0)]);
+        alphas.variants[1].timings[0][0].stats.drafters[0].overlap = (0.0, 0);
+        let curve = Curve::new(0, vec![(1, 0.1)]);
+        let costs = Costs { curves: vec![curve], drafters: vec![DrafterCosts::default()] };
+        let found =
+            Measured { alphas: &alphas, runs: &alphas, gammas: &[2], costs: &costs }.drafter(0, "draft".into(), 0);
+        assert_eq!((found.alpha, found.with_law), (20.0 / 32.0, 0.0));
     }
 
     #[test]

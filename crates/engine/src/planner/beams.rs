@@ -209,7 +209,9 @@ mod tests {
     #[test]
     fn as_many_hypotheses_are_drafted_as_steps_need_if_their_rows_are_cheap() {
         let width = |needed: usize, row: f64| {
-            learned(90, needed).choose(CANDIDATE, &mut None, &costs(row, 0.01)).map(|draft| draft.width)
+            let mut drafts = learned(90, needed);
+            let mut own = Some(drafts.record(0).rates);
+            drafts.choose(CANDIDATE, &mut own, &costs(row, 0.01)).map(|draft| draft.width)
         };
         assert_eq!([4, 5, 6, 8].map(|needed| width(needed, 0.001)), [Some(4), Some(5), Some(6), Some(8)]);
         assert_eq!(width(8, 0.2), None);
