@@ -348,8 +348,16 @@ mod tests {
 
     #[test]
     fn a_rank_needs_its_part_of_the_weights_and_all_of_the_rest() {
-        let need =
-            MemoryNeed { weights: 900, floats: 300, experts: 601, experts_least: 30, cache: 7, passes: 8, drafts: 9 };
+        let need = MemoryNeed {
+            weights: 900,
+            floats: 300,
+            experts: 601,
+            experts_least: 30,
+            cache: 7,
+            passes: 8,
+            drafts: 9,
+            ..MemoryNeed::default()
+        };
         assert_eq!(need.of_rank(1), need);
         assert_eq!(need.of_rank(3), MemoryNeed { weights: 300, floats: 100, experts: 201, experts_least: 10, ..need });
     }
