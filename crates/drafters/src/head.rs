@@ -376,7 +376,8 @@ impl<S: Scorer> Drafter for HeadDrafter<S> {
                 drafts.push(Draft { growth: Growth::new(i, sampling), own_states: Vec::new(), width: 0 });
             }
         }
-        let bounds = Bounds { depth_max: self.depth_max, tokens_max: self.tokens_max() };
+        let (depth_max, tokens_max) = (self.depth_max, self.tokens_max());
+        let bounds = Bounds { depth_max, tokens_max, branch_gain_min: None };
         while !drafts.is_empty() {
             if drafts.iter().all(|draft| draft.growth.needs_no_old_rows()) {
                 self.rows.clear();

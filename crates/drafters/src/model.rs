@@ -52,6 +52,9 @@ pub struct ModelDrafter<S> {
     /// Settings that requests leave open. (`n_min`: llama.cpp discards shorter drafts instead of continuing them; that
     /// depends on what was drawn, so under *rejection* the output would not follow the target's law.)
     pub settings: DraftSettings,
+    /// Where the request does not say when to branch and costs decide: the least gain of a further branch, for targets
+    /// whose rows are nearly free; `None` never branches. Elsewhere branches take rows from the best branch.
+    pub branch_gain_min: Option<f64>,
     /// Counters of the network.
     work: Work,
     inner: Option<Inner>,
@@ -76,6 +79,7 @@ impl<S: Scorer> ModelDrafter<S> {
             scorer,
             depth_max: 5,
             settings: DraftSettings::default(),
+            branch_gain_min: None,
             work: Work::default(),
             inner: None,
             caches: BTreeMap::new(),
@@ -151,7 +155,8 @@ impl<S: Scorer> ModelDrafter<S> {
     /// As [`Buffers::advance`].
     fn advance(&mut self, ask: &mut Ask<'_>, growth: &mut Growth, chance: &mut dyn Chance) -> bool {
         let cached = self.caches.get_mut(&ask.sequence).expect("opened, or catching up had failed");
-        let bounds = Bounds { depth_max: self.depth_max, tokens_max: self.scorer.context_max() };
+        let (depth_max, tokens_max) = (self.depth_max, self.scorer.context_max());
+        let bounds = Bounds { depth_max, tokens_max, branch_gain_min: self.branch_gain_min };
         self.buffers.advance(cached, growth, &self.rows, bounds, ask, chance)
     }
 }

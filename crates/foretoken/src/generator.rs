@@ -150,14 +150,13 @@ impl Generator {
         let need = MemoryNeed { drafts: maker.memory_need(&specs)?, ..own };
         need.check(&mut options)?.iter().for_each(|shortage| on_event(Opening::Warning(shortage)));
         let memory = need.reserve(&options);
-        notes.extend(need.note_experts(&options).or_else(|| model.note_experts(&target)));
-        notes.extend(need.note_layers(&options).or_else(|| model.note_offload(&target, need.layers > 0)));
+        notes.extend(model.notes_of_need(&target, &need, &options));
+        maker.reads_layers = need.reads_layers(&options);
         let progress = &mut |done, of| on_event(Opening::Loading { done, of });
-        let Loaded { executor, spec, left_out, threads, weights } =
-            target.load_within(backend, options, progress, &mut notes)?;
+        let loaded = target.load_within(backend, options, progress, &mut notes)?;
+        let Loaded { executor, spec, left_out, threads, weights } = loaded;
         maker.set_loaded(executor.capacity().clone(), weights);
-        notes.extend(model.note_threads(threads));
-        notes.extend(target.note_unused_tensors(&left_out));
+        notes.extend(model.note_threads(threads).into_iter().chain(target.note_unused_tensors(&left_out)));
         let key = model.prompt_cache.as_ref().map(|_| Key::of(&target.checkpoint, &spec, model));
         let mut engine = Engine::new(executor, *parallel, context);
         notes.extend(model.note_checkpoints(&target, engine.pages().has_states()));

@@ -5,8 +5,8 @@
 //! more is needed, opening fails with an error that lists the parts and the settings that would make them smaller, so
 //! that the machine does not swap and the system kills no program. Without a limit a shortage is only reported, since
 //! caches are filled as sequences grow. If everything but the routed experts fits, the experts get the rest, and are
-//! packed when they are chosen; of other networks the layers get the rest, and are read from a file for every pass. Small allocations are not counted. On systems other than Linux the free memory is
-//! unknown.
+//! packed when they are chosen; of other networks the layers get the rest, and are read from a file for every pass.
+//! Small allocations are not counted. On systems other than Linux the free memory is unknown.
 
 mod available;
 
@@ -163,7 +163,8 @@ impl MemoryNeed {
     }
 
     /// Compares the need with the memory that may be taken. If there is a limit and only the experts, or the layers,
-    /// exceed it, sets their room in `options` to what is left, unless it is set. Without a limit, returns the message of a shortage.
+    /// exceed it, sets their room in `options` to what is left, unless it is set. Without a limit, returns the message
+    /// of a shortage.
     ///
     /// # Errors
     /// There is a limit, and less memory than needed.
@@ -187,8 +188,8 @@ impl MemoryNeed {
         if limit == MemoryLimit::None { Ok(Some(shortage)) } else { Err(Error::Memory(shortage, missing)) }
     }
 
-    /// The room for a part of the need, the experts or the layers, if not all of it fits and `least` does. `memory`: the
-    /// arguments of [`allowed`].
+    /// The room for a part of the need, the experts or the layers, if not all of it fits and `least` does. `memory`:
+    /// the arguments of [`allowed`].
     fn room_for(&self, part: usize, least: usize, memory: (MemoryLimit, Option<usize>, usize)) -> Option<usize> {
         let (limit, free, held) = memory;
         let (allowed, _) = allowed(limit, free, held).filter(|_| limit != MemoryLimit::None)?;
@@ -205,13 +206,17 @@ impl MemoryNeed {
         Some(Message::setting("expert_memory").and(rest))
     }
 
+    /// Whether not all layers are in memory at a time.
+    pub(crate) fn reads_layers(&self, options: &Options) -> bool {
+        options.layer_bytes.is_some_and(|bytes| bytes < self.layers)
+    }
+
     /// A note for users if not all layers are in memory at a time.
     pub(crate) fn note_layers(&self, options: &Options) -> Option<Message> {
-        let bytes = options.layer_bytes.filter(|bytes| *bytes < self.layers)?;
+        let bytes = options.layer_bytes.filter(|_| self.reads_layers(options))?;
         let (layers, room) = (format_bytes(self.layers), format_bytes(bytes));
-        let rest =
-            format!(": {layers} of layers are read from a file, for every pass but for {room}; texts stay the same");
-        Some(Message::setting("offload").and(rest))
+        let rest = format!(": {layers} of layers are read from a file for every pass, but for {room}");
+        Some(Message::setting("offload").and(rest).and("; texts stay the same"))
     }
 
     /// The message of a shortage, if there is one. Arguments as in [`allowed`].

@@ -8,6 +8,7 @@ mod active_parameters;
 pub mod defaults;
 pub(crate) mod demo;
 mod memory_need;
+mod offload;
 mod path_check;
 
 use std::path::{Path, PathBuf};
@@ -26,10 +27,10 @@ use foretoken_weights::{Bytes, gguf};
 use crate::Error;
 use crate::error::Message;
 use crate::memory::MemoryNeed;
-use crate::offload;
 pub use active_parameters::ActiveParameters;
 use defaults::Defaults;
 use demo::Embedded;
+pub use offload::Offload;
 
 /// One in this many rows of the vocabulary may be padding without a note.
 const PADDING_PART: usize = 16;

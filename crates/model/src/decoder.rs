@@ -8,6 +8,7 @@
 
 mod cpu;
 mod encoder;
+mod offloading;
 mod pass;
 mod saved;
 
@@ -30,13 +31,14 @@ use crate::family;
 use crate::hidden::{HiddenReads, HiddenStates};
 use crate::linear::{Linear, Packing, Unpacked};
 use crate::network::{Fusion, Layer, Network, Progress};
-use crate::offload::{Offload, PackedFile};
+use crate::offload::{self, Offload, PackedFile};
 use crate::options::Options;
 use crate::outputs::{HostOutputs, Outputs};
 use crate::products::{Products, Rank, Share};
 use crate::spec::{DraftHead, HeadKind, Spec};
 pub use cpu::Cpu;
 use encoder::Sources;
+pub use offloading::Offloading;
 use pass::Pass;
 
 /// A network with its weights, its cache and the threads that compute it.
@@ -117,7 +119,9 @@ impl Model {
         let compute = Compute::new(options.threads);
         let source = network.source.clone();
         let packing = Packing::new(&compute.pool, &source, options.weight_type, Share::new(None));
-        let (network, slots) = network.pack_with(&packing, &mut *progress, Some(file))?;
+        let mut slots = Vec::new();
+        let place = &mut |spec: &Spec, layers| offload::place_layers((spec, layers), &packing, file, &mut slots);
+        let network = network.pack_with(&packing, &mut *progress, Some(place))?;
         let offload = Offload::start(slots, file, options.layer_bytes.unwrap_or(usize::MAX), progress)?;
         let weights = Weights { network: Arc::new(network), memory: None, offload: Some(Arc::new(offload)) };
         Self::with(weights, Products::new(compute, None), options)

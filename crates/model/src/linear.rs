@@ -27,7 +27,7 @@ use crate::storage::{Storage, View};
 use crate::weight_type::Converted;
 pub(crate) use deferred::{Deferred, MatrixShape};
 pub use packed::PackedMatrix;
-pub(crate) use packed::{Linear, Packing};
+pub(crate) use packed::{Linear, MatrixPlaces, Packing};
 
 /// A table `[rows, width]` of which single rows are read: an embedding. Clones share their rows in memory.
 #[derive(Clone)]

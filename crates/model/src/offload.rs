@@ -22,11 +22,9 @@ use std::sync::Arc;
 use foretoken_kernels::panel::{PanelFormat, Slot};
 use foretoken_kernels::{Compute, Panels, Pool};
 
-use crate::backend::{Backend, Loaded};
-use crate::decoder::Model;
 use crate::error::ModelError;
 use crate::executor::ExecutorError;
-use crate::linear::{Linear, Packing, Unpacked};
+use crate::linear::{Linear, MatrixPlaces, Packing, Unpacked};
 use crate::network::{HeadUnits, Layer, Network, Progress};
 use crate::options::Options;
 use crate::products::Share;
@@ -135,13 +133,6 @@ pub fn write_layers(
     Ok(())
 }
 
-/// Decides where the matrices of layers are packed, instead of into memory of their own. It is called in the order in
-/// which a layer packs its matrices, which is the order in the file; another order is another version of the file.
-pub(crate) trait MatrixPlaces {
-    /// The panels of a matrix.
-    fn place(&self, matrix: &Unpacked, packing: &Packing<'_>) -> Result<Panels, ModelError>;
-}
-
 /// Writes matrices to a file and keeps none of them.
 struct WrittenPlaces<'a, 'b> {
     writer: RefCell<&'a mut Writer<'b>>,
@@ -173,35 +164,6 @@ impl MatrixPlaces for SlotPlaces {
         let panels = panels.ok_or_else(|| matrix.no_memory(packing))?;
         self.bytes.set(offset + panels.bytes());
         Ok(panels)
-    }
-}
-
-/// The CPU as a backend for networks whose layers are in a file of packed layers: those that do not fit into
-/// [`Options::layer_bytes`](crate::Options::layer_bytes) are read for every pass.
-#[derive(Debug)]
-pub struct Offloading {
-    file: Arc<PackedFile>,
-}
-
-impl Offloading {
-    /// With an opened file, which must be of the network that will be loaded.
-    pub fn new(file: PackedFile) -> Self {
-        Self { file: Arc::new(file) }
-    }
-
-    /// Whether an error is one of its file, which can be made anew.
-    pub fn is_file_of(&self, error: &ModelError) -> bool {
-        matches!(error, ModelError::Config { file, .. } | ModelError::Io { file, .. } if *file == self.file.name())
-    }
-}
-
-impl Backend for Offloading {
-    fn name(&self) -> &'static str {
-        "cpu with offloading"
-    }
-
-    fn load(&self, network: Network<Unpacked>, options: Options, progress: Progress<'_>) -> Result<Loaded, ModelError> {
-        Ok(Model::offloaded(network, options, &self.file, progress)?.into_loaded())
     }
 }
 
@@ -257,7 +219,8 @@ impl Offload {
     }
 }
 
-/// Gives every layer of a described network a slot, in which its matrices will be. `file`: of these layers.
+/// Gives every layer of a described network a slot, in which its matrices will be; the slots are added to `slots`.
+/// `file`: of these layers.
 ///
 /// # Errors
 /// The file has other layers, or a matrix holds an impossible value.
@@ -265,9 +228,9 @@ pub(crate) fn place_layers(
     (spec, layers): (&Spec, Vec<Layer<Unpacked>>),
     packing: &Packing<'_>,
     file: &PackedFile,
-) -> Result<(Vec<Layer<Linear>>, Vec<Arc<Slot>>), ModelError> {
+    slots: &mut Vec<Arc<Slot>>,
+) -> Result<Vec<Layer<Linear>>, ModelError> {
     file.check_count(layers.len())?;
-    let mut slots = Vec::with_capacity(layers.len());
     let place = |(number, layer): (usize, Layer<Unpacked>)| {
         let places = SlotPlaces { slot: Arc::default(), bytes: Cell::new(0) };
         let packed = layer.pack(&packing.into_places(&places), HeadUnits::of(spec, number))?;
@@ -275,8 +238,7 @@ pub(crate) fn place_layers(
         slots.push(places.slot);
         Ok(packed)
     };
-    let layers: Result<_, ModelError> = layers.into_iter().enumerate().map(place).collect();
-    Ok((layers?, slots))
+    layers.into_iter().enumerate().map(place).collect()
 }
 
 /// Which layers of these numbers of bytes are read for every pass, if layers may take `bytes`; `None` if that is too

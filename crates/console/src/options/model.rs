@@ -55,9 +55,9 @@ pub struct ModelOptions {
     /// Read layers from a file for every pass: auto (if the model does not fit into memory), never, or if layers have
     /// more than SIZE, which is their memory [default: auto]
     ///
-    /// The file of packed layers is made once, in the cache folder, and takes as much room as the model. A pass takes as
-    /// long as the disk needs to read the layers that are not in memory, so drafts gain more than elsewhere. The text is
-    /// the same.
+    /// The file of packed layers is made once, in the cache folder, and takes as much room as the model. A pass takes
+    /// as long as the disk needs to read the layers that are not in memory, so drafts gain more than elsewhere. The
+    /// text is the same.
     #[arg(
         long,
         value_name = "WHEN|SIZE",

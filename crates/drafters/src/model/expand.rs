@@ -14,6 +14,8 @@ pub(crate) struct Bounds {
     pub depth_max: usize,
     /// Maximum number of tokens, drafted ones included, after which the network can compute logits.
     pub tokens_max: usize,
+    /// The least gain of a further branch, if the request leaves it open ([`Ask::split_min`]).
+    pub branch_gain_min: Option<f64>,
 }
 
 /// Buffers that are reused from node to node.
@@ -85,7 +87,7 @@ impl Buffers {
             None => sampling.law_with(logits, &context, scratch),
         };
         let raw = RawLaw::new(logits);
-        let count = match ask.split_min(leaf.calibrated_gain) {
+        let count = match ask.split_min(leaf.calibrated_gain, bounds.branch_gain_min) {
             p_split if p_split < 1.0 && ask.room() > 1 => raw.count_above(p_split).clamp(1, ask.room()),
             _ => 1,
         };

@@ -22,7 +22,7 @@ impl MemoryNeed {
         let passes = pass_bytes(model, options);
         let LayerNeed { all: layers, least: layers_least } = model.layer_need(options.weight_type)?;
         let need = Self { weights, floats, experts, experts_least, layers, layers_least, cache, passes, drafts: 0 };
-        Ok(need.within(options))
+        Ok(options.expert_bytes.map_or(need, |bytes| need.with_experts_in(bytes)))
     }
 
     /// Bytes that an early exit of a target needs besides the target's weights.

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::error::Message;
-use crate::models::{Opened, demo};
+use crate::memory::MemoryNeed;
+use crate::models::{Offload, Opened, demo};
 use crate::names;
-use crate::offload::Offload;
 
 /// The longest context that is used by default.
 const CONTEXT_DEFAULT: usize = 4096;
@@ -106,14 +106,21 @@ impl ModelSettings {
     }
 
     /// A note for users if room for experts was set and the network has none.
-    pub(crate) fn note_experts(&self, model: &Opened) -> Option<Message> {
+    fn note_experts(&self, model: &Opened) -> Option<Message> {
         let rest = format!(": {} has no experts that tokens choose", model.name);
         let is_unused = self.expert_memory.is_some() && model.spec.experts.is_none();
         is_unused.then(|| Message::setting("expert_memory").and(rest))
     }
 
+    /// Notes for users about experts and layers that are not all in memory, or for which room was set in vain.
+    pub(crate) fn notes_of_need(&self, model: &Opened, need: &MemoryNeed, options: &Options) -> Vec<Message> {
+        let experts = need.note_experts(options).or_else(|| self.note_experts(model));
+        let layers = need.note_layers(options).or_else(|| self.note_offload(model, need.layers > 0));
+        experts.into_iter().chain(layers).collect()
+    }
+
     /// A note for users if room for layers was set and the model's layers all stay in memory.
-    pub(crate) fn note_offload(&self, model: &Opened, can_be_offloaded: bool) -> Option<Message> {
+    fn note_offload(&self, model: &Opened, can_be_offloaded: bool) -> Option<Message> {
         let rest = format!(": the layers of {} cannot be read for every pass", model.name);
         let is_unused = matches!(self.offload, Offload::Within(_)) && !can_be_offloaded;
         is_unused.then(|| Message::setting("offload").and(rest))

@@ -112,8 +112,8 @@ fn run_strip<const ROWS: usize>(
         tile.prefetch_from = prefetch_from.wrapping_add(number * tile.stride);
         let (tile, chunk) = (&*tile, chunk.clone());
         let out = sums.as_mut_ptr().cast::<f32>().wrapping_add(number * sums_stride + row_offset * LANES);
-        // SAFETY (of the pointer contract in all four): `HeldPanels::tile` and `Rows::check` have checked the shapes, and
-        // the strip's sums of as many panels as the tile has lie in `sums`.
+        // SAFETY (of the pointer contract in all four): `HeldPanels::tile` and `Rows::check` have checked the shapes,
+        // and the strip's sums of as many panels as the tile has lie in `sums`.
         match tile.form {
             PanelFormat::F32 => dispatch!(isa, strip_f32(tile, strip, chunk, out, sums_stride)),
             PanelFormat::F16 => dispatch!(isa, strip_f16(tile, strip, chunk, out, sums_stride)),

@@ -2,8 +2,8 @@
 //!
 //! A [`Slot`] is where the panels of one layer are while a pass needs them: it is empty, or it holds a [`Buffer`] with
 //! the bytes of all of them. Buffers move from slot to slot, so a few of them serve a network that is larger than
-//! memory. A product holds the slots of its matrices as long as it runs, and a buffer that is being filled is in no slot,
-//! so nothing is ever read while it changes. When which layer is read is not decided here.
+//! memory. A product holds the slots of its matrices as long as it runs, and a buffer that is being filled is in no
+//! slot, so nothing is ever read while it changes. When which layer is read is not decided here.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

@@ -79,8 +79,8 @@ impl Deferred {
 }
 
 impl Unpacked {
-    /// The form in which the matrix will be multiplied. If `likely` is true, it may be estimated if scales would have to
-    /// be read to know it.
+    /// The form in which the matrix will be multiplied. If `likely` is true, it may be estimated if scales would have
+    /// to be read to know it.
     ///
     /// # Errors
     /// As [`defer`](Self::defer).

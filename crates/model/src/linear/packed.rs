@@ -6,7 +6,8 @@ use foretoken_kernels::matmul::Product;
 use foretoken_kernels::panel::PanelFormat;
 use foretoken_kernels::{LANES, Panels, Pool};
 
-use crate::offload::MatrixPlaces;
+use super::Unpacked;
+use crate::error::ModelError;
 use crate::products::{Output, Share};
 use crate::weight_type::WeightType;
 
@@ -21,6 +22,13 @@ pub struct PackedMatrix {
     pub bytes: usize,
     /// Whether the matrix belongs to an expert that rows choose: a pass reads it only for rows that chose this expert.
     pub is_chosen: bool,
+}
+
+/// Decides where the matrices of layers are packed, instead of into memory of their own. It is called in the order in
+/// which a layer packs its matrices, which is the order in the file; another order is another version of the file.
+pub(crate) trait MatrixPlaces {
+    /// The panels of a matrix.
+    fn place(&self, matrix: &Unpacked, packing: &Packing<'_>) -> Result<Panels, ModelError>;
 }
 
 /// How matrices are packed.

@@ -1,17 +1,16 @@
 //! Packing of a described network for the kernels, one matrix after another.
 
-use std::sync::Arc;
-
-use foretoken_kernels::panel::Slot;
-
 use super::{
     CrossAttention, Dense, DenseWithExperts, Encoder, Experts, Ffn, Fusion, InputReader, InputSource, KeyValue, Layer,
     Network, Progress,
 };
 use crate::error::ModelError;
 use crate::linear::{Linear, Packing, Unpacked};
-use crate::offload::{self, PackedFile};
 use crate::spec::{Heads, Spec};
+
+/// Packs the layers of a network in another way than into memory of their own.
+pub(crate) type PackLayers<'a> =
+    &'a mut dyn FnMut(&Spec, Vec<Layer<Unpacked>>) -> Result<Vec<Layer<Linear>>, ModelError>;
 
 impl Network<Unpacked> {
     /// Packs every matrix for the kernels, layer by layer; `progress` is called after each.
@@ -19,20 +18,19 @@ impl Network<Unpacked> {
     /// # Errors
     /// As [`Unpacked::pack`].
     pub(crate) fn pack(self, packing: &Packing<'_>, progress: Progress<'_>) -> Result<Network<Linear>, ModelError> {
-        self.pack_with(packing, progress, None).map(|(network, _)| network)
+        self.pack_with(packing, progress, None)
     }
 
-    /// As [`pack`](Self::pack), but layers are not packed if there is a file of packed layers: they get slots, which are
-    /// returned.
+    /// As [`pack`](Self::pack), with another way to pack the layers, if there is one.
     ///
     /// # Errors
-    /// As [`Unpacked::pack`], or the file has other layers.
+    /// As [`Unpacked::pack`], or the error of the other way.
     pub(crate) fn pack_with(
         self,
         packing: &Packing<'_>,
         progress: Progress<'_>,
-        file: Option<&PackedFile>,
-    ) -> Result<(Network<Linear>, Vec<Arc<Slot>>), ModelError> {
+        pack_layers: Option<PackLayers<'_>>,
+    ) -> Result<Network<Linear>, ModelError> {
         let Self { name, source, spec, embedding, positions, embedding_norm, layers, output_norm, head, .. } = self;
         let projection = |matrix: Option<Unpacked>| matrix.map(|matrix| matrix.pack(packing)).transpose();
         let embedding_projection = projection(self.embedding_projection)?;
@@ -66,12 +64,12 @@ impl Network<Unpacked> {
                 Some(Encoder { spec, layers, output_norm })
             }
         };
-        let (layers, slots) = match file {
-            None => (pack_all(&spec, layers)?, Vec::new()),
-            Some(file) => offload::place_layers((&spec, layers), packing, file)?,
+        let layers = match pack_layers {
+            None => pack_all(&spec, layers)?,
+            Some(pack_layers) => pack_layers(&spec, layers)?,
         };
         let head = head.pack(&packing.of_head())?;
-        let network = Network {
+        Ok(Network {
             name,
             source,
             spec,
@@ -88,8 +86,7 @@ impl Network<Unpacked> {
             head,
             head_tokens: self.head_tokens,
             left_out: self.left_out,
-        };
-        Ok((network, slots))
+        })
     }
 }
 

@@ -12,7 +12,8 @@ use foretoken_model::{
 
 use crate::{fixture, load_with, logits};
 
-/// Dense networks of at least three layers, with windows, shared keys and values, per-layer inputs, and parallel blocks.
+/// Dense networks of at least three layers, with windows, shared keys and values, per-layer inputs, and parallel
+/// blocks.
 const NETWORKS: [&str; 8] =
     ["baichuan", "ministral", "gemma4-per-layer", "gemma3", "smollm3", "qwen2-window", "olmo3", "cohere2"];
 

@@ -12,13 +12,9 @@ const GAIN_MIN_WEIGHED: f32 = 0.01;
 /// If costs decide, tokens are not proposed either whose gain is below this fraction of the cost of a row of the pass.
 /// A drafter's own estimates are rough, so the bound stays well below the whole cost.
 const ROW_FRACTION: f64 = 0.25;
-/// If costs decide, a drafter with a network branches only where the branch is worth this many further rows of the pass:
-/// where rows are nearly free, as with layers that are read from a disk. Elsewhere branches take rows from the best
-/// branch: with 4 instead of 40, a network in memory wrote 3.03 instead of 3.45 tokens a pass.
-const SIBLING_ROWS: f64 = 40.0;
-/// ... and at least this, in tokens: where rows cost nothing, trees of 32 nodes were accepted furthest with 0.02 (with
-/// 0.05 and 0.01 by 3 to 5 % less far), since less probable branches take the place of longer ones.
-const SIBLING_GAIN_MIN: f64 = 0.02;
+/// If costs decide, a drafter with a network branches where the branch is worth this many further rows of the pass: the
+/// row, its part of the draft model's next pass, and that the estimate is rough.
+const SIBLING_ROWS: f64 = 4.0;
 
 /// The request to a drafter to propose tokens for one sequence.
 #[derive(Debug)]
@@ -192,11 +188,12 @@ impl<'a> Ask<'a> {
     }
 
     /// The raw probability above which further tokens are proposed beside the most probable one, after a branch of this
-    /// gain: what the request says, or else what pays. Without costs a draft never branches.
-    pub fn split_min(&self, gain: f64) -> f32 {
-        let by_cost =
-            |outlook: Outlook<'_>| ((SIBLING_ROWS * outlook.row_min).max(SIBLING_GAIN_MIN) / gain).min(1.0) as f32;
-        self.settings.p_split.unwrap_or(self.outlook.map_or(1.0, by_cost))
+    /// gain: what the request says, or else what pays for a branch of at least the drafter's `own` gain. Without such a
+    /// gain, or without costs, a draft never branches.
+    pub fn split_min(&self, gain: f64, own: Option<f64>) -> f32 {
+        let by_cost = |(outlook, own): (Outlook<'_>, f64)| own.max(SIBLING_ROWS * outlook.row_min) / gain;
+        let by_cost = || self.outlook.zip(own).map_or(1.0, by_cost).min(1.0) as f32;
+        self.settings.p_split.unwrap_or_else(by_cost)
     }
 
     /// Number of nodes that still fit.

@@ -14,11 +14,11 @@ use std::str::FromStr;
 use foretoken_model::{Offloading, Options, PackedFile, WriteLayersError, write_layers};
 use xxhash_rust::xxh3::Xxh3;
 
+use super::Opened;
 use crate::Error;
 use crate::costs::cache_folder;
 use crate::error::{KeptFileError, Message};
 use crate::memory::parse_size;
-use crate::models::Opened;
 use crate::names::Named;
 use crate::output_file::OutputFile;
 
