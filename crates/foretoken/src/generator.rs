@@ -151,11 +151,10 @@ impl Generator {
         need.check(&mut options)?.iter().for_each(|shortage| on_event(Opening::Warning(shortage)));
         let memory = need.reserve(&options);
         notes.extend(model.notes_of_need(&target, &need, &options));
-        maker.reads_layers = need.reads_layers(&options);
         let progress = &mut |done, of| on_event(Opening::Loading { done, of });
         let loaded = target.load_within(backend, options, progress, &mut notes)?;
         let Loaded { executor, spec, left_out, threads, weights } = loaded;
-        maker.set_loaded(executor.capacity().clone(), weights);
+        maker.set_loaded(executor.capacity().clone(), weights, need.reads_layers(&options));
         notes.extend(model.note_threads(threads).into_iter().chain(target.note_unused_tensors(&left_out)));
         let key = model.prompt_cache.as_ref().map(|_| Key::of(&target.checkpoint, &spec, model));
         let mut engine = Engine::new(executor, *parallel, context);

@@ -178,7 +178,7 @@ fn layers_read_for_every_pass_compute_the_same() {
     let read = |options: &str, is_made_anew: bool| {
         let (code, found, stderr) = generate(options);
         assert_eq!((code, &found), (Some(0), &expected), "{options}: {stderr}");
-        assert!(stderr.contains("note: --offload: 22 MB of layers are read from a file"), "{options}: {stderr}");
+        assert!(stderr.contains("note: --offload: 19 MB of layers are read from a file"), "{options}: {stderr}");
         assert_eq!(stderr.contains(": made anew"), is_made_anew, "{options}: {stderr}");
         let files: Vec<_> = fs::read_dir(&layers).expect("it is there").flatten().map(|entry| entry.path()).collect();
         assert_eq!(files.len(), 1, "{files:?}");

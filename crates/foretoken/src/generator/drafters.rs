@@ -31,7 +31,7 @@ pub struct DrafterMaker<'a> {
     /// The target's capacity and weights, once it is loaded.
     loaded: Option<(Capacity, Box<dyn Packed>)>,
     /// Whether layers of the target are read from a file for every pass.
-    pub reads_layers: bool,
+    reads_layers: bool,
     /// The backend of draft models.
     backend: &'a dyn Backend,
     /// Options for loading draft models with the target's vocabulary.
@@ -42,8 +42,8 @@ pub struct DrafterMaker<'a> {
     pub drafter_keys: Vec<(DrafterSpec, usize)>,
 }
 
-/// The least gain of a branch of a draft for a target whose layers are read for every pass, whose rows cost nothing: with
-/// 0.02 trees of 32 nodes were accepted furthest, with 0.05 and 0.01 by 3 to 5 % less far (docs/log.md).
+/// The least gain of a branch of a draft for a target whose layers are read for every pass, whose rows cost nothing:
+/// with 0.02 trees of 32 nodes were accepted furthest, with 0.05 and 0.01 by 3 to 5 % less far (docs/log.md).
 const BRANCH_GAIN_MIN: f64 = 0.02;
 
 /// An open draft model.
@@ -91,8 +91,9 @@ impl<'a> DrafterMaker<'a> {
     }
 
     /// Gives the loaded target to draft heads, which read its hidden states, and early exits, which run its layers.
-    pub fn set_loaded(&mut self, target: Capacity, weights: Box<dyn Packed>) {
+    pub fn set_loaded(&mut self, target: Capacity, weights: Box<dyn Packed>, reads_layers: bool) {
         self.loaded = Some((target, weights));
+        self.reads_layers = reads_layers;
     }
 
     /// Opens the draft models of a method, if they are not open yet. Call it before anything is loaded, so that errors
