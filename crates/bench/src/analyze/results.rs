@@ -91,7 +91,7 @@ impl Measured<'_> {
         let complete = stats.accepted_lens.get(drafter.drafted_at.len()).copied().unwrap_or(0);
         let positions = stats.emitted.saturating_sub(complete + self.alphas.groups.len()).max(with_law).max(1);
         // A token without a law, as a draft model of another vocabulary guesses it, is a point mass: it is accepted
-        // with its probability, so the part that is accepted is an estimate without bias.
+        // with its probability, so the part that is accepted is an unbiased estimate.
         let overlaps = if with_law == 0 { drafter.accepted as f64 } else { overlaps };
         // A sum of probabilities may be above 1 by rounding.
         let alpha = (overlaps / positions as f64).min(1.0);
