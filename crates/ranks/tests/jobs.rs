@@ -221,7 +221,7 @@ fn expected_sent(name: &str, size: usize, [rows, wanted]: [usize; 2], rounding: 
     let inputs = |elements: usize| rounding.map_or(4 * elements, |block| elements / block * (block + 4));
     let group = spec.heads / spec.kv_heads * spec.head_dim;
     let layer = [
-        rows * if rounding.is_some_and(|block| group % block != 0) {
+        rows * if rounding.is_some_and(|block| !group.is_multiple_of(block)) {
             4 * own(spec.heads * spec.head_dim, group)
         } else {
             inputs(own(spec.heads * spec.head_dim, group))
