@@ -80,7 +80,8 @@ def chart(folder, name, x_label, y_label, categories, lines):
         axes.plot(categories, values, label=line, color=f"C{list(kinds).index(line.split(',')[0])}",
                   marker="osD^v"[(len(of_kind) - 1) % 5], linewidth=1.2)
     axes.axhline(1, color="grey", linewidth=0.8, linestyle=":")
-    axes.set(xlabel=x_label, ylabel=y_label, ylim=(0, None))
+    most = max(1, *(value for values in lines.values() for value in values))
+    axes.set(xlabel=x_label, ylabel=y_label, ylim=(0, 1.08 * most))
     axes.grid(axis="y", linewidth=0.4)
     axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     for kind in ("png", "svg"):
