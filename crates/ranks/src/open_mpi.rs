@@ -37,6 +37,9 @@ impl fmt::Debug for OpenMpi {
     }
 }
 
+/// A request with the rank that it waits for; `None` once it is complete.
+type OpenRequest<'a, S> = Option<(usize, Request<'a, [u8], S>)>;
+
 impl OpenMpi {
     /// Starts MPI, once in a process. `report` prints an error before the job is aborted.
     ///
@@ -69,7 +72,7 @@ impl OpenMpi {
     }
 
     /// Waits until all of these requests, each with its rank, are complete. Aborts the job after the limit.
-    fn complete<'a, S: Scope<'a>>(&self, mut open: Vec<Option<(usize, Request<'a, [u8], S>)>>, limit: Duration) {
+    fn complete<'a, S: Scope<'a>>(&self, mut open: Vec<OpenRequest<'a, S>>, limit: Duration) {
         let mut patience = Patience::new();
         loop {
             let mut is_complete = true;
