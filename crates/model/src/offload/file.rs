@@ -143,12 +143,17 @@ pub(super) fn buffer(file: &PackedFile, bytes: usize) -> Result<Buffer, ModelErr
     Buffer::zeroed(bytes).ok_or_else(no_memory)
 }
 
-/// Lets reads of a file bypass the system's cache, if it can.
+/// Lets reads of a file bypass the system's cache, if it can: some file systems take the flag and then refuse to read.
 fn set_direct(file: &File) -> bool {
     #[cfg(target_os = "linux")]
     {
         use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-        fcntl_getfl(file).and_then(|flags| fcntl_setfl(file, flags | OFlags::DIRECT)).is_ok()
+        let Ok(flags) = fcntl_getfl(file) else { return false };
+        let Some(mut page) = Buffer::zeroed(PAGE_BYTES) else { return false };
+        let mut reader = file;
+        let is_direct = fcntl_setfl(file, flags | OFlags::DIRECT).is_ok()
+            && reader.seek(SeekFrom::Start(0)).and_then(|_| reader.read_exact(&mut page)).is_ok();
+        is_direct || fcntl_setfl(file, flags).is_err()
     }
     #[cfg(not(target_os = "linux"))]
     {
