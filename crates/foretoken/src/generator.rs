@@ -146,7 +146,7 @@ impl Generator {
         for specs in &specs {
             maker.open_drafts(specs)?;
         }
-        let own = MemoryNeed::of_target(&target, &options)?.of_backend(backend);
+        let own = MemoryNeed::of_target(&target, &options)?.of_backend(&target, &options, backend)?;
         let need = MemoryNeed { drafts: maker.memory_need(&specs)?, ..own };
         need.check(&mut options)?.iter().for_each(|shortage| on_event(Opening::Warning(shortage)));
         let memory = need.reserve(&options);

@@ -15,7 +15,7 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock};
 
-use foretoken_model::{Backend, Options};
+use foretoken_model::Options;
 
 use crate::Error;
 use crate::error::Message;
@@ -133,15 +133,8 @@ impl MemoryNeed {
         options.layer_bytes.map_or(need, |bytes| need.with_layers_in(bytes))
     }
 
-    /// This need for a backend, which may be one of several ranks with a part of the weights each, and may not be able
-    /// to read layers for every pass.
-    pub(crate) fn of_backend(self, backend: &dyn Backend) -> Self {
-        let own = self.of_rank(backend.ranks());
-        if backend.reads_layers() { own } else { Self { layers: 0, layers_least: 0, ..own } }
-    }
-
-    /// The need of one of several ranks.
-    fn of_rank(self, ranks: usize) -> Self {
+    /// The need of one of several ranks, each of which has a part of the weights.
+    pub(crate) fn of_rank(self, ranks: usize) -> Self {
         let part = |bytes: usize| bytes.div_ceil(ranks.max(1));
         let Self { weights, floats, experts, experts_least, .. } = self;
         let [weights, floats, experts, experts_least] = [weights, floats, experts, experts_least].map(part);

@@ -150,10 +150,12 @@ impl Opened {
     /// # Errors
     /// As [`Opened::expert_need`].
     pub fn layer_need(&self, weight_type: Option<WeightType>) -> Result<LayerNeed, Error> {
-        let plan = Plan { spec: self.spec.clone(), layout: self.layout.clone() };
-        if plan.spec.draft_head.is_some() {
+        // Networks with these have no such layers, and need not be read to know it.
+        let Spec { draft_head, experts, encoder, .. } = &self.spec;
+        if draft_head.is_some() || experts.is_some() || encoder.is_some() {
             return Ok(LayerNeed::default());
         }
+        let plan = Plan { spec: self.spec.clone(), layout: self.layout.clone() };
         Ok(plan.read(&self.checkpoint, None)?.layer_need(weight_type)?)
     }
 
@@ -321,7 +323,7 @@ impl Opened {
         mut options: Options,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Loaded, Error> {
-        MemoryNeed::of_target(self, &options)?.of_backend(backend).check(&mut options)?;
+        MemoryNeed::of_target(self, &options)?.of_backend(self, &options, backend)?.check(&mut options)?;
         self.load_within(backend, options, progress, &mut Vec::new())
     }
 

@@ -1,6 +1,6 @@
 //! The memory that a model will need, computed before it is loaded from its tensors, its shape and its options.
 
-use foretoken_model::{ExpertNeed, LayerNeed, Options, WeightType};
+use foretoken_model::{Backend, ExpertNeed, LayerNeed, Options, WeightType};
 use foretoken_weights::Tensor;
 
 use super::Opened;
@@ -20,9 +20,22 @@ impl MemoryNeed {
         let cache = cache_bytes(model, options);
         let ExpertNeed { all: experts, least: experts_least } = model.expert_need(options.weight_type)?;
         let passes = pass_bytes(model, options);
-        let LayerNeed { all: layers, least: layers_least } = model.layer_need(options.weight_type)?;
-        let need = Self { weights, floats, experts, experts_least, layers, layers_least, cache, passes, drafts: 0 };
+        let need = Self { weights, floats, experts, experts_least, cache, passes, ..Self::default() };
         Ok(options.expert_bytes.map_or(need, |bytes| need.with_experts_in(bytes)))
+    }
+
+    /// This need of a target for a backend, which may be one of several ranks, and may be able to read layers for every
+    /// pass. Only for a target are layers looked at: those of draft models stay in memory.
+    ///
+    /// # Errors
+    /// As [`Opened::layer_need`].
+    pub(crate) fn of_backend(self, model: &Opened, options: &Options, backend: &dyn Backend) -> Result<Self, Error> {
+        let own = self.of_rank(backend.ranks());
+        if !backend.reads_layers() {
+            return Ok(own);
+        }
+        let LayerNeed { all: layers, least: layers_least } = model.layer_need(options.weight_type)?;
+        Ok(Self { layers, layers_least, ..own })
     }
 
     /// Bytes that an early exit of a target needs besides the target's weights.
