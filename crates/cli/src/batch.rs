@@ -39,9 +39,10 @@ A line is a request in the form of OpenAI's batch files, for /v1/chat/completion
   {\"custom_id\": \"a\", \"method\": \"POST\", \"url\": \"/v1/completions\", \"body\": {\"prompt\": \"Hello\"}}
 
 docs/server.md has the fields of bodies. Or it is a prompt, as generate --prompts reads it: an object
-with \"prompt\" (a text or token ids) or \"messages\", or a text. An object may have a \"custom_id\"; the
-answer to a line without one has line-N, by its number. Options of models, sampling and drafting mean
-what they mean for generate, and hold where a body says nothing.
+with \"prompt\" (a text or token ids) or \"messages\", or a text. An object may have fields of a body beside it,
+such as \"max_tokens\", and a \"custom_id\"; the answer to a line without one has line-N, by its number.
+Options of models, sampling and drafting mean what they mean for generate, and hold where a line says
+nothing.
 
 Each line of the output has OpenAI's form, too: \"custom_id\", \"response\" (with \"status_code\" and
 \"body\") and \"error\", in the order in which answers are complete. A body that is refused has the

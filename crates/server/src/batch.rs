@@ -5,6 +5,7 @@
 //! choices. What belongs to a connection is left out: keys, time limits, the queue's limit, and streams, which are
 //! refused. The caller runs the requests, and reads and writes the files.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use foretoken::settings::SamplingSettings;
@@ -77,6 +78,17 @@ impl BatchRequest {
             }
         };
         Self { is_chat: matches!(prompt, Prompt::Chat(_)), body }
+    }
+
+    /// The same request with these fields in its body as well, such as `max_tokens`; those of the prompt stay.
+    pub fn with_fields<'a>(mut self, fields: impl IntoIterator<Item = (&'a String, &'a Value)>) -> Self {
+        let is_prompt = |name: &str| ["prompt", "messages"].contains(&name);
+        self.body.truncate(self.body.len() - 1);
+        for (name, value) in fields.into_iter().filter(|(name, _)| !is_prompt(name)) {
+            let _ = write!(self.body, ",{}:{value}", Value::from(name.as_str()));
+        }
+        self.body.push('}');
+        self
     }
 }
 

@@ -12,6 +12,11 @@ use foretoken_console::prompts::{as_user_message, ending, listed, text_of};
 use foretoken_server::batch::BatchRequest;
 use serde_json::Value;
 
+/// Fields of a prompt's object that say nothing about its answer: what files of prompts have beside the prompt, and
+/// `model`, which in data sets is one that answered before.
+const OF_DATA_SETS: [&str; 9] =
+    ["custom_id", "model", "text", "question", "turns", "category", "kind", "id", "question_id"];
+
 /// A line that is not empty.
 pub struct Line {
     /// Its number in the file, from 1.
@@ -90,8 +95,8 @@ impl Line {
     /// It is no request: why, beginning with `place`.
     pub fn request(&self, format: LineFormat, place: &str) -> Result<BatchRequest, String> {
         let wrong = |why: String| format!("{place}: {why}");
-        let mut prompt = match format.is_objects {
-            false => Prompt::Text(self.text.clone()),
+        let (mut prompt, settings) = match format.is_objects {
+            false => (Prompt::Text(self.text.clone()), None),
             true => {
                 let object: Value = serde_json::from_str(&self.text)
                     .map_err(|error| wrong(format!("expected JSON, found: {error}")))?;
@@ -108,13 +113,16 @@ impl Line {
                     return BatchRequest::of_line(&self.text).map_err(wrong);
                 }
                 let listed = listed::of_object(place, &object);
-                listed.map_err(|failure| failure.message().unwrap_or_default())?.prompt
+                let prompt = listed.map_err(|failure| failure.message().unwrap_or_default())?.prompt;
+                (prompt, Some(object))
             }
         };
         if format.is_chat {
             as_user_message(&mut prompt);
         }
-        Ok(BatchRequest::of_prompt(&prompt))
+        let fields = settings.iter().filter_map(Value::as_object).flatten();
+        Ok(BatchRequest::of_prompt(&prompt)
+            .with_fields(fields.filter(|(name, _)| !OF_DATA_SETS.contains(&name.as_str()))))
     }
 }
 
@@ -157,7 +165,10 @@ mod tests {
         };
         let of = |text: &str| Ok(BatchRequest::of_prompt(&Prompt::Text(text.to_string())));
         assert_eq!(request(r#"{"prompt": "a"}"#), of("a"));
-        assert_eq!(request(r#"{"custom_id": "y", "question": "a"}"#), of("a"));
+        assert_eq!(request(r#"{"custom_id": "y", "question": "a", "category": "b", "model": "c"}"#), of("a"));
+        let body = r#"{"prompt":"a","max_tokens":3,"stop":["\""]}"#;
+        let line = format!(r#"{{"method": "POST", "url": "/v1/completions", "body": {body}}}"#);
+        assert_eq!(request(body).ok(), BatchRequest::of_line(&line).ok(), "its fields hold as in a body");
         let whole = r#"{"custom_id": "y", "method": "POST", "url": "/v1/completions", "body": {"prompt":"a"}}"#;
         assert_eq!(request(whole), of("a"));
         assert_ne!(request(&whole.replace("/v1/completions", "/v1/chat/completions")), of("a"));

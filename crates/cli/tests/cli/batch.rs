@@ -62,7 +62,8 @@ fn answers_equal_those_of_generate() {
 {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "no"}]}
 "#;
     let body = "{\"prompt\": \"once upon a time\", \"max_tokens\": 12, \"seed\": 7, \"model\": \"gpt-4o-mini\"}";
-    let whole = format!("{text}{}", request("own", "/completions", body));
+    let bare = body.replace('{', "{\"custom_id\": \"bare\", \"category\": \"story\", ");
+    let whole = format!("{text}{}{bare}", request("own", "/completions", body));
     let (folder, prompts) = file("prompts.jsonl", text);
     let requests = folder.path().join("requests.jsonl").display().to_string();
     std::fs::write(&requests, whole).expect("a file can be written");
@@ -82,7 +83,9 @@ fn answers_equal_those_of_generate() {
         assert_eq!(text.as_str(), Some(expected.as_str()), "{id}");
     }
     let expected = generated(&["generate", "once upon a time", "-n", "12", "-s", "7", "--json"]);
-    assert_eq!(found["own"][0]["text"].as_str(), Some(expected[0].as_str()));
+    for id in ["own", "bare"] {
+        assert_eq!(found[id][0]["text"].as_str(), Some(expected[0].as_str()), "{id}");
+    }
     let answer = &answers(&path)["own"]["response"];
     assert_eq!((&answer["status_code"], &answer["body"]["model"]), (&200.into(), &"demo-target".into()));
 }
