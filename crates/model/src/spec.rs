@@ -341,7 +341,8 @@ impl Spec {
         self.cache_bytes_of_rank(types, 1)
     }
 
-    /// As [`cache_bytes_per_position`](Self::cache_bytes_per_position), of the one of several ranks that has most heads.
+    /// As [`cache_bytes_per_position`](Self::cache_bytes_per_position), of the one of several ranks that has most
+    /// heads.
     ///
     /// # Panics
     /// If there are no ranks.

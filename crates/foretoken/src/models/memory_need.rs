@@ -75,8 +75,8 @@ fn is_matrix_of_floats(tensor: &Tensor) -> bool {
     tensor.shape.len() > 1 && ["F32", "F16", "BF16"].contains(&tensor.dtype.name())
 }
 
-/// Bytes of a model's keys and values, with those of sources, of the one of several ranks that has most heads; and those
-/// of one layer of an encoder, in floats.
+/// Bytes of a model's keys and values, with those of sources, of the one of several ranks that has most heads; and
+/// those of one layer of an encoder, in floats.
 fn cache_bytes(model: &Opened, options: &Options, ranks: usize) -> usize {
     let types = [options.key_type, options.value_type];
     let (spec, positions) = (&model.spec, cache_positions(options));
