@@ -72,13 +72,17 @@ fn on_ranks(
     defaults: &[DefaultValue],
     command: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    use foretoken_console::progress;
-    use foretoken_ranks::{Greeting, OpenMpi, join};
+    use foretoken_console::{interrupts, progress};
+    use foretoken_ranks::{Greeting, OpenMpi, Role, join};
 
     let mpi = std::sync::Arc::new(OpenMpi::start(progress::error).map_err(Failure::Other)?);
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
     let settings = words.chain(defaults.iter().map(ToString::to_string)).collect();
     let role = join(Box::new(std::sync::Arc::clone(&mpi)), limit, &Greeting::new(settings));
+    if let Ok(Role::Follower(_)) = &role {
+        // mpirun sends signals to all ranks. Rank 0 may let requests finish, for which it needs the others.
+        interrupts::leave_the_first_to_another_process();
+    }
     let result = match role {
         Err(refused) => Err(refused.message.map_or(Failure::Closed, Failure::Other)),
         Ok(role) => match role.leader() {

@@ -2,7 +2,8 @@
 //!
 //! Built with the feature `mpi` alone. Where there is no `mpirun`, the tests say that they are skipped.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -174,8 +175,7 @@ impl Running {
     }
 
     fn signal(&self, name: &str) {
-        let status = Command::new("kill").args([name, &self.second.to_string()]).status();
-        assert!(status.expect("kill starts").success());
+        signal(self.second, name);
     }
 
     /// Whether it failed, what it wrote to standard error and how long it took to end.
@@ -184,6 +184,11 @@ impl Running {
         let status = self.child.wait().expect("the job ends");
         (!status.success(), self.errors.join().expect("it is read"), since.elapsed())
     }
+}
+
+fn signal(process: u32, name: &str) {
+    let status = Command::new("kill").args([name, &process.to_string()]).status();
+    assert!(status.expect("kill starts").success());
 }
 
 /// The process of a rank of the job that this `mpirun` started.
@@ -246,5 +251,122 @@ fn an_idle_rank_sleeps_and_a_job_that_ends_leaves_nothing() {
     drop(chat.child.stdin.take());
     let (failed, errors, _) = chat.end();
     assert!(!failed, "{errors}");
-    assert!(!Path::new(&format!("/proc/{second}")).exists(), "rank 1 is still there");
+    assert!(!is_running(second), "rank 1 is still there");
+}
+
+/// A server, alone or on two ranks, and its address.
+struct Serving {
+    child: Child,
+    errors: BufReader<std::process::ChildStderr>,
+    address: String,
+}
+
+impl Serving {
+    fn start(mut command: Command) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("it starts");
+        let mut errors = BufReader::new(child.stderr.take().expect("it is piped"));
+        let mut line = String::new();
+        while !line.contains(" at http://") {
+            line.clear();
+            assert!(errors.read_line(&mut line).expect("it can be read") > 0, "it ended: {:?}", child.wait());
+        }
+        let address = line.trim().rsplit("http://").next().expect("an address").to_string();
+        Self { child, errors, address }
+    }
+
+    /// Asks for a completion.
+    fn ask(&self, body: &str) -> TcpStream {
+        let mut client = TcpStream::connect(&self.address).expect("it listens");
+        let head = format!("POST /v1/completions HTTP/1.0\r\nHost: {}\r\n", self.address);
+        write!(client, "{head}Content-Length: {}\r\n\r\n{body}", body.len()).expect("it takes a request");
+        client
+    }
+
+    /// The choices of the answers to two requests at a time, with log-probabilities.
+    fn answers(&self) -> [Value; 2] {
+        let ask = |prompt| {
+            let body = format!(r#"{{"prompt": "{prompt}", "max_tokens": 12, "seed": 5, "logprobs": 2}}"#);
+            self.ask(&body)
+        };
+        ["once upon a time", "the cat"].map(ask).map(|client| {
+            let answer = rest(client);
+            let (head, body) = answer.split_once("\r\n\r\n").expect("it is HTTP");
+            assert!(head.starts_with("HTTP/1.0 200 "), "{answer}");
+            serde_json::from_str::<Value>(body).expect("it is JSON")["choices"].take()
+        })
+    }
+
+    /// Waits until it has ended. Its exit code, and what it wrote to standard error since it listens.
+    fn end(mut self) -> (Option<i32>, String) {
+        let mut errors = String::new();
+        self.errors.read_to_string(&mut errors).expect("it can be read");
+        (self.child.wait().expect("it ends").code(), errors)
+    }
+}
+
+/// What comes until the connection ends.
+fn rest(mut client: TcpStream) -> String {
+    let mut text = String::new();
+    client.read_to_string(&mut text).expect("it can be read");
+    text
+}
+
+/// Whether a process is there. One that was killed is until the system has cleaned up after it.
+fn is_running(process: u32) -> bool {
+    let since = Instant::now();
+    let is_there = || Path::new(&format!("/proc/{process}")).exists();
+    while is_there() && since.elapsed() < Duration::from_secs(5) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    is_there()
+}
+
+const SERVE: [&str; 5] = ["serve", "--port", "0", "-np", "2"];
+
+#[test]
+fn a_server_on_ranks_answers_as_one_process_and_ends_with_mpirun() {
+    if !is_there() {
+        return;
+    }
+    let home = tempfile::tempdir().expect("a folder can be made");
+    let mut alone = at_home(Command::new(PROGRAM), home.path());
+    alone.args(SERVE).args(["--threads", "1"]);
+    let alone = Serving::start(alone);
+    let expected = alone.answers();
+    signal(alone.child.id(), "-TERM");
+    assert_eq!(alone.end().0, Some(0));
+    for name in ["-INT", "-TERM"] {
+        let serving = Serving::start(job(home.path(), 2, &SERVE));
+        assert_eq!(serving.answers(), expected);
+        let ranks = [0, 1].map(|rank| rank_of(serving.child.id(), rank).expect("it is a child of mpirun"));
+        let since = Instant::now();
+        signal(serving.child.id(), name);
+        let (code, errors) = serving.end();
+        // The code is mpirun's own.
+        assert_eq!(code, Some(1), "{name}: {errors}");
+        assert!(since.elapsed() < Duration::from_secs(15), "{name}: {:?}", since.elapsed());
+        assert!(errors.contains("shutting down") && !errors.contains("error: "), "{name}: {errors}");
+        assert!(!ranks.into_iter().any(is_running), "{name}: a rank is still there");
+    }
+}
+
+/// Whoever ends a server asks rank 0. Other ranks may be told the same, and stay for its requests.
+#[test]
+fn a_server_on_ranks_lets_its_requests_finish() {
+    if !is_there() {
+        return;
+    }
+    let home = tempfile::tempdir().expect("a folder can be made");
+    let serving = Serving::start(job(home.path(), 2, &SERVE));
+    let ranks = [1, 0].map(|rank| rank_of(serving.child.id(), rank).expect("it is a child of mpirun"));
+    let mut client = serving.ask(r#"{"prompt": "once", "max_tokens": 200, "ignore_eos": true, "stream": true}"#);
+    let mut begin = [0; 64];
+    client.read_exact(&mut begin).expect("it begins to answer");
+    ranks.into_iter().for_each(|rank| signal(rank, "-TERM"));
+    let answer = rest(client);
+    assert!(answer.trim_end().ends_with("data: [DONE]") && answer.contains(r#""length""#), "{answer}");
+    let (code, errors) = serving.end();
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(!ranks.into_iter().any(is_running), "a rank is still there");
 }

@@ -34,7 +34,7 @@ impl Interrupts {
         let mut is_listening = LISTENING.lock().unwrap_or_else(PoisonError::into_inner);
         if !*is_listening {
             *is_listening = true;
-            if let Err(error) = listen_on_a_thread() {
+            if let Err(error) = listen_on_a_thread(handle) {
                 warn(format_args!("Ctrl-C: cannot be handled, so it ends the program at once: {error}"));
             }
         }
@@ -72,7 +72,9 @@ impl Interrupts {
 
 /// Starts the thread that handles signals, and returns when the handler is installed. The thread itself installs it,
 /// since a program with a handler and no thread could not be stopped.
-fn listen_on_a_thread() -> std::io::Result<()> {
+fn listen_on_a_thread<F: Future<Output = ()>>(
+    handle: impl FnOnce(Signals) -> F + Send + 'static,
+) -> std::io::Result<()> {
     let (started, result) = std::sync::mpsc::channel();
     let thread = move || {
         // tokio panics if no file can be opened.
@@ -91,6 +93,16 @@ fn listen_on_a_thread() -> std::io::Result<()> {
     };
     std::thread::Builder::new().name("signals".to_string()).spawn(thread)?;
     result.recv().unwrap_or_else(|_| Err(std::io::Error::other("its thread ended")))
+}
+
+/// Has the first signal do nothing, and a second one end the program: for a process that another one ends in time, and
+/// which is sent the same signals. If the system refuses to start a thread, the first one ends the program as usual.
+pub fn leave_the_first_to_another_process() {
+    let _ = listen_on_a_thread(|mut signals| async move {
+        signals.next().await;
+        let code = signals.next().await;
+        std::process::exit(code);
+    });
 }
 
 /// Handles signals until one ends the program.

@@ -133,7 +133,7 @@ impl MemoryNeed {
         options.layer_bytes.map_or(need, |bytes| need.with_layers_in(bytes))
     }
 
-    /// The need of one of several ranks, each of which has a part of the weights.
+    /// This need with a rank's part of the weights. What else is in parts depends on the network.
     pub(crate) fn of_rank(self, ranks: usize) -> Self {
         let part = |bytes: usize| bytes.div_ceil(ranks.max(1));
         let Self { weights, floats, experts, experts_least, .. } = self;
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_needs_its_part_of_the_weights_and_all_of_the_rest() {
+    fn a_rank_needs_its_part_of_the_weights() {
         let need = MemoryNeed {
             weights: 900,
             floats: 300,

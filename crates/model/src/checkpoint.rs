@@ -3,6 +3,8 @@
 //! It is a Hugging Face directory (`config.json` and safetensors, in one file or in shards), a GGUF file, or several
 //! GGUF files that are one model. Families are not known here: fields and tensors are read, with errors that name them.
 
+mod sample;
+
 use std::path::Path;
 
 use foretoken_weights::whole::{self, SETTINGS_BYTES_MAX};
@@ -11,6 +13,8 @@ use serde_json::Value;
 
 use crate::error::ModelError;
 use crate::quantized::weights_per_element;
+
+pub use sample::Sample;
 
 /// The configuration and the tensors of one model.
 pub struct Checkpoint {

@@ -320,8 +320,14 @@ impl Spec {
 
     /// Number of bytes of the keys and values of one position of a layer in these types; it saturates.
     pub fn cache_bytes_of(&self, layer: usize, types: [CacheType; 2]) -> usize {
+        self.cache_bytes_of_part(layer, types, 1)
+    }
+
+    /// As [`cache_bytes_of`](Self::cache_bytes_of), of the one of several ranks that has most heads.
+    fn cache_bytes_of_part(&self, layer: usize, types: [CacheType; 2], ranks: usize) -> usize {
         let Heads { count, head_dim } = self.kv_heads_of(layer);
-        types.iter().fold(0usize, |all, kind| all.saturating_add(kind.bytes(head_dim))).saturating_mul(count)
+        let head = types.iter().fold(0usize, |all, kind| all.saturating_add(kind.bytes(head_dim)));
+        head.saturating_mul(count.div_ceil(ranks))
     }
 
     /// Number of bytes of the cache for one position of a source with these types of keys and values; 0 without an
@@ -332,6 +338,15 @@ impl Spec {
 
     /// Number of bytes of the cache for one position with these types of keys and values; it saturates.
     pub fn cache_bytes_per_position(&self, types: [CacheType; 2]) -> usize {
-        (0..self.kv_layers()).fold(0, |all, layer| all.saturating_add(self.cache_bytes_of(layer, types)))
+        self.cache_bytes_of_rank(types, 1)
+    }
+
+    /// As [`cache_bytes_per_position`](Self::cache_bytes_per_position), of the one of several ranks that has most
+    /// heads.
+    ///
+    /// # Panics
+    /// If there are no ranks.
+    pub fn cache_bytes_of_rank(&self, types: [CacheType; 2], ranks: usize) -> usize {
+        (0..self.kv_layers()).fold(0, |all, layer| all.saturating_add(self.cache_bytes_of_part(layer, types, ranks)))
     }
 }

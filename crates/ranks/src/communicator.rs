@@ -59,6 +59,16 @@ impl<C: Communicator + ?Sized> Communicator for Arc<C> {
     }
 }
 
+/// The ranks with their parts of a buffer, whose numbers of bytes are `lens`.
+pub(crate) fn parts<'a>(lens: &[usize], all: &'a mut [u8]) -> impl Iterator<Item = (usize, &'a mut [u8])> {
+    let mut rest = all;
+    lens.iter().enumerate().map(move |(rank, len)| {
+        let (own, behind) = std::mem::take(&mut rest).split_at_mut(*len);
+        rest = behind;
+        (rank, own)
+    })
+}
+
 /// The failure of a call: ranks that did not answer within the limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Silent {
@@ -83,6 +93,14 @@ impl fmt::Display for Silent {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_are_in_order_of_rank() {
+        let mut all = [1, 2, 3];
+        let found: Vec<(usize, Vec<u8>)> =
+            parts(&[1, 0, 2], &mut all).map(|(rank, part)| (rank, part.to_vec())).collect();
+        assert_eq!(found, [(0, vec![1]), (1, vec![]), (2, vec![2, 3])]);
+    }
 
     #[test]
     fn silent_ranks_are_named_in_one_line() {

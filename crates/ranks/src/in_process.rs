@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::communicator::{Communicator, Silent};
+use crate::communicator::{Communicator, Silent, parts};
 
 /// One end of a connection of `size` threads.
 #[derive(Debug)]
@@ -95,13 +95,10 @@ impl Communicator for InProcess {
     fn gather(&self, part: &[u8], lens: &[usize], all: &mut [u8], limit: Duration) -> Result<(), Silent> {
         let others = (0..self.size()).filter(|other| *other != self.rank);
         others.filter(|_| !part.is_empty()).for_each(|other| self.put(other, Kind::Part, part));
-        let mut rest = all;
-        for (from, len) in lens.iter().enumerate() {
-            let (own, behind) = rest.split_at_mut(*len);
-            rest = behind;
+        for (from, own) in parts(lens, all) {
             if from == self.rank {
                 own.copy_from_slice(part);
-            } else if *len > 0 {
+            } else if !own.is_empty() {
                 own.copy_from_slice(&self.take(from, Kind::Part, Some(limit))?);
             }
         }

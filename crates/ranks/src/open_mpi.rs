@@ -14,7 +14,7 @@ use mpi::request::{Request, Scope, scope};
 use mpi::topology::{Communicator as _, SimpleCommunicator};
 use mpi::traits::{Destination, Source};
 
-use crate::communicator::{Communicator, Silent};
+use crate::communicator::{Communicator, Silent, parts};
 use crate::patience::Patience;
 
 /// Tags of the two kinds of messages.
@@ -129,13 +129,10 @@ impl Communicator for OpenMpi {
         let world = SimpleCommunicator::world();
         scope(|scope| {
             let mut open = Vec::with_capacity(2 * self.size);
-            let mut rest = all;
-            for (rank, len) in lens.iter().enumerate() {
-                let (own, behind) = rest.split_at_mut(*len);
-                rest = behind;
+            for (rank, own) in parts(lens, all) {
                 if rank == self.rank {
                     own.copy_from_slice(part);
-                } else if *len > 0 {
+                } else if !own.is_empty() {
                     let process = world.process_at_rank(rank as i32);
                     open.push(Some((rank, process.immediate_receive_into_with_tag(scope, own, PART))));
                 }

@@ -17,7 +17,7 @@ impl MemoryNeed {
         let floats = model.checkpoint.weights.iter().filter_map(floats).sum();
         let floats = if options.weight_type.is_some() { 0 } else { floats };
         let weights = model.checkpoint.weights.iter().map(|tensor| packed_bytes(tensor, options.weight_type)).sum();
-        let cache = cache_bytes(model, options);
+        let cache = cache_bytes(model, options, 1);
         let ExpertNeed { all: experts, least: experts_least } = model.expert_need(options.weight_type)?;
         let passes = pass_bytes(model, options);
         let need = Self { weights, floats, experts, experts_least, cache, passes, ..Self::default() };
@@ -30,7 +30,8 @@ impl MemoryNeed {
     /// # Errors
     /// As [`Opened::layer_need`].
     pub(crate) fn of_backend(self, model: &Opened, options: &Options, backend: &dyn Backend) -> Result<Self, Error> {
-        let own = self.of_rank(backend.ranks());
+        let cache = cache_bytes(model, options, backend.ranks());
+        let own = Self { cache, ..self.of_rank(backend.ranks()) };
         if !backend.reads_layers() {
             return Ok(own);
         }
@@ -74,11 +75,14 @@ fn is_matrix_of_floats(tensor: &Tensor) -> bool {
     tensor.shape.len() > 1 && ["F32", "F16", "BF16"].contains(&tensor.dtype.name())
 }
 
-/// Bytes of a model's keys and values, with those of sources and those of one layer of an encoder, in floats.
-fn cache_bytes(model: &Opened, options: &Options) -> usize {
+/// Bytes of a model's keys and values, with those of sources, of the one of several ranks that has most heads; and
+/// those of one layer of an encoder, in floats.
+fn cache_bytes(model: &Opened, options: &Options, ranks: usize) -> usize {
     let types = [options.key_type, options.value_type];
     let (spec, positions) = (&model.spec, cache_positions(options));
-    let position = spec.cache_bytes_per_position(types).saturating_add(spec.source_bytes_per_position(types));
+    let own = spec.cache_bytes_of_rank(types, ranks);
+    // As many of a source.
+    let position = if spec.encoder.is_some() { own.saturating_mul(2) } else { own };
     let of_layer =
         spec.heads.saturating_mul(spec.head_dim).saturating_mul(8).saturating_mul(source_rows(model, options));
     position.saturating_mul(positions).saturating_add(of_layer)
@@ -119,9 +123,38 @@ fn pass_bytes(model: &Opened, options: &Options) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use foretoken_model::{Cpu, Exchange, ExecutorError, Rank};
     use foretoken_weights::{Bytes, Dtype, Layout};
 
     use super::*;
+
+    #[derive(Debug)]
+    struct NoExchange;
+
+    impl Exchange for NoExchange {
+        fn gather(&self, _: &[u8], _: &[usize], _: &mut [u8]) -> Result<(), ExecutorError> {
+            unreachable!("nothing is loaded")
+        }
+    }
+
+    #[test]
+    fn a_rank_needs_the_cache_of_its_heads() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-target");
+        let model = Opened::at(&folder).expect("it can be opened");
+        let options = Options::for_positions(100, 1);
+        let whole = MemoryNeed::of_target(&model, &options).expect("its shape is known");
+        let cache =
+            |backend: &dyn Backend| whole.of_backend(&model, &options, backend).expect("its shape is known").cache;
+        assert_eq!(cache(&Cpu), whole.cache);
+        // 3 heads on 1 to 4 ranks.
+        for (count, heads) in [(1, 3), (2, 2), (3, 1), (4, 1)] {
+            let rank = Rank { number: 0, count, exchange: Arc::new(NoExchange) };
+            assert_eq!(cache(&rank), whole.cache / 3 * heads, "{count} ranks");
+        }
+    }
 
     #[test]
     fn weights_are_counted_as_they_are_packed() {
