@@ -49,12 +49,11 @@ class Group:
 
 
 def table(head, rows):
+    def written(cell):
+        return cell if isinstance(cell, str) else f"{cell:.0f}" if cell >= 100 else f"{cell:.3g}"
+
     for row in [head, ["---"] * len(head), *rows]:
-        print("| " + " | ".join(row if isinstance(row, str) else f"{row:.3g}" for row in map_cells(row)) + " |")
-
-
-def map_cells(row):
-    return [cell if isinstance(cell, (str, float)) else float(cell) for cell in row]
+        print("| " + " | ".join(map(written, row)) + " |")
 
 
 def read_direct(path, size):
@@ -179,9 +178,11 @@ def endurance(arguments):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     group = Group(arguments.memory * 1e6)
-    line = [PROGRAM, "serve", "-m", arguments.model, "--port", str(port), "--ctx-size", "512", "--offload",
-            f"{arguments.memory - arguments.rest}MB"]
-    server = subprocess.Popen(line, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, preexec_fn=group.join)
+    line = [PROGRAM, "serve", "-m", arguments.model, "--port", str(port), "--ctx-size", "256", "--parallel", "2",
+            "--offload", f"{arguments.memory - arguments.rest}MB"]
+    line += ["-md", arguments.draft] if arguments.draft else []
+    said = open(f"{arguments.out}.log", "w")
+    server = subprocess.Popen(line, stderr=said, stdout=said, preexec_fn=group.join)
     process, samples = Path(f"/proc/{server.pid}"), []
     started, answered, failed, sampled = time.monotonic(), 0, 0, 0.0
     out = open(arguments.out, "w")
@@ -203,7 +204,7 @@ def endurance(arguments):
     server.wait()
     group.remove()
     if not is_alive:
-        raise SystemExit(f"the server ended by itself: {server.returncode}")
+        raise SystemExit(f"the server ended by itself: {Path(said.name).read_text()}")
     head = ["", "seconds", "RSS MB", "group MB", "threads", "open files", "answers", "failures"]
     tenth = len(samples) // 10
     table(head, [["after a tenth", *samples[tenth]], ["last", *samples[-1]], ["most", *map(max, zip(*samples))]])
@@ -229,6 +230,7 @@ def main():
     command.add_argument("model")
     command.add_argument("--memory", type=int, default=480, help="MB of the group")
     command.add_argument("--rest", type=int, default=150, help="MB of the group that are not for layers")
+    command.add_argument("--draft")
     command.add_argument("--seconds", type=float, default=3600)
     command.add_argument("--pause", type=float, default=1, help="seconds between two requests")
     command.add_argument("--out", default="offload-endurance.txt")
