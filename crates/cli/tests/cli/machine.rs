@@ -159,6 +159,13 @@ fn experts_packed_on_demand_compute_the_same() {
     let line = format!("bench pass -m {model} --rows 1,2 --context 4 --repeat 1 --json --expert-memory {minimum}");
     let pass: serde_json::Value = serde_json::from_str(&run(&words(&line)).ok()).expect("it is JSON");
     assert_eq!(pass[0]["experts_packed_per_pass"], pass[0]["experts_per_pass"], "with room for one");
+    // Room for experts is said, and room for layers is of no use.
+    let line = format!("generate -m {model} --prompt-ids 1,2 --output-ids -n 1 --spec-type none --offload 1kB");
+    let said = run(&words(&format!("{line} --expert-memory {minimum}")));
+    let of_layers = format!("found {model}, whose experts have --expert-memory\n");
+    for note in ["note: --expert-memory: of 0 MB of experts 0 MB are in memory at a time;", &of_layers] {
+        assert!(said.err.contains(note), "{}", said.err);
+    }
 }
 
 /// The file of packed layers is made once, made anew if the model or the file changes, and texts are the same.
