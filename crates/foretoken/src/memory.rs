@@ -214,7 +214,7 @@ impl MemoryNeed {
 
     /// The message of a shortage, if there is one. Arguments as in [`allowed`].
     fn shortage_message(&self, limit: MemoryLimit, free: Option<usize>, held: usize) -> Option<Message> {
-        let Self { weights, floats, experts, layers_least, cache, passes, drafts, .. } = *self;
+        let Self { weights, floats, experts, experts_least, layers_least, cache, passes, drafts, .. } = *self;
         let total = self.total();
         let (allowed, is_limited) = allowed(limit, free, held)?;
         if total <= allowed {
@@ -222,7 +222,8 @@ impl MemoryNeed {
         }
         let mut parts = format!("weights {}", format_bytes(weights));
         if experts > 0 {
-            parts += &format!(" with experts {}", format_bytes(experts));
+            let suffice = format_bytes(experts_least);
+            parts += &format!(" with experts {}, of which {suffice} at a time suffice", format_bytes(experts));
         }
         if layers_least > 0 {
             parts += &format!(" with layers, of which {} at a time suffice", format_bytes(layers_least));
@@ -378,7 +379,8 @@ mod tests {
         assert_eq!(need.with_experts_in(usize::MAX), need);
         let message = few.shortage_message(free, Some(5_000_000_000), 0).expect("it does not suffice").to_string();
         assert!(
-            message.contains("(weights 9.0 GB with experts 7.0 GB, cache") && message.contains(", expert_memory,"),
+            message.contains("(weights 9.0 GB with experts 7.0 GB, of which 100 MB at a time suffice, cache")
+                && message.contains(", expert_memory,"),
             "{message}"
         );
         let options = Options { expert_bytes: Some(7_000_000_000), ..Options::for_positions(1, 1) };

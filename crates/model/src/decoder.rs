@@ -31,7 +31,7 @@ use crate::family;
 use crate::hidden::{HiddenReads, HiddenStates};
 use crate::linear::{Linear, Packing, Unpacked};
 use crate::network::{Fusion, Layer, Network, Progress};
-use crate::offload::{self, Offload, PackedFile};
+use crate::offload::{Offload, PackedFile};
 use crate::options::Options;
 use crate::outputs::{HostOutputs, Outputs};
 use crate::products::{Products, Rank, Share};
@@ -81,17 +81,18 @@ impl Model {
     pub fn load(checkpoint: &Checkpoint, options: Options, progress: Progress<'_>) -> Result<Self, ModelError> {
         // Only vectors are read so far.
         let network = family::read(checkpoint, options.context)?.with_tokens(options.tokens);
-        Self::of(network, options, None, progress)
+        Self::of(network, options, (None, None), progress)
     }
 
-    /// Packs a described network, or a rank's part of it.
+    /// Packs a described network, or a rank's part of it; with a `file`, except for the layers, which are read from
+    /// there.
     ///
     /// # Errors
-    /// As [`Model::load`].
+    /// As [`Model::load`]; or the file has other layers, cannot be read or is damaged.
     pub(crate) fn of(
         mut network: Network<Unpacked>,
         options: Options,
-        rank: Option<Rank>,
+        (rank, file): (Option<Rank>, Option<&Arc<PackedFile>>),
         progress: Progress<'_>,
     ) -> Result<Self, ModelError> {
         options.check_types(&network.name, &network.spec)?;
@@ -99,32 +100,16 @@ impl Model {
         let source = network.source.clone();
         let packing = Packing::new(&compute.pool, &source, options.weight_type, Share::new(rank.as_ref()));
         let take = |bytes| ExpertMemory::take(&mut network, bytes, &packing, options.weight_type);
-        let memory = options.expert_bytes.map(take).transpose()?.flatten();
-        let network = network.pack(&packing, progress)?;
-        let weights = Weights { network: Arc::new(network), memory: memory.map(Arc::new), offload: None };
+        let memory = options.expert_bytes.map(take).transpose()?.flatten().map(Arc::new);
+        let (network, offload) = match file {
+            None => (network.pack(&packing, progress)?, None),
+            Some(file) => {
+                let (network, offload) = Offload::load(network, &packing, (file, options.layer_bytes), progress)?;
+                (network, Some(Arc::new(offload)))
+            }
+        };
+        let weights = Weights { network: Arc::new(network), memory, offload };
         Self::with(weights, Products::new(compute, rank), options)
-    }
-
-    /// Packs a described network, except for the layers, which are in a file.
-    ///
-    /// # Errors
-    /// As [`Model::load`]; or the file has other layers, cannot be read or is damaged.
-    pub(crate) fn offloaded(
-        network: Network<Unpacked>,
-        options: Options,
-        file: &Arc<PackedFile>,
-        progress: Progress<'_>,
-    ) -> Result<Self, ModelError> {
-        options.check_types(&network.name, &network.spec)?;
-        let compute = Compute::new(options.threads);
-        let source = network.source.clone();
-        let packing = Packing::new(&compute.pool, &source, options.weight_type, Share::new(None));
-        let mut slots = Vec::new();
-        let place = &mut |spec: &Spec, layers| offload::place_layers((spec, layers), &packing, file, &mut slots);
-        let network = network.pack_with(&packing, &mut *progress, Some(place))?;
-        let offload = Offload::start(slots, file, options.layer_bytes.unwrap_or(usize::MAX), progress)?;
-        let weights = Weights { network: Arc::new(network), memory: None, offload: Some(Arc::new(offload)) };
-        Self::with(weights, Products::new(compute, None), options)
     }
 
     fn with(

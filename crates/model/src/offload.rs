@@ -176,11 +176,25 @@ pub(crate) struct Offload {
 }
 
 impl Offload {
-    /// Reads the layers that stay in memory, and begins to read the others.
+    /// Packs everything of a network but its layers, reads those layers of its file that stay in memory if layers may
+    /// take these bytes, and begins to read the others.
     ///
     /// # Errors
-    /// The file has other layers, cannot be read, or is damaged; or the system has too little memory.
-    pub(crate) fn start(
+    /// A matrix holds an impossible value; the file has other layers, cannot be read, or is damaged; or the system has
+    /// too little memory.
+    pub(crate) fn load(
+        network: Network<Unpacked>,
+        packing: &Packing<'_>,
+        (file, layer_bytes): (&Arc<PackedFile>, Option<usize>),
+        progress: Progress<'_>,
+    ) -> Result<(Network<Linear>, Self), ModelError> {
+        let mut slots = Vec::new();
+        let place = &mut |spec: &Spec, layers| place_layers((spec, layers), packing, file, &mut slots);
+        let network = network.pack_with(packing, &mut *progress, Some(place))?;
+        Ok((network, Self::start(slots, file, layer_bytes.unwrap_or(usize::MAX), progress)?))
+    }
+
+    fn start(
         slots: Vec<Arc<Slot>>,
         file: &Arc<PackedFile>,
         layer_bytes: usize,
@@ -224,7 +238,7 @@ impl Offload {
 ///
 /// # Errors
 /// The file has other layers, or a matrix holds an impossible value.
-pub(crate) fn place_layers(
+fn place_layers(
     (spec, layers): (&Spec, Vec<Layer<Unpacked>>),
     packing: &Packing<'_>,
     file: &PackedFile,

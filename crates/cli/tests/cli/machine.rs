@@ -5,6 +5,7 @@
 
 use std::fs::{self, File};
 use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::{at_home, demo, golden, program, run, words};
@@ -70,7 +71,7 @@ fn limited(limit: &str, line: &str) -> (Option<i32>, String) {
     command.env_remove("RUST_BACKTRACE"); // which CI sets
     let output = command.stdin(Stdio::null()).output().expect("the shell runs");
     let paths: Vec<_> = fs::read_dir(home.path()).expect("it is there").flatten().map(|entry| entry.path()).collect();
-    let is_part = |path: &std::path::PathBuf| path.extension().is_some_and(|extension| extension == "part");
+    let is_part = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "part");
     assert!(!paths.iter().any(is_part), "{line}: {paths:?}");
     (output.status.code(), String::from_utf8(output.stderr).expect("text"))
 }
@@ -158,6 +159,13 @@ fn experts_packed_on_demand_compute_the_same() {
     let line = format!("bench pass -m {model} --rows 1,2 --context 4 --repeat 1 --json --expert-memory {minimum}");
     let pass: serde_json::Value = serde_json::from_str(&run(&words(&line)).ok()).expect("it is JSON");
     assert_eq!(pass[0]["experts_packed_per_pass"], pass[0]["experts_per_pass"], "with room for one");
+    // Room for experts is said, and room for layers is of no use.
+    let line = format!("generate -m {model} --prompt-ids 1,2 --output-ids -n 1 --spec-type none --offload 1kB");
+    let said = run(&words(&format!("{line} --expert-memory {minimum}")));
+    let of_layers = format!("found {model}, whose experts have --expert-memory\n");
+    for note in ["note: --expert-memory: of 0 MB of experts 0 MB are in memory at a time;", &of_layers] {
+        assert!(said.err.contains(note), "{}", said.err);
+    }
 }
 
 /// The file of packed layers is made once, made anew if the model or the file changes, and texts are the same.
@@ -200,6 +208,7 @@ fn layers_read_for_every_pass_compute_the_same() {
     let (code, found, stderr) = generate("--offload 9MB");
     let damaged = stderr.contains("checksum of layer 0: expected ");
     assert!(code == Some(1) && damaged && found.is_empty() || found == expected, "{code:?}: {found}: {stderr}");
+    read("--offload 9MB", false);
     let weights = model.path().join("model.safetensors");
     let mut bytes = fs::read(&weights).expect("it is there");
     let last = bytes.len() - 100_000;
@@ -216,9 +225,51 @@ fn layers_read_for_every_pass_compute_the_same() {
     assert!(little.0 == Some(1) && little.2.contains("bytes for layers, found 1000000"), "{little:?}");
 }
 
+/// Runs the demo with layers that are read for every pass, and does something to their file once words have come.
+/// Returns the file, exit code, standard output and error.
+fn with_layers_file(tokens: usize, disturb: impl Fn(&Path)) -> (PathBuf, Option<i32>, String, String) {
+    let home = tempfile::tempdir().expect("a folder can be made");
+    let mut command = program(home.path());
+    command.args(["generate", "-m", &demo("demo-target"), "--offload", "9MB", "-n", &tokens.to_string()]);
+    command.args(words("-p Once -s 1 --spec-type none --ignore-eos -c 4096 --color never -q"));
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+    let mut out = child.stdout.take().expect("it is piped");
+    let mut text = vec![0; 20];
+    out.read_exact(&mut text).expect("some words come");
+    let file = fs::read_dir(home.path().join("foretoken/layers")).expect("it is there").flatten().next();
+    let file = file.expect("one file").path();
+    disturb(&file);
+    out.read_to_end(&mut text).expect("the rest comes");
+    let output = child.wait_with_output().expect("it ends");
+    let of = |bytes| String::from_utf8(bytes).expect("text");
+    (file, output.status.code(), of(text), of(output.stderr))
+}
+
+#[test]
+fn a_file_of_layers_that_changes_while_it_is_read_ends_with_one_line_or_does_no_harm() {
+    let (_, code, expected, stderr) = with_layers_file(60, |_| ());
+    assert_eq!(code, Some(0), "{stderr}");
+    #[cfg(unix)] // elsewhere an open file cannot be removed
+    {
+        let removed = with_layers_file(60, |file| fs::remove_file(file).expect("it can be removed"));
+        assert_eq!((removed.1, &removed.2, removed.3.as_str()), (Some(0), &expected, ""));
+    }
+    let shorten = |len: u64| {
+        move |file: &Path| File::options().write(true).open(file).and_then(|file| file.set_len(len)).expect("shortened")
+    };
+    for len in [0, 5000, 10_000_000] {
+        let (file, code, text, stderr) = with_layers_file(2000, shorten(len));
+        assert_eq!((code, stderr.lines().count()), (Some(1), 1), "{len}: {stderr}");
+        assert!(text.starts_with(&expected[..20]), "{text}");
+        let (begins, ends) = (format!("{}: layer ", file.display()), " bytes, found fewer: the file was shortened");
+        assert!(stderr.starts_with("error: ") && stderr.contains(&begins) && stderr.contains(ends), "{len}: {stderr}");
+        assert!(!file.exists(), "{len}: the next run makes it anew");
+    }
+}
+
 /// Runs a command line under `ulimit -v`, in kB; the exit code, standard output and standard error.
 #[cfg(target_os = "linux")]
-fn with_address_space(limit_kb: usize, line: &str, folder: &std::path::Path) -> (Option<i32>, String, String) {
+fn with_address_space(limit_kb: usize, line: &str, folder: &Path) -> (Option<i32>, String, String) {
     let mut command = Command::new("sh");
     at_home(&mut command, folder);
     let program = env!("CARGO_BIN_EXE_foretoken");

@@ -20,8 +20,7 @@ impl MemoryNeed {
         let cache = cache_bytes(model, options, 1);
         let ExpertNeed { all: experts, least: experts_least } = model.expert_need(options.weight_type)?;
         let passes = pass_bytes(model, options);
-        let need = Self { weights, floats, experts, experts_least, cache, passes, ..Self::default() };
-        Ok(options.expert_bytes.map_or(need, |bytes| need.with_experts_in(bytes)))
+        Ok(Self { weights, floats, experts, experts_least, cache, passes, ..Self::default() })
     }
 
     /// This need of a target for a backend, which may be one of several ranks, and may be able to read layers for every

@@ -121,9 +121,16 @@ impl ModelSettings {
 
     /// A note for users if room for layers was set and the model's layers all stay in memory.
     fn note_offload(&self, model: &Opened, can_be_offloaded: bool) -> Option<Message> {
-        let rest = format!(": the layers of {} cannot be read for every pass", model.name);
-        let is_unused = matches!(self.offload, Offload::Within(_)) && !can_be_offloaded;
-        is_unused.then(|| Message::setting("offload").and(rest))
+        if can_be_offloaded || !matches!(self.offload, Offload::Within(_)) {
+            return None;
+        }
+        let found = format!(": expected layers that can be read for every pass, found {}", model.name);
+        let message = Message::setting("offload").and(found);
+        Some(match &model.spec {
+            spec if spec.experts.is_some() => message.and(", whose experts have ").and_setting("expert_memory"),
+            spec if spec.encoder.is_some() => message.and(", an encoder-decoder, which stays in memory"),
+            _ => message.and(", which stays in memory on ranks and devices"),
+        })
     }
 
     /// Tokens that a sequence may have: the setting, but never more than the network's limit.

@@ -28,7 +28,7 @@ impl Backend for Cpu {
     }
 
     fn load(&self, network: Network<Unpacked>, options: Options, progress: Progress<'_>) -> Result<Loaded, ModelError> {
-        Ok(Model::of(network, options, None, progress)?.into_loaded())
+        Ok(Model::of(network, options, (None, None), progress)?.into_loaded())
     }
 }
 
@@ -43,7 +43,7 @@ impl Backend for Rank {
     }
 
     fn load(&self, network: Network<Unpacked>, options: Options, progress: Progress<'_>) -> Result<Loaded, ModelError> {
-        Ok(Model::of(network, options, Some(self.clone()), progress)?.into_loaded())
+        Ok(Model::of(network, options, (Some(self.clone()), None), progress)?.into_loaded())
     }
 }
 

@@ -35,6 +35,6 @@ impl Backend for Offloading {
     }
 
     fn load(&self, network: Network<Unpacked>, options: Options, progress: Progress<'_>) -> Result<Loaded, ModelError> {
-        Ok(Model::offloaded(network, options, &self.file, progress)?.into_loaded())
+        Ok(Model::of(network, options, (None, Some(&self.file)), progress)?.into_loaded())
     }
 }

@@ -22,6 +22,7 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
+use std::sync::OnceLock;
 
 use foretoken_kernels::panel::Buffer;
 use foretoken_weights::whole::{open_checked, regular};
@@ -59,6 +60,8 @@ pub struct PackedFile {
     layers: Vec<PackedLayer>,
     /// Whether reads bypass the system's cache of files.
     is_direct: bool,
+    /// Whether it was removed, once it was found damaged.
+    removed: OnceLock<bool>,
 }
 
 impl PackedFile {
@@ -75,7 +78,7 @@ impl PackedFile {
             return Err(ModelError::config(&name, "identity", identity, index.identity));
         }
         let is_direct = set_direct(&file);
-        Ok(Self { name, file, layers: index.layers, is_direct })
+        Ok(Self { name, file, layers: index.layers, is_direct, removed: OnceLock::new() })
     }
 
     /// Its path, for messages.
@@ -114,13 +117,29 @@ impl PackedFile {
     pub(super) fn read_layer(&self, number: usize, buffer: &mut Buffer, checked: bool) -> Result<(), ModelError> {
         let PackedLayer { start, bytes, checksum } = self.layers[number];
         let buffer = &mut buffer[..bytes];
-        self.read(start, buffer)
-            .map_err(|error| ModelError::Io { file: self.name.clone(), message: format!("layer {number}: {error}") })?;
+        self.read(start, buffer).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                let found = "fewer: the file was shortened while it was used";
+                ModelError::config(&self.name, format!("layer {number}"), format!("{bytes} bytes"), found)
+            }
+            _ => ModelError::Io { file: self.name.clone(), message: format!("layer {number}: {error}") },
+        })?;
         if checked && xxh3_64(buffer) != checksum {
             let (expected, found) = (format!("{checksum:016x}"), format!("{:016x} of what was read", xxh3_64(buffer)));
             return Err(ModelError::config(&self.name, format!("checksum of layer {number}"), expected, found));
         }
         Ok(())
+    }
+
+    /// The line of a pass that failed with this error. A damaged file is removed, since it would fail all later runs as
+    /// well: without it the next one makes it anew.
+    pub(super) fn failure(&self, error: &ModelError) -> String {
+        let ModelError::Config { .. } = error else { return error.to_string() };
+        // Only once, since another process may have made it anew.
+        match self.removed.get_or_init(|| std::fs::remove_file(&self.name).is_ok()) {
+            true => format!("{error}; it is removed, and made anew when the model is opened again"),
+            false => format!("{error}; delete it, and it is made anew when the model is opened again"),
+        }
     }
 
     fn read(&self, start: u64, buffer: &mut [u8]) -> io::Result<()> {

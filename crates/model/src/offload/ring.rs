@@ -86,7 +86,7 @@ impl Ring {
         while !state.layers[layer].is_ready {
             if let Some(error) = state.failure.take() {
                 state.layers[layer].users -= 1;
-                return Err(ExecutorError::Failed { message: error.to_string() });
+                return Err(ExecutorError::Failed { message: shared.file.failure(&error) });
             }
             if state.next != layer || state.free.is_empty() {
                 shared.go_to(&mut state, layer);

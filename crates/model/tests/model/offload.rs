@@ -116,9 +116,10 @@ fn damaged_layers_are_found() {
     write(&path, None, &file);
     let whole = fs::read(&file).unwrap();
     let LayerNeed { all, least } = need(&path, None);
-    let replace = |at: usize, byte: u8| {
-        let mut file = OpenOptions::new().write(true).open(&file).unwrap();
-        file.seek(SeekFrom::Start(at as u64)).and_then(|_| file.write_all(&[byte])).unwrap();
+    // As a disk would: the same file, which is also read under no name.
+    let mut disk = OpenOptions::new().write(true).open(&file).unwrap();
+    let mut replace = |at: usize, byte: u8| {
+        disk.seek(SeekFrom::Start(at as u64)).and_then(|_| disk.write_all(&[byte])).unwrap();
     };
     let at = 4096 + 100;
     replace(at, !whole[at]);
@@ -128,14 +129,17 @@ fn damaged_layers_are_found() {
     for _ in 0..2 {
         let error = pass(&mut *executor).expect_err("its first layer is damaged").to_string();
         assert!(error.contains("checksum of layer 0: expected ") && error.contains("layers: "), "{error}");
+        assert!(error.ends_with("; it is removed, and made anew when the model is opened again"), "{error}");
+        assert!(!file.exists(), "or all later runs would fail as well");
     }
     replace(at, whole[at]);
     pass(&mut *executor).expect("the layer is whole again");
     pass(&mut *executor).expect("and again");
     // A file that another program cuts is an error, never the end of the process.
-    OpenOptions::new().write(true).open(&file).unwrap().set_len(8192).unwrap();
+    disk.set_len(8192).unwrap();
     let found: Vec<_> = (0..3).map(|_| pass(&mut *executor)).collect();
-    assert!(found.iter().any(Result::is_err), "the layers are gone");
+    let error = found.into_iter().find_map(Result::err).expect("the layers are gone").to_string();
+    assert!(error.contains("bytes, found fewer: the file was shortened while it was used; "), "{error}");
     fs::write(&file, &whole).unwrap();
     let mut loaded = load(&path, options(None, least), &file).expect("it loads");
     pass(&mut *loaded.executor).expect("it runs");
