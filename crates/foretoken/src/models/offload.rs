@@ -11,6 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use foretoken_model::checkpoint::Sample;
 use foretoken_model::{Offloading, Options, PackedFile, WriteLayersError, write_layers};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -21,9 +22,6 @@ use crate::error::{KeptFileError, Message};
 use crate::memory::parse_size;
 use crate::names::Named;
 use crate::output_file::OutputFile;
-
-/// Bytes of each tensor that are part of a model's identity.
-const SAMPLE_BYTES: usize = 4096;
 
 /// Whether layers are read from a file for every pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -166,24 +164,21 @@ fn weight_type(options: &Options) -> String {
     options.weight_type.map_or("types of the file".to_string(), |weights| weights.to_string())
 }
 
-/// What packed layers depend on, on one line: the model's files with their sizes and times, a hash of the beginning of
-/// each tensor, and the requested type. Reading all tensors would take as long as packing them.
+/// What packed layers depend on, on one line: the model, by a sample of its tensors and by its files with their sizes and
+/// times, and the requested type. Reading all tensors would take as long as packing them.
 ///
 /// # Errors
 /// The system's, for a file of the model.
 fn identity(model: &Opened, options: &Options) -> io::Result<String> {
-    let mut hash = Xxh3::new();
-    for tensor in model.checkpoint.weights.iter() {
-        hash.update(format!("{} {:?} {:?}", tensor.name, tensor.dtype, tensor.shape).as_bytes());
-        hash.update(&tensor.bytes[..tensor.bytes.len().min(SAMPLE_BYTES)]);
-    }
+    let mut files = Xxh3::new();
     for file in model.files()? {
         let metadata = std::fs::metadata(&file)?;
         let modified = metadata.modified().ok().and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
-        hash.update(format!("{} {} {modified:?}", file.display(), metadata.len()).as_bytes());
+        files.update(format!("{} {} {modified:?}", file.display(), metadata.len()).as_bytes());
     }
-    hash.update(format!("{:?}", model.spec).as_bytes());
-    Ok(format!("{}, {} bytes, {}, {:016x}", model.place(), model.weights_bytes(), weight_type(options), hash.digest()))
+    let Sample { configuration, tensors, weights } = model.checkpoint.sample();
+    let sample = format!("{configuration:016x} {tensors:016x} {weights:016x}");
+    Ok(format!("{}, {}, {sample} {:016x}", model.place(), weight_type(options), files.digest()))
 }
 
 #[cfg(test)]
